@@ -20,8 +20,6 @@ from benchmarks.problem import BATCH, NAMES, Problem, Run, expected, expected_in
 from benchmarks.timing import free_cuda_memory
 from benchmarks.workloads import METRICS, Case, Contender, Goal, Row, Skip, contender
 from torchrecmetrics import Interactions, kernels
-from torchrecmetrics.base.state import SumState
-from torchrecmetrics.ranking.update_args import UpdateArgs
 
 ALL = (*NAMES, "F1", "RPrecision", "AUROC")
 RATE, COPY = "product, card's rate", "copy, as many bytes"
@@ -159,7 +157,7 @@ def matmul_topk(problem: Problem, at_once: int = 2**18) -> Run:
     return run
 
 
-def recorded(step: Callable[[], SumState], where: torch.device) -> tuple[Callable[[], object], SumState]:
+def recorded(step: Callable[[], Tensor], where: torch.device) -> tuple[Callable[[], object], Tensor]:
     """Record `step` as a CUDA graph; return its replay and its output. On the CPU, return `step` and its output."""
     if where.type == "cpu":
         return step, step()
@@ -176,21 +174,22 @@ def recorded(step: Callable[[], SumState], where: torch.device) -> tuple[Callabl
 
 
 def graph_replay(problem: Problem, target: Tensor, history: Tensor, with_kernels: kernels.Kernels) -> Run:
-    """Replay our update as a CUDA graph, except its last line, and check that the tallies are those of a plain update.
+    """Replay our update as a CUDA graph, except its last line, and check that the sums are those of a plain update.
 
-    The last line adds the tallies to states and replaces the state tensors, which a graph cannot do.
+    The last line adds the sums to the state and replaces the state's tensor, which a graph cannot do.
     """
     metrics = trm.RecMetricCollection(problem.names, k=problem.cutoffs, kernels=with_kernels).to(problem.device)
 
     @torch.no_grad()
-    def step() -> SumState:
-        ranking = metrics.rank(UpdateArgs(problem.scores, target, exclude=history))
-        return metrics.row_values(ranking).sums()
+    def step() -> Tensor:
+        assert problem.scores is not None
+        evaluator = metrics.evaluator
+        return evaluator.rows(trm.Scores(problem.scores, target, exclude=history)).sums(evaluator.layout)
 
-    replay, tallies = recorded(step, problem.device)
+    replay, sums = recorded(step, problem.device)
     replay()
-    if not all(torch.equal(found, wanted) for found, wanted in zip(tallies, step(), strict=True)):
-        raise ValueError("a replayed graph tallies something else")
+    if not torch.equal(sums, step()):
+        raise ValueError("a replayed graph adds something else up")
 
     def run() -> None:
         replay()

@@ -84,7 +84,7 @@ def ours_from_lists(lists: Tensor, target: Tensor, names: Sequence[str], cutoffs
 
     def run() -> Values:
         metrics.reset()
-        metrics.update(trm.Ranking.from_topk(lists, target))
+        metrics.update(trm.Lists(lists, target))
         return _floats(metrics.compute())
 
     return run

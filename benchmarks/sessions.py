@@ -29,10 +29,10 @@ def flat(num_sessions: int) -> tuple[Tensor, Tensor, Tensor]:
 
 def ours(names: list[str], scores: Tensor, labels: Tensor, ids: Tensor) -> None:
     """Update in batches, and compute."""
-    metrics = trm.RecMetricCollection([*names, trm.AUROC(weight="candidates")], k=10)
+    metrics = trm.CollectSessions(trm.RecMetricCollection([*names, trm.AUROC(weight="candidates")], k=10))
     for start in range(0, len(ids), 2**16):
         rows = slice(start, start + 2**16)
-        metrics.update(scores[rows], labels[rows], indexes=ids[rows])
+        metrics.update(scores[rows], labels[rows], ids[rows])
     metrics.compute()
 
 

@@ -140,8 +140,8 @@ def doors_numbers() -> dict[str, Any]:
     names = ["HR@3", "Recall@3", "NDCG@3", "MRR@3"]
     values, ranks = {}, {}
     for kind_of_input, ranking in {
-        "scores": trm.Ranking.from_scores(torch.tensor([INPUTS["scores"]]), target),
-        "list": trm.Ranking.from_topk(torch.tensor([INPUTS["list"]]), target),
+        "scores": trm.Scores(torch.tensor([INPUTS["scores"]]), target).ranking(),
+        "list": trm.Lists(torch.tensor([INPUTS["list"]]), target).ranking(),
     }.items():
         collection = trm.RecMetricCollection(names)
         collection.update(ranking)
@@ -222,7 +222,7 @@ def ties_numbers() -> dict[str, dict[str, float]]:
     scores, target = torch.tensor([TIES_SCORES]), torch.tensor([TIES_TARGET])
     found = {}
     for policy in POLICIES:
-        ranking = trm.Ranking.from_scores(scores, target, ties=policy)
+        ranking = trm.Scores(scores, target).ranking(ties=policy)
         found[policy] = {
             "place": float(ranking.ranks),
             "HR@3": float(trm.functional.hit_rate(ranking, 3)),
@@ -280,7 +280,8 @@ def history_numbers() -> dict[str, dict[int, float]]:
         items = [item for item in range(len(HISTORY_SCORES)) if item not in gone]
         places = trm.get_topk_ranks(scores, torch.tensor([items]), len(HISTORY_SCORES), **options)[0].tolist()
         found[way] = dict(zip(items, places, strict=True))
-        ranking = trm.Ranking.from_scores(scores, torch.tensor([HISTORY_TARGETS]), **options)
+        scored = trm.Scores(scores, torch.tensor([HISTORY_TARGETS]), exclude=options.pop("exclude", None))
+        ranking = scored.ranking(**options)
         own = sorted(found[way].get(item, float("inf")) for item in HISTORY_TARGETS)
         assert ranking.ranks[0].tolist() == own
         found[way] |= {item: float("inf") for item in HISTORY_TARGETS if item not in found[way]}
@@ -542,7 +543,8 @@ def planted() -> dict[str, trm.RecMetricCollection]:
     found = {}
     for model, lift in {"popularity": 0.0, "MF": 0.02, "LightGCN": 0.1}.items():
         own = 0.8 * easy + (0.35 + lift) * torch.rand(PLANTED_USERS, 3, generator=generator)
-        collection = trm.RecMetricCollection(["HR", "NDCG", "Recall"], k=PLANTED_CUTOFFS, keep_rows=True)
+        names = ["HR", "NDCG", "Recall"]
+        collection = trm.RecMetricCollection(names, k=PLANTED_CUTOFFS, accumulators=[trm.KeptRows()])
         collection.update(scores.scatter(1, target, own), target, row_ids=torch.arange(PLANTED_USERS))
         collection.compute()
         found[model] = collection
@@ -657,14 +659,14 @@ def coverage(style: Style) -> Canvas:
 LAYERS = [  # the packages of one layer; the names are those of CONTRIBUTING.md's table
     ("frameworks, command line", ["pyg/", "lightning/", "arrow/", "cli.py"]),
     ("evaluation of models and lists", ["evaluation/"]),
-    ("collections", ["collection.py", "registry.py"]),
-    ("metrics", ["metrics.py", "rank_metrics.py", "beyond/", "base/"]),
+    ("collections, names", ["collect_sessions.py", "collection.py", "values.py", "names.py"]),
+    ("metrics", ["metrics.py", "rank_metrics.py", "beyond/"]),
     ("formulas", ["functional.py"]),
-    ("ranks of the relevant items", ["ranking/"]),
     ("rows, intervals, comparisons", ["analysis/"]),
     ("logs, interactions, ids, items", ["data/"]),
+    ("inputs make rankings", ["inputs/"]),
     ("counting over scores", ["kernels/"]),
-    ("helpers", ["checks.py", "arrays.py", "distributed.py"]),
+    ("rankings, row values, sums", ["core/"]),
 ]
 
 
@@ -678,7 +680,7 @@ def layers(style: Style) -> Canvas:
     """Draw the packages, each layer above those that it imports."""
     tall = 0.5
     sheet = Canvas(style, 0.45 + (tall + 0.1) * len(LAYERS))
-    colours = [*["muted"] * 2, *["green"] * 3, "orange", *["blue"] * 3, "muted"]
+    colours = [*["muted"] * 2, *["green"] * 3, *["blue"] * 4, "orange"]
     for layer, (idea, modules) in enumerate(LAYERS):
         y = sheet.height - 0.1 - (tall + 0.1) * (layer + 1)
         sheet.text(0.5, y + tall / 2, idea, "muted")

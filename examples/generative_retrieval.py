@@ -9,6 +9,7 @@ beams with three rules for shared codes and at each level, and popularity as a b
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -120,18 +121,18 @@ def main() -> None:
 
     beams = model.beams(train, allowed(matrix), 20)
 
-    def show(name: str, ranking: trm.Ranking) -> None:
+    def show(name: str, ranked: Any) -> None:
         metrics = trm.RecMetricCollection(["Recall", "NDCG"], k=10)
-        metrics.update(ranking)
+        metrics.update(ranked)
         print(f"{name:24}" + "  ".join(f"{label} {value:.4f}" for label, value in metrics.compute().items()))
 
-    show("items, shared codes tied", codes.ranking(beams, test))
-    show("first item of a code", codes.ranking(beams, test, shared="first"))
-    show("codes", codes.ranking(beams, test, shared="code"))
+    show("items, shared codes tied", codes.beams(beams, test))
+    show("first item of a code", codes.beams(beams, test, shared="first"))
+    show("codes", codes.beams(beams, test, shared="code"))
     for level in range(1, LEVELS):
-        show(f"codes, level {level}", codes.ranking(beams, test, prefix=level, complete=True))
+        show(f"codes, level {level}", codes.beams(beams, test, prefix=level, complete=True))
     popularity = torch.bincount(train.flatten(), minlength=ITEMS).double()
-    show("popularity", trm.Ranking.from_scores(popularity.expand(len(test), -1), test))
+    show("popularity", trm.Scores(popularity.expand(len(test), -1), test))
 
 
 if __name__ == "__main__":

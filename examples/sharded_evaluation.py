@@ -76,11 +76,11 @@ def main() -> None:
 
     # The same in a loop of your own: scores [B, items of this process], the same users on every process.
     metrics = trm.RecMetricCollection(names, k=ks)
-    shard = trm.ItemShard(mine.start, num_items)
     for batch in test.degree.nonzero()[:, 0].split(500):
         chosen, history = test.select(batch), train.select(batch)
-        metrics.update(users[batch] @ items.T, chosen.items, exclude=history.items, shard=shard)
-    show("update(shard=)", metrics.compute())
+        scores, shard = users[batch] @ items.T, {"exclude": history.items, "offset": mine.start, "num_items": num_items}
+        metrics.update(trm.ItemShard(scores, chosen.items, **shard))
+    show("update(ItemShard)", metrics.compute())
 
     best = trm.recommend(users, items, k=3, exclude=train, shard="items")
     if rank == 0:

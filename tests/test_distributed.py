@@ -71,7 +71,7 @@ def saved_by_torch(rank, world_size, folder, groups):
     dcp = pytest.importorskip("torch.distributed.checkpoint")
 
     def new():
-        metrics = trm.RecMetricCollection(["HR", "MRR"], k=2, groups=groups)
+        metrics = trm.RecMetricCollection(["HR", "MRR"], k=2, accumulators=[trm.ByGroup(groups)] if groups else [])
         metrics.persistent(True)
         return metrics
 
@@ -91,11 +91,9 @@ def saved_by_torch(rank, world_size, folder, groups):
     metrics = new()
     metrics.update(ranks, depth=10, **codes)
     before = found(metrics)
-    for metric in metrics.values():
-        metric.sync()
+    metrics.evaluator.sync()
     dcp.save(metrics.state_dict(), checkpoint_id=f"{folder}/synced")
-    for metric in metrics.values():
-        metric.unsync()
+    metrics.evaluator.unsync()
     assert found(metrics) == before
     loaded = load("synced")
     if rank:
@@ -121,3 +119,33 @@ def test_checkpoints_of_several_processes(groups, processes, tmp_path):
     assert (resumed[0], resumed[1]) == (pytest.approx(before[0]), 10)
     assert naive[0]["HR@2"] in (0.0, 1.0)
     assert naive[1] in (4, 6)
+
+
+def with_groups_and_counts():
+    return trm.RecMetricCollection(
+        ["HR", "MRR", "Coverage", "MedianRank"],
+        k=2,
+        catalogue=trm.Catalogue(6),
+        accumulators=[trm.ByGroup("a", "b"), trm.Window(100), trm.KeptRows()],
+    )
+
+
+def forward_of_two_shards(rank, world_size):
+    shards = torch.distributed.new_group([0, 1])
+    scores = torch.arange(42, dtype=torch.float32).reshape(7, 6) * 5 % 17
+    target, groups = torch.arange(7) % 6, torch.arange(7) % 3 - 1
+    whole = with_groups_and_counts()(scores, target, groups=groups)
+    if rank == 2:  # has all items, and communicates with no other process
+        given = trm.Scores(scores, target)
+    else:
+        first, last = ((0, 4), (4, 6))[rank]
+        given = trm.ItemShard(scores[:, first:last], target, first, 6, process_group=shards)
+    batch = with_groups_and_counts()(given, groups=groups, row_ids=torch.arange(7))
+    return tuple({key: value.item() for key, value in values.items()} for values in (batch, whole))
+
+
+def test_forward_of_item_shards_in_a_process_group(processes):
+    """`forward` of item shards gives the value of all rows on the processes of their group, and waits for no other."""
+    for batch, whole in processes.run(forward_of_two_shards, 3):
+        assert "HR@2/b" in whole
+        assert batch == pytest.approx(whole, rel=1e-12)

@@ -9,11 +9,11 @@ import pytest
 import reference
 import torch
 from hypothesis import given, settings
+from rankings import rank_scores
 from sizes import examples
 
 import torchrecmetrics as trm
 from torchrecmetrics import functional
-from torchrecmetrics.base.state import SumState
 
 INF = math.inf
 
@@ -60,7 +60,7 @@ HAND = [
 )
 def test_by_hand(metric, expected, device):
     """Values of three users equal those worked out on paper."""
-    ranking = trm.Ranking.from_ranks(torch.tensor(RANKS, device=device), num_ranked=10)
+    ranking = trm.Ranks(torch.tensor(RANKS, device=device), num_ranked=10).ranking()
     metric = metric.clone().to(device)
     assert value(metric, ranking) == pytest.approx(expected, abs=1e-15)
     assert (metric.num_users, metric.num_skipped) == (3, 0)
@@ -72,7 +72,7 @@ def test_by_hand(metric, expected, device):
 )
 def test_other_names_of_normalize(metric, expected):
     """`denominator="min"` and `truncated=True` are `normalize="min"`."""
-    assert value(metric, trm.Ranking.from_ranks(torch.tensor(RANKS))) == pytest.approx(expected, abs=1e-15)
+    assert value(metric, trm.Ranks(torch.tensor(RANKS)).ranking()) == pytest.approx(expected, abs=1e-15)
 
 
 @pytest.mark.fixed
@@ -121,7 +121,7 @@ def test_zero_division(zero_division, expected):
 def test_precision_over_a_recommended_list():
     """denominator="recommended" divides by the list's length or by the number of candidates."""
     metric = trm.Precision(4, denominator="recommended")
-    assert value(metric, trm.Ranking.from_topk(torch.tensor([[3, 5, -1, -1]]), torch.tensor([5]))) == 1 / 2
+    assert value(metric, trm.Lists(torch.tensor([[3, 5, -1, -1]]), torch.tensor([5])).ranking()) == 1 / 2
     metric.reset()
     assert value(metric, torch.tensor([[0.1, 0.2, 0.3]]), torch.tensor([0]), exclude=torch.tensor([2])) == 1 / 2
 
@@ -213,12 +213,8 @@ def test_equals_plain_python(name, batch, ties, overlap):
     assert got == pytest.approx(expected, abs=1e-12, nan_ok=True)
     assert metric.standard_error().item() == pytest.approx(error, abs=1e-7, nan_ok=True)
     assert metric.num_users == sum(not math.isnan(v) and w > 0 for v, w in zip(values, weights, strict=True))
-    whole = trm.Ranking.from_scores(
-        torch.tensor(scores),
-        **more,
-        ties=ties,
-        overlap=overlap,
-        score_threshold=metric.options.get("score_threshold"),
+    whole = rank_scores(
+        torch.tensor(scores), **more, ties=ties, overlap=overlap, score_threshold=metric.options.get("score_threshold")
     )
     assert metric(whole, weights=torch.tensor(weights)).item() == pytest.approx(expected, abs=1e-12, nan_ok=True)
 
@@ -242,7 +238,7 @@ def test_exponential_gain_equals_plain_python(batch, k, ties):
 def test_binary_relevance_gains_1_either_way(batch, k):
     """Without gains, linear and exponential NDCG are equal, because 2^1 - 1 = 1."""
     scores, gains, history, _ = (torch.tensor(x) for x in batch)
-    ranking = trm.Ranking.from_scores(scores, gains > 0, exclude=history, overlap="miss")
+    ranking = trm.Scores(scores, gains > 0, exclude=history).ranking(overlap="miss")
     linear, exponential = (functional.ndcg(ranking, k, gain=gain) for gain in ("linear", "exponential"))
     assert exponential.tolist() == pytest.approx(linear.tolist(), abs=1e-12, nan_ok=True)
 
@@ -412,7 +408,7 @@ def test_batches_do_not_show(split, generator):
 def test_functions_ask_for_a_ranking(name):
     """A function that is given something else than a Ranking says how scores become one."""
     cut = () if name in ("r_precision", "auroc") else (2,)
-    message = rf"{name} reads a Ranking, got .*: {name}\(Ranking.from_scores\(scores, target\)"
+    message = rf"{name} reads a Ranking, got .*: {name}\(Scores\(scores, target\).ranking\(\)"
     for scores in (SCORES, SCORES.numpy(), None):
         with pytest.raises(TypeError, match=message):
             getattr(trm.functional, name)(scores, *cut)
@@ -432,11 +428,13 @@ def error_of(values, weights=None, at_once=1000):
             metric.update(torch.ones_like(values[some]).long(), weights=None if weights is None else weights[some])
     else:
         w = torch.ones_like(values) if weights is None else weights
-        terms = (w, w * values, w.square(), w * (w * values), (w * values).square())
-        nothing = metric.state()
-        sums = torch.tensor([functools.reduce(operator.add, term.tolist()) for term in terms], dtype=torch.float64)
-        counts = nothing.counts.index_fill(0, torch.tensor([0]), len(values))
-        metric._add(SumState(sums, counts))
+        powers = (torch.ones_like(values), w, w.square())
+        terms = [factor * power for factor in (torch.ones_like(values), values, values.square()) for power in powers]
+        totals = [functools.reduce(operator.add, term.tolist()) for term in terms]
+        sums = metric.layout.zeros(device=torch.device("cpu"))
+        sums[[0, 4, 5]] = torch.tensor(totals, dtype=torch.float64).view(3, 3)  # rows, values, squares; flags between
+        (summary,) = metric.layout.summaries(sums).values()
+        return summary.standard_error.item()
     metric.compute()
     return metric.standard_error().item()
 
@@ -496,7 +494,7 @@ def test_identities(batch, data):
     target = torch.tensor(gains) > 0
     exclude = torch.tensor(history)
     options = {"exclude": exclude, "overlap": "miss", "ties": "realistic"}
-    ranking = trm.Ranking.from_scores(torch.tensor(scores), target, **options)
+    ranking = rank_scores(torch.tensor(scores), target, **options)
     k = data.draw(st.integers(1, 9))
     hit, first = per_user(functional.hit_rate, ranking, 1), per_user(functional.reciprocal_rank, ranking, 1)
     assert torch.equal(hit, first)
@@ -652,31 +650,30 @@ def test_bad_other_names(make, error, message):
 
 
 SCORES, TARGET = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([2])
-RANKING = trm.Ranking.from_scores(SCORES, TARGET, depth=2)
+RANKING = trm.Scores(SCORES, TARGET).ranking(depth=2)
 BAD_UPDATES = [
-    ((), {}, ValueError, "update takes scores with target, or ranks, or a ranking; got none"),
+    ((), {}, TypeError, "update takes scores with target, or ranks, a Ranking, .*; got none"),
     ((SCORES,), {}, ValueError, "scores were given without target"),
-    ((SCORES, TARGET), {"ranks": TARGET}, ValueError, "got scores and ranks"),
-    ((RANKING,), {"ranking": RANKING}, ValueError, "two rankings"),
-    ((TARGET,), {"ranks": TARGET}, ValueError, "ranks given twice"),
-    ((TARGET, TARGET), {}, TypeError, r"Ranking.from_topk\(item_ids, target\)"),
+    ((SCORES, TARGET), {"ranks": TARGET}, TypeError, r"ranks are update\(ranks\)"),
+    ((RANKING,), {"ranking": RANKING}, TypeError, r"a Ranking is update\(ranking\)"),
+    ((TARGET, TARGET), {}, TypeError, r"Lists\(item_ids, target\)"),
     ((SCORES, TARGET), {"depth": 3}, ValueError, "depth belongs to ranks"),
-    ((), {"ranking": "x"}, TypeError, "ranking must be a Ranking, got str"),
-    ((RANKING,), {"depth": 3}, ValueError, "a Ranking, which knows its own"),
-    ((RANKING, TARGET), {}, ValueError, "target was given beside ranking, made already"),
-    ((TARGET,), {"exclude": TARGET}, ValueError, "exclude was given beside ranks"),
-    ((), {"ranks": SCORES}, TypeError, "for float ranks use Ranking.from_ranks"),
-    ((RANKING,), {}, ValueError, "needs the first 3 places, but the ranks are known to depth 2"),
+    (("x",), {}, TypeError, "scores must be a tensor, got str"),
+    ((RANKING,), {"depth": 3}, ValueError, "depth belongs to ranks, got Ranking"),
+    ((RANKING, TARGET), {}, TypeError, "target goes with scores, got Ranking as the first argument"),
+    ((TARGET,), {"exclude": TARGET}, TypeError, "exclude goes with scores, got a torch.int64 tensor"),
+    ((SCORES,), {}, ValueError, r"ranks are integers, or Ranks\(ranks\)"),
+    ((RANKING,), {}, ValueError, "needs the first 3 ranks, but the ranks are known to depth 2"),
     ((trm.get_topk_ranks(SCORES, TARGET, 2),), {}, ValueError, "known to depth 2 only"),
     ((TARGET,), {"depth": 2}, ValueError, "known to depth 2 only"),
-    ((SCORES, TARGET), {"weights": torch.ones(2)}, ValueError, r"weights must be numbers \[1\] on cpu"),
+    ((SCORES, TARGET), {"weights": torch.ones(2)}, ValueError, r"weights must be \[1\], one per row, on cpu"),
     ((SCORES, TARGET), {"weights": torch.tensor([-1.0])}, ValueError, "a weight that is negative"),
     ((SCORES, TARGET), {"weights": torch.tensor([math.nan])}, ValueError, "a weight that is negative, NaN"),
     ((SCORES, TARGET), {"weights": [1.0]}, TypeError, "weights must be a tensor, got list"),
     ((SCORES.to("meta"), TARGET.to("meta")), {}, ValueError, r"HR@3 is on cpu, its input on meta.*\.to\(device\)"),
     ((torch.tensor([[math.nan, 1.0]]), TARGET * 0), {}, ValueError, "NaN or .inf"),
     (
-        (trm.Ranking.from_topk(torch.tensor([[0, 1, 2]]), TARGET, exclude=torch.tensor([0])),),
+        (trm.Lists(torch.tensor([[0, 1, 2]]), TARGET, exclude=torch.tensor([0])).ranking(),),
         {},
         ValueError,
         "known to fewer than k places",
@@ -690,13 +687,15 @@ def test_a_rejected_call_changes_nothing(call, args, kwargs, error, message):
     """Update and forward raise before any state, count or cached value changes."""
     metric = trm.HR(3)
     metric.update(SCORES, TARGET)
-    value_before = metric.compute()
+    metric.compute()
+    summary = metric.last_summary()
     state = {name: s.clone() for name, s in metric.metric_state.items()}
     with pytest.raises(error, match=message):
         getattr(metric, call)(*args, **kwargs)
     assert all(torch.equal(s, state[name]) for name, s in metric.metric_state.items())
     assert metric.update_count == 1
-    assert torch.equal(metric._computed, value_before)
+    assert metric.last_summary() is summary
+    assert metric._computed
 
 
 @pytest.mark.fixed
@@ -710,35 +709,33 @@ def test_a_rejected_call_changes_nothing(call, args, kwargs, error, message):
 )
 def test_ranks_of_unknown_depth(metric):
     """Ranks without a depth may be cut anywhere: metrics that need more than ranks up to a finite k refuse them."""
-    with pytest.raises(
-        ValueError, match=r"depth unknown: pass update\(ranks, depth=...\)|AUROC needs to know how many"
-    ):
+    with pytest.raises(ValueError, match=r"is unknown: pass update\(ranks, depth=...\)|AUROC needs to know how many"):
         metric.update(torch.tensor([[1, 4]]))
     assert value(trm.HR(3), torch.tensor([[9], [2]])) == 0.5
 
 
 def test_truncated_rankings_are_refused():
     """Metrics refuse a Ranking that lacks what they read: all ranks, the number of items, or their score threshold."""
-    ranking = trm.Ranking.from_ranks(torch.tensor([[1, 4, 5]]), depth=2, num_ranked=10)
+    ranking = trm.Ranks(torch.tensor([[1, 4, 5]]), depth=2, num_ranked=10).ranking()
     for metric in (trm.AUROC(), trm.MRR(), trm.MAP(), trm.NDCG(), trm.RPrecision()):
         with pytest.raises(ValueError, match="known to depth 2 only"):
             metric.update(ranking)
-    with pytest.raises(ValueError, match=r"from_ranks\(..., num_ranked=...\)"):
-        trm.AUROC().update(trm.Ranking.from_topk(torch.tensor([[1, 2]]), torch.tensor([1]), complete=True))
+    with pytest.raises(ValueError, match=r"Ranks\(..., num_ranked=...\)"):
+        trm.AUROC().update(trm.Lists(torch.tensor([[1, 2]]), torch.tensor([1]), complete=True))
     with pytest.raises(ValueError, match="denominator='recommended' needs to know"):
-        trm.Precision(1, denominator="recommended").update(trm.Ranking.from_ranks(torch.tensor([1])))
+        trm.Precision(1, denominator="recommended").update(trm.Ranks(torch.tensor([1])))
     with pytest.raises(ValueError, match=r"score >= 2.0, but the ranking was made with score_threshold=None"):
-        trm.HR(1, score_threshold=2.0).update(trm.Ranking.from_scores(SCORES, TARGET))
+        trm.HR(1, score_threshold=2.0).update(trm.Scores(SCORES, TARGET).ranking())
 
 
 @pytest.mark.parametrize("option", [{"ties": "pessimistic"}, {"padding_idx": 0}, {"overlap": "keep"}])
 def test_options_that_contradict_the_ranking(option):
     """An option given explicitly must be the one that the Ranking was made with; a default accepts any."""
-    made_otherwise = trm.Ranking.from_scores(SCORES, TARGET)
+    made_otherwise = trm.Scores(SCORES, TARGET).ranking()
     with pytest.raises(ValueError, match="but the ranking was made with"):
         trm.HR(1, **option).update(made_otherwise)
-    trm.HR(1).update(trm.Ranking.from_scores(SCORES, TARGET, **option))
-    trm.HR(1, **option).update(trm.Ranking.from_scores(SCORES, TARGET, **option))
+    trm.HR(1).update(rank_scores(SCORES, TARGET, **option))
+    trm.HR(1, **option).update(rank_scores(SCORES, TARGET, **option))
 
 
 @pytest.mark.fixed
@@ -767,11 +764,11 @@ def test_bare_ranks_count_all_relevant_items(metric):
     ranks = torch.tensor([[1, 3, 4, 5, 6], [2, 0, 7, 1, 0]])
     whole = metric.clone()
     metric.update(ranks)
-    whole.update(trm.Ranking.from_ranks(ranks))
+    whole.update(trm.Ranks(ranks))
     assert metric.compute() == whole.compute()
     lists, target = torch.tensor([[9, 8]]), torch.tensor([[9, 1, 2, 3, 4]])
     metric.reset()
-    metric.update(trm.Ranking.from_topk(lists, target))
+    metric.update(trm.Lists(lists, target))
     whole.reset()
     whole.update(torch.tensor([[1, 99, 99, 99, 99]]), depth=2)
     assert metric.compute() == whole.compute()
@@ -819,7 +816,7 @@ def test_batches_in_and_out_of_inference_mode():
 def test_formulas_are_nan_without_a_relevant_item(name, width):
     """Formulas are nan in rows without a relevant item, and only there, for one cut-off and for several."""
     target = torch.tensor([[1, 2], [-1, -1]])[:, :width]
-    ranking = trm.Ranking.from_scores(torch.tensor([[0.1, 0.9, 0.5, 0.3]] * 2), target)
+    ranking = trm.Scores(torch.tensor([[0.1, 0.9, 0.5, 0.3]] * 2), target).ranking()
     formula = getattr(trm.functional, name)
     for k in [()] if name in ("auroc", "r_precision") else [(1,), ([1, 3],)]:
         values = formula(ranking, *k)

@@ -145,18 +145,18 @@ def scores_and_gains(rows):
 def without_history(rows):
     item = torch.arange(ITEMS)
     exclude = HISTORY[rows] & (item < 20), item.where(HISTORY[rows] & (item >= 20), -1)  # some as a mask, some as ids
-    return (trm.Ranking.from_scores(*scores_and_gains(rows), exclude=exclude),)
+    return (trm.Scores(*scores_and_gains(rows), exclude=exclude).ranking(),)
 
 
 def flat_triples(rows):
     query = torch.arange(USERS)[rows, None].expand(-1, ITEMS)
-    return (trm.Ranking.from_flat(SCORES[rows].flatten(), GAINS[rows].flatten(), query.flatten()),)
+    return (trm.Sessions(SCORES[rows].flatten(), GAINS[rows].flatten(), query.flatten()).ranking(),)
 
 
 def ranked_lists(rows, gains=None):
     ids = torch.arange(ITEMS).where(GAINS[rows] > 0, -1)
     lists = SCORES[rows].argsort(1, descending=True)
-    return (trm.Ranking.from_topk(lists, ids, gains=None if gains is None else gains[rows], complete=True),)
+    return (trm.Lists(lists, ids, gains=None if gains is None else gains[rows], complete=True).ranking(),)
 
 
 def check_agreement(metric, theirs, tolerance, inputs=scores_and_gains):
@@ -319,7 +319,7 @@ def test_torchmetrics_merges_queries_with_the_same_id():
     for scores in ([0.9, 0.8, 0.7], [0.1, 0.2, 0.3]):
         triple = tensor(scores), tensor([1, 0, 0]), tensor([0, 0, 0])
         theirs.update(*triple)
-        metric.update(triple[0], triple[1], indexes=triple[2], complete=True)
+        metric.update(trm.Sessions(*triple))
     assert theirs.compute() == 1.0
     assert metric.compute().item() == pytest.approx((1 + 1 / 3) / 2)
 
@@ -372,15 +372,15 @@ def test_pyg_counts_padding_as_the_item_before():
     """
     lists, target = tensor([[0, 1], [2, -1]]), tensor([4, 3])
     assert peer("torch_geometric.metrics").LinkPredHitRatio(2)(lists, tensor([[0, 1], [4, 3]])) == 0.5
-    assert trm.HitRate(2)(trm.Ranking.from_topk(lists, target)) == 0.0
+    assert trm.HitRate(2)(trm.Lists(lists, target).ranking()) == 0.0
 
 
 def test_pyg_counts_an_item_twice():
     """PyG counts an item that is recommended twice as two hits (recall 2); here it raises, or takes one rank."""
     assert peer("torch_geometric.metrics").LinkPredRecall(2)(tensor([[3, 3]]), tensor([[0], [3]])) == 2.0
     with pytest.raises(ValueError, match="recommended twice"):
-        trm.Ranking.from_topk(tensor([[3, 3]]), tensor([3]))
-    assert trm.Recall(1)(trm.Ranking.from_topk(tensor([[3, 3]]), tensor([3]), duplicates="first")) == 1.0
+        trm.Lists(tensor([[3, 3]]), tensor([3])).ranking()
+    assert trm.Recall(1)(trm.Lists(tensor([[3, 3]]), tensor([3]), duplicates="first").ranking()) == 1.0
 
 
 def test_pyg_looks_beyond_the_list():
@@ -388,8 +388,8 @@ def test_pyg_looks_beyond_the_list():
     lists, target = tensor([[0, 1]]), tensor([[1, 2]])
     assert peer("torch_geometric.metrics").LinkPredRecall(20)(lists, tensor([[0, 0], [1, 2]])) == 0.5
     with pytest.raises(ValueError, match="depth 2 only"):
-        trm.Recall(20)(trm.Ranking.from_topk(lists, target))
-    assert trm.Recall(20)(trm.Ranking.from_topk(lists, target, complete=True)) == 0.5
+        trm.Recall(20)(trm.Lists(lists, target).ranking())
+    assert trm.Recall(20)(trm.Lists(lists, target, complete=True).ranking()) == 0.5
 
 
 @pytest.mark.parametrize("first", [[5], [0, 1]], ids=["no-hits", "all-hits"])
@@ -402,7 +402,7 @@ def test_pyg_metrics_merge_in_a_collection(first):
     for target in (first, [1]):
         for peers in (together, *alone.values()):
             peers.update(lists, tensor([[0] * len(target), target]))
-        apart.update(trm.Ranking.from_topk(lists, tensor([target])))
+        apart.update(trm.Lists(lists, tensor([target])))
     right = {name: metric.compute().item() for name, metric in alone.items()}
     assert right["NDCG"] != right["Precision"]
     assert len({value.item() for value in together.compute().values()}) == 1
@@ -417,7 +417,7 @@ def test_lightgcn_recommends_users_and_training_edges():
     assert model.recommend(edges, src_index=user, k=1).tolist() == [[1]]
     lists = model.recommend(edges, src_index=user, dst_index=items, k=3)
     assert peer("torch_geometric.metrics").LinkPredHitRatio(1)(lists, tensor([[0], [4]])) == 0.0
-    assert trm.HitRate(1)(trm.Ranking.from_topk(lists, tensor([4]), exclude=edges[1:])) == 1.0
+    assert trm.HitRate(1)(trm.Lists(lists, tensor([4]), exclude=edges[1:]).ranking()) == 1.0
 
 
 def test_users_without_a_relevant_item():

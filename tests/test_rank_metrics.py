@@ -54,7 +54,7 @@ def test_equals_fractions(rows, split):
     for part in (rows[:split], rows[split:]):
         if part:
             ranks = torch.tensor([float(rank) for rank, _ in part])
-            metrics.update(trm.Ranking.from_ranks(ranks, num_ranked=torch.tensor([n for _, n in part])))
+            metrics.update(trm.Ranks(ranks, num_ranked=torch.tensor([n for _, n in part])))
     found = metrics.compute()
     for name, function in EXPECTED.items():
         expected = function(rows)
@@ -67,8 +67,8 @@ def test_equals_fractions(rows, split):
 @pytest.mark.fixed
 def test_groups_weights_and_standard_errors():
     """A row of weight 2 counts twice, and groups have their own values; the median ignores weights and groups."""
-    metrics = trm.RecMetricCollection(["AMR", "MeanRank", "MedianRank"], groups=["head", "tail"])
-    ranking = trm.Ranking.from_ranks(torch.tensor([1, 4, 2]), num_ranked=torch.tensor([3, 5, 9]))
+    metrics = trm.RecMetricCollection(["AMR", "MeanRank", "MedianRank"], accumulators=[trm.ByGroup("head", "tail")])
+    ranking = trm.Ranks(torch.tensor([1, 4, 2]), num_ranked=torch.tensor([3, 5, 9])).ranking()
     metrics.update(ranking, weights=torch.tensor([1.0, 2.0, 1.0]), groups=torch.tensor([0, 0, 1]))
     found = {key: value.item() for key, value in metrics.compute().items()}
     assert found == pytest.approx(
@@ -91,9 +91,9 @@ def test_groups_weights_and_standard_errors():
 def test_a_median_beyond_max_rank_is_an_error():
     """A median among ranks beyond max_rank, which are counted together, is an error."""
     metric = trm.MedianRank(max_rank=3)
-    metric.update(trm.Ranking.from_ranks(torch.tensor([1, 2, 900])))
+    metric.update(trm.Ranks(torch.tensor([1, 2, 900])))
     assert metric.compute() == 2
-    metric.update(trm.Ranking.from_ranks(torch.tensor([4, 5])))
+    metric.update(trm.Ranks(torch.tensor([4, 5])))
     with pytest.raises(ValueError, match=r"the median is beyond max_rank=3: .* MedianRank\(max_rank=...\)"):
         metric.compute()
 
@@ -113,7 +113,7 @@ def test_rows_without_a_relevant_item_have_no_rank():
 def test_an_unreachable_item_has_no_finite_rank():
     """A relevant item that is no candidate makes the mean rank infinite."""
     metric = trm.MeanRank()
-    metric.update(trm.Ranking.from_negatives(torch.tensor([-torch.inf, 1.0]), torch.zeros(2, 3)))
+    metric.update(trm.Negatives(torch.tensor([-torch.inf, 1.0]), torch.zeros(2, 3)))
     assert (metric.compute(), metric.num_unreachable) == (torch.inf, 1)
 
 
@@ -137,13 +137,13 @@ PAIRS = torch.tensor([[0, 1]] * 3)
     [
         (
             trm.MeanRank,
-            lambda: trm.Ranking.from_scores(SCORES, PAIRS),
+            lambda: trm.Scores(SCORES, PAIRS).ranking(),
             "one relevant item per row",
         ),
-        (trm.AdjustedMRR, lambda: trm.Ranking.from_ranks(torch.tensor([1, 2])), "how many items were ranked"),
-        (trm.AMR, lambda: trm.Ranking.from_ranks(torch.tensor([1, 2]), depth=5, num_ranked=9), "the whole ranking"),
-        (lambda: trm.AdjustedHitRate(3), lambda: trm.Ranking.from_ranks(torch.tensor([1])), "how many items were"),
-        (trm.MedianRank, lambda: trm.Ranking.from_scores(SCORES, PAIRS), "one relevant item"),
+        (trm.AdjustedMRR, lambda: trm.Ranks(torch.tensor([1, 2])).ranking(), "how many items were ranked"),
+        (trm.AMR, lambda: trm.Ranks(torch.tensor([1, 2]), depth=5, num_ranked=9).ranking(), "the whole ranking"),
+        (lambda: trm.AdjustedHitRate(3), lambda: trm.Ranks(torch.tensor([1])).ranking(), "how many items were"),
+        (trm.MedianRank, lambda: trm.Scores(SCORES, PAIRS).ranking(), "one relevant item"),
     ],
 )
 def test_rankings_that_do_not_tell(metric, ranking, message):
@@ -160,7 +160,7 @@ def test_gauc_has_three_weights():
     The sessions have AUC 1, 0 and 1/2; 1, 1 and 2 positives; 2, 4 and 4 candidates.
     """
     ranks = torch.tensor([[1, -1], [4, -1], [1, 4]])
-    ranking = trm.Ranking.from_ranks(ranks, num_ranked=torch.tensor([2, 4, 4]))
+    ranking = trm.Ranks(ranks, num_ranked=torch.tensor([2, 4, 4])).ranking()
     metrics = trm.RecMetricCollection([trm.AUROC(), trm.AUROC(weight="relevant"), trm.AUROC(weight="candidates")])
     metrics.update(ranking)
     found = {key: value.item() for key, value in metrics.compute().items()}
@@ -184,7 +184,7 @@ def test_weights_of_a_metric_of_ones_own(tmp_path):
         def weights(ranking):  # a function, as `formula` may be
             return ranking.num_relevant
 
-    ranking = trm.Ranking.from_ranks(torch.tensor([[1, 5, 6], [4, -1, -1]]))
+    ranking = trm.Ranks(torch.tensor([[1, 5, 6], [4, -1, -1]])).ranking()
     for kind in (Weighted, Plain):
         metric = kind(2)
         metric.update(ranking, weights=torch.tensor([1.0, 2.0]))

@@ -10,6 +10,7 @@ from typing_extensions import assert_type
 
 import torchrecmetrics as trm
 from torchrecmetrics.lightning import CatalogueEvaluationCallback, RecMetricsCallback
+from torchrecmetrics.values import Value
 
 
 def metrics() -> None:
@@ -29,18 +30,18 @@ def collections(scores: Tensor, target: Tensor) -> None:
     collection = trm.RecMetricCollection(["HR"], k=[5, 10], padding_idx=0)
     trm.RecMetricCollection(["HR"], k=5, padding_index=0)  # type: ignore[call-arg]
     collection.update(scores, target, weights=target)
-    collection.update(scores, target, mask=target)  # type: ignore[call-arg]
-    assert_type(collection["HR@5"], trm.RankingMetric)
+    collection.update(scores, target, mask="other")  # type: ignore[arg-type]
+    assert_type(collection["HR@5"], Value)
     assert_type(collection["HR@5"].num_users, int)
     assert_type(collection.compute(), dict[str, Tensor])
     assert_type(collection.forward(scores, target=target), dict[str, Tensor])
-    assert_type(list(collection.values()), list[trm.RankingMetric])
+    assert_type(list(collection.values()), list[Value])
 
 
 def rankings(scores: Tensor, target: Tensor, ids: Tensor) -> Iterable[trm.Ranking]:
-    yield assert_type(trm.Ranking.from_scores(scores, target, overlap="keep"), trm.Ranking)
-    yield assert_type(trm.Ranking.from_topk(ids, target), trm.Ranking)
-    yield trm.Ranking.from_scores(scores, target, overlap="allow")  # type: ignore[arg-type]
+    yield assert_type(trm.Scores(scores, target).ranking(overlap="keep"), trm.Ranking)
+    yield assert_type(trm.Lists(ids, target).ranking(), trm.Ranking)
+    yield trm.Scores(scores, target).ranking(overlap="allow")  # type: ignore[arg-type]
 
 
 def catalogue(users: Tensor, items: Tensor) -> None:

@@ -4,54 +4,74 @@ from torchrecmetrics import metrics, rank_metrics
 from torchrecmetrics.analysis.comparison import Comparison, compare
 from torchrecmetrics.analysis.differences import differences
 from torchrecmetrics.analysis.rows import Rows
-from torchrecmetrics.base.metric import RankingMetric
-from torchrecmetrics.beyond.histograms import HistogramMetric
-from torchrecmetrics.beyond.lists import ListMetric
+from torchrecmetrics.beyond.item_counts import ItemCountMetric
+from torchrecmetrics.beyond.list_metric import ListMetric
 from torchrecmetrics.beyond.metrics import *  # noqa: F403
 from torchrecmetrics.beyond.metrics import __all__ as _beyond
+from torchrecmetrics.collect_sessions import CollectSessions
 from torchrecmetrics.collection import RecMetricCollection
+from torchrecmetrics.core.accumulators import Accumulator, ByGroup
+from torchrecmetrics.core.kept_rows import KeptRows
+from torchrecmetrics.core.metric import RankingMetric
+from torchrecmetrics.core.ranking import Ranking
+from torchrecmetrics.core.windows import Decay, Window
 from torchrecmetrics.data.audit import Audit, audit
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.groups import Groups, group_users, slice_targets
 from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.data.jagged import Jagged, prefix_history
 from torchrecmetrics.data.log import Log
 from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.lists import evaluate_lists
 from torchrecmetrics.evaluation.models import evaluate, recommend
 from torchrecmetrics.evaluation.recommendations import Recommendations
 from torchrecmetrics.evaluation.result import Evaluation
-from torchrecmetrics.evaluation.sampled import SampledBounds, bound_sampled, propensity
+from torchrecmetrics.inputs.candidates import Candidates
+from torchrecmetrics.inputs.codes import SemanticIds
+from torchrecmetrics.inputs.item_shard import ItemShard
+from torchrecmetrics.inputs.jagged import Jagged, prefix_history
+from torchrecmetrics.inputs.lists import Lists
+from torchrecmetrics.inputs.negatives import Negatives
+from torchrecmetrics.inputs.ranks import Hits, Ranks
+from torchrecmetrics.inputs.scores import Scores, get_topk_ranks
+from torchrecmetrics.inputs.sessions import Sessions
 from torchrecmetrics.metrics import *  # noqa: F403
 from torchrecmetrics.rank_metrics import *  # noqa: F403
-from torchrecmetrics.ranking import Ranking, get_topk_ranks
-from torchrecmetrics.ranking.semantic_ids import SemanticIds
-from torchrecmetrics.ranking.shards import ItemShard
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "Accumulator",
     "Audit",
+    "ByGroup",
+    "Candidates",
     "Catalogue",
+    "CollectSessions",
     "Comparison",
+    "Decay",
     "Evaluation",
     "Groups",
-    "HistogramMetric",
+    "Hits",
     "Interactions",
+    "ItemCountMetric",
     "ItemShard",
     "Jagged",
+    "KeptRows",
     "ListMetric",
+    "Lists",
     "Log",
+    "Negatives",
     "Ranking",
     "RankingMetric",
+    "Ranks",
     "RecMetricCollection",
     "Recommendations",
     "Rows",
-    "SampledBounds",
+    "Scores",
     "SemanticIds",
+    "Sessions",
     "Vocabulary",
+    "Window",
     "audit",
-    "bound_sampled",
     "compare",
     "differences",
     "evaluate",
@@ -59,7 +79,6 @@ __all__ = [
     "get_topk_ranks",
     "group_users",
     "prefix_history",
-    "propensity",
     "recommend",
     "slice_targets",
 ]

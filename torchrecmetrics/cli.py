@@ -18,16 +18,16 @@ import torch
 
 from torchrecmetrics.analysis.comparison import compare
 from torchrecmetrics.analysis.rows import Rows
-from torchrecmetrics.base.metric import RankingMetric
-from torchrecmetrics.checks import extra
 from torchrecmetrics.collection import RecMetricCollection
+from torchrecmetrics.core.checks import extra
+from torchrecmetrics.core.metric import RankingMetric
+from torchrecmetrics.core.saving import write_text
 from torchrecmetrics.data.audit import audit
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.files import FileSource, open_file
 from torchrecmetrics.data.frames import Roles, check_names, decoded
 from torchrecmetrics.data.groups import Groups
 from torchrecmetrics.data.log import Log, LogSplit
-from torchrecmetrics.data.saving import write_text
 from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.lists import evaluate_lists
 from torchrecmetrics.evaluation.result import Evaluation
@@ -590,10 +590,11 @@ def _made(name: Any, said: Any, common: Mapping[str, Any]) -> list[RankingMetric
     options = dict(said) if isinstance(said, Mapping) else {"k": said}
     cutoffs = options.pop("k", None)
     if not options:
-        return RecMetricCollection(name, k=cutoffs, **common).members
+        return [*RecMetricCollection(name, k=cutoffs, **common).metrics.values()]
     options = {**common, **options}
     bare, _, own = name.partition("@")
-    kind = type(RecMetricCollection(bare, k=1, **common).members[0])
+    (example,) = RecMetricCollection(bare, k=1, **common).metrics.values()
+    kind = type(example)
     if own:
         return [kind(int(own), **options)]
     if cutoffs is None:

@@ -1,6 +1,7 @@
 """Formulas of accuracy: hit rate, precision, recall, NDCG, MRR, MAP, AUROC per row of a `Ranking`.
 
-One cut-off gives [B], several (a list or tuple of K) give [K, B] at little extra cost.
+One cut-off gives [B], several (a list or tuple of K) give [K, B] at little extra cost. Rows without a relevant item are
+NaN.
 
 Ranks are 1-based and `inf` where an item was not found, so `ranks <= k` needs no mask. R is the number of a row's
 relevant items, h(k) the number of them in the first k places.
@@ -9,17 +10,17 @@ relevant items, h(k) the number of them in the first k places.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import partial
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Concatenate, Literal, ParamSpec, TypeAlias, cast
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import running_sums
-from torchrecmetrics.checks import check_choice, check_cutoffs, describe
-from torchrecmetrics.ranking import DEPTH_UNKNOWN, Ranking
-from torchrecmetrics.ranking.data import derived
+from torchrecmetrics.core.arrays import cached_constant, running_sums
+from torchrecmetrics.core.checks import check_choice, describe
+from torchrecmetrics.core.ranked_items import check_cutoffs, sum_first
+from torchrecmetrics.core.ranking import DEPTH_UNKNOWN, Ranking
 
 Denominator: TypeAlias = Literal["k", "min", "recommended"]
 """Divisor of hits: k, min(k, R), or min(k, n') with n' the number of recommended items."""
@@ -44,7 +45,33 @@ __all__ = [
     "reciprocal_rank",
 ]
 
+P = ParamSpec("P")
 
+
+def of_rows(formula: Callable[Concatenate[Ranking, P], Tensor]) -> Callable[Concatenate[Ranking, P], Tensor]:
+    """Check that a formula is given a `Ranking`, and set rows without a relevant item, and bad rows, to NaN.
+
+    Metrics call the formula inside (`inspect.unwrap`), since they leave such rows out themselves.
+    """
+
+    @wraps(formula)
+    def checked(ranking: Ranking, *args: P.args, **kwargs: P.kwargs) -> Tensor:
+        if not isinstance(ranking, Ranking):
+            name = formula.__name__
+            raise TypeError(
+                f"{name} reads a Ranking, got {describe(ranking)}: {name}(Scores(scores, target).ranking(), ...), or "
+                "Lists for lists of item ids, Ranks for ranks"
+            )
+        if args and isinstance(args[0], Tensor):  # no cut-offs by row
+            args = (check_cutoffs(args[0]), *args[1:])  # type: ignore[assignment, arg-type]
+        defined = ranking.num_relevant > 0
+        defined = defined if ranking.valid is None else defined & ranking.valid
+        return formula(ranking, *args, **kwargs).where(defined, torch.nan)
+
+    return cast(Callable[Concatenate[Ranking, P], Tensor], checked)
+
+
+@of_rows
 def hit_rate(ranking: Ranking, k: Cutoffs, *, score_threshold: float | None = None) -> Tensor:
     """Return 1 if a relevant item of the row is in the top `k`, else 0.
 
@@ -52,12 +79,10 @@ def hit_rate(ranking: Ranking, k: Cutoffs, *, score_threshold: float | None = No
     fewer than `k` items are no special case. `score_threshold`: only items with score >= this are recommended. Also
     called hit ratio, Hit@k, Success@k. Source: Deshpande & Karypis, Item-based top-N recommendation algorithms, 2004.
     """
-    _check(ranking, "hit_rate")
-    if score_threshold is None:
-        return _defined(ranking, ranking.any_hit(k))
-    return _defined(ranking, _num_found(ranking, k, score_threshold) > 0)
+    return ranking.relevant.any_hit(_reached(ranking, k, score_threshold))
 
 
+@of_rows
 def precision(
     ranking: Ranking,
     k: Cutoffs,
@@ -75,16 +100,19 @@ def precision(
     than `k` items the denominator stays `k`. Also called P@k. Source: Manning, Raghavan & Schütze, Introduction to
     Information Retrieval, 2008, chapter 8.
     """
-    _check(ranking, "precision")
-    _check_zero_division(zero_division)
-    denominator = _divided_by(normalize, denominator)
-    hits = _hits(ranking, k, score_threshold)
+    if zero_division != 0.0:
+        _check_zero_division(zero_division)
+    if normalize != "k":
+        denominator = _divided_by(normalize, denominator)
+    hits = ranking.relevant.num_hits(_reached(ranking, k, score_threshold))
     if denominator == "k":
-        return _defined(ranking, hits / ranking.cutoffs(k))
+        return hits / ranking.cutoffs(k)
     places = _places(ranking, k, denominator, score_threshold)
-    return _defined(ranking, (hits / places).where(places > 0, zero_division))
+    assert isinstance(places, Tensor)  # an int is k, above
+    return (hits / places).where(places > 0, zero_division)
 
 
+@of_rows
 def recall(
     ranking: Ranking,
     k: Cutoffs,
@@ -101,7 +129,6 @@ def recall(
     fewer than `k` items are no special case. Also called R@k. Source: Manning, Raghavan & Schütze, Introduction to
     Information Retrieval, 2008, chapter 8.
     """
-    _check(ranking, "recall")
     if not isinstance(truncated, bool) or not isinstance(weighted, bool):
         raise TypeError(f"truncated and weighted are True or False, got {truncated!r} and {weighted!r}")
     check_choice("normalize", normalize, ("relevant", "min"))
@@ -112,13 +139,14 @@ def recall(
         raise ValueError(
             "recall is either divided by min(k, R) (normalize='min', truncated=True) or weighted by gains, not both"
         )
-    if weighted:
-        found = _sum_of_first(_gains(ranking), _num_found(ranking, k, score_threshold))
-        return _defined(ranking, found / (_relevant(ranking) if ranking.gains is None else ranking.ideal_gains.sum(1)))
-    hits = _hits(ranking, k, score_threshold)
-    return _defined(ranking, hits / (_max_hits(ranking, k) if by_min else _relevant(ranking)))
+    reached = _reached(ranking, k, score_threshold)
+    if weighted and ranking.gains is not None:
+        gains = ranking.relevant.placed(_linear)
+        return ranking.relevant.sum_hits(torch.ones_like, reached, gains) / ranking.gains.sum(1)
+    return ranking.relevant.num_hits(reached) / (_max_hits(ranking, k) if by_min else ranking.num_relevant)
 
 
+@of_rows
 def f1(
     ranking: Ranking,
     k: Cutoffs,
@@ -132,22 +160,21 @@ def f1(
     Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN in rows without a relevant item. With fewer
     than `k` items k does not change. Source: van Rijsbergen, Information Retrieval, 1979, chapter 7.
     """
-    _check(ranking, "f1")
-    denominator = _divided_by(normalize, denominator)
-    places = _places(ranking, k, denominator, score_threshold)
-    return _defined(ranking, 2 * _hits(ranking, k, score_threshold) / (places + _relevant(ranking)))
+    places = _places(ranking, k, _divided_by(normalize, denominator), score_threshold)
+    return 2 * ranking.relevant.num_hits(_reached(ranking, k, score_threshold)) / (places + ranking.num_relevant)
 
 
+@of_rows
 def r_precision(ranking: Ranking) -> Tensor:
     """Return h(R) / R, the precision at cut-off R, which equals the recall there.
 
     Returns float [B]; 0 to 1, NaN in rows without a relevant item. With fewer than R items R does not change. Source:
     Manning, Raghavan & Schütze, Introduction to Information Retrieval, 2008, section 8.4.
     """
-    _check(ranking, "r_precision")
-    return _defined(ranking, ranking.num_hits(ranking.num_relevant) / _relevant(ranking))
+    return ranking.num_hits(ranking.num_relevant) / ranking.num_relevant
 
 
+@of_rows
 def average_precision(ranking: Ranking, k: Cutoffs | None = None, *, normalize: Normalization = "relevant") -> Tensor:
     """Return (1/R) sum over the hits of i / r_i: the precision at each hit's rank, averaged over all relevant items.
 
@@ -155,13 +182,13 @@ def average_precision(ranking: Ranking, k: Cutoffs | None = None, *, normalize: 
     of them; 0 to 1, NaN in rows without a relevant item. Rows with fewer than `k` items are no special case. Also
     called AP@k. Source: Manning, Raghavan & Schütze, Introduction to Information Retrieval, 2008, section 8.4.
     """
-    _check(ranking, "average_precision")
     check_choice("normalize", normalize, ("relevant", "min"))
-    found = _over_hits(ranking, _precisions(ranking), k)
-    relevant = _relevant(ranking) if k is None or normalize == "relevant" else _max_hits(ranking, k)
-    return _defined(ranking, found / relevant)
+    by_all = k is None or normalize == "relevant"
+    sums = ranking.relevant.sum_of_precisions(ranking.check_depth(k))
+    return sums / (ranking.num_relevant if by_all else _max_hits(ranking, k))  # type: ignore[arg-type]
 
 
+@of_rows
 def ndcg(ranking: Ranking, k: Cutoffs | None = None, *, gain: Gain = "linear") -> Tensor:
     """Return DCG / IDCG, DCG = sum over hits of gain_i / log2(1 + r_i); IDCG orders all gains of the row best first.
 
@@ -170,23 +197,23 @@ def ndcg(ranking: Ranking, k: Cutoffs | None = None, *, gain: Gain = "linear") -
     lower the ideal. Sources: Järvelin & Kekäläinen, Cumulated gain-based evaluation of IR techniques, 2002; exponential
     gains: Burges et al., Learning to rank using gradient descent, 2005.
     """
-    _check(ranking, "ndcg")
     check_choice("gain", gain, ("linear", "exponential"))
-    width = ranking.ranks.shape[1]
-    plain = ranking.gains is None and ranking.penalties is None
-    found = _over_hits(ranking, _dcg(ranking) if plain else _graded_dcg(ranking, gain), k)
-    if plain and width == 1:
-        return _defined(ranking, found)  # the ideal is 1
-    # no row has more than `width` relevant items
-    at_most = [min(cutoff, width) for cutoff in k] if isinstance(k, Sequence) else width if k is None else min(k, width)
-    relevant = ranking.num_relevant.clamp(max=ranking.cutoffs(at_most))
-    if plain:
-        return _defined(ranking, found / _ideal_dcg(ranking).take(relevant))
-    if ranking.penalties is not None:
-        found = found + _lost_dcg_at(ranking, gain, k)
-    return _defined(ranking, found / _sum_of_first(_graded_ideal_dcg(ranking, gain), relevant))
+    relevant, reached = ranking.relevant, ranking.check_depth(k)
+    width = relevant.ranks.shape[1]
+    if relevant.gains is None and ranking.penalties is None:
+        dcg = relevant.sum_hits(log2_discount, reached)
+        if width == 1:
+            return dcg  # the ideal is 1
+        return dcg / _ideal_dcg(width, dcg.dtype, dcg.device).take(_num_ideal(ranking, k))
+    transform = _transform(ranking, gain)
+    dcg = relevant.sum_hits(log2_discount, reached, relevant.placed(transform))
+    if (penalties := ranking.penalties) is not None:
+        dcg = dcg + penalties.sum_hits(log2_discount, reached, penalties.placed(transform))
+    best = transform(ranking.ideal_gains) * log2_discount(ranking.hit_number)
+    return dcg / sum_first(best, _num_ideal(ranking, k))
 
 
+@of_rows
 def reciprocal_rank(ranking: Ranking, k: Cutoffs | None = None) -> Tensor:
     """Return 1 / r_1 if the best relevant item is in the top `k`, else 0.
 
@@ -194,10 +221,10 @@ def reciprocal_rank(ranking: Ranking, k: Cutoffs | None = None) -> Tensor:
     relevant item. Rows with fewer than `k` items are no special case. Also called RR@k. Source: Voorhees, The TREC-8
     question answering track report, 1999.
     """
-    _check(ranking, "reciprocal_rank")
-    return _defined(ranking, ranking.any_hit(k) / ranking.ranks[:, 0])
+    return ranking.relevant.reciprocal_first(ranking.check_depth(k))
 
 
+@of_rows
 def auroc(ranking: Ranking) -> Tensor:
     """Return the share of (relevant, other) pairs in the right order; a realistic tie counts half.
 
@@ -205,79 +232,62 @@ def auroc(ranking: Ranking) -> Tensor:
     no candidate loses to all others. Also called AUC, GAUC as a mean over users. Source: Hanley & McNeil, The meaning
     and use of the area under a receiver operating characteristic curve, 1982.
     """
-    _check(ranking, "auroc")
     if ranking.num_ranked is None:
-        raise ValueError(
-            "AUROC needs to know how many items were ranked: pass scores, or Ranking.from_ranks(..., num_ranked=...)"
-        )
-    num_found = ranking.num_hits(None).to(ranking.ranks.dtype)
+        raise ValueError("AUROC needs to know how many items were ranked: pass scores, or Ranks(..., num_ranked=...)")
+    num_found = ranking.num_hits(None)
     others = ranking.num_ranked - num_found
     overtaken_by = ranking.ranks.where(ranking.ranks.isfinite(), 0).sum(1) - num_found * (num_found + 1) / 2
-    return _defined(ranking, (num_found * others - overtaken_by) / (_relevant(ranking) * others))
+    return (num_found * others - overtaken_by) / (ranking.num_relevant * others)
 
 
 # ----------------------------------------------------------------------------------------- helpers
 
 
-def _check(ranking: object, name: str) -> None:
-    """Raise unless the first argument of the formula `name` is a `Ranking`."""
-    if not isinstance(ranking, Ranking):
-        raise TypeError(
-            f"{name} reads a Ranking, got {describe(ranking)}: {name}(Ranking.from_scores(scores, target), ...), or "
-            "from_topk for lists of item ids, from_ranks for ranks"
-        )
+def log2_discount(ranks: Tensor) -> Tensor:
+    """Return 1 / log2(1 + rank); 0 for a rank of `inf`."""
+    return torch.log2(1 + ranks).reciprocal()
 
 
-def _defined(ranking: Ranking, values: Tensor) -> Tensor:
-    """Return `values` as floats, with NaN in rows without a relevant item."""
-    return values * _one_or_nan(ranking)
+@cached_constant
+def log2_discounts(places: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return the discounts 1 / log2(1 + rank) of ranks 1 to `places`; metrics of lists read them, too."""
+    return log2_discount(torch.arange(1, places + 1, dtype=dtype, device=device))
 
 
-@derived
-def _one_or_nan(ranking: Ranking) -> Tensor:
-    """Return 1 for each row with a relevant item, else NaN: float [B]."""
-    return (ranking.num_relevant / ranking.num_relevant).to(ranking.ranks.dtype)
+@cached_constant
+def _ideal_dcg(most: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return the ideal DCG of 0, 1, ..., `most` relevant items that gain 1 each."""
+    sums = running_sums(log2_discount(torch.arange(1, most + 1, dtype=dtype, device=device))[None])[0]
+    return torch.nn.functional.pad(sums, (1, 0))
 
 
-@derived
-def _relevant(ranking: Ranking) -> Tensor:
-    """Return R, the number of relevant items of each row, float [B]."""
-    return ranking.num_relevant.to(ranking.ranks.dtype)
+def _num_ideal(ranking: Ranking, k: Cutoffs | None) -> Tensor:
+    """Return the number of relevant items in the ideal top `k`, int64 [B] or [K, B]."""
+    return (ranking.num_relevant if k is None else _max_hits(ranking, k)).long()
 
 
 def _max_hits(ranking: Ranking, k: Cutoffs) -> Tensor:
     """Return min(k, R), the most hits that a row can have, float [B] or [K, B]."""
-    return _relevant(ranking).clamp(max=ranking.cutoffs(k))
+    return ranking.num_relevant.clamp(max=ranking.cutoffs(k))
 
 
-def _hits(ranking: Ranking, k: Cutoffs, score_threshold: float | None) -> Tensor:
-    """Return h(k), the number of hits, float [B] or [K, B]; `score_threshold` as in `_num_found`."""
-    return _num_hits(ranking, check_cutoffs(k), score_threshold)
-
-
-@derived
-def _num_hits(ranking: Ranking, k: int | tuple[int, ...], score_threshold: float | None) -> Tensor:
-    is_single = ranking.near.shape[1] == 1 and score_threshold is None
-    return (ranking.any_hit(k) if is_single else _num_found(ranking, k, score_threshold)).to(ranking.ranks.dtype)
-
-
-def _num_found(ranking: Ranking, k: Cutoffs, score_threshold: float | None) -> Tensor:
-    """Return h(k), int64 [B] or [K, B]; with a threshold, only hits with score >= threshold count."""
-    found = ranking.num_hits(check_cutoffs(k))
+def _reached(ranking: Ranking, k: Cutoffs, score_threshold: float | None) -> Cutoffs | Tensor:
+    """Return the cut-off; with a threshold, at most the number of items with score >= threshold: [B] or [K, B]."""
+    if k is None:
+        check_cutoffs(k)  # raises
+    checked: Cutoffs = ranking.check_depth(k)  # type: ignore[assignment]  # not a tensor, since `k` is none
     if score_threshold is None:
-        return found
-    return torch.minimum(found, ranking.num_within(_recommended(ranking, score_threshold)))
+        return checked
+    return _recommended(ranking, score_threshold).clamp(max=ranking.cutoffs(k))
 
 
-def _places(ranking: Ranking, k: Cutoffs, denominator: Denominator, score_threshold: float | None) -> Tensor:
+def _places(ranking: Ranking, k: Cutoffs, denominator: Denominator, score_threshold: float | None) -> Tensor | int:
     """Return the divisor that `denominator` names: k, min(k, R) or min(k, n'), float [B], [K, B] or [K, 1]."""
     check_choice("denominator", denominator, ("k", "min", "recommended"))
     if denominator == "min":
         return _max_hits(ranking, k)
-    cut = ranking.cutoffs(k)
-    if denominator == "recommended":
-        return _recommended(ranking, score_threshold).clamp(max=cut).to(ranking.ranks.dtype)
-    return cut.to(ranking.ranks.dtype) if isinstance(cut, Tensor) else torch.full_like(ranking.ranks[:, 0], cut)
+    cutoffs = ranking.cutoffs(k)
+    return cutoffs if denominator == "k" else _recommended(ranking, score_threshold).clamp(max=cutoffs)
 
 
 def _divided_by(normalize: NormalizationByK, denominator: Denominator) -> Denominator:
@@ -296,17 +306,17 @@ def _recommended(ranking: Ranking, score_threshold: float | None) -> Tensor:
         lengths = ranking.num_recommended if ranking.score_threshold is None else None
         count = ranking.num_ranked if lengths is None else lengths
         refusal = (
-            "denominator='recommended' needs to know how many items were recommended: pass scores, "
-            "Ranking.from_topk, or Ranking.from_ranks(..., num_ranked=...)"
+            "denominator='recommended' needs to know how many items were recommended: pass scores, Lists, or "
+            "Ranks(..., num_ranked=...)"
         )
     else:
         count = ranking.num_recommended if ranking.score_threshold == score_threshold else None
         refusal = (
             f"the metric counts items with score >= {score_threshold}, but the ranking was made with "
-            f"score_threshold={ranking.score_threshold}: pass scores, or name it in Ranking.from_scores"
+            f"score_threshold={ranking.score_threshold}: pass scores, or name it in Scores(...).ranking(...)"
         )
     if count is None:
-        raise ValueError(refusal if ranking.reach.known else DEPTH_UNKNOWN)
+        raise ValueError(refusal if ranking.depth_known else DEPTH_UNKNOWN)
     return count
 
 
@@ -315,107 +325,13 @@ def _check_zero_division(value: float) -> None:
         raise ValueError(f"zero_division must be 0.0, 1.0 or nan, got {value!r}")
 
 
-def _over_hits(ranking: Ranking, sums: Tensor, k: Cutoffs | None) -> Tensor:
-    """Return the sum of the hits' values in the top `k`, [B] or [K, B]; `sums` are running sums of `_sums`."""
-    k = None if k is None else check_cutoffs(k)
-    if sums.shape[1] == 1:
-        return ranking.any_hit(k) * sums[:, 0]
-    return _sum_of_first(sums, ranking.num_hits(k))
-
-
-def _sum_of_first(sums: Tensor, number: Tensor) -> Tensor:
-    """Return the sum of the first `number` [B] or [K, B] values of each row, in that shape; `sums` is from `_sums`."""
-    if sums.shape[1] == 1:
-        return torch.where(number > 0, sums[:, 0], 0)
-    if number.dim() == 1:
-        return sums.gather(1, number[:, None])[:, 0]
-    return sums.gather(1, number.T).T
-
-
-def _sums(values: Tensor) -> Tensor:
-    """Return the sums of the first 0, 1, ..., T values of each row, [B, T + 1]; if T = 1 the values, [B, 1]."""
-    if values.shape[1] == 1:
-        return values
-    return torch.nn.functional.pad(running_sums(values), (1, 0))
-
-
-@derived
-def _hit_precisions(ranking: Ranking) -> Tensor:
-    """Return the precision at each hit, i / r_i, [B, T]; 0 for items that were not found."""
-    number = torch.arange(1, ranking.near.shape[1] + 1, dtype=ranking.ranks.dtype, device=ranking.ranks.device)
-    return number / ranking.near
-
-
-@derived
-def _precisions(ranking: Ranking) -> Tensor:
-    """Return the running sums (`_sums`) of the precision at each hit."""
-    return _sums(_hit_precisions(ranking))
-
-
-@derived
-def _gains(ranking: Ranking) -> Tensor:
-    """Return the running sums (`_sums`) of the gains in the order of the ranks."""
-    return _sums(ranking.found.placed(_linear))
-
-
-@derived
-def _discounts(ranking: Ranking) -> Tensor:
-    """Return the discounts 1 / log2(1 + r), [B, T]; 0 for items that were not found."""
-    return torch.log2(1 + ranking.near).reciprocal()
-
-
-@derived
-def _dcg(ranking: Ranking) -> Tensor:
-    """Return the running sums (`_sums`) of the discounts, the DCG if each relevant item gains 1."""
-    return _sums(_discounts(ranking))
-
-
-def log2_discounts(places: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return the discounts 1 / log2(1 + rank) of ranks 1 to `places`; metrics of lists read them, too."""
-    return torch.log2(1 + torch.arange(1, places + 1, dtype=dtype, device=device)).reciprocal()
-
-
-@derived
-def _ideal_dcg(ranking: Ranking) -> Tensor:
-    """Return the running sums of the discounts of ranks 1 to T, [T + 1]: the ideal DCG for 0 to T relevant items."""
-    ranks = ranking.ranks
-    return _sums(log2_discounts(ranks.shape[1], ranks.dtype, ranks.device)[None])[0]
-
-
-@derived
-def _graded_dcg(ranking: Ranking, gain: Gain) -> Tensor:
-    """Return the running sums (`_sums`) of the discounted gains in the order of the ranks."""
-    return _sums(ranking.found.placed(_transform(ranking, gain)) * _discounts(ranking))
-
-
-@derived
-def _graded_ideal_dcg(ranking: Ranking, gain: Gain) -> Tensor:
-    """Return the running sums (`_sums`) of the discounted gains in the ideal order, best first."""
-    return _sums(_transform(ranking, gain)(ranking.ideal_gains) / torch.log2(1 + ranking.hit_number))
-
-
-@derived
-def _lost_dcg(ranking: Ranking, gain: Gain) -> Tensor:
-    """Return the discounted gains of the unwanted items, [B, T]; 0 or less."""
-    assert ranking.penalties is not None
-    return ranking.penalties.placed(_transform(ranking, gain)) / torch.log2(1 + ranking.penalties.ranks)
-
-
-def _lost_dcg_at(ranking: Ranking, gain: Gain, k: Cutoffs | None) -> Tensor:
-    """Return the sum of the discounted gains of unwanted items in the top `k`, [B] or [K, B]."""
-    assert ranking.penalties is not None
-    ranks = ranking.penalties.ranks
-    if k is None:
-        near = ranks.isfinite()
-    else:
-        cut = ranking.cutoffs(k)
-        near = ranks <= (cut[:, None] if isinstance(cut, Tensor) else cut)
-    return _lost_dcg(ranking, gain).where(near, 0).sum(-1)
-
-
-def _transform(ranking: Ranking, gain: Gain) -> partial[Tensor]:
+def _transform(ranking: Ranking, gain: Gain) -> Callable[[Tensor], Tensor]:
+    """Return the function from grades to gains."""
+    if gain == "linear":
+        return _linear
+    top = ranking.ideal_gains[:, :1]
     # DCG / IDCG does not change when both are divided by 2^(highest gain), and then no power of two overflows
-    return partial(_linear) if gain == "linear" else partial(_exponential, top=ranking.ideal_gains[:, :1])
+    return lambda gains: _exponential(gains, top)
 
 
 def _linear(gains: Tensor) -> Tensor:

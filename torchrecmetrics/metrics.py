@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from torch import Tensor
 
 from torchrecmetrics import functional
-from torchrecmetrics.base.metric import RankingMetric
-from torchrecmetrics.base.options import Formula, MetricOptions
-from torchrecmetrics.checks import check_choice
+from torchrecmetrics.core.checks import check_choice
+from torchrecmetrics.core.metric import RankingMetric
+from torchrecmetrics.core.options import Needs
+from torchrecmetrics.core.ranking import Ranking
+from torchrecmetrics.core.signature import Formula, MetricOptions
 from torchrecmetrics.functional import Denominator, Gain, Normalization, NormalizationByK
-from torchrecmetrics.ranking import Ranking
-from torchrecmetrics.ranking.rules import Needs
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -235,7 +235,7 @@ class RPrecision(RankingMetric):
     @property
     def needs(self) -> Needs:
         """As many ranks of each row as it has relevant items."""
-        return Needs(depth=0, depth_is_num_relevant=True)
+        return Needs(depth=0, whole_targets=True)
 
 
 class MAP(RankingMetric):
@@ -377,9 +377,9 @@ class AUROC(RankingMetric):
     ) -> None:
         check_choice("weight", weight, (None, *_WEIGHTS))
         self._weight = weight
-        super().__init__(**options)
         if weight is not None:
-            self.weights = _WEIGHTS[weight]
+            self.weights = _WEIGHTS[weight]  # before the base sorts metrics by their row weights
+        super().__init__(**options)
 
     @property
     def name(self) -> str:

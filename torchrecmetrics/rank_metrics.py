@@ -6,23 +6,23 @@ likely, so that values of different data sets can be compared. Each adjusted met
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.base.metric import RankingMetric
-from torchrecmetrics.base.options import Formula, MetricOptions
-from torchrecmetrics.base.row_values import ListBatch
-from torchrecmetrics.base.state import SparseUpdate, Summary, SumState
-from torchrecmetrics.checks import VIOLATIONS, check_k
-from torchrecmetrics.data.catalogue import Catalogue
-from torchrecmetrics.ranking import Ranking
-from torchrecmetrics.ranking.rules import Needs
+from torchrecmetrics.core.accumulators import Accumulator, State
+from torchrecmetrics.core.arrays import float_dtype, ordinary_tensors
+from torchrecmetrics.core.checks import check_k
+from torchrecmetrics.core.metric import CountedMetric, RankingMetric
+from torchrecmetrics.core.options import Needs
+from torchrecmetrics.core.ranking import Ranking
+from torchrecmetrics.core.rows import Layout, RowValues, Summary
+from torchrecmetrics.core.signature import Formula, MetricOptions
 
 if TYPE_CHECKING:
-    from typing_extensions import Self, Unpack
+    from typing_extensions import Unpack
 
 __all__ = ["AMR", "AMRI", "AdjustedHitRate", "AdjustedMRR", "MeanRank", "MedianRank"]
 
@@ -92,8 +92,7 @@ def adjusted_reciprocal_rank(ranking: Ranking) -> Tensor:
 def adjusted_hit(ranking: Ranking, k: int) -> Tensor:
     """Return (hit - probability) / (1 - probability), float [B]: up to 1; NaN for rows with k >= N."""
     _check_single(ranking)
-    hit = ranking.any_hit(k).to(ranking.ranks.dtype)
-    found = (hit - expected_hit_rate(ranking, k)) / below_best_hit_rate(ranking, k)
+    found = (ranking.any_hit(k) - expected_hit_rate(ranking, k)) / below_best_hit_rate(ranking, k)
     return torch.where(ranking.num_relevant > 0, found, torch.nan)
 
 
@@ -102,7 +101,7 @@ def _check_single(ranking: Ranking) -> None:
     if ranking.ranks.shape[1] != 1:
         raise ValueError(
             f"metrics of the rank read one relevant item per row, got up to {ranking.ranks.shape[1]}: make a row of "
-            "each (Ranking.from_negatives, pyg.evaluate_triples, or one target per row)"
+            "each (Negatives, pyg.evaluate_triples, or one target per row)"
         )
 
 
@@ -110,10 +109,10 @@ def _candidates(ranking: Ranking) -> Tensor:
     """Return N, the number of candidates of each row, float [B]."""
     if ranking.num_ranked is None:
         raise ValueError(
-            "adjusted metrics need to know how many items were ranked: pass scores, Ranking.from_negatives, or "
-            "Ranking.from_ranks(..., num_ranked=...)"
+            "adjusted metrics need to know how many items were ranked: pass scores, Negatives, or "
+            "Ranks(..., num_ranked=...)"
         )
-    return ranking.num_ranked.to(ranking.ranks.dtype)
+    return ranking.num_ranked
 
 
 def _spread(weights: Tensor, ranking: Ranking) -> Tensor:
@@ -165,7 +164,7 @@ class MeanRank(_OfRank):
         super().__init__(**options)
 
 
-class MedianRank(_OfRank):
+class MedianRank(_OfRank, CountedMetric):
     """Median rank: the middle rank of the rows' one relevant item; of an even number of rows, the mean of both middles.
 
     Lower is better. The metric is no mean over rows: the state counts ranks in steps of 1/2 up to `max_rank` (16 bytes
@@ -185,7 +184,7 @@ class MedianRank(_OfRank):
         >>> import torch
         >>> import torchrecmetrics as trm
         >>> metric = trm.MedianRank()
-        >>> metric.update(trm.Ranking.from_ranks(torch.tensor([1, 7, 3, 4])))
+        >>> metric.update(trm.Ranks(torch.tensor([1, 7, 3, 4])))
         >>> metric.compute()
         tensor(3.5000, dtype=torch.float64)
     """
@@ -193,50 +192,79 @@ class MedianRank(_OfRank):
     formula: ClassVar[Formula] = staticmethod(median_rank)
     bounds: ClassVar[tuple[float, float]] = (1.0, float("inf"))
     higher_is_better: bool | None = False
-    of_items: ClassVar[bool] = True
 
     def __init__(self, *, max_rank: int = 2**16, **options: Unpack[MetricOptions]) -> None:
         super().__init__(max_rank=check_k(max_rank, "max_rank"), **options)
 
-    def _check_catalogue(self, catalogue: Any) -> Catalogue | None:
-        return None if catalogue is None else super()._check_catalogue(catalogue)  # the metric counts ranks, not items
+    @property
+    def counts_key(self) -> Hashable:
+        """The highest rank that is counted."""
+        return "ranks", self.options["max_rank"]
 
-    def _begin(self, name: str) -> None:
-        self._add_sum_states(name, 0, len(VIOLATIONS) + 2 * self.options["max_rank"] + 2)
+    def make_counts(self) -> Accumulator:
+        """Return the accumulator of ranks."""
+        return RankCounts(self.options["max_rank"])
 
-    def sparse_update(self, lists: ListBatch, violations: Tensor | None) -> SparseUpdate:
-        """Return the number of rows with each rank, in steps of 1/2, as an update of the state."""
-        assert lists.ranking is not None
-        ranking, beyond, kinds = lists.ranking, 2 * self.options["max_rank"] + 1, len(VIOLATIONS)
-        rank = mean_rank(ranking)
-        rows = ranking.num_relevant > 0
-        if lists.counted is not None:
-            rows = rows & lists.counted
-        indices, values = [(2 * rank).nan_to_num(0).clamp(max=beyond).long() + kinds], [rows.long()]
-        if violations is not None:
-            indices.append(torch.arange(kinds, device=rank.device))
-            values.append(violations)
-        return SparseUpdate(None, (torch.cat(indices), torch.cat(values)))
+    def _try_formula(self) -> None:
+        """Do nothing: the option is checked already."""
 
-    @classmethod
-    def summaries(cls, metrics: Sequence[Self], states: Sequence[SumState]) -> list[Summary]:
-        """Return the median of each metric from its counts of ranks."""
-        found: list[Summary] = []
-        for metric, state in zip(metrics, states, strict=True):
-            invalid, counts = torch.split(state.counts, [len(VIOLATIONS), len(state.counts) - len(VIOLATIONS)])
-            metric._check_input(invalid.tolist())
-            reached = counts.cumsum(0)
-            rows = int(reached[-1])
-            middle = torch.tensor([(rows - 1) // 2, rows // 2], device=counts.device)
-            ranks = torch.searchsorted(reached, middle, right=True) / 2
-            if rows and bool(ranks[1] > metric.options["max_rank"]):
-                raise ValueError(
-                    f"{metric.label}: the median is beyond max_rank={metric.options['max_rank']}: give the number of "
-                    "candidates, MedianRank(max_rank=...)"
-                )
-            value = ranks.mean() if rows else torch.full_like(ranks[0], torch.nan)
-            found.append(Summary.without_error(value.to(state.sums.dtype), rows))
-        return found
+    def summary(self, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> Summary:
+        """Return the median from the counts of ranks; `inf` if half of the relevant items are no candidates."""
+        max_rank, reached = self.options["max_rank"], counts[0].cumsum(0)
+        rows = int(reached[-1])
+        middle = torch.tensor([(rows - 1) // 2, rows // 2], device=reached.device)
+        ranks = torch.searchsorted(reached, middle, right=True) / 2
+        ranks = ranks.masked_fill(ranks > max_rank + 0.5, torch.inf)  # the last entry: no candidates
+        if rows and bool((ranks == max_rank + 0.5).any()):
+            raise ValueError(
+                f"{self.label}: the median is beyond max_rank={max_rank}: give the number of candidates, "
+                "MedianRank(max_rank=...)"
+            )
+        value = ranks.mean() if rows else torch.full_like(ranks[0], torch.nan)
+        return Summary.without_error(value.to(float_dtype(reached.device)), rows)
+
+
+class RankCounts(Accumulator):
+    """Number of rows with each rank of the relevant item in steps of 1/2, beyond `max_rank`, and without a rank."""
+
+    def __init__(self, max_rank: int) -> None:
+        super().__init__()
+        self.max_rank: int = max_rank
+
+    @property
+    def option(self) -> str:
+        """The class with its options."""
+        return f"RankCounts({self.max_rank})"
+
+    rank_counts: Tensor
+
+    def begin(self, layout: Layout) -> None:
+        """Register the counts."""
+        super().begin(layout)
+        with ordinary_tensors():
+            none = torch.zeros(2 * self.max_rank + 3, dtype=torch.int64, device=self._device)
+            self.add_state("rank_counts", none, "sum")
+
+    def _added_to(self, counts: Tensor, rows: RowValues) -> Tensor:
+        assert rows.ranking is not None
+        rank, beyond = mean_rank(rows.ranking), 2 * self.max_rank + 1
+        number = rows.ranking.num_relevant > 0
+        if rows.counted is not None:
+            number = number & rows.counted
+        place = torch.where(rank == torch.inf, beyond + 1, (2 * rank).nan_to_num(0, posinf=0).clamp(max=beyond)).long()
+        return counts.index_add(0, place, number.long())
+
+    def added(self, rows: RowValues) -> State:
+        """Return the counts with those of a batch added."""
+        return {"rank_counts": self._added_to(self.rank_counts, rows)}
+
+    def batch_totals(self, rows: RowValues) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+        """Return the counts of one batch, and no sums."""
+        return [self._added_to(torch.zeros_like(self.rank_counts), rows)], []
+
+    def counts(self) -> Sequence[Tensor]:
+        """Return the counts."""
+        return [self.rank_counts]
 
 
 class _Adjusted(_OfRank):
@@ -272,6 +300,7 @@ class AMR(_Adjusted):
     formula: ClassVar[Formula] = staticmethod(adjusted_rank)
     weights: Callable[..., Tensor] | None = staticmethod(expected_rank)
     bounds: ClassVar[tuple[float, float]] = (0.0, 2.0)
+    infinite = True  # where the relevant item is no candidate
     higher_is_better: bool | None = False
 
     def __init__(self, **options: Unpack[MetricOptions]) -> None:
@@ -301,6 +330,7 @@ class AMRI(_Adjusted):
     formula: ClassVar[Formula] = staticmethod(adjusted_rank_index)
     weights: Callable[..., Tensor] | None = staticmethod(above_first)
     bounds: ClassVar[tuple[float, float]] = (-1.0, 1.0)
+    infinite = True  # where the relevant item is no candidate
 
     def __init__(self, **options: Unpack[MetricOptions]) -> None:
         super().__init__(**options)

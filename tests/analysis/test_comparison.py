@@ -468,7 +468,7 @@ def test_null_simulation():
         runs = {}
         for name in ("a", "b"):
             metrics = trm.RecMetricCollection(["HR", "NDCG", "MRR"], k=[3, 5, 8, 10, 15, 20])
-            ranking = trm.Ranking.from_ranks(torch.randint(1, 41, (n, 1), generator=generator))
+            ranking = trm.Ranks(torch.randint(1, 41, (n, 1), generator=generator)).ranking()
             formulas = (trm.functional.hit_rate, trm.functional.ndcg, trm.functional.reciprocal_rank)
             values = [formula(ranking, k) for formula in formulas for k in (3, 5, 8, 10, 15, 20)]
             runs[name] = make(dict(zip(metrics, values, strict=True)))

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import torchrecmetrics as trm
-from torchrecmetrics.analysis import student
-from torchrecmetrics.analysis.intervals import interval
+from torchrecmetrics.core import student
+from torchrecmetrics.core.intervals import interval
 
 stats = pytest.importorskip("scipy.stats")
 

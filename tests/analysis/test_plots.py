@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import torchrecmetrics as trm
-from torchrecmetrics.analysis.student import cdf
+from torchrecmetrics.core.student import cdf
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("agg")
@@ -24,13 +24,14 @@ def closed():
     plt.close("all")
 
 
-def filled(metrics=("HR", "NDCG", "AUROC"), k=(1, 5, 20), n=120, shift=0.0, **options):
+def filled(metrics=("HR", "NDCG", "AUROC"), k=(1, 5, 20), n=120, shift=0.0, keep_rows=False, **options):
     """Return a collection of n rows with three relevant items each."""
     generator = torch.Generator().manual_seed(0)
     scores = torch.rand(n, 200, generator=generator)
     target = torch.rand(n, 200, generator=generator).argsort(1)[:, :3]
     scores.scatter_add_(1, target, torch.rand(n, 3, generator=generator) * (0.5 + shift))
-    collection = trm.RecMetricCollection(metrics, k=k, **options)
+    accumulators = [trm.KeptRows()] if keep_rows else []
+    collection = trm.RecMetricCollection(metrics, k=k, accumulators=accumulators, **options)
     ids = {"row_ids": torch.arange(n)} if collection.keep_rows else {}
     collection.update(scores, target, **ids)
     return collection
@@ -232,9 +233,9 @@ class TestCurve:
         """Rows that are repeated within a cluster give the same band as the rows without repeats."""
         generator = torch.Generator().manual_seed(0)
         ranks = torch.randint(1, 40, (60,), generator=generator)
-        once = trm.RecMetricCollection("MRR", k=[5, 20], keep_rows=True)
+        once = trm.RecMetricCollection("MRR", k=[5, 20], accumulators=[trm.KeptRows()])
         once.update(ranks, row_ids=torch.arange(60))
-        thrice = trm.RecMetricCollection("MRR", k=[5, 20], keep_rows=True)
+        thrice = trm.RecMetricCollection("MRR", k=[5, 20], accumulators=[trm.KeptRows()])
         thrice.update(ranks.repeat(3), row_ids=torch.arange(180), clusters=torch.arange(60).repeat(3))
         assert thrice.curve("MRR").low == pytest.approx(once.curve("MRR").low)
         assert thrice.curve("MRR").high == pytest.approx(once.curve("MRR").high)
@@ -244,7 +245,7 @@ class TestCurve:
         curve = collection.curve("HR")
         assert (curve.low[0], curve.high[0]) == pytest.approx(collection["HR@10"].confidence_interval())
         assert len(curve.plot()[1].containers) == 1
-        nothing = trm.RecMetricCollection("HR", k=[1, 2], keep_rows=True)
+        nothing = trm.RecMetricCollection("HR", k=[1, 2], accumulators=[trm.KeptRows()])
         nothing.update(torch.full((30,), 9))
         assert nothing.curve("HR").high == pytest.approx([nothing["HR@1"].confidence_interval(0.975)[1]] * 2)
 
@@ -256,7 +257,8 @@ class TestCurve:
         generator = torch.Generator().manual_seed(0)
         cutoffs, n, inside, alone = (1, 2, 5, 10, 20, 50), 200, 0, 0
         for _ in range(1000):
-            collection = trm.RecMetricCollection("HR", k=cutoffs, keep_rows=keep_rows)
+            accumulators = [trm.KeptRows()] if keep_rows else []
+            collection = trm.RecMetricCollection("HR", k=cutoffs, accumulators=accumulators)
             collection.update(torch.randint(1, 101, (n,), generator=generator))
             curve = collection.curve("HR", resamples=200)
             inside += all(low <= k / 100 <= high for k, low, high in zip(curve.k, curve.low, curve.high, strict=True))

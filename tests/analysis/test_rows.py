@@ -12,8 +12,8 @@ from sizes import examples
 
 import torchrecmetrics as trm
 from torchrecmetrics.analysis import resampling
-from torchrecmetrics.analysis.intervals import interval
 from torchrecmetrics.analysis.rows import bootstrap_interval
+from torchrecmetrics.core.intervals import interval
 
 np = pytest.importorskip("numpy")
 pa = pytest.importorskip("pyarrow")
@@ -98,7 +98,6 @@ TWO = {"a": torch.ones(2)}
         (({"a": [1, 2]}, torch.arange(2)), TypeError, r"values of a must be a tensor of numbers \[2\], got list"),
         (({}, torch.arange(2)), TypeError, "values must be a dict of labels"),
         (({"id": torch.ones(2)}, torch.arange(2)), ValueError, "'id' cannot be a label"),
-        (({"a": torch.tensor([1, math.inf])}, torch.arange(2)), ValueError, "values of a are infinite"),
         ((TWO, torch.arange(2), -torch.ones(2)), ValueError, "weights must be finite and not negative"),
         ((TWO, torch.arange(2), None, torch.arange(3)), ValueError, "clusters must be of 2 rows, as ids are, got 3"),
         ((TWO, torch.arange(2), None, None, {"b": torch.ones(2)}), ValueError, "own_weights has 'b', values has not"),
@@ -435,3 +434,69 @@ def test_intervals_of_rare_hits_cover(n, share, monkeypatch):
 def test_refused_intervals(options, says):
     with pytest.raises(ValueError, match=re.escape(says)):
         make().confidence_interval(**options)
+
+
+def test_infinite_values_are_values(tmp_path):
+    """An infinite value makes the mean infinite, is saved, and is refused by intervals, tests and differences."""
+    ids, finite = torch.arange(30), torch.arange(30).double()
+    values = {"MeanRank": finite.index_fill(0, torch.tensor([4]), math.inf), "HR@1": (finite < 9).double()}
+    rows = trm.Rows(values, ids)
+    assert rows.mean() == {"MeanRank": math.inf, "HR@1": 0.3}
+    weights = torch.ones(30).index_fill(0, torch.tensor([4]), 0)
+    assert trm.Rows(values, ids, weights).mean()["MeanRank"] == pytest.approx((29 * 15 - 4) / 29)
+    both = {"a": torch.tensor([math.inf, -math.inf, 1.0])}
+    assert math.isnan(trm.Rows(both, ids[:3]).mean()["a"])
+    rows.to_parquet(tmp_path / "rows.parquet")
+    assert trm.Rows.from_parquet(tmp_path / "rows.parquet").values["MeanRank"].equal(rows.values["MeanRank"])
+    told = r"values of MeanRank are infinite in 1 of 30 rows.*an item that is no candidate .* has rank inf"
+    with pytest.raises(ValueError, match=told):
+        rows.confidence_interval()
+    runs = {"a": trm.Rows({**values, "MeanRank": finite}, ids), "b": rows}
+    with pytest.raises(ValueError, match=told):
+        trm.compare(runs)
+    with pytest.raises(ValueError, match=told):
+        trm.differences(runs, "MeanRank")
+    assert trm.differences(runs, "HR@1").ties == 30
+
+
+def test_ranks_of_items_that_are_no_candidates():
+    """Kept rows hold the rank inf of an unreachable item; curves of other metrics are drawn, a table is printed."""
+    collection = trm.RecMetricCollection(
+        ["MeanRank", "AMR", "MRR@5", "MRR@2"], overlap="miss", accumulators=[trm.KeptRows()]
+    )
+    scores = torch.arange(60.0).reshape(12, 5).fmod(7)
+    target = torch.arange(12) % 5
+    collection.update(scores, target, exclude=torch.where(target == 3, 3, -1))
+    assert collection.compute()["MeanRank"] == math.inf == collection.rows.mean()["MeanRank"]
+    assert collection.rows.values["MeanRank"].isinf().equal(target == 3)
+    assert collection.curve("MRR").k == (2, 5)
+    with pytest.raises(ValueError, match="values of MeanRank are infinite in 2 of 12 rows"):
+        collection.rows.confidence_interval()
+    low, high = collection["MeanRank"].confidence_interval()
+    assert math.isnan(low)
+    assert math.isnan(high)
+
+
+def test_an_evaluation_with_infinite_values(tmp_path):
+    """An evaluation with an infinite mean is printed, drawn and exported."""
+    pytest.importorskip("matplotlib").use("agg")
+    test = trm.Interactions.from_columns(users=range(12), items=[user % 5 for user in range(12)], num_items=5)
+    found = trm.evaluate(
+        ["MeanRank", "AMR", "MRR"],
+        torch.eye(12, 5),
+        torch.eye(5),
+        target=test,
+        items_allowed=torch.arange(5) != 3,
+        keep_rows=True,
+        groups=trm.Groups(torch.arange(12) % 5 // 3, ["low", "high"]),
+    )
+    assert (found["MeanRank"], found["MeanRank/high"]) == (math.inf, math.inf)
+    assert math.isfinite(found["MeanRank/low"])
+    assert "MeanRank " in str(found)
+    assert found.rows.mean()["MeanRank"] == math.inf
+    assert '"value": null' in found.to_json()
+    assert math.inf in found.to_dict()["value"]
+    found.plot()
+    found.groups.plot("MeanRank")
+    assert found.worst("MeanRank").group == "high"
+    assert found.gap("MeanRank").value == math.inf

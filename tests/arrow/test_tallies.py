@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 from values import near, numbers
 
 import torchrecmetrics as trm
-from torchrecmetrics import Catalogue, Ranking, RecMetricCollection, Vocabulary
+from torchrecmetrics import Catalogue, RecMetricCollection, Vocabulary
 
 np = pytest.importorskip("numpy")
 pa = pytest.importorskip("pyarrow")
@@ -62,7 +62,7 @@ def one_process(columns, metrics=NAMES, k=K, **options):
     """Return a collection that is updated with all rows at once."""
     collection = RecMetricCollection(metrics, k=k, **options)
     lists = torch.nn.functional.pad(padded(columns["item_ids"]), (0, 1), value=-1)
-    collection.update(Ranking.from_topk(lists, padded(columns["target"])))
+    collection.update(trm.Lists(lists, padded(columns["target"])))
     return collection
 
 
@@ -223,7 +223,7 @@ def test_slices(begin, rows):
 
 def one_process_complete(columns):
     collection = RecMetricCollection(NAMES, k=K)
-    collection.update(Ranking.from_topk(padded(columns["item_ids"]), padded(columns["target"]), complete=True))
+    collection.update(trm.Lists(padded(columns["item_ids"]), padded(columns["target"]), complete=True))
     return collection
 
 
@@ -292,7 +292,7 @@ def test_history_leaves_lists():
     collection = RecMetricCollection(NAMES, k=K, overlap="miss")
     lists = torch.nn.functional.pad(padded(columns["item_ids"]), (0, 1), value=-1)
     exclude = padded(columns["seen"])
-    collection.update(Ranking.from_topk(lists, padded(columns["target"]), exclude=exclude, overlap="miss"))
+    collection.update(trm.Lists(lists, padded(columns["target"]), exclude=exclude))
     same(evaluated(table_of(columns), exclude="seen", options={"overlap": "miss"}), collection)
 
 
@@ -304,7 +304,7 @@ def test_gains_and_weights():
     gains = torch.tensor([some[: target.shape[1]] for some in gains])
     lists = torch.nn.functional.pad(padded(columns["item_ids"]), (0, 1), value=-1)
     collection = RecMetricCollection(NAMES, k=K)
-    collection.update(Ranking.from_topk(lists, target, gains=gains), weights=torch.tensor(columns["weight"]))
+    collection.update(trm.Lists(lists, target, gains=gains), weights=torch.tensor(columns["weight"]))
     for kind in (INT_LISTS, pa.large_list(pa.float32())):
         same(evaluated(table_of(columns, gains=kind), gains="gains", weights="weight"), collection)
 
@@ -343,7 +343,7 @@ def test_ranks_that_start_at_0(kind):
 def test_ranks_of_the_whole_list():
     """Metrics without a cut-off need `complete=True`, which says that the ranks are those of the whole list."""
     table = pa.table({"rank": [[1, 30], [12]]})
-    with pytest.raises(ValueError, match="depth unknown"):
+    with pytest.raises(ValueError, match="the depth of these ranks is unknown"):
         arrow.tally(table, "MRR", ranks="rank")
     assert numbers(evaluated(table, "MRR", None, ranks="rank", complete=True)) == {"MRR": (1 + 1 / 12) / 2}
 
@@ -396,7 +396,7 @@ def test_lists_alone():
     table = pa.table({"item_ids": lists})
     parts = [arrow.tally(table[n : n + 10], metrics, [2, 5], target=None, **options) for n in (0, 10, 20)]
     collection = RecMetricCollection(metrics, k=[2, 5], **options)
-    collection.update(Ranking.from_topk(torch.tensor(lists)))
+    collection.update(trm.Lists(torch.tensor(lists)))
     same(arrow.merge(parts, metrics, [2, 5], **options), collection)
     instances = [trm.Coverage(5, catalogue=catalogue), trm.Gini(5, catalogue=catalogue)]
     alone, both = (arrow.tally(table, some, target=None) for some in (instances[:1], instances))
@@ -456,10 +456,10 @@ def test_groups(kind):
     table = table_of(columns).append_column("g", column.dictionary_encode() if kind == "categories" else column)
     known = sorted({str(name).lower() for name in names if name is not None})
     metrics, options = [*NAMES, "Coverage"], {"catalogue": Catalogue(NUM)}
-    expected = RecMetricCollection(metrics, k=K, groups=known, **options)
+    expected = RecMetricCollection(metrics, k=K, accumulators=[trm.ByGroup(*known)], **options)
     codes = [-1 if name is None else known.index(str(name).lower()) for name in names]
     lists = torch.nn.functional.pad(padded(columns["item_ids"]), (0, 1), value=-1)
-    expected.update(Ranking.from_topk(lists, padded(columns["target"])), groups=torch.tensor(codes))
+    expected.update(trm.Lists(lists, padded(columns["target"])), groups=torch.tensor(codes))
     bounds = [0, 1, 2, 30, 60]
     parts = [
         arrow.tally(table[begin:end], metrics, K, groups="g", partition=begin, **options)
@@ -479,6 +479,25 @@ def test_groups(kind):
     }
 
 
+def test_metrics_in_any_order():
+    """Tallies may be merged with the metrics in another order, also with infinite values, medians and groups."""
+    table = pa.table({"rank": [[1, 3], [4, 2]] * 3, "g": ["a", "b", "b", "a", "a", "b"]})
+    missed = table.set_column(0, "rank", pa.array([[1.0], [math.inf]] * 3))
+    names = ["HR@2", "MeanRank", "MRR", "NDCG@2", "MedianRank"]
+    for data in (missed, table.set_column(0, "rank", pa.array([1, 2, 3, 4, 5, 6]))):
+        found, turned = (
+            arrow.merge(arrow.tally(data, names, ranks="rank", groups="g", complete=True), some)
+            for some in (names, names[::-1])
+        )
+        assert numbers(found) == numbers(turned)
+        assert next(iter(found)) == "HR@2"
+        collection = RecMetricCollection(names, accumulators=[trm.ByGroup("a", "b")])
+        codes = torch.tensor([0, 1, 1, 0, 0, 1])
+        ranks = torch.tensor(data["rank"].to_pylist(), dtype=torch.float64)
+        collection.update(trm.Ranks(ranks), groups=codes)
+        assert numbers(found) == near(collection.compute())
+
+
 def test_groups_that_are_none():
     table = table_of(made(4)).append_column("g", pa.array([[1], [2], [3], [4]]))
     with pytest.raises(TypeError, match="column 'g' must hold names of groups, text or whole numbers, got list"):
@@ -486,8 +505,8 @@ def test_groups_that_are_none():
     table = table.set_column(5, "g", pa.array(["a/b", "c", "c", "c"]))
     with pytest.raises(ValueError, match="a group is named by a word without"):
         arrow.tally(table, "HR", 3, groups="g")
-    with pytest.raises(ValueError, match="make the collection without groups"):
-        arrow.tally(table, RecMetricCollection("HR", k=3, groups=["c"]), groups="g")
+    with pytest.raises(ValueError, match="make the collection without ByGroup"):
+        arrow.tally(table, RecMetricCollection("HR", k=3, accumulators=[trm.ByGroup("c")]), groups="g")
     tally = arrow.tally(table[1:], "HR", 3, groups="g", partition="p")
     with pytest.raises(ValueError, match="the tallies are of groups alone"):
         arrow.merge(tally[1:], "HR", 3)
@@ -556,11 +575,14 @@ def test_what_is_no_tally():
     with pytest.raises(TypeError, match="tallies must be a Table of pyarrow"):
         arrow.merge({"sums": []}, "HR", 3)
     cut = tally.set_column(1, "sums", pa.array([[1.0]]))
-    with pytest.raises(ValueError, match=r"tally 0 holds 1 sums and .* counts, where its metrics have 5 and"):
+    with pytest.raises(ValueError, match=r"tally 0 holds 1 sums and .* counts, where its metrics have 18 and"):
         arrow.merge(cut, "HR", 3)
     of_group = tally.set_column(0, "group", pa.array(["de"]))
-    with pytest.raises(ValueError, match=r"holds 5 sums and .* counts, where its metrics have 5 and 4"):
+    with pytest.raises(ValueError, match=r"holds 18 sums and .* counts, where its metrics have 18 and 0"):
         arrow.merge(of_group, "HR", 3)
+    former = [text.removeprefix("tally 2 | ") for text in tally["fingerprint"].to_pylist()]
+    with pytest.raises(ValueError, match=r"tally 0 was written by another version .* in another format than 'tally 2'"):
+        arrow.merge(tally.set_column(3, "fingerprint", pa.array(former)), "HR", 3)
     with pytest.raises(ValueError, match=r"arrow.merge has no option 'tie'; did you mean 'ties'"):
         arrow.merge(tally, "HR", 3, tie="realistic")
 
@@ -674,7 +696,7 @@ def test_rows_are_counted_through():
 
 
 def test_what_cannot_be_added_up():
-    """A state beside the sums is named in an error; `keep_rows=True` and metrics of histories are refused."""
+    """A state beside the sums is named in an error; `KeptRows` and metrics of histories are refused."""
 
     class Odd(trm.RankingMetric):
         formula = staticmethod(lambda ranking: ranking.hits(1).any(-1).double())
@@ -685,8 +707,8 @@ def test_what_cannot_be_added_up():
 
     with pytest.raises(ValueError, match="Odd keeps longest beside its sums, which a tally cannot add up"):
         arrow.tally(ROWS, Odd())
-    with pytest.raises(ValueError, match="without keep_rows=True"):
-        arrow.tally(ROWS, RecMetricCollection("HR", k=3, keep_rows=True))
+    with pytest.raises(ValueError, match=r"a tally holds sums alone, which KeptRows\(\) does not keep"):
+        arrow.tally(ROWS, RecMetricCollection("HR", k=3, accumulators=[trm.KeptRows()]))
     catalogue = Catalogue(9)
     with pytest.raises(ValueError, match="reads the users' histories"):
         arrow.tally(ROWS, trm.Seen(3, catalogue=catalogue))

@@ -126,7 +126,7 @@ def found(kinds, parts, **options):
     of = options.pop("of")
     collection = trm.RecMetricCollection([kind(5, catalogue=catalogue, of=of, **options) for kind in kinds])
     for some in parts:
-        collection.update(scores[some], target[some], exclude=history[some], history=history[some])
+        collection.update(trm.Scores(scores[some], target[some], exclude=history[some], history=history[some]))
     return [value.item() for value in collection.compute().values()], collection
 
 
@@ -143,8 +143,8 @@ def test_metrics_are_elliots(of, padding_idx):
     for size in (7, 60):
         ours, collection = found(KINDS, torch.arange(USERS).split(size), of=of, padding_idx=padding_idx)
         assert ours == pytest.approx(theirs, rel=1e-12)
-        assert [member.num_users for member in collection.members] == [USERS, USERS]
-        assert all(member.standard_error().isnan() for member in collection.members)
+        assert [member.num_users for member in collection.values()] == [USERS, USERS]
+        assert all(member.standard_error().isnan() for member in collection.values())
 
 
 @pytest.mark.fixed
@@ -159,7 +159,7 @@ def test_which_rows_count():
     theirs = expected(scores[stays], target[stays], history[stays], groups_of(catalogue, "popularity"))
     metrics = [kind(5, catalogue=catalogue) for kind in KINDS]
     for metric in metrics:
-        metric.update(scores, target, exclude=history, history=history, weights=weights)
+        metric.update(trm.Scores(scores, target, exclude=history, history=history), weights=weights)
     assert [metric.compute().item() for metric in metrics] == pytest.approx(theirs, rel=1e-12)
     assert [metric.num_users for metric in metrics] == [58, 58]
 
@@ -213,9 +213,9 @@ def test_metrics_wait_for_nothing(options):
     collection = trm.RecMetricCollection([kind(3, catalogue=catalogue, **options) for kind in KINDS]).to("meta")
     scores = torch.empty(4, ITEMS, device="meta")
     ids = torch.empty(4, 2, dtype=torch.int64, device="meta")
-    collection.update(scores, ids, exclude=ids, history=ids, weights=scores[:, 0])
+    collection.update(trm.Scores(scores, ids, exclude=ids, history=ids), weights=scores[:, 0])
     if "padding_idx" not in options:
-        collection.update(trm.Ranking.from_topk(ids, ids, complete=True), history=ids)
+        collection.update(trm.Lists(ids, ids, complete=True, history=ids))
 
 
 @pytest.mark.fixed
@@ -223,7 +223,7 @@ def test_relevant_items_beyond_the_catalogue():
     """Relevant items beyond the catalogue belong to no group."""
     metric = trm.EqualOpportunity(2, of="categories", catalogue=trm.Catalogue(4, categories=torch.arange(4) // 2))
     lists = torch.tensor([[0, 2], [1, 3]])
-    metric.update(trm.Ranking.from_topk(lists, torch.tensor([[0, 9, 1], [3, 2, 9]]), complete=True))
+    metric.update(trm.Lists(lists, torch.tensor([[0, 9, 1], [3, 2, 9]]), complete=True))
     assert metric.compute().item() == 0  # each group has 1 hit of 2
 
 
@@ -244,7 +244,9 @@ def test_what_is_refused(kind):
 
 def test_what_must_be_given():
     scores, target, _, catalogue = world()
-    with pytest.raises(ValueError, match=r"the history of each row is read: update\(..., history=\)"):
+    with pytest.raises(
+        ValueError, match=r"the history of each row is read: update\(Scores\(scores, target, history=\)\)"
+    ):
         trm.StatisticalParity(3, catalogue=catalogue).update(scores, target)
     with pytest.raises((TypeError, ValueError), match="target"):
         trm.EqualOpportunity(3, catalogue=catalogue).update(scores)

@@ -8,8 +8,8 @@ import torch
 from distributed import counted_collectives
 
 import torchrecmetrics as trm
-from torchrecmetrics.beyond.histograms import HistogramMetric
-from torchrecmetrics.beyond.lists import ListMetric
+from torchrecmetrics.beyond.item_counts import ItemCountMetric
+from torchrecmetrics.beyond.list_metric import ListMetric
 from torchrecmetrics.data.catalogue import Catalogue
 
 
@@ -57,19 +57,19 @@ class Wanted(ListMetric):
     reads_target = True
 
 
-class Named(HistogramMetric):
+class Named(ItemCountMetric):
     """The number of items that are in at least one list."""
 
     formula = staticmethod(lambda histogram, k: (histogram.counts > 0).sum().double())
 
 
-class Entries(HistogramMetric):
+class Entries(ItemCountMetric):
     """The number of entries of all lists together."""
 
     formula = staticmethod(lambda histogram, k: histogram.total.double())
 
 
-class Shown(HistogramMetric):
+class Shown(ItemCountMetric):
     """The sum of the exposure of all items."""
 
     formula = staticmethod(lambda histogram, k: histogram.exposure.sum())
@@ -110,8 +110,8 @@ def test_items_are_the_best_candidates(exclude, overlap, padding_idx):
     mask = torch.rand(9, generator=generator) < 0.3
     rows = torch.rand(40, 9, generator=generator) < 0.3
     given = {"ids": history, "mask": mask, "row": rows, "both": (history, mask)}.get(exclude)
-    ranking = trm.Ranking.from_scores(
-        scores, target, exclude=given, depth=5, items=True, overlap=overlap, padding_idx=padding_idx
+    ranking = trm.Scores(scores, target, exclude=given).ranking(
+        depth=5, items=True, overlap=overlap, padding_idx=padding_idx
     )
     for row in range(40):
         leaves = set()
@@ -134,29 +134,31 @@ def test_items_of_lists_move_up():
     """Excluded, padding, repeated and empty (-1) entries leave a list, and the items after them move up."""
     lists = torch.tensor([[7, 3, 7, 9, -1], [4, -1, 8, 0, 2]])
     history = torch.tensor([[3], [2]])
-    ranking = trm.Ranking.from_topk(lists, torch.tensor([[9], [8]]), exclude=history, duplicates="first", padding_idx=0)
+    ranking = trm.Lists(lists, torch.tensor([[9], [8]]), exclude=history, duplicates="first").ranking(padding_idx=0)
     assert ranking.items.tolist() == [[7, 9, -1, -1, -1], [4, 8, -1, -1, -1]]
     assert ranking.repeated.tolist() == [[False, False, True, False, False], [False] * 5]
     assert ranking.entries.tolist() == [[True, True, True, True, False], [True, False, True, True, True]]
     assert ranking.within(1).items.tolist() == [[7], [4]]
-    alone = trm.Ranking.from_topk(lists[1:])
+    alone = trm.Lists(lists[1:]).ranking()
     assert alone.items.tolist() == [[4, 8, 0, 2, -1]]
     assert alone.num_relevant.tolist() == [0]
 
 
 def test_who_knows_no_items_says_so():
     with pytest.raises(ValueError, match=r"which items stand first is not known: pass update\(scores"):
-        First(2).update(trm.Ranking.from_ranks(torch.tensor([[1]])))
+        First(2).update(trm.Ranks(torch.tensor([[1]])))
     with pytest.raises(ValueError, match=r"which items stand first is not known.*items=True"):
-        First(2).update(trm.Ranking.from_scores(SCORES, TARGET, depth=2))
+        First(2).update(trm.Scores(SCORES, TARGET).ranking(depth=2))
     with pytest.raises(ValueError, match=r"items=True names the items in the first places: say how many, depth="):
-        trm.Ranking.from_scores(SCORES, TARGET, items=True)
-    with pytest.raises(ValueError, match=r"the history of each row is read: update\(\.\.\., history=\)"):
+        trm.Scores(SCORES, TARGET).ranking(items=True)
+    with pytest.raises(
+        ValueError, match=r"the history of each row is read: update\(Scores\(scores, target, history=\)\)"
+    ):
         SeenItems(2).update(SCORES, TARGET)
 
 
 def test_a_saved_ranking_keeps_its_lists(tmp_path):
-    ranking = trm.Ranking.from_topk(torch.tensor([[3, 1, 3]]), torch.tensor([[1]]), duplicates="first")
+    ranking = trm.Lists(torch.tensor([[3, 1, 3]]), torch.tensor([[1]]), duplicates="first").ranking()
     ranking.save(tmp_path / "ranking")
     again = trm.Ranking.load(tmp_path / "ranking")
     assert again.items.tolist() == ranking.items.tolist() == [[3, 1, -1]]
@@ -173,10 +175,11 @@ def test_rows_without_a_relevant_item_have_lists():
     for action, accuracy in (("skip", 1 / 2), ("neg", 1 / 3), ("pos", 2 / 3)):
         options = {"empty_target_action": action}
         metrics = First(2, **options), trm.HR(2, **options), Named(2, catalogue=CATALOGUE, **options)
-        trm.RecMetricCollection(metrics).update(scores, target)
-        assert [metric.compute().item() for metric in metrics] == pytest.approx([(1 + 0 + 5) / 3, accuracy, 4])
-        assert [metric.num_users for metric in metrics] == [3, 2 if action == "skip" else 3, 3]
-        assert [metric.num_skipped for metric in metrics] == [0, 1, 0]
+        collection = trm.RecMetricCollection(metrics)
+        collection.update(scores, target)
+        assert [*values(collection.compute()).values()] == pytest.approx([(1 + 0 + 5) / 3, accuracy, 4])
+        assert [value.num_users for value in collection.values()] == [3, 2 if action == "skip" else 3, 3]
+        assert [value.num_skipped for value in collection.values()] == [0, 1, 0]
 
 
 def test_an_error_for_empty_rows_is_for_accuracy():
@@ -204,21 +207,21 @@ def test_weights_weigh_means_and_leave_rows_out():
     collection = trm.RecMetricCollection([First(1), *(kind(1, catalogue=CATALOGUE) for kind in (Entries, Shown))])
     collection.update(SCORES, TARGET, weights=torch.tensor([3.0, 0.0, 1.0]))
     assert [value.item() for value in collection.compute().values()] == [1.0, 1.0, 1.0]
-    assert [member.num_users for member in collection.members] == [1, 2, 2]  # the third list is empty
+    assert [member.num_users for member in collection.values()] == [1, 2, 2]  # the third list is empty
     assert collection["First@1"].standard_error().isnan()
 
 
 @pytest.mark.fixed
 def test_history_and_target_by_id():
     collection = trm.RecMetricCollection([SeenItems(3), Wanted(3)])
-    collection.update(SCORES, TARGET, history=torch.tensor([[3, 0, -1], [-1, 4, 2], [1, 1, 1]]))
+    collection.update(trm.Scores(SCORES, TARGET, history=torch.tensor([[3, 0, -1], [-1, 4, 2], [1, 1, 1]])))
     assert [value.item() for value in collection.compute().values()] == [(1 + 1 + 0) / 3, (1 + 1 + 0) / 3]
     one = SeenItems(3)
-    one.update(SCORES, history=torch.tensor([3, 2, 1]))
+    one.update(trm.Scores(SCORES, history=torch.tensor([3, 2, 1])))
     assert one.compute().item() == (1 + 1 + 0) / 3
     for wrong in (torch.tensor([3, 2]), torch.zeros(3, 1, 1, dtype=torch.int64)):
         with pytest.raises(ValueError, match=r"history ids must be \[3\] or \[3, H\], got"):
-            one.update(SCORES, history=wrong)
+            one.update(trm.Scores(SCORES, history=wrong))
     assert one.compute().item() == (1 + 1 + 0) / 3
 
 
@@ -229,14 +232,14 @@ def test_jagged_history():
     nested = torch.nested.nested_tensor_from_jagged(values, offsets)
     for history in ((values, offsets), nested, trm.Jagged(values, offsets)):
         metric = SeenItems(3)
-        metric.update(SCORES, history=history)
+        metric.update(trm.Scores(SCORES, history=history))
         assert metric.compute().item() == (1 + 1 + 0) / 3
     past = trm.prefix_history(torch.tensor([3, 4, 1]), torch.tensor([0, 3]))
     metric = SeenItems(3)
-    metric.update(SCORES[:1].expand(3, -1), history=past)
+    metric.update(trm.Scores(SCORES[:1].expand(3, -1), history=past))
     assert metric.compute().item() == (0 + 1 + 1) / 3
     with pytest.raises(ValueError, match=r"history has 2 rows"):
-        metric.update(SCORES, history=(values, offsets[[0, 1, 3]]))
+        metric.update(trm.Scores(SCORES, history=(values, offsets[[0, 1, 3]])))
 
 
 def test_items_that_the_catalogue_does_not_have():
@@ -248,20 +251,20 @@ def test_items_that_the_catalogue_does_not_have():
     for kind in (Price, Named):
         metric = kind(2, catalogue=CATALOGUE)
         with pytest.raises(ValueError, match=r"1 of 2 rows with an item, in the list.*row 0 lists \[1, 6\] of 6 items"):
-            metric.update(trm.Ranking.from_topk(lists))
+            metric.update(trm.Lists(lists))
         later = kind(2, catalogue=CATALOGUE, validate_args="deferred")
-        later.update(trm.Ranking.from_topk(lists))
+        later.update(trm.Lists(lists))
         with pytest.raises(ValueError, match=r"bad input since the last reset: 1 row with an item, in the list or the"):
             later.compute()
         unchecked = kind(2, catalogue=CATALOGUE, validate_args=False)
-        unchecked.update(trm.Ranking.from_topk(lists))
+        unchecked.update(trm.Lists(lists))
         assert unchecked.compute().item() == {Price: (0 + 4.5) / 2, Named: 3}[kind]  # an unknown item takes no place
         with pytest.raises(ValueError, match="the catalogue has 6 items, the scores have 5"):
             metric.update(SCORES[:, :5])
         assert not metric.update_called
     both = trm.RecMetricCollection([SeenItems(2), Price(2, catalogue=CATALOGUE)])
     with pytest.raises(ValueError, match=r"1 of 2 rows with an item, in the list or the history.*row 1 had \[9\] of 6"):
-        both.update(trm.Ranking.from_topk(lists[1:].expand(2, -1)), history=history)
+        both.update(trm.Lists(lists[1:].expand(2, -1), history=history))
 
 
 def test_faulty_rows_have_no_list():
@@ -270,10 +273,10 @@ def test_faulty_rows_have_no_list():
     metrics = [First(1, validate_args="deferred"), Entries(1, catalogue=CATALOGUE, validate_args="deferred")]
     collection = trm.RecMetricCollection(metrics)
     collection.update(scores, TARGET)
-    ranking = trm.Ranking.from_scores(scores, TARGET, depth=1, items=True, validate_args="deferred")
-    rows = collection.row_values(ranking)
-    assert rows.mask.tolist() == [[False, True, False]]
-    assert rows.lists.counted.tolist() == [False, True, True]
+    ranking = trm.Scores(scores, TARGET).ranking(depth=1, items=True, validate_args="deferred")
+    rows = collection.evaluator.rows(ranking)
+    assert rows.undefined.tolist() == [[True, False, True]]
+    assert rows.counted.tolist() == [False, True, True]
     with pytest.raises(ValueError, match="1 row with a score that is NaN"):
         collection.compute()
 
@@ -281,12 +284,12 @@ def test_faulty_rows_have_no_list():
 def test_lists_that_are_cut_short():
     lists, history = torch.tensor([[1, 2, 3], [3, 4, 5]]), torch.tensor([[1], [-1]])
     with pytest.raises(ValueError, match="1 of 2 rows known to fewer than k places"):
-        Entries(3, catalogue=CATALOGUE).update(trm.Ranking.from_topk(lists, exclude=history))
-    ranking = trm.Ranking.from_topk(lists, exclude=history, validate_args="deferred")
+        Entries(3, catalogue=CATALOGUE).update(trm.Lists(lists, exclude=history))
+    ranking = trm.Lists(lists, exclude=history).ranking(validate_args="deferred")
     options = {"validate_args": "deferred"}
     metrics = *(Entries(k, catalogue=CATALOGUE, **options) for k in (2, 3)), First(3, **options), First(2, **options)
-    trm.RecMetricCollection(metrics).update(ranking)
-    for metric, value in zip(map(copy.deepcopy, metrics), (4, None, None, (2 + 3) / 2), strict=True):
+    for metric, value in zip(metrics, (4, None, None, (2 + 3) / 2), strict=True):
+        metric.update(ranking)
         if value is None:
             with pytest.raises(ValueError, match="1 row known to fewer than k places"):
                 metric.compute()
@@ -298,7 +301,7 @@ def test_lists_that_are_cut_short():
 
 
 def test_histograms_add_up():
-    """Histograms add up over batches, forward, a clone, a reset, a member that is updated alone, and a merge."""
+    """Counts of items add up over batches, forward, a clone, a reset and a merge."""
     several = [kind(k, catalogue=CATALOGUE) for k in (2, 3) for kind in (Named, Entries, Shown)]
     collection = trm.RecMetricCollection(several)
     collection.update(SCORES, TARGET)
@@ -307,21 +310,22 @@ def test_histograms_add_up():
     clone = collection.clone()
     clone.reset()
     clone.update(SCORES[:1], TARGET[:1])
-    clone.members[0].update(SCORES[1:2])
+    clone.update(SCORES[1:2], TARGET[1:2])
     clone.update(SCORES[2:], TARGET[2:])
-    assert [value.item() for value in clone.compute().values()][:2] == [3, 2]
+    assert [value.item() for value in clone.compute().values()][:2] == [3, 4]
     collection.merge_state(clone)
-    assert [value.item() for value in collection.compute().values()][:2] == [3, 10]
+    assert [value.item() for value in collection.compute().values()][:2] == [3, 12]
 
 
 def test_an_update_changes_no_tensor_that_others_hold():
     metric = Named(2, catalogue=CATALOGUE)
     metric.update(SCORES)
-    before = copy.copy(metric), dict(metric.metric_state)
+    shallow, counts = copy.copy(metric), metric.accumulators[0].item_counts
+    before = counts.clone()
     metric.update(SCORES + torch.arange(6.0))
-    assert before[0].compute().item() == 3
+    assert shallow.compute().item() == 3
     assert metric.compute().item() == 6
-    assert before[1][metric._state_names[1]].sum() < metric.state().counts.sum()
+    assert torch.equal(counts, before)
 
 
 def both_ways(rank, world_size):
@@ -362,11 +366,11 @@ def test_meta_is_never_read():
         collection = trm.RecMetricCollection(made).to("meta")
         scores = torch.empty(6, 20, device="meta")
         ids = torch.empty(6, 4, dtype=torch.int64, device="meta")
-        collection.update(scores, ids, exclude=ids, history=ids, weights=scores[:, 0])
+        collection.update(trm.Scores(scores, ids, exclude=ids, history=ids), weights=scores[:, 0])
         if "overlap" not in options:
-            lists = trm.Ranking.from_topk(torch.empty(6, 9, dtype=torch.int64, device="meta"), ids, exclude=ids)
-            if options.get("padding_idx") != 0:
-                collection.update(lists, history=ids)
+            collection.update(
+                trm.Lists(torch.empty(6, 9, dtype=torch.int64, device="meta"), ids, exclude=ids, history=ids)
+            )
 
 
 # --------------------------------------------------------------------------------------------------- whole evaluations
@@ -399,14 +403,16 @@ def test_evaluate_update_and_lists_agree():
     asked = (test.degree > 0).nonzero()[:, 0]
     collection = trm.RecMetricCollection([metric.clone() for metric in metrics])
     for ids in asked.split(5):
-        collection.update(users[ids] @ items.T, test.select(ids), exclude=train.select(ids), history=train.select(ids))
+        collection.update(
+            trm.Scores(users[ids] @ items.T, test.select(ids), exclude=train.select(ids), history=train.select(ids))
+        )
     assert values(collection.compute()) == pytest.approx(values(found), abs=1e-12)
     lists = trm.recommend(users, items, 4, exclude=train)
     listed = trm.evaluate_lists(metrics, lists, target=test)
     assert values(listed) == pytest.approx(values(found), abs=1e-12)
     shared = trm.evaluate(metrics, users, items, target=test, exclude=train)
     assert values(shared) == pytest.approx(values(found), abs=1e-12)
-    assert {*found.rows.values} == {key for key, member in collection.items() if not member.of_items}
+    assert {*found.rows.values} == {key for key, member in collection.items() if not member.metric.of_items}
     assert "Named@4" in str(found)
     assert "±" not in next(line for line in str(found).splitlines() if line.startswith("Named@4"))
     assert "±" in next(line for line in str(found).splitlines() if line.startswith("Price@4"))
@@ -483,7 +489,7 @@ def test_lists_are_looked_up_in_the_catalogue():
 
 def test_there_are_no_rows_to_keep():
     """Metrics of all lists together are not means over rows, so `rows` raises with `keep_rows=True`."""
-    collection = trm.RecMetricCollection(["Coverage"], k=2, catalogue=Catalogue(3), keep_rows=True)
+    collection = trm.RecMetricCollection(["Coverage"], k=2, catalogue=Catalogue(3), accumulators=[trm.KeptRows()])
     collection.update(torch.rand(2, 3))
     collection.compute()
     with pytest.raises(ValueError, match="means over rows, and there is none"):

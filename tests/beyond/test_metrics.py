@@ -30,7 +30,7 @@ def padded(lists):
 def ranking(lists, history=None, relevant=None, device="cpu"):
     """Return a complete ranking of given lists, with a history."""
     target = None if relevant is None else padded(relevant).to(device)
-    made = trm.Ranking.from_topk(padded(lists).to(device), target, complete=True, duplicates="first")
+    made = trm.Lists(padded(lists).to(device), target, complete=True, duplicates="first").ranking()
     if history is not None:
         made = replace(made, lists=made.lists._replace(history=padded(history).to(device)))
     return made
@@ -147,9 +147,9 @@ def test_lists_of_scores():
 @pytest.mark.fixed
 def test_repeats_are_of_the_lists_as_they_were_handed_in():
     """Repeats counts entries whose item occurs earlier in the list, at the ranks of the given list without padding."""
-    lists = trm.Ranking.from_topk(
+    lists = trm.Lists(
         tensor([[1, 2, 1, 1, 5], [1, -1, 2, 1, 1], [-1, -1, -1, -1, -1]]), duplicates="first", complete=True
-    )
+    ).ranking()
     for k, found in zip((1, 2, 3, 9), functional.repeats(lists, (1, 2, 3, 9)).tolist(), strict=True):
         expected = {1: [0, 0, nan], 2: [0, 0, nan], 3: [1 / 3, 1 / 3, nan], 9: [2 / 5, 2 / 4, nan]}
         assert found == near(expected[k])
@@ -366,10 +366,10 @@ def test_padding_is_no_item(padding):
     names = ["Coverage", "Gini", "Entropy", "Personalization", "ExposureGini"]
     plain = trm.RecMetricCollection(names, k=2, catalogue=trm.Catalogue(6))
     lists = tensor(LISTS[:2])
-    plain.update(trm.Ranking.from_topk(lists))
+    plain.update(trm.Lists(lists))
     size = 7 if padding < 7 else 6
     others = trm.RecMetricCollection(names, k=2, catalogue=trm.Catalogue(size), padding_idx=padding)
-    others.update(trm.Ranking.from_topk(lists + (lists >= padding), padding_idx=padding))
+    others.update(trm.Lists(lists + (lists >= padding)))
     assert {key: each.item() for key, each in others.compute().items()} == near(
         {key: each.item() for key, each in plain.compute().items()}
     )
@@ -381,11 +381,11 @@ def test_padding_does_not_make_a_catalogue_larger(padding):
     """Serendipity divides by the number of items without the padding id."""
     popularity, lists, target = tensor([5, 3, 0, 2, 2, 1]), tensor(LISTS[:2]), tensor([[4, 5, 0], [2, 3, 1]])
     plain = trm.Serendipity(2, catalogue=trm.Catalogue(6, popularity=popularity))
-    plain.update(trm.Ranking.from_topk(lists, target))
+    plain.update(trm.Lists(lists, target))
     wider = popularity if padding > 6 else torch.cat([popularity[:padding], tensor([0]), popularity[padding:]])
     other = trm.Serendipity(2, catalogue=trm.Catalogue(len(wider), popularity=wider), padding_idx=padding)
     moved = lists + (lists >= padding), target + (target >= padding)
-    other.update(trm.Ranking.from_topk(*moved, padding_idx=padding))
+    other.update(trm.Lists(*moved))
     assert other.compute().item() == near(plain.compute().item())
     assert plain.compute() > 0
 
@@ -400,7 +400,7 @@ def test_serendipity_beside_padding_is_the_formula(padding, item):
     wider = tensor([*popularity[:padding], 0, *popularity[padding:]])
     metric = trm.Serendipity(1, catalogue=trm.Catalogue(5, popularity=wider), padding_idx=padding)
     moved = tensor([[item + (item >= padding)]])
-    metric.update(trm.Ranking.from_topk(moved, moved, padding_idx=padding))
+    metric.update(trm.Lists(moved, moved))
     assert metric.compute().item() == near(expected)
 
 
@@ -483,11 +483,11 @@ def test_never_waits_for_a_device(metric):
         if getattr(metric, "reads_history", False)
         else {}
     )
-    made.update(scores, torch.zeros(4, 2, dtype=torch.int64, device="meta"), **history)
+    made.update(trm.Scores(scores, torch.zeros(4, 2, dtype=torch.int64, device="meta"), **history))
     if metric is trm.IntraListDiversity or metric is trm.Calibration:
         shares = trm.Catalogue(6, categories=torch.full((6, 2), 0.5))
         made = metric(3, catalogue=shares).to("meta")
-        made.update(scores, torch.zeros(4, 2, dtype=torch.int64, device="meta"), **history)
+        made.update(trm.Scores(scores, torch.zeros(4, 2, dtype=torch.int64, device="meta"), **history))
     with pytest.raises((RuntimeError, NotImplementedError)):
         scores.sum().item()
 
@@ -501,7 +501,7 @@ def test_nothing_is_looked_at_while_traced(metric):
     made = metric(3, catalogue=own, **({"of": "categories"} if metric is trm.IntraListDiversity else {}))
     with FakeTensorMode(allow_non_fake_inputs=True):
         ids = torch.zeros(4, 6, dtype=torch.int64)
-        fake = trm.Ranking.from_topk(ids, ids, complete=True, validate_args=False)
+        fake = trm.Lists(ids, ids, complete=True).ranking(validate_args=False)
         fake = replace(fake, lists=fake.lists._replace(history=ids))
         assert made.formula(fake, [1, 3], **made.arguments).shape == (2, 4)
 
@@ -521,7 +521,7 @@ def test_full_lists_are_worth_what_they_are_beside_short_ones(metric):
 @pytest.mark.fixed
 def test_nothing_is_repeated_in_lists_that_may_not_repeat():
     """Repeats is 0 for lists that were checked for repeats, excluded entries included, and NaN for an empty list."""
-    lists = trm.Ranking.from_topk(tensor([[0, 1, 2], [3, -1, -1], [-1, -1, -1]]), exclude=tensor([[0], [3], [1]]))
+    lists = trm.Lists(tensor([[0, 1, 2], [3, -1, -1], [-1, -1, -1]]), exclude=tensor([[0], [3], [1]])).ranking()
     found = functional.repeats(lists, [1, 3])
     assert found[:, :2].tolist() == [[0, 0], [0, 0]]
     assert found[:, 2].isnan().all()
@@ -613,7 +613,7 @@ def test_history_beyond_the_catalogue_is_not_looked_up(validate_args, device):
     """A history id beyond the catalogue is padding with unchecked arguments, and raises in `compute` if deferred."""
     metric = trm.PopularityLift(2, catalogue=CATALOGUE, validate_args=validate_args).to(device)
     scores = torch.arange(6.0).expand(2, -1).to(device)
-    metric.update(scores, history=tensor([[1, 2], [1, 99]], device=device))
+    metric.update(trm.Scores(scores, history=tensor([[1, 2], [1, 99]], device=device)))
     if validate_args:
         with pytest.raises(ValueError, match="1 "):
             metric.compute()
@@ -624,9 +624,10 @@ def test_history_beyond_the_catalogue_is_not_looked_up(validate_args, device):
 @pytest.mark.fixed
 def test_one_ranking_with_two_histories():
     """A ranking that is read with several histories gives the value of each, whatever formulas cache of it."""
-    made, metric = trm.Ranking.from_topk(tensor([[0, 1]])), trm.Seen(2)
+    made, metric = trm.Lists(tensor([[0, 1]])).ranking(), trm.Seen(2)
     for history, seen in ((tensor([[0, 1]]), 1), (tensor([[5, 0]]), 0.5), (tensor([[5, 4]]), 0)):
-        assert metric(made, history=history) == seen
+        lists = replace(made, lists=made.lists._replace(history=history))
+        assert metric(lists) == seen
 
 
 @pytest.mark.fixed
@@ -635,8 +636,8 @@ def test_shares_however_small():
     p = (1 - 1e-5, 1e-5)
     shares = tensor([p, [0.5, 0.5], [1, 0]], dtype=torch.float64)
     metric = trm.Calibration(1, catalogue=trm.Catalogue(3, categories=shares))
-    metric.update(trm.Ranking.from_topk(tensor([[1]])), history=tensor([[0]]))
+    metric.update(trm.Lists(tensor([[1]]), history=tensor([[0]])))
     assert metric.compute().item() == near(sum(each * math.log(each / (0.99 * 0.5 + 0.01 * each)) for each in p))
     metric.reset()
-    metric.update(trm.Ranking.from_topk(tensor([[1]])), history=tensor([[2]]))
+    metric.update(trm.Lists(tensor([[1]]), history=tensor([[2]])))
     assert metric.compute().item() == near(math.log(1 / 0.505))

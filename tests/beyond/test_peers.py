@@ -51,7 +51,7 @@ def peer(module, name=None):
 def ranking(lists):
     padded = tensor([[*items, *[-1] * (DEPTH - len(items))] for items in lists])
     history = TRAIN.select(range(USERS)).items
-    made = trm.Ranking.from_topk(padded, TEST.select(range(USERS)), complete=True, duplicates="first")
+    made = trm.Lists(padded, TEST.select(range(USERS)), complete=True, duplicates="first").ranking()
     return replace(made, lists=made.lists._replace(history=history))
 
 
@@ -114,7 +114,7 @@ def test_pyg_takes_padding_for_the_last_item():
     lists = tensor([[0, -1]])
     assert pyg("Coverage", 2, lists, num_dst_nodes=ITEMS) == near(2 / ITEMS, 1e-6)
     metric = trm.Coverage(2, catalogue=CATALOGUE)
-    metric.update(trm.Ranking.from_topk(lists))
+    metric.update(trm.Lists(lists))
     assert metric.compute() == 1 / ITEMS
 
 
@@ -271,7 +271,7 @@ def test_jurity_compares_short_lists_by_their_cosine():
     """
     lists = [[0, 1, 2, 3], [2]]
     metric = trm.Personalization(4, catalogue=CATALOGUE)
-    metric.update(trm.Ranking.from_topk(tensor([[0, 1, 2, 3], [2, -1, -1, -1]])))
+    metric.update(trm.Lists(tensor([[0, 1, 2, 3], [2, -1, -1, -1]])))
     assert metric.compute() == 0
     assert jurity("InterListDiversity", lists, 4) == near(1 - 1 / math.sqrt(4 * 1))
 
@@ -423,7 +423,7 @@ def test_recbole_counts_padding(k):
     """RecBole counts I + 1 items where we count I, and divides entropy in nats by the number of recommended items."""
     theirs = recbole(FULL, k)
     shifted = trm.Catalogue(ITEMS + 1)  # an item 0 that nobody gets makes our values RecBole's
-    given = trm.Ranking.from_topk(LISTS + 1)
+    given = trm.Lists(LISTS + 1).ranking()
     metrics = trm.RecMetricCollection(["Coverage", "Gini"], k=k, catalogue=shifted)
     metrics.update(given)
     found = {label.partition("@")[0]: each.item() for label, each in metrics.compute().items()}

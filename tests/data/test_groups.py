@@ -71,7 +71,7 @@ def test_groups_are_a_groupby(weighted, action):
         del given["weights"]
     names = ["a", "b", "c", "d"]
     options = {"k": [2, 5], "empty_target_action": action}
-    collection = trm.RecMetricCollection(NAMES, groups=names, **options)
+    collection = trm.RecMetricCollection(NAMES, accumulators=[trm.ByGroup(names)], **options)
     for some in torch.arange(60).split(13):
         collection.update(**{name: value[some] for name, value in given.items()}, groups=codes[some])
     found, errors = values(collection.compute()), values(collection.standard_errors())
@@ -86,7 +86,7 @@ def test_groups_are_a_groupby(weighted, action):
         own = values(theirs.standard_errors())
         assert {key: errors[f"{key}/{name}"] for key in theirs} == pytest.approx(own, abs=1e-12, nan_ok=True)
         parts = [collection[f"{key}/{name}"] for key in theirs]
-        assert [part.num_users for part in parts] == [member.num_users for member in theirs.members]
+        assert [part.num_users for part in parts] == [theirs[key].num_users for key in theirs]
 
 
 def test_pandas_groups_the_rows_alike():
@@ -109,7 +109,7 @@ def test_pandas_groups_the_rows_alike():
 
 def on_processes(rank, world_size):
     given = batch(rows=61)
-    collection = trm.RecMetricCollection(NAMES, k=[2, 5], groups=["a", "b", "c", "d"])
+    collection = trm.RecMetricCollection(NAMES, k=[2, 5], accumulators=[trm.ByGroup("a", "b", "c", "d")])
     for row in range(rank, 61, world_size):
         collection.update(**{name: value[row : row + 1] for name, value in given.items()})
     with counted_collectives() as collectives:
@@ -167,9 +167,9 @@ def test_a_group_without_users_is_nan():
 
 
 def test_children_are_metrics_without_a_state():
-    collection = trm.RecMetricCollection(["HR", "NDCG"], k=5, groups=["cold", "warm"], prefix="val/")
+    collection = trm.RecMetricCollection(["HR", "NDCG"], k=5, accumulators=[trm.ByGroup("cold", "warm")], prefix="val/")
     assert list(collection) == [f"val/{name}@5{group}" for name in ("HR", "NDCG") for group in ("", "/cold", "/warm")]
-    assert [member.label for member in collection.members] == ["HR@5", "NDCG@5"]
+    assert [metric.label for metric in collection.metrics.values()] == ["HR@5", "NDCG@5"]
     child = collection["val/NDCG@5/cold"]
     assert (child.label, child.higher_is_better, child.metric_state) == ("NDCG@5/cold", True, {})
     assert not child.update_called
@@ -178,32 +178,30 @@ def test_children_are_metrics_without_a_state():
     collection.update(**given)
     assert child.update_called
     assert child.compute() == collection.compute()["val/NDCG@5/cold"]
-    with pytest.raises(TypeError, match="NDCG@5/cold has no state of its own: update the collection, with groups="):
-        child.update(given["scores"], given["target"])
     for copy in (collection.clone(), pickle.loads(pickle.dumps(collection))):
         copy.reset()
         copy.update(**{name: value[:9] for name, value in given.items()})
         assert copy["val/NDCG@5/cold"].compute() == copy.compute()["val/NDCG@5/cold"] != child.compute()
-    child.reset()
-    assert child.compute() == collection.compute()["val/NDCG@5/cold"]
     other = collection.clone()
     other.merge_state(collection)
     assert values(other.compute()) == pytest.approx(values(collection.compute()))
     assert other["val/NDCG@5/warm"].num_users == 2 * collection["val/NDCG@5/warm"].num_users
-    with pytest.raises(ValueError, match="is a part of a metric: delete that"):
+    with pytest.raises(TypeError, match="a collection is made with all its metrics"):
         del collection["NDCG@5/cold"]
-    del collection["NDCG@5"]
-    assert list(collection) == ["val/HR@5", "val/HR@5/cold", "val/HR@5/warm"]
+    other.reset()
+    other["val/NDCG@5/cold"].update(given["scores"], given["target"], groups=given["groups"])
+    with pytest.raises(ValueError, match="HR@5 was not updated with the other values: update the collection"):
+        other["val/HR@5"].compute()
 
 
 def test_forward_gives_the_batch_of_each_group():
-    collection = trm.RecMetricCollection("HR", k=2, groups=["a", "b", "c", "d"])
+    collection = trm.RecMetricCollection("HR", k=2, accumulators=[trm.ByGroup("a", "b", "c", "d")])
     given = batch()
     del given["weights"]
     collection.update(**given)
     some = {name: value[:20] for name, value in given.items()}
     own = collection(**some)
-    alone = trm.RecMetricCollection("HR", k=2, groups=["a", "b", "c", "d"])
+    alone = trm.RecMetricCollection("HR", k=2, accumulators=[trm.ByGroup("a", "b", "c", "d")])
     alone.update(**some)
     assert values(own) == values(alone.compute())
     assert collection["HR@2/b"]._forward_cache == own["HR@2/b"]
@@ -211,12 +209,14 @@ def test_forward_gives_the_batch_of_each_group():
 
 def test_histograms_have_no_groups():
     catalogue = trm.Catalogue(15)
-    collection = trm.RecMetricCollection(["Coverage", "HR"], k=5, groups=["a", "b"], catalogue=catalogue)
+    collection = trm.RecMetricCollection(
+        ["Coverage", "HR"], k=5, accumulators=[trm.ByGroup("a", "b")], catalogue=catalogue
+    )
     assert list(collection) == ["Coverage@5", "HR@5", "HR@5/a", "HR@5/b"]
 
 
 def test_meta_is_never_read():
-    collection = trm.RecMetricCollection(NAMES, k=[2, 5], groups=["a", "b", "c", "d"]).to("meta")
+    collection = trm.RecMetricCollection(NAMES, k=[2, 5], accumulators=[trm.ByGroup("a", "b", "c", "d")]).to("meta")
     collection.update(**{name: value.to("meta") for name, value in batch().items()})
 
 
@@ -226,14 +226,16 @@ def test_a_thousand_groups():
     del given["weights"]
     codes = given.pop("groups")
     test = [trm.RecMetricCollection("HR", k=3), trm.RecMetricCollection("HR", k=3)]
-    test[1] = trm.RecMetricCollection.fresh(test[1], None, {}, groups=[f"g{number}" for number in range(1000)])
+    test[1] = trm.RecMetricCollection.fresh(
+        test[1], None, {}, accumulators=[trm.ByGroup(f"g{number}" for number in range(1000))]
+    )
     test[1].update(**given, groups=codes)
     test[0].update(**given)
     found = values(test[1].compute())
     assert found["HR@3"] == test[0].compute()["HR@3"]
-    rows = test[0].row_values(trm.Ranking.from_scores(**given, depth=3))
+    rows = test[0].evaluator.rows(trm.Scores(**given))
     for number in (0, 7, 999):
-        mine = rows.mask[0] & (codes == number)
+        mine = ~rows.undefined[0] & (codes == number)
         assert found[f"HR@3/g{number}"] == pytest.approx(rows.values[0][mine].mean().item(), nan_ok=True)
 
 
@@ -241,7 +243,7 @@ def test_a_thousand_groups():
 
 
 def test_codes_that_are_none():
-    collection = trm.RecMetricCollection("HR", k=2, groups=["a", "b"])
+    collection = trm.RecMetricCollection("HR", k=2, accumulators=[trm.ByGroup("a", "b")])
     given = batch(groups=2)
     codes = given.pop("groups")
     with pytest.raises(ValueError, match=r"the collection has the groups a, b: update\(\.\.\., groups=\) says"):
@@ -249,14 +251,16 @@ def test_codes_that_are_none():
     for wrong in (2, -2):
         with pytest.raises(ValueError, match=rf"1 of 60 rows whose group is none.*row 5 is of group {wrong} of 2"):
             collection.update(**given, groups=codes.index_fill(0, torch.tensor([5]), wrong))
-    with pytest.raises(ValueError, match=r"groups must be codes \[60\]"):
+    with pytest.raises(ValueError, match=r"groups must be \[60\], one per row"):
         collection.update(**given, groups=codes[:-1])
     with pytest.raises(TypeError, match="groups must"):
         collection.update(**given, groups=codes.float())
-    assert not collection.members[0].update_called
-    with pytest.raises(ValueError, match=r"groups were given: name them when the collection is made, groups=\['cold'"):
+    assert not collection.evaluator.update_called
+    with pytest.raises(
+        TypeError, match=r"groups of rows are read by RecMetricCollection.*trm.ByGroup\('cold', 'warm'\)"
+    ):
         trm.RecMetricCollection("HR", k=2).update(**given, groups=codes)
-    later = trm.RecMetricCollection("HR", k=2, groups=["a", "b"], validate_args="deferred")
+    later = trm.RecMetricCollection("HR", k=2, accumulators=[trm.ByGroup("a", "b")], validate_args="deferred")
     later.update(**given, groups=codes.index_fill(0, torch.tensor([5]), 2))
     with pytest.raises(ValueError, match="1 row whose group is none of those there are"):
         later.compute()
@@ -265,14 +269,15 @@ def test_codes_that_are_none():
 @pytest.mark.parametrize(
     ("wrong", "error", "message"),
     [
-        (lambda: trm.RecMetricCollection("HR", k=2, groups=["a", "a"]), ValueError, "two groups are called 'a'"),
-        (lambda: trm.RecMetricCollection("HR", k=2, groups="ab"), TypeError, r"groups must be names, such as \['cold'"),
+        (lambda: trm.ByGroup("a", "a"), ValueError, "two groups are called 'a'"),
+        (lambda: trm.ByGroup(3), TypeError, r"names of groups are words, such as \['cold', 'warm'\], got int"),
         (
-            lambda: trm.RecMetricCollection("HR", k=2, groups=["a.b"]),
+            lambda: trm.RecMetricCollection("HR", k=2, accumulators=[trm.ByGroup("a.b")]),
             ValueError,
             r"a word without '/' or '\.', got 'a\.b'",
         ),
-        (lambda: trm.RecMetricCollection("HR", k=2, groups=[]), ValueError, "groups holds no name"),
+        (lambda: trm.ByGroup(), ValueError, "groups holds no name"),
+        (lambda: trm.ByGroup([]), ValueError, "groups holds no name"),
         (
             lambda: trm.Groups(torch.tensor([0, 1]), ["a"]),
             ValueError,
@@ -291,12 +296,12 @@ def test_codes_that_are_none():
         (lambda: trm.Groups.from_column(torch.zeros(2, 2)), TypeError, "a column holds one value a user"),
         (lambda: trm.Groups.from_column([1.0, 0.25]), TypeError, "user 1 has 0.25: cut numbers into bands"),
         (
-            lambda: trm.RecMetricCollection("HR", k=2, groups=trm.Groups(torch.tensor([0]), ["a"])),
+            lambda: trm.ByGroup(trm.Groups(torch.tensor([0]), ["a"])),
             TypeError,
-            "groups.names",
+            "such as groups.names, got Groups",
         ),
         (
-            lambda: trm.RecMetricCollection("HR", k=2, groups=["a"]).update(
+            lambda: trm.RecMetricCollection("HR", k=2, accumulators=[trm.ByGroup("a")]).update(
                 torch.rand(1, 3), torch.tensor([1]), groups=trm.Groups(torch.tensor([0]), ["a"])
             ),
             TypeError,
@@ -323,10 +328,12 @@ def test_evaluate_asks_for_groups_that_fit():
     with pytest.raises(TypeError, match=r"groups must be Groups, got list: trm.group_users"):
         trm.evaluate("HR@1", users, items, target=test, groups=["a"])
     with pytest.raises(ValueError, match=r"the collection has the groups a, b: pass groups="):
-        trm.evaluate(trm.RecMetricCollection("HR", k=1, groups=["a", "b"]), users, items, target=test)
+        trm.evaluate(
+            trm.RecMetricCollection("HR", k=1, accumulators=[trm.ByGroup("a", "b")]), users, items, target=test
+        )
     with pytest.raises(ValueError, match=r"the collection has the groups a, b, not these"):
         trm.evaluate(
-            trm.RecMetricCollection("HR", k=1, groups=["a", "b"]),
+            trm.RecMetricCollection("HR", k=1, accumulators=[trm.ByGroup("a", "b")]),
             users,
             items,
             target=test,

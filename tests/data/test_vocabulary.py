@@ -10,7 +10,7 @@ from sizes import examples
 
 import torchrecmetrics as trm
 from torchrecmetrics import Interactions, Vocabulary
-from torchrecmetrics.data.saving import write
+from torchrecmetrics.core.saving import write
 
 IDS = st.one_of(
     st.lists(st.integers(-5, 5), max_size=12),
@@ -358,7 +358,7 @@ def test_popularity_is_a_baseline(device):
     rows = torch.arange(40)
     lists, _ = trm.recommend(k=10, item_bias=large, exclude=train)
     again = trm.RecMetricCollection("HR", k=10)
-    again.update(trm.Ranking.from_topk(lists.cpu(), test.to("cpu").select(rows).items))
+    again.update(trm.Lists(lists.cpu(), test.to("cpu").select(rows).items))
     assert 0 < again.compute()["HR@10"] < 1
     top = large.argsort(descending=True, stable=True)[:4].tolist()
     assert trm.recommend(k=4, item_bias=large, user_ids=[0, 7])[0].tolist() == [top, top]

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from torchrecmetrics.analysis.curves import Point
-from torchrecmetrics.analysis.intervals import interval
-from torchrecmetrics.analysis.student import quantile_above
+from torchrecmetrics.core.intervals import interval
+from torchrecmetrics.core.student import quantile_above
 from torchrecmetrics.evaluation.by_group import GroupResults, _ends
 
 NAN, INF = math.nan, math.inf

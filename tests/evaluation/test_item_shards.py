@@ -429,14 +429,14 @@ def test_the_kernel_that_counts_is_reported(monkeypatch):
     made = item_shards.PiecewiseRows.ranking
     reported = []
 
-    def ranking(*arguments):
+    def ranking(*arguments, **options):
         """Note the kernel of a ranking, and return the ranking."""
-        reported.append(made(*arguments))
+        reported.append(made(*arguments, **options))
         return reported[-1]
 
     monkeypatch.setattr(item_shards.PiecewiseRows, "ranking", ranking)
     users, items, _, target, _ = problem()
-    found = trm.evaluate("HR", users, [items[:9], items[9:]], target=target, k=5)
+    found = trm.evaluate("HR", users, [items[:9], items[9:]], target=target, k=5, kernels="triton")
     assert {*used} == {found.kernels} == {part.kernels for part in reported} == {"triton"}
 
 

@@ -313,9 +313,7 @@ def test_lists_that_history_made_too_short():
 def test_lists_that_are_all_too_short(metric):
     """An error names the metric that looks beyond the longest list; with complete=True there is no error."""
     lists = {"al": ["y"], "bo": ["z"]}
-    said = (
-        "places, but the ranks are known" if metric == "RPrecision" else f"{metric} looks at .* longest list of lists"
-    )
+    said = "ranks, but the ranks are known" if metric == "RPrecision" else f"{metric} looks at .* longest list of lists"
     with pytest.raises(ValueError, match=f"{said}.*complete=True"):
         evaluate_lists(metric, lists, target=TRUTH)
     assert evaluate_lists(metric, lists, target=TRUTH, complete=True).num_users == 3

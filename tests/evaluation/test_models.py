@@ -591,13 +591,13 @@ def test_recommend(batch_size, device):
         assert scores[user].tolist() == [matrix[user][i] for i in best] + [-math.inf] * (k - len(best))
 
 
-def test_recommend_feeds_from_topk():
-    """Lists of `recommend` that `from_topk` reads give the same values as `evaluate`."""
+def test_recommend_feeds_lists():
+    """Lists of `recommend` that `Lists` reads give the same values as `evaluate`."""
     users, items, train, test = world(integer=False)
     rows = torch.arange(USERS)
     lists, _ = trm.recommend(users, items, 10, exclude=train)
     collection = trm.RecMetricCollection(["HR", "NDCG", "Recall"], k=[5, 10])
-    collection.update(trm.Ranking.from_topk(lists, test.select(rows).items))
+    collection.update(trm.Lists(lists, test.select(rows).items))
     got = trm.evaluate(["HR", "NDCG", "Recall"], users, items, target=test, exclude=train, k=[5, 10])
     assert numbers(collection.compute()) == near(got)
 
@@ -783,12 +783,12 @@ BAD = [
     (
         lambda: trm.evaluate("HR", U, V, target=TEST.select([0]), k=5),
         TypeError,
-        "target must be Interactions, got Batch: pass the Interactions whole, without select",
+        "target must be Interactions, got SelectedItems: pass the Interactions whole, without select",
     ),
     (
         lambda: trm.evaluate("HR", U, V, target=TEST, exclude=TRAIN.select([0]), k=5),
         TypeError,
-        "exclude must be Interactions, .*, got Batch: pass the Interactions whole, without select",
+        "exclude must be Interactions, .*, got SelectedItems: pass the Interactions whole, without select",
     ),
     (
         lambda: trm.evaluate("HR", U, V, target=TEST, exclude=Interactions.leave_last_out([0], [1]), k=5),
@@ -968,7 +968,7 @@ def test_gowalla_equals_numpy_and_pyg():
         "NDCG": trm.functional.ndcg,
         "MRR": trm.functional.reciprocal_rank,
     }
-    ranking = trm.Ranking.from_scores(scores, relevant, exclude=seen, overlap="miss")
+    ranking = trm.Scores(scores, relevant, exclude=seen).ranking(overlap="miss")
     ours = {f"{name}@{k}": f(ranking, k).tolist() for name, f in functions.items() for k in cutoffs}
     ours |= {
         "RPrecision": trm.functional.r_precision(ranking).tolist(),

@@ -273,10 +273,12 @@ def ranks():
     for name, given in cases.items():
         found[name] = fed(lib.collection(ACCURACY, k=[1, 5, 20]), [(given, {}), (given, {"weights": weights})])
     everything = [*ACCURACY, *WHOLE, *of_whole_rankings()]
-    found["whole"] = fed(lib.collection(everything, k=[1, 5]), [(Ranks(ranks, num_ranked=80, whole=True), {})])
-    sizes = 80 + torch.arange(60)
-    given = Ranks(halves, num_ranked=sizes, whole=True)
-    found["whole, of one item"] = fed(lib.collection([*everything, *OF_RANK, "AdjustedHR"], k=[1, 5]), [(given, {})])
+    several = Ranks(ranks, num_ranked=80, whole=True)
+    found["whole"] = fed(lib.collection(everything, k=[1, 5]), [(several, {})])
+    one = Ranks(halves, num_ranked=80 + torch.arange(60), whole=True)
+    found["whole, of one item"] = fed(lib.collection([*everything, *OF_RANK, "AdjustedHR"], k=[1, 5]), [(one, {})])
+    # recorded when metrics kept the rows of every collection that they were in
+    found["whole, of one item"] |= fed(lib.collection(of_whole_rankings()), [(several, {}), (one, {})])
     found["whole, infinite"] = fed(
         lib.collection(["MRR", "HR", "MeanRank"], k=3),
         [(Ranks(halves.where(halves < 19, torch.inf), num_ranked=80, whole=True), {})],
@@ -741,6 +743,20 @@ def kept_rows():
     return found
 
 
+def recent_rows_by_group(batches, names, **options):
+    """Return the results of recent rows, of all and of groups "a" and "b".
+
+    Recorded when each group had recent rows, too: those of all rows, where rows of other groups weigh 0.
+    """
+    found = fed(lib.collection(names, k=3, by_group=("a", "b"), **options), batches)
+    for number, name in enumerate("ab"):
+        inside = [(given, {"weights": more["weights"].where(more["groups"] == number, 0)}) for given, more in batches]
+        for key, numbers in fed(lib.collection(names, k=3, **options), inside).items():
+            if "/" in key:
+                found[key.replace("/", f"/{name}/")] = numbers
+    return found
+
+
 @group
 def recent_rows():
     """Windows of rows and of updates, and weights that decay with the age of a row."""
@@ -758,8 +774,7 @@ def recent_rows():
     names = [*ACCURACY, *WHOLE]
     for name, options in recent.items():
         found[name] = fed(lib.collection(names, k=3, **options), only(batches))
-        measured = lib.collection(names, k=3, by_group=("a", "b"), **options)
-        found[f"{name}, weights and groups"] = fed(measured, batches)
+        found[f"{name}, weights and groups"] = recent_rows_by_group(batches, names, **options)
         measured = lib.collection(with_options(), **options)
         found[f"{name}, row weights of metrics"] = fed(measured, only(batches, "weights"))
     empty = [(Scores(given.scores, torch.full_like(given.target, -1)), {}) for given, _ in batches[:4]]
@@ -1004,7 +1019,8 @@ def sums_on_processes(rank, world_size):
         for given, more in batches:
             if rank < world_size - idle:
                 own, more = share(given, more, rank, world_size - idle)
-                own.history = history[rank :: world_size - idle] if kind == "metrics of lists" else None
+                if kind == "metrics of lists":
+                    own = Scores(own.scores, own.target, history=history[rank :: world_size - idle])
                 lib.update(measured, own, **more)
         found[f"{kind}, {idle} idle"] = lib.results(measured)
     for key, measured in with_options().items():
@@ -1022,18 +1038,14 @@ def sums_on_processes(rank, world_size):
 def recent_rows_on_processes(rank, world_size):
     """Windows and decay on processes that all have batches of one size."""
     g, found = random(24), {}
-    batches = batches_of(g, 9, 80, items=30, width=2)
+    own = [share(given, more, rank, world_size) for given, more in batches_of(g, 9, 80, items=30, width=2)]
     recent = {
         "window 200": {"window": 200},
         "window of 3 updates": {"window": "3 updates"},
         "half-life 60": {"half_life": 60},
     }
     for name, options in recent.items():
-        measured = lib.collection(ACCURACY, k=3, by_group=("a", "b"), **options)
-        for given, more in batches:
-            own, more = share(given, more, rank, world_size)
-            lib.update(measured, own, **more)
-        found[name] = lib.results(measured)
+        found[name] = recent_rows_by_group(own, ACCURACY, **options)
     return found
 
 

@@ -9,7 +9,7 @@ from counts import compared
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from torchrecmetrics.arrays import count_above, count_at_least
+from torchrecmetrics.core.arrays import count_above, count_at_least
 from torchrecmetrics.kernels import Question
 from torchrecmetrics.kernels import triton as kernels
 

@@ -8,8 +8,6 @@ import torch
 from values import numbers
 
 import torchrecmetrics as trm
-from torchrecmetrics.base.state import SumState
-from torchrecmetrics.ranking.update_args import UpdateArgs
 
 NAMES = ["HR", "NDCG", "MRR", "Precision", "Recall", "MAP", "F1"]
 KERNELS = ["eager", "triton"]
@@ -54,8 +52,8 @@ def jagged(ids):
 FORMS["jagged"] = lambda s, t, h: ((s, jagged(t)), {"exclude": jagged(h), "gains": jagged(t % 4)})
 OTHERS = {
     "ranks": lambda s, t, h, kernels: trm.get_topk_ranks(s, t, 20, exclude=h, kernels=kernels),
-    "ranking": lambda s, t, h, kernels: trm.Ranking.from_scores(s, t, exclude=h, kernels=kernels),
-    "lists": lambda s, t, h, kernels: trm.Ranking.from_topk(s.topk(40).indices, t),
+    "ranking": lambda s, t, h, kernels: trm.Scores(s, t, exclude=h).ranking(kernels=kernels),
+    "lists": lambda s, t, h, kernels: trm.Lists(s.topk(40).indices, t),
 }
 
 
@@ -148,9 +146,9 @@ def test_deterministic_mode(form, many, kernels, place, deterministic):
 def test_deterministic_mode_of_ranks_and_products(kernels, place, deterministic):
     """Float ranks, whose check adds up places, and an evaluation from embeddings work in deterministic mode."""
     scores, target, _ = batch(place)
-    ranking = trm.Ranking.from_scores(scores, target, kernels=kernels)
+    ranking = trm.Scores(scores, target).ranking(kernels=kernels)
     metrics = collection(kernels, place.device, whole=False)
-    metrics.update(trm.Ranking.from_ranks(ranking.ranks))
+    metrics.update(trm.Ranks(ranking.ranks))
     assert 0 < numbers(metrics.compute())["HR@20"] < 1
     users, items = (torch.randn(n, 16, device=place.device) for n in scores.shape)
     interactions = trm.Interactions.from_padded(target, len(items))
@@ -189,26 +187,26 @@ def test_sums_can_be_recorded(targets, kernels, place):
     """An update without its last line can be recorded: its sums, replayed on new inputs, add up to equal states."""
     inputs = batch(place, targets=targets)
     metrics, wanted = (collection(kernels, place.device) for _ in range(2))
-    members = metrics.members
+    evaluator = metrics.evaluator
 
     @torch.no_grad()
     def step():
         scores, target, history = inputs
-        return metrics.evaluator.batch_sums(
-            metrics.row_values(metrics.rank(UpdateArgs(scores, target, exclude=history)))
-        )
+        return [(evaluator.rows(trm.Scores(scores, target, exclude=history)).sums(evaluator.layout),)]
 
-    replay, sums = record(step, place.device)
+    replay, ((sums,),) = record(step, place.device)
+    total = torch.zeros_like(sums)
     for _ in range(3):
         fresh = batch(place, targets=targets)
         for old, new in zip(inputs, fresh, strict=True):
             old.copy_(new)
         replay()
-        metrics.add_sums([SumState(*added) for added in sums])
+        total += sums
         wanted.update(fresh[0], fresh[1], exclude=fresh[2])
-    for mine, theirs in zip(members, wanted.members, strict=True):
-        torch.testing.assert_close(mine.state(), theirs.state(), rtol=1e-14, atol=0)
-    assert numbers(metrics.compute()) == pytest.approx(numbers(wanted.compute()), rel=1e-14)
+    state = wanted.evaluator.metric_state[f"{wanted.evaluator.state_name}-sums"]
+    torch.testing.assert_close(total, state, rtol=1e-14, atol=0)
+    found = {key: summary.value.item() for key, summary in evaluator.layout.summaries(total).items()}
+    assert found == pytest.approx(numbers(wanted.compute()), rel=1e-14)
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
@@ -217,21 +215,20 @@ def test_a_recorded_update_does_not_accumulate(kernels, cuda, place):
     inputs = batch(place)
     metrics, single = collection(kernels, cuda), collection(kernels, cuda)
     metrics.update(*inputs[:2])
-    members = metrics.members
-    before = [metric.state() for metric in members]  # the graph reads these tensors, so they must stay alive
+    evaluator = metrics.evaluator
+    before = dict(evaluator.metric_state)  # the graph reads these tensors, so they must stay alive
 
     def step():
-        for metric, state in zip(members, before, strict=True):
-            metric.__dict__[metric._sums_name], metric.__dict__[metric._counts_name] = state
+        vars(evaluator).update(before)
         metrics.update(inputs[0], inputs[1], exclude=inputs[2])
-        return [metric.state() for metric in members]
+        return [tuple(evaluator.metric_state.values())]
 
-    replay, after = record(step, cuda)
+    replay, (after,) = record(step, cuda)
     for _ in range(2):
         fresh = batch(place)
         for old, new in zip(inputs, fresh, strict=True):
             old.copy_(new)
         replay()
     single.update(fresh[0], fresh[1], exclude=fresh[2])
-    for base, found, added in zip(before, after, single.members, strict=True):
-        assert all(torch.equal(a + c, b) for a, b, c in zip(base, found, added.state(), strict=True))
+    added = single.evaluator.metric_state.values()
+    assert all(torch.equal(a + c, b) for a, b, c in zip(before.values(), after, added, strict=True))

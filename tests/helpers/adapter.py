@@ -4,15 +4,19 @@ This is the only module of the fixed point that calls the library: if a name mov
 recorded values stay. Ties are "realistic" unless `ties=` says otherwise, whatever the library's own default is.
 """
 
-from dataclasses import dataclass
-from typing import Any
-
 import torch
 
 import torchrecmetrics as trm
 
 TIES = "realistic"
-_OPTIONS = ("ties", "padding_idx", "overlap", "validate_args")
+
+Scores = trm.Scores
+Lists = trm.Lists
+Hits = trm.Hits
+Sessions = trm.Sessions
+Negatives = trm.Negatives
+Candidates = trm.Candidates
+CollectSessions = trm.CollectSessions
 
 
 # ------------------------------------------------------------------------------------------------------------- metrics
@@ -36,220 +40,39 @@ def collection(metrics, k=None, *, by_group=(), window=None, half_life=None, kee
         keep_rows: keep the values of each row for `rows`.
         options: options of all metrics.
     """
-    return trm.RecMetricCollection(
-        metrics,
-        k=k,
-        groups=by_group or None,
-        window=window,
-        half_life=half_life,
-        keep_rows=keep_rows,
-        **{"ties": TIES} | options,
-    )
-
-
-class CollectSessions:
-    """A collection of sessions whose entries come in several batches, and on several processes."""
-
-    def __init__(self, collection):
-        self.collection = collection
-
-    def update(self, scores, labels, indexes, *, weights=None, groups=None):
-        """Add entries [E] of sessions; weights and groups are [E] too, equal within a session."""
-        self.collection.update(scores, labels, indexes=indexes, weights=weights, groups=groups)
+    accumulators = [trm.ByGroup(*by_group)] if by_group else []
+    if isinstance(window, str):
+        accumulators.append(trm.Window(updates=int(window.split()[0])))
+    elif window is not None:
+        accumulators.append(trm.Window(window))
+    if half_life is not None:
+        accumulators.append(trm.Decay(half_life))
+    if keep_rows:
+        accumulators.append(trm.KeptRows())
+    return trm.RecMetricCollection(metrics, k=k, accumulators=accumulators, **{"ties": TIES} | options)
 
 
 # -------------------------------------------------------------------------------------------------------------- inputs
 
 
-class Input:
-    """A kind of input of `update`."""
-
-    def arguments(self, options):
-        """Return positional and keyword arguments of `update` for a metric with these options."""
-        return (self.ranking(**options),), {}
-
-    def ranking(self, **options):
-        """Return the ranking of this input."""
-        raise NotImplementedError
+def Ranks(ranks, depth=None, *, whole=False, **more):
+    """Return ranks of the relevant items, 1 = best; `whole=True`: they are those of the whole ranking."""
+    return trm.Ranks(ranks, depth, depth_known=whole, **more)
 
 
-@dataclass
-class Scores(Input):
-    """Scores [B, I] with the relevant items, and item ids that the user had before (`history`)."""
-
-    scores: Any
-    target: Any = None
-    gains: Any = None
-    exclude: Any = None
-    history: Any = None
-
-    def arguments(self, options):
-        more = {"gains": self.gains, "exclude": self.exclude, "history": self.history}
-        return (self.scores, self.target), more
-
-    def ranking(self, **options):
-        return trm.Ranking.from_scores(self.scores, self.target, gains=self.gains, exclude=self.exclude, **options)
+def ItemShard(scores, target, first, num_items, **more):
+    """Return scores [B, i] of this process's items, `first`, `first` + 1, ... of `num_items`."""
+    return trm.ItemShard(scores, target, first, num_items, **more)
 
 
-@dataclass
-class Lists(Input):
-    """Recommended item ids [B, K], best first, negative = no item."""
-
-    item_ids: Any
-    target: Any = None
-    gains: Any = None
-    exclude: Any = None
-    complete: bool = False
-    duplicates: str = "error"
-    history: Any = None
-
-    def arguments(self, options):
-        return (self.ranking(**options),), {"history": self.history}
-
-    def ranking(self, *, ties=TIES, **options):
-        more = {"gains": self.gains, "exclude": self.exclude, "complete": self.complete, "duplicates": self.duplicates}
-        return trm.Ranking.from_topk(self.item_ids, self.target, **more, **options)
-
-
-@dataclass
-class Ranks(Input):
-    """Ranks of the relevant items, 1 = best.
-
-    `depth`: number of known ranks; None = not known. `whole=True`: the ranks are those of the whole ranking.
-    """
-
-    ranks: Any
-    depth: int | None = None
-    num_ranked: Any = None
-    zero_based: bool = False
-    miss: int | None = None
-    padding: int | None = None
-    whole: bool = False
-
-    def arguments(self, options):
-        made_from_options = self.zero_based or self.whole or self.ranks.is_floating_point()
-        if not made_from_options and self.num_ranked is self.miss is self.padding is None:
-            return (self.ranks,), {"depth": self.depth}
-        return super().arguments(options)
-
-    def ranking(self, *, validate_args=True, **options):
-        return trm.Ranking.from_ranks(
-            self.ranks,
-            depth=self.depth,
-            num_ranked=self.num_ranked,
-            depth_known=self.whole or self.depth is not None,
-            padding=self.padding,
-            zero_based=self.zero_based,
-            miss=self.miss,
-            validate_args=validate_args,
-        )
-
-
-@dataclass
-class Hits(Input):
-    """Flags [B, K] of the hits in a list, with the number of relevant items."""
-
-    flags: Any
-    num_relevant: Any
-    complete: bool = False
-
-    def ranking(self, *, validate_args=True, **options):
-        more = {"num_relevant": self.num_relevant, "complete": self.complete}
-        return trm.Ranking.from_hits(self.flags, **more, validate_args=validate_args)
-
-
-@dataclass
-class Sessions(Input):
-    """Entries [E] of whole sessions; weights and groups are [E] with `indexes`, and [S] with `lengths`."""
-
-    scores: Any
-    labels: Any
-    indexes: Any = None
-    lengths: Any = None
-
-    def arguments(self, options):
-        if self.indexes is None:
-            return (self.scores, self.labels), {"lengths": self.lengths}
-        return (self.scores, self.labels), {"indexes": self.indexes, "complete": True}
-
-    def ranking(self, *, ties=TIES, validate_args=True, **options):
-        return trm.Ranking.from_flat(self.scores, self.labels, self.indexes, ties=ties, validate_args=validate_args)
-
-
-@dataclass
-class Negatives(Input):
-    """The score of one relevant item per row [B], and of its negatives, [B, N] or one pool [N]."""
-
-    positive: Any
-    negative: Any
-    lengths: Any = None
-
-    def ranking(self, *, ties=TIES, validate_args=True, **options):
-        more = {"lengths": self.lengths, "ties": ties, "validate_args": validate_args}
-        return trm.Ranking.from_negatives(self.positive, self.negative, **more)
-
-
-@dataclass
-class Candidates(Input):
-    """Scores [B, C] of the candidates `items`, [C] or [B, C]; targets, excluded items and history are item ids."""
-
-    scores: Any
-    target: Any
-    items: Any
-    missing: str = "unreachable"
-    gains: Any = None
-    exclude: Any = None
-    history: Any = None
-
-    def arguments(self, options):
-        more = {"candidates": self.items, "missing_target": self.missing}
-        more |= {"gains": self.gains, "exclude": self.exclude, "history": self.history}
-        return (self.scores, self.target), more
-
-
-@dataclass
-class ItemShard(Input):
-    """Scores [B, i] of this process's items, `first`, `first` + 1, ... of `num_items`."""
-
-    scores: Any
-    target: Any
-    first: int
-    num_items: int
-    gains: Any = None
-    exclude: Any = None
-    history: Any = None
-
-    def arguments(self, options):
-        more = {"gains": self.gains, "exclude": self.exclude, "history": self.history}
-        return (self.scores, self.target), more | {"shard": trm.ItemShard(self.first, self.num_items)}
-
-
-@dataclass
-class Beams(Input):
-    """Generated codes [B, K, L], best first, of items whose codes are [I, L]."""
-
-    codes: Any
-    beams: Any
-    target: Any = None
-    target_codes: Any = None
-    gains: Any = None
-    exclude: Any = None
-    shared: str = "tie"
-    duplicates: str = "first"
-    invalid: str = "keep"
-    prefix: int | None = None
-    complete: bool = False
-
-    def ranking(self, *, padding_idx=None, **options):
-        more = {"target_codes": self.target_codes, "gains": self.gains, "exclude": self.exclude}
-        more |= {"shared": self.shared, "duplicates": self.duplicates, "invalid": self.invalid}
-        more |= {"prefix": self.prefix, "complete": self.complete}
-        return trm.SemanticIds(self.codes).ranking(self.beams, self.target, **more, **options)
+def Beams(codes, beams, target=None, **more):
+    """Return generated codes [B, K, L], best first, of items whose codes are [I, L]."""
+    return trm.SemanticIds(codes).beams(beams, target, **more)
 
 
 def ranking(given, depth=None, **options):
-    """Return the ranking of an input, made outside a metric; only scores are ranked to a depth."""
-    return given.ranking(**{"ties": TIES} | options, **({} if depth is None else {"depth": depth}))
+    """Return the ranking of an input, made outside a metric."""
+    return given.ranking(depth, **{"ties": TIES} | options)
 
 
 def topk_ranks(scores, target, k, **options):
@@ -265,31 +88,15 @@ def past(values, offsets):
 # -------------------------------------------------------------------------------------------------------------- update
 
 
-def _arguments(measured, given, target, options):
-    """Return positional and keyword arguments of `update` and `forward`, without those that are None."""
-    given = given if target is None else Scores(given, target)
-    args, more = (given,), {}
-    if isinstance(given, Input):
-        leading = measured.leading if isinstance(measured, trm.RecMetricCollection) else measured
-        rules = leading.rules
-        chosen = (rules.place_ties, rules.padding_idx, rules.take_overlap, rules.validate_args)
-        args, more = given.arguments(dict(zip(_OPTIONS, chosen, strict=True)))
-    return args, {name: value for name, value in (more | options).items() if value is not None}
-
-
-def update(measured, given, target=None, *, weights=None, groups=None, row_ids=None, clusters=None, **more):
+def update(measured, given, target=None, **more):
     """Add a batch to a metric or a collection: an input, scores and target, ranks, or a ranking."""
-    options = {"weights": weights, "groups": groups, "row_ids": row_ids, "clusters": clusters, **more}
-    args, kwargs = _arguments(measured, given, target, options)
-    measured.update(*args, **kwargs)
+    measured.update(given, target, **more)
 
 
-def forward(measured, given, target=None, *, weights=None, groups=None, row_ids=None, clusters=None, **more):
+def forward(measured, given, target=None, **more):
     """Add a batch, and return its values by key; the key of a metric is "value"."""
-    options = {"weights": weights, "groups": groups, "row_ids": row_ids, "clusters": clusters, **more}
-    args, kwargs = _arguments(measured, given, target, options)
-    found = measured(*args, **kwargs)
-    return {key: value.item() for key, value in (found if isinstance(found, dict) else {"value": found}).items()}
+    values = measured(given, target, **more)
+    return {key: value.item() for key, value in (values if isinstance(values, dict) else {"value": values}).items()}
 
 
 # ------------------------------------------------------------------------------------------------------------- results
@@ -310,19 +117,14 @@ def results(measured):
         for key, row in zip(found, measured.result_rows(), strict=True):
             found[key].append(row.num_users)
         return found | {"counts": list(measured.counts().values())}
-    if isinstance(measured, CollectSessions):
-        return results(measured.collection)
     measured.compute()
     if not isinstance(measured, trm.RecMetricCollection):
         return {"value": _numbers(measured.last_summary())}
-    found = {entry.key: _numbers(entry.summary) for entry in measured.found()}
-    return found | {key: _numbers(summary) for key, summary in measured._window_summaries().items()}
+    return {entry.key: _numbers(entry.summary) for entry in measured.found()}
 
 
 def rows(measured):
     """Return the kept rows as columns, in the order of their ids."""
-    if isinstance(measured, CollectSessions):
-        return rows(measured.collection)
     if not isinstance(measured, trm.Evaluation):
         measured.compute()
     kept = measured.rows

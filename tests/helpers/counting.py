@@ -84,6 +84,6 @@ def check(counts, scores, thresholds, depth, min_scores, masks, out):
         highest = max((INF if math.isnan(s) else s) for s in scores[row].tolist())
         found = counts.highest[row].item()
         assert math.isnan(found) if scores[row].isnan().any() else found == highest
-    assert {part.dtype for part in counts[:3] if part is not None} == {torch.int64}
+    assert {part.dtype for part in counts[:3] if part is not None} == {torch.float64}
     assert (counts.at_least is None) is (not min_scores)
     assert counts.better.shape == counts.equal.shape == thresholds.shape

@@ -10,7 +10,7 @@ def same(found, expected, thresholds):
     asked = ~thresholds.isnan()
     for name in ("better", "equal"):
         mine, theirs = getattr(found, name), getattr(expected, name)
-        assert mine.dtype == torch.int64
+        assert mine.dtype == torch.float64
         assert mine.shape == thresholds.shape
         assert torch.equal(mine[asked], theirs[asked]), name
     assert (found.at_least is None) is (expected.at_least is None)

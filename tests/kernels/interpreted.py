@@ -14,9 +14,9 @@ from counts import compared, same
 from hypothesis import given, settings
 
 import torchrecmetrics as trm
+from torchrecmetrics.core.options import Options
 from torchrecmetrics.kernels import Question
 from torchrecmetrics.kernels import triton as kernels
-from torchrecmetrics.ranking.rules import Rules
 
 INF, NAN = math.inf, math.nan
 FP32, FP16, MIXED = (torch.float32,) * 2, (torch.float16,) * 2, (torch.float16, torch.float32)
@@ -388,7 +388,7 @@ def test_recommended_by_their_score(counts, generator):
     evaluate = partial(trm.evaluate, metrics, users, items, target=target, exclude=history)
     eagerly = evaluate()
     for metric in metrics:
-        metric.rules = Rules(kernels="triton")
+        metric.rules = Options(kernels="triton")
     found = evaluate()
     assert (eagerly.kernels, found.kernels) == ("eager", "triton")
     assert found == eagerly
@@ -487,7 +487,7 @@ def test_metrics_and_score_functions(generator):
             ["HR", "MAP"], lambda at: scores[at], target=target, exclude=history, k=5, kernels=name
         )
         assert by_function.kernels == name
-        ranking = trm.Ranking.from_scores(*batch, exclude=past, depth=9, kernels=name)
+        ranking = trm.Scores(*batch, exclude=past).ranking(depth=9, kernels=name)
         assert ranking.kernels == name
         places = trm.get_topk_ranks(*batch, 9, exclude=past, kernels=name)
         values.append((collection.compute(), by_function, ranking.ranks.tolist(), places.tolist()))

@@ -11,16 +11,19 @@ import pytest
 import torch
 from counting import DTYPES, check, problems, removed
 from hypothesis import given, settings
+from rankings import rank_scores
 from sizes import examples
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 import torchrecmetrics as trm
-from torchrecmetrics import arrays, functional, kernels
+from torchrecmetrics import functional, kernels
+from torchrecmetrics.core import arrays
+from torchrecmetrics.core import ranked_items as ranked_module
+from torchrecmetrics.core.options import Needs, Options
+from torchrecmetrics.core.ranked_items import RankedItems
 from torchrecmetrics.evaluation import scoring
+from torchrecmetrics.inputs.scores import ScoreRows, TargetCounter
 from torchrecmetrics.kernels import Question, blocks, eager
-from torchrecmetrics.ranking.exclusion import Exclusion
-from torchrecmetrics.ranking.rules import Needs, Rules
-from torchrecmetrics.ranking.scores import ScoreRows
 
 INF, NAN = math.inf, math.nan
 
@@ -131,7 +134,7 @@ def test_excluded_items_are_overwritten_in_a_copy(overlap, shape, dtype, monkeyp
             ranked(scores, target, **options)
     unchecked = fields(ranked(scores, target, validate_args=False, **options))
     scores[row, column] = given[0][row, column]
-    monkeypatch.setattr(Exclusion, "is_empty", True)  # nothing is copied
+    monkeypatch.setattr(TargetCounter, "copies_pay", lambda *_: False)  # nothing is copied
     for name, expected in fields(ranked(scores, target, **options)).items():
         assert torch.equal(found[name], expected), name
     scores[row, column] = NAN
@@ -205,15 +208,17 @@ def rows(scores, at_once=2):
 
 
 def ranked(scores, target, depth, gains=None, exclude=None, score_threshold=None, **rules):
-    """Rank as `Ranking.from_scores` does, also where the package makes the scores."""
+    """Rank scores as `Scores.ranking` does, also where the package makes the scores."""
     needs = Needs(depth, num_ranked=True, score_threshold=score_threshold)
-    return trm.Ranking.rank(scores, target, gains, exclude, needs, Rules(**rules))
+    return trm.Scores(scores, target, gains, exclude).rank(needs, Options(**rules))
 
 
 def fields(ranking):
     """Return all tensors of a Ranking, by name."""
     found = {}
     for name, value in vars(ranking).items():
+        if isinstance(value, RankedItems):
+            value = (value.ranks, value.gains, value.tie_group)
         parts = value if isinstance(value, tuple) else (value,)
         found |= {f"{name}{i}": part for i, part in enumerate(parts) if isinstance(part, torch.Tensor)}
     return found
@@ -224,7 +229,7 @@ def fields(ranking):
 def test_depth_and_ownership_change_nothing_within_the_depth(batch, owned, k, least):
     """A ranking to a depth is the whole one cut there, whichever scores are skipped or overwritten."""
     scores, target, options = batch
-    whole = trm.Ranking.from_scores(scores, target, **options)
+    whole = rank_scores(scores, target, **options)
     patch = pytest.MonkeyPatch()
     patch.setattr(blocks, "BLOCK_ITEMS", 2)
     patch.setattr(eager, "TILE_SCORES_CPU", 8)
@@ -234,15 +239,15 @@ def test_depth_and_ownership_change_nothing_within_the_depth(batch, owned, k, le
     expected = fields(whole)
     for name, tensor in fields(got).items():
         want, part = expected[name], name[:-1]
-        if name in ("found0", "penalties0"):
+        if name in ("relevant0", "penalties0"):
             want = want.where(want <= k, INF)
-        elif part in ("found", "penalties"):  # tie groups beyond the depth do not matter
+        elif part in ("relevant", "penalties"):  # tie groups beyond the depth do not matter
             near = expected[f"{part}0"] <= k
             tensor, want = tensor.where(near, 0), want.where(near, 0)
         if name == "tied0":
             continue  # compared below, within the depth
         assert torch.equal(tensor, want), name
-    again = trm.Ranking.from_scores(scores, target, **options, depth=k)
+    again = rank_scores(scores, target, **options, depth=k)
     assert torch.equal(got.tied, again.tied)
     assert not (got.tied & ~whole.tied).any()
 
@@ -258,17 +263,17 @@ def test_an_owned_score_is_checked_before_it_is_overwritten(bad):
 
 
 def test_candidates_are_counted_only_for_who_reads_them(monkeypatch):
-    """`num_ranked` costs another read: Ranking.from_scores counts it, a collection only if a member needs it."""
+    """`num_ranked` costs another read: `Scores.ranking` counts it, a collection only if a member needs it."""
     min_scores = []
-    count = kernels.count
+    count = eager.count
 
     def counting(scores, question, *args):
         min_scores.append(len(question.min_scores))
         return count(scores, question, *args)
 
-    monkeypatch.setattr(kernels, "count", counting)
+    monkeypatch.setattr(eager, "count", counting)
     scores, target = torch.rand(3, 50), torch.tensor([1, 2, 3])
-    assert trm.Ranking.from_scores(scores, target, depth=5).num_ranked.tolist() == [50, 50, 50]
+    assert trm.Scores(scores, target).ranking(depth=5).num_ranked.tolist() == [50, 50, 50]
     for metric in (trm.HR(5), trm.Precision(5), trm.Precision(5, denominator="recommended"), trm.AUROC(), trm.MRR()):
         metric.update(scores, target)
     trm.F1(5, denominator="recommended", score_threshold=0.5).update(scores, target)
@@ -280,19 +285,19 @@ def test_candidates_are_counted_only_for_who_reads_them(monkeypatch):
 def test_five_cutoffs_sum_once(monkeypatch, generator):
     """Sums that depend on no cut-off are computed once for all members of a collection."""
     made = []
-    sums = functional._sums
-    monkeypatch.setattr(functional, "_sums", lambda values: (made.append(1), sums(values))[1])
+    sums = arrays.running_sums
+    monkeypatch.setattr(ranked_module, "running_sums", lambda values: (made.append(1), sums(values))[1])
     scores, target = torch.rand(4, 99, generator=generator), torch.tensor([[1, 2]] * 4)
     for k in (3, 3, [1, 2, 3, 5, 8]):
         made.clear()
         trm.RecMetricCollection(["HR", "NDCG", "MAP", "Recall", "MRR"], k=k).update(scores, target)
-        assert len(made) == 3  # DCG, the ideal DCG and the precisions
+        assert len(made) == 2  # DCG and the precisions
 
 
 def test_one_ranking_serves_every_option(generator):
     """Cached results of one option are not used for another: a ranking that was read before equals a fresh one."""
     scores, graded = torch.rand(4, 30, generator=generator), torch.randint(-2, 4, (4, 30), generator=generator).float()
-    read = trm.Ranking.from_scores(scores, graded)
+    read = trm.Scores(scores, graded).ranking()
     for function, options in (
         (functional.ndcg, {"gain": "linear"}),
         (functional.ndcg, {"gain": "exponential"}),
@@ -301,16 +306,14 @@ def test_one_ranking_serves_every_option(generator):
         (functional.average_precision, {"normalize": "min"}),
     ):
         for k in (3, 10):
-            fresh = trm.Ranking.from_scores(scores, graded)
+            fresh = trm.Scores(scores, graded).ranking()
             assert torch.equal(function(read, k, **options), function(fresh, k, **options))
 
 
 RANKINGS = {
-    "scores": lambda: trm.Ranking.from_scores(torch.rand(5, 40), torch.rand(5, 40) < 0.2),
-    "graded": lambda: trm.Ranking.from_scores(
-        torch.rand(5, 40).round(decimals=1), torch.randint(-1, 4, (5, 40)).float()
-    ),
-    "ranks": lambda: trm.Ranking.from_ranks(torch.tensor([[1, 5, 0], [2, 30, 11]]), num_ranked=40),
+    "scores": lambda: trm.Scores(torch.rand(5, 40), torch.rand(5, 40) < 0.2).ranking(),
+    "graded": lambda: trm.Scores(torch.rand(5, 40).round(decimals=1), torch.randint(-1, 4, (5, 40)).float()).ranking(),
+    "ranks": lambda: trm.Ranks(torch.tensor([[1, 5, 0], [2, 30, 11]]), num_ranked=40).ranking(),
 }
 
 
@@ -331,7 +334,7 @@ def test_several_cutoffs_are_each_of_them(name, kind):
     for options in OPTIONS.get(name, [{}]):
         ranking = (RANKINGS | {"large": large})[kind]()
         got = getattr(functional, name)(ranking, cutoffs, **options)
-        ranking._derived.clear()
+        ranking._cache.clear()
         expected = torch.stack([getattr(functional, name)(ranking, k, **options) for k in cutoffs])
         assert torch.equal(got.nan_to_num(-1), expected.nan_to_num(-1))
         assert got.dtype == expected.dtype
@@ -341,11 +344,11 @@ def large():
     """Return so many ranks that they are searched, not compared."""
     generator = torch.Generator().manual_seed(1)
     ranks = torch.rand(2**12, 45, generator=generator).argsort(1)[:, :9]
-    return trm.Ranking.from_ranks(ranks, num_ranked=50)
+    return trm.Ranks(ranks, num_ranked=50).ranking()
 
 
 def test_cutoffs_are_checked_one_by_one():
-    ranking = trm.Ranking.from_ranks(torch.tensor([[1, 5]]), depth=5)
+    ranking = trm.Ranks(torch.tensor([[1, 5]]), depth=5).ranking()
     for several in ([3, 6], [6, 3]):
         with pytest.raises(ValueError, match="depth 5 only"):
             functional.ndcg(ranking, several)
@@ -494,7 +497,7 @@ def test_kernels_are_chosen(card, recorded, auto, triton, monkeypatch):
 def test_a_request_that_cannot_be_met_changes_nothing():
     """A request for Triton on the CPU, where it cannot run, raises in every function and changes no state."""
     scores, target = torch.rand(2, 5), torch.tensor([1, 2])
-    for form in (trm.Ranking.from_scores, partial(trm.get_topk_ranks, k=2)):
+    for form in (rank_scores, partial(trm.get_topk_ranks, k=2)):
         with pytest.raises(ValueError, match="kernels='triton' cannot be used"):
             form(scores, target, kernels="triton")
         with pytest.raises(ValueError, match="kernels must be one of 'auto', 'eager', 'triton', got 'cuda'"):
@@ -514,8 +517,8 @@ def test_a_request_that_cannot_be_met_changes_nothing():
 
 def test_what_counted_can_be_asked_for():
     scores, target = torch.rand(2, 5), torch.tensor([1, 2])
-    assert trm.Ranking.from_scores(scores, target).kernels == "eager"
-    assert trm.Ranking.from_ranks(target).kernels is None
+    assert trm.Scores(scores, target).ranking().kernels == "eager"
+    assert trm.Ranks(target).ranking().kernels is None
     held = trm.Interactions.from_padded(target[:, None], 5)
     assert trm.evaluate("HR", scores, torch.rand(5, 5), target=held, k=1).kernels == "eager"
 
@@ -560,13 +563,11 @@ def test_nothing_fake_is_kept(generator):
     with FakeTensorMode():
         target = torch.zeros(512, 1, dtype=torch.int64)
         shape = eager.count(torch.empty(512, 5000), Question(torch.empty(512, 1), 10)).better.shape
-        ranks = trm.Ranking.from_scores(
-            torch.empty(512, 5000), target.expand(-1, 2), depth=10, validate_args=False
-        ).ranks
+        ranks = trm.Scores(torch.empty(512, 5000), target.expand(-1, 2)).ranking(depth=10, validate_args=False).ranks
     assert (shape, ranks.shape) == ((512, 1), (512, 2))
     counts = eager.count(scores, Question(scores.amax(1, keepdim=True), 10))
     assert (counts.better == 0).all()
-    ranking = trm.Ranking.from_ranks(torch.tensor([[1.0, 3.0], [2.0, INF]]))
+    ranking = trm.Ranks(torch.tensor([[1.0, 3.0], [2.0, INF]])).ranking()
 
     class Model(torch.nn.Module):
         def forward(self, offset):
@@ -574,7 +575,7 @@ def test_nothing_fake_is_kept(generator):
 
     torch.export.export(Model(), (torch.zeros(2),), strict=False)
     assert functional.hit_rate(ranking, 1).tolist() == [1, 0]
-    assert not any(isinstance(kept, FakeTensor) for kept in ranking._derived.values())
+    assert not any(isinstance(kept, FakeTensor) for kept in ranking._cache.values())
 
 
 def test_nothing_is_asked():

@@ -252,7 +252,7 @@ def test_fake_tensors():
             scores = torch.empty(5, 100, dtype=dtype)
             found = kernels.count(scores, Question(scores[:, :3], None, (1.0,), [scores[0] > 0], scores[:, :2]))
             assert [part.shape for part in found] == [(5, 3), (5, 3), (5, 1), (5,)]
-            assert [part.dtype for part in found] == [torch.int64] * 3 + [working]
+            assert [part.dtype for part in found] == [torch.float64] * 3 + [working]
         products = kernels.Products(torch.empty(5, 8).bfloat16(), torch.empty(100, 8).bfloat16(), torch.empty(100))
         own = kernels.pair_scores(products, torch.empty(5, 3, dtype=torch.int64))
         assert (own.shape, own.dtype) == ((5, 3), torch.float32)

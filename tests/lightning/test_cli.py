@@ -80,7 +80,7 @@ def test_metrics_of_steps(stages, pl, tmp_path):
         """,
     )
     assert logged(run) == by_hand(samples(10), "val/", names=["HR", "MRR"])
-    rules = callback.collections["val"]["HR@1"].rules
+    rules = callback.collections["val"].evaluator.rules
     assert (rules.ties, rules.validate_args, rules.padding_idx) == ("optimistic", "deferred", None)
     run, callback = run_cli(pl, tmp_path, make_module(pl), "RecMetricsCallback", "metrics: NDCG\nk: 10")
     assert logged(run) == by_hand(samples(10), "val/", names=["NDCG"], k=10)

@@ -34,7 +34,7 @@ def step(scores, target, users):
 
 
 def expected(data, metrics=("HR", "NDCG"), **options):
-    collection = trm.RecMetricCollection(metrics, k=[5], prefix="val/", groups=["a", "b"], **options)
+    collection = trm.RecMetricCollection(metrics, k=[5], prefix="val/", accumulators=[trm.ByGroup("a", "b")], **options)
     scores, target = torch.stack([s for s, _, _ in data]), torch.stack([t for _, t, _ in data])
     collection.update(scores, target, groups=CODES[: len(data)])
     return pytest.approx({key: value.item() for key, value in collection.compute().items()}, abs=1e-6)
@@ -48,7 +48,9 @@ def test_log_dict_logs_children(pl, tmp_path):
         def __init__(self):
             super().__init__()
             self.weight = nn.Parameter(torch.zeros(1))
-            self.metrics = trm.RecMetricCollection(["HR", "NDCG"], k=[5], prefix="val/", groups=["a", "b"])
+            self.metrics = trm.RecMetricCollection(
+                ["HR", "NDCG"], k=[5], prefix="val/", accumulators=[trm.ByGroup("a", "b")]
+            )
 
         def training_step(self, batch, batch_idx):
             return (self.weight * 0).sum()
@@ -94,7 +96,9 @@ def test_groups_are_matched_by_id(tmp_path):
     callback = RecMetricsCallback(["HR", "NDCG"], k=[5], groups=groups, exclude=history, overlap="keep")
     running = trainer(pl, tmp_path, callback)
     running.validate(make_module(pl, step), loader(data), verbose=False)
-    collection = trm.RecMetricCollection(["HR", "NDCG"], k=[5], prefix="val/", groups=["a", "b"], overlap="keep")
+    collection = trm.RecMetricCollection(
+        ["HR", "NDCG"], k=[5], prefix="val/", accumulators=[trm.ByGroup("a", "b")], overlap="keep"
+    )
     scores, target = torch.stack([s for s, _, _ in data]), torch.stack([t for _, t, _ in data])
     collection.update(scores, target, exclude=history.select(torch.arange(13)), groups=CODES[:13])
     assert logged(running) == pytest.approx({key: v.item() for key, v in collection.compute().items()}, abs=1e-6)
@@ -233,7 +237,7 @@ def test_steps_find_the_history(tmp_path):
     running.validate(make_module(pl, step), loader(data), verbose=False)
     metric = trm.Seen(5)
     history = train.select(torch.arange(13))
-    metric.update(torch.stack([s for s, _, _ in data]), history=history)
+    metric.update(trm.Scores(torch.stack([s for s, _, _ in data]), history=history))
     assert logged(running) == {"val/Seen@5": pytest.approx(metric.compute().item(), abs=1e-6)}
     own = lambda s, t, u: {"scores": s, "target": t, "history": history.items[u]}  # noqa: E731
     running = trainer(pl, tmp_path, RecMetricsCallback("Seen", k=[5], catalogue=known))

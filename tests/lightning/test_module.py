@@ -1,5 +1,7 @@
 """A collection works inside a LightningModule: log_dict, checkpoints, precisions, and all stages on one module."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -107,6 +109,69 @@ def test_two_loaders_with_a_collection_each(tmp_path):
     ]
 
 
+def with_accumulators():
+    accumulators = [trm.Window(updates=2), trm.ByGroup("a", "b"), trm.Decay(100)]
+    return trm.RecMetricCollection(["HR", "NDCG"], k=[1, 10], prefix="train/", accumulators=accumulators)
+
+
+@pytest.mark.parametrize("by_step", [False, True])
+def test_values_of_steps_and_epochs(by_step, tmp_path):
+    """A collection with groups and windows, and a metric, log values of steps and epochs; windows those of epochs."""
+    groups = torch.tensor([0, 1, 0, 1])
+
+    class Module(pl.LightningModule):
+        configure_optimizers = Recommender.configure_optimizers
+
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(1))
+            self.metrics, self.single = with_accumulators(), trm.NDCG(10)
+
+        def training_step(self, batch, batch_idx):
+            (self.metrics if by_step else self.metrics.update)(*batch, groups=groups)
+            (self.single if by_step else self.single.update)(*batch)
+            self.log_dict(self.metrics, on_step=by_step, on_epoch=True)
+            self.log("single", self.single, on_step=by_step, on_epoch=True)
+            return (self.weight * 0).sum()
+
+    data, expected = batches(5), with_accumulators()
+    run = trainer(pl, tmp_path, log_every_n_steps=1)
+    run.fit(Module(), loader(data))
+    for batch in data:
+        expected.update(*batch, groups=groups)
+    values = {f"{key}{'_epoch' if by_step else ''}": value for key, value in near(expected.compute(), 1e-6).items()}
+    single = values[f"train/NDCG@10{'_epoch' if by_step else ''}"]
+    assert {key: logged(run)[key] for key in values} == values
+    assert logged(run)["single_epoch" if by_step else "single"] == single
+    if by_step:
+        last = near(with_accumulators()(*data[-1], groups=groups), 1e-6)
+        assert {key: logged(run)[f"{key}_step"] for key in last} == last
+        assert math.isnan(logged(run)["train/NDCG@10/window_step"])
+
+
+def test_entries_of_sessions(tmp_path):
+    """`CollectSessions` in a module is logged and reset like any collection; sessions go on in later batches."""
+
+    class Module(Recommender):
+        def __init__(self):
+            super().__init__()
+            self.metrics = trm.CollectSessions(trm.RecMetricCollection(["MRR", "NDCG"], k=3, prefix="val/"))
+
+        def validation_step(self, batch, batch_idx):
+            self.metrics.update(*batch)
+            self.log_dict(self.metrics)
+
+    generator = torch.Generator().manual_seed(0)
+    scores, labels = torch.rand(60, generator=generator), torch.rand(60, generator=generator) < 0.4
+    ids = torch.randint(7, (60,), generator=generator)
+    expected = trm.RecMetricCollection(["MRR", "NDCG"], k=3, prefix="val/")
+    expected.update(trm.Sessions(scores, labels, ids))
+    data = list(zip(scores.split(16), labels.split(16), ids.split(16), strict=True))
+    run = trainer(pl, tmp_path)
+    run.fit(Module(), loader(batches(2)), loader(data))
+    assert logged(run) == near(expected.compute(), 1e-6)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "precision",
@@ -129,7 +194,4 @@ def test_every_precision_is_exact(precision, tmp_path):
     exact = trm.RecMetricCollection(["HR", "MRR"], k=[1, 10], prefix="val/")
     exact.update(torch.cat([s for s, _ in seen]), torch.cat([t for _, t in seen]))
     assert got == near(exact.compute())
-    assert {s.dtype for m in module.val_metrics.values() for s in m.metric_state.values()} == {
-        torch.float64,
-        torch.int64,
-    }
+    assert {state.dtype for state in module.val_metrics.evaluator.metric_state.values()} == {torch.float64, torch.int64}

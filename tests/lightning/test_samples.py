@@ -150,7 +150,7 @@ def rows_of_a_loader(rank, world_size, by):
 def test_rows_do_not_depend_on_the_number_of_processes(by, processes):
     """Each sample is kept once, though the sampler repeats one; with both kinds of ids, users are the clusters."""
     data = samples(7)
-    ranking = trm.Ranking.from_scores(torch.stack([s for s, _, _ in data]), torch.stack([t for _, t, _ in data]))
+    ranking = trm.Scores(torch.stack([s for s, _, _ in data]), torch.stack([t for _, t, _ in data])).ranking()
     expected = trm.functional.ndcg(ranking, 10).tolist()
     for world_size in (1, 2, 3):
         for ids, values, clusters, weights in processes.run(rows_of_a_loader, world_size, by):

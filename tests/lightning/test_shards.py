@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 from trainers import QUIET, distributed_trainer, logged, make_module
-from values import numbers
+from values import near
 
 import torchrecmetrics as trm
 from torchrecmetrics.lightning import RecMetricsCallback
@@ -29,10 +29,10 @@ def values(rank, world_size, sampler):
     scores, target, users, history = data()
     mine = slice(4 * rank, 4 if rank == 0 else ITEMS)
     pl, run = distributed_trainer(world_size, callback(history), use_distributed_sampler=sampler)
-    shard = trm.ItemShard(mine.start, ITEMS)
 
     def step(scores, target, users):
-        return {"scores": scores[:, mine], "target": target, "user_ids": users, "shard": shard}
+        shard = trm.ItemShard(scores[:, mine], target, offset=mine.start, num_items=ITEMS)
+        return {"input": shard, "user_ids": users}
 
     loader = DataLoader(TensorDataset(scores, target, users), batch_size=8)
     if sampler:
@@ -46,10 +46,12 @@ def values(rank, world_size, sampler):
 def test_values(processes):
     """Values, with history and groups of the callback, are those of one process and not summed over processes."""
     scores, target, _, history = data()
-    metrics = trm.RecMetricCollection(NAMES, k=3, prefix="val/", overlap="miss", groups=["even", "odd"])
+    metrics = trm.RecMetricCollection(
+        NAMES, k=3, prefix="val/", overlap="miss", accumulators=[trm.ByGroup("even", "odd")]
+    )
     for rows in torch.arange(ROWS).split(8):
         metrics.update(scores[rows], target[rows], exclude=history.select(rows).items, groups=rows % 2)
-    assert processes.run(values, 2, False) == [numbers(metrics.compute())] * 2
+    assert processes.run(values, 2, False) == [near(metrics.compute())] * 2
 
 
 def test_a_sampler_that_shares_rows(processes):

@@ -53,7 +53,7 @@ def test_fit_validate_test_predict(pl, tmp_path):
     assert callback.collections == before
 
 
-@pytest.mark.parametrize("outputs", ["ranks", "ranking", "gains", "weights", "dense", "function"])
+@pytest.mark.parametrize("outputs", ["ranks", "ranking", "input", "gains", "weights", "dense", "function"])
 def test_every_form_of_update(outputs, pl, tmp_path):
     """A step may return every input of `update`; other entries are ignored."""
     data = samples(9)
@@ -61,7 +61,8 @@ def test_every_form_of_update(outputs, pl, tmp_path):
     def step(scores, target, users):
         return {
             "ranks": lambda: {"ranks": trm.get_topk_ranks(scores, target, 10), "target": target, "depth": 10},
-            "ranking": lambda: {"ranking": trm.Ranking.from_scores(scores, target), "loss": 0},
+            "ranking": lambda: {"ranking": trm.Scores(scores, target).ranking(), "loss": 0},
+            "input": lambda: {"input": trm.Lists(scores.argsort(descending=True), target), "target": target},
             "gains": lambda: {"scores": scores, "target": target, "gains": torch.ones_like(target)},
             "weights": lambda: {"scores": scores, "target": target, "weights": users + 1.0},
             "dense": lambda: {"scores": scores, "target": torch.zeros_like(scores).scatter_(1, target, 1).bool()},
@@ -214,6 +215,43 @@ def test_exclude_by_user_ids(pl, tmp_path):
 
     run = trainer(pl, tmp_path, RecMetricsCallback(NAMES, k=KS, exclude=train))
     assert run.validate(make_module(pl, own), loader(data), verbose=False) == [expected[1]]
+
+
+@pytest.mark.parametrize("make", [trm.Scores, lambda scores, target: trm.Lists(scores.argsort(1).flip(1), target)])
+def test_exclude_of_inputs(make, pl, tmp_path):
+    """With exclude=, items also leave the candidates of a step's input."""
+    data = samples(10)
+    train = trm.Interactions.from_padded(torch.stack([(t + 1) % ITEMS for _, t, _ in data]), num_items=ITEMS)
+    step = lambda scores, target, users: {"input": make(scores, target), "user_ids": users}  # noqa: E731
+    run = trainer(pl, tmp_path, RecMetricsCallback(["HR", "NDCG"], k=KS, exclude=train))
+    expected = by_hand(data, "val/", names=["HR", "NDCG"], exclude=train.select(range(10)).items)
+    assert run.validate(make_module(pl, step), loader(data), verbose=False) == [expected]
+
+
+def test_inputs_without_exclude(pl, tmp_path):
+    """With exclude=, ranks that are made already are refused."""
+    train = trm.Interactions.from_padded(torch.zeros(10, 1, dtype=torch.int64), num_items=ITEMS)
+    step = lambda scores, target, users: {"ranks": target + 1, "user_ids": users}  # noqa: E731
+    run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=1, exclude=train))
+    with pytest.raises(ValueError, match="exclude= was given beside Ranks, made already"):
+        run.validate(make_module(pl, step), loader(samples(10)), verbose=False)
+
+
+def test_columns_that_accumulators_read(pl, tmp_path):
+    """A collection brings its accumulators, whose columns the step returns."""
+    accumulators = [trm.ByGroup("even", "odd", column="parity"), trm.KeptRows()]
+    callback = RecMetricsCallback(trm.RecMetricCollection("HR", k=10, accumulators=accumulators))
+    step = lambda s, t, u: {"scores": s, "target": t, "parity": u % 2, "row_ids": u + 5, "clusters": u // 3}  # noqa: E731
+    run, data = trainer(pl, tmp_path, callback), samples(10)
+    run.validate(make_module(pl, step), loader(data), verbose=False)
+    expected = by_hand(data, "val/", names="HR", k=10)
+    for place, name in enumerate(("even", "odd")):
+        values = by_hand(data[place::2], "val/", names="HR", k=10)
+        expected |= {f"{key}/{name}": value for key, value in values.items()}
+    assert logged(run) == expected
+    rows = callback.collections["val"].rows
+    assert rows.ids.tolist() == [u + 5 for u in range(10)]
+    assert rows.clusters.tolist() == [u // 3 for u in range(10)]
 
 
 # -------------------------------------------------------------------------------------------------- the Trainer's flags
@@ -372,6 +410,14 @@ META = torch.device("meta")
         ),
         (lambda s, t, u: {"scores": s, "target": t[:2]}, ValueError, "loader 'val', batch 0: target"),
         (lambda s, t, u: {"ranks": t.clamp(max=1), "exclude": t}, ValueError, "exclude was given beside ranks"),
+        (lambda s, t, u: {"ranks": s}, TypeError, "ranks must be integers, got a torch.float32 .*trm.Ranks.ranks."),
+        (lambda s, t, u: {"input": t}, TypeError, "'input' must be an input, such as trm.Lists"),
+        (lambda s, t, u: {"ranking": trm.Scores(s, t)}, TypeError, "'ranking' must be a Ranking, got Scores"),
+        (
+            lambda s, t, u: {"scores": s[:, :9], "target": t, "candidates": torch.arange(9)},
+            ValueError,
+            "returned 'scores' with 'candidates': return 'input', trm.Candidates",
+        ),
         (lambda s, t, u: {"scores": s, "target": t, "weights": -u}, ValueError, "weight that is negative"),
     ],
 )

@@ -31,6 +31,29 @@ def test_training_rows(tmp_path):
     assert "val/HR@3/window" not in logged(run)
 
 
+def test_updates_and_decay(tmp_path):
+    """A window of updates and decaying weights are logged side by side, without keeping training rows."""
+    import pytorch_lightning as pl
+
+    module, data = make_module(pl), samples(20)
+
+    def training_step(self, batch, batch_idx):
+        scores, target, _ = batch
+        return {"loss": (self.weight * 0).sum(), "input": trm.Scores(scores, target)}
+
+    type(module).training_step = training_step
+    callback = RecMetricsCallback("HR", k=9, window="2 updates", half_life=5, keep_rows=True)
+    run = trainer(pl, tmp_path, callback, max_epochs=1, log_every_n_steps=5)
+    run.fit(module, loader(data), loader(data))
+    expected = trm.RecMetricCollection("HR", k=9, accumulators=[trm.Window(updates=2), trm.Decay(5)])
+    for batch in loader(data):
+        expected.update(*batch[:2])
+    values = {f"train/{key}": pytest.approx(value.item()) for key, value in expected.compute().items() if "/" in key}
+    assert {key: value for key, value in logged(run).items() if key.startswith("train/")} == values
+    with pytest.raises(ValueError, match="window must be a number of rows, or such as '50 updates', got '5 rows'"):
+        RecMetricsCallback("HR", k=3, window="5 rows")
+
+
 def test_what_the_training_step_must_return(tmp_path):
     """A training step that returns a loss alone is refused, and a window below 100 rows before the run."""
     import pytorch_lightning as pl
@@ -38,5 +61,5 @@ def test_what_the_training_step_must_return(tmp_path):
     run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=3, half_life=50), max_epochs=1)
     with pytest.raises((ValueError, TypeError), match="training_step must return a mapping"):
         run.fit(make_module(pl), loader(samples(8)), loader(samples(8)))
-    with pytest.raises(ValueError, match="window must be at least 100 rows"):
+    with pytest.raises(ValueError, match="window=9: rows must be at least 100"):
         RecMetricsCallback("HR", k=3, window=9)

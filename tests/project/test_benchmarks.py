@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 import torch
 
+import torchrecmetrics as trm
 from benchmarks import __main__ as program
-from benchmarks import gpu, peers, report, scaling, timing, workloads
+from benchmarks import core, gpu, peers, report, scaling, timing, workloads
 from benchmarks.problem import Problem, expected, expected_in_parts
 from torchrecmetrics import Interactions
 
@@ -178,6 +179,22 @@ def test_scaling(tmp_path, capsys):
     (tmp_path / "scaling.json").write_text(json.dumps({"fixed": "tiny", "panels": measured}))
     scaling.main(tmp_path, plot_only=True)
     assert (tmp_path / "scaling.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_counts_of_the_core(capsys):
+    """The functions, files, device calls, parameters and lines are counted, and printed beside their limits."""
+    assert core.functions_entered(lambda: None) == []
+    entered = core.functions_entered(lambda: [trm.functional.hit_rate(trm.Ranks(torch.ones(1)).ranking(), 1)])
+    assert "functional.py: hit_rate" in entered
+    with core.DeviceCalls() as calls:
+        torch.ones(3, 1).view(-1).sum()
+    assert calls.names[-1] == "sum.default"
+    assert not any("view" in name for name in calls.names)
+    assert core.lines() > core.lines("core") > 1_000
+    core.main(["--tiny", "--rounds", "1"])
+    text = capsys.readouterr().out
+    assert all(f"({limit})" in text for limit in core.LIMITS.values())
+    assert text.count("  hand-written loop ") == 6
 
 
 # ------------------------------------------------------------------------------------------------------ rows of a card

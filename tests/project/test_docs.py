@@ -36,7 +36,7 @@ EXAMPLES = {  # arguments for a short run, and what must be printed
         [
             "2,000 users on every process, 2,500 of 5,000 items on the first",
             "evaluate            HR@10 0.5286  NDCG@10 0.1375  HR@100 0.9012  NDCG@100 0.2190  AUROC 0.7733",
-            "update(shard=)      HR@10 0.5286  NDCG@10 0.1375  HR@100 0.9012  NDCG@100 0.2190  AUROC 0.7733",
+            "update(ItemShard)   HR@10 0.5286  NDCG@10 0.1375  HR@100 0.9012  NDCG@100 0.2190  AUROC 0.7733",
             "items [4519, 4918, 2158]",
         ],
     ),

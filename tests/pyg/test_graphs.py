@@ -144,7 +144,7 @@ def test_equals_lightgcn_recommend(graph):
         )
     rows = torch.arange(USERS)
     collection = trm.RecMetricCollection(["Recall", "NDCG"], k=5)
-    collection.update(trm.Ranking.from_topk(lists - USERS, test.select(rows).items, exclude=train.select(rows).items))
+    collection.update(trm.Lists(lists - USERS, test.select(rows).items, exclude=train.select(rows).items))
     assert dict(pyg.evaluate(["Recall", "NDCG"], model, edges, target=test, k=5)) == near(collection.compute())
 
 
@@ -319,9 +319,7 @@ def by_row(lists, edges, weights, duplicates):
     width = max([1, *map(len, found)])
     ids = [list(row) + [-1] * (width - len(row)) for row in found]
     gains = [list(row.values()) + [0.0] * (width - len(row)) for row in found]
-    return trm.Ranking.from_topk(
-        lists, torch.tensor(ids), gains=torch.tensor(gains), complete=True, duplicates=duplicates
-    )
+    return trm.Lists(lists, torch.tensor(ids), gains=torch.tensor(gains), complete=True, duplicates=duplicates)
 
 
 @pytest.mark.parametrize("max_relevant", [None, 30])
@@ -403,7 +401,9 @@ def test_wrong_values(name):
     for call in (collection.update, collection):
         with pytest.raises(ValueError, match=at_once):
             call(**batch)
-    assert all(not member.update_called and not member.state().sums.any() for member in collection.members)
+    evaluator = collection.evaluator
+    assert not evaluator.update_called
+    assert not any(getattr(evaluator, name).any() for name in evaluator._defaults)
     collection, batch, (_, in_compute) = wrong(name, validate_args="deferred")
     collection.update(**batch)
     collection.update(LISTS, LABELS[:, :1])
@@ -461,7 +461,7 @@ def test_repeats_count_once_if_asked():
     [
         ({"padding_idx": 0}, "HR@5: padding_idx=0 has no place in LinkPredCollection: -1 fills up lists"),
         ({"metrics": [trm.HR(5, padding_idx=0)]}, "HR@5: padding_idx=0 has no place"),
-        ({"overlap": "keep"}, r"HR@5: overlap='keep' has no place in .*nothing is excluded; Ranking.from_topk"),
+        ({"overlap": "keep"}, r"HR@5: overlap='keep' has no place in .*nothing is excluded; Lists"),
         ({"overlap": "error"}, "HR@5: overlap='error' has no place"),
         ({"metrics": "MRR", "k": None}, "MRR reads the whole ranking, pred_index_mat is the top of it"),
         ({"metrics": "AUROC"}, "AUROC reads the whole ranking"),
@@ -473,7 +473,7 @@ def test_link_pred_refuses_when_made(options, message):
     with pytest.raises(ValueError, match=message):
         pyg.LinkPredCollection(**({"metrics": "HR", "k": 5} | options))
     collection = pyg.LinkPredCollection("HR", 1)
-    with pytest.raises(ValueError, match="has no place"):
+    with pytest.raises(TypeError, match="a collection is made with all its metrics"):
         collection.add_metrics(trm.HR(5, padding_idx=0))
     assert list(collection) == ["HR@1"]
 
@@ -504,7 +504,7 @@ def test_link_pred_speaks_of_its_arguments(changed, error, message):
         changed = changed | {"edge_label_weight": torch.ones(3)}
     with pytest.raises(error, match=message):
         collection.update(**({"pred_index_mat": LISTS, "edge_label_index": LABELS} | changed))
-    assert not any(member.update_called for member in collection.members)
+    assert not collection.evaluator.update_called
 
 
 @pytest.mark.parametrize(

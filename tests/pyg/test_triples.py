@@ -139,7 +139,7 @@ def test_rows_are_kept():
     model, (test, known) = make("TransE"), graph(8)
     score = table(model)
     expected = [1 / rank for side in ("head", "tail") for rank in plain_ranks(score, test, known, side)]
-    for metrics in ("MRR", trm.RecMetricCollection("MRR", keep_rows=True)):
+    for metrics in ("MRR", trm.RecMetricCollection("MRR", accumulators=[trm.KeptRows()])):
         for sides in (("head", "tail"), ("tail", "head")):
             keep = {"keep_rows": True} if isinstance(metrics, str) else {}
             rows = pyg.evaluate_triples(metrics, model, *test, known=known, sides=sides, batch_size=4, **keep).rows
@@ -199,7 +199,7 @@ def test_processes_do_not_wait_for_each_other(monkeypatch):
     )
     for options in ({}, {"sync_on_compute": True}):
         call(**options)
-    assert [collection.members[0].sync_on_compute for collection in asked] == [False, True]
+    assert [collection.evaluator.sync_on_compute for collection in asked] == [False, True]
 
 
 def test_known_triples_need_not_be_there():

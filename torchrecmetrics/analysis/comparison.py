@@ -22,13 +22,13 @@ from torchrecmetrics.analysis.families import (
     studentised,
 )
 from torchrecmetrics.analysis.formatting import Table, records
-from torchrecmetrics.analysis.intervals import check_level
 from torchrecmetrics.analysis.pairing import Paired, Runs, Totals
 from torchrecmetrics.analysis.plots import Difference, Drawn, draw_forest
 from torchrecmetrics.analysis.resampling import one_thread
 from torchrecmetrics.analysis.rows import check_seed
-from torchrecmetrics.analysis.student import quantile
-from torchrecmetrics.checks import check_choice, check_k, nearest
+from torchrecmetrics.core.checks import check_choice, check_k, nearest
+from torchrecmetrics.core.intervals import check_level
+from torchrecmetrics.core.student import quantile
 from torchrecmetrics.data.groups import Groups, check_groups
 
 if TYPE_CHECKING:
@@ -305,8 +305,8 @@ def compare(
 
     Raises:
         TypeError: for runs that are no `Rows`, groups that are no `Groups` or have ids of another kind.
-        ValueError: for ids that do not pair, labels, options, weights or clusters that differ between runs, groups that
-            hold none of the rows, and for unknown arguments.
+        ValueError: for ids that do not pair, labels, options, weights or clusters that differ between runs, infinite
+            values, groups that hold none of the rows, and for unknown arguments.
 
     Source: Westfall and Young, Resampling-based multiple testing, 1993; Smucker et al., A comparison of statistical
     significance tests for information retrieval evaluation, CIKM 2007.
@@ -331,6 +331,7 @@ def compare(
     margin = _check_margin(margin)
     check_groups(groups)
     paired = Paired(runs)
+    paired.check_finite(paired.labels)
     paired.against(baseline)
     parts: dict[str | None, Paired] = {None: paired}
     if groups is not None:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrecmetrics.analysis.intervals import check_level, interval
 from torchrecmetrics.analysis.plots import Drawn, Line, draw_band, draw_units, unit_of
 from torchrecmetrics.analysis.resampling import Units, resampled_sums
 from torchrecmetrics.analysis.rows import Layout, Rows, check_seed
-from torchrecmetrics.analysis.student import cdf
-from torchrecmetrics.checks import check_k, nearest
+from torchrecmetrics.core.checks import check_k, nearest
+from torchrecmetrics.core.intervals import check_level, interval
+from torchrecmetrics.core.student import cdf
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -125,9 +125,9 @@ def curve_of(
     if rows is None:
         ends = [point.interval(widest) for point in chosen]
     else:
-        error, size, critical = _simultaneous_critical_value(
-            rows, [point.label for point in chosen], level, resamples, seed
-        )
+        labels = [point.label for point in chosen]
+        rows.check_finite(labels)
+        error, size, critical = _simultaneous_critical_value(rows, labels, level, resamples, seed)
         ends = []
         for point, e, n in zip(chosen, error.tolist(), size.tolist(), strict=True):
             # the level at which Student's t equals `critical`, clipped to `level` (one point) and Bonferroni's level

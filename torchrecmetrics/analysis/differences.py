@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchrecmetrics.analysis.pairing import Paired, Runs
 from torchrecmetrics.analysis.plots import Drawn, draw_histogram
-from torchrecmetrics.checks import check_k, nearest
+from torchrecmetrics.core.checks import check_k, nearest
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,7 +74,8 @@ def differences(runs: Runs, label: str) -> Differences:
 
     Raises:
         TypeError: for runs that are no `Rows`.
-        ValueError: for other than two runs, an unknown label, and runs that do not pair, as in `compare`.
+        ValueError: for other than two runs, an unknown label, infinite values, and runs that do not pair as in
+            `compare`.
 
     Example:
         >>> import torch
@@ -89,5 +90,6 @@ def differences(runs: Runs, label: str) -> Differences:
         raise ValueError(f"differences are those of two runs, got {len(paired.runs)}: {', '.join(paired.runs)}")
     if label not in paired.labels:
         raise ValueError(f"no label {label!r}{nearest(str(label), paired.labels)}")
+    paired.check_finite([label])
     against, run = paired.runs
     return Differences(label, run, against, paired.differences((run, against), label))

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 import torch
 from torch import Tensor
 
-from torchrecmetrics.analysis.student import quantile, upper_tail
+from torchrecmetrics.core.student import quantile, upper_tail
 
 Alternative: TypeAlias = Literal["two-sided", "greater", "less"]
 Correction: TypeAlias = Literal["max-t", "holm", "none"]

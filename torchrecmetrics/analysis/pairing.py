@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import reduce
-from itertools import product
+from itertools import chain, product
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torchrecmetrics.analysis.resampling import Units, all_flips, flipped_sums
 from torchrecmetrics.analysis.rows import EQUAL, Layout, Rows
-from torchrecmetrics.checks import describe, nearest
+from torchrecmetrics.core.checks import describe, nearest
 from torchrecmetrics.data.ids import Ids
 
 Runs: TypeAlias = "Mapping[str, Rows | Sequence[Rows]]"
@@ -87,6 +87,11 @@ class Paired:
         part.rows, part.layout = chosen.nonzero()[:, 0], self.layout.only(chosen)
         part._weight_scales = part._compute_weight_scales()
         return part
+
+    def check_finite(self, labels: Sequence[str]) -> None:
+        """Raise if a label has infinite values in a run."""
+        for rows in chain.from_iterable(self.runs.values()):
+            rows.check_finite(labels)
 
     @property
     def columns(self) -> int:

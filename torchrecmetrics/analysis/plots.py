@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
-from torchrecmetrics.checks import extra
+from torchrecmetrics.core.checks import extra
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,12 +14,12 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from torchrecmetrics.analysis.intervals import check_bounds, check_level, interval
 from torchrecmetrics.analysis.resampling import Units, chunked, hashes, one_thread, resampled_sums
-from torchrecmetrics.checks import check_choice, check_k, describe, nearest
+from torchrecmetrics.core.checks import check_choice, check_k, describe, nearest
+from torchrecmetrics.core.intervals import check_bounds, check_level, interval
+from torchrecmetrics.core.saving import whole
 from torchrecmetrics.data.frames import frame_of, needed
 from torchrecmetrics.data.ids import Ids, read_ids
-from torchrecmetrics.data.saving import whole
 
 RowIds: TypeAlias = Tensor | list[str]
 
@@ -41,7 +41,8 @@ class Rows:
     evaluations that keep their rows, or from tensors of any origin.
 
     Attributes:
-        values: {label: float64 [n]}; nan = the metric is undefined for that row.
+        values: {label: float64 [n]}; nan = the metric is undefined for that row. Infinite values, such as the rank of
+            an item that is no candidate, make the mean infinite; such labels have no intervals, tests or differences.
         ids: int64 [n], or n strings, without repeats. Rows of several runs are paired by id, in any order.
         weights: float64 [n] >= 0; None = all rows weigh the same.
         clusters: int64 [n], or n strings: rows of one cluster (a user's sessions) are resampled together. None = each
@@ -52,8 +53,8 @@ class Rows:
 
     Raises:
         TypeError: for ids, values, weights or clusters of another type.
-        ValueError: for lengths that differ, an id that occurs twice, weights that are negative or not finite, infinite
-            values, and labels that are names of other columns.
+        ValueError: for lengths that differ, an id that occurs twice, weights that are negative or not finite, and
+            labels that are names of other columns.
 
     Example:
         >>> import torch
@@ -84,8 +85,6 @@ class Rows:
             if label in _TAKEN or label.startswith(_OWN):
                 raise ValueError(f"{label!r} cannot be a label: it is the name of another column")
         settled["values"] = {n: _check_numbers(f"values of {n}", v, rows) for n, v in self.values.items()}
-        if infinite := [label for label, value in settled["values"].items() if value.isinf().any()]:
-            raise ValueError(f"values of {infinite[0]} are infinite in some rows: undefined values are nan")
         if self.weights is not None:
             settled["weights"] = _check_weights("weights", self.weights, rows)
         if self.clusters is not None:
@@ -136,7 +135,10 @@ class Rows:
         return self.own_weights.get(label, self.weights)
 
     def mean(self) -> dict[str, float]:
-        """Return the weighted mean of each label over the rows where it is defined; nan if no row is."""
+        """Return the weighted mean of each label over the rows where it is defined.
+
+        It is nan if there is no such row, and infinite if a value is (nan for values of both signs).
+        """
         means = {}
         for label, values in self.values.items():
             weights = self.weights_of(label)
@@ -144,8 +146,22 @@ class Rows:
                 means[label] = values.nanmean().item()
             else:
                 used = weights.where(~values.isnan(), 0)
-                means[label] = ((used * values.nan_to_num()).sum() / used.sum()).item()
+                means[label] = ((used * values).where(used > 0, 0).sum() / used.sum()).item()
         return means
+
+    def check_finite(self, labels: Iterable[str] | None = None) -> None:
+        """Raise if a label has infinite values, which have no spread and no differences; None = all labels.
+
+        Raises:
+            ValueError: names the label and the number of rows.
+        """
+        for label in self.values if labels is None else labels:
+            if number := int(self.values[label].isinf().sum()):
+                raise ValueError(
+                    f"values of {label} are infinite in {number} of {len(self)} rows, so it has no interval, resamples "
+                    "or differences: an item that is no candidate (excluded, or without a score) has rank inf. Leave "
+                    f"{label} out, or let every relevant item be a candidate (overlap='keep')"
+                )
 
     @one_thread()
     def confidence_interval(
@@ -179,7 +195,8 @@ class Rows:
             rows are all equal and have no bounds, since the spread of other rows is unknown.
 
         Raises:
-            ValueError: for a level outside (0, 1), an unknown method, no resamples, or bounds that are not ascending.
+            ValueError: for a level outside (0, 1), an unknown method, no resamples, bounds that are not ascending, and
+                infinite values.
 
         Source: Efron, Better bootstrap confidence intervals, JASA 82, 1987; Poisson weights: Chamandy et al.,
         Estimating uncertainty for massive data streams, Google, 2012.
@@ -198,6 +215,7 @@ class Rows:
         level, (least, greatest) = check_level(level), check_bounds(bounds)
         check_choice("method", method, ("bca", "percentile"))
         resamples, seed = check_k(resamples, "resamples"), check_seed(seed)
+        self.check_finite()
         layout = Layout.of(self)
         labels = [*self.values]
 

@@ -1,6 +1,6 @@
 """Tallies for data engines: partial sums of metrics over a chunk of rows, as an Arrow table."""
 
-from torchrecmetrics.checks import extra
+from torchrecmetrics.core.checks import extra
 
 try:
     import pyarrow  # noqa: F401

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
-from torchrecmetrics.data.groups import check_names
+from torchrecmetrics.core.accumulators import check_group_names
 from torchrecmetrics.data.vocabulary import Vocabulary
 
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
@@ -76,9 +76,9 @@ class Column(NamedTuple):
         if column.null_count:
             lengths = lengths * _mask(column.is_valid())
         # the values of a slice are those of the whole column
-        first = int(starts[0]) if rows else 0
-        values = values.slice(first, int((starts + lengths).max()) - first if rows else 0)
-        starts = starts - first
+        begin = int(starts[0]) if rows else 0
+        values = values.slice(begin, int((starts + lengths).max()) - begin if rows else 0)
+        starts = starts - begin
         if pa.types.is_dictionary(values.type) and values.dictionary.null_count:
             values = values.dictionary_decode()
         if values.null_count and many is not None:
@@ -138,10 +138,10 @@ class Column(NamedTuple):
             values = values.cast(pa.float64())
             wrong = pc.or_kleene(pc.not_equal(pc.floor(values), values), pc.greater_equal(pc.abs(values), 2.0**53))
             if pc.any(wrong).as_py():
-                first = values[pc.index(wrong, True).as_py()].as_py()
+                example = values[pc.index(wrong, True).as_py()].as_py()
                 raise ValueError(
-                    f"{self.name} holds floats, such as {first!r}, which are no ids: whole numbers, which floats hold "
-                    "below 2^53 alone; write ids as int64"
+                    f"{self.name} holds floats, such as {example!r}, which are no ids: whole numbers, which floats "
+                    "hold below 2^53 alone; write ids as int64"
                 )
             return values.cast(pa.int64())
         if not pa.types.is_integer(kind) and not any(is_text(kind) for is_text in _TEXT):
@@ -212,7 +212,7 @@ def groups_of(column: Any, name: str) -> tuple[list[str], Tensor]:
         column = column.dictionary_decode()
     names, codes = _encoded(column.cast(pa.string()))
     listed = names.to_pylist()
-    return [*check_names(listed, in_keys=True)] if listed else [], codes
+    return [*check_group_names(listed)] if listed else [], codes
 
 
 def _typed(column: Any) -> Any:

@@ -10,16 +10,17 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.arrow.columns import Column, groups_of, rows_of
-from torchrecmetrics.arrow.states import Facts, Layout
-from torchrecmetrics.base.row_values import RowGroups, RowValues
-from torchrecmetrics.base.state import SparseUpdate, SumState
-from torchrecmetrics.checks import describe
+from torchrecmetrics.arrow.states import Facts, TallyStates
 from torchrecmetrics.collection import RecMetricCollection
+from torchrecmetrics.core.checks import describe
+from torchrecmetrics.core.evaluator import Evaluator
+from torchrecmetrics.core.options import Input
+from torchrecmetrics.core.rows import RowValues
 from torchrecmetrics.data.frames import check_names, distinct
 from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.lists import check_reach, check_shortened, sized_batches
-from torchrecmetrics.ranking import Ranking
-from torchrecmetrics.ranking.topk import Duplicates
+from torchrecmetrics.inputs.lists import Duplicates, Lists
+from torchrecmetrics.inputs.ranks import Ranks
 
 _ROWS_AT_ONCE = 2**16
 
@@ -37,7 +38,7 @@ class Roles(NamedTuple):
 
 
 class Counting:
-    """Collection that is updated with RecordBatches, with the states of groups and the facts of all rows so far."""
+    """Collection that is updated with RecordBatches, with the sums of groups and the facts of all rows so far."""
 
     def __init__(
         self,
@@ -47,37 +48,24 @@ class Counting:
         complete: bool,
         duplicates: Duplicates,
     ) -> None:
-        self.collection, self.roles, self.item_ids = collection, roles, item_ids
-        self.complete, self.duplicates = complete, duplicates
-        self.depth = collection.needs.depth
-        self.facts = Facts()
-        self.num_rows = 0
-        of_rows = len(collection.evaluator.metrics)
-        self.groups: list[str] = []
-        """Names of the groups that have occurred so far."""
-        self.group_sums = torch.zeros(of_rows, 0, 5, dtype=torch.float64, device="cpu")
-        self.group_counts = torch.zeros(of_rows, 0, 4, dtype=torch.int64, device="cpu")
-        """Counts of the groups, int64 [metrics, groups, 4], beside `group_sums`, float64 [metrics, groups, 5]."""
-        self.names = distinct(roles)
+        self.evaluator: Evaluator = collection.evaluator
+        self.roles, self.item_ids, self.complete, self.duplicates = roles, item_ids, complete, duplicates
+        self.depth: int | None = self.evaluator.batch_needs.depth
+        self.facts: Facts = Facts()
+        self.num_rows: int = 0
+        self.group_sums: dict[str, Tensor] = {}
+        """Matrix of sums of each group that has occurred so far."""
+        self.names: list[str] = distinct(roles)
+        columns = ",".join(role for role, name in roles._asdict().items() if name is not None)
+        self.states: TallyStates = TallyStates(
+            collection, f"columns={columns} duplicates={duplicates} complete={complete}"
+        )
         if roles.lists is not None:
             _check_columns_suffice(collection, complete, roles.target)
 
-    def written(self, partition: str | None) -> Any:
+    def record_batch(self, partition: str | None) -> Any:
         """Return the tally as a RecordBatch."""
-        layout = Layout(self.collection)
-        places = {id(metric): place for place, metric in enumerate(self.collection.evaluator.metrics)}
-        order = [places[id(metric)] for metric in layout.of_rows]
-        groups = {
-            name: SumState(self.group_sums[order, number], self.group_counts[order, number])
-            for number, name in enumerate(self.groups)
-        }
-        return layout.written(self.facts, groups, self.how, partition)
-
-    @property
-    def how(self) -> str:
-        """Settings of `tally` as text, which is part of the fingerprint."""
-        read = ",".join(role for role, name in self.roles._asdict().items() if name is not None)
-        return f"columns={read} duplicates={self.duplicates} complete={self.complete}"
+        return self.states.record_batch(self.facts, self.group_sums, partition)
 
     @torch.no_grad()
     def add(self, data: Any) -> None:
@@ -101,49 +89,39 @@ class Counting:
         values = rows_of(ids, self.item_ids)
         values |= {role: column.numbers() for role, column in read.items() if role not in ids}
         groups, codes = ([], None) if roles.groups is None else groups_of(batch.column(roles.groups), roles.groups)
-        self._add_groups(groups)
-        if codes is not None:  # numbers in `self.groups`
-            codes = torch.tensor([*map(self.groups.index, groups), -1], device="cpu")[codes]
-        part = _Part(self, read, values, codes, self.num_rows)
+        for name in groups:
+            self.group_sums.setdefault(name, self.evaluator.layout.zeros(device=torch.device("cpu")))
+        chunk = _Chunk(self, read, values, self.num_rows)
         sizes = torch.stack([column.lengths for column in read.values()]).sum(0)
         sizes, order = sizes.sort(stable=True)
         if rows * int(sizes[-1]) <= 2 * int(sizes.sum()):  # little padding: keep the order of rows
             sizes, order = sizes[-1:].expand(rows), torch.arange(rows, device="cpu")
-        for batch in sized_batches(order, sizes, self.depth or 1):
-            self._count(part, batch)
+        for numbers in sized_batches(order, sizes, self.depth or 1):
+            self._count(chunk, numbers, groups, None if codes is None else codes[numbers])
         self.num_rows += rows
 
-    def _count(self, part: _Part, batch: Tensor) -> None:
-        """Add the given rows of a part, int64 [n]; raise a ValueError that names the bad row in the data."""
+    def _count(self, chunk: _Chunk, numbers: Tensor, groups: list[str], codes: Tensor | None) -> None:
+        """Add the given rows of a chunk, int64 [n], of which `codes` are the groups, [n], as positions in `groups`.
+
+        Raises:
+            ValueError: for bad values; the message names the row in the data.
+        """
         try:
-            found, facts = part.look(batch)
+            rows, facts = chunk.evaluate(numbers)
         except ValueError as error:
-            raise part.explained(batch, error) from None
-        sums = self.collection.evaluator.batch_sums(found)
-        self.collection.add_sums(sums if found.groups is None else self._without_groups(sums))
+            raise chunk.explained(numbers, error) from None
+        self.evaluator.add(rows)
         self.facts = Facts(*map(sum, zip(self.facts, facts, strict=True)))
-
-    def _add_groups(self, groups: list[str]) -> None:
-        """Extend the states of groups by zeros for new groups."""
-        new = [name for name in groups if name not in self.groups]
-        self.groups += new
-        self.group_sums = torch.nn.functional.pad(self.group_sums, (0, 0, 0, len(new)))
-        self.group_counts = torch.nn.functional.pad(self.group_counts, (0, 0, 0, len(new)))
-
-    def _without_groups(self, sums: list[SumState | SparseUpdate]) -> list[SumState | SparseUpdate]:
-        """Add the sums of groups to `group_sums` and `group_counts`; return the sums over all rows."""
-        of_groups = 4 * len(self.groups)
-        rest: list[SumState | SparseUpdate] = []
-        for number, added in enumerate(sums):
-            if isinstance(added, SumState):
-                self.group_sums[number] += added.sums[5:].view(-1, 5)
-                self.group_counts[number] += added.counts[len(added.counts) - of_groups :].view(-1, 4)
-                added = SumState(added.sums[:5], added.counts[: len(added.counts) - of_groups])
-            rest.append(added)
-        return rest
+        if codes is None:
+            return
+        present, inverse = torch.unique(codes, return_inverse=True)
+        sums = rows.sums(self.evaluator.layout, groups=inverse, num_groups=len(present))
+        for code, added in zip(present.tolist(), sums.unbind(-1), strict=True):
+            if code < len(groups):
+                self.group_sums[groups[code]] = self.group_sums[groups[code]] + added
 
 
-class _Part(NamedTuple):
+class _Chunk(NamedTuple):
     """Rows of one RecordBatch, with the values of their columns as numbers."""
 
     counting: Counting
@@ -151,33 +129,38 @@ class _Part(NamedTuple):
     """Columns by role, except the groups."""
     values: dict[str, Tensor]
     """Values of the columns as numbers, by role."""
-    codes: Tensor | None
-    """Group number of each row, int64 [B], -1 = no group; None = no groups were given."""
     first_row: int
 
-    def look(self, rows: Tensor) -> tuple[RowValues, Facts]:
+    def evaluate(self, rows: Tensor) -> tuple[RowValues, Facts]:
         """Return the metric values and the facts of the given rows, int64 [n], without changing any state.
 
         Raises:
             ValueError: for bad values; the message names a row by its position in `rows`.
         """
         counting = self.counting
-        weights = self._weights(rows)
-        facts = Facts()
+        evaluator, weights = counting.evaluator, self._weights(rows)
         if "ranks" in self.columns:
-            ranks = self._padded("ranks", rows, -1)
             padding = 0 if self.columns["ranks"].holds_lists else None  # also if these lists all have length 1
-            check = counting.collection.leading.validate_args
-            ranking = Ranking.from_ranks(ranks, depth_known=counting.complete, padding=padding, validate_args=check)
-        else:
-            ranking, facts = self._listed(rows)
-        groups = None if self.codes is None else RowGroups(self.codes[rows], len(counting.groups))
-        return counting.collection.evaluator.row_values(ranking, weights, groups), facts
-
-    def _listed(self, rows: Tensor) -> tuple[Ranking, Facts]:
-        """Return the ranking of the given rows, with relevant items looked up in the lists, and the facts."""
-        counting, leading = self.counting, self.counting.collection.leading
+            ranks = Ranks(self._padded("ranks", rows, -1), depth_known=counting.complete, padding=padding)
+            return evaluator.rows(ranks, weights), Facts()
         lists = self._padded("lists", rows, -1, counting.depth or 1)
+        ranking = self._lists(rows, lists).rank(evaluator.batch_needs, evaluator.rules)
+        lengths = (lists >= 0).sum(1)
+        if not counting.complete and evaluator.rules.validate_args is not False:
+            check_shortened(ranking, lengths, counting.depth, torch.arange(len(rows), device="cpu"), "row {}".format)
+        judged = ranking.num_relevant > 0
+        deep = judged if counting.complete or counting.depth is None else judged & (lengths >= counting.depth)
+        known = counting.item_ids
+        return evaluator.rows(ranking, weights), Facts(
+            num_unserved=int((judged & (lengths == 0)).sum()),
+            num_unknown=0 if known is None else int((lists >= len(known)).sum()),
+            num_repeated=0 if ranking.num_repeated is None else int(ranking.num_repeated.sum()),
+            num_judged=int(judged.sum()),
+            num_deep=int(deep.sum()),
+        )
+
+    def _lists(self, rows: Tensor, item_ids: Tensor) -> Input:
+        """Return the input of the given rows, whose lists are `item_ids`."""
         gains = None
         if "gains" in self.columns:
             lengths, beside = (self.columns[role].lengths[rows] for role in ("target", "gains"))
@@ -185,29 +168,13 @@ class _Part(NamedTuple):
                 row = int(wrong.nonzero()[0])
                 raise ValueError(f"row {row} has {int(lengths[row])} relevant items and {int(beside[row])} gains")
             gains = self._padded("gains", rows, 0)
-        ranking = Ranking.from_topk(
-            lists,
+        return Lists(
+            item_ids,
             self._padded("target", rows, -1) if "target" in self.columns else None,
             gains=gains,
             exclude=self._padded("exclude", rows, -1) if "exclude" in self.columns else None,
-            complete=counting.complete,
-            duplicates=counting.duplicates,
-            padding_idx=leading.padding_idx,
-            overlap=leading.rules.take_overlap,
-            validate_args=leading.validate_args,
-        )
-        lengths = (lists >= 0).sum(1)
-        if not counting.complete and leading.validate_args is not False:
-            check_shortened(ranking, lengths, counting.depth, torch.arange(len(rows), device="cpu"), "row {}".format)
-        judged = ranking.num_relevant > 0
-        deep = judged if counting.complete or counting.depth is None else judged & (lengths >= counting.depth)
-        known = counting.item_ids
-        return ranking, Facts(
-            num_unserved=int((judged & (lengths == 0)).sum()),
-            num_unknown=0 if known is None else int((lists >= len(known)).sum()),
-            num_repeated=0 if ranking.num_repeated is None else int(ranking.num_repeated.sum()),
-            num_judged=int(judged.sum()),
-            num_deep=int(deep.sum()),
+            complete=self.counting.complete,
+            duplicates=self.counting.duplicates,
         )
 
     def _padded(self, role: str, rows: Tensor, filler: float, least: int = 1) -> Tensor:
@@ -242,7 +209,7 @@ class _Part(NamedTuple):
 
     def _error(self, rows: Tensor) -> ValueError | None:
         try:
-            self.look(rows)
+            self.evaluate(rows)
         except ValueError as error:
             return error
         return None
@@ -250,7 +217,7 @@ class _Part(NamedTuple):
 
 def _check_columns_suffice(collection: RecMetricCollection, complete: bool, target: str | None) -> None:
     """Raise for metrics that read data without a column: relevant items, histories or deeper lists."""
-    for label, metric in collection.items():
+    for label, metric in collection.metrics.items():
         if metric.needs.target and target is None:
             raise ValueError(f"{label} reads which items are relevant: target= names their column")
         if metric.needs.history:

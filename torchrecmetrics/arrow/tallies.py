@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +11,15 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.arrow.counting import Counting, Roles
-from torchrecmetrics.arrow.states import Layout, read
-from torchrecmetrics.base.options import OPTIONS, MetricOptions
-from torchrecmetrics.checks import check_choice, describe
+from torchrecmetrics.arrow.states import TallyStates, check_states, read
 from torchrecmetrics.collection import RecMetricCollection
+from torchrecmetrics.core.accumulators import ByGroup
+from torchrecmetrics.core.checks import check_choice, describe
+from torchrecmetrics.core.signature import METRIC_OPTIONS, MetricOptions
 from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.result import Evaluation
-from torchrecmetrics.ranking.topk import Duplicates
-from torchrecmetrics.registry import Metrics, check_options
+from torchrecmetrics.inputs.lists import Duplicates
+from torchrecmetrics.names import Metrics, check_options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -91,15 +92,15 @@ def tally(
         >>> {key: value.item() for key, value in arrow.merge(tallies, "HR", k=[1, 3]).items()}
         {'HR@1': 0.5, 'HR@3': 1.0}
     """
-    own = ["k", *Roles._fields, "item_ids", "partition", "complete", "duplicates"]
-    check_options("arrow.tally", options, [*own, *OPTIONS])
+    arguments = ["k", *Roles._fields, "item_ids", "partition", "complete", "duplicates"]
+    check_options("arrow.tally", options, [*arguments, *METRIC_OPTIONS])
     check_choice("duplicates", duplicates, ("error", "first"))
     if gains is not None and target is None:
         raise ValueError(f"gains={gains!r} lie beside relevant items: target= names their column")
     if ranks is not None:
         beside = {"gains": gains, "exclude": exclude, "item_ids": item_ids}
-        if given := [f"{name}=" for name, value in beside.items() if value is not None]:
-            raise ValueError(f"{', '.join(given)} belong to lists, and ranks={ranks!r} takes their place")
+        if of_lists := [f"{name}=" for name, value in beside.items() if value is not None]:
+            raise ValueError(f"{', '.join(of_lists)} belong to lists, and ranks={ranks!r} takes their place")
         roles = Roles(None, None, ranks, None, None, weights, groups)
     else:
         roles = Roles(lists, target, None, gains, exclude, weights, groups)
@@ -108,8 +109,8 @@ def tally(
         raise TypeError(f"partition must be a name or a number, got {describe(partition)}")
     counting = Counting(collection, roles, _numbering(item_ids, collection), complete, duplicates)
     batches, whole = _batches(data)
-    written = _tally_of_batches(counting, batches, None if partition is None else str(partition))
-    return pa.Table.from_batches(written) if whole else written
+    tallies = _tally_of_batches(counting, batches, None if partition is None else str(partition))
+    return pa.Table.from_batches(tallies) if whole else tallies
 
 
 def merge(
@@ -142,19 +143,20 @@ def merge(
         2 users, 1 without a relevant item
         ± standard error; no interval for fewer than 10 users
     """
-    check_options("arrow.merge", options, ["k", *OPTIONS])
+    check_options("arrow.merge", options, ["k", *METRIC_OPTIONS])
     collection = _collection(metrics, k, options)
-    facts, groups, states = Layout(collection).add_up(read(tallies))
+    totals = TallyStates(collection).add_up(read(tallies))
+    groups = sorted(name for name in totals if name is not None)
+    collection = _collection(metrics, k, options, groups)
+    facts = TallyStates(collection).fill(totals)
     if facts.num_judged and not facts.num_deep:
+        deepest, depth = list(collection.metrics.values())[-1], collection.evaluator.batch_needs.depth
         raise ValueError(
-            f"{collection.members[-1].label} looks at {collection.needs.depth} places, but none of {facts.num_judged} "
-            "lists holds as many items: recommend more, or if the lists are all that is recommended, complete=True"
+            f"{deepest.label} looks at {depth} places, but none of {facts.num_judged} lists holds as many items: "
+            "recommend more, or if the lists are all that is recommended, complete=True"
         )
-    found = _collection(metrics, k, options, groups) if groups else collection
-    for metric, state in zip(found.members, states, strict=True):
-        metric.set_state(state)
     return Evaluation(
-        found,
+        collection,
         "eager",
         num_unserved=facts.num_unserved,
         num_unknown=facts.num_unknown,
@@ -165,35 +167,33 @@ def merge(
 # ------------------------------------------------------------------------------------------------------ arguments
 
 
-def _collection(metrics: Any, k: Any, options: MetricOptions, groups: list[str] | None = None) -> RecMetricCollection:
+def _collection(metrics: Any, k: Any, options: MetricOptions, groups: Sequence[str] = ()) -> RecMetricCollection:
     """Return an empty collection on the CPU; raise for metrics whose states cannot be added up."""
     if isinstance(metrics, RecMetricCollection) and metrics.groups:
-        raise ValueError("groups= names a column, whose values are the groups: make the collection without groups")
-    collection = RecMetricCollection.fresh(metrics, k, options, groups=groups).to("cpu")
-    if collection.keep_rows:
-        raise ValueError("a tally holds sums alone, no rows: make the collection without keep_rows=True")
-    for metric in collection.members:
-        metric.sync_on_compute = False
-        if more := [name for name in metric._defaults if not name.startswith(f"{metric.state_name}-")]:
-            raise ValueError(f"{metric.label} keeps {', '.join(more)} beside its sums, which a tally cannot add up")
-    if collection.leading.validate_args == "deferred":
+        raise ValueError("groups= names a column, whose values are the groups: make the collection without ByGroup")
+    collection = RecMetricCollection.fresh(metrics, k, options).to("cpu")
+    check_states(collection)
+    if collection.evaluator.rules.validate_args == "deferred":
         raise ValueError("validate_args='deferred' spares a device from waiting, a tally has none: True, or False")
+    if groups:
+        collection = RecMetricCollection.fresh(collection, None, {}, accumulators=[ByGroup(*groups)])
+    collection.evaluator.set_sync_on_compute(False)
     return collection
 
 
 def _numbering(item_ids: Any, collection: RecMetricCollection) -> Vocabulary | None:
     """Return the vocabulary of ids: `item_ids`, else the catalogue's; None = ids are row numbers."""
     catalogue = collection.catalogue
-    given = None if item_ids is None else Vocabulary.named("item_ids", item_ids)
-    if catalogue is None or given == catalogue.item_ids:
-        return given
-    if given is None:
+    vocabulary = None if item_ids is None else Vocabulary.named("item_ids", item_ids)
+    if catalogue is None or vocabulary == catalogue.item_ids:
+        return vocabulary
+    if vocabulary is None:
         return catalogue.item_ids
     if catalogue.item_ids is not None:
         raise ValueError("item_ids differ from those of the catalogue: leave item_ids out, which are then its own")
-    if catalogue.num_items != len(given):
-        raise ValueError(f"the catalogue has {catalogue.num_items} items, item_ids has {len(given)}")
-    return given
+    if catalogue.num_items != len(vocabulary):
+        raise ValueError(f"the catalogue has {catalogue.num_items} items, item_ids has {len(vocabulary)}")
+    return vocabulary
 
 
 def _batches(data: Any) -> tuple[Iterable[Any], bool]:
@@ -220,4 +220,4 @@ def _tally_of_batches(counting: Counting, batches: Iterable[Any], partition: str
     """Add all batches, then yield the tally as one RecordBatch."""
     for batch in batches:
         counting.add(batch)
-    yield counting.written(partition)
+    yield counting.record_batch(partition)

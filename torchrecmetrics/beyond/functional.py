@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import float_dtype, rowwise_isin, running_sums, search, sort_rows
-from torchrecmetrics.checks import check_choice, check_cutoffs
+from torchrecmetrics.core.arrays import float_dtype, rowwise_isin, running_sums, search, sort_rows
+from torchrecmetrics.core.checks import check_choice
+from torchrecmetrics.core.ranked_items import check_cutoffs
+from torchrecmetrics.core.ranking import Ranking, derived
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.functional import Cutoffs, log2_discounts
-from torchrecmetrics.ranking import Ranking
-from torchrecmetrics.ranking.data import derived
 
 if TYPE_CHECKING:
-    from torchrecmetrics.beyond.histograms import Histogram
+    from torchrecmetrics.beyond.item_counts import Histogram
 
 Likeness: TypeAlias = Literal["categories", "embeddings"]
 """Similarity of two items: of their categories, or of the directions of their embeddings."""
@@ -385,7 +385,7 @@ def hits_of(ranking: Ranking) -> Tensor:
 def _serendipities(ranking: Ranking, catalogue: Catalogue) -> Tensor:
     """Return max(p - p', 0) for each listed item, 0 if the item is not relevant, float [B, D]."""
     items = ranking.items
-    padding_idx = ranking.made_with.get("padding_idx")
+    padding_idx = ranking.options.get("padding_idx")
     padded = isinstance(padding_idx, int) and padding_idx < catalogue.num_items  # padding is not an item
     size = max(catalogue.num_items - padded, 1)
     place = torch.arange(1, items.shape[1] + 1, dtype=float_dtype(items.device), device=items.device)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import float_dtype, without
-from torchrecmetrics.base.metric import RankingMetric
-from torchrecmetrics.base.options import MetricOptions
-from torchrecmetrics.base.row_values import ListBatch
-from torchrecmetrics.base.state import SparseUpdate, Summary, SumState
-from torchrecmetrics.checks import VIOLATIONS, check_choice
+from torchrecmetrics.core.accumulators import Accumulator, State
+from torchrecmetrics.core.arrays import float_dtype, ordinary_tensors, without
+from torchrecmetrics.core.checks import check_choice
+from torchrecmetrics.core.metric import CountedMetric
+from torchrecmetrics.core.options import Needs
+from torchrecmetrics.core.ranking import Ranking
+from torchrecmetrics.core.rows import Layout, RowValues, Summary
+from torchrecmetrics.core.signature import MetricOptions
 from torchrecmetrics.data.catalogue import Catalogue
-from torchrecmetrics.ranking import Ranking
-from torchrecmetrics.ranking.rules import Needs
 
 if TYPE_CHECKING:
-    from typing_extensions import Self, Unpack
+    from typing_extensions import Unpack
 
 ItemGroups: TypeAlias = Literal["popularity", "categories"]
 """Groups of items: the head and the tail by popularity, or one group per category code."""
@@ -34,7 +34,7 @@ class GroupCounts(NamedTuple):
     """Entries that could count, the denominator of the rate."""
 
 
-class ItemGroupMetric(RankingMetric):
+class ItemGroupMetric(CountedMetric):
     """Base class of metrics that measure how far the rates of groups of items differ, counted over all rows together.
 
     The state is two counts per group, summed over batches and processes. Every row with an item in its list counts
@@ -42,7 +42,6 @@ class ItemGroupMetric(RankingMetric):
     standard error, since the value is not a mean over rows.
     """
 
-    of_items: ClassVar[bool] = True
     reads_history: ClassVar[bool] = False
     reads_target: ClassVar[bool] = False
     higher_is_better: bool | None = False
@@ -62,15 +61,15 @@ class ItemGroupMetric(RankingMetric):
 
     @property
     def _catalogue(self) -> Catalogue:
-        assert self.catalogue is not None
+        assert isinstance(self.catalogue, Catalogue)
         return self.catalogue
 
     @property
-    def _num_groups(self) -> int:
+    def num_groups(self) -> int:
         """Number of groups."""
         return 2 if self.options["of"] == "popularity" else self._catalogue.num_categories
 
-    def _codes(self, device: torch.device) -> Tensor:
+    def codes(self, device: torch.device) -> Tensor:
         """Return the group of each item, int64 [I]."""
         catalogue = self._catalogue.on(device)
         if self.options["of"] == "popularity":
@@ -82,12 +81,9 @@ class ItemGroupMetric(RankingMetric):
             )
         return catalogue.categories.long()
 
-    def _begin(self, name: str) -> None:
-        self._add_sum_states(f"{name}-{self._num_groups}", 0, 1 + len(VIOLATIONS) + 2 * self._num_groups)
-
     def _try_formula(self) -> None:
         check_choice("of", self.options["of"], ("popularity", "categories"))
-        self._codes(self._catalogue.device)
+        self.codes(self._catalogue.device)
 
     def pairs(self, ranking: Ranking, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return item ids [B, n] and counts, int64 [B, n], of the listed entries, then of the possible entries."""
@@ -97,43 +93,82 @@ class ItemGroupMetric(RankingMetric):
         """Return the possible entries of each group from their `counts`, the number of rows and the group sizes."""
         return counts
 
-    def sparse_update(self, lists: ListBatch, violations: Tensor | None) -> SparseUpdate:
-        """Return the additions of a batch of lists to the counts: rows, violations, hits and possible entries."""
-        assert lists.ranking is not None
-        assert self.k is not None
-        items, hits, others, possible = self.pairs(lists.ranking, self.k)
-        codes, size, kinds = self._codes(items.device), self._catalogue.num_items, len(VIOLATIONS)
-        rows = (items >= 0).any(1)
-        if lists.counted is not None:
-            rows = rows & lists.counted
-        indices, values = [items.new_zeros(1)], [rows.sum()[None]]
-        for place, (ids, counts) in enumerate(((items, hits), (others, possible))):
-            inside = (ids >= 0) & (ids < size) & rows[:, None]
-            if self.padding_idx is not None:  # padding is not an item
-                inside = inside & (ids != self.padding_idx)
-            group = codes.index_select(0, ids.where(inside, 0).flatten())
-            indices.append(group + (1 + kinds + place * self._num_groups))
-            values.append((counts * inside).flatten())
-        if violations is not None:
-            indices.append(torch.arange(1, 1 + kinds, device=items.device))
-            values.append(violations)
-        return SparseUpdate(None, (torch.cat(indices), torch.cat(values)))
+    @property
+    def counts_key(self) -> Hashable:
+        """The metric itself: groups and pairs are its own."""
+        return self.state_name
 
-    @classmethod
-    def summaries(cls, metrics: Sequence[Self], states: Sequence[SumState]) -> list[Summary]:
-        """Return the value of each metric from its counts of groups, without a standard error."""
-        found: list[Summary] = []
-        for metric, state in zip(metrics, states, strict=True):
-            first, counts = torch.split(state.counts, [1 + len(VIOLATIONS), 2 * metric._num_groups])
-            rows, *invalid = first.tolist()
-            metric._check_input(invalid)
-            hits, possible = counts.view(2, -1)
-            codes = without(metric._codes(hits.device), metric.padding_idx)  # padding is not an item
-            sizes = torch.zeros_like(hits).index_add_(0, codes, torch.ones_like(codes))
-            counted = GroupCounts(hits, metric.possible(possible, rows, sizes))
-            value = metric.formula(counted, metric.k, **metric.arguments).to(state.sums.dtype)
-            found.append(Summary.without_error(value, rows))
-        return found
+    def make_counts(self) -> Accumulator:
+        """Return the accumulator of hits and possible entries by group."""
+        return ItemGroupCounts(self)
+
+    def summary(self, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> Summary:
+        """Return the value from the counts of groups, without a standard error."""
+        num_rows, (hits, possible) = counts[0], counts[1]
+        rows = int(num_rows)
+        codes = without(self.codes(hits.device), self.padding_idx)  # padding is not an item
+        sizes = torch.zeros_like(hits).index_add_(0, codes, torch.ones_like(codes))
+        groups = GroupCounts(hits, self.possible(possible, rows, sizes))
+        value = self.formula(groups, self.k, **self.arguments).to(float_dtype(hits.device))
+        return Summary.without_error(value, rows)
+
+
+class ItemGroupCounts(Accumulator):
+    """Number of rows, and of hits and possible entries by group of items, for an `ItemGroupMetric`."""
+
+    metric: ItemGroupMetric
+    num_rows: Tensor
+    by_group: Tensor
+
+    def __init__(self, metric: ItemGroupMetric) -> None:
+        super().__init__()
+        self.__dict__["metric"] = metric  # no submodule: it holds no rows
+
+    @property
+    def option(self) -> str:
+        """The metric whose groups are counted."""
+        return f"ItemGroupCounts({self.metric.label})"
+
+    def begin(self, layout: Layout) -> None:
+        """Register the counts."""
+        super().begin(layout)
+        with ordinary_tensors():
+            none = torch.zeros(2, self.metric.num_groups, dtype=torch.int64, device=self._device)
+            self.add_state("num_rows", none.new_zeros(()), "sum")
+            self.add_state("by_group", none, "sum")
+
+    def _batch(self, rows: RowValues) -> tuple[Tensor, Tensor]:
+        """Return the number of rows, and hits and possible entries by group, int64 [2, G]."""
+        metric, ranking = self.metric, rows.ranking
+        assert ranking is not None
+        assert metric.k is not None
+        items, hits, others, possible = metric.pairs(ranking, metric.k)
+        codes, size = metric.codes(items.device), metric._catalogue.num_items
+        with_list = (items >= 0).any(1)
+        for mask in (ranking.listed().asked, rows.counted):
+            with_list = with_list if mask is None else with_list & mask
+        parts = []
+        for ids, numbers in ((items, hits), (others, possible)):
+            inside = (ids >= 0) & (ids < size) & with_list[:, None]
+            if metric.padding_idx is not None:  # padding is not an item
+                inside = inside & (ids != metric.padding_idx)
+            group = codes.index_select(0, ids.where(inside, 0).flatten())
+            none = torch.zeros(metric.num_groups, dtype=torch.int64, device=ids.device)
+            parts.append(none.index_add(0, group, (numbers * inside).flatten()))
+        return with_list.sum(), torch.stack(parts)
+
+    def added(self, rows: RowValues) -> State:
+        """Return the counts with those of a batch added."""
+        num_rows, by_group = self._batch(rows)
+        return {"num_rows": self.num_rows + num_rows, "by_group": self.by_group + by_group}
+
+    def batch_totals(self, rows: RowValues) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+        """Return the counts of one batch, and no sums."""
+        return self._batch(rows), []
+
+    def counts(self) -> Sequence[Tensor]:
+        """Return the number of rows, and the counts by group."""
+        return [self.num_rows, self.by_group]
 
 
 def spread(

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
-from torchrecmetrics.base.options import Formula, MetricOptions
 from torchrecmetrics.beyond import functional
 from torchrecmetrics.beyond.functional import Discount, Divergence, Likeness
-from torchrecmetrics.beyond.histograms import HistogramMetric
+from torchrecmetrics.beyond.item_counts import ItemCountMetric
 from torchrecmetrics.beyond.item_groups import ItemGroupMetric, spread
-from torchrecmetrics.beyond.lists import ListMetric
-from torchrecmetrics.ranking import Ranking
+from torchrecmetrics.beyond.list_metric import ListMetric
+from torchrecmetrics.core.ranking import Ranking
+from torchrecmetrics.core.signature import Formula, MetricOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -105,7 +105,7 @@ class PopularityLift(_ListAtK):
         >>> import torchrecmetrics as trm
         >>> catalogue = trm.Catalogue(3, popularity=torch.tensor([9, 1, 3]))
         >>> metric = trm.PopularityLift(1, catalogue=catalogue)
-        >>> metric.update(torch.tensor([[0.9, 0.1, 0.5]]), history=torch.tensor([[1, 2]]))
+        >>> metric.update(trm.Scores(torch.tensor([[0.9, 0.1, 0.5]]), history=torch.tensor([[1, 2]])))
         >>> metric.compute()  # 9 / 2 - 1
         tensor(3.5000, dtype=torch.float64)
     """
@@ -302,7 +302,7 @@ class Calibration(ListMetric):
         >>> import torchrecmetrics as trm
         >>> catalogue = trm.Catalogue(4, categories=torch.tensor([0, 0, 1, 1]))
         >>> metric = trm.Calibration(2, catalogue=catalogue)
-        >>> metric.update(torch.tensor([[0.1, 0.2, 0.9, 0.5]]), history=torch.tensor([[0, 1]]))
+        >>> metric.update(trm.Scores(torch.tensor([[0.1, 0.2, 0.9, 0.5]]), history=torch.tensor([[0, 1]])))
         >>> metric.compute()  # ln 100: no category of the history
         tensor(4.6052, dtype=torch.float64)
     """
@@ -341,7 +341,7 @@ class Seen(_ListAtK):
         >>> import torch
         >>> import torchrecmetrics as trm
         >>> metric = trm.Seen(2)
-        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5]]), history=torch.tensor([[0, 2]]))
+        >>> metric.update(trm.Scores(torch.tensor([[0.1, 0.9, 0.5]]), history=torch.tensor([[0, 2]])))
         >>> metric.compute()
         tensor(0.5000, dtype=torch.float64)
     """
@@ -357,7 +357,7 @@ class Repeats(_ListAtK):
     """Repeats at k: mean over rows of the share of the first `k` entries passed in whose item is at an earlier entry.
 
     Range 0 to 1; 0 for lists made from scores. Reads the lists as they were passed in, with the repeats that
-    `Ranking.from_topk(..., duplicates="first")` allows. A row with an empty list is left out.
+    `Lists(..., duplicates="first")` allows. A row with an empty list is left out.
 
     1 - RecTools' UnrepeatedReco(deep=True).
 
@@ -369,7 +369,7 @@ class Repeats(_ListAtK):
         >>> import torch
         >>> import torchrecmetrics as trm
         >>> metric = trm.Repeats(4)
-        >>> metric.update(trm.Ranking.from_topk(torch.tensor([[7, 3, 7, 9, 8]]), duplicates="first"))
+        >>> metric.update(trm.Lists(torch.tensor([[7, 3, 7, 9, 8]]), duplicates="first"))
         >>> metric.compute()
         tensor(0.2500, dtype=torch.float64)
     """
@@ -395,7 +395,7 @@ class Missing(_ListAtK):
         >>> import torch
         >>> import torchrecmetrics as trm
         >>> metric = trm.Missing(4)
-        >>> metric.update(trm.Ranking.from_topk(torch.tensor([[7, 3, 9, -1]])))
+        >>> metric.update(trm.Lists(torch.tensor([[7, 3, 9, -1]])))
         >>> metric.compute()
         tensor(0.2500, dtype=torch.float64)
     """
@@ -409,14 +409,14 @@ class Missing(_ListAtK):
 # ------------------------------------------------------------------------------------------------ metrics of all lists
 
 
-class _HistogramAtK(HistogramMetric):
+class _ItemCountAtK(ItemCountMetric):
     """Base class of metrics of all lists that have no options of their own."""
 
     def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
         super().__init__(k, **options)
 
 
-class Coverage(_HistogramAtK):
+class Coverage(_ItemCountAtK):
     """Coverage at k: share of all items that stand in the first `k` ranks of at least one list.
 
     Range above 0 to 1; NaN if no list holds an item.
@@ -442,7 +442,7 @@ class Coverage(_HistogramAtK):
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
 
-class Gini(_HistogramAtK):
+class Gini(_ItemCountAtK):
     """Gini coefficient at k of the number of lists that hold each item: sum of (2 j - I - 1) c_(j) / (I S).
 
     c_(j) is the j-th smallest of these numbers, S their sum. Range 0 (all items are in equally many lists) to (I - 1) /
@@ -470,7 +470,7 @@ class Gini(_HistogramAtK):
     higher_is_better: bool | None = False
 
 
-class Entropy(_HistogramAtK):
+class Entropy(_ItemCountAtK):
     """Entropy at k of the items' shares of all entries, in bits: -sum of p log2 p.
 
     Range 0 (a single item is recommended) to log2 I (all items equally often); NaN if no list holds an item.
@@ -496,7 +496,7 @@ class Entropy(_HistogramAtK):
     formula: ClassVar[Formula] = staticmethod(functional.entropy)
 
 
-class Personalization(_HistogramAtK):
+class Personalization(_ItemCountAtK):
     """Personalization at k: 1 - shared items / items that two lists could share, both summed over all pairs of lists.
 
     Lists of a and b items could share min(a, b) items. Range 0 (all lists are alike) to 1 (no two lists share an item);
@@ -523,7 +523,7 @@ class Personalization(_HistogramAtK):
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
 
-class ExposureGini(_HistogramAtK):
+class ExposureGini(_ItemCountAtK):
     """Gini coefficient at k of the items' exposure: an entry counts 1 / log2(1 + rank) in place of 1.
 
     Range 0 to (I - 1) / I; less is better. NaN if no list holds an item.
@@ -577,7 +577,7 @@ class StatisticalParity(ItemGroupMetric):
         >>> catalogue = trm.Catalogue(4, popularity=torch.tensor([9, 1, 1, 1]))
         >>> metric = trm.StatisticalParity(1, catalogue=catalogue)  # the head is the items 0 and 1
         >>> scores, history = torch.tensor([[0.9, 0.1, 0.2, 0.3], [0.4, 0.1, 0.8, 0.2]]), torch.tensor([[1], [-1]])
-        >>> metric.update(scores, history=history)
+        >>> metric.update(trm.Scores(scores, history=history))
         >>> metric.compute()  # 1 / 3 and 1 / 4: a deviation of 1 / 24, a mean of 7 / 24
         tensor(0.1429, dtype=torch.float64)
     """

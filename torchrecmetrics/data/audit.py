@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrecmetrics.checks import describe, nearest
+from torchrecmetrics.core.checks import describe, nearest
 from torchrecmetrics.data.events import Events
 from torchrecmetrics.data.interactions import Interactions, Split
 from torchrecmetrics.data.log import Log, LogSplit, UserSplit

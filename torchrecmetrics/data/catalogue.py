@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import float_dtype, slices
-from torchrecmetrics.checks import check_strided, check_tensor, describe
+from torchrecmetrics.core.arrays import float_dtype, slices
+from torchrecmetrics.core.checks import check_strided, check_tensor, describe
 from torchrecmetrics.data.columns import SIGNED, check_size
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.vocabulary import Vocabulary

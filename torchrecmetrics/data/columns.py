@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchrecmetrics.checks import ID_DTYPES
+from torchrecmetrics.core.checks import ID_DTYPES
 
 SIGNED = (*ID_DTYPES, torch.int8)
 ONE_ID_PER_ROW = "a row is one user and one item, as frame.explode(column) of pandas or polars makes them"

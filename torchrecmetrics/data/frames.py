@@ -11,7 +11,7 @@ from pathlib import Path
 from types import EllipsisType
 from typing import Any, NamedTuple
 
-from torchrecmetrics.checks import check_choice, describe, extra, nearest
+from torchrecmetrics.core.checks import check_choice, describe, extra, nearest
 
 _EXTRA = extra("frames")
 

@@ -8,30 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import slices
-from torchrecmetrics.checks import check_ids, check_k, check_tensor, describe
+from torchrecmetrics.core.accumulators import check_group_names
+from torchrecmetrics.core.arrays import slices
+from torchrecmetrics.core.checks import check_ids, check_k, check_tensor, describe
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.vocabulary import Vocabulary
-
-
-def check_names(names: Iterable[str], in_keys: bool = False) -> tuple[str, ...]:
-    """Return names of groups: distinct words without '/', and without '.' if they are keys of modules (`in_keys`)."""
-    if isinstance(names, Groups):
-        raise TypeError(
-            "groups are named here: groups=groups.names; and groups=groups.of(train)[user_ids] goes to each update"
-        )
-    if isinstance(names, str) or not isinstance(names, Iterable):
-        raise TypeError(f"groups must be names, such as ['cold', 'warm'], got {names!r}")
-    given = tuple(names)
-    for name in given:
-        if not isinstance(name, str) or not name or "/" in name or (in_keys and "." in name):
-            without = "'/' or '.'" if in_keys else "'/'"
-            raise ValueError(f"a group is named by a word without {without}, got {name!r}")
-        if given.count(name) > 1:
-            raise ValueError(f"two groups are called {name!r}")
-    if not given:
-        raise ValueError("groups holds no name")
-    return given
 
 
 def check_groups(groups: Any) -> None:
@@ -67,7 +48,7 @@ class Groups:
 
     def __init__(self, codes: Tensor, names: Iterable[str], *, user_ids: Any = None) -> None:
         check_ids("codes", codes)
-        self.names: tuple[str, ...] = check_names(names)
+        self.names: tuple[str, ...] = check_group_names(names)
         if codes.dim() != 1:
             raise ValueError(f"codes must be [U], one a user, got shape {list(codes.shape)}")
         self.codes: Tensor = codes.detach().to("cpu", torch.int64)

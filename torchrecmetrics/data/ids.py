@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchrecmetrics.checks import ID_DTYPES
+from torchrecmetrics.core.checks import ID_DTYPES
 from torchrecmetrics.data.columns import ONE_ID_PER_ROW, check_container, exact, words_of
 from torchrecmetrics.data.frames import arrow, arrow_array, compute
 

@@ -11,7 +11,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias, overload
 import torch
 from torch import Tensor
 
-from torchrecmetrics.checks import Checks, check_choice, describe, plain, shown
+from torchrecmetrics.core.checks import Checks, check_choice, describe, plain, shown
+from torchrecmetrics.core.saving import read, write
 from torchrecmetrics.data.columns import (
     SIGNED,
     check_container,
@@ -27,22 +28,13 @@ from torchrecmetrics.data.columns import (
 from torchrecmetrics.data.events import Events
 from torchrecmetrics.data.files import read_item_lines
 from torchrecmetrics.data.frames import FrameSource
-from torchrecmetrics.data.jagged import as_jagged, broken_rows, side_by_side
-from torchrecmetrics.data.saving import read, write
 from torchrecmetrics.data.vocabulary import Vocabulary
+from torchrecmetrics.inputs.base import SelectedItems
+from torchrecmetrics.inputs.jagged import as_jagged, broken_rows, side_by_side
 
 Duplicates: TypeAlias = Literal["merge", "error"]
 Reduce: TypeAlias = Literal["sum", "max", "last"]
 Unknown: TypeAlias = Literal["error", "drop"]
-
-
-class Batch(NamedTuple):
-    """Items of a batch of users, padded to one width, and their values."""
-
-    items: Tensor
-    """Item ids of each user, int64 [B, T], ascending, -1 = padding; T >= 1."""
-    values: Tensor | None
-    """Value of each item, [B, T], 0 = padding; None if the interactions have no values."""
 
 
 class Split(NamedTuple):
@@ -446,7 +438,9 @@ class Interactions:
         items, ends, _ = jagged
         check_integers("values", items)
         num_users = len(ends) - 1
-        broken_rows("matrix", jagged, Checks(True, torch.device("cpu"), num_users))  # raises at once, on any device
+        checks = Checks(True, torch.device("cpu"), num_users)  # raises on any device
+        broken_rows("matrix", jagged, checks)
+        checks.settle()
         named = None if item_ids is None else Vocabulary.named("item_ids", item_ids)
         if named is not None:
             items, num_items = named.rows(items).to(items.device), len(named) if num_items is None else num_items
@@ -708,7 +702,7 @@ class Interactions:
         shape = (self.num_users, self.num_items)
         return csr_matrix(parts, shape=shape, copy=True) if matrix else csr_array(parts, shape=shape, copy=True)
 
-    def select(self, users: Any, *, max_items: int | None = None) -> Batch:
+    def select(self, users: Any, *, max_items: int | None = None) -> SelectedItems:
         """Return the items (and values) of some users, padded with -1.
 
         Args:
@@ -740,7 +734,7 @@ class Interactions:
                 raise ValueError(f"a user has {width} items, more than max_items={max_items}")
             width = max_items
         values = None if self.values is None else side_by_side(self.values, start, stop, width, 0)
-        return Batch(side_by_side(self.items, start, stop, width, -1), values)
+        return SelectedItems(side_by_side(self.items, start, stop, width, -1), values)
 
     @cached_property
     def max_degree(self) -> int:

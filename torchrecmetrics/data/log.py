@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrecmetrics.checks import check_k, describe
+from torchrecmetrics.core.checks import check_k, describe
+from torchrecmetrics.core.saving import read, write
 from torchrecmetrics.data.events import Events
 from torchrecmetrics.data.files import open_file
 from torchrecmetrics.data.frames import FrameSource, Source
 from torchrecmetrics.data.interactions import Duplicates, Interactions, Reduce
-from torchrecmetrics.data.saving import read, write
 from torchrecmetrics.data.times import Times
 from torchrecmetrics.data.vocabulary import Vocabulary
 

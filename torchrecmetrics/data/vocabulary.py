@@ -9,10 +9,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from torchrecmetrics.checks import check_choice
+from torchrecmetrics.core.checks import check_choice
+from torchrecmetrics.core.saving import read, write
 from torchrecmetrics.data.columns import check_range, check_size, check_spread, listed_at, row_numbers
 from torchrecmetrics.data.ids import Ids, IntIds, ObjectIds, alike, from_state, read_ids
-from torchrecmetrics.data.saving import read, write
 
 
 class Vocabulary:

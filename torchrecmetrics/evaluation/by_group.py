@@ -8,10 +8,10 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchrecmetrics.analysis.curves import Point
-from torchrecmetrics.analysis.intervals import check_level
 from torchrecmetrics.analysis.plots import Drawn, Line, draw_groups
-from torchrecmetrics.analysis.student import quantile_above
-from torchrecmetrics.checks import nearest
+from torchrecmetrics.core.checks import nearest
+from torchrecmetrics.core.intervals import check_level
+from torchrecmetrics.core.student import quantile_above
 from torchrecmetrics.evaluation.exports import Exported, ResultRow
 
 if TYPE_CHECKING:

@@ -7,12 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchrecmetrics.checks import describe
-from torchrecmetrics.data.interactions import Batch, Interactions
+from torchrecmetrics.core.checks import describe
+from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.evaluation.scoring import ENTRY_BYTES, EmbeddingScorer
-from torchrecmetrics.ranking import Ranking
-from torchrecmetrics.ranking.candidates import rank_candidates
-from torchrecmetrics.ranking.rules import Needs, Rules
+from torchrecmetrics.inputs.base import SelectedItems
+from torchrecmetrics.inputs.candidates import Candidates
 
 
 class CandidateScorer:
@@ -28,13 +27,13 @@ class CandidateScorer:
         self.sizes: Tensor = candidates.host_degree * (1 + row_bytes // ENTRY_BYTES)
         """Memory that each user's candidates take, in entries of lists, int64 [U] on the host."""
 
-    def rank(self, ids: Tensor, target: Batch, exclude: Any, needs: Needs, rules: Rules) -> Ranking:
-        """Return the ranking of each user's candidates; a user without candidates has no hits."""
+    def input(self, ids: Tensor, target: SelectedItems, exclude: Any, history: Any) -> Candidates:
+        """Return each user's candidates with their scores; a user without candidates has no hits."""
         listed = self._candidates.select(ids).items
         if not listed.shape[1]:
             listed = listed.new_full((len(ids), 1), -1)
         scores = self._scorer.scores_of(ids, listed)
-        return rank_candidates(scores, target.items, target.values, exclude, listed, "unreachable", needs, rules)
+        return Candidates(scores, target.items, listed, gains=target.values, exclude=exclude, history=history)
 
 
 def check_embeddings(users: Any, items: Any) -> None:
@@ -42,5 +41,5 @@ def check_embeddings(users: Any, items: Any) -> None:
     if not isinstance(users, Tensor) or not isinstance(items, Tensor):
         raise TypeError(
             f"candidates= reads embeddings of users and items, got {describe(users)} and {describe(items)}; scores "
-            "of your own: update(scores, target, candidates=ids)"
+            "of your own: update(Candidates(scores, target, items))"
         )

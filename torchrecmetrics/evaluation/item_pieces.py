@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchrecmetrics.checks import describe
+from torchrecmetrics.core.checks import describe
 
 
 def is_in_pieces(items: Any) -> bool:

@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 from torch.distributed import ReduceOp
 
-from torchrecmetrics.checks import check_k, describe
 from torchrecmetrics.collection import RecMetricCollection
+from torchrecmetrics.core.checks import check_k, describe
+from torchrecmetrics.core.distributed import fingerprint, raise_on_all_ranks, same_on_all_ranks
+from torchrecmetrics.core.options import Needs, Options
+from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.distributed import fingerprint, raise_on_all_ranks, same_on_all_ranks
 from torchrecmetrics.evaluation.item_pieces import ItemPieces
 from torchrecmetrics.evaluation.progress import ProgressBar
 from torchrecmetrics.evaluation.scoring import (
@@ -24,9 +26,7 @@ from torchrecmetrics.evaluation.scoring import (
     TargetDevice,
     batches,
 )
-from torchrecmetrics.ranking import Ranking
-from torchrecmetrics.ranking.rules import Needs, Rules
-from torchrecmetrics.ranking.shards import PiecewiseRows, best_of_processes, merged, over_processes
+from torchrecmetrics.inputs.item_shard import PiecewiseRows, best_of_processes, merged, over_processes
 
 _PER_ITEM = ("item_bias", "items_allowed")
 """Options of which each process gives the part of its own items."""
@@ -43,9 +43,9 @@ class Counted(NamedTuple):
     top_ids: Tensor
     """Ids of the best items, int64 [b, list_depth]; -1 = fewer candidates."""
 
-    def ranking(self) -> Ranking:
-        """Return the ranking over all items."""
-        return self.rows.ranking(self.own, self.counted, (self.top, self.top_ids))
+    def ranking(self, history: Tensor | None = None) -> Ranking:
+        """Return the ranking over all items; `history` are earlier items of the users, int64 [b, H], -1 = padding."""
+        return self.rows.ranking(self.own, self.counted, (self.top, self.top_ids), history=history)
 
 
 class _Rows(NamedTuple):
@@ -151,7 +151,7 @@ class SharedItems:
         scorer: Any = self._rows
         return batches(scorer, ids, sizes, lambda batch, at_once: use(batch.to(self.place.device)), self._budget)
 
-    def count(self, ids: Tensor, target: Any, gains: Any, exclude: Any, needs: Needs, rules: Rules) -> Counted:
+    def count(self, ids: Tensor, target: Any, gains: Any, exclude: Any, needs: Needs, rules: Options) -> Counted:
         """Count the items ranked before each relevant item, over all items, for a batch of users.
 
         With several pieces, scores are computed twice: the counts need the relevant items' own scores from all pieces.
@@ -240,15 +240,16 @@ def evaluate_item_shards(
 
     `sizes` [U] holds the number of relevant, excluded and history items of every user.
     """
-    member, needs = collection.leading, collection.needs
+    needs, rules = collection.evaluator.batch_needs, collection.evaluator.rules
 
     def use(batch: Tensor) -> None:
-        chosen, before = target.select(batch), None if past is None else past.select(batch)
-        found = shared.count(batch, chosen.items, chosen.values, history.select(batch), needs, member.rules)
-        collection.update(found.ranking(), history=before)
+        relevant, exclude = target.select(batch), history.select(batch)
+        earlier = None if past is None else past.select(batch).items
+        counted = shared.count(batch, relevant.items, relevant.values, exclude, needs, rules)
+        collection.update(counted.ranking(earlier))
 
     for batch in shared.batches(user_ids, sizes, use):
-        bar.advance(batch, member)
+        bar.advance(batch, collection)
 
 
 def recommend_item_shards(
@@ -262,7 +263,7 @@ def recommend_item_shards(
 
     def use(rows: Tensor) -> None:
         batch, nothing = users[rows], torch.full((len(rows), 1), -1, device=device)
-        found = shared.count(batch, nothing, None, history.select(batch), needs, Rules())
+        found = shared.count(batch, nothing, None, history.select(batch), needs, Options())
         found.ranking()  # raises for NaN and infinity
         items[rows], scores[rows] = found.top_ids, found.top
 

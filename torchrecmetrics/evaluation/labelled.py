@@ -7,16 +7,18 @@ from typing import Any
 
 import torch
 
-from torchrecmetrics.base.options import MetricOptions
 from torchrecmetrics.collection import RecMetricCollection
+from torchrecmetrics.core.signature import MetricOptions
 from torchrecmetrics.data.events import numbers_in
 from torchrecmetrics.data.files import source_of
 from torchrecmetrics.data.frames import Roles, distinct
 from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.listed import Names, check_score
+from torchrecmetrics.evaluation.models import empty_collection
 from torchrecmetrics.evaluation.result import Evaluation
-from torchrecmetrics.ranking import Duplicates
-from torchrecmetrics.registry import Metrics
+from torchrecmetrics.inputs.lists import Duplicates
+from torchrecmetrics.inputs.sessions import Sessions
+from torchrecmetrics.names import Metrics
 
 
 def evaluate_labelled(
@@ -74,8 +76,7 @@ def evaluate_labelled(
             torch.zeros_like(users, dtype=torch.float64).scatter_reduce(0, again, column, "amax", include_self=False)
             for column in (scores, labels)
         )
-    collection = RecMetricCollection.fresh(metrics, k, options, keep_rows=keep_rows).to("cpu")
-    for metric in collection.members:
-        metric.sync_on_compute = False
-    collection.update(scores, labels, indexes=users, complete=True)
+    collection = empty_collection(metrics, k, options, keep_rows=keep_rows).to("cpu")
+    collection.evaluator.set_sync_on_compute(False)
+    collection.update(Sessions(scores, labels, users))
     return Evaluation(collection, "eager", user_ids, num_repeated=num_repeated)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 from torch import Tensor
 
-from torchrecmetrics.checks import describe
+from torchrecmetrics.core.checks import describe
 from torchrecmetrics.data.columns import array_of, row_numbers
 from torchrecmetrics.data.events import numbers_in
 from torchrecmetrics.data.files import source_of

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from torchrecmetrics.base.options import OPTIONS, MetricOptions
-from torchrecmetrics.checks import check_choice, describe
 from torchrecmetrics.collection import RecMetricCollection
+from torchrecmetrics.core.checks import check_choice, describe
+from torchrecmetrics.core.evaluator import Evaluator
+from torchrecmetrics.core.options import Needs, Overlap
+from torchrecmetrics.core.ranking import Ranking
+from torchrecmetrics.core.signature import METRIC_OPTIONS, MetricOptions
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.events import Events
 from torchrecmetrics.data.files import FileSource, open_if_path, source_of
@@ -22,13 +25,18 @@ from torchrecmetrics.data.interactions import Interactions, Reduce
 from torchrecmetrics.data.log import Log
 from torchrecmetrics.evaluation.labelled import evaluate_labelled
 from torchrecmetrics.evaluation.listed import IdMap, Names, RecommendedLists, check_zeros
-from torchrecmetrics.evaluation.models import add_without_target, check_target, codes_of, past_of
+from torchrecmetrics.evaluation.models import (
+    add_without_target,
+    check_target,
+    columns_of,
+    empty_collection,
+    past_of,
+)
 from torchrecmetrics.evaluation.progress import Progress, ProgressBar
 from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.evaluation.scoring import History, TargetDevice, histories
-from torchrecmetrics.ranking import Duplicates, Overlap, Ranking
-from torchrecmetrics.ranking.rules import Needs
-from torchrecmetrics.registry import Metrics, check_options
+from torchrecmetrics.inputs.lists import Duplicates, Lists
+from torchrecmetrics.names import Metrics, check_options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -145,7 +153,7 @@ def evaluate_lists(
     """
     for name in options.keys() & _ELSEWHERE.keys():
         raise ValueError(f"evaluate_lists has no option {name!r}: {_ELSEWHERE[name]}")
-    check_options("evaluate_lists", options, [*_KNOWN, *OPTIONS])
+    check_options("evaluate_lists", options, [*_KNOWN, *METRIC_OPTIONS])
     check_choice("duplicates", duplicates, get_args(Duplicates))
     own: Any = dict(options)
     without_excluded = own.get("overlap") == "without"
@@ -162,10 +170,8 @@ def evaluate_lists(
         return evaluate_labelled(
             metrics, open_if_path(lists), names, label, k, duplicates=duplicates, keep_rows=keep_rows, options=own
         )
-    group_names = None if groups is None else groups.names
-    collection = RecMetricCollection.fresh(metrics, k, own, keep_rows=keep_rows, groups=group_names).to("cpu")
-    for metric in collection.members:
-        metric.sync_on_compute = False
+    collection = empty_collection(metrics, k, own, groups, keep_rows).to("cpu")
+    collection.evaluator.set_sync_on_compute(False)
     lists, target, *history = map(open_if_path, (lists, target, *histories(exclude)))
     _check_not_swapped(lists, target)
     in_order = rank is None or score is None
@@ -176,7 +182,7 @@ def evaluate_lists(
     ranked = _Lists(listed, listed.lengths, int(listed.lengths.max()), complete, duplicates)
     ranked.check(collection, truth, ids)
     if len(without_target):
-        add_without_target(collection, truth.target, without_target, truth.codes)
+        add_without_target(collection, truth.target, without_target, truth.columns(without_target))
     num_repeated = listed.num_repeated + _update_all(collection, truth, ranked, ids, progress)
     return Evaluation(
         collection,
@@ -197,12 +203,12 @@ def _update_all(
     ids = ids[sizes[ids].argsort(stable=True)]
     num_repeated = 0
     with ProgressBar(progress, len(ids)) as bar:
-        for batch in sized_batches(ids, sizes[ids], collection.needs.depth or 1):
-            ranking = lists.rank(collection, truth, batch)
-            truth.update(collection, ranking, batch)
+        for batch in sized_batches(ids, sizes[ids], collection.evaluator.batch_needs.depth or 1):
+            ranking = lists.rank(collection.evaluator, truth, batch)
+            collection.update(ranking, **truth.columns(batch))
             if ranking.num_repeated is not None:
                 num_repeated += int(ranking.num_repeated.sum())
-            bar.advance(batch, collection.leading)
+            bar.advance(batch, collection)
     return num_repeated
 
 
@@ -217,8 +223,8 @@ class _Truth(NamedTuple):
     """Interactions of the catalogue; None = no metric reads them."""
     num_excluded: Tensor
     """Number of items of each user in `history` and `past`, int64 [U]."""
-    codes: Callable[[Tensor], Tensor | None]
-    """Function of user ids [b] that returns the groups of these users."""
+    columns: Callable[[Tensor], dict[str, Any]]
+    """Function of user ids [b] that returns the columns of these users for accumulators."""
     users: IdMap
     items: IdMap
 
@@ -243,12 +249,12 @@ class _Truth(NamedTuple):
             raise ValueError(f"target holds no interactions, there is nothing to evaluate: {truth}")
         given = [target, *exclude]
         truth, *parts = _with_ids_of_one_kind(given, [truth, *(_history(part, names) for part in given[1:])])
-        if collection.catalogue is not None:
-            truth = _numbered_as_catalogue(truth, collection.catalogue)
+        if (catalogue := collection.catalogue) is not None:
+            truth = _numbered_as_catalogue(truth, catalogue)
         num_known_items = truth.num_items
         truth, parts = _in_one_numbering(truth, parts)
-        past, codes = past_of(collection, truth), codes_of(collection, groups, truth)
-        if collection.leading.padding_idx is not None and truth.item_ids is not None:
+        past, columns = past_of(collection, truth), columns_of(collection, groups, truth)
+        if collection.evaluator.rules.padding_idx is not None and truth.item_ids is not None:
             raise ValueError("padding_idx is a row number, but target has item_ids: leave rows of padding out")
         history = History(tuple(parts), truth.num_items, TargetDevice.of(None, None, truth))
         num_excluded = history.lengths(torch.zeros(truth.num_users, dtype=torch.int64, device="cpu"))
@@ -263,13 +269,7 @@ class _Truth(NamedTuple):
         written = isinstance(target, FileSource) and target.as_written
         users = IdMap("user", truth.user_ids, truth.num_users, written)
         items = IdMap("item", truth.item_ids, truth.num_items, written)
-        return cls(truth, num_known_items, history, past, num_excluded, codes, users, items)
-
-    def update(self, collection: RecMetricCollection, ranking: Ranking, ids: Tensor) -> None:
-        """Add the ranking of the given users to the metrics."""
-        before = None if self.past is None else self.past.select(ids)
-        row_ids = ids if collection.keep_rows else None
-        collection.update(ranking, history=before, groups=self.codes(ids), row_ids=row_ids)
+        return cls(truth, num_known_items, history, past, num_excluded, columns, users, items)
 
 
 class _Lists(NamedTuple):
@@ -284,40 +284,39 @@ class _Lists(NamedTuple):
 
     def check(self, collection: RecMetricCollection, truth: _Truth, ids: Tensor) -> None:
         """Raise if relevant items are excluded, lists are too short, or the catalogue lacks listed items."""
-        member = collection.leading
-        if member.rules.take_overlap == "error":
-            truth.history.check_overlap(truth.target, ids, member.padding_idx, "overlap='without'")
-        for label, metric in collection.items():
-            check_reach(label, metric.needs, self.complete, (self.longest, self.listed.origin.what))
-        if collection.catalogue is not None and collection.needs.list_depth:
-            _check_in_catalogue(self.listed, collection.catalogue, truth.items)
+        rules, needs = collection.evaluator.rules, collection.evaluator.batch_needs
+        if rules.overlap_rule == "error":
+            truth.history.check_overlap(truth.target, ids, rules.padding_idx, "overlap='without'")
+        for key, metric in collection.metrics.items():
+            check_reach(key, metric.needs, self.complete, (self.longest, self.listed.origin.what))
+        if (catalogue := collection.catalogue) is not None and needs.list_depth:
+            _check_in_catalogue(self.listed, catalogue, truth.items)
 
-    def rank(self, collection: RecMetricCollection, truth: _Truth, ids: Tensor) -> Ranking:
+    def rank(self, evaluator: Evaluator, truth: _Truth, ids: Tensor) -> Ranking:
         """Return the ranking of the given users' lists.
 
         Raises:
             ValueError: if a list repeats an item or is too short without excluded items, where the options forbid it.
         """
-        member, depth = collection.leading, collection.needs.depth
-        relevant = truth.target.select(ids)
+        needs, rules = evaluator.batch_needs, evaluator.rules
+        relevant, depth = truth.target.select(ids), needs.depth
         # padded to the longest list of all users, up to the width from which more padding changes no value
         width = max(depth or 1, relevant.items.shape[1], int(self.lengths[ids].max()) + 1)
+        lists = Lists(
+            self.listed.select(ids, min(self.longest, width) or 1),
+            relevant.items,
+            relevant.values,
+            truth.history.select(ids),
+            self.complete,
+            self.duplicates,
+            None if truth.past is None else truth.past.select(ids).items,
+        )
         try:
-            ranking = Ranking.from_topk(
-                self.listed.select(ids, min(self.longest, width) or 1),
-                relevant.items,
-                gains=relevant.values,
-                exclude=truth.history.select(ids),
-                complete=self.complete,
-                duplicates=self.duplicates,
-                padding_idx=member.padding_idx,
-                overlap=member.rules.take_overlap,
-                validate_args=member.validate_args,
-            )
+            ranking = lists.rank(needs, rules)
         except ValueError:
             _explain_repeat(self.listed, ids, truth.users, truth.items, self.duplicates)
             raise
-        if not self.complete and member.validate_args is not False:
+        if not self.complete and rules.validate_args is not False:
             check_shortened(ranking, self.lengths[ids], depth, ids, lambda user: f"user {truth.users.called(user)}")
         return ranking
 

@@ -13,13 +13,17 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics import kernels
-from torchrecmetrics.base.options import MetricOptions
-from torchrecmetrics.checks import VIOLATIONS, as_interactions, check_choice, check_k, describe, in_words
 from torchrecmetrics.collection import RecMetricCollection
+from torchrecmetrics.core.accumulators import Accumulator, ByGroup
+from torchrecmetrics.core.checks import VIOLATIONS, as_interactions, check_choice, check_k, describe, in_words
+from torchrecmetrics.core.distributed import fingerprint, raise_on_all_ranks
+from torchrecmetrics.core.kept_rows import KeptRows
+from torchrecmetrics.core.options import Options
+from torchrecmetrics.core.ranking import Ranking
+from torchrecmetrics.core.signature import MetricOptions
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.groups import Groups, check_groups
-from torchrecmetrics.data.interactions import Batch, Interactions
-from torchrecmetrics.distributed import fingerprint, raise_on_all_ranks
+from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.evaluation.candidates import CandidateScorer, check_embeddings
 from torchrecmetrics.evaluation.item_pieces import is_in_pieces
 from torchrecmetrics.evaluation.item_shards import (
@@ -48,9 +52,10 @@ from torchrecmetrics.evaluation.scoring import (
     no_users,
     scorer_of,
 )
-from torchrecmetrics.ranking import Ranking
-from torchrecmetrics.ranking.rules import Rules
-from torchrecmetrics.registry import Metrics, check_options
+from torchrecmetrics.inputs.base import SelectedItems
+from torchrecmetrics.inputs.candidates import Candidates
+from torchrecmetrics.inputs.scores import Scores
+from torchrecmetrics.names import Metrics, check_options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -79,7 +84,7 @@ def check_target(target: Any, name: str = "target") -> None:
     """Refuse a ground truth, or a history, that is not `Interactions`."""
     if not isinstance(target, Interactions):
         hint = as_interactions(name, target) or "Interactions.from_edge_index(edges, num_users, num_items)"
-        if isinstance(target, Batch):
+        if isinstance(target, SelectedItems):
             hint = "pass the Interactions whole, without select"
         elif isinstance(target, list):
             hint = "Interactions.from_columns(users, items), one entry per pair, or from_jagged(items, offsets)"
@@ -218,7 +223,7 @@ def evaluate(
             bar = ProgressBar(progress, len(data.ids), shared.rank == 0)
         with bar:
             evaluate_item_shards(collection, shared, data.target, data.history, data.past, data.ids, sizes, bar)
-        kernel = kernels.choose(collection.leading.kernels, shared.place.device)
+        kernel = kernels.choose(collection.evaluator.rules.kernels, shared.place.device)
         return Evaluation(collection, kernel, data.target.user_ids)
     check_options("evaluate", options, ["target", "exclude", *EvaluateOptions.__annotations__])
     check_groups(groups)
@@ -228,14 +233,12 @@ def evaluate(
     else:
         target = _from_edges("target", target, *shape)
     exclude = tuple(_from_edges("exclude", part, *shape) for part in histories(exclude))
-    names = None if groups is None else groups.names
     if candidates is not None:
         has_mask = any(isinstance(part, Tensor) and part.dtype == torch.bool for part in exclude)
         _refuse("candidates=", {"items_allowed": items_allowed, "a bool exclude": has_mask})
         check_embeddings(users, items)
-    collection = RecMetricCollection.fresh(metrics, k, options, "{name}@{k}", keep_rows, memory_budget, names)
-    for metric in collection.members:
-        metric.sync_on_compute = shard is not None
+    collection = empty_collection(metrics, k, options, groups, keep_rows, memory_budget)
+    collection.evaluator.set_sync_on_compute(shard is not None)
     request = _Request(
         users, items, score_options, exclude, candidates, user_ids, groups, all_users, device, budget, shard, progress
     )
@@ -300,22 +303,22 @@ def _evaluate(request: _Request, collection: RecMetricCollection, target: Any) -
         if not target:
             raise ValueError("target is an empty dict")
         return {name: _evaluate(request, deepcopy(collection), part) for name, part in target.items()}
-    inputs, member = _Inputs.read(request, collection, target), collection.leading
+    inputs, evaluator = _Inputs.read(request, collection, target), collection.evaluator
     data = inputs.data
     rank, world = _my_share(request.shard)
     with nullcontext() if request.shard is None else raise_on_all_ranks(inputs.device):
-        data.check(member.rules, request.score_options.items_allowed, rank == 0 and request.candidates is None)
+        data.check(evaluator.rules, request.score_options.items_allowed, rank == 0 and request.candidates is None)
         sizes = inputs.num_entries()
         ids, without_target = (data.ids, data.ids[:0]) if request.all_users else data.split_ids()
-        if member.device != inputs.device:
+        if evaluator.device != inputs.device:
             collection.to(inputs.device)
-        if len(without_target) and (rank == 0 or member.empty_target_action == "error"):
-            add_without_target(collection, data.target, without_target, inputs.codes)
+        if len(without_target) and (rank == 0 or evaluator.empty_target_action == "error"):
+            add_without_target(collection, data.target, without_target, inputs.columns(without_target))
         inputs, kernel = inputs.with_kernel(ids)
         ids = ids[sizes.index_select(0, ids).argsort(stable=True)][rank::world]
         with evaluating(request.users), ProgressBar(request.progress, len(ids), rank == 0) as bar:
             for batch in batches(cast(Any, inputs.scorer), ids, sizes, inputs.update, request.budget):
-                bar.advance(batch, member)
+                bar.advance(batch, collection)
     return Evaluation(collection, kernel, data.target.user_ids)
 
 
@@ -346,12 +349,12 @@ class _Data(NamedTuple):
         past = None if past is None else place.move("the catalogue's interactions", past)
         return cls(target, history, past, ids)
 
-    def check(self, rules: Rules, items_allowed: Tensor | None, is_first: bool) -> None:
+    def check(self, rules: Options, items_allowed: Tensor | None, is_first: bool) -> None:
         """Refuse relevant items that are excluded; the first process warns of ids that seem to start at 1."""
         if rules.padding_idx is None and is_first:
             parts = [self.target, *self.history.parts]
             _warn_of_item_0(parts, self.history.masks, items_allowed, "padding_idx=0", stacklevel=6)
-        if rules.take_overlap == "error":
+        if rules.overlap_rule == "error":
             self.history.check_overlap(self.target, self.ids, rules.padding_idx)
 
     def num_entries(self) -> Tensor:
@@ -371,8 +374,8 @@ class _Inputs(NamedTuple):
     collection: RecMetricCollection
     scorer: Scorer | CandidateScorer
     data: _Data
-    codes: Callable[[Tensor], Tensor | None]
-    """Function of user ids [b] that returns the groups of these users."""
+    columns: Callable[[Tensor], dict[str, Any]]
+    """Function of user ids [b] that returns the columns of these users for accumulators."""
 
     @classmethod
     def read(cls, request: _Request, collection: RecMetricCollection, target: Interactions) -> _Inputs:
@@ -389,7 +392,7 @@ class _Inputs(NamedTuple):
                 has = f"{candidates.num_users} x {candidates.num_items}"
                 raise ValueError(f"candidates is {has}, target is {shape[0]} x {shape[1]}")
             scorer = CandidateScorer(scorer, candidates)
-        return cls(collection, scorer, data, codes_of(collection, request.groups, data.target))
+        return cls(collection, scorer, data, columns_of(collection, request.groups, data.target))
 
     @property
     def device(self) -> torch.device:
@@ -407,44 +410,62 @@ class _Inputs(NamedTuple):
         Raises:
             ValueError: if "triton" was asked for and cannot count these scores.
         """
-        member, scorer = self.collection.leading, self.scorer
-        kernel = kernels.choose(member.kernels, self.device)
+        evaluator, scorer = self.collection.evaluator, self.scorer
+        kernel = kernels.choose(evaluator.rules.kernels, self.device)
         if kernel != "triton" or not isinstance(scorer, EmbeddingScorer):
             return self, kernel
-        if self.collection.needs.list_depth:
-            reads = next(key for key, metric in self.collection.items() if metric.needs.list_depth)
+        if evaluator.batch_needs.list_depth:
+            reads = next(key for key, metric in evaluator.metrics.items() if metric.needs.list_depth)
             reason = f"{reads} reads which items stand first, and scores counted so are not kept"
         else:
-            without_memory = scorer.without_memory(ids, member.validate_args is not False)
+            without_memory = scorer.without_memory(ids, evaluator.rules.validate_args is not False)
             if not isinstance(without_memory, str):
                 return self._replace(scorer=without_memory), kernel
             reason = without_memory
-        if member.kernels == "triton":
+        if evaluator.rules.kernels == "triton":
             raise kernels.refusal(reason)
         return self, kernel
 
     def update(self, batch: Tensor, at_once: int) -> None:
-        """Score a batch of users, `at_once` at a time, and add their rankings to the metrics."""
-        collection, codes, data = self.collection, self.codes, self.data
-        needs, member = collection.needs, collection.leading
-        relevant = data.target.select(batch)
-        before, exclude = None if data.past is None else data.past.select(batch), data.history.select(batch)
-        row_ids = batch if collection.keep_rows else None
+        """Score a batch of users, `at_once` at a time, and add them to the metrics."""
+        data = self.data
+        target, exclude = data.target.select(batch), data.history.select(batch)
+        history = None if data.past is None else data.past.select(batch).items
+        users: Scores | Candidates
         if isinstance(self.scorer, CandidateScorer):
-            ranking = self.scorer.rank(batch, relevant, exclude, needs, member.rules)
+            users = self.scorer.input(batch, target, exclude, history)
         else:
-            scores = self.scorer.scores(batch, at_once)
-            ranking = Ranking.rank(scores, relevant.items, relevant.values, exclude, needs, member.rules)
-        collection.update(ranking, history=before, groups=codes(batch), row_ids=row_ids)
+            users = Scores(self.scorer.scores(batch, at_once), target.items, target.values, exclude, history)
+        self.collection.update(users, **self.columns(batch))
+
+
+def empty_collection(
+    metrics: Metrics | RecMetricCollection,
+    k: int | Iterable[int] | None,
+    options: MetricOptions,
+    groups: Groups | None = None,
+    keep_rows: bool = False,
+    memory_budget: int | None = None,
+) -> RecMetricCollection:
+    """Return an empty collection of the metrics, with accumulators for the groups and for kept rows."""
+    accumulators: list[Accumulator] = []
+    if groups is not None:
+        accumulators.append(ByGroup(*groups.names))
+    if keep_rows:
+        accumulators.append(KeptRows())
+    collection = RecMetricCollection.fresh(metrics, k, options, accumulators=accumulators)
+    for accumulator in collection.accumulators:
+        if isinstance(accumulator, KeptRows) and memory_budget is not None:
+            accumulator.budget = memory_budget
+    return collection
 
 
 def add_without_target(
-    collection: RecMetricCollection, target: Interactions, ids: Tensor, codes: Callable[[Tensor], Tensor | None]
+    collection: RecMetricCollection, target: Interactions, users: Tensor, columns: Mapping[str, Any]
 ) -> None:
-    """Add users without ground truth to the metrics; these users are not scored and have no lists."""
-    graded = target.values is not None
-    ranking = Ranking.without_relevant(len(ids), target.device, collection.needs.score_threshold, graded)
-    collection.update(ranking, groups=codes(ids), row_ids=ids if collection.keep_rows else None)
+    """Add users without ground truth, who are not scored and have no lists, with their columns for accumulators."""
+    threshold, graded = collection.evaluator.batch_needs.score_threshold, target.values is not None
+    collection.update(Ranking.without_relevant(len(users), target.device, threshold, graded), **columns)
 
 
 def _read_shared(
@@ -468,34 +489,35 @@ def _read_shared(
                 'shard="both" alone'
             )
         exclude = tuple(_from_edges("exclude", part, *shape) for part in histories(exclude))
-        rules, data = collection.leading.rules, _Data.read(collection, target, exclude, user_ids, shared.place)
+        rules, data = collection.evaluator.rules, _Data.read(collection, target, exclude, user_ids, shared.place)
         data.check(rules, options.items_allowed, shared.rank == 0)
         sizes = data.num_entries()
         if shared.shard is not None:
-            facts |= {"metrics": list(collection), "options": rules, "history": data.history.fingerprint()}
+            facts |= {"metrics": list(collection.keys()), "options": rules, "history": data.history.fingerprint()}
             facts |= {"target": fingerprint(data.target.keys), "values of target": fingerprint(data.target.values)}
             facts["user_ids"] = fingerprint(data.ids)
     collection.to(shared.place.device)
-    for metric in collection.members:
-        metric.sync_on_compute = False
+    collection.evaluator.set_sync_on_compute(False)  # every process counts all users
     ids, without_target = data.split_ids()
     if len(without_target):
-        add_without_target(collection, data.target, without_target, codes_of(collection, None, data.target))
+        add_without_target(collection, data.target, without_target, {})
     return data._replace(ids=ids), sizes
 
 
-def codes_of(
+def columns_of(
     collection: RecMetricCollection, groups: Groups | None, target: Interactions
-) -> Callable[[Tensor], Tensor | None]:
-    """Return a function from users (row numbers of the ground truth) to group codes, or to None without groups."""
-    if groups is None:
-        if collection.groups:
-            raise ValueError(
-                f"the collection has the groups {', '.join(collection.groups)}: pass groups=, who is in them"
-            )
-        return lambda users: None
-    codes = groups.of(target)
-    return lambda users: codes[users.cpu()].to(target.device)
+) -> Callable[[Tensor], dict[str, Any]]:
+    """Return a function from users (row numbers of the ground truth) to the columns that accumulators read of them."""
+    if groups is None and collection.groups:
+        raise ValueError(f"the collection has the groups {', '.join(collection.groups)}: pass groups=, who is in them")
+    codes = None if groups is None else groups.of(target)
+    column = next((acc.columns[0] for acc in collection.accumulators if isinstance(acc, ByGroup)), "groups")
+
+    def columns(users: Tensor) -> dict[str, Any]:
+        of_users = {} if codes is None else {column: codes[users.cpu()].to(target.device)}
+        return of_users | ({"row_ids": users.to(target.device)} if collection.keep_rows else {})
+
+    return columns
 
 
 def _check_catalogue(catalogue: Catalogue | None, target: Interactions) -> None:
@@ -520,10 +542,10 @@ def check_item_ids(catalogue: Catalogue, other: Interactions, name: str) -> None
 def past_of(collection: RecMetricCollection, target: Interactions) -> Interactions | None:
     """Return the catalogue's interactions, with the row numbers of the ground truth; None if no metric reads them."""
     catalogue = collection.catalogue
-    if catalogue is None or not collection.needs.history:
+    if catalogue is None or not collection.evaluator.batch_needs.history:
         return None
     if catalogue.interactions is None:
-        reads = next(key for key, metric in collection.items() if metric.needs.history)
+        reads = next(key for key, metric in collection.metrics.items() if metric.needs.history)
         raise ValueError(
             f"{reads} compares lists with the users' histories: make the catalogue from them, "
             "Catalogue.from_interactions(train)"

@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 from torch import Tensor
 
-from torchrecmetrics.base.metric import RankingMetric
-from torchrecmetrics.checks import extra
+from torchrecmetrics.collection import RecMetricCollection
+from torchrecmetrics.core.checks import extra
 
 Progress: TypeAlias = Callable[[int, int], None]
 """A function of (users done, users in all)."""
@@ -38,14 +38,15 @@ class ProgressBar:
         if self._bar is not None:
             self._bar.close()
 
-    def advance(self, batch: Tensor, metric: RankingMetric | None) -> None:
-        """Count a batch of users as done, and show a metric's running value."""
+    def advance(self, batch: Tensor, collection: RecMetricCollection | None) -> None:
+        """Count a batch of users as done, and show the running value of a collection's leading metric."""
         self._done += len(batch)
         if self._tell is not None:
             self._tell(self._done, self._total)
         if self._bar is None:
             return
         self._bar.update(len(batch))
-        if metric is not None:
-            (summary,) = metric.summaries([metric], [metric.state()])  # of this process alone
-            self._bar.set_postfix({metric.label: f"{summary.value:.4f}"})
+        if collection is not None:
+            leading = collection.leading
+            summary = collection.evaluator.local_results()[leading.key]
+            self._bar.set_postfix({leading.label: f"{summary.value:.4f}"})

@@ -14,8 +14,8 @@ from torch import Tensor
 from torchrecmetrics.analysis.curves import Curve, curve_of, plot_points
 from torchrecmetrics.analysis.plots import Drawn
 from torchrecmetrics.analysis.rows import Rows
-from torchrecmetrics.checks import nearest
 from torchrecmetrics.collection import RecMetricCollection
+from torchrecmetrics.core.checks import nearest
 from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.by_group import GroupGap, GroupResults, WorstGroup
 from torchrecmetrics.evaluation.exports import Exported, ResultRow
@@ -63,10 +63,11 @@ class Evaluation(dict[str, Tensor], Exported):
         self.num_repeated: int = num_repeated
         self.kernels: Kernels = kernels
         self._rows = _named(collection.rows, user_ids) if collection.keep_rows else None
-        self._of_items = {key for key, member in collection.keyed().items() if member.of_items}
-        lists = [member.num_users for member in collection.members if member.of_lists or member.of_items]
-        self._num_lists = max(lists, default=first.num_users)
-        self._better = {key: member.higher_is_better for key, member in collection.keyed().items()}
+        results = collection.found()
+        self._of_items = {entry.key for entry in results if entry.metric.of_items}
+        self._better = {entry.key: entry.metric.higher_is_better for entry in results}
+        of_lists = [e for e in results if e.group is None and (e.metric.of_lists or e.metric.of_items)]
+        self._num_lists = max((entry.summary.num_users for entry in of_lists), default=first.num_users)
         self.num_users: int = first.num_users
         self.num_skipped: int = first.num_skipped
         self.num_unreachable: int = first.num_unreachable

@@ -10,12 +10,13 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 import torch
 from torch import Tensor, nn
 
-from torchrecmetrics.checks import ID_DTYPES, as_interactions, check_k, check_strided, describe
-from torchrecmetrics.data.interactions import Batch, Interactions
-from torchrecmetrics.distributed import fingerprint
+from torchrecmetrics.core.checks import ID_DTYPES, as_interactions, check_k, check_strided, describe
+from torchrecmetrics.core.distributed import fingerprint
+from torchrecmetrics.data.interactions import Interactions
+from torchrecmetrics.inputs.base import SelectedItems
+from torchrecmetrics.inputs.exclude import Exclude
+from torchrecmetrics.inputs.scores import ScoreRows
 from torchrecmetrics.kernels import Products
-from torchrecmetrics.ranking import Exclude
-from torchrecmetrics.ranking.scores import ScoreRows
 
 ScoreFunction: TypeAlias = Callable[[Tensor], Tensor]
 """A function, or a module, of user ids int64 [b] that returns scores [b, I]."""
@@ -361,7 +362,9 @@ def histories(exclude: Any) -> Sequence[Any]:
     """Return one, several or no histories as a sequence."""
     if exclude is None:
         return ()
-    parts: Sequence[Any] = exclude if type(exclude) in (tuple, list) else (exclude,)  # a Batch or Split is one argument
+    parts: Sequence[Any] = (
+        exclude if type(exclude) in (tuple, list) else (exclude,)
+    )  # a SelectedItems or Split is one argument
     return parts
 
 
@@ -380,7 +383,7 @@ class History:
                 self.masks.append(place.move("exclude", part))
             else:
                 what = f"{part.dtype} {list(part.shape)}" if isinstance(part, Tensor) else type(part).__name__
-                if isinstance(part, Batch):
+                if isinstance(part, SelectedItems):
                     what += ": pass the Interactions whole, without select"
                 elif (whole := as_interactions("exclude", part)) is not None:
                     what += f": pass {whole}"

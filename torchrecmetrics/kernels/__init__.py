@@ -10,14 +10,13 @@ from typing import Literal, TypeAlias, get_args
 import torch
 from torch import Tensor
 
-from torchrecmetrics.checks import check_choice
+from torchrecmetrics.core.checks import check_choice
+from torchrecmetrics.core.options import KernelChoice
 from torchrecmetrics.kernels import eager
 from torchrecmetrics.kernels.contract import Counts, Products, Question
 from torchrecmetrics.kernels.topk_ids import topk_ids
 
 Kernels: TypeAlias = Literal["eager", "triton"]
-KernelChoice: TypeAlias = Literal["auto", "eager", "triton"]
-"""PyTorch ("eager"), Triton ("triton"), or Triton on GPUs with a recorded run and PyTorch elsewhere ("auto")."""
 
 # Compute capabilities with a recorded run of tests/gpu and the benchmarks (benchmarks/results): none yet. The Triton
 # kernels have been checked by Triton's interpreter, its compiler and ptxas alone.
@@ -93,7 +92,7 @@ def _count_products(scores: Products, question: Question) -> Counts:
     counts = triton.count_products_until(scores, question._replace(min_scores=higher, masks=()))
     if lowest not in min_scores:
         return counts
-    candidates = thresholds.new_full((len(thresholds),), scores.shape[1], dtype=torch.int64)
+    candidates = counts.better.new_full((len(thresholds),), scores.shape[1])
     if scores.bias is not None:
         candidates -= (scores.bias == -torch.inf).sum()
     if removed is not None:

@@ -45,9 +45,9 @@ class Question(NamedTuple):
 class Counts(NamedTuple):
     """Output of a kernel."""
 
-    better: Tensor  # int64 [B, T], candidates > the threshold
-    equal: Tensor  # int64 [B, T], candidates == the threshold
-    at_least: Tensor | None  # int64 [B, len(min_scores)], candidates >= each minimum; None = no minimum
+    better: Tensor  # float [B, T], candidates > the threshold; float64 counts exactly up to 2^53
+    equal: Tensor  # float [B, T], candidates == the threshold
+    at_least: Tensor | None  # float [B, len(min_scores)], candidates >= each minimum; None = no minimum
     highest: Tensor  # [B], the row's maximum, masked items included; NaN if the row holds NaN; 0 for products
 
 

@@ -7,24 +7,30 @@ the three makes a host sync.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import TILE_NUMBERS_CPU, can_sync, count_above, count_at_least, search, take_top, tiles
+from torchrecmetrics.core.arrays import (
+    TILE_NUMBERS,
+    TILE_NUMBERS_CPU,
+    can_sync,
+    float_dtype,
+    search,
+    take_top,
+    tiles,
+    working,
+    working_dtype,
+)
 from torchrecmetrics.kernels import blocks
 from torchrecmetrics.kernels.contract import Counts, Question
 from torchrecmetrics.kernels.thresholds import (
+    count_removed,
     from_buckets,
     mask_,
-    subtract_removed,
-    to_counts,
     with_min_scores,
     without_nan,
-    working,
-    working_dtype,
 )
 
 TILE_SCORES_CPU = 2**20
@@ -37,12 +43,16 @@ SELECT_COMPARISONS = 2**14
 """Comparisons per row on the CPU from which selecting the best scores costs less."""
 SELECT_THRESHOLDS = 3
 """Thresholds per row from which selecting the best scores moves fewer bytes on other devices."""
+BLOCK_SCORES = 2**24
+"""Scores on other devices from which fewer reads by block maxima are worth their further calls."""
 
 
 def count(scores: Tensor, question: Question) -> Counts:
     """Return the counts that `contract` defines."""
     strategy = choose_strategy(scores, question)
-    if _is_readable(scores) and not question.masks:
+    # the CPU reads float32 and float64 rows of unit stride fast without a copy
+    readable = scores.device.type != "cpu" or (scores.itemsize >= 4 and scores.stride(1) == 1)
+    if readable and not question.masks:
         return strategy(scores, question)
     found = [strategy(tile, part) for tile, part in _copies(scores, question)]
     better, equal = torch.cat([part.better for part in found]), torch.cat([part.equal for part in found])
@@ -54,25 +64,51 @@ def count(scores: Tensor, question: Question) -> Counts:
 def compare(scores: Tensor, question: Question) -> Counts:
     """Compare every score with every threshold and minimum score."""
     thresholds = working(question.thresholds)
-    edges = with_min_scores(thresholds, question.min_scores)
-    width = thresholds.shape[1]
-    above = torch.zeros_like(thresholds, dtype=torch.int64)
-    at_least = torch.zeros_like(edges, dtype=torch.int64)
-    buffer = None  # the CPU sums floats several times faster than bools, exactly up to 2^24
-    if can_sync(scores):
-        size = min(scores.numel() * edges.shape[1], TILE_NUMBERS_CPU)
-        buffer = torch.empty(size, dtype=torch.float32, device=scores.device)
-    for (rows, _), tile in tiles(scores, max(1, edges.shape[1])):
-        above[rows].add_(_number(torch.gt, tile, edges[rows, :width], buffer))
-        at_least[rows].add_(_number(torch.ge, tile, edges[rows], buffer))
-    return to_counts(edges, width, above, at_least, working(scores.amax(1)), question.removed)
+    most = TILE_NUMBERS_CPU if can_sync(scores) else TILE_NUMBERS
+    if scores.numel() * thresholds.shape[1] <= most:
+        better, equal = _compare_tile(scores, thresholds)
+    else:
+        better = torch.zeros(thresholds.shape, dtype=float_dtype(scores.device), device=scores.device)
+        equal = torch.zeros_like(better)
+        for (rows, _), tile in tiles(scores, max(1, thresholds.shape[1])):
+            above, same = _compare_tile(tile, thresholds[rows])
+            better[rows] += above
+            equal[rows] += same
+    highest = working(scores.amax(1))
+    if not question.min_scores and question.removed is None:
+        return Counts(better, equal, None, highest)
+    return _finished(scores, question, better, equal, highest)
+
+
+def _compare_tile(scores: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the numbers of scores > and == each threshold of the row, float [B, T]."""
+    values, wanted, dtype = scores[:, None], thresholds[:, :, None], float_dtype(scores.device)
+    if not can_sync(scores):
+        return (values > wanted).sum(2, dtype=dtype), (values == wanted).sum(2, dtype=dtype)
+    # the CPU sums floats several times faster than bools, exactly up to 2^24
+    flags = torch.empty(thresholds.shape + scores.shape[1:], dtype=torch.float32, device=scores.device)
+    better = torch.gt(values, wanted, out=flags).sum(2).to(dtype)
+    return better, torch.eq(values, wanted, out=flags).sum(2).to(dtype)
+
+
+def _finished(scores: Tensor, question: Question, better: Tensor, equal: Tensor, highest: Tensor) -> Counts:
+    """Return the counts less those of the removed items, and the counts of the minimum scores."""
+    removed, at_least = question.removed, None
+    if question.min_scores:
+        dtype = float_dtype(scores.device)
+        at_least = torch.stack([(scores >= limit).sum(1, dtype=dtype) for limit in question.min_scores], 1)
+    if removed is not None:
+        edges = with_min_scores(working(question.thresholds), question.min_scores)
+        above, reached = count_removed(removed, edges)
+        width = better.shape[1]
+        better, equal = better - above[:, :width], equal - (reached - above)[:, :width]
+        at_least = None if at_least is None else at_least - reached[:, width:]
+    return Counts(better, equal, at_least, highest)
 
 
 def bucket(scores: Tensor, question: Question) -> Counts:
     """Sort the thresholds, find the bucket of each score between them by binary search, and count scores per bucket."""
-    width = question.thresholds.shape[1]
-    edges = with_min_scores(working(question.thresholds), question.min_scores)
-    edge, order = without_nan(edges, torch.inf).sort(dim=1)  # binary search needs an order, which NaN lacks
+    edge, order = without_nan(working(question.thresholds), torch.inf).sort(dim=1)  # an order, which NaN lacks
     reaching = edge.new_zeros((len(edge), edge.shape[1] + 1), dtype=torch.int64)
     same = torch.zeros_like(reaching)
     for (rows, _), tile in tiles(scores, 1):
@@ -83,13 +119,14 @@ def bucket(scores: Tensor, question: Question) -> Counts:
         reaching[rows] += zeros.scatter_add(1, place, torch.ones_like(place, dtype=torch.int32))
         same[rows] += zeros.scatter_add(1, place, met.to(torch.int32))
     above, at_least = from_buckets(edge, order, reaching, same)
-    return to_counts(edges, width, above[:, :width], at_least, working(scores.amax(1)), question.removed)
+    dtype = float_dtype(scores.device)
+    return _finished(scores, question, above.to(dtype), (at_least - above).to(dtype), working(scores.amax(1)))
 
 
 def select(scores: Tensor, question: Question) -> Counts:
     """Take the best scores of each row, one more than can matter, and search for the thresholds among them."""
     thresholds, depth, _, _, removed, nan_is_rejected = question
-    thresholds, items = working(thresholds), scores.shape[1]
+    thresholds, items, dtype = working(thresholds), scores.shape[1], float_dtype(scores.device)
     assert depth is not None
     number = min(items, depth + 1 + (0 if removed is None else removed.shape[1]))
     candidates = scores
@@ -100,14 +137,12 @@ def select(scores: Tensor, question: Question) -> Counts:
     if not nan_is_rejected and can_sync(scores) and highest.isnan().any():
         candidates = without_nan(scores, -torch.inf)
         best = _best(candidates, number)
-    above, at_least = count_above(best, thresholds), count_at_least(best, thresholds)
+    # numbers of the best scores <= and < the threshold
+    below, under = search(best, thresholds, right=True), search(best, thresholds)
+    equal = below - under
     if number < items:
-        at_least = _count_last(candidates, thresholds, best[:, :1], above, at_least)
-    above, at_least = subtract_removed(removed, thresholds, above, at_least)
-    min_scores = None
-    if question.min_scores:
-        min_scores = compare(scores, question._replace(thresholds=thresholds[:, :0])).at_least
-    return Counts(above, at_least - above, min_scores, highest)
+        equal = _count_last(candidates, thresholds, best[:, :1], below, equal)
+    return _finished(scores, question, number - below.to(dtype), equal.to(dtype), highest)
 
 
 STRATEGIES = (compare, bucket, select)
@@ -126,37 +161,30 @@ def choose_strategy(scores: Tensor, question: Question) -> Callable[[Tensor, Que
 
 def _best(scores: Tensor, number: int) -> Tensor:
     """Return the `number` best scores of each row, ascending, [B, number]; NaN last."""
-    if can_sync(scores) and blocks.pays(scores.shape[1], number):
+    if (
+        blocks.pays(scores.shape[1], number)
+        and scores.stride(1) == 1
+        and (can_sync(scores) or scores.numel() >= BLOCK_SCORES)
+    ):
         chosen = blocks.maxima(scores).topk(number, dim=1, sorted=False).indices
         scores = blocks.take(scores, chosen)
     return take_top(scores, number)
 
 
-def _count_last(scores: Tensor, thresholds: Tensor, last: Tensor, above: Tensor, at_least: Tensor) -> Tensor:
-    """Return `at_least`, with all scores counted for thresholds equal to `last`, the lowest of the best scores."""
-    equal = thresholds == last
+def _count_last(scores: Tensor, thresholds: Tensor, last: Tensor, below: Tensor, equal: Tensor) -> Tensor:
+    """Return `equal`, with all scores counted for thresholds equal to `last`, the lowest of the best scores.
+
+    `below` are the numbers of the best scores <= the thresholds.
+    """
+    is_last = thresholds == last
     if not can_sync(scores):
-        return torch.where(equal, (scores >= last).sum(1, keepdim=True), at_least)
-    equal &= at_least - above > 1  # if it occurs once, its rank is beyond `depth`
-    rows = equal.any(1).nonzero()[:, 0]
+        return torch.where(is_last, (scores == last).sum(1, keepdim=True), equal)
+    is_last &= below > 1  # if it occurs once, its rank is beyond `depth`
+    rows = is_last.any(1).nonzero()[:, 0]
     if not len(rows):
-        return at_least
-    counted = torch.cat([(scores[chunk] >= last[chunk]).sum(1, keepdim=True) for chunk in torch.split(rows, 64)])
-    return at_least.index_copy(0, rows, torch.where(equal[rows], counted, at_least[rows]))
-
-
-def _number(compare: Callable[..., Tensor], scores: Tensor, thresholds: Tensor, buffer: Tensor | None) -> Tensor:
-    """Count the scores of a row that compare true with each threshold of the row, int64 [B, T]."""
-    values, wanted = scores[:, None], thresholds[:, :, None]
-    if buffer is None:
-        return compare(values, wanted).sum(2)
-    shape = scores.shape[0], thresholds.shape[1], scores.shape[1]
-    return compare(values, wanted, out=buffer[: math.prod(shape)].view(shape)).sum(2).long()
-
-
-def _is_readable(scores: Tensor) -> bool:
-    """Return True if scores are read fast without a copy: on the CPU only float32 and float64 rows of unit stride."""
-    return scores.device.type != "cpu" or (scores.dtype == working_dtype(scores) and scores.stride(1) == 1)
+        return equal
+    counted = torch.cat([(scores[chunk] == last[chunk]).sum(1, keepdim=True) for chunk in torch.split(rows, 64)])
+    return equal.index_copy(0, rows, torch.where(is_last[rows], counted, equal[rows]))
 
 
 def _copies(scores: Tensor, question: Question) -> Iterator[tuple[Tensor, Question]]:

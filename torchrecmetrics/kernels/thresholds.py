@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import count_above, count_at_least, search
+from torchrecmetrics.core.arrays import count_above, count_at_least, float_dtype, search
 from torchrecmetrics.kernels.contract import Counts
 
 
@@ -17,17 +17,6 @@ def with_min_scores(thresholds: Tensor, min_scores: Sequence[float]) -> Tensor:
         return thresholds
     columns = [thresholds.new_full((len(thresholds), 1), min_score) for min_score in min_scores]
     return torch.cat([thresholds, *columns], 1)
-
-
-def working_dtype(scores: Tensor) -> torch.dtype:
-    """Return the dtype in which scores are compared; float32 holds all numbers of half precision."""
-    return torch.float64 if scores.dtype == torch.float64 else torch.float32
-
-
-def working(values: Tensor) -> Tensor:
-    """Return values in the dtype in which they are compared."""
-    dtype = working_dtype(values)
-    return values if values.dtype == dtype else values.to(dtype)  # `to` is a call even if nothing changes
 
 
 def without_nan(values: Tensor, instead: float) -> Tensor:
@@ -55,18 +44,20 @@ def from_buckets(edge: Tensor, order: Tensor, reaching: Tensor, same: Tensor) ->
     return at_least - torch.empty_like(equal).scatter_(1, order, equal), at_least
 
 
-def subtract_removed(removed: Tensor | None, edges: Tensor, above: Tensor, at_least: Tensor) -> tuple[Tensor, Tensor]:
-    """Subtract the removed items from the counts > the first edges (`above`) and >= all edges (`at_least`)."""
-    if removed is None:
-        return above, at_least
-    return above - count_above(removed, edges[:, : above.shape[1]]), at_least - count_at_least(removed, edges)
+def count_removed(removed: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the numbers of removed scores > and >= each edge, float [B, edges]."""
+    dtype = float_dtype(removed.device)
+    return count_above(removed, edges).to(dtype), count_at_least(removed, edges).to(dtype)
 
 
 def to_counts(
-    edges: Tensor, asked: int, above: Tensor, at_least: Tensor, highest: Tensor, removed: Tensor | None
+    edges: Tensor, width: int, above: Tensor, at_least: Tensor, highest: Tensor, removed: Tensor | None
 ) -> Counts:
-    """Return `Counts` from the counts > the first `asked` edges and >= all edges, less the removed items."""
-    above, at_least = subtract_removed(removed, edges, above, at_least)
-    if asked == at_least.shape[1]:
-        return Counts(above, at_least - above, None, highest)
-    return Counts(above, at_least[:, :asked] - above, at_least[:, asked:], highest)
+    """Return `Counts` from the counts > the first `width` edges and >= all edges, less the removed items."""
+    dtype = float_dtype(edges.device)
+    above, at_least = above.to(dtype), at_least.to(dtype)
+    if removed is not None:
+        fewer_above, fewer = count_removed(removed, edges)
+        above, at_least = above - fewer_above[:, :width], at_least - fewer
+    reached = None if width == at_least.shape[1] else at_least[:, width:]
+    return Counts(above, at_least[:, :width] - above, reached, highest)

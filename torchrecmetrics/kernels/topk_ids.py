@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import can_sync
+from torchrecmetrics.core.arrays import can_sync, working_dtype
 from torchrecmetrics.kernels import blocks
-from torchrecmetrics.kernels.thresholds import mask_, without_nan, working_dtype
+from torchrecmetrics.kernels.thresholds import mask_, without_nan
 
 TILE_SCORES_CPU = 2**20
 """Scores copied at once on the CPU: they stay in its cache."""

@@ -17,9 +17,9 @@ import triton  # type: ignore[import-not-found,import-untyped,unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found,import-untyped,unused-ignore]
 from torch import Tensor
 
-from torchrecmetrics.arrays import count_above
+from torchrecmetrics.core.arrays import count_above, working
 from torchrecmetrics.kernels.contract import Counts, Products, Question
-from torchrecmetrics.kernels.thresholds import from_buckets, to_counts, with_min_scores, without_nan, working
+from torchrecmetrics.kernels.thresholds import from_buckets, to_counts, with_min_scores, without_nan
 
 # Edges per row up to which a score is compared with every edge, if all scores count; above, by binary search.
 _DIRECT = 8

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from torchrecmetrics.base.options import MetricOptions
-from torchrecmetrics.checks import check_k, describe
 from torchrecmetrics.collection import RecMetricCollection
+from torchrecmetrics.core.checks import check_k, describe
+from torchrecmetrics.core.distributed import raise_on_all_ranks
+from torchrecmetrics.core.signature import MetricOptions
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.distributed import raise_on_all_ranks
 from torchrecmetrics.evaluation.models import check_target, evaluate
 from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.evaluation.scoring import Budget, Histories, ScoreFunction, ScoreOptions, evaluating
 from torchrecmetrics.lightning.replicas import buffers_of_the_first, check_alike, check_scores_alike
 from torchrecmetrics.lightning.reporting import SHORT, Reporting, Stage, check_function
-from torchrecmetrics.registry import KeyFormat, Metrics
+from torchrecmetrics.names import KeyFormat, Metrics
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -221,6 +221,7 @@ class CatalogueEvaluationCallback(Reporting):
                 items_allowed=self._terms.items_allowed,
                 all_users=self.all_users,
                 groups=self.groups,
+                keep_rows=self.keep_rows,
                 batch_size=self._budget.batch_size,
                 memory_budget=self._budget.memory,
             )

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, distributed, nn
 
-from torchrecmetrics.checks import describe
-from torchrecmetrics.distributed import gathered, is_distributed, raise_on_all_ranks
+from torchrecmetrics.core.checks import describe
+from torchrecmetrics.core.distributed import gathered, is_distributed, raise_on_all_ranks
 
 _SKETCHES = 8
 _PROBES = 8

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 from torch import Tensor
 from torchmetrics import Metric
 
-from torchrecmetrics.base.options import OPTIONS, MetricOptions
-from torchrecmetrics.checks import check_choice, extra
 from torchrecmetrics.collection import RecMetricCollection
-from torchrecmetrics.data.groups import Groups, check_names
-from torchrecmetrics.registry import KeyFormat, Metrics, check_options, is_name
+from torchrecmetrics.core.accumulators import ByGroup, check_group_names
+from torchrecmetrics.core.checks import check_choice, extra
+from torchrecmetrics.core.signature import METRIC_OPTIONS, MetricOptions
+from torchrecmetrics.data.groups import Groups
+from torchrecmetrics.names import KeyFormat, Metrics, check_options, is_name
 
 Stage: TypeAlias = Literal["validate", "test"]
 """Stage in which a callback evaluates; "validate" is also the validation in `fit`."""
@@ -76,22 +77,24 @@ class Reporting(Callback):
         for stage in self.stages:
             _check_stage(stage)
         try:
-            names = groups.names if isinstance(groups, Groups) else groups
-            names = None if names is None else check_names(names)
-            self._metrics = RecMetricCollection.fresh(metrics, k, options, key_format, keep_rows, groups=names)
+            names = (
+                groups.names if isinstance(groups, Groups) else None if groups is None else check_group_names(groups)
+            )
+            accumulators = [] if names is None else [ByGroup(*names)]
+            self._metrics = RecMetricCollection.fresh(metrics, k, options, key_format, accumulators)
         except (TypeError, ValueError) as error:
             own = list(inspect.signature(type(self).__init__).parameters)[1:-1]
-            for name in options.keys() - set(OPTIONS):
+            for name in options.keys() - set(METRIC_OPTIONS):
                 for other in Reporting.__subclasses__():
                     if name in inspect.signature(other.__init__).parameters:
                         raise ValueError(
                             f"{type(self).__name__} has no option {name!r}: it is one of {other.__name__}, which "
                             f"{other._reads}; {type(self).__name__} {self._reads}"
                         ) from error
-                if nearest := difflib.get_close_matches(name, [*own, *OPTIONS], n=1):
+                if nearest := difflib.get_close_matches(name, [*own, *METRIC_OPTIONS], n=1):
                     message = f"{type(self).__name__} has no option {name!r}; did you mean {nearest[0]!r}?"
                     raise ValueError(message) from error
-            check_options(type(self).__name__, options, [*own, *OPTIONS])
+            check_options(type(self).__name__, options, [*own, *METRIC_OPTIONS])
             raise
         self._metrics.prefix = self._metrics.postfix = None
         try:
@@ -101,9 +104,8 @@ class Reporting(Callback):
                 f"prefix must be a string, in which {{stage}} and {{name}} may stand, got {prefix!r}"
             ) from error
         self.prefix = prefix
-        self._labels = list(self._metrics.labels)
-        keys = {metric.label: key for key, metric in self._metrics.keyed().items()}
-        keys |= {key: key for key in self._labels}
+        self._labels = self._metrics.evaluator.keys_of_results
+        keys = {value.label: key for key, value in self._metrics.items()} | {key: key for key in self._labels}
         if prog_bar is None:
             prog_bar = [name for name in _PROG_BAR if name in keys]
         prog_bar = (prog_bar,) if isinstance(prog_bar, str) else prog_bar
@@ -111,8 +113,8 @@ class Reporting(Callback):
             raise ValueError(f"prog_bar names {', '.join(unknown)}, the metrics are {', '.join(self._labels)}")
         self.prog_bar: set[str] = {keys[name] for name in prog_bar}
         self.log_counts = log_counts
-        labels = self._metrics.labels.items()
-        self._falling = [label for label, metric in labels if metric.higher_is_better is False]
+        self.keep_rows = keep_rows
+        self._falling = [key for key, metric in self._metrics.metrics.items() if metric.higher_is_better is False]
         self._current: list[str] = []  # keys that the running stage logs
 
     def _names(self, stage: str) -> list[str]:
@@ -142,13 +144,16 @@ class Reporting(Callback):
         self._current = keys
         _check_modes(trainer, keys, self._falling)
 
-    def _empty(self, trainer: Any) -> RecMetricCollection:
-        """Return an empty collection for a run, whose checks are deferred if there are several processes."""
-        collection = deepcopy(self._metrics)
-        for metric in collection.members:
-            if trainer.world_size > 1 and metric.validate_args is True:
+    def _empty(self, trainer: Any, metrics: RecMetricCollection | None = None) -> RecMetricCollection:
+        """Return an empty copy of a collection (None = the callback's) for a run.
+
+        If there are several processes, its checks are deferred.
+        """
+        collection = deepcopy(self._metrics if metrics is None else metrics)
+        for evaluator in (collection.evaluator, *collection.metrics.values()):  # copies take the rules of the metrics
+            if trainer.world_size > 1 and evaluator.rules.validate_args is True:
                 # a process that raises alone would leave the other processes waiting
-                metric.rules = replace(metric.rules, validate_args="deferred")
+                evaluator.rules = replace(evaluator.rules, validate_args="deferred")
         return collection
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
@@ -198,7 +203,9 @@ class Reporting(Callback):
         prefixes = {self._prefix(stage, name) for stage in stages for name in self._names(stage)} - {""}
         counts = {prefix + count for prefix in prefixes for count in _COUNTS}
         ours = {prefix + label for prefix in prefixes for label in self._labels}
-        stems = {_plain(prefix + metric.name) for prefix in {*prefixes, ""} for metric in self._metrics.members}
+        stems = {
+            _plain(prefix + metric.name) for prefix in {*prefixes, ""} for metric in self._metrics.metrics.values()
+        }
         alike = {re.sub(r"[^\w@]|_", "", key) for key in ours}
         monitors = [(type(callback).__name__, getattr(callback, "monitor", None)) for callback in trainer.callbacks]
         monitors += [("the learning rate scheduler", config.monitor) for config in trainer.lr_scheduler_configs]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,11 +17,11 @@ from torch.utils.data import (
     default_convert,
 )
 
-from torchrecmetrics.base.row_buffer import KeptRows, RowKeys, all_gather, check_keys
-from torchrecmetrics.base.row_values import ListBatch, RowGroups, RowValues
-from torchrecmetrics.checks import VIOLATIONS
 from torchrecmetrics.collection import RecMetricCollection
-from torchrecmetrics.ranking import Ranking
+from torchrecmetrics.core.checks import VIOLATIONS
+from torchrecmetrics.core.ranking import ListedItems, Ranking
+from torchrecmetrics.core.row_buffer import DTYPES, all_gather, check_keys, gathered_columns
+from torchrecmetrics.core.rows import RowValues
 
 _CURE = ". Pass sample_ids=, the index of each row in the data set, and every sample counts once"
 MAY_REPEAT = ", so some may count twice" + _CURE
@@ -121,102 +122,119 @@ def _total(sampler: DistributedSampler[Any]) -> int:
 class SampleRows:
     """Buffer of the values of every sample; the collection stays empty until `settle` fills it.
 
-    The collection must not synchronise by itself: `settle` gives every process the state of all processes.
+    The collection must not synchronise by itself: `settle` gives every process the rows of all processes.
     """
 
     def __init__(self, collection: RecMetricCollection) -> None:
-        self._collection, self._evaluator = collection, collection.evaluator
-        metrics = len(self._evaluator.metrics)
-        heights = {"ids": 1, "values": metrics, "weights": metrics, "used": metrics, "notes": 3 * metrics, "given": 1}
-        for metric in self._evaluator.counters:
+        self._evaluator = evaluator = collection.evaluator
+        for key, metric in evaluator.counted_metrics.items():
             if metric.needs.history or metric.needs.target:
                 raise ValueError(
-                    f"{metric.label} reads the history or ground truth of each row, which are not kept by sample: "
-                    "leave sample_ids out, or let evaluate or CatalogueEvaluationCallback compute it"
+                    f"{key} reads the history or ground truth of each row, which are not kept by sample: leave "
+                    "sample_ids out, or let evaluate or CatalogueEvaluationCallback compute it"
                 )
-        self._places = self._evaluator.needs.list_depth if self._evaluator.counters else 0
-        if self._places:
-            heights |= {"items": self._places, "counted": 1}
-        if collection.groups:
-            heights["groups"] = 1
-        self._kept = KeptRows(heights, {"clusters": 1})
-        self._invalid = torch.zeros((len(self._evaluator.members), len(VIOLATIONS)), dtype=torch.int64)
+        number = len(evaluator.row_metrics)
+        self._heights: dict[str, int] = {"ids": 1, "values": number, "undefined": number, "flags": 3}
+        self._heights |= {"weights": 1, "counted": 1}
+        if own := number - evaluator.layout.num_plain:
+            self._heights["own_weights"] = own
+        self._list_depth = evaluator.batch_needs.list_depth if evaluator.counted_metrics else 0
+        if self._list_depth:
+            self._heights |= {"items": self._list_depth, "asked": 1}
+        self._heights |= dict.fromkeys(evaluator.columns, 1)
+        self._batches: list[dict[str, Tensor]] = []
+        self._violations = torch.zeros(len(VIOLATIONS), dtype=torch.int64)
 
     def add(
-        self,
-        sample_ids: Tensor,
-        ranking: Ranking,
-        weights: Tensor | None = None,
-        clusters: Tensor | None = None,
-        groups: Tensor | None = None,
+        self, sample_ids: Tensor, ranking: Ranking, weights: Tensor | None, columns: Mapping[str, Tensor | None]
     ) -> None:
         """Store the rows of a batch; `sample_ids`, integers [B], are the samples' indices in the data set."""
         ids = check_keys("sample_ids", sample_ids, len(ranking)).to(ranking.ranks.device)
-        rows = self._collection.row_values(ranking, weights, groups)
-        metrics, dtype = len(rows.values), rows.values.dtype
-        columns = {
-            "ids": ids[None],
+        rows = self._evaluator.rows(ranking, weights, columns)
+        every_row = torch.ones_like(ids, dtype=torch.bool)
+        batch = {
+            "ids": ids,
             "values": rows.values,
-            "weights": (rows.mask.to(dtype) if rows.weights is None else rows.weights).expand(metrics, -1),
-            "used": rows.mask.expand(metrics, -1),
-            "notes": rows.flags.expand(-1, metrics, -1).flatten(0, 1),
-            "clusters": None
-            if clusters is None
-            else check_keys("user_ids", clusters, len(ranking)).to(ids.device)[None],
-            "given": (rows.values.new_ones(()) if weights is None else weights.to(dtype, copy=True)).expand(
-                1, len(ids)
-            ),
+            "undefined": rows.undefined,
+            "flags": rows.flags,
+            "weights": torch.ones_like(ranking.num_relevant) if rows.weights is None else rows.weights,
+            "counted": every_row if rows.counted is None else rows.counted,
         }
-        if (listed := rows.lists) is not None:
-            items = listed.items[:, : self._places]
-            missing = self._places - items.shape[1]
-            columns["items"] = torch.nn.functional.pad(items, (0, missing), value=-1).T
-            columns["counted"] = (torch.ones_like(ids, dtype=torch.bool) if listed.counted is None else listed.counted)[
-                None
-            ]
-        if rows.groups is not None:
-            columns["groups"] = rows.groups.codes[None]
-        self._kept.check(columns)
-        self._kept.add(columns)
+        if rows.own_weights is not None:
+            batch["own_weights"] = rows.own_weights
+        if self._list_depth:
+            assert rows.ranking is not None
+            items, asked = rows.ranking.items[:, : self._list_depth], rows.ranking.listed().asked
+            missing = self._list_depth - items.shape[1]
+            batch["items"] = torch.nn.functional.pad(items, (0, missing), value=-1).T
+            batch["asked"] = every_row if asked is None else asked
+        batch |= {name: column if column.dtype in DTYPES else column.long() for name, column in rows.columns.items()}
         if rows.violations is not None:
-            self._invalid = self._invalid.to(ids.device) + rows.violations
+            self._violations = self._violations.to(ids.device) + rows.violations
+        if not len(ids):
+            return
+        if self._batches and (odd := self._batches[0].keys() ^ batch.keys()):
+            raise ValueError(f"rows are kept with {', '.join(sorted(odd))} in all batches, or in none")
+        # a loader may reuse the memory of its tensors
+        self._batches.append({name: column.clone().view(self._heights[name], -1) for name, column in batch.items()})
 
     def settle(self) -> None:
         """Gather the rows of all processes, in two collectives, and add each sample to the metrics once."""
-        device = self._evaluator.members[0].state().sums.device
-        invalid = self._invalid.to(device)
+        evaluator = self._evaluator
+        device, violations = evaluator.device, self._violations.to(evaluator.device)
+        names = self._batches[0] if self._batches else ()
+        columns = {name: torch.cat([batch[name] for batch in self._batches], 1) for name in names}
+        self._batches = []
         if torch.distributed.is_available() and torch.distributed.is_initialized():
-            columns, told = self._kept.joined(device, all_gather, invalid.flatten())
-            assert told is not None
-            invalid = told.view_as(invalid)
-        else:
-            columns = self._kept.here(device)
-        self._kept.clear()
-        ids = columns.pop("ids")[0].long()
-        if len(ids) and (lowest := int(ids.min())) < 0:
-            raise ValueError(
-                f"sample_ids hold {lowest}, which is no index in the data set: number the samples from 0, and "
-                "return no row that is none of them"
+            columns, summed = gathered_columns(columns, self._heights, device, all_gather, violations)
+            assert summed is not None
+            violations = summed
+        evaluator.reset()
+        if not columns:
+            nobody = Ranking.without_relevant(0, device, evaluator.batch_needs.score_threshold)
+            evaluator.add(replace(evaluator.rows(nobody), violations=violations))
+            return
+        columns = _first_of_each(columns)
+        evaluator.add(
+            RowValues(
+                columns["values"],
+                columns["undefined"],
+                columns["flags"],
+                columns["weights"][0],
+                columns.get("own_weights"),
+                columns["counted"][0],
+                violations,
+                self._ranking(columns, device),
+                self._facts(columns),
             )
-        # a stable sort puts equal ids side by side; the first of each run counts
-        ids, order = ids.sort(stable=True)
-        first = torch.ones_like(ids, dtype=torch.bool)
-        first[1:] = ids[1:] != ids[:-1]
-        once = order[first]
-        columns = {name: column[:, once] for name, column in columns.items()}
-        values, weights = columns["values"], columns["weights"]
-        notes = columns["notes"].bool().view(3, *values.shape)
-        listed = None
-        if self._places:
-            listed = ListBatch(columns["items"].long().T, columns["counted"][0].bool())
-        codes = None
-        if self._collection.groups:
-            codes = RowGroups(columns["groups"][0].long(), len(self._collection.groups))
-        rows = RowValues(values, weights, columns["used"].bool(), notes, invalid, listed, codes)
-        for metric in self._evaluator.members:
-            metric.reset()
-        keys = None
-        if self._collection.keep_rows:
-            clusters = columns["clusters"][0] if "clusters" in columns else None
-            keys = RowKeys(ids[first], clusters, columns["given"][0])
-        self._collection.add(rows, keys)
+        )
+
+    def _ranking(self, columns: Mapping[str, Tensor], device: torch.device) -> Ranking:
+        """Return a ranking that holds the listed items of the rows, and nothing else."""
+        ranking = Ranking.without_relevant(len(columns["ids"][0]), device)
+        if not self._list_depth:
+            return replace(ranking, lists=None)
+        items = columns["items"].T
+        return replace(ranking, lists=ListedItems(items, torch.full_like(items[:, :1], -1), asked=columns["asked"][0]))
+
+    def _facts(self, columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the columns that accumulators read; the samples' ids are the rows' ids."""
+        facts = {name: columns[name][0] for name in self._evaluator.columns if name in columns}
+        return {**facts, "row_ids": columns["ids"][0]} if "row_ids" in self._evaluator.columns else facts
+
+
+def _first_of_each(columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the columns of the first row of each sample, by ascending id.
+
+    Raises:
+        ValueError: for a negative id.
+    """
+    ids, order = columns["ids"][0].sort(stable=True)
+    if int(ids[0]) < 0:
+        raise ValueError(
+            f"sample_ids hold {int(ids[0])}, which is no index in the data set: number the samples from 0, and return "
+            "no row that is none of them"
+        )
+    first = torch.ones_like(ids, dtype=torch.bool)
+    first[1:] = ids[1:] != ids[:-1]
+    return {name: column[:, order[first]] for name, column in columns.items()}

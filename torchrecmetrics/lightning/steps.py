@@ -4,31 +4,39 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import deepcopy
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.base.options import MetricOptions
-from torchrecmetrics.checks import VIOLATIONS, Violations, describe, in_words
 from torchrecmetrics.collection import RecMetricCollection
+from torchrecmetrics.core.accumulators import Accumulator
+from torchrecmetrics.core.checks import describe
+from torchrecmetrics.core.kept_rows import KeptRows
+from torchrecmetrics.core.options import Input
+from torchrecmetrics.core.ranking import Ranking
+from torchrecmetrics.core.signature import MetricOptions
+from torchrecmetrics.core.windows import Decay, Window
 from torchrecmetrics.data.groups import Groups
-from torchrecmetrics.data.interactions import Batch, Interactions
-from torchrecmetrics.data.jagged import Jagged, Spans
-from torchrecmetrics.evaluation.models import check_item_ids
+from torchrecmetrics.data.interactions import Interactions
+from torchrecmetrics.inputs.item_shard import ItemShard
+from torchrecmetrics.inputs.sessions import Sessions
+from torchrecmetrics.lightning.loaders import EntryCounts, LoaderRows, named_loaders, past_of
+from torchrecmetrics.lightning.outputs import (
+    excluding,
+    input_of,
+    names_of,
+    read_outputs,
+    takes_history,
+    user_ids_of,
+    with_history,
+)
 from torchrecmetrics.lightning.reporting import SHORT, Reporting, Stage, check_function
-from torchrecmetrics.lightning.samples import MAY_REPEAT, SampleRows, Share, left_out, share_of
-from torchrecmetrics.ranking import Ranking
-from torchrecmetrics.ranking.update_args import UpdateArgs
-from torchrecmetrics.registry import KeyFormat, Metrics
+from torchrecmetrics.lightning.samples import SampleRows, left_out, share_of
+from torchrecmetrics.names import KeyFormat, Metrics
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-_FORMS = ("scores", "ranks", "ranking")
-_MISSPELT = {"targets": "target", "excluded": "exclude", "excludes": "exclude", "gain": "gains", "weight": "weights"}
 
 
 class RecMetricsCallback(Reporting):
@@ -36,14 +44,16 @@ class RecMetricsCallback(Reporting):
 
     A step returns a mapping with
 
-    - `scores` and `target`, and optionally `gains`, `exclude`, `weights`; or `ranks`, and optionally `depth`,
-      `weights`; or `ranking`, and optionally `weights`: arguments of `RecMetricCollection.update`. Flat rows of
-      sessions are `scores` and `target` [E] with `indexes` or `lengths`, and optionally `complete`. Scores of the items
-      of this process come with `shard`, an `ItemShard`; the rows are then the same on all processes,
-      `Trainer(use_distributed_sampler=False)`;
+    - `scores` and `target`, and optionally `gains`, `exclude`, `history`, as in `Scores`; or `ranks`, and optionally
+      `depth`; or `ranking`, a `Ranking`; or `input`, such as `trm.Lists(item_ids, target)`. An `ItemShard` has the same
+      rows on all processes: `Trainer(use_distributed_sampler=False)`;
+    - or entries of sessions that go on in other batches: `scores` and `target` [E] with `indexes` [E], the session of
+      each entry. They are kept until the epoch ends, as by `CollectSessions`. Sessions that are whole in a batch are
+      `input`: `trm.Sessions(scores, labels, lengths=)`;
+    - optionally `weights`, and columns that accumulators read, such as `clusters`;
     - `user_ids`, if `exclude=` is given here, or if metrics compare lists with the history of a `catalogue` that was
-      made from interactions (whose users are matched by id with the users of `exclude`, else of `groups`); or `history`
-      itself. Other entries are ignored.
+      made from interactions (whose users are matched by id with the users of `exclude`, else of `groups`). Other
+      entries are ignored.
 
     Each loader has its own collection on the module's device, empty at the start of an epoch. Values are logged as
     `val/NDCG@10`, `test/NDCG@10` when the epoch ends, so ModelCheckpoint and EarlyStopping see them. The sanity check
@@ -55,7 +65,7 @@ class RecMetricsCallback(Reporting):
     `validate_args="deferred"`.
 
     Args:
-        metrics: as for `RecMetricCollection`, or a collection (a clone is used, without prefix and postfix).
+        metrics: as for `RecMetricCollection`, or a collection (a clone is used, without prefix, postfix and windows).
         k: cut-offs, if `metrics` are names.
         stages: "validate" (in `fit` too), "test", or both.
         prog_bar: keys without prefix that the progress bar shows; None: `NDCG@10` if it is logged.
@@ -75,14 +85,16 @@ class RecMetricsCallback(Reporting):
             Without `sample_ids`, the rows of a batch must be in the sampler's order.
         log_counts: also log `num_users`, `num_skipped`, `num_unreachable` and `num_tied` of the first metric.
         keep_rows: keep per-row values, for `collections["val"].rows` after the epoch. Row ids are `sample_ids`, else
-            the step's `user_ids`; with both, the rows of a user are a cluster. With neither, rows are numbered in
-            order, on a single process only.
+            the step's `row_ids` or `user_ids`; with `sample_ids`, the rows of a user are a cluster. With neither, rows
+            are numbered in order, on a single process only.
         groups: groups of users whose values are logged as `val/NDCG@10/cold`: `Groups`, looked up by the step's
             `user_ids`, which are row numbers of `exclude` if it is given (ids are matched), else of the groups; or
             names, whose numbers the step returns as `groups`, integers [B], -1 = none.
-        window: values of the last training rows, logged as `train/NDCG@10/window` every `log_every_n_steps` batches;
-            `training_step` then returns the same mapping, with its loss. As in `RecMetricCollection`, like `half_life`.
-        half_life: in place of `window`: values with decaying row weights, logged as `train/NDCG@10/decayed`.
+        window: number of the last training rows, at least 100, or of updates ("50 updates"), whose values are logged as
+            `train/NDCG@10/window` every `log_every_n_steps` batches; `training_step` then returns the same mapping,
+            with its loss. See `Window`.
+        half_life: number of training rows after which the weight of a row is halved, for values that are logged as
+            `train/NDCG@10/decayed`. See `Decay`.
         options: keyword options of the metrics, as in `RecMetricCollection`.
 
     After an epoch `collections` holds each loader's collection by name, for `standard_error()` and counts.
@@ -142,11 +154,14 @@ class RecMetricsCallback(Reporting):
         self.exclude = exclude
         self.window = window
         self.half_life = half_life
-        if window is not None or half_life is not None:
-            deepcopy(self._metrics).keep_window(window, half_life)  # raises for wrong arguments now
+        recent = _recent(window, half_life)
+        self._recent: RecMetricCollection | None = None
+        """Empty collection of recent training rows; None without `window` and `half_life`."""
+        if recent:
+            self._recent = RecMetricCollection.fresh(self._metrics, None, {}, accumulators=recent)
         self._training: RecMetricCollection | None = None
         self.collections: dict[str, RecMetricCollection] = {}
-        self._loaders: list[_Loader] = []
+        self._loaders: list[LoaderRows] = []
         self._warnings_given: set[str] = set()
 
     def _names(self, stage: str) -> list[str]:
@@ -184,9 +199,8 @@ class RecMetricsCallback(Reporting):
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Make an empty collection of recent rows, if `window` or `half_life` is set."""
-        if self.window is not None or self.half_life is not None:
-            self._training = self._empty(trainer).to(pl_module.device)
-            self._training.keep_window(self.window, self.half_life)
+        if self._recent is not None:
+            self._training = self._empty(trainer, self._recent).to(pl_module.device)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Add the output of the training step, and log the recent values every `log_every_n_steps` batches."""
@@ -194,12 +208,17 @@ class RecMetricsCallback(Reporting):
             return
         if self.outputs is not None:
             outputs = self.outputs(outputs, batch)
-        given = _read(outputs, "training_step", pl_module.device)
-        groups = None if self.groups is None else outputs.get("groups")
-        self._training.update(**given, groups=groups)
+        arguments = read_outputs(outputs, "training_step", pl_module.device)
+        if "indexes" in arguments:
+            raise ValueError(
+                "window= and half_life= need rows in order, which entries of sessions lack: return 'input', "
+                "trm.Sessions(scores, labels, lengths=)"
+            )
+        columns = {name: outputs.get(name) for name in self._training.evaluator.columns}
+        self._training.update(input_of(arguments), weights=arguments.get("weights"), **columns)
         if (batch_idx + 1) % trainer.log_every_n_steps == 0:
-            recent = "/window" if self.half_life is None else "/decayed"
-            values = {f"train/{key}": value for key, value in self._training.compute().items() if key.endswith(recent)}
+            endings = tuple(suffix for acc in _recent(self.window, self.half_life) for suffix in acc.suffixes)
+            values = {f"train/{key}": value for key, value in self._training.compute().items() if key.endswith(endings)}
             pl_module.log_dict(values, on_step=True, on_epoch=False)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
@@ -213,11 +232,13 @@ class RecMetricsCallback(Reporting):
         self._share_errors = trainer.world_size > 1
         if stage not in self.stages:
             return
-        loaders, names = self._name_loaders(trainer, stage)
+        loaders, names = named_loaders(trainer, stage, self.dataloaders)
         for loader, (name, postfix) in zip(loaders, names, strict=True):
-            collection = self._empty(trainer).to(pl_module.device)
-            for metric in collection.members if self.sample_ids is not None else ():
-                metric.sync_on_compute = False  # SampleRows gives all rows to every process
+            accumulators = [EntryCounts(), *([KeptRows()] if self.keep_rows else [])]
+            metrics = RecMetricCollection.fresh(self._metrics, None, {}, accumulators=accumulators)
+            collection = self._empty(trainer, metrics).to(pl_module.device)
+            if self.sample_ids is not None:
+                collection.evaluator.set_sync_on_compute(False)  # SampleRows gives all rows to every process
             exclude = self.exclude
             if isinstance(exclude, Mapping):
                 key = name if name in exclude else SHORT[stage]
@@ -233,7 +254,7 @@ class RecMetricsCallback(Reporting):
                 share, doubt = share_of(loader)
                 if trainer.is_global_zero:
                     self._warn(doubt)
-            past = self._past(collection, exclude)
+            past = past_of(collection, exclude, self.groups)
             past = None if past is None else past.to(pl_module.device)
             exclude = None if exclude is None else exclude.to(pl_module.device)
             self.collections[name + postfix] = collection
@@ -242,144 +263,133 @@ class RecMetricsCallback(Reporting):
             if isinstance(self.groups, Groups):  # users are row numbers of `exclude`, if it is given
                 codes = self.groups.codes if exclude is None else self.groups.of(exclude)
             self._loaders.append(
-                _Loader(name + postfix, prefix, postfix, collection, exclude, past, codes, samples, share)
+                LoaderRows(name + postfix, prefix, postfix, collection, exclude, past, codes, samples, share)
             )
         keys = [key + postfix for name, postfix in names for key in self._keys(stage, [name])]
         self._announce(trainer, keys)
-
-    def _past(self, collection: RecMetricCollection, exclude: Interactions | None) -> Interactions | None:
-        """Return the catalogue's interactions with the row numbers of `user_ids`; None if no metric reads them."""
-        catalogue = collection.catalogue
-        if catalogue is None:
-            return None
-        if exclude is not None and exclude.item_ids is not None:  # columns of the scores are items of both
-            check_item_ids(catalogue, exclude, "exclude")
-        past = catalogue.interactions
-        if past is None or not collection.needs.history:
-            return None
-        if exclude is not None:
-            return past.numbered_as(exclude, "the catalogue's train", "exclude")
-        if not isinstance(self.groups, Groups):
-            return past
-        ids = self.groups.user_ids
-        if (ids is None) != (past.user_ids is None):
-            has, lacks = ("groups=", "the catalogue's train") if past.user_ids is None else ("it", "groups=")
-            raise ValueError(
-                f"metrics read the catalogue's train, and {has} has user_ids, {lacks} none: row 5 could mean two "
-                "users. If their rows are the same, say so: with_ids(user_ids=...), Groups(..., user_ids=...)"
-            )
-        return past if ids is None or past.user_ids == ids else past.recode(user_ids=ids)
-
-    def _name_loaders(self, trainer: Any, stage: str) -> tuple[list[Any], list[tuple[str, str]]]:
-        """Return the stage's loaders, and the name and the postfix of keys for each loader."""
-        loop = trainer.test_loop if stage == "test" else trainer.validate_loop
-        if trainer.state.fn == "fit":
-            loop = trainer.fit_loop.epoch_loop.val_loop
-        combined = loop._combined_loader  # trainer.val_dataloaders may hold loaders of an earlier fit
-        loaders = combined.flattened
-        if combined._mode != "sequential":
-            return [combined], [(SHORT[stage], "")]
-        names = list(map(str, combined.iterables)) if isinstance(combined.iterables, Mapping) else []
-        if self.dataloaders and not (len(loaders) == 1 < len(self.dataloaders)):
-            names = self.dataloaders
-            if len(names) != len(loaders):
-                raise ValueError(f"dataloaders names {', '.join(names)}, but {stage} has {len(loaders)} loaders")
-        if len(names) == len(loaders):
-            return loaders, [(name, "") for name in names]
-        if len(loaders) == 1:
-            return loaders, [(SHORT[stage], "")]
-        return loaders, [(SHORT[stage], f"/dataloader_idx_{i}") for i in range(len(loaders))]
 
     def _add(self, step: str, pl_module: Any, returned: Any, batch: Any, batch_idx: int, dataloader_idx: int) -> None:
         if not self._loaders:
             return
         loader = self._loaders[dataloader_idx]
-        given: dict[str, Any] = {}
+        raises_on_all = False
         try:
             outputs = returned if self.outputs is None else self.outputs(returned, batch)
             source = step if self.outputs is None else "the function outputs="
-            given = _read(outputs, source, pl_module.device)
-            past = None if "history" in given or "ranks" in given else loader.past
+            arguments = read_outputs(outputs, source, pl_module.device)
+            if "indexes" in arguments:
+                self._add_entries(loader, arguments, outputs, source, batch_idx)
+                return
+            rows_input = input_of(arguments)
+            raises_on_all = isinstance(rows_input, ItemShard)
+            past = loader.past if takes_history(rows_input) else None
             readers = {"exclude=": loader.exclude, "metrics that read history": past, "groups=": loader.codes}
             reader = next((name for name, needed in readers.items() if needed is not None), None)
             # moved to the host once for all readers, since the move from a GPU waits for the device
-            rows = None if reader is None else _user_ids(outputs, given, source, reader)
-            if loader.exclude is not None and rows is not None:
-                given["exclude"] = (given.get("exclude", ()), loader.exclude.select(rows).items)
-            if past is not None and rows is not None:
-                given["history"] = past.select(rows)
-            if loader.samples is None and loader.collection.keep_rows and outputs.get("user_ids") is None:
-                self._check_row_ids(outputs, source)
-            weights = given.pop("weights", None)
-            if given.keys() & {"indexes", "lengths"}:
-                self._add_flat(loader, given, weights, outputs, batch_idx, reader)
-                return
-            if "shard" in given:
-                if loader.samples is not None:
-                    raise ValueError("sample_ids= is not for shards of items: every process has every row once")
-                codes = self._codes(loader, outputs, rows, source, pl_module.device)
-                loader.collection.update(**given, weights=weights, groups=codes)
-                return
-            ranking = loader.collection.rank(UpdateArgs(**given))
-            users = None
-            if loader.collection.keep_rows and outputs.get("user_ids") is not None:
-                users = torch.as_tensor(outputs["user_ids"]).reshape(-1)
-            groups = self._codes(loader, outputs, rows, source, ranking.ranks.device)
-            if loader.samples is None:
-                weights, doubt = loader.without_repeats(weights, batch_idx, ranking)
-                self._warn(doubt)
-                loader.collection.update(ranking, weights=weights, groups=groups, row_ids=users)
-            else:
-                loader.samples.add(self._ids(outputs, returned, batch, source), ranking, weights, users, groups)
+            users = None if reader is None else user_ids_of(outputs, rows_input, source, reader)
+            if loader.exclude is not None and users is not None:
+                rows_input = excluding(rows_input, loader.exclude.select(users).items)
+            if past is not None and users is not None:
+                rows_input = with_history(rows_input, past.select(users).items)
+            sample_ids = None if self.sample_ids is None else self._ids(outputs, returned, batch, source)
+            columns = self._columns(loader, rows_input, outputs, users, source)
+            self._add_rows(loader, rows_input, arguments.get("weights"), columns, sample_ids, batch_idx)
         except (TypeError, ValueError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
-            told = kind(f"{type(self).__name__}, loader {loader.name!r}, batch {batch_idx}: {error}")
-            if not self._share_errors or "shard" in given:  # with shards, all processes raise together
-                raise told from error
+            named_error = kind(f"{type(self).__name__}, loader {loader.name!r}, batch {batch_idx}: {error}")
+            if not self._share_errors or raises_on_all:
+                raise named_error from error
             # raised alone, the error would leave the other processes waiting: all raise when the epoch ends
-            loader.error = loader.error or told
+            loader.error = loader.error or named_error
 
-    def _add_flat(
+    def _columns(
         self,
-        loader: _Loader,
-        given: dict[str, Any],
-        weights: Tensor | None,
+        loader: LoaderRows,
+        rows_input: Input | Ranking,
         outputs: Mapping[str, Any],
-        batch_idx: int,
-        reader: str | None,
-    ) -> None:
-        """Add flat rows, an entry per (session, candidate), without the rows that a sampler repeats."""
-        if loader.samples is not None:
-            reader = "sample_ids="
-        if reader is not None:
-            raise ValueError(f"{reader} is not for flat rows, which hold the candidates alone")
-        columns = {**given, "weights": weights, "groups": outputs.get("groups") if self.groups is not None else None}
-        columns = {name: column for name, column in columns.items() if column is not None}
-        lengths = given.get("lengths")
-        samples = len(given["scores"]) if lengths is None else len(lengths)
-        kept = samples if loader.share is None else loader.share.kept(batch_idx, samples)
-        if kept is None:
-            self._warn(f"a batch with repeated samples has {samples} rows, which are not its samples{MAY_REPEAT}")
-        elif kept < samples:
-            num_rows = kept if lengths is None else int(lengths[:kept].sum())
-            per_sample = ("lengths", "weights", "groups") if lengths is not None else ()
-            columns = {name: column[: kept if name in per_sample else num_rows] for name, column in columns.items()}
-        loader.collection.update(**columns, complete=outputs.get("complete", False))
+        users: Tensor | None,
+        source: str,
+    ) -> dict[str, Any]:
+        """Return the columns of the rows that accumulators read, by name."""
+        device = loader.collection.evaluator.device
+        columns = {name: outputs[name] for name in loader.columns if outputs.get(name) is not None}
+        if self.groups is not None:
+            columns["groups"] = self._codes(loader, outputs, users, source, device)
+        has_ids = isinstance(rows_input, Sessions) and rows_input.indexes is not None
+        if loader.collection.keep_rows and not has_ids:
+            if outputs.get("user_ids") is not None:
+                ids = torch.as_tensor(outputs["user_ids"]).reshape(-1).to(device)
+                columns.setdefault("row_ids" if loader.samples is None else "clusters", ids)
+            if self._share_errors and loader.samples is None and "row_ids" not in columns:
+                raise ValueError(
+                    "keep_rows=True over several processes tells rows apart by ids: pass sample_ids=, the name of the "
+                    f"step's entry that numbers its samples, or let {source} return 'user_ids', one a row; it returned "
+                    f"{names_of(outputs)}"
+                )
+        return columns
 
-    def _check_row_ids(self, outputs: Mapping[str, Any], source: str) -> None:
-        """Refuse rows without ids if several processes keep rows."""
-        if self._share_errors:
-            raise ValueError(
-                "keep_rows=True over several processes tells rows apart by ids: pass sample_ids=, the name of the "
-                f"step's entry that numbers its samples, or let {source} return 'user_ids', one a row; it returned "
-                f"{_keys_of(outputs)}"
-            )
+    def _add_rows(
+        self,
+        loader: LoaderRows,
+        rows_input: Input | Ranking,
+        weights: Tensor | None,
+        columns: dict[str, Any],
+        sample_ids: Any,
+        batch_idx: int,
+    ) -> None:
+        """Add the rows of a batch to the loader's collection, without those that a sampler repeats."""
+        collection, doubt = loader.collection, None
+        if isinstance(rows_input, ItemShard):
+            if loader.samples is not None:
+                raise ValueError("sample_ids= is not for shards of items: every process has every row once")
+            collection.update(rows_input, weights=weights, **columns)
+            return
+        by_entry = False
+        if isinstance(rows_input, Sessions) and rows_input.indexes is not None:
+            by_entry = True  # samples are entries
+            if loader.samples is not None:
+                raise ValueError("sample_ids= is not for entries of sessions: pass lengths= to Sessions")
+            rows_input, weights, columns, doubt = loader.first_entries(rows_input, weights, columns, batch_idx)
+        evaluator = collection.evaluator
+        ranking = rows_input
+        if not isinstance(ranking, Ranking):
+            ranking = ranking.rank(evaluator.batch_needs, evaluator.rules)
+        if loader.samples is not None:
+            loader.samples.add(sample_ids, ranking, weights, columns)
+            return
+        if not by_entry:
+            weights, doubt = loader.without_repeats(weights, batch_idx, ranking)
+        self._warn(doubt)
+        collection.update(ranking, weights=weights, **columns)
+
+    def _add_entries(
+        self,
+        loader: LoaderRows,
+        arguments: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+        source: str,
+        batch_idx: int,
+    ) -> None:
+        """Keep entries of sessions, one per (session, candidate), without those that a sampler repeats."""
+        readers = {"sample_ids=": loader.samples, "exclude=": loader.exclude, "groups=": loader.codes}
+        for reader, needed in readers.items():
+            if needed is not None:
+                raise ValueError(f"{reader} is not for entries of sessions, which hold the candidates alone")
+        for name in ("gains", "exclude", "history", "depth"):
+            if name in arguments:
+                raise ValueError(f"{name} was given beside entries of sessions, whose labels are gains")
+        columns = {name: outputs[name] for name in loader.columns if outputs.get(name) is not None}
+        if self.groups is not None:
+            columns["groups"] = self._codes(loader, outputs, None, source, arguments["scores"].device)
+        entries = {"scores": arguments["scores"], "labels": arguments["target"], "indexes": arguments["indexes"]}
+        if "weights" in arguments:
+            entries["weights"] = arguments["weights"]
+        self._warn(loader.add_entries({**entries, **columns}, batch_idx))
 
     def _codes(
-        self, loader: _Loader, outputs: Mapping[str, Any], users: Tensor | None, source: str, device: torch.device
-    ) -> Tensor | None:
-        if self.groups is None:
-            return None
+        self, loader: LoaderRows, outputs: Mapping[str, Any], users: Tensor | None, source: str, device: torch.device
+    ) -> Tensor:
+        """Return the group of each row, as the step's users or the step itself tell it."""
         if loader.codes is not None and users is not None:
             known = len(loader.codes)
             if len(users) and not 0 <= int(users.min()) <= int(users.max()) < known:
@@ -387,16 +397,16 @@ class RecMetricsCallback(Reporting):
             return loader.codes[users].to(device)
         codes: Tensor | None = outputs.get("groups")
         if codes is None:
-            raise ValueError(f"{source} must return 'groups' too, for groups=, got {_keys_of(outputs)}")
+            raise ValueError(f"{source} must return 'groups' too, for groups=, got {names_of(outputs)}")
         return codes
 
     def _ids(self, outputs: Mapping[str, Any], returned: Any, batch: Any, source: str) -> Tensor:
         if not isinstance(self.sample_ids, str):
             return self.sample_ids(returned, batch)  # type: ignore[misc]  # not None: there are SampleRows
-        found: Tensor | None = outputs.get(self.sample_ids)
-        if found is None:
-            raise ValueError(f"{source} must return {self.sample_ids!r} (sample_ids=); it returned {_keys_of(outputs)}")
-        return found
+        ids: Tensor | None = outputs.get(self.sample_ids)
+        if ids is None:
+            raise ValueError(f"{source} must return {self.sample_ids!r} (sample_ids=); it returned {names_of(outputs)}")
+        return ids
 
     def _end(self, trainer: Any, pl_module: Any) -> None:
         self._check_module(trainer)
@@ -404,12 +414,11 @@ class RecMetricsCallback(Reporting):
             if loader.error is not None:
                 loader.add_violation("step", pl_module.device)
             try:
-                if loader.samples is not None:
-                    loader.samples.settle()
-                values = loader.collection.compute()
+                values = loader.compute()
             except ValueError as error:
                 where = f"{type(self).__name__}, loader {loader.name!r}"
                 raise loader.error or ValueError(f"{where}: {error}") from error
+            self.collections[loader.name] = loader.collection
             if not trainer.sanity_checking:
                 self._log(pl_module, values, loader.collection.leading, loader.prefix, loader.postfix)
             loader.collection.reset()
@@ -423,97 +432,18 @@ class RecMetricsCallback(Reporting):
             warnings.warn(f"RecMetricsCallback: {doubt}.", UserWarning, stacklevel=2)
 
 
-@dataclass
-class _Loader:
-    name: str
-    prefix: str
-    postfix: str
-    collection: RecMetricCollection
-    exclude: Interactions | None
-    past: Interactions | None
-    codes: Tensor | None
-    samples: SampleRows | None
-    share: Share | None
-    error: Exception | None = None
-
-    def add_violation(self, kind: str, device: torch.device) -> None:
-        """Add a violation without a row, so that all processes raise in `compute`."""
-        invalid = torch.tensor([int(other == kind) for other in VIOLATIONS], device=device)
-        nobody = Ranking.without_relevant(0, device, self.collection.needs.score_threshold)
-        nobody = replace(nobody, violations=Violations(counts=invalid))
-        if self.samples is None:
-            self.collection.update(nobody)
-        else:
-            self.samples.add(invalid[:0], nobody)
-
-    def without_repeats(
-        self, weights: Tensor | None, batch_idx: int, ranking: Ranking
-    ) -> tuple[Tensor | None, str | None]:
-        """Return weights that are 0 for repeated samples, and a message if repeats cannot be known."""
-        rows = len(ranking)
-        kept = rows if self.share is None else self.share.kept(batch_idx, rows)
-        if kept is None:
-            return weights, f"a batch with repeated samples has {in_words(rows)}, which are not its samples{MAY_REPEAT}"
-        if kept < rows:
-            device = ranking.ranks.device
-            weights = torch.ones(rows, device=device) if weights is None else weights
-            weights = weights.where(torch.arange(rows, device=device) < kept, 0)
-        return weights, None
-
-
-def _read(outputs: Any, source: str, device: torch.device) -> dict[str, Any]:
-    """Return the arguments of `update` that a step's mapping holds."""
-    wanted = f"{source} must return a mapping with 'scores' and 'target', or with 'ranks', or with 'ranking'"
-    cure = "outputs= takes a function of (output of the step, batch) that returns one"
-    if not isinstance(outputs, Mapping):
-        raise TypeError(f"{wanted}, got {describe(outputs)}; {cure}")
-    given = {name: outputs[name] for name in (*UpdateArgs._fields, "weights") if outputs.get(name) is not None}
-    forms = [name for name in _FORMS if name in given]
-    if len(forms) > 1:
-        raise ValueError(f"{source} returned {' and '.join(map(repr, forms))}: return one of them")
-    for meant, name in _MISSPELT.items() if forms == ["scores"] else ():
-        if name not in given and outputs.get(meant) is not None:
-            raise ValueError(f"{source} returned {meant!r}; did you mean {name!r}?")
-    if not forms or (forms == ["scores"] and "target" not in given):
-        raise ValueError(f"{wanted}, got {_keys_of(outputs)}; {cure}")
-    if forms != ["scores"]:
-        given.pop("target", None)  # ranks were made with it
-    for name, value in given.items():
-        for tensor in _tensors(value):
-            if not isinstance(tensor, Tensor) and name not in ("depth", "missing_target", "shard"):
-                raise TypeError(f"{source} returned {name!r} that is no tensor: {describe(tensor)}")
-            there = getattr(tensor, "device", device)
-            if there != device:
-                raise ValueError(f"{source} returned {name!r} on {there}, the module is on {device}")
-    return given
-
-
-def _tensors(value: Any) -> list[Any]:
-    """Return the tensors in one argument, or the argument itself in a list."""
-    if type(value) is tuple:
-        return [tensor for part in value for tensor in _tensors(part)]
-    if isinstance(value, (Jagged, Spans)):
-        return [value.values]
-    return [value.ranks if isinstance(value, Ranking) else value.items if isinstance(value, Batch) else value]
-
-
-def _user_ids(outputs: Mapping[str, Any], given: Mapping[str, Any], source: str, reader: str) -> Tensor:
-    """Return the user ids of a batch, int64 [B] on the host."""
-    ids = outputs.get("user_ids")
-    if ids is None:
-        raise ValueError(f"{source} must return 'user_ids' too, for {reader}, got {_keys_of(outputs)}")
-    try:
-        ids = torch.as_tensor(ids).cpu()
-    except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"{source} must return 'user_ids' as row numbers of the history (the position in a vocabulary), got "
-            f"{describe(ids)}: {error}"
-        ) from error
-    rows = len(given["scores"]) if "scores" in given else len(ids)
-    if ids.shape not in ((rows,), (rows, 1)) or ids.is_floating_point() or ids.dtype == torch.bool:
-        raise ValueError(f"{source} must return 'user_ids' as integers [{rows}], got {describe(ids)}")
-    return ids.reshape(rows).long()  # uint8 would index as a mask
-
-
-def _keys_of(outputs: Mapping[str, Any]) -> str:
-    return ", ".join(repr(key) for key in outputs) or "an empty mapping"
+def _recent(window: int | str | None, half_life: float | None) -> list[Accumulator]:
+    """Return the accumulators of recent rows that the callback's options ask for."""
+    accumulators: list[Accumulator] = []
+    if window is not None:
+        number, _, unit = str(window).partition(" ")
+        per_update = isinstance(window, str)
+        if per_update and (unit not in ("update", "updates") or not number.isdecimal()):
+            raise ValueError(f"window must be a number of rows, or such as '50 updates', got {window!r}")
+        try:
+            accumulators.append(Window(updates=int(number)) if per_update else Window(window))  # type: ignore[arg-type]
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"window={window!r}: {error}") from error
+    if half_life is not None:
+        accumulators.append(Decay(half_life))
+    return accumulators

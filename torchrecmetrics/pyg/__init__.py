@@ -1,6 +1,6 @@
 """Evaluation of PyG models on graphs and knowledge graphs, and a collection with the arguments of `LinkPredMetric`."""
 
-from torchrecmetrics.checks import extra
+from torchrecmetrics.core.checks import extra
 
 try:
     import torch_geometric  # noqa: F401

@@ -10,16 +10,16 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
-from torchrecmetrics.base.options import MetricOptions
-from torchrecmetrics.checks import describe, nearest, plain
 from torchrecmetrics.collection import RecMetricCollection
+from torchrecmetrics.core.checks import describe, nearest, plain
+from torchrecmetrics.core.signature import MetricOptions
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.evaluation.models import EvaluateOptions, check_target
 from torchrecmetrics.evaluation.models import evaluate as evaluate_embeddings
 from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.evaluation.scoring import Histories, evaluating
-from torchrecmetrics.ranking import Ranking
-from torchrecmetrics.registry import Metrics
+from torchrecmetrics.inputs.sessions import Sessions
+from torchrecmetrics.names import Metrics
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -217,17 +217,17 @@ class _Labels(NamedTuple):
             raise ValueError(f"{wrong[0]} is for target; labelled edges take k and the options of metrics")
         collection = RecMetricCollection.fresh(metrics, k, cast(MetricOptions, options))
         num_users, num_items = len(users), len(items)
-        first, second = self.edges
+        user, item = self.edges
         if not from_0:  # nodes are numbered users first; an edge may be mirrored
-            first, second = torch.minimum(first, second), torch.maximum(first, second) - num_users
-        outside = (first < 0) | (first >= num_users) | (second < 0) | (second >= num_items)
+            user, item = torch.minimum(user, item), torch.maximum(user, item) - num_users
+        outside = (user < 0) | (user >= num_users) | (item < 0) | (item >= num_items)
         if outside.any():
             raise ValueError(
                 f"{int(outside.sum())} labelled edges do not lead from one of {num_users} users to one of {num_items} "
                 f"items, such as {self.edges[:, outside][:, 0].tolist()}: sample negatives between the two (HeteroData)"
             )
-        pairs, number = torch.unique(first * num_items + second, return_counts=True)
-        if len(pairs) < len(first):
+        pairs, number = torch.unique(user * num_items + item, return_counts=True)
+        if len(pairs) < len(user):
             twice = int(pairs[number > 1][0])
             raise ValueError(
                 f"{int((number > 1).sum())} edges are labelled twice, or in both directions, such as user "
@@ -237,16 +237,11 @@ class _Labels(NamedTuple):
         scores = torch.cat(
             [
                 (users[u] * items[i]).sum(1)
-                for u, i in zip(first.split(_EDGES_AT_ONCE), second.split(_EDGES_AT_ONCE), strict=True)
+                for u, i in zip(user.split(_EDGES_AT_ONCE), item.split(_EDGES_AT_ONCE), strict=True)
             ]
         )
-        rules = collection.members[0].rules
-        label = self.label.to(scores.device)
-        collection.update(
-            Ranking.from_flat(
-                scores, label, first.to(scores.device), ties=rules.place_ties, validate_args=rules.validate_args
-            )
-        )
+        device = scores.device
+        collection.to(device).update(Sessions(scores, self.label.to(device), user.to(device)))
         return Evaluation(collection, "eager")
 
 

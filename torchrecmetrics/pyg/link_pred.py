@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
 
-from torchrecmetrics.base.metric import RankingMetric
-from torchrecmetrics.base.options import MetricOptions
-from torchrecmetrics.checks import (
+from torchrecmetrics.collection import RecMetricCollection
+from torchrecmetrics.core.accumulators import Accumulator
+from torchrecmetrics.core.checks import (
     Checks,
-    Violations,
     as_interactions,
     check_choice,
     check_device,
@@ -24,13 +22,19 @@ from torchrecmetrics.checks import (
     in_words,
     plain,
 )
-from torchrecmetrics.collection import RecMetricCollection
-from torchrecmetrics.data.interactions import Batch, Interactions
-from torchrecmetrics.ranking import Duplicates, Ranking
-from torchrecmetrics.registry import KeyFormat, Metrics
+from torchrecmetrics.core.options import Needs, Options
+from torchrecmetrics.core.ranking import Ranking
+from torchrecmetrics.core.signature import MetricOptions
+from torchrecmetrics.data.interactions import Interactions
+from torchrecmetrics.inputs.base import BatchInput, SelectedItems
+from torchrecmetrics.inputs.lists import Duplicates, Lists
+from torchrecmetrics.names import KeyFormat, Metrics
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+DuplicateLabels = Literal["error", "first"]
+"""A label given twice is an error, or the first of the two counts."""
 
 
 class LinkPredOptions(MetricOptions, total=False):
@@ -39,11 +43,12 @@ class LinkPredOptions(MetricOptions, total=False):
     prefix: str | None
     postfix: str | None
     key_format: KeyFormat
+    accumulators: Sequence[Accumulator]
 
 
 _WITHOUT = {
     "padding_idx": "-1 fills up lists, and labels are edges, without padding",
-    "overlap": "nothing is excluded; Ranking.from_topk(..., exclude=, overlap=) is input of RecMetricCollection",
+    "overlap": "nothing is excluded; Lists(item_ids, target, exclude=) are input of RecMetricCollection",
 }
 
 
@@ -84,35 +89,30 @@ class LinkPredCollection(RecMetricCollection):
         k: int | Iterable[int] | None = None,
         *,
         duplicates: Duplicates = "error",
-        duplicate_labels: Literal["error", "first"] = "error",
+        duplicate_labels: DuplicateLabels = "error",
         **options: Unpack[LinkPredOptions],
     ) -> None:
         check_choice("duplicates", duplicates, get_args(Duplicates))
-        check_choice("duplicate_labels", duplicate_labels, ("error", "first"))
+        check_choice("duplicate_labels", duplicate_labels, get_args(DuplicateLabels))
         super().__init__(metrics, k, **options)
         self.duplicates: Duplicates = duplicates
-        self.duplicate_labels: Literal["error", "first"] = duplicate_labels
-
-    def __setitem__(self, key: str, module: Metric) -> None:  # type: ignore[override]
-        if isinstance(module, RankingMetric):
+        self.duplicate_labels: DuplicateLabels = duplicate_labels
+        for key, metric in self.metrics.items():
             for name, cure in _WITHOUT.items():
-                if getattr(module, name) is not None:
-                    raise ValueError(
-                        f"{key}: {name}={getattr(module, name)!r} has no place in LinkPredCollection: {cure}"
-                    )
-            if module.needs.depth is None:
+                if (value := getattr(metric, name)) is not None:
+                    raise ValueError(f"{key}: {name}={value!r} has no place in LinkPredCollection: {cure}")
+            if metric.needs.depth is None:
                 raise ValueError(f"{key} reads the whole ranking, pred_index_mat is the top of it: give it a cut-off k")
-        super().__setitem__(key, module)
 
     @property
     def max_k(self) -> int | None:
         """The largest cut-off, the width that `pred_index_mat` should have; None if no metric has a cut-off."""
-        return max((member.k for member in self.members if member.k is not None), default=None)
+        return max((metric.k for metric in self.metrics.values() if metric.k is not None), default=None)
 
     @property
     def weighted(self) -> bool:
-        """True if a member needs `edge_label_weight`."""
-        return any(member.options.get("weighted") for member in self.members)
+        """True if a metric needs `edge_label_weight`."""
+        return any(metric.options.get("weighted") for metric in self.metrics.values())
 
     def update(  # type: ignore[override]
         self,
@@ -121,6 +121,7 @@ class LinkPredCollection(RecMetricCollection):
         edge_label_weight: Tensor | None = None,
         *,
         history: Tensor | None = None,
+        **columns: Any,
     ) -> None:
         """Add a batch; costs one host sync unless `max_relevant` says how many labels a row has at most.
 
@@ -129,23 +130,27 @@ class LinkPredCollection(RecMetricCollection):
                 labels are: subtract `num_users` from the node numbers that `LightGCN.recommend` returns.
             edge_label_index: integer [2, E] or a pair of [E]: row in the batch, relevant item.
             edge_label_weight: number [E], the gains of the labels, which NDCG and `Recall(weighted=True)` read.
-            history: items that each row's user had before, as in `RankingMetric.update`.
+            history: items that each row's user had before, as in `Lists`.
+            columns: `weights` of the rows, and what accumulators read, as in `RecMetricCollection.update`.
         """
-        super().update(self._ranking(pred_index_mat, edge_label_index, edge_label_weight), history=history)
+        super().update(self._input(pred_index_mat, edge_label_index, edge_label_weight, history), **columns)
 
-    def forward(  # type: ignore[override]
+    def forward(
         self,
         pred_index_mat: Tensor,
         edge_label_index: Tensor | tuple[Tensor, Tensor],
         edge_label_weight: Tensor | None = None,
         *,
         history: Tensor | None = None,
+        **columns: Any,
     ) -> dict[str, Tensor]:
         """Add a batch and return its own values; arguments as in `update`."""
-        return super().forward(self._ranking(pred_index_mat, edge_label_index, edge_label_weight), history=history)
+        return super().forward(self._input(pred_index_mat, edge_label_index, edge_label_weight, history), **columns)
 
-    @torch.no_grad()
-    def _ranking(self, lists: Tensor, labels: Tensor | tuple[Tensor, Tensor], weights: Tensor | None) -> Ranking:
+    def _input(
+        self, lists: Tensor, labels: Tensor | tuple[Tensor, Tensor], weights: Tensor | None, history: Tensor | None
+    ) -> _LabelledLists:
+        """Return the input of a batch; raise for arguments of a wrong type or shape."""
         if weights is None and self.weighted:
             raise ValueError("edge_label_weight is missing: Recall(weighted=True) is the share of it that was found")
         check_ids("pred_index_mat", lists)
@@ -156,27 +161,39 @@ class LinkPredCollection(RecMetricCollection):
                 f"pred_index_mat holds {lists.shape[1]} items per row, the largest cut-off is {self.max_k}, and items "
                 "beyond its end count as misses, as in PyG: recommend as many, or fill up with -1 if there are no more",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=3,
             )
         if not lists.shape[1]:  # nothing was recommended
             lists = lists.new_full((len(lists), 1), -1)
         edges = _label_edges(labels, lists)
         _check_label_weights(weights, edges)
-        rules = self.members[0].rules
-        checks = Checks(rules.validate_args, lists.device, len(lists))
-        target, gains = _padded(edges, weights, rules.max_relevant, self.duplicate_labels, len(lists), checks)
-        ranking = Ranking.from_topk(
-            lists,
-            target,
-            gains=gains,
-            complete=True,
-            duplicates=self.duplicates,
-            validate_args=rules.validate_args,
+        return _LabelledLists(lists, edges, weights, self.duplicates, self.duplicate_labels, history)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _LabelledLists(BatchInput):
+    """Lists of recommended item ids [B, K], with labels: pairs of a row of the batch and a relevant item, [2, E]."""
+
+    item_ids: Tensor
+    edges: Tensor
+    weights: Tensor | None
+    duplicates: Duplicates
+    duplicate_labels: DuplicateLabels
+    history: Tensor | None
+
+    @torch.no_grad()
+    def rank(self, needs: Needs, options: Options) -> Ranking:
+        """Find each label in the list of its row."""
+        rows = len(self.item_ids)
+        checks = Checks(options.validate_args, self.item_ids.device, rows)
+        target, gains = _padded(self.edges, self.weights, options.max_relevant, self.duplicate_labels, rows, checks)
+        valid, violations = checks.settle()
+        if valid is not None:
+            target = target.where(valid[:, None], -1)
+        lists = Lists(
+            self.item_ids, target, gains=gains, complete=True, duplicates=self.duplicates, history=self.history
         )
-        ours, theirs = checks.violations, ranking.violations
-        if ours.rows is None or ours.counts is None or theirs.rows is None or theirs.counts is None:
-            return ranking
-        return replace(ranking, violations=Violations(ours.rows | theirs.rows, ours.counts + theirs.counts))
+        return lists.rank(needs, options).rejecting(valid, violations)
 
 
 def _label_edges(labels: Any, lists: Tensor) -> Tensor:
@@ -208,7 +225,7 @@ def _edges_cure(labels: Any, rows: int) -> str | None:
             return None
         coo = name if labels.layout == torch.sparse_coo else f"{name}.to_sparse_coo()"
         return f"{coo}.coalesce().indices()"
-    if isinstance(labels, Batch):
+    if isinstance(labels, SelectedItems):
         return f"Interactions.from_padded({name}.items, num_items=...).to_edge_index()"
     whole = as_interactions(name, labels)
     if whole is None:
@@ -234,16 +251,16 @@ def _check_label_weights(weights: Any, edges: Tensor) -> None:
 def _padded(
     edges: Tensor, weights: Tensor | None, width: int | None, duplicates: str, rows: int, checks: Checks
 ) -> tuple[Tensor, Tensor | None]:
-    """Return labels as padded ids [B, T] with their gains [B, T] or None; reject and empty rows with wrong labels."""
+    """Return labels as padded ids [B, T] with their gains [B, T] or None; reject rows with wrong labels."""
     row, item = edges
     inside = (row >= 0) & (row < rows)
 
     def reject(kind: str, wrong: Tensor, detail: Callable[[int], str]) -> None:
         """Reject the rows that have a wrong label; all rows if a wrong label belongs to no row of the batch."""
-        found = torch.zeros(rows + 1, dtype=torch.bool, device=row.device)
-        found[row.where(wrong & inside, rows)] = True
+        bad = torch.zeros(rows + 1, dtype=torch.bool, device=row.device)
+        bad[row.where(wrong & inside, rows)] = True
         everywhere = (wrong & ~inside).any()
-        checks.reject(kind, found[:rows] | everywhere, lambda _: detail(int(wrong.nonzero()[0])))
+        checks.reject(kind, bad[:rows] | everywhere, lambda _: detail(int(wrong.nonzero()[0])))
 
     if checks.enabled:
         reject(
@@ -288,6 +305,4 @@ def _padded(
         cells = values.new_full((rows * width + 1,), fill).scatter(0, cell, values)
         return cells[:-1].view(rows, width)
 
-    target = spread(item, -1)
-    target = target.where(checks.without_rejected(target >= 0), -1)
-    return target, None if weights is None else spread(weights[order], 0)
+    return spread(item, -1), None if weights is None else spread(weights[order], 0)

@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 import torch
 from torch import Tensor, nn
 
-from torchrecmetrics.base.options import OPTIONS, MetricOptions, check_spelling
-from torchrecmetrics.checks import check_choice, check_ids, check_k, describe, nearest
 from torchrecmetrics.collection import RecMetricCollection
-from torchrecmetrics.data.groups import check_names
-from torchrecmetrics.data.jagged import Spans
+from torchrecmetrics.core.accumulators import Accumulator, ByGroup, check_group_names
+from torchrecmetrics.core.checks import check_choice, check_ids, check_k, describe, nearest
+from torchrecmetrics.core.kept_rows import KeptRows
+from torchrecmetrics.core.row_buffer import BUDGET
+from torchrecmetrics.core.signature import METRIC_OPTIONS, MetricOptions, check_spelling
 from torchrecmetrics.evaluation.progress import Progress, ProgressBar
 from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.evaluation.scoring import Budget, evaluating
-from torchrecmetrics.ranking import Ranking
-from torchrecmetrics.registry import Metrics
+from torchrecmetrics.inputs.jagged import Spans
+from torchrecmetrics.inputs.scores import Scores
+from torchrecmetrics.names import Metrics
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -108,31 +110,36 @@ def evaluate_triples(
         raise ValueError("there is no test triple: head, relation and tail are empty")
     scorer = _Scorer(model, sides, num_entities, Budget(batch_size, memory_budget), triples.head.device)
     names, num_relations = _read_groups(groups, sides, relation_names, model, [triples, *([facts] if facts else [])])
-    for name, part in (("test", triples), ("known", facts)):
-        if part is not None and len(part.head):
-            part.check_range(name, scorer.num_entities, num_relations, has_codes=facts is not None)
+    for name, read in (("test", triples), ("known", facts)):
+        if read is not None and len(read.head):
+            read.check_range(name, scorer.num_entities, num_relations, has_codes=facts is not None)
     triples, facts = triples.to(scorer.device), None if facts is None else facts.to(scorer.device)
-    collection = RecMetricCollection.fresh(metrics, k, options, "{name}@{k}", keep_rows, memory_budget, names)
-    for metric in collection.members:
-        metric.sync_on_compute = options.get("sync_on_compute", False)
-    rules = replace(collection.members[0].rules, overlap="keep")
+    accumulators: list[Accumulator] = [] if names is None else [ByGroup(*names)]
+    if keep_rows:
+        accumulators.append(KeptRows(BUDGET if memory_budget is None else memory_budget))
+    collection = RecMetricCollection.fresh(metrics, k, options, accumulators=accumulators).to(scorer.device)
+    evaluator = collection.evaluator
+    evaluator.set_sync_on_compute(options.get("sync_on_compute", False))
+    if evaluator.rules.overlap not in (None, "keep"):
+        raise ValueError(
+            f"a tested triple that is known stays: overlap must be 'keep', got {evaluator.rules.overlap!r}"
+        )
+    evaluator.rules = replace(evaluator.rules, overlap="keep")
     with evaluating(scorer.modules), ProgressBar(progress, num_triples * len(sides), unit="triple") as bar:
         for side in sides:
             others = None if facts is None else _KnownTriples(facts, side, num_relations)
             for batch in scorer.batches(num_triples):
-                part = _Triples(*(column[batch] for column in triples))
-                scores = scorer.score(part, side)
-                exclude = None if others is None else others.spans(part)
-                ranking = Ranking.rank(scores, part.side(side), None, exclude, collection.needs, rules)
-                codes = part.relation if groups == "relation" else torch.full_like(batch, sides.index(side))
-                row_ids = batch + num_triples * (side == "tail")
-                collection.update(
-                    ranking,
-                    groups=codes if names else None,
-                    row_ids=row_ids if collection.keep_rows else None,
-                    clusters=batch if collection.keep_rows else None,
-                )
-                bar.advance(batch, collection.members[0])
+                tested = _Triples(*(column[batch] for column in triples))
+                scores = scorer.score(tested, side)
+                exclude = None if others is None else others.spans(tested)
+                columns: dict[str, Any] = {}
+                if names is not None:
+                    codes = tested.relation if groups == "relation" else torch.full_like(batch, sides.index(side))
+                    columns["groups"] = codes
+                if collection.keep_rows:
+                    columns |= {"row_ids": batch + num_triples * (side == "tail"), "clusters": batch}
+                evaluator.update(Scores(scores, tested.side(side), exclude=exclude), **columns)
+                bar.advance(batch, collection)
     return Evaluation(collection, "eager")
 
 
@@ -141,8 +148,8 @@ def _check_options(options: Mapping[str, Any]) -> None:
     check_spelling(options)
     known = [name for name in inspect.signature(evaluate_triples).parameters if name != "options"]
     for name in options:
-        if name not in OPTIONS:
-            raise TypeError(f"evaluate_triples has no argument {name!r}{nearest(name, [*known, *OPTIONS])}")
+        if name not in METRIC_OPTIONS:
+            raise TypeError(f"evaluate_triples has no argument {name!r}{nearest(name, [*known, *METRIC_OPTIONS])}")
 
 
 def _read_sides(sides: Any) -> tuple[Side, ...]:
@@ -163,7 +170,7 @@ def _read_groups(
     if relation_names is not None:
         if groups != "relation":
             raise ValueError(f'relation_names are for groups="relation", got groups={groups!r}')
-        relation_names = check_names(relation_names)
+        relation_names = check_group_names(relation_names)
         if isinstance(num_relations, int) and num_relations != len(relation_names):
             raise ValueError(f"relation_names must name {num_relations} relations, got {len(relation_names)}")
         num_relations = len(relation_names)
@@ -185,24 +192,24 @@ class _Triples(NamedTuple):
     tail: Tensor
 
     @classmethod
-    def read(cls, name: str, parts: Any) -> _Triples:
+    def read(cls, name: str, triples: Any) -> _Triples:
         """Return the triples as three columns int64 [n], checked."""
         accepted = f"{name} triples must be (head, relation, tail), integers of one length [n], or a tensor [3, n]"
-        if not isinstance(parts, (Tensor, tuple, list)):
-            raise TypeError(f"{accepted}, got {describe(parts)}")
-        if isinstance(parts, Tensor) and (parts.dim() != 2 or len(parts) != 3):
-            cure = f": pass {name}.T" if parts.dim() == 2 and parts.shape[1] == 3 else ""
-            raise ValueError(f"{accepted}, got {list(parts.shape)}{cure}")
-        if len(parts) != 3:
-            raise ValueError(f"{accepted}, got a {type(parts).__name__} of {len(parts)}")
-        for column, part in zip(cls._fields, parts, strict=True):
-            check_ids(f"{column} of the {name} triples", part)
-        if parts[0].dim() != 1 or any(part.shape != parts[0].shape for part in parts):
-            raise ValueError(f"{accepted}, got {', '.join(str(list(part.shape)) for part in parts)}")
-        for column, part in zip(cls._fields, parts, strict=True):
-            if len(part) and int(part.min()) < 0:
-                raise ValueError(f"{column} of the {name} triples must be ids from 0, got {int(part.min())}")
-        return cls(*(part.long() for part in parts))
+        if not isinstance(triples, (Tensor, tuple, list)):
+            raise TypeError(f"{accepted}, got {describe(triples)}")
+        if isinstance(triples, Tensor) and (triples.dim() != 2 or len(triples) != 3):
+            cure = f": pass {name}.T" if triples.dim() == 2 and triples.shape[1] == 3 else ""
+            raise ValueError(f"{accepted}, got {list(triples.shape)}{cure}")
+        if len(triples) != 3:
+            raise ValueError(f"{accepted}, got a {type(triples).__name__} of {len(triples)}")
+        for column, ids in zip(cls._fields, triples, strict=True):
+            check_ids(f"{column} of the {name} triples", ids)
+        if triples[0].dim() != 1 or any(ids.shape != triples[0].shape for ids in triples):
+            raise ValueError(f"{accepted}, got {', '.join(str(list(ids.shape)) for ids in triples)}")
+        for column, ids in zip(cls._fields, triples, strict=True):
+            if len(ids) and int(ids.min()) < 0:
+                raise ValueError(f"{column} of the {name} triples must be ids from 0, got {int(ids.min())}")
+        return cls(*(ids.long() for ids in triples))
 
     def check_range(self, name: str, num_entities: int | None, num_relations: int, has_codes: bool) -> None:
         """Refuse ids that the model does not have; with `has_codes` also ids whose codes would exceed int64."""

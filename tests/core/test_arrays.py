@@ -1,0 +1,21 @@
+"""Helpers for arrays against PyTorch's functions."""
+
+import pytest
+import torch
+
+from torchrecmetrics.core import arrays
+
+
+@pytest.mark.parametrize(
+    "kind", [torch.int32, torch.int64, torch.float32, torch.float64, torch.bfloat16, torch.float16]
+)
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (5, 7), (600, 40)])
+def test_rows_are_sorted(shape, kind, generator):
+    """`sort_rows` gives the values of `torch.sort`, NaN last, and leaves its input unchanged."""
+    values = torch.randint(-50, 50, shape, generator=generator).to(kind)
+    if kind.is_floating_point and values.numel():
+        values[::2, 0] = torch.nan
+        values.requires_grad_()
+    before = values.detach().clone()
+    torch.testing.assert_close(arrays.sort_rows(values), values.detach().sort(dim=1).values, equal_nan=True)
+    torch.testing.assert_close(values.detach(), before, equal_nan=True)

@@ -1,0 +1,149 @@
+"""State dicts: states are loaded whole or not at all, and nothing is shared with what they were loaded from."""
+
+import pytest
+import torch
+import torchmetrics
+from torchmetrics.utilities.exceptions import TorchMetricsUserError
+
+import torchrecmetrics as trm
+
+FLAT = (torch.tensor([0.2, 0.9]), torch.tensor([1, 0]), torch.tensor([7, 7]))
+
+
+def recent():
+    """Return an empty collection whose accumulators keep lists."""
+    made = trm.RecMetricCollection("HR", k=1, accumulators=[trm.KeptRows(), trm.Window(updates=3)])
+    made.persistent(True)
+    return made
+
+
+def sessions():
+    """Return an empty collection of sessions."""
+    made = trm.CollectSessions(trm.HR(1))
+    made.persistent(True)
+    return made
+
+
+@pytest.mark.parametrize(("make", "batch"), [(recent, (torch.tensor([1, 2]),)), (sessions, FLAT)])
+def test_a_reset_empties_no_other(make, batch):
+    """Collections that loaded one state dict have lists of their own, and so has the state dict."""
+    first, second, third = make(), make(), make()
+    first.update(*batch)
+    wanted, state = first.compute(), first.state_dict()
+    second.load_state_dict(state)
+    third.load_state_dict(state)
+    second.reset()
+    assert third.compute() == wanted
+    second.load_state_dict(state)
+    assert second.compute() == wanted
+
+
+def test_a_nested_collection_is_saved():
+    """`persistent` of an outer collection reaches the states of an inner one."""
+    first, second = (torchmetrics.MetricCollection({"a": trm.RecMetricCollection("HR", k=5)}) for _ in range(2))
+    first.persistent(True)
+    first.update(torch.tensor([1, 2]))
+    second.persistent(True)
+    second.load_state_dict(first.state_dict())
+    assert second.compute()["a_HR@5"] == 1
+
+
+@pytest.mark.parametrize("lacking", ["slots", "-sums", "ids"])
+def test_a_part_of_a_state_is_refused(lacking):
+    """A state dict without one of the states is refused, and nothing is loaded."""
+    first, second = recent(), recent()
+    first.update(torch.tensor([1, 1]))
+    second.update(torch.tensor([2, 2]))
+    with pytest.raises(ValueError, match="loads states of the same metrics, options and accumulators"):
+        second.load_state_dict({key: part for key, part in first.state_dict().items() if lacking not in key})
+    assert second.compute() == {"HR@1": 0, "HR@1/window": 0}
+
+
+@pytest.mark.parametrize("name", ["Coverage", "Gini", "ExposureGini"])
+def test_a_state_of_another_catalogue_is_refused(name):
+    """Counts of fewer items are refused, and nothing is loaded."""
+    small, large = (getattr(trm, name)(3, catalogue=trm.Catalogue(number)) for number in (4, 12))
+    for metric in (small, large):
+        metric.persistent(True)
+        metric.update(trm.Lists(torch.tensor([[0, 1, 2]]), torch.tensor([0])))
+    wanted = large.compute()
+    with pytest.raises(ValueError, match="loads states of the same metrics, options and accumulators"):
+        large.load_state_dict(small.state_dict())
+    large.persistent(False)
+    assert large.compute() == wanted
+
+
+def test_states_that_are_summed_take_nothing(monkeypatch):
+    """Between `sync` and `unsync`, which restores the states before, nothing is merged or loaded."""
+    metric, other = trm.HR(1), trm.HR(1)
+    other.persistent(True)
+    other.update(torch.tensor([1]))
+    monkeypatch.setattr(metric, "_is_synced", True)
+    for change in (lambda: metric.merge_state(other), lambda: metric.load_state_dict(other.state_dict())):
+        with pytest.raises(TorchMetricsUserError, match=r"is synchronised: call unsync\(\) before you"):
+            change()
+    monkeypatch.undo()
+    assert metric.num_value_updates == 0
+    assert not any(state.any() for state in metric.metric_state.values())
+
+
+def test_values_are_updated_in_any_order():
+    """The values of a collection, put into another one under sorted keys, add each batch once."""
+    outer = torchmetrics.MetricCollection(dict(trm.RecMetricCollection("HR", k=[5, 10]).items()))
+    assert outer(torch.tensor([7])) == {"HR@10": 1, "HR@5": 0}
+    assert outer(torch.tensor([20])) == {"HR@10": 0, "HR@5": 0}
+    outer.update(torch.tensor([3]))
+    assert outer.compute() == {"HR@10": 2 / 3, "HR@5": 1 / 3}
+
+
+@pytest.mark.parametrize(
+    ("weights", "error", "message"),
+    [([-1.0, -1.0], ValueError, "entry 0 weighs -1.0"), ([1j, 1j], TypeError, "weights must be real numbers")],
+)
+def test_bad_weights_of_entries_are_not_kept(weights, error, message):
+    """Bad weights of sessions raise at once on the CPU, and the sessions that were there count."""
+    metrics = sessions()
+    metrics.update(*FLAT)
+    with pytest.raises(error, match=message):
+        metrics.update(*FLAT, weights=torch.tensor(weights))
+    assert metrics.compute() == {"HR@1": 0}
+    assert metrics["HR@1"].num_users == 1
+
+
+def test_rows_before_a_reset():
+    """Rows stay readable after `reset`, like other results, until the next `compute`."""
+    metrics = recent()
+    metrics.update(torch.tensor([1, 2]))
+    metrics.compute()
+    assert len(metrics.rows.ids) == 2
+    metrics.reset()
+    assert len(metrics.rows.ids) == 2
+    with pytest.warns(UserWarning, match="no row"):
+        metrics.compute()
+    assert len(metrics.rows.ids) == 0
+
+
+def test_groups_take_memory_of_their_rows_alone():
+    """Sums of thousands of groups equal the values of each group alone; rows in none are in no sum."""
+    names = [str(number) for number in range(3000)]
+    metrics = trm.RecMetricCollection("HR", k=1, accumulators=[trm.ByGroup(*names)])
+    ranks, codes = torch.tensor([1, 2, 1, 1]), torch.tensor([0, 0, 2999, -1])
+    metrics.update(ranks, groups=codes, weights=torch.tensor([3.0, 1.0, 1.0, 1.0]))
+    found = metrics.compute()
+    assert (found["HR@1/0"], found["HR@1/2999"]) == (0.75, 1)
+    assert found["HR@1/1"].isnan()
+
+
+def test_sessions_beside_another_metric():
+    """A `MetricCollection` gives entries of sessions by keyword, and other metrics their own arguments."""
+    outer = torchmetrics.MetricCollection({"r": sessions(), "loss": torchmetrics.MeanMetric()})
+    outer.update(scores=FLAT[0], labels=FLAT[1], indexes=FLAT[2], value=torch.tensor(3.0))
+    assert outer.compute() == {"r_HR@1": 0, "loss": 3}
+
+
+def test_rows_of_one_process_are_not_saved_as_those_of_all(monkeypatch):
+    """Between `sync` and `unsync` totals are those of all processes, and kept rows are not: nothing is saved."""
+    metrics = recent()
+    monkeypatch.setattr(metrics.accumulators[0], "_is_synced", True)
+    with pytest.raises(ValueError, match=r"does not add up KeptRows.*: save the state of each process"):
+        metrics.state_dict()

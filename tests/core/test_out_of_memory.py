@@ -1,0 +1,126 @@
+"""A batch during which memory runs out, at whichever call, changes nothing, and counts once when it is given again."""
+
+import itertools
+from functools import partial
+
+import pytest
+import torch
+from states import same, snapshot
+from torch.utils._python_dispatch import TorchDispatchMode
+from values import numbers
+
+import torchrecmetrics as trm
+
+GENERATOR = torch.Generator().manual_seed(0)
+SCORES, TARGET = torch.rand(12, 6, generator=GENERATOR), torch.randint(-1, 6, (12, 2), generator=GENERATOR)
+TARGET[:, 1] = torch.where(TARGET[:, 0] == TARGET[:, 1], -1, TARGET[:, 1])
+CATALOGUE = trm.Catalogue(6, popularity=torch.arange(6), num_users=9)
+COLUMNS = {"groups": torch.arange(12) % 2, "row_ids": torch.arange(12), "clusters": torch.arange(12) // 3}
+KEPT = ("row_ids", "clusters")
+
+
+class OutOfMemoryAt(TorchDispatchMode):
+    """A mode in which the call of this number, from 0, raises the error of a full memory."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.left = number
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if self.left == 0:
+            raise torch.cuda.OutOfMemoryError("on purpose")
+        self.left -= 1
+        return function(*args, **(kwargs or {}))
+
+
+def make(*accumulators, names=("HR", "NDCG"), **options):
+    return trm.RecMetricCollection(list(names), k=[1, 3], accumulators=list(accumulators), **options)
+
+
+def sessions(metrics, rows):
+    """Return the arguments of a batch of entries: each row's scores, with labels."""
+    ids = rows[:, None].expand(-1, 6).flatten()
+    labels = (torch.arange(6) == TARGET[rows][:, :1]).flatten()
+    return (SCORES[rows].flatten(), labels, ids), {}
+
+
+def dense(metrics, rows, columns=()):
+    return (SCORES[rows], TARGET[rows]), {name: COLUMNS[name][rows] for name in columns}
+
+
+CASES = {
+    "one metric": (lambda: trm.NDCG(3), dense),
+    "plain": (make, dense),
+    "Decay": (lambda: make(trm.Decay(5)), dense),
+    "Window": (lambda: make(trm.Window(100)), dense),
+    "Window of updates": (lambda: make(trm.Window(updates=1)), dense),
+    "ByGroup": (lambda: make(trm.ByGroup("a", "b")), partial(dense, columns=["groups"])),
+    "KeptRows": (lambda: make(trm.KeptRows()), partial(dense, columns=KEPT)),
+    "ItemCounts": (lambda: make(names=["HR", "Coverage", "ExposureGini"], catalogue=CATALOGUE), dense),
+    "MedianRank": (lambda: trm.RecMetricCollection(["MedianRank"]), lambda m, rows: ((SCORES[rows], rows % 6), {})),
+    "all": (
+        lambda: make(
+            *(trm.Decay(5), trm.Window(100), trm.ByGroup("a", "b"), trm.KeptRows()),
+            names=["HR", "Coverage", trm.AUROC(weight="relevant")],
+            catalogue=CATALOGUE,
+        ),
+        partial(dense, columns=COLUMNS),
+    ),
+    "sessions": (lambda: trm.CollectSessions(make(trm.KeptRows())), sessions),
+}
+
+
+def value_of(metrics):
+    """Return all that `compute` gives, and the kept rows."""
+    found = metrics.compute()
+    values = numbers(found) if isinstance(found, dict) else found.item()
+    kept = isinstance(metrics, trm.RecMetricCollection) and metrics.keep_rows
+    return values, [rows.nan_to_num(9).tolist() for rows in metrics.rows.values.values()] if kept else None
+
+
+@pytest.mark.parametrize("call", ["update", "forward"])
+@pytest.mark.parametrize("batch", [0, 1], ids=["first", "second"])
+@pytest.mark.parametrize("case", CASES)
+def test_every_call(case, batch, call):
+    """`update` and `forward` that run out of memory at any call leave every state as it was; a repeat counts once."""
+    make_metrics, arguments = CASES[case]
+    metrics, whole = make_metrics(), make_metrics()
+    for rows in (torch.arange(0, 5), torch.arange(5, 12))[: batch + 1]:
+        args, kwargs = arguments(whole, rows)
+        whole.update(*args, **kwargs)
+    if batch:
+        args, kwargs = arguments(metrics, torch.arange(0, 5))
+        metrics.update(*args, **kwargs)
+    before = snapshot(metrics)
+    args, kwargs = arguments(metrics, torch.arange(5, 12) if batch else torch.arange(0, 5))
+    for number in itertools.count():
+        try:
+            with OutOfMemoryAt(number):
+                getattr(metrics, call)(*args, **kwargs)
+        except torch.cuda.OutOfMemoryError:
+            assert same(snapshot(metrics), before), number
+        else:
+            break
+    assert number > 5
+    assert not same(snapshot(metrics), before)
+    assert value_of(metrics) == value_of(whole)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_compute(case):
+    """A `compute` that runs out of memory at any call changes nothing, and gives the value when it is called again."""
+    make_metrics, arguments = CASES[case]
+    metrics, whole = make_metrics(), make_metrics()
+    args, kwargs = arguments(metrics, torch.arange(12))
+    for each in (metrics, whole):
+        each.update(*args, **kwargs)
+    expected, before = value_of(whole), snapshot(metrics)
+    for number in itertools.count():
+        try:
+            with OutOfMemoryAt(number):
+                metrics.compute()
+        except torch.cuda.OutOfMemoryError:
+            assert case == "sessions" or same(snapshot(metrics), before), number
+        else:
+            break
+    assert value_of(metrics) == expected

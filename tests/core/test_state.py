@@ -1,0 +1,282 @@
+"""States of metrics are plain tensors of torchmetrics that can be read, written, reset and compiled as usual."""
+
+import sys
+import threading
+
+import pytest
+import torch
+from states import evaluator_of, tensors
+
+import torchrecmetrics as trm
+
+SCORES = torch.tensor([[0.1, 0.9, 0.5, 0.2], [0.4, 0.3, 0.2, 0.1], [0.9, 0.1, 0.2, 0.3]])
+TARGET = torch.tensor([2, 0, 1])
+
+
+def make(several):
+    return trm.RecMetricCollection(["HR", "NDCG"], k=[1, 2]) if several else trm.HR(2)
+
+
+def values_of(metric):
+    """Return what has a value: the values of a collection, or the metric itself."""
+    return list(metric.values()) if isinstance(metric, trm.RecMetricCollection) else [metric]
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_states_are_in_vars(several):
+    """Every state is an attribute of what is updated, before and after updates."""
+    metric = make(several)
+    evaluator = evaluator_of(metric)
+    for _ in range(2):
+        assert evaluator._defaults.keys() <= vars(evaluator).keys()
+        metric.update(SCORES, TARGET)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_writing_to_a_state_in_place_changes_no_default(several):
+    """A state loaded by `copy_` counts once, and reset starts from zero."""
+    saved, metric = make(several), make(several)
+    saved.update(SCORES.repeat(12, 1), TARGET.repeat(12))
+    for source, state in zip(tensors(saved), tensors(metric), strict=True):
+        state.copy_(source)
+    metric.update(SCORES, TARGET)
+    metric.compute()
+    assert {value.num_users for value in values_of(metric)} == {39}
+    metric.reset()
+    metric.update(SCORES, TARGET)
+    metric.compute()
+    assert {value.num_users for value in values_of(metric)} == {3}
+
+
+def reduced_by_hand(rank, world_size):
+    """Sum states in place with one process that had no batch, then reset and update; return both counts."""
+    metric = trm.HR(2, sync_on_compute=False)
+    if rank == 0:
+        metric.update(SCORES, TARGET)
+    for name in metric._defaults:
+        torch.distributed.all_reduce(getattr(metric, name))
+    metric.compute()
+    first = metric.num_users
+    metric.reset()
+    metric.update(SCORES[:2], TARGET[:2])
+    metric.compute()
+    return first, metric.num_users
+
+
+def test_states_may_be_reduced_in_place(processes):
+    """A hand-made all_reduce changes the state, but not the defaults that `reset` restores."""
+    assert processes.run(reduced_by_hand, 2) == [(3, 2), (3, 2)]
+
+
+@pytest.mark.parametrize("action", ["neg", "pos", "error", "skip"])
+@pytest.mark.parametrize("way", ["update", "forward", "evaluate"])
+def test_accuracy_beside_metrics_of_lists(action, way):
+    """`empty_target_action` applies to accuracy metrics alone, also in a collection with metrics of lists."""
+    catalogue = trm.Catalogue(8)
+    metrics = trm.RecMetricCollection(["HR", "Missing"], k=2, catalogue=catalogue, empty_target_action=action)
+    scores = torch.arange(16.0).view(2, 8)
+    if way == "evaluate":
+        target = trm.Interactions.from_columns(users=[0, 1], items=[7, 2], num_users=2, num_items=8)
+        found = trm.evaluate(metrics, lambda ids: scores[ids], target=target)
+    elif way == "forward":
+        found = metrics(scores, torch.tensor([7, 2]))
+    else:
+        metrics.update(scores, torch.tensor([7, 2]))
+        found = metrics.compute()
+    assert {key: float(value) for key, value in found.items()} == {"HR@2": 0.5, "Missing@2": 0.0}
+
+
+@pytest.mark.parametrize(("action", "expected"), [("neg", 1 / 3), ("pos", 2 / 3), ("skip", 0.5)])
+def test_empty_rows_beside_metrics_of_lists(action, expected):
+    """A row without a relevant item counts for accuracy as the action says, and always for metrics of lists."""
+    metrics = trm.RecMetricCollection(["HR", "Missing"], k=2, catalogue=trm.Catalogue(8), empty_target_action=action)
+    metrics.update(torch.arange(24.0).view(3, 8), torch.tensor([7, 2, -1]))
+    assert metrics.compute()["HR@2"].item() == pytest.approx(expected)
+    assert (metrics["Missing@2"].num_users, metrics["HR@2"].num_skipped) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("call", "several"),
+    [
+        ("update", True),
+        *(
+            pytest.param(*case, marks=pytest.mark.nightly)
+            for case in (("update", False), ("forward", True), ("forward", False))
+        ),
+    ],
+)
+def test_updates_stand_outside_a_compiled_function(call, several):
+    """`torch.compile` leaves the metric out of its graph, in every batch."""
+    torch._dynamo.reset()
+    metric, plain = make(several), make(several)
+
+    def step(scores, target):
+        scores = scores * 2
+        metric(scores, target) if call == "forward" else metric.update(scores, target)
+        return scores.sum()
+
+    compiled = torch.compile(step, backend="eager")
+    for rows in (3, 2, 1, 3):
+        compiled(SCORES[:rows], TARGET[:rows])
+        plain.update(SCORES[:rows], TARGET[:rows])
+    for found, expected in zip(values_of(metric), values_of(plain), strict=True):
+        assert torch.equal(found.compute(), expected.compute())
+        assert found.num_users == 9
+
+
+def test_compute_beside_updates_of_another_thread():
+    """Values that are computed while another thread updates are of one moment, and none of a past one is kept."""
+    accumulators = [trm.ByGroup("a", "b"), trm.Window(100), trm.Decay(20), trm.KeptRows()]
+    collection = trm.RecMetricCollection(["HR", "Recall"], k=[1, 2], accumulators=accumulators)
+    single, errors, computes, done = trm.HR(2), [], [], threading.Event()
+    generator = torch.Generator().manual_seed(0)
+    batches = [torch.randint(1, 4, (5,), generator=generator) for _ in range(400)]
+
+    def compute():
+        try:
+            while not done.is_set():
+                values = collection.compute()
+                for key, value in values.items():
+                    assert 0 <= value <= 1
+                    assert value == values[key.replace("HR", "Recall")]
+                assert 0 <= single.compute() <= 1
+                lengths = {len(rows) for rows in collection.rows.values.values()}
+                assert len(lengths | {len(collection.rows.ids)}) <= 2  # each of two reads has rows of one moment
+                computes.append(values)
+        except Exception as error:
+            errors.append(error)
+
+    def update(ranks):
+        collection.update(ranks, groups=ranks % 2)
+        single.update(ranks)
+
+    update(batches[0])
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    readers = [threading.Thread(target=compute) for _ in range(2)]
+    try:
+        for reader in readers:
+            reader.start()
+        for ranks in batches[1:]:
+            update(ranks)
+        done.set()
+        for reader in readers:
+            reader.join()
+    finally:
+        sys.setswitchinterval(interval)
+    if errors:
+        raise errors[0]
+    assert len(computes) > 5
+    ranks = torch.cat(batches)
+    assert collection.compute()["HR@2"] == single.compute() == (ranks <= 2).double().mean()
+    assert collection["Recall@1"].num_users == len(collection.rows) == 2000
+
+
+@pytest.mark.parametrize("scores", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("autocast", [torch.float16, torch.bfloat16])
+def test_half_precision_under_autocast(scores, autocast):
+    """Scores of one 16-bit type under autocast of the other are ranked as they are, with and without cut-offs."""
+    metrics = trm.RecMetricCollection(["AUROC", "MRR", "HR@2"])
+    with torch.autocast("cpu", dtype=autocast):
+        metrics.update(SCORES.to(scores), TARGET, exclude=torch.tensor([[3], [3], [3]]))
+    assert metrics.compute()["MRR"].item() == pytest.approx((1 / 2 + 1 + 1 / 3) / 3)
+
+
+@pytest.mark.parametrize("weights", [None, torch.ones(3)])
+def test_a_subclass_sees_every_batch(weights):
+    """`rows` of a subclass, and `add` set on an instance, are called in every update."""
+    seen = []
+
+    class Own(trm.HitRate):
+        def rows(self, *given):
+            seen.append("rows")
+            return super().rows(*given)
+
+    Own(2).update(SCORES, TARGET, weights=weights)
+    collection = trm.RecMetricCollection(["HR"], k=2)
+    add = collection.evaluator.add
+    collection.evaluator.add = lambda *given: (seen.append("add"), add(*given))[1]
+    collection.update(SCORES, TARGET, weights=weights)
+    assert seen == ["rows", "add"]
+
+
+def test_reading_a_state_changes_no_bit():
+    """The sums of many batches are bitwise equal, whether or not the state is read between them."""
+    torch.manual_seed(0)
+    read, left = trm.NDCG(5), trm.NDCG(5)
+    for _ in range(40):
+        scores, target = torch.rand(3, 9), torch.randint(9, (3, 1))
+        for metric in (read, left):
+            metric.update(scores, target)
+        assert read.metric_state.keys() == read._defaults.keys()
+        read.compute()
+    assert all(map(torch.equal, tensors(read), tensors(left)))
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_states_of_inference_mode_may_be_written_to(several):
+    """States are ordinary tensors after updates and resets in inference mode, in which Lightning validates."""
+    metric = make(several)
+    with torch.inference_mode():
+        metric.update(SCORES, TARGET)
+        metric.compute()
+    assert not any(state.is_inference() for state in tensors(metric))
+    with torch.inference_mode():
+        metric.reset()
+    for state in tensors(metric):
+        assert not state.is_inference()
+        state.add_(0)
+
+
+@pytest.mark.parametrize("weights", [None, torch.tensor([1.0, 0.0, 1.0])])
+def test_own_row_weights_of_rows_that_do_not_count(weights):
+    """A row without a relevant item, or of weight 0, has no weight in the mean, whatever `row_weights` returns."""
+
+    class Own(trm.RankingMetric):
+        formula = staticmethod(lambda ranking, k: ranking.any_hit(k).double())
+
+        def row_weights(self, ranking, weights):
+            return ranking.num_relevant + 1
+
+    metric = Own(2)
+    metric.update(SCORES, torch.tensor([2, 1, -1]), weights=weights)
+    assert metric.compute() == 1
+    assert metric.num_users == (2 if weights is None else 1)
+    Own.row_weights = lambda self, ranking, weights: weights[:1]
+    with pytest.raises(TypeError, match="row_weights of Own@2 must return one weight per row"):
+        metric.update(SCORES, TARGET)
+
+
+def test_a_collection_that_cannot_be_made_changes_no_metric():
+    """A collection of metrics that disagree is refused, and neither metrics nor accumulators belong to it."""
+    metric, groups = trm.HR(2), trm.ByGroup("a")
+    with pytest.raises(ValueError, match="ties"):
+        trm.RecMetricCollection([metric, trm.NDCG(2, ties="optimistic")], accumulators=[groups])
+    with pytest.raises(ValueError, match="ties"):
+        trm.RecMetricCollection([metric], ties="optimistic", accumulators=[groups])
+    metric.update(SCORES, TARGET)
+    assert metric.compute() == 2 / 3
+    assert trm.RecMetricCollection([metric], accumulators=[groups]).groups == ("a",)
+
+
+def test_compute_groups_of_torchmetrics_keep_checks_apart():
+    """Metrics that differ in `validate_args` have states of different names, so that they are not merged."""
+    assert len({trm.HR(2, validate_args=checks).state_name for checks in (True, False, "deferred")}) == 3
+
+
+def test_standard_errors_are_copies():
+    """Writing to a returned standard error changes no result."""
+    collection = make(True)
+    collection.update(SCORES, TARGET)
+    collection.compute()
+    collection.standard_errors()["HR@1"].fill_(9)
+    assert collection["HR@1"].standard_error() < 1
+
+
+def test_rows_of_weight_0_have_no_flags():
+    """A row that does not count is neither skipped, unreachable nor tied."""
+    metric = trm.HR(2)
+    scores = torch.tensor([[0.5, 0.5, 0.1], [0.5, 0.5, 0.1], [0.1, 0.2, 0.3], [0.1, 0.2, 0.3]])
+    metric.update(scores, torch.tensor([0, 0, -1, -1]), weights=torch.tensor([1.0, 0.0, 1.0, 0.0]))
+    metric.compute()
+    assert (metric.num_users, metric.num_skipped, metric.num_tied) == (1, 1, 1)

@@ -1,0 +1,387 @@
+"""Windows and decay, compared with the same rows computed anew, over batches, processes and checkpoints."""
+
+import copy
+import itertools
+import pickle
+
+import hypothesis.strategies as st
+import pytest
+import torch
+import torch.distributed as dist
+import torchmetrics
+from hypothesis import given, settings
+from sizes import examples
+from states import same, snapshot
+from values import numbers
+
+import torchrecmetrics as trm
+
+NAMES = ["HR", "NDCG", "MRR"]
+GENERATOR = torch.Generator().manual_seed(0)
+SCORES, TARGET = torch.rand(1000, 12, generator=GENERATOR), torch.randint(-1, 12, (1000,), generator=GENERATOR)
+CODES = torch.randint(-1, 2, (1000,), generator=GENERATOR)
+
+
+def make(*accumulators, **options):
+    accumulators = [trm.ByGroup("a", "b"), *accumulators]
+    return trm.RecMetricCollection(NAMES, k=[1, 3], accumulators=accumulators, **options)
+
+
+def fed(metrics, sizes):
+    """Update with batches of these sizes, one after the other, and return the number of rows."""
+    start = 0
+    for size in sizes:
+        rows = slice(start, start + size)
+        metrics.update(SCORES[rows], TARGET[rows], groups=CODES[rows])
+        start += size
+    return start
+
+
+def alone(rows, **options):
+    """Return values and standard errors of these rows alone."""
+    metrics = make()
+    metrics.update(SCORES[rows], TARGET[rows], groups=CODES[rows], **options)
+    return numbers(metrics.compute()), numbers(metrics.standard_errors())
+
+
+def recent(metrics, name):
+    """Return values and standard errors of the recent rows, under the keys without their suffix."""
+    return [
+        {key.removesuffix(f"/{name}"): value for key, value in numbers(found).items() if key.endswith(f"/{name}")}
+        for found in (metrics.compute(), metrics.standard_errors())
+    ]
+
+
+def without_groups(values):
+    """Return the values of the metrics over all rows."""
+    return {key: value for key, value in values.items() if "/" not in key}
+
+
+@pytest.mark.fixed
+@settings(max_examples=examples(60), deadline=None)
+@given(window=st.integers(100, 400), sizes=st.lists(st.integers(1, 60), min_size=8, max_size=20))
+@pytest.mark.filterwarnings("ignore:no row to average over")
+def test_a_window_of_rows(window, sizes):
+    """A window holds the rows of the last slots: at least `window`, and less than a slot and a batch more."""
+    metrics = make(trm.Window(window))
+    end = fed(metrics, sizes)
+    starts = [0]
+    slot = held = 0
+    for size in sizes:  # find the rows at which slots begin
+        held += size
+        slot += size
+        if slot >= -(-window // 100):
+            starts.append(held)
+            slot = 0
+    first = max((start for start in starts if end - start >= window), default=0)
+    values, errors = map(without_groups, alone(slice(first, end)))
+    found, found_errors = recent(metrics, "window")
+    assert found == pytest.approx(values, nan_ok=True)
+    assert found_errors == pytest.approx(errors, nan_ok=True, abs=1e-9)
+    assert numbers(metrics.compute())["NDCG@3"] == pytest.approx(alone(slice(0, end))[0]["NDCG@3"], nan_ok=True)
+
+
+@pytest.mark.fixed
+def test_a_window_of_updates():
+    """A window of 3 updates holds the last three batches, whatever their sizes."""
+    metrics = make(trm.Window(updates=3))
+    end = fed(metrics, [50, 7, 20, 3, 40])
+    assert recent(metrics, "window")[0] == pytest.approx(without_groups(alone(slice(end - 63, end))[0]))
+
+
+@pytest.mark.fixed
+@settings(max_examples=examples(40), deadline=None)
+@given(half_life=st.sampled_from([0.5, 30, 1000.0]), sizes=st.lists(st.integers(1, 60), min_size=1, max_size=15))
+@pytest.mark.filterwarnings("ignore:no row to average over")
+def test_decay(half_life, sizes):
+    """Each row weighs 0.5 ** (its age in rows / half_life), in values and standard errors."""
+    metrics = make(trm.Decay(half_life))
+    end = fed(metrics, sizes)
+    weights = torch.exp2(-torch.arange(end - 1, -1, -1).double() / half_life)
+    weights = weights.clamp(min=torch.finfo(torch.float64).tiny)  # rows of weight 0 would not be counted
+    values, errors = map(without_groups, alone(slice(0, end), weights=weights))
+    found, found_errors = recent(metrics, "decayed")
+    assert found == pytest.approx(values, nan_ok=True, abs=1e-9)
+    assert found_errors["NDCG@3"] == pytest.approx(errors["NDCG@3"], nan_ok=True, abs=1e-6)
+
+
+def shared(rank, world_size):
+    """Update each process with its rows of every batch of 40, and return the values."""
+    values = []
+    for recent_rows in (trm.Window(200), trm.Decay(100)):
+        metrics = make(recent_rows)
+        for start in range(0, 800, 40):
+            rows = slice(start + rank, start + 40, world_size)
+            metrics.update(SCORES[rows], TARGET[rows], groups=CODES[rows])
+        values.append(numbers(metrics.compute()))
+    return values
+
+
+@pytest.mark.fixed
+def test_processes(processes):
+    """A window and a decayed mean count the rows of all processes."""
+    (window, decayed), other = processes.run(shared, 2)
+    assert [window, decayed] == other
+    expected = without_groups(alone(slice(600, 800))[0])
+    assert {key: window[f"{key}/window"] for key in expected} == pytest.approx(expected)
+    weights = torch.exp2(-(torch.arange(799, -1, -1) // 2 * 2).double() / 100)
+    expected = without_groups(alone(slice(0, 800), weights=weights)[0])
+    assert {key: decayed[f"{key}/decayed"] for key in expected} == pytest.approx(expected, abs=1e-6)
+
+
+def unsynchronised(rank, world_size):
+    """Give every process the same rows, and return values that each process computes for itself."""
+    own = [dist.new_group([member]) for member in range(world_size)][rank] if world_size > 1 else None
+    values = []
+    for kind, size in ((trm.Window, 200), (trm.Decay, 50)):
+        for options in ({"sync_on_compute": False}, {"process_group": own}):
+            metrics = make(kind(size), **options)
+            fed(metrics, [10] * 40)
+            values.append(numbers(metrics.compute()))
+    return values
+
+
+def test_processes_that_do_not_synchronise(processes):
+    """A window counts the rows of those processes alone whose sums `compute` adds up."""
+    assert processes.run(unsynchronised, 2) == [unsynchronised(0, 1)] * 2
+
+
+def uneven(rank, world_size):
+    """Give process 0 ten batches of 100 hits, and process 1 one early batch of 100 misses; return the recent values."""
+    recent_rows = [trm.Window(200), trm.Window(updates=2, name="updates"), trm.Decay(100)]
+    metrics = trm.RecMetricCollection("HR", k=1, accumulators=recent_rows, compute_with_cache=False)
+    first = None
+    for number in range(1 if rank else 10):
+        metrics.update(torch.full((100,), rank + 1))
+        first = numbers(metrics.compute()) if number == 0 else first
+    return first, numbers(metrics.compute())
+
+
+def test_uneven_processes(processes):
+    """A process that stopped leaves the window, and its rows age by the updates that it is behind."""
+    hits = sum(2 ** (-2 * age / 100) for age in range(1000))
+    misses = sum(2 ** (-(2 * age + 9 * 100 * 2) / 100) for age in range(100))
+    assert hits / (hits + misses) == pytest.approx(0.999997, abs=1e-6)
+    for first, last in processes.run(uneven, 2):
+        assert first == pytest.approx({"HR@1": 0.5, "HR@1/window": 0.5, "HR@1/updates": 0.5, "HR@1/decayed": 0.5})
+        assert last == pytest.approx(
+            {"HR@1": 10 / 11, "HR@1/window": 1.0, "HR@1/updates": 1.0, "HR@1/decayed": hits / (hits + misses)},
+            rel=1e-12,
+        )
+
+
+def uneven_sizes(rank, world_size):
+    """Give both processes four updates, of 10 and of 100 rows; return the value and number of rows of the window."""
+    metrics = trm.RecMetricCollection("HR", k=1, accumulators=[trm.Window(100)])
+    for number in range(4):
+        metrics.update(torch.full((100 if rank else 10,), 1 if number == 3 else 2))
+    value = metrics.compute()["HR@1/window"].item()
+    return value, metrics["HR@1/window"].num_users
+
+
+def test_processes_with_batches_of_other_sizes(processes):
+    """Of processes with as many updates, the one that needs most of them for its share of the rows decides."""
+    # 50 rows are 4 updates of 10 rows (all there are), although 1 update of 100 rows has more
+    assert processes.run(uneven_sizes, 2) == [(110 / 440, 440)] * 2
+
+
+def saved(rank, world_size):
+    """Return values of both processes: computed after `sync()`, after a checkpoint of each process, and with no cache.
+
+    Saving after `sync()`, which adds up the sums since the start and no window, raises an error that says what to do.
+    """
+    metrics, loaded = (make(trm.Window(200), compute_with_cache=False) for _ in range(2))
+    for start in range(0, 800, 40):
+        rows = slice(start + rank, start + 40, world_size)
+        metrics.update(SCORES[rows], TARGET[rows], groups=CODES[rows])
+    loaded.persistent(True), metrics.persistent(True)
+    metrics.evaluator.sync()
+    values = [numbers(metrics.compute())]
+    with pytest.raises(
+        ValueError, match=r"sync\(\) does not add up Window\(rows=200, .*: save the state of each process"
+    ):
+        metrics.state_dict()
+    metrics.evaluator.unsync()
+    loaded.load_state_dict(metrics.state_dict())
+    values += [numbers(metrics.compute()), numbers(loaded.compute())]
+    if rank == 0:
+        metrics.update(SCORES[:0], TARGET[:0], groups=CODES[:0])
+    return [*values, numbers(metrics.compute())]
+
+
+def test_checkpoints_of_processes(processes):
+    """Each process saves and loads its own state; values after `sync()`, and without a cache, are of all processes."""
+    first, second = processes.run(saved, 2)
+    assert first == [first[0]] * 4 == second
+    expected = without_groups(alone(slice(600, 800))[0])
+    assert {key: first[0][f"{key}/window"] for key in expected} == pytest.approx(expected)
+
+
+RECENT = [
+    lambda: trm.Window(100),
+    lambda: trm.Window(1000),
+    lambda: trm.Window(updates=3),
+    lambda: trm.Decay(5),
+    lambda: trm.Decay(6),
+]
+
+
+def persistent(names, accumulator, **options):
+    """Return a collection whose state is saved, after an update with ten rows at rank 2."""
+    metrics = trm.RecMetricCollection(names, k=10, accumulators=[accumulator], **options)
+    metrics.persistent(True)
+    metrics.update(torch.tensor([2] * 10))
+    return metrics
+
+
+@pytest.mark.parametrize(("own", "other"), [*itertools.permutations(RECENT, 2)])
+def test_windows_of_other_lengths(own, other):
+    """A window of another length is neither merged nor loaded; the error names both, and nothing changes."""
+    metrics, given = persistent("HR", own()), persistent("HR", other())
+    before, state = numbers(metrics.compute()), snapshot(metrics)
+    with pytest.raises(ValueError, match=r"has (Window|Decay)\(.*, the other (Window|Decay)\(.*: make both"):
+        metrics.merge_state(given)
+    with pytest.raises(ValueError, match="loads states of the same metrics, options and accumulators"):
+        metrics.load_state_dict(given.state_dict())
+    assert same(snapshot(metrics), state)
+    assert numbers(metrics.compute()) == before
+
+
+@pytest.mark.parametrize("names", [["HR"], ["HR", "MRR", "MAP"], ["HR", trm.MRR(10, empty_target_action="neg")]])
+def test_windows_of_other_metrics(names):
+    """A window of other metrics, or of other options, is neither merged nor loaded, and nothing changes."""
+    options = {"empty_target_action": "neg"} if len(names) == 2 and not isinstance(names[1], str) else {}
+    metrics, given = persistent(["HR", "MRR"], trm.Window(100)), persistent(names, trm.Window(100), **options)
+    state = snapshot(metrics)
+    with pytest.raises(ValueError, match="loads states of the same metrics, options and accumulators"):
+        metrics.load_state_dict(given.state_dict())
+    assert same(snapshot(metrics), state)
+    with pytest.raises(ValueError, match=r"same metrics can be merged|merges states named like its own"):
+        metrics.merge_state(given)
+    assert same(snapshot(metrics), state)
+
+
+def test_values_alone():
+    """A batch of one value counts once for all, and others ask for it; in a `MetricCollection` it counts once, too."""
+    metrics = trm.RecMetricCollection(["HR", "MRR"], k=10, accumulators=[trm.Window(100)])
+    ranks = torch.tensor([2] * 10)
+    metrics["MRR@10"].update(ranks)
+    assert metrics["MRR@10"].compute() == 0.5
+    with pytest.raises(ValueError, match=r"HR@10 was not updated with the other values: update the collection"):
+        metrics["HR@10"].compute()
+    metrics.reset()
+    outer = torchmetrics.MetricCollection([metrics])
+    outer.update(ranks)
+    assert numbers(outer.compute()) == {"HR@10": 1, "HR@10/window": 1, "MRR@10": 0.5, "MRR@10/window": 0.5}
+    assert outer["MRR@10"].num_users == 10
+
+
+def test_life_of_a_window():
+    """A window survives copies, pickles, checkpoints and merging, its keys have the prefix, and `reset` empties it."""
+    metrics = make(trm.Window(100), prefix="train/")
+    fed(metrics, [60] * 5)
+    metrics.persistent(True)
+    loaded = make(trm.Window(100), prefix="train/")
+    loaded.persistent(True)
+    loaded.load_state_dict(metrics.state_dict())
+    for other in (copy.deepcopy(metrics), pickle.loads(pickle.dumps(metrics)), loaded):
+        assert numbers(other.compute()) == numbers(metrics.compute())
+    assert "train/NDCG@3/window" in metrics.compute()
+    merged = make(trm.Window(100), prefix="train/")
+    merged.merge_state(metrics)
+    assert merged.compute()["train/HR@3/window"] == metrics.compute()["train/HR@3/window"]
+    merged.merge_state(metrics)  # as of two processes: the last update of both has 120 rows
+    assert merged.compute()["train/HR@3/window"].item() == pytest.approx(alone(slice(240, 300))[0]["HR@3"])
+    assert merged["train/HR@3/window"].num_users == 2 * int((TARGET[240:300] >= 0).sum())
+    with pytest.raises(
+        ValueError, match=r"one of the two has .*Window\(rows=100.*, the other ByGroup\('a', 'b'.*: make both alike"
+    ):
+        merged.merge_state(make(prefix="train/"))
+    metrics.reset()
+    fed(metrics, [30])
+    assert numbers(metrics.compute())["train/HR@3/window"] == numbers(metrics.compute())["train/HR@3"]
+
+
+def test_never_waits_for_the_device():
+    """An update with a window or decay reads no value: it runs on `meta`, where reading a value raises."""
+    scores, target = torch.empty(6, 20, device="meta"), torch.empty(6, dtype=torch.int64, device="meta")
+    for kind, size in ((trm.Window, 100), (trm.Decay, 9)):
+        metrics = trm.RecMetricCollection(NAMES, k=3, accumulators=[kind(size)]).to("meta")
+        for _ in range(3):
+            metrics.update(scores, target)
+        metrics = trm.RecMetricCollection(NAMES, k=3, accumulators=[kind(size)])
+        metrics.update(SCORES[:9], TARGET[:9])
+        metrics.to("meta").update(scores, target)  # the slots of a collection that was moved move, too
+
+
+@pytest.mark.parametrize(
+    ("make_bad", "message"),
+    [
+        (lambda: trm.Window(99), "rows must be at least 100, one per slot, got 99; or updates="),
+        (lambda: trm.Window(0), "rows must be at least 1, got 0"),
+        (lambda: trm.Window(updates=0), "updates must be at least 1, got 0"),
+        (lambda: trm.Window(), "give rows or updates, one of the two"),
+        (lambda: trm.Window(100, updates=3), "give rows or updates, one of the two"),
+        (lambda: trm.Window(100, name="a/b"), "name is a part of keys, without '/' and '.', got 'a/b'"),
+        (lambda: trm.Decay(-1), "half_life must be a number of rows above 0, got -1"),
+        (lambda: trm.Decay(True), "half_life must be a number of rows above 0, got True"),
+        (lambda: make(trm.Window(100), trm.Window(200)), "'HR@1/window' would be the key of two values"),
+    ],
+)
+def test_bad_options(make_bad, message):
+    """Bad options of a window or a decay raise an error that says what is accepted."""
+    with pytest.raises(ValueError, match=message):
+        make_bad()
+
+
+def test_several_beside_each_other():
+    """Windows and decays of several lengths stand beside each other, each with a name of its own."""
+    metrics = make(trm.Window(100), trm.Window(updates=2, name="two"), trm.Decay(30), trm.Decay(60, name="slow"))
+    end = fed(metrics, [50, 50, 20, 30])
+    for name, rows in (("window", slice(50, end)), ("two", slice(100, end))):
+        assert recent(metrics, name)[0] == pytest.approx(without_groups(alone(rows)[0]))
+    for name, half_life in (("decayed", 30), ("slow", 60)):
+        weights = torch.exp2(-torch.arange(end - 1, -1, -1).double() / half_life)
+        expected = without_groups(alone(slice(0, end), weights=weights)[0])
+        assert recent(metrics, name)[0] == pytest.approx(expected, abs=1e-9)
+
+
+def test_what_has_no_window():
+    """Metrics that count items over all lists have no windowed value, and unfinished sessions have no order."""
+    metrics = trm.RecMetricCollection(
+        ["HR", "Coverage"], k=3, accumulators=[trm.Window(100), trm.Decay(9)], catalogue=trm.Catalogue(9)
+    )
+    assert list(metrics.keys()) == ["HR@3", "HR@3/window", "HR@3/decayed", "Coverage@3"]
+    for recent_rows in (trm.Window(100), trm.Decay(9)):
+        with pytest.raises(ValueError, match="needs rows in order, which unfinished sessions lack"):
+            trm.CollectSessions(trm.RecMetricCollection("MRR", accumulators=[recent_rows]))
+    metrics = trm.RecMetricCollection("MRR", accumulators=[trm.Window(100)])
+    metrics.update(trm.Sessions(torch.rand(3), torch.tensor([1, 0, 1]), torch.tensor([0, 0, 1])))
+    assert metrics.compute()["MRR/window"] == metrics.compute()["MRR"]
+
+
+def test_a_window_outside_its_updates():
+    """A window survives loading a state without it, its errors survive `reset`, and `evaluate` leaves it out."""
+    module = torch.nn.Module()
+    module.metrics = metrics = trm.RecMetricCollection("HR", k=5, accumulators=[trm.Window(100)])
+    metrics.update(torch.tensor([1, 9, 2]))
+    module.load_state_dict(module.state_dict())
+    assert metrics.compute()["HR@5/window"] == 2 / 3
+    metrics.reset()
+    assert metrics.standard_errors()["HR@5/window"] == pytest.approx(1 / 3)
+    target = trm.Interactions.from_columns([0, 1], [1, 2], num_users=2, num_items=3)
+    found = trm.evaluate(metrics, torch.rand(2, 2), torch.rand(3, 2), target=target)
+    assert list(found) == ["HR@5"]
+    assert "HR@5" in str(found)
+
+
+@pytest.mark.parametrize("window", [trm.Window(100), trm.Window(updates=3)])
+def test_slots_on_two_devices_are_saved(window):
+    """Slots from before a move are saved on the device of the metrics."""
+    metrics = trm.RecMetricCollection("HR", k=5, accumulators=[window.empty_copy()], validate_args=False)
+    metrics.persistent(True)
+    metrics.update(torch.tensor([1, 9]))
+    metrics.to("meta")
+    metrics.update(torch.tensor([1, 9]).to("meta"))
+    slots = [part for key, parts in metrics.state_dict().items() if key.endswith("slots") for part in parts]
+    assert {part.device.type for part in slots} == {"meta"}

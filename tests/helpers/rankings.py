@@ -1,0 +1,61 @@
+"""Random batches, and rankings of inputs whose arguments and options are given together."""
+
+import math
+
+import hypothesis.strategies as st
+import torch
+
+import torchrecmetrics as trm
+
+INF = math.inf
+
+_ARGUMENTS = {
+    trm.Scores: ("gains", "exclude", "history"),
+    trm.Lists: ("gains", "exclude", "complete", "duplicates", "history"),
+    trm.Sessions: ("indexes", "lengths"),
+    trm.Negatives: ("lengths",),
+}
+
+
+def _rank(make, arguments, options):
+    given = {name: options.pop(name) for name in _ARGUMENTS[make] if name in options}
+    return make(*arguments, **given).ranking(**options)
+
+
+def rank_scores(scores, target=None, **options):
+    """Return the ranking of `Scores`."""
+    return _rank(trm.Scores, (scores, target), options)
+
+
+def rank_lists(item_ids, target=None, **options):
+    """Return the ranking of `Lists`."""
+    return _rank(trm.Lists, (item_ids, target), options)
+
+
+def rank_sessions(scores, labels, indexes=None, **options):
+    """Return the ranking of `Sessions`."""
+    return _rank(trm.Sessions, (scores, labels, indexes), options)
+
+
+def rank_negatives(positive, negative, **options):
+    """Return the ranking of `Negatives`."""
+    return _rank(trm.Negatives, (positive, negative), options)
+
+
+@st.composite
+def batches(draw):
+    """Random batches with few distinct scores, so that most are tied; targets and history overlap, of any length."""
+    rows, items = draw(st.integers(0, 4)), draw(st.integers(1, 9))
+    score = st.sampled_from([-INF, -2.0, -1.0, 0.0, 0.5, 1.0, 3.0])
+    scores = draw(st.lists(st.lists(score, min_size=items, max_size=items), min_size=rows, max_size=rows))
+    ids = st.lists(st.integers(0, items - 1), max_size=items, unique=True)
+    targets = draw(st.lists(ids, min_size=rows, max_size=rows))
+    gain = st.sampled_from([-2.0, -1.0, 0.0, 1.0, 2.0, 5.0])
+    gains = [[draw(gain) for _ in row] for row in targets]
+    history = draw(st.lists(st.lists(st.integers(-2, items - 1), max_size=6), min_size=rows, max_size=rows))
+    return scores, targets, gains, history, items
+
+
+def padded(rows, fill, dtype):
+    width = max([1, *map(len, rows)])
+    return torch.tensor([row + [fill] * (width - len(row)) for row in rows], dtype=dtype).reshape(len(rows), width)

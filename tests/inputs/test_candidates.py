@@ -1,0 +1,120 @@
+"""Columns that are candidates give the same bits as full scores with -inf elsewhere."""
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+from sizes import examples
+
+import torchrecmetrics as trm
+
+ITEMS = 30
+CATALOGUE = trm.Catalogue(ITEMS, popularity=torch.arange(ITEMS) + 1, num_users=99)
+NAMES = ["NDCG", "HR", "MAP", "AUROC", "Coverage", "Novelty", "Seen"]
+
+
+def make(**options):
+    return trm.RecMetricCollection(NAMES, k=[1, 3], catalogue=CATALOGUE, overlap="miss", **options)
+
+
+@pytest.mark.fixed
+@settings(max_examples=examples(100), deadline=None)
+@given(seed=st.integers(0, 2**20), shared=st.booleans(), padding=st.booleans(), width=st.integers(1, 9))
+@pytest.mark.filterwarnings("ignore:no row to average over")
+def test_equals_full_scores(seed, shared, padding, width):
+    """Repeated and padded candidates, and targets and excluded items that are no candidates, give full scores' bits."""
+    generator = torch.Generator().manual_seed(seed)
+    shape = (1, width) if shared else (5, width)
+    candidates = torch.randint(-2, ITEMS, shape, generator=generator)
+    scores = torch.randint(4, (5, width), generator=generator).float()
+    target = torch.rand(5, ITEMS, generator=generator).argsort(1)[:, :3]
+    target[torch.rand(5, 3, generator=generator) < 0.2] = -1
+    exclude = torch.randint(-1, ITEMS, (5, 4), generator=generator)
+    history = torch.randint(-1, ITEMS, (5, 4), generator=generator)
+    options = {"padding_idx": 0} if padding else {}
+    full = torch.full((5, ITEMS), -torch.inf)
+    for row in range(5):
+        for column in reversed(range(width)):  # of repeated candidates, the first counts
+            if candidates[row % len(candidates), column] >= 0:
+                full[row, candidates[row % len(candidates), column]] = scores[row, column]
+    one, other = make(**options), make(**options)
+    given = {"exclude": exclude, "history": history}
+    one.update(trm.Candidates(scores, target, candidates[0] if shared else candidates, **given))
+    other.update(trm.Scores(full, target, **given))
+    found, expected = one.compute(), other.compute()
+    assert all(torch.equal(found[key].nan_to_num(7), expected[key].nan_to_num(7)) for key in expected)
+    for count in ("num_users", "num_skipped", "num_unreachable"):
+        assert getattr(one["HR@1"], count) == getattr(other["HR@1"], count)
+
+
+@pytest.mark.fixed
+def test_repeated_and_missing_items_are_counted():
+    """An item listed twice competes once, and a target that is no candidate cannot be found."""
+    ranking = trm.MRR()
+    scores, candidates = torch.tensor([[3.0, 3.0, 1.0], [3.0, 2.0, 1.0]]), torch.tensor([[7, 7, 10**12], [4, 5, -1]])
+    ranking.update(trm.Candidates(scores, torch.tensor([10**12, 6]), candidates))
+    assert (ranking.compute(), ranking.num_unreachable) == ((0.5 + 0) / 2, 1)
+    with pytest.raises(ValueError, match=r"1 of 2 rows with a target that is no candidate .*: row 1 has \[6\]"):
+        ranking.update(trm.Candidates(scores, torch.tensor([7, 6]), candidates, missing="error"))
+    deferred = trm.MRR(validate_args="deferred")
+    deferred.update(trm.Candidates(scores, torch.tensor([7, 6]), candidates, missing="error"))
+    with pytest.raises(ValueError, match="1 row with a target that is no candidate"):
+        deferred.compute()
+
+
+@pytest.mark.fixed
+def test_forms_of_exclude():
+    """`exclude` may be ids, jagged ids, a result of `select`, or a tuple of these."""
+    scores, candidates = torch.tensor([[3.0, 2.0, 1.0]] * 2), torch.tensor([9, 8, 7])
+    values, offsets = torch.tensor([9, 9, 8]), torch.tensor([0, 1, 3])
+    batch = trm.Interactions.from_columns([0, 1, 1], [9, 9, 8], num_users=2, num_items=10).select([0, 1])
+    for exclude in (torch.tensor([[9, -1], [9, 8]]), trm.Jagged(values, offsets), batch, (torch.tensor([9, 9]), batch)):
+        metric = trm.MRR()
+        metric.update(trm.Candidates(scores, torch.tensor([7, 7]), candidates, exclude=exclude))
+        assert metric.compute() == (1 / 2 + 1) / 2
+
+
+def test_never_waits_for_the_device():
+    """Updates work on the "meta" device, where there are no values to read."""
+    scores, target = torch.empty(3, 4, device="meta"), torch.empty(3, 2, dtype=torch.int64, device="meta")
+    for shape in ((4,), (3, 4)):
+        candidates = torch.empty(shape, dtype=torch.int64, device="meta")
+        make().to("meta").update(trm.Candidates(scores, target, candidates, exclude=target, history=target))
+
+
+SCORES, TARGET = torch.rand(2, 3), torch.tensor([1, 2])
+BAD = [
+    ({"items": torch.arange(4)}, ValueError, r"\[3\] for all rows or \[2, 3\], got \[4\]"),
+    ({"items": torch.rand(3)}, TypeError, "candidates must hold int64"),
+    ({"items": torch.arange(3, device="meta")}, ValueError, "candidates is on meta"),
+    ({"target": SCORES > 0.5}, TypeError, r"target beside candidates is item ids \[B\] or \[B, T\]"),
+    ({"target": None}, TypeError, r"target beside candidates is item ids \[B\] or \[B, T\], got NoneType"),
+    ({"exclude": SCORES > 0.5}, TypeError, "a bool could mean items or columns"),
+    ({"exclude": torch.zeros(3, 1, dtype=torch.int64)}, ValueError, r"exclude ids must be \[2\] or \[2, H\]"),
+    ({"missing": "skip"}, ValueError, "missing must be one of 'unreachable', 'error'"),
+]
+
+
+@pytest.mark.parametrize(("changed", "error", "message"), BAD)
+def test_bad_input(changed, error, message):
+    """Each error names what was given and what is accepted, and the refused update changes no state."""
+    given = {"scores": SCORES, "target": TARGET, "items": torch.arange(3)} | changed
+    metrics = trm.RecMetricCollection(["MRR", "HR@1"])
+    with pytest.raises(error, match=message):
+        metrics.update(trm.Candidates(**given))
+    assert metrics.evaluator.update_count == 0
+    assert not any(state.any() for state in metrics.evaluator.metric_state.values())
+
+
+@pytest.mark.fixed
+def test_scores_of_padding_are_not_read():
+    """The score of a padding candidate may be NaN: its rank and the other ranks do not depend on it."""
+    scores, candidates = torch.tensor([[0.1, float("nan")], [0.1, 0.3]]), torch.tensor([[1, -1], [2, 3]])
+    metric = trm.HR(1)
+    metric.update(trm.Candidates(scores, torch.tensor([1, 3]), candidates))
+    assert metric.compute() == 1
+    items = torch.tensor([[float("nan"), 0], [1, 1], [2, 2]])
+    pairs = {"num_users": 2, "num_items": 3}
+    shown = trm.Interactions.from_columns([0, 1, 1], [1, 1, 2], **pairs)
+    target = trm.Interactions.from_columns([0, 1], [1, 2], **pairs)
+    assert trm.evaluate("HR", torch.ones(2, 2), items, target=target, candidates=shown, k=1) == {"HR@1": 1}

@@ -1,0 +1,218 @@
+"""`Lists`: excluded, repeated and padded entries by hand and against plain Python, and refused arguments."""
+
+import math
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+from rankings import rank_lists
+from sizes import examples
+
+import torchrecmetrics as trm
+
+INF = math.inf
+SCORES = torch.tensor([[0.1, 0.9, 0.5], [0.3, 0.2, 0.1]])
+TARGET = torch.tensor([[2, 0], [1, -1]])
+
+
+@pytest.mark.fixed
+def test_lists_by_hand(device):
+    """Excluded ids leave the list and later items move up; a negative id ends the list."""
+    lists = torch.tensor([[7, 3, 9, 4], [4, 8, -1, -1], [1, 2, 3, 4]], device=device)
+    target = torch.tensor([[9, 1], [4, -1], [3, 4]], device=device)
+    plain = trm.Lists(lists, target).ranking()
+    assert plain.ranks.tolist() == [[3, INF], [1, INF], [3, 4]]
+    assert (plain.depth, plain.num_ranked, plain.num_recommended.tolist()) == (4, None, [4, 2, 4])
+    history = torch.tensor([[3, 7], [8, 8], [5, -1]], device=device)
+    moved = trm.Lists(lists, target, exclude=history).ranking()
+    assert moved.ranks.tolist() == [[1, INF], [1, INF], [3, 4]]
+    assert moved.row_depth.tolist() == [2, 4, 4]  # the second list ended early: it is whole
+    assert moved.num_recommended.tolist() == [2, 1, 4]
+    mask = torch.zeros(8, dtype=torch.bool, device=device)  # item 9 lies beyond the mask: not excluded
+    mask[[3, 7]] = True
+    assert trm.Lists(lists[:1], target[:1], exclude=mask).ranking().ranks.tolist() == [[1, INF]]
+    assert trm.Lists(lists, target, complete=True).ranking().depth is None
+
+
+def test_a_rejected_list_holds_nothing():
+    """With "deferred", a list with a repeated item is not valid and has no value, and the other row is unchanged."""
+    lists, target = torch.tensor([[4, 4, 9], [5, 8, 2]]), torch.tensor([[9, 4], [5, 2]])
+    ranking = trm.Lists(lists, target).ranking(validate_args="deferred")
+    assert ranking.valid.tolist() == [False, True]
+    assert trm.functional.recall(ranking, 3).tolist() == [pytest.approx(math.nan, nan_ok=True), 1]
+    assert (ranking.ranks[1].tolist(), ranking.num_relevant[1]) == ([1, 3], 2)
+
+
+@pytest.mark.fixed
+@pytest.mark.parametrize("validate_args", [True, "deferred"])
+def test_a_list_is_known_as_far_as_it_reaches(validate_args):
+    """A list of three items of which one is excluded is enough for k = 2 and raises for k = 3, in formulas, too."""
+    lists, target = torch.tensor([[4, 3, 9], [5, 8, 2]]), torch.tensor([[9], [5]])
+    short = trm.Lists(lists, target, exclude=torch.tensor([[3], [-1]])).ranking(validate_args=validate_args)
+    assert short.hits(2).tolist() == [[True], [True]]
+    assert trm.HR(2)(short) == 1
+    message = "1 .* known to fewer than k places"
+    with pytest.raises(ValueError, match=message):
+        trm.HR(3)(short)
+    with pytest.raises(ValueError, match=message):
+        short.hits(3)
+
+
+@pytest.mark.fixed
+def test_lists_padding_idx(device):
+    """`padding_idx` leaves the list like an excluded item, however often it occurs."""
+    lists = torch.tensor([[0, 3, 4], [3, 0, 0], [3, 4, 5]], device=device)
+    ranking = trm.Lists(lists, torch.tensor([[4], [0], [5]], device=device)).ranking(padding_idx=0)
+    assert ranking.ranks.tolist() == [[2], [INF], [3]]
+    assert ranking.num_relevant.tolist() == [1, 0, 1]
+    assert ranking.row_depth.tolist() == [2, 1, 3]
+
+
+@pytest.mark.fixed
+@pytest.mark.parametrize(("overlap", "expected"), [("keep", [[2, 3]]), ("miss", [[2, INF]])])
+def test_lists_overlap(overlap, expected, device):
+    """A listed target that is also excluded stays with overlap="keep", and is lost with overlap="miss"."""
+    lists, target, seen = (torch.tensor(x, device=device) for x in ([[5, 6, 7]], [[6, 7]], [[7]]))
+    ranking = trm.Lists(lists, target, exclude=seen).ranking(overlap=overlap)
+    assert ranking.ranks.tolist() == expected
+    assert ranking.unreachable.tolist() == [overlap == "miss"]
+
+
+@pytest.mark.fixed
+def test_repeats_by_hand(device):
+    """With duplicates="first" a repeated item takes no rank, and later items move up.
+
+    A list that is shortened in this way is known to fewer ranks, as with excluded items.
+    """
+    lists = torch.tensor([[7, 7, 3, 9], [4, 4, 8, -1], [1, 2, 1, 2]], device=device)
+    target = torch.tensor([[9, 7], [8, -1], [2, -1]], device=device)
+    ranking = trm.Lists(lists, target, duplicates="first").ranking()
+    assert ranking.ranks.tolist() == [[1, 3], [2, INF], [2, INF]]
+    assert (ranking.num_recommended.tolist(), ranking.num_repeated.tolist()) == ([3, 2, 2], [1, 1, 2])
+    assert (ranking.depth, ranking.row_depth.tolist()) == (4, [3, 4, 2])  # the second list ended early
+    whole = trm.Lists(lists, target, duplicates="first", complete=True).ranking()
+    assert (whole.depth, whole.row_depth) == (None, None)
+    assert trm.functional.recall(whole, 4).tolist() == [1, 1, 1]
+    kept = trm.Lists(lists[:1], target[:1], duplicates="first", exclude=target[:1, 1:]).ranking(overlap="keep")
+    assert (kept.ranks.tolist(), kept.row_depth.tolist()) == ([[1, 3]], [3])
+    if device.type == "cpu":
+        with pytest.raises(ValueError, match=r"2 of 3 rows known to fewer than k places .*, and repeats.*: row 0 to 3"):
+            trm.HR(4).update(ranking)
+        trm.HR(2).update(ranking)
+
+
+@pytest.mark.fixed
+@settings(max_examples=examples(150), deadline=None)
+@given(data=st.data())
+def test_repeats_leave_their_list(data):
+    """Lists with repeats rank as if walked item by item, with history, padding and ends, also with deferred checks."""
+    rows, k = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 7))
+    item = st.integers(-1, 5)
+    lists = data.draw(st.lists(st.lists(item, min_size=k, max_size=k), min_size=rows, max_size=rows))
+    targets = data.draw(st.lists(st.lists(item, min_size=3, max_size=3, unique=True), min_size=rows, max_size=rows))
+    history = data.draw(st.lists(st.lists(item, min_size=2, max_size=2), min_size=rows, max_size=rows))
+    padding_idx, validate_args = data.draw(st.sampled_from([None, 0])), data.draw(st.sampled_from([True, "deferred"]))
+    ranking = trm.Lists(
+        *map(torch.tensor, (lists, targets)), exclude=torch.tensor(history), duplicates="first"
+    ).ranking(padding_idx=padding_idx, overlap="miss", validate_args=validate_args)
+    for row in range(rows):
+        walked, repeats = [], 0
+        for at, number in enumerate(lists[row]):
+            repeats += 0 <= number != padding_idx and number in lists[row][:at]
+            if number >= 0 and number != padding_idx and number not in history[row] and number not in walked:
+                walked.append(number)
+        found = [1 + walked.index(number) for number in targets[row] if number in walked]
+        assert ranking.ranks[row].tolist() == sorted(found) + [INF] * (3 - len(found))
+        assert ranking.num_recommended[row] == len(walked)
+        assert ranking.num_repeated[row] == repeats
+        assert ranking.row_depth[row] == (k if -1 in lists[row] else len(walked))
+    assert ranking.valid is None or ranking.valid.all()
+
+
+@pytest.mark.fixed
+def test_lists_without_repeats_stay_as_they_are(device, generator):
+    """Lists without repeats give the same bits with duplicates="first" as with the default."""
+    lists = torch.rand(20, 50, generator=generator).argsort(1)[:, :9].to(device)
+    target = torch.rand(20, 50, generator=generator).argsort(1)[:, :6].to(device)
+    options = {"gains": torch.randint(-2, 4, (20, 6), generator=generator).to(device), "exclude": target[:, :1] + 50}
+    strict = rank_lists(lists, target, **options)
+    lenient = rank_lists(lists, target, **options, duplicates="first")
+    assert (strict.num_repeated, lenient.num_repeated.tolist()) == (None, [0] * 20)
+    for name in ("ranks", "gains", "num_relevant", "num_recommended"):
+        assert torch.equal(getattr(strict, name), getattr(lenient, name))
+    assert torch.equal(strict.row_depth, lenient.row_depth)
+    names = ["HR", "NDCG", "MRR", "MAP", "Precision", "Recall", "F1"]
+    mine, theirs = (trm.RecMetricCollection(names, k=[1, 9]).to(device) for _ in range(2))
+    assert mine(strict) == theirs(lenient)
+
+
+def test_repeats_without_reading_values():
+    """Repeats are left out without reading a value: on the device `meta`, reading a value raises."""
+    lists, target = torch.empty(6, 9, dtype=torch.int64, device="meta"), torch.empty(6, dtype=int, device="meta")
+    ranking = trm.Lists(lists, target, duplicates="first").ranking()
+    assert ranking.num_repeated.shape == (6,)
+    trm.RecMetricCollection(["HR", "NDCG"], k=9).to("meta").update(ranking)
+
+
+@pytest.mark.fixed
+def test_lists_of_the_best_are_their_scores(device, generator):
+    """The list of the best K items gives the ranks of its scores, gains and penalties included."""
+    scores = torch.rand(20, 50, generator=generator).to(device)
+    target = torch.rand(20, 50, generator=generator).argsort(1)[:, :6].to(device)
+    gains = torch.randint(-2, 4, (20, 6), generator=generator).to(device)
+    for k in (5, 50):
+        whole = trm.Scores(scores, target, gains=gains).ranking(depth=k)
+        listed = trm.Lists(scores.topk(k).indices, target, gains=gains).ranking()
+        assert torch.equal(listed.ranks, whole.ranks)
+        assert torch.equal(listed.num_relevant, whole.num_relevant)
+        assert trm.functional.ndcg(listed, k).tolist() == pytest.approx(
+            trm.functional.ndcg(whole, k).tolist(), nan_ok=True
+        )
+
+
+def test_a_selection_is_no_list():
+    """`Lists` refuses a selection of `Interactions`, whose items are ascending and not best first."""
+    chosen = trm.Interactions.from_padded(TARGET, 3).select([0, 1])
+    with pytest.raises(TypeError, match=r"item_ids must be a tensor, got SelectedItems: pass item_ids\.items"):
+        trm.Lists(chosen, TARGET).ranking()
+
+
+BAD_LISTS = {
+    "floats": ({"item_ids": SCORES}, TypeError, "item_ids must hold int64, int32 or int16"),
+    "1-D": ({"item_ids": TARGET[0]}, ValueError, r"item_ids must be \[rows, places\]"),
+    "repeated": (
+        {"item_ids": torch.tensor([[1, 2, 1]] * 2)},
+        ValueError,
+        r"an item recommended twice: row 0 is \[1, 2, 1\] \(duplicates='first' ",
+    ),
+    "duplicates": (
+        {"duplicates": "last"},
+        ValueError,
+        "duplicates must be one of 'error', 'first', 'keep_place', got 'last'",
+    ),
+    "dense target": ({"target": SCORES > 0}, TypeError, "Lists takes integer item ids as target"),
+    "overlap": ({"exclude": torch.tensor([[2], [5]])}, ValueError, "1 of 2 rows with a target that is also excluded"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_LISTS)
+def test_bad_lists(name):
+    """`Lists` refuses bad arguments, each with its type of error and message."""
+    given_, error, message = BAD_LISTS[name]
+    arguments = {"item_ids": torch.tensor([[0, 1, 2], [2, 1, 0]]), "target": TARGET} | given_
+    with pytest.raises(error, match=message):
+        rank_lists(**arguments)
+
+
+@pytest.mark.fixed
+def test_a_rejected_list_is_not_also_too_short():
+    """A bad row is counted only under the first violation that was found."""
+    lists, target = torch.tensor([[4, 4, 9], [5, 8, 2]]), torch.tensor([[9], [5]])
+    ranking = trm.Lists(lists, target, exclude=torch.tensor([[9], [2]])).ranking(
+        overlap="miss", validate_args="deferred"
+    )
+    metric = trm.HR(3, validate_args="deferred")
+    metric.update(ranking)
+    with pytest.raises(ValueError, match="1 row with an item recommended twice; 1 row known to fewer than k places"):
+        metric.compute()

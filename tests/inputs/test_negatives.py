@@ -1,0 +1,152 @@
+"""`Negatives`: a positive among its negatives, against plain Python, `Scores` and OGB's formula."""
+
+import math
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+from rankings import rank_negatives
+from sizes import examples
+
+import torchrecmetrics as trm
+
+INF, NAN = math.inf, math.nan
+LEVELS = [-INF, -1.0, 0.0, 0.5, 1.0]
+
+
+@st.composite
+def rows(draw):
+    """Positives [B] and negatives [B, N] with few distinct scores, so that many are equal; every row has a negative."""
+    number, width = draw(st.integers(1, 4)), draw(st.integers(1, 6))
+    levels = st.sampled_from(LEVELS)
+    positive = draw(st.lists(levels, min_size=number, max_size=number))
+    row = st.lists(levels, min_size=width, max_size=width).filter(lambda values: max(values) > -INF)
+    return positive, draw(st.lists(row, min_size=number, max_size=number))
+
+
+def plain_rank(positive, negatives, ties):
+    """Return the rank and the number of candidates of one row."""
+    candidates = [score for score in negatives if score > -INF]
+    better = sum(score > positive for score in candidates)
+    equal = sum(score == positive for score in candidates)
+    if positive == -INF:
+        return INF, len(candidates)
+    rank = {"optimistic": better + 1, "pessimistic": better + equal + 1, "realistic": better + 1 + equal / 2}[ties]
+    return rank, len(candidates) + 1
+
+
+@pytest.mark.fixed
+@pytest.mark.parametrize("ties", ["optimistic", "realistic", "pessimistic"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@settings(max_examples=examples(80), deadline=None)
+@given(batch=rows())
+def test_equals_plain_python(ties, dtype, batch):
+    """Ranks and numbers of candidates equal plain Python's, for negatives of each row and for one pool."""
+    positive, negative = (torch.tensor(part, dtype=dtype) for part in batch)
+    found = trm.Negatives(positive, negative).ranking(ties=ties)
+    expected = [plain_rank(*row, ties) for row in zip(*batch, strict=True)]
+    assert list(zip(found.ranks[:, 0].tolist(), found.num_ranked.tolist(), strict=True)) == expected
+    pool = negative.flatten()
+    pooled = trm.Negatives(positive[:, None], pool).ranking(ties=ties)
+    assert pooled.ranks[:, 0].tolist() == [plain_rank(p, pool.tolist(), ties)[0] for p in batch[0]]
+    each = trm.Negatives(positive, pool.expand(len(positive), -1)).ranking(ties=ties)
+    for name in ("ranks", "num_ranked", "num_relevant", "tied", "unreachable"):
+        assert getattr(pooled, name).equal(getattr(each, name)), name
+
+
+@pytest.mark.fixed
+@settings(max_examples=examples(60), deadline=None)
+@given(batch=rows(), seed=st.integers(0, 99))
+def test_equals_scores_with_the_positive_in_front(batch, seed):
+    """`Scores` gives the same ranks; the order of negatives and columns beyond `lengths` change nothing."""
+    positive, negative = map(torch.tensor, batch)
+    found = trm.Negatives(positive, negative).ranking()
+    scores = torch.cat([positive[:, None], negative], 1)
+    same = trm.Scores(scores, torch.zeros(len(scores), dtype=torch.int64)).ranking()
+    order = torch.randperm(negative.shape[1], generator=torch.Generator().manual_seed(seed))
+    shuffled = trm.Negatives(positive, negative[:, order]).ranking()
+    padded = torch.cat([negative, torch.full((len(negative), 2), 9.0)], 1)
+    lengths = torch.full((len(negative),), negative.shape[1], dtype=torch.int32)
+    cut = trm.Negatives(positive, padded, lengths=lengths).ranking()
+    for other in (same, shuffled, cut):
+        for name in ("ranks", "num_ranked", "tied", "unreachable"):
+            assert getattr(found, name).equal(getattr(other, name)), name
+
+
+@pytest.mark.fixed
+def test_lengths_of_each_row():
+    """`lengths` is the number of negatives of each row: here row 0 has one and row 1 has both."""
+    found = trm.Negatives(torch.zeros(2), torch.ones(2, 2), lengths=torch.tensor([1, 2])).ranking()
+    assert (found.ranks[:, 0].tolist(), found.num_ranked.tolist()) == ([2, 3], [2, 3])
+
+
+@pytest.mark.fixed
+def test_ogb_places_ties_in_the_middle(generator):
+    """Ours is the rank of OGB and TGB, 1 + (optimistic + pessimistic) / 2; hits@k of ogbl-collab is pessimistic.
+
+    Sources: ogb.linkproppred.Evaluator._eval_mrr, _eval_hits; tgb.linkproppred.evaluate.Evaluator._eval_hits_and_mrr.
+    """
+    positive = torch.randint(5, (200,), generator=generator).float()
+    negative = torch.randint(5, (200, 30), generator=generator).float()
+    optimistic = (negative > positive[:, None]).sum(1)
+    pessimistic = (negative >= positive[:, None]).sum(1)
+    theirs = 0.5 * (optimistic + pessimistic) + 1
+    metrics = trm.RecMetricCollection(["MRR", "HR@1", "HR@3", "HR@10"])
+    metrics.update(trm.Negatives(positive, negative))
+    found = metrics.compute()
+    assert found["MRR"].item() == pytest.approx((1 / theirs.double()).mean().item(), abs=1e-15)
+    for k in (1, 3, 10):
+        assert found[f"HR@{k}"] == (theirs <= k).double().mean()
+    pool = negative.flatten()
+    hits = trm.HR(20)
+    hits.update(trm.Negatives(positive, pool).ranking(ties="pessimistic"))
+    assert hits.compute() == (positive > pool.topk(20).values[-1]).double().mean()
+
+
+@pytest.mark.parametrize(("shape", "lengths"), [((6, 20), None), ((6, 20), 6), ((20,), None)])
+def test_never_waits_for_the_device(shape, lengths):
+    """No value is read: ranking and update run on the device `meta`, where reading a value raises."""
+    lengths = None if lengths is None else torch.ones(lengths, dtype=torch.int64, device="meta")
+    ranking = trm.Negatives(torch.empty(6, device="meta"), torch.empty(shape, device="meta"), lengths=lengths).ranking()
+    trm.RecMetricCollection(["MRR", "AUROC", "MeanRank", "AMRI", "AdjustedHR@10"]).to("meta").update(ranking)
+
+
+ONE, TWO = torch.zeros(2), torch.zeros(2, 3)
+BAD = [
+    (lambda: (ONE, torch.zeros(2, 0)), {}, ValueError, "negative holds no score"),
+    (lambda: (ONE, torch.zeros(3, 3)), {}, ValueError, r"negative must be \[2, N\], or one pool \[N\] .* got \[3, 3\]"),
+    (lambda: (TWO, TWO), {}, ValueError, r"positive must be \[B\], one relevant item per row, got \[2, 3\]"),
+    (lambda: (ONE, TWO.double()), {}, TypeError, "one dtype, got torch.float32 and torch.float64"),
+    (lambda: (ONE.long(), TWO), {}, TypeError, "positive must be float64.* got a torch.int64"),
+    (lambda: (ONE, [1.0]), {}, TypeError, "negative must be a tensor, got list"),
+    (lambda: (ONE, TWO.to("meta")), {}, ValueError, "negative is on meta"),
+    (lambda: (ONE * NAN, TWO), {}, ValueError, "the positive of row 0 scores nan"),
+    (lambda: (ONE, TWO + INF), {}, ValueError, "the highest negative of row 0 scores inf"),
+    (lambda: (ONE, TWO[0] * NAN), {}, ValueError, "the highest negative of row 0 scores nan"),
+    (lambda: (ONE, TWO - INF), {}, ValueError, "2 of 2 rows without a negative .* row 0"),
+    (lambda: (ONE, TWO), {"lengths": torch.tensor([1, 0])}, ValueError, "1 of 2 rows without a negative .* row 1"),
+    (lambda: (ONE, TWO), {"lengths": torch.tensor([4, 1])}, ValueError, "row 0 is to have 4 of 3"),
+    (lambda: (ONE, TWO), {"lengths": torch.tensor([1])}, ValueError, r"lengths must be \[2\], one per row"),
+    (lambda: (ONE, TWO), {"lengths": torch.ones(2)}, TypeError, "lengths must hold int64"),
+    (lambda: (ONE, TWO[0]), {"lengths": torch.tensor([1, 1])}, ValueError, "lengths are those of rows"),
+    (lambda: (ONE, TWO), {"ties": "first"}, ValueError, "ties must be one of"),
+]
+
+
+@pytest.mark.parametrize(("scores", "options", "error", "message"), BAD)
+def test_bad_input(scores, options, error, message):
+    """A bad argument raises an error that says what was given or what is accepted."""
+    with pytest.raises(error, match=message):
+        rank_negatives(*scores(), **options)
+
+
+@pytest.mark.fixed
+def test_bad_rows_are_left_out_and_counted_where_they_cannot_raise():
+    """With deferred checks `compute` raises, and says how many rows are bad in which way."""
+    negative = torch.tensor([[0.0, 1.0], [-INF, -INF], [NAN, 1.0]])
+    ranking = trm.Negatives(torch.tensor([0.5, 0.5, NAN]), negative).ranking(validate_args="deferred")
+    metric = trm.MRR(validate_args="deferred")
+    metric.update(ranking)
+    with pytest.raises(ValueError, match=r"1 row with a score that is NaN or \+inf; 1 row without a negative"):
+        metric.compute()

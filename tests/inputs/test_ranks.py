@@ -1,0 +1,269 @@
+"""`Ranks` and `Hits`: ranks of any type, from 0, that mean a miss; flags; and the warning about skipped rows."""
+
+import math
+import warnings
+
+import pytest
+import torch
+
+import torchrecmetrics as trm
+from torchrecmetrics.core import evaluator
+from torchrecmetrics.core.options import Needs, Options
+from torchrecmetrics.inputs.scores import INVALID_RANK
+
+INF = float("inf")
+HITS = torch.tensor([[0, 1, 0, 1], [0, 0, 0, 0], [1, 0, 0, 0]])
+
+
+@pytest.mark.fixed
+def test_flags_are_ranks():
+    """A row of flags without a hit is a miss, and relevant items beyond the list count in R."""
+    ranking = trm.Hits(HITS, num_relevant=2).ranking()
+    assert ranking.ranks.tolist() == [[2, 4], [INF, INF], [1, INF]]
+    metrics = trm.RecMetricCollection(["Recall", "HR", "NDCG", "MAP"], k=[1, 4])
+    metrics.update(ranking)
+    same = trm.RecMetricCollection(["Recall", "HR", "NDCG", "MAP"], k=[1, 4])
+    same.update(trm.Lists(torch.arange(4).expand(3, -1), torch.tensor([[1, 3], [8, 9], [0, 9]])))
+    assert metrics.compute() == same.compute()
+    for flags in (HITS.bool(), HITS.int(), HITS.to(torch.int8), HITS.to(torch.uint8)):
+        assert trm.Hits(flags, num_relevant=torch.tensor([2, 0, 5])).ranking().ranks.shape == (3, 5)
+
+
+@pytest.mark.fixed
+def test_lists_that_are_all_there_is():
+    """With `complete=True` an item that is not listed is a miss at every k, and the ideal has all relevant items."""
+    metric = trm.NDCG(6)
+    metric.update(trm.Hits(HITS[:1], num_relevant=5, complete=True))
+    ideal = sum(1 / torch.log2(torch.tensor(1.0 + rank, dtype=torch.float64)) for rank in range(1, 6))
+    found = 1 / torch.log2(torch.tensor(3.0)).double() + 1 / torch.log2(torch.tensor(5.0)).double()
+    assert metric.compute().item() == pytest.approx((found / ideal).item(), abs=1e-7)
+    for metric in (trm.NDCG(6), trm.RPrecision()):
+        with pytest.raises(ValueError, match="known to depth 4 only"):
+            metric.update(trm.Hits(HITS, num_relevant=5))
+
+
+@pytest.mark.fixed
+def test_memory_does_not_grow_with_relevant_items():
+    """A list of K places needs K + 1 ranks, however many relevant items there are."""
+    ranking = trm.Hits(HITS, num_relevant=10**9).ranking()
+    assert (ranking.ranks.shape, ranking.num_relevant.tolist()) == ((3, 5), [10**9] * 3)
+    names = ["Recall", "NDCG", "MAP", "F1", "Precision"]
+    metrics, same = (trm.RecMetricCollection(names, k=[1, 4]) for _ in range(2))
+    metrics.update(trm.Hits(HITS, num_relevant=50))
+    ranks = torch.full((3, 50), INF)
+    ranks[0, :2], ranks[2, 0] = torch.tensor([2.0, 4.0]), 1
+    same.update(trm.Ranks(ranks, depth=4))
+    assert metrics.compute() == same.compute()
+    for metric in (trm.RPrecision(), trm.NDCG(), trm.MAP()):
+        with pytest.raises(ValueError, match="known to depth 4 only"):
+            metric.update(ranking)
+
+
+def test_ranks_from_zero_and_misses():
+    """`zero_based=True` shifts ranks by one, and the rank passed as `miss` is a miss and no padding."""
+    given = torch.tensor([[0, 3], [-1, 999], [2, -1]])
+    ranking = trm.Ranks(given, zero_based=True, miss=999).ranking()
+    assert (ranking.ranks.tolist(), ranking.num_relevant.tolist()) == ([[1, 4], [INF, INF], [3, INF]], [2, 1, 1])
+    for shape in ((2,), (2, 1)):
+        ranking = trm.Ranks(torch.tensor([-1, 4]).view(shape), zero_based=True).ranking()
+        assert (ranking.ranks.tolist(), ranking.num_relevant.tolist()) == ([[INF], [5]], [0, 1])
+    ranking = trm.Ranks(torch.tensor([1, -1, 4]), miss=-1, depth=4).ranking()
+    assert (ranking.ranks.tolist(), ranking.num_relevant.tolist()) == ([[1], [INF], [4]], [1, 1, 1])
+    with pytest.raises(ValueError, match=r"zero_based=True\).*padding=0\).*flags of hits are Hits"):
+        trm.Ranks(torch.tensor([0, 2])).ranking()
+
+
+BAD = [
+    (lambda: trm.Hits(HITS.float(), num_relevant=1).ranking(), TypeError, "flags must be bool, or integers 0 and 1"),
+    (
+        lambda: trm.Hits(HITS, num_relevant=10**9, complete=True).ranking(),
+        ValueError,
+        "complete=True keeps 3 x 1000000000 ranks, .* complete=False",
+    ),
+    (lambda: trm.Ranks(HITS, miss=2.5).ranking(), TypeError, "miss must be a whole number, .* got 2.5"),
+    (lambda: trm.Ranks(HITS, miss=True).ranking(), TypeError, "miss must be a whole number, .* got True"),
+    (lambda: trm.Hits(HITS[0], num_relevant=1).ranking(), ValueError, r"flags must be \[rows, ranks\], got \[4\]"),
+    (lambda: trm.Hits(HITS * 2, num_relevant=2).ranking(), ValueError, "row 0 is .0, 2, 0, 2., hits are 0 or 1"),
+    (lambda: trm.Hits(HITS, num_relevant=1).ranking(), ValueError, "row 0 has more hits than its 1 relevant items"),
+    (lambda: trm.Hits(HITS, num_relevant=-1).ranking(), ValueError, "num_relevant must be at least 1, got -1"),
+    (lambda: trm.Hits(HITS, num_relevant=torch.ones(3)).ranking(), TypeError, "num_relevant must hold int64"),
+    (lambda: trm.Ranks(HITS, zero_based=True, padding=0).ranking(), ValueError, "contradict each other"),
+    (lambda: trm.Ranks(HITS > 0, zero_based=True).ranking(), TypeError, "bool"),
+    (lambda: trm.Ranks(HITS.to(torch.uint8), zero_based=True).ranking(), TypeError, "uint8"),
+    (lambda: trm.Ranks(torch.tensor([[0, 3, 3]]), zero_based=True, depth=5).ranking(), ValueError, "place twice"),
+    (lambda: trm.Ranks(torch.tensor([[1, 4, 4, -1]]), miss=-1, depth=5).ranking(), ValueError, "place twice"),
+    (
+        lambda: trm.Ranks(trm.get_topk_ranks(torch.rand(2, 3), torch.tensor([0, 1]), 2), miss=3).ranking(),
+        ValueError,
+        "ranks of get_topk_ranks start at 1",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "message"), BAD)
+def test_bad_input(call, error, message):
+    """The error message says which value was given and which ones are accepted."""
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_most_rows_skipped_is_said_once(monkeypatch):
+    """Flags passed as relevance skip rows without a hit, and one warning names the function to call instead."""
+    monkeypatch.setattr(evaluator, "_warned", False)
+    scores, flags = torch.rand(30, 5), torch.zeros(30, 5, dtype=torch.bool)
+    flags[:10, 0] = True
+    metric = trm.HR(3)
+    metric.update(scores, flags)
+    with pytest.warns(UserWarning, match=r"20 of 30 rows have no relevant item .* are Hits\(flags, num_relevant=1\)"):
+        metric.compute()
+    metric.update(scores, flags)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        metric.compute()
+
+
+@pytest.mark.fixed
+def test_a_miss_beyond_the_dtype_is_no_rank():
+    """`miss` is compared as a whole number, whatever the dtype of the ranks can hold."""
+    ranks = torch.tensor([1, 2], dtype=torch.int16)
+    assert trm.Ranks(ranks, miss=2**16 + 1).ranking().ranks.tolist() == [[1], [2]]
+    misses = trm.Ranks(torch.tensor([[1, 9, 9]]), miss=9, depth=5).ranking()
+    assert (misses.ranks.tolist(), misses.num_relevant.tolist()) == ([[1, torch.inf, torch.inf]], [3])
+
+
+@pytest.mark.fixed
+def test_ranks_know_their_depth(device):
+    """`Ranks` takes the depth that the tensor carries, or a smaller one, and refuses a greater one."""
+    ranks = trm.get_topk_ranks(torch.rand(3, 9, device=device), torch.tensor([1, 2, 3], device=device), 4)
+    assert trm.Ranks(ranks).ranking().depth == 4
+    assert trm.Ranks(ranks, depth=2).ranking().depth == 2
+    with pytest.raises(ValueError, match="depth=5 was given for ranks that were cut at 4"):
+        trm.Ranks(ranks, depth=5).ranking()
+
+
+@pytest.mark.fixed
+@pytest.mark.parametrize("dtype", [torch.int16, torch.int32, torch.int64])
+@pytest.mark.parametrize(
+    ("k", "depth"),
+    [
+        (k, depth)
+        for k in (1, 3, 40_000, 2**31 - 1, 2**31, 2**40, 2**53 - 1)
+        for depth in (None, 2**40, 2**53 - 1)
+        if depth is None or depth >= k
+    ],
+)
+def test_ranks_of_any_integer_type(dtype, k, depth, device):
+    """Ranks <= 0 are padding and ranks up to k are hits in any integer dtype, also where the dtype cannot hold k."""
+    largest = torch.iinfo(dtype).max
+    ranks = torch.tensor([[0, 2, -1], [3, largest, 0], [0, 0, 0]], dtype=dtype, device=device)
+    found = [k >= 2, k >= 3], [1 / 2 if k > 1 else 0.0, 1 / 3 if k > 2 else 0.0], [k >= 2, (k >= 3) + (largest <= k)]
+    for metric, expected in zip((trm.HR(k), trm.MRR(k), trm.Precision(k)), found, strict=True):
+        metric.to(device).update(ranks, depth=depth)
+        expected = sum(expected) / 2 / (k if isinstance(metric, trm.Precision) else 1)
+        assert metric.compute().item() == pytest.approx(expected, rel=1e-12)
+        assert (metric.num_users, metric.num_skipped) == (2, 1)
+    if depth is None:
+        assert trm.Ranks(ranks).ranking().num_relevant.tolist() == [1, 2, 0]
+
+
+@pytest.mark.fixed
+def test_a_repeated_place_tells_the_depth():
+    """A rank that occurs twice tells the depth of ranks, because two relevant items cannot share a rank.
+
+    Two 11s are the "not in the top 10" of ranks cut at 10.
+    """
+    joined = torch.cat([torch.tensor([[11, 2, 11]]), torch.tensor([[1, 2, 3]])])
+    metric = trm.HR(10)
+    metric.update(joined)
+    assert metric.compute() == 1
+    with pytest.raises(
+        ValueError, match=r"1 of 2 rows known to fewer than k places .*: row 0 to 10, since rank 11 stands twice"
+    ):
+        trm.HR(11).update(joined)
+    with pytest.raises(ValueError, match="a place twice"):
+        trm.Ranks(torch.tensor([[1, 1]]), depth=5).ranking()
+    with pytest.raises(ValueError, match="a place twice"):
+        trm.HR(1).update(torch.tensor([[1, 3, 1]]), depth=3)
+    assert trm.Ranks(torch.tensor([[2.5, 2.5]])).ranking().ranks.tolist() == [[2.5, 2.5]]  # the mean place of a tie
+
+
+@pytest.mark.fixed
+@pytest.mark.parametrize("ranks", [[[1.0, 1.0, 1.0]], [[2.0, 5.0, 1.0, 1.0]]])
+def test_impossible_mean_places(ranks):
+    """Ranks are refused if the mean of the i lowest is below that of the first i ranks."""
+    with pytest.raises(ValueError, match="ranks that are no places"):
+        trm.Ranks(torch.tensor(ranks)).ranking()
+
+
+@pytest.mark.fixed
+def test_ranks_beyond_the_ranked():
+    with pytest.raises(ValueError, match="beyond num_ranked"):
+        trm.Ranks(torch.tensor([[5]]), num_ranked=3).ranking()
+    with pytest.raises(ValueError, match="num_ranked must be at least 1, got -3"):
+        trm.Ranks(torch.tensor([[5]]), num_ranked=-3).ranking()
+    with pytest.raises(TypeError, match="num_ranked must be an integer"):
+        trm.Ranks(torch.tensor([[1]]), num_ranked=True).ranking()
+
+
+@pytest.mark.parametrize("columns", [None, 3, 99, 100, 130])
+@pytest.mark.parametrize("rows", [2, 4000])
+def test_what_is_no_rank_is_padding(rows, columns, device):
+    """Ranks <= 0 are padding; a rank beyond the depth that is read counts as relevant, but is not found."""
+    row = [2, 0, -1, 2**50, 1, -(2**62), 128]
+    ranks = torch.tensor([row] * rows, device=device)
+    ranking = trm.Ranks(ranks, depth_known=False).rank(Needs(columns), Options())
+    assert ranking.num_relevant.tolist() == [4] * rows
+    found = [rank for rank in (1, 2, 128, 2**50) if columns is None or rank <= columns]
+    assert all([rank for rank in one if rank < INF] == found for one in ranking.ranks.tolist())
+
+
+@pytest.mark.fixed
+def test_ranks(device):
+    """`Ranks` takes ranks in any order and dtype; <= 0 is padding, and beyond the depth is a miss."""
+    ranks = torch.tensor([[3, 1, 0], [11, 2, -5]], device=device)
+    ranking = trm.Ranks(ranks, depth=10, num_ranked=20).ranking()
+    assert ranking.ranks.tolist() == [[1, 3, INF], [2, INF, INF]]
+    assert (ranking.num_relevant.tolist(), ranking.num_ranked.tolist()) == ([2, 2], [20, 20])
+    assert trm.Ranks(torch.tensor([1.5, INF], device=device)).ranking().ranks.tolist() == [[1.5], [INF]]
+
+
+@pytest.mark.fixed
+@pytest.mark.parametrize(
+    ("ranks", "error", "message"),
+    [
+        (torch.tensor([[0.5, 1.0]]), ValueError, "ranks that are no places"),
+        (torch.tensor([[math.nan, 1.0]]), ValueError, "ranks that are no places"),
+        (torch.tensor([[INVALID_RANK, 1]]), ValueError, "marked invalid"),
+        (torch.tensor([[True]]), TypeError, "ranks must be an integer or float tensor"),
+        (torch.ones(1, 1, 1), ValueError, r"ranks must be \[B\] or \[B, T\]"),
+    ],
+)
+def test_bad_ranks(ranks, error, message):
+    with pytest.raises(error, match=message):
+        trm.Ranks(ranks).ranking()
+
+
+def test_ranks_without_a_sort_of_their_own():
+    """Ranks [B, T] in any order are sorted and cut at the largest k.
+
+    The last rank of a row may equal the first of the next row: only a rank that occurs twice in one row is refused.
+    """
+    ranks = torch.tensor([[3, 0, 1, 9], [9, 0, 0, 2], [2**62, 2**63 - 1, -5, 4]])
+    needs = trm.RecMetricCollection(["NDCG"], k=[2, 3]).evaluator.batch_needs
+    ranking = trm.Ranks(ranks, depth=9).rank(needs, Options())
+    assert ranking.ranks.tolist() == [[1, 3, INF], [2, INF, INF], [INF, INF, INF]]
+    assert ranking.num_relevant.tolist() == [3, 2, 3]
+    whole = trm.Ranks(ranks).ranking()
+    assert whole.ranks.tolist() == [[1, 3, 9, INF], [2, 9, INF, INF], [4, INF, INF, INF]]
+    with pytest.raises(ValueError, match=r"1 of 2 rows .* a place twice.*: row 1 is \[3, 3\]"):
+        trm.Ranks(torch.tensor([[1, 3], [3, 3]])).ranking()
+
+
+@pytest.mark.fixed
+def test_places_that_are_none():
+    """A rank that occurs twice is refused up to the depth, not beyond it; a row that was marked invalid is refused."""
+    with pytest.raises(ValueError, match="a place twice"):
+        trm.Ranks(torch.tensor([[2, 2]]), depth=2).ranking()
+    assert trm.Ranks(torch.tensor([[3, 3]]), depth=2).ranking().ranks.tolist() == [[INF, INF]]
+    with pytest.raises(ValueError, match="marked invalid"):
+        trm.Ranks(torch.tensor([[INVALID_RANK, 1]])).ranking()

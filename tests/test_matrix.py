@@ -1,0 +1,522 @@
+"""Every input goes with every accumulator, in any batches, and collections with all of them live as others do."""
+
+import copy
+import itertools
+import pickle
+
+import pytest
+import torch
+import torchmetrics
+from states import same, snapshot, tensors
+from torch import nn
+from torchmetrics import MetricCollection, MetricTracker
+from values import numbers
+
+import torchrecmetrics as trm
+from torchrecmetrics.core.rows import Summary
+
+ROWS, ITEMS, HALF_LIFE = 24, 9, 7.0
+NAMES, K = ["HR", "NDCG", "MRR"], [1, 3]
+
+GENERATOR = torch.Generator().manual_seed(1)
+SCORES = (4 * torch.rand(ROWS, ITEMS, generator=GENERATOR)).round() / 4  # with ties
+TARGET = torch.rand(ROWS, ITEMS, generator=GENERATOR).argsort(1)[:, :2]
+TARGET[5::9] = -1
+ONE = torch.randint(ITEMS, (ROWS,), generator=GENERATOR)
+EXCLUDE = torch.randint(-1, ITEMS, (ROWS, 3), generator=GENERATOR)
+RELEVANT = torch.zeros(ROWS, ITEMS + 1).scatter(1, TARGET.where(TARGET >= 0, ITEMS), 1.0)[:, :ITEMS] > 0
+ORDER = torch.randperm(ITEMS, generator=GENERATOR)
+CODES = trm.SemanticIds(
+    torch.tensor([[i // 3, i % 3] for i in range(ITEMS)]).where(torch.arange(ITEMS)[:, None] > 1, 0)
+)
+WEIGHTS = torch.randint(0, 3, (ROWS,), generator=GENERATOR)
+GROUPS = torch.randint(-1, 2, (ROWS,), generator=GENERATOR)
+IDS = torch.randperm(ROWS, generator=GENERATOR) + 100
+
+
+def of_ranks(rows):
+    """Return the ranks of the relevant items of the whole lists, as floats."""
+    ranking = trm.Scores(SCORES[rows], TARGET[rows]).ranking()
+    return ranking.ranks.where(ranking.ranks.isfinite(), 0), ranking.num_ranked.long()
+
+
+def in_order(rows):
+    return SCORES[rows].sort(dim=1, descending=True, stable=True).indices
+
+
+def ranks(rows):
+    values, num_ranked = of_ranks(rows)
+    return trm.Ranks(values, num_ranked=num_ranked)
+
+
+def hits(rows):
+    flags = RELEVANT[rows].gather(1, in_order(rows))
+    return trm.Hits(flags, num_relevant=flags.sum(1), complete=True)
+
+
+def sessions(rows):
+    entries = SCORES[rows].flatten(), RELEVANT[rows].flatten()
+    return trm.Sessions(*entries, rows[:, None].expand(-1, ITEMS).flatten())
+
+
+def sessions_of_lengths(rows):
+    """Return sessions, of which those without a relevant item have no entry."""
+    lengths = ITEMS * RELEVANT[rows].any(1).long()
+    kept = rows[lengths > 0]
+    return trm.Sessions(SCORES[kept].flatten(), RELEVANT[kept].flatten(), lengths=lengths)
+
+
+def negatives(rows):
+    positive = SCORES[rows].gather(1, ONE[rows][:, None])
+    negative = SCORES[rows].scatter(1, ONE[rows][:, None], -torch.inf)
+    return trm.Negatives(positive, negative)
+
+
+INPUTS = {
+    "scores": lambda rows: trm.Scores(SCORES[rows], TARGET[rows]),
+    "scores, exclude": lambda rows: trm.Scores(SCORES[rows], ONE[rows], exclude=EXCLUDE[rows], history=EXCLUDE[rows]),
+    "graded": lambda rows: trm.Scores(SCORES[rows], TARGET[rows], gains=1 + TARGET[rows].clamp(min=0)),
+    "dense": lambda rows: trm.Scores(SCORES[rows], RELEVANT[rows]),
+    "ranking": lambda rows: trm.Scores(SCORES[rows], TARGET[rows]).ranking(overlap="miss"),
+    "ranks": ranks,
+    "hits": hits,
+    "lists": lambda rows: trm.Lists(in_order(rows), TARGET[rows], complete=True),
+    "lists, exclude": lambda rows: trm.Lists(in_order(rows), ONE[rows], exclude=EXCLUDE[rows], complete=True),
+    "sessions": sessions,
+    "sessions of lengths": sessions_of_lengths,
+    "negatives": negatives,
+    "candidates": lambda rows: trm.Candidates(SCORES[rows][:, ORDER], TARGET[rows], ORDER),
+    "beams": lambda rows: CODES.beams(CODES.codes[in_order(rows)], TARGET[rows], complete=True),
+}
+OPTIONS = {"overlap": "miss", "empty_target_action": "neg"}
+
+
+class Ranked(trm.Accumulator):
+    """An accumulator of one's own: the sum of all values of rows with a weight, under `HR@1/sum`."""
+
+    num_sums = 1
+
+    @property
+    def suffixes(self):
+        return ("/sum",)
+
+    def begin(self, layout):
+        super().begin(layout)
+        self.add_state("total", torch.zeros(len(layout.keys), dtype=torch.float64), "sum")
+
+    def added(self, rows):
+        return {"total": self.total + rows.values.sum(1)}
+
+    def sums(self, clocks):
+        return [self.total]
+
+    def results(self, counts, sums):
+        parts = zip(self.layout.keys, sums[0].unbind(), strict=True)
+        return {f"{key}/sum": Summary.without_error(value, 0) for key, value in parts}
+
+
+ACCUMULATORS = {
+    "ByGroup": lambda: trm.ByGroup("a", "b"),
+    "Window": lambda: trm.Window(updates=2),
+    "Decay": lambda: trm.Decay(HALF_LIFE),
+    "KeptRows": lambda: trm.KeptRows(),
+    "own": Ranked,
+}
+SPLITS = {"whole": [ROWS], "uneven": [5, 7, 1, 11], "single rows": [1] * ROWS, "with empty batches": [0, 10, 0, 14]}
+
+
+def per_row(kind, columns, rows):
+    """Return columns of these rows, or of their entries where the input has session ids."""
+    columns = {name: column[rows] for name, column in columns.items()}
+    entries = kind == "sessions"
+    return {name: column.repeat_interleave(ITEMS) if entries else column for name, column in columns.items()}
+
+
+def make(*accumulators):
+    return trm.RecMetricCollection(NAMES, k=K, accumulators=[ACCUMULATORS[name]() for name in accumulators], **OPTIONS)
+
+
+def fed(metrics, kind, split, columns):
+    """Return the collection after updates with all rows in batches of these sizes."""
+    for rows in torch.arange(ROWS).split(split):
+        metrics.update(INPUTS[kind](rows), **per_row(kind, columns, rows))
+    return metrics
+
+
+def plain(kind, weights, rows=slice(None)):
+    """Return the values of all metrics, each alone, of these rows in one batch with these weights."""
+    rows, found = torch.arange(ROWS)[rows], {}
+    for name, k in itertools.product(NAMES, K):
+        metric = getattr(trm, name)(k, **OPTIONS)
+        metric.update(INPUTS[kind](rows), **per_row(kind, {"weights": weights}, rows))
+        found[f"{name}@{k}"] = metric.compute().item()
+    return found
+
+
+def expected(accumulators, kind, split, weights):
+    """Return what the accumulators find, by what plain metrics find of weighted rows."""
+    weights = torch.ones(ROWS, dtype=torch.float64) if weights is None else weights.double()
+    found = plain(kind, weights)
+    if "ByGroup" in accumulators:
+        for code, name in enumerate("ab"):
+            found |= {f"{key}/{name}": value for key, value in plain(kind, weights * (code == GROUPS)).items()}
+    if "Window" in accumulators:
+        recent = slice(ROWS - sum(split[-2:]), None)
+        found |= {f"{key}/window": value for key, value in plain(kind, weights, recent).items()}
+    if "Decay" in accumulators:
+        faded = weights * 0.5 ** ((ROWS - 1 - torch.arange(ROWS).double()) / HALF_LIFE)
+        found |= {f"{key}/decayed": value for key, value in plain(kind, faded).items()}
+    if "own" in accumulators:
+        counted = (weights > 0).double()
+        found |= {f"{key}/sum": value * counted.sum().item() for key, value in plain(kind, counted).items()}
+    return {key: pytest.approx(value, abs=1e-12) for key, value in found.items()}
+
+
+def columns_of(accumulators, weights):
+    """Return the columns that the accumulators read, and weights if they are given."""
+    columns = {} if weights is None else {"weights": weights}
+    if "ByGroup" in accumulators:
+        columns["groups"] = GROUPS
+    if "KeptRows" in accumulators:
+        columns |= {"row_ids": IDS, "clusters": IDS // 5}
+    return columns
+
+
+def check_rows(metrics, kind, weights):
+    """Compare kept rows with the totals, and their ids with those that were given."""
+    rows = metrics.rows
+    counted = slice(None) if weights is None else weights > 0
+    order = rows.ids.argsort()
+    mine = IDS[counted].argsort()
+    assert rows.ids[order].tolist() == IDS[counted][mine].tolist()
+    assert rows.clusters[order].tolist() == (IDS[counted] // 5)[mine].tolist()
+    assert rows.mean() == pytest.approx(plain_totals(metrics), abs=1e-12)
+    for at, row in enumerate(torch.arange(ROWS)[counted][mine][:6]):
+        alone = plain(kind, torch.ones(ROWS), slice(int(row), int(row) + 1))
+        assert {key: values[order][at].item() for key, values in rows.values.items()} == pytest.approx(alone)
+
+
+def plain_totals(metrics):
+    return {key: value for key, value in numbers(metrics.compute()).items() if "/" not in key}
+
+
+@pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["equal", "weighted"])
+@pytest.mark.parametrize("kind", INPUTS)
+@pytest.mark.filterwarnings("ignore:this metric or collection does not read history=")
+def test_every_input_with_every_accumulator(kind, weights):
+    """Each accumulator finds, alone and beside all others, in any batches, what plain metrics find of its rows."""
+    for split in SPLITS.values():
+        metrics = fed(make(*ACCUMULATORS), kind, split, columns_of(ACCUMULATORS, weights))
+        found = numbers(metrics.compute())
+        assert found == expected(ACCUMULATORS, kind, split, weights)
+        assert list(found) == list(metrics.keys())
+        check_rows(metrics, kind, weights)
+    for name in ACCUMULATORS:
+        alone = fed(make(name), kind, split, columns_of([name], weights))
+        values = numbers(alone.compute())
+        assert {key: found[key] for key in values} == pytest.approx(values, abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+@pytest.mark.filterwarnings("ignore:this metric or collection does not read history=")
+def test_forward_gives_the_batch(kind):
+    """`forward` gives the values of its batch, groups and own accumulators included as far as they are of a batch."""
+    metrics, whole = make(*ACCUMULATORS), make(*ACCUMULATORS)
+    columns = columns_of(ACCUMULATORS, WEIGHTS)
+    for rows in torch.arange(ROWS).split(8):
+        batch = numbers(metrics(INPUTS[kind](rows), **per_row(kind, columns, rows)))
+        alone = make("ByGroup")
+        alone.update(INPUTS[kind](rows), **per_row(kind, columns_of(["ByGroup"], WEIGHTS), rows))
+        assert batch == pytest.approx(numbers(alone.compute()), nan_ok=True, abs=1e-12)
+    fed(whole, kind, [8] * 3, columns)
+    assert numbers(metrics.compute()) == numbers(whole.compute())
+
+
+@pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["equal", "weighted"])
+def test_collected_sessions_with_every_accumulator(weights):
+    """Sessions whose entries come in any order and batches find the same in every accumulator that sessions have."""
+    names = ["ByGroup", "KeptRows", "own"]
+    columns = {name: column.repeat_interleave(ITEMS) for name, column in columns_of(names, weights).items()}
+    entries = SCORES.flatten(), RELEVANT.flatten(), torch.arange(ROWS).repeat_interleave(ITEMS)
+    shuffled = torch.randperm(ROWS * ITEMS, generator=torch.Generator().manual_seed(2))
+    for size in (ROWS * ITEMS, 50):
+        metrics = trm.CollectSessions(make(*names))
+        for part in shuffled.split(size):
+            metrics.update(*(column[part] for column in entries), **{key: each[part] for key, each in columns.items()})
+        assert numbers(metrics.compute()) == expected(names, "sessions", [ROWS], weights)
+        check_rows(metrics, "sessions", weights)
+
+
+def shared(rank, world_size, kinds):
+    """Update this process with its share of the rows of every input, and return values and sorted ids of kept rows."""
+    names, found = ["ByGroup", "KeptRows", "own"], {}
+    for kind in kinds:
+        metrics = make(*names)
+        share = torch.arange(ROWS) % (world_size + 1) % world_size  # the first process has twice as many rows
+        for part in (share == rank).nonzero()[:, 0].split(4):
+            metrics.update(INPUTS[kind](part), **per_row(kind, columns_of(names, WEIGHTS), part))
+        found[kind] = numbers(metrics.compute()), sorted(metrics.rows.ids.tolist()), metrics.rows.mean()
+    return found
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_every_input_over_processes(processes, world_size):
+    """Values, groups, own accumulators and kept rows are those of a single process, with uneven shares."""
+    kinds = [kind for kind in INPUTS if kind != "scores, exclude"]
+    names = ["ByGroup", "KeptRows", "own"]
+    for found in processes.run(shared, world_size, kinds):
+        for kind in kinds:
+            values, ids, mean = found[kind]
+            assert values == expected(names, kind, [ROWS], WEIGHTS)
+            assert ids == sorted(IDS[WEIGHTS > 0].tolist())
+            assert mean == pytest.approx({key: value for key, value in values.items() if "/" not in key}, abs=1e-12)
+
+
+def sharded(rank, world_size):
+    """Update with this process's items of all rows, in batches of 8, and return the values."""
+    metrics = make("ByGroup", "Window", "Decay", "KeptRows")
+    rows_alone = trm.RecMetricCollection("MRR", k=3, accumulators=[trm.Window(100)], **OPTIONS)
+    first, last = (ITEMS * rank // world_size, ITEMS * (rank + 1) // world_size)
+    for rows in torch.arange(ROWS).split(8):
+        batch = trm.ItemShard(SCORES[rows, first:last], TARGET[rows], offset=first, num_items=ITEMS)
+        metrics.update(batch, **per_row("shard", columns_of(ACCUMULATORS, WEIGHTS), rows))
+        for _ in range(6):  # 48 rows, of which a window of 100 rows holds 2.1 batches
+            rows_alone.update(batch)
+    found = numbers(metrics.compute())
+    check_rows(metrics, "scores", WEIGHTS)
+    rows_alone.compute()
+    return found, rows_alone["MRR@3/window"].num_users
+
+
+def test_item_shards_with_every_accumulator(processes):
+    """Rows of which each process ranks some items count once, in every accumulator."""
+    wanted = expected(["ByGroup", "Window", "Decay"], "scores", [8] * 3, WEIGHTS)
+    for found, num_users in processes.run(sharded, 2):
+        assert found == wanted
+        assert num_users == 13 * 8  # the fewest batches with 100 rows
+
+
+# ------------------------------------------------------------------------------------------------ life of a collection
+
+ALL = ["ByGroup", "Window", "Decay", "KeptRows", "own"]
+CATALOGUE = trm.Catalogue(ITEMS, popularity=torch.arange(ITEMS), num_users=30)
+
+
+def full(**options):
+    """Return a collection with all accumulators, and counted metrics."""
+    return trm.RecMetricCollection(
+        [*NAMES, "Coverage", trm.AUROC(weight="relevant", **OPTIONS)],
+        k=K,
+        accumulators=[ACCUMULATORS[name]() for name in ALL],
+        catalogue=CATALOGUE,
+        **OPTIONS,
+        **options,
+    )
+
+
+def update(metrics, *parts, call="update"):
+    """Update with these thirds of the rows."""
+    for part in parts:
+        rows = torch.arange(ROWS).split(8)[part]
+        columns = {name: column[rows] for name, column in columns_of(ALL, WEIGHTS).items()}
+        getattr(metrics, call)(SCORES[rows], TARGET[rows], **columns)
+    return metrics
+
+
+def everything(metrics):
+    """Return all values, standard errors and kept rows."""
+    values = {key: value.nan_to_num(-1).item() for key, value in metrics.compute().items()}
+    errors = {key: value.nan_to_num(-1).item() for key, value in metrics.standard_errors().items()}
+    rows = metrics.rows
+    return values, errors, rows.ids.tolist(), {key: value.nan_to_num(-1).tolist() for key, value in rows.values.items()}
+
+
+COPIES = {
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda metrics: pickle.loads(pickle.dumps(metrics)),
+    "clone": lambda metrics: metrics.clone(),
+}
+
+
+@pytest.mark.parametrize("duplicate", COPIES)
+@pytest.mark.parametrize("computed", [False, True])
+def test_copies(duplicate, computed):
+    """A copy has all states, and goes its own way."""
+    metrics = update(full(), 0, 1)
+    if computed:
+        metrics.compute()
+    before = snapshot(metrics)
+    other = update(COPIES[duplicate](metrics), 2)
+    assert everything(other) == everything(update(full(), 0, 1, 2))
+    assert same(snapshot(metrics), before)
+    assert everything(metrics) == everything(update(full(), 0, 1))
+
+
+def test_state_dicts():
+    """After `persistent(True)` a state dict holds all states; without, none, and loading it changes nothing."""
+    module, other = nn.Module(), nn.Module()
+    module.metrics, other.metrics = update(full(), 0, 1), full()
+    assert not module.state_dict()
+    before = snapshot(module.metrics)
+    module.load_state_dict(module.state_dict())
+    assert same(snapshot(module.metrics), before)
+    module.metrics.persistent(True), other.metrics.persistent(True)
+    saved = copy.deepcopy(module.state_dict())
+    other.load_state_dict(saved)
+    assert everything(update(other.metrics, 2)) == everything(update(full(), 0, 1, 2))
+    other.load_state_dict(saved)  # a second time, over later rows
+    assert everything(other.metrics) == everything(module.metrics)
+    assert same(snapshot(module.metrics), before)
+    with pytest.raises((RuntimeError, ValueError)):
+        nn.ModuleDict({"metrics": make()}).load_state_dict(saved)
+    module.metrics.reset()
+    module.metrics.persistent(False)
+    assert not module.state_dict()
+
+
+def test_a_state_dict_on_disk(tmp_path):
+    """A saved state dict is loaded by `torch.load` with its safe default, also after a cast."""
+    metrics = update(full(), 0, 1)
+    metrics.persistent(True)
+    torch.save(metrics.state_dict(), tmp_path / "state.pt")
+    loaded = full()
+    loaded.persistent(True)
+    loaded.load_state_dict(torch.load(tmp_path / "state.pt"))
+    assert everything(loaded) == everything(metrics)
+
+
+def test_merge_state():
+    """Merging adds all states up; windows and decay are those of two processes with equal clocks."""
+    one, other = update(full(), 0), update(full(), 1)
+    one.compute(), other.compute()
+    one.merge_state(other)
+    whole = update(full(), 0, 1)
+    values, expected = everything(one), everything(whole)
+    recent = ("/window", "/decayed")
+    assert {key: value for key, value in values[0].items() if not key.endswith(recent)} == pytest.approx(
+        {key: value for key, value in expected[0].items() if not key.endswith(recent)}
+    )
+    assert values[2:] == expected[2:]
+    assert values[0]["HR@3/window"] == pytest.approx(expected[0]["HR@3"])  # both had their last two updates
+    before = snapshot(one)
+    with pytest.raises(ValueError, match="only one of the two has"):
+        one.merge_state(make("ByGroup"))
+    assert same(snapshot(one), before)
+
+
+@pytest.mark.parametrize("call", ["update", "forward"])
+def test_beside_foreign_metrics(call):
+    """In a `MetricCollection` of torchmetrics, beside metrics of others, a collection gives what it gives alone."""
+    metrics = make("ByGroup", "Window", "Decay", "KeptRows")
+    single, foreign = trm.HR(3, **OPTIONS), torchmetrics.MeanMetric()
+    outer = MetricCollection({"ours": metrics, "hr": single, "mean": foreign})
+    alone = make("ByGroup", "Window", "Decay", "KeptRows")
+    seen = []
+    for rows in torch.arange(ROWS).split(8):
+        columns = {name: column[rows] for name, column in columns_of(ALL, WEIGHTS).items()}
+        arguments = {"scores": SCORES[rows], "target": TARGET[rows], "value": SCORES[rows], **columns}
+        found = getattr(outer, call)(**arguments)
+        batch = alone(SCORES[rows], TARGET[rows], **columns)
+        if call == "forward":
+            seen.append({key: value.item() for key, value in found.items() if key in batch})
+            assert seen[-1] == pytest.approx({key: batch[key].item() for key in seen[-1]}, nan_ok=True)
+    values, wanted = numbers(outer.compute()), numbers(alone.compute())
+    assert {key.removeprefix("ours_"): value for key, value in values.items() if key not in ("hr", "mean")} == wanted
+    assert values["hr"] == wanted["HR@3"]
+    assert values["mean"] == pytest.approx(SCORES.mean().item())
+    assert len(metrics.rows) == len(alone.rows)
+    outer.reset()
+    assert not any(state.any() for state in tensors(metrics))
+
+
+def test_first_batches_merge_nothing():
+    """torchmetrics merges no two of our metrics, nor ours with others', whatever their states after a first batch."""
+    outer = MetricCollection(
+        {
+            "a": trm.Coverage(2, catalogue=CATALOGUE),
+            "b": trm.Coverage(2, catalogue=CATALOGUE),
+            "c": trm.Gini(2, catalogue=CATALOGUE),
+            "d": trm.MedianRank(),
+            "e": trm.MedianRank(),
+            "f": trm.HR(1),
+            "g": trm.HR(1),
+        }
+    )
+    for rows in torch.arange(ROWS).split(8):
+        outer.update(SCORES[rows], ONE[rows])
+    values = numbers(outer.compute())
+    assert (values["a"], values["d"], values["f"]) == (values["b"], values["e"], values["g"])
+    for key, metric in {"a": trm.Coverage(2, catalogue=CATALOGUE), "d": trm.MedianRank(), "f": trm.HR(1)}.items():
+        metric.update(SCORES, ONE)
+        assert values[key] == metric.compute().item()
+
+
+def test_metric_tracker():
+    """`MetricTracker` keeps a collection per epoch, with its accumulators, and knows each key's better direction."""
+    metrics = trm.RecMetricCollection(["MRR", "MeanRank"], accumulators=[trm.ByGroup("a", "b"), trm.Window(100)])
+    tracker, values = MetricTracker(metrics), []
+    for rows in torch.arange(ROWS).split(8):
+        tracker.increment()
+        tracker.update(SCORES[rows], ONE[rows], groups=rows % 2)
+        values.append(numbers(tracker.compute()))
+    best, step = tracker.best_metric(return_step=True)
+    for key in values[0]:
+        choose = min if key.startswith("MeanRank") else max
+        assert best[key] == pytest.approx(choose(each[key] for each in values))
+        assert values[step[key]][key] == pytest.approx(best[key])
+    assert tracker.n_steps == 3
+    assert {key: each.tolist() for key, each in tracker.compute_all().items()} == {
+        key: pytest.approx([each[key] for each in values]) for key in values[0]
+    }
+
+
+@pytest.mark.parametrize("cast", ["to", "half", "bfloat16", "double"])
+def test_casts_leave_the_states(cast):
+    """`.to(torch.bfloat16)`, `.half()`, `.bfloat16()` and `.double()` of a module change no state and no value."""
+    module = nn.Module()
+    module.metrics, module.linear = update(full(), 0, 1), nn.Linear(2, 2)
+    before = snapshot(module.metrics)
+    if cast == "to":
+        module.to(torch.bfloat16)
+    else:
+        getattr(module, cast)()
+    assert module.linear.weight.dtype != torch.float32
+    assert same(snapshot(module.metrics), before)
+    module.metrics.set_dtype(torch.float16)
+    assert everything(update(module.metrics, 2)) == everything(update(full(), 0, 1, 2))
+    module.metrics.reset()
+    assert everything(update(module.metrics, 0)) == everything(update(full(), 0))
+
+
+def test_inference_mode():
+    """Updates, resets and computes in inference mode leave ordinary states, which later updates and copies take."""
+    metrics = full()
+    with torch.inference_mode():
+        update(metrics, 0)
+        metrics.compute()
+        update(metrics, 1, call="forward")
+    assert not any(state.is_inference() for state in tensors(metrics))
+    assert everything(update(copy.deepcopy(metrics), 2)) == everything(update(full(), 0, 1, 2))
+    with torch.inference_mode():
+        metrics.reset()
+    for state in tensors(metrics):
+        assert not state.is_inference()
+    assert everything(update(metrics, 0)) == everything(update(full(), 0))
+
+
+@pytest.mark.parametrize("call", ["update", "forward"])
+def test_around_a_compiled_function(call):
+    """`torch.compile` leaves a collection with all accumulators out of its graph, in every batch."""
+    torch._dynamo.reset()
+    metrics = full()
+
+    def step(rows):
+        columns = {name: column[rows] for name, column in columns_of(ALL, WEIGHTS).items()}
+        scores = SCORES[rows] * 2 - SCORES[rows]
+        getattr(metrics, call)(scores, TARGET[rows], **columns)
+        return scores.sum()
+
+    compiled = torch.compile(step, backend="eager")
+    for rows in torch.arange(ROWS).split(8):
+        compiled(rows)
+    assert everything(metrics) == everything(update(full(), 0, 1, 2))

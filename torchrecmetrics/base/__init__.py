@@ -1,1 +1,0 @@
-"""Base classes of all metrics: formula, options, summed state, values per row."""

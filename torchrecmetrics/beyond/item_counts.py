@@ -1,0 +1,191 @@
+"""`ItemCounts`: accumulator of how many lists hold each item; `ItemCountMetric`: base class of metrics that read it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from functools import cached_property
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.core.accumulators import Accumulator, State
+from torchrecmetrics.core.arrays import float_dtype, ordinary_tensors, without
+from torchrecmetrics.core.metric import CountedMetric
+from torchrecmetrics.core.options import Needs
+from torchrecmetrics.core.rows import Layout, RowValues, Summary
+from torchrecmetrics.functional import log2_discounts
+
+
+class ItemCounts(Accumulator):
+    """Number of lists that hold each item in the first `k` ranks, and number of lists by their length.
+
+    Rows of weight 0 are left out, other weights count as 1.
+
+    Args:
+        k: cut-off.
+        num_items: number of items.
+        exposure: also sum 1 / log2(1 + rank) for each item.
+    """
+
+    item_counts: Tensor
+    list_lengths: Tensor
+    exposure: Tensor
+
+    def __init__(self, k: int, num_items: int, exposure: bool = False) -> None:
+        super().__init__()
+        self.k: int = k
+        self.num_items: int = num_items
+        self.num_sums: int = int(exposure)
+
+    @property
+    def option(self) -> str:
+        """The class with its options."""
+        return f"ItemCounts({self.k}, {self.num_items}, exposure={bool(self.num_sums)})"
+
+    def begin(self, layout: Layout) -> None:
+        """Register the counts; the zeros share one number until the first batch."""
+        super().begin(layout)
+        with ordinary_tensors():
+            none = torch.zeros(1, dtype=torch.int64, device=self._device)
+            self.add_state("item_counts", none.expand(self.num_items), "sum")
+            self.add_state("list_lengths", none.expand(self.k + 1), "sum")
+            if self.num_sums:
+                nothing = torch.zeros(1, dtype=float_dtype(self._device), device=self._device)
+                self.add_state("exposure", nothing.expand(self.num_items), "sum")
+
+    def _batch(self, rows: RowValues) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Return ids and counts of entries [D, B], lengths and counts of lists [B], and exposure of entries [D, B]."""
+        assert rows.ranking is not None
+        items, asked, counted = rows.ranking.items[:, : self.k].T, rows.ranking.listed().asked, rows.counted
+        listed = items >= 0
+        for mask in (asked, counted):
+            listed = listed if mask is None else listed & mask
+        entries = listed.long()
+        lengths, ones = entries.sum(0), torch.ones_like(items[0]) if len(items) else items.new_ones(items.shape[1])
+        for mask in (asked, counted):
+            ones = ones if mask is None else ones * mask
+        discounts = log2_discounts(max(1, len(items)), float_dtype(items.device), items.device)[: len(items)]
+        return items.clamp(min=0), entries, lengths, ones, entries * discounts[:, None]
+
+    def _added_to(self, state: State, rows: RowValues) -> State:
+        ids, entries, lengths, ones, exposure = self._batch(rows)
+        added: State = {
+            "item_counts": state["item_counts"].index_add(0, ids.flatten(), entries.flatten()),
+            "list_lengths": state["list_lengths"].index_add(0, lengths, ones),
+        }
+        if self.num_sums:
+            added["exposure"] = state["exposure"].index_add(0, ids.flatten(), exposure.flatten())
+        return added
+
+    def added(self, rows: RowValues) -> State:
+        """Return the counts with those of a batch added."""
+        return self._added_to({name: getattr(self, name) for name in self._defaults}, rows)
+
+    def batch_totals(self, rows: RowValues) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+        """Return the counts and sums of one batch."""
+        state = self._added_to({name: torch.zeros_like(getattr(self, name)) for name in self._defaults}, rows)
+        return [state["item_counts"], state["list_lengths"]], [state[name] for name in ("exposure",) if name in state]
+
+    def counts(self) -> Sequence[Tensor]:
+        """Return the counts of items and of list lengths."""
+        return [self.item_counts, self.list_lengths]
+
+    def sums(self, clocks: Tensor) -> Sequence[Tensor]:
+        """Return the exposure of items, if it is summed."""
+        return [self.exposure] if self.num_sums else []
+
+
+class Histogram:
+    """Number of lists that hold each item, read by metrics of all lists together.
+
+    Args:
+        counts: int64 [I], number of lists with the item in the first k ranks; without the padding item.
+        lengths: int64 [k + 1], number of lists that hold 0, 1, ..., k items.
+        exposure: float [I], sum of 1 / log2(1 + rank) over the lists that hold the item; None = not counted.
+    """
+
+    def __init__(self, counts: Tensor, lengths: Tensor, exposure: Tensor | None = None) -> None:
+        self.counts: Tensor = counts
+        self.lengths: Tensor = lengths
+        self.exposure: Tensor | None = exposure
+
+    @cached_property
+    def total(self) -> Tensor:
+        """Number of entries of all lists, int64 scalar."""
+        return self.counts.sum()
+
+    @cached_property
+    def ascending(self) -> Tensor:
+        """`counts` in ascending order."""
+        return self.counts.sort().values
+
+
+class ItemCountMetric(CountedMetric):
+    """Base class of metrics that read how many lists hold each item, over all rows together.
+
+    The state is a count per item, 8 bytes x I (twice that where exposure is read), summed over batches and processes,
+    and shared by metrics with the same cut-off. Every row with a list counts once, with or without relevant items; rows
+    of weight 0 are left out, other weights count as 1. `num_users` is the number of lists. There is no standard error,
+    since the value is not a mean over rows.
+
+    A metric of your own is a subclass with a `formula` of `(histogram, k, *, options)` that returns a scalar tensor;
+    `histogram` holds `counts` int64 [I], `lengths` int64 [k + 1], and `exposure` float [I] where the class says
+    `reads_exposure = True`.
+
+    Attributes:
+        reads_exposure: True if the formula reads `Histogram.exposure`.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> def largest_share(histogram, k):
+        ...     return histogram.counts.max() / histogram.total.double()
+        >>> class LargestShare(trm.ItemCountMetric):
+        ...     formula = staticmethod(largest_share)
+        >>> metric = LargestShare(1, catalogue=trm.Catalogue(3))
+        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5], [0.2, 0.8, 0.1], [0.7, 0.1, 0.3], [0.2, 0.8, 0.1]]))
+        >>> metric.compute()  # item 1 has three of four places
+        tensor(0.7500, dtype=torch.float64)
+    """
+
+    reads_exposure: ClassVar[bool] = False
+
+    @property
+    def needs(self) -> Needs:
+        """The data that the metric reads: the items in the first `k` ranks."""
+        k, num_items = self._size
+        return Needs(k, target=False, list_depth=k, num_items=num_items)
+
+    @property
+    def _size(self) -> tuple[int, int]:
+        """The cut-off and the number of items."""
+        if self.catalogue is None:
+            raise ValueError(
+                f"{self._name} needs a catalogue: {self._name}({self.k}, catalogue=trm.Catalogue.from_interactions("
+                "train)); collections, evaluate and callbacks take catalogue= for all their metrics"
+            )
+        assert self.k is not None
+        return self.k, self.catalogue.num_items
+
+    @property
+    def counts_key(self) -> Hashable:
+        """Cut-off, number of items, and whether exposure is read."""
+        return (*self._size, self.reads_exposure)
+
+    def make_counts(self) -> Accumulator:
+        """Return the accumulator of item counts."""
+        return ItemCounts(*self._size, self.reads_exposure)
+
+    def _try_formula(self) -> None:
+        k, _ = self._size
+        none = torch.zeros(k + 1, dtype=torch.int64)
+        self.formula(Histogram(none[:1], none, none[:1].double()), k, **self.arguments)
+
+    def summary(self, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> Summary:
+        """Return the value from the item counts, without a standard error."""
+        items, lengths = counts
+        exposure = without(sums[0], self.padding_idx) if self.reads_exposure else None
+        histogram = Histogram(without(items, self.padding_idx), lengths, exposure)  # padding is not an item
+        value = self.formula(histogram, self.k, **self.arguments).to(float_dtype(items.device))
+        return Summary.without_error(value, int(lengths.sum()))

@@ -1,0 +1,385 @@
+"""`CollectSessions`: metrics of sessions that go on in later batches and on other processes, ranked in `compute`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.analysis.rows import Rows
+from torchrecmetrics.collection import RecMetricCollection
+from torchrecmetrics.core.accumulators import Accumulator, State
+from torchrecmetrics.core.arrays import ordinary_tensors
+from torchrecmetrics.core.checks import Checks, check_device, check_tensor, describe
+from torchrecmetrics.core.evaluator import Evaluator
+from torchrecmetrics.core.kept_rows import KeptRows
+from torchrecmetrics.core.metric import RankingMetric
+from torchrecmetrics.core.options import Needs, Options
+from torchrecmetrics.core.ranking import Ranking
+from torchrecmetrics.core.row_buffer import BUDGET, DTYPES, all_gather, from_bits, to_bits
+from torchrecmetrics.core.rows import Summary
+from torchrecmetrics.core.windows import Decay, Window
+from torchrecmetrics.inputs.base import BatchInput
+from torchrecmetrics.inputs.sessions import Sessions, check_entries, count_sessions
+from torchrecmetrics.inputs.ties import rank_counts
+
+BUCKETS = 256
+"""Number of buckets of sessions, by a hash of their ids: a process ranks whole buckets."""
+ENTRIES_AT_ONCE = 2**20
+"""Approximate number of entries that are ranked together, in whole buckets."""
+_OWN_COLUMNS = ("scores", "labels", "ids", "weights")
+
+
+class SessionEvaluator(Evaluator):
+    """Evaluator that keeps the entries of sessions until `compute`, which ranks all of them.
+
+    It takes 13 to 40 bytes per entry, on their device or, beyond a budget, on the CPU.
+    """
+
+    budget: int = BUDGET
+    entry_ids: list[Tensor]
+
+    def begin(self, metrics: Mapping[str, RankingMetric], name: str, accumulators: Sequence[Accumulator] = ()) -> None:
+        """Set the metrics and accumulators, and register an empty list of batches for each column of entries."""
+        for accumulator in accumulators:
+            if isinstance(accumulator, (Window, Decay)):
+                raise ValueError(f"{accumulator.option} needs rows in order, which unfinished sessions lack")
+        super().begin(metrics, name, accumulators)
+        if self.batch_needs.list_depth or self.batch_needs.history:
+            key = next(key for key, m in metrics.items() if m.needs.list_depth or m.needs.history)
+            raise ValueError(f"{key}: flat rows do not name items, which metrics of the lists read")
+        self._names = (*_OWN_COLUMNS, *self.columns)
+        for column in self._names:
+            self.add_state(f"entry_{column}", [], None)
+        self._device_bytes = 0
+
+    @torch.no_grad()
+    def update(  # type: ignore[override]  # entries of sessions are the only input
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        indexes: Tensor,
+        *,
+        weights: Tensor | None = None,
+        **columns: Tensor | None,
+    ) -> None:
+        """Keep a batch of entries, one per (session, candidate).
+
+        Args:
+            scores: float [E], as in `Scores`.
+            labels: bool or number [E]: > 0 = relevant, the value is the gain.
+            indexes: integer [E], the session of each entry, in any order and any batch.
+            weights: weight of the session of each entry, [E], equal within a session.
+            columns: facts about the session of each entry, [E], that accumulators read: `groups`, `clusters`, ...
+
+        Raises:
+            TypeError: for a dtype that is not accepted, and for an unknown argument.
+            ValueError: for shapes or devices that do not fit and, on the CPU, for bad values. Nothing is added then.
+        """
+        entries = self._entries(scores, labels, indexes, weights, columns)
+        with ordinary_tensors():
+            new = self._with(entries)
+        vars(self).update(new)
+        self._update_count += 1
+        self._forget_results()
+
+    @torch.no_grad()
+    def forward(  # type: ignore[override]  # entries of sessions are the only input
+        self, scores: Any, labels: Any, indexes: Any, **arguments: Any
+    ) -> Any:
+        """Keep a batch of entries, and return the value of its own entries alone."""
+        columns = {name: column for name, column in arguments.items() if name != "weights"}
+        rows = self.rows(Sessions(scores, labels, indexes), arguments.get("weights"), columns)
+        results = self._batch_results(rows)
+        value, copy = self._as_value(results), self._as_value(results)
+        self.update(scores, labels, indexes, **arguments)
+        self._forward_cache = value
+        return copy
+
+    def _entries(
+        self, scores: Tensor, labels: Tensor, indexes: Tensor, weights: Any, columns: Mapping[str, Any]
+    ) -> dict[str, Tensor]:
+        """Return copies of the checked columns of a batch, [E] by name."""
+        self._check_not_synced("add a batch")
+        check_entries(scores, labels, indexes)
+        here = getattr(self, self._sums).device
+        if scores.device != here:
+            raise ValueError(
+                f"{self.label} is on {here}, its input on {scores.device}: move the metric with .to(device)"
+            )
+        given = {"weights": weights, **columns}
+        for name, column in given.items():
+            if column is not None and name != "weights" and name not in self.columns:
+                self.rows(Ranking.without_relevant(0, here), None, {name: column})  # raises
+            if column is not None:
+                check_tensor(name, column)
+                check_device(name, column, scores.device)
+                if column.shape != scores.shape:
+                    raise ValueError(
+                        f"{name} must be [{len(scores)}], one per entry and equal within a session, got "
+                        f"{list(column.shape)}"
+                    )
+        # elsewhere than on the CPU `compute` checks values, once per session
+        checks = Checks(self.rules.validate_args, scores.device, len(scores))
+        if weights is not None:
+            self.check_weights(weights, checks, "entry")
+        present = {name: column for name, column in columns.items() if column is not None}
+        later = Checks("deferred", scores.device, len(scores))  # the entries of a session share its row_ids
+        for accumulator in self._added_up:
+            accumulator.check(len(scores), present, later if isinstance(accumulator, KeptRows) else checks)
+        checks.settle()
+        if self.rules.validate_args is True and scores.device.type == "cpu":
+            for name, wrong in (("score", scores.isnan() | (scores == torch.inf)), ("label", ~labels.isfinite())):
+                if wrong.any():
+                    row, kinds = int(wrong.nonzero()[0]), "NaN or +inf" if name == "score" else "NaN or infinite"
+                    number = int(wrong.sum())
+                    raise ValueError(f"{number} of {len(wrong)} entries with a {name} that is {kinds}: entry {row}")
+        wide = torch.float64 if scores.dtype == torch.float64 else torch.float32
+        entries = {
+            "scores": scores.to(wide, copy=True),
+            "labels": labels.clone() if labels.dtype == torch.bool else labels.to(torch.float64, copy=True),
+            "ids": indexes.to(torch.int64, copy=True),
+        }
+        for name, column in given.items():
+            if column is not None:
+                entries[name] = column.to(torch.float64 if name == "weights" else torch.int64, copy=True)
+        return entries
+
+    def _with(self, entries: Mapping[str, Tensor]) -> State:
+        """Return the lists of batches with one more batch."""
+        if not len(entries["ids"]):
+            return {}
+        kept: dict[str, list[Tensor]] = {name: getattr(self, f"entry_{name}") for name in self._names}
+        self._check_alike({name: parts[0] for name, parts in kept.items() if parts}, entries)
+        new: State = {f"entry_{name}": [*kept[name], column] for name, column in entries.items()}
+        size = self._device_bytes + sum(c.nbytes for c in entries.values() if c.device.type != "cpu")
+        if size > self.budget:
+            size, new = 0, {name: [part.cpu() for part in parts] for name, parts in new.items()}
+        return {**new, "_device_bytes": size}
+
+    def _check_alike(self, kept: Mapping[str, Tensor], entries: Mapping[str, Tensor]) -> None:
+        """Raise for columns that only some batches have, and for scores or labels of another dtype."""
+        if not kept:
+            return
+        if odd := kept.keys() ^ entries.keys():
+            raise ValueError(f"rows are kept with {', '.join(sorted(odd))} in all batches, or in none")
+        dtypes = [(part["scores"].dtype, part["labels"].dtype) for part in (entries, kept)]
+        if dtypes[0] != dtypes[1]:
+            raise ValueError(f"scores and labels are {dtypes[0]}, those of batches before {dtypes[1]}: give all alike")
+
+    @property
+    def num_entries(self) -> int:
+        """Number of entries that are kept on this process."""
+        return sum(len(part) for part in self.entry_ids)
+
+    def compute_results(self) -> dict[str, Summary]:
+        """Rank all sessions of all processes, and return the results by key."""
+        if self._computed is None:
+            updates, device = self._update_count, getattr(self, self._sums).device
+            columns = {
+                name: torch.cat([p.to(device) for p in parts])
+                for name in self._names
+                if (parts := getattr(self, f"entry_{name}"))
+            }
+            if self.sync_on_compute and self.distributed_available_fn():
+                columns = _exchange(columns, self._names, device, self.process_group)
+            self._clear_sums()
+            rules = replace(self.rules, validate_args=self.rules.validate_args and "deferred")  # all processes raise
+            own, self.rules = self.rules, rules
+            try:
+                for chunk, others in _chunks(columns) if columns else ():
+                    weights = others.pop("weights", None)
+                    self.add(self.rows(chunk, weights, others))
+            finally:
+                self.rules, self._update_count = own, updates
+        return super().compute_results()
+
+    def _clear_sums(self) -> None:
+        """Set the sums, and the states of the accumulators, to those before the first session."""
+        for name in (self._sums, self._violations, self._counts):
+            vars(self)[name] = self._defaults[name]
+        for accumulator in self._added_up:
+            accumulator.reset()
+
+    def _filter_kwargs(self, **kwargs: Any) -> dict[str, Any]:
+        taken = ("scores", "labels", "indexes", "weights", *self.columns)
+        return {name: value for name, value in kwargs.items() if name in taken}
+
+    def reset(self) -> None:
+        """Forget all entries; the results of the last `compute` stay readable."""
+        super().reset()
+        self._device_bytes = 0
+
+    def _merged(self, other: Any) -> tuple[State, list[tuple[Accumulator, State]]]:
+        if not isinstance(other, SessionEvaluator) or other.state_name != self.state_name:
+            raise ValueError(f"{self.label} merges sessions of the same metrics and options, got {describe(other)}")
+        ours, theirs = (
+            {name: parts for name in self._names if (parts := getattr(part, f"entry_{name}"))} for part in (self, other)
+        )
+        if ours and theirs:
+            self._check_alike({n: p[0] for n, p in ours.items()}, {n: p[0] for n, p in theirs.items()})
+        return {f"entry_{name}": [*ours.get(name, ()), *parts] for name, parts in theirs.items()}, []
+
+    def _sync_dist(self, dist_sync_fn: Any = None, process_group: Any | None = None) -> None:
+        waiting = torch.tensor(self.num_entries, device=getattr(self, self._sums).device)
+        torch.distributed.all_reduce(waiting, group=process_group or self.process_group)
+        if waiting:
+            raise ValueError(
+                "sync() moves no entries of sessions: compute() puts sessions of several processes together"
+            )
+
+
+class CollectSessions(RecMetricCollection):
+    """Metrics of sessions whose entries come in several batches, or on several processes; `compute` ranks them.
+
+    `update(scores, labels, indexes)` takes flat entries, one per (session, candidate), and keeps them. `weights`,
+    `groups`, `row_ids` and `clusters` are given per entry, equal within a session. Values stand under the same keys as
+    in the collection; sessions that are whole in a batch need no wrapper: `update(Sessions(...))`.
+
+    Args:
+        metrics: a collection or a metric of this package, of which an empty copy is used. Its accumulators come along;
+            `Window` and `Decay` are refused, since unfinished sessions have no order.
+
+    Raises:
+        ValueError: for accumulators and metrics that sessions do not go with.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> metrics = trm.CollectSessions(trm.RecMetricCollection(["MRR"]))
+        >>> metrics.update(torch.tensor([0.2, 0.9]), torch.tensor([1, 0]), torch.tensor([7, 7]))
+        >>> metrics.update(torch.tensor([0.1]), torch.tensor([0]), torch.tensor([7]))  # session 7 goes on
+        >>> metrics.compute()
+        {'MRR': tensor(0.5000, dtype=torch.float64)}
+    """
+
+    _evaluator_class = SessionEvaluator
+    evaluator: SessionEvaluator
+
+    def __init__(self, metrics: RecMetricCollection | RankingMetric) -> None:
+        if isinstance(metrics, RankingMetric):
+            metrics = RecMetricCollection([metrics])
+        if not isinstance(metrics, RecMetricCollection):
+            raise TypeError(f"CollectSessions takes a collection or a metric, got {describe(metrics)}")
+        self._copy_of(metrics, [acc.empty_copy() for acc in metrics.accumulators])
+
+    def update(  # type: ignore[override]  # entries of sessions are the only input
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        indexes: Tensor,
+        *,
+        weights: Tensor | None = None,
+        **columns: Tensor | None,
+    ) -> None:
+        """Keep a batch of entries, one per (session, candidate): scores, labels and session ids, [E] each."""
+        self.evaluator.update(scores, labels, indexes, weights=weights, **columns)
+
+    def forward(self, scores: Tensor, labels: Tensor, indexes: Tensor, **arguments: Any) -> dict[str, Tensor]:
+        """Keep a batch of entries, and return the values of its own entries alone."""
+        return super().forward(scores, labels, indexes=indexes, **arguments)
+
+    @property
+    def rows(self) -> Rows:
+        """Per-session values by id, as `RecMetricCollection.rows`; sessions are ranked first."""
+        if self.evaluator._gathered is None:
+            self.evaluator.compute_results()
+        return super().rows
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Chunk(BatchInput):
+    """Entries of whole sessions, whose numbers begin at 0."""
+
+    scores: Tensor
+    labels: Tensor
+    session: Tensor
+    ids: Tensor
+    width: int
+
+    def rank(self, needs: Needs, options: Options) -> Ranking:
+        """Rank the entries of each session."""
+        checks = Checks(options.validate_args, self.scores.device, len(self.ids))
+
+        def name(row: int) -> str:
+            return f"session {int(self.ids[row])}"
+
+        counts = count_sessions(self.scores, self.labels, self.session, checks, name, self.width)
+        return rank_counts(
+            counts, needs, options, checks, made_with=("ties",), row_ids=self.ids, entry_rows=self.session
+        )
+
+
+def _chunks(columns: Mapping[str, Tensor]) -> Iterator[tuple[_Chunk, dict[str, Tensor]]]:
+    """Yield chunks of whole sessions with their other columns, [E].
+
+    A chunk holds the sessions of one width, a power of 2, from one or more whole buckets.
+    """
+    bucket = _bucket(columns["ids"])
+    order = bucket.argsort(stable=True)
+    chunk = torch.bincount(bucket, minlength=BUCKETS).cumsum(0) // ENTRIES_AT_ONCE  # chunk of each bucket
+    ends = torch.bincount(chunk[bucket.long()]).tolist()
+    for at in torch.split(order, ends):
+        if not len(at):
+            continue
+        entries = {name: column[at] for name, column in columns.items()}
+        ids, session = torch.unique(entries.pop("ids"), return_inverse=True)
+        relevant = torch.bincount(session[entries["labels"] != 0], minlength=len(ids))
+        width = torch.exp2(relevant.clamp(min=1).double().log2().ceil()).long()
+        for wide in torch.unique(width).tolist():
+            chosen = width == wide
+            number = chosen.cumsum(0) - 1
+            inside = chosen[session]
+            taken = {name: column[inside] for name, column in entries.items()}
+            scores, labels = taken.pop("scores"), taken.pop("labels")
+            yield _Chunk(scores, labels, number[session[inside]], ids[chosen], wide), taken
+
+
+def _bucket(ids: Tensor) -> Tensor:
+    """Return the bucket of each session id, uint8 [n], in steps of `ENTRIES_AT_ONCE` ids."""
+    parts = [(_hashed(part) & (BUCKETS - 1)).to(torch.uint8) for part in torch.split(ids, ENTRIES_AT_ONCE)]
+    return torch.cat(parts) if parts else ids.to(torch.uint8)
+
+
+def _hashed(ids: Tensor) -> Tensor:
+    """Mix the bits of int64 ids, one-to-one (the finaliser of splitmix64)."""
+    for shift, factor in ((30, -4658895280553007687), (27, -7723592293110705685)):
+        ids = (ids ^ ((ids >> shift) & (2 ** (64 - shift) - 1))) * factor
+    return ids ^ ((ids >> 31) & (2**33 - 1))
+
+
+def _exchange(
+    columns: Mapping[str, Tensor], names: Sequence[str], device: torch.device, group: Any
+) -> dict[str, Tensor]:
+    """Send each entry to the process that owns its bucket; return the entries that this process received, [E] by name.
+
+    Raises:
+        ValueError: on all processes, if weights, groups or dtypes are not the same on all processes with entries.
+    """
+    world = torch.distributed.get_world_size(group)
+    ids = columns["ids"] if columns else torch.zeros(0, dtype=torch.int64, device=device)
+    owner = _bucket(ids) % world
+    order = owner.argsort(stable=True)
+    sent = torch.bincount(owner, minlength=world)
+    kinds = [1 + DTYPES.index(columns[name].dtype) if name in columns else 0 for name in names]
+    told = torch.stack(all_gather(torch.cat([torch.tensor(kinds, device=device), sent]), group))
+    alike = {tuple(row[: len(names)]) for row in told.tolist() if any(row[: len(names)])}
+    if len(alike) > 1:
+        raise ValueError(
+            "entries of sessions have weights, groups, or dtypes of scores and labels on some processes that others "
+            "have not"
+        )
+    if not alike:
+        return {}
+    present = {name: DTYPES[kind - 1] for name, kind in zip(names, alike.pop(), strict=True) if kind}
+    packed = torch.zeros(len(owner), len(present), dtype=torch.int64, device=device)
+    if columns:
+        packed = torch.stack([to_bits(columns[name])[order] for name in present], 1)
+    rank = torch.distributed.get_rank(group)
+    got = told[:, len(names) + rank].tolist()
+    received = packed.new_empty(sum(got), len(present))
+    torch.distributed.all_to_all_single(received, packed, got, sent.tolist(), group=group)
+    return {name: from_bits(received[:, at], dtype) for at, (name, dtype) in enumerate(present.items())}

@@ -1,0 +1,293 @@
+"""`Accumulator`: base class of what adds row values up in another way than their mean, and `ByGroup`.
+
+An accumulator is a torchmetrics Metric with ordinary states. A metric or collection calls `check` and `added` for each
+batch, assigns the new states when all of them exist, and adds `counts` and `sums` up over the processes with its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+from torchmetrics import Metric
+
+from torchrecmetrics.core.arrays import float_dtype, ordinary_tensors
+from torchrecmetrics.core.checks import Checks, check_ids, describe
+from torchrecmetrics.core.distributed import sum_over_processes
+from torchrecmetrics.core.rows import Layout, RowValues, Summary
+
+State = dict[str, Any]
+"""New values of states by name."""
+
+
+class Accumulator(Metric):
+    """Base class of accumulators, which add row values up in another way than the mean over all rows.
+
+    A subclass sets `columns`, registers states in `begin`, and returns their new values from `added`. `counts` (int64)
+    and `sums` (floating) return what is summed over processes, and `results` makes results of them.
+
+    Attributes:
+        columns: names of the keyword arguments of `update` that it reads, one value per row.
+    """
+
+    is_differentiable: bool = False
+    full_state_update: bool = False
+    columns: tuple[str, ...] = ()
+    num_sums: int = 0
+    """Number of tensors that `sums` returns."""
+
+    def begin(self, layout: Layout) -> None:
+        """Register the states; `layout` describes the sums of rows."""
+        self.layout: Layout = layout
+
+    @property
+    def option(self) -> str:
+        """The class with its options, which states and messages name: `Window(rows=1000)`."""
+        return f"{type(self).__name__}()"
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """Endings of the keys of its results: "/cold"."""
+        return ()
+
+    def check(self, num_rows: int, columns: Mapping[str, Tensor], checks: Checks) -> None:
+        """Raise for columns that do not fit; `checks` rejects rows with bad values.
+
+        `columns` also holds the `weights`, if they were given.
+        """
+
+    def added(self, rows: RowValues) -> State:
+        """Return the new value of each state after a batch; changes no state."""
+        raise NotImplementedError
+
+    def clock(self) -> tuple[int, int]:
+        """Return two numbers of this process that `sums` reads of all processes."""
+        return 0, 0
+
+    def counts(self) -> Sequence[Tensor]:
+        """Return int64 tensors that are summed over the processes."""
+        return ()
+
+    def sums(self, clocks: Tensor) -> Sequence[Tensor]:
+        """Return floating tensors that are summed over the processes; `clocks`, int64 [processes, 2], are of all."""
+        return ()
+
+    def results(self, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> dict[str, Summary]:
+        """Return the results by key, such as `HR@10/cold`, from the summed `counts` and `sums`."""
+        return {}
+
+    def batch_totals(self, rows: RowValues) -> tuple[Sequence[Tensor], Sequence[Tensor]] | None:
+        """Return the `counts` and `sums` of one batch alone, for `forward`; None where its results mean nothing."""
+        return None
+
+    def merged(self, other: Accumulator) -> State:
+        """Return the new value of each state with the states of another accumulator added."""
+        return {name: getattr(self, name) + getattr(other, name) for name in self._defaults}
+
+    def empty_copy(self) -> Accumulator:
+        """Return an accumulator with the same options, without rows, that belongs to no metric."""
+        copy = deepcopy(self)
+        copy.reset()
+        vars(copy).pop("layout", None)
+        return copy
+
+    def reset(self) -> None:
+        """Forget all rows."""
+        own_lists(self)
+        super().reset()
+
+    def check_sync(self) -> None:
+        """Raise if `sync()`, which adds sums up, cannot give the state of all processes."""
+
+    def assign(self, state: State) -> None:
+        """Replace states; nothing raises here."""
+        vars(self).update(state)  # Module.__setattr__ takes longer than the sums
+
+    # ----------------------------------------------------------------------------------------- methods of torchmetrics
+
+    def update(self, *_: Any, **__: Any) -> None:
+        """Raise: the metric or collection adds batches."""
+        raise TypeError(f"{self.option} has no update of its own: update the collection that it was given to")
+
+    def compute(self) -> Any:
+        """Raise: the metric or collection computes the results."""
+        raise TypeError(f"{self.option} has no value of its own: compute the collection that it was given to")
+
+    def set_dtype(self, dst_type: str | torch.dtype) -> Accumulator:
+        """Return the accumulator unchanged: states keep their dtype."""
+        return self
+
+    def _sync_dist(self, dist_sync_fn: Any = None, process_group: Any | None = None) -> None:
+        """Sum the states that are summed; others stay those of this process."""
+        names = [name for name, reduction in self._reductions.items() if reduction is not None]
+        states = sum_over_processes([getattr(self, name) for name in names], dist_sync_fn, process_group)
+        self.assign(dict(zip(names, states, strict=True)))
+
+    def _apply(self, fn: Any, *_: Any, **__: Any) -> Module:
+        Module._apply(self, fn)  # type: ignore[no-untyped-call]
+        move_states(self, fn)
+        return self
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        if any(self._persistent.values()) and self._is_synced and None in self._reductions.values():
+            raise ValueError(
+                f"sync() does not add up {self.option}: save the state of each process without sync(), in a file of "
+                "its own, and load it on that process"
+            )
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+        for name, default in self._defaults.items():  # a checkpoint may have been cast
+            if isinstance(default, Tensor):
+                vars(self)[name] = getattr(self, name).to(default.dtype)
+
+    def _wrap_update(self, update: Callable[..., Any]) -> Callable[..., Any]:
+        return update
+
+    def _wrap_compute(self, compute: Callable[..., Any]) -> Callable[..., Any]:
+        return compute
+
+    def __repr__(self) -> str:
+        return self.option
+
+
+def own_lists(metric: Metric) -> None:
+    """Give a metric lists of its own, before `reset` clears them: a copy or a state dict may hold the same."""
+    for name, default in metric._defaults.items():
+        if isinstance(default, list):
+            vars(metric)[name] = []
+
+
+def move_states(metric: Metric, fn: Callable[[Tensor], Tensor]) -> None:
+    """Move states to the device to which `fn` moves; torchmetrics' own `_apply` also casts them to another dtype."""
+    metric._device = device = fn(torch.zeros(1, device=metric._device)).device
+
+    def moved(value: Any, in_list: bool = False) -> Any:
+        if isinstance(value, (list, tuple)):  # of rows, such as float32 scores, which stay float32
+            return type(value)(moved(entry, True) for entry in value)
+        if isinstance(value, Mapping):
+            return {name: moved(part) for name, part in value.items()}
+        if not isinstance(value, Tensor):
+            return value
+        is_sum = value.dtype == torch.float64 or (value.dtype == torch.float32 and not in_list)
+        dtype = float_dtype(device) if is_sum else value.dtype
+        if value.is_meta and device.type != "meta":  # to_empty(): there is no data to move
+            return torch.zeros(value.shape, dtype=dtype, device=device)
+        return value.to(device, dtype)
+
+    with ordinary_tensors():
+        for name in metric._defaults:
+            metric._defaults[name] = moved(metric._defaults[name])
+            vars(metric)[name] = moved(getattr(metric, name))
+
+
+class ByGroup(Accumulator):
+    """The value of each group of rows beside the value of all, under keys like `NDCG@10/cold`.
+
+    `update(..., groups=)` takes integers [B]: the number of each row's group among the names, -1 = in no group.
+
+    Args:
+        names: names of the groups, such as "cold", "warm"; or one list of names.
+        column: name of the keyword argument of `update`.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> collection = trm.RecMetricCollection("HR", k=1, accumulators=[trm.ByGroup("cold", "warm")])
+        >>> collection.update(torch.tensor([1, 2, 1]), groups=torch.tensor([0, 0, 1]))
+        >>> {key: value.item() for key, value in collection.compute().items()}
+        {'HR@1': 0.6666666666666666, 'HR@1/cold': 0.5, 'HR@1/warm': 1.0}
+    """
+
+    num_sums: int = 1
+    group_sums: Tensor
+
+    def __init__(self, *names: str | Iterable[str], column: str = "groups") -> None:
+        super().__init__()
+        if len(names) == 1 and not isinstance(names[0], str):
+            names = names[0]  # type: ignore[assignment]
+        self.names: tuple[str, ...] = check_group_names(names)
+        self.columns = (column,)
+
+    @property
+    def option(self) -> str:
+        """The class with its options."""
+        return f"ByGroup({', '.join(map(repr, self.names))}, column={self.columns[0]!r})"
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """The names of the groups, "/cold"."""
+        return tuple(f"/{name}" for name in self.names)
+
+    def begin(self, layout: Layout) -> None:
+        """Register a matrix of sums for each group."""
+        super().begin(layout)
+        with ordinary_tensors():
+            self.add_state("group_sums", layout.zeros(len(self.names), device=self._device), "sum")
+
+    def check(self, num_rows: int, columns: Mapping[str, Tensor], checks: Checks) -> None:
+        """Raise unless each row has the number of its group."""
+        (column,) = self.columns
+        codes = columns.get(column)
+        if codes is None:
+            if not num_rows:
+                return
+            raise ValueError(
+                f"the collection has the groups {', '.join(self.names)}: update(..., {column}=) says to which each row "
+                "belongs, integers [B], -1 = to none"
+            )
+        check_ids(column, codes)
+        outside = (codes < -1) | (codes >= len(self.names))
+        checks.reject("groups", outside, lambda row: f"row {row} is of group {int(codes[row])} of {len(self.names)}")
+
+    def _batch_sums(self, rows: RowValues) -> Tensor:
+        codes = rows.columns.get(self.columns[0])
+        if codes is None:  # no rows
+            return self.layout.zeros(len(self.names), device=rows.values.device)
+        return rows.sums(self.layout, groups=codes.long(), num_groups=len(self.names))
+
+    def added(self, rows: RowValues) -> State:
+        """Return the sums of each group with those of a batch added."""
+        return {"group_sums": self.group_sums + self._batch_sums(rows)}
+
+    def sums(self, clocks: Tensor) -> Sequence[Tensor]:
+        """Return the sums of all groups."""
+        return [self.group_sums]
+
+    def results(self, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> dict[str, Summary]:
+        """Return the result of each metric in each group."""
+        return {
+            f"{key}/{name}": summary
+            for name, part in zip(self.names, sums[0].unbind(-1), strict=True)
+            for key, summary in self.layout.summaries(part).items()
+        }
+
+    def batch_totals(self, rows: RowValues) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+        """Return no counts, and the sums of each group of a batch."""
+        return [], [self._batch_sums(rows)]
+
+
+def check_group_names(names: Any) -> tuple[str, ...]:
+    """Return the names of groups, or raise for names that cannot be parts of keys.
+
+    Raises:
+        TypeError: for anything but several names.
+        ValueError: without a name, for a name twice, and for anything but words without '/'.
+    """
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        cure = "groups.names" if hasattr(names, "names") else "['cold', 'warm']"
+        raise TypeError(f"names of groups are words, such as {cure}, got {describe(names)}")
+    given = tuple(names)
+    for name in given:
+        if not isinstance(name, str) or not name or "/" in name:
+            raise ValueError(f"a group is named by a word without '/', got {name!r}")
+        if given.count(name) > 1:
+            raise ValueError(f"two groups are called {name!r}")
+    if not given:
+        raise ValueError("groups holds no name")
+    return given

@@ -1,0 +1,313 @@
+"""Argument checks and their messages: dtypes, shapes, devices, k; and `Checks`, which rejects rows with bad values."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import operator
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor, peek_interpreter_stack  # torch.func has no public name
+
+Validation: TypeAlias = bool | Literal["deferred"]
+"""True: bad values raise at once on the CPU, else in `compute`; "deferred": in `compute` everywhere; False: never."""
+
+#: Kinds of violations. `Ranking.violations` counts the bad rows in this order.
+VIOLATIONS = {
+    "target_range": "with a target id beyond the last item",
+    "target_repeat": "with an item listed twice in target",
+    "labels": "whose labels are no pairs of a row of the batch and an item >= 0",
+    "target_width": "with more relevant items than max_relevant",
+    "offsets": "that offsets do not tell (they start at 0, never descend and end at len(values); no row is longer than "
+    "max_length)",
+    "gains": "with a gain that is NaN or infinite",
+    "exclude_range": "with an excluded id beyond the last item",
+    "exclude_matrix": "whose exclude looks like a 0/1 matrix (pass exclude.bool())",
+    "overlap": "with a target that is also excluded",
+    "scores": "with a score that is NaN or +inf",
+    "list_repeat": "with an item recommended twice",
+    "list_short": "known to fewer than k places (lists: recommend k + history, and repeats, or complete=True; ranks: "
+    "look at k places; item ids are no ranks: Lists)",
+    "ranks": "with ranks that are no places (NaN, between 0 and 1, a place twice, beyond num_ranked, marked invalid; 0 "
+    "in [B] or [B, 1], for ranks start at 1; item ids are no ranks: Lists)",
+    "catalogue_range": "with an item, in the list or the history, that the catalogue does not have",
+    "groups": "whose group is none of those there are",
+    "weights": "with a weight that is negative, NaN or infinite",
+    "missing": "with a target that is no candidate (missing='error')",
+    "session": "of sessions whose entries have several weights or groups",
+    "negatives": "without a negative (a positive alone is always a hit), or whose lengths are not 1 to N",
+    "empty": "without a relevant item (empty_target_action='error')",
+    "step": "in place of a batch that another process could not use (it tells why)",
+}
+SCORE_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+ID_DTYPES = (torch.int64, torch.int32, torch.int16)
+
+
+class Checks:
+    """Collector of the rows of one batch whose values violate a check; `settle` is called once, after all checks.
+
+    On the CPU (`validate_args=True`) `settle` raises an error that describes the first bad row. Elsewhere, or with
+    "deferred", nothing waits for the device: bad rows are left out and counted, and the metric raises in `compute`.
+    """
+
+    def __init__(self, validate_args: Validation, device: torch.device, num_rows: int) -> None:
+        self.enabled: bool = validate_args is not False
+        self.at_once: bool = validate_args is True and device.type == "cpu"
+        self.device: torch.device = device
+        self.num_rows: int = num_rows
+        self.own_rows: Tensor | None = None
+        """Bool [B]: rows whose violations this process counts, if several processes have the same rows; None = all."""
+        self._rejected: list[tuple[str, Tensor, Callable[[int], str]]] = []
+
+    def reject(self, kind: str, rows: Tensor, detail: Callable[[int], str]) -> None:
+        """Reject the rows in which `rows`, bool [B] or [B, n], is True; `detail(row)` describes the first of them."""
+        if self.enabled:
+            self._rejected.append((kind, rows, detail))
+
+    def settle(self) -> tuple[Tensor | None, Tensor | None]:
+        """Raise, or return a mask of the valid rows, bool [B], and the number of bad rows per kind, int64 [kinds].
+
+        Both are None where no check was made or all rows passed at once.
+
+        Raises:
+            ValueError: on the CPU, if a row was rejected; names the first kind of violation and its first row.
+        """
+        if not self._rejected:
+            return None, None
+        if self.at_once:
+            if torch.cat([rows.reshape(-1) for _, rows, _ in self._rejected]).count_nonzero():
+                self._raise()
+            return None, None
+        by_kind: dict[str, Tensor] = {}
+        for kind, rows, _ in self._rejected:  # a row counts once per kind
+            rows = any_of_row(rows)
+            by_kind[kind] = by_kind[kind] | rows if kind in by_kind else rows
+        masks = torch.stack([*by_kind.values()])
+        counted = masks if self.own_rows is None else masks & self.own_rows
+        numbers = dict(zip(by_kind, counted.sum(1).unbind(), strict=True))
+        none = torch.zeros((), dtype=torch.int64, device=self.device)
+        return ~masks.any(0), torch.stack([numbers.get(kind, none) for kind in VIOLATIONS])
+
+    def _raise(self) -> None:
+        for kind, rows, detail in self._rejected:
+            rows = any_of_row(rows)
+            if number := int(rows.count_nonzero()):
+                first = int(rows.nonzero()[0])
+                raise ValueError(f"{in_words(number, len(rows))} {VIOLATIONS[kind]}: {detail(first)}")
+
+
+def any_of_row(mask: Tensor) -> Tensor:
+    """Return which rows of a mask [B] or [B, n] hold True, bool [B]."""
+    if mask.dim() == 1:
+        return mask
+    return mask[:, 0] if mask.shape[1] == 1 else mask.any(1)
+
+
+def check_k(k: Any, name: str = "k", least: int = 1) -> int:
+    """Return `k` as an int from `least` to 2^53 - 1, which float64 holds exactly, or raise."""
+    if isinstance(k, bool):
+        raise TypeError(f"{name} must be an integer >= {least}, got {k!r}")
+    try:
+        value = operator.index(k)
+    except TypeError:
+        cure = '; several cut-offs go to RecMetricCollection(["HR"], k=[5, 10])' if isinstance(k, (list, tuple)) else ""
+        raise TypeError(f"{name} must be an integer >= {least}, got {k!r} ({type(k).__name__}){cure}") from None
+    if not least <= value < 2**53:
+        wanted = f"at least {least}" if value < least else "below 2^53, where float64 begins to skip whole numbers"
+        raise ValueError(f"{name} must be {wanted}, got {value}")
+    return value
+
+
+def check_padding_idx(padding_idx: Any) -> int | None:
+    """Return `padding_idx` as an int >= 0, or None, or raise."""
+    if padding_idx is None:
+        return None
+    if isinstance(padding_idx, bool) or not hasattr(padding_idx, "__index__"):
+        raise TypeError(f"padding_idx must be an item id, got {padding_idx!r}")
+    if operator.index(padding_idx) < 0:
+        raise ValueError(f"padding_idx must be an item id >= 0 (negative ids are padding anyway), got {padding_idx}")
+    return operator.index(padding_idx)
+
+
+def check_score_threshold(threshold: Any) -> float | None:
+    """Return `threshold` as a finite float, or None, or raise."""
+    if threshold is None:
+        return None
+    if isinstance(threshold, (bool, str)) or not hasattr(threshold, "__float__"):
+        raise TypeError(f"score_threshold must be a number, got {threshold!r}")
+    if not math.isfinite(threshold):
+        raise ValueError(f"score_threshold must be finite, got {threshold!r}")
+    return float(threshold)
+
+
+def check_scores(scores: Tensor, dims: int) -> None:
+    """Raise unless `scores` is a strided tensor of an accepted float dtype: [rows, items] (2 dims) or [entries] (1)."""
+    check_tensor("scores", scores)
+    check_strided("scores", scores, "-torch.inf")
+    if scores.dtype not in SCORE_DTYPES:
+        if scores.is_complex():
+            cure = "; items are ordered by a real number: scores.real or scores.abs()"
+        elif scores.is_floating_point():
+            cure = "; pass scores.float()"
+        else:
+            cure = "; for lists of recommended item ids use Lists(item_ids, target)" if dims == 2 else ""
+            cure += "; for scores that are whole numbers scores.double()"
+        raise TypeError(f"scores must be float64, float32, float16 or bfloat16, got {describe(scores)}{cure}")
+    if scores.dim() != dims or (dims == 2 and scores.shape[1] == 0):
+        wanted = "[rows, items] with at least one item" if dims == 2 else "[entries]"
+        hints = {
+            1: "; one row: scores[None]; flat rows of sessions: update(Sessions(scores, labels, indexes=session_ids)); "
+            "positives and their negatives: update(Negatives(positive, negative))",
+            3: "; one position of each: scores[:, -1]",
+        }
+        hint = hints.get(scores.dim(), "") if dims == 2 else ""
+        raise ValueError(f"scores must be {wanted}, got shape {list(scores.shape)}{hint}")
+
+
+def check_ids(name: str, ids: Any) -> None:
+    """Raise unless `ids` is a strided tensor of int64, int32 or int16."""
+    whole = None if isinstance(ids, Tensor) else as_interactions(name, ids)
+    if whole is not None:
+        raise TypeError(f"{name} must be a tensor, got {describe(ids)}: pass {whole}.select(user_ids).items")
+    uneven = ", or for lists of uneven length torch.nn.utils.rnn.pad_sequence(..., batch_first=True, padding_value=-1)"
+    check_tensor(name, ids, uneven)
+    check_strided(name, ids)
+    if ids.dtype not in ID_DTYPES:
+        mask = f": ids are {name}.long(), a mask is {name}.bool()" if ids.dtype == torch.uint8 else ""
+        raise TypeError(
+            f"{name} must hold int64, int32 or int16, got {describe(ids)}{mask if name == 'exclude' else ''}"
+        )
+
+
+def check_tensor(name: str, value: Any, otherwise: str = "") -> None:
+    """Raise unless `value` is a tensor; `otherwise` is one more cure at the end of the message."""
+    if isinstance(value, (torch.return_types.topk, torch.return_types.sort)):
+        kind = type(value).__name__
+        cure = f"Lists({kind}.indices, target)" if name == "scores" else f"{kind}.indices"
+        raise TypeError(f"{name} must be a tensor, got what torch.{kind} returns, (values, indices): pass {cure}")
+    if isinstance(value, tuple) and hasattr(value, "items"):  # a result of Interactions.select
+        raise TypeError(f"{name} must be a tensor, got {describe(value)}: pass {name}.items")
+    if hasattr(value, "codes") and hasattr(value, "of"):
+        raise TypeError(f"{name} must be a tensor, got {describe(value)}: pass {name}=groups.of(train)[user_ids]")
+    if not isinstance(value, Tensor):
+        array = f"{name}.to_numpy()" if hasattr(value, "to_numpy") else name  # a frame of pandas or polars
+        raise TypeError(f"{name} must be a tensor, got {describe(value)}: torch.as_tensor({array}){otherwise}")
+
+
+def plain(tensor: Tensor) -> Tensor:
+    """Return the tensor behind a subclass such as PyG's `EdgeIndex` and `Index`, whose in-place operations differ."""
+    unwrap: Callable[[], Tensor] | None = getattr(tensor, "as_tensor", None)
+    return tensor.as_subclass(Tensor) if unwrap is None else unwrap()
+
+
+def as_interactions(name: str, value: Any) -> str | None:
+    """Return code, for a message, that turns a container of users x items into `Interactions`; None for other types."""
+    if isinstance(value, Tensor):
+        if value.is_nested:
+            return f"Interactions.from_jagged({name}, num_items=...)"
+        return f"Interactions.from_dense({name})" if value.dtype == torch.bool and value.dim() == 2 else None
+    if hasattr(value, "to_edge_index"):
+        return name
+    if hasattr(value, "tocoo"):
+        return f"Interactions.from_scipy({name})"
+    if hasattr(value, "columns") and len(getattr(value, "shape", ())) == 2:
+        return f"Interactions.from_columns({name}['user'], {name}['item'], num_users=..., num_items=...)"
+    return None
+
+
+def warn_caller(message: str) -> None:
+    """Warn at the line that called this package, through torch and torchmetrics if need be."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and frame.f_globals["__name__"].partition(".")[0] in (
+        "torchrecmetrics",
+        "torch",
+        "torchmetrics",
+    ):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, UserWarning, stacklevel=level)
+
+
+def check_strided(name: str, tensor: Tensor, padding: str = "-1") -> None:
+    """Refuse nested and sparse tensors, DTensors, and tensors inside torch.func; `padding` is named in a message."""
+    if (how := torch_func(tensor)) is not None:
+        raise TypeError(
+            f"{name} is {how} torch.func (grad, vmap, jvp, ...): metrics have no gradient. Return {name} from the "
+            f"function (grad, jvp: has_aux=True) and call update outside, with {name}.detach()"
+        )
+    if type(tensor) is not Tensor and hasattr(tensor, "full_tensor"):
+        raise TypeError(
+            f"{name} is a DTensor: pass {name}.to_local(), where each process holds rows of its own (Shard(0)); of "
+            "scores whose columns are sharded (Shard(1)) as ItemShard(scores, target, offset=, num_items=); or "
+            f"{name}.full_tensor(), which is all rows on every process (make the metric with sync_on_compute=False)"
+        )
+    if tensor.is_nested:
+        raise TypeError(f"{name} is a nested tensor: pass torch.nested.to_padded_tensor({name}, {padding})")
+    if tensor.layout != torch.strided:
+        ids = "" if tensor.is_floating_point() else "this batch's item ids, or "
+        raise TypeError(f"{name} is sparse ({tensor.layout}): pass {ids}{name}.to_dense()")
+
+
+def torch_func(tensor: Tensor) -> str | None:
+    """Return how a tensor takes part in a transform of torch.func, for a message; None if it does not."""
+    if torch.compiler.is_dynamo_compiling():  # torch.compile cannot compile the look-ups below
+        return None
+    if is_functorch_wrapped_tensor(tensor):
+        return "wrapped by"
+    return None if peek_interpreter_stack() is None else "given inside"
+
+
+def check_integer_target(target: Any, name: str) -> None:
+    """Raise unless `target` is a tensor of integer item ids."""
+    if isinstance(target, Tensor) and (target.dtype == torch.bool or target.is_floating_point()):
+        raise TypeError(f"{name} takes integer item ids as target, got {describe(target)}; dense targets: Scores")
+    check_ids("target", target)
+
+
+def check_device(name: str, tensor: Tensor, device: torch.device) -> None:
+    """Raise unless `tensor` is on `device`, that of the scores or lists."""
+    if tensor.device != device:
+        raise ValueError(f"{name} is on {tensor.device}, but the scores (or lists) are on {device}")
+
+
+def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
+    """Raise unless `value` is one of `choices`."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+
+
+def in_words(rows: int, of: int | None = None) -> str:
+    """Return a number of rows in words for a message: "3 rows", or with `of` "3 of 5 rows"."""
+    last = rows if of is None else of
+    return f"{rows}{'' if of is None else f' of {of}'} {'row' if last == 1 else 'rows'}"
+
+
+def extra(name: str) -> str:
+    """Return the command that installs an extra of this package, for a message."""
+    return f"pip install 'torchrecmetrics[{name}]', or in a copy of the repository pip install -e '.[{name}]'"
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """Return the end of a message about an unknown name: the closest of the `known` names, and a list of all."""
+    close = difflib.get_close_matches(name, known, n=1)
+    if name == "weights" and not close:
+        return ": rows are weighed in update(..., weights=) of a metric or a RecMetricCollection, batch by batch"
+    return f"{f'; did you mean {close[0]!r}?' if close else '.'} There are {', '.join(known)}"
+
+
+def describe(value: object) -> str:
+    """Return a description of a value for a message: dtype and shape of a tensor, else its type."""
+    if isinstance(value, Tensor) and value.is_nested:
+        return "a nested tensor"  # some nested tensors have no shape that can be read
+    if isinstance(value, Tensor):
+        return f"a {value.dtype} tensor of shape {list(value.shape)}"
+    return f"{type(value).__name__}"
+
+
+def shown(values: Tensor) -> str:
+    """Return the first 8 entries of a row as text, with the number of further entries, for a message."""
+    return str(values[:8].tolist()) + ("" if len(values) <= 8 else f" and {len(values) - 8} more")

@@ -1,0 +1,125 @@
+"""Helpers for several processes: sum tensors, gather objects, compare arguments, raise an error of one on all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor, distributed
+from torchmetrics.utilities.distributed import gather_all_tensors
+
+Thing = TypeVar("Thing")
+
+
+def is_distributed() -> bool:
+    """Return True if this process is one of several that can communicate."""
+    return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+
+
+def gathered(thing: Thing, group: Any = None) -> list[Thing]:
+    """Return the `thing` of each process, in the order of ranks."""
+    things: list[Thing] = [thing] * distributed.get_world_size(group)
+    distributed.all_gather_object(things, thing, group=group)
+    return things
+
+
+def sum_over_processes(tensors: Sequence[Tensor], gather: Any, group: Any) -> list[Tensor]:
+    """Sum tensors over the processes: one all-reduce per dtype, or the `dist_sync_fn` that the user gave."""
+    totals = list(tensors)
+    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+        places = [place for place, tensor in enumerate(tensors) if tensor.dtype == dtype]
+        packed = torch.cat([tensors[place].flatten() for place in places])
+        if gather in (None, gather_all_tensors):
+            distributed.all_reduce(packed, group=group)
+        else:
+            packed = torch.stack(list(gather(packed, group=group))).sum(0)
+        sizes = [tensors[place].numel() for place in places]
+        for place, part in zip(places, torch.split(packed, sizes), strict=True):
+            totals[place] = part.view(tensors[place].shape)
+    return totals
+
+
+@contextmanager
+def raise_on_all_ranks(device: torch.device, group: Any = None) -> Iterator[None]:
+    """Raise an error of one process on all processes, once each process has reached the end of the block.
+
+    Costs one all-reduce of a number on `device` if no process raises. If one is out of memory, all raise that error.
+    """
+    if not is_distributed():
+        yield
+        return
+    error: Exception | None = None
+    try:
+        yield
+    except Exception as raised:
+        error = _known_to_all(raised)
+    failed = torch.tensor(int(error is not None), device=device)
+    distributed.all_reduce(failed, group=group)
+    if not failed:
+        return
+    told = gathered(None if error is None else f"{type(error).__name__}: {error}", group)
+    if error is not None:
+        raise error
+    process, text = next((process, text) for process, text in enumerate(told) if text is not None)
+    kind = torch.cuda.OutOfMemoryError if text.startswith("OutOfMemoryError") else RuntimeError
+    raise _known_to_all(kind(f"process {process} failed with {text}"))
+
+
+@contextmanager
+def same_on_all_ranks(facts: dict[str, Any], group: Any, own: str = "") -> Iterator[None]:
+    """Raise on all processes if one of them raises inside the block, or if the `facts` that the block fills in differ.
+
+    The entry `own` may differ; afterwards it is the list of all processes' values. Blocks may be nested: if a process
+    fails before its inner block, its outer block communicates with the inner blocks of the other processes.
+    """
+    error: Exception | None = None
+    try:
+        yield
+    except Exception as raised:
+        if hasattr(raised, "known_to_all_ranks"):
+            raise
+        error = _known_to_all(raised)
+    told = gathered((None if error is None else f"{type(error).__name__}: {error}", facts), group)
+    if error is not None:
+        raise error
+    for process, (text, _) in enumerate(told):
+        if text is not None:
+            raise _known_to_all(RuntimeError(f"process {process} failed with {text}"))
+    for name in facts:
+        values = [theirs[name] for _, theirs in told]
+        if name == own:
+            facts[own] = values
+        elif any(value != values[0] for value in values):
+            raise _known_to_all(ValueError(f"processes that share items differ in {name}: {values}, in order of rank"))
+
+
+def _known_to_all(error: Exception) -> Exception:
+    """Mark an error as raised on all processes, so that an outer block raises it unchanged."""
+    error.known_to_all_ranks = True  # type: ignore[attr-defined]
+    return error
+
+
+class Fingerprint(NamedTuple):
+    """Shape and checksum of a tensor; other numbers hardly ever have the same checksum."""
+
+    shape: list[int]
+    checksum: int
+
+    def __repr__(self) -> str:
+        return f"{self.shape} of checksum {self.checksum}"
+
+
+def fingerprint(numbers: torch.Tensor | None) -> Fingerprint | None:
+    """Return shape and checksum of `numbers`, by which processes compare them; None for None. Waits for the device."""
+    if numbers is None:
+        return None
+    shape = list(numbers.shape)
+    if numbers.is_floating_point():  # integer sums are the same on all devices
+        bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[numbers.element_size()]
+        numbers = numbers.contiguous().view(bits)
+    if numbers.dim() == 2:  # sums need little memory, while weights for a whole matrix of embeddings would not fit
+        numbers = torch.cat([numbers.sum(0), numbers.sum(1)])
+    weights = torch.arange(1, len(numbers) + 1, device=numbers.device)
+    return Fingerprint(shape, int(((numbers.long() + 2) * weights).sum()))

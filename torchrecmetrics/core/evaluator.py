@@ -1,0 +1,411 @@
+"""`Evaluator`: ranks each batch once for one or several metrics, adds their row values up, and computes the results."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import reduce, wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import torch
+from torch import Tensor
+from torch._compile import _disable_dynamo
+from torchmetrics.utilities import rank_zero_warn
+
+from torchrecmetrics.core.accumulators import Accumulator
+from torchrecmetrics.core.arrays import cached_constant, float_dtype
+from torchrecmetrics.core.checks import VIOLATIONS, Checks, in_words, shown
+from torchrecmetrics.core.distributed import is_distributed
+from torchrecmetrics.core.options import Input, Needs, Options
+from torchrecmetrics.core.ranking import Ranking
+from torchrecmetrics.core.rows import FormulaBatch, Layout, RowValues, Summary, formula_batches
+from torchrecmetrics.core.states import ARGUMENTS, SummedStates, Totals
+from torchrecmetrics.inputs.as_input import as_input, too_many_arguments, unknown_argument
+
+if TYPE_CHECKING:
+    from torchrecmetrics.core.metric import CountedMetric, RankingMetric
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+MIN_SKIPPED = 10
+"""Minimum number of rows without a relevant item for a warning."""
+_warned = False
+
+
+def outside_graphs(method: Method) -> Method:
+    """Keep a method out of the graphs of torch.compile, as `torch.compiler.disable` does.
+
+    `torch.compiler.disable` imports the compiler, which takes seconds; this decorator disables the method only if the
+    compiler has been imported already.
+    """
+    disabled = _disable_dynamo(method)
+
+    @wraps(method)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if len(args) > 2:
+            raise too_many_arguments(args[2])
+        return (disabled if "torch._dynamo" in sys.modules else method)(self, *args, **kwargs)
+
+    return cast(Method, run)
+
+
+class Evaluator(SummedStates):
+    """Means over rows of the formulas of one or several metrics: one ranking per batch, one matrix of sums.
+
+    Metrics that are not means over rows are read from accumulators.
+    """
+
+    def begin(self, metrics: Mapping[str, RankingMetric], name: str, accumulators: Sequence[Accumulator] = ()) -> None:
+        """Set the metrics, by key, and register an empty state; `name` contains everything that values depend on."""
+        self.state_name = name  # read by metrics that count for themselves alone
+        first = next(iter(metrics.values()))
+        self.rules: Options = first.rules
+        self.empty_target_action: str = first.empty_target_action
+        self.metrics: dict[str, RankingMetric] = dict(metrics)
+        """All metrics by key."""
+        self.batch_needs: Needs = Needs.union(metric.needs for metric in metrics.values())
+        """The data of a batch that the metrics read, taken together."""
+        self._batches: list[FormulaBatch] = formula_batches(metrics)
+        rows = {key: metric for batch in self._batches for key, metric in batch.metrics.items()}
+        self.row_metrics: dict[str, RankingMetric] = rows
+        """Metrics that are means over rows, by key; those with row weights of their own come last."""
+        self.counted_metrics: dict[str, CountedMetric] = {
+            key: cast("CountedMetric", metric) for key, metric in metrics.items() if metric.of_items
+        }
+        self._own = [metric for metric in rows.values() if metric.weighs_rows()]
+        self._of_lists = tuple(metric.of_lists for metric in rows.values())
+        self._reads_lists = bool(self.batch_needs.list_depth) or any(self._of_lists)
+        infinite = [place for place, metric in enumerate(rows.values()) if metric.may_be_infinite()]
+        layout = Layout(list(rows), len(rows) - len(self._own), infinite, self._of_lists)
+        # metrics that count the same share an accumulator
+        counters = {metric.counts_key: metric for metric in self.counted_metrics.values()}
+        self._counters = {key: place for place, key in enumerate(counters)}
+        counts = [metric.make_counts() for metric in counters.values()]
+        self._begin_states(name, layout, [*counts, *accumulators])
+        suffixes = ["", *(suffix for accumulator in self._added_up for suffix in accumulator.suffixes)]
+        self.keys_of_results: list[str] = [
+            key + suffix for key in metrics for suffix in (suffixes if key in rows else [""])
+        ]
+        """Keys of all results: of each metric, then those that accumulators add."""
+        seen: set[str] = set()
+        for key in self.keys_of_results:
+            if key in seen:
+                raise ValueError(f"{key!r} would be the key of two values")
+            seen.add(key)
+        self._results: dict[str, Summary] = {}
+        self._gathered: Any = None
+        """Rows that a collection gathered since the last update."""
+        self.num_value_updates: int = 0
+        """Number of updates through the values of a collection."""
+
+    @property
+    def label(self) -> str:
+        """Label of the first metric, which messages name."""
+        return next(iter(self.metrics.values())).label
+
+    # ------------------------------------------------------------------------------------------------- update, compute
+
+    @outside_graphs
+    @torch.no_grad()
+    def update(
+        self,
+        scores: Tensor | Ranking | Input | None = None,
+        target: Any = None,
+        *,
+        gains: Any = None,
+        exclude: Any = None,
+        weights: Tensor | None = None,
+        depth: int | None = None,
+        **columns: Tensor | None,
+    ) -> None:
+        """Add a batch: `(scores, target)`, `(ranks)`, a `Ranking`, or an input such as `Lists`.
+
+        Args:
+            scores: float [B, I], higher is better; or integer ranks [B], [B, 1] or [B, T], 1 = best, negative =
+                padding; or a `Ranking`; or an input: `Scores`, `Ranks`, `Hits`, `Lists`, `Sessions`, `Negatives`,
+                `Candidates`, `ItemShard`, `SemanticIds.beams(...)`.
+            target: relevant items beside scores, as in `Scores`: ids [B] or [B, T], negative = padding, or jagged;
+                bool [B, I]; or graded floats [B, I].
+            gains: gains [B, T] beside target ids, as in `Scores`.
+            exclude: items that are removed from the candidates, as in `Scores`.
+            weights: weight of each row, [B], >= 0.
+            depth: number of known ranks, beside ranks only.
+            columns: facts about the rows, [B], that accumulators read: `groups`, `row_ids`, ...
+
+        Raises:
+            TypeError: for a dtype that is not accepted, and for an unknown argument.
+            ValueError: for shapes or devices that do not fit and, on the CPU, for bad values. Nothing is added then.
+        """
+        if scores is None:
+            self._check_names(columns)
+        self.add(self.rows(as_input(scores, target, gains, exclude, depth), weights, columns))
+
+    @outside_graphs
+    @torch.no_grad()
+    def forward(self, scores: Any = None, target: Any = None, **arguments: Any) -> Any:
+        """Add a batch and return its own values; takes the arguments of `update` and waits for the device."""
+        gains, exclude, weights, depth = (arguments.pop(name, None) for name in ARGUMENTS[2:])
+        if scores is None:
+            self._check_names(arguments)
+        batch = as_input(scores, target, gains, exclude, depth)
+        rows = self.rows(batch, weights, arguments)
+        results = self._batch_results(rows, getattr(batch, "process_group", None))
+        value, copy = self._as_value(results), self._as_value(results)
+        self.add(rows)
+        self._forward_cache = value
+        return copy
+
+    def rows(
+        self, given: Input | Ranking, weights: Tensor | None = None, columns: Mapping[str, Tensor | None] | None = None
+    ) -> RowValues:
+        """Return the values of a batch of rows for each of `row_metrics`; changes no state. Errors as in `update`."""
+        present = {name: column for name, column in (columns or {}).items() if column is not None}
+        scope = getattr(given, "scope", None)
+        with nullcontext() if scope is None else scope(weights, present):
+            if columns:
+                self._check_names(columns)
+            ranking = given if isinstance(given, Ranking) else given.rank(self.batch_needs, self.rules)
+            return self._row_values(ranking, weights, present)
+
+    def _check_names(self, columns: Iterable[str]) -> None:
+        """Raise for a column that no accumulator reads."""
+        for name in columns:
+            if name not in self.columns:
+                raise unknown_argument(name, [*ARGUMENTS, *self.columns])
+
+    @outside_graphs
+    def compute(self) -> Any:
+        """Return the values over all processes; NaN and a warning if there was no row.
+
+        Raises:
+            ValueError: if updates held bad values that could not raise at once; the message counts the rows by kind.
+        """
+        return self._as_value(self.compute_results())
+
+    def compute_results(self) -> dict[str, Summary]:
+        """Return the results over all processes by key; they are computed once, until the next update."""
+        computed, updates = self._computed, self._update_count
+        if computed is not None and computed[0] == updates:  # not of an update that another thread overtook
+            results: dict[str, Summary] = computed[1]
+        else:
+            totals = self._totals(self.sync_on_compute) if self._synced is None else self._synced
+            results = self._summarize(totals, self._added_up)
+            self._warn(results)
+            self._computed = (updates, results) if self.compute_with_cache else None
+            if self._gathered is not None and self._gathered[0] is None:
+                self._gathered = None  # rows before a reset, which stay readable until here
+        self._results = results
+        return results
+
+    def reset(self) -> None:
+        """Forget all updates; the results of the last `compute` stay readable."""
+        super().reset()
+        self.num_value_updates = 0
+        if self._gathered is not None:
+            self._gathered = None, self._gathered[1]
+
+    def local_results(self) -> dict[str, Summary]:
+        """Return the results of this process alone by key, without communication and warnings."""
+        return self._summarize(self._totals(False), self._added_up)
+
+    def _as_value(self, results: Mapping[str, Summary]) -> Any:
+        """Return the value of `compute` and `forward`, which the caller may write to, from results by key."""
+        return {key: summary.value.clone() for key, summary in results.items()}
+
+    # ------------------------------------------------------------------------------------------------------ row values
+
+    def _row_values(self, ranking: Ranking, weights: Tensor | None, columns: Mapping[str, Tensor]) -> RowValues:
+        """Return the values of the rows of a ranking; rows that do not count in a mean are undefined there."""
+        self._check_ready(ranking)
+        device, dtype, num_rows = ranking.num_relevant.device, ranking.num_relevant.dtype, len(ranking.num_relevant)
+        action = self.empty_target_action
+        checks = Checks(self.rules.validate_args or action == "error", device, num_rows)
+        checks.own_rows = ranking.own_rows
+        asked = None
+        if self._reads_lists:
+            ranking = inside_catalogue(ranking, self.batch_needs, checks)
+            asked = ranking.listed().asked
+        read = (
+            ranking if ranking.row_depth is None else replace(ranking, row_depth=None)
+        )  # short rows are rejected below
+        parts = [batch.values(read) for batch in self._batches]
+        values = torch.cat(parts) if parts else torch.zeros(0, num_rows, dtype=dtype, device=device)
+        empty = ranking.num_relevant == 0
+        judged, of_lists = empty, None  # rows to which `empty_target_action` applies
+        if any(self._of_lists):
+            of_lists = _flags_column(self._of_lists, device)
+            judged = empty & ~of_lists
+        if action in ("neg", "pos"):
+            values = values.masked_fill(judged, float(action == "pos"))
+            undefined = values.isnan()
+        else:
+            undefined = values.isnan() | judged
+        if of_lists is not None and asked is not None:
+            undefined = undefined | (of_lists & ~asked)
+        if action == "error" and not (self.metrics and all(m.of_lists or m.of_items for m in self.metrics.values())):
+            checks.reject("empty", empty, lambda row: f"row {row}")
+        if ranking.row_depth is not None:
+            checks.reject("list_short", self._short_rows(ranking), ranking.describe_short_row)
+        if weights is not None:
+            weights = self._read_weights(ranking, weights, checks)
+        columns = {name: self._read_column(ranking, name, column, checks) for name, column in columns.items()}
+        for accumulator in self._added_up:
+            accumulator.check(num_rows, columns if weights is None else {**columns, "weights": weights}, checks)
+        valid, violations = checks.settle()
+        masks = [mask for mask in (ranking.valid, valid, ranking.own_rows) if mask is not None]
+        if weights is not None:
+            masks.append(weights > 0)
+        counted = reduce(torch.logical_and, masks) if masks else None
+        if counted is not None:
+            undefined = undefined | ~counted
+        if violations is None or ranking.violations is None:
+            violations = ranking.violations if violations is None else violations
+        else:
+            violations = ranking.violations + violations
+        own_weights = None
+        if self._own:
+            own_weights, undefined = self._own_weights(ranking, weights, undefined)
+        return RowValues(
+            values.masked_fill(undefined, 0),
+            undefined,
+            torch.stack([empty, ranking.unreachable, ranking.tied]),
+            weights,
+            own_weights,
+            counted,
+            violations,
+            ranking,
+            columns,
+        )
+
+    def _check_ready(self, ranking: Ranking) -> None:
+        """Raise while the metric is synchronised, and for a ranking of another device or other options."""
+        if self._is_synced:
+            self._check_not_synced("add a batch")
+        here, device = vars(self)[self._sums].device, ranking.num_relevant.device
+        if here != device:
+            raise ValueError(f"{self.label} is on {here}, its input on {device}: move the metric with .to(device)")
+        if ranking.options is not self.rules.of_ranks and (text := self.rules.contradiction(ranking.options)):
+            raise ValueError(f"{self.label} {text}")
+
+    def _short_rows(self, ranking: Ranking) -> Tensor:
+        """Return which valid rows are ranked less deep than a metric reads, bool [B]."""
+        deepest = max((metric.k for metric in self.metrics.values() if metric.k is not None), default=0)
+        short = ranking.short_rows(deepest)
+        return short | ranking.short_rows(None) if any(metric.k is None for metric in self.metrics.values()) else short
+
+    def _read_weights(self, ranking: Ranking, weights: Tensor, checks: Checks) -> Tensor:
+        """Return the weight of each row, float [B]; `checks` rejects bad ones."""
+        weights = self._read_column(ranking, "weights", weights, checks)
+        self.check_weights(weights, checks)
+        return weights.to(float_dtype(weights.device)).nan_to_num(0)
+
+    def check_weights(self, weights: Tensor, checks: Checks, unit: str = "row") -> None:
+        """Raise for complex weights; `checks` rejects negative, infinite and NaN ones."""
+        if weights.is_complex():
+            raise TypeError(f"weights must be real numbers, got {weights.dtype}")
+        wrong = ~(weights.isfinite() & (weights >= 0))
+        checks.reject("weights", wrong, lambda row: f"{unit} {row} weighs {weights[row]}")
+
+    def _read_column(self, ranking: Ranking, name: str, column: Tensor, checks: Checks) -> Tensor:
+        """Return a column of `update` with one value per row; `checks` rejects sessions with several values."""
+        values, differs = ranking.per_row(name, column)
+        if differs is not None:
+            ids = ranking.row_ids
+            checks.reject("session", differs, lambda row: f"session {row if ids is None else int(ids[row])}")
+        return values
+
+    def _own_weights(self, ranking: Ranking, weights: Tensor | None, undefined: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the weights of metrics that weigh rows themselves, float [n, B], and `undefined` with theirs."""
+        shared = torch.ones_like(ranking.num_relevant) if weights is None else weights
+        own = torch.stack([metric.checked_row_weights(ranking, shared) for metric in self._own])
+        behind = undefined[len(undefined) - len(own) :] | ~(own > 0)
+        return own.masked_fill(behind, 0), torch.cat([undefined[: len(undefined) - len(own)], behind])
+
+    # ------------------------------------------------------------------------------------------------- states, results
+
+    def _batch_results(self, rows: RowValues, process_group: Any = None) -> dict[str, Summary]:
+        """Return the results of one batch by key; keys whose value needs more than a batch are left out.
+
+        `process_group`: the processes that count a share each of the same rows; None = this metric's.
+        """
+        parts = [(acc, *totals) for acc in self._added_up if (totals := acc.batch_totals(rows)) is not None]
+        violations = torch.zeros_like(vars(self)[self._violations]) if rows.violations is None else rows.violations
+        counts = [violations, torch.zeros_like(vars(self)[self._counts])]
+        counts += [number for _, numbers, _ in parts for number in numbers]
+        sums = [rows.sums(self.layout), *(total for _, _, totals in parts for total in totals)]
+        across, group = self.dist_sync_on_step and self.distributed_available_fn(), self.process_group
+        if not across and rows.ranking is not None and rows.ranking.own_rows is not None:
+            across, group = is_distributed(), group if process_group is None else process_group
+        if across:
+            counts, sums = self._reduced(counts, group), self._reduced(sums, group)
+        return self._summarize(Totals(counts, sums), [accumulator for accumulator, _, _ in parts])
+
+    def _summarize(self, totals: Totals, accumulators: Sequence[Accumulator]) -> dict[str, Summary]:
+        """Return the results by key from totals over the processes, of this metric and of accumulators."""
+        counts, sums = iter(totals.counts), iter(totals.sums)
+        self._check_violations(next(counts))
+        results = self.layout.summaries(next(sums), next(counts))
+        parts = []
+        for accumulator in accumulators:
+            parts.append(
+                ([next(counts) for _ in accumulator.counts()], [next(sums) for _ in range(accumulator.num_sums)])
+            )
+        for key, metric in self.counted_metrics.items():
+            results[key] = metric.summary(*parts[self._counters[metric.counts_key]])
+        for accumulator, part in zip(accumulators, parts, strict=True):
+            results |= accumulator.results(*part)
+        return {key: results[key] for key in self.keys_of_results if key in results}
+
+    def _check_violations(self, counts: Tensor) -> None:
+        """Raise if updates held bad input; `counts` are the numbers of bad rows of each kind."""
+        numbers = counts.tolist()
+        if any(numbers):
+            pairs = zip(numbers, VIOLATIONS.values(), strict=True)
+            told = "; ".join(f"{in_words(rows)} {text}" for rows, text in pairs if rows)
+            raise ValueError(f"{self.label}: bad input since the last reset: {told}")
+
+    def _warn(self, results: Mapping[str, Summary]) -> None:
+        """Warn of values without a row and, once per process, if most rows have no relevant item."""
+        global _warned
+        empty = [key for key in self.metrics if results[key].num_users == 0]
+        if empty:
+            rank_zero_warn(f"no row to average over, the value is nan: {', '.join(empty)}", UserWarning)
+        most = results[next(iter(self.metrics))]
+        for key in self.metrics:
+            most = results[key] if results[key].num_skipped > most.num_skipped else most
+        if not _warned and most.num_skipped > most.num_users and most.num_skipped >= MIN_SKIPPED:
+            _warned = True
+            rank_zero_warn(
+                f"{most.num_skipped} of {most.num_skipped + most.num_users} rows have no relevant item and are left "
+                "out of the mean. If they are misses, say so: lists in which nothing was found are Hits(flags, "
+                "num_relevant=1), or ranks of inf; rows without anything to find count as 0 by "
+                'empty_target_action="neg"',
+                UserWarning,
+            )
+
+
+@cached_constant
+def _flags_column(flags: tuple[bool, ...], device: torch.device) -> Tensor:
+    """Return flags as bool [n, 1], made on the device: a copy from the host could wait for the device."""
+    return torch.cat([torch.full((1, 1), flag, device=device) for flag in flags])
+
+
+def inside_catalogue(ranking: Ranking, needs: Needs, checks: Checks) -> Ranking:
+    """Return the ranking, and its lists and history, without item ids that are beyond the catalogue."""
+    lists, size = ranking.listed(), needs.num_items
+    if size is None:
+        return ranking
+    if lists.num_items is None or lists.num_items > size:
+        ids = lists.ids
+        beyond = ids >= size
+        checks.reject("catalogue_range", beyond, lambda row: f"row {row} lists {shown(ids[row])} of {size} items")
+        stays = (ids >= 0 if lists.stays is None else lists.stays) & ~beyond
+        lists = lists._replace(stays=stays, num_items=size)
+    if needs.history and lists.history is not None:
+        history = lists.history
+        past = history >= size
+        checks.reject("catalogue_range", past, lambda row: f"row {row} had {shown(history[row])} of {size} items")
+        lists = lists._replace(history=history.where(~past, -1))
+    return replace(ranking, lists=lists)

@@ -1,0 +1,150 @@
+"""`KeptRows`: the value of every row for each metric, kept by id and gathered over the processes when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.core.accumulators import Accumulator, State
+from torchrecmetrics.core.checks import Checks
+from torchrecmetrics.core.row_buffer import BUDGET, all_gather, check_keys, gathered_columns
+from torchrecmetrics.core.rows import Layout, RowValues
+
+
+class KeptRows(Accumulator):
+    """Keep the value of every row, for comparisons and for intervals of clustered rows: `RecMetricCollection.rows`.
+
+    `update(..., row_ids=)` takes integers [B], unique over all batches, which pair the rows of two runs; without them
+    rows are numbered as they come, on one process. `update(..., clusters=)` takes integers [B] that are equal for rows
+    that belong together, such as those of one user. Sessions bring ids of their own. Rows take 9 bytes per metric on
+    the device and, beyond `budget` bytes, on the host.
+
+    Args:
+        budget: bytes of rows that may stay on a device other than the CPU.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> collection = trm.RecMetricCollection("HR", k=1, accumulators=[trm.KeptRows()])
+        >>> collection.update(torch.tensor([1, 2]), row_ids=torch.tensor([7, 5]))
+        >>> collection.rows.ids, collection.rows.values["HR@1"]
+        (tensor([7, 5]), tensor([1., 0.], dtype=torch.float64))
+    """
+
+    columns: tuple[str, ...] = ("row_ids", "clusters")
+    values: list[Tensor]
+
+    def __init__(self, budget: int = BUDGET) -> None:
+        super().__init__()
+        self.budget: int = budget
+        self._device_bytes = 0
+
+    def begin(self, layout: Layout) -> None:
+        """Register a list of batches for each column."""
+        super().begin(layout)
+        number = len(layout.keys)
+        self.heights: dict[str, int] = {"values": number, "used": number, "weights": 1, "ids": 1, "clusters": 1}
+        if own := number - layout.num_plain:
+            self.heights["own_weights"] = own
+        for name in self.heights:
+            self.add_state(name, [], None)
+
+    def check(self, num_rows: int, columns: Mapping[str, Tensor], checks: Checks) -> None:
+        """Raise for ids that are no integers and, on the CPU, for an id that a batch repeats."""
+        for name, column in columns.items():
+            if name in self.columns:
+                check_keys(name, column, num_rows)
+        ids = columns.get("row_ids")
+        if ids is None or not checks.at_once:
+            return
+        ids, times = torch.unique(ids[columns["weights"] > 0] if "weights" in columns else ids, return_counts=True)
+        if bool((times > 1).any()):
+            twice = int((times > 1).nonzero()[0])
+            raise ValueError(
+                f"id {int(ids[twice])} stands in {int(times[twice])} rows of a batch: ids tell rows apart; clusters= "
+                "says that rows belong together (the sessions of a user)"
+            )
+
+    def _batch(self, rows: RowValues) -> dict[str, Tensor]:
+        """Return the columns of a batch, [height, B] each."""
+        ids, clusters = rows.columns.get("row_ids"), rows.columns.get("clusters")
+        if ids is None and rows.ranking is not None:
+            ids = rows.ranking.row_ids
+        weights = rows.values.new_ones(1, len(rows)) if rows.weights is None else rows.weights[None]
+        own_rows = None if rows.ranking is None else rows.ranking.own_rows
+        if own_rows is not None:
+            weights = weights * own_rows
+        batch = {"values": rows.values, "used": ~rows.undefined, "weights": weights, "own_weights": rows.own_weights}
+        batch |= {"ids": None if ids is None else ids.long()[None]}
+        batch |= {"clusters": None if clusters is None else clusters.long()[None]}
+        # a loader may reuse the memory of its tensors
+        return {name: column.clone() for name, column in batch.items() if column is not None}
+
+    def added(self, rows: RowValues) -> State:
+        """Return the columns with those of a batch added.
+
+        Raises:
+            ValueError: for ids or clusters that only some batches have.
+        """
+        batch = self._batch(rows)
+        if not len(rows):
+            return {}
+        if self.values and (odd := {name for name in self.heights if bool(getattr(self, name)) != (name in batch)}):
+            raise ValueError(f"rows are kept with {', '.join(sorted(odd))} in all batches, or in none")
+        added: State = {name: [*getattr(self, name), column] for name, column in batch.items()}
+        size = self._device_bytes + sum(column.nbytes for column in batch.values() if column.device.type != "cpu")
+        if size > self.budget:
+            size, added = 0, {name: [part.cpu() for part in parts] for name, parts in added.items()}
+        return {**added, "_device_bytes": size}
+
+    def merged(self, other: Any) -> State:
+        """Return the rows with those of another one added."""
+        if (
+            self.values
+            and other.values
+            and (odd := {name for name in self.heights if bool(getattr(self, name)) != bool(getattr(other, name))})
+        ):
+            raise ValueError(f"rows are kept with {', '.join(sorted(odd))} in all batches, or in none")
+        return {name: [*getattr(self, name), *getattr(other, name)] for name in self.heights}
+
+    def reset(self) -> None:
+        """Forget all rows."""
+        super().reset()
+        self._device_bytes = 0
+
+    def __len__(self) -> int:
+        return sum(part.shape[1] for part in self.values)
+
+    def gathered(self, violations: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """Return the columns of all processes on the CPU, [height, n] by name, and the sum of their violations.
+
+        Rows of weight 0 are left out. All processes must call it, if `compute` adds up over several: two collectives.
+
+        Raises:
+            ValueError: for rows of several processes without ids, or columns that only some processes have.
+        """
+        device = self.device
+        states = dict(vars(self))  # of one moment, if another thread updates
+        kept = {name: states[name] for name in self.heights if states[name]}
+        here = {name: torch.cat([part.to(device) for part in parts], 1) for name, parts in kept.items()}
+        if not here:
+            number = len(self.layout.keys)
+            here = {"values": torch.zeros(number, 0, dtype=torch.float64, device=device)}
+            here |= {"used": here["values"].bool(), "weights": torch.zeros(1, 0, dtype=torch.float64, device=device)}
+        columns = here
+        if self.distributed_available_fn() and (self.sync_on_compute or self._is_synced):
+            gather = all_gather if self.dist_sync_fn is None else self.dist_sync_fn
+            gather = partial(gather, group=self.process_group)
+            note = None if self._is_synced else violations  # those of a synchronised metric are summed already
+            columns, summed = gathered_columns(here, self.heights, device, gather, note)
+            violations = violations if summed is None else summed
+            if "ids" not in columns and columns["values"].shape[1]:
+                raise ValueError("rows of several processes are told apart by row_ids: pass them to update")
+        columns.setdefault("ids", torch.arange(columns["values"].shape[1], device="cpu")[None])
+        columns = {name: column.cpu() for name, column in columns.items()}
+        counted = columns["weights"][0] > 0  # rows of weight 0, such as a sampler's repeats, are in no mean
+        return {name: column[:, counted] for name, column in columns.items()}, violations

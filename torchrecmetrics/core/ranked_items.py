@@ -1,0 +1,169 @@
+"""`RankedItems`: the ranks of the items of each row, and what formulas read of those in the top k; `Cutoffs`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.core.arrays import cached_constant, group_mean, is_traced, running_sums, search
+from torchrecmetrics.core.checks import check_k
+
+Discount = Callable[[Tensor], Tensor]
+"""A function from ranks, float, to the value of a hit at that rank."""
+
+
+class Cutoffs(tuple[int, ...]):
+    """Cut-offs of several metrics with one formula; their results are [K, B]."""
+
+    __slots__ = ()
+
+    def column(self, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """Return the cut-offs as [K, 1], which broadcasts against rows."""
+        return _column(self, dtype, device)
+
+
+@cached_constant
+def _column(ks: Cutoffs, dtype: torch.dtype, device: torch.device) -> Tensor:
+    # filled on the device, since a copy from the host could wait for it
+    return torch.cat([torch.full((1, 1), float(k), dtype=dtype, device=device) for k in ks])
+
+
+K = int | Sequence[int] | Tensor | None
+"""A cut-off, which gives [B]; several, [K, B]; a tensor with one per row, [B] or [K, B]; None = the whole ranking."""
+
+
+def check_cutoffs(k: int | Sequence[int]) -> int | Cutoffs:
+    """Return one cut-off as an int >= 1, or a sequence of cut-offs as `Cutoffs`, or raise."""
+    if isinstance(k, Cutoffs):
+        return k
+    if not isinstance(k, Sequence) or isinstance(k, str):
+        try:
+            return check_k(k)
+        except TypeError as error:
+            raise TypeError(f"{error}; several cut-offs are a list") from None
+    if not len(k):
+        raise ValueError("k holds no cut-off")
+    return Cutoffs(check_k(cutoff) for cutoff in k)
+
+
+def _cached(method: Callable[[Any, K], Tensor]) -> Callable[[Any, K], Tensor]:
+    """Cache a result that several formulas read, by cut-off; tensors of cut-offs are temporary, and not cached."""
+
+    @wraps(method)
+    def cached(items: Any, k: K) -> Tensor:
+        if isinstance(k, Tensor) or is_traced():
+            return method(items, k)
+        key = (method, k)
+        if key not in items._cache:
+            items._cache[key] = method(items, k)
+        result: Tensor = items._cache[key]
+        return result
+
+    return cached
+
+
+@dataclass(frozen=True, eq=False)
+class RankedItems:
+    """Ranks of some items of each row, best first: the relevant ones, or those with a negative gain.
+
+    Methods take a cut-off `K` that is checked already; `Ranking` checks it, and the depth, first.
+    """
+
+    ranks: Tensor
+    """Float [B, T], ascending, 1 = best; `inf` = not ranked, beyond the depth, or padding."""
+    gains: Tensor | None = None
+    """Float [B, T]: gains of the items in `ranks` (0 = padding); None = every item gains 1."""
+    tie_group: Tensor | None = None
+    """Int64 [B, T]: first slot of each item's tie group, over which gains are averaged; None = no average."""
+    _cache: dict[Any, Tensor] = field(default_factory=dict, init=False, repr=False)
+
+    @_cached
+    def num_hits(self, k: K) -> Tensor:
+        """Return the number of items in the top `k`, float."""
+        return self._count(k).to(self.ranks.dtype)
+
+    @_cached
+    def any_hit(self, k: K) -> Tensor:
+        """Return 1 if an item is in the top `k`, else 0, float."""
+        return self.num_hits(k) if self.ranks.shape[1] == 1 else self._best_hit(k).to(self.ranks.dtype)
+
+    def sum_hits(self, discount: Discount, k: K, gains: Tensor | None = None) -> Tensor:
+        """Return the sum over the hits in the top `k` of discount(rank), times their `gains` [B, T] if given."""
+        values = discount(self.ranks)
+        return self._sum_first(values if gains is None else gains * values, k)
+
+    @_cached
+    def reciprocal_first(self, k: K) -> Tensor:
+        """Return 1 / rank of the best item if it is in the top `k`, else 0."""
+        return self.any_hit(k) / self.ranks[:, 0]
+
+    def sum_of_precisions(self, k: K) -> Tensor:
+        """Return the sum over the hits in the top `k` of i / rank, the precision at the i-th hit."""
+        if self.ranks.shape[1] == 1:
+            return self.reciprocal_first(k)
+        return self._sum_first(self.positions / self.ranks, k)
+
+    @property
+    def positions(self) -> Tensor:
+        """The numbers 1, 2, ..., T of a row's items, best first: float [T]."""
+        return positions(self.ranks.shape[1], self.ranks.dtype, self.ranks.device)
+
+    def placed(self, transform: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return the transformed gains in the order of the ranks, [B, T]; items of a tie group share the mean gain."""
+        gains = transform(self.ranks.isfinite().to(self.ranks.dtype) if self.gains is None else self.gains)
+        return gains if self.tie_group is None else group_mean(gains, self.tie_group)
+
+    def within(self, depth: float) -> RankedItems:
+        """Return the items with ranks beyond `depth` set to `inf`."""
+        return RankedItems(self.ranks.where(self.ranks <= depth, torch.inf), self.gains, self.tie_group)
+
+    def hits(self, k: K) -> Tensor:
+        """Return which items are in the top `k`, bool [B, T], or [K, B, T] for several cut-offs."""
+        if k is None:
+            return self.ranks.isfinite()
+        edges = k.column(self.ranks.dtype, self.ranks.device) if isinstance(k, Cutoffs) else k
+        return self.ranks <= (edges[..., None] if isinstance(edges, Tensor) else edges)  # type: ignore[operator]
+
+    def _best_hit(self, k: K) -> Tensor:
+        """Return which rows have their best item in the top `k`, bool [B] or [K, B]."""
+        best = self.ranks[:, 0]
+        return (
+            best.isfinite()
+            if k is None
+            else best <= (k.column(best.dtype, best.device) if isinstance(k, Cutoffs) else k)  # type: ignore[operator]
+        )
+
+    @_cached
+    def _count(self, k: K) -> Tensor:
+        """Return the number of items in the top `k`, bool (of one item) or int64 [B] or [K, B]."""
+        if self.ranks.shape[1] == 1:
+            return self._best_hit(k)
+        if isinstance(k, Cutoffs):
+            edges = k.column(self.ranks.dtype, self.ranks.device).T.expand(len(self.ranks), -1)
+            return search(self.ranks, edges, right=True).T
+        return self.hits(k).sum(-1)
+
+    def _sum_first(self, values: Tensor, k: K) -> Tensor:
+        """Return the sum of the values [B, T] of the items in the top `k`."""
+        number = self._count(k)
+        return torch.where(number, values[:, 0], 0) if values.shape[1] == 1 else sum_first(values, number)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_cache": {}}
+
+
+@cached_constant
+def positions(width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return 1, 2, ..., width, float [width]."""
+    return torch.arange(1, width + 1, dtype=dtype, device=device)
+
+
+def sum_first(values: Tensor, number: Tensor) -> Tensor:
+    """Return the sum of the first `number`, int64 [B] or [K, B], of each row's values [B, T], in the shape of it."""
+    sums = torch.nn.functional.pad(running_sums(values), (1, 0))
+    return sums.gather(1, number[:, None])[:, 0] if number.dim() == 1 else sums.gather(1, number.T).T

@@ -1,0 +1,413 @@
+"""`Ranking`: the ranks of the relevant items of a batch, and the quantities of them that formulas read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from dataclasses import fields as dataclass_fields
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.core.arrays import float_dtype, is_traced
+from torchrecmetrics.core.checks import VIOLATIONS, Checks, check_strided, check_tensor, describe, in_words
+from torchrecmetrics.core.ranked_items import Cutoffs, Discount, K, RankedItems, check_cutoffs
+from torchrecmetrics.core.saving import read, write
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, TypeVarTuple, Unpack
+
+    More = TypeVarTuple("More")
+
+DEPTH_UNKNOWN = (
+    "the depth of these ranks is unknown: pass update(ranks, depth=...), Ranks(ranks) where they are ranks of the "
+    "whole list, or scores (of item ids: Lists)"
+)
+
+
+class ListedItems(NamedTuple):
+    """The ids of the top-ranked items of each row, with the row's relevant items and history."""
+
+    ids: Tensor
+    """Int64 [B, K]: item ids, best first; negative = no item."""
+    relevant: Tensor
+    """Int64 [B, T]: ids of the row's relevant items in any order, -1 = padding."""
+    stays: Tensor | None = None
+    """Bool [B, K]: which of `ids` have a rank, in this order; None = all before the first negative id."""
+    repeated: Tensor | None = None
+    """Bool [B, K]: which of `ids` repeat an earlier id of the row; None = no id does."""
+    num_items: int | None = None
+    """All ids are below this number; None = unknown."""
+    history: Tensor | None = None
+    """Int64 [B, H], items that the row's user had before, in any order, negative = padding; None = not given."""
+    asked: Tensor | None = None
+    """Bool [B]: which rows were to be given a list; None = all rows."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Ranking:
+    """The ranks of the relevant items of a batch, with all else that metrics read of it; each row is one ranking.
+
+    An input makes it: `Scores(scores, target).ranking(depth=10)`, also `Lists`, `Ranks`, `Hits`, `Sessions`,
+    `Negatives`, `Candidates`. The fields are for reading.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> scores = torch.tensor([[0.1, 0.9, 0.5, 0.3]])
+        >>> trm.Scores(scores, torch.tensor([[2, 0]])).ranking().ranks
+        tensor([[2., 4.]], dtype=torch.float64)
+    """
+
+    relevant: RankedItems
+    """Ranks and gains of the relevant items."""
+    num_relevant: Tensor
+    """Float [B]: number of relevant items of the row, ranked or not."""
+    tied: Tensor
+    """Bool [B]: a relevant item shares its score with another candidate, within the ranks that metrics read."""
+    unreachable: Tensor
+    """Bool [B]: a relevant item is not a candidate (excluded, `-inf` or NaN)."""
+    penalties: RankedItems | None = None
+    """Ranks and gains of the items with a negative gain, which only NDCG reads."""
+    num_ranked: Tensor | None = None
+    """Float [B]: number of candidates; None = unknown."""
+    num_recommended: Tensor | None = None
+    """Float [B]: length of the given list, or number of candidates with score >= `score_threshold`."""
+    score_threshold: float | None = None
+    """The threshold of `num_recommended`."""
+    depth: int | None = None
+    """Number of ranks that are known; None = the whole ranking."""
+    depth_known: bool = True
+    """False for plain ranks that were given without a depth, which only metrics with a cut-off may read."""
+    row_depth: Tensor | None = None
+    """Int64 [B]: number of known ranks of each row, where it can be less than `depth`; None = `depth` in all rows."""
+    valid: Tensor | None = None
+    """Bool [B]: False in rows with bad values that did not raise at once, which are left out; None = all are valid."""
+    violations: Tensor | None = None
+    """Int64 [len(VIOLATIONS)]: number of bad rows per kind; None = 0."""
+    own_rows: Tensor | None = None
+    """Bool [B]: rows that this process counts, where several processes hold the same rows; None = all rows."""
+    num_holders: int = 1
+    """Number of processes that hold the same rows, of which each counts a share."""
+    row_ids: Tensor | None = None
+    """Int64 [B]: ids of the rows, where the input has them, such as session ids."""
+    entry_rows: Tensor | None = None
+    """Int64 [E]: row of each entry, where columns such as weights are given per entry; None = they are per row."""
+    num_repeated: Tensor | None = None
+    """Int64 [B]: number of entries of the given list that repeat an earlier entry; None = not counted."""
+    num_invalid: Tensor | None = None
+    """Int64 [B]: number of generated codes that no item has (`SemanticIds`); else None."""
+    options: Mapping[str, object] = field(default_factory=dict)
+    """The options (ties, padding_idx, overlap) that the ranks were made with, as far as known."""
+    kernels: str | None = None
+    """The kernels that counted the candidates, "eager" or "triton"; None = nothing was counted."""
+    lists: ListedItems | None = None
+    """The items of the top ranks; None = not asked for."""
+
+    _cache: dict[Any, Any] = field(default_factory=dict, init=False)
+
+    @classmethod
+    def without_relevant(
+        cls, rows: int, device: torch.device, score_threshold: float | None = None, graded: bool = False
+    ) -> Self:
+        """Return rows without a relevant item, made without scores; every field that a formula may read is set."""
+        none = torch.zeros(rows, dtype=float_dtype(device), device=device)
+        nothing = torch.full((rows, 1), -1, dtype=torch.int64, device=device)
+        nowhere = torch.full((rows, 1), torch.inf, dtype=float_dtype(device), device=device)
+        return cls(
+            relevant=RankedItems(nowhere, torch.zeros_like(nowhere) if graded else None),
+            num_relevant=none,
+            tied=none.bool(),
+            unreachable=none.bool(),
+            num_ranked=none,
+            num_recommended=none,
+            score_threshold=score_threshold,
+            lists=ListedItems(nothing, nothing, num_items=0, history=nothing, asked=none.bool()),
+        )
+
+    def __len__(self) -> int:
+        return len(self.ranks)
+
+    def __repr__(self) -> str:
+        depth = "unknown depth"
+        if self.depth_known:
+            depth = "whole" if self.depth is None else f"first {self.depth}"
+        return (
+            f"Ranking({in_words(len(self))}, up to {self.ranks.shape[1]} relevant items, {depth}, {self.ranks.device})"
+        )
+
+    @property
+    def ranks(self) -> Tensor:
+        """Ranks of relevant items, float [B, T], ascending; 1 = best, `inf` = not ranked, beyond `depth` or padding."""
+        return self.relevant.ranks
+
+    @property
+    def gains(self) -> Tensor | None:
+        """Gains of the items in `ranks`, float [B, T] (0 = padding); None = every relevant item gains 1."""
+        return self.relevant.gains
+
+    # ------------------------------------------------------------------------------------------ what formulas read
+
+    def hits(self, k: int | Tensor | None) -> Tensor:
+        """Return which relevant items are in the top `k` (None = ranked at all; [B] = a `k` per row), bool [B, T].
+
+        Raises:
+            ValueError: if ranks are not known down to `k`; so do the next five methods.
+        """
+        return self.relevant.hits(self.check_depth(k))
+
+    def num_hits(self, k: K) -> Tensor:
+        """Return the number of relevant items in the top `k`, float [B], or [K, B] for several cut-offs."""
+        return self.relevant.num_hits(self.check_depth(k))
+
+    def any_hit(self, k: K) -> Tensor:
+        """Return 1 if a relevant item is in the top `k`, else 0, float [B], or [K, B] for several cut-offs."""
+        return self.relevant.any_hit(self.check_depth(k))
+
+    def sum_hits(self, discount: Discount, k: K, gains: Tensor | None = None) -> Tensor:
+        """Return the sum over the hits in the top `k` of discount(rank), times their `gains` [B, T] if given."""
+        return self.relevant.sum_hits(discount, self.check_depth(k), gains)
+
+    def reciprocal_first(self, k: K) -> Tensor:
+        """Return 1 / rank of the best relevant item if it is in the top `k`, else 0."""
+        return self.relevant.reciprocal_first(self.check_depth(k))
+
+    def sum_of_precisions(self, k: K) -> Tensor:
+        """Return the sum over the hits in the top `k` of i / rank, the precision at the i-th hit."""
+        return self.relevant.sum_of_precisions(self.check_depth(k))
+
+    def cutoffs(self, k: int | Sequence[int]) -> int | Tensor:
+        """Return one cut-off as an int, several as a column that broadcasts against rows, float [K, 1]."""
+        k = k if isinstance(k, Cutoffs) else check_cutoffs(k)
+        return k if isinstance(k, int) else k.column(self.num_relevant.dtype, self.num_relevant.device)
+
+    @property
+    def hit_number(self) -> Tensor:
+        """The numbers 1, 2, ..., T of a row's relevant items, best first: float [T]."""
+        return self.relevant.positions
+
+    @property
+    def ideal_gains(self) -> Tensor:
+        """Gains of all relevant items, ranked or not, in descending order, then 0: float [B, T]."""
+        if self.gains is None:
+            return (self.hit_number <= self.num_relevant[:, None]).to(self.ranks.dtype)
+        return _ideal_gains(self)
+
+    # ---------------------------------------------------------------------------------------------------- listed items
+
+    @property
+    def items(self) -> Tensor:
+        """Ids of the top-ranked items, int64 [B, depth], best first; -1 = no item.
+
+        Items of equal scores are in the order of their ids here, whatever `ties` says: a list has one order.
+
+        Raises:
+            ValueError: if the ranking was made from ranks, or without lists.
+        """
+        return _items(self)
+
+    @property
+    def relevant_items(self) -> Tensor:
+        """Ids of the relevant items, int64 [B, T] in any order, -1 = padding; errors as in `items`."""
+        return self.listed().relevant
+
+    @property
+    def entries(self) -> Tensor:
+        """Mask of the entries of the given list that hold an item, bool [B, K]; errors as in `items`."""
+        return self.listed().ids >= 0
+
+    @property
+    def repeated(self) -> Tensor:
+        """Mask of the `entries` that repeat the item of an earlier entry, bool [B, K]; errors as in `items`."""
+        ids, _, _, repeated, *_ = self.listed()
+        return torch.zeros_like(ids, dtype=torch.bool) if repeated is None else repeated
+
+    @property
+    def history(self) -> Tensor:
+        """Ids of the items that the row's user had before, int64 [B, H] in any order, negative = padding.
+
+        Raises:
+            ValueError: if the history was not given.
+        """
+        history = self.listed().history
+        if history is None:
+            raise ValueError(
+                "the history of each row is read: update(Scores(scores, target, history=)), item ids [B, H], negative "
+                "= padding; evaluate and callbacks take it from Catalogue.from_interactions(train)"
+            )
+        return history
+
+    def listed(self) -> ListedItems:
+        """Return the items of the top ranks; errors as in `items`."""
+        if self.lists is None:
+            raise ValueError(
+                "which items stand first is not known: pass update(scores, ...), lists (Lists) or "
+                "Scores(...).ranking(depth=, items=True); ranks do not tell"
+            )
+        return self.lists
+
+    # ------------------------------------------------------------------------------------------------- depth, columns
+
+    def within(self, depth: int) -> Self:
+        """Return a copy that knows only the first `depth` ranks.
+
+        Relevant items beyond `depth` count as not found.
+
+        Raises:
+            ValueError: if the ranking is not known down to `depth`.
+        """
+        self.check_depth(depth)
+        penalties = None if self.penalties is None else self.penalties.within(depth)
+        lists = self.lists
+        if lists is not None:
+            lists = lists._replace(ids=self.items[:, :depth], stays=None, repeated=None)
+        relevant = self.relevant.within(depth)
+        return replace(self, relevant=relevant, penalties=penalties, lists=lists, depth=depth, depth_known=True)
+
+    def rejecting(self, valid: Tensor | None, violations: Tensor | None) -> Self:
+        """Return a copy with more bad rows, as `Checks.settle` gives them: those that are not `valid`, bool [B]."""
+        if valid is None or violations is None:
+            return self
+        if self.valid is not None and self.violations is not None:
+            valid, violations = valid & self.valid, violations + self.violations
+        return replace(self, valid=valid, violations=violations)
+
+    def check_depth(self, k: K) -> int | Cutoffs | Tensor | None:
+        """Return a checked cut-off if the ranking is known down to it; else raise.
+
+        A tensor of cut-offs, one per row, counts as deep as the most relevant items of a row.
+        """
+        if not isinstance(k, (Cutoffs, Tensor)) and k is not None:
+            k = check_cutoffs(k)
+        if self.depth is None and self.depth_known:
+            return k
+        deepest = self.ranks.shape[1] if isinstance(k, Tensor) else max(k) if isinstance(k, Cutoffs) else k
+        if not self.depth_known and (k is None or isinstance(k, Tensor)):
+            raise ValueError(DEPTH_UNKNOWN)
+        if self.depth is not None and (deepest is None or deepest > self.depth):
+            needed = "the whole ranking" if deepest is None else f"the first {deepest} ranks"
+            raise ValueError(
+                f"the metric needs {needed}, but the ranks are known to depth {self.depth} only: rank deeper (or, if "
+                "nothing but these lists was recommended, Lists(..., complete=True))"
+            )
+        if self.row_depth is not None:
+            checks = Checks(True, self.row_depth.device, len(self))
+            short = self.short_rows(None if k is None or isinstance(k, Tensor) else deepest)
+            checks.reject("list_short", short, self.describe_short_row)
+            checks.settle()
+        return k
+
+    def short_rows(self, depth: int | None) -> Tensor:
+        """Return which valid rows are not known down to `depth` (None = their number of relevant items), bool [B]."""
+        assert self.row_depth is not None
+        short = self.row_depth < (self.num_relevant if depth is None else depth)
+        return short if self.valid is None else short & self.valid
+
+    def describe_short_row(self, row: int) -> str:
+        """Return a description of the known depth of a row, for a message."""
+        assert self.row_depth is not None
+        known = int(self.row_depth[row])
+        # plain ranks of unknown depth are cut short by a repeated rank alone
+        return f"row {row} to {known}" + ("" if self.depth_known else f", since rank {known + 1} stands twice in it")
+
+    def per_row(self, name: str, values: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return a column of `update` with one value per row, [B], and a mask of rows with several values or None.
+
+        Raises:
+            TypeError: for anything but a tensor.
+            ValueError: for another shape or device.
+        """
+        rows = len(self) if self.entry_rows is None else len(self.entry_rows)
+        check_tensor(name, values, "; number words with a Vocabulary" if isinstance(values, (list, tuple)) else "")
+        check_strided(name, values, "0")
+        if values.shape != (rows,) or values.device != self.ranks.device:
+            unit = "row" if self.entry_rows is None else "entry and equal within a session"
+            raise ValueError(
+                f"{name} must be [{rows}], one per {unit}, on {self.ranks.device}, got {describe(values)} on "
+                f"{values.device}"
+            )
+        if self.entry_rows is None:
+            return values, None
+        first = values.new_zeros(len(self)).scatter(0, self.entry_rows, values)
+        differs = (first[self.entry_rows] != values).long()
+        return first, torch.zeros_like(self.tied, dtype=torch.int64).scatter_add(0, self.entry_rows, differs) > 0
+
+    # ----------------------------------------------------------------------------------------------- saving and loading
+
+    def save(self, path: str | Path) -> None:
+        """Write a file for `load`, and for `torch.load` with its default `weights_only=True`; tensors go to the CPU."""
+        fields = {field_.name: getattr(self, field_.name) for field_ in dataclass_fields(self) if field_.init}
+        write(path, "Ranking", {name: _plain(value) for name, value in fields.items()})
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Return the ranking of a file that `save` wrote, on the CPU.
+
+        Raises:
+            ValueError: for any other file.
+        """
+        held = read(path, "Ranking")
+        given = {field_.name: held[field_.name] for field_ in dataclass_fields(cls) if field_.name in held}
+        given["relevant"] = RankedItems(*given["relevant"])
+        given["penalties"] = None if given["penalties"] is None else RankedItems(*given["penalties"])
+        given["lists"] = None if given["lists"] is None else ListedItems(*given["lists"])
+        return cls(**given)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # cached values are left out: their keys hold functions that cannot be pickled
+        return {**vars(self), "_cache": {}}
+
+
+def count_violation(kind: str, device: torch.device) -> Tensor:
+    """Return the counts of violations with one of a kind, int64 [len(VIOLATIONS)]."""
+    return torch.tensor([int(other == kind) for other in VIOLATIONS], device=device)
+
+
+def _plain(value: Any) -> Any:
+    """Return a field made of tensors on the CPU, numbers, text, lists and dicts, which `torch.load` accepts."""
+    if isinstance(value, RankedItems):
+        value = (value.ranks, value.gains, value.tie_group)
+    if isinstance(value, Tensor):
+        return value.detach().cpu()
+    if isinstance(value, tuple):
+        return [_plain(entry) for entry in value]
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+Made = TypeVar("Made")
+
+
+def derived(make: Callable[[Ranking, Unpack[More]], Made]) -> Callable[[Ranking, Unpack[More]], Made]:
+    """Cache the result of a function of a ranking in the ranking; torch.compile shares results without a cache."""
+
+    @wraps(make)
+    def cached(ranking: Ranking, *arguments: Unpack[More]) -> Made:
+        if is_traced():
+            return make(ranking, *arguments)
+        key = (make, *arguments)
+        if key not in ranking._cache:
+            ranking._cache[key] = make(ranking, *arguments)
+        result: Made = ranking._cache[key]
+        return result
+
+    return cached
+
+
+@derived
+def _items(ranking: Ranking) -> Tensor:
+    lists = ranking.listed()
+    ids, stays = lists.ids, lists.stays
+    if stays is None:
+        return ids
+    rows, last = ids.shape  # entries without a rank go to one more column, which is cut off
+    places = (stays.cumsum(1) - 1).where(stays, last)
+    return ids.new_full((rows, last + 1), -1).scatter(1, places, ids)[:, :last]
+
+
+@derived
+def _ideal_gains(ranking: Ranking) -> Tensor:
+    assert ranking.gains is not None
+    return ranking.gains.sort(dim=1, descending=True).values

@@ -1,0 +1,1 @@
+"""Inputs of `update`: each kind of data makes a `Ranking`."""

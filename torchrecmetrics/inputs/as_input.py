@@ -1,0 +1,110 @@
+"""`as_input`: the input of the arguments of `update`, and errors for arguments that `update` does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from torch import Tensor
+
+from torchrecmetrics.core.checks import check_tensor, describe, nearest
+from torchrecmetrics.core.options import OPTIONS, Input
+from torchrecmetrics.core.ranking import Ranking
+from torchrecmetrics.inputs.ranks import Ranks
+from torchrecmetrics.inputs.scores import Scores
+
+_SESSIONS = "entries of sessions, one per (session, candidate), are update(Sessions(scores, labels, session_ids))"
+#: Names that other libraries, and torchmetrics, give to the arguments of `update`.
+_OTHER_NAMES = {
+    **dict.fromkeys(("preds", "pred", "y_pred", "y_score", "input", "logits", "predictions"), "scores"),
+    **dict.fromkeys(("y_true", "targets", "labels", "ground_truth"), "target"),
+    **dict.fromkeys(("weight", "sample_weight"), "weights"),
+}
+#: Arguments that `update` does not take, and where they go.
+_OTHER_CALLS = {
+    **dict.fromkeys(
+        ("indexes", "lengths", "complete", "query_ids", "query_id", "qid", "session_ids", "group_ids", "group_id"),
+        f"{_SESSIONS}; over several batches trm.CollectSessions(metrics)",
+    ),
+    "candidates": "scores of some items are update(Candidates(scores, target, items))",
+    "missing_target": "candidates are update(Candidates(scores, target, items, missing='error'))",
+    "shard": "scores of this process's items are update(ItemShard(scores, target, offset=, num_items=))",
+    "history": "earlier items, which some metrics of lists read, are update(Scores(scores, target, history=))",
+    "ranks": "ranks are update(ranks), or update(Ranks(ranks, depth=))",
+    "ranking": "a Ranking is update(ranking)",
+    **dict.fromkeys(
+        ("edge_index", "edge_label_index"), "graphs are evaluated by pyg.evaluate(metrics, model, edge_index, ...)"
+    ),
+    **dict.fromkeys(
+        ("embeddings", "users", "items"), "embeddings are evaluated by trm.evaluate(metrics, users, items, target=...)"
+    ),
+    **dict.fromkeys(
+        ("positive", "negative", "negatives", "y_pred_pos", "y_pred_neg"),
+        "positives and their negatives are update(Negatives(positive, negative))",
+    ),
+    **dict.fromkeys(OPTIONS, "options are given where the metric is made, such as HR(10, overlap='keep')"),
+    "groups": "groups of rows are read by RecMetricCollection(..., accumulators=[trm.ByGroup('cold', 'warm')])",
+    **dict.fromkeys(
+        ("row_ids", "clusters"),
+        "ids of rows are read by KeptRows: RecMetricCollection(..., accumulators=[trm.KeptRows()])",
+    ),
+}
+
+
+def as_input(scores: Any, target: Any, gains: Any, exclude: Any, depth: int | None) -> Input | Ranking:
+    """Return the input of `update(scores, target)`, `update(ranks)`, `update(ranking)` or `update(input)`.
+
+    Raises:
+        TypeError: for something else, and for a target beside an input that holds its own.
+    """
+    if isinstance(scores, Tensor) and (target is not None or scores.is_floating_point()):
+        if depth is not None:
+            raise ValueError("depth belongs to ranks; the depth of scores follows from the metrics' k")
+        return Scores(scores, target, gains, exclude)
+    is_input = isinstance(scores, Ranking) or (hasattr(scores, "rank") and not hasattr(scores, "to_numpy"))  # a frame
+    if scores is not None and not is_input:
+        check_tensor("scores", scores)
+    for name, value in (("target", target), ("gains", gains), ("exclude", exclude)):
+        if value is not None and scores is not None:
+            with refusal_scope(scores):
+                raise TypeError(
+                    f"{name} goes with scores, got {describe(scores)} as the first argument: give {name} where that "
+                    "is made (Scores, Lists, get_topk_ranks)"
+                )
+    if isinstance(scores, Tensor):
+        return Ranks(scores, depth, depth_known=False)
+    if depth is not None:
+        with refusal_scope(scores):
+            raise ValueError(f"depth belongs to ranks, got {describe(scores)} as the first argument")
+    if not is_input:
+        raise TypeError(
+            "update takes scores with target, or ranks, a Ranking, or an input such as Lists; got none (a "
+            "torchmetrics.MetricCollection passes on the names scores and target alone, not preds=)"
+        )
+    given: Input | Ranking = scores
+    return given
+
+
+def refusal_scope(scores: Any) -> AbstractContextManager[None]:
+    """Return a context in which errors are raised on all processes, for an input that several processes share."""
+    scope = getattr(scores, "scope", None)
+    context: AbstractContextManager[None] = nullcontext() if scope is None else scope(None, {})
+    return context
+
+
+def unknown_argument(name: str, known: Sequence[str]) -> TypeError:
+    """Return the error for a keyword that `update` and `forward` do not have."""
+    if name in _OTHER_NAMES:
+        return TypeError(f"{name}= is called {_OTHER_NAMES[name]} here: update(scores, target), or by these names")
+    if name in _OTHER_CALLS:
+        return TypeError(f"update has no argument {name!r}; {_OTHER_CALLS[name]}")
+    return TypeError(f"update has no argument {name!r}{nearest(name, known)}")
+
+
+def too_many_arguments(value: object) -> TypeError:
+    """Return the error for a third positional argument of `update` and `forward`."""
+    return TypeError(
+        f"update takes two positional arguments, scores and target, got {describe(value)} as the third: what follows "
+        f"is given by name, such as weights=; {_SESSIONS}"
+    )

@@ -1,0 +1,151 @@
+"""`Candidates`: rank scores whose columns are some items: map item ids to columns, and listed columns to item ids."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.core.arrays import search
+from torchrecmetrics.core.checks import Checks, check_choice, check_device, check_ids, check_scores, shown
+from torchrecmetrics.core.options import Needs, Options
+from torchrecmetrics.core.ranking import Ranking
+from torchrecmetrics.inputs.base import BatchInput, read_history, refuse_dense
+from torchrecmetrics.inputs.exclude import Exclude
+from torchrecmetrics.inputs.jagged import Spans
+from torchrecmetrics.inputs.scores import Scores
+from torchrecmetrics.inputs.targets import Gains, Target, Targets, selected
+
+MissingTarget: TypeAlias = Literal["unreachable", "error"]
+"""A relevant item that is no candidate counts as an item that cannot be found, or is an error."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Candidates(BatchInput):
+    """Scores [B, C] of some items, whose ids are `items`; target, exclude and history are item ids, too.
+
+    Args:
+        scores: float [B, C], as in `Scores`.
+        target: item ids [B] or [B, T], negative = padding, or jagged.
+        items: integers [C] for all rows or [B, C], the item id of each column, negative = padding. If a row lists an
+            item twice, the first column counts, and `num_repeated` is the number of further columns.
+        missing: a target that is no candidate is "unreachable" (counted) or an "error".
+        gains: as in `Scores`.
+        exclude: item ids as in `Scores`.
+        history: as in `Scores`.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> scores, items = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([7, 3, 9])
+        >>> trm.Candidates(scores, torch.tensor([9]), items).ranking().ranks
+        tensor([[2.]], dtype=torch.float64)
+    """
+
+    scores: Tensor
+    target: Target
+    items: Tensor
+    missing: MissingTarget = "unreachable"
+    gains: Gains | None = None
+    exclude: Exclude | None = None
+    history: Target | Spans | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("missing", self.missing, get_args(MissingTarget))
+
+    @torch.no_grad()
+    def rank(self, needs: Needs, options: Options) -> Ranking:
+        """Rank the columns, with target and excluded items mapped to columns, and map the listed columns back."""
+        scores, exclude = self.scores, self.exclude
+        check_scores(scores, dims=2)
+        (rows, width), device = scores.shape, scores.device
+        _check_candidates(self.items, scores)
+        checks = Checks(options.validate_args, device, rows)
+        ids, gains = selected(self.target, self.gains, checks, options.max_relevant)
+        refuse_dense("target", ids, "candidates")
+        targets = Targets.read(ids, gains, exclude, (rows, None), options, checks)
+        if targets.excluded is not None and targets.excluded.masks:
+            raise TypeError(
+                "exclude beside candidates is item ids: a bool could mean items or columns; give -inf scores"
+            )
+        columns = _Columns.of(self.items.long(), options.padding_idx)
+        ids = targets.ids.where(targets.listed, -1)
+        found = columns.of_items(ids)
+        absent = (ids >= 0) & (found < 0)
+        if self.missing == "error":
+            checks.reject("missing", absent, lambda row: f"row {row} has {shown(ids[row][absent[row]])}")
+        valid, violations = checks.settle()  # before the columns are ranked, whose checks would count rows again
+        if valid is not None:
+            ids = ids.where(valid[:, None], -1)
+            found, absent = found.where(valid[:, None], -1), absent & valid[:, None]
+        # each absent item has a column of its own, without a score: its rank is unknown
+        found = torch.where(absent, width + torch.arange(ids.shape[1], device=device), found)
+        known_scores = columns.sorted(scores).masked_fill(columns.ids < 0, -torch.inf)
+        scores = torch.cat([known_scores, scores.new_full((rows, ids.shape[1]), -torch.inf)], 1)
+        left_out: Tensor = torch.nn.functional.pad(columns.repeated | (columns.ids < 0), (0, ids.shape[1]))
+        excluded = None if targets.excluded is None else targets.excluded.ids()
+        parts = (left_out,) if excluded is None else (columns.of_items(excluded), left_out)
+        overlap = "miss" if options.overlap_rule == "error" else options.overlap
+        inner = replace(options, padding_idx=None, overlap=overlap)
+        ranking = Scores(scores, found, targets.gains, parts).rank(needs._replace(num_items=None, target=True), inner)
+        lists = ranking.lists
+        if lists is not None:
+            inside = (lists.ids >= 0) & (lists.ids < width)
+            listed = columns.ids.expand(rows, -1).gather(1, lists.ids.where(inside, 0)).where(inside, -1)
+            history = read_history(self.history, rows, device)
+            relevant = ids.where(lists.relevant >= 0, -1)
+            lists = lists._replace(ids=listed, relevant=relevant, num_items=None, history=history)
+        return replace(
+            ranking.rejecting(valid, violations),
+            num_repeated=columns.repeated.sum(-1).expand(rows),
+            options=options.of_ranks,
+            lists=lists,
+        )
+
+
+class _Columns(NamedTuple):
+    """Candidates in ascending order of item ids, [C] or [B, C]; lists name items of equal scores in this order."""
+
+    ids: Tensor
+    """Item ids, int64, ascending; -1 = padding."""
+    order: Tensor
+    """Int64: the column of the scores that belongs to each candidate."""
+    repeated: Tensor
+    """Bool: the candidate repeats the item of an earlier column."""
+
+    @classmethod
+    def of(cls, candidates: Tensor, padding_idx: int | None) -> _Columns:
+        """Return the candidates in ascending order of item ids."""
+        padding = candidates < 0
+        if padding_idx is not None:
+            padding = padding | (candidates == padding_idx)
+        ids, order = candidates.masked_fill(padding, -1).sort(dim=-1, stable=True)
+        again = torch.nn.functional.pad((ids[..., 1:] == ids[..., :-1]) & (ids[..., 1:] >= 0), (1, 0))
+        return cls(ids, order, again)
+
+    def of_items(self, items: Tensor) -> Tensor:
+        """Return the index of each item among the candidates, [B, n]; -1 for padding and items that are not there."""
+        if self.ids.dim() == 1:
+            at = torch.searchsorted(self.ids, items.contiguous()).clamp(max=len(self.ids) - 1)
+            known = self.ids[at] == items
+        else:
+            at = search(self.ids, items).clamp(max=self.ids.shape[1] - 1)
+            known = self.ids.gather(1, at) == items
+        return at.where(known & (items >= 0), -1)
+
+    def sorted(self, scores: Tensor) -> Tensor:
+        """Return the columns of scores [B, C] in the order of the candidates."""
+        return scores[:, self.order] if self.order.dim() == 1 else scores.gather(1, self.order)
+
+
+def _check_candidates(candidates: Any, scores: Tensor) -> None:
+    check_ids("candidates", candidates)
+    check_device("candidates", candidates, scores.device)
+    rows, width = scores.shape
+    if candidates.shape not in ((width,), (rows, width)):
+        raise ValueError(
+            f"candidates must be the item ids of the scores' columns, [{width}] for all rows or [{rows}, {width}], got "
+            f"{list(candidates.shape)}"
+        )

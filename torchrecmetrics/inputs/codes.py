@@ -1,0 +1,342 @@
+"""`SemanticIds` and `Beams`: codes of items (tuples of integers), looked up in beams of a generative recommender."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.core.arrays import count_above, count_at_least, float_dtype, search, sort_rows
+from torchrecmetrics.core.checks import Checks, check_choice, check_device, check_ids, check_k
+from torchrecmetrics.core.options import Needs, Options
+from torchrecmetrics.core.ranking import Ranking
+from torchrecmetrics.inputs.base import BatchInput
+from torchrecmetrics.inputs.exclude import Exclude
+from torchrecmetrics.inputs.targets import Targets
+from torchrecmetrics.inputs.ties import TargetCounts, rank_counts
+
+Shared: TypeAlias = Literal["tie", "first", "code"]
+"""Items that share a code: all are tied, or only the first is listed, or the code counts as one item."""
+RepeatedBeams: TypeAlias = Literal["first", "keep_place"]
+"""A beam that repeats a code is dropped, or keeps its rank and is never a hit."""
+Invalid: TypeAlias = Literal["keep", "drop"]
+"""A beam whose code no item has keeps its rank, or is dropped."""
+
+_MAX_SEEDS = 8
+
+
+class SemanticIds:
+    """The codes of all items, with an index of the items of each code.
+
+    Codes are looked up by a hash, which is verified; it takes 16 bytes per item beside the codes, on their device.
+
+    Args:
+        codes: integers [I, L] >= 0: L levels per item.
+        item_ids: ids of the items, a `Vocabulary` or a list, for messages and `items_of`; None = row numbers.
+
+    Raises:
+        TypeError: for anything but integers.
+        ValueError: for other shapes and negative codes.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> codes = trm.SemanticIds(torch.tensor([[0, 1], [0, 2], [0, 1]]))
+        >>> codes
+        SemanticIds(3 items, 2 codes of 2 levels, 2 items share one)
+        >>> beams = torch.tensor([[[0, 2], [0, 1], [1, 1]]])  # one row of three beams, the last one of no item
+        >>> codes.beams(beams, torch.tensor([2])).ranking().ranks  # items 0 and 2 are tied at ranks 2 and 3
+        tensor([[2.5000]], dtype=torch.float64)
+    """
+
+    def __init__(self, codes: Tensor, item_ids: Any = None) -> None:
+        check_ids("codes", codes)
+        if codes.dim() != 2 or 0 in codes.shape:
+            raise ValueError(f"codes must be [items, levels], got {list(codes.shape)}")
+        if int(codes.min()) < 0:
+            item = int((codes < 0).any(1).nonzero()[0])
+            raise ValueError(f"codes must be 0 or more; item {item} has {codes[item].tolist()}")
+        self.codes: Tensor = codes
+        self.item_ids: Any = item_ids
+        if self.item_ids is not None and len(self.item_ids) != len(codes):
+            raise ValueError(f"item_ids holds {len(self.item_ids)} ids, codes are of {len(codes)} items")
+        for self._seed in range(_MAX_SEEDS):
+            self._keys, self._order = _hash(codes, self._seed).sort(stable=True)
+            same = self._keys[1:] == self._keys[:-1]
+            at = same.nonzero()[:, 0]
+            if bool((codes[self._order[at]] == codes[self._order[at + 1]]).all()):
+                break  # without collisions, equal hashes are equal codes
+        starts = torch.nn.functional.pad(~same, (1, 0), value=True).nonzero()[:, 0]
+        lengths = torch.diff(starts, append=starts.new_tensor([len(codes)])).int()
+        self._sizes = torch.zeros_like(self._order, dtype=torch.int32).index_put_((starts,), lengths)
+        self._order = self._order.int()
+        shares = torch.nn.functional.pad(same, (1, 0)) | torch.nn.functional.pad(same, (0, 1))
+        self.num_codes: int = len(codes) - int(same.sum())
+        """Number of distinct codes."""
+        self.num_shared: int = int(shares.sum())
+        """Number of items that share their code with another item."""
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @property
+    def num_levels(self) -> int:
+        """Number of levels of a code, L."""
+        return self.codes.shape[1]
+
+    @property
+    def collision_rate(self) -> float:
+        """Share of the items that share their code with another item."""
+        return self.num_shared / len(self)
+
+    def __repr__(self) -> str:
+        share = "no item shares one" if not self.num_shared else f"{self.num_shared:,} items share one"
+        return f"SemanticIds({len(self):,} items, {self.num_codes:,} codes of {self.num_levels} levels, {share})"
+
+    def to(self, device: str | torch.device) -> SemanticIds:
+        """Return the same codes on another device."""
+        return SemanticIds(self.codes.to(device), self.item_ids)
+
+    def prefix(self, levels: int) -> SemanticIds:
+        """Return the codes cut to their first `levels` levels."""
+        if not 1 <= check_k(levels, "prefix") <= self.num_levels:
+            raise ValueError(f"prefix must be 1 to {self.num_levels} levels, got {levels}")
+        return self if levels == self.num_levels else SemanticIds(self.codes[:, :levels], self.item_ids)
+
+    def items_of(self, code: Tensor) -> list[Any]:
+        """Return the items of one code [L], as ids or else row numbers; empty if no item has the code."""
+        self.check("code", code, 1)
+        found = self.look_up(code[None])
+        start, size = int(found.start[0]), int(found.size[0])
+        rows = (
+            self._order[start : start + size].long().sort().values.cpu() if size else torch.zeros(0, dtype=torch.int64)
+        )
+        if self.item_ids is None:
+            return list(rows.tolist())
+        named = hasattr(self.item_ids, "ids")  # a Vocabulary
+        return list(self.item_ids.ids(rows)) if named else [self.item_ids[row] for row in rows.tolist()]
+
+    def beams(
+        self,
+        beams: Tensor,
+        target: Tensor | None = None,
+        *,
+        target_codes: Tensor | None = None,
+        gains: Tensor | None = None,
+        exclude: Exclude | None = None,
+        shared: Shared = "tie",
+        duplicates: RepeatedBeams = "first",
+        invalid: Invalid = "keep",
+        prefix: int | None = None,
+        complete: bool = False,
+    ) -> Beams:
+        """Return generated codes as an input of `update`, which ranks the items of the codes.
+
+        Args:
+            beams: integers [B, K, L], best first; a row that ends earlier is filled up with -1. A beam whose levels are
+                all negative is such padding and has no rank; one with some negative levels is a code of no item.
+            target: relevant items, row numbers of `codes`: [B] or [B, T], negative = padding. Where codes are compared,
+                items of a row that share a code are one relevant item.
+            target_codes: in place of `target`, the code of one relevant item per row, [B, L]; a code of no item is a
+                relevant item that cannot be found.
+            gains: as in `Scores`. Where codes are compared, gains of two items with one code are an error.
+            exclude: item ids as in `Scores`, which leave the list; other items of the same code stay, and a code leaves
+                with the last item that it lists.
+            shared: a code of m items is a "tie" of m items (default); or lists its "first" item alone, as in
+                repositories that map codes to items; or is one item, "code", as in repositories that compare codes.
+            duplicates: a repeated code is dropped ("first"), or keeps its rank without being a hit ("keep_place": lists
+                of beams are compared as they are).
+            invalid: a code that no item has keeps its rank ("keep"), or is dropped ("drop"); `num_invalid` counts them,
+                repeats included.
+            prefix: evaluate the first levels alone, 1 to L, which are compared as codes whatever `shared` says.
+            complete: the beams are all that is recommended; an item that is not listed is a miss at every k.
+
+        Returns:
+            An input whose ranking has depth K, `num_repeated` and `num_invalid`.
+        """
+        for name, value, choices in (
+            ("shared", shared, Shared),
+            ("duplicates", duplicates, RepeatedBeams),
+            ("invalid", invalid, Invalid),
+        ):
+            check_choice(name, value, get_args(choices))
+        check_ids("beams", beams)
+        given = (beams >= 0).any(-1)
+        codes = self
+        if prefix is not None:
+            codes, shared, beams = self.prefix(prefix), "code", beams[..., :prefix]
+            target_codes = None if target_codes is None else target_codes[..., :prefix]
+        return Beams(codes, beams, given, target, target_codes, gains, exclude, shared, duplicates, invalid, complete)
+
+    def first(self, found: _Found) -> Tensor:
+        """Return the first item of each code, int64; any item for a code that no item has."""
+        return self._order[found.start.clamp(min=0)].long()
+
+    def check(self, name: str, codes: Tensor, dims: int) -> None:
+        """Raise unless codes have `dims` dimensions, the last one of all levels, on the device of the index."""
+        check_ids(name, codes)
+        check_device(name, codes, self.codes.device)
+        if codes.dim() != dims or codes.shape[-1] != self.num_levels or 0 in codes.shape[1:]:
+            wanted = {1: "[levels]", 2: "[rows, levels]", 3: "[rows, beams, levels]"}[dims]
+            raise ValueError(f"{name} must be {wanted} with {self.num_levels} levels, got {list(codes.shape)}")
+
+    def look_up(self, codes: Tensor) -> _Found:
+        """Look up codes [..., L] in the index of the items' codes."""
+        keys = _hash(codes, self._seed).contiguous()
+        start = torch.searchsorted(self._keys, keys).clamp_(max=len(self) - 1)
+        held = self.codes.index_select(0, self._order[start].flatten()).view_as(codes)
+        known = (held == codes).all(-1)
+        return _Found(start.where(known, -1), self._sizes[start].long().where(known, 0))
+
+    def hash(self, codes: Tensor) -> Tensor:
+        """Return the hash of codes [..., L] by which they are looked up, int64 [...]."""
+        return _hash(codes, self._seed)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Beams(BatchInput):
+    """Generated codes with the relevant items; `SemanticIds.beams` makes it, and says what the fields mean."""
+
+    codes: SemanticIds
+    beams: Tensor
+    given: Tensor
+    """Bool [B, K]: False for padding."""
+    target: Tensor | None
+    target_codes: Tensor | None
+    gains: Tensor | None
+    exclude: Exclude | None
+    shared: Shared
+    duplicates: RepeatedBeams
+    invalid: Invalid
+    complete: bool
+
+    @torch.no_grad()
+    def rank(self, needs: Needs, options: Options) -> Ranking:
+        """Find the relevant items among the items of the generated codes."""
+        index, beams, given, shared = self.codes, self.beams, self.given, self.shared
+        index.check("beams", beams, 3)
+        rows, depth, _ = beams.shape
+        checks = Checks(options.validate_args, beams.device, rows)
+        if self.target_codes is not None and self.exclude is not None:
+            raise ValueError("exclude= removes items, which target_codes= do not name: give target=, item row numbers")
+        target, own = self._target(rows)
+        targets = Targets.read(target, self.gains, self.exclude, (rows, len(index)), options, checks)
+        if targets.excluded is not None and targets.excluded.masks:
+            raise TypeError("exclude beside codes is item ids, got a bool: give the ids of each row")
+        may_rank = targets.listed
+        if targets.outside is not None and options.overlap_rule != "keep":
+            may_rank = may_rank & ~targets.outside
+        found = index.look_up(beams)
+        if own is None:
+            codes = index.codes[targets.ids]
+            own = index.look_up(codes)
+            if shared == "code" and codes.shape[1] > 1:
+                # of items with one code, the first that may rank is kept
+                keys = (2 * own.start - may_rank.long()).where(targets.listed, 2**62)
+                twice = targets.listed & _repeated(codes, keys)
+                if targets.gains is not None:
+                    checks.reject("target_repeat", twice, partial(_gains_detail, targets=targets, twice=twice))
+                targets = targets._replace(listed=targets.listed & ~twice, relevant=targets.relevant & ~twice)
+                may_rank = may_rank & ~twice
+        repeated = given & _repeated(beams, index.hash(beams))
+        listed_items = self._listed_items(found, targets, options)
+        items = listed_items.masked_fill(repeated, 0)
+        bad = given & (found.size == 0)
+        places = listed_items + bad.long() if self.invalid == "keep" else listed_items
+        places = places.clamp(max=int(self.duplicates == "keep_place")).where(repeated, places)
+        before = places.cumsum(1) - places
+        by_code, slot = found.start.sort(dim=1, stable=True)
+        nearest = search(by_code, own.start).clamp(max=depth - 1)
+        beam = slot.gather(1, nearest)
+        listed = (by_code.gather(1, nearest) == own.start) & (own.size > 0) & (items.gather(1, beam) > 0)
+        if shared == "first":
+            listed = listed & (index.first(own) == targets.ids)
+        counts = TargetCounts(
+            relevant=targets.relevant,
+            penalised=targets.penalised,
+            gains=targets.gains,
+            missing=~may_rank,
+            better=before.gather(1, beam).to(float_dtype(beams.device)).masked_fill(~listed, torch.inf),
+            group_size=items.gather(1, beam).where(listed, 1),
+            num_recommended=places.sum(1),
+        )
+        row_depth = torch.where(given.all(1), places.sum(1).clamp(max=depth), depth)
+        known = None if self.complete else depth
+        return rank_counts(
+            counts,
+            needs._replace(depth=None, score_threshold=None),
+            options,
+            checks,
+            known,
+            made_with=("ties", "overlap"),
+            row_depth=None if self.complete else row_depth,
+            num_repeated=repeated.sum(1),
+            num_invalid=bad.sum(1),
+        )
+
+    def _target(self, rows: int) -> tuple[Tensor, _Found | None]:
+        """Return the item ids of the targets and, if codes were given, where these are in the index (else None)."""
+        index, codes = self.codes, self.target_codes
+        if (self.target is None) == (codes is None):
+            raise ValueError("give target, item row numbers, or target_codes, one of the two")
+        if codes is None:
+            assert self.target is not None
+            return self.target, None
+        index.check("target_codes", codes, 2)
+        if len(codes) != rows:
+            raise ValueError(f"target_codes must be [{rows}, {index.num_levels}], got {list(codes.shape)}")
+        found = _Found(*(part[:, None] for part in index.look_up(codes)))
+        return index.first(found), found
+
+    def _listed_items(self, found: _Found, targets: Targets, options: Options) -> Tensor:
+        """Return the number of items that each beam lists, int64 [B, K], without excluded items."""
+        index, shared, size = self.codes, self.shared, found.size
+        excluded = None if targets.excluded is None else targets.excluded.ids()
+        if excluded is None:
+            return size if shared == "tie" else size.clamp(max=1)
+        leaves = excluded >= 0
+        leaves[:, 1:] &= excluded[:, 1:] != excluded[:, :-1]  # ids are ascending: count a repeated id once
+        if targets.overlapping is not None and options.overlap_rule == "keep":
+            kept = sort_rows(targets.ids.where(targets.overlapping, -1))
+            leaves = leaves & (count_at_least(kept, excluded) == count_above(kept, excluded))
+        codes = index.look_up(index.codes[excluded.clamp(min=0)])
+        if shared == "first":
+            leaves = leaves & (index.first(codes) == excluded)
+        gone = sort_rows(codes.start.where(leaves, -1))
+        gone = count_at_least(gone, found.start) - count_above(gone, found.start)
+        gone = gone.masked_fill(size == 0, 0)
+        if shared == "first":
+            return (size.clamp(max=1) - gone).clamp(min=0)
+        return size - gone if shared == "tie" else (size - gone).clamp(max=1)
+
+
+class _Found(NamedTuple):
+    start: Tensor  # int64: index of the code's first item in the order of hashes; -1 = no item has the code
+    size: Tensor  # int64: how many items have the code
+
+
+def _repeated(codes: Tensor, keys: Tensor) -> Tensor:
+    """Return which codes [B, K, L] equal the code before them in the order of the keys [B, K], bool [B, K]."""
+    slot = keys.argsort(dim=1, stable=True)
+    in_order = codes.gather(1, slot[..., None].expand_as(codes))
+    again = torch.nn.functional.pad((in_order[:, 1:] == in_order[:, :-1]).all(-1), (1, 0))
+    return torch.zeros_like(again).scatter(1, slot, again)
+
+
+def _gains_detail(row: int, targets: Targets, twice: Tensor) -> str:
+    return (
+        f"row {row} has gains for item {int(targets.ids[row][twice[row]][0])} and for another one of the same code; "
+        "where codes are compared, give one item per code, with the gain of the code"
+    )
+
+
+def _hash(codes: Tensor, seed: int) -> Tensor:
+    """Return a hash of the levels of each code [..., L], int64 [...]."""
+    mixed = torch.full(codes.shape[:-1], seed, dtype=torch.int64, device=codes.device)
+    for level in codes.unbind(-1):
+        mixed = (mixed ^ level.long()) * -7046029254386353131  # 0x9E3779B97F4A7C15
+        mixed = mixed ^ ((mixed >> 29) & (2**35 - 1))
+    return mixed

@@ -1,0 +1,240 @@
+"""`Exclusion`: the items excluded from each row (history, padding, masks), to look up, subtract and overwrite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.core.arrays import rowwise_isin, sort_rows
+from torchrecmetrics.core.checks import Checks, check_device, check_ids, check_strided, in_words
+from torchrecmetrics.core.options import Options
+from torchrecmetrics.inputs.base import SelectedItems
+from torchrecmetrics.inputs.jagged import Jagged, Pair, Spans, as_jagged, as_spans
+from torchrecmetrics.kernels.thresholds import mask_
+
+Exclude: TypeAlias = (
+    Tensor | SelectedItems | Jagged | Spans | tuple[Tensor | SelectedItems | Jagged | Spans | Pair, ...]
+)
+"""The forms of `exclude=` for a batch: ids, results of `Interactions.select` and `prefix_history`, jagged ids, masks,
+or a tuple of these. A tuple of two columns of integers is `(values, offsets)` where the second has one
+entry more than there are rows."""
+
+
+def _parts(exclude: Any, checks: Checks) -> list[Any]:
+    """Return the parts of `exclude=` as a list of ids, spans and masks."""
+    if exclude is None:
+        return []
+    if type(exclude) is tuple and not _is_pair(exclude, checks.num_rows):
+        return [entry for part in exclude for entry in _parts(part, checks)]
+    if isinstance(exclude, SelectedItems):
+        return [exclude.items]
+    jagged = as_jagged("exclude", exclude)
+    return [exclude if jagged is None else as_spans("exclude", jagged, checks)]
+
+
+def _is_pair(parts: tuple[Any, ...], rows: int) -> bool:
+    """Return True if `parts` are values and offsets, of which there are rows + 1; a column of ids has one per row."""
+    if len(parts) != 2 or not all(isinstance(part, Tensor) and not part.is_nested for part in parts):
+        return False
+    offsets = parts[1]
+    return offsets.dim() == 1 and len(offsets) == rows + 1 and offsets.dtype != torch.bool
+
+
+ALL_ROWS = slice(None)
+PADDED_IDS_CPU, PADDED_IDS = 2**18, 2**22
+"""Most excluded ids that are padded at once, where rows are spans of one array: on the CPU, on other devices."""
+
+
+class Exclusion:
+    """The items that are excluded from each row's candidates."""
+
+    def __init__(
+        self, exclude: Exclude | None, shape: tuple[int, int | None], options: Options, checks: Checks
+    ) -> None:
+        self._shape, self._device, self._padding_idx = shape, checks.device, options.padding_idx
+        self.masks: list[Tensor] = []
+        self._ids: Tensor | None = None  # [B, H], ascending, -1 = padding
+        self._spans: list[Spans] = []  # further ids, if they are too many to be padded at once
+        self.rows_at_once: int = max(1, shape[0])
+        """Number of rows whose excluded items are padded together."""
+        columns, spans = [], []
+        for part in _parts(exclude, checks):
+            if isinstance(part, Tensor) and part.dtype == torch.bool:
+                self.masks.append(self._check_mask(part))
+            elif isinstance(part, Spans):
+                spans.append(self._check_spans(part, checks))
+            else:
+                columns.append(self._check_ids(part, checks))
+        if spans:
+            at_once = PADDED_IDS_CPU if self._device.type == "cpu" else PADDED_IDS
+            self.rows_at_once = max(1, at_once // max(1, sum(span.longest for span in spans)))
+            if self.rows_at_once < shape[0]:
+                self._spans = spans
+            else:
+                columns += [span.padded(-1) for span in spans]
+        if columns:
+            ids = torch.cat(columns, 1) if len(columns) > 1 else columns[0]
+            self._ids = self._in_catalogue(ids, checks)
+
+    def _check_mask(self, mask: Tensor) -> Tensor:
+        rows, items = self._shape
+        check_strided("exclude", mask)
+        fits = mask.dim() in (1, 2) and (items is None or mask.shape[-1] == items)
+        if not fits or (mask.dim() == 2 and len(mask) != rows):
+            width = "items" if items is None else items
+            raise ValueError(f"a bool exclude must be [{width}] or [{rows}, {width}] to fit, got {list(mask.shape)}")
+        check_device("exclude", mask, self._device)
+        return mask
+
+    def _check_ids(self, part: Tensor, checks: Checks) -> Tensor:
+        """Return ids [B] or [B, H] as int64 [B, H], checked."""
+        rows, items = self._shape
+        check_ids("exclude", part)
+        ids = part[:, None] if part.dim() == 1 else part
+        if ids.dim() != 2 or len(ids) != rows:
+            offsets = "" if part.dim() != 1 else f"; offsets of a jagged exclude are [{rows + 1}]"
+            raise ValueError(f"exclude ids must be [{rows}] or [{rows}, H], got {list(part.shape)}{offsets}")
+        looks_binary = items is not None and 10 <= items == ids.shape[1] and self._padding_idx not in (0, 1)
+        if looks_binary and checks.enabled:
+            # no history has the items 0 and 1 alone, and as many entries as there are items
+            binary = ((ids == 0) | (ids == 1)).all(1)
+            checks.reject("exclude_matrix", binary & binary.all(), lambda row: f"row {row} holds 0 and 1 alone")
+        check_device("exclude", part, self._device)
+        return ids.long()
+
+    def _in_catalogue(self, ids: Tensor, checks: Checks) -> Tensor:
+        """Return ids [B, H] in ascending order, with -1 for padding and for ids beyond the last item."""
+        items = self._shape[1]
+        ids = ids.clamp(min=-1)
+        if self._padding_idx is not None:
+            ids = ids.where(ids != self._padding_idx, -1)
+        if items is not None:
+            checks.reject(
+                "exclude_range", ids >= items, lambda row: f"row {row} excludes {int(ids[row].max())} of {items} items"
+            )
+            return sort_rows(ids.where(ids < items, -1))  # the message above reads `ids`
+        return sort_rows(ids)
+
+    def _check_spans(self, span: Spans, checks: Checks) -> Spans:
+        """Check rows that are spans of an array; return them with -1 for padding and for ids beyond the last item."""
+        rows, items = self._shape
+        check_ids("exclude", span.values)
+        if len(span) != rows:
+            raise ValueError(f"exclude has {in_words(len(span))}, the scores (or lists) have {rows}")
+        check_device("exclude", span.values, self._device)
+        if checks.enabled:
+            checks.reject("offsets", span.broken, lambda row: f"exclude's row {row}")
+        ids = span.values.long().clamp(min=-1)
+        if self._padding_idx is not None:
+            ids = ids.where(ids != self._padding_idx, -1)
+        if items is not None:
+            beyond = ids >= items
+            if checks.enabled:
+                checks.reject("exclude_range", span.hold(beyond), partial(_beyond_detail, span, items))
+            ids = ids.where(~beyond, -1)
+        return replace(span, values=ids)
+
+    @classmethod
+    def read(
+        cls, exclude: Exclude | None, shape: tuple[int, int | None], options: Options, checks: Checks
+    ) -> Exclusion | None:
+        """Return the checked excluded items of rows; None if every item of every row is a candidate."""
+        exclusion = cls(exclude, shape, options, checks)
+        return None if exclusion.is_empty else exclusion
+
+    @property
+    def is_empty(self) -> bool:
+        """True if every item of every row is a candidate."""
+        has_ids = bool(self._spans) or (self._ids is not None and self._ids.shape[1] > 0)
+        return not (has_ids or self.masks or self._padding_idx is not None)
+
+    def contains(self, ids: Tensor, listed: Tensor) -> Tensor:
+        """Return which of `ids` [B, N] are excluded in their row, bool [B, N]; False where not `listed`."""
+        found = torch.zeros_like(listed)
+        for first in range(0, len(ids), self.rows_at_once):
+            rows = slice(first, first + self.rows_at_once)
+            held = self._sorted_ids(rows)
+            if held is not None:
+                found[rows] = rowwise_isin(ids[rows], held)
+        for mask in self.masks:
+            found = found | masked(mask, ids)
+        return found & listed
+
+    def _sorted_ids(self, rows: slice) -> Tensor | None:
+        """Return the excluded ids of `rows` without `padding_idx`, [n, H], ascending, -1 = padding; None = no ids."""
+        ids = None if self._ids is None else self._ids[rows]
+        if not self._spans:
+            return ids
+        columns = [span[rows].padded(-1) for span in self._spans]
+        return sort_rows(torch.cat(columns if ids is None else [ids, *columns], 1))
+
+    def ids(self, rows: slice = ALL_ROWS) -> Tensor | None:
+        """Return the excluded ids of `rows` with `padding_idx`, [n, H], negative = padding; None = no ids."""
+        ids = self._sorted_ids(rows)
+        if self._padding_idx is None:
+            return ids if ids is None or ids.shape[1] else None
+        padding = torch.full((self._shape[0], 1), self._padding_idx, dtype=torch.int64, device=self._device)[rows]
+        return padding if ids is None else torch.cat([ids, padding], 1)
+
+    def among(self, rows: slice, first: int, width: int) -> ExcludedColumns:
+        """Return the excluded items of some rows among the items `first` to `first + width - 1`, as columns."""
+        ids = self.ids(rows)
+        if ids is not None and (first or width != self._shape[1]):
+            ids = (ids - first).where((ids >= first) & (ids < first + width), -1)
+        masks = [mask[rows] if mask.dim() == 2 else mask for mask in self.masks]
+        return ExcludedColumns(ids, [mask[..., first : first + width] for mask in masks])
+
+
+class ExcludedColumns(NamedTuple):
+    """Excluded items of some rows as columns of their scores: all that counting kernels see of them."""
+
+    ids: Tensor | None
+    """Int64 [n, H], negative = padding, repeats allowed; None = none."""
+    masks: list[Tensor]
+    """Bool [C] or [n, C], True = excluded."""
+
+    def scores(self, look_up: Callable[[Tensor], Tensor]) -> Tensor | None:
+        """Return the scores of the columns `ids` that no mask holds, [n, H], ascending, -inf for padding; None = none.
+
+        `look_up` returns the scores of columns [n, H] of these rows.
+        """
+        if self.ids is None:
+            return None
+        ids = sort_rows(self.ids)
+        counted = ids >= 0
+        counted[:, 1:] &= ids[:, 1:] != ids[:, :-1]
+        for mask in self.masks:
+            counted = counted & ~masked(mask, ids)
+        values = look_up(ids.clamp(min=0))
+        return sort_rows(values.where(counted & (values > -torch.inf), -torch.inf))
+
+    def overwrite(self, scores: Tensor) -> Tensor | None:
+        """Write -inf over the excluded scores; return their highest score, or the row's, [n]; None = none."""
+        dtype, highest = torch.promote_types(scores.dtype, torch.float32), None
+        if self.masks:
+            highest = scores.amax(1).to(dtype)
+            mask_(scores, self.masks)
+        if self.ids is None:
+            return highest
+        # padding becomes an excluded id of the row; a row without one writes back the score it has read
+        last = self.ids.amax(1, keepdim=True)
+        ids = self.ids.where(self.ids >= 0, last.clamp(min=0))
+        values = scores.gather(1, ids)
+        scores.scatter_(1, ids, values.where(last < 0, -torch.inf))
+        return values.amax(1).to(dtype) if highest is None else highest
+
+
+def masked(mask: Tensor, ids: Tensor) -> Tensor:
+    """Return which of `ids` [n, N] a mask [I] or [n, I] holds; False for ids that it does not have."""
+    inside = (ids >= 0) & (ids < mask.shape[-1])
+    ids = ids.where(inside, 0)
+    return inside & (mask.gather(1, ids) if mask.dim() == 2 else mask[ids])
+
+
+def _beyond_detail(span: Spans, items: int, row: int) -> str:
+    return f"row {row} excludes {int(span.values[span.start[row] : span.stop[row]].max())} of {items} items"

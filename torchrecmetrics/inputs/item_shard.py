@@ -1,0 +1,295 @@
+"""`ItemShard` and `PiecewiseRows`: exact ranks of scores whose columns come in pieces, here or on other processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics import kernels
+from torchrecmetrics.core.arrays import float_dtype, working
+from torchrecmetrics.core.checks import Checks, check_k, check_scores
+from torchrecmetrics.core.distributed import fingerprint, same_on_all_ranks
+from torchrecmetrics.core.options import Needs, Options
+from torchrecmetrics.core.ranking import Ranking
+from torchrecmetrics.inputs.base import BatchInput, read_history, refuse_dense
+from torchrecmetrics.inputs.exclude import ALL_ROWS, ExcludedColumns
+from torchrecmetrics.inputs.scores import PieceCounts, TargetCounter, check_padding_item
+from torchrecmetrics.inputs.targets import Targets, selected
+from torchrecmetrics.inputs.ties import rank_counts
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ItemShard(BatchInput):
+    """Scores of the items of this process, of a catalogue whose items are spread over processes.
+
+    `scores` are those of the items `offset` to `offset + I_local - 1`, for the same B rows on every process. Counts add
+    up, so processes exchange only the targets' own scores and integers: at most 20 bytes per row, target and process.
+    Metrics that read which items are listed add 12 bytes per row and listed item. Each process counts its share of the
+    rows, and `compute` adds them up.
+
+    On the CPU the processes compare their arguments at each batch, elsewhere at the first batch alone, since the
+    comparison waits for the device.
+
+    Args:
+        scores: float [B, I_local].
+        target: item ids [B] or [B, T], the same on every process.
+        offset: id of the first item of this process.
+        num_items: number of items of the whole catalogue.
+        gains: as in `Scores`.
+        exclude: item ids, or bool [num_items].
+        history: as in `Scores`.
+        process_group: the processes that share the catalogue; None = all.
+
+    Raises:
+        ValueError: for invalid numbers; when ranked, on all processes, if shards overlap or leave items out, or if
+            rows, targets, history, depths or dtypes differ between processes.
+
+    Examples:
+        >>> # on each of two processes, which hold 500 of 1,000 items:
+        >>> # collection.update(trm.ItemShard(scores, target, offset=500 * rank, num_items=1000))
+    """
+
+    scores: Tensor
+    target: Any
+    offset: int
+    num_items: int
+    gains: Any = None
+    exclude: Any = None
+    history: Any = None
+    process_group: Any = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "offset", check_k(self.offset, "offset", 0))
+        object.__setattr__(self, "num_items", check_k(self.num_items, "num_items"))
+
+    @property
+    def _device(self) -> torch.device:
+        return self.scores.device if isinstance(self.scores, Tensor) else torch.device("cpu")
+
+    @property
+    def _is_compared(self) -> bool:
+        """True if processes have compared their shards already, and a comparison would wait for the device."""
+        return (id(self.process_group), self.offset, self.num_items, self._device) in _compared
+
+    @contextmanager
+    def scope(self, weights: Tensor | None, columns: Mapping[str, Tensor]) -> Iterator[None]:
+        """Raise on all processes if one raises inside the block, or if weights or columns differ."""
+        if self._is_compared or not torch.distributed.is_available() or not torch.distributed.is_initialized():
+            yield
+            return
+        facts: dict[str, Any] = {}
+        with same_on_all_ranks(facts, self.process_group):
+            yield
+            facts["weights"] = fingerprint(weights)
+            facts |= {name: fingerprint(column) for name, column in columns.items()}
+        if self._device.type != "cpu":
+            _compared.add((id(self.process_group), self.offset, self.num_items, self._device))
+
+    @torch.no_grad()
+    def rank(self, needs: Needs, options: Options) -> Ranking:
+        """Rank the columns of all processes; every process returns the same ranking, and counts its share of rows."""
+        scores, group = self.scores, self.process_group
+        facts: dict[str, Any] = {}
+        with self._agreement(facts):
+            if not (isinstance(scores, Tensor) and scores.dim() == 2 and scores.shape[1] == 0):
+                check_scores(scores, dims=2)
+            shape = scores.shape[0], self.num_items
+            rows = PiecewiseRows(
+                self.target, self.gains, self.exclude, shape, scores.dtype, self._device, needs, options
+            )
+            history = read_history(self.history, shape[0], self._device)
+            if not self._is_compared:
+                facts |= rows.facts() | {"dtype of scores": scores.dtype}
+                facts["items"] = [self.offset, self.offset + scores.shape[1]]
+        own = over_processes(rows.own_scores(scores, self.offset), torch.distributed.ReduceOp.MAX, group)
+        counted = over_processes(rows.count(scores, self.offset, own), torch.distributed.ReduceOp.SUM, group)
+        best = rows.best(scores, self.offset)
+        if needs.list_depth:
+            best = best_of_processes(best, group)
+        numbers = torch.arange(shape[0], device=self._device)
+        world = torch.distributed.get_world_size(group)
+        own_rows = numbers % world == torch.distributed.get_rank(group)
+        return replace(rows.ranking(own, counted, best, own_rows, history), num_holders=world)
+
+    @contextmanager
+    def _agreement(self, facts: dict[str, Any]) -> Iterator[None]:
+        """Raise on all processes if one raises inside the block, or if the `facts` that the block fills in differ."""
+        if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+            raise ValueError("ItemShard is for several processes: initialise torch.distributed first")
+        if self._is_compared:
+            yield
+            return
+        with same_on_all_ranks(facts, self.process_group, own="items"):
+            yield
+        ends = sorted([first, last] for first, last in facts["items"] if first < last)
+        starts, stops = [start for start, _ in ends], [stop for _, stop in ends]
+        if starts != [0, *stops[:-1]] or stops[-1:] != [self.num_items]:
+            raise ValueError(f"shards must hold each of {self.num_items} items once, got the ranges {ends}")
+
+
+_compared: set[tuple[int, int, int, torch.device]] = set()
+"""Shards on devices other than the CPU whose processes have compared their arguments."""
+
+
+class PiecewiseRows:
+    """Ranker of rows whose scores come in pieces of columns: first the scores of targets, then counts, which add up.
+
+    A piece is scores [n, C] of the items `first` to `first + C - 1`, for the rows `rows`.
+
+    Args:
+        target: as in `update`.
+        gains: as in `update`.
+        exclude: ids, or bool [items].
+        shape: rows, and items of all pieces.
+        dtype: the scores' dtype.
+        device: the scores' device.
+        needs: data that the metrics read.
+        options: how rankings are made.
+    """
+
+    def __init__(
+        self,
+        target: Any,
+        gains: Any,
+        exclude: Any,
+        shape: tuple[int, int],
+        dtype: torch.dtype,
+        device: torch.device,
+        needs: Needs,
+        options: Options,
+    ) -> None:
+        if needs.num_items not in (None, shape[1]):
+            raise ValueError(f"the catalogue has {needs.num_items} items, the scores have {shape[1]}")
+        check_padding_item(options, shape[1])
+        self.checks: Checks = Checks(options.validate_args, device, shape[0])
+        ids, gains = selected(target, gains, self.checks, options.max_relevant)
+        refuse_dense("target", ids, "a shard")
+        for part in exclude if isinstance(exclude, tuple) else (exclude,):
+            if isinstance(part, Tensor) and part.dtype == torch.bool and part.dim() == 2:
+                accepted = f"item ids [B, H], or bool [{shape[1]}]"
+                raise TypeError(f"exclude beside a shard is {accepted}, got {part.dtype} {list(part.shape)}")
+        self.targets: Targets = Targets.read(ids, gains, exclude, shape, options, self.checks)
+        self.asked: Needs = needs
+        self.options: Options = options
+        self.shape: tuple[int, int] = shape
+        depth = needs.depth_for(self.targets.ids.shape[1])
+        self.needs: Needs = needs._replace(depth=depth, num_ranked=True)
+        # lists are made of the best items of all pieces, by `best`
+        self.counter: TargetCounter = TargetCounter(
+            self.targets, self.needs._replace(list_depth=0), options, dtype, self.checks
+        )
+
+    @property
+    def num_counts(self) -> int:
+        """Number of columns of the counts."""
+        return 2 * self.targets.ids.shape[1] + len(self.counter.min_scores) + 1
+
+    def own_scores(self, scores: Tensor, first: int, rows: slice = ALL_ROWS) -> Tensor:
+        """Return the scores of the targets in this piece, [n, T]; -inf for targets of other pieces."""
+        return working(_look_up(scores, first, self.targets.ids[rows]))
+
+    def count(self, scores: Tensor, first: int, own: Tensor, rows: slice = ALL_ROWS) -> Tensor:
+        """Return the counts of a piece, int32 [n, 2 T + minimum scores + 1]: better, equal, at least, bad row.
+
+        `own` are the targets' scores over all pieces, [B, T].
+        """
+        own = own[rows]
+        if not scores.shape[1]:
+            return torch.zeros(len(own), self.num_counts, dtype=torch.int32, device=scores.device)
+        counts = self.counter.count(scores, own, self.counter.missing(own, rows), rows, first)
+        assert counts.at_least is not None
+        bad = ~(counts.highest < torch.inf)
+        return torch.cat([counts.better, counts.equal, counts.at_least, bad[:, None]], 1).int()
+
+    def best(self, scores: Tensor, first: int, rows: slice = ALL_ROWS) -> tuple[Tensor, Tensor]:
+        """Return scores and ids of a piece's best candidates, [n, list_depth]; -inf and -1 if it has fewer."""
+        k = self.needs.list_depth
+        top = torch.full((len(scores), k), -torch.inf, dtype=scores.dtype, device=scores.device)
+        ids = torch.full((len(scores), k), -1, device=scores.device)
+        width, excluded = scores.shape[1], self.targets.excluded
+        if width and k:
+            columns = ExcludedColumns(None, []) if excluded is None else excluded.among(rows, first, width)
+            found = kernels.topk_ids(scores, k, columns.masks, columns.ids)
+            top[:, : found.shape[1]] = scores.gather(1, found.clamp(min=0)).where(found >= 0, -torch.inf)
+            ids[:, : found.shape[1]] = (found + first).where(found >= 0, -1)
+        return top, ids
+
+    def ranking(
+        self,
+        own: Tensor,
+        counted: Tensor,
+        best: tuple[Tensor, Tensor],
+        own_rows: Tensor | None = None,
+        history: Tensor | None = None,
+    ) -> Ranking:
+        """Return the ranking over all pieces from the scores of targets, the sum of all counts and the best items."""
+        targets, checks, counter = self.targets, self.checks, self.counter
+        checks.own_rows = own_rows
+        slots, kept, missing = own.shape[1], counter.kept, counter.missing(own)
+        sizes = [slots, slots, len(counter.min_scores), 1]
+        better, equal, at_least, bad = torch.split(counted.to(float_dtype(own.device)), sizes, 1)
+        checks.reject("scores", bad > 0, lambda row: f"row {row}")
+        topk_ids = None
+        if self.needs.list_depth:
+            if kept is not None:
+                theirs = own.where(kept & ~missing, -torch.inf).to(best[0].dtype)
+                best = merged([best, (theirs, targets.ids.where(theirs > -torch.inf, -1))], best[0].shape[1])
+            topk_ids = best[1]
+        pieces = PieceCounts(better, equal, at_least, bad[:, 0], topk_ids)
+        counts = counter.finish(own, missing, pieces, check_scores=False)
+        if history is not None and counts.lists is not None:
+            counts = counts._replace(lists=counts.lists._replace(history=history))
+        return rank_counts(counts, self.asked, self.options, checks, self.needs.depth, own_rows=own_rows)
+
+    def facts(self) -> dict[str, Any]:
+        """Return the values, by name, that must be the same on all processes; waits for the device."""
+        excluded = self.targets.excluded
+        return {
+            "num_items": self.shape[1],
+            "rows": self.shape[0],
+            "depth of metrics": self.needs.depth,
+            "listed places": self.needs.list_depth,
+            "score_threshold": self.needs.score_threshold,
+            "options": self.options,
+            "targets": fingerprint(self.targets.ids.where(self.targets.listed, -1)),
+            "gains": fingerprint(self.targets.gains),
+            "history": None if excluded is None else (fingerprint(excluded.ids()), *map(fingerprint, excluded.masks)),
+        }
+
+
+def over_processes(numbers: Tensor, operation: Any, group: Any) -> Tensor:
+    """Return the sum or maximum of `numbers` over processes, which overwrites `numbers`."""
+    torch.distributed.all_reduce(numbers, op=operation, group=group)
+    return numbers
+
+
+def best_of_processes(best: tuple[Tensor, Tensor], group: Any) -> tuple[Tensor, Tensor]:
+    """Return scores and ids of the best items over all processes, [B, k]; `best` is that of this process."""
+    parts = []
+    for column in best:
+        told = [torch.empty_like(column) for _ in range(torch.distributed.get_world_size(group))]
+        torch.distributed.all_gather(told, column.contiguous(), group=group)
+        parts.append(told)
+    return merged(list(zip(*parts, strict=True)), best[0].shape[1])
+
+
+def merged(parts: list[tuple[Tensor, Tensor]], k: int) -> tuple[Tensor, Tensor]:
+    """Return scores and ids of the `k` best items of several lists, items of equal scores by ascending id."""
+    scores, ids = (torch.cat(columns, 1) for columns in zip(*parts, strict=True))
+    ids, by_id = ids.sort(dim=1, stable=True)
+    scores, order = scores.gather(1, by_id).sort(dim=1, descending=True, stable=True)
+    return scores[:, :k], ids.gather(1, order)[:, :k]
+
+
+def _look_up(scores: Tensor, first: int, items: Tensor) -> Tensor:
+    """Return the scores of `items`, [n, m], in the piece that begins with item `first`; -inf for other pieces."""
+    if not scores.shape[1]:
+        return torch.full(items.shape, -torch.inf, dtype=scores.dtype, device=scores.device)
+    column = items - first
+    inside = (column >= 0) & (column < scores.shape[1])
+    return scores.gather(1, column.where(inside, 0)).where(inside, -torch.inf)

@@ -1,0 +1,197 @@
+"""`Lists`: rankings from lists of recommended item ids, best first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias, get_args
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.core.arrays import float_dtype, rowwise_isin, search, sort_rows
+from torchrecmetrics.core.checks import Checks, check_choice, check_ids, check_integer_target, shown
+from torchrecmetrics.core.options import Needs, Options
+from torchrecmetrics.core.ranked_items import RankedItems
+from torchrecmetrics.core.ranking import ListedItems, Ranking
+from torchrecmetrics.inputs.base import BatchInput, no_target, read_history
+from torchrecmetrics.inputs.exclude import Exclude
+from torchrecmetrics.inputs.jagged import Jagged, Pair, Spans, as_jagged, as_spans, side_by_side
+from torchrecmetrics.inputs.targets import Gains, Target, Targets, selected
+
+Duplicates: TypeAlias = Literal["error", "first", "keep_place"]
+"""An item listed twice is an error; or only its first rank counts; or the repeat keeps its rank, as a miss."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Lists(BatchInput):
+    """Lists of recommended item ids, best first, with the relevant items: `LightGCN.recommend`, FAISS, a retriever.
+
+    Args:
+        item_ids: integer [B, K], best first. A negative id = the recommender had no more items; it has no rank. An
+            item that the catalogue does not know has a rank: give it an id beyond the catalogue, not the -1 of
+            `Vocabulary.rows(..., unknown="mark")`. Lists of uneven length may be jagged, as targets are.
+        target: integer ids [B] or [B, T], negative = padding, or jagged, as in `Scores`; None = none, for metrics that
+            read the lists alone.
+        gains: as in `Scores`.
+        exclude: as in `Scores`: these items leave the list and later items move up. A row left with fewer items than a
+            metric's k is an error unless its recommender had no more items (a negative id): fetch k + history.
+        complete: the lists are all that is recommended; an item that is not listed is a miss at every k.
+        duplicates: an item listed twice is an "error"; or only its "first" rank counts (beam search): repeats leave
+            the list as excluded items do, so fetch more than k, and `num_repeated` counts them; or repeats keep their
+            ranks and are no hits ("keep_place").
+        history: as in `Scores`.
+
+    A `padding_idx` of the metric is padding in target and exclude, and leaves the list like an excluded item.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> lists = torch.tensor([[7, 3, 9], [4, 8, -1]])
+        >>> trm.Lists(lists, torch.tensor([[9, 1], [4, -1]])).ranking().ranks
+        tensor([[3., inf],
+                [1., inf]], dtype=torch.float64)
+    """
+
+    item_ids: Tensor | Jagged | Pair
+    target: Target | None = None
+    gains: Gains | None = None
+    exclude: Exclude | None = None
+    complete: bool = False
+    duplicates: Duplicates = "error"
+    history: Target | Spans | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("duplicates", self.duplicates, get_args(Duplicates))
+
+    @torch.no_grad()
+    def rank(self, needs: Needs, options: Options) -> Ranking:
+        """Find each relevant item in the list of its row."""
+        item_ids, checks = _lists(self.item_ids, options)
+        (rows, depth), device = item_ids.shape, item_ids.device
+        target = no_target(rows, device) if self.target is None else self.target
+        target, gains = selected(target, self.gains, checks)
+        _check_target(target, rows)
+        targets = Targets.read(target, gains, self.exclude, (rows, None), options, checks)
+        entries = _Entries.read(item_ids.long(), targets, self.duplicates, options, checks)
+        if targets.gains is None:
+            relevant, penalties = entries.hits(targets), None
+        else:
+            relevant, penalties = entries.graded_hits(targets, targets.gains)
+        length = entries.stays.sum(1)
+        shortens = self.exclude is not None or options.padding_idx is not None or self.duplicates == "first"
+        row_depth = None
+        if shortens and not self.complete and checks.enabled:
+            row_depth = torch.where(entries.given.all(1), length, depth)
+        none = torch.zeros(rows, dtype=torch.bool, device=device)
+        missed = targets.overlapping if options.overlap_rule == "miss" else None
+        valid, violations = checks.settle()
+        return Ranking(
+            relevant=relevant,
+            num_relevant=targets.relevant.sum(1, dtype=relevant.ranks.dtype),
+            tied=none,
+            unreachable=none if missed is None else missed.any(1),
+            penalties=penalties,
+            num_recommended=length.to(relevant.ranks.dtype),
+            num_repeated=None if entries.repeated is None else entries.repeated.sum(1),
+            depth=None if self.complete else depth,
+            row_depth=row_depth,
+            valid=valid,
+            violations=violations,
+            options={name: options.of_ranks[name] for name in ("padding_idx", "overlap")},
+            lists=ListedItems(
+                entries.ids,
+                torch.where(targets.relevant, targets.ids, -1),
+                entries.stays,
+                entries.repeated,
+                history=read_history(self.history, rows, device),
+            ),
+        )
+
+
+class _Entries(NamedTuple):
+    """The entries of lists; every tensor is [B, K]."""
+
+    ids: Tensor  # int64
+    given: Tensor  # bool: holds an item
+    stays: Tensor  # bool: has a rank; entries behind one that has none move up
+    repeated: Tensor | None  # bool: repeats an earlier entry; None = was not asked for
+    ranks: Tensor  # int64, the rank of an entry that stays
+
+    @classmethod
+    def read(cls, ids: Tensor, targets: Targets, duplicates: Duplicates, options: Options, checks: Checks) -> _Entries:
+        """Return the entries, and which of them have a rank; reject repeated items if `duplicates` is "error"."""
+        given = ids >= 0
+        stays, repeated = given, None
+        if duplicates != "error":
+            by_id, slot = torch.where(given, ids, -1).sort(dim=1, stable=True)
+            repeated = torch.zeros_like(given).scatter(1, slot[:, 1:], _again(by_id, options.padding_idx))
+            stays = stays & ~repeated if duplicates == "first" else stays
+        elif checks.enabled:
+            again = _again(sort_rows(torch.where(given, ids, -1)), options.padding_idx)
+            checks.reject("list_repeat", again, lambda row: _repeat_detail(row, ids))
+        if targets.excluded is not None:
+            removed = targets.excluded.contains(ids, given)
+            if (both := targets.overlapping) is not None and options.overlap_rule == "keep":
+                removed = removed & ~rowwise_isin(ids, sort_rows(torch.where(both, targets.ids, -1)))
+            stays = stays & ~removed
+        if options.padding_idx is not None:
+            stays = stays & (ids != options.padding_idx)
+        return cls(ids, given, stays, repeated, stays.cumsum(1))
+
+    def hits(self, targets: Targets) -> RankedItems:
+        """Return the ranks of the relevant items in ascending order, [B, T]."""
+        relevant, width = targets.relevant, targets.ids.shape[1]
+        first = self.stays if self.repeated is None else self.stays & ~self.repeated
+        hit = first & rowwise_isin(self.ids, sort_rows(torch.where(relevant, targets.ids, -1)))
+        ranks = torch.where(hit, self.ranks.to(float_dtype(hit.device)), torch.inf)
+        if width == 1:
+            return RankedItems(ranks.amin(1, keepdim=True))
+        ranks = sort_rows(ranks)[:, :width]
+        return RankedItems(torch.nn.functional.pad(ranks, (0, width - ranks.shape[1]), value=torch.inf))
+
+    def graded_hits(self, targets: Targets, gains: Tensor) -> tuple[RankedItems, RankedItems]:
+        """Return ranks and gains of the relevant items, and those of the items with a negative gain, best first."""
+        relevant, penalised = targets.relevant, targets.listed & (gains < 0)
+        by_id, slot = torch.where(self.given, self.ids, -1).sort(dim=1, stable=True)
+        nearest = search(by_id, targets.ids).clamp(max=by_id.shape[1] - 1)  # the first of repeated items
+        place = slot.gather(1, nearest)
+        listed = targets.listed & (by_id.gather(1, nearest) == targets.ids) & self.stays.gather(1, place)
+        rank = self.ranks.gather(1, place).to(float_dtype(listed.device))
+        ranks, order = torch.where(listed & relevant, rank, torch.inf).sort(dim=1, stable=True)
+        found = RankedItems(ranks, torch.where(relevant, gains, 0).gather(1, order))
+        lost, behind = torch.where(listed & penalised, rank, torch.inf).sort(dim=1, stable=True)
+        return found, RankedItems(lost, torch.where(penalised, gains, 0).gather(1, behind))
+
+
+def _again(by_id: Tensor, padding_idx: int | None) -> Tensor:
+    """Return which entries of ascending lists repeat the item before them, bool [B, K - 1]."""
+    again = (by_id[:, 1:] == by_id[:, :-1]) & (by_id[:, 1:] >= 0)
+    return again if padding_idx is None else again & (by_id[:, 1:] != padding_idx)
+
+
+def _repeat_detail(row: int, item_ids: Tensor) -> str:
+    return f"row {row} is {shown(item_ids[row])} (duplicates='first' keeps the first of repeated items)"
+
+
+def _lists(item_ids: Tensor | Jagged | Pair, options: Options) -> tuple[Tensor, Checks]:
+    """Return lists padded with -1, int64 [B, K], and the `Checks` of their rows."""
+    jagged = as_jagged("item_ids", item_ids)
+    if jagged is not None:
+        checks = Checks(options.validate_args, jagged.values.device, len(jagged.offsets) - 1)
+        check_ids("item_ids", jagged.values)
+        lists = as_spans("item_ids", jagged, checks)
+        return side_by_side(lists.values, lists.start, lists.stop, lists.longest, -1), checks
+    check_ids("item_ids", item_ids)
+    assert isinstance(item_ids, Tensor)
+    if item_ids.dim() != 2 or item_ids.shape[1] == 0:
+        raise ValueError(f"item_ids must be [rows, places] with at least one place, got {list(item_ids.shape)}")
+    return item_ids, Checks(options.validate_args, item_ids.device, len(item_ids))
+
+
+def _check_target(target: Tensor, rows: int) -> None:
+    check_integer_target(target, "Lists")
+    if target.dim() == 2 and len(target) == 2 != rows:
+        raise ValueError(
+            f"target ids must be [{rows}] or [{rows}, T], got {list(target.shape)}; an edge_index is "
+            "brought to padded ids by Interactions.from_edge_index(...).select(rows).items"
+        )

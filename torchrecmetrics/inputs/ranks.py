@@ -1,0 +1,296 @@
+"""`Ranks` and `Hits`: rankings from ranks, or flags of hits, that were computed elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.core.arrays import float_dtype, running_sums, sort_rows
+from torchrecmetrics.core.checks import (
+    ID_DTYPES,
+    SCORE_DTYPES,
+    Checks,
+    check_choice,
+    check_ids,
+    check_k,
+    check_strided,
+    check_tensor,
+    describe,
+    shown,
+    warn_caller,
+)
+from torchrecmetrics.core.options import Needs, Options
+from torchrecmetrics.core.ranked_items import RankedItems
+from torchrecmetrics.core.ranking import Ranking
+from torchrecmetrics.inputs.base import BatchInput
+from torchrecmetrics.inputs.scores import INVALID_RANK
+
+LONGEST_LIST = 2**61
+"""Highest rank that counts; higher ranks, such as int64's largest number, are misses."""
+MOST_RANKS = 2**30
+"""Most ranks, 8 GiB, that `Hits` makes of fewer flags."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Ranks(BatchInput):
+    """Ranks made elsewhere, taken as ranks of the whole list unless a depth is known.
+
+    Args:
+        ranks: integers or floats [B], [B, 1] or [B, T], 1 = best; `<= 0` is padding, but see `padding`; `inf`, or a
+            rank beyond `depth`, is a relevant item that was missed.
+        depth: number of known ranks; None = the tensor's own (`get_topk_ranks`), or the whole list.
+        num_ranked: number of candidates per row, a number or integer [B]; AUROC needs it.
+        zero_based: True: ranks start at 0; a negative one is padding.
+        miss: this whole number means "not found", such as -1 or 999, and is then no padding.
+        padding: 0 says that a 0 in [B] or [B, 1] is a row without a relevant item. None (default) refuses it, since it
+            may be the best of ranks that start at 0; the tensor that `get_topk_ranks` returned may hold it.
+        depth_known: False if the ranks may have been cut at an unknown depth, as `update(ranks)` assumes: metrics
+            without a cut-off refuse them.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> trm.Ranks(torch.tensor([0, 4, -1]), zero_based=True, miss=-1, depth=10).ranking().ranks
+        tensor([[1.],
+                [5.],
+                [inf]], dtype=torch.float64)
+    """
+
+    ranks: Tensor
+    depth: int | None = None
+    num_ranked: int | Tensor | None = None
+    zero_based: bool = False
+    miss: int | None = None
+    padding: int | None = None
+    depth_known: bool = True
+
+    def __post_init__(self) -> None:
+        check_choice("padding", self.padding, (None, 0))
+        check_choice("zero_based", self.zero_based, (True, False))
+        if self.miss is not None and (isinstance(self.miss, bool) or not hasattr(self.miss, "__index__")):
+            raise TypeError(f"miss must be a whole number, such as -1 or 999, got {self.miss!r}; inf is a miss anyway")
+        if self.zero_based and self.padding is not None:
+            raise ValueError("padding=0 and zero_based=True contradict each other: 0 is the best rank then")
+
+    @torch.no_grad()
+    def rank(self, needs: Needs, options: Options) -> Ranking:
+        """Check the ranks and put them in order."""
+        given = self.ranks
+        depth, depth_known = _known_depth(given, self.depth, self.depth_known)
+        ranks = self._from_one()
+        one_each = ranks.shape[1:] in ((), (1,))  # one entry per row, with no other entry that it could pad
+        zero_is_rank = one_each and self.padding is None and not hasattr(given, "depth")
+        if ranks.dim() == 1:
+            ranks = ranks[:, None]
+        if ranks.dim() != 2:
+            raise ValueError(f"ranks must be [B] or [B, T], got {list(ranks.shape)}")
+        if ranks.shape[1] == 0:
+            ranks = ranks.new_zeros(len(ranks), 1)
+        device, dtype = ranks.device, float_dtype(ranks.device)
+        num_ranked = _number_per_row(self.num_ranked, len(ranks), device)
+        checks = Checks(options.validate_args, device, len(ranks))
+        if not ranks.is_floating_point():
+            ranks = ranks.long()  # a smaller type may not hold the limits
+        relevant = ranks > 0
+        in_order = sort_rows(torch.where(relevant, ranks.to(dtype), torch.inf))
+        # metrics with a cut-off read at most as many items of a row
+        columns = None if needs.whole_targets or not needs.depth else needs.depth
+        last = min(LONGEST_LIST if limit is None else limit for limit in (columns, depth))  # higher: misses
+        row_depth = None
+        if checks.enabled:
+            row_depth = _check_values(ranks, in_order, last, num_ranked, depth_known, checks, zero_is_rank)
+            if columns is not None and not depth_known and checks.at_once:
+                _warn_of_lists(given, columns)
+        in_order = in_order if columns is None else in_order[:, :columns]
+        if num_ranked is not None and not isinstance(num_ranked, Tensor):
+            num_ranked = torch.full((len(ranks),), num_ranked, dtype=dtype, device=device)
+        none = torch.zeros(len(ranks), dtype=torch.bool, device=device)
+        valid, violations = checks.settle()
+        return Ranking(
+            relevant=RankedItems(torch.where(in_order <= last, in_order, torch.inf)),
+            num_relevant=relevant.sum(1, dtype=dtype),
+            tied=none,
+            unreachable=none,
+            num_ranked=None if num_ranked is None else num_ranked.to(dtype),
+            depth=depth,
+            depth_known=depth_known,
+            row_depth=row_depth,
+            valid=valid,
+            violations=violations,
+        )
+
+    def _from_one(self) -> Tensor:
+        """Return ranks of which 1 is the best, and a miss is `inf` or a whole number above any length of a list."""
+        ranks = self.ranks
+        if not self.zero_based and self.miss is None:
+            return ranks
+        if hasattr(ranks, "depth"):
+            raise ValueError("ranks of get_topk_ranks start at 1, and say themselves what was missed")
+        whole = not ranks.is_floating_point()
+        ranks = ranks.long() if whole else ranks.to(float_dtype(ranks.device))
+        missed = torch.zeros_like(ranks, dtype=torch.bool) if self.miss is None else ranks == self.miss
+        if self.zero_based:
+            ranks = ranks + (ranks >= 0)
+        return ranks.masked_fill(missed, 2**62 if whole else torch.inf)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Hits(BatchInput):
+    """Flags of hits in lists, best first; a row without a hit is a miss, and still has relevant items.
+
+    Args:
+        flags: bool or integer [B, K], best first: True where the list holds a relevant item.
+        num_relevant: number of relevant items of each row, found or not: one number for all, or integer [B] (waits for
+            the device); 0 = a row without a relevant item. With `complete=True` memory grows with the largest.
+        complete: the list is all that is recommended: an item that is not in it is a miss at every k.
+
+    More hits than relevant items are an error.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> metrics = trm.RecMetricCollection(["Recall", "NDCG"], k=3)
+        >>> metrics.update(trm.Hits(torch.tensor([[0, 1, 0], [0, 0, 0]]), num_relevant=1))
+        >>> metrics.compute()["Recall@3"]
+        tensor(0.5000, dtype=torch.float64)
+    """
+
+    flags: Tensor
+    num_relevant: int | Tensor
+    complete: bool = False
+
+    @torch.no_grad()
+    def rank(self, needs: Needs, options: Options) -> Ranking:
+        """Return the ranking whose hits have the places of the flags."""
+        hits = self.flags
+        check_tensor("flags", hits)
+        check_strided("flags", hits)
+        if hits.dtype not in (torch.bool, torch.int8, torch.uint8, *ID_DTYPES):
+            raise TypeError(f"flags must be bool, or integers 0 and 1, got {describe(hits)}")
+        if hits.dim() != 2 or hits.shape[1] == 0:
+            raise ValueError(f"flags must be [rows, ranks], got {list(hits.shape)}")
+        (rows, depth), device = hits.shape, hits.device
+        dtype = float_dtype(device)
+        given = _number_per_row(self.num_relevant, rows, device, "num_relevant")
+        number = given if isinstance(given, Tensor) else hits.new_full((rows,), given or 0, dtype=torch.int64)
+        number = number.long().clamp(min=0)
+        width = max(1, given or 0 if not isinstance(given, Tensor) else int(number.max()) if rows else 1)
+        if not self.complete:
+            width = min(width, depth + 1)  # a metric that reads more is refused
+        elif width > depth and rows * width > MOST_RANKS:
+            raise ValueError(
+                f"complete=True keeps {rows} x {width} ranks, rows x num_relevant, at most {MOST_RANKS}: pass fewer "
+                "rows at once or, for cut-offs up to the length of the lists, complete=False"
+            )
+        checks = Checks(options.validate_args, device, rows)
+        flags = hits.bool()
+        if hits.dtype != torch.bool:
+            wrong = (hits != 0) & (hits != 1)
+            checks.reject("ranks", wrong, lambda row: f"row {row} is {shown(hits[row])}, hits are 0 or 1")
+        more = flags.sum(1) > number
+        checks.reject("ranks", more, lambda row: f"row {row} has more hits than its {int(number[row])} relevant items")
+        places = torch.arange(1, depth + 1, dtype=dtype, device=device)
+        ranks = sort_rows(torch.where(flags, places, torch.inf))[:, :width]
+        ranks = torch.nn.functional.pad(ranks, (0, width - ranks.shape[1]), value=torch.inf)
+        none = torch.zeros(rows, dtype=torch.bool, device=device)
+        valid, violations = checks.settle()
+        return Ranking(
+            relevant=RankedItems(ranks),
+            num_relevant=number.to(dtype),
+            tied=none,
+            unreachable=none,
+            num_recommended=torch.full_like(number, depth, dtype=dtype),
+            depth=None if self.complete else depth,
+            valid=valid,
+            violations=violations,
+        )
+
+
+def _known_depth(ranks: Tensor, depth: int | None, known: bool) -> tuple[int | None, bool]:
+    """Return the depth of ranks, as given or as the tensor's own `.depth`, and whether it is known."""
+    check_tensor("ranks", ranks)
+    check_strided("ranks", ranks)
+    if ranks.dtype not in (*ID_DTYPES, *SCORE_DTYPES):
+        raise TypeError(f"ranks must be an integer or float tensor, got {describe(ranks)}")
+    cut_at: int | None = getattr(ranks, "depth", None)
+    if depth is None:
+        depth = cut_at
+    elif check_k(depth, "depth") > (cut_at or depth):
+        raise ValueError(f"depth={depth} was given for ranks that were cut at {cut_at}")
+    return depth, known or depth is not None
+
+
+def _number_per_row(
+    num_ranked: int | Tensor | None, rows: int, device: torch.device, name: str = "num_ranked"
+) -> int | Tensor | None:
+    """Return the number of candidates, or of relevant items, checked: a number, or integer [B]."""
+    if isinstance(num_ranked, Tensor):
+        check_ids(name, num_ranked)
+        if num_ranked.shape != (rows,) or num_ranked.device != device:
+            raise ValueError(f"{name} must be a number or [{rows}] on {device}, got {describe(num_ranked)}")
+    elif num_ranked is not None and num_ranked != 0:
+        num_ranked = check_k(num_ranked, name)
+    return num_ranked
+
+
+def _check_values(
+    ranks: Tensor,
+    in_order: Tensor,
+    last: float,
+    num_ranked: int | Tensor | None,
+    depth_known: bool,
+    checks: Checks,
+    zero_is_rank: bool,
+) -> Tensor | None:
+    """Reject rows whose entries, ascending in `in_order`, cannot be ranks.
+
+    Returns the number of known ranks of each row, int64 [B], where ranks of unknown depth repeat; else None.
+    """
+    row_depth = None
+    if ranks.is_floating_point():  # tied ranks may be averages; the first i add up to at least 1 + ... + i
+        number = torch.arange(1, ranks.shape[1] + 1, dtype=in_order.dtype, device=ranks.device)
+        wrong = ranks.isnan() | ((ranks > 0) & (ranks < 1))
+        wrong = wrong | (running_sums(in_order) < number * (number + 1) / 2 * (1 - 1e-9))
+    else:
+        wrong = ranks == INVALID_RANK
+        later = in_order[:, 1:]
+        again = (later == in_order[:, :-1]) & (later <= last)
+        if depth_known:
+            wrong[:, 1:] |= again
+        elif checks.device.type != "cpu" or again.any():
+            # a repeated rank is taken for the k + 1 that other libraries write for "not in the top k"
+            unknown = torch.iinfo(torch.int64).max // 2
+            repeated = torch.where(again, later, unknown).long()
+            row_depth = torch.nn.functional.pad(repeated, (0, 1), value=unknown).amin(1) - 1
+    if num_ranked is not None:
+        beyond = in_order > (num_ranked[:, None] if isinstance(num_ranked, Tensor) else num_ranked)
+        wrong = wrong | (beyond & (in_order <= last))
+    if zero_is_rank:
+        wrong = wrong | (ranks == 0)
+    checks.reject("ranks", wrong, lambda row: _detail(row, ranks))
+    return row_depth
+
+
+def _detail(row: int, ranks: Tensor) -> str:
+    """Return a description of a row's ranks for a message, with the cure for a single 0."""
+    cure = ""
+    if ranks[row].tolist() == [0]:
+        cure = (
+            ": if ranks start at 0, say Ranks(ranks, zero_based=True); if 0 is a row without a relevant "
+            "item, write -1 or say Ranks(ranks, padding=0); flags of hits are Hits"
+        )
+    return f"row {row} is {shown(ranks[row])}{cure}"
+
+
+def _warn_of_lists(ranks: Tensor, k: int) -> None:
+    """Warn if ranks look like lists of item ids: large, k or more in each row, and without padding."""
+    if ranks.is_floating_point() or ranks.dim() != 2 or not len(ranks) or ranks.shape[1] < max(k, 5):
+        return
+    # a list has item 0 at most once, while padded ranks have many zeros
+    if int(ranks.max()) > 10 * ranks.shape[1] and int((ranks <= 0).sum(1).max()) < 2:
+        warn_caller(
+            f"integers without a target are ranks, and these, up to {int(ranks.max())}, look like item ids: lists of "
+            "item ids are Lists(item_ids, target), ranks of the whole list Ranks(ranks)"
+        )

@@ -1,0 +1,365 @@
+"""`Scores` and `get_topk_ranks`: count, for every target, the items that score higher."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics import kernels
+from torchrecmetrics.core.arrays import count_above, count_at_least, sort_rows, working_dtype
+from torchrecmetrics.core.checks import Checks, Validation, check_integer_target, check_k, check_scores
+from torchrecmetrics.core.options import KernelChoice, Needs, Options, Overlap, Ties
+from torchrecmetrics.core.ranking import ListedItems, Ranking
+from torchrecmetrics.inputs.base import BatchInput, no_target, read_history, warn_of_history
+from torchrecmetrics.inputs.exclude import ALL_ROWS, Exclude, Exclusion
+from torchrecmetrics.inputs.jagged import Spans
+from torchrecmetrics.inputs.targets import Gains, Target, Targets, selected
+from torchrecmetrics.inputs.ties import TargetCounts, rank_counts, sort_ranks
+from torchrecmetrics.kernels import Products, Question, eager
+
+#: Rank that `get_topk_ranks` writes in an invalid row, on devices that cannot raise without a host sync.
+INVALID_RANK = torch.iinfo(torch.int64).min
+
+COPIED_SCORES = 2**20
+"""Number of scores that are copied at once on the CPU to overwrite excluded items; such a copy fits the cache."""
+
+
+class ScoreRows(NamedTuple):
+    """Scores [B, I] made a few rows at a time, in memory that may be overwritten, which is the cheapest exclusion."""
+
+    shape: tuple[int, int]
+    dtype: torch.dtype
+    device: torch.device
+    parts: Callable[[], Iterable[Tensor]]  # yields consecutive rows; each part is valid until the next
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Scores(BatchInput):
+    """Scores of all items, with the relevant items: every item is ranked by its score.
+
+    Args:
+        scores: float64, float32, float16 or bfloat16 [B, I], higher is better. `-inf` = not a candidate; NaN and
+            `+inf` are errors (unchecked, NaN is worse than every number and never a hit). Never modified.
+        target: relevant items. Integers [B] or [B, T] are item ids, negative = padding; bool [B, I] is dense;
+            floats [B, I] are graded: > 0 relevant, the value is the gain. Dense targets cost one host sync. Ids may be
+            jagged: `(values, offsets)`, a `Jagged`, or a nested tensor of the jagged layout. None = none, for metrics
+            that read the lists alone.
+        gains: number [B, T] beside id targets: > 0 relevant, 0 not relevant, < 0 a penalty that only NDCG reads.
+            Jagged beside a jagged target.
+        exclude: items that leave the candidates: ids [B] or [B, H], also jagged, a result of `prefix_history`, bool
+            [B, I], bool [I] for every row, or a tuple of these. Repeated ids count once. Of a tuple of two columns of
+            integers, a second one of B + 1 entries is the offsets of the first.
+        history: items that the row's user had before, ids [B] or [B, H], negative = padding; read by metrics that
+            compare lists with it (`PopularityLift`, `Calibration`, `Seen`). These items stay candidates unless they are
+            in `exclude`, too.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> trm.Scores(torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2, 0]])).ranking(depth=2).ranks
+        tensor([[2., inf]], dtype=torch.float64)
+    """
+
+    scores: Tensor | ScoreRows | Products
+    target: Target | None = None
+    gains: Gains | None = None
+    exclude: Exclude | None = None
+    history: Target | Spans | None = None
+
+    @torch.no_grad()
+    def rank(self, needs: Needs, options: Options) -> Ranking:
+        """Count the items that score higher than each relevant item, as deep as `needs` says."""
+        scores = self.scores
+        shape, device = check_shape(scores, options)
+        if needs.num_items not in (None, shape[1]):
+            raise ValueError(f"the catalogue has {needs.num_items} items, the scores have {shape[1]}")
+        if self.target is None and needs.target:
+            raise ValueError("scores were given without target; ranks are integers, or Ranks(ranks)")
+        checks = Checks(options.validate_args, device, shape[0])
+        target = no_target(shape[0], device) if self.target is None else self.target
+        target, gains = selected(target, self.gains, checks, options.max_relevant)
+        targets = Targets.read(target, gains, self.exclude, shape, options, checks)
+        depth = needs.depth_for(targets.ids.shape[1]) if needs.whole_targets else needs.depth
+        counts = count_targets(scores, targets, needs._replace(depth=depth), options, checks)
+        if self.history is not None:
+            history = read_history(self.history, shape[0], device)
+            if not needs.history and self.exclude is None and self.target is not None:
+                warn_of_history()
+            if counts.lists is not None:
+                counts = counts._replace(lists=counts.lists._replace(history=history))
+        return rank_counts(counts, needs, options, checks, depth)
+
+
+@torch.no_grad()
+def get_topk_ranks(
+    scores: Tensor,
+    target: Target,
+    k: int,
+    *,
+    exclude: Exclude | None = None,
+    ties: Ties = "realistic",
+    padding_idx: int | None = None,
+    overlap: Overlap = "error",
+    validate_args: Validation = True,
+    kernels: KernelChoice = "auto",
+) -> Tensor:
+    """Return the rank of each target in its row's ranking, down to rank `k`.
+
+    Args:
+        scores: float [B, I], higher is better (see `Scores`).
+        target: integer ids [B] or [B, T], negative = padding; or jagged, as in `Scores`.
+        k: number of top ranks, >= 1.
+        exclude: as in `Scores`.
+        ties: rank of an item among equal scores: "realistic" (the expected rank, rounded up, which changes no hit at
+            any cut-off), "optimistic" (the first) or "pessimistic" (the last).
+        padding_idx: as in `Scores`.
+        overlap: as in `Scores`.
+        validate_args: as in `Scores`.
+        kernels: as in `Scores`.
+
+    Returns:
+        Ranks int64 [B, T] beside `target` ([B, 1] for [B]); 1 = first, `k + 1` = not in the top k, 0 = padding. Off the
+        CPU an invalid row holds the smallest int64, which `metric.update` counts. The tensor carries `.depth = k`.
+
+    Raises:
+        TypeError: for a dtype that is not accepted.
+        ValueError: for `k` < 1, shapes or devices that do not fit and, on the CPU, for bad values.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> scores = torch.tensor([[0.1, 0.9, 0.5, 0.3], [0.4, 0.3, 0.2, 0.1]])
+        >>> trm.get_topk_ranks(scores, torch.tensor([[2, 0], [0, -1]]), k=3)
+        tensor([[2, 4],
+                [1, 0]])
+    """
+    k = check_k(k)
+    options = Options(ties, padding_idx, overlap, None, validate_args, kernels)
+    shape, device = check_shape(scores, options)
+    checks = Checks(validate_args, device, shape[0])
+    target, gains = selected(target, None, checks)
+    if gains is not None:
+        raise TypeError("get_topk_ranks knows no gains, and target holds values: pass target.items")
+    check_integer_target(target, "get_topk_ranks")
+    targets = Targets.read(target, None, exclude, shape, options, checks)
+    counts = count_targets(scores, targets, Needs(k), options, checks)
+    valid, _ = checks.settle()
+    found = sort_ranks(counts, counts.missing, ties, targets.ids, k)
+    ranks = found.ranks.ceil().nan_to_num(posinf=k + 1).to(torch.int64)
+    if found.order is not None:
+        ranks = torch.empty_like(ranks).scatter_(1, found.order, ranks)
+    ranks = torch.where(targets.listed, ranks, 0)
+    if valid is not None:
+        ranks = ranks.where(valid[:, None], INVALID_RANK)
+    if target.dim() == 2:
+        ranks = ranks[:, : target.shape[1]]
+    ranks.depth = k  # type: ignore[attr-defined]
+    return ranks
+
+
+def check_padding_item(options: Options, items: int) -> None:
+    """Raise if `padding_idx` is beyond the last item."""
+    if options.padding_idx is not None and options.padding_idx >= items:
+        raise ValueError(f"padding_idx must be an item id in 0..{items - 1}, got {options.padding_idx}")
+
+
+def check_shape(scores: Tensor | ScoreRows | Products, options: Options) -> tuple[tuple[int, int], torch.device]:
+    """Return (rows, items) and the device; refuse anything but scores, and a padding_idx beyond the last item."""
+    if not isinstance(scores, (ScoreRows, Products)):
+        check_scores(scores, dims=2)
+    rows, items = scores.shape
+    if options.padding_idx is not None:
+        check_padding_item(options, items)
+    return (rows, items), scores.device
+
+
+def count_targets(
+    scores: Tensor | ScoreRows | Products, targets: Targets, needs: Needs, options: Options, checks: Checks
+) -> TargetCounts:
+    """Return the numbers of candidates that score higher than, and the same as, each target."""
+    counter, excluded = TargetCounter(targets, needs, options, scores.dtype, checks), targets.excluded
+    if excluded is None and isinstance(scores, Tensor):
+        own = scores.gather(1, targets.ids)
+        missing = counter.missing(own)
+        return counter.finish(own, missing, counter.count(scores, own, missing), check_scores=True)
+    if excluded is not None and isinstance(scores, Tensor) and counter.copies_pay(scores):
+        # copies that fit the cache: no excluded item is read again to be taken off the counts
+        scores = ScoreRows(scores.shape, working_dtype(scores), scores.device, partial(_copies, scores, excluded))  # type: ignore[arg-type]
+    pieces, owns_memory, start = [], isinstance(scores, ScoreRows), 0
+    for piece in _pieces(scores, counter.num_rows if excluded is None else excluded.rows_at_once):
+        rows = slice(start, start + piece.shape[0])
+        start = rows.stop
+        own = kernels.look_up(piece, targets.ids[rows])
+        missing = counter.missing(own, rows)
+        pieces.append((own, missing, *counter.count(piece, own, missing, rows, owns_memory=owns_memory)))
+    parts: Any = pieces[0] if len(pieces) == 1 else map(_cat, zip(*pieces, strict=True))
+    own, missing, *counts = parts
+    return counter.finish(own, missing, PieceCounts(*counts), check_scores=True)
+
+
+class PieceCounts(NamedTuple):
+    """Counts over a piece of the scores: some rows, and all or some columns."""
+
+    better: Tensor  # float [n, T]
+    equal: Tensor  # float [n, T]
+    at_least: Tensor | None  # float [n, minimum scores]
+    highest: Tensor  # [n], NaN if the row holds NaN
+    topk_ids: Tensor | None  # int64 [n, list_depth], columns of the piece
+
+
+class TargetCounter:
+    """Counter of better and equal candidates for the targets of a batch, piece by piece of the scores.
+
+    Excluded items are taken off here for every input and kernel: overwritten where the memory may be written to, else
+    subtracted from the counts.
+    """
+
+    def __init__(self, targets: Targets, needs: Needs, options: Options, dtype: torch.dtype, checks: Checks) -> None:
+        self.targets: Targets = targets
+        self.needs: Needs = needs
+        self.checks: Checks = checks
+        self.num_rows: int = max(1, len(targets.ids))
+        on_cpu = checks.device.type == "cpu" and options.kernels != "triton"
+        self.kernels: kernels.Kernels = "eager" if on_cpu else kernels.choose(options.kernels, checks.device)
+        self.kept: Tensor | None = targets.overlapping if options.overlap_rule == "keep" else None
+        """Excluded targets that are still candidates, bool [B, T]: added at the end, since no count holds them."""
+        self._may_rank = targets.listed
+        if targets.outside is not None:
+            self._may_rank = self._may_rank & ~targets.outside
+        if self.kept is not None:
+            self._may_rank = self._may_rank | self.kept
+        self._counts_ranked = needs.num_ranked or needs.depth is None
+        self.min_scores: list[float] = []
+        if needs.score_threshold is not None:
+            self.min_scores.append(round_up(needs.score_threshold, dtype))
+        if self._counts_ranked:
+            self.min_scores.append(torch.finfo(dtype).min)
+
+    def copies_pay(self, scores: Tensor) -> bool:
+        """Return True if scores are copied to overwrite excluded items."""
+        return scores.device.type == "cpu" and self.kernels == "eager"
+
+    def missing(self, own: Tensor, rows: slice = ALL_ROWS) -> Tensor:
+        """Return which targets are no candidates, bool [n, T]; `own` [n, T] are their scores."""
+        may_rank = self._may_rank if rows is ALL_ROWS else self._may_rank[rows]
+        return ~(may_rank & (own > -torch.inf))
+
+    def count(
+        self,
+        scores: Tensor | Products,
+        own: Tensor,
+        missing: Tensor,
+        rows: slice = ALL_ROWS,
+        first: int = 0,
+        owns_memory: bool = False,
+    ) -> PieceCounts:
+        """Return the counts over a piece: scores of some rows and of the items from `first` on.
+
+        Args:
+            scores: scores [n, C], or `Products`.
+            own: scores of the targets, [n, T], over all items.
+            missing: which targets are no candidates, bool [n, T].
+            rows: rows of the piece.
+            first: item of the first column.
+            owns_memory: True = the scores may be overwritten.
+        """
+        excluded, k = self.targets.excluded, self.needs.list_depth
+        columns = None if excluded is None else excluded.among(rows, first, scores.shape[1])
+        overwritten = removed = None
+        masks: list[Tensor] = []
+        if columns is not None and owns_memory:
+            assert isinstance(scores, Tensor)
+            if self.kernels == "triton":  # which reads masks as it counts
+                columns, masks = columns._replace(masks=[]), columns.masks
+            overwritten = columns.overwrite(scores)
+        elif columns is not None:
+            masks, removed = columns.masks, columns.scores(partial(kernels.look_up, scores))
+        thresholds = own.masked_fill(missing, torch.nan).to(scores.dtype)
+        question = Question(thresholds, self.needs.depth, self.min_scores, masks, removed, self.checks.enabled)
+        if self.kernels == "eager" and isinstance(scores, Tensor):  # the path of most updates
+            counts = eager.count(scores, question)
+        else:
+            counts = kernels.count(scores, question, self.kernels)
+        highest = counts.highest if overwritten is None else torch.maximum(counts.highest, overwritten)
+        topk_ids = None
+        if k:
+            assert isinstance(scores, Tensor)  # lists are never read of products
+            leaving = None if columns is None or owns_memory else columns.ids
+            topk_ids = kernels.topk_ids(scores, k, masks, leaving)
+            if self.kept is not None:
+                ids = self.targets.ids[rows]
+                topk_ids = _with_kept(topk_ids, scores, ids, torch.where(self.kept[rows], own, -torch.inf))
+        return PieceCounts(counts.better, counts.equal, counts.at_least, highest, topk_ids)
+
+    def finish(self, own: Tensor, missing: Tensor, counts: PieceCounts, check_scores: bool) -> TargetCounts:
+        """Return the counts over all items; `own` [B, T] are the scores of the targets, `missing` are no candidates.
+
+        `check_scores` rejects rows whose highest score is NaN or infinite.
+        """
+        targets, highest = self.targets, counts.highest
+        better, equal, kept = counts.better, counts.equal, self.kept
+        at_least = [] if counts.at_least is None else list(counts.at_least.unbind(1))
+        if check_scores and self.checks.enabled:
+            high = ~(highest < torch.inf)
+            self.checks.reject("scores", high, lambda row: f"the highest of row {row} is {highest[row]}")
+        if kept is not None:
+            theirs = sort_rows(torch.where(kept, own, -torch.inf))
+            above = count_above(theirs, own)
+            better, equal = better + above, equal + (count_at_least(theirs, own) - above)
+            at_least = [n + (theirs >= limit).sum(1) for n, limit in zip(at_least, self.min_scores, strict=True)]
+        lists = None
+        if counts.topk_ids is not None:
+            relevant = torch.where(targets.relevant, targets.ids, -1)
+            lists = ListedItems(counts.topk_ids, relevant, num_items=targets.num_items)
+        return TargetCounts(
+            relevant=targets.relevant,
+            penalised=None if targets.gains is None else targets.penalised,
+            gains=targets.gains,
+            missing=missing,
+            better=better,
+            group_size=equal,
+            num_ranked=at_least.pop() if self._counts_ranked else None,
+            num_recommended=at_least.pop() if at_least else None,
+            lists=lists,
+            kernels=self.kernels,
+        )
+
+
+def _cat(parts: tuple[Tensor | None, ...]) -> Tensor | None:
+    return None if parts[0] is None else torch.cat(parts)  # type: ignore[arg-type]
+
+
+def _with_kept(first: Tensor, scores: Tensor, ids: Tensor, own: Tensor) -> Tensor:
+    """Return the ids of the k best of `first` [B, k] and of excluded items that are still candidates, best first."""
+    values = torch.where(first >= 0, scores.gather(1, first.clamp(min=0)), -torch.inf)
+    ids, by_id = torch.cat([first, torch.where(own > -torch.inf, ids, -1)], 1).sort(dim=1, stable=True)
+    best = torch.cat([values, own], 1).gather(1, by_id).sort(dim=1, descending=True, stable=True).indices
+    return ids.gather(1, best[:, : first.shape[1]])
+
+
+def _pieces(scores: Tensor | ScoreRows | Products, rows_at_once: int) -> Iterable[Tensor | Products]:
+    """Return the scores of some rows at a time: those of `ScoreRows`, or `rows_at_once` of a tensor or `Products`."""
+    if isinstance(scores, ScoreRows):
+        return scores.parts()
+    if isinstance(scores, Products):
+        return (scores._replace(users=users) for users in torch.split(scores.users, rows_at_once))
+    return torch.split(scores, rows_at_once)
+
+
+def _copies(scores: Tensor, excluded: Exclusion) -> Iterator[Tensor]:
+    """Yield copies of some rows, which may be overwritten."""
+    for rows in torch.split(scores, min(excluded.rows_at_once, max(1, COPIED_SCORES // scores.shape[1]))):
+        yield torch.empty(rows.shape, dtype=working_dtype(scores), device=scores.device).copy_(rows)
+
+
+def round_up(threshold: float, dtype: torch.dtype) -> float:
+    """Return the smallest number of `dtype` >= `threshold`: scores of `dtype` reach both, or neither."""
+    near = torch.tensor(threshold, dtype=dtype, device="cpu")
+    if float(near) < threshold:
+        near = torch.nextafter(near, torch.tensor(torch.inf, dtype=dtype, device="cpu"))
+    return float(near)

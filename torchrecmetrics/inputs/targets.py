@@ -1,0 +1,270 @@
+"""`Targets`: check the target ids, dense targets and gains of a batch."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias, cast
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.core.arrays import can_sync, float_dtype, sort_rows, tiles
+from torchrecmetrics.core.checks import (
+    ID_DTYPES,
+    Checks,
+    check_device,
+    check_ids,
+    check_strided,
+    check_tensor,
+    describe,
+    shown,
+)
+from torchrecmetrics.core.options import Options
+from torchrecmetrics.inputs.base import SelectedItems
+from torchrecmetrics.inputs.exclude import Exclude, Exclusion
+from torchrecmetrics.inputs.jagged import Jagged, Pair, as_jagged, as_spans, side_by_side
+
+Target: TypeAlias = Tensor | SelectedItems | Jagged | Pair
+"""Types of `target=`: ids, a result of `Interactions.select`, jagged ids, or a dense tensor."""
+Gains: TypeAlias = Tensor | Jagged | Pair
+"""Types of `gains=` beside ids: numbers in the shape of the ids, jagged if the ids are."""
+
+
+class Targets(NamedTuple):
+    """The target items of each row, [B, T], with their gains and flags, and the excluded items."""
+
+    ids: Tensor  # int64, clamped into the catalogue
+    listed: Tensor  # bool: an item of the catalogue, not padding
+    gains: Tensor | None  # float, None = 1 for all
+    relevant: Tensor  # bool
+    outside: Tensor | None  # bool: excluded; None = no item is excluded
+    excluded: Exclusion | None  # None = no item is excluded
+    num_items: int | None  # None = unknown, of lists
+
+    @classmethod
+    def read(
+        cls,
+        target: Tensor,
+        gains: Tensor | None,
+        exclude: Exclude | None,
+        shape: tuple[int, int | None],
+        options: Options,
+        checks: Checks,
+    ) -> Targets:
+        """Return target, gains and exclude, checked, for scores [rows, items], or for lists (items None)."""
+        ids, gain = _ids_and_gains(target, gains, shape, options, checks)
+        items = shape[1]
+        inside = ids if items is None else ids.clamp(0, items - 1)
+        listed = ids >= 0 if items is None else inside == ids
+        if options.padding_idx is not None:
+            listed = listed & (ids != options.padding_idx)
+        if checks.enabled:
+            _check_values(ids, gain, listed, target, items, options, checks)
+        excluded = None
+        if exclude is not None or options.padding_idx is not None:
+            excluded = Exclusion.read(exclude, shape, options, checks)
+        relevant = listed if gain is None else listed & (gain > 0)
+        outside = None if excluded is None else excluded.contains(inside, listed)
+        targets = cls(inside, listed, gain, relevant, outside, excluded, items)
+        if outside is not None and options.overlap_rule == "error":
+            both = relevant & outside
+            checks.reject("overlap", both, lambda row: _overlap_detail(row, inside, both))
+        return targets
+
+    @property
+    def overlapping(self) -> Tensor | None:
+        """Mask of relevant items that are excluded, bool [B, T]; None = no item is excluded."""
+        return None if self.outside is None else self.relevant & self.outside
+
+    @property
+    def penalised(self) -> Tensor | None:
+        """Mask of items with a negative gain, bool [B, T]; None = there are no gains."""
+        return None if self.gains is None else self.listed & (self.gains < 0)
+
+
+def selected(
+    target: Target, gains: Gains | None, checks: Checks, max_relevant: int | None = None
+) -> tuple[Tensor, Tensor | None]:
+    """Return ids and gains of a target: the parts of a result of `Interactions.select`, jagged ones padded."""
+    if type(target) is Tensor and gains is None and not target.is_nested:
+        return target, None
+    if isinstance(target, SelectedItems):
+        if target.values is not None and gains is not None:
+            raise ValueError("gains were given beside a target that holds values: pass target.items")
+        ids: Tensor = target.items
+        return selected(ids, target.values if gains is None else gains, checks, max_relevant)
+    jagged, worth = as_jagged("target", target), None if gains is None else as_jagged("gains", gains, "0")
+    if jagged is not None:
+        return _side_by_side(jagged, gains, worth, checks, max_relevant)
+    if worth is not None:
+        raise ValueError("gains are jagged, target is not: pass both as one or the other")
+    return cast(Tensor, target), cast("Tensor | None", gains)  # `Targets.read` refuses anything but a tensor
+
+
+def _side_by_side(
+    ids: Jagged, gains: Gains | None, worth: Jagged | None, checks: Checks, max_relevant: int | None
+) -> tuple[Tensor, Tensor | None]:
+    """Return jagged ids and gains as padded ids [B, T] and gains [B, T]."""
+    check_ids("target", ids.values)
+    spans = as_spans("target", ids, checks, max_relevant)
+    start, stop, width = spans.start, spans.stop, spans.longest
+    if max_relevant is not None and checks.enabled:
+        size = stop - start
+        checks.reject("target_width", size > width, lambda row: f"row {row} has {int(size[row])} > {width}")
+    padded = side_by_side(ids.values, start, stop, width, -1)
+    if gains is None:
+        return padded, None
+    if worth is None:
+        raise ValueError(
+            f"gains beside a jagged target are jagged too, such as (gains, offsets); got {describe(gains)}"
+        )
+    check_tensor("gains", worth.values)
+    if worth.values.shape != ids.values.shape or worth.offsets.shape != ids.offsets.shape:
+        raise ValueError(
+            f"jagged gains must have the target's rows, {len(start)} of {len(ids.values)} entries, got "
+            f"{len(worth.offsets) - 1} of {len(worth.values)}"
+        )
+    check_device("gains", worth.values, checks.device)
+    if worth.offsets is not ids.offsets and checks.enabled:
+        other = (worth.offsets[:-1] != ids.offsets[:-1]) | (worth.offsets[1:] != ids.offsets[1:])
+        checks.reject("offsets", other, lambda row: f"row {row} of gains is not where row {row} of target is")
+    return padded, side_by_side(worth.values, start, stop, width, 0)
+
+
+def _ids_and_gains(
+    target: Tensor, gains: Tensor | None, shape: tuple[int, int | None], options: Options, checks: Checks
+) -> tuple[Tensor, Tensor | None]:
+    """Return any form of target as ids int64 [B, T] and gains float [B, T] (None = every item gains 1)."""
+    rows, items = shape
+    if not isinstance(target, Tensor):
+        check_ids("target", target)
+    check_strided("target", target)
+    check_device("target", target, checks.device)
+    if target.dtype == torch.bool or target.is_floating_point():
+        return _dense_ids_and_gains(target, gains, shape, options, checks)
+    if target.shape == (rows, items) and target.dtype not in ID_DTYPES:
+        raise TypeError(f"target is {describe(target)}: pass target.bool(), target.float() for grades, or int64 ids")
+    check_ids("target", target)
+    ids = (target[:, None] if target.dim() == 1 else target).long()
+    if ids.dim() != 2 or ids.shape[0] != rows:
+        edges = ids.dim() == 2 and len(ids) == 2
+        cure = "; edges are target=Interactions.from_edge_index(edges, num_users, num_items).select(user_ids).items"
+        raise ValueError(
+            f"target ids must be [{rows}] or [{rows}, T] to fit the scores, got {list(target.shape)}{cure * edges}"
+        )
+    gain: Tensor | None = None
+    if gains is not None:
+        check_tensor("gains", gains)
+        check_strided("gains", gains, "0")
+        if gains.shape != target.shape or gains.dtype == torch.bool or gains.is_complex():
+            raise ValueError(
+                f"gains must be numbers in the shape of target {list(target.shape)}, got {describe(gains)}"
+            )
+        check_device("gains", gains, checks.device)
+        gain = (gains[:, None] if gains.dim() == 1 else gains).to(float_dtype(checks.device))
+    if ids.shape[1] == 0:
+        ids = ids.new_full((rows, 1), -1)
+        gain = None if gain is None else gain.new_zeros((rows, 1))
+    return ids, gain
+
+
+def _dense_ids_and_gains(
+    target: Tensor, gains: Tensor | None, shape: tuple[int, int | None], options: Options, checks: Checks
+) -> tuple[Tensor, Tensor | None]:
+    if target.shape != shape:
+        raise ValueError(
+            f"a {target.dtype} target is dense and must have the scores' shape {list(shape)}, "
+            f"got {list(target.shape)}; item ids are integers (target.long())"
+        )
+    if gains is not None:
+        raise ValueError("gains belong beside id targets; a dense float target holds its own gains")
+    ids = _columns(target, options.max_relevant, checks)
+    if target.dtype == torch.bool:
+        return ids, None
+    return ids, target.gather(1, ids.clamp(min=0)).to(float_dtype(checks.device))
+
+
+def _check_values(
+    ids: Tensor,
+    gain: Tensor | None,
+    listed: Tensor,
+    target: Tensor,
+    items: int | None,
+    options: Options,
+    checks: Checks,
+) -> None:
+    """Reject rows with a repeated item, an id beyond the last item, or a gain that is NaN or infinite."""
+    asked = ids if options.padding_idx is None else torch.where(ids != options.padding_idx, ids, -1)
+    if ids.shape[1] > 1 and not (target.dtype == torch.bool or target.is_floating_point()):
+        in_order = sort_rows(asked)
+        twice = (in_order[:, 1:] == in_order[:, :-1]) & (in_order[:, 1:] >= 0)
+        checks.reject("target_repeat", twice, lambda row: _repeat_detail(row, ids, target, items))
+    if items is not None:
+        checks.reject(
+            "target_range", asked >= items, lambda row: f"row {row} holds {int(ids[row].max())} of {items} items"
+        )
+    if gain is not None:
+        checks.reject("gains", listed & ~gain.isfinite(), lambda row: f"row {row} is {shown(gain[row])}")
+
+
+def _columns(dense: Tensor, max_relevant: int | None, checks: Checks) -> Tensor:
+    """Return the column numbers of each row's non-zero entries, int64 [B, T], padded with -1."""
+    if max_relevant is not None and not can_sync(dense):
+        return _columns_unseen(dense, max_relevant, checks)
+    rows = len(dense)
+    found = [
+        torch.stack([row + here[0].start, column + here[1].start])
+        for here, tile in tiles(dense, 1)
+        for row, column in [tile.nonzero(as_tuple=True)]
+    ]
+    row, column = torch.cat(found, 1) if found else dense.new_empty((2, 0), dtype=torch.int64)
+    size = torch.bincount(row, minlength=rows)
+    slot = torch.arange(len(row), device=row.device) - (size.cumsum(0) - size)[row]
+    longest = int(size.max()) if rows else 0
+    width = max(1, longest) if max_relevant is None else max_relevant
+    if longest > width:
+        _reject_wide(size, width, checks)
+        row, column, slot = (column_[slot < width] for column_ in (row, column, slot))
+    ids = torch.full((rows, width), -1, dtype=torch.int64, device=dense.device)
+    ids[row, slot] = column
+    return ids
+
+
+def _columns_unseen(dense: Tensor, width: int, checks: Checks) -> Tensor:
+    """Return the same as `_columns`, at most `width` per row, without the host sync of counting the entries."""
+    rows = len(dense)
+    size = torch.zeros((rows, 1), dtype=torch.int64, device=dense.device)
+    # one more slot takes zeros and items that do not fit
+    ids = torch.full((rows, width + 1), -1, dtype=torch.int64, device=dense.device)
+    for (row, columns), tile in tiles(dense, 4):
+        nonzero = tile != 0
+        slot = nonzero.cumsum(1) + size[row]
+        number = torch.arange(columns.start, columns.start + tile.shape[1], device=dense.device).expand(slot.shape)
+        ids[row] = ids[row].scatter(1, (slot - 1).where(nonzero & (slot <= width), width), number)
+        size[row] = slot[:, -1:]
+    _reject_wide(size[:, 0], width, checks)
+    return ids[:, :width]
+
+
+def _reject_wide(size: Tensor, width: int, checks: Checks) -> None:
+    if checks.enabled:
+        checks.reject("target_width", size > width, lambda row: f"row {row} has {int(size[row])} > {width}")
+
+
+def _repeat_detail(row: int, ids: Tensor, target: Tensor, items: int | None) -> str:
+    held = ids[row][ids[row] >= 0]
+    if target.dim() == 2 and target.shape[1] == items and bool((held <= 1).all()):
+        return f"target of shape {list(target.shape)} looks like a 0/1 matrix: pass target.bool()"
+    values, counts = torch.unique(held, return_counts=True)
+    hint = ""
+    if target.dim() == 2 and target.shape[1] == items:
+        hint = " (integers are item ids; for grades in the scores' shape pass target.float())"
+    return f"row {row} holds item {int(values[counts > 1][0])} more than once{hint}"
+
+
+def _overlap_detail(row: int, ids: Tensor, both: Tensor) -> str:
+    """Return a message that says how many relevant items are excluded, and names the cures."""
+    return (
+        f"{int(both.sum())} pairs, in row {row} item {int(ids[row][both[row]][0])}. Unless ids are shifted, or the "
+        "history holds the targets themselves: take them out of the target, or pass overlap='keep' "
+        "(they stay candidates: repeat consumption), overlap='miss' (they cannot be hit) or overlap='error' (this)"
+    )

@@ -1,0 +1,186 @@
+"""Names of metrics and their aliases, and the keys of a collection."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from torchmetrics import Metric
+
+from torchrecmetrics import metrics as _metrics
+from torchrecmetrics import rank_metrics as _rank_metrics
+from torchrecmetrics.beyond import metrics as _beyond
+from torchrecmetrics.core.checks import check_k, nearest
+from torchrecmetrics.core.metric import RankingMetric
+from torchrecmetrics.core.signature import METRIC_OPTIONS, MetricOptions, check_spelling
+
+KeyFormat: TypeAlias = str | Callable[[str, int | None], str]
+"""A format string of {name} and {k}, or a function of both, that makes a key."""
+Metrics: TypeAlias = Sequence[str | RankingMetric] | Mapping[str, RankingMetric] | str | RankingMetric
+"""Names such as "NDCG" or "MAP@100" and instances, alone or in a list; or a dict of instances by key."""
+
+_CLASSES: dict[str, type[RankingMetric]] = {
+    cls._name: cls
+    for module in (_metrics, _rank_metrics, _beyond)
+    for cls in (getattr(module, name) for name in module.__all__)
+}
+_BY_NAME = {name.lower(): cls for name, cls in _CLASSES.items()} | {
+    **dict.fromkeys(("hit", "hits", "hitratio", "hitrate"), _metrics.HitRate),
+    "p": _metrics.Precision,
+    "r": _metrics.Recall,
+    "meanaverageprecision": _metrics.MAP,
+    "meanreciprocalrank": _metrics.MRR,
+    "mr": _rank_metrics.MeanRank,
+    "adjustedhitrate": _rank_metrics.AdjustedHitRate,
+}
+
+_ACCUMULATORS = {
+    "groups": "ByGroup(...)",
+    "keep_rows": "KeptRows()",
+    "window": "Window(...)",
+    "half_life": "Decay(...)",
+}
+
+
+def members_of(
+    metrics: Sequence[str | RankingMetric] | str | RankingMetric,
+    k: int | Iterable[int] | None,
+    options: MetricOptions,
+) -> list[RankingMetric]:
+    """Return a metric for each name and cut-off, and the instances, by ascending k; metrics without k come last."""
+    if isinstance(k, str):
+        raise TypeError(f"k must be whole numbers, got the string {k!r}")
+    cutoffs = [] if k is None else [k] if not isinstance(k, Iterable) or getattr(k, "ndim", 1) == 0 else list(k)
+    cutoffs = [check_k(cutoff) for cutoff in cutoffs]
+    members: list[RankingMetric] = []
+    if not isinstance(metrics, (Iterable, Metric)):
+        raise TypeError(f"metrics must be a name, a metric, a list of them or a dict of metrics, got {metrics!r}")
+    for metric in [metrics] if isinstance(metrics, (str, Metric)) else metrics:
+        if isinstance(metric, str):
+            members += _from_name(metric, cutoffs, options)
+        else:
+            members.append(ours(metric, metric))
+    return sorted(members, key=lambda member: member.k or float("inf"))
+
+
+def ours(key: object, metric: object) -> RankingMetric:
+    """Return `metric` if it is a metric of this package; else raise, naming `key`."""
+    if not isinstance(metric, RankingMetric):
+        if isinstance(metric, type) and issubclass(metric, RankingMetric):
+            raise TypeError(
+                f"{metric.__name__} is a class: a collection holds instances, such as {metric.__name__}(10)"
+            )
+        what = f"the class {metric.__name__}" if isinstance(metric, type) else type(metric).__name__
+        cure = _instead_of_pyg(metric) or "put others beside it in a torchmetrics.MetricCollection"
+        if metric is None or isinstance(metric, (int, list, tuple)):
+            cure = "cut-offs go into names, ['HR@5', 'HR@10', 'MRR'], or k=[5, 10]"
+        raise TypeError(
+            f"{key}: a RecMetricCollection holds instances of torchrecmetrics' metrics (names in its constructor "
+            f"only), got {what}; {cure}"
+        )
+    return metric
+
+
+def _instead_of_pyg(metric: object) -> str | None:
+    """Return a hint, for a message, that names our metric for one of PyG; None if there is none."""
+    name = type(metric).__name__
+    theirs = name.removeprefix("LinkPred").lower()
+    cls = _BY_NAME.get({"diversity": "intralistdiversity"}.get(theirs, theirs)) if name.startswith("LinkPred") else None
+    if cls is None:
+        return None
+    option = ", normalize='min'" if cls is _metrics.MAP else ""
+    if cls._name in _beyond.__all__:
+        option = ", catalogue=trm.Catalogue(...)"
+    if cls is _metrics.Recall and getattr(metric, "weighted", False):
+        option = ", weighted=True"
+    return f"use {cls.__name__}({getattr(metric, 'k', 10)}{option})"
+
+
+def _instances_with(option: str) -> str:
+    """Return code, for a message, that makes the metrics which have an option of their own; empty if none has it."""
+    taken = {name: inspect.signature(cls.__init__).parameters for name, cls in _CLASSES.items()}
+    return " or ".join(
+        f"trm.{name}({'10, ' if 'k' in parameters else ''}{option}=...)"
+        for name, parameters in taken.items()
+        if option in parameters and option not in ("self", "options")
+    )
+
+
+def check_options(what: str, options: Iterable[str], known: Sequence[str]) -> None:
+    """Refuse options, given beside names of metrics, that only some metrics or no metrics have.
+
+    Raises:
+        TypeError: for names of the cut-off in other libraries.
+        ValueError: for any other option; the message has the nearest name, or the metrics with the option.
+    """
+    check_spelling(options)
+    for name in options:
+        if name not in METRIC_OPTIONS:
+            made = _instances_with(name)
+            hint = f": an option of some metrics goes to an instance, {made}" if made else nearest(name, known)
+            if name in _ACCUMULATORS:
+                hint = f": it is an accumulator, accumulators=[trm.{_ACCUMULATORS[name]}]"
+            raise ValueError(f"{what} has no option {name!r}{hint}")
+
+
+def is_name(text: str) -> bool:
+    """Return True if a metric has this name; case is ignored."""
+    return text.lower() in _BY_NAME
+
+
+def _from_name(text: str, cutoffs: list[int], options: MetricOptions) -> list[RankingMetric]:
+    name, at, cutoff = text.partition("@")
+    cls = _BY_NAME.get(re.sub(r"[\s_-]", "", name).lower())
+    if cls is None:
+        close = difflib.get_close_matches(name.lower(), _BY_NAME, n=1, cutoff=0.5)
+        hint = f"; did you mean {_BY_NAME[close[0]]._name!r}?" if close else "."
+        if "," in text:
+            hint = "; several names are given as a list."
+        if "-" in name and _BY_NAME.get(name.split("-")[0].lower()):
+            hint = "; a metric with options is given as an instance, such as NDCG(10, gain='exponential')."
+        raise ValueError(f"unknown metric {text!r}{hint} Known: {', '.join(_CLASSES)}")
+    signature = cls._signature
+    assert signature is not None
+    if not signature.takes_k:
+        if at:
+            raise ValueError(f"{text!r}: {cls._name} has no cut-off")
+        return [_make(cls, None, options)]
+    if at:
+        if not cutoff.strip().isdecimal():
+            raise ValueError(
+                f"{text!r}: what follows '@' must be a whole number, such as {cls._name}@10; or pass {cls._name!r} and "
+                "k=10"
+            )
+        return [_make(cls, int(cutoff), options)]
+    if cutoffs:
+        return [_make(cls, k, options) for k in cutoffs]
+    if signature.needs_k:
+        raise ValueError(f"{text!r} needs a cut-off: pass k=[...] or write {cls._name}@10")
+    return [_make(cls, None, options)]
+
+
+def _make(cls: type[RankingMetric], k: int | None, options: MetricOptions) -> RankingMetric:
+    own = set(inspect.signature(cls.__init__).parameters) & set(options) if options else ()
+    if own:
+        raise ValueError(
+            f"{', '.join(sorted(own))}: an option of {cls._name} alone goes to an instance, {cls.__name__}(...)"
+        )
+    return cls(**options) if k is None else cls(k, **options)
+
+
+def key_of(metric: RankingMetric, key_format: KeyFormat) -> str:
+    """Return the key of a metric, made by a format string or a function of name and k."""
+    if callable(key_format):
+        key = key_format(metric.name, metric.k)
+        if not isinstance(key, str):
+            raise TypeError(f"key_format must return a string, got {key!r} for {metric.label}")
+        return key
+    if not isinstance(key_format, str):
+        raise TypeError(f"key_format must be a string or a function of name and k, got {key_format!r}")
+    try:
+        return metric.name if metric.k is None else key_format.format(name=metric.name, k=metric.k)
+    except (LookupError, ValueError) as error:
+        raise ValueError(f"key_format takes {{name}} and {{k}}, got {key_format!r}") from error

@@ -1,0 +1,221 @@
+"""`Value`: one value of a collection, and `Found`: its result, with what plots and comparisons read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+from torchrecmetrics.analysis.curves import Point
+from torchrecmetrics.analysis.plots import draw_interval, pyplot
+from torchrecmetrics.analysis.rows import Rows
+from torchrecmetrics.core.evaluator import Evaluator
+from torchrecmetrics.core.metric import LastResult, RankingMetric
+from torchrecmetrics.core.rows import Summary
+
+
+class Value(LastResult, Metric):
+    """One value of a collection, under its key: what `log_dict`, ModelCheckpoint and `items()` see.
+
+    It has no state: the collection is updated, computed and reset. In a torchmetrics `MetricCollection`, whose `update`
+    reaches every value, the first one adds the batch for all.
+    """
+
+    is_differentiable: bool = False
+    full_state_update: bool = False
+    metric: RankingMetric
+
+    def __init__(self, evaluator: Evaluator, key: str, metric: RankingMetric, group: str | None, leads: bool) -> None:
+        super().__init__()
+        self.key: str = key
+        """The key in the collection, without prefix and postfix."""
+        self.group: str | None = group
+        """The ending of the key that an accumulator gave, such as a group's name; None = the metric over all rows."""
+        self.leads: bool = leads
+        self.num_updates: int = 0
+        self.__dict__["metric"] = metric  # no submodule: it is a description, without rows
+        if leads:
+            self.evaluator: Evaluator = evaluator
+        else:
+            self.__dict__["evaluator"] = evaluator  # a submodule of the first value alone
+
+    @property
+    def label(self) -> str:
+        """Label of the metric, with the ending of its key: `NDCG@10/cold`."""
+        return self.metric.label if self.group is None else f"{self.metric.label}/{self.group}"
+
+    @property
+    def name(self) -> str:
+        """Label of the metric without the cut-off."""
+        return self.metric.name
+
+    @property
+    def k(self) -> int | None:
+        """Cut-off of the metric."""
+        return self.metric.k
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Lowest and highest value of the metric."""
+        return self.metric.bounds
+
+    @property
+    def higher_is_better(self) -> bool | None:  # type: ignore[override]  # torchmetrics has it on the class
+        """`higher_is_better` of the metric."""
+        return self.metric.higher_is_better
+
+    @property
+    def plot_lower_bound(self) -> float | None:  # type: ignore[override]
+        """Lower end of the axis of values in plots."""
+        return self.metric.plot_lower_bound
+
+    @property
+    def plot_upper_bound(self) -> float | None:  # type: ignore[override]
+        """Upper end of the axis of values in plots."""
+        return self.metric.plot_upper_bound
+
+    @property
+    def update_called(self) -> bool:
+        """True if the collection has been updated."""
+        return self.evaluator.update_called
+
+    def persistent(self, mode: bool = False) -> None:
+        """Set whether state dicts hold the states, which the first value saves for all."""
+        if self.leads:
+            self.evaluator.persistent(mode)
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        """Add a batch, if no other value has done so, for all values of the collection."""
+        if self.num_updates == self.evaluator.num_value_updates:
+            self.evaluator.update(*args, **kwargs)
+            self.evaluator.num_value_updates += 1
+        self.num_updates += 1
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Add a batch as `update` does, and return the batch's own value."""
+        nothing = torch.tensor(torch.nan, dtype=torch.float64)
+        if self.num_updates == self.evaluator.num_value_updates:
+            self.evaluator(*args, **kwargs)
+            self.evaluator.num_value_updates += 1
+        self.num_updates += 1
+        batch: Mapping[str, Tensor] = self.evaluator._forward_cache or {}
+        value = batch.get(self.key, nothing)
+        self._forward_cache = value  # type: ignore[assignment]  # torchmetrics types it None
+        return value
+
+    def compute(self) -> Tensor:
+        """Return the value over all processes, as the collection computes it.
+
+        Raises:
+            ValueError: if `update` of other values was called, and not this one's.
+        """
+        if self.num_updates != self.evaluator.num_value_updates:
+            raise ValueError(f"{self.label} was not updated with the other values: update the collection that it is of")
+        return self.evaluator.compute_results()[self.key].value.clone()
+
+    def last_summary(self) -> Summary:
+        """Return the result of the last `compute`."""
+        if self.key not in self.evaluator._results:
+            raise RuntimeError(
+                f"{self.label}: counts and standard errors are those of the last compute(); call it first"
+            )
+        return self.evaluator._results[self.key]
+
+    def plot(self, val: Any = None, ax: Any = None) -> Any:
+        """Plot the value with its 95 % interval; or the given values, one per step.
+
+        Raises:
+            ImportError: without matplotlib.
+        """
+        pyplot()  # torchmetrics' own message does not name our extra
+        axes: Any = self._plot(val, ax)[1]
+        axes.set_ylabel(self.label)
+        if val is None:
+            draw_interval(axes, self.last_summary().value.item(), self.confidence_interval(), self.label)
+        return axes.figure, axes
+
+    def reset(self) -> None:
+        """Reset the collection."""
+        self.evaluator.reset()
+        self.num_updates = 0
+
+    def sync(self, *args: Any, **kwargs: Any) -> None:
+        """Sum the collection's states over the processes until `unsync`, if this is the first value."""
+        if self.leads:
+            self.evaluator.sync(*args, **kwargs)
+
+    def unsync(self, should_unsync: bool = True) -> None:
+        """Restore the states of this process, if this is the first value."""
+        if self.leads:
+            self.evaluator.unsync(should_unsync)
+
+    def merge_state(self, incoming_state: Any) -> None:
+        """Raise: collections are merged."""
+        raise TypeError(f"{self.label} has no state of its own: merge the collections")
+
+    def _filter_kwargs(self, **kwargs: Any) -> dict[str, Any]:
+        return self.evaluator._filter_kwargs(**kwargs)
+
+    def _wrap_update(self, update: Any) -> Any:
+        return update
+
+    def _wrap_compute(self, compute: Any) -> Any:
+        return compute
+
+    def __repr__(self) -> str:
+        return f"Value({self.label})"
+
+
+class Found(NamedTuple):
+    """A result of the last `compute`."""
+
+    key: str
+    label: str
+    """`key` without prefix and postfix."""
+    metric: RankingMetric
+    group: str | None
+    """Name of the group of rows, or another ending that an accumulator gave; None = all rows."""
+    summary: Summary
+
+
+def rows_of(columns: Mapping[str, Tensor], evaluator: Evaluator) -> Rows:
+    """Return the kept rows of all processes, with a label for each key."""
+    values, weights = columns["values"].double(), columns["weights"][0].double()
+    values = values.where(columns["used"].bool(), torch.nan)
+    by_key = dict(zip(evaluator.row_metrics, values, strict=True))
+    keys = [key for key in evaluator.metrics if key in by_key]
+    if not keys:
+        raise ValueError("KeptRows keeps the values of metrics that are means over rows, and there is none")
+    own = {}
+    if "own_weights" in columns:
+        weighing = list(evaluator.row_metrics)[evaluator.layout.num_plain :]
+        own = dict(zip(weighing, columns["own_weights"].double(), strict=True))
+    rules = evaluator.rules
+    labels = {f"metric of {key}": metric.label for key, metric in evaluator.row_metrics.items() if key != metric.label}
+    return Rows(
+        {key: by_key[key] for key in keys},
+        columns["ids"][0].long(),
+        None if bool((weights == 1).all()) else weights,
+        columns["clusters"][0] if "clusters" in columns else None,
+        own,
+        {
+            "ties": rules.tie_rule,
+            "overlap": rules.overlap_rule,
+            "padding_idx": None if rules.padding_idx is None else str(rules.padding_idx),
+            "empty_target_action": evaluator.empty_target_action,
+            **labels,
+        },
+    )
+
+
+def point_of(found: Found) -> Point:
+    """Return a result of `found` as a `Point`, for plots and curves."""
+    metric, summary = found.metric, found.summary
+    value, error, size = (float(number) for number in summary[:3])
+    return Point(
+        *(found.key, found.label, metric.name, metric.k, value, error, size, metric.bounds, summary.num_users),
+        found.group,
+    )
