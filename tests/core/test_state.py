@@ -280,3 +280,9 @@ def test_rows_of_weight_0_have_no_flags():
     metric.update(scores, torch.tensor([0, 0, -1, -1]), weights=torch.tensor([1.0, 0.0, 1.0, 0.0]))
     metric.compute()
     assert (metric.num_users, metric.num_skipped, metric.num_tied) == (1, 1, 1)
+
+
+def test_rows_without_weight_are_undefined():
+    """Accumulators of one's own see which rows are in no mean: those of weight 0, too."""
+    rows = trm.HR(1).rows(trm.Ranks(torch.tensor([1, 2])), torch.tensor([0.0, 1.0]))
+    assert (rows.undefined.tolist(), rows.values.tolist()) == ([[True, False]], [[0.0, 0.0]])
