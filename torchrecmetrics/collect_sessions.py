@@ -19,7 +19,15 @@ from torchrecmetrics.core.kept_rows import KeptRows
 from torchrecmetrics.core.metric import RankingMetric
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.core.row_buffer import BUDGET, DTYPES, all_gather, from_bits, to_bits
+from torchrecmetrics.core.row_buffer import (
+    BUDGET,
+    DTYPES,
+    all_gather,
+    check_same_columns,
+    from_bits,
+    to_bits,
+    with_batch,
+)
 from torchrecmetrics.core.rows import Summary
 from torchrecmetrics.core.windows import Decay, Window
 from torchrecmetrics.inputs.base import BatchInput
@@ -110,23 +118,21 @@ class SessionEvaluator(Evaluator):
             raise ValueError(
                 f"{self.label} is on {here}, its input on {scores.device}: move the metric with .to(device)"
             )
-        given = {"weights": weights, **columns}
+        present = {name: column for name, column in columns.items() if column is not None}
+        self._check_names(present)
+        given = present if weights is None else {"weights": weights, **present}
         for name, column in given.items():
-            if column is not None and name != "weights" and name not in self.columns:
-                self.rows(Ranking.without_relevant(0, here), None, {name: column})  # raises
-            if column is not None:
-                check_tensor(name, column)
-                check_device(name, column, scores.device)
-                if column.shape != scores.shape:
-                    raise ValueError(
-                        f"{name} must be [{len(scores)}], one per entry and equal within a session, got "
-                        f"{list(column.shape)}"
-                    )
+            check_tensor(name, column)
+            check_device(name, column, scores.device)
+            if column.shape != scores.shape:
+                raise ValueError(
+                    f"{name} must be [{len(scores)}], one per entry and equal within a session, got "
+                    f"{list(column.shape)}"
+                )
         # elsewhere than on the CPU `compute` checks values, once per session
         checks = Checks(self.rules.validate_args, scores.device, len(scores))
         if weights is not None:
             self.check_weights(weights, checks, "entry")
-        present = {name: column for name, column in columns.items() if column is not None}
         later = Checks("deferred", scores.device, len(scores))  # the entries of a session share its row_ids
         for accumulator in self._added_up:
             accumulator.check(len(scores), present, later if isinstance(accumulator, KeptRows) else checks)
@@ -144,8 +150,7 @@ class SessionEvaluator(Evaluator):
             "ids": indexes.to(torch.int64, copy=True),
         }
         for name, column in given.items():
-            if column is not None:
-                entries[name] = column.to(torch.float64 if name == "weights" else torch.int64, copy=True)
+            entries[name] = column.to(torch.float64 if name == "weights" else torch.int64, copy=True)
         return entries
 
     def _with(self, entries: Mapping[str, Tensor]) -> State:
@@ -154,18 +159,14 @@ class SessionEvaluator(Evaluator):
             return {}
         kept: dict[str, list[Tensor]] = {name: getattr(self, f"entry_{name}") for name in self._names}
         self._check_alike({name: parts[0] for name, parts in kept.items() if parts}, entries)
-        new: State = {f"entry_{name}": [*kept[name], column] for name, column in entries.items()}
-        size = self._device_bytes + sum(c.nbytes for c in entries.values() if c.device.type != "cpu")
-        if size > self.budget:
-            size, new = 0, {name: [part.cpu() for part in parts] for name, parts in new.items()}
-        return {**new, "_device_bytes": size}
+        added, device_bytes = with_batch(kept, entries, self._device_bytes, self.budget)
+        return {**{f"entry_{name}": parts for name, parts in added.items()}, "_device_bytes": device_bytes}
 
     def _check_alike(self, kept: Mapping[str, Tensor], entries: Mapping[str, Tensor]) -> None:
         """Raise for columns that only some batches have, and for scores or labels of another dtype."""
         if not kept:
             return
-        if odd := kept.keys() ^ entries.keys():
-            raise ValueError(f"rows are kept with {', '.join(sorted(odd))} in all batches, or in none")
+        check_same_columns(kept, entries)
         dtypes = [(part["scores"].dtype, part["labels"].dtype) for part in (entries, kept)]
         if dtypes[0] != dtypes[1]:
             raise ValueError(f"scores and labels are {dtypes[0]}, those of batches before {dtypes[1]}: give all alike")

@@ -99,9 +99,6 @@ class RecMetricCollection(MetricCollection):
         accumulators: Sequence[Accumulator] = (),
         **options: Unpack[MetricOptions],
     ) -> None:
-        check_spelling(options)
-        super().__init__({}, prefix=prefix, postfix=postfix, compute_groups=False)
-        self._groups = {}  # torchmetrics 1.4 sets it in its add_metrics
         if isinstance(accumulators, Accumulator):
             raise TypeError(f"accumulators is a list: accumulators=[{accumulators.option}]")
         for accumulator in accumulators:
@@ -109,25 +106,18 @@ class RecMetricCollection(MetricCollection):
                 raise TypeError(f"accumulators are such as ByGroup('cold', 'warm'), got {describe(accumulator)}")
             if dotted := [suffix for suffix in accumulator.suffixes if "." in suffix]:
                 raise ValueError(f"a group is named by a word without '/' or '.', got {dotted[0][1:]!r}")
-        if isinstance(metrics, Mapping):
-            keyed: list[tuple[Any, Any]] = list(metrics.items())
-        else:
-            keyed = [(key_of(metric, key_format), metric) for metric in members_of(metrics, k, options)]
-        if not keyed:
-            raise ValueError("a collection needs at least one metric")
-        described: dict[str, RankingMetric] = {}
-        for key, metric in keyed:
-            _check_key(key, described)
-            described[key] = ours(key, metric)
-        first_key, first = next(iter(described.items()))
-        agreed = {**{name: getattr(first, name) for name in _AGREED}, "catalogue": _catalogue(described)}
-        for key, metric in described.items():
-            _check_agreement(key, metric, options)
-            _check_agreement(key, metric, agreed, first_key)
-        self._begin(described, accumulators)
+        self._begin(_described(metrics, k, key_format, options), accumulators, prefix, postfix)
 
-    def _begin(self, metrics: Mapping[str, RankingMetric], accumulators: Sequence[Accumulator]) -> None:
-        """Make the evaluator and a value for each key."""
+    def _begin(
+        self,
+        metrics: Mapping[str, RankingMetric],
+        accumulators: Sequence[Accumulator],
+        prefix: str | None = None,
+        postfix: str | None = None,
+    ) -> None:
+        """Make an empty collection: the evaluator, and a value for each key."""
+        MetricCollection.__init__(self, {}, prefix=prefix, postfix=postfix, compute_groups=False)
+        self._groups = {}  # torchmetrics 1.4 sets it in its add_metrics
         first = next(iter(metrics.values()))
         evaluator = self._evaluator_class(**{name: getattr(first, name) for name in TORCHMETRICS_OPTIONS})
         parts: dict[str, Any] = {"metrics": [(key, metric.state_name) for key, metric in metrics.items()]}
@@ -137,10 +127,8 @@ class RecMetricCollection(MetricCollection):
         for key in evaluator.keys_of_results:
             if "." in key:
                 continue  # names of groups that `evaluate` found in data; modules cannot have such names
-            base = next(base for base in (key, key.rpartition("/")[0]) if base in metrics)
-            group = None if base == key else key.rpartition("/")[2]
-            value = Value(evaluator, key, metrics[base], group, leads=not len(self._modules))
-            self._modules[key] = value
+            metric, group = _origin(key, metrics)
+            self._modules[key] = Value(evaluator, key, metric, group, leads=not len(self._modules))
 
     @classmethod
     def fresh(
@@ -155,14 +143,14 @@ class RecMetricCollection(MetricCollection):
 
         Windows of a given collection are left out: the last rows of an evaluation are those with the longest lists.
         """
+        empty: RecMetricCollection = cls.__new__(cls)
         if not isinstance(metrics, RecMetricCollection):
-            collection = RecMetricCollection(metrics, k, key_format=key_format, **options)
-            metrics, own = collection, []
-        else:
-            if k is not None or options:
-                given = ", ".join([*(["k"] if k is not None else []), *options])
-                raise ValueError(f"{given} given beside a collection, which has its own")
-            own = [acc for acc in metrics.accumulators if not isinstance(acc, (Window, Decay))]
+            empty._begin(_described(metrics, k, key_format, options), accumulators)
+            return empty
+        if k is not None or options:
+            given = ", ".join([*(["k"] if k is not None else []), *options])
+            raise ValueError(f"{given} given beside a collection, which has its own")
+        own = [acc for acc in metrics.accumulators if not isinstance(acc, (Window, Decay))]
         added = list(accumulators)
         for accumulator in accumulators:
             same = [acc for acc in own if type(acc) is type(accumulator)]
@@ -171,17 +159,15 @@ class RecMetricCollection(MetricCollection):
                 raise ValueError(f"the collection has the groups {has}, not these: {', '.join(accumulator.names)}")
             if same:
                 added.remove(accumulator)
-        empty: RecMetricCollection = cls.__new__(cls)
         empty._copy_of(metrics, [*(acc.empty_copy() for acc in own), *added])
         return empty
 
     def _copy_of(self, collection: RecMetricCollection, accumulators: Sequence[Accumulator]) -> None:
         """Make this an empty collection of the same metrics, with the accumulators."""
-        MetricCollection.__init__(self, {}, prefix=collection.prefix, postfix=collection.postfix, compute_groups=False)
-        self._groups = {}
         with collection.evaluator.device:  # the default device may be another one
             groups = {id(metric.process_group): metric.process_group for metric in collection.metrics.values()}
-            self._begin(deepcopy(collection.metrics, groups), accumulators)  # process groups cannot be copied
+            metrics = deepcopy(collection.metrics, groups)  # process groups cannot be copied
+            self._begin(metrics, accumulators, collection.prefix, collection.postfix)
 
     if TYPE_CHECKING:  # the types of torchmetrics' methods
 
@@ -254,13 +240,9 @@ class RecMetricCollection(MetricCollection):
         results = self.evaluator._results
         if not results:
             raise RuntimeError("results are those of the last compute(); call it first")
-        entries = []
-        for key, summary in results.items():
-            whole = key in self.metrics
-            base = key if whole else key.rpartition("/")[0]
-            group = None if whole else key.rpartition("/")[2]
-            entries.append(Found(self._set_name(key), key, self.metrics[base], group, summary))
-        return entries
+        return [
+            Found(self._set_name(key), key, *_origin(key, self.metrics), summary) for key, summary in results.items()
+        ]
 
     @property
     def rows(self) -> Rows:
@@ -430,6 +412,37 @@ class RecMetricCollection(MetricCollection):
     def clone(self, prefix: str | None = None, postfix: str | None = None) -> Self:
         """Return a copy, with another prefix or postfix if given."""
         return super().clone(prefix, postfix)  # type: ignore[return-value]
+
+
+def _described(
+    metrics: Metrics, k: int | Iterable[int] | None, key_format: KeyFormat, options: MetricOptions
+) -> dict[str, RankingMetric]:
+    """Return the metrics of a collection by key, or raise if they cannot share a ranking."""
+    check_spelling(options)
+    if isinstance(metrics, Mapping):
+        keyed: list[tuple[Any, Any]] = list(metrics.items())
+    else:
+        keyed = [(key_of(metric, key_format), metric) for metric in members_of(metrics, k, options)]
+    if not keyed:
+        raise ValueError("a collection needs at least one metric")
+    described: dict[str, RankingMetric] = {}
+    for key, metric in keyed:
+        _check_key(key, described)
+        described[key] = ours(key, metric)
+    first_key, first = next(iter(described.items()))
+    agreed = {**{name: getattr(first, name) for name in _AGREED}, "catalogue": _catalogue(described)}
+    for key, metric in described.items():
+        _check_agreement(key, metric, options)
+        _check_agreement(key, metric, agreed, first_key)
+    return described
+
+
+def _origin(key: str, metrics: Mapping[str, RankingMetric]) -> tuple[RankingMetric, str | None]:
+    """Return the metric of a key, and the ending that an accumulator gave to the key; None = over all rows."""
+    if key in metrics:
+        return metrics[key], None
+    base, _, ending = key.rpartition("/")
+    return metrics[base], ending
 
 
 def _catalogue(metrics: Mapping[str, RankingMetric]) -> Any:

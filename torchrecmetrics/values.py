@@ -7,25 +7,23 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
 
 from torchrecmetrics.analysis.curves import Point
 from torchrecmetrics.analysis.plots import draw_interval, pyplot
 from torchrecmetrics.analysis.rows import Rows
+from torchrecmetrics.core.accumulators import BareMetric
 from torchrecmetrics.core.evaluator import Evaluator
 from torchrecmetrics.core.metric import LastResult, RankingMetric
 from torchrecmetrics.core.rows import Summary
 
 
-class Value(LastResult, Metric):
+class Value(LastResult, BareMetric):
     """One value of a collection, under its key: what `log_dict`, ModelCheckpoint and `items()` see.
 
     It has no state: the collection is updated, computed and reset. In a torchmetrics `MetricCollection`, whose `update`
-    reaches every value, the first one adds the batch for all.
+    reaches every value, the value that is reached first adds the batch for all.
     """
 
-    is_differentiable: bool = False
-    full_state_update: bool = False
     metric: RankingMetric
 
     def __init__(self, evaluator: Evaluator, key: str, metric: RankingMetric, group: str | None, leads: bool) -> None:
@@ -116,13 +114,8 @@ class Value(LastResult, Metric):
             raise ValueError(f"{self.label} was not updated with the other values: update the collection that it is of")
         return self.evaluator.compute_results()[self.key].value.clone()
 
-    def last_summary(self) -> Summary:
-        """Return the result of the last `compute`."""
-        if self.key not in self.evaluator._results:
-            raise RuntimeError(
-                f"{self.label}: counts and standard errors are those of the last compute(); call it first"
-            )
-        return self.evaluator._results[self.key]
+    def _last_summary(self) -> Summary | None:
+        return self.evaluator._results.get(self.key)
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
         """Plot the value with its 95 % interval; or the given values, one per step.
@@ -158,12 +151,6 @@ class Value(LastResult, Metric):
 
     def _filter_kwargs(self, **kwargs: Any) -> dict[str, Any]:
         return self.evaluator._filter_kwargs(**kwargs)
-
-    def _wrap_update(self, update: Any) -> Any:
-        return update
-
-    def _wrap_compute(self, compute: Any) -> Any:
-        return compute
 
     def __repr__(self) -> str:
         return f"Value({self.label})"

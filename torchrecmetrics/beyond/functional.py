@@ -17,8 +17,8 @@ from torch import Tensor
 
 from torchrecmetrics.core.arrays import float_dtype, rowwise_isin, running_sums, search, sort_rows
 from torchrecmetrics.core.checks import check_choice
-from torchrecmetrics.core.ranked_items import check_cutoffs
-from torchrecmetrics.core.ranking import Ranking, derived
+from torchrecmetrics.core.ranked_items import check_cutoffs, derived
+from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.functional import Cutoffs, log2_discounts
 

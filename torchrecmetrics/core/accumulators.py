@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -20,11 +20,31 @@ from torchrecmetrics.core.checks import Checks, check_ids, describe
 from torchrecmetrics.core.distributed import sum_over_processes
 from torchrecmetrics.core.rows import Layout, RowValues, Summary
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 State = dict[str, Any]
 """New values of states by name."""
 
 
-class Accumulator(Metric):
+class BareMetric(Metric):
+    """torchmetrics' `Metric`, with `update` and `compute` called as they are, and states that keep their dtype."""
+
+    is_differentiable: bool = False
+    full_state_update: bool = False
+
+    def set_dtype(self, dst_type: str | torch.dtype) -> Self:
+        """Return the metric unchanged: sums stay float64 and counts int64."""
+        return self
+
+    def _wrap_update(self, update: Callable[..., Any]) -> Callable[..., Any]:
+        return update
+
+    def _wrap_compute(self, compute: Callable[..., Any]) -> Callable[..., Any]:
+        return compute
+
+
+class Accumulator(BareMetric):
     """Base class of accumulators, which add row values up in another way than the mean over all rows.
 
     A subclass sets `columns`, registers states in `begin`, and returns their new values from `added`. `counts` (int64)
@@ -34,8 +54,6 @@ class Accumulator(Metric):
         columns: names of the keyword arguments of `update` that it reads, one value per row.
     """
 
-    is_differentiable: bool = False
-    full_state_update: bool = False
     columns: tuple[str, ...] = ()
     num_sums: int = 0
     """Number of tensors that `sums` returns."""
@@ -117,10 +135,6 @@ class Accumulator(Metric):
         """Raise: the metric or collection computes the results."""
         raise TypeError(f"{self.option} has no value of its own: compute the collection that it was given to")
 
-    def set_dtype(self, dst_type: str | torch.dtype) -> Accumulator:
-        """Return the accumulator unchanged: states keep their dtype."""
-        return self
-
     def _sync_dist(self, dist_sync_fn: Any = None, process_group: Any | None = None) -> None:
         """Sum the states that are summed; others stay those of this process."""
         names = [name for name, reduction in self._reductions.items() if reduction is not None]
@@ -145,12 +159,6 @@ class Accumulator(Metric):
         for name, default in self._defaults.items():  # a checkpoint may have been cast
             if isinstance(default, Tensor):
                 vars(self)[name] = getattr(self, name).to(default.dtype)
-
-    def _wrap_update(self, update: Callable[..., Any]) -> Callable[..., Any]:
-        return update
-
-    def _wrap_compute(self, compute: Callable[..., Any]) -> Callable[..., Any]:
-        return compute
 
     def __repr__(self) -> str:
         return self.option

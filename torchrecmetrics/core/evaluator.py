@@ -227,9 +227,8 @@ class Evaluator(SummedStates):
         if self._reads_lists:
             ranking = inside_catalogue(ranking, self.batch_needs, checks)
             asked = ranking.listed().asked
-        read = (
-            ranking if ranking.row_depth is None else replace(ranking, row_depth=None)
-        )  # short rows are rejected below
+        # formulas refuse short rows at once; here they are rejected with the other checks, below
+        read = ranking if ranking.row_depth is None else replace(ranking, row_depth=None)
         parts = [batch.values(read) for batch in self._batches]
         values = torch.cat(parts) if parts else torch.zeros(0, num_rows, dtype=dtype, device=device)
         empty = ranking.num_relevant == 0
@@ -254,16 +253,13 @@ class Evaluator(SummedStates):
         for accumulator in self._added_up:
             accumulator.check(num_rows, columns if weights is None else {**columns, "weights": weights}, checks)
         valid, violations = checks.settle()
-        masks = [mask for mask in (ranking.valid, valid, ranking.own_rows) if mask is not None]
+        checked = ranking if valid is None else ranking.rejecting(valid, violations)
+        masks = [mask for mask in (checked.valid, checked.own_rows) if mask is not None]
         if weights is not None:
             masks.append(weights > 0)
         counted = reduce(torch.logical_and, masks) if masks else None
         if counted is not None:
             undefined = undefined | ~counted
-        if violations is None or ranking.violations is None:
-            violations = ranking.violations if violations is None else violations
-        else:
-            violations = ranking.violations + violations
         own_weights = None
         if self._own:
             own_weights, undefined = self._own_weights(ranking, weights, undefined)
@@ -274,7 +270,7 @@ class Evaluator(SummedStates):
             weights,
             own_weights,
             counted,
-            violations,
+            checked.violations,
             ranking,
             columns,
         )

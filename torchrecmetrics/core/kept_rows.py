@@ -11,7 +11,14 @@ from torch import Tensor
 
 from torchrecmetrics.core.accumulators import Accumulator, State
 from torchrecmetrics.core.checks import Checks
-from torchrecmetrics.core.row_buffer import BUDGET, all_gather, check_keys, gathered_columns
+from torchrecmetrics.core.row_buffer import (
+    BUDGET,
+    all_gather,
+    check_keys,
+    check_same_columns,
+    gathered_columns,
+    with_batch,
+)
 from torchrecmetrics.core.rows import Layout, RowValues
 
 
@@ -93,23 +100,22 @@ class KeptRows(Accumulator):
         batch = self._batch(rows)
         if not len(rows):
             return {}
-        if self.values and (odd := {name for name in self.heights if bool(getattr(self, name)) != (name in batch)}):
-            raise ValueError(f"rows are kept with {', '.join(sorted(odd))} in all batches, or in none")
-        added: State = {name: [*getattr(self, name), column] for name, column in batch.items()}
-        size = self._device_bytes + sum(column.nbytes for column in batch.values() if column.device.type != "cpu")
-        if size > self.budget:
-            size, added = 0, {name: [part.cpu() for part in parts] for name, parts in added.items()}
-        return {**added, "_device_bytes": size}
+        kept: dict[str, list[Tensor]] = {name: getattr(self, name) for name in self.heights}
+        if self.values:
+            check_same_columns(self._present(), batch)
+        added, device_bytes = with_batch(kept, batch, self._device_bytes, self.budget)
+        return {**added, "_device_bytes": device_bytes}
+
+    def _present(self) -> list[str]:
+        """Return the names of the columns that the rows have."""
+        return [name for name in self.heights if getattr(self, name)]
 
     def merged(self, other: Any) -> State:
         """Return the rows with those of another one added."""
-        if (
-            self.values
-            and other.values
-            and (odd := {name for name in self.heights if bool(getattr(self, name)) != bool(getattr(other, name))})
-        ):
-            raise ValueError(f"rows are kept with {', '.join(sorted(odd))} in all batches, or in none")
-        return {name: [*getattr(self, name), *getattr(other, name)] for name in self.heights}
+        if self.values and other.values:
+            check_same_columns(self._present(), other._present())
+        joined: State = {name: [*getattr(self, name), *getattr(other, name)] for name in self.heights}
+        return {**joined, "_device_bytes": self._device_bytes + other._device_bytes}
 
     def reset(self) -> None:
         """Forget all rows."""

@@ -37,6 +37,15 @@ class LastResult:
 
     def last_summary(self) -> Summary:
         """Return the result of the last `compute`."""
+        summary = self._last_summary()
+        if summary is None:
+            raise RuntimeError(
+                f"{self.label}: counts and standard errors are those of the last compute(); call it first"  # type: ignore[attr-defined]
+            )
+        return summary
+
+    def _last_summary(self) -> Summary | None:
+        """Return the result of the last `compute`; None before it."""
         raise NotImplementedError
 
     @property
@@ -376,13 +385,8 @@ class RankingMetric(LastResult, Evaluator):
         low, high = self.bounds or (-math.inf, math.inf)
         return self.infinite or math.isinf(low) or math.isinf(high)
 
-    def last_summary(self) -> Summary:
-        """Return the result of the last `compute`."""
-        if not self._results:
-            raise RuntimeError(
-                f"{self.label}: counts and standard errors are those of the last compute(); call it first"
-            )
-        return self._results[self.label]
+    def _last_summary(self) -> Summary | None:
+        return self._results.get(self.label)
 
     def _as_value(self, results: Mapping[str, Summary]) -> Any:
         return results[self.label].value.clone()

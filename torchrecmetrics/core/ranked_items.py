@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from torchrecmetrics.core.arrays import cached_constant, group_mean, is_traced, running_sums, search
 from torchrecmetrics.core.checks import check_k
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVarTuple, Unpack
+
+    More = TypeVarTuple("More")
+
+Owner = TypeVar("Owner")
+Made = TypeVar("Made")
 
 Discount = Callable[[Tensor], Tensor]
 """A function from ranks, float, to the value of a hit at that rank."""
@@ -51,17 +59,21 @@ def check_cutoffs(k: int | Sequence[int]) -> int | Cutoffs:
     return Cutoffs(check_k(cutoff) for cutoff in k)
 
 
-def _cached(method: Callable[[Any, K], Tensor]) -> Callable[[Any, K], Tensor]:
-    """Cache a result that several formulas read, by cut-off; tensors of cut-offs are temporary, and not cached."""
+def derived(make: Callable[[Owner, Unpack[More]], Made]) -> Callable[[Owner, Unpack[More]], Made]:
+    """Cache the result of a function of a ranking, or of its items, in the ranking, by the other arguments.
 
-    @wraps(method)
-    def cached(items: Any, k: K) -> Tensor:
-        if isinstance(k, Tensor) or is_traced():
-            return method(items, k)
-        key = (method, k)
-        if key not in items._cache:
-            items._cache[key] = method(items, k)
-        result: Tensor = items._cache[key]
+    Tensors as arguments are temporary: their results are not cached. torch.compile shares results without a cache.
+    """
+
+    @wraps(make)
+    def cached(owner: Owner, *arguments: Unpack[More]) -> Made:
+        if is_traced() or any(isinstance(argument, Tensor) for argument in arguments):
+            return make(owner, *arguments)
+        cache: dict[Any, Any] = owner._cache  # type: ignore[attr-defined]
+        key = (make, *arguments)
+        if key not in cache:
+            cache[key] = make(owner, *arguments)
+        result: Made = cache[key]
         return result
 
     return cached
@@ -82,12 +94,12 @@ class RankedItems:
     """Int64 [B, T]: first slot of each item's tie group, over which gains are averaged; None = no average."""
     _cache: dict[Any, Tensor] = field(default_factory=dict, init=False, repr=False)
 
-    @_cached
+    @derived
     def num_hits(self, k: K) -> Tensor:
         """Return the number of items in the top `k`, float."""
         return self._count(k).to(self.ranks.dtype)
 
-    @_cached
+    @derived
     def any_hit(self, k: K) -> Tensor:
         """Return 1 if an item is in the top `k`, else 0, float."""
         return self.num_hits(k) if self.ranks.shape[1] == 1 else self._best_hit(k).to(self.ranks.dtype)
@@ -97,7 +109,7 @@ class RankedItems:
         values = discount(self.ranks)
         return self._sum_first(values if gains is None else gains * values, k)
 
-    @_cached
+    @derived
     def reciprocal_first(self, k: K) -> Tensor:
         """Return 1 / rank of the best item if it is in the top `k`, else 0."""
         return self.any_hit(k) / self.ranks[:, 0]
@@ -138,7 +150,7 @@ class RankedItems:
             else best <= (k.column(best.dtype, best.device) if isinstance(k, Cutoffs) else k)  # type: ignore[operator]
         )
 
-    @_cached
+    @derived
     def _count(self, k: K) -> Tensor:
         """Return the number of items in the top `k`, bool (of one item) or int64 [B] or [K, B]."""
         if self.ranks.shape[1] == 1:

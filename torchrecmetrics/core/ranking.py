@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from dataclasses import fields as dataclass_fields
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.arrays import float_dtype, is_traced
+from torchrecmetrics.core.arrays import float_dtype
 from torchrecmetrics.core.checks import VIOLATIONS, Checks, check_strided, check_tensor, describe, in_words
-from torchrecmetrics.core.ranked_items import Cutoffs, Discount, K, RankedItems, check_cutoffs
+from torchrecmetrics.core.ranked_items import Cutoffs, Discount, K, RankedItems, check_cutoffs, derived
 from torchrecmetrics.core.saving import read, write
 
 if TYPE_CHECKING:
-    from typing_extensions import Self, TypeVarTuple, Unpack
-
-    More = TypeVarTuple("More")
+    from typing_extensions import Self
 
 DEPTH_UNKNOWN = (
     "the depth of these ranks is unknown: pass update(ranks, depth=...), Ranks(ranks) where they are ranks of the "
@@ -375,25 +372,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(entry) for entry in value]
     return dict(value) if isinstance(value, Mapping) else value
-
-
-Made = TypeVar("Made")
-
-
-def derived(make: Callable[[Ranking, Unpack[More]], Made]) -> Callable[[Ranking, Unpack[More]], Made]:
-    """Cache the result of a function of a ranking in the ranking; torch.compile shares results without a cache."""
-
-    @wraps(make)
-    def cached(ranking: Ranking, *arguments: Unpack[More]) -> Made:
-        if is_traced():
-            return make(ranking, *arguments)
-        key = (make, *arguments)
-        if key not in ranking._cache:
-            ranking._cache[key] = make(ranking, *arguments)
-        result: Made = ranking._cache[key]
-        return result
-
-    return cached
 
 
 @derived

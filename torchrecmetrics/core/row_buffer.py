@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +22,23 @@ def check_keys(name: str, keys: Any, rows: int) -> Tensor:
     if keys.shape != (rows,):
         raise ValueError(f"{name} must be [{rows}], one a row, got {list(keys.shape)}")
     return keys.to(torch.int64, copy=True)  # a loader may reuse the memory of its tensor
+
+
+def check_same_columns(before: Iterable[str], batch: Iterable[str]) -> None:
+    """Raise for columns that only some batches have."""
+    if only_some := set(before) ^ set(batch):
+        raise ValueError(f"rows are kept with {', '.join(sorted(only_some))} in all batches, or in none")
+
+
+def with_batch(
+    kept: Mapping[str, list[Tensor]], batch: Mapping[str, Tensor], device_bytes: int, budget: int
+) -> tuple[dict[str, list[Tensor]], int]:
+    """Return the columns with a batch added, and their bytes on a device; beyond `budget` all move to the CPU."""
+    added = {name: [*kept[name], column] for name, column in batch.items()}
+    device_bytes += sum(column.nbytes for column in batch.values() if column.device.type != "cpu")
+    if device_bytes <= budget:
+        return added, device_bytes
+    return {name: [part.cpu() for part in parts] for name, parts in added.items()}, 0
 
 
 def gathered_columns(

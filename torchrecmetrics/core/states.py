@@ -13,7 +13,7 @@ from torchmetrics import Metric
 from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
-from torchrecmetrics.core.accumulators import Accumulator, State, move_states, own_lists
+from torchrecmetrics.core.accumulators import Accumulator, BareMetric, State, move_states, own_lists
 from torchrecmetrics.core.arrays import float_dtype, ordinary_tensors
 from torchrecmetrics.core.checks import VIOLATIONS, torch_func
 from torchrecmetrics.core.distributed import sum_over_processes
@@ -31,7 +31,7 @@ class Totals(NamedTuple):
     sums: list[Tensor]
 
 
-class SummedStates(Metric):
+class SummedStates(BareMetric):
     """Base of `Evaluator`: registers, adds, merges, moves, saves and synchronises states.
 
     The states are the matrix `<name>-sums` (see `Layout`), `<name>-violations` by kind and, for devices without
@@ -40,9 +40,6 @@ class SummedStates(Metric):
     for a checkpoint of several processes call `sync()` before saving, and after loading `reset()` on all processes but
     one.
     """
-
-    is_differentiable: bool = False
-    full_state_update: bool = False
 
     _computed: Any
     """Number of updates and results of the last `compute`; None = not of these states."""
@@ -216,10 +213,6 @@ class SummedStates(Metric):
         other._modules = {**self._modules, "accumulators": nn.ModuleList(other._added_up)}
         return other
 
-    def set_dtype(self, dst_type: str | torch.dtype) -> SummedStates:
-        """Return the metric unchanged: sums stay float64 and counts int64."""
-        return self
-
     def set_sync_on_compute(self, sync: bool) -> None:
         """Set whether `compute` adds up over the processes."""
         self.sync_on_compute = sync
@@ -229,12 +222,6 @@ class SummedStates(Metric):
     def _filter_kwargs(self, **kwargs: Any) -> dict[str, Any]:
         """Return the arguments that `update` has, so that a `MetricCollection` may carry others for other metrics."""
         return {name: value for name, value in kwargs.items() if name in ARGUMENTS or name in self.columns}
-
-    def _wrap_update(self, update: Any) -> Any:
-        return update  # `add` counts updates, after they succeeded
-
-    def _wrap_compute(self, compute: Any) -> Any:
-        return compute  # `_totals` synchronises copies
 
     def sync(self, *args: Any, **kwargs: Any) -> None:
         """Replace the states by those summed over all processes, until `unsync`; as torchmetrics' own method."""

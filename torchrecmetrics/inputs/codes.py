@@ -256,7 +256,7 @@ class Beams(BatchInput):
             listed = listed & (index.first(own) == targets.ids)
         counts = TargetCounts(
             relevant=targets.relevant,
-            penalised=targets.penalised,
+            penalised=None if targets.gains is None else targets.penalised,
             gains=targets.gains,
             missing=~may_rank,
             better=before.gather(1, beam).to(float_dtype(beams.device)).masked_fill(~listed, torch.inf),

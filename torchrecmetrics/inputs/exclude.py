@@ -144,14 +144,9 @@ class Exclusion:
         cls, exclude: Exclude | None, shape: tuple[int, int | None], options: Options, checks: Checks
     ) -> Exclusion | None:
         """Return the checked excluded items of rows; None if every item of every row is a candidate."""
-        exclusion = cls(exclude, shape, options, checks)
-        return None if exclusion.is_empty else exclusion
-
-    @property
-    def is_empty(self) -> bool:
-        """True if every item of every row is a candidate."""
-        has_ids = bool(self._spans) or (self._ids is not None and self._ids.shape[1] > 0)
-        return not (has_ids or self.masks or self._padding_idx is not None)
+        read = cls(exclude, shape, options, checks)
+        has_ids = bool(read._spans) or (read._ids is not None and read._ids.shape[1] > 0)
+        return read if has_ids or read.masks or options.padding_idx is not None else None
 
     def contains(self, ids: Tensor, listed: Tensor) -> Tensor:
         """Return which of `ids` [B, N] are excluded in their row, bool [B, N]; False where not `listed`."""

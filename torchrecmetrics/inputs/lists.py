@@ -151,7 +151,7 @@ class _Entries(NamedTuple):
 
     def graded_hits(self, targets: Targets, gains: Tensor) -> tuple[RankedItems, RankedItems]:
         """Return ranks and gains of the relevant items, and those of the items with a negative gain, best first."""
-        relevant, penalised = targets.relevant, targets.listed & (gains < 0)
+        relevant, penalised = targets.relevant, targets.penalised
         by_id, slot = torch.where(self.given, self.ids, -1).sort(dim=1, stable=True)
         nearest = search(by_id, targets.ids).clamp(max=by_id.shape[1] - 1)  # the first of repeated items
         place = slot.gather(1, nearest)

@@ -85,9 +85,9 @@ class Negatives(BatchInput):
 
 
 class _Counted(NamedTuple):
-    better: Tensor  # int64 [B, 1], negatives that score higher
-    equal: Tensor  # int64 [B, 1], negatives of the same score
-    num_negatives: Tensor  # int64 [B]
+    better: Tensor  # [B, 1], negatives that score higher, integers or floats
+    equal: Tensor  # [B, 1], negatives of the same score
+    num_negatives: Tensor  # [B]
     highest: Tensor  # [B], the highest negative; NaN if a negative is NaN
 
 

@@ -76,9 +76,10 @@ class Targets(NamedTuple):
         return None if self.outside is None else self.relevant & self.outside
 
     @property
-    def penalised(self) -> Tensor | None:
-        """Mask of items with a negative gain, bool [B, T]; None = there are no gains."""
-        return None if self.gains is None else self.listed & (self.gains < 0)
+    def penalised(self) -> Tensor:
+        """Mask of items with a negative gain, bool [B, T]; for targets with gains."""
+        assert self.gains is not None
+        return self.listed & (self.gains < 0)
 
 
 def selected(

@@ -20,7 +20,7 @@ from torch.utils.data import (
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.core.checks import VIOLATIONS
 from torchrecmetrics.core.ranking import ListedItems, Ranking
-from torchrecmetrics.core.row_buffer import DTYPES, all_gather, check_keys, gathered_columns
+from torchrecmetrics.core.row_buffer import DTYPES, all_gather, check_keys, check_same_columns, gathered_columns
 from torchrecmetrics.core.rows import RowValues
 
 _CURE = ". Pass sample_ids=, the index of each row in the data set, and every sample counts once"
@@ -173,8 +173,8 @@ class SampleRows:
             self._violations = self._violations.to(ids.device) + rows.violations
         if not len(ids):
             return
-        if self._batches and (odd := self._batches[0].keys() ^ batch.keys()):
-            raise ValueError(f"rows are kept with {', '.join(sorted(odd))} in all batches, or in none")
+        if self._batches:
+            check_same_columns(self._batches[0], batch)
         # a loader may reuse the memory of its tensors
         self._batches.append({name: column.clone().view(self._heights[name], -1) for name, column in batch.items()})
 

@@ -312,9 +312,7 @@ class RecMetricsCallback(Reporting):
     ) -> dict[str, Any]:
         """Return the columns of the rows that accumulators read, by name."""
         device = loader.collection.evaluator.device
-        columns = {name: outputs[name] for name in loader.columns if outputs.get(name) is not None}
-        if self.groups is not None:
-            columns["groups"] = self._codes(loader, outputs, users, source, device)
+        columns = self._named_columns(loader, outputs, users, source, device)
         has_ids = isinstance(rows_input, Sessions) and rows_input.indexes is not None
         if loader.collection.keep_rows and not has_ids:
             if outputs.get("user_ids") is not None:
@@ -378,13 +376,20 @@ class RecMetricsCallback(Reporting):
         for name in ("gains", "exclude", "history", "depth"):
             if name in arguments:
                 raise ValueError(f"{name} was given beside entries of sessions, whose labels are gains")
-        columns = {name: outputs[name] for name in loader.columns if outputs.get(name) is not None}
-        if self.groups is not None:
-            columns["groups"] = self._codes(loader, outputs, None, source, arguments["scores"].device)
+        columns = self._named_columns(loader, outputs, None, source, arguments["scores"].device)
         entries = {"scores": arguments["scores"], "labels": arguments["target"], "indexes": arguments["indexes"]}
         if "weights" in arguments:
             entries["weights"] = arguments["weights"]
         self._warn(loader.add_entries({**entries, **columns}, batch_idx))
+
+    def _named_columns(
+        self, loader: LoaderRows, outputs: Mapping[str, Any], users: Tensor | None, source: str, device: torch.device
+    ) -> dict[str, Any]:
+        """Return the step's entries that accumulators read, and the groups of the rows."""
+        columns = {name: outputs[name] for name in loader.columns if outputs.get(name) is not None}
+        if self.groups is not None:
+            columns["groups"] = self._codes(loader, outputs, users, source, device)
+        return columns
 
     def _codes(
         self, loader: LoaderRows, outputs: Mapping[str, Any], users: Tensor | None, source: str, device: torch.device
