@@ -113,15 +113,15 @@ class SessionEvaluator(Evaluator):
         """Return copies of the checked columns of a batch, [E] by name."""
         self._check_not_synced("add a batch")
         check_entries(scores, labels, indexes)
-        here = getattr(self, self._sums).device
-        if scores.device != here:
+        device = getattr(self, self._sums).device
+        if scores.device != device:
             raise ValueError(
-                f"{self.label} is on {here}, its input on {scores.device}: move the metric with .to(device)"
+                f"{self.label} is on {device}, its input on {scores.device}: move the metric with .to(device)"
             )
         present = {name: column for name, column in columns.items() if column is not None}
         self._check_names(present)
-        given = present if weights is None else {"weights": weights, **present}
-        for name, column in given.items():
+        named = present if weights is None else {"weights": weights, **present}
+        for name, column in named.items():
             check_tensor(name, column)
             check_device(name, column, scores.device)
             if column.shape != scores.shape:
@@ -149,7 +149,7 @@ class SessionEvaluator(Evaluator):
             "labels": labels.clone() if labels.dtype == torch.bool else labels.to(torch.float64, copy=True),
             "ids": indexes.to(torch.int64, copy=True),
         }
-        for name, column in given.items():
+        for name, column in named.items():
             entries[name] = column.to(torch.float64 if name == "weights" else torch.int64, copy=True)
         return entries
 
@@ -189,13 +189,13 @@ class SessionEvaluator(Evaluator):
                 columns = _exchange(columns, self._names, device, self.process_group)
             self._clear_sums()
             rules = replace(self.rules, validate_args=self.rules.validate_args and "deferred")  # all processes raise
-            own, self.rules = self.rules, rules
+            rules_before, self.rules = self.rules, rules
             try:
                 for chunk, others in _chunks(columns) if columns else ():
                     weights = others.pop("weights", None)
                     self.add(self.rows(chunk, weights, others))
             finally:
-                self.rules, self._update_count = own, updates
+                self.rules, self._update_count = rules_before, updates
         return super().compute_results()
 
     def _clear_sums(self) -> None:

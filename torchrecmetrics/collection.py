@@ -148,18 +148,18 @@ class RecMetricCollection(MetricCollection):
             empty._begin(_described(metrics, k, key_format, options), accumulators)
             return empty
         if k is not None or options:
-            given = ", ".join([*(["k"] if k is not None else []), *options])
-            raise ValueError(f"{given} given beside a collection, which has its own")
-        own = [acc for acc in metrics.accumulators if not isinstance(acc, (Window, Decay))]
+            beside = ", ".join([*(["k"] if k is not None else []), *options])
+            raise ValueError(f"{beside} given beside a collection, which has its own")
+        kept = [acc for acc in metrics.accumulators if not isinstance(acc, (Window, Decay))]
         added = list(accumulators)
         for accumulator in accumulators:
-            same = [acc for acc in own if type(acc) is type(accumulator)]
+            same = [acc for acc in kept if type(acc) is type(accumulator)]
             if isinstance(accumulator, ByGroup) and same and all(acc.suffixes != accumulator.suffixes for acc in same):
                 has = ", ".join(metrics.groups)
                 raise ValueError(f"the collection has the groups {has}, not these: {', '.join(accumulator.names)}")
             if same:
                 added.remove(accumulator)
-        empty._copy_of(metrics, [*(acc.empty_copy() for acc in own), *added])
+        empty._copy_of(metrics, [*(acc.empty_copy() for acc in kept), *added])
         return empty
 
     def _copy_of(self, collection: RecMetricCollection, accumulators: Sequence[Accumulator]) -> None:

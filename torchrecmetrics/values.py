@@ -176,10 +176,10 @@ def rows_of(columns: Mapping[str, Tensor], evaluator: Evaluator) -> Rows:
     keys = [key for key in evaluator.metrics if key in by_key]
     if not keys:
         raise ValueError("KeptRows keeps the values of metrics that are means over rows, and there is none")
-    own = {}
+    own_weights = {}
     if "own_weights" in columns:
         weighing = list(evaluator.row_metrics)[evaluator.layout.num_plain :]
-        own = dict(zip(weighing, columns["own_weights"].double(), strict=True))
+        own_weights = dict(zip(weighing, columns["own_weights"].double(), strict=True))
     rules = evaluator.rules
     labels = {f"metric of {key}": metric.label for key, metric in evaluator.row_metrics.items() if key != metric.label}
     return Rows(
@@ -187,7 +187,7 @@ def rows_of(columns: Mapping[str, Tensor], evaluator: Evaluator) -> Rows:
         columns["ids"][0].long(),
         None if bool((weights == 1).all()) else weights,
         columns["clusters"][0] if "clusters" in columns else None,
-        own,
+        own_weights,
         {
             "ties": rules.tie_rule,
             "overlap": rules.overlap_rule,

@@ -57,13 +57,13 @@ class ItemCounts(Accumulator):
     def _batch(self, rows: RowValues) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Return ids and counts of entries [D, B], lengths and counts of lists [B], and exposure of entries [D, B]."""
         assert rows.ranking is not None
-        items, asked, counted = rows.ranking.items[:, : self.k].T, rows.ranking.listed().asked, rows.counted
+        items, wants_list, counted = rows.ranking.items[:, : self.k].T, rows.ranking.listed().wants_list, rows.counted
         listed = items >= 0
-        for mask in (asked, counted):
+        for mask in (wants_list, counted):
             listed = listed if mask is None else listed & mask
         entries = listed.long()
         lengths, ones = entries.sum(0), torch.ones_like(items[0]) if len(items) else items.new_ones(items.shape[1])
-        for mask in (asked, counted):
+        for mask in (wants_list, counted):
             ones = ones if mask is None else ones * mask
         discounts = log2_discounts(max(1, len(items)), float_dtype(items.device), items.device)[: len(items)]
         return items.clamp(min=0), entries, lengths, ones, entries * discounts[:, None]

@@ -145,7 +145,7 @@ class ItemGroupCounts(Accumulator):
         items, hits, others, possible = metric.pairs(ranking, metric.k)
         codes, size = metric.codes(items.device), metric._catalogue.num_items
         with_list = (items >= 0).any(1)
-        for mask in (ranking.listed().asked, rows.counted):
+        for mask in (ranking.listed().wants_list, rows.counted):
             with_list = with_list if mask is None else with_list & mask
         parts = []
         for ids, numbers in ((items, hits), (others, possible)):

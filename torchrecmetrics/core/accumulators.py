@@ -118,9 +118,6 @@ class Accumulator(BareMetric):
         own_lists(self)
         super().reset()
 
-    def check_sync(self) -> None:
-        """Raise if `sync()`, which adds sums up, cannot give the state of all processes."""
-
     def assign(self, state: State) -> None:
         """Replace states; nothing raises here."""
         vars(self).update(state)  # Module.__setattr__ takes longer than the sums
@@ -290,12 +287,12 @@ def check_group_names(names: Any) -> tuple[str, ...]:
     if isinstance(names, str) or not isinstance(names, Iterable):
         cure = "groups.names" if hasattr(names, "names") else "['cold', 'warm']"
         raise TypeError(f"names of groups are words, such as {cure}, got {describe(names)}")
-    given = tuple(names)
-    for name in given:
+    words = tuple(names)
+    for name in words:
         if not isinstance(name, str) or not name or "/" in name:
             raise ValueError(f"a group is named by a word without '/', got {name!r}")
-        if given.count(name) > 1:
+        if words.count(name) > 1:
             raise ValueError(f"two groups are called {name!r}")
-    if not given:
+    if not words:
         raise ValueError("groups holds no name")
-    return given
+    return words

@@ -223,10 +223,10 @@ class Evaluator(SummedStates):
         action = self.empty_target_action
         checks = Checks(self.rules.validate_args or action == "error", device, num_rows)
         checks.own_rows = ranking.own_rows
-        asked = None
+        wants_list = None
         if self._reads_lists:
             ranking = inside_catalogue(ranking, self.batch_needs, checks)
-            asked = ranking.listed().asked
+            wants_list = ranking.listed().wants_list
         # formulas refuse short rows at once; here they are rejected with the other checks, below
         read = ranking if ranking.row_depth is None else replace(ranking, row_depth=None)
         parts = [batch.values(read) for batch in self._batches]
@@ -241,8 +241,8 @@ class Evaluator(SummedStates):
             undefined = values.isnan()
         else:
             undefined = values.isnan() | judged
-        if of_lists is not None and asked is not None:
-            undefined = undefined | (of_lists & ~asked)
+        if of_lists is not None and wants_list is not None:
+            undefined = undefined | (of_lists & ~wants_list)
         if action == "error" and not (self.metrics and all(m.of_lists or m.of_items for m in self.metrics.values())):
             checks.reject("empty", empty, lambda row: f"row {row}")
         if ranking.row_depth is not None:
@@ -279,9 +279,9 @@ class Evaluator(SummedStates):
         """Raise while the metric is synchronised, and for a ranking of another device or other options."""
         if self._is_synced:
             self._check_not_synced("add a batch")
-        here, device = vars(self)[self._sums].device, ranking.num_relevant.device
-        if here != device:
-            raise ValueError(f"{self.label} is on {here}, its input on {device}: move the metric with .to(device)")
+        mine, device = vars(self)[self._sums].device, ranking.num_relevant.device
+        if mine != device:
+            raise ValueError(f"{self.label} is on {mine}, its input on {device}: move the metric with .to(device)")
         if ranking.options is not self.rules.of_ranks and (text := self.rules.contradiction(ranking.options)):
             raise ValueError(f"{self.label} {text}")
 
@@ -315,9 +315,10 @@ class Evaluator(SummedStates):
     def _own_weights(self, ranking: Ranking, weights: Tensor | None, undefined: Tensor) -> tuple[Tensor, Tensor]:
         """Return the weights of metrics that weigh rows themselves, float [n, B], and `undefined` with theirs."""
         shared = torch.ones_like(ranking.num_relevant) if weights is None else weights
-        own = torch.stack([metric.checked_row_weights(ranking, shared) for metric in self._own])
-        behind = undefined[len(undefined) - len(own) :] | ~(own > 0)
-        return own.masked_fill(behind, 0), torch.cat([undefined[: len(undefined) - len(own)], behind])
+        own_weights = torch.stack([metric.checked_row_weights(ranking, shared) for metric in self._own])
+        number = len(undefined) - len(own_weights)  # of metrics with the shared weights
+        unweighted = undefined[number:] | ~(own_weights > 0)
+        return own_weights.masked_fill(unweighted, 0), torch.cat([undefined[:number], unweighted])
 
     # ------------------------------------------------------------------------------------------------- states, results
 

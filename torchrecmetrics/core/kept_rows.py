@@ -136,17 +136,20 @@ class KeptRows(Accumulator):
         device = self.device
         states = dict(vars(self))  # of one moment, if another thread updates
         kept = {name: states[name] for name in self.heights if states[name]}
-        here = {name: torch.cat([part.to(device) for part in parts], 1) for name, parts in kept.items()}
-        if not here:
+        local = {name: torch.cat([part.to(device) for part in parts], 1) for name, parts in kept.items()}
+        if not local:
             number = len(self.layout.keys)
-            here = {"values": torch.zeros(number, 0, dtype=torch.float64, device=device)}
-            here |= {"used": here["values"].bool(), "weights": torch.zeros(1, 0, dtype=torch.float64, device=device)}
-        columns = here
+            local = {"values": torch.zeros(number, 0, dtype=torch.float64, device=device)}
+            local |= {
+                "used": local["values"].bool(),
+                "weights": torch.zeros(1, 0, dtype=torch.float64, device=device),
+            }
+        columns = local
         if self.distributed_available_fn() and (self.sync_on_compute or self._is_synced):
             gather = all_gather if self.dist_sync_fn is None else self.dist_sync_fn
             gather = partial(gather, group=self.process_group)
             note = None if self._is_synced else violations  # those of a synchronised metric are summed already
-            columns, summed = gathered_columns(here, self.heights, device, gather, note)
+            columns, summed = gathered_columns(local, self.heights, device, gather, note)
             violations = violations if summed is None else summed
             if "ids" not in columns and columns["values"].shape[1]:
                 raise ValueError("rows of several processes are told apart by row_ids: pass them to update")

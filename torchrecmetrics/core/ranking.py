@@ -40,7 +40,7 @@ class ListedItems(NamedTuple):
     """All ids are below this number; None = unknown."""
     history: Tensor | None = None
     """Int64 [B, H], items that the row's user had before, in any order, negative = padding; None = not given."""
-    asked: Tensor | None = None
+    wants_list: Tensor | None = None
     """Bool [B]: which rows were to be given a list; None = all rows."""
 
 
@@ -122,7 +122,7 @@ class Ranking:
             num_ranked=none,
             num_recommended=none,
             score_threshold=score_threshold,
-            lists=ListedItems(nothing, nothing, num_items=0, history=nothing, asked=none.bool()),
+            lists=ListedItems(nothing, nothing, num_items=0, history=nothing, wants_list=none.bool()),
         )
 
     def __len__(self) -> int:
@@ -328,9 +328,9 @@ class Ranking:
             )
         if self.entry_rows is None:
             return values, None
-        first = values.new_zeros(len(self)).scatter(0, self.entry_rows, values)
-        differs = (first[self.entry_rows] != values).long()
-        return first, torch.zeros_like(self.tied, dtype=torch.int64).scatter_add(0, self.entry_rows, differs) > 0
+        of_row = values.new_zeros(len(self)).scatter(0, self.entry_rows, values)
+        differs = (of_row[self.entry_rows] != values).long()
+        return of_row, torch.zeros_like(self.tied, dtype=torch.int64).scatter_add(0, self.entry_rows, differs) > 0
 
     # ----------------------------------------------------------------------------------------------- saving and loading
 
@@ -347,11 +347,11 @@ class Ranking:
             ValueError: for any other file.
         """
         held = read(path, "Ranking")
-        given = {field_.name: held[field_.name] for field_ in dataclass_fields(cls) if field_.name in held}
-        given["relevant"] = RankedItems(*given["relevant"])
-        given["penalties"] = None if given["penalties"] is None else RankedItems(*given["penalties"])
-        given["lists"] = None if given["lists"] is None else ListedItems(*given["lists"])
-        return cls(**given)
+        known = {field_.name: held[field_.name] for field_ in dataclass_fields(cls) if field_.name in held}
+        known["relevant"] = RankedItems(*known["relevant"])
+        known["penalties"] = None if known["penalties"] is None else RankedItems(*known["penalties"])
+        known["lists"] = None if known["lists"] is None else ListedItems(*known["lists"])
+        return cls(**known)
 
     def __getstate__(self) -> dict[str, Any]:
         # cached values are left out: their keys hold functions that cannot be pickled

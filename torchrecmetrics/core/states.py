@@ -112,9 +112,12 @@ class SummedStates(BareMetric):
 
     def _totals(self, sync: bool) -> Totals:
         """Return the states, and those of the accumulators, summed over the processes: by two all-reduces."""
-        accumulators = self._added_up
-        own = (self._violations, self._counts)
-        counts = [*(vars(self)[name] for name in own), *(part for acc in accumulators for part in acc.counts())]
+        states, accumulators = vars(self), self._added_up
+        counts = [
+            states[self._violations],
+            states[self._counts],
+            *(part for acc in accumulators for part in acc.counts()),
+        ]
         clocks = [clock for accumulator in accumulators for clock in accumulator.clock()]
         across = sync and self.distributed_available_fn()
         world, rank = 1, 0
@@ -126,7 +129,7 @@ class SummedStates(BareMetric):
         if across:
             *counts, all_clocks = self._reduced([*counts, all_clocks.to(counts[0].device)], self.process_group)
             all_clocks = all_clocks.cpu()
-        sums = [vars(self)[self._sums]]
+        sums = [states[self._sums]]
         for place, accumulator in enumerate(accumulators):
             sums += accumulator.sums(all_clocks[:, 2 * place : 2 * place + 2])
         return Totals(counts, self._reduced(sums, self.process_group) if across else sums)
@@ -179,8 +182,8 @@ class SummedStates(BareMetric):
             return
         self._check_not_synced("load a state")
         for name, value in empty.items():
-            given = state_dict.get(name)
-            if type(given) is not type(value) or getattr(given, "shape", None) != getattr(value, "shape", None):
+            loaded = state_dict.get(name)
+            if type(loaded) is not type(value) or getattr(loaded, "shape", None) != getattr(value, "shape", None):
                 raise ValueError(
                     f"{self.label} loads states of the same metrics, options and accumulators: make both alike"
                 )
@@ -200,8 +203,8 @@ class SummedStates(BareMetric):
             raise ValueError(f"{self.label} merges states named like its own {list(expected)}, got {list(state)}")
         for name, value in state.items():
             if value.device != expected[name].device:
-                here = expected[name].device
-                raise ValueError(f"{self.label} is on {here}, the state on {value.device}: move one with .to(device)")
+                device = expected[name].device
+                raise ValueError(f"{self.label} is on {device}, the state on {value.device}: move one with .to(device)")
         new = {name: value + state[name] for name, value in expected.items()}
         return new, [(mine, mine.merged(other)) for mine, other in zip(ours, theirs, strict=True)]
 
@@ -240,8 +243,6 @@ class SummedStates(BareMetric):
     def _sync_dist(self, dist_sync_fn: Any = gather_all_tensors, process_group: Any | None = None) -> None:
         """Sum all states over the processes, in place of torchmetrics' gathers with barriers."""
         group = process_group or self.process_group
-        for accumulator in self._added_up:
-            accumulator.check_sync()
         self._synced = self._totals(True)
         vars(self).update({self._violations: self._synced.counts[0], self._counts: self._synced.counts[1]})
         vars(self)[self._sums] = self._synced.sums[0]

@@ -19,7 +19,7 @@ from torchrecmetrics.inputs.scores import Scores
 from torchrecmetrics.inputs.targets import Gains, Target, Targets, selected
 
 MissingTarget: TypeAlias = Literal["unreachable", "error"]
-"""A relevant item that is no candidate counts as an item that cannot be found, or is an error."""
+"""A relevant item that is no candidate counts as an item that cannot be slots, or is an error."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -72,16 +72,16 @@ class Candidates(BatchInput):
             )
         columns = _Columns.of(self.items.long(), options.padding_idx)
         ids = targets.ids.where(targets.listed, -1)
-        found = columns.of_items(ids)
-        absent = (ids >= 0) & (found < 0)
+        slots = columns.of_items(ids)
+        absent = (ids >= 0) & (slots < 0)
         if self.missing == "error":
             checks.reject("missing", absent, lambda row: f"row {row} has {shown(ids[row][absent[row]])}")
         valid, violations = checks.settle()  # before the columns are ranked, whose checks would count rows again
         if valid is not None:
             ids = ids.where(valid[:, None], -1)
-            found, absent = found.where(valid[:, None], -1), absent & valid[:, None]
+            slots, absent = slots.where(valid[:, None], -1), absent & valid[:, None]
         # each absent item has a column of its own, without a score: its rank is unknown
-        found = torch.where(absent, width + torch.arange(ids.shape[1], device=device), found)
+        slots = torch.where(absent, width + torch.arange(ids.shape[1], device=device), slots)
         known_scores = columns.sorted(scores).masked_fill(columns.ids < 0, -torch.inf)
         scores = torch.cat([known_scores, scores.new_full((rows, ids.shape[1]), -torch.inf)], 1)
         left_out: Tensor = torch.nn.functional.pad(columns.repeated | (columns.ids < 0), (0, ids.shape[1]))
@@ -89,7 +89,7 @@ class Candidates(BatchInput):
         parts = (left_out,) if excluded is None else (columns.of_items(excluded), left_out)
         overlap = "miss" if options.overlap_rule == "error" else options.overlap
         inner = replace(options, padding_idx=None, overlap=overlap)
-        ranking = Scores(scores, found, targets.gains, parts).rank(needs._replace(num_items=None, target=True), inner)
+        ranking = Scores(scores, slots, targets.gains, parts).rank(needs._replace(num_items=None, target=True), inner)
         lists = ranking.lists
         if lists is not None:
             inside = (lists.ids >= 0) & (lists.ids < width)

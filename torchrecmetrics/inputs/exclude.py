@@ -150,15 +150,15 @@ class Exclusion:
 
     def contains(self, ids: Tensor, listed: Tensor) -> Tensor:
         """Return which of `ids` [B, N] are excluded in their row, bool [B, N]; False where not `listed`."""
-        found = torch.zeros_like(listed)
+        excluded = torch.zeros_like(listed)
         for first in range(0, len(ids), self.rows_at_once):
             rows = slice(first, first + self.rows_at_once)
             held = self._sorted_ids(rows)
             if held is not None:
-                found[rows] = rowwise_isin(ids[rows], held)
+                excluded[rows] = rowwise_isin(ids[rows], held)
         for mask in self.masks:
-            found = found | masked(mask, ids)
-        return found & listed
+            excluded = excluded | masked(mask, ids)
+        return excluded & listed
 
     def _sorted_ids(self, rows: slice) -> Tensor | None:
         """Return the excluded ids of `rows` without `padding_idx`, [n, H], ascending, -1 = padding; None = no ids."""

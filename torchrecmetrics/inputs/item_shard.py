@@ -106,15 +106,15 @@ class ItemShard(BatchInput):
             if not self._is_compared:
                 facts |= rows.facts() | {"dtype of scores": scores.dtype}
                 facts["items"] = [self.offset, self.offset + scores.shape[1]]
-        own = over_processes(rows.own_scores(scores, self.offset), torch.distributed.ReduceOp.MAX, group)
-        counted = over_processes(rows.count(scores, self.offset, own), torch.distributed.ReduceOp.SUM, group)
+        target_scores = over_processes(rows.own_scores(scores, self.offset), torch.distributed.ReduceOp.MAX, group)
+        counted = over_processes(rows.count(scores, self.offset, target_scores), torch.distributed.ReduceOp.SUM, group)
         best = rows.best(scores, self.offset)
         if needs.list_depth:
             best = best_of_processes(best, group)
         numbers = torch.arange(shape[0], device=self._device)
         world = torch.distributed.get_world_size(group)
         own_rows = numbers % world == torch.distributed.get_rank(group)
-        return replace(rows.ranking(own, counted, best, own_rows, history), num_holders=world)
+        return replace(rows.ranking(target_scores, counted, best, own_rows, history), num_holders=world)
 
     @contextmanager
     def _agreement(self, facts: dict[str, Any]) -> Iterator[None]:
@@ -174,7 +174,7 @@ class PiecewiseRows:
                 accepted = f"item ids [B, H], or bool [{shape[1]}]"
                 raise TypeError(f"exclude beside a shard is {accepted}, got {part.dtype} {list(part.shape)}")
         self.targets: Targets = Targets.read(ids, gains, exclude, shape, options, self.checks)
-        self.asked: Needs = needs
+        self.metric_needs: Needs = needs
         self.options: Options = options
         self.shape: tuple[int, int] = shape
         depth = needs.depth_for(self.targets.ids.shape[1])
@@ -193,15 +193,15 @@ class PiecewiseRows:
         """Return the scores of the targets in this piece, [n, T]; -inf for targets of other pieces."""
         return working(_look_up(scores, first, self.targets.ids[rows]))
 
-    def count(self, scores: Tensor, first: int, own: Tensor, rows: slice = ALL_ROWS) -> Tensor:
+    def count(self, scores: Tensor, first: int, target_scores: Tensor, rows: slice = ALL_ROWS) -> Tensor:
         """Return the counts of a piece, int32 [n, 2 T + minimum scores + 1]: better, equal, at least, bad row.
 
-        `own` are the targets' scores over all pieces, [B, T].
+        `target_scores` are the targets' scores over all pieces, [B, T].
         """
-        own = own[rows]
+        target_scores = target_scores[rows]
         if not scores.shape[1]:
-            return torch.zeros(len(own), self.num_counts, dtype=torch.int32, device=scores.device)
-        counts = self.counter.count(scores, own, self.counter.missing(own, rows), rows, first)
+            return torch.zeros(len(target_scores), self.num_counts, dtype=torch.int32, device=scores.device)
+        counts = self.counter.count(scores, target_scores, self.counter.missing(target_scores, rows), rows, first)
         assert counts.at_least is not None
         bad = ~(counts.highest < torch.inf)
         return torch.cat([counts.better, counts.equal, counts.at_least, bad[:, None]], 1).int()
@@ -214,14 +214,14 @@ class PiecewiseRows:
         width, excluded = scores.shape[1], self.targets.excluded
         if width and k:
             columns = ExcludedColumns(None, []) if excluded is None else excluded.among(rows, first, width)
-            found = kernels.topk_ids(scores, k, columns.masks, columns.ids)
-            top[:, : found.shape[1]] = scores.gather(1, found.clamp(min=0)).where(found >= 0, -torch.inf)
-            ids[:, : found.shape[1]] = (found + first).where(found >= 0, -1)
+            best_ids = kernels.topk_ids(scores, k, columns.masks, columns.ids)
+            top[:, : best_ids.shape[1]] = scores.gather(1, best_ids.clamp(min=0)).where(best_ids >= 0, -torch.inf)
+            ids[:, : best_ids.shape[1]] = (best_ids + first).where(best_ids >= 0, -1)
         return top, ids
 
     def ranking(
         self,
-        own: Tensor,
+        target_scores: Tensor,
         counted: Tensor,
         best: tuple[Tensor, Tensor],
         own_rows: Tensor | None = None,
@@ -230,21 +230,21 @@ class PiecewiseRows:
         """Return the ranking over all pieces from the scores of targets, the sum of all counts and the best items."""
         targets, checks, counter = self.targets, self.checks, self.counter
         checks.own_rows = own_rows
-        slots, kept, missing = own.shape[1], counter.kept, counter.missing(own)
+        slots, kept, missing = target_scores.shape[1], counter.kept, counter.missing(target_scores)
         sizes = [slots, slots, len(counter.min_scores), 1]
-        better, equal, at_least, bad = torch.split(counted.to(float_dtype(own.device)), sizes, 1)
+        better, equal, at_least, bad = torch.split(counted.to(float_dtype(target_scores.device)), sizes, 1)
         checks.reject("scores", bad > 0, lambda row: f"row {row}")
         topk_ids = None
         if self.needs.list_depth:
             if kept is not None:
-                theirs = own.where(kept & ~missing, -torch.inf).to(best[0].dtype)
-                best = merged([best, (theirs, targets.ids.where(theirs > -torch.inf, -1))], best[0].shape[1])
+                kept_scores = target_scores.where(kept & ~missing, -torch.inf).to(best[0].dtype)
+                best = merged([best, (kept_scores, targets.ids.where(kept_scores > -torch.inf, -1))], best[0].shape[1])
             topk_ids = best[1]
         pieces = PieceCounts(better, equal, at_least, bad[:, 0], topk_ids)
-        counts = counter.finish(own, missing, pieces, check_scores=False)
+        counts = counter.finish(target_scores, missing, pieces, check_scores=False)
         if history is not None and counts.lists is not None:
             counts = counts._replace(lists=counts.lists._replace(history=history))
-        return rank_counts(counts, self.asked, self.options, checks, self.needs.depth, own_rows=own_rows)
+        return rank_counts(counts, self.metric_needs, self.options, checks, self.needs.depth, own_rows=own_rows)
 
     def facts(self) -> dict[str, Any]:
         """Return the values, by name, that must be the same on all processes; waits for the device."""

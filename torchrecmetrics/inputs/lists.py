@@ -141,8 +141,8 @@ class _Entries(NamedTuple):
     def hits(self, targets: Targets) -> RankedItems:
         """Return the ranks of the relevant items in ascending order, [B, T]."""
         relevant, width = targets.relevant, targets.ids.shape[1]
-        first = self.stays if self.repeated is None else self.stays & ~self.repeated
-        hit = first & rowwise_isin(self.ids, sort_rows(torch.where(relevant, targets.ids, -1)))
+        counts_once = self.stays if self.repeated is None else self.stays & ~self.repeated
+        hit = counts_once & rowwise_isin(self.ids, sort_rows(torch.where(relevant, targets.ids, -1)))
         ranks = torch.where(hit, self.ranks.to(float_dtype(hit.device)), torch.inf)
         if width == 1:
             return RankedItems(ranks.amin(1, keepdim=True))
@@ -158,9 +158,9 @@ class _Entries(NamedTuple):
         listed = targets.listed & (by_id.gather(1, nearest) == targets.ids) & self.stays.gather(1, place)
         rank = self.ranks.gather(1, place).to(float_dtype(listed.device))
         ranks, order = torch.where(listed & relevant, rank, torch.inf).sort(dim=1, stable=True)
-        found = RankedItems(ranks, torch.where(relevant, gains, 0).gather(1, order))
+        hits = RankedItems(ranks, torch.where(relevant, gains, 0).gather(1, order))
         lost, behind = torch.where(listed & penalised, rank, torch.inf).sort(dim=1, stable=True)
-        return found, RankedItems(lost, torch.where(penalised, gains, 0).gather(1, behind))
+        return hits, RankedItems(lost, torch.where(penalised, gains, 0).gather(1, behind))
 
 
 def _again(by_id: Tensor, padding_idx: int | None) -> Tensor:

@@ -149,10 +149,10 @@ def get_topk_ranks(
     targets = Targets.read(target, None, exclude, shape, options, checks)
     counts = count_targets(scores, targets, Needs(k), options, checks)
     valid, _ = checks.settle()
-    found = sort_ranks(counts, counts.missing, ties, targets.ids, k)
-    ranks = found.ranks.ceil().nan_to_num(posinf=k + 1).to(torch.int64)
-    if found.order is not None:
-        ranks = torch.empty_like(ranks).scatter_(1, found.order, ranks)
+    in_order = sort_ranks(counts, counts.missing, ties, targets.ids, k)
+    ranks = in_order.ranks.ceil().nan_to_num(posinf=k + 1).to(torch.int64)
+    if in_order.order is not None:
+        ranks = torch.empty_like(ranks).scatter_(1, in_order.order, ranks)
     ranks = torch.where(targets.listed, ranks, 0)
     if valid is not None:
         ranks = ranks.where(valid[:, None], INVALID_RANK)
@@ -184,9 +184,9 @@ def count_targets(
     """Return the numbers of candidates that score higher than, and the same as, each target."""
     counter, excluded = TargetCounter(targets, needs, options, scores.dtype, checks), targets.excluded
     if excluded is None and isinstance(scores, Tensor):
-        own = scores.gather(1, targets.ids)
-        missing = counter.missing(own)
-        return counter.finish(own, missing, counter.count(scores, own, missing), check_scores=True)
+        target_scores = scores.gather(1, targets.ids)
+        missing = counter.missing(target_scores)
+        return counter.finish(target_scores, missing, counter.count(scores, target_scores, missing), check_scores=True)
     if excluded is not None and isinstance(scores, Tensor) and counter.copies_pay(scores):
         # copies that fit the cache: no excluded item is read again to be taken off the counts
         scores = ScoreRows(scores.shape, working_dtype(scores), scores.device, partial(_copies, scores, excluded))  # type: ignore[arg-type]
@@ -194,12 +194,14 @@ def count_targets(
     for piece in _pieces(scores, counter.num_rows if excluded is None else excluded.rows_at_once):
         rows = slice(start, start + piece.shape[0])
         start = rows.stop
-        own = kernels.look_up(piece, targets.ids[rows])
-        missing = counter.missing(own, rows)
-        pieces.append((own, missing, *counter.count(piece, own, missing, rows, owns_memory=owns_memory)))
+        target_scores = kernels.look_up(piece, targets.ids[rows])
+        missing = counter.missing(target_scores, rows)
+        pieces.append(
+            (target_scores, missing, *counter.count(piece, target_scores, missing, rows, owns_memory=owns_memory))
+        )
     parts: Any = pieces[0] if len(pieces) == 1 else map(_cat, zip(*pieces, strict=True))
-    own, missing, *counts = parts
-    return counter.finish(own, missing, PieceCounts(*counts), check_scores=True)
+    target_scores, missing, *all_counts = parts
+    return counter.finish(target_scores, missing, PieceCounts(*all_counts), check_scores=True)
 
 
 class PieceCounts(NamedTuple):
@@ -244,15 +246,15 @@ class TargetCounter:
         """Return True if scores are copied to overwrite excluded items."""
         return scores.device.type == "cpu" and self.kernels == "eager"
 
-    def missing(self, own: Tensor, rows: slice = ALL_ROWS) -> Tensor:
-        """Return which targets are no candidates, bool [n, T]; `own` [n, T] are their scores."""
+    def missing(self, target_scores: Tensor, rows: slice = ALL_ROWS) -> Tensor:
+        """Return which targets are no candidates, bool [n, T]; `target_scores` [n, T] are their scores."""
         may_rank = self._may_rank if rows is ALL_ROWS else self._may_rank[rows]
-        return ~(may_rank & (own > -torch.inf))
+        return ~(may_rank & (target_scores > -torch.inf))
 
     def count(
         self,
         scores: Tensor | Products,
-        own: Tensor,
+        target_scores: Tensor,
         missing: Tensor,
         rows: slice = ALL_ROWS,
         first: int = 0,
@@ -262,7 +264,7 @@ class TargetCounter:
 
         Args:
             scores: scores [n, C], or `Products`.
-            own: scores of the targets, [n, T], over all items.
+            target_scores: scores of the targets, [n, T], over all items.
             missing: which targets are no candidates, bool [n, T].
             rows: rows of the piece.
             first: item of the first column.
@@ -279,7 +281,7 @@ class TargetCounter:
             overwritten = columns.overwrite(scores)
         elif columns is not None:
             masks, removed = columns.masks, columns.scores(partial(kernels.look_up, scores))
-        thresholds = own.masked_fill(missing, torch.nan).to(scores.dtype)
+        thresholds = target_scores.masked_fill(missing, torch.nan).to(scores.dtype)
         question = Question(thresholds, self.needs.depth, self.min_scores, masks, removed, self.checks.enabled)
         if self.kernels == "eager" and isinstance(scores, Tensor):  # the path of most updates
             counts = eager.count(scores, question)
@@ -293,11 +295,11 @@ class TargetCounter:
             topk_ids = kernels.topk_ids(scores, k, masks, leaving)
             if self.kept is not None:
                 ids = self.targets.ids[rows]
-                topk_ids = _with_kept(topk_ids, scores, ids, torch.where(self.kept[rows], own, -torch.inf))
+                topk_ids = _with_kept(topk_ids, scores, ids, torch.where(self.kept[rows], target_scores, -torch.inf))
         return PieceCounts(counts.better, counts.equal, counts.at_least, highest, topk_ids)
 
-    def finish(self, own: Tensor, missing: Tensor, counts: PieceCounts, check_scores: bool) -> TargetCounts:
-        """Return the counts over all items; `own` [B, T] are the scores of the targets, `missing` are no candidates.
+    def finish(self, target_scores: Tensor, missing: Tensor, counts: PieceCounts, check_scores: bool) -> TargetCounts:
+        """Return the counts over all items; `target_scores` are [B, T], `missing` targets are no candidates.
 
         `check_scores` rejects rows whose highest score is NaN or infinite.
         """
@@ -308,10 +310,10 @@ class TargetCounter:
             high = ~(highest < torch.inf)
             self.checks.reject("scores", high, lambda row: f"the highest of row {row} is {highest[row]}")
         if kept is not None:
-            theirs = sort_rows(torch.where(kept, own, -torch.inf))
-            above = count_above(theirs, own)
-            better, equal = better + above, equal + (count_at_least(theirs, own) - above)
-            at_least = [n + (theirs >= limit).sum(1) for n, limit in zip(at_least, self.min_scores, strict=True)]
+            kept_scores = sort_rows(torch.where(kept, target_scores, -torch.inf))
+            above = count_above(kept_scores, target_scores)
+            better, equal = better + above, equal + (count_at_least(kept_scores, target_scores) - above)
+            at_least = [n + (kept_scores >= limit).sum(1) for n, limit in zip(at_least, self.min_scores, strict=True)]
         lists = None
         if counts.topk_ids is not None:
             relevant = torch.where(targets.relevant, targets.ids, -1)
@@ -334,11 +336,11 @@ def _cat(parts: tuple[Tensor | None, ...]) -> Tensor | None:
     return None if parts[0] is None else torch.cat(parts)  # type: ignore[arg-type]
 
 
-def _with_kept(first: Tensor, scores: Tensor, ids: Tensor, own: Tensor) -> Tensor:
+def _with_kept(first: Tensor, scores: Tensor, ids: Tensor, target_scores: Tensor) -> Tensor:
     """Return the ids of the k best of `first` [B, k] and of excluded items that are still candidates, best first."""
     values = torch.where(first >= 0, scores.gather(1, first.clamp(min=0)), -torch.inf)
-    ids, by_id = torch.cat([first, torch.where(own > -torch.inf, ids, -1)], 1).sort(dim=1, stable=True)
-    best = torch.cat([values, own], 1).gather(1, by_id).sort(dim=1, descending=True, stable=True).indices
+    ids, by_id = torch.cat([first, torch.where(target_scores > -torch.inf, ids, -1)], 1).sort(dim=1, stable=True)
+    best = torch.cat([values, target_scores], 1).gather(1, by_id).sort(dim=1, descending=True, stable=True).indices
     return ids.gather(1, best[:, : first.shape[1]])
 
 

@@ -64,9 +64,9 @@ def sort_ranks(
     number: Tensor | float = 1.0  # 1, 2, 3, ... within the tie group
     members: Tensor | float = 1.0  # number of our items in the tie group
     if better.shape[1] > 1:
-        first = None if secondary is None else secondary.argsort(dim=1, stable=True)
-        better, order = (better if first is None else better.gather(1, first)).sort(dim=1, stable=True)
-        order = order if first is None else first.gather(1, order)
+        by_gain = None if secondary is None else secondary.argsort(dim=1, stable=True)
+        better, order = (better if by_gain is None else better.gather(1, by_gain)).sort(dim=1, stable=True)
+        order = order if by_gain is None else by_gain.gather(1, order)
         size = size.gather(1, order)
         group = search(better, better)
         members = search(better, better, right=True) - group

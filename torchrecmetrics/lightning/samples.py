@@ -140,7 +140,7 @@ class SampleRows:
             self._heights["own_weights"] = own
         self._list_depth = evaluator.batch_needs.list_depth if evaluator.counted_metrics else 0
         if self._list_depth:
-            self._heights |= {"items": self._list_depth, "asked": 1}
+            self._heights |= {"items": self._list_depth, "wants_list": 1}
         self._heights |= dict.fromkeys(evaluator.columns, 1)
         self._batches: list[dict[str, Tensor]] = []
         self._violations = torch.zeros(len(VIOLATIONS), dtype=torch.int64)
@@ -164,10 +164,10 @@ class SampleRows:
             batch["own_weights"] = rows.own_weights
         if self._list_depth:
             assert rows.ranking is not None
-            items, asked = rows.ranking.items[:, : self._list_depth], rows.ranking.listed().asked
+            items, wants_list = rows.ranking.items[:, : self._list_depth], rows.ranking.listed().wants_list
             missing = self._list_depth - items.shape[1]
             batch["items"] = torch.nn.functional.pad(items, (0, missing), value=-1).T
-            batch["asked"] = every_row if asked is None else asked
+            batch["wants_list"] = every_row if wants_list is None else wants_list
         batch |= {name: column if column.dtype in DTYPES else column.long() for name, column in rows.columns.items()}
         if rows.violations is not None:
             self._violations = self._violations.to(ids.device) + rows.violations
@@ -215,7 +215,9 @@ class SampleRows:
         if not self._list_depth:
             return replace(ranking, lists=None)
         items = columns["items"].T
-        return replace(ranking, lists=ListedItems(items, torch.full_like(items[:, :1], -1), asked=columns["asked"][0]))
+        return replace(
+            ranking, lists=ListedItems(items, torch.full_like(items[:, :1], -1), wants_list=columns["wants_list"][0])
+        )
 
     def _facts(self, columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the columns that accumulators read; the samples' ids are the rows' ids."""
