@@ -113,11 +113,8 @@ class SummedStates(BareMetric):
     def _totals(self, sync: bool) -> Totals:
         """Return the states, and those of the accumulators, summed over the processes: by two all-reduces."""
         states, accumulators = vars(self), self._added_up
-        counts = [
-            states[self._violations],
-            states[self._counts],
-            *(part for acc in accumulators for part in acc.counts()),
-        ]
+        counts = [states[self._violations], states[self._counts]]
+        counts += [part for accumulator in accumulators for part in accumulator.counts()]
         clocks = [clock for accumulator in accumulators for clock in accumulator.clock()]
         across = sync and self.distributed_available_fn()
         world, rank = 1, 0

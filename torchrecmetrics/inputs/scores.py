@@ -196,9 +196,8 @@ def count_targets(
         start = rows.stop
         target_scores = kernels.look_up(piece, targets.ids[rows])
         missing = counter.missing(target_scores, rows)
-        pieces.append(
-            (target_scores, missing, *counter.count(piece, target_scores, missing, rows, owns_memory=owns_memory))
-        )
+        counts = counter.count(piece, target_scores, missing, rows, owns_memory=owns_memory)
+        pieces.append((target_scores, missing, *counts))
     parts: Any = pieces[0] if len(pieces) == 1 else map(_cat, zip(*pieces, strict=True))
     target_scores, missing, *all_counts = parts
     return counter.finish(target_scores, missing, PieceCounts(*all_counts), check_scores=True)
