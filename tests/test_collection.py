@@ -627,3 +627,14 @@ def test_time_to_make_a_collection_grows_linearly():
     collection = trm.RecMetricCollection(["HR", "NDCG", "MRR", "Recall", "MAP"], k=range(1, 1001))
     assert time.process_time() - began < 10  # 2.3 s, on one core
     assert len(collection) == 5000
+
+
+@pytest.mark.parametrize(
+    ("option", "accumulator"),
+    [("groups", "ByGroup"), ("keep_rows", "KeptRows"), ("window", "Window"), ("half_life", "Decay")],
+)
+@pytest.mark.parametrize("make", [trm.HR, lambda k, **options: trm.RecMetricCollection("HR", k=k, **options)])
+def test_options_of_callbacks_are_accumulators_here(make, option, accumulator):
+    """An option that callbacks or `evaluate` have is refused with the accumulator that serves for it."""
+    with pytest.raises(ValueError, match=rf"no option '{option}': collections have accumulators=\[trm.{accumulator}\("):
+        make(5, **{option: 1})

@@ -264,7 +264,8 @@ class CollectSessions(RecMetricCollection):
         if isinstance(metrics, RankingMetric):
             metrics = RecMetricCollection([metrics])
         if not isinstance(metrics, RecMetricCollection):
-            raise TypeError(f"CollectSessions takes a collection or a metric, got {describe(metrics)}")
+            cure = "RecMetricCollection(names, k=...)"
+            raise TypeError(f"CollectSessions takes a collection or a metric, got {describe(metrics)}: {cure}")
         self._copy_of(metrics, [acc.empty_copy() for acc in metrics.accumulators])
 
     def update(  # type: ignore[override]  # entries of sessions are the only input

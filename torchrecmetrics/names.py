@@ -13,9 +13,9 @@ from torchmetrics import Metric
 from torchrecmetrics import metrics as _metrics
 from torchrecmetrics import rank_metrics as _rank_metrics
 from torchrecmetrics.beyond import metrics as _beyond
-from torchrecmetrics.core.checks import check_k, nearest
+from torchrecmetrics.core.checks import check_k
 from torchrecmetrics.core.metric import RankingMetric
-from torchrecmetrics.core.signature import METRIC_OPTIONS, MetricOptions, check_spelling
+from torchrecmetrics.core.signature import METRIC_OPTIONS, MetricOptions, check_spelling, option_hint
 
 KeyFormat: TypeAlias = str | Callable[[str, int | None], str]
 """A format string of {name} and {k}, or a function of both, that makes a key."""
@@ -35,13 +35,6 @@ _BY_NAME = {name.lower(): cls for name, cls in _CLASSES.items()} | {
     "meanreciprocalrank": _metrics.MRR,
     "mr": _rank_metrics.MeanRank,
     "adjustedhitrate": _rank_metrics.AdjustedHitRate,
-}
-
-_ACCUMULATORS = {
-    "groups": "ByGroup(...)",
-    "keep_rows": "KeptRows()",
-    "window": "Window(...)",
-    "half_life": "Decay(...)",
 }
 
 
@@ -120,9 +113,7 @@ def check_options(what: str, options: Iterable[str], known: Sequence[str]) -> No
     for name in options:
         if name not in METRIC_OPTIONS:
             made = _instances_with(name)
-            hint = f": an option of some metrics goes to an instance, {made}" if made else nearest(name, known)
-            if name in _ACCUMULATORS:
-                hint = f": it is an accumulator, accumulators=[trm.{_ACCUMULATORS[name]}]"
+            hint = f": an option of some metrics goes to an instance, {made}" if made else option_hint(name, known)
             raise ValueError(f"{what} has no option {name!r}{hint}")
 
 

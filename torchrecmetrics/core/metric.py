@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.core.accumulators import Accumulator
-from torchrecmetrics.core.checks import Validation, check_choice, check_k, check_score_threshold, describe, nearest
+from torchrecmetrics.core.checks import Validation, check_choice, check_k, check_score_threshold, describe
 from torchrecmetrics.core.evaluator import Evaluator
 from torchrecmetrics.core.intervals import IntervalMethod, interval
 from torchrecmetrics.core.options import OPTIONS, KernelChoice, Needs, Options, Overlap, Ties
@@ -29,6 +29,7 @@ from torchrecmetrics.core.signature import (
     check_spelling,
     fingerprint,
     label_part,
+    option_hint,
 )
 
 
@@ -281,7 +282,7 @@ class RankingMetric(LastResult, Evaluator):
                 known = list(
                     dict.fromkeys([*(param.name for param in asked if param.kind is param.KEYWORD_ONLY), *known])
                 )
-                raise ValueError(f"{self._name} has no option {name!r}{nearest(name, known)}")
+                raise ValueError(f"{self._name} has no option {name!r}{option_hint(name, known)}")
         required = (name for name, default in own.items() if default is inspect.Parameter.empty)
         if missing := [f"{name}=" for name in required if name not in options]:
             raise TypeError(f"{self._name} needs {', '.join(missing)}")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from torch import Tensor
 
+from torchrecmetrics.core.checks import nearest
 from torchrecmetrics.core.options import RankingOptions
 
 EmptyTargetAction: TypeAlias = Literal["skip", "neg", "pos", "error"]
@@ -52,6 +53,8 @@ TORCHMETRICS_OPTIONS = METRIC_OPTIONS[METRIC_OPTIONS.index("compute_on_cpu") :]
 
 #: Names of the cut-off in other libraries.
 NOT_K = frozenset(("top_k", "topk", "K", "cutoff", "cutoffs"))
+#: Accumulators that serve, in a collection, for options of `evaluate` and callbacks.
+_SERVES = {"groups": "ByGroup(...)", "keep_rows": "KeptRows()", "window": "Window(...)", "half_life": "Decay(...)"}
 
 
 def check_spelling(options: Iterable[str]) -> None:
@@ -59,6 +62,11 @@ def check_spelling(options: Iterable[str]) -> None:
     for name in options:
         if name in NOT_K:
             raise TypeError(f"{name}= is called k here: k=10, or several cut-offs of a collection k=[5, 10]")
+
+
+def option_hint(name: str, known: Sequence[str]) -> str:
+    """Return the end of a message about an unknown option: the accumulator that serves for it, or the nearest name."""
+    return f": collections have accumulators=[trm.{_SERVES[name]}]" if name in _SERVES else nearest(name, known)
 
 
 class Signature(NamedTuple):

@@ -42,7 +42,7 @@ class SummedStates(BareMetric):
     """
 
     _computed: Any
-    """Number of updates and results of the last `compute`; None = not of these states."""
+    """Number of updates and results of the last `compute`; None = the states have changed since."""
     _forward_cache: Any
     _results: dict[str, Summary]
 

@@ -79,8 +79,8 @@ class Window(_Recent):
     """The value of the last rows, under keys like `HR@10/window`.
 
     Sums are kept in 100 slots of whole batches, so the window is up to a slot and a batch longer. Over several
-    processes it holds the last updates of each process by their numbers: as many as the process with most updates
-    needed for its share of the rows. A process that is behind has fewer updates in it, and one that stopped leaves it.
+    processes, each numbers its updates, and the window holds the same numbers of all: the last ones, as many as the
+    process with most updates needs to fill its share of the rows. So a process that stops updating drops out.
 
     Args:
         rows: number of rows over all processes, at least 100; None = use `updates`.
@@ -106,7 +106,7 @@ class Window(_Recent):
         self.per_update: bool = rows is None
         self.size: int = check_k(updates, "updates") if rows is None else check_k(rows, "rows")
         if rows is not None and self.size < SLOTS:
-            raise ValueError(f"rows must be at least {SLOTS}, one per slot, got {rows}; or updates=")
+            raise ValueError(f"rows must be at least {SLOTS}, one per slot, got {rows}; or updates= for fewer rows")
         self._slots: list[tuple[int, int]] = []
         """Number of updates, and of rows over all processes, in each slot, from the oldest to the newest."""
 
