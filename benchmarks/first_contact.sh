@@ -1,55 +1,59 @@
 #!/usr/bin/env bash
-# The kernels' first card: five stages of at most ten minutes each, results under $OUT (default: /tmp/first_contact).
-# Needs torch for CUDA, Triton, numpy, torchmetrics, torch-geometric, pytest with xdist and timeout, hypothesis; nothing is installed.
-#   bash benchmarks/first_contact.sh 1     the card, every kernel once, what it does at best, G1 and G2
-#   bash benchmarks/first_contact.sh 2     tests/gpu, and the core's tests on the card with eager
-#   bash benchmarks/first_contact.sh 3     G3, G4, G5
-#   bash benchmarks/first_contact.sh 4     the sweep
-#   bash benchmarks/first_contact.sh 5     profiles, then memcheck and racecheck
-# If a test of stage 1 or 2 fails, times say nothing: mend it first. Keep $OUT between stages, and commit what 3 wrote.
+# Tries and measures the library on a card: two runs of less than ten minutes each, the most valuable steps first.
+#   bash benchmarks/first_contact.sh          ends by itself after BUDGET seconds (555)
+#   bash benchmarks/first_contact.sh rest     what the first run leaves (185 s)
+# Needs torch for CUDA, Triton, numpy, torchmetrics, torch-geometric, pytest with xdist and timeout, hypothesis; installs
+# nothing. Results are in $OUT (default: /tmp/first_contact): summary.txt, log.txt, and the lines of JSON of each step.
 set -u -o pipefail
 cd "$(dirname "$0")/.."
-export OUT=${OUT:-/tmp/first_contact} PYTHONPATH=$PWD PYTHONUNBUFFERED=1
+export OUT=${OUT:-/tmp/first_contact} PYTHONPATH=$PWD PYTHONUNBUFFERED=1 CUBLAS_WORKSPACE_CONFIG=:4096:8
 unset TRITON_INTERPRET
 mkdir -p "$OUT"
-stage=${1:?stage 1 to 5}
-step() {  # step NAME SECONDS COMMAND...: never ends the script
-  local name=$1 limit=$2 begin=$SECONDS code
-  shift 2
-  timeout -k 5 "$limit" "$@" > "$OUT/$stage-$name.log" 2>&1
+PYTHON=${PYTHON:-python3} TINY=${TINY:-} WORKERS=${WORKERS:-12}
+BUDGET=${BUDGET:-555}
+step() {  # step NAME SECONDS LINES COMMAND...: never ends the script; prints the last LINES of the output
+  local name=$1 limit=$2 lines=$3 begin=$SECONDS code left
+  shift 3
+  left=$((BUDGET - SECONDS - 5))
+  if [ "$left" -lt 15 ]; then echo "$name SKIPPED: $left s left" | tee -a "$OUT/summary.txt"; return; fi
+  [ "$limit" -gt "$left" ] && limit=$left
+  timeout -k 5 "$limit" "$@" > "$OUT/step" 2>&1
   code=$?
-  printf '%-16s rc %-4s %4s s\n' "$name" "$code" $((SECONDS - begin)) | tee -a "$OUT/summary.txt"
-  tail -n 5 "$OUT/$stage-$name.log"
+  { echo "===== $name: $*"; cat "$OUT/step"; } >> "$OUT/log.txt"
+  grep '^{' "$OUT/step" >> "$OUT/rows.jsonl"
+  printf '%-12s rc %-4s %4s s of %s\n' "$name" "$code" $((SECONDS - begin)) "$limit" | tee -a "$OUT/summary.txt"
+  grep -E '^(FAILED|ERROR)' "$OUT/step" | cut -c1-200 | sort -u | head -n 25
+  grep -v '^{' "$OUT/step" | tail -n "$lines" | cut -c1-400
 }
-tests() { step "$1" "$2" python3 -m pytest -q -o addopts= -p no:cacheprovider --timeout 240 -n "$3" "${@:4}"; }
-rows() { step "$1" "$2" python3 -m benchmarks run --device cuda --only "$1" --no-memory --out "$OUT/$1.json"; }
-case $stage in
-  1)
-    step card 30 bash -c 'nvidia-smi; python3 -m pip list 2>/dev/null | grep -i -E "^(torch|triton|numpy|pytest)"'
-    step kernels 90 python3 tests/gpu/small_case.py
-    tests first 150 8 tests/gpu/test_scores.py tests/gpu/test_products.py -k "eager or settled or whole_numbers"
-    step rates 60 python3 -m benchmarks.card rates
-    rows G1 130
-    rows G2 60
+tests() {  # tests NAME SECONDS ARGUMENTS...
+  step "$1" "$2" 2 "$PYTHON" -m pytest -q -o addopts= --import-mode=importlib -o filterwarnings=default --tb=short \
+    -p no:cacheprovider --timeout 150 -n "$WORKERS" "${@:3}"
+}
+card() { step "$1" "$2" "$3" "$PYTHON" -m benchmarks.card "${@:4}" $TINY; }
+NUMERIC="tests/core tests/inputs tests/kernels tests/beyond tests/data tests/test_metrics.py tests/test_collection.py"
+case ${1:-first} in
+  first)
+    card versions 40 12 versions
+    step kernels 100 4 "$PYTHON" tests/gpu/small_case.py
+    tests gpu 170 tests/gpu --deselect tests/gpu/test_sanitizer.py
+    FIXED_POINT_DEVICE=cuda FIXED_POINT_KERNELS=eager tests fixed-eager 60 tests/fixed_point -k "test_values and not processes"
+    FIXED_POINT_DEVICE=cuda FIXED_POINT_KERNELS=triton tests fixed-triton 70 tests/fixed_point -k "test_values and not processes"
+    card updates 70 2 updates
+    card G1G2 110 12 rows G1 G2
+    card G4 90 6 rows G4
+    card G3 60 6 rows G3
+    tests numeric 90 $NUMERIC -k cuda
     ;;
-  2)
-    tests products 250 8 tests/gpu/test_products.py
-    tests update 150 8 tests/gpu/test_update.py tests/gpu/test_scores.py
-    tests memory 60 0 tests/gpu/test_memory.py
-    tests eager 100 8 tests/kernels/test_eager.py tests/ranking/test_scores.py tests/test_metrics.py
+  rest)
+    BUDGET=${REST:-185}
+    card strategies 60 1 strategies
+    card products 40 1 products
+    card G5 80 6 rows G5
+    card rates 30 1 rates
+    step memcheck 60 3 env PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool memcheck --error-exitcode 9 \
+      "$PYTHON" tests/gpu/small_case.py
     ;;
-  3) rows G3 120; rows G4 220; rows G5 230 ;;
-  4) step sweep 580 python3 -m benchmarks.card sweep ;;
-  5)
-    step profile 120 python3 -m benchmarks.card profile
-    for name in scores-1 scores-10 scores-50 products-1 products-20; do
-      step "ncu-$name" 45 ncu --set detailed --kernel-name 'regex:_by_' --launch-skip 1 --launch-count 1 \
-        python3 -m benchmarks.card launch "$name"
-    done
-    for tool in memcheck racecheck; do
-      step "$tool" 110 env PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool "$tool" --error-exitcode 9 \
-        python3 tests/gpu/small_case.py
-    done
-    ;;
-  *) echo "stage 1 to 5" >&2; exit 2 ;;
+  *) echo "usage: first_contact.sh [rest]" >&2; exit 2 ;;
 esac
+echo "--- summary ($SECONDS s)"; cat "$OUT/summary.txt"
+rm -f "$OUT/step"

@@ -9,7 +9,6 @@ issues per score that it handles, loads and the loop itself included.
 
 from __future__ import annotations
 
-import heapq
 import inspect
 import json
 import re
@@ -18,7 +17,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,8 +34,6 @@ class Build(NamedTuple):
     """Output of Triton's compiler."""
     scores: float
     """Of each thread, in a turn of the main loop."""
-    skips: bool = False
-    """True if an iteration may skip most of the loop."""
 
     def tool(self, *options: str) -> str:
         """Return the output of Triton's cuobjdump for this kernel."""
@@ -76,11 +72,10 @@ class Build(NamedTuple):
         return {int(at, 16): text for at, text in found}
 
     def instructions(self) -> float:
-        """Return the instructions per score in the main loop, or the fewest possible if iterations may skip code."""
+        """Return the instructions per score in the main loop."""
         lines = self.lines()
         first, last = min((target, at) for at, text in lines.items() if (target := _back(at, text)) is not None)
-        count = fewest(lines, first, last) if self.skips else sum(first <= at <= last for at in lines)
-        return count / self.scores
+        return sum(first <= at <= last for at in lines) / self.scores
 
 
 def _target(text: str) -> int | None:
@@ -92,29 +87,6 @@ def _back(at: int, text: str) -> int | None:
     """Return the start of the loop that ends here, or None; a branch to itself only marks the end of the code."""
     target = _target(text)
     return target if target is not None and target < at else None
-
-
-def fewest(lines: dict[int, str], first: int, last: int) -> int:
-    """Return the number of instructions on the shortest path from the address `first` to `last`."""
-    order = sorted(lines)
-    following = dict(pairwise(order))
-    waiting, known = [(1, first)], {first: 1}
-    while waiting:
-        count, at = heapq.heappop(waiting)
-        if at == last:
-            return count
-        text, ways = lines[at], [following.get(at)]
-        if (target := _target(text)) is not None:
-            # the branch is conditional if a predicate stands before BRA or after it
-            sometimes = text.startswith("@") or re.search(r"\bBRA\S*\s+\S+,", text)
-            ways = [target, *(ways if sometimes else [])]
-        elif re.match(r"(EXIT|RET)", text):
-            ways = []
-        for way in ways:
-            if way is not None and first <= way <= last and count + 1 < known.get(way, sys.maxsize):
-                known[way] = count + 1
-                heapq.heappush(waiting, (count + 1, way))
-    raise ValueError(f"no way from {first:#x} to {last:#x}")
 
 
 def compiled(card: int, kernel: Any, types: dict[str, str], constants: dict[str, Any], options: dict[str, Any]) -> Any:
@@ -140,20 +112,20 @@ def compiled(card: int, kernel: Any, types: dict[str, str], constants: dict[str,
     return triton.compile(source, target=GPUTarget("cuda", card, 32), options=options)
 
 
-def over_scores(card: int, kind: str, edges: int, to_a_depth: bool = False, masked: bool = False) -> Build:
+def over_scores(card: int, kind: str, edges: int, masked: bool = False) -> Build:
     """Build the kernel that compares scores in memory with `edges` thresholds per row."""
     from torchrecmetrics.kernels import triton as kernels
 
     working = "fp64" if kind == "fp64" else "fp32"
     types = {"scores": f"*{kind}", "masks": "*u8", "matrix": "*u8", "found_out": "*i64"}
-    types |= dict.fromkeys(("edges", "lowest", "highest_out"), f"*{working}")
+    types |= dict.fromkeys(("edges", "highest_out"), f"*{working}")
     types |= dict.fromkeys(("above_out", "at_least_out"), "*i64")
-    kernel, options = kernels._choose_kernels(edges, to_a_depth)[-1]
+    kernel, options = kernels._choose_kernel(edges)
     constants = {"step": 1, "mask_step": 1, "matrix_step": 1, "MASKED": masked, "MATRIX": masked, "FAR": False}
     constants |= {name: value for name, value in options.items() if name != "num_warps"}
     warps = options["num_warps"]
     made = compiled(card, kernel, types, constants, {"num_warps": warps, "enable_fp_fusion": kernels._FUSED})
-    return Build(made, options["LANES"] / (32 * warps), kernel is kernels._by_skipping)
+    return Build(made, options["LANES"] / (32 * warps))
 
 
 def over_products(card: int, kind: str, precision: str, width: int, columns: int, biased: bool = False) -> Build:
@@ -179,8 +151,6 @@ def rows() -> Iterator[tuple[str, Any]]:
         yield f"scores {kind}, 8 thresholds", partial(over_scores, HOPPER, kind, 8)
         for edges in (10, 50):
             yield f"scores {kind}, {edges} thresholds", partial(over_scores, HOPPER, kind, edges)
-            name = f"scores {kind}, {edges} thresholds to a depth, a tile below them"
-            yield name, partial(over_scores, HOPPER, kind, edges, to_a_depth=True)
     for kind, precision, width in (("bf16", "highest", 128), ("bf16", "highest", 64), ("fp32", "high", 64)):
         label = "tf32" if kind == "fp32" else kind
         yield f"products {label} of {width}, 1 threshold", partial(over_products, HOPPER, kind, precision, width, 1)

@@ -422,7 +422,7 @@ def test_two_pieces_in_memory():
 def test_the_kernel_that_counts_is_reported(monkeypatch):
     """`kernels` of an evaluation of items in pieces, and of its rankings, is the kernel that counted."""
     used, count = [], kernels.count
-    monkeypatch.setattr(kernels, "choose", lambda asked, device: "triton")
+    monkeypatch.setattr(kernels, "choose", lambda asked, device, num_scores=0: "triton")
     monkeypatch.setattr(
         kernels, "count", lambda scores, question, kernel: used.append(kernel) or count(scores, question)
     )

@@ -16,9 +16,6 @@ def main():
         found = kernels.count(scores, Question(thresholds, None, (0.0,), masks, scores[:, :2].sort(1).values))
         found = kernels.count(scores.T.contiguous().T, Question(thresholds))
         print("scores", width, int(found.equal.sum()))
-    scores = torch.randn(2, kernels._LONG + 7, device=device)
-    found = kernels.count(scores, Question(scores.topk(3000).values[:, ::1000], 20))
-    print("settled", int(found.better[:, 0].sum()))
     for d in (24, 300):
         for dtype in (torch.float32, torch.float16):
             for width in (1, 9):

@@ -52,27 +52,3 @@ def test_more_scores_than_32_bits_can_number(width, place):
     alone = compared(scores[last].clone(), Question(thresholds[last]))
     assert torch.equal(whole.better[last], alone.better)
     assert torch.equal(whole.equal[last], alone.equal)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("width", [2, 10, 40, 1100])
-def test_what_is_settled_is_left_out(width, dtype, place, monkeypatch):
-    """With a depth, counts below the depth equal those of the eager kernel, and all others are at least the depth.
-
-    Three runs have the same bits.
-    """
-    if place.small:
-        for name, size in (("_LONG", 2000), ("_TILE", 512), ("_PART", 128)):
-            monkeypatch.setattr(kernels, name, size)
-    scores, thresholds, _, _, masks, removed = problem(width, dtype, place)
-    thresholds[:, 0] = scores[:, 100:].nan_to_num(-INF).topk(9, dim=1).values[:, -1]
-    wanted = compared(scores, Question(thresholds, None, (), masks, removed))
-    near = ~thresholds.isnan() & (wanted.better < 20)
-    assert near.any()
-    runs = [kernels.count(scores, Question(thresholds, 20, (), masks, removed)) for _ in range(place.pick(3, 1))]
-    for found in runs:
-        assert torch.equal(found.better[near], wanted.better[near])
-        assert torch.equal(found.equal[near], wanted.equal[near])
-        assert (found.better[~near & ~thresholds.isnan()] >= 20).all()
-        torch.testing.assert_close(found.highest, wanted.highest, rtol=0, atol=0, equal_nan=True)
-        assert torch.equal(found.better, runs[0].better)

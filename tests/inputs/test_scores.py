@@ -48,7 +48,7 @@ def test_equals_sorting(ties, buckets_from, batch, padding, overlap, form):
     everywhere[items - 1] = form == 3
     exclude = (exclude, dense, (exclude, dense[:, :]), (exclude[:, :2], everywhere, dense))[form]
     patch = pytest.MonkeyPatch()
-    patch.setattr(eager, "BUCKET_THRESHOLDS", buckets_from)
+    patch.setattr(eager, "BUCKET_THRESHOLDS_CPU", buckets_from)
     ranking = trm.Scores(
         torch.tensor(scores, dtype=torch.float32).reshape(len(scores), items),
         padded(targets, -1, torch.int64),
@@ -262,7 +262,7 @@ def test_minus_infinity_is_no_candidate(device):
 @pytest.mark.parametrize("buckets_from", [0, 128])
 def test_nan_is_worse_than_every_number(buckets_from, monkeypatch, device):
     """Unchecked, an item with a NaN score takes no rank, and is never a hit as a target (torch.topk ranks it first)."""
-    monkeypatch.setattr(eager, "BUCKET_THRESHOLDS", buckets_from)
+    monkeypatch.setattr(eager, "BUCKET_THRESHOLDS_CPU", buckets_from)
     scores = torch.tensor([[math.nan, 0.2, 0.9], [0.1, math.nan, -INF]], device=device)
     assert scores.topk(1).indices.tolist() == [[0], [1]]
     for exclude in (None, torch.tensor([[0], [0]], device=device)):
@@ -514,7 +514,7 @@ BAD_SCORES = {
     "ties": (
         {"ties": "random"},
         ValueError,
-        "ties must be one of 'optimistic', 'realistic', 'pessimistic', got 'random'",
+        "ties must be one of 'expected', 'realistic', 'optimistic', 'pessimistic', got 'random'",
     ),
     "overlap option": ({"overlap": "drop"}, ValueError, "overlap must be one of"),
     "padding_idx": ({"padding_idx": 3}, ValueError, r"padding_idx must be an item id in 0..2, got 3"),

@@ -22,7 +22,7 @@ INF, NAN = math.inf, math.nan
 FP32, FP16, MIXED = (torch.float32,) * 2, (torch.float16,) * 2, (torch.float16, torch.float32)
 
 
-@pytest.mark.parametrize("way", ["comparing", "histograms", "atomics", "skipping"])
+@pytest.mark.parametrize("way", ["comparing", "histograms", "atomics"])
 @settings(max_examples=20, deadline=None)
 @given(problem=problems())
 def test_scores(way, problem):
@@ -32,7 +32,6 @@ def test_scores(way, problem):
     patch = pytest.MonkeyPatch()
     patch.setattr(kernels, "_DIRECT", 32 if way == "comparing" else 0)
     patch.setattr(kernels, "_KEYS", 1024 if way == "histograms" else 0)
-    patch.setattr(kernels, "_LONG", 1 if way == "skipping" else 2**15)
     counts = kernels.count(scores, Question(thresholds, depth, min_scores, masks, removed(scores, out, 1)))
     patch.undo()
     check(counts, *problem)
@@ -58,38 +57,6 @@ def test_scores_of_several_tiles(dtype, width, generator):
     same(found, compared(constant, Question(constant[:, :width])), constant[:, :width])
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("width", [2, 100])
-def test_scores_that_are_skipped(dtype, width, generator, monkeypatch):
-    """In long rows parts that are settled are skipped; counts up to the depth and the highest score are exact."""
-    monkeypatch.setattr(kernels, "_LONG", 1000)
-    monkeypatch.setattr(kernels, "_TILE", 64)
-    monkeypatch.setattr(kernels, "_PART", 16)
-    scores = torch.randn(3, 1500, generator=generator).to(dtype)
-    scores[1, -1], scores[2] = NAN, 1.0
-    scores[2, 0] = 2.0  # the highest score of its row is in the first part
-    scores[1, 700:702] = torch.tensor([NAN, 9.0])  # NaN comes before the best score of a tile
-    thresholds = scores[:, torch.randint(1500, (width,), generator=generator)]
-    thresholds[0, 0], thresholds[0, -1], thresholds[1, 0] = scores[0].topk(5).values[4], NAN, scores[1, :9].max()
-    thresholds[1, -1] = scores[1].nan_to_num(0).topk(5).values[4]
-    masks = [torch.rand(*shape, generator=generator) < 0.1 for shape in ((3, 1500), (1500,))]
-    out = scores[:, 50:60].nan_to_num(0).sort(1).values
-    counted, keys = [], kernels._keys
-    monkeypatch.setattr(kernels, "_keys", lambda score, *args: counted.append(score.shape[0]) or keys(score, *args))
-    for masked, taken in (([], None), (masks, None), ([], out)):
-        counted.clear()
-        exact = compared(scores, Question(thresholds, None, (), masked, taken))
-        found = kernels.count(scores, Question(thresholds, 20, (), masked, taken))
-        near = ~thresholds.isnan() & (exact.better < 20)
-        assert near.any()
-        assert not near.all()
-        assert torch.equal(found.better[near], exact.better[near])
-        assert torch.equal(found.equal[near], exact.equal[near])
-        assert (found.better[~near & ~thresholds.isnan()] >= 20).all()
-        assert torch.equal(found.highest.nan_to_num(99), exact.highest.nan_to_num(99))
-        assert counted.count(16) < 3 * 90, "some parts of the rows are skipped"
-
-
 def far_apart(*shape, steps, dtype):
     """Return zeros whose rows or columns are so far apart that offsets need more than 32 bits."""
     last = sum((size - 1) * step for size, step in zip(shape, steps, strict=True))
@@ -102,14 +69,13 @@ def far_apart(*shape, steps, dtype):
 
 
 @pytest.mark.parametrize("steps", [(2**30, 1), (1, 2**30), (2**31, 1)])
-def test_far_offsets(steps, generator, monkeypatch):
+def test_far_offsets(steps, generator):
     """Rows and columns of scores, masks and embeddings may be more than 2^31 numbers apart."""
     scores = far_apart(3, 4, steps=steps, dtype=torch.int8).view(torch.bool)
     mask = scores.copy_(torch.tensor([[1, 0, 0, 1], [0, 0, 1, 0], [1, 0, 1, 0]]))
     values = torch.randint(3, (3, 4), generator=generator).float()
     far = far_apart(3, 4, steps=steps, dtype=torch.float16).copy_(values)
-    for width, long in ((1, 2**15), (40, 2**15), (40, 1)):
-        monkeypatch.setattr(kernels, "_LONG", long)
+    for width in (1, 40):
         thresholds = values[:, torch.randint(4, (width,), generator=generator)].half()
         for question in (Question(thresholds, min_scores=(0.5,)), Question(thresholds, 9)):  # without masks
             same(kernels.count(far, question), compared(values.half(), question), thresholds)
@@ -220,7 +186,7 @@ def test_thresholds_of_any_strides(width, generator):
     thresholds = scores.gather(1, ids)
     columns = thresholds.T.contiguous().T
     for count, thing in ((kernels._count_products, (users, items, None)), (kernels._count_scores, (scores,))):
-        rest = ([], None) if thing[0] is scores else ()
+        rest = ([],) if thing[0] is scores else ()
         for one, other in zip(count(*thing, columns, *rest), count(*thing, thresholds, *rest), strict=True):
             assert torch.equal(one, other)
 
@@ -258,10 +224,8 @@ def test_operators(generator):
     users, items = whole_numbers(3, 20, 5, FP32, generator)
     scores, ids, bias = users @ items.T, torch.randint(20, (3, 2), generator=generator), torch.zeros(20)
     edges = scores.gather(1, ids)
-    enough = torch.ones((), dtype=torch.int64)
-    torch.library.opcheck(kernels._count_scores, (scores, edges, [torch.rand(20) < 0.5], None))
-    torch.library.opcheck(kernels._count_scores, (scores, edges, [], enough))
-    torch.library.opcheck(kernels._count_scores, (scores.double(), edges.double().repeat(1, 20), [], None))
+    torch.library.opcheck(kernels._count_scores, (scores, edges, [torch.rand(20) < 0.5]))
+    torch.library.opcheck(kernels._count_scores, (scores.double(), edges.double().repeat(1, 20), []))
     torch.library.opcheck(kernels._pair_scores, (users, items, bias, ids))
     torch.library.opcheck(kernels._count_products, (users, items, None, edges))
     compiled = torch.compile(kernels.count_products, fullgraph=True, backend="eager")

@@ -153,10 +153,11 @@ def test_excluded_items_are_overwritten_in_a_copy(overlap, shape, dtype, monkeyp
         (162, 200, 100, 60, "cpu", eager.select),
         (50_000, 79, None, 0, "cpu", eager.compare),
         (50_000, 80, None, 0, "cpu", eager.bucket),
-        (50_000, 2, 20, 0, "meta", eager.compare),
-        (50_000, 3, 20, 0, "meta", eager.select),
-        (50_000, 80, 20, 0, "meta", eager.select),
-        (1_000, 50, None, 0, "meta", eager.compare),
+        (2**23, 1, 20, 0, "meta", eager.select),
+        (2**23 - 1, 1, 20, 0, "meta", eager.compare),
+        (2**19, 16, 20, 0, "meta", eager.select),
+        (1_000, 15, None, 0, "meta", eager.compare),
+        (1_000, 16, None, 0, "meta", eager.bucket),
     ],
 )
 def test_the_rule(items, width, depth, taken, device, expected):
@@ -233,7 +234,7 @@ def test_depth_and_ownership_change_nothing_within_the_depth(batch, owned, k, le
     patch = pytest.MonkeyPatch()
     patch.setattr(blocks, "BLOCK_ITEMS", 2)
     patch.setattr(eager, "TILE_SCORES_CPU", 8)
-    patch.setattr(eager, "SELECT_COMPARISONS", least)  # 0: select wherever it can
+    patch.setattr(eager, "SELECT_COMPARISONS_CPU", least)  # 0: select wherever it can
     got = ranked(rows(scores) if owned else scores, target, depth=k, **options)
     patch.undo()
     expected = fields(whole)
@@ -479,13 +480,14 @@ class Card:
 def test_kernels_are_chosen(card, recorded, auto, triton, monkeypatch):
     """Auto takes Triton where a run is on record; asking for Triton gives it, or an error that says why not."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    assert kernels.choose("auto", CUDA) == "eager", "no run is on record yet"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(kernels, "_RECORDED", frozenset(recorded))
     monkeypatch.setitem(sys.modules, "torchrecmetrics.kernels.triton", card)
     monkeypatch.delattr(kernels, "triton", raising=False)
     if card is not None:
         monkeypatch.setattr(kernels, "triton", card, raising=False)
-    assert kernels.choose("auto", CUDA) == auto
+    assert kernels.choose("auto", CUDA) == kernels.choose("auto", CUDA, 2**23) == auto
+    assert kernels.choose("auto", CUDA, 2**23 - 1) == "eager", "few scores: launches are the cost"
     assert kernels.choose("auto", CPU) == kernels.choose("eager", CPU) == kernels.choose("eager", CUDA) == "eager"
     if triton == "triton":
         assert kernels.choose("triton", CUDA) == "triton"

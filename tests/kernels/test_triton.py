@@ -37,7 +37,7 @@ def test_names_that_are_not_specialised():
             if isinstance(call, ast.Call) and call.keywords and call.keywords[0].arg == "do_not_specialize":
                 known = {argument.arg for argument in function.args.args}
                 named[function.name] = {*ast.literal_eval(call.keywords[0].value)} <= known
-    assert named == dict.fromkeys(["_by_comparing", "_by_buckets", "_by_skipping", "_by_products", "_diagonal"], True)
+    assert named == dict.fromkeys(["_by_comparing", "_by_buckets", "_by_products", "_diagonal"], True)
 
 
 @pytest.mark.nightly
@@ -120,11 +120,10 @@ def multiplies(made):
 def test_compiled_for_a_card(card):
     """Kernels fit the card's shared memory, spill nothing and use tensor cores wherever float32 need not be exact."""
     for kind, edges in SCORES:
-        for to_a_depth in (False, True)[: 1 + (edges > 1)]:
-            made = machine_code.over_scores(card, kind, edges, to_a_depth, masked=edges % 2 == 0)
-            check_build(made, card)
-            # the maximum that returns NaN for NaN, as the interpreter's does; there is none for float64
-            assert bool(re.search(r"max\.NaN\.b?f(32|16)", made.made.asm["ptx"])) is (kind != "fp64"), (kind, edges)
+        made = machine_code.over_scores(card, kind, edges, masked=edges % 2 == 0)
+        check_build(made, card)
+        # the maximum that returns NaN for NaN, as the interpreter's does; there is none for float64
+        assert bool(re.search(r"max\.NaN\.b?f(32|16)", made.made.asm["ptx"])) is (kind != "fp64"), (kind, edges)
     for what in PRODUCTS:
         builds = [machine_code.over_products(card, *what, columns, biased=True) for columns in (0, 1, kernels._COLUMNS)]
         for made in builds:
@@ -143,10 +142,6 @@ BOUNDS = {
     "scores bf16, 10 thresholds": 50,
     "scores fp32, 50 thresholds": 82,
     "scores bf16, 50 thresholds": 82,
-    "scores fp32, 10 thresholds to a depth, a tile below them": 3.5,
-    "scores bf16, 10 thresholds to a depth, a tile below them": 4.5,
-    "scores fp32, 50 thresholds to a depth, a tile below them": 3.5,
-    "scores bf16, 50 thresholds to a depth, a tile below them": 4.5,
     "products bf16 of 128, 1 threshold": 6,
     "products bf16 of 64, 1 threshold": 5.5,
     "products tf32 of 64, 1 threshold": 6,
@@ -166,8 +161,6 @@ def test_instructions_a_score(name):
     """Each kernel issues at most the bound of instructions per score, so that a change that adds some fails."""
     made = dict(machine_code.rows())[name]()
     assert made.instructions() <= BOUNDS[name]
-    if "to a depth" in name:
-        assert made.instructions() < len(made.lines()) / made.scores / 2, "the way past a tile is the short one"
 
 
 def test_counts_on_record():
@@ -178,15 +171,6 @@ def test_counts_on_record():
         assert counts.keys() == BOUNDS.keys()
         assert all(count["instructions"] <= BOUNDS[name] and not count["stack"] for name, count in counts.items())
     assert machine_code.markdown(kept).count("\n") == 1 + len(BOUNDS)
-
-
-def test_the_shortest_way():
-    """`fewest` finds the shortest way through a loop past branches and exits, and raises if there is no way."""
-    lines = {0: "MOV", 16: "@P0 BRA 0x40", 32: "FADD", 48: "FADD", 64: "@!P1 EXIT", 80: "BRA.U !UP0, 0x0", 96: "EXIT"}
-    assert machine_code.fewest(lines, 0, 80) == 4
-    assert machine_code.fewest({**lines, 16: "BRA 0x30"}, 0, 80) == 5
-    with pytest.raises(ValueError, match="no way"):
-        machine_code.fewest({**lines, 64: "EXIT"}, 0, 80)
 
 
 @pytest.mark.parametrize("card", [*CARDS, 75, 100, 103, 121])
@@ -219,11 +203,10 @@ def test_where_it_runs(monkeypatch):
     assert "ROCm" in kernels.unavailable(torch.device("cuda", 0))
 
 
-def test_what_can_be_settled_is_searched():
-    """Up to 8 thresholds are compared and more are searched; with a depth, two are searched and tiles are skipped."""
-    ways = [(0, False), (1, True), (8, False), (9, False), (2, True)]
-    names = [[kernel.__name__ for kernel, _ in kernels._choose_kernels(*way)] for way in ways]
-    assert names == [["_by_comparing"]] * 3 + [["_by_buckets"], ["_by_buckets", "_by_skipping"]]
+def test_many_thresholds_are_searched():
+    """Up to 8 thresholds are compared and more are searched."""
+    names = [kernels._choose_kernel(width)[0].__name__ for width in (0, 1, 8, 9)]
+    assert names == ["_by_comparing"] * 3 + ["_by_buckets"]
 
 
 def test_precision_follows_pytorch():
@@ -250,9 +233,9 @@ def test_fake_tensors():
     with FakeTensorMode():
         for dtype, working in ((torch.bfloat16, torch.float32), (torch.float64, torch.float64)):
             scores = torch.empty(5, 100, dtype=dtype)
-            found = kernels.count(scores, Question(scores[:, :3], None, (1.0,), [scores[0] > 0], scores[:, :2]))
-            assert [part.shape for part in found] == [(5, 3), (5, 3), (5, 1), (5,)]
-            assert [part.dtype for part in found] == [torch.float64] * 3 + [working]
+            found = kernels._count_scores(scores, scores[:, :3].to(working), [scores[0] > 0])
+            assert [part.shape for part in found] == [(5, 3), (5, 3), (5,)]
+            assert [part.dtype for part in found] == [torch.int64] * 2 + [working]
         products = kernels.Products(torch.empty(5, 8).bfloat16(), torch.empty(100, 8).bfloat16(), torch.empty(100))
         own = kernels.pair_scores(products, torch.empty(5, 3, dtype=torch.int64))
         assert (own.shape, own.dtype) == ((5, 3), torch.float32)
@@ -274,16 +257,14 @@ class Launches:
 def test_nothing_waits(width, monkeypatch):
     """No value is read before or after the launches: all runs on the device `meta`, where reading a value raises."""
     kept = []
-    for kernel in ("_by_comparing", "_by_buckets", "_by_skipping", "_by_products", "_diagonal"):
+    for kernel in ("_by_comparing", "_by_buckets", "_by_products", "_diagonal"):
         monkeypatch.setattr(kernels, kernel, Launches(kept))
     scores, ids = torch.empty(500, 10**6, device="meta"), torch.empty(500, width, dtype=torch.int64, device="meta")
-    masks, enough = [scores[0] > 0, scores > 0], ids[:, :1]
-    kernels._count_scores._init_fn(scores, scores[:, :width], masks, None)
-    kernels._count_scores._init_fn(scores, scores[:, :width], masks, enough)
+    kernels._count_scores_now(scores, scores[:, :width], [scores[0] > 0, scores > 0])
     users, items = torch.empty(500, 64, device="meta"), torch.empty(10**6, 64, device="meta")
     kernels._pair_scores._init_fn(users, items, None, ids)
     kernels._count_products._init_fn(users, items, scores[0], scores[:, :width])
-    assert len(kept) == 4 + (len(kernels._SHARES) if width > 1 else 0)
+    assert len(kept) == 3
     with pytest.raises((RuntimeError, NotImplementedError)):
         bool(scores[0, 0])
 
@@ -305,16 +286,3 @@ def test_programs_fill_whole_waves(rows, items, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
     each, ranges = kernels._split(items, 2048, rows, 6, torch.device("cuda"))
     assert rows * ranges >= 16 * 6 * 132 or each == 1
-
-
-@pytest.mark.parametrize("items", [1, 4095, 4096, 4097, 2**15, 20_108 * 3, 10**6, 10**8 + 1])
-def test_parts_begin_where_memory_is_aligned(items):
-    """All parts but the last are whole tiles, the first ones about as large as `_SHARES` says, and cover all items."""
-    stops = kernels._stops(items, True)
-    assert stops[-1] == items
-    assert stops == sorted(set(stops))
-    assert all(stop % kernels._TILE == 0 for stop in stops[:-1])
-    assert kernels._stops(items, False) == [items]
-    if items >= 10**6:
-        for share, stop in zip(kernels._SHARES, stops, strict=False):
-            assert items / share <= stop < items / share + kernels._TILE

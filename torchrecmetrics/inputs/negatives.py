@@ -94,7 +94,7 @@ class _Counted(NamedTuple):
 def _count_rows(positive: Tensor, negative: Tensor, options: Options) -> _Counted:
     thresholds = positive.where(positive > -torch.inf, torch.nan)
     question = Question(thresholds, min_scores=[torch.finfo(negative.dtype).min])
-    counts = kernels.count(negative, question, kernels.choose(options.kernels, negative.device))
+    counts = kernels.count(negative, question, kernels.choose(options.kernels, negative.device, negative.numel()))
     assert counts.at_least is not None
     return _Counted(counts.better, counts.equal, counts.at_least[:, 0], counts.highest)
 

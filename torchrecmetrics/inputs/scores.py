@@ -226,7 +226,10 @@ class TargetCounter:
         self.checks: Checks = checks
         self.num_rows: int = max(1, len(targets.ids))
         on_cpu = checks.device.type == "cpu" and options.kernels != "triton"
-        self.kernels: kernels.Kernels = "eager" if on_cpu else kernels.choose(options.kernels, checks.device)
+        num_scores = self.num_rows * (targets.num_items or 0)
+        self.kernels: kernels.Kernels = (
+            "eager" if on_cpu else kernels.choose(options.kernels, checks.device, num_scores)
+        )
         self.kept: Tensor | None = targets.overlapping if options.overlap_rule == "keep" else None
         """Excluded targets that are still candidates, bool [B, T]: added at the end, since no count holds them."""
         self._may_rank = targets.listed

@@ -18,9 +18,10 @@ from torchrecmetrics.kernels.topk_ids import topk_ids
 
 Kernels: TypeAlias = Literal["eager", "triton"]
 
-# Compute capabilities with a recorded run of tests/gpu and the benchmarks (benchmarks/results): none yet. The Triton
-# kernels have been checked by Triton's interpreter, its compiler and ptxas alone.
-_RECORDED: frozenset[tuple[int, int]] = frozenset()
+# Compute capabilities with a recorded run of tests/gpu and the benchmarks (benchmarks/results).
+_RECORDED: frozenset[tuple[int, int]] = frozenset({(9, 0)})
+# Scores from which "auto" takes Triton: fewer take the host longer to ask for than the card to count, by either kernel.
+_MANY_SCORES = 2**23
 
 _CHOICES = get_args(KernelChoice)
 
@@ -37,14 +38,14 @@ __all__ = [
 ]
 
 
-def choose(kernels: KernelChoice, device: torch.device) -> Kernels:
-    """Return the kernels that run on a device: the requested ones; "auto" = Triton's on GPUs with a recorded run.
+def choose(kernels: KernelChoice, device: torch.device, num_scores: int = _MANY_SCORES) -> Kernels:
+    """Return the kernels for some scores: the requested ones; "auto" = Triton's for many, on GPUs with a recorded run.
 
     Raises:
         ValueError: if "triton" is requested and cannot run on the device; gives the reason.
     """
     check_choice("kernels", kernels, _CHOICES)
-    if kernels == "eager" or (kernels == "auto" and not _is_recorded(device)):
+    if kernels == "eager" or (kernels == "auto" and not (num_scores >= _MANY_SCORES and _is_recorded(device))):
         return "eager"
     try:
         from torchrecmetrics.kernels import triton
@@ -65,7 +66,8 @@ def refusal(reason: str) -> ValueError:
 
 
 def _is_recorded(device: torch.device) -> bool:
-    return device.type == "cuda" and bool(_RECORDED) and torch.cuda.get_device_capability(device) in _RECORDED
+    known = device.type == "cuda" and torch.cuda.is_available()
+    return known and torch.cuda.get_device_capability(device) in _RECORDED
 
 
 def count(scores: Tensor | Products, question: Question, kernels: Kernels = "eager") -> Counts:

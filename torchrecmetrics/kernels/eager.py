@@ -37,12 +37,12 @@ TILE_SCORES_CPU = 2**20
 """Scores copied or compared at once on the CPU: they stay in its cache."""
 TILE_SCORES = 2**24
 """Scores copied or compared at once on other devices: a bound on memory."""
-BUCKET_THRESHOLDS = 80
+BUCKET_THRESHOLDS_CPU, BUCKET_THRESHOLDS = 80, 16
 """Thresholds per row from which a binary search per score costs less than a comparison per score and threshold."""
-SELECT_COMPARISONS = 2**14
+SELECT_COMPARISONS_CPU = 2**14
 """Comparisons per row on the CPU from which selecting the best scores costs less."""
-SELECT_THRESHOLDS = 3
-"""Thresholds per row from which selecting the best scores moves fewer bytes on other devices."""
+SELECT_COMPARISONS = 2**24
+"""Comparisons on other devices, of all rows, from which selecting the best scores costs less."""
 BLOCK_SCORES = 2**24
 """Scores on other devices from which fewer reads by block maxima are worth their further calls."""
 
@@ -152,11 +152,11 @@ def choose_strategy(scores: Tensor, question: Question) -> Callable[[Tensor, Que
     """Return the fastest strategy for these shapes."""
     (rows, items), width, depth = scores.shape, question.thresholds.shape[1], question.depth
     taken = 0 if question.removed is None else question.removed.shape[1]
-    if rows and depth is not None and depth + taken + 1 < items:
-        pays = width * items >= SELECT_COMPARISONS if scores.device.type == "cpu" else width >= SELECT_THRESHOLDS
-        if pays:
-            return select
-    return compare if width < BUCKET_THRESHOLDS else bucket
+    on_cpu = scores.device.type == "cpu"
+    pays = width * items >= SELECT_COMPARISONS_CPU if on_cpu else rows * width * items >= SELECT_COMPARISONS
+    if pays and rows and depth is not None and depth + taken + 1 < items:
+        return select
+    return compare if width < (BUCKET_THRESHOLDS_CPU if on_cpu else BUCKET_THRESHOLDS) else bucket
 
 
 def _best(scores: Tensor, number: int) -> Tensor:

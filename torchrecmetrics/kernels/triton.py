@@ -9,7 +9,6 @@ Only `count_products_until` makes host syncs. Counts are sums of integers, or of
 
 # no `from __future__ import annotations`: some versions of Triton's interpreter do not know tl.constexpr as text
 from functools import reduce
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -27,11 +26,6 @@ _DIRECT = 8
 _COUNTERS_PER_THREAD = 32
 # Keys up to which a tile's histogram is made on the chip, at a cost that grows with the keys; for more, by atomics.
 _KEYS = 1024
-# Scores of a tile that may be skipped, and of a part of a tile that is not skipped.
-_TILE, _PART = 4096, 512
-# Items from which tiles below all open edges are skipped; after 1/64 and 1/8 of the items open edges are found anew.
-_LONG = 2**15
-_SHARES = (64, 8)
 # Waves of programs (a wave runs at once): enough that the wait for the last programs does not matter.
 _WAVES = 16
 # Programs that fit on a multiprocessor at once, by registers and shared memory: over scores, over products.
@@ -227,156 +221,22 @@ def _by_buckets(
     tl.store(highest_out + program, tl.reduce(highest, 0, _larger))
 
 
-@triton.jit
-def _part(
-    scores,
-    step,
-    masks,
-    mask_step,
-    matrix,
-    matrix_step,
-    edges,
-    low,
-    found_out,
-    at,
-    size,
-    MASKED: tl.constexpr,
-    MATRIX: tl.constexpr,
-    LEVELS: tl.constexpr,
-    RAGGED: tl.constexpr,
-):
-    """Return the highest of a few scores, and count the scores by key if any may reach `low`."""
-    score = _read(scores, at, step, size, low.dtype, RAGGED)
-    highest = tl.reduce(score, 0, _larger)
-    if not (highest < low):
-        score = _candidates(score, masks, mask_step, matrix, matrix_step, at, size, MASKED, MATRIX)
-        _add(_keys(score, edges, LEVELS), 0, found_out, 1, False)
-    return highest
-
-
-@triton.jit(do_not_specialize=["items", "steps", "ranges"])
-def _by_skipping(
-    scores,
-    row_step,
-    step,
-    masks,
-    mask_step,
-    matrix,
-    matrix_row_step,
-    matrix_step,
-    edges,
-    lowest,
-    found_out,
-    highest_out,
-    items,
-    steps,
-    ranges,
-    MASKED: tl.constexpr,
-    MATRIX: tl.constexpr,
-    FAR: tl.constexpr,
-    LEVELS: tl.constexpr,
-    LANES: tl.constexpr,
-    PART: tl.constexpr,
-):
-    """Count as `_by_buckets`, exactly from the row's `lowest` edge on: of tiles below it only the maximum is taken.
-
-    Other tiles are read again, PART scores at a time, so that a thread never needs more registers.
-    """
-    program, row, start, size = _range(items, steps, ranges, LANES)
-    whole = size // LANES * LANES
-    lanes = tl.arange(0, LANES).to(tl.int64) if FAR else tl.arange(0, LANES)
-    few = tl.arange(0, PART).to(tl.int64) if FAR else tl.arange(0, PART)
-    scores += row * row_step + start * step
-    if MASKED:
-        masks += start * mask_step
-    if MATRIX:
-        matrix += row * matrix_row_step + start * matrix_step
-    edges += row * (2**LEVELS - 1)
-    found_out += row * 2 ** (LEVELS + 1)
-    low = tl.load(lowest + row)
-    highest = tl.full([], float("-inf"), low.dtype)
-    for left in range(0, whole, LANES):
-        tops = tl.reduce(_read(scores, left + lanes, step, size, low.dtype, False), 0, _larger)
-        highest = _larger(highest, tops)
-        if not (tops < low):
-            for part in range(left, left + LANES, PART):
-                _part(
-                    scores,
-                    step,
-                    masks,
-                    mask_step,
-                    matrix,
-                    matrix_step,
-                    edges,
-                    low,
-                    found_out,
-                    part + few,
-                    size,
-                    MASKED,
-                    MATRIX,
-                    LEVELS,
-                    False,
-                )
-    for part in range(whole, size, PART):
-        tops = _part(
-            scores,
-            step,
-            masks,
-            mask_step,
-            matrix,
-            matrix_step,
-            edges,
-            low,
-            found_out,
-            part + few,
-            size,
-            MASKED,
-            MATRIX,
-            LEVELS,
-            True,
-        )
-        highest = _larger(highest, tops)
-    tl.store(highest_out + program, highest)
-
-
 _INTERPRETED = not isinstance(_by_comparing, triton.runtime.JITFunction)
 
 
 def count(scores: Tensor, question: Question) -> Counts:
-    """Count over scores in memory, of any strides, in one pass, exactly up to the question's depth."""
-    edges = with_min_scores(question.thresholds, question.min_scores)
-    enough = _settling_counts(question) if scores.shape[1] >= _LONG else None
-    above, at_least, highest = _count_scores(scores, working(edges), list(question.masks), enough)
+    """Count over scores in memory, of any strides, in one pass, exactly at every depth."""
+    edges, masks = with_min_scores(question.thresholds, question.min_scores), list(question.masks)
+    run = _count_scores if torch.compiler.is_compiling() else _count_scores_now  # the operator costs the host more
+    above, at_least, highest = run(scores, working(edges), masks)
     asked = question.thresholds.shape[1]
     return to_counts(edges, asked, above[:, :asked], at_least, highest, question.removed)
 
 
-def _settling_counts(question: Question) -> Tensor | None:
-    """Return how many better scores settle a threshold, int64 [B, T] or a scalar; None if counts must be exact.
-
-    The removed items above a threshold are added: they may be among the better scores, and are subtracted later.
-    """
-    thresholds, depth, min_scores, _, removed, _ = question
-    if depth is None or min_scores:
-        return None
-    enough = torch.full((), depth, dtype=torch.int64, device=thresholds.device)
-    return enough if removed is None else enough + count_above(removed, thresholds)
-
-
-@torch.library.custom_op(
-    "torchrecmetrics::count_scores",
-    mutates_args=(),
-    schema="(Tensor scores, Tensor edges, Tensor[] masks, Tensor? enough) -> (Tensor, Tensor, Tensor)",
-)
-def _count_scores(
-    scores: Tensor, edges: Tensor, masks: list[Tensor], enough: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return how many candidates are > and >= each edge, int64 [B, E], and the highest score of each row, [B].
-
-    Counts of edges with `enough` better candidates are at least `enough`, not exact. None: all counts are exact.
-    """
+def _count_scores_now(scores: Tensor, edges: Tensor, masks: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Return how many candidates are > and >= each edge, int64 [B, E], and the highest score of each row, [B]."""
     width, dense = edges.shape[1], _Dense.of(scores, masks)
-    (kernel, options), *rest = _choose_kernels(width, enough is not None)
+    kernel, options = _choose_kernel(width)
     if kernel is _by_comparing:
         padded = _padded(edges, options["EDGES"])
         above = padded.new_zeros(padded.shape, dtype=torch.int64)
@@ -386,40 +246,23 @@ def _count_scores(
     buckets = 2 ** options["LEVELS"]
     ascending, order = without_nan(_padded(edges, buckets - 1), torch.inf).sort(dim=1)  # a search needs an order
     found = edges.new_zeros((len(edges), buckets, 2), dtype=torch.int64)
-
-    stops = _stops(scores.shape[1], bool(rest))
-    highest = _launch(kernel, dense.part(0, stops[0]), (ascending, found), options)
-    if enough is not None:
-        ((kernel, options),) = rest
-        if enough.dim():  # in the order of the sorted edges
-            enough = torch.nn.functional.pad(enough, (0, buckets - 1 - width)).gather(1, order)
-        for start, stop in pairwise(stops):
-            lowest = _lowest_open(ascending, found, enough)
-            more = _launch(kernel, dense.part(start, stop), (ascending, lowest, found), options)
-            highest = torch.maximum(highest, more)
+    highest = _launch(kernel, dense, (ascending, found), options)
     above, at_least = from_buckets(ascending, order, found.sum(2), found[:, :, 1])
     return above[:, :width].contiguous(), at_least[:, :width].contiguous(), highest
 
 
+_count_scores = torch.library.custom_op(
+    "torchrecmetrics::count_scores",
+    _count_scores_now,
+    mutates_args=(),
+    schema="(Tensor scores, Tensor edges, Tensor[] masks) -> (Tensor, Tensor, Tensor)",
+)
+
+
 @_count_scores.register_fake
-def _(scores: Tensor, edges: Tensor, masks: list[Tensor], enough: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+def _(scores: Tensor, edges: Tensor, masks: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     counted = edges.new_empty(edges.shape, dtype=torch.int64)
     return counted, torch.empty_like(counted), edges.new_empty(len(edges))
-
-
-def _stops(items: int, parts: bool) -> list[int]:
-    """Return the ends of the parts of a row: whole tiles, as GPUs load aligned memory in the widest units."""
-    ends = (_TILE * -(-items // (share * _TILE)) for share in _SHARES) if parts else ()
-    return sorted({items, *(end for end in ends if end < items)})
-
-
-def _lowest_open(edges: Tensor, found: Tensor, enough: Tensor) -> Tensor:
-    """Return the lowest of the ascending edges with fewer than `enough` better scores so far, [B]; inf if none is left.
-
-    Of equal edges only the last has its equal scores counted; an earlier one may seem settled, but is not lower.
-    """
-    at_least = found.sum(2)[:, 1:].flip(1).cumsum(1).flip(1)
-    return edges.masked_fill(at_least - found[:, 1:, 1] >= enough, torch.inf).amin(1)
 
 
 class _Dense(NamedTuple):
@@ -435,11 +278,6 @@ class _Dense(NamedTuple):
         kinds = ([mask for mask in masks if mask.dim() == dim] for dim in (1, 2))
         merged = (reduce(torch.logical_or, kind).view(torch.uint8) if kind else None for kind in kinds)
         return cls(scores, *merged)
-
-    def part(self, start: int, stop: int) -> "_Dense":
-        """Return the scores and masks of the items from `start` to `stop` - 1."""
-        mask, matrix = (None if part is None else part[..., start:stop] for part in self[1:])
-        return _Dense(self.scores[:, start:stop], mask, matrix)
 
 
 def _launch(kernel: Any, dense: _Dense, others: tuple[Tensor, ...], options: dict[str, int]) -> Tensor:
@@ -478,21 +316,14 @@ def _padded(edges: Tensor, width: int) -> Tensor:
     return torch.nn.functional.pad(edges, (0, width - edges.shape[1]), value=torch.nan).contiguous()
 
 
-def _choose_kernels(width: int, settles: bool) -> list[tuple[Any, dict[str, int]]]:
-    """Return the kernels for `width` edges per row, with their constants; a second kernel if edges can be settled."""
-    if width <= 1 or (width <= _DIRECT and not settles):
+def _choose_kernel(width: int) -> tuple[Any, dict[str, int]]:
+    """Return the kernel for `width` edges per row, with its constants."""
+    if width <= _DIRECT:
         edges = _power_of_two(max(1, width))
-        return [
-            (
-                _by_comparing,
-                {"EDGES": edges, "LANES": 128 * max(1, min(_COUNTERS_PER_THREAD // edges, 16)), "num_warps": 4},
-            )
-        ]
+        lanes = 128 * max(1, min(_COUNTERS_PER_THREAD // edges, 16))
+        return _by_comparing, {"EDGES": edges, "LANES": lanes, "num_warps": 4}
     levels = width.bit_length()
-    on_chip = 2 ** (levels + 1) <= _KEYS
-    whole = (_by_buckets, {"LEVELS": levels, "LANES": 1024, "ON_CHIP": on_chip, "num_warps": 8})
-    rest = (_by_skipping, {"LEVELS": levels, "LANES": _TILE, "PART": _PART, "num_warps": 4})
-    return [whole, rest] if settles else [whole]
+    return _by_buckets, {"LEVELS": levels, "LANES": 1024, "ON_CHIP": 2 ** (levels + 1) <= _KEYS, "num_warps": 8}
 
 
 # ---------------------------------------------------------------------------------------------- scores never in memory
@@ -822,6 +653,18 @@ def count_products(products: Products, question: Question) -> Counts:
     edges = with_min_scores(question.thresholds, question.min_scores)
     above, at_least = _count_products(*products, edges)
     return _product_counts(edges, question.thresholds.shape[1], above, at_least, question.removed)
+
+
+def _settling_counts(question: Question) -> Tensor | None:
+    """Return how many better scores settle a threshold, int64 [B, T] or a scalar; None if counts must be exact.
+
+    The removed items above a threshold are added: they may be among the better scores, and are subtracted later.
+    """
+    thresholds, depth, min_scores, _, removed, _ = question
+    if depth is None or min_scores:
+        return None
+    enough = torch.full((), depth, dtype=torch.int64, device=thresholds.device)
+    return enough if removed is None else enough + count_above(removed, thresholds)
 
 
 def count_products_until(products: Products, question: Question, chunk: int | None = None) -> Counts:
