@@ -4,18 +4,37 @@ This is the only module of the fixed point that calls the library: if a name mov
 recorded values stay. Ties are "realistic" unless `ties=` says otherwise, whatever the library's own default is.
 """
 
+import os
+
 import torch
 
 import torchrecmetrics as trm
 
 TIES = "realistic"
+DEVICE = torch.device(os.environ.get("FIXED_POINT_DEVICE", "cpu"))
+KERNELS = {"kernels": os.environ["FIXED_POINT_KERNELS"]} if "FIXED_POINT_KERNELS" in os.environ else {}
 
-Scores = trm.Scores
-Lists = trm.Lists
-Hits = trm.Hits
-Sessions = trm.Sessions
-Negatives = trm.Negatives
-Candidates = trm.Candidates
+
+def moved(value):
+    """Return a tensor, or the tensors of an argument, on the device that is tried."""
+    if isinstance(value, torch.Tensor):
+        return value.to(DEVICE)
+    if type(value) in (tuple, list):
+        return type(value)(map(moved, value))
+    return {key: moved(part) for key, part in value.items()} if type(value) is dict else value
+
+
+def there(cls):
+    """Return a constructor that moves its arguments to the device that is tried."""
+    return lambda *args, **more: cls(*map(moved, args), **moved(more))
+
+
+Scores = there(trm.Scores)
+Lists = there(trm.Lists)
+Hits = there(trm.Hits)
+Sessions = there(trm.Sessions)
+Negatives = there(trm.Negatives)
+Candidates = there(trm.Candidates)
 CollectSessions = trm.CollectSessions
 
 
@@ -25,7 +44,7 @@ CollectSessions = trm.CollectSessions
 def metric(name, k=None, **options):
     """Return a metric by its name in collections, "HR" or "NDCG"; `normalize="min"` divides by min(k, R)."""
     cls = {"HR": trm.HitRate, "AdjustedHR": trm.AdjustedHitRate}.get(name) or getattr(trm, name)
-    return cls(*([] if k is None else [k]), **{"ties": TIES} | options)
+    return cls(*([] if k is None else [k]), **{"ties": TIES} | KERNELS | options).to(DEVICE)
 
 
 def collection(metrics, k=None, *, by_group=(), window=None, half_life=None, keep_rows=False, **options):
@@ -49,7 +68,8 @@ def collection(metrics, k=None, *, by_group=(), window=None, half_life=None, kee
         accumulators.append(trm.Decay(half_life))
     if keep_rows:
         accumulators.append(trm.KeptRows())
-    return trm.RecMetricCollection(metrics, k=k, accumulators=accumulators, **{"ties": TIES} | options)
+    options = {"ties": TIES} | KERNELS | options
+    return trm.RecMetricCollection(metrics, k=k, accumulators=accumulators, **options).to(DEVICE)
 
 
 # -------------------------------------------------------------------------------------------------------------- inputs
@@ -57,45 +77,45 @@ def collection(metrics, k=None, *, by_group=(), window=None, half_life=None, kee
 
 def Ranks(ranks, depth=None, *, whole=False, **more):
     """Return ranks of the relevant items, 1 = best; `whole=True`: they are those of the whole ranking."""
-    return trm.Ranks(ranks, depth, depth_known=whole, **more)
+    return trm.Ranks(moved(ranks), depth, depth_known=whole, **moved(more))
 
 
 def ItemShard(scores, target, first, num_items, **more):
     """Return scores [B, i] of this process's items, `first`, `first` + 1, ... of `num_items`."""
-    return trm.ItemShard(scores, target, first, num_items, **more)
+    return trm.ItemShard(moved(scores), moved(target), first, num_items, **moved(more))
 
 
 def Beams(codes, beams, target=None, **more):
     """Return generated codes [B, K, L], best first, of items whose codes are [I, L]."""
-    return trm.SemanticIds(codes).beams(beams, target, **more)
+    return trm.SemanticIds(moved(codes)).beams(moved(beams), moved(target), **moved(more))
 
 
 def ranking(given, depth=None, **options):
     """Return the ranking of an input, made outside a metric."""
-    return given.ranking(depth, **{"ties": TIES} | options)
+    return given.ranking(depth, **{"ties": TIES} | KERNELS | options)
 
 
 def topk_ranks(scores, target, k, **options):
     """Return the rank of each target down to rank `k`, int64."""
-    return trm.get_topk_ranks(scores, target, k, **{"ties": TIES} | options)
+    return trm.get_topk_ranks(moved(scores), moved(target), k, **{"ties": TIES} | KERNELS | moved(options))
 
 
 def past(values, offsets):
     """Return the items before each position of packed sequences, for `exclude`."""
-    return trm.prefix_history(values, offsets)
+    return trm.prefix_history(moved(values), moved(offsets))
 
 
 # -------------------------------------------------------------------------------------------------------------- update
 
 
 def update(measured, given, target=None, **more):
-    """Add a batch to a metric or a collection: an input, scores and target, ranks, or a ranking."""
-    measured.update(given, target, **more)
+    """Add a batch to a metric or a collection: an input, scores and target, ranks, a ranking, or session entries."""
+    measured.update(moved(given), moved(target), **moved(more))
 
 
 def forward(measured, given, target=None, **more):
     """Add a batch, and return its values by key; the key of a metric is "value"."""
-    values = measured(given, target, **more)
+    values = measured(moved(given), moved(target), **moved(more))
     return {key: value.item() for key, value in (values if isinstance(values, dict) else {"value": values}).items()}
 
 
@@ -179,13 +199,14 @@ def groups_of(codes, names):
 
 def evaluate(metrics, users, items=None, *, bias=None, similarity="dot", allowed=None, **more):
     """Evaluate embeddings, or a function of user ids (`users`), on whole catalogues."""
+    given = (lambda ids: moved(users(ids.cpu()))) if callable(users) else users
     more = {"item_bias": bias, "items_allowed": allowed, "similarity": similarity, "ties": TIES, **more}
-    return trm.evaluate(metrics, users, items, **more)
+    return trm.evaluate(metrics, given, items, device=DEVICE, **more)
 
 
 def recommend(users, items, k, *, bias=None, **more):
     """Return ids and scores of each user's `k` best items, as lists."""
-    found = trm.recommend(users, items, k, item_bias=bias, **more)
+    found = trm.recommend(users, items, k, item_bias=bias, device=DEVICE, **more)
     return {"ids": found.ids.tolist(), "scores": found.scores.tolist()}
 
 
