@@ -134,9 +134,9 @@ def test_one_kernel_call_at_the_depth_needed(metrics, k, depth, monkeypatch, dev
 
 def test_a_member_gets_what_it_alone_needs(device):
     """All candidates are counted if any member needs it, and not only if the first one does."""
-    members = [trm.HR(2), trm.Precision(5, denominator="recommended"), trm.NDCG(3)]
+    members = [trm.HR(2).to(device), trm.Precision(5, denominator="recommended").to(device), trm.NDCG(3).to(device)]
     scores, target = batch(1, items=4, device=device)
-    collection = trm.RecMetricCollection([metric.clone() for metric in members])
+    collection = trm.RecMetricCollection([metric.clone() for metric in members]).to(device)
     collection.update(scores, target)
     assert numbers(collection.compute()) == {metric.label: metric(scores, target).item() for metric in members}
 

@@ -11,6 +11,7 @@ from states import same, snapshot, tensors
 from torch import nn
 from torchmetrics import MetricCollection, MetricTracker
 from values import numbers
+from waiting import away, never_waits
 
 import torchrecmetrics as trm
 from torchrecmetrics.core.rows import Summary
@@ -245,6 +246,28 @@ def test_collected_sessions_with_every_accumulator(weights):
             metrics.update(*(column[part] for column in entries), **{key: each[part] for key, each in columns.items()})
         assert numbers(metrics.compute()) == expected(names, "sessions", [ROWS], weights)
         check_rows(metrics, "sessions", weights)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in INPUTS if kind not in ("hits", "sessions", "sessions of lengths")])
+@pytest.mark.filterwarnings("ignore:this metric or collection does not read history=")
+def test_no_input_waits_with_any_accumulator(kind):
+    """Inputs whose shapes are known beforehand are added, in every accumulator, without waiting for a GPU."""
+    accumulators = [make_one() for make_one in ACCUMULATORS.values()]
+    metrics = trm.RecMetricCollection(NAMES, k=K, accumulators=accumulators, max_relevant=ITEMS, **OPTIONS).to("meta")
+    batch, columns = away((INPUTS[kind](torch.arange(ROWS)), columns_of(ACCUMULATORS, WEIGHTS)))
+    with never_waits():
+        for _ in range(3):
+            metrics.update(batch, **columns)
+
+
+def test_collecting_sessions_waits_for_nothing():
+    """Entries of sessions are kept without waiting; `compute` ranks them."""
+    names = ["ByGroup", "KeptRows", "own"]
+    metrics = trm.CollectSessions(make(*names)).to("meta")
+    entries, columns = away(((SCORES[:, 0], RELEVANT[:, 0], torch.arange(ROWS) // 5), columns_of(names, WEIGHTS)))
+    with never_waits():
+        for _ in range(2):
+            metrics.update(*entries, **columns)
 
 
 def shared(rank, world_size, kinds):

@@ -11,10 +11,12 @@ from states import same, snapshot, tensors
 from torch import nn
 from torchmetrics import MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
+from waiting import never_waits
 
 import torchrecmetrics as trm
 from torchrecmetrics.core.metric import CountedMetric
 from torchrecmetrics.core.rows import Summary
+from torchrecmetrics.names import _CLASSES
 
 CATALOGUE = trm.Catalogue(20, popularity=torch.arange(20) * 2, num_users=40, categories=torch.arange(20) % 5)
 METRICS = {
@@ -460,34 +462,44 @@ META_OPTIONS = [("skip", None), ("error", 0)]
     ],
 )
 def test_update_never_waits_for_the_device(form, empty, padding_idx):
-    """Every form of `update` runs on "meta", which has no values, and so reads no value."""
+    """Every form of `update` runs on "meta", which has no values, and so reads no value; nor does it copy one."""
     options = {"max_relevant": 5, "empty_target_action": empty, "padding_idx": padding_idx}
     metrics = [fresh(m, **options) for m in METRICS.values()]
     scores, target = torch.empty(6, 20, device="meta"), torch.empty(6, 3, dtype=torch.int64, device="meta")
-    args, kwargs = META_UPDATES[form](scores, target)
-    if form == "ranking":
-        metrics = [m for m in metrics if "score_threshold" not in m.options and not m.needs.list_depth]
-        args, kwargs = (trm.Scores(*args, **kwargs).ranking(padding_idx=padding_idx),), {}
-    collection = trm.RecMetricCollection(metrics, **options).to("meta")
-    collection.update(*args, **kwargs)
-    collection.update(*args, **kwargs)
-    for metric in metrics:
-        metric = metric.clone().to("meta")
-        metric.update(*args, **kwargs)
-        assert metric.update_count == 1
+    CATALOGUE.on("meta")  # the first batch copies it
+    with never_waits():
+        args, kwargs = META_UPDATES[form](scores, target)
+        if form == "ranking":
+            metrics = [m for m in metrics if "score_threshold" not in m.options and not m.needs.list_depth]
+            args, kwargs = (trm.Scores(*args, **kwargs).ranking(padding_idx=padding_idx),), {}
+    collection, alone = trm.RecMetricCollection(metrics, **options).to("meta"), [m.clone().to("meta") for m in metrics]
+    with never_waits():
+        for updated in (collection, collection, *alone):
+            updated.update(*args, **kwargs)
+    assert {metric.update_count for metric in alone} == {1}
 
 
 @pytest.mark.parametrize("k", [1, 3])
 def test_update_with_ranks_and_lists_never_waits(k):
     """Updates with integer ranks, and with recommended lists and history, read no value either."""
     scores, target = torch.empty(6, 20, device="meta"), torch.empty(6, 3, dtype=torch.int64, device="meta")
-    ranks = trm.get_topk_ranks(scores, target, 3, exclude=target)
-    lists = trm.Lists(
-        torch.empty(6, 9, dtype=torch.int64, device="meta"), target, exclude=target, gains=target
-    ).ranking()
-    for form in (ranks, lists):
-        collection = trm.RecMetricCollection(["HR", "NDCG", "Precision", "RPrecision"], k=k).to("meta")
-        collection.update(form)
+    items = torch.empty(6, 9, dtype=torch.int64, device="meta")
+    collections = [trm.RecMetricCollection(["HR", "NDCG", "Precision", "RPrecision"], k=k).to("meta") for _ in range(2)]
+    with never_waits():
+        collections[0].update(trm.get_topk_ranks(scores, target, 3, exclude=target))
+        collections[1].update(trm.Lists(items, target, exclude=target, gains=target).ranking())
+
+
+@pytest.mark.parametrize("categories", [torch.arange(20) % 5, torch.ones(20, 2) / 2], ids=["codes", "shares"])
+def test_no_metric_waits_for_the_device(categories):
+    """All metrics of the package, those of single ranks, lists and histories among them, read no value either."""
+    catalogue = trm.Catalogue(20, popularity=torch.arange(20), num_users=40, categories=categories)
+    names = _CLASSES.keys() - (set() if categories.dim() == 1 else {"EqualOpportunity", "StatisticalParity"})
+    collection = trm.RecMetricCollection(sorted(names), k=[2, 3], catalogue=catalogue).to("meta")
+    scores, ids = torch.empty(6, 20, device="meta"), torch.empty(6, 3, dtype=torch.int64, device="meta")
+    catalogue.on("meta")
+    with never_waits():
+        collection.update(trm.Scores(scores, ids[:, 0], history=ids))
 
 
 def test_meta_would_notice():
@@ -501,6 +513,38 @@ def test_meta_would_notice():
         metric.update(scores, scores > 0)
 
 
+WAITS = {
+    "number": lambda x: x[0, 0].item(),
+    "truth": lambda x: bool(x.any()),
+    "nonzero": lambda x: x.nonzero(),
+    "masked_select": lambda x: x.masked_select(x > 0),
+    "unique": lambda x: x.unique(),
+    "bincount": lambda x: x[0].long().bincount(),
+    "repeat_interleave": lambda x: x[0].repeat_interleave(x[0].long()),
+    "mask": lambda x: x[x > 0],
+    "written by a mask": lambda x: x.__setitem__(x > 0, 0.0),
+    "list": lambda x: x[[0, 2]],
+    "written by a list": lambda x: x.__setitem__((slice(None), [0, 2]), 0.0),
+    "index on the CPU": lambda x: x[torch.tensor([0, 2])],
+    "to the CPU": lambda x: x.cpu(),
+    "from the CPU": lambda x: torch.ones(20).to(x.device),
+    "written from the CPU": lambda x: x[0].copy_(torch.ones(20)),
+    "made of a number": lambda x: torch.tensor(1.0, device=x.device),
+    "made of numbers": lambda x: x.new_tensor([1.0, 2.0]),
+}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_waiting_would_be_noticed(name):
+    """Whatever waits for a GPU raises in the tests above, and what does not wait does not raise."""
+    x = torch.zeros(6, 20, device="meta")
+    with never_waits():
+        x[0], x[:, -1], x[1:, None, ...], x[x[0].long()], x.where(x > 0, 0) + torch.tensor(1.0)
+        x[:, 1:] += x[:, :-1]
+        with pytest.raises((AssertionError, RuntimeError)):
+            WAITS[name](x)
+
+
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")  # the warning says that the mode is a prototype
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("items", [20, 400])
@@ -512,6 +556,7 @@ def test_update_never_synchronises_cuda(form, items):
     scores = torch.rand(6, items, device="cuda")
     target = torch.arange(18, device="cuda").view(6, 3)
     args, kwargs = META_UPDATES[form](scores, target)
+    CATALOGUE.on("cuda")
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     try:

@@ -69,13 +69,13 @@ def test_alone(kind, device):
     """A user's own metric can be updated, called, reset, cloned and pickled, and skips rows without relevant items."""
     metric = kind(2, p=0.5).to(device)
     metric.update(SCORES.to(device), TARGET.to(device))
-    assert metric.compute() == expected(2, 0.5)
+    assert metric.compute().item() == expected(2, 0.5)
     assert (metric.num_users, metric.num_skipped) == (3, 1)
     copies = [metric.clone(), deepcopy(metric), *([pickle.loads(pickle.dumps(metric))] if kind is RBP else [])]
     assert all(copy.compute() == metric.compute() and copy.label == metric.label for copy in copies)
     metric.reset()
     ranks = trm.get_topk_ranks(SCORES, TARGET, 2).to(device)
-    assert metric(ranks, depth=2) == expected(2, 0.5)
+    assert metric(ranks, depth=2).item() == expected(2, 0.5)
 
 
 @pytest.mark.parametrize("kind", [RBP, Several])

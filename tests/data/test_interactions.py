@@ -186,7 +186,7 @@ def test_small_integers_do_not_wrap(dtype):
 
 def test_repr_and_device(device):
     graph = Interactions.from_edge_index(EDGES, 3, 5).to(device)
-    assert repr(graph) == f"Interactions(3 users x 5 items, 4 edges, density 0.27, {device})"
+    assert repr(graph) == f"Interactions(3 users x 5 items, 4 edges, density 0.27, {graph.device})"
     assert (graph.device.type, graph.select([0]).items.device.type) == (device.type, device.type)
 
 

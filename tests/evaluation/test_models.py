@@ -146,6 +146,16 @@ def test_score_function(device):
     assert sorted(asked) == (test.degree > 0).nonzero()[:, 0].tolist()
 
 
+def test_all_is_moved_to_a_named_device(device):
+    """With `device="cuda"` everything is moved to the current GPU, and a function is asked there."""
+    users, items, train, test = world()
+    scores = (users @ items.T).to(device)
+    for scored in ((users, items), (lambda ids: scores[ids],)):
+        got = trm.evaluate(NAMES, *scored, target=test, exclude=train, k=[5, 10], device=device.type)
+        assert numbers(got) == by_hand(users, items, train, test)
+        assert trm.recommend(*scored, k=3, exclude=train, device=device.type).ids.device == scores.device
+
+
 def test_modules_are_evaluated_in_eval_mode():
     """A module that scores is put into eval mode, and each submodule is back in its mode afterwards, even on error."""
     users, items, train, test = world()
@@ -225,7 +235,7 @@ def test_gains_and_exclude_tuples(device):
     metric.update(
         users @ items.T, chosen.items, gains=chosen.values, exclude=(train.select(torch.arange(USERS)).items, mask)
     )
-    assert got["NDCG-exponential@5"] == pytest.approx(metric.compute().item(), abs=1e-12)
+    assert got["NDCG-exponential@5"].item() == pytest.approx(metric.compute().item(), abs=1e-12)
 
 
 @pytest.mark.fixed

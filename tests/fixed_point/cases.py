@@ -447,7 +447,7 @@ def sessions():
             found[f"{name}, {ties}, ranked outside"] = fed(of_sessions(ties=ties), ranked)
             collected = CollectSessions(of_sessions(ties=ties))
             for part in torch.arange(len(scores)).split(70):
-                collected.update(scores[part], labels[part], indexes[part])
+                lib.update(collected, scores[part], labels[part], indexes=indexes[part])
             found[f"{name}, {ties}, in batches"] = lib.results(collected)
         given = {"groups": groups, "weights": weights}
         named = {"by_group": ("a", "b")}
@@ -457,7 +457,7 @@ def sessions():
         collected = CollectSessions(of_sessions(keep_rows=True, **named))
         for part in torch.arange(len(scores)).split(90):
             more = {"weights": weights[part], "groups": groups[part]}
-            collected.update(scores[part], labels[part], indexes[part], **more)
+            lib.update(collected, scores[part], labels[part], indexes=indexes[part], **more)
         found[f"{name}, in batches, groups and weights"] = lib.results(collected)
         found[f"{name}, in batches, rows"] = lib.rows(collected)
     scores, labels, indexes = entries(g, 60, tied=True, dtype=torch.float64)
@@ -1058,7 +1058,7 @@ def sessions_on_processes(rank, world_size):
     measured = CollectSessions(of_sessions(keep_rows=True, by_group=("a", "b")))
     for part in torch.arange(rank, len(scores), world_size).split(40):
         more = {"weights": (number[part] * 5 % 8) / 4, "groups": number[part] % 3 - 1}
-        measured.update(scores[part], labels[part], indexes[part], **more)
+        lib.update(measured, scores[part], labels[part], indexes=indexes[part], **more)
     found["sessions"], found["rows of sessions"] = lib.results(measured), lib.rows(measured)
     kept = lib.collection([*ACCURACY, lib.metric("AUROC", weight="relevant")], k=3, keep_rows=True)
     for place, (given, more) in enumerate(batches_of(g, 2, 20)):

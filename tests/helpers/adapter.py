@@ -109,7 +109,7 @@ def past(values, offsets):
 
 
 def update(measured, given, target=None, **more):
-    """Add a batch to a metric or a collection: an input, scores and target, ranks, or a ranking."""
+    """Add a batch to a metric or a collection: an input, scores and target, ranks, a ranking, or session entries."""
     measured.update(moved(given), moved(target), **moved(more))
 
 
@@ -199,13 +199,14 @@ def groups_of(codes, names):
 
 def evaluate(metrics, users, items=None, *, bias=None, similarity="dot", allowed=None, **more):
     """Evaluate embeddings, or a function of user ids (`users`), on whole catalogues."""
+    given = (lambda ids: moved(users(ids.cpu()))) if callable(users) else users
     more = {"item_bias": bias, "items_allowed": allowed, "similarity": similarity, "ties": TIES, **more}
-    return trm.evaluate(metrics, moved(users), moved(items), **moved(more))
+    return trm.evaluate(metrics, given, items, device=DEVICE, **more)
 
 
 def recommend(users, items, k, *, bias=None, **more):
     """Return ids and scores of each user's `k` best items, as lists."""
-    found = trm.recommend(moved(users), moved(items), k, item_bias=moved(bias), **moved(more))
+    found = trm.recommend(users, items, k, item_bias=bias, device=DEVICE, **more)
     return {"ids": found.ids.tolist(), "scores": found.scores.tolist()}
 
 

@@ -207,11 +207,11 @@ def test_from_ranks_refuses_a_single_rank_of_0(given):
 def test_a_single_rank_of_0_is_counted_where_values_are_not_waited_for(device):
     """With "deferred", rows with a single rank of 0 raise in `compute`; unchecked, and on "meta", they do not raise."""
     ranks = torch.tensor([0, 2, 0, 1], device=device)
-    metric = trm.MRR(9, validate_args="deferred")
+    metric = trm.MRR(9, validate_args="deferred").to(device)
     metric.update(ranks)
     with pytest.raises(ValueError, match=r"2 rows with ranks that are no places .*for ranks start at 1"):
         metric.compute()
-    metric = trm.MRR(9, validate_args=False)
+    metric = trm.MRR(9, validate_args=False).to(device)
     metric.update(ranks)
     assert metric.compute() == (1 / 2 + 1) / 2
     trm.MRR(9).to("meta").update(ranks.to("meta"))  # reads no value

@@ -123,10 +123,10 @@ def test_update_and_forward(form, device):
     collection, metric = trm.RecMetricCollection(["HR", "MAP"], k=[1, 2]).to(device), trm.NDCG(2).to(device)
     scores = SCORES.to(device)
     collection.update(scores, target, exclude=history)
-    value = metric(scores, target, exclude=history)
+    value = metric(scores, target, exclude=history).item()
     # without item 1, item 2 is first and 0 last in row 0; row 1 has no target; item 3 is third in row 2
     assert numbers(collection.compute()) == {"HR@1": 0.5, "MAP@1": 0.25, "HR@2": 0.5, "MAP@2": 0.25}
-    assert value == metric.compute() == pytest.approx(1 / (1 + 1 / torch.log2(torch.tensor(3.0)).item()) / 2)
+    assert value == metric.compute().item() == pytest.approx(1 / (1 + 1 / torch.log2(torch.tensor(3.0)).item()) / 2)
 
 
 def test_max_relevant_is_the_width():

@@ -55,11 +55,11 @@ class RowValues:
             groups: int64 [B], group of each row, -1 = in none: sums of each group, [layout.size, 3, num_groups].
             num_groups: number of groups.
         """
-        values, present = self.values, ~self.undefined
-        if layout.unbounded:
-            infinite = torch.cat([values[layout.unbounded] == torch.inf, values[layout.unbounded] == -torch.inf])
+        values, present, number = self.values, ~self.undefined, layout.num_plain
+        if layout.unbounded:  # row by row: a list as an index would be copied from the host, which waits
+            unbounded = torch.stack([values[row] for row in layout.unbounded])
+            infinite = torch.cat([unbounded == torch.inf, unbounded == -torch.inf])
             values = values.where(values.isfinite(), 0)
-        number = layout.num_plain
         parts = [present[:number], self.flags, values[:number], values[:number].square()]
         rows = torch.cat([*parts, infinite] if layout.unbounded else parts)
         weights = self.weights if factors is None else factors if self.weights is None else factors * self.weights

@@ -57,12 +57,13 @@ class TargetDevice(NamedTuple):
         """Return `device`, or else the device of the embeddings, or of `other`."""
         if device is not None:
             try:
-                return cls(torch.device(device), True)
+                named = torch.device(device)
             except (RuntimeError, TypeError):
                 what = f"got {device!r} ({type(device).__name__})"
                 raise ValueError(
                     f"device must be a torch.device or the name of one, such as 'cuda:0', {what}"
                 ) from None
+            return cls(torch.empty(0, device=named).device, True)  # "cuda" is the current one, such as "cuda:0"
         if isinstance(users, Tensor):
             return cls(users.device, False)
         return cls(torch.device("cpu") if other is None else other.device, False)
