@@ -2,6 +2,7 @@
 # Tries and measures the library on a card: two runs of less than ten minutes each, the most valuable steps first.
 #   bash benchmarks/first_contact.sh          ends by itself after BUDGET seconds (555)
 #   bash benchmarks/first_contact.sh rest     what the first run leaves (185 s)
+#   bash benchmarks/first_contact.sh again    tests, and the cost of updates, after faults were mended (230 s)
 # Needs torch for CUDA, Triton, numpy, torchmetrics, torch-geometric, pytest with xdist and timeout, hypothesis; installs
 # nothing. Results are in $OUT (default: /tmp/first_contact): summary.txt, log.txt, and the lines of JSON of each step.
 set -u -o pipefail
@@ -53,7 +54,17 @@ case ${1:-first} in
     step memcheck 60 3 env PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool memcheck --error-exitcode 9 \
       "$PYTHON" tests/gpu/small_case.py
     ;;
-  *) echo "usage: first_contact.sh [rest]" >&2; exit 2 ;;
+  again)  # after faults were mended
+    BUDGET=${REST:-230}
+    card versions 40 1 versions
+    tests numeric 90 $NUMERIC tests/evaluation tests/test_collect_sessions.py -k cuda
+    tests gpu 100 tests/gpu --deselect tests/gpu/test_sanitizer.py
+    card updates 50 2 updates
+    FIXED_POINT_DEVICE=cuda FIXED_POINT_KERNELS=triton tests fixed 45 tests/fixed_point -k "evaluations or sessions or many"
+    card G1G2 80 12 rows G1 G2
+    card products 40 1 products
+    ;;
+  *) echo "usage: first_contact.sh [rest | again]" >&2; exit 2 ;;
 esac
 echo "--- summary ($SECONDS s)"; cat "$OUT/summary.txt"
 rm -f "$OUT/step"

@@ -335,10 +335,6 @@ def markdown(kept: dict[str, Any]) -> str:
     return "\n".join([*("| " + " | ".join(row) + " |" for row in table), "", f"{where}; {versions}."])
 
 
-ON_PAPER = """No run is on record yet: the Triton kernels have not run on a GPU, and nothing here was timed.
-`python -m benchmarks.machine_code` counts their instructions, compiled without a GPU; a test bounds them."""
-
-
 def write_page(files: list[Path] | None = None, page: Path = PAGE) -> None:
     """Replace the text between the page's marks by the tables of these files (by default, of all results files)."""
     text = page.read_text()
@@ -355,6 +351,4 @@ def section(files: list[Path] | None = None) -> str:
     cards = [kept for kept in runs if card_of(kept["machine"]) is not None]
     parts = [f"## On a CPU\n\n{markdown(kept)}" for kept in cpus]
     parts += [f"## On a card: {kept['machine']['device']}\n\n{markdown(kept)}" for kept in cards]
-    if not cards:
-        parts.append(f"## On a GPU\n\n{ON_PAPER}")
     return "".join(f"\n\n{part}" for part in parts) + "\n\n"

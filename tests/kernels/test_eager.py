@@ -486,8 +486,8 @@ def test_kernels_are_chosen(card, recorded, auto, triton, monkeypatch):
     monkeypatch.delattr(kernels, "triton", raising=False)
     if card is not None:
         monkeypatch.setattr(kernels, "triton", card, raising=False)
-    assert kernels.choose("auto", CUDA) == kernels.choose("auto", CUDA, 2**23) == auto
-    assert kernels.choose("auto", CUDA, 2**23 - 1) == "eager", "few scores: launches are the cost"
+    assert kernels.choose("auto", CUDA) == kernels.choose("auto", CUDA, 2**26) == auto
+    assert kernels.choose("auto", CUDA, 2**26 - 1) == "eager", "few scores: launches are the cost"
     assert kernels.choose("auto", CPU) == kernels.choose("eager", CPU) == kernels.choose("eager", CUDA) == "eager"
     if triton == "triton":
         assert kernels.choose("triton", CUDA) == "triton"

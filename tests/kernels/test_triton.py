@@ -233,9 +233,9 @@ def test_fake_tensors():
     with FakeTensorMode():
         for dtype, working in ((torch.bfloat16, torch.float32), (torch.float64, torch.float64)):
             scores = torch.empty(5, 100, dtype=dtype)
-            found = kernels._count_scores(scores, scores[:, :3].to(working), [scores[0] > 0])
-            assert [part.shape for part in found] == [(5, 3), (5, 3), (5,)]
-            assert [part.dtype for part in found] == [torch.int64] * 2 + [working]
+            found = kernels.count(scores, Question(scores[:, :3], None, (1.0,), [scores[0] > 0], scores[:, :2]))
+            assert [part.shape for part in found] == [(5, 3), (5, 3), (5, 1), (5,)]
+            assert [part.dtype for part in found] == [torch.float64] * 3 + [working]
         products = kernels.Products(torch.empty(5, 8).bfloat16(), torch.empty(100, 8).bfloat16(), torch.empty(100))
         own = kernels.pair_scores(products, torch.empty(5, 3, dtype=torch.int64))
         assert (own.shape, own.dtype) == ((5, 3), torch.float32)
@@ -260,7 +260,7 @@ def test_nothing_waits(width, monkeypatch):
     for kernel in ("_by_comparing", "_by_buckets", "_by_products", "_diagonal"):
         monkeypatch.setattr(kernels, kernel, Launches(kept))
     scores, ids = torch.empty(500, 10**6, device="meta"), torch.empty(500, width, dtype=torch.int64, device="meta")
-    kernels._count_scores_now(scores, scores[:, :width], [scores[0] > 0, scores > 0])
+    kernels._count_scores._init_fn(scores, scores[:, :width], [scores[0] > 0, scores > 0])
     users, items = torch.empty(500, 64, device="meta"), torch.empty(10**6, 64, device="meta")
     kernels._pair_scores._init_fn(users, items, None, ids)
     kernels._count_products._init_fn(users, items, scores[0], scores[:, :width])

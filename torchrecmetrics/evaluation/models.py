@@ -414,6 +414,8 @@ class _Inputs(NamedTuple):
         kernel = kernels.choose(evaluator.rules.kernels, self.device)
         if kernel != "triton" or not isinstance(scorer, EmbeddingScorer):
             return self, kernel
+        if evaluator.rules.kernels == "auto" and scorer.needs_exact_products:
+            return self, kernel  # for many relevant items a matrix product, whose scores are counted, is faster
         if evaluator.batch_needs.list_depth:
             reads = next(key for key, metric in evaluator.metrics.items() if metric.needs.list_depth)
             reason = f"{reads} reads which items stand first, and scores counted so are not kept"

@@ -208,6 +208,12 @@ class EmbeddingScorer:
             scores = torch.einsum("bd,bcd->bc", users, self._unit_items[chosen])
         return scores if bias is None else (scores + bias[chosen]).to(self.dtype)
 
+    @property
+    def needs_exact_products(self) -> bool:
+        """True for products of float32 in its full precision, which tensor cores do not have."""
+        with_float32 = torch.float32 in {self._users.dtype, self._items.dtype}
+        return with_float32 and torch.get_float32_matmul_precision() == "highest"
+
     def without_memory(self, ids: Tensor, check: bool) -> ProductScorer | str:
         """Return a scorer whose scores are counted without being stored, or the reason why these users have none.
 

@@ -21,7 +21,7 @@ Kernels: TypeAlias = Literal["eager", "triton"]
 # Compute capabilities with a recorded run of tests/gpu and the benchmarks (benchmarks/results).
 _RECORDED: frozenset[tuple[int, int]] = frozenset({(9, 0)})
 # Scores from which "auto" takes Triton: fewer take the host longer to ask for than the card to count, by either kernel.
-_MANY_SCORES = 2**23
+_MANY_SCORES = 2**26
 
 _CHOICES = get_args(KernelChoice)
 

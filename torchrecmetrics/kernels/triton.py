@@ -227,13 +227,17 @@ _INTERPRETED = not isinstance(_by_comparing, triton.runtime.JITFunction)
 def count(scores: Tensor, question: Question) -> Counts:
     """Count over scores in memory, of any strides, in one pass, exactly at every depth."""
     edges, masks = with_min_scores(question.thresholds, question.min_scores), list(question.masks)
-    run = _count_scores if torch.compiler.is_compiling() else _count_scores_now  # the operator costs the host more
-    above, at_least, highest = run(scores, working(edges), masks)
+    above, at_least, highest = _count_scores(scores, working(edges), masks)
     asked = question.thresholds.shape[1]
     return to_counts(edges, asked, above[:, :asked], at_least, highest, question.removed)
 
 
-def _count_scores_now(scores: Tensor, edges: Tensor, masks: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+@torch.library.custom_op(
+    "torchrecmetrics::count_scores",
+    mutates_args=(),
+    schema="(Tensor scores, Tensor edges, Tensor[] masks) -> (Tensor, Tensor, Tensor)",
+)
+def _count_scores(scores: Tensor, edges: Tensor, masks: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """Return how many candidates are > and >= each edge, int64 [B, E], and the highest score of each row, [B]."""
     width, dense = edges.shape[1], _Dense.of(scores, masks)
     kernel, options = _choose_kernel(width)
@@ -249,14 +253,6 @@ def _count_scores_now(scores: Tensor, edges: Tensor, masks: list[Tensor]) -> tup
     highest = _launch(kernel, dense, (ascending, found), options)
     above, at_least = from_buckets(ascending, order, found.sum(2), found[:, :, 1])
     return above[:, :width].contiguous(), at_least[:, :width].contiguous(), highest
-
-
-_count_scores = torch.library.custom_op(
-    "torchrecmetrics::count_scores",
-    _count_scores_now,
-    mutates_args=(),
-    schema="(Tensor scores, Tensor edges, Tensor[] masks) -> (Tensor, Tensor, Tensor)",
-)
 
 
 @_count_scores.register_fake
