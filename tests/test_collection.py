@@ -407,7 +407,7 @@ BAD = [
     (
         lambda: trm.RecMetricCollection(["HR", trm.MRR(ties="pessimistic")], k=5),
         ValueError,
-        "MRR was made with ties='pessimistic', HR@5 with ties='realistic': give both the same ties",
+        "MRR was made with ties='pessimistic', HR@5 with ties='expected': give both the same ties",
     ),
     (
         lambda: trm.RecMetricCollection(["HR", trm.MRR()], k=5, padding_idx=0),

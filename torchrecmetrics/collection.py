@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 # options on which all metrics must agree: one kernel call serves all, and all average the same rows
 _AGREED = (*OPTIONS, "empty_target_action", "catalogue")
-_DEFAULTS = {"ties": "realistic", "overlap": "error"}
+_DEFAULTS = {"ties": "expected", "overlap": "error"}
 
 
 class RecMetricCollection(MetricCollection):

@@ -85,8 +85,10 @@ def adjusted_rank_index(ranking: Ranking) -> Tensor:
 
 def adjusted_reciprocal_rank(ranking: Ranking) -> Tensor:
     """Return (1 / rank - expected) / (1 - expected), float [B]: up to 1; NaN for rows with one candidate."""
-    expected = expected_reciprocal_rank(ranking)
-    return (1 / mean_rank(ranking) - expected) / below_best_reciprocal_rank(ranking)
+    _check_single(ranking)
+    reciprocal, expected = ranking.reciprocal_first(None), expected_reciprocal_rank(ranking)
+    found = (reciprocal - expected) / below_best_reciprocal_rank(ranking)
+    return torch.where(ranking.num_relevant > 0, found, torch.nan)
 
 
 def adjusted_hit(ranking: Ranking, k: int) -> Tensor:

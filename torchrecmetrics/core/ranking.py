@@ -15,6 +15,7 @@ from torchrecmetrics.core.arrays import float_dtype
 from torchrecmetrics.core.checks import VIOLATIONS, Checks, check_strided, check_tensor, describe, in_words
 from torchrecmetrics.core.ranked_items import Cutoffs, Discount, K, RankedItems, check_cutoffs, derived
 from torchrecmetrics.core.saving import read, write
+from torchrecmetrics.core.tied_items import TiedItems, TieGroups
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -348,8 +349,8 @@ class Ranking:
         """
         held = read(path, "Ranking")
         known = {field_.name: held[field_.name] for field_ in dataclass_fields(cls) if field_.name in held}
-        known["relevant"] = RankedItems(*known["relevant"])
-        known["penalties"] = None if known["penalties"] is None else RankedItems(*known["penalties"])
+        known["relevant"] = _loaded(known["relevant"])
+        known["penalties"] = None if known["penalties"] is None else _loaded(known["penalties"])
         known["lists"] = None if known["lists"] is None else ListedItems(*known["lists"])
         return cls(**known)
 
@@ -366,12 +367,17 @@ def count_violation(kind: str, device: torch.device) -> Tensor:
 def _plain(value: Any) -> Any:
     """Return a field made of tensors on the CPU, numbers, text, lists and dicts, which `torch.load` accepts."""
     if isinstance(value, RankedItems):
-        value = (value.ranks, value.gains, value.tie_group)
+        value = (value.ranks, value.gains, value.tie_group, getattr(value, "groups", None))
     if isinstance(value, Tensor):
         return value.detach().cpu()
     if isinstance(value, tuple):
         return [_plain(entry) for entry in value]
     return dict(value) if isinstance(value, Mapping) else value
+
+
+def _loaded(saved: Sequence[Any]) -> RankedItems:
+    *fields, groups = saved
+    return RankedItems(*fields) if groups is None else TiedItems(*fields, groups=TieGroups(*groups))
 
 
 @derived

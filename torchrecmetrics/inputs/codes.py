@@ -261,6 +261,7 @@ class Beams(BatchInput):
             missing=~may_rank,
             better=before.gather(1, beam).to(float_dtype(beams.device)).masked_fill(~listed, torch.inf),
             group_size=items.gather(1, beam).where(listed, 1),
+            places=depth + len(index),
             num_recommended=places.sum(1),
         )
         row_depth = torch.where(given.all(1), places.sum(1).clamp(max=depth), depth)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.arrays import float_dtype, rowwise_isin, search, sort_rows
-from torchrecmetrics.core.checks import Checks, check_choice, check_ids, check_integer_target, shown
+from torchrecmetrics.core.arrays import count_above, count_at_least, float_dtype, rowwise_isin, search, sort_rows
+from torchrecmetrics.core.checks import (
+    Checks,
+    check_choice,
+    check_device,
+    check_ids,
+    check_integer_target,
+    check_scores,
+    shown,
+)
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranked_items import RankedItems
 from torchrecmetrics.core.ranking import ListedItems, Ranking
@@ -17,6 +25,7 @@ from torchrecmetrics.inputs.base import BatchInput, no_target, read_history
 from torchrecmetrics.inputs.exclude import Exclude
 from torchrecmetrics.inputs.jagged import Jagged, Pair, Spans, as_jagged, as_spans, side_by_side
 from torchrecmetrics.inputs.targets import Gains, Target, Targets, selected
+from torchrecmetrics.inputs.ties import TargetCounts, rank_counts
 
 Duplicates: TypeAlias = Literal["error", "first", "keep_place"]
 """An item listed twice is an error; or only its first rank counts; or the repeat keeps its rank, as a miss."""
@@ -40,6 +49,9 @@ class Lists(BatchInput):
             the list as excluded items do, so fetch more than k, and `num_repeated` counts them; or repeats keep their
             ranks and are no hits ("keep_place").
         history: as in `Scores`.
+        scores: scores of the entries, float, in the form of `item_ids`, which never rise along a list: entries of equal
+            scores are tied, as `ties` of the metric says. What a list cut within a tie left out is not known, and not
+            counted. None = every entry has its place.
 
     A `padding_idx` of the metric is padding in target and exclude, and leaves the list like an excluded item.
 
@@ -59,6 +71,7 @@ class Lists(BatchInput):
     complete: bool = False
     duplicates: Duplicates = "error"
     history: Target | Spans | None = None
+    scores: Tensor | Jagged | Pair | None = None
 
     def __post_init__(self) -> None:
         check_choice("duplicates", self.duplicates, get_args(Duplicates))
@@ -66,17 +79,13 @@ class Lists(BatchInput):
     @torch.no_grad()
     def rank(self, needs: Needs, options: Options) -> Ranking:
         """Find each relevant item in the list of its row."""
-        item_ids, checks = _lists(self.item_ids, options)
+        item_ids, scores, checks = _lists(self.item_ids, self.scores, options)
         (rows, depth), device = item_ids.shape, item_ids.device
         target = no_target(rows, device) if self.target is None else self.target
         target, gains = selected(target, self.gains, checks)
         _check_target(target, rows)
         targets = Targets.read(target, gains, self.exclude, (rows, None), options, checks)
         entries = _Entries.read(item_ids.long(), targets, self.duplicates, options, checks)
-        if targets.gains is None:
-            relevant, penalties = entries.hits(targets), None
-        else:
-            relevant, penalties = entries.graded_hits(targets, targets.gains)
         length = entries.stays.sum(1)
         shortens = self.exclude is not None or options.padding_idx is not None or self.duplicates == "first"
         row_depth = None
@@ -84,27 +93,40 @@ class Lists(BatchInput):
             row_depth = torch.where(entries.given.all(1), length, depth)
         none = torch.zeros(rows, dtype=torch.bool, device=device)
         missed = targets.overlapping if options.overlap_rule == "miss" else None
-        valid, violations = checks.settle()
-        return Ranking(
-            relevant=relevant,
-            num_relevant=targets.relevant.sum(1, dtype=relevant.ranks.dtype),
-            tied=none,
-            unreachable=none if missed is None else missed.any(1),
-            penalties=penalties,
-            num_recommended=length.to(relevant.ranks.dtype),
-            num_repeated=None if entries.repeated is None else entries.repeated.sum(1),
-            depth=None if self.complete else depth,
-            row_depth=row_depth,
-            valid=valid,
-            violations=violations,
-            options={name: options.of_ranks[name] for name in ("padding_idx", "overlap")},
-            lists=ListedItems(
+        known: dict[str, Any] = {
+            "num_repeated": None if entries.repeated is None else entries.repeated.sum(1),
+            "row_depth": row_depth,
+            "unreachable": none if missed is None else missed.any(1),
+            "lists": ListedItems(
                 entries.ids,
                 torch.where(targets.relevant, targets.ids, -1),
                 entries.stays,
                 entries.repeated,
                 history=read_history(self.history, rows, device),
             ),
+        }
+        last = None if self.complete else depth
+        if scores is not None:
+            counts = entries.counts(targets, scores, checks)._replace(num_recommended=length)
+            needs = needs._replace(depth=None, score_threshold=None)
+            ranking = rank_counts(counts, needs, options, checks, last, ("ties", "padding_idx", "overlap"))
+            return replace(ranking, **known)
+        if targets.gains is None:
+            relevant, penalties = entries.hits(targets), None
+        else:
+            relevant, penalties = entries.graded_hits(targets, targets.gains)
+        valid, violations = checks.settle()
+        return Ranking(
+            relevant=relevant,
+            num_relevant=targets.relevant.sum(1, dtype=relevant.ranks.dtype),
+            tied=none,
+            penalties=penalties,
+            num_recommended=length.to(relevant.ranks.dtype),
+            depth=last,
+            valid=valid,
+            violations=violations,
+            options={name: options.of_ranks[name] for name in ("padding_idx", "overlap")},
+            **known,
         )
 
 
@@ -138,6 +160,31 @@ class _Entries(NamedTuple):
             stays = stays & (ids != options.padding_idx)
         return cls(ids, given, stays, repeated, stays.cumsum(1))
 
+    def find(self, targets: Targets) -> tuple[Tensor, Tensor]:
+        """Return the entry of each target, int64 [B, T], and which targets have one with a rank, bool [B, T]."""
+        by_id, slot = torch.where(self.given, self.ids, -1).sort(dim=1, stable=True)
+        nearest = search(by_id, targets.ids).clamp(max=by_id.shape[1] - 1)  # the first of repeated items
+        place = slot.gather(1, nearest)
+        return place, targets.listed & (by_id.gather(1, nearest) == targets.ids) & self.stays.gather(1, place)
+
+    def counts(self, targets: Targets, scores: Tensor, checks: Checks) -> TargetCounts:
+        """Return how many entries score higher than each target, and the same; `checks` rejects rising scores."""
+        rising = self.given & scores.isnan()
+        rising[:, 1:] |= self.given[:, 1:] & self.given[:, :-1] & (scores[:, 1:] > scores[:, :-1])
+        checks.reject("list_order", rising, lambda row: f"those of row {row} are {shown(scores[row])}")
+        place, listed = self.find(targets)
+        own, ascending = scores.gather(1, place), sort_rows(scores.where(self.stays, -torch.inf))
+        better = count_above(ascending, own)
+        return TargetCounts(
+            relevant=targets.relevant,
+            penalised=None if targets.gains is None else targets.penalised,
+            gains=targets.gains,
+            missing=~listed,
+            better=better,
+            group_size=count_at_least(ascending, own) - better,
+            places=self.ids.shape[1],
+        )
+
     def hits(self, targets: Targets) -> RankedItems:
         """Return the ranks of the relevant items in ascending order, [B, T]."""
         relevant, width = targets.relevant, targets.ids.shape[1]
@@ -152,10 +199,7 @@ class _Entries(NamedTuple):
     def graded_hits(self, targets: Targets, gains: Tensor) -> tuple[RankedItems, RankedItems]:
         """Return ranks and gains of the relevant items, and those of the items with a negative gain, best first."""
         relevant, penalised = targets.relevant, targets.penalised
-        by_id, slot = torch.where(self.given, self.ids, -1).sort(dim=1, stable=True)
-        nearest = search(by_id, targets.ids).clamp(max=by_id.shape[1] - 1)  # the first of repeated items
-        place = slot.gather(1, nearest)
-        listed = targets.listed & (by_id.gather(1, nearest) == targets.ids) & self.stays.gather(1, place)
+        place, listed = self.find(targets)
         rank = self.ranks.gather(1, place).to(float_dtype(listed.device))
         ranks, order = torch.where(listed & relevant, rank, torch.inf).sort(dim=1, stable=True)
         hits = RankedItems(ranks, torch.where(relevant, gains, 0).gather(1, order))
@@ -173,19 +217,30 @@ def _repeat_detail(row: int, item_ids: Tensor) -> str:
     return f"row {row} is {shown(item_ids[row])} (duplicates='first' keeps the first of repeated items)"
 
 
-def _lists(item_ids: Tensor | Jagged | Pair, options: Options) -> tuple[Tensor, Checks]:
-    """Return lists padded with -1, int64 [B, K], and the `Checks` of their rows."""
+def _lists(
+    item_ids: Tensor | Jagged | Pair, scores: Tensor | Jagged | Pair | None, options: Options
+) -> tuple[Tensor, Tensor | None, Checks]:
+    """Return lists padded with -1, int64 [B, K], the scores beside them, and the `Checks` of their rows."""
     jagged = as_jagged("item_ids", item_ids)
+    ids: Any = item_ids
+    values: Any = scores
     if jagged is not None:
-        checks = Checks(options.validate_args, jagged.values.device, len(jagged.offsets) - 1)
-        check_ids("item_ids", jagged.values)
-        lists = as_spans("item_ids", jagged, checks)
-        return side_by_side(lists.values, lists.start, lists.stop, lists.longest, -1), checks
-    check_ids("item_ids", item_ids)
-    assert isinstance(item_ids, Tensor)
-    if item_ids.dim() != 2 or item_ids.shape[1] == 0:
-        raise ValueError(f"item_ids must be [rows, places] with at least one place, got {list(item_ids.shape)}")
-    return item_ids, Checks(options.validate_args, item_ids.device, len(item_ids))
+        ids, values = jagged.values, scores if (own := as_jagged("scores", scores)) is None else own.values
+    check_ids("item_ids", ids)
+    if jagged is None and (ids.dim() != 2 or ids.shape[1] == 0):
+        raise ValueError(f"item_ids must be [rows, places] with at least one place, got {list(ids.shape)}")
+    if values is not None:
+        check_scores(values, dims=ids.dim())
+        check_device("scores", values, ids.device)
+        if values.shape != ids.shape:
+            raise ValueError(f"scores must have the shape of item_ids, {list(ids.shape)}, got {list(values.shape)}")
+    if jagged is None:
+        return ids, values, Checks(options.validate_args, ids.device, len(ids))
+    checks = Checks(options.validate_args, ids.device, len(jagged.offsets) - 1)
+    lists = as_spans("item_ids", jagged, checks)
+    if values is not None:
+        values = side_by_side(values, lists.start, lists.stop, lists.longest, -torch.inf)
+    return side_by_side(lists.values, lists.start, lists.stop, lists.longest, -1), values, checks
 
 
 def _check_target(target: Tensor, rows: int) -> None:

@@ -1,0 +1,164 @@
+"""`TiedItems`: what formulas read of items in tie groups, as expectations over all orders of equal scores.
+
+Source: McSherry & Najork, Computing information retrieval performance measures efficiently in the presence of tied
+scores, 2008. Of a tie group of n candidates that begins behind g better ones, c = min(max(k - g, 0), n) places are in
+the top k, and each member stands at each of the n places with equal probability.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.core.arrays import cached_constant, can_sync, running_sums
+from torchrecmetrics.core.ranked_items import Cutoffs, Discount, K, RankedItems, derived
+
+TILE_PLACES = 2**14
+"""Places whose probabilities are held at once, [B, TILE_PLACES], where several items of a row are relevant."""
+NEAR_PLACES, NEAR_BETTER = 1000, 64
+"""Places up to which a table of harmonic numbers is exact enough, and better items from which a series is."""
+
+
+class TieGroups(NamedTuple):
+    """The tie group of each item: float [B, T], beside the ranks."""
+
+    better: Tensor
+    """Number of candidates that score higher; huge for items that are not ranked."""
+    size: Tensor
+    """Number of candidates in the group."""
+    members: Tensor | float
+    """Number of the row's items in the group."""
+    number: Tensor | float
+    """1, 2, ..., `members`: number of the item in the group."""
+    places: int
+    """Number of places of a ranking, at least that of candidates."""
+
+
+@dataclass(frozen=True, eq=False)
+class TiedItems(RankedItems):
+    """Items of which some share their score with other candidates. `ranks` holds their expected ranks."""
+
+    groups: TieGroups = field(kw_only=True)
+
+    @derived
+    def num_hits(self, k: K) -> Tensor:
+        """Return the expected number of items in the top `k`, float."""
+        return _row_sums(self._inside(k) / self.groups.size)
+
+    @derived
+    def any_hit(self, k: K) -> Tensor:
+        """Return the probability that an item is in the top `k`: 1 - that of none, the items placed one by one."""
+        if self.ranks.shape[1] == 1:
+            return self.num_hits(k)
+        free = self.groups.size - self.groups.number + 1
+        return 1 - (1 - self._inside(k) / free).prod(-1)
+
+    def sum_hits(self, discount: Discount, k: K, gains: Tensor | None = None) -> Tensor:
+        """Return the sum over items of gain times the mean discount of the tie group's places, 0 beyond the top k."""
+        sums, (start, end) = _prefix_sums(discount, self._last_place(k), self._kind), self._bounds(k)
+        means = (sums[end] - sums[start]) / self.groups.size
+        # without rounding where there is no tie
+        means = means.where(self._is_tied, discount(self.groups.better + 1) * self._inside(k))
+        return _row_sums(means if gains is None else gains * means)
+
+    @derived
+    def reciprocal_first(self, k: K) -> Tensor:
+        """Return the sum over the places r of the top `k` of P(the first item stands at r) / r."""
+        if self.ranks.shape[1] == 1:
+            return self.sum_hits(torch.reciprocal, k)
+        better, size, members = (part[:, :1] for part in self.groups[:3])  # type: ignore[index]  # T > 1
+        last = self._last_place(k)
+        if can_sync(better):  # as many places as the batch needs
+            last = min(last, int((better + size).where((size > 1) & (better < last), 0).max()))
+        none_before, total = torch.ones_like(better), torch.zeros_like(better[:, 0])
+        for start in range(0, last, TILE_PLACES):
+            places = torch.arange(
+                start + 1, min(start + TILE_PLACES, last) + 1, dtype=better.dtype, device=better.device
+            )
+            chance = members / (better + size + 1 - places).clamp(min=members) * (places > better)  # if none is before
+            none = none_before * (1 - chance).cumprod(1)
+            first = torch.cat([none_before, none[:, :-1]], 1) * chance
+            total = total + (first / places * (places <= self._edge(k))).sum(-1)
+            none_before = none[:, -1:]
+        return torch.where(size[:, 0] > 1, total, self._inside(k)[..., 0] / (better[:, 0] + 1))
+
+    def sum_of_precisions(self, k: K) -> Tensor:
+        """Return the sum over items of the mean of (hits up to p) / p over the tie group's places p in the top `k`.
+
+        Given an item at p, each other one of its group stands before it with probability (p - better - 1) / (size - 1).
+        """
+        if self.ranks.shape[1] == 1:
+            return self.reciprocal_first(k)
+        (better, size, members, number, _), inside = self.groups, self._inside(k)
+        slope = (members - 1) / (size - 1).clamp(min=1)
+        hits = self.positions - number + 1 - slope * (better + 1)
+        means = (hits * self._harmonic_sums(k) + slope * inside) / size
+        return _row_sums(means.where(self._is_tied, self.positions / (better + 1) * inside))
+
+    def within(self, depth: float) -> TiedItems:
+        """Return the items with ranks beyond `depth` set to `inf`; groups that begin within it stay known."""
+        return replace(self, ranks=self.ranks.where(self.ranks <= depth, torch.inf))
+
+    @property
+    def _is_tied(self) -> Tensor:
+        return self.groups.size > 1
+
+    @property
+    def _kind(self) -> tuple[torch.dtype, torch.device]:
+        return self.ranks.dtype, self.ranks.device
+
+    def _edge(self, k: K) -> int | Tensor:
+        """Return the cut-offs in a shape that broadcasts against [B, T]."""
+        edges = k.column(*self._kind) if isinstance(k, Cutoffs) else self.groups.places if k is None else k
+        return edges[..., None] if isinstance(edges, Tensor) else edges  # type: ignore[return-value]
+
+    def _last_place(self, k: K) -> int:
+        """Return the last place that the cut-offs reach, from shapes alone."""
+        deepest = self.groups.places if k is None or isinstance(k, Tensor) else max(k) if isinstance(k, Cutoffs) else k
+        return min(deepest, self.groups.places)  # type: ignore[type-var, return-value]
+
+    @derived
+    def _inside(self, k: K) -> Tensor:
+        """Return c, how many places of each item's group are in the top `k`: [B, T] or [K, B, T]."""
+        return (self._edge(k) - self.groups.better).clamp(min=0).minimum(self.groups.size)
+
+    @derived
+    def _bounds(self, k: K) -> tuple[Tensor, Tensor]:
+        """Return the number of places before each group, and up to the last of its places in the top `k`, int64."""
+        start = self.groups.better.clamp(max=self._last_place(k)).long()
+        return start, start + self._inside(k).long()
+
+    def _harmonic_sums(self, k: K) -> Tensor:
+        """Return the sum of 1 / p over the group's places p in the top `k`, with an error below 1e-12 / `better`."""
+        last, better = self._last_place(k), self.groups.better
+        sums, (start, end) = _prefix_sums(torch.reciprocal, last, self._kind), self._bounds(k)
+        near = sums[end] - sums[start]
+        if last <= NEAR_PLACES:
+            return near
+        middle = better + 0.5
+        far = torch.log1p(self._inside(k) / middle) + _harmonic_rest(middle + self._inside(k)) - _harmonic_rest(middle)
+        return near.where(better < NEAR_BETTER, far)
+
+
+@cached_constant
+def _prefix_sums(discount: Discount, last: int, kind: tuple[torch.dtype, torch.device]) -> Tensor:
+    """Return the sums of the discounts of the first 0, 1, ..., `last` places, float [last + 1]."""
+    dtype, device = kind
+    places = torch.arange(1, last + 1, dtype=dtype, device=device)
+    return torch.nn.functional.pad(running_sums(discount(places)[None])[0], (1, 0))
+
+
+def _harmonic_rest(x: Tensor) -> Tensor:
+    """Return H(n) - log(x) - Euler's constant for x = n + 1/2; the error is 1e-13 from n = 64 on."""
+    square = (x * x).reciprocal()
+    return square * (1 / 24 - square * (7 / 960))
+
+
+def _row_sums(values: Tensor) -> Tensor:
+    """Return sums over the last dimension, added from left to right, as without ties."""
+    if values.shape[-1] == 1:
+        return values[..., 0]
+    return running_sums(values.flatten(0, -2))[:, -1].view(values.shape[:-1])
