@@ -108,9 +108,9 @@ class Lists(BatchInput):
         last = None if self.complete else depth
         if scores is not None:
             counts = entries.counts(targets, scores, checks)._replace(num_recommended=length)
-            needs = needs._replace(depth=None, score_threshold=None)
-            ranking = rank_counts(counts, needs, options, checks, last, ("ties", "padding_idx", "overlap"))
-            return replace(ranking, **known)
+            read = needs.depth_for(targets.ids.shape[1])
+            last = min((deep for deep in (read, last) if deep is not None), default=None)
+            return replace(rank_counts(counts, needs._replace(score_threshold=None), options, checks, last), **known)
         if targets.gains is None:
             relevant, penalties = entries.hits(targets), None
         else:
