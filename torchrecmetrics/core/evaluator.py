@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import reduce, wraps
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
@@ -31,6 +32,15 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 MIN_ROWS = 10
 """Minimum number of rows, without a relevant item or tied, for a warning."""
+SKIPPED = (
+    "have no relevant item and are left out of the mean. If they are misses, say so: lists in which nothing was found "
+    "are Hits(flags, num_relevant=1), or ranks of inf; rows without anything to find count as 0 by "
+    'empty_target_action="neg"'
+)
+TIED = (
+    "have a relevant item that shares its score with other candidates: are scores constant, rounded or saturated? "
+    "ties= says what such rows are worth, by default the mean over all orders of equal scores"
+)
 _warned: set[str] = set()
 """Property of rows of which this process was warned."""
 
@@ -369,27 +379,12 @@ class Evaluator(SummedStates):
         empty = [key for key in self.metrics if results[key].num_users == 0]
         if empty:
             rank_zero_warn(f"no row to average over, the value is nan: {', '.join(empty)}", UserWarning)
-        self._warn_of_most(
-            results,
-            "num_skipped",
-            "rows have no relevant item and are left out of the mean. If they are misses, say so: lists in which "
-            "nothing was found are Hits(flags, num_relevant=1), or ranks of inf; rows without anything to find count "
-            'as 0 by empty_target_action="neg"',
-        )
-        self._warn_of_most(
-            results,
-            "num_tied",
-            "rows have a relevant item that shares its score with other candidates: are scores constant, rounded or "
-            f"saturated? Values are those of ties={self.rules.tie_rule!r}",
-        )
-
-    def _warn_of_most(self, results: Mapping[str, Summary], count: str, text: str) -> None:
-        """Warn, once per process, if a count of some metric holds for most of its rows."""
-        most = max((results[key] for key in self.metrics), key=lambda result: int(getattr(result, count)))
-        number, rows = getattr(most, count), most.num_skipped + most.num_users
-        if count not in _warned and 2 * number > rows and number >= MIN_ROWS:
-            _warned.add(count)
-            rank_zero_warn(f"{number} of {rows} {text}", UserWarning)
+        for count, text in (("num_skipped", SKIPPED), ("num_tied", TIED)):
+            most = max((results[key] for key in self.metrics), key=attrgetter(count))
+            number, rows = getattr(most, count), most.num_skipped + most.num_users
+            if count not in _warned and 2 * number > rows and number >= MIN_ROWS:
+                _warned.add(count)
+                rank_zero_warn(f"{number} of {rows} rows {text}", UserWarning)
 
 
 @cached_constant

@@ -106,21 +106,20 @@ class Lists(BatchInput):
             ),
         }
         last = None if self.complete else depth
-        if scores is not None:
+        if scores is not None or targets.gains is not None:
+            rules = options if scores is not None else replace(options, ties="optimistic")  # every entry has its place
             counts = entries.counts(targets, scores, checks)._replace(num_recommended=length)
             read = needs.depth_for(targets.ids.shape[1])
             last = min((deep for deep in (read, last) if deep is not None), default=None)
-            return replace(rank_counts(counts, needs._replace(score_threshold=None), options, checks, last), **known)
-        if targets.gains is None:
-            relevant, penalties = entries.hits(targets), None
-        else:
-            relevant, penalties = entries.graded_hits(targets, targets.gains)
+            made_with = ("padding_idx", "overlap") if scores is None else ()
+            needs = needs._replace(score_threshold=None)
+            return replace(rank_counts(counts, needs, rules, checks, last, made_with), **known)
+        relevant = entries.hits(targets)
         valid, violations = checks.settle()
         return Ranking(
             relevant=relevant,
             num_relevant=targets.relevant.sum(1, dtype=relevant.ranks.dtype),
             tied=none,
-            penalties=penalties,
             num_recommended=length.to(relevant.ranks.dtype),
             depth=last,
             valid=valid,
@@ -160,30 +159,24 @@ class _Entries(NamedTuple):
             stays = stays & (ids != options.padding_idx)
         return cls(ids, given, stays, repeated, stays.cumsum(1))
 
-    def find(self, targets: Targets) -> tuple[Tensor, Tensor]:
-        """Return the entry of each target, int64 [B, T], and which targets have one with a rank, bool [B, T]."""
+    def counts(self, targets: Targets, scores: Tensor | None, checks: Checks) -> TargetCounts:
+        """Return how many entries stand before each target, and share its place; `checks` rejects rising scores."""
         by_id, slot = torch.where(self.given, self.ids, -1).sort(dim=1, stable=True)
         nearest = search(by_id, targets.ids).clamp(max=by_id.shape[1] - 1)  # the first of repeated items
         place = slot.gather(1, nearest)
-        return place, targets.listed & (by_id.gather(1, nearest) == targets.ids) & self.stays.gather(1, place)
-
-    def counts(self, targets: Targets, scores: Tensor, checks: Checks) -> TargetCounts:
-        """Return how many entries score higher than each target, and the same; `checks` rejects rising scores."""
-        rising = self.given & scores.isnan()
-        rising[:, 1:] |= self.given[:, 1:] & self.given[:, :-1] & (scores[:, 1:] > scores[:, :-1])
-        checks.reject("list_order", rising, lambda row: f"those of row {row} are {shown(scores[row])}")
-        place, listed = self.find(targets)
-        own, ascending = scores.gather(1, place), sort_rows(scores.where(self.stays, -torch.inf))
-        better = count_above(ascending, own)
-        return TargetCounts(
-            relevant=targets.relevant,
-            penalised=None if targets.gains is None else targets.penalised,
-            gains=targets.gains,
-            missing=~listed,
-            better=better,
-            group_size=count_at_least(ascending, own) - better,
-            places=self.ids.shape[1],
-        )
+        listed = targets.listed & (by_id.gather(1, nearest) == targets.ids) & self.stays.gather(1, place)
+        if scores is None:
+            better = self.ranks.gather(1, place) - 1
+            size = torch.ones_like(better)
+        else:
+            rising = self.given & ~(scores > -torch.inf)
+            rising[:, 1:] |= self.given[:, 1:] & self.given[:, :-1] & (scores[:, 1:] > scores[:, :-1])
+            checks.reject("list_order", rising, lambda row: f"those of row {row} are {shown(scores[row])}")
+            own, ascending = scores.gather(1, place), sort_rows(scores.where(self.stays, -torch.inf))
+            better = count_above(ascending, own)
+            size = count_at_least(ascending, own) - better
+        penalised = None if targets.gains is None else targets.penalised
+        return TargetCounts(targets.relevant, penalised, targets.gains, ~listed, better, size, places=self.ids.shape[1])
 
     def hits(self, targets: Targets) -> RankedItems:
         """Return the ranks of the relevant items in ascending order, [B, T]."""
@@ -195,16 +188,6 @@ class _Entries(NamedTuple):
             return RankedItems(ranks.amin(1, keepdim=True))
         ranks = sort_rows(ranks)[:, :width]
         return RankedItems(torch.nn.functional.pad(ranks, (0, width - ranks.shape[1]), value=torch.inf))
-
-    def graded_hits(self, targets: Targets, gains: Tensor) -> tuple[RankedItems, RankedItems]:
-        """Return ranks and gains of the relevant items, and those of the items with a negative gain, best first."""
-        relevant, penalised = targets.relevant, targets.penalised
-        place, listed = self.find(targets)
-        rank = self.ranks.gather(1, place).to(float_dtype(listed.device))
-        ranks, order = torch.where(listed & relevant, rank, torch.inf).sort(dim=1, stable=True)
-        hits = RankedItems(ranks, torch.where(relevant, gains, 0).gather(1, order))
-        lost, behind = torch.where(listed & penalised, rank, torch.inf).sort(dim=1, stable=True)
-        return hits, RankedItems(lost, torch.where(penalised, gains, 0).gather(1, behind))
 
 
 def _again(by_id: Tensor, padding_idx: int | None) -> Tensor:
