@@ -219,3 +219,59 @@ def test_ranks_hold_no_ties():
         trm.HR(2, ties="expected").update(ranks)
     with pytest.raises(ValueError, match="ties of ranks must be one of 'realistic', 'optimistic', 'pessimistic'"):
         trm.get_topk_ranks(torch.zeros(1, 5), torch.tensor([2]), 5, ties="expected")
+
+
+GENERATOR = torch.Generator().manual_seed(3)
+SCORES = torch.randint(0, 3, (12, 7), generator=GENERATOR) / 2
+TARGET = torch.rand(12, 7, generator=GENERATOR).argsort(1)[:, :2]
+FLAGS = torch.zeros(12, 7, dtype=torch.bool).scatter(1, TARGET, True)
+ROWS = torch.arange(12)[:, None].expand(-1, 7)
+BEST_FIRST = SCORES.sort(dim=1, descending=True, stable=True)
+SHUFFLED = torch.tensor([3, 0, 6, 1, 5, 2, 4])
+DOORS = {
+    "scores": trm.Scores(SCORES, TARGET),
+    "scores in another order": trm.Scores(SCORES[:, SHUFFLED], FLAGS[:, SHUFFLED]),
+    "lists": trm.Lists(BEST_FIRST.indices, TARGET, scores=BEST_FIRST.values, complete=True),
+    "candidates": trm.Candidates(SCORES[:, SHUFFLED], TARGET, SHUFFLED),
+    "sessions": trm.Sessions(SCORES.flatten(), FLAGS.flatten(), ROWS.flatten()),
+    "sessions by length": trm.Sessions(SCORES.flatten(), FLAGS.flatten(), lengths=torch.full((12,), 7)),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_every_door(door):
+    """The same scores have the same values, down to a place and over whole rankings, however they come."""
+    names = ["HR", "NDCG", "MRR", "MAP", "F1"]
+    metrics = [*(getattr(trm, name)(2) for name in names), trm.NDCG(), trm.MRR(), trm.MAP(), trm.RPrecision()]
+    found = trm.RecMetricCollection(metrics)
+    found.update(DOORS[door])
+    values = found.compute()
+    users = [
+        reference.rank(row, dict.fromkeys(ids, 1.0), ties="expected")
+        for row, ids in zip(SCORES.tolist(), TARGET.tolist(), strict=True)
+    ]
+    expected = {
+        "HR@2": lambda user: reference.hit_rate(user, 2),
+        "NDCG@2": lambda user: reference.ndcg(user, 2),
+        "MRR@2": lambda user: reference.reciprocal_rank(user, 2),
+        "MAP@2": lambda user: reference.average_precision(user, 2),
+        "F1@2": lambda user: reference.f1(user, 2),
+        "NDCG": reference.ndcg,
+        "MRR": reference.reciprocal_rank,
+        "MAP": reference.average_precision,
+        "RPrecision": reference.r_precision,
+    }
+    for key, formula in expected.items():
+        assert values[key].item() == pytest.approx(reference.mean([formula(user) for user in users])[0], abs=1e-12), key
+    assert found["NDCG"].num_tied == sum(user.tied for user in users)
+
+
+def test_negatives():
+    """A positive among equal negatives has the expected value, also without a cut-off, and in a pool."""
+    for negative in (torch.zeros(3, 4), torch.zeros(4)):
+        metrics = trm.RecMetricCollection(["HR", trm.MRR(), trm.NDCG()], k=1)
+        metrics.update(trm.Negatives(torch.zeros(3), negative))
+        found = metrics.compute()
+        assert found["HR@1"].item() == pytest.approx(1 / 5)
+        assert found["MRR"].item() == pytest.approx(sum(1 / place for place in range(1, 6)) / 5)
+        assert found["NDCG"].item() == pytest.approx(sum(1 / math.log2(1 + place) for place in range(1, 6)) / 5)
