@@ -21,6 +21,7 @@ from torchrecmetrics.core.arrays import cached_constant, running_sums
 from torchrecmetrics.core.checks import check_choice, describe
 from torchrecmetrics.core.ranked_items import check_cutoffs, sum_first
 from torchrecmetrics.core.ranking import DEPTH_UNKNOWN, Ranking
+from torchrecmetrics.core.tied_items import CONSTANT_DISCOUNTS
 
 Denominator: TypeAlias = Literal["k", "min", "recommended"]
 """Divisor of hits: k, min(k, R), or min(k, n') with n' the number of recommended items."""
@@ -246,6 +247,9 @@ def auroc(ranking: Ranking) -> Tensor:
 def log2_discount(ranks: Tensor) -> Tensor:
     """Return 1 / log2(1 + rank); 0 for a rank of `inf`."""
     return torch.log2(1 + ranks).reciprocal()
+
+
+CONSTANT_DISCOUNTS.append(log2_discount)
 
 
 @cached_constant

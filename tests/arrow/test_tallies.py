@@ -725,5 +725,12 @@ def test_scores_of_lists(ties):
     table = table.set_column(2, "scores", [[[0.5, 0.5, 0.5], [0.9, 0.1, 0.1]]])
     with pytest.raises(ValueError, match="row 1 has 2 listed items and 3 scores"):
         arrow.tally(table, "MRR", k=3, scores="scores", complete=True)
+    whole = table.set_column(2, "scores", [[[5, 5, 5], [9, 1]]])  # whole numbers are scores, too
+    assert (
+        arrow.merge(arrow.tally(whole, "MRR", k=3, scores="scores", complete=True, ties=ties), "MRR", k=3, ties=ties)[
+            "MRR@3"
+        ]
+        == found["MRR@3"]
+    )
     with pytest.raises(ValueError, match="scores= belong to lists, and ranks='target' takes their place"):
         arrow.tally(table, "MRR", k=3, scores="scores", ranks="target")

@@ -77,7 +77,7 @@ def test_enumeration(depth, signed):
             for row, user in enumerate(known):
                 wanted = [theirs(user, k) for k in CUTOFFS]
                 assert found[:, row].tolist() == pytest.approx(wanted, abs=1e-12), name
-            assert torch.equal(found[1], ours(ranking, 2)), "one cut-off is as several"
+            assert torch.allclose(found[1], ours(ranking, 2), rtol=1e-14), "one cut-off is as several"
         for name, (ours, theirs) in WITH_THRESHOLD.items():
             found = ours(ranking, CUTOFFS, score_threshold=0.3)
             for row, user in enumerate(known):
@@ -157,8 +157,66 @@ def test_many_places_are_read_in_tiles(monkeypatch, generator):
     scores = torch.randint(0, 3, (5, 60), generator=generator).float()
     ranking = trm.Scores(scores, torch.arange(15).view(5, 3)).ranking
     whole = functional.reciprocal_rank(ranking())
-    monkeypatch.setattr(tied_items, "TILE_PLACES", 7)
-    assert torch.allclose(functional.reciprocal_rank(ranking()), whole, rtol=1e-14)
+    for places, numbers in ((7, 2**21), (2**14, 5), (2**14, 70)):
+        monkeypatch.setattr(tied_items, "TILE_PLACES", places)
+        monkeypatch.setattr(tied_items, "TILE_NUMBERS", numbers)
+        assert torch.allclose(functional.reciprocal_rank(ranking()), whole, rtol=1e-14)
+
+
+def test_few_long_groups_cost_little(monkeypatch):
+    """Places are walked for tied rows alone, a few rows at a time: no tile is larger than the limit."""
+    sizes, cumprod = [], torch.Tensor.cumprod
+    lengths = torch.full((2000,), 4)
+    lengths[0] = 5000
+    start = lengths.cumsum(0) - lengths
+    labels = torch.zeros(int(lengths.sum()), dtype=torch.bool)
+    labels[start], labels[start + 1] = True, True
+    ranking = trm.Sessions(torch.zeros(len(labels)), labels, lengths=lengths).ranking()
+    monkeypatch.setattr(tied_items, "TILE_NUMBERS", 10_000)
+    monkeypatch.setattr(torch.Tensor, "cumprod", lambda x, dim: sizes.append(x.numel()) or cumprod(x, dim))
+    functional.reciprocal_rank(ranking)
+    assert max(sizes) <= 10_000
+
+
+@pytest.mark.usefixtures("path")
+def test_no_rows():
+    """A batch without rows has no value, and raises nothing."""
+    ranking = trm.Scores(torch.zeros(0, 5), torch.zeros(0, 2, dtype=torch.int64)).ranking()
+    assert functional.reciprocal_rank(ranking).shape == (0,)
+
+
+def test_discounts_that_change():
+    """A discount of one's own is asked each time, and need not be hashable; one that rises is finite for misses."""
+
+    class Changing:
+        p = 0.5
+        __hash__ = None
+
+        def __call__(self, ranks):
+            return self.p ** (ranks - 1)
+
+    discount, ranking = Changing(), trm.Scores(torch.zeros(1, 4), torch.tensor([1])).ranking()
+    assert ranking.sum_hits(discount, 2).item() == pytest.approx((1 + 0.5) / 4)
+    discount.p = 0.1
+    assert ranking.sum_hits(discount, 2).item() == pytest.approx((1 + 0.1) / 4)
+    rising = trm.Scores(torch.tensor([[0.5, 0.5, -math.inf, 0.1]]), torch.tensor([[0, 2]])).ranking()
+    assert rising.sum_hits(lambda ranks: 2.0**ranks, 2).item() == 3
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_ties_beyond_the_cutoff_do_not_count(k):
+    """`num_tied` counts rows whose tie begins within the largest cut-off, at every door."""
+    scores, flags, rows = torch.tensor([0.9, 0.1, 0.1]), torch.tensor([0, 1, 0]), torch.zeros(3, dtype=torch.int64)
+    for batch in (
+        trm.Scores(scores[None], torch.tensor([1])),
+        trm.Sessions(scores, flags, rows),
+        trm.Negatives(torch.tensor([0.1]), torch.tensor([[0.9, 0.1]])),
+        trm.Lists(torch.tensor([[0, 1, 2]]), torch.tensor([1]), scores=scores[None]),
+    ):
+        metric = trm.HR(k)
+        metric.update(batch)
+        metric.compute()
+        assert metric.num_tied == (k == 2)
 
 
 def test_scikit_learn(generator):

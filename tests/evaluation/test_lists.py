@@ -362,6 +362,20 @@ def test_lists_of_one_order_are_ordered_by_items():
         assert float(found["AveragePopularity@1"]) == 1
 
 
+def test_large_whole_numbers_are_told_apart():
+    """Whole numbers that float64 does not hold are scores without a tie."""
+    frame = {"user": ["al", "al"], "item": ["x", "y"], "score": [2**60, 2**60 + 1]}
+    found = evaluate_lists("HR", frame, target={"user": ["al"], "item": ["y"]}, k=1, score="score")
+    assert (float(found["HR@1"]), found.num_tied) == (1, 0)
+
+
+def test_masked_scores_are_no_candidates():
+    """Scores of -inf in a table are no items of the list."""
+    frame = {"user": [0, 0, 1, 1], "item": [3, 7, 6, 5], "score": [0.5, -math.inf, 0.1, 0.1]}
+    found = evaluate_lists("HR", frame, target={"user": [0, 1], "item": [7, 5]}, k=2, score="score", complete=True)
+    assert float(found["HR@2"]) == 0.5
+
+
 def test_a_constant_model_has_the_expected_value():
     """50 users with five equal scores have HR@1 = .2 wherever the relevant item stands in the file."""
     for place in range(5):

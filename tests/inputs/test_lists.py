@@ -65,10 +65,8 @@ def test_scores_of_lists_by_hand(jagged):
     target = torch.tensor([7, 5])
     lists = trm.Lists(ids, target, scores=scores)
     if jagged:
-        offsets = torch.tensor([0, 5, 7])
-        flat = torch.cat([scores[0], scores[1, :2]])
-        for given in (flat, (flat, offsets)):
-            lists = trm.Lists((torch.cat([ids[0], ids[1, :2]]), offsets), target, scores=given)
+        flat = torch.cat([ids[0], ids[1, :2]]), torch.cat([scores[0], scores[1, :2]])
+        lists = trm.Lists((flat[0], torch.tensor([0, 5, 7])), target, scores=flat[1])
     ranking = lists.ranking()
     assert trm.functional.hit_rate(ranking, 1).tolist() == pytest.approx([0.2, 0.5])
     assert ranking.ranks.tolist() == [[3], [1.5]]
@@ -80,6 +78,7 @@ def test_scores_of_lists_by_hand(jagged):
     [
         ([[0.1, 0.2, 0.3]], ValueError, r"1 of 1 row whose scores do not fall along the list .*: those of row 0 are"),
         ([[0.3, math.nan, 0.1]], ValueError, "whose scores do not fall along the list"),
+        ([[INF, 0.2, 0.1]], ValueError, "whose scores do not fall along the list"),
         ([[0.3, 0.1]], ValueError, r"scores must have the shape of item_ids, \[1, 3\], got \[1, 2\]"),
         ([[3, 2, 1]], TypeError, "scores must be float64"),
     ],
@@ -88,6 +87,22 @@ def test_bad_scores_of_lists(scores, error, message):
     """Scores never rise along a list, are no NaN, and have the lists' shape and a float dtype."""
     with pytest.raises(error, match=message):
         trm.Lists(torch.tensor([[4, 2, 7]]), torch.tensor([7]), scores=torch.tensor(scores)).ranking()
+
+
+def test_scores_beside_gaps_repeats_and_what_is_no_candidate():
+    """A gap hides no rising score, -inf is no item, NaN is worst where it is not checked, repeats need an order."""
+    ids, target = torch.tensor([[7, -1, 3]]), torch.tensor([3])
+    with pytest.raises(ValueError, match="whose scores do not fall along the list"):
+        trm.Lists(ids, target, scores=torch.tensor([[0.5, 0.0, 0.9]])).ranking()
+    ids = torch.tensor([[3, 7, 5]])
+    ranking = trm.Lists(ids, torch.tensor([7]), scores=torch.tensor([[0.5, -INF, -INF]])).ranking()
+    assert (ranking.ranks.tolist(), ranking.num_recommended.tolist()) == ([[INF]], [1])
+    scores = torch.tensor([[0.9, 0.5, math.nan]])
+    for item, rank in ((3, 1), (7, 2), (5, INF)):
+        ranking = trm.Lists(ids, torch.tensor([item]), scores=scores).ranking(validate_args=False)
+        assert (ranking.ranks.tolist(), ranking.tied.tolist()) == ([[rank]], [False])
+    with pytest.raises(ValueError, match="duplicates='keep_place' is for lists whose order is given"):
+        trm.Lists(ids, target, scores=scores, duplicates="keep_place")
 
 
 def test_a_rejected_list_holds_nothing():

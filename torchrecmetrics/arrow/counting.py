@@ -162,11 +162,12 @@ class _Chunk(NamedTuple):
 
     def _lists(self, rows: Tensor, item_ids: Tensor) -> Input:
         """Return the input of the given rows, whose lists are `item_ids`."""
+        scores = self._beside("lists", "scores", rows, "listed items", self.counting.depth or 1)
         return Lists(
             item_ids,
             self._padded("target", rows, -1) if "target" in self.columns else None,
             gains=self._beside("target", "gains", rows, "relevant items"),
-            scores=self._beside("lists", "scores", rows, "listed items", self.counting.depth or 1),
+            scores=None if scores is None else scores.double(),
             exclude=self._padded("exclude", rows, -1) if "exclude" in self.columns else None,
             complete=self.counting.complete,
             duplicates=self.counting.duplicates,

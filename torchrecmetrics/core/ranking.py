@@ -376,8 +376,10 @@ def _plain(value: Any) -> Any:
 
 
 def _loaded(saved: Sequence[Any]) -> RankedItems:
-    *fields, groups = saved
-    return RankedItems(*fields) if groups is None else TiedItems(*fields, groups=TieGroups(*groups))
+    ranks, gains, tie_group, groups = saved
+    if groups is None:
+        return RankedItems(ranks, gains, tie_group)
+    return TiedItems(ranks, gains, groups=TieGroups(*groups))
 
 
 @derived

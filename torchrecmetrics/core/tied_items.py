@@ -7,6 +7,7 @@ the top k, and each member stands at each of the n places with equal probability
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -16,8 +17,10 @@ from torch import Tensor
 from torchrecmetrics.core.arrays import cached_constant, can_sync, running_sums
 from torchrecmetrics.core.ranked_items import Cutoffs, Discount, K, RankedItems, derived
 
-TILE_PLACES = 2**14
-"""Places whose probabilities are held at once, [B, TILE_PLACES], where several items of a row are relevant."""
+TILE_PLACES, TILE_NUMBERS = 2**14, 2**21
+"""Places, and rows x places, whose probabilities are held at once, where several items of a row are relevant."""
+CONSTANT_DISCOUNTS: list[Discount] = [torch.reciprocal, torch.ones_like]
+"""Discounts whose sums are kept, since they are the same whenever they are asked for."""
 NEAR_PLACES, NEAR_BETTER = 1000, 64
 """Places up to which a table of harmonic numbers is exact enough, and better items from which a series is."""
 
@@ -58,10 +61,11 @@ class TiedItems(RankedItems):
 
     def sum_hits(self, discount: Discount, k: K, gains: Tensor | None = None) -> Tensor:
         """Return the sum over items of gain times the mean discount of the tie group's places, 0 beyond the top k."""
-        sums, (start, end) = _prefix_sums(discount, self._last_place(k), self._kind), self._bounds(k)
+        table = _prefix_sums if any(discount is known for known in CONSTANT_DISCOUNTS) else inspect.unwrap(_prefix_sums)
+        sums, (start, end) = table(discount, self._last_place(k), self._kind), self._bounds(k)
         means = (sums[end] - sums[start]) / self.groups.size
         # without rounding where there is no tie
-        means = means.where(self._is_tied, discount(self.groups.better + 1) * self._inside(k))
+        means = means.where(self._is_tied, torch.where(self._inside(k) > 0, discount(self.groups.better + 1), 0))
         return _row_sums(means if gains is None else gains * means)
 
     @derived
@@ -70,20 +74,40 @@ class TiedItems(RankedItems):
         if self.ranks.shape[1] == 1:
             return self.sum_hits(torch.reciprocal, k)
         better, size, members = (part[:, :1] for part in self.groups[:3])  # type: ignore[index]  # T > 1
-        last = self._last_place(k)
-        if can_sync(better):  # as many places as the batch needs
-            last = min(last, int((better + size).where((size > 1) & (better < last), 0).max()))
+        plain = torch.where(self._inside(k)[..., 0] > 0, 1 / (better[:, 0] + 1), 0)
+        tied = (size > 1) & (better < self._last_place(k))
+        if not can_sync(better):
+            return torch.where(tied[:, 0], self._first_of_group(better, size, members, k), plain)
+        rows = tied[:, 0].nonzero()[:, 0]  # only these, a few at a time
+        if not len(rows):
+            return plain
+        longest = int((better + size)[rows].max())
+        for part in torch.split(rows, max(1, TILE_NUMBERS // min(longest, TILE_PLACES))):
+            cut = k[..., part] if isinstance(k, Tensor) else k
+            plain[..., part] = self._first_of_group(better[part], size[part], members[part], cut)
+        return plain
+
+    def _first_of_group(self, better: Tensor, size: Tensor, members: Tensor, k: K) -> Tensor:
+        """Return the mean of 1 / r over the places r of the first of the `members`, 0 beyond the top `k`.
+
+        The group of a row is described by [n, 1]; places are walked in tiles.
+        """
+        last, edges = self._last_place(k), self._edge(k)
+        if can_sync(better):
+            last = min(last, int((better + size).max()))
         none_before, total = torch.ones_like(better), torch.zeros_like(better[:, 0])
-        for start in range(0, last, TILE_PLACES):
-            places = torch.arange(
-                start + 1, min(start + TILE_PLACES, last) + 1, dtype=better.dtype, device=better.device
-            )
+        tile = max(1, min(TILE_PLACES, TILE_NUMBERS // max(1, len(better))))
+        for start in range(0, last, tile):
+            places = torch.arange(start + 1, min(start + tile, last) + 1, dtype=better.dtype, device=better.device)
             chance = members / (better + size + 1 - places).clamp(min=members) * (places > better)  # if none is before
             none = none_before * (1 - chance).cumprod(1)
-            first = torch.cat([none_before, none[:, :-1]], 1) * chance
-            total = total + (first / places * (places <= self._edge(k))).sum(-1)
+            terms = torch.cat([none_before, none[:, :-1]], 1) * chance / places
+            if isinstance(k, Cutoffs):
+                total = total + (places <= edges[..., 0]).to(terms.dtype) @ terms.T  # type: ignore[index]
+            else:  # one cut-off is the last place
+                total = total + (terms * (places <= edges) if isinstance(k, Tensor) else terms).sum(-1)
             none_before = none[:, -1:]
-        return torch.where(size[:, 0] > 1, total, self._inside(k)[..., 0] / (better[:, 0] + 1))
+        return total
 
     def sum_of_precisions(self, k: K) -> Tensor:
         """Return the sum over items of the mean of (hits up to p) / p over the tie group's places p in the top `k`.

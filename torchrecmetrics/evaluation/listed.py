@@ -484,7 +484,7 @@ def _in_order(
         owner, item, order = owner[new], item[new], order[new]
     offsets = torch.zeros(users.size + 1, dtype=torch.int64, device="cpu")
     offsets[1:] = torch.bincount(owner, minlength=users.size).cumsum(0)
-    scores = None if by_rank or order is None else order.double()
+    scores = None if by_rank or order is None else _as_scores(order)
     if by_rank and order is not None:
         origin.places = _by_rank(owner, order, offsets, origin, users)
     else:
@@ -493,6 +493,14 @@ def _in_order(
         item = _placed(item, origin.places)
         scores = None if scores is None else _placed(scores, origin.places)
     return RecommendedLists(offsets, item, scores, origin, len(left_out), num_repeated)
+
+
+def _as_scores(order: Tensor) -> Tensor:
+    """Return scores as float64 in the same order; whole numbers that it does not hold become their ranks."""
+    if order.is_floating_point() or not len(order) or int(order.abs().max()) <= 2**53:
+        return order.double()
+    places: Tensor = torch.unique(order, return_inverse=True)[1]
+    return places.double()
 
 
 def _placed(values: Tensor, places: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import torch
@@ -49,9 +50,9 @@ class Lists(BatchInput):
             the list as excluded items do, so fetch more than k, and `num_repeated` counts them; or repeats keep their
             ranks and are no hits ("keep_place").
         history: as in `Scores`.
-        scores: scores of the entries, float, in the form of `item_ids`, which never rise along a list: entries of equal
-            scores are tied, as `ties` of the metric says. What a list cut within a tie left out is not known, and not
-            counted. None = every entry has its place.
+        scores: scores of the entries, float [B, K] (beside jagged lists the values, [E]), which never rise along a
+            list: entries of equal scores are tied, as `ties` of the metric says; -inf = no item. What a list cut within
+            a tie left out is not known, and not counted. None = every entry has its place.
 
     A `padding_idx` of the metric is padding in target and exclude, and leaves the list like an excluded item.
 
@@ -71,10 +72,15 @@ class Lists(BatchInput):
     complete: bool = False
     duplicates: Duplicates = "error"
     history: Target | Spans | None = None
-    scores: Tensor | Jagged | Pair | None = None
+    scores: Tensor | None = None
 
     def __post_init__(self) -> None:
         check_choice("duplicates", self.duplicates, get_args(Duplicates))
+        if self.scores is not None and self.duplicates == "keep_place":
+            raise ValueError(
+                "duplicates='keep_place' is for lists whose order is given: of equal scores no repeat has a place of "
+                "its own; give the lists without scores (evaluate_lists: rank=), or duplicates='first'"
+            )
 
     @torch.no_grad()
     def rank(self, needs: Needs, options: Options) -> Ranking:
@@ -169,10 +175,13 @@ class _Entries(NamedTuple):
             better = self.ranks.gather(1, place) - 1
             size = torch.ones_like(better)
         else:
-            rising = self.given & ~(scores > -torch.inf)
-            rising[:, 1:] |= self.given[:, 1:] & self.given[:, :-1] & (scores[:, 1:] > scores[:, :-1])
-            checks.reject("list_order", rising, lambda row: f"those of row {row} are {shown(scores[row])}")
-            own, ascending = scores.gather(1, place), sort_rows(scores.where(self.stays, -torch.inf))
+            lowest = scores.where(self.given, torch.inf).cummin(1).values
+            wrong = self.given & ~(scores < torch.inf)
+            wrong[:, 1:] |= self.given[:, 1:] & (scores[:, 1:] > lowest[:, :-1])
+            checks.reject("list_order", wrong, partial(_order_detail, scores=scores))
+            values = scores.where(self.stays & ~scores.isnan(), -torch.inf)
+            own, ascending = values.gather(1, place), sort_rows(values)
+            listed = listed & (own > -torch.inf)
             better = count_above(ascending, own)
             size = count_at_least(ascending, own) - better
         penalised = None if targets.gains is None else targets.penalised
@@ -196,34 +205,36 @@ def _again(by_id: Tensor, padding_idx: int | None) -> Tensor:
     return again if padding_idx is None else again & (by_id[:, 1:] != padding_idx)
 
 
+def _order_detail(row: int, scores: Tensor) -> str:
+    return f"those of row {row} are {shown(scores[row])}"
+
+
 def _repeat_detail(row: int, item_ids: Tensor) -> str:
     return f"row {row} is {shown(item_ids[row])} (duplicates='first' keeps the first of repeated items)"
 
 
 def _lists(
-    item_ids: Tensor | Jagged | Pair, scores: Tensor | Jagged | Pair | None, options: Options
+    item_ids: Tensor | Jagged | Pair, scores: Tensor | None, options: Options
 ) -> tuple[Tensor, Tensor | None, Checks]:
     """Return lists padded with -1, int64 [B, K], the scores beside them, and the `Checks` of their rows."""
     jagged = as_jagged("item_ids", item_ids)
-    ids: Any = item_ids
-    values: Any = scores
-    if jagged is not None:
-        ids, values = jagged.values, scores if (own := as_jagged("scores", scores)) is None else own.values
+    ids: Any = item_ids if jagged is None else jagged.values
     check_ids("item_ids", ids)
     if jagged is None and (ids.dim() != 2 or ids.shape[1] == 0):
         raise ValueError(f"item_ids must be [rows, places] with at least one place, got {list(ids.shape)}")
-    if values is not None:
-        check_scores(values, dims=ids.dim())
-        check_device("scores", values, ids.device)
-        if values.shape != ids.shape:
-            raise ValueError(f"scores must have the shape of item_ids, {list(ids.shape)}, got {list(values.shape)}")
+    if scores is not None:
+        check_scores(scores, dims=ids.dim())
+        check_device("scores", scores, ids.device)
+        if scores.shape != ids.shape:
+            raise ValueError(f"scores must have the shape of item_ids, {list(ids.shape)}, got {list(scores.shape)}")
+        ids = ids.where(scores != -torch.inf, -1)
     if jagged is None:
-        return ids, values, Checks(options.validate_args, ids.device, len(ids))
+        return ids, scores, Checks(options.validate_args, ids.device, len(ids))
     checks = Checks(options.validate_args, ids.device, len(jagged.offsets) - 1)
-    lists = as_spans("item_ids", jagged, checks)
-    if values is not None:
-        values = side_by_side(values, lists.start, lists.stop, lists.longest, -torch.inf)
-    return side_by_side(lists.values, lists.start, lists.stop, lists.longest, -1), values, checks
+    lists = as_spans("item_ids", jagged._replace(values=ids), checks)
+    if scores is not None:
+        scores = side_by_side(scores, lists.start, lists.stop, lists.longest, -torch.inf)
+    return side_by_side(lists.values, lists.start, lists.stop, lists.longest, -1), scores, checks
 
 
 def _check_target(target: Tensor, rows: int) -> None:

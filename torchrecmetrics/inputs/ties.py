@@ -124,8 +124,10 @@ def rank_counts(
         penalties = _ranked(behind, gains.where(counts.penalised, 0), ties)
     num_relevant = counts.relevant.sum(1, dtype=placed.ranks.dtype)
     tied = placed.tied
-    if needs.whole_targets and needs.depth is not None:  # ranks are known further than metrics read
-        tied = tied & (placed.first <= num_relevant[:, None].clamp(min=needs.depth))
+    if needs.depth is not None and (needs.whole_targets or depth is None or depth > needs.depth):  # more than is read
+        tied = tied & (
+            placed.first <= (num_relevant[:, None].clamp(min=needs.depth) if needs.whole_targets else needs.depth)
+        )
     return Ranking(
         relevant=relevant,
         num_relevant=num_relevant,
