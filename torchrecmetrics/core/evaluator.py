@@ -402,7 +402,7 @@ def inside_catalogue(ranking: Ranking, needs: Needs, checks: Checks) -> Ranking:
         ids = lists.ids
         beyond = ids >= size
         checks.reject("catalogue_range", beyond, lambda row: f"row {row} lists {shown(ids[row])} of {size} items")
-        stays = (ids >= 0 if lists.stays is None else lists.stays) & ~beyond
+        stays = ~beyond if lists.stays is None else lists.stays & ~beyond
         lists = lists._replace(stays=stays, num_items=size)
     if needs.history and lists.history is not None:
         history = lists.history

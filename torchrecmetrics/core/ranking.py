@@ -36,13 +36,17 @@ class ListedItems(NamedTuple):
     stays: Tensor | None = None
     """Bool [B, K]: which of `ids` have a rank, in this order; None = all before the first negative id."""
     repeated: Tensor | None = None
-    """Bool [B, K]: which of `ids` repeat an earlier id of the row; None = no id does."""
+    """Bool [B, K]: which of `ids` (or of `entries`) repeat an earlier one of the row; None = none does."""
     num_items: int | None = None
     """All ids are below this number; None = unknown."""
     history: Tensor | None = None
     """Int64 [B, H], items that the row's user had before, in any order, negative = padding; None = not given."""
     wants_list: Tensor | None = None
     """Bool [B]: which rows were to be given a list; None = all rows."""
+    entries: Tensor | None = None
+    """Bool [B, E]: which entries of a given list are no padding, where an entry is no id, but a code; None = `ids`."""
+    invalid: Tensor | None = None
+    """Bool [B, E]: which entries are codes of no item; None = no entry is."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -198,7 +202,7 @@ class Ranking:
 
     @property
     def items(self) -> Tensor:
-        """Ids of the top-ranked items, int64 [B, depth], best first; -1 = no item.
+        """Ids of the top-ranked items, int64 [B, depth], best first; -1 = no item, as at the rank of an invalid code.
 
         Items of equal scores are in the order of their ids here, whatever `ties` says: a list has one order.
 
@@ -215,7 +219,8 @@ class Ranking:
     @property
     def entries(self) -> Tensor:
         """Mask of the entries of the given list that hold an item, bool [B, K]; errors as in `items`."""
-        return self.listed().ids >= 0
+        ids, entries = self.listed().ids, self.listed().entries
+        return ids >= 0 if entries is None else entries
 
     @property
     def repeated(self) -> Tensor:
@@ -261,7 +266,7 @@ class Ranking:
         penalties = None if self.penalties is None else self.penalties.within(depth)
         lists = self.lists
         if lists is not None:
-            lists = lists._replace(ids=self.items[:, :depth], stays=None, repeated=None)
+            lists = lists._replace(ids=self.items[:, :depth], stays=None, entries=self.entries)
         relevant = self.relevant.within(depth)
         return replace(self, relevant=relevant, penalties=penalties, lists=lists, depth=depth, depth_known=True)
 
