@@ -65,7 +65,7 @@ class TiedItems(RankedItems):
         sums, (start, end) = table(discount, self._last_place(k), self._kind), self._bounds(k)
         means = (sums[end] - sums[start]) / self.groups.size
         # without rounding where there is no tie
-        means = means.where(self._is_tied, torch.where(self._inside(k) > 0, discount(self.groups.better + 1), 0))
+        means = means.where(self._is_tied, discount(self._before(k) + 1) * self._inside(k))
         return _row_sums(means if gains is None else gains * means)
 
     @derived
@@ -74,11 +74,10 @@ class TiedItems(RankedItems):
         if self.ranks.shape[1] == 1:
             return self.sum_hits(torch.reciprocal, k)
         better, size, members = (part[:, :1] for part in self.groups[:3])  # type: ignore[index]  # T > 1
-        plain = torch.where(self._inside(k)[..., 0] > 0, 1 / (better[:, 0] + 1), 0)
-        tied = (size > 1) & (better < self._last_place(k))
+        plain = self._inside(k)[..., 0] / (better[:, 0] + 1)
         if not can_sync(better):
-            return torch.where(tied[:, 0], self._first_of_group(better, size, members, k), plain)
-        rows = tied[:, 0].nonzero()[:, 0]  # only these, a few at a time
+            return torch.where(size[:, 0] > 1, self._first_of_group(better, size, members, k), plain)
+        rows = ((size > 1) & (better < self._last_place(k)))[:, 0].nonzero()[:, 0]  # only these, a few at a time
         if not len(rows):
             return plain
         longest = int((better + size)[rows].max())
@@ -87,7 +86,7 @@ class TiedItems(RankedItems):
             plain[..., part] = self._first_of_group(better[part], size[part], members[part], cut)
         return plain
 
-    def _first_of_group(self, better: Tensor, size: Tensor, members: Tensor, k: K) -> Tensor:
+    def _first_of_group(self, better: Tensor, size: Tensor, members: Tensor, k: K) -> Tensor | float:
         """Return the mean of 1 / r over the places r of the first of the `members`, 0 beyond the top `k`.
 
         The group of a row is described by [n, 1]; places are walked in tiles.
@@ -95,7 +94,8 @@ class TiedItems(RankedItems):
         last, edges = self._last_place(k), self._edge(k)
         if can_sync(better):
             last = min(last, int((better + size).max()))
-        none_before, total = torch.ones_like(better), torch.zeros_like(better[:, 0])
+        none_before = torch.ones_like(better)
+        total: Tensor | float = 0.0
         tile = max(1, min(TILE_PLACES, TILE_NUMBERS // max(1, len(better))))
         for start in range(0, last, tile):
             places = torch.arange(start + 1, min(start + tile, last) + 1, dtype=better.dtype, device=better.device)
@@ -152,8 +152,13 @@ class TiedItems(RankedItems):
     @derived
     def _bounds(self, k: K) -> tuple[Tensor, Tensor]:
         """Return the number of places before each group, and up to the last of its places in the top `k`, int64."""
-        start = self.groups.better.clamp(max=self._last_place(k)).long()
+        start = self._before(k).long()
         return start, start + self._inside(k).long()
+
+    @derived
+    def _before(self, k: K) -> Tensor:
+        """Return the number of places before each group, at most the last place that the cut-offs reach, [B, T]."""
+        return self.groups.better.clamp(max=self._last_place(k))
 
     def _harmonic_sums(self, k: K) -> Tensor:
         """Return the sum of 1 / p over the group's places p in the top `k`, with an error below 1e-12 / `better`."""
