@@ -226,7 +226,7 @@ def reciprocal_rank(ranking: Ranking, k: Cutoffs | None = None) -> Tensor:
 
 @of_rows
 def auroc(ranking: Ranking) -> Tensor:
-    """Return the share of (relevant, other) pairs in the right order; a realistic tie counts half.
+    """Return the share of (relevant, other) pairs in the right order; a tied pair counts half.
 
     Returns float [B]; 0 to 1, NaN in rows without a relevant item or without another candidate. A relevant item that is
     no candidate loses to all others. Also called AUC, GAUC as a mean over users. Source: Hanley & McNeil, The meaning

@@ -277,7 +277,7 @@ class NDCG(RankingMetric):
 
     The ideal orders *all* of the row's gains best first and cuts at `k`. Range 0 to 1 (below 0 with negative gains,
     which count in DCG only); fewer than `k` items do not lower the ideal. Gain 1 for every relevant item unless `gains`
-    or a graded target say otherwise. Tied items share the mean of their gains.
+    or a graded target say otherwise.
 
     Also called nDCG@k. Sources: Järvelin & Kekäläinen, Cumulated gain-based evaluation of IR techniques, 2002;
     exponential gains: Burges et al., Learning to rank using gradient descent, 2005.
@@ -348,8 +348,8 @@ _WEIGHTS: dict[str, Callable[[Ranking], Tensor]] = {"relevant": _num_relevant, "
 class AUROC(RankingMetric):
     """Area under the ROC curve, averaged over rows: share of (relevant, other) pairs in the right order.
 
-    Range 0 to 1; a tie counts half under `ties="realistic"`. Needs the whole ranking and the number of candidates. Rows
-    in which every candidate is relevant are left out; a relevant item that is no candidate loses to every other one.
+    Range 0 to 1; a tied pair counts half. Needs the whole ranking and the number of candidates. Rows in which every
+    candidate is relevant are left out; a relevant item that is no candidate loses to every other one.
 
     Also called AUC, and as a mean over users GAUC. Sources: Hanley & McNeil, The meaning and use of the area under a
     receiver operating characteristic curve, 1982; over users: Zhu et al., Optimized cost per click in Taobao display

@@ -30,7 +30,7 @@ EULER_GAMMA = 0.57721566490153286
 
 
 def mean_rank(ranking: Ranking) -> Tensor:
-    """Return the rank of each row's relevant item, float [B]: 1 to N, or `inf` if the item is no candidate."""
+    """Return the (mean) rank of each row's relevant item, float [B]: 1 to N, or `inf` if the item is no candidate."""
     _check_single(ranking)
     ranking.hits(None)  # raises if ranks are known to a depth only
     return torch.where(ranking.num_relevant > 0, ranking.ranks[:, 0], torch.nan)
@@ -171,7 +171,7 @@ class MedianRank(_OfRank, CountedMetric):
 
     Lower is better. The metric is no mean over rows: the state counts ranks in steps of 1/2 up to `max_rank` (16 bytes
     x `max_rank`), and all higher ranks together. So it is exact, and there is no standard error, nor values of groups.
-    Rows of weight 0 are left out, other weights count as 1.
+    Rows of weight 0 are left out, other weights count as 1. A tied item has its mean rank.
 
     Source: as `MeanRank`; less sensitive to a few bad ranks.
 

@@ -158,23 +158,23 @@ class Ranking:
         return self.relevant.hits(self.check_depth(k))
 
     def num_hits(self, k: K) -> Tensor:
-        """Return the number of relevant items in the top `k`, float [B], or [K, B] for several cut-offs."""
+        """Return the (expected) number of relevant items in the top `k`, float [B], or [K, B] for several cut-offs."""
         return self.relevant.num_hits(self.check_depth(k))
 
     def any_hit(self, k: K) -> Tensor:
-        """Return 1 if a relevant item is in the top `k`, else 0, float [B], or [K, B] for several cut-offs."""
+        """Return 1 if a relevant item is in the top `k`, else 0, or its probability: float [B], or [K, B]."""
         return self.relevant.any_hit(self.check_depth(k))
 
     def sum_hits(self, discount: Discount, k: K, gains: Tensor | None = None) -> Tensor:
-        """Return the sum over the hits in the top `k` of discount(rank), times their `gains` [B, T] if given."""
+        """Return the (expected) sum over hits in the top `k` of discount(rank), times their `gains` [B, T] if given."""
         return self.relevant.sum_hits(discount, self.check_depth(k), gains)
 
     def reciprocal_first(self, k: K) -> Tensor:
-        """Return 1 / rank of the best relevant item if it is in the top `k`, else 0."""
+        """Return (expected) 1 / rank of the best relevant item if it is in the top `k`, else 0."""
         return self.relevant.reciprocal_first(self.check_depth(k))
 
     def sum_of_precisions(self, k: K) -> Tensor:
-        """Return the sum over the hits in the top `k` of i / rank, the precision at the i-th hit."""
+        """Return the (expected) sum over the hits in the top `k` of i / rank, the precision at the i-th hit."""
         return self.relevant.sum_of_precisions(self.check_depth(k))
 
     def cutoffs(self, k: int | Sequence[int]) -> int | Tensor:
