@@ -77,9 +77,8 @@ class Precision(_OfRecommended):
         k: cut-off, >= 1.
         normalize: "k", divided by k; or "min", by min(k, R) with R relevant items (TP@k of recometrics, r_precision of
             RecTools).
-        denominator: "recommended", h / min(k, n'): n' is the length of a list handed in, for scores the number of
-            candidates (with `score_threshold=t`: those with score >= t; relison, Surprise); or "min", another name of
-            `normalize="min"`.
+        denominator: "k"; or "recommended", h / min(k, n'): n' is the length of a list handed in, for scores the number
+            of candidates (with `score_threshold=t`: those with score >= t; relison, Surprise).
         score_threshold: only items with score >= this are recommended.
         zero_division: value of a row whose denominator is 0: 0.0, 1.0 or nan (the row is left out).
         options: keywords of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`, for methods and counts too.
@@ -128,7 +127,6 @@ class Recall(RankingMetric):
     Args:
         k: cut-off, >= 1.
         normalize: "relevant", divided by R; or "min", by min(k, R) (LensKit's Recall, recpack's CalibratedRecallK).
-        truncated: True is another name of `normalize="min"`; its label is `Recall-truncated@k`.
         weighted: gains of the hits / all gains (PyG's `weighted`).
         score_threshold: only items with score >= this are recommended.
         options: keywords of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`, for methods and counts too.
@@ -151,7 +149,6 @@ class Recall(RankingMetric):
         k: int,
         *,
         normalize: Normalization = "relevant",
-        truncated: bool = False,
         weighted: bool = False,
         score_threshold: float | None = None,
         **options: Unpack[MetricOptions],
@@ -159,7 +156,6 @@ class Recall(RankingMetric):
         super().__init__(
             k,
             normalize=normalize,
-            truncated=truncated,
             weighted=weighted,
             score_threshold=score_threshold,
             **options,

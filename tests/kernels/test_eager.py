@@ -319,9 +319,9 @@ RANKINGS = {
 
 
 OPTIONS = {
-    "precision": [{}, {"denominator": "min"}, {"denominator": "recommended", "zero_division": 1.0}],
-    "recall": [{}, {"normalize": "min"}, {"truncated": True}, {"weighted": True}],
-    "f1": [{}, {"normalize": "min"}, {"denominator": "min"}, {"denominator": "recommended"}],
+    "precision": [{}, {"normalize": "min"}, {"denominator": "recommended", "zero_division": 1.0}],
+    "recall": [{}, {"normalize": "min"}, {"weighted": True}],
+    "f1": [{}, {"normalize": "min"}, {"denominator": "recommended"}],
     "average_precision": [{}, {"normalize": "min"}],
     "ndcg": [{}, {"gain": "exponential"}],
 }
