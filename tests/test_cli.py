@@ -204,8 +204,7 @@ def test_metrics_of_yaml(folder, capsys):
     NDCG without a cut-off is a metric of the whole ranking, which these lists are not.
     """
     (folder / "m.yaml").write_text(
-        "ndcg: [5, 10]\nMAP: {k: [1, 5], normalize: min}\nRPrecision:\nHR@3:\n"
-        "Precision@2: {denominator: min}\nMRR: 10\n"
+        "ndcg: [5, 10]\nMAP: {k: [1, 5], normalize: min}\nRPrecision:\nHR@3:\nPrecision@2: {normalize: min}\nMRR: 10\n"
     )
     labels = ["NDCG@5", "NDCG@10", "MAP-min@1", "MAP-min@5", "RPrecision", "HR@3", "Precision-min@2", "MRR@10"]
     assert [metric.label for metric in metrics_of("m.yaml")] == labels

@@ -74,9 +74,9 @@ def of_rows(formula: Callable[Concatenate[Ranking, P], Tensor]) -> Callable[Conc
 
 @of_rows
 def hit_rate(ranking: Ranking, k: Cutoffs, *, score_threshold: float | None = None) -> Tensor:
-    """Return 1 if a relevant item of the row is in the top `k`, else 0.
+    """Return 1 if a relevant item of the row is in the top `k`, else 0; with ties, its probability.
 
-    Returns float [B] for one cut-off, [K, B] for K of them; 0 or 1, NaN in rows without a relevant item. Rows with
+    Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN in rows without a relevant item. Rows with
     fewer than `k` items are no special case. `score_threshold`: only items with score >= this are recommended. Also
     called hit ratio, Hit@k, Success@k. Source: Deshpande & Karypis, Item-based top-N recommendation algorithms, 2004.
     """
@@ -220,7 +220,7 @@ def reciprocal_rank(ranking: Ranking, k: Cutoffs | None = None) -> Tensor:
 
 @of_rows
 def auroc(ranking: Ranking) -> Tensor:
-    """Return the share of (relevant, other) pairs in the right order; a tied pair counts half.
+    """Return the share of (relevant, other) pairs in the right order; a tied pair counts half, unless placed.
 
     Returns float [B]; 0 to 1, NaN in rows without a relevant item or without another candidate. A relevant item that is
     no candidate loses to all others. Also called AUC, GAUC as a mean over users. Source: Hanley & McNeil, The meaning

@@ -34,8 +34,8 @@ class _OfRecommended(RankingMetric):
 class HitRate(RankingMetric):
     """Hit rate at k: share of rows with a relevant item in the first `k` places.
 
-    1 if h(k) > 0, else 0, with h(k) the number of relevant items in the first k places. Range 0 to 1; rows with fewer
-    than `k` items are no special case.
+    1 if h(k) > 0, else 0 (with ties, the probability), with h(k) the number of relevant items in the first k places.
+    Range 0 to 1; rows with fewer than `k` items are no special case.
 
     Also called hit ratio, Hit@k, Success@k, accuracy@k. Source: Deshpande & Karypis, Item-based top-N recommendation
     algorithms, 2004.
@@ -344,7 +344,7 @@ _WEIGHTS: dict[str, Callable[[Ranking], Tensor]] = {"relevant": _num_relevant, "
 class AUROC(RankingMetric):
     """Area under the ROC curve, averaged over rows: share of (relevant, other) pairs in the right order.
 
-    Range 0 to 1; a tied pair counts half. Needs the whole ranking and the number of candidates. Rows in which every
+    Range 0 to 1; a tied pair counts half, unless `ties` places it. Needs the whole ranking and its length. Rows where every
     candidate is relevant are left out; a relevant item that is no candidate loses to every other one.
 
     Also called AUC, and as a mean over users GAUC. Sources: Hanley & McNeil, The meaning and use of the area under a

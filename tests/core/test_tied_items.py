@@ -219,30 +219,6 @@ def test_ties_beyond_the_cutoff_do_not_count(k):
         assert metric.num_tied == (k == 2)
 
 
-def test_scikit_learn(generator):
-    """NDCG and AUROC of scores with four levels are those of scikit-learn, which averages over ties as well."""
-    metrics = pytest.importorskip("sklearn.metrics")
-    scores = torch.randint(0, 4, (60, 40), generator=generator).double()
-    gains = torch.randint(0, 4, (60, 40), generator=generator).double()
-    gains[:, 0] = 1
-    ranking = trm.Scores(scores, gains).ranking()
-    for k in (3, 10, None):
-        wanted = [metrics.ndcg_score(g[None], s[None], k=k) for g, s in zip(gains.numpy(), scores.numpy(), strict=True)]
-        assert functional.ndcg(ranking, k).tolist() == pytest.approx(wanted, abs=1e-12)
-    wanted = [metrics.roc_auc_score(g > 0, s) for g, s in zip(gains.numpy(), scores.numpy(), strict=True)]
-    assert functional.auroc(ranking).tolist() == pytest.approx(wanted, abs=1e-12)
-
-
-def test_a_formula_of_ones_own(generator):
-    """A formula that reads the five quantities of the ranking is exact under ties, too."""
-
-    def rank_biased_precision(ranking, k, *, p=0.8):
-        return (1 - p) * ranking.sum_hits(lambda rank: p ** (rank - 1), k)
-
-    ranking = trm.Scores(torch.zeros(1, 5), torch.tensor([2])).ranking()
-    assert rank_biased_precision(ranking, 3).item() == pytest.approx(0.2 * (1 + 0.8 + 0.64) / 5)
-
-
 @pytest.mark.parametrize("depth", [4, None])
 def test_a_ranking_is_saved_and_cut(depth, tmp_path):
     """Tie groups are kept in files and by `within`, though the expected rank of an item lies beyond the cut."""

@@ -76,9 +76,9 @@ def test_scores_of_lists_by_hand(jagged):
 @pytest.mark.parametrize(
     ("scores", "error", "message"),
     [
-        ([[0.1, 0.2, 0.3]], ValueError, r"1 of 1 row whose scores do not fall along the list .*: those of row 0 are"),
-        ([[0.3, math.nan, 0.1]], ValueError, "whose scores do not fall along the list"),
-        ([[INF, 0.2, 0.1]], ValueError, "whose scores do not fall along the list"),
+        ([[0.1, 0.2, 0.3]], ValueError, r"1 of 1 row whose scores rise along the list, .*: those of row 0 are"),
+        ([[0.3, math.nan, 0.1]], ValueError, "whose scores rise along the list"),
+        ([[INF, 0.2, 0.1]], ValueError, "whose scores rise along the list"),
         ([[0.3, 0.1]], ValueError, r"scores must have the shape of item_ids, \[1, 3\], got \[1, 2\]"),
         ([[3, 2, 1]], TypeError, "scores must be float64"),
     ],
@@ -92,7 +92,7 @@ def test_bad_scores_of_lists(scores, error, message):
 def test_scores_beside_gaps_repeats_and_what_is_no_candidate():
     """A gap hides no rising score, -inf is no item, NaN is worst where it is not checked, repeats need an order."""
     ids, target = torch.tensor([[7, -1, 3]]), torch.tensor([3])
-    with pytest.raises(ValueError, match="whose scores do not fall along the list"):
+    with pytest.raises(ValueError, match="whose scores rise along the list"):
         trm.Lists(ids, target, scores=torch.tensor([[0.5, 0.0, 0.9]])).ranking()
     ids = torch.tensor([[3, 7, 5]])
     ranking = trm.Lists(ids, torch.tensor([7]), scores=torch.tensor([[0.5, -INF, -INF]])).ranking()

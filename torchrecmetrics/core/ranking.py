@@ -34,7 +34,7 @@ class ListedItems(NamedTuple):
     relevant: Tensor
     """Int64 [B, T]: ids of the row's relevant items in any order, -1 = padding."""
     stays: Tensor | None = None
-    """Bool [B, K]: which of `ids` have a rank, in this order; None = all before the first negative id."""
+    """Bool [B, K]: which of `ids` have a rank, in this order; None = each slot is a rank, empty at a negative id."""
     repeated: Tensor | None = None
     """Bool [B, K]: which of `ids` (or of `entries`) repeat an earlier one of the row; None = none does."""
     num_items: int | None = None
@@ -204,7 +204,7 @@ class Ranking:
     def items(self) -> Tensor:
         """Ids of the top-ranked items, int64 [B, depth], best first; -1 = no item, as at the rank of an invalid code.
 
-        Items of equal scores are in the order of their ids here, whatever `ties` says: a list has one order.
+        Items of equal scores are in the order of their ids here, or in that of the given list, whatever `ties` says.
 
         Raises:
             ValueError: if the ranking was made from ranks, or without lists.
@@ -218,15 +218,15 @@ class Ranking:
 
     @property
     def entries(self) -> Tensor:
-        """Mask of the entries of the given list that hold an item, bool [B, K]; errors as in `items`."""
+        """Mask of the entries of the given list that are no padding, bool [B, K]; errors as in `items`."""
         ids, entries = self.listed().ids, self.listed().entries
         return ids >= 0 if entries is None else entries
 
     @property
     def repeated(self) -> Tensor:
         """Mask of the `entries` that repeat the item of an earlier entry, bool [B, K]; errors as in `items`."""
-        ids, _, _, repeated, *_ = self.listed()
-        return torch.zeros_like(ids, dtype=torch.bool) if repeated is None else repeated
+        repeated = self.listed().repeated
+        return torch.zeros_like(self.entries) if repeated is None else repeated
 
     @property
     def history(self) -> Tensor:

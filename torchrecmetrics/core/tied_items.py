@@ -7,7 +7,6 @@ the top k, and each member stands at each of the n places with equal probability
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -21,23 +20,23 @@ TILE_PLACES, TILE_NUMBERS = 2**14, 2**21
 """Places, and rows x places, whose probabilities are held at once, where several items of a row are relevant."""
 CONSTANT_DISCOUNTS: list[Discount] = [torch.reciprocal, torch.ones_like]
 """Discounts whose sums are kept, since they are the same whenever they are asked for."""
-NEAR_PLACES, NEAR_BETTER = 1000, 64
-"""Places up to which a table of harmonic numbers is exact enough, and better items from which a series is."""
+TABLE_RANKS, TABLE_BETTER = 1000, 64
+"""Harmonic sums are read from a table up to this rank, and of groups behind fewer items, else from a series."""
 
 
 class TieGroups(NamedTuple):
-    """The tie group of each item: float [B, T], beside the ranks."""
+    """The tie group of each item, [B, T] beside the ranks."""
 
     better: Tensor
-    """Number of candidates that score higher; huge for items that are not ranked."""
+    """Number of candidates that score higher; 2^52 for items that are not ranked."""
     size: Tensor
     """Number of candidates in the group."""
     members: Tensor | float
-    """Number of the row's items in the group."""
+    """Number of the row's items in the group; 1.0 where T = 1."""
     number: Tensor | float
-    """1, 2, ..., `members`: number of the item in the group."""
-    places: int
-    """Number of places of a ranking, at least that of candidates."""
+    """1, 2, ..., `members`: number of the item in the group; 1.0 where T = 1."""
+    num_ranks: int
+    """Number of ranks that a row can have: at least its number of candidates."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +48,7 @@ class TiedItems(RankedItems):
     @derived
     def num_hits(self, k: K) -> Tensor:
         """Return the expected number of items in the top `k`, float."""
-        return _row_sums(self._inside(k) / self.groups.size)
+        return _row_sums(self._num_in_top(k) / self.groups.size)
 
     @derived
     def any_hit(self, k: K) -> Tensor:
@@ -57,15 +56,15 @@ class TiedItems(RankedItems):
         if self.ranks.shape[1] == 1:
             return self.num_hits(k)
         free = self.groups.size - self.groups.number + 1
-        return 1 - (1 - self._inside(k) / free).prod(-1)
+        return 1 - (1 - self._num_in_top(k) / free).prod(-1)
 
     def sum_hits(self, discount: Discount, k: K, gains: Tensor | None = None) -> Tensor:
         """Return the sum over items of gain times the mean discount of the tie group's places, 0 beyond the top k."""
-        table = _prefix_sums if any(discount is known for known in CONSTANT_DISCOUNTS) else inspect.unwrap(_prefix_sums)
-        sums, (start, end) = table(discount, self._last_place(k), self._kind), self._bounds(k)
+        table = _kept_sums if any(discount is known for known in CONSTANT_DISCOUNTS) else _prefix_sums
+        sums, (start, end) = table(discount, self._last_place(k), self._kind), self._span(k)
         means = (sums[end] - sums[start]) / self.groups.size
         # without rounding where there is no tie
-        means = means.where(self._is_tied, discount(self._before(k) + 1) * self._inside(k))
+        means = means.where(self._is_tied, discount(self._start(k) + 1) * self._num_in_top(k))
         return _row_sums(means if gains is None else gains * means)
 
     @derived
@@ -74,7 +73,7 @@ class TiedItems(RankedItems):
         if self.ranks.shape[1] == 1:
             return self.sum_hits(torch.reciprocal, k)
         better, size, members = (part[:, :1] for part in self.groups[:3])  # type: ignore[index]  # T > 1
-        plain = self._inside(k)[..., 0] / (better[:, 0] + 1)
+        plain = self._num_in_top(k)[..., 0] / (better[:, 0] + 1)
         if not can_sync(better):
             return torch.where(size[:, 0] > 1, self._first_of_group(better, size, members, k), plain)
         rows = ((size > 1) & (better < self._last_place(k)))[:, 0].nonzero()[:, 0]  # only these, a few at a time
@@ -91,22 +90,22 @@ class TiedItems(RankedItems):
 
         The group of a row is described by [n, 1]; places are walked in tiles.
         """
-        last, edges = self._last_place(k), self._edge(k)
+        last, edges = self._last_place(k), self._cutoff(k)
         if can_sync(better):
             last = min(last, int((better + size).max()))
-        none_before = torch.ones_like(better)
+        survival = torch.ones_like(better)
         total: Tensor | float = 0.0
         tile = max(1, min(TILE_PLACES, TILE_NUMBERS // max(1, len(better))))
         for start in range(0, last, tile):
             places = torch.arange(start + 1, min(start + tile, last) + 1, dtype=better.dtype, device=better.device)
-            chance = members / (better + size + 1 - places).clamp(min=members) * (places > better)  # if none is before
-            none = none_before * (1 - chance).cumprod(1)
-            terms = torch.cat([none_before, none[:, :-1]], 1) * chance / places
+            hazard = members / (better + size + 1 - places).clamp(min=members) * (places > better)  # if none is before
+            none = survival * (1 - hazard).cumprod(1)
+            terms = torch.cat([survival, none[:, :-1]], 1) * hazard / places
             if isinstance(k, Cutoffs):
                 total = total + (places <= edges[..., 0]).to(terms.dtype) @ terms.T  # type: ignore[index]
             else:  # one cut-off is the last place
                 total = total + (terms * (places <= edges) if isinstance(k, Tensor) else terms).sum(-1)
-            none_before = none[:, -1:]
+            survival = none[:, -1:]
         return total
 
     def sum_of_precisions(self, k: K) -> Tensor:
@@ -116,11 +115,11 @@ class TiedItems(RankedItems):
         """
         if self.ranks.shape[1] == 1:
             return self.reciprocal_first(k)
-        (better, size, members, number, _), inside = self.groups, self._inside(k)
+        (better, size, members, number, _), num_in_top = self.groups, self._num_in_top(k)
         slope = (members - 1) / (size - 1).clamp(min=1)
         hits = self.positions - number + 1 - slope * (better + 1)
-        means = (hits * self._harmonic_sums(k) + slope * inside) / size
-        return _row_sums(means.where(self._is_tied, self.positions / (better + 1) * inside))
+        means = (hits * self._harmonic_sums(k) + slope * num_in_top) / size
+        return _row_sums(means.where(self._is_tied, self.positions / (better + 1) * num_in_top))
 
     def within(self, depth: float) -> TiedItems:
         """Return the items with ranks beyond `depth` set to `inf`; groups that begin within it stay known."""
@@ -134,50 +133,58 @@ class TiedItems(RankedItems):
     def _kind(self) -> tuple[torch.dtype, torch.device]:
         return self.ranks.dtype, self.ranks.device
 
-    def _edge(self, k: K) -> int | Tensor:
+    def _cutoff(self, k: K) -> int | Tensor:
         """Return the cut-offs in a shape that broadcasts against [B, T]."""
-        edges = k.column(*self._kind) if isinstance(k, Cutoffs) else self.groups.places if k is None else k
+        edges = k.column(*self._kind) if isinstance(k, Cutoffs) else self.groups.num_ranks if k is None else k
         return edges[..., None] if isinstance(edges, Tensor) else edges  # type: ignore[return-value]
 
     def _last_place(self, k: K) -> int:
         """Return the last place that the cut-offs reach, from shapes alone."""
-        deepest = self.groups.places if k is None or isinstance(k, Tensor) else max(k) if isinstance(k, Cutoffs) else k
-        return min(deepest, self.groups.places)  # type: ignore[type-var, return-value]
+        deepest = (
+            self.groups.num_ranks if k is None or isinstance(k, Tensor) else max(k) if isinstance(k, Cutoffs) else k
+        )
+        return min(deepest, self.groups.num_ranks)  # type: ignore[type-var, return-value]
 
     @derived
-    def _inside(self, k: K) -> Tensor:
+    def _num_in_top(self, k: K) -> Tensor:
         """Return c, how many places of each item's group are in the top `k`: [B, T] or [K, B, T]."""
-        return (self._edge(k) - self.groups.better).clamp(min=0).minimum(self.groups.size)
+        return (self._cutoff(k) - self.groups.better).clamp(min=0).minimum(self.groups.size)
 
     @derived
-    def _bounds(self, k: K) -> tuple[Tensor, Tensor]:
+    def _span(self, k: K) -> tuple[Tensor, Tensor]:
         """Return the number of places before each group, and up to the last of its places in the top `k`, int64."""
-        start = self._before(k).long()
-        return start, start + self._inside(k).long()
+        start = self._start(k).long()
+        return start, start + self._num_in_top(k).long()
 
     @derived
-    def _before(self, k: K) -> Tensor:
+    def _start(self, k: K) -> Tensor:
         """Return the number of places before each group, at most the last place that the cut-offs reach, [B, T]."""
         return self.groups.better.clamp(max=self._last_place(k))
 
     def _harmonic_sums(self, k: K) -> Tensor:
         """Return the sum of 1 / p over the group's places p in the top `k`, with an error below 1e-12 / `better`."""
         last, better = self._last_place(k), self.groups.better
-        sums, (start, end) = _prefix_sums(torch.reciprocal, last, self._kind), self._bounds(k)
+        sums, (start, end) = _kept_sums(torch.reciprocal, last, self._kind), self._span(k)
         near = sums[end] - sums[start]
-        if last <= NEAR_PLACES:
+        if last <= TABLE_RANKS:
             return near
         middle = better + 0.5
-        far = torch.log1p(self._inside(k) / middle) + _harmonic_rest(middle + self._inside(k)) - _harmonic_rest(middle)
-        return near.where(better < NEAR_BETTER, far)
+        far = (
+            torch.log1p(self._num_in_top(k) / middle)
+            + _harmonic_rest(middle + self._num_in_top(k))
+            - _harmonic_rest(middle)
+        )
+        return near.where(better < TABLE_BETTER, far)
 
 
-@cached_constant
 def _prefix_sums(discount: Discount, last: int, kind: tuple[torch.dtype, torch.device]) -> Tensor:
     """Return the sums of the discounts of the first 0, 1, ..., `last` places, float [last + 1]."""
     dtype, device = kind
     places = torch.arange(1, last + 1, dtype=dtype, device=device)
     return torch.nn.functional.pad(running_sums(discount(places)[None])[0], (1, 0))
+
+
+_kept_sums = cached_constant(_prefix_sums)
 
 
 def _harmonic_rest(x: Tensor) -> Tensor:

@@ -269,11 +269,11 @@ class Beams(BatchInput):
             missing=~may_rank,
             better=before.gather(1, beam).to(float_dtype(beams.device)).masked_fill(~listed, torch.inf),
             group_size=items.gather(1, beam).where(listed, 1),
-            places=depth + len(index),
+            num_ranks=depth + len(index),
             num_recommended=places.sum(1),
         )
         if needs.list_depth:
-            ranks = torch.arange(min(needs.list_depth, counts.places), device=beams.device).expand(rows, -1)
+            ranks = torch.arange(min(needs.list_depth, counts.num_ranks), device=beams.device).expand(rows, -1)
             beam = search(before + places, ranks, right=True)
             ended, beam = beam == depth, beam.clamp(max=depth - 1)
             ids = index.item(found.start.gather(1, beam), ranks - before.gather(1, beam), gone)
@@ -292,7 +292,7 @@ class Beams(BatchInput):
         row_depth = torch.where(given.all(1), places.sum(1).clamp(max=depth), depth)
         return rank_counts(
             counts,
-            needs._replace(depth=None, score_threshold=None),
+            needs._replace(score_threshold=None),
             options,
             checks,
             None if self.complete else depth,

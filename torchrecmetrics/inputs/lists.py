@@ -51,8 +51,8 @@ class Lists(BatchInput):
             ranks and are no hits ("keep_place").
         history: as in `Scores`.
         scores: scores of the entries, float [B, K] (beside jagged lists the values, [E]), which never rise along a
-            list: entries of equal scores are tied, as `ties` of the metric says; -inf = no item. What a list cut within
-            a tie left out is not known, and not counted. None = every entry has its place.
+            list: entries of equal scores are tied, as `ties` of the metric says; -inf = no item. Items tied
+            with the last entry that the list does not hold are not counted. None = every entry has its place.
 
     A `padding_idx` of the metric is padding in target and exclude, and leaves the list like an excluded item.
 
@@ -166,7 +166,7 @@ class _Entries(NamedTuple):
         return cls(ids, given, stays, repeated, stays.cumsum(1))
 
     def counts(self, targets: Targets, scores: Tensor | None, checks: Checks) -> TargetCounts:
-        """Return how many entries stand before each target, and share its place; `checks` rejects rising scores."""
+        """Return, for each target, how many entries score higher and how many as high; reject scores that rise."""
         by_id, slot = torch.where(self.given, self.ids, -1).sort(dim=1, stable=True)
         nearest = search(by_id, targets.ids).clamp(max=by_id.shape[1] - 1)  # the first of repeated items
         place = slot.gather(1, nearest)
@@ -185,7 +185,9 @@ class _Entries(NamedTuple):
             better = count_above(ascending, own)
             size = count_at_least(ascending, own) - better
         penalised = None if targets.gains is None else targets.penalised
-        return TargetCounts(targets.relevant, penalised, targets.gains, ~listed, better, size, places=self.ids.shape[1])
+        return TargetCounts(
+            targets.relevant, penalised, targets.gains, ~listed, better, size, num_ranks=self.ids.shape[1]
+        )
 
     def hits(self, targets: Targets) -> RankedItems:
         """Return the ranks of the relevant items in ascending order, [B, T]."""

@@ -122,8 +122,8 @@ def get_topk_ranks(
         target: integer ids [B] or [B, T], negative = padding; or jagged, as in `Scores`.
         k: number of top ranks, >= 1.
         exclude: as in `Scores`.
-        ties: rank of an item among equal scores: "realistic" (the expected rank, rounded up, which changes no hit at
-            any cut-off), "optimistic" (the first) or "pessimistic" (the last).
+        ties: rank of an item among equal scores: "realistic" (the expected rank, rounded up, which changes no hit of a
+            metric with `ties="realistic"`), "optimistic" (the first) or "pessimistic" (the last).
         padding_idx: as in `Scores`.
         overlap: as in `Scores`.
         validate_args: as in `Scores`.
@@ -132,7 +132,7 @@ def get_topk_ranks(
     Returns:
         Ranks int64 [B, T] beside `target` ([B, 1] for [B]); 1 = first, `k + 1` = not in the top k, 0 = padding. Off the
         CPU an invalid row holds the smallest int64, which `metric.update` counts. The tensor carries `.depth = k` and
-        `.ties`: given ranks hold no ties, and a metric with `ties="expected"` given by name refuses them.
+        `.ties`: given ranks hold no ties, and a metric with an explicit `ties="expected"` refuses them.
 
     Raises:
         TypeError: for a dtype that is not accepted.
@@ -235,8 +235,8 @@ class TargetCounter:
         self.checks: Checks = checks
         self.num_rows: int = max(1, len(targets.ids))
         on_cpu = checks.device.type == "cpu" and options.kernels != "triton"
-        self.places: int = targets.num_items or 0
-        num_scores = self.num_rows * self.places
+        self.num_ranks: int = targets.num_items or 0
+        num_scores = self.num_rows * self.num_ranks
         self.kernels: kernels.Kernels = (
             "eager" if on_cpu else kernels.choose(options.kernels, checks.device, num_scores)
         )
@@ -337,7 +337,7 @@ class TargetCounter:
             missing=missing,
             better=better,
             group_size=equal,
-            places=self.places,
+            num_ranks=self.num_ranks,
             num_ranked=at_least.pop() if self._counts_ranked else None,
             num_recommended=at_least.pop() if at_least else None,
             lists=lists,

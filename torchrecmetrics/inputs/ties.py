@@ -24,7 +24,7 @@ MIRRORED: dict[Ties, Ties] = {
 
 
 LAST_RANK = 2**52
-"""Above every rank; a relevant item that is missing is beyond."""
+"""Larger than any rank; missing items have rank `inf`."""
 
 
 class TargetCounts(NamedTuple):
@@ -36,7 +36,7 @@ class TargetCounts(NamedTuple):
     missing: Tensor  # bool, takes no part in the ranking: no candidate, or padding
     better: Tensor  # candidates with a higher score, integers or floats
     group_size: Tensor  # candidates with the same score, itself included
-    places: int  # of a ranking: at least the number of candidates
+    num_ranks: int  # that a row can have: at least its number of candidates
     num_ranked: Tensor | None = None  # [B]
     num_recommended: Tensor | None = None  # [B]
     lists: ListedItems | None = None
@@ -85,8 +85,8 @@ def sort_ranks(
         ranks = better + (size + 1) * (number / (members + 1))
     last = LAST_RANK if depth is None else depth
     first = better + 1 if ties == "expected" else ranks
-    tied = (size > 1) > (first > last)
-    groups = TieGroups(better.clamp(max=LAST_RANK), size, members, number, counts.places)
+    tied = (size > 1) & (first <= last)
+    groups = TieGroups(better.clamp(max=LAST_RANK), size, members, number, counts.num_ranks)
     return SortedRanks(order, ranks.masked_fill(ranks > last, torch.inf), group, groups, first, tied)
 
 
@@ -148,9 +148,9 @@ def rank_counts(
 
 
 def _ranked(placed: SortedRanks, gains: Tensor | None, ties: Ties) -> RankedItems:
-    """Return ranked items, with their gains if given; with tie groups only if they matter, as far as can be seen."""
+    """Return ranked items; `TiedItems` for "expected", unless the values can be read and show no tie."""
     if gains is not None and placed.order is not None:
         gains = gains.gather(1, placed.order)
-    if ties == "expected" and not (can_sync(placed.tied) and not placed.tied.any()):
+    if ties == "expected" and (not can_sync(placed.tied) or placed.tied.any()):
         return TiedItems(placed.ranks, gains, groups=placed.groups)
     return RankedItems(placed.ranks, gains, placed.group if ties == "realistic" and gains is not None else None)
