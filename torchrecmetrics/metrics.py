@@ -344,8 +344,8 @@ _WEIGHTS: dict[str, Callable[[Ranking], Tensor]] = {"relevant": _num_relevant, "
 class AUROC(RankingMetric):
     """Area under the ROC curve, averaged over rows: share of (relevant, other) pairs in the right order.
 
-    Range 0 to 1; a tied pair counts half, unless `ties` places it. Needs the whole ranking and its length. Rows where every
-    candidate is relevant are left out; a relevant item that is no candidate loses to every other one.
+    Range 0 to 1; a tied pair counts half, unless `ties` places it. Needs the whole ranking and its length. Rows with no
+    other candidate are left out; a relevant item that is no candidate loses to every other one.
 
     Also called AUC, and as a mean over users GAUC. Sources: Hanley & McNeil, The meaning and use of the area under a
     receiver operating characteristic curve, 1982; over users: Zhu et al., Optimized cost per click in Taobao display

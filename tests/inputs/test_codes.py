@@ -250,6 +250,14 @@ def test_lists_of_beams_beside_a_history_and_a_smaller_catalogue():
 
 
 @pytest.mark.fixed
+def test_a_kept_target_of_a_compared_code_is_listed():
+    """Of two targets of one code, one excluded and kept, the code still lists its first item, as if none were."""
+    codes = trm.SemanticIds(torch.tensor([[0, 2], [0, 2]]))
+    given = codes.beams(torch.tensor([[[0, 2]]]), torch.tensor([[1, 0]]), exclude=torch.tensor([[0]]), shared="code")
+    assert given.ranking(1, items=True, overlap="keep").items.tolist() == [[0]]
+
+
+@pytest.mark.fixed
 def test_an_unknown_target_code_is_no_listed_item():
     """A target code of no item is relevant, cannot be found, and is none of the listed items."""
     codes = trm.SemanticIds(torch.tensor([[0, 0], [0, 1]]))

@@ -234,7 +234,7 @@ class Beams(BatchInput):
         may_rank = targets.listed
         if targets.outside is not None and options.overlap_rule != "keep":
             may_rank = may_rank & ~targets.outside
-        found = index.look_up(beams)
+        found, gone = index.look_up(beams), self._gone(targets, options)
         if own is None:
             codes = index.codes[targets.ids]
             own = index.look_up(codes)
@@ -247,7 +247,7 @@ class Beams(BatchInput):
                 targets = targets._replace(listed=targets.listed & ~twice, relevant=targets.relevant & ~twice)
                 may_rank = may_rank & ~twice
         repeated = given & _repeated(beams, found.key.where(given, _BEHIND))
-        gone, size = self._gone(targets, options), found.size
+        size = found.size
         size = size.clamp(max=1) if shared == "first" else size
         size = size - (search(gone, found.start + size) - search(gone, found.start))
         size = size.clamp(max=1) if shared == "code" else size  # the number of items that each beam lists
