@@ -213,48 +213,39 @@ def doors(style: Style) -> Canvas:
 
 # ----------------------------------------------------------------------------------------------------------------- ties
 
-POLICIES = ("optimistic", "realistic", "pessimistic")
-TIES_SCORES, TIES_TARGET = [0.9, 0.6, 0.6, 0.6, 0.6, 0.3, 0.1], 3
+TIES_ITEMS = 100
 
 
-def ties_numbers() -> dict[str, dict[str, float]]:
-    """Place of the relevant item under each policy, and what HR@3 and MRR make of it."""
-    scores, target = torch.tensor([TIES_SCORES]), torch.tensor([TIES_TARGET])
+def ties_numbers() -> dict[str, list[float]]:
+    """HR@1, HR@2, ... of one relevant item among items of equal scores, as expected and at its mean rank."""
     found = {}
-    for policy in POLICIES:
-        ranking = trm.Scores(scores, target).ranking(ties=policy)
-        found[policy] = {
-            "place": float(ranking.ranks),
-            "HR@3": float(trm.functional.hit_rate(ranking, 3)),
-            "MRR": float(trm.functional.reciprocal_rank(ranking)),
-        }
+    for ties_option in ("expected", "realistic"):
+        collection = trm.RecMetricCollection("HR", k=range(1, TIES_ITEMS + 1), ties=ties_option)
+        collection.update(torch.zeros(1, TIES_ITEMS), torch.tensor([0]))
+        found[ties_option] = [float(value) for value in collection.compute().values()]
     return found
 
 
 def ties(style: Style) -> Canvas:
-    """One row with a group of equal scores under the three policies."""
-    sheet = Canvas(style, 4.2)
-    left, wide, tall = 1.75, 0.62, 0.42
-    group = [place for place, score in enumerate(TIES_SCORES) if score == TIES_SCORES[TIES_TARGET]]
-    sheet.text(0.1, 3.42, "score")
-    sheet.cells(left, 3.21, [f"{score:.1f}" for score in TIES_SCORES], wide, tall)
-    first, last = left + wide * group[0], left + wide * (group[-1] + 1)
-    sheet.line([first, first, last, last], [3.72, 3.8, 3.8, 3.72], "muted")
-    sheet.text((first + last) / 2, 4.0, "equal scores, one of them relevant", "muted", ha="center")
-    for column, head in enumerate(("place", "HR@3", "MRR")):
-        sheet.text(6.6 + 0.85 * column + 0.35, 2.78, head, "muted", ha="center")
-    for place in range(len(TIES_SCORES)):
-        sheet.text(left + wide * (place + 0.5), 2.78, str(place + 1), "muted", ha="center")
-    sheet.text(0.1, 2.78, "place", "muted")
-    for row, (policy, values) in enumerate(ties_numbers().items()):
-        y = 2.02 - 0.85 * row
-        sheet.text(0.1, y + tall / 2, policy, size=TEXT, weight="bold" if policy == "realistic" else "normal")
-        sheet.sheet.add_patch(Rectangle((first, y), last - first, tall, fc=style.blue, ec="none", alpha=0.16))
-        sheet.cells(left, y, [""] * len(TIES_SCORES), wide, tall)
-        sheet.dot(left + wide * (values["place"] - 0.5), y + tall / 2, "orange", 0.15)
-        for column, (head, value) in enumerate(values.items()):
-            shown = number(value, 1) if head == "place" else number(value, 2)
-            sheet.text(6.6 + 0.85 * column + 0.35, y + tall / 2, shown, size=TEXT, ha="center")
+    """HR@k of a constant scorer: a line of expected values beside the step of the mean rank."""
+    sheet = Canvas(style, 4.1)
+    axes = sheet.axes(0.85, 0.8, 7.8, 2.9)
+    numbers = ties_numbers()
+    for name, colour, drawstyle, label_at in (
+        ("expected", "orange", "default", (7, 0.4)),
+        ("realistic", "blue", "steps-post", (53, 0.86)),
+    ):
+        hue = getattr(style, colour)
+        cutoffs = range(1, TIES_ITEMS + 1)
+        axes.plot(cutoffs, numbers[name], color=hue, lw=2.4, drawstyle=drawstyle, clip_on=False)
+        axes.annotate(f'ties="{name}"', label_at, color=hue, fontsize=TEXT, weight="bold")
+    axes.set(xlim=(0, TIES_ITEMS), ylim=(0, 1))
+    axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
+    axes.set_xticks([1, 25, 50, 75, 100])
+    axes.grid(axis="y", color=style.faint, lw=0.8)
+    axes.set_axisbelow(True)
+    axes.set_xlabel(f"k; {TIES_ITEMS} items with equal scores", color=style.ink, fontsize=TEXT)
+    sheet.text(0.1, 3.88, "HR@k")
     return sheet
 
 

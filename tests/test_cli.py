@@ -204,8 +204,7 @@ def test_metrics_of_yaml(folder, capsys):
     NDCG without a cut-off is a metric of the whole ranking, which these lists are not.
     """
     (folder / "m.yaml").write_text(
-        "ndcg: [5, 10]\nMAP: {k: [1, 5], normalize: min}\nRPrecision:\nHR@3:\n"
-        "Precision@2: {denominator: min}\nMRR: 10\n"
+        "ndcg: [5, 10]\nMAP: {k: [1, 5], normalize: min}\nRPrecision:\nHR@3:\nPrecision@2: {normalize: min}\nMRR: 10\n"
     )
     labels = ["NDCG@5", "NDCG@10", "MAP-min@1", "MAP-min@5", "RPrecision", "HR@3", "Precision-min@2", "MRR@10"]
     assert [metric.label for metric in metrics_of("m.yaml")] == labels
@@ -625,3 +624,42 @@ def test_errors_of_arguments_are_one_line(folder, capsys):
         said = capsys.readouterr().err
         assert said.count("\n") == 1
         assert said.endswith("--help\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["-c", "m.yaml", "--json", "m.yaml"], "--json m.yaml would overwrite a file that is read"),
+        (["--rows", "out", "--json", "out"], "--json out is the file of --rows, too"),
+        (["--rows", "out", "--json", "./out"], "--json out is the file of --rows, too"),
+    ],
+)
+def test_outputs_are_files_of_their_own(options, message, folder, capsys):
+    """A configuration is not overwritten, and two outputs do not go to one file, however it is called."""
+    (folder / "m.yaml").write_text("NDCG: [1]\n")
+    assert main([*EVALUATE, *options]) == 2
+    assert message in capsys.readouterr().err
+    assert (folder / "m.yaml").read_text() == "NDCG: [1]\n"
+    assert not (folder / "out").exists()
+
+
+def test_outputs_of_the_other_commands(folder, capsys):
+    """`compare` and `audit` do not overwrite what they read, either."""
+    for words in (["audit", "lists.csv", "--json", "lists.csv"], ["compare", "a=lists.csv", "b=truth.csv"]):
+        before = Path("lists.csv").read_bytes()
+        assert main([*words, *(["--json", "lists.csv"] if words[0] == "compare" else [])]) == 2
+        assert Path("lists.csv").read_bytes() == before
+    assert main([*EVALUATE, "--rows", "a.parquet"]) == 0
+    assert main([*EVALUATE, "--rows", "b.parquet"]) == 0
+    capsys.readouterr()
+    assert main(["compare", "a.parquet", "b.parquet", "--json", "a.parquet"]) == 2
+    assert "would overwrite a file that is read" in capsys.readouterr().err
+
+
+def test_nothing_steers_the_terminal(folder, capsys):
+    """Characters of a header that would steer the terminal are escaped in messages."""
+    LISTS.rename(columns={"item": "item\x1b[2J"}).to_csv("lists.csv", index=False)
+    assert main(EVALUATE) == 2
+    told = capsys.readouterr().err
+    assert "\x1b" not in told
+    assert r"\x1b[2J" in told

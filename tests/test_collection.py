@@ -407,7 +407,7 @@ BAD = [
     (
         lambda: trm.RecMetricCollection(["HR", trm.MRR(ties="pessimistic")], k=5),
         ValueError,
-        "MRR was made with ties='pessimistic', HR@5 with ties='realistic': give both the same ties",
+        "MRR was made with ties='pessimistic', HR@5 with ties='expected': give both the same ties",
     ),
     (
         lambda: trm.RecMetricCollection(["HR", trm.MRR()], k=5, padding_idx=0),
@@ -540,7 +540,7 @@ def test_one_relevant_item_a_row(ties, action, device):
     scores = (3 * torch.randn(200, 40, generator=generator)).round().to(device)  # full of ties
     target = torch.randint(-1, 40, (200,), generator=generator).to(device)
     options = {"ties": ties, "empty_target_action": action}
-    own = [trm.MAP(7, normalize="min", **options), trm.Precision(5, denominator="min", **options)]
+    own = [trm.MAP(7, normalize="min", **options), trm.Precision(5, normalize="min", **options)]
     own += [trm.Recall(5, weighted=True, **options), trm.RPrecision(**options)]
     for members in (
         [trm.HR(1, **options), trm.NDCG(5, **options), trm.MRR(20, **options), trm.MAP(20, **options)],

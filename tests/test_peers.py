@@ -36,6 +36,7 @@ SCORES = (_liking.argsort(1).argsort(1) + 1) / (ITEMS + 1)  # distinct, between 
 HISTORY = (torch.rand(GAINS.shape, generator=_generator) < 0.3) & (GAINS == 0)
 TIED = {"distinct": SCORES, "tied": (SCORES * 5).floor(), "equal": torch.ones_like(SCORES)}
 LOG3 = math.log2(3)
+MEAN_OF_FIVE = (1 + 1 / 2 + 1 / 3 + 1 / 4 + 1 / 5) / 5  # of 1 / rank
 
 
 def peer(module):
@@ -230,6 +231,14 @@ def test_sklearn_auc_of_ties(scores):
 
 @pytest.mark.parametrize("k", K)
 @pytest.mark.parametrize("scores", TIED.values(), ids=TIED)
+def test_sklearn_ndcg_of_ties(scores, k):
+    """scikit-learn's ndcg_score is the mean over all orders of equal scores, and so is NDCG."""
+    theirs = sklearn_values(f"ndcg_score@{k}", scores)
+    check_agreement(trm.NDCG(k), theirs, 1e-9, lambda rows: (scores[rows], GAINS[rows].double()))
+
+
+@pytest.mark.parametrize("k", K)
+@pytest.mark.parametrize("scores", TIED.values(), ids=TIED)
 def test_torcheval_is_optimistic(scores, k):
     """torcheval counts items with a higher score, which is ties="optimistic"; it takes one relevant item per row."""
     target = torch.arange(USERS)
@@ -329,13 +338,39 @@ def test_torchmetrics_place_of_a_tie_depends_on_the_column():
     one_hot = torch.eye(5, dtype=torch.int64).tolist()
     assert len({torchmetrics_value(tm.RetrievalMRR(), [1.0] * 5, gains) for gains in one_hot}) == 5
     assert {ours(trm.MRR(ties="realistic"), [1.0] * 5, gains) for gains in one_hot} == {1 / 3}
+    assert [ours(trm.MRR(), [1.0] * 5, gains) for gains in one_hot] == pytest.approx([MEAN_OF_FIVE] * 5)
+
+
+# MRR of five equal scores if this item is the relevant one, by peer
+FIVE_EQUAL_SCORES = {
+    "PyG": lambda item: peer("torch_geometric.metrics").LinkPredMRR(5)(
+        torch.ones(1, 5).topk(5).indices, tensor([[0], [item]])
+    ),
+    "trec_eval": lambda item: (
+        peer("pytrec_eval")
+        .RelevanceEvaluator(as_dict(torch.eye(5)[[item]].long()), {"recip_rank"})
+        .evaluate(as_dict(torch.ones(1, 5)))["00"]["recip_rank"]
+    ),
+    "ranx": lambda item: ranx_evaluate(torch.eye(5)[[item]].long(), torch.ones(1, 5), "mrr"),
+}
+
+
+@pytest.mark.parametrize("who", FIVE_EQUAL_SCORES)
+def test_five_equal_scores(who):
+    """Three peers give five equal scores five values, by column, name or row; their mean is ours."""
+    values = [float(FIVE_EQUAL_SCORES[who](item)) for item in range(5)]
+    assert sorted(values) == pytest.approx([1 / 5, 1 / 4, 1 / 3, 1 / 2, 1])
+    assert np.mean(values) == pytest.approx(MEAN_OF_FIVE)
+    if who != "PyG":  # torch.topk has an order of its own
+        assert values == sorted(values, reverse=who == "ranx")
 
 
 def test_ndcg_of_ties():
-    """scikit-learn and torchmetrics average 1 / log2(1 + r) over tied ranks; ours takes it at the expected rank."""
+    """scikit-learn and torchmetrics average 1 / log2(1 + r) over tied ranks, as ours; "realistic" takes their mean."""
     scores, gains, theirs = [1.0, 1.0, 1.0], [1, 0, 0], (1 + 1 / LOG3 + 1 / 2) / 3
     assert sklearn_values("ndcg_score", tensor([scores]), tensor([gains])) == pytest.approx([theirs])
     assert torchmetrics_value(tm.RetrievalNormalizedDCG(), scores, gains) == pytest.approx(theirs)
+    assert ours(trm.NDCG(), scores, gains) == pytest.approx(theirs)
     assert ours(trm.NDCG(ties="realistic"), scores, gains) == pytest.approx(1 / LOG3)  # place 2
 
 

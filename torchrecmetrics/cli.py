@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
@@ -120,11 +120,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
         if given.command == "compare" and re.search("is no parquet file|not written by Rows", message):
             message += f"; rows are written by {parser.prog} evaluate --rows FILE"
-        print(f"{parser.prog} {given.command}: error: {message}", file=sys.stderr)
+        print(f"{parser.prog} {given.command}: error: {_printable(message)}", file=sys.stderr)
         return BAD_INPUT
     except Exception:  # a bug must not exit with 1, the status of a metric that has dropped
         traceback.print_exc()
         return BAD_INPUT
+
+
+def _printable(text: str) -> str:
+    """Escape characters that would steer the terminal, which headers and ids of files may hold."""
+    return "".join(sign if sign.isprintable() or sign == "\n" else repr(sign)[1:-1] for sign in text)
 
 
 def _as_options(message: str) -> str:
@@ -385,11 +390,10 @@ def _evaluate(given: argparse.Namespace) -> int:
     lowest = _thresholds("--fail-under", given.fail_under, collection)
     highest = _thresholds("--fail-over", given.fail_over, collection)
     trained_on = [] if given.train is None else [given.train]
-    inputs = (given.lists, given.truth, *given.history, *trained_on)
-    read = {path.resolve() for path in inputs if path is not None}
-    for option, path in (("--rows", given.rows), ("--json", given.json)):
-        if path is not None and path.resolve() in read:
-            raise ValueError(f"{option} {path} would overwrite a file that is read")
+    _check_outputs(
+        [given.lists, given.truth, given.config, *given.history, *trained_on],
+        {"--rows": given.rows, "--json": given.json},
+    )
     if given.time is not None and truth is not None:
         _look_at_times([Log.of_source(source, time=given.time) for source in (*history, truth)])
     on_terminal = sys.stderr.isatty()
@@ -420,7 +424,7 @@ def _evaluate(given: argparse.Namespace) -> int:
     if given.rows is not None:
         found.rows.to_parquet(given.rows)
     table = str(found).replace("with trm.compare", "with torchrecmetrics compare")
-    print(f"{found.to_markdown()}\n\n{found.counted()}" if given.markdown else table)
+    print(_printable(f"{found.to_markdown()}\n\n{found.counted()}" if given.markdown else table))
     return _check_thresholds(found, lowest, highest)
 
 
@@ -474,7 +478,7 @@ def _check_thresholds(found: Evaluation, lowest: Sequence[Threshold], highest: S
         f"{label} is {found[label]:.6g}, above {limit:.6g}" for label, limit in highest if not found[label] <= limit
     ]
     for line in missed:
-        print(line, file=sys.stderr)
+        print(_printable(line), file=sys.stderr)
     return BELOW if missed else FINE
 
 
@@ -489,11 +493,13 @@ def _compare(given: argparse.Namespace) -> int:
             f"two runs or more are compared, got {' '.join(given.runs)}: name files of rows, a.parquet b.parquet"
         )
     runs: dict[str, list[Rows]] = {}
+    files: list[Path] = []
     for said in given.runs:
         name, named, path = ("", "", said) if Path(said).is_file() else said.partition("=")
         if named and not (name and path):
             raise ValueError(f"expected NAME=FILE, got {said!r}")
         file = Path(path if named else said)
+        files.append(file)
         rows = Rows.from_parquet(file)
         if not named and file.stem in runs:
             raise ValueError(f"two files go by the name {file.stem!r}: name them, such as other={file}")
@@ -501,6 +507,7 @@ def _compare(given: argparse.Namespace) -> int:
     if (repeated := [name for name, seeds in runs.items() if len(seeds) > 1]) and len(runs) == 1:
         raise ValueError(f"all rows are runs of {repeated[0]!r}: name two, such as a={given.runs[0]} b={given.runs[1]}")
     groups = None
+    _check_outputs([*files, given.groups], {"--json": given.json})
     if given.groups is not None:
         groups = _groups_of(given.groups, given.user, given.group, isinstance(next(iter(runs.values()))[0].ids, list))
     found = compare(
@@ -515,8 +522,19 @@ def _compare(given: argparse.Namespace) -> int:
     )
     if given.json is not None:
         write_text(given.json, found.to_json() + "\n")
-    print(found.to_markdown() if given.markdown else found)
+    print(_printable(found.to_markdown() if given.markdown else str(found)))
     return FINE
+
+
+def _check_outputs(inputs: Iterable[Path | None], outputs: Mapping[str, Path | None]) -> None:
+    """Refuse to write to a file that is read, or twice to one file."""
+    taken = {path.resolve(): "would overwrite a file that is read" for path in inputs if path is not None}
+    for option, path in outputs.items():
+        if path is None:
+            continue
+        if path.resolve() in taken:
+            raise ValueError(f"{option} {path} {taken[path.resolve()]}")
+        taken[path.resolve()] = f"is the file of {option}, too"
 
 
 def _groups_of(path: Path, user: str, group: str, as_text: bool) -> Groups:
@@ -529,6 +547,7 @@ def _groups_of(path: Path, user: str, group: str, as_text: bool) -> Groups:
 
 
 def _audit(given: argparse.Namespace) -> int:
+    _check_outputs([given.log, given.test], {"--json": given.json})
     time = None if given.no_time else given.time or ...
     train, *tests = (
         Log.of_source(_open(path, given.user, given.item, given.delimiter), time=time)
@@ -540,7 +559,7 @@ def _audit(given: argparse.Namespace) -> int:
     if given.json is not None:
         findings = {name: finding._asdict() for name, finding in report.items()}
         write_text(given.json, json.dumps({"faults": report.faults, "findings": findings}, indent=2) + "\n")
-    print(report)
+    print(_printable(str(report)))
     return BELOW if given.strict and report.faults else FINE
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 # options on which all metrics must agree: one kernel call serves all, and all average the same rows
 _AGREED = (*OPTIONS, "empty_target_action", "catalogue")
-_DEFAULTS = {"ties": "realistic", "overlap": "error"}
+_DEFAULTS = {"ties": "expected", "overlap": "error"}
 
 
 class RecMetricCollection(MetricCollection):
@@ -55,10 +55,10 @@ class RecMetricCollection(MetricCollection):
             of instances with their keys. Names are "HR", "NDCG", "MRR", "Precision", "Recall", "RPrecision", "MAP",
             "F1", "AUROC"; of one rank "AMR", "AMRI", "AdjustedHR", "AdjustedMRR", "MeanRank", "MedianRank"; beyond
             accuracy "AveragePopularity", "Calibration", "CategoryShare", "Coverage", "Entropy", "EqualOpportunity",
-            "ExposureGini", "Gini", "IntraListDiversity", "Missing", "Novelty", "Personalization", "PopularityLift",
-            "Repeats", "Seen", "Serendipity", "StatisticalParity", "TailShare"; case is ignored; Hit, Hits, HitRatio,
-            HitRate = HR, P = Precision, R = Recall, MR = MeanRank, AdjustedHitRate = AdjustedHR, MeanAveragePrecision =
-            MAP, MeanReciprocalRank = MRR.
+            "ExposureGini", "Gini", "IntraListDiversity", "Invalid", "Missing", "Novelty", "Personalization",
+            "PopularityLift", "Repeats", "Seen", "Serendipity", "StatisticalParity", "TailShare"; case is ignored; Hit,
+            Hits, HitRatio, HitRate = HR, P = Precision, R = Recall, MR = MeanRank, AdjustedHitRate = AdjustedHR,
+            MeanAveragePrecision = MAP, MeanReciprocalRank = MRR.
         k: cut-off or cut-offs for the names.
         prefix: put in front of every key.
         postfix: put behind every key.

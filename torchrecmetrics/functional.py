@@ -21,9 +21,10 @@ from torchrecmetrics.core.arrays import cached_constant, running_sums
 from torchrecmetrics.core.checks import check_choice, describe
 from torchrecmetrics.core.ranked_items import check_cutoffs, sum_first
 from torchrecmetrics.core.ranking import DEPTH_UNKNOWN, Ranking
+from torchrecmetrics.core.tied_items import CONSTANT_DISCOUNTS
 
-Denominator: TypeAlias = Literal["k", "min", "recommended"]
-"""Divisor of hits: k, min(k, R), or min(k, n') with n' the number of recommended items."""
+Denominator: TypeAlias = Literal["k", "recommended"]
+"""Divisor of hits: k, or min(k, n') with n' the number of recommended items."""
 Normalization: TypeAlias = Literal["relevant", "min"]
 """Divisor of recall and average precision: R or min(k, R)."""
 NormalizationByK: TypeAlias = Literal["k", "min"]
@@ -73,9 +74,9 @@ def of_rows(formula: Callable[Concatenate[Ranking, P], Tensor]) -> Callable[Conc
 
 @of_rows
 def hit_rate(ranking: Ranking, k: Cutoffs, *, score_threshold: float | None = None) -> Tensor:
-    """Return 1 if a relevant item of the row is in the top `k`, else 0.
+    """Return 1 if a relevant item of the row is in the top `k`, else 0; with ties, its probability.
 
-    Returns float [B] for one cut-off, [K, B] for K of them; 0 or 1, NaN in rows without a relevant item. Rows with
+    Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN in rows without a relevant item. Rows with
     fewer than `k` items are no special case. `score_threshold`: only items with score >= this are recommended. Also
     called hit ratio, Hit@k, Success@k. Source: Deshpande & Karypis, Item-based top-N recommendation algorithms, 2004.
     """
@@ -94,7 +95,7 @@ def precision(
 ) -> Tensor:
     """Return h(k) / k, the share of the top `k` that is relevant; `normalize="min"` divides by min(k, R).
 
-    `denominator`: see `Precision`; its "min" is the same as `normalize="min"`.
+    `denominator`: see `Precision`.
 
     Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN in rows without a relevant item. With fewer
     than `k` items the denominator stays `k`. Also called P@k. Source: Manning, Raghavan & Schütze, Introduction to
@@ -102,12 +103,10 @@ def precision(
     """
     if zero_division != 0.0:
         _check_zero_division(zero_division)
-    if normalize != "k":
-        denominator = _divided_by(normalize, denominator)
     hits = ranking.relevant.num_hits(_reached(ranking, k, score_threshold))
-    if denominator == "k":
+    if normalize == denominator == "k":
         return hits / ranking.cutoffs(k)
-    places = _places(ranking, k, denominator, score_threshold)
+    places = _places(ranking, k, normalize, denominator, score_threshold)
     assert isinstance(places, Tensor)  # an int is k, above
     return (hits / places).where(places > 0, zero_division)
 
@@ -118,27 +117,22 @@ def recall(
     k: Cutoffs,
     *,
     normalize: Normalization = "relevant",
-    truncated: bool = False,
     weighted: bool = False,
     score_threshold: float | None = None,
 ) -> Tensor:
     """Return h(k) / R, the share of the relevant items that is in the top `k`.
 
-    `normalize="min"`, or its alias `truncated=True`: h(k) / min(k, R); `weighted`: gains of the hits / all gains.
+    `normalize="min"`: h(k) / min(k, R); `weighted`: gains of the hits / all gains.
     Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN in rows without a relevant item. Rows with
     fewer than `k` items are no special case. Also called R@k. Source: Manning, Raghavan & Schütze, Introduction to
     Information Retrieval, 2008, chapter 8.
     """
-    if not isinstance(truncated, bool) or not isinstance(weighted, bool):
-        raise TypeError(f"truncated and weighted are True or False, got {truncated!r} and {weighted!r}")
+    if not isinstance(weighted, bool):
+        raise TypeError(f"weighted is True or False, got {weighted!r}")
     check_choice("normalize", normalize, ("relevant", "min"))
-    by_min = truncated or normalize == "min"
-    if truncated and normalize == "min":
-        raise ValueError("normalize='min' and truncated=True are one option: leave truncated out")
+    by_min = normalize == "min"
     if by_min and weighted:
-        raise ValueError(
-            "recall is either divided by min(k, R) (normalize='min', truncated=True) or weighted by gains, not both"
-        )
+        raise ValueError("recall is either divided by min(k, R) (normalize='min') or weighted by gains, not both")
     reached = _reached(ranking, k, score_threshold)
     if weighted and ranking.gains is not None:
         gains = ranking.relevant.placed(_linear)
@@ -160,7 +154,7 @@ def f1(
     Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN in rows without a relevant item. With fewer
     than `k` items k does not change. Source: van Rijsbergen, Information Retrieval, 1979, chapter 7.
     """
-    places = _places(ranking, k, _divided_by(normalize, denominator), score_threshold)
+    places = _places(ranking, k, normalize, denominator, score_threshold)
     return 2 * ranking.relevant.num_hits(_reached(ranking, k, score_threshold)) / (places + ranking.num_relevant)
 
 
@@ -226,7 +220,7 @@ def reciprocal_rank(ranking: Ranking, k: Cutoffs | None = None) -> Tensor:
 
 @of_rows
 def auroc(ranking: Ranking) -> Tensor:
-    """Return the share of (relevant, other) pairs in the right order; a realistic tie counts half.
+    """Return the share of (relevant, other) pairs in the right order; a tied pair counts half, unless placed.
 
     Returns float [B]; 0 to 1, NaN in rows without a relevant item or without another candidate. A relevant item that is
     no candidate loses to all others. Also called AUC, GAUC as a mean over users. Source: Hanley & McNeil, The meaning
@@ -246,6 +240,9 @@ def auroc(ranking: Ranking) -> Tensor:
 def log2_discount(ranks: Tensor) -> Tensor:
     """Return 1 / log2(1 + rank); 0 for a rank of `inf`."""
     return torch.log2(1 + ranks).reciprocal()
+
+
+CONSTANT_DISCOUNTS.append(log2_discount)
 
 
 @cached_constant
@@ -281,23 +278,18 @@ def _reached(ranking: Ranking, k: Cutoffs, score_threshold: float | None) -> Cut
     return _recommended(ranking, score_threshold).clamp(max=ranking.cutoffs(k))
 
 
-def _places(ranking: Ranking, k: Cutoffs, denominator: Denominator, score_threshold: float | None) -> Tensor | int:
-    """Return the divisor that `denominator` names: k, min(k, R) or min(k, n'), float [B], [K, B] or [K, 1]."""
-    check_choice("denominator", denominator, ("k", "min", "recommended"))
-    if denominator == "min":
+def _places(
+    ranking: Ranking, k: Cutoffs, normalize: NormalizationByK, denominator: Denominator, score_threshold: float | None
+) -> Tensor | int:
+    """Return the divisor that the options name: k, min(k, R) or min(k, n'), float [B], [K, B] or [K, 1]."""
+    check_choice("normalize", normalize, ("k", "min"))
+    check_choice("denominator", denominator, ("k", "recommended"))
+    if normalize == "min":
+        if denominator != "k":
+            raise ValueError("hits are divided by min(k, R) (normalize='min') or by the recommended items, not both")
         return _max_hits(ranking, k)
     cutoffs = ranking.cutoffs(k)
     return cutoffs if denominator == "k" else _recommended(ranking, score_threshold).clamp(max=cutoffs)
-
-
-def _divided_by(normalize: NormalizationByK, denominator: Denominator) -> Denominator:
-    """Return the denominator of precision that both options give together, or raise if they contradict each other."""
-    check_choice("normalize", normalize, ("k", "min"))
-    if normalize == "k":
-        return denominator
-    if denominator != "k":
-        raise ValueError(f"normalize='min' was given beside denominator={denominator!r}: leave denominator out")
-    return "min"
 
 
 def _recommended(ranking: Ranking, score_threshold: float | None) -> Tensor:

@@ -34,8 +34,8 @@ class _OfRecommended(RankingMetric):
 class HitRate(RankingMetric):
     """Hit rate at k: share of rows with a relevant item in the first `k` places.
 
-    1 if h(k) > 0, else 0, with h(k) the number of relevant items in the first k places. Range 0 to 1; rows with fewer
-    than `k` items are no special case.
+    1 if h(k) > 0, else 0 (with ties, the probability), with h(k) the number of relevant items in the first k places.
+    Range 0 to 1; rows with fewer than `k` items are no special case.
 
     Also called hit ratio, Hit@k, Success@k, accuracy@k. Source: Deshpande & Karypis, Item-based top-N recommendation
     algorithms, 2004.
@@ -77,9 +77,8 @@ class Precision(_OfRecommended):
         k: cut-off, >= 1.
         normalize: "k", divided by k; or "min", by min(k, R) with R relevant items (TP@k of recometrics, r_precision of
             RecTools).
-        denominator: "recommended", h / min(k, n'): n' is the length of a list handed in, for scores the number of
-            candidates (with `score_threshold=t`: those with score >= t; relison, Surprise); or "min", another name of
-            `normalize="min"`.
+        denominator: "k"; or "recommended", h / min(k, n'): n' is the length of a list handed in, for scores the number
+            of candidates (with `score_threshold=t`: those with score >= t; relison, Surprise).
         score_threshold: only items with score >= this are recommended.
         zero_division: value of a row whose denominator is 0: 0.0, 1.0 or nan (the row is left out).
         options: keywords of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`, for methods and counts too.
@@ -128,7 +127,6 @@ class Recall(RankingMetric):
     Args:
         k: cut-off, >= 1.
         normalize: "relevant", divided by R; or "min", by min(k, R) (LensKit's Recall, recpack's CalibratedRecallK).
-        truncated: True is another name of `normalize="min"`; its label is `Recall-truncated@k`.
         weighted: gains of the hits / all gains (PyG's `weighted`).
         score_threshold: only items with score >= this are recommended.
         options: keywords of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`, for methods and counts too.
@@ -151,7 +149,6 @@ class Recall(RankingMetric):
         k: int,
         *,
         normalize: Normalization = "relevant",
-        truncated: bool = False,
         weighted: bool = False,
         score_threshold: float | None = None,
         **options: Unpack[MetricOptions],
@@ -159,7 +156,6 @@ class Recall(RankingMetric):
         super().__init__(
             k,
             normalize=normalize,
-            truncated=truncated,
             weighted=weighted,
             score_threshold=score_threshold,
             **options,
@@ -277,7 +273,7 @@ class NDCG(RankingMetric):
 
     The ideal orders *all* of the row's gains best first and cuts at `k`. Range 0 to 1 (below 0 with negative gains,
     which count in DCG only); fewer than `k` items do not lower the ideal. Gain 1 for every relevant item unless `gains`
-    or a graded target say otherwise. Tied items share the mean of their gains.
+    or a graded target say otherwise.
 
     Also called nDCG@k. Sources: Järvelin & Kekäläinen, Cumulated gain-based evaluation of IR techniques, 2002;
     exponential gains: Burges et al., Learning to rank using gradient descent, 2005.
@@ -348,8 +344,8 @@ _WEIGHTS: dict[str, Callable[[Ranking], Tensor]] = {"relevant": _num_relevant, "
 class AUROC(RankingMetric):
     """Area under the ROC curve, averaged over rows: share of (relevant, other) pairs in the right order.
 
-    Range 0 to 1; a tie counts half under `ties="realistic"`. Needs the whole ranking and the number of candidates. Rows
-    in which every candidate is relevant are left out; a relevant item that is no candidate loses to every other one.
+    Range 0 to 1; a tied pair counts half, unless `ties` places it. Needs the whole ranking and its length. Rows with no
+    other candidate are left out; a relevant item that is no candidate loses to every other one.
 
     Also called AUC, and as a mean over users GAUC. Sources: Hanley & McNeil, The meaning and use of the area under a
     receiver operating characteristic curve, 1982; over users: Zhu et al., Optimized cost per click in Taobao display

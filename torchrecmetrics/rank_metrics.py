@@ -30,7 +30,7 @@ EULER_GAMMA = 0.57721566490153286
 
 
 def mean_rank(ranking: Ranking) -> Tensor:
-    """Return the rank of each row's relevant item, float [B]: 1 to N, or `inf` if the item is no candidate."""
+    """Return the (mean) rank of each row's relevant item, float [B]: 1 to N, or `inf` if the item is no candidate."""
     _check_single(ranking)
     ranking.hits(None)  # raises if ranks are known to a depth only
     return torch.where(ranking.num_relevant > 0, ranking.ranks[:, 0], torch.nan)
@@ -85,8 +85,10 @@ def adjusted_rank_index(ranking: Ranking) -> Tensor:
 
 def adjusted_reciprocal_rank(ranking: Ranking) -> Tensor:
     """Return (1 / rank - expected) / (1 - expected), float [B]: up to 1; NaN for rows with one candidate."""
-    expected = expected_reciprocal_rank(ranking)
-    return (1 / mean_rank(ranking) - expected) / below_best_reciprocal_rank(ranking)
+    _check_single(ranking)
+    reciprocal, expected = ranking.reciprocal_first(None), expected_reciprocal_rank(ranking)
+    found = (reciprocal - expected) / below_best_reciprocal_rank(ranking)
+    return torch.where(ranking.num_relevant > 0, found, torch.nan)
 
 
 def adjusted_hit(ranking: Ranking, k: int) -> Tensor:
@@ -169,7 +171,7 @@ class MedianRank(_OfRank, CountedMetric):
 
     Lower is better. The metric is no mean over rows: the state counts ranks in steps of 1/2 up to `max_rank` (16 bytes
     x `max_rank`), and all higher ranks together. So it is exact, and there is no standard error, nor values of groups.
-    Rows of weight 0 are left out, other weights count as 1.
+    Rows of weight 0 are left out, other weights count as 1. A tied item has its mean rank.
 
     Source: as `MeanRank`; less sensitive to a few bad ranks.
 

@@ -712,3 +712,25 @@ def test_what_cannot_be_added_up():
     catalogue = Catalogue(9)
     with pytest.raises(ValueError, match="reads the users' histories"):
         arrow.tally(ROWS, trm.Seen(3, catalogue=catalogue))
+
+
+@pytest.mark.parametrize("ties", ["expected", "pessimistic"])
+def test_scores_of_lists(ties):
+    """Equal scores beside the lists are tied, as where scores are ranked; in rows without scores places count."""
+    table = pa.table({"item_ids": [[7, 3, 9], [4, 8]], "target": [[9], [8]], "scores": [[0.5, 0.5, 0.5], [0.9, 0.1]]})
+    parts = [arrow.tally(table[at : at + 1], "MRR", k=3, scores="scores", complete=True, ties=ties) for at in (0, 1)]
+    found = arrow.merge(parts, "MRR", k=3, ties=ties)
+    first = (1 + 1 / 2 + 1 / 3) / 3 if ties == "expected" else 1 / 3
+    assert (found["MRR@3"].item(), found.num_tied) == (pytest.approx((first + 1 / 2) / 2), 1)
+    table = table.set_column(2, "scores", [[[0.5, 0.5, 0.5], [0.9, 0.1, 0.1]]])
+    with pytest.raises(ValueError, match="row 1 has 2 listed items and 3 scores"):
+        arrow.tally(table, "MRR", k=3, scores="scores", complete=True)
+    whole = table.set_column(2, "scores", [[[5, 5, 5], [9, 1]]])  # whole numbers are scores, too
+    assert (
+        arrow.merge(arrow.tally(whole, "MRR", k=3, scores="scores", complete=True, ties=ties), "MRR", k=3, ties=ties)[
+            "MRR@3"
+        ]
+        == found["MRR@3"]
+    )
+    with pytest.raises(ValueError, match="scores= belong to lists, and ranks='target' takes their place"):
+        arrow.tally(table, "MRR", k=3, scores="scores", ranks="target")

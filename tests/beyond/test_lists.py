@@ -173,7 +173,7 @@ def test_rows_without_a_relevant_item_have_lists():
     scores, target = SCORES.clone(), torch.tensor([[1], [4], [-1]])
     scores[2, 5] = 0.5
     for action, accuracy in (("skip", 1 / 2), ("neg", 1 / 3), ("pos", 2 / 3)):
-        options = {"empty_target_action": action}
+        options = {"empty_target_action": action, "ties": "realistic"}
         metrics = First(2, **options), trm.HR(2, **options), Named(2, catalogue=CATALOGUE, **options)
         collection = trm.RecMetricCollection(metrics)
         collection.update(scores, target)

@@ -17,6 +17,7 @@ from torch import nan, tensor
 import torchrecmetrics as trm
 from torchrecmetrics.beyond import functional
 from torchrecmetrics.beyond import metrics as beyond
+from torchrecmetrics.core.ranking import ListedItems
 
 ROWS = [getattr(beyond, name) for name in beyond.__all__ if issubclass(getattr(beyond, name), trm.ListMetric)]
 ALL = [getattr(beyond, name) for name in beyond.__all__]
@@ -94,6 +95,7 @@ HAND = [
     ),
     (trm.Seen, {}, [2 / 3, 1 / 3, 0]),
     (trm.Repeats, {}, [0, 0, 0]),
+    (trm.Invalid, {}, [0, 0, 0]),
     (trm.Missing, {}, [0, 0, 2 / 3]),
 ]
 
@@ -527,6 +529,49 @@ def test_nothing_is_repeated_in_lists_that_may_not_repeat():
     assert found[:, 2].isnan().all()
 
 
+@pytest.mark.fixed
+def test_a_rank_without_an_item_before_others():
+    """A rank that holds no item, as that of an invalid code, counts as a rank of the list and in no mean over items."""
+    ids, catalogue = (
+        tensor([[-1, 0, -1, 3]]),
+        trm.Catalogue(6, popularity=tensor([8, 4, 2, 2, 1, 0]), num_users=8, categories=tensor([0, 0, 1, 1, 1, 0])),
+    )
+    lists = replace(ranking([[0]], relevant=[[0, 3]]), lists=ListedItems(ids, tensor([[0, 3]]), history=tensor([[3]])))
+    k, given = (1, 2, 3, 4), {"catalogue": catalogue}
+    expected = {
+        functional.missing: [1, 1 / 2, 2 / 3, 2 / 4],
+        functional.seen: [nan, 0, 0, 1 / 2],
+        functional.novelty: [nan, 0, 0, (0 + 2) / 2],
+        functional.average_popularity: [nan, 8, 8, (8 + 2) / 2],
+        functional.popularity_lift: [nan, 8 / 2 - 1, 8 / 2 - 1, 5 / 2 - 1],
+        functional.tail_share: [nan, 0, 0, 1 / 2],
+        functional.category_share: [nan, 1, 1, 2 / 2],
+        functional.intra_list_diversity: [nan, nan, nan, 1],
+        # the popularity ranks of items 0 and 3 are 1 and 3, of six
+        functional.serendipity: [nan, 0, 0, 0],
+        functional.calibration: [nan, math.log(100), math.log(100), math.log(1 / (0.99 / 2 + 0.01))],
+    }
+    for formula, wanted in expected.items():
+        own = {} if formula in (functional.missing, functional.seen) else given
+        assert formula(lists, k, **own)[:, 0].tolist() == near(wanted), formula.__name__
+        assert [formula(lists, cutoff, **own).item() for cutoff in k] == near(wanted), formula.__name__
+    metrics = trm.RecMetricCollection(["Coverage", "ExposureGini", "Personalization"], k=3, **given)
+    metrics.update(lists)
+    metrics.update(ranking([[0, 3]]))
+    # items 0 and 3 have exposures of 1 / log2(3) + 1 and 1 / log2(3); the first list has one item, the other two
+    gini = (3 * LOG[2] + 5 * (LOG[2] + 1)) / (6 * (2 * LOG[2] + 1))
+    found = {key: value.item() for key, value in metrics.compute().items()}
+    assert found == near({"Coverage@3": 2 / 6, "ExposureGini@3": gini, "Personalization@3": 1 - 1 / 1})
+
+
+@pytest.mark.fixed
+def test_a_ranking_cut_short_keeps_its_entries():
+    """Repeats of a ranking that is cut to its first ranks still reads the list as it was passed in."""
+    lists = trm.Lists(tensor([[1, 1, 2, 1]]), duplicates="first", complete=True).ranking()
+    assert functional.repeats(lists.within(2), [2, 4]).tolist() == functional.repeats(lists, [2, 4]).tolist()
+    assert functional.repeats(lists.within(2), [2, 4]).tolist() == [[1 / 2], [2 / 4]]
+
+
 # ----------------------------------------------------------------------------------------------------------- bad input
 
 LACKING = {
@@ -574,9 +619,9 @@ def test_options_are_refused_when_the_metric_is_made(make, message):
 
 @pytest.mark.fixed
 def test_what_needs_no_catalogue():
-    """Seen, Repeats and Missing need no catalogue; all other metrics raise without one."""
+    """Seen, Repeats, Invalid and Missing need no catalogue; all other metrics raise without one."""
     for metric in ALL:
-        if metric in (trm.Seen, trm.Repeats, trm.Missing):
+        if metric in (trm.Seen, trm.Repeats, trm.Invalid, trm.Missing):
             assert metric(3).catalogue is None
         else:
             with pytest.raises(ValueError, match=f"{metric.__name__} needs a catalogue"):
@@ -603,8 +648,8 @@ def test_labels_and_directions():
     }
     better = {metric.__name__: metric.higher_is_better for metric in ALL}
     assert [name for name, high in better.items() if high is None] == ["AveragePopularity", "PopularityLift", "Seen"]
-    low = ["Calibration", "EqualOpportunity", "ExposureGini", "Gini", "Missing", "Repeats", "StatisticalParity"]
-    assert [name for name, high in better.items() if high is False] == low
+    low = ["Calibration", "EqualOpportunity", "ExposureGini", "Gini", "Invalid", "Missing", "Repeats"]
+    assert [name for name, high in better.items() if high is False] == [*low, "StatisticalParity"]
 
 
 @pytest.mark.fixed

@@ -60,7 +60,7 @@ def test_rows_are_the_formulas(device):
         assert rows.mean()[label] == pytest.approx(values[label].item(), abs=1e-15)
     assert rows.weights is None
     assert rows.clusters is None
-    assert rows.options["ties"] == "realistic"
+    assert rows.options["ties"] == "expected"
 
 
 @pytest.mark.fixed

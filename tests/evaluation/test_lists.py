@@ -1,5 +1,6 @@
 """`evaluate_lists`: lists in every form against other programs, the rules of their order, and errors."""
 
+import itertools
 import math
 import re
 from pathlib import Path
@@ -326,14 +327,81 @@ def test_metrics_of_all_items(complete):
         evaluate_lists("AUROC", {"al": ["y"]}, target=TRUTH, complete=complete)
 
 
-def test_equal_scores_stand_as_their_rows():
-    """Equal scores of a user are ordered by row, wherever rows of other users are."""
-    frame = {"user": ["al", "bo", "al", "bo", "al"], "item": ["w", "v", "x", "z", "y"], "score": [1.0, 0, 1, 0, 2]}
-    found = evaluate_lists("MRR", frame, target={"user": ["al", "bo"], "item": ["x", "z"]}, k=3, score="score")
-    assert float(found["MRR@3"]) == pytest.approx((1 / 3 + 1 / 2) / 2)
-    rows = {"user": frame["user"], "item": frame["item"]}
-    found = evaluate_lists("MRR", rows, target={"user": ["al", "bo"], "item": ["x", "z"]}, k=3)
-    assert float(found["MRR@3"]) == pytest.approx((1 / 2 + 1 / 2) / 2)
+@pytest.mark.parametrize(
+    ("ties", "expected"),
+    [
+        ("expected", ((1 / 2 + 1 / 3) / 2 + (1 + 1 / 2) / 2) / 2),
+        ("realistic", (1 / 2.5 + 1 / 1.5) / 2),
+        ("optimistic", (1 / 2 + 1) / 2),
+        ("pessimistic", (1 / 3 + 1 / 2) / 2),
+    ],
+)
+def test_equal_scores_are_tied_in_any_order_of_the_rows(ties, expected):
+    """Equal scores of a list have no order: the rows of the table have none that changes a value."""
+    rows = [("al", "w", 1.0), ("bo", "v", 0.0), ("al", "x", 1.0), ("bo", "z", 0.0), ("al", "y", 2.0)]
+    target = {"user": ["al", "bo"], "item": ["x", "z"]}
+    for order in itertools.permutations(rows):
+        frame = dict(zip(("user", "item", "score"), map(list, zip(*order, strict=True)), strict=True))
+        found = evaluate_lists("MRR", frame, target=target, k=3, score="score", ties=ties)
+        assert float(found["MRR@3"]) == pytest.approx(expected, abs=1e-15)
+        assert found.num_tied == 2
+    frame = {"user": ["al", "bo", "al", "bo", "al"], "item": ["w", "v", "x", "z", "y"]}
+    found = evaluate_lists("MRR", frame, target=target, k=3)
+    assert (float(found["MRR@3"]), found.num_tied) == (pytest.approx((1 / 2 + 1 / 2) / 2), 0)
+
+
+def test_lists_of_one_order_are_ordered_by_items():
+    """Metrics of lists read items of equal scores in the order of their rows in the catalogue, not of the table."""
+    catalogue = trm.Catalogue.from_interactions(
+        trm.Interactions.from_columns(["a", "b", "b"], ["x", "y", "z"], user_ids=["a", "b"], item_ids=["x", "y", "z"])
+    )
+    for items in itertools.permutations(["x", "y", "z"]):
+        frame = {"user": ["a"] * 3, "item": list(items), "score": [0.5] * 3}
+        target = {"user": ["a"], "item": ["y"]}
+        found = evaluate_lists("AveragePopularity", frame, target=target, k=1, score="score", catalogue=catalogue)
+        assert float(found["AveragePopularity@1"]) == 1
+
+
+def test_large_whole_numbers_are_told_apart():
+    """Whole numbers that float64 does not hold are scores without a tie."""
+    frame = {"user": ["al", "al"], "item": ["x", "y"], "score": [2**60, 2**60 + 1]}
+    found = evaluate_lists("HR", frame, target={"user": ["al"], "item": ["y"]}, k=1, score="score")
+    assert (float(found["HR@1"]), found.num_tied) == (1, 0)
+
+
+def test_masked_scores_are_no_candidates():
+    """Scores of -inf in a table are no items of the list."""
+    frame = {"user": [0, 0, 1, 1], "item": [3, 7, 6, 5], "score": [0.5, -math.inf, 0.1, 0.1]}
+    found = evaluate_lists("HR", frame, target={"user": [0, 1], "item": [7, 5]}, k=2, score="score", complete=True)
+    assert float(found["HR@2"]) == 0.5
+
+
+def test_a_constant_model_has_the_expected_value():
+    """50 users with five equal scores have HR@1 = .2 wherever the relevant item stands in the file."""
+    for place in range(5):
+        items = [[f"{user}-{number}" for number in range(5)] for user in range(50)]
+        frame = {
+            "user": [user for user in range(50) for _ in range(5)],
+            "item": [item for row in items for item in row],
+            "score": [0.5] * 250,
+        }
+        target = {"user": list(range(50)), "item": [row[place] for row in items]}
+        found = evaluate_lists("HR", frame, target=target, k=1, score="score")
+        assert float(found["HR@1"]) == pytest.approx(0.2, abs=1e-15)
+
+
+def test_recommended_lists_have_the_value_of_the_model(generator):
+    """`recommend` followed by `evaluate_lists` gives what `evaluate` gives, with ties; lists are long enough for it."""
+    users, items = torch.ones(12, 2), torch.randint(0, 3, (9, 2), generator=generator).float()
+    pairs = torch.stack([torch.arange(12), torch.randint(0, 9, (12,), generator=generator)])
+    test = trm.Interactions.from_edge_index(pairs, num_users=12, num_items=9)
+    options = {"k": [1, 3, 5]}
+    for ties in ("expected", "realistic", "optimistic", "pessimistic"):
+        whole = trm.evaluate(["HR", "NDCG", "MRR"], users, items, target=test, ties=ties, **options)
+        lists = trm.recommend(users, items, k=9)
+        found = evaluate_lists(["HR", "NDCG", "MRR"], lists, target=test, ties=ties, **options)
+        assert numbers(found) == pytest.approx(numbers(whole), abs=1e-15)
+        assert found.num_tied == whole.num_tied > 0
 
 
 @pytest.mark.fixed

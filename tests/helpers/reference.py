@@ -3,8 +3,10 @@
 A user is `scores` (a list, higher is better), `gains` ({item: gain}; > 0 relevant, < 0 unwanted) and `excluded` items.
 """
 
+import functools
+import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 MIRROR = {"optimistic": "pessimistic", "pessimistic": "optimistic", "realistic": "realistic"}
 
@@ -18,10 +20,30 @@ class User:
     num_recommended: int
     tied: bool
     unreachable: bool
+    orders: list = field(default_factory=list)  # the user in each order of equal scores, of "expected"
+
+
+def over_orders(formula):
+    """Return the formula whose value for `ties="expected"` is the mean over all orders of equal scores."""
+
+    @functools.wraps(formula)
+    def expected(user, *args, **options):
+        values = [formula(order, *args, **options) for order in user.orders or [user]]
+        return math.fsum(values) / len(values)
+
+    return expected
 
 
 def rank(scores, gains, excluded=(), ties="realistic", padding_idx=None, overlap="miss", threshold=-math.inf):
     """Rank the items of one user by sorting all candidates."""
+    if ties == "expected":
+        user = rank(scores, gains, excluded, "realistic", padding_idx, overlap, threshold)
+        orders = [
+            rank(order, gains, excluded, "realistic", padding_idx, overlap, -math.inf)
+            for order in all_orders(scores, [i for i in gains if gains[i]])
+        ]
+        orders = [replace(order, num_recommended=user.num_recommended) for order in orders]
+        return replace(user, orders=orders)
     gains = {item: gain for item, gain in gains.items() if item != padding_idx}
     relevant = {item for item, gain in gains.items() if gain > 0}
     gone = {item for item in excluded if item >= 0} | ({padding_idx} - {None})
@@ -61,41 +83,68 @@ def rank(scores, gains, excluded=(), ties="realistic", padding_idx=None, overlap
     )
 
 
+def all_orders(scores, special):
+    """Yield scores without ties, in each order of equal scores that puts the `special` items elsewhere."""
+    levels = sorted({score for score in scores if score > -math.inf})
+    groups = [[i for i, score in enumerate(scores) if score == level] for level in levels]
+    ways = []
+    for group in groups:
+        chosen = [i for i in group if i in special]
+        others = [i for i in group if i not in special]
+        ways.append([])
+        for places in itertools.permutations(range(len(group)), len(chosen)):
+            free = [place for place in range(len(group)) if place not in places]
+            ways[-1].append({**dict(zip(chosen, places, strict=True)), **dict(zip(others, free, strict=True))})
+    for way in itertools.product(*ways):
+        order = list(scores)
+        for level, places in enumerate(way):
+            for i, place in places.items():
+                order[i] = level + place / (2 * len(scores))
+        yield order
+
+
 def found(user, k, threshold=False):
     limit = min(k, user.num_recommended) if threshold else k
     return sum(place <= limit for place, _ in user.hits)
 
 
+@over_orders
 def hit_rate(user, k, threshold=False):
     return float(found(user, k, threshold) > 0)
 
 
+@over_orders
 def precision(user, k, denominator="k", threshold=False, zero_division=0.0):
     recommended = user.num_recommended if threshold else user.num_ranked
     places = {"k": k, "min": min(k, len(user.gains)), "recommended": min(k, recommended)}[denominator]
     return found(user, k, threshold) / places if places else zero_division
 
 
-def recall(user, k, truncated=False, weighted=False, threshold=False):
+@over_orders
+def recall(user, k, normalize="relevant", weighted=False, threshold=False):
     if weighted:
         return math.fsum(gain for place, gain in user.hits if place <= k) / math.fsum(user.gains)
-    return found(user, k, threshold) / (min(k, len(user.gains)) if truncated else len(user.gains))
+    return found(user, k, threshold) / (min(k, len(user.gains)) if normalize == "min" else len(user.gains))
 
 
+@over_orders
 def f1(user, k):
     p, r = precision(user, k), recall(user, k)
     return 2 * p * r / (p + r) if p + r else 0.0
 
 
+@over_orders
 def r_precision(user):
     return found(user, len(user.gains)) / len(user.gains)
 
 
+@over_orders
 def average_precision(user, k=math.inf, normalize="relevant"):
     total = math.fsum(i / place for i, (place, _) in enumerate(user.hits, start=1) if place <= k)
     return total / (len(user.gains) if normalize == "relevant" else min(k, len(user.gains)))
 
 
+@over_orders
 def ndcg(user, k=math.inf):
     dcg = math.fsum(gain / math.log2(1 + place) for place, gain in user.hits + user.unwanted if place <= k)
     best = sorted(user.gains, reverse=True)
@@ -103,6 +152,7 @@ def ndcg(user, k=math.inf):
     return dcg / ideal
 
 
+@over_orders
 def reciprocal_rank(user, k=math.inf):
     return 1 / user.hits[0][0] if user.hits and user.hits[0][0] <= k else 0.0
 

@@ -109,6 +109,11 @@ def repeats(entries, k):
     return 1 - len(set(entries)) / len(entries) if entries else NAN
 
 
+def invalid(entries, k, known):
+    """Return the share of entries that are none of the known ones."""
+    return mean(entry not in known for entry in entries[:k])
+
+
 def missing(items, k):
     return 1 - len(items[:k]) / k
 

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import hypothesis.strategies as st
 import pytest
+import reference_beyond as reference
 import torch
 from hypothesis import given, settings
 from sizes import examples
@@ -47,9 +48,9 @@ def plain(problem, shared, duplicates, invalid, overlap):
     return places, out
 
 
-def expected_ranks(problem, ties, overlap, **options):
-    """Return the mean, best or worst rank of the first, second, ... relevant item over all orders of tied items."""
-    codes, _, depth, target, _ = problem
+def ranks_of_orders(problem, overlap, **options):
+    """Return the ranks of the relevant items that are listed, ascending, for each order of tied items."""
+    codes, _, _, target, _ = problem
     places, out = plain(problem, overlap=overlap, **options)
     relevant = [item for item in target if item not in out]
     if options["shared"] == "code":
@@ -58,30 +59,79 @@ def expected_ranks(problem, ties, overlap, **options):
     for order in itertools.product(*(itertools.permutations(group) if group else [(None,)] for group in places)):
         flat = [item for group in order for item in group]
         orders.append(sorted(flat.index(item) + 1 for item in relevant if item in flat))
-    columns = list(zip(*orders, strict=True))
+    return orders
+
+
+def expected_ranks(problem, ties, overlap, **options):
+    """Return the mean, best or worst rank of the first, second, ... relevant item over all orders of tied items."""
+    depth, columns = problem[2], list(zip(*ranks_of_orders(problem, overlap, **options), strict=True))
     pick = {"realistic": lambda ranks: Fraction(sum(ranks), len(ranks)), "optimistic": min, "pessimistic": max}[ties]
     ranks = [float(pick(ranks)) for ranks in columns]
     return [rank if rank <= depth else INF for rank in ranks]
 
 
-def ranking_of(problem, **options):
-    codes, beams, depth, target, exclude = problem
-    beams = torch.tensor([[*beams, *[(-1, -1)] * (depth - len(beams))]])
-    exclude = torch.tensor([exclude or [-1]])
+def values(ranks, num_relevant, k):
+    """Return metrics of one list in which relevant items have these ranks."""
+    hits = [rank for rank in ranks if rank <= k]
+    discounts = [1 / math.log2(1 + rank) for rank in range(1, min(k, num_relevant) + 1)]
+    return {
+        f"HR@{k}": float(bool(hits)),
+        f"Precision@{k}": len(hits) / k,
+        f"Recall@{k}": len(hits) / num_relevant,
+        f"MRR@{k}": 1 / hits[0] if hits else 0,
+        f"NDCG@{k}": sum(1 / math.log2(1 + rank) for rank in hits) / sum(discounts),
+        f"MAP@{k}": sum(number / rank for number, rank in enumerate(hits, start=1)) / num_relevant,
+    }
+
+
+def mean_values(problem, k, overlap, **options):
+    """Return the mean of each metric over all orders of tied items."""
+    codes, _, _, target, _ = problem
+    num_relevant = len({codes[item] for item in target} if options["shared"] == "code" else target)
+    rows = [values(ranks, num_relevant, k) for ranks in ranks_of_orders(problem, overlap, **options)]
+    return {key: math.fsum(row[key] for row in rows) / len(rows) for key in rows[0]}
+
+
+def plain_list(problem, shared, duplicates, invalid, overlap):
+    """Return the items at one row's places, those of a code in ascending order; -1 for a code of no item."""
+    codes, beams, _, target, exclude = problem
+    out = set(exclude) - (set(target) if overlap == "keep" else set())
+    listed, seen = [], set()
+    for beam in beams:
+        items = [item for item, code in enumerate(codes) if code == beam]
+        left = [item for item in (items[:1] if shared == "first" else items) if item not in out]
+        if not items and invalid == "keep" and (beam not in seen or duplicates == "keep_place"):
+            listed.append(-1)
+        elif beam not in seen:
+            listed += left[:1] if shared == "code" else left
+        elif duplicates == "keep_place":
+            listed += left[:1]
+        seen.add(beam)
+    return listed
+
+
+def ranking_of(problem, depth=None, items=False, **options):
+    codes, beams, width, target, exclude = problem
+    beams = torch.tensor([[*beams, *[(-1, -1)] * (width - len(beams))]])
+    exclude = torch.tensor([exclude]) if exclude else None
     index, chosen = trm.SemanticIds(torch.tensor(codes)), {name: options.pop(name) for name in ("ties", "overlap")}
-    return index.beams(beams, torch.tensor([target]), exclude=exclude, **options).ranking(**chosen)
+    given = index.beams(beams, torch.tensor([target]), exclude=exclude, **options)
+    return given.ranking(depth, items=items, **chosen)
+
+
+OPTIONS = {
+    "problem": problems(),
+    "duplicates": st.sampled_from(["first", "keep_place"]),
+    "invalid": st.sampled_from(["keep", "drop"]),
+    "overlap": st.sampled_from(["keep", "miss"]),
+}
 
 
 @pytest.mark.fixed
 @pytest.mark.parametrize("ties", ["realistic", "optimistic", "pessimistic"])
 @pytest.mark.parametrize("shared", ["tie", "first", "code"])
 @settings(max_examples=examples(200), deadline=None)
-@given(
-    problem=problems(),
-    duplicates=st.sampled_from(["first", "keep_place"]),
-    invalid=st.sampled_from(["keep", "drop"]),
-    overlap=st.sampled_from(["keep", "miss"]),
-)
+@given(**OPTIONS)
 def test_equals_all_orders(ties, shared, problem, duplicates, invalid, overlap):
     """Ranks of the relevant items are taken over every order of items that share a code."""
     options = {"shared": shared, "duplicates": duplicates, "invalid": invalid}
@@ -94,6 +144,168 @@ def test_equals_all_orders(ties, shared, problem, duplicates, invalid, overlap):
     assert ranking.num_repeated.item() == len(beams) - len(set(beams))
     target = problem[3]
     assert ranking.num_relevant.item() == len({codes[item] for item in target} if shared == "code" else target)
+
+
+@pytest.mark.fixed
+@pytest.mark.parametrize("shared", ["tie", "first", "code"])
+@settings(max_examples=examples(200), deadline=None)
+@given(**OPTIONS)
+def test_values_are_means_over_all_orders(shared, problem, duplicates, invalid, overlap):
+    """By default, metrics are the mean of their values over every order of items that share a code."""
+    options = {"shared": shared, "duplicates": duplicates, "invalid": invalid}
+    ranking = ranking_of(problem, ties="expected", overlap=overlap, complete=True, **options)
+    metrics = trm.RecMetricCollection(
+        ["HR", "Precision", "Recall", "MRR", "NDCG", "MAP"], k=[1, 2, 3, 7], overlap=overlap
+    )
+    metrics.update(ranking)
+    expected = {}
+    for k in (1, 2, 3, 7):
+        expected |= mean_values(problem, k, overlap, **options)
+    assert {key: value.item() for key, value in metrics.compute().items()} == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.fixed
+def test_a_code_of_two_items():
+    """The code of the target and another item is generated first: the target is first in half of the orders."""
+    codes = trm.SemanticIds(torch.tensor([[0, 0], [0, 0], [1, 0], [1, 0]]))
+    metrics = trm.RecMetricCollection(["HR@1", "HR@2", "MRR@2"])
+    metrics.update(codes.beams(torch.tensor([[[0, 0], [1, 0]]]), torch.tensor([1])))
+    assert {key: value.item() for key, value in metrics.compute().items()} == {"HR@1": 0.5, "HR@2": 1, "MRR@2": 0.75}
+    assert metrics["HR@1"].num_tied == 1
+
+
+@pytest.mark.fixed
+@pytest.mark.parametrize("shared", ["tie", "first", "code"])
+@settings(max_examples=examples(200), deadline=None)
+@given(**OPTIONS, depth=st.integers(1, 9))
+def test_lists_of_beams(shared, problem, duplicates, invalid, overlap, depth):
+    """The first ranks hold the items of each code that stay, in ascending order, and repeats as options say."""
+    options = {"shared": shared, "duplicates": duplicates, "invalid": invalid, "overlap": overlap}
+    ranking = ranking_of(problem, depth, True, ties="expected", complete=True, **options)
+    listed = plain_list(problem, **options)
+    items = ranking.items[0].tolist()
+    assert items == (listed + [-1] * depth)[: len(items)]
+    assert len(items) >= min(depth, len(listed))
+    codes, beams, width, target, exclude = problem
+    out = set(exclude) if overlap == "miss" else set(exclude) - set(target)
+    reached = [item for item in target if item not in out]
+    hits = {item for item in listed[:depth] if item in reached}
+    if shared == "code":
+        hits = {item for item in listed[:depth] if item >= 0 and codes[item] in {codes[hit] for hit in reached}}
+    assert set(items) & set(ranking.relevant_items[0].tolist()) - {-1} == hits
+    assert ranking.entries[0].tolist() == [place < len(beams) for place in range(width)]
+    assert ranking.repeated[0].tolist() == [beam in beams[:place] for place, beam in enumerate(beams)] + [False] * (
+        width - len(beams)
+    )
+
+
+@pytest.mark.fixed
+@pytest.mark.filterwarnings("ignore:no row to average over")
+@settings(max_examples=examples(100), deadline=None)
+@given(rows=st.lists(st.lists(st.sampled_from(CODES), max_size=5), min_size=1, max_size=4), k=st.integers(1, 6))
+def test_metrics_of_lists(rows, k):
+    """Metrics of lists equal plain Python on the items of the first k ranks, or on the first k beams."""
+    codes = [(0, 0), (0, 1), (0, 0), (1, 1), (0, 1), (0, 0)]
+    beams = torch.tensor([[*beams, *[(-1, -1)] * (5 - len(beams))] for beams in rows])
+    catalogue = trm.Catalogue(6, popularity=torch.tensor([8, 4, 2, 2, 1, 0]), num_users=8)
+    names = ["Novelty", "Missing", "Repeats", "Invalid", "Coverage", "Gini", "ExposureGini", "Personalization"]
+    metrics = trm.RecMetricCollection(names, k=k, catalogue=catalogue)
+    metrics.update(trm.SemanticIds(torch.tensor(codes)).beams(beams, complete=True))
+    places = [plain_list((codes, row, 5, [], []), "tie", "first", "keep", "miss")[:k] for row in rows]
+    lists = [[item for item in row if item >= 0] for row in places]
+    discounts = [{item: 1 / math.log2(2 + place) for place, item in enumerate(row)} for row in places]
+    exposure = [math.fsum(row.get(item, 0) for row in discounts) for item in range(6)]
+
+    def mean(values):
+        return reference.mean(value for value in values if not math.isnan(value))
+
+    expected = {
+        "Novelty": mean(reference.novelty(items, k, [8, 4, 2, 2, 1, 0], 8) for items in lists),
+        "Missing": mean(reference.missing(items, k) for items in lists),
+        "Repeats": mean(reference.repeats(row, k) for row in rows),
+        "Invalid": mean(reference.invalid(row, k, codes) for row in rows),
+        "Coverage": reference.coverage(lists, k, 6),
+        "Gini": reference.gini(reference.counts(lists, k, 6)),
+        "ExposureGini": reference.gini(exposure),
+        "Personalization": reference.personalization(lists, k),
+    }
+    found = {key.partition("@")[0]: value.item() for key, value in metrics.compute().items()}
+    assert found == pytest.approx(expected, abs=1e-12, nan_ok=True)
+
+
+@pytest.mark.fixed
+@pytest.mark.filterwarnings("ignore:no row to average over")
+def test_lists_of_beams_beside_a_history_and_a_smaller_catalogue():
+    """A history is compared with the items of beams; a catalogue of fewer items refuses others, and moves none up."""
+    codes = trm.SemanticIds(torch.tensor([[0, 0], [0, 1], [1, 0]]))
+    beams, history = torch.tensor([[[1, 1], [0, 1]]]), torch.tensor([[1, 2]])
+    metrics = trm.RecMetricCollection(["Seen", "Coverage"], k=[1, 2], catalogue=trm.Catalogue(2))
+    metrics.update(codes.beams(beams, history=history[:, :1]))
+    found = {key: value.item() for key, value in metrics.compute().items()}
+    assert found == pytest.approx(
+        {"Seen@1": math.nan, "Seen@2": 1, "Coverage@1": math.nan, "Coverage@2": 0.5}, nan_ok=True
+    )
+    with pytest.raises(ValueError, match=r"row 0 lists \[-1, 2\] of 2 items"):
+        metrics.update(codes.beams(torch.tensor([[[1, 1], [1, 0]]]), history=history[:, :1]))
+
+
+@pytest.mark.fixed
+def test_a_kept_target_of_a_compared_code_is_listed():
+    """Of two targets of one code, one excluded and kept, the code still lists its first item, as if none were."""
+    codes = trm.SemanticIds(torch.tensor([[0, 2], [0, 2]]))
+    given = codes.beams(torch.tensor([[[0, 2]]]), torch.tensor([[1, 0]]), exclude=torch.tensor([[0]]), shared="code")
+    assert given.ranking(1, items=True, overlap="keep").items.tolist() == [[0]]
+
+
+@pytest.mark.fixed
+def test_an_unknown_target_code_is_no_listed_item():
+    """A target code of no item is relevant, cannot be found, and is none of the listed items."""
+    codes = trm.SemanticIds(torch.tensor([[0, 0], [0, 1]]))
+    beams = torch.tensor([[[0, 0], [0, 1]]] * 2)
+    ranking = codes.beams(beams, target_codes=torch.tensor([[5, 5], [0, 1]])).ranking(2, items=True)
+    assert (ranking.items.tolist(), ranking.relevant_items.tolist()) == ([[0, 1]] * 2, [[-1], [1]])
+    assert (ranking.ranks.tolist(), ranking.num_relevant.tolist()) == ([[INF], [2]], [1, 1])
+
+
+LEVELS = st.sampled_from([-1, -1, -2, 0, 1])
+
+
+@pytest.mark.fixed
+@pytest.mark.parametrize("prefix", [None, 1, 2])
+@settings(max_examples=examples(200), deadline=None)
+@given(
+    beams=st.lists(st.tuples(LEVELS, LEVELS), min_size=1, max_size=6),
+    duplicates=OPTIONS["duplicates"],
+    invalid=OPTIONS["invalid"],
+    item=st.integers(0, 2),
+)
+def test_padding_is_no_beam(prefix, beams, duplicates, invalid, item):
+    """Padding anywhere has no rank, repeats no beam and is repeated by none, whichever levels are compared."""
+    matrix, length = [(0, 0), (1, 0), (0, 1)], prefix or 2
+    known = {code[:length] for code in matrix}
+    rank, ranks, seen, repeated, unknown = 0, [], [], 0, 0
+    for beam in beams:
+        code = beam[:length]
+        if max(beam) < 0:
+            continue
+        unknown += code not in known
+        repeated += code in seen
+        rank += (code in known or invalid == "keep") and (code not in seen or duplicates == "keep_place")
+        ranks += [rank] * (code == matrix[item][:length] and code not in seen)
+        seen.append(code)
+    given = trm.SemanticIds(torch.tensor(matrix)).beams(
+        torch.tensor([beams]),
+        torch.tensor([item]),
+        prefix=prefix,
+        shared="code",
+        duplicates=duplicates,
+        invalid=invalid,
+        complete=True,
+    )
+    ranking = given.ranking()
+    assert ranking.ranks.tolist() == [ranks or [INF]]
+    assert (ranking.num_repeated.item(), ranking.num_invalid.item()) == (repeated, unknown)
+    assert ranking.num_recommended.item() == rank
 
 
 @pytest.mark.fixed
@@ -112,10 +324,11 @@ def test_unique_codes_are_item_ids(seed, duplicates):
     beams = torch.where(unknown[..., None], 9 + new[..., None], beams)
     lists = torch.where(unknown, 100 + new, lists)
     options = {"exclude": exclude, "duplicates": duplicates, "complete": True}
-    made = trm.SemanticIds(codes).beams(beams, target, **options).ranking(overlap="miss")
-    same = trm.Lists(lists, target, **options).ranking(overlap="miss")
-    for name in ("ranks", "num_relevant", "num_repeated", "unreachable"):
+    made = trm.SemanticIds(codes).beams(beams, target, **options).ranking(8, items=True, overlap="miss")
+    same = trm.Lists(lists, target, **options).ranking(8, items=True, overlap="miss")
+    for name in ("ranks", "num_relevant", "num_repeated", "unreachable", "repeated", "entries"):
         assert getattr(made, name).equal(getattr(same, name)), name
+    assert made.items.equal(same.items.where(same.items < 100, -1))
 
 
 @pytest.mark.fixed
@@ -139,6 +352,16 @@ def test_codes_of_repositories():
         metric.update(codes.beams(beams, torch.tensor([2]), **options))
         found.append(metric.compute().item())
     assert found == pytest.approx([as_tuples, without_invalid])
+    # MiniOneRec: of the beams that equal the target's code, the first counts (metrics_utils.ranking_metrics)
+    generator = torch.Generator().manual_seed(0)
+    generated, wanted = torch.randint(2, (30, 5, 2), generator=generator), torch.randint(4, (30,), generator=generator)
+    as_strings = []
+    for row, item in zip(generated.tolist(), wanted.tolist(), strict=True):
+        strings, answer = [f"<a_{a}><b_{b}>" for a, b in row], "<a_{}><b_{}>".format(*codes.codes[item].tolist())
+        as_strings.append(1 / math.log2(strings.index(answer) + 2) if answer in strings else 0)
+    metric = trm.NDCG(5)
+    metric.update(codes.beams(generated, wanted, shared="code", duplicates="keep_place"))
+    assert metric.compute().item() == pytest.approx(sum(as_strings) / 30)
     ranks = {
         shared: codes.beams(beams, torch.tensor([1, 2])[:, None][:1].expand(1, 1), shared=shared).ranking().ranks.item()
         for shared in ("tie", "first", "code")
@@ -227,13 +450,16 @@ def test_equal_hashes_of_different_codes(monkeypatch):
 def test_never_waits_for_the_device():
     """Rankings and updates work on the "meta" device, where there are no values to read."""
     codes = trm.SemanticIds(torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]]))
-    for name in ("codes", "_keys", "_order", "_sizes"):
+    for name in ("codes", "_keys", "_order", "_sizes", "positions"):
         setattr(codes, name, getattr(codes, name).to("meta"))
     beams = torch.empty(3, 4, 2, dtype=torch.int64, device="meta")
     target, exclude = (torch.empty(3, 2, dtype=torch.int64, device="meta") for _ in range(2))
     for shared in ("tie", "first", "code"):
-        ranking = codes.beams(beams, target, exclude=exclude, shared=shared).ranking(overlap="keep")
-        trm.RecMetricCollection(["NDCG", "Recall"], k=2).to("meta").update(ranking)
+        given = codes.beams(beams, target, exclude=exclude, shared=shared)
+        metrics = trm.RecMetricCollection(
+            ["NDCG", "Recall", "Repeats", "Invalid", "Coverage"], k=2, overlap="keep", catalogue=trm.Catalogue(4)
+        )
+        metrics.to("meta").update(given)
 
 
 ONE = trm.SemanticIds(torch.tensor([[0, 0], [0, 1]]))
@@ -267,6 +493,11 @@ BAD = [
         lambda: ONE.beams(BEAMS, torch.tensor([0]), prefix=3).ranking(),
         ValueError,
         "prefix must be 1 to 2 levels, got 3",
+    ),
+    (
+        lambda: ONE.beams(BEAMS, torch.tensor([0])).ranking(padding_idx=2),
+        ValueError,
+        r"padding_idx must be an item id in 0\.\.1, got 2",
     ),
     (
         lambda: trm.HR(2).update(ONE.beams(BEAMS[:, [0, 0]], torch.tensor([0]))),

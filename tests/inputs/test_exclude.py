@@ -160,6 +160,7 @@ def ranked(batch, exclude, gains, padding_idx, overlap, depth, **options):
         depth,
         items=depth is not None,
         score_threshold=2,
+        ties="realistic",
         padding_idx=padding_idx,
         overlap=overlap,
         **options,
@@ -293,7 +294,7 @@ def test_pieces(form, borders):
     for batch, gains, padding_idx, overlap, depth in settings():
         exclude, out = batch.forms[form]
         needs = Needs(depth, num_ranked=True, score_threshold=2, list_depth=depth or 0)
-        options = Options(padding_idx=padding_idx, overlap=overlap)
+        options = Options("realistic", padding_idx, overlap)
         shape, device = (ROWS, ITEMS), batch.scores.device
         rows = PiecewiseRows(batch.target, gains, exclude, shape, torch.float64, device, needs, options)
         pieces = [(batch.scores[:, a:b], a) for a, b in pairwise(borders)]
@@ -328,9 +329,10 @@ def test_candidates(form):
     for batch, gains, padding_idx, overlap, depth in settings():
         exclude, out = batch.forms[form]
         for columns, whole in PARTS[batch]:
+            options = {"score_threshold": 2, "ties": "realistic", "padding_idx": padding_idx, "overlap": overlap}
             ranking = trm.Candidates(
                 batch.scores[:, columns], batch.target, columns, gains=gains, exclude=exclude
-            ).ranking(depth, items=depth is not None, score_threshold=2, padding_idx=padding_idx, overlap=overlap)
+            ).ranking(depth, items=depth is not None, **options)
             check(ranking, whole, out, gains, padding_idx, overlap, depth)
 
 
@@ -469,7 +471,8 @@ def test_metrics(form):
         if depth is None:
             continue
         exclude, out = batch.forms[form]
-        metrics = trm.RecMetricCollection(["HR", "Recall", "MRR"], k=3, padding_idx=padding_idx, overlap=overlap)
+        options = {"ties": "realistic", "padding_idx": padding_idx, "overlap": overlap}
+        metrics = trm.RecMetricCollection(["HR", "Recall", "MRR"], k=3, **options)
         metrics.update(batch.scores, batch.target, exclude=exclude)
         users = [user for user in users_of(batch, out, None, padding_idx, overlap) if user.gains]
         found = metrics.compute()

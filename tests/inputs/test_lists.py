@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given, settings
-from rankings import rank_lists
+from rankings import batches, padded, rank_lists
 from sizes import examples
 
 import torchrecmetrics as trm
@@ -33,6 +33,76 @@ def test_lists_by_hand(device):
     mask[[3, 7]] = True
     assert trm.Lists(lists[:1], target[:1], exclude=mask).ranking().ranks.tolist() == [[1, INF]]
     assert trm.Lists(lists, target, complete=True).ranking().depth is None
+
+
+@pytest.mark.parametrize("ties", ["expected", "realistic", "optimistic", "pessimistic"])
+@pytest.mark.parametrize("graded", [False, True])
+@settings(max_examples=examples(60), deadline=None)
+@given(batch=batches(), overlap=st.sampled_from(["keep", "miss"]), depth=st.sampled_from([3, None]))
+def test_lists_with_scores_are_rankings_of_these_scores(ties, graded, batch, overlap, depth):
+    """Whole lists, best first, with their scores have the values of the scores they were made of."""
+    scores, targets, gains, history, _ = batch
+    if not scores:
+        return
+    scores, target = torch.tensor(scores), padded(targets, -1, torch.int64)
+    ordered, ids = scores.sort(dim=1, descending=True, stable=True)
+    ids = ids.where(ordered > -INF, -1)
+    more = {"gains": padded(gains, 0.0, torch.float64) if graded else None, "exclude": padded(history, -1, torch.int64)}
+    whole = trm.Scores(scores, target, **more).ranking(depth, ties=ties, overlap=overlap)
+    lists = trm.Lists(ids, target, scores=ordered, complete=True, **more).ranking(depth, ties=ties, overlap=overlap)
+    for formula in (trm.functional.hit_rate, trm.functional.ndcg, trm.functional.average_precision):
+        expected = formula(whole, [1, 2, 3])
+        assert torch.allclose(formula(lists, [1, 2, 3]), expected, atol=1e-14, equal_nan=True)
+    for name in ("num_relevant", "tied"):
+        assert getattr(lists, name).tolist() == getattr(whole, name).tolist()
+
+
+@pytest.mark.parametrize("jagged", [False, True])
+def test_scores_of_lists_by_hand(jagged):
+    """Five equal scores: HR@1 is a fifth, wherever the item is listed; scores beside padding are not read."""
+    ids = torch.tensor([[4, 2, 7, 1, 0], [3, 5, -1, -1, -1]])
+    scores = torch.tensor([[1.0, 1, 1, 1, 1], [0.5, 0.5, 9, INF, -INF]])
+    target = torch.tensor([7, 5])
+    lists = trm.Lists(ids, target, scores=scores)
+    if jagged:
+        flat = torch.cat([ids[0], ids[1, :2]]), torch.cat([scores[0], scores[1, :2]])
+        lists = trm.Lists((flat[0], torch.tensor([0, 5, 7])), target, scores=flat[1])
+    ranking = lists.ranking()
+    assert trm.functional.hit_rate(ranking, 1).tolist() == pytest.approx([0.2, 0.5])
+    assert ranking.ranks.tolist() == [[3], [1.5]]
+    assert ranking.tied.tolist() == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("scores", "error", "message"),
+    [
+        ([[0.1, 0.2, 0.3]], ValueError, r"1 of 1 row whose scores rise along the list, .*: those of row 0 are"),
+        ([[0.3, math.nan, 0.1]], ValueError, "whose scores rise along the list"),
+        ([[INF, 0.2, 0.1]], ValueError, "whose scores rise along the list"),
+        ([[0.3, 0.1]], ValueError, r"scores must have the shape of item_ids, \[1, 3\], got \[1, 2\]"),
+        ([[3, 2, 1]], TypeError, "scores must be float64"),
+    ],
+)
+def test_bad_scores_of_lists(scores, error, message):
+    """Scores never rise along a list, are no NaN, and have the lists' shape and a float dtype."""
+    with pytest.raises(error, match=message):
+        trm.Lists(torch.tensor([[4, 2, 7]]), torch.tensor([7]), scores=torch.tensor(scores)).ranking()
+
+
+def test_scores_beside_gaps_repeats_and_what_is_no_candidate():
+    """A gap hides no rising score, -inf is no item, NaN is worst where it is not checked, repeats need an order."""
+    ids, target = torch.tensor([[7, -1, 3]]), torch.tensor([3])
+    with pytest.raises(ValueError, match="whose scores rise along the list"):
+        trm.Lists(ids, target, scores=torch.tensor([[0.5, 0.0, 0.9]])).ranking()
+    ids = torch.tensor([[3, 7, 5]])
+    ranking = trm.Lists(ids, torch.tensor([7]), scores=torch.tensor([[0.5, -INF, -INF]])).ranking()
+    assert (ranking.ranks.tolist(), ranking.num_recommended.tolist()) == ([[INF]], [1])
+    scores = torch.tensor([[0.9, 0.5, math.nan]])
+    for item, rank in ((3, 1), (7, 2), (5, INF)):
+        ranking = trm.Lists(ids, torch.tensor([item]), scores=scores).ranking(validate_args=False)
+        assert (ranking.ranks.tolist(), ranking.tied.tolist()) == ([[rank]], [False])
+    with pytest.raises(ValueError, match="duplicates='keep_place' is for lists whose order is given"):
+        trm.Lists(ids, target, scores=scores, duplicates="keep_place")
 
 
 def test_a_rejected_list_holds_nothing():

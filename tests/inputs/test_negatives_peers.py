@@ -65,6 +65,6 @@ def test_pykeen_adjusts():
         "AdjustedHR@10": pykeen.AdjustedHitsAtK(k=10),
     }
     ranking = trm.Negatives(POSITIVE, NEGATIVE).ranking()
-    ranks, number = ranking.ranks[:, 0].numpy(), ranking.num_ranked.numpy()
+    ranks, number = ranking.ranks[:, 0].numpy(), ranking.num_ranked.long().numpy()
     theirs = {name: float(kind(ranks=ranks, num_candidates=number)) for name, kind in kinds.items()}
     assert values(list(kinds)) == pytest.approx(theirs, abs=1e-12)

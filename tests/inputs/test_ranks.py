@@ -109,7 +109,7 @@ def test_bad_input(call, error, message):
 
 def test_most_rows_skipped_is_said_once(monkeypatch):
     """Flags passed as relevance skip rows without a hit, and one warning names the function to call instead."""
-    monkeypatch.setattr(evaluator, "_warned", False)
+    monkeypatch.setattr(evaluator, "_warned", set())
     scores, flags = torch.rand(30, 5), torch.zeros(30, 5, dtype=torch.bool)
     flags[:10, 0] = True
     metric = trm.HR(3)
@@ -120,6 +120,24 @@ def test_most_rows_skipped_is_said_once(monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         metric.compute()
+
+
+@pytest.mark.parametrize(("constant", "warns"), [(16, True), (15, False)])
+def test_most_rows_tied_is_said_once(constant, warns, monkeypatch):
+    """Where more than half of the rows are tied, one warning says so; half of them say nothing."""
+    monkeypatch.setattr(evaluator, "_warned", set())
+    scores = torch.arange(8.0).repeat(30, 1)
+    scores[:constant] = 0.5
+    metric = trm.HR(3)
+    metric.update(scores, torch.zeros(30, dtype=torch.int64))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        metric.compute()
+        metric.update(scores, torch.zeros(30, dtype=torch.int64))
+        metric.compute()
+    assert [str(warning.message).partition(":")[0] for warning in told] == [
+        "16 of 30 rows have a relevant item that shares its score with other candidates"
+    ] * warns
 
 
 @pytest.mark.fixed

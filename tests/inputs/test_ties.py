@@ -7,7 +7,7 @@ import torch
 
 from torchrecmetrics.inputs.ties import TargetCounts, sort_ranks
 
-TIES = ("optimistic", "realistic", "pessimistic")
+TIES = ("expected", "optimistic", "realistic", "pessimistic")
 INF = math.inf
 
 
@@ -20,7 +20,7 @@ def test_counts_behind_the_depth_may_be_anything(ties, width):
     """
     better, size = torch.tensor([[20, 3, 20]]), torch.tensor([[-40, 1, 0]])
     every = torch.ones(1, width, dtype=torch.bool)
-    counts = TargetCounts(every, None, None, ~every, better[:, :width], size[:, :width])
+    counts = TargetCounts(every, None, None, ~every, better[:, :width], size[:, :width], 100)
     expected = [INF] if width == 1 else [4, INF, INF]
     for gains in (None, torch.ones(1, width).double()):
         found = sort_ranks(counts._replace(gains=gains), ~every, ties, None, 20)

@@ -177,6 +177,10 @@ def test_keys_that_mlflow_refuses(pl, tmp_path):
     run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=1), logger=logger)
     with pytest.raises(ValueError, match=r"MLflow takes letters.*not 'val/HR@1'.*key_format='{name}_at_{k}'"):
         run.fit(make_module(pl), loader(data), loader(data))
+    autologger = type("__MlflowPLCallback", (pl.Callback,), {})()  # what mlflow.pytorch.autolog adds to the callbacks
+    run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=1), autologger)
+    with pytest.raises(ValueError, match=r"MLflow takes letters.*not 'val/HR@1'.*key_format='{name}_at_{k}'"):
+        run.fit(make_module(pl), loader(data), loader(data))
     run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=1, key_format="{name}_at_{k}"), logger=logger)
     run.fit(make_module(pl), loader(data), loader(data))
     assert "val/HR_at_1" in run.logged_metrics

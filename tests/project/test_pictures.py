@@ -81,12 +81,10 @@ class TestNumbers:
         assert set(numbers["values"]) == {"scores", "list", "embeddings"}
 
     def test_ties(self, pictures):
-        # one item is better, four are equal: places 2 to 5, whose middle is 3.5
-        assert pictures.ties_numbers() == {
-            "optimistic": {"place": 2, "HR@3": 1, "MRR": 1 / 2},
-            "realistic": {"place": 3.5, "HR@3": 0, "MRR": 1 / 3.5},
-            "pessimistic": {"place": 5, "HR@3": 0, "MRR": 1 / 5},
-        }
+        # the item is at each of 100 places with equal probability; its mean rank is 50.5
+        numbers = pictures.ties_numbers()
+        assert numbers["expected"] == pytest.approx([k / 100 for k in range(1, 101)], abs=1e-15)
+        assert numbers["realistic"] == [0] * 50 + [1] * 50
 
     def test_history(self, pictures):
         # scores fall with the id; 0 and 2 are history, 2 and 4 relevant

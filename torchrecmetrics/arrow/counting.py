@@ -35,6 +35,7 @@ class Roles(NamedTuple):
     exclude: str | None
     weights: str | None
     groups: str | None
+    scores: str | None = None
 
 
 class Counting:
@@ -161,21 +162,26 @@ class _Chunk(NamedTuple):
 
     def _lists(self, rows: Tensor, item_ids: Tensor) -> Input:
         """Return the input of the given rows, whose lists are `item_ids`."""
-        gains = None
-        if "gains" in self.columns:
-            lengths, beside = (self.columns[role].lengths[rows] for role in ("target", "gains"))
-            if bool((wrong := lengths != beside).any()):
-                row = int(wrong.nonzero()[0])
-                raise ValueError(f"row {row} has {int(lengths[row])} relevant items and {int(beside[row])} gains")
-            gains = self._padded("gains", rows, 0)
+        scores = self._beside("lists", "scores", rows, "listed items", self.counting.depth or 1)
         return Lists(
             item_ids,
             self._padded("target", rows, -1) if "target" in self.columns else None,
-            gains=gains,
+            gains=self._beside("target", "gains", rows, "relevant items"),
+            scores=None if scores is None else scores.double(),
             exclude=self._padded("exclude", rows, -1) if "exclude" in self.columns else None,
             complete=self.counting.complete,
             duplicates=self.counting.duplicates,
         )
+
+    def _beside(self, role: str, name: str, rows: Tensor, unit: str, least: int = 1) -> Tensor | None:
+        """Return the numbers `name` beside the ids of a role, [n, width]; None if they have no column."""
+        if name not in self.columns:
+            return None
+        lengths, beside = (self.columns[column].lengths[rows] for column in (role, name))
+        if bool((wrong := lengths != beside).any()):
+            row = int(wrong.nonzero()[0])
+            raise ValueError(f"row {row} has {int(lengths[row])} {unit} and {int(beside[row])} {name}")
+        return self._padded(name, rows, 0, least)
 
     def _padded(self, role: str, rows: Tensor, filler: float, least: int = 1) -> Tensor:
         """Return a column's lists of the given rows, padded to the longest list and at least `least`, [n, width]."""

@@ -34,6 +34,7 @@ def tally(
     lists: str = "item_ids",
     target: str | None = "target",
     ranks: str | None = None,
+    scores: str | None = None,
     gains: str | None = None,
     exclude: str | None = None,
     weights: str | None = None,
@@ -61,6 +62,7 @@ def tally(
             none. None where all metrics read the lists alone.
         ranks: name of a column of ranks in place of lists and target, lists or one rank per row: 1 = best, negative =
             padding (in lists 0, too), null = no relevant item.
+        scores: name of a column of scores, lists as long as those of `lists`, never rising: equal scores are tied.
         gains: name of a column of gains, lists as long as those of `target`.
         exclude: name of a column of items that are removed from the lists, in which later items move up.
         weights: name of a column of row weights.
@@ -98,12 +100,12 @@ def tally(
     if gains is not None and target is None:
         raise ValueError(f"gains={gains!r} lie beside relevant items: target= names their column")
     if ranks is not None:
-        beside = {"gains": gains, "exclude": exclude, "item_ids": item_ids}
+        beside = {"scores": scores, "gains": gains, "exclude": exclude, "item_ids": item_ids}
         if of_lists := [f"{name}=" for name, value in beside.items() if value is not None]:
             raise ValueError(f"{', '.join(of_lists)} belong to lists, and ranks={ranks!r} takes their place")
         roles = Roles(None, None, ranks, None, None, weights, groups)
     else:
-        roles = Roles(lists, target, None, gains, exclude, weights, groups)
+        roles = Roles(lists, target, None, gains, exclude, weights, groups, scores)
     collection = _collection(metrics, k, options)
     if partition is not None and not isinstance(partition, (str, int)):
         raise TypeError(f"partition must be a name or a number, got {describe(partition)}")

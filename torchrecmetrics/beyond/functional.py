@@ -41,6 +41,7 @@ __all__ = [
     "exposure_gini",
     "gini",
     "intra_list_diversity",
+    "invalid",
     "missing",
     "novelty",
     "personalization",
@@ -170,15 +171,15 @@ def repeats(ranking: Ranking, k: Cutoffs) -> Tensor:
 
     Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN for an empty list.
     """
-    lists = ranking.listed()
-    if lists.repeated is None:
-        length = _length(ranking, k) if lists.stays is None else _limited(ranking, ranking.entries.sum(1), k)
-        return torch.zeros_like(length) / length
-    entries, repeated = ranking.entries.cumsum(1), ranking.repeated.to(float_dtype(ranking.items.device))
-    length = _limited(ranking, entries[:, -1], k)
-    last = search(entries, length.T.contiguous() if length.dim() == 2 else length[:, None])
-    found = torch.nn.functional.pad(running_sums(repeated), (1, 0)).gather(1, (last + 1).clamp(max=entries.shape[1]))
-    return found.T / length if length.dim() == 2 else found[:, 0] / length
+    return _share_of_entries(ranking, k, ranking.listed().repeated)
+
+
+def invalid(ranking: Ranking, k: Cutoffs) -> Tensor:
+    """Share of the first `k` generated codes, repeats included, that no item has; 0 for lists of items.
+
+    Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN for an empty list.
+    """
+    return _share_of_entries(ranking, k, ranking.listed().invalid)
 
 
 def missing(ranking: Ranking, k: Cutoffs) -> Tensor:
@@ -262,12 +263,6 @@ def _on(ranking: Ranking, catalogue: Catalogue) -> Catalogue:
     return catalogue.on(ranking.items.device)
 
 
-@derived
-def _lengths(ranking: Ranking) -> Tensor:
-    """Return the number of items in each whole list, without a cut-off, int64 [B]."""
-    return (ranking.items >= 0).sum(1)
-
-
 def _length(ranking: Ranking, k: Cutoffs) -> Tensor:
     """Return l, the number of items in the first `k` ranks, float [B] or [K, B]."""
     return _length_at(ranking, check_cutoffs(k))
@@ -275,12 +270,26 @@ def _length(ranking: Ranking, k: Cutoffs) -> Tensor:
 
 @derived
 def _length_at(ranking: Ranking, k: int | tuple[int, ...]) -> Tensor:
-    return _limited(ranking, _lengths(ranking), k).to(float_dtype(ranking.items.device))
+    return _sum(ranking, k, _has_item(ranking))
 
 
-def _limited(ranking: Ranking, length: Tensor, k: Cutoffs) -> Tensor:
-    limited: Tensor = length.clamp(max=ranking.cutoffs(k))
-    return limited
+@derived
+def _num_entries(ranking: Ranking, k: int | tuple[int, ...]) -> Tensor:
+    """Return the number of entries of the given list, without padding, at most `k`, float [B] or [K, B]."""
+    number = ranking.entries.sum(1)
+    return number.clamp(max=ranking.cutoffs(k)).to(float_dtype(number.device))
+
+
+def _share_of_entries(ranking: Ranking, k: Cutoffs, marked: Tensor | None) -> Tensor:
+    """Return the share of `marked` ones, bool [B, E] (None = none), among the first `k` entries of the given list."""
+    length = _num_entries(ranking, check_cutoffs(k))
+    if marked is None:
+        return torch.zeros_like(length) / length
+    numbers = ranking.entries.cumsum(1).to(length.dtype)
+    last = search(numbers, length.T if length.dim() == 2 else length[:, None])
+    found = torch.nn.functional.pad(running_sums(marked.to(length.dtype)), (1, 0))
+    found = found.gather(1, (last + 1).clamp(max=numbers.shape[1]))
+    return (found.T if length.dim() == 2 else found[:, 0]) / length
 
 
 def _of_items(ranking: Ranking, table: Tensor) -> Tensor:

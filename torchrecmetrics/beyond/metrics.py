@@ -29,6 +29,7 @@ __all__ = [
     "ExposureGini",
     "Gini",
     "IntraListDiversity",
+    "Invalid",
     "Missing",
     "Novelty",
     "Personalization",
@@ -357,7 +358,8 @@ class Repeats(_ListAtK):
     """Repeats at k: mean over rows of the share of the first `k` entries passed in whose item is at an earlier entry.
 
     Range 0 to 1; 0 for lists made from scores. Reads the lists as they were passed in, with the repeats that
-    `Lists(..., duplicates="first")` allows. A row with an empty list is left out.
+    `Lists(..., duplicates="first")` allows; the entries of generated codes are the beams. A row with an empty list is
+    left out.
 
     1 - RecTools' UnrepeatedReco(deep=True).
 
@@ -380,10 +382,36 @@ class Repeats(_ListAtK):
     higher_is_better: bool | None = False
 
 
+class Invalid(_ListAtK):
+    """Invalid at k: mean over rows of the share of the first `k` generated codes, repeats included, that no item has.
+
+    Range 0 to 1; 0 for lists of items. Reads the beams of `SemanticIds`, without padding. A row without a beam is left
+    out.
+
+    Args:
+        k: cut-off, >= 1.
+        options: keywords of every metric (`ties`, `padding_idx`, ...), see `RankingMetric`, as for methods and counts.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> codes = trm.SemanticIds(torch.tensor([[0, 0], [0, 1]]))
+        >>> metric = trm.Invalid(2)
+        >>> metric.update(codes.beams(torch.tensor([[[0, 1], [7, 7], [0, 0]]])))
+        >>> metric.compute()
+        tensor(0.5000, dtype=torch.float64)
+    """
+
+    formula: ClassVar[Formula] = staticmethod(functional.invalid)
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    many_cutoffs = True
+    higher_is_better: bool | None = False
+
+
 class Missing(_ListAtK):
     """Missing at k: mean over rows of 1 - l / k, the share of the first `k` ranks that hold no item (l: list length).
 
-    Range 0 to 1; an empty list counts 1.
+    Range 0 to 1; an empty list counts 1. The rank of an invalid code (`Invalid`) holds no item.
 
     1 - RecTools' SufficientReco(deep=True).
 

@@ -31,6 +31,7 @@ VIOLATIONS = {
     "overlap": "with a target that is also excluded",
     "scores": "with a score that is NaN or +inf",
     "list_repeat": "with an item recommended twice",
+    "list_order": "whose scores rise along the list, or hold NaN or +inf",
     "list_short": "known to fewer than k places (lists: recommend k + history, and repeats, or complete=True; ranks: "
     "look at k places; item ids are no ranks: Lists)",
     "ranks": "with ranks that are no places (NaN, between 0 and 1, a place twice, beyond num_ranked, marked invalid; 0 "

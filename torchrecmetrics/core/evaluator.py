@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import reduce, wraps
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
@@ -29,9 +30,19 @@ if TYPE_CHECKING:
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-MIN_SKIPPED = 10
-"""Minimum number of rows without a relevant item for a warning."""
-_warned = False
+MIN_ROWS = 10
+"""Minimum number of rows, without a relevant item or tied, for a warning."""
+SKIPPED = (
+    "have no relevant item and are left out of the mean. If they are misses, say so: lists in which nothing was found "
+    "are Hits(flags, num_relevant=1), or ranks of inf; rows without anything to find count as 0 by "
+    'empty_target_action="neg"'
+)
+TIED = (
+    "have a relevant item that shares its score with other candidates: are scores constant, rounded or saturated? "
+    "ties= says what such rows are worth, by default the mean over all orders of equal scores"
+)
+_warned: set[str] = set()
+"""Property of rows of which this process was warned."""
 
 
 def outside_graphs(method: Method) -> Method:
@@ -364,23 +375,16 @@ class Evaluator(SummedStates):
             raise ValueError(f"{self.label}: bad input since the last reset: {told}")
 
     def _warn(self, results: Mapping[str, Summary]) -> None:
-        """Warn of values without a row and, once per process, if most rows have no relevant item."""
-        global _warned
+        """Warn of values without a row and, once per process, if most rows are tied or have no relevant item."""
         empty = [key for key in self.metrics if results[key].num_users == 0]
         if empty:
             rank_zero_warn(f"no row to average over, the value is nan: {', '.join(empty)}", UserWarning)
-        most = results[next(iter(self.metrics))]
-        for key in self.metrics:
-            most = results[key] if results[key].num_skipped > most.num_skipped else most
-        if not _warned and most.num_skipped > most.num_users and most.num_skipped >= MIN_SKIPPED:
-            _warned = True
-            rank_zero_warn(
-                f"{most.num_skipped} of {most.num_skipped + most.num_users} rows have no relevant item and are left "
-                "out of the mean. If they are misses, say so: lists in which nothing was found are Hits(flags, "
-                "num_relevant=1), or ranks of inf; rows without anything to find count as 0 by "
-                'empty_target_action="neg"',
-                UserWarning,
-            )
+        for count, text in (("num_skipped", SKIPPED), ("num_tied", TIED)):
+            most = max((results[key] for key in self.metrics), key=attrgetter(count))
+            number, rows = getattr(most, count), most.num_skipped + most.num_users
+            if count not in _warned and 2 * number > rows and number >= MIN_ROWS:
+                _warned.add(count)
+                rank_zero_warn(f"{number} of {rows} rows {text}", UserWarning)
 
 
 @cached_constant
@@ -398,7 +402,7 @@ def inside_catalogue(ranking: Ranking, needs: Needs, checks: Checks) -> Ranking:
         ids = lists.ids
         beyond = ids >= size
         checks.reject("catalogue_range", beyond, lambda row: f"row {row} lists {shown(ids[row])} of {size} items")
-        stays = (ids >= 0 if lists.stays is None else lists.stays) & ~beyond
+        stays = ~beyond if lists.stays is None else lists.stays & ~beyond
         lists = lists._replace(stays=stays, num_items=size)
     if needs.history and lists.history is not None:
         history = lists.history

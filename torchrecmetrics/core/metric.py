@@ -66,7 +66,7 @@ class LastResult:
 
     @property
     def num_tied(self) -> int:
-        """Number of rows of the last `compute` with a relevant item in a tie, within the ranks that are read.
+        """Number of rows of the last `compute` with a relevant item in a tie that begins within the ranks read.
 
         Ranks are read up to the largest `k` of all metrics that rank together; by RPrecision up to the row's R.
         """
@@ -129,7 +129,7 @@ class RankingMetric(LastResult, Evaluator):
         k: cut-off, >= 1: number of ranks that count.
         options: options of the formula, and keywords that every metric has:
 
-            - `ties`: rank of an item among items of equal scores: "realistic" (default), "optimistic" or "pessimistic";
+            - `ties`: "expected" (mean over orders of equal scores; default), "realistic", "optimistic", "pessimistic";
             - `padding_idx`: item id that is padding in target and exclude, and never a candidate;
             - `overlap`: meaning of a relevant item that is also excluded: "error" (default), "keep" or "miss";
             - `empty_target_action`: rows without a relevant item are left out ("skip", default; torchmetrics' default
@@ -319,7 +319,7 @@ class RankingMetric(LastResult, Evaluator):
 
     @property
     def ties(self) -> Ties | None:
-        """Rank of an item among items of equal scores, as given; None is "realistic"."""
+        """Meaning of equal scores, as given; None is "expected"."""
         return self.rules.ties
 
     @property

@@ -11,8 +11,10 @@ from torchrecmetrics.core.checks import Validation, check_choice, check_k, check
 if TYPE_CHECKING:
     from torchrecmetrics.core.ranking import Ranking
 
-Ties: TypeAlias = Literal["optimistic", "realistic", "pessimistic"]
-"""Rank of an item among items of equal scores: the first, the expected or the last of their ranks."""
+PlacedTies: TypeAlias = Literal["realistic", "optimistic", "pessimistic"]
+"""Rank of an item among items of equal scores: the expected, the first or the last of their ranks."""
+Ties: TypeAlias = Literal["expected", "realistic", "optimistic", "pessimistic"]
+"""Meaning of equal scores: the expected value over all their orders, or one rank for each item (`PlacedTies`)."""
 Overlap: TypeAlias = Literal["error", "keep", "miss"]
 """A relevant item that is also excluded: an error, still a candidate, or a miss."""
 KernelChoice: TypeAlias = Literal["auto", "eager", "triton"]
@@ -23,7 +25,7 @@ class RankingOptions(TypedDict, total=False):
     """Keyword options of rankings, which all metrics take, too; see `RankingMetric`."""
 
     ties: Ties | None
-    """Rank of an item among items of equal scores."""
+    """Meaning of equal scores: "expected" (the default), "realistic", "optimistic" or "pessimistic"."""
     padding_idx: int | None
     """Item id that is padding in target and exclude, and never a candidate."""
     overlap: Overlap | None
@@ -53,7 +55,7 @@ class Options:
     kernels: KernelChoice = "auto"
 
     def __post_init__(self) -> None:
-        tie_rule: Ties = "realistic" if self.ties is None else self.ties
+        tie_rule: Ties = "expected" if self.ties is None else self.ties
         overlap_rule: Overlap = "error" if self.overlap is None else self.overlap
         check_choice("ties", tie_rule, get_args(Ties))
         check_choice("overlap", overlap_rule, get_args(Overlap))
@@ -68,7 +70,7 @@ class Options:
             object.__setattr__(self, name, value)
 
     tie_rule: Ties = field(init=False, repr=False, compare=False)
-    """Rank of an item among equal scores: `ties`, or the default, realistic."""
+    """Meaning of equal scores: `ties`, or the default, expected."""
     overlap_rule: Overlap = field(init=False, repr=False, compare=False)
     """Meaning of a relevant item that is also excluded: `overlap`, or the default, an error."""
     of_ranks: dict[str, object] = field(init=False, repr=False, compare=False)

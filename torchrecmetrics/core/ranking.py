@@ -15,6 +15,7 @@ from torchrecmetrics.core.arrays import float_dtype
 from torchrecmetrics.core.checks import VIOLATIONS, Checks, check_strided, check_tensor, describe, in_words
 from torchrecmetrics.core.ranked_items import Cutoffs, Discount, K, RankedItems, check_cutoffs, derived
 from torchrecmetrics.core.saving import read, write
+from torchrecmetrics.core.tied_items import TiedItems, TieGroups
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -33,15 +34,19 @@ class ListedItems(NamedTuple):
     relevant: Tensor
     """Int64 [B, T]: ids of the row's relevant items in any order, -1 = padding."""
     stays: Tensor | None = None
-    """Bool [B, K]: which of `ids` have a rank, in this order; None = all before the first negative id."""
+    """Bool [B, K]: which of `ids` have a rank, in this order; None = each slot is a rank, empty at a negative id."""
     repeated: Tensor | None = None
-    """Bool [B, K]: which of `ids` repeat an earlier id of the row; None = no id does."""
+    """Bool [B, K]: which of `ids` (or of `entries`) repeat an earlier one of the row; None = none does."""
     num_items: int | None = None
     """All ids are below this number; None = unknown."""
     history: Tensor | None = None
     """Int64 [B, H], items that the row's user had before, in any order, negative = padding; None = not given."""
     wants_list: Tensor | None = None
     """Bool [B]: which rows were to be given a list; None = all rows."""
+    entries: Tensor | None = None
+    """Bool [B, E]: which entries of a given list are no padding, where an entry is no id, but a code; None = `ids`."""
+    invalid: Tensor | None = None
+    """Bool [B, E]: which entries are codes of no item; None = no entry is."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -157,23 +162,23 @@ class Ranking:
         return self.relevant.hits(self.check_depth(k))
 
     def num_hits(self, k: K) -> Tensor:
-        """Return the number of relevant items in the top `k`, float [B], or [K, B] for several cut-offs."""
+        """Return the (expected) number of relevant items in the top `k`, float [B], or [K, B] for several cut-offs."""
         return self.relevant.num_hits(self.check_depth(k))
 
     def any_hit(self, k: K) -> Tensor:
-        """Return 1 if a relevant item is in the top `k`, else 0, float [B], or [K, B] for several cut-offs."""
+        """Return 1 if a relevant item is in the top `k`, else 0, or its probability: float [B], or [K, B]."""
         return self.relevant.any_hit(self.check_depth(k))
 
     def sum_hits(self, discount: Discount, k: K, gains: Tensor | None = None) -> Tensor:
-        """Return the sum over the hits in the top `k` of discount(rank), times their `gains` [B, T] if given."""
+        """Return the (expected) sum over hits in the top `k` of discount(rank), times their `gains` [B, T] if given."""
         return self.relevant.sum_hits(discount, self.check_depth(k), gains)
 
     def reciprocal_first(self, k: K) -> Tensor:
-        """Return 1 / rank of the best relevant item if it is in the top `k`, else 0."""
+        """Return (expected) 1 / rank of the best relevant item if it is in the top `k`, else 0."""
         return self.relevant.reciprocal_first(self.check_depth(k))
 
     def sum_of_precisions(self, k: K) -> Tensor:
-        """Return the sum over the hits in the top `k` of i / rank, the precision at the i-th hit."""
+        """Return the (expected) sum over the hits in the top `k` of i / rank, the precision at the i-th hit."""
         return self.relevant.sum_of_precisions(self.check_depth(k))
 
     def cutoffs(self, k: int | Sequence[int]) -> int | Tensor:
@@ -197,9 +202,9 @@ class Ranking:
 
     @property
     def items(self) -> Tensor:
-        """Ids of the top-ranked items, int64 [B, depth], best first; -1 = no item.
+        """Ids of the top-ranked items, int64 [B, depth], best first; -1 = no item, as at the rank of an invalid code.
 
-        Items of equal scores are in the order of their ids here, whatever `ties` says: a list has one order.
+        Items of equal scores are in the order of their ids here, or in that of the given list, whatever `ties` says.
 
         Raises:
             ValueError: if the ranking was made from ranks, or without lists.
@@ -213,14 +218,15 @@ class Ranking:
 
     @property
     def entries(self) -> Tensor:
-        """Mask of the entries of the given list that hold an item, bool [B, K]; errors as in `items`."""
-        return self.listed().ids >= 0
+        """Mask of the entries of the given list that are no padding, bool [B, K]; errors as in `items`."""
+        ids, entries = self.listed().ids, self.listed().entries
+        return ids >= 0 if entries is None else entries
 
     @property
     def repeated(self) -> Tensor:
         """Mask of the `entries` that repeat the item of an earlier entry, bool [B, K]; errors as in `items`."""
-        ids, _, _, repeated, *_ = self.listed()
-        return torch.zeros_like(ids, dtype=torch.bool) if repeated is None else repeated
+        repeated = self.listed().repeated
+        return torch.zeros_like(self.entries) if repeated is None else repeated
 
     @property
     def history(self) -> Tensor:
@@ -260,7 +266,7 @@ class Ranking:
         penalties = None if self.penalties is None else self.penalties.within(depth)
         lists = self.lists
         if lists is not None:
-            lists = lists._replace(ids=self.items[:, :depth], stays=None, repeated=None)
+            lists = lists._replace(ids=self.items[:, :depth], stays=None, entries=self.entries)
         relevant = self.relevant.within(depth)
         return replace(self, relevant=relevant, penalties=penalties, lists=lists, depth=depth, depth_known=True)
 
@@ -348,8 +354,8 @@ class Ranking:
         """
         held = read(path, "Ranking")
         known = {field_.name: held[field_.name] for field_ in dataclass_fields(cls) if field_.name in held}
-        known["relevant"] = RankedItems(*known["relevant"])
-        known["penalties"] = None if known["penalties"] is None else RankedItems(*known["penalties"])
+        known["relevant"] = _loaded(known["relevant"])
+        known["penalties"] = None if known["penalties"] is None else _loaded(known["penalties"])
         known["lists"] = None if known["lists"] is None else ListedItems(*known["lists"])
         return cls(**known)
 
@@ -366,12 +372,19 @@ def count_violation(kind: str, device: torch.device) -> Tensor:
 def _plain(value: Any) -> Any:
     """Return a field made of tensors on the CPU, numbers, text, lists and dicts, which `torch.load` accepts."""
     if isinstance(value, RankedItems):
-        value = (value.ranks, value.gains, value.tie_group)
+        value = (value.ranks, value.gains, value.tie_group, getattr(value, "groups", None))
     if isinstance(value, Tensor):
         return value.detach().cpu()
     if isinstance(value, tuple):
         return [_plain(entry) for entry in value]
     return dict(value) if isinstance(value, Mapping) else value
+
+
+def _loaded(saved: Sequence[Any]) -> RankedItems:
+    ranks, gains, tie_group, groups = saved
+    if groups is None:
+        return RankedItems(ranks, gains, tie_group)
+    return TiedItems(ranks, gains, groups=TieGroups(*groups))
 
 
 @derived

@@ -61,6 +61,17 @@ def read(path: str | Path, type_name: str) -> dict[str, Any]:
         raise ValueError(f"{path} was not written by {type_name}.save")
     if held != type_name:
         raise ValueError(f"{path} holds {held}, not {type_name}: {held}.load reads it")
-    if fields["version"] > _VERSION:
-        raise ValueError(f"{path} is of version {fields['version']}, later than {_VERSION}: update torchrecmetrics")
-    return dict(fields)
+    found = _Fields(fields)
+    found.origin = f"{path} holds a damaged {type_name}"
+    if found["version"] > _VERSION:
+        raise ValueError(f"{path} is of version {found['version']}, later than {_VERSION}: update torchrecmetrics")
+    return found
+
+
+class _Fields(dict[str, Any]):
+    """The fields of a file, of which a missing one is an error in the file."""
+
+    origin: str
+
+    def __missing__(self, name: str) -> Any:
+        raise ValueError(f"{self.origin}: it has no {name}")

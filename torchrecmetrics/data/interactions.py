@@ -677,9 +677,15 @@ class Interactions:
         """Load a file that `save` wrote, to the CPU.
 
         Raises:
-            ValueError: for any other file.
+            ValueError: for any other file, and for fields that contradict each other.
         """
         fields = read(path, "Interactions")
+        offsets, items, values, num_items = (fields[name] for name in ("offsets", "items", "values", "num_items"))
+        if not _fit_together(offsets, items, num_items) or (values is not None and len(values) != len(items)):
+            raise ValueError(
+                f"{path} holds damaged Interactions: offsets {list(offsets.shape)}, items {list(items.shape)} and "
+                f"values do not fit together, or the items of a user are not ascending and below {num_items}"
+            )
         made = cls(fields["offsets"], fields["items"], fields["num_items"], fields["values"])
         made.num_dropped, made.num_items_inferred = fields["num_dropped"], fields["num_items_inferred"]
         named = (
@@ -800,3 +806,13 @@ class Interactions:
             f"Interactions({self.num_users} users x {self.num_items} items, {len(self)} edges, "
             f"density {density:.2g}, {self.device})"
         )
+
+
+def _fit_together(offsets: Tensor, items: Tensor, num_items: int) -> bool:
+    """Return True if offsets [U + 1] cut the items [E] into ascending rows of ids below `num_items`."""
+    lengths = offsets.diff()
+    if not len(offsets) or int(offsets[0]) or int(offsets[-1]) != len(items) or bool((lengths < 0).any()):
+        return False
+    row = torch.arange(len(lengths), device="cpu").repeat_interleave(lengths)
+    in_order = bool(((items[1:] > items[:-1]) | (row[1:] != row[:-1])).all())
+    return in_order and bool(((items >= 0) & (items < num_items)).all())

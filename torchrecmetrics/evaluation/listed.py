@@ -17,6 +17,7 @@ from torchrecmetrics.data.files import source_of
 from torchrecmetrics.data.frames import Roles, Source, Table, distinct
 from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.recommendations import Recommendations
+from torchrecmetrics.inputs.jagged import side_by_side
 
 _PIECE = 2**20
 _SAMPLE = 10_000
@@ -150,6 +151,8 @@ class RecommendedLists(NamedTuple):
     """Int64 [U + 1]: index in `items` at which the list of each user of the ground truth begins."""
     items: Tensor
     """Int32 or int64 [E], best first."""
+    scores: Tensor | None
+    """Float64 [E], beside `items`, never rising within a list; None = the lists were not ordered by scores."""
     origin: Origin
     """Source of the lists, for messages."""
     num_left_out: int
@@ -193,18 +196,15 @@ class RecommendedLists(NamedTuple):
         """Number of items in each user's list, int64 [U]."""
         return self.offsets.diff()
 
-    def select(self, ids: Tensor, width: int) -> Tensor:
-        """Return the lists of the given users, int64 [B, width], padded with -1."""
-        place = torch.arange(width, device="cpu")
-        start, length = self.offsets[ids, None], (self.offsets[ids + 1] - self.offsets[ids])[:, None]
-        listed = place < length
-        if not len(self.items):
-            return torch.full(listed.shape, -1, device="cpu")
-        return self.items[(start + place).clamp(max=len(self.items) - 1)].long().where(listed, -1)
+    def select(self, ids: Tensor, width: int) -> tuple[Tensor, Tensor | None]:
+        """Return the lists of the given users, int64 [B, width], padded with -1, and the scores beside them."""
+        start, stop = self.offsets[ids], self.offsets[ids + 1]
+        lists = side_by_side(self.items, start, stop, width, -1).long()
+        return lists, None if self.scores is None else side_by_side(self.scores, start, stop, width, 0)
 
     def repeat(self, ids: Tensor) -> tuple[int, int] | None:
         """Return the first given user whose list repeats an item, and the repeated entry; None if no list does."""
-        lists = self.select(ids, max(1, int(self.lengths[ids].max())))
+        lists, _ = self.select(ids, max(1, int(self.lengths[ids].max())))
         by_id, slot = lists.sort(dim=1, stable=True)
         again = (by_id[:, 1:] == by_id[:, :-1]) & (by_id[:, 1:] >= 0)
         if not bool(again.any()):
@@ -424,8 +424,8 @@ def _recommended(lists: Recommendations, users: IdMap, items: IdMap) -> _Part:
     ids, owners = lists.ids.cpu(), users.recoded(lists.users.cpu(), lists.user_ids)
     _check_owners("the recommendations", owners, users)
     listed = ids >= 0
-    row = listed.nonzero()[:, 0]
-    return _Part(owners[row], items.recoded(ids[listed], lists.item_ids), None, owners)
+    row, scores = listed.nonzero()[:, 0], lists.scores.cpu()[listed].double()
+    return _Part(owners[row], items.recoded(ids[listed], lists.item_ids), scores, owners)
 
 
 def _check_owners(what: str, rows: Tensor, users: IdMap) -> None:
@@ -484,15 +484,31 @@ def _in_order(
         owner, item, order = owner[new], item[new], order[new]
     offsets = torch.zeros(users.size + 1, dtype=torch.int64, device="cpu")
     offsets[1:] = torch.bincount(owner, minlength=users.size).cumsum(0)
+    scores = None if by_rank or order is None else _as_scores(order)
     if by_rank and order is not None:
         origin.places = _by_rank(owner, order, offsets, origin, users)
     else:
-        origin.places = _by_score(owner, order)
+        origin.places = _by_score(owner, item, scores)
     if origin.places is not None:
-        unordered, item = item, torch.empty_like(item)
-        for piece in _pieces(len(item)):
-            item[origin.places[piece].long()] = unordered[piece]
-    return RecommendedLists(offsets, item, origin, len(left_out), num_repeated)
+        item = _placed(item, origin.places)
+        scores = None if scores is None else _placed(scores, origin.places)
+    return RecommendedLists(offsets, item, scores, origin, len(left_out), num_repeated)
+
+
+def _as_scores(order: Tensor) -> Tensor:
+    """Return scores as float64 in the same order; whole numbers that it does not hold become their ranks."""
+    if order.is_floating_point() or not len(order) or int(order.abs().max()) <= 2**53:
+        return order.double()
+    places: Tensor = torch.unique(order, return_inverse=True)[1]
+    return places.double()
+
+
+def _placed(values: Tensor, places: Tensor) -> Tensor:
+    """Return the values [E], each at its new index."""
+    placed = torch.empty_like(values)
+    for piece in _pieces(len(values)):
+        placed[places[piece].long()] = values[piece]
+    return placed
 
 
 def _first_of_each(*columns: Tensor) -> Tensor:
@@ -517,20 +533,22 @@ def _asked(rows: Tensor, asked: Tensor) -> Tensor:
     return (rows < len(asked)) & asked[rows.clamp(max=len(asked) - 1)]
 
 
-def _by_score(owner: Tensor, scores: Tensor | None) -> Tensor | None:
-    """Return each entry's index after a stable sort by user and descending score, int32 or int64 [E].
+def _by_score(owner: Tensor, item: Tensor, scores: Tensor | None) -> Tensor | None:
+    """Return each entry's index by user, descending score, and row number of the item, int32 or int64 [E].
 
-    None = the entries are in order already.
+    Without scores the entries of a user stay in order. None = all entries are in order already.
     """
     in_order = owner[1:] >= owner[:-1]
     if scores is not None:
-        in_order &= (owner[1:] != owner[:-1]) | (scores[1:] <= scores[:-1])
+        falls = (scores[1:] < scores[:-1]) | ((scores[1:] == scores[:-1]) & (item[1:] >= item[:-1]))
+        in_order &= (owner[1:] != owner[:-1]) | falls
     if bool(in_order.all()):
         return None
     if scores is None:
         return _places(owner.argsort(stable=True))
-    best_first = scores.argsort(stable=True, descending=True)
-    return _places(best_first[owner[best_first].argsort(stable=True)])
+    order = item.argsort(stable=True)
+    order = order[scores[order].argsort(stable=True, descending=True)]
+    return _places(order[owner[order].argsort(stable=True)])
 
 
 def _places(order: Tensor) -> Tensor:

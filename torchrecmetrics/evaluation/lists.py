@@ -109,9 +109,9 @@ def evaluate_lists(
         item: name of the column of items, in all frames and files. With `label`, None: each row is an item of its own,
             as it is where no column is called "item".
         rank: name of the column of ranks, which must run 1, 2, 3, ... (or 0, 1, 2, ... throughout) in each list.
-        score: name of the column of scores, highest first; equal scores stay in the order of the rows (trec_eval orders
-            them by id). TREC runs are ordered by score unless `rank` is given. None for either: the rows of each user
-            are in order. Neither given: the same, but a column with a usual name for ranks or scores (rank, position,
+        score: name of the column of scores, highest first; equal scores of a list are tied, as `ties` says (trec_eval
+            orders them by id). TREC runs are ordered by score unless `rank` is given. None for either: the rows of each
+            user are in order. Neither given: the same, but a column with a usual name for ranks or scores (rank,
             score, rating, prediction, ...) is an error.
         value: name of the column of gains of a `target` that is a frame or a file. None: all its rows have equal gains.
             Not given: the same, but a column named label, rating, relevance, gain, grade or value is an error.
@@ -302,14 +302,16 @@ class _Lists(NamedTuple):
         relevant, depth = truth.target.select(ids), needs.depth
         # padded to the longest list of all users, up to the width from which more padding changes no value
         width = max(depth or 1, relevant.items.shape[1], int(self.lengths[ids].max()) + 1)
+        item_ids, scores = self.listed.select(ids, min(self.longest, width) or 1)
         lists = Lists(
-            self.listed.select(ids, min(self.longest, width) or 1),
+            item_ids,
             relevant.items,
             relevant.values,
             truth.history.select(ids),
             self.complete,
             self.duplicates,
             None if truth.past is None else truth.past.select(ids).items,
+            scores,
         )
         try:
             ranking = lists.rank(needs, rules)

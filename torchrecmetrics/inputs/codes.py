@@ -9,29 +9,32 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.arrays import count_above, count_at_least, float_dtype, search, sort_rows
+from torchrecmetrics.core.arrays import float_dtype, rowwise_isin, search, sort_rows
 from torchrecmetrics.core.checks import Checks, check_choice, check_device, check_ids, check_k
 from torchrecmetrics.core.options import Needs, Options
-from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.inputs.base import BatchInput
+from torchrecmetrics.core.ranking import ListedItems, Ranking
+from torchrecmetrics.inputs.base import BatchInput, no_target, read_history
 from torchrecmetrics.inputs.exclude import Exclude
-from torchrecmetrics.inputs.targets import Targets
+from torchrecmetrics.inputs.jagged import Spans
+from torchrecmetrics.inputs.scores import check_padding_item
+from torchrecmetrics.inputs.targets import Target, Targets
 from torchrecmetrics.inputs.ties import TargetCounts, rank_counts
 
 Shared: TypeAlias = Literal["tie", "first", "code"]
 """Items that share a code: all are tied, or only the first is listed, or the code counts as one item."""
 RepeatedBeams: TypeAlias = Literal["first", "keep_place"]
 """A beam that repeats a code is dropped, or keeps its rank and is never a hit."""
-Invalid: TypeAlias = Literal["keep", "drop"]
+InvalidBeams: TypeAlias = Literal["keep", "drop"]
 """A beam whose code no item has keeps its rank, or is dropped."""
 
 _MAX_SEEDS = 8
+_BEHIND = 2**63 - 1  # sorted behind positions of items and hashes of codes
 
 
 class SemanticIds:
     """The codes of all items, with an index of the items of each code.
 
-    Codes are looked up by a hash, which is verified; it takes 16 bytes per item beside the codes, on their device.
+    Codes are looked up by a hash, which is verified; it takes 20 bytes per item beside the codes, on their device.
 
     Args:
         codes: integers [I, L] >= 0: L levels per item.
@@ -72,11 +75,13 @@ class SemanticIds:
         starts = torch.nn.functional.pad(~same, (1, 0), value=True).nonzero()[:, 0]
         lengths = torch.diff(starts, append=starts.new_tensor([len(codes)])).int()
         self._sizes = torch.zeros_like(self._order, dtype=torch.int32).index_put_((starts,), lengths)
+        numbers = torch.arange(len(codes), dtype=torch.int32, device=codes.device)
+        self.positions: Tensor = torch.empty_like(numbers).scatter_(0, self._order, numbers)
+        """Position of each item in the order of hashes, where the items of a code are ascending, int32 [I]."""
         self._order = self._order.int()
-        shares = torch.nn.functional.pad(same, (1, 0)) | torch.nn.functional.pad(same, (0, 1))
-        self.num_codes: int = len(codes) - int(same.sum())
+        self.num_codes: int = len(starts)
         """Number of distinct codes."""
-        self.num_shared: int = int(shares.sum())
+        self.num_shared: int = int(lengths[lengths > 1].sum())
         """Number of items that share their code with another item."""
 
     def __len__(self) -> int:
@@ -111,9 +116,7 @@ class SemanticIds:
         self.check("code", code, 1)
         found = self.look_up(code[None])
         start, size = int(found.start[0]), int(found.size[0])
-        rows = (
-            self._order[start : start + size].long().sort().values.cpu() if size else torch.zeros(0, dtype=torch.int64)
-        )
+        rows = self._order[start : start + size].long().cpu()
         if self.item_ids is None:
             return list(rows.tolist())
         named = hasattr(self.item_ids, "ids")  # a Vocabulary
@@ -129,51 +132,49 @@ class SemanticIds:
         exclude: Exclude | None = None,
         shared: Shared = "tie",
         duplicates: RepeatedBeams = "first",
-        invalid: Invalid = "keep",
+        invalid: InvalidBeams = "keep",
         prefix: int | None = None,
         complete: bool = False,
+        history: Target | Spans | None = None,
     ) -> Beams:
         """Return generated codes as an input of `update`, which ranks the items of the codes.
+
+        Metrics of lists read the items of the codes: of one code in ascending order, its first item alone where codes
+        are compared or repeated, and no item at the rank of a code of no item. `Repeats` and `Invalid` read the beams.
 
         Args:
             beams: integers [B, K, L], best first; a row that ends earlier is filled up with -1. A beam whose levels are
                 all negative is such padding and has no rank; one with some negative levels is a code of no item.
             target: relevant items, row numbers of `codes`: [B] or [B, T], negative = padding. Where codes are compared,
-                items of a row that share a code are one relevant item.
+                items of a row that share a code are one relevant item. None = none, for metrics of lists alone.
             target_codes: in place of `target`, the code of one relevant item per row, [B, L]; a code of no item is a
                 relevant item that cannot be found.
             gains: as in `Scores`. Where codes are compared, gains of two items with one code are an error.
             exclude: item ids as in `Scores`, which leave the list; other items of the same code stay, and a code leaves
                 with the last item that it lists.
-            shared: a code of m items is a "tie" of m items (default); or lists its "first" item alone, as in
-                repositories that map codes to items; or is one item, "code", as in repositories that compare codes.
+            shared: a code of m items is a "tie" of m items, as `ties` of the metric says (default); or lists its
+                "first" item alone, as in repositories that map codes to items; or is one item, "code", as in
+                repositories that compare codes.
             duplicates: a repeated code is dropped ("first"), or keeps its rank without being a hit ("keep_place": lists
                 of beams are compared as they are).
-            invalid: a code that no item has keeps its rank ("keep"), or is dropped ("drop"); `num_invalid` counts them,
-                repeats included.
+            invalid: a code that no item has keeps its rank ("keep"), or is dropped ("drop"); `num_invalid` counts all.
             prefix: evaluate the first levels alone, 1 to L, which are compared as codes whatever `shared` says.
             complete: the beams are all that is recommended; an item that is not listed is a miss at every k.
+            history: as in `Scores`.
 
         Returns:
             An input whose ranking has depth K, `num_repeated` and `num_invalid`.
         """
-        for name, value, choices in (
-            ("shared", shared, Shared),
-            ("duplicates", duplicates, RepeatedBeams),
-            ("invalid", invalid, Invalid),
-        ):
-            check_choice(name, value, get_args(choices))
+        check_choice("shared", shared, get_args(Shared))
+        check_choice("duplicates", duplicates, get_args(RepeatedBeams))
+        check_choice("invalid", invalid, get_args(InvalidBeams))
         check_ids("beams", beams)
-        given = (beams >= 0).any(-1)
-        codes = self
+        codes, given = self, (beams >= 0).any(-1)
         if prefix is not None:
             codes, shared, beams = self.prefix(prefix), "code", beams[..., :prefix]
             target_codes = None if target_codes is None else target_codes[..., :prefix]
-        return Beams(codes, beams, given, target, target_codes, gains, exclude, shared, duplicates, invalid, complete)
-
-    def first(self, found: _Found) -> Tensor:
-        """Return the first item of each code, int64; any item for a code that no item has."""
-        return self._order[found.start.clamp(min=0)].long()
+        words = shared, duplicates, invalid
+        return Beams(codes, beams, given, target, target_codes, gains, exclude, *words, complete, history)
 
     def check(self, name: str, codes: Tensor, dims: int) -> None:
         """Raise unless codes have `dims` dimensions, the last one of all levels, on the device of the index."""
@@ -189,11 +190,13 @@ class SemanticIds:
         start = torch.searchsorted(self._keys, keys).clamp_(max=len(self) - 1)
         held = self.codes.index_select(0, self._order[start].flatten()).view_as(codes)
         known = (held == codes).all(-1)
-        return _Found(start.where(known, -1), self._sizes[start].long().where(known, 0))
+        return _Found(start.where(known, -1), self._sizes[start].long().where(known, 0), keys)
 
-    def hash(self, codes: Tensor) -> Tensor:
-        """Return the hash of codes [..., L] by which they are looked up, int64 [...]."""
-        return _hash(codes, self._seed)
+    def item(self, start: Tensor, number: Tensor | int, gone: Tensor) -> Tensor:
+        """Return item 0, 1, ... of the codes at `start` [B, D], without the positions `gone` [B, H], ascending."""
+        at = start + number - search(gone, start)  # among the items that stay
+        at = at + search(gone - torch.arange(gone.shape[1], device=gone.device), at, right=True)
+        return self._order[at.clamp(0, len(self) - 1)].long()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -210,42 +213,47 @@ class Beams(BatchInput):
     exclude: Exclude | None
     shared: Shared
     duplicates: RepeatedBeams
-    invalid: Invalid
+    invalid: InvalidBeams
     complete: bool
+    history: Target | Spans | None = None
 
     @torch.no_grad()
     def rank(self, needs: Needs, options: Options) -> Ranking:
         """Find the relevant items among the items of the generated codes."""
         index, beams, given, shared = self.codes, self.beams, self.given, self.shared
         index.check("beams", beams, 3)
+        check_padding_item(options, len(index))
         rows, depth, _ = beams.shape
         checks = Checks(options.validate_args, beams.device, rows)
         if self.target_codes is not None and self.exclude is not None:
             raise ValueError("exclude= removes items, which target_codes= do not name: give target=, item row numbers")
-        target, own = self._target(rows)
+        target, own = self._target(rows, needs)
         targets = Targets.read(target, self.gains, self.exclude, (rows, len(index)), options, checks)
         if targets.excluded is not None and targets.excluded.masks:
             raise TypeError("exclude beside codes is item ids, got a bool: give the ids of each row")
         may_rank = targets.listed
         if targets.outside is not None and options.overlap_rule != "keep":
             may_rank = may_rank & ~targets.outside
-        found = index.look_up(beams)
+        found, gone = index.look_up(beams), self._gone(targets, options)
         if own is None:
             codes = index.codes[targets.ids]
             own = index.look_up(codes)
             if shared == "code" and codes.shape[1] > 1:
                 # of items with one code, the first that may rank is kept
-                keys = (2 * own.start - may_rank.long()).where(targets.listed, 2**62)
+                keys = (2 * own.start - may_rank.long()).where(targets.listed, _BEHIND)
                 twice = targets.listed & _repeated(codes, keys)
                 if targets.gains is not None:
                     checks.reject("target_repeat", twice, partial(_gains_detail, targets=targets, twice=twice))
                 targets = targets._replace(listed=targets.listed & ~twice, relevant=targets.relevant & ~twice)
                 may_rank = may_rank & ~twice
-        repeated = given & _repeated(beams, index.hash(beams))
-        listed_items = self._listed_items(found, targets, options)
-        items = listed_items.masked_fill(repeated, 0)
+        repeated = given & _repeated(beams, found.key.where(given, _BEHIND))
+        size = found.size
+        size = size.clamp(max=1) if shared == "first" else size
+        size = size - (search(gone, found.start + size) - search(gone, found.start))
+        size = size.clamp(max=1) if shared == "code" else size  # the number of items that each beam lists
+        items = size.masked_fill(repeated, 0)
         bad = given & (found.size == 0)
-        places = listed_items + bad.long() if self.invalid == "keep" else listed_items
+        places = size + bad.long() if self.invalid == "keep" else size
         places = places.clamp(max=int(self.duplicates == "keep_place")).where(repeated, places)
         before = places.cumsum(1) - places
         by_code, slot = found.start.sort(dim=1, stable=True)
@@ -253,7 +261,7 @@ class Beams(BatchInput):
         beam = slot.gather(1, nearest)
         listed = (by_code.gather(1, nearest) == own.start) & (own.size > 0) & (items.gather(1, beam) > 0)
         if shared == "first":
-            listed = listed & (index.first(own) == targets.ids)
+            listed = listed & (index.positions[targets.ids] == own.start)
         counts = TargetCounts(
             relevant=targets.relevant,
             penalised=None if targets.gains is None else targets.penalised,
@@ -261,61 +269,70 @@ class Beams(BatchInput):
             missing=~may_rank,
             better=before.gather(1, beam).to(float_dtype(beams.device)).masked_fill(~listed, torch.inf),
             group_size=items.gather(1, beam).where(listed, 1),
+            num_ranks=depth + len(index),
             num_recommended=places.sum(1),
         )
+        if needs.list_depth:
+            ranks = torch.arange(min(needs.list_depth, counts.num_ranks), device=beams.device).expand(rows, -1)
+            beam = search(before + places, ranks, right=True)
+            ended, beam = beam == depth, beam.clamp(max=depth - 1)
+            ids = index.item(found.start.gather(1, beam), ranks - before.gather(1, beam), gone)
+            # where codes are compared, the item that its code lists stands for a relevant item
+            relevant = targets.ids if shared != "code" else index.item(own.start, 0, gone).where(may_rank, targets.ids)
+            lists = ListedItems(
+                ids.masked_fill(ended | (size.gather(1, beam) == 0), -1),
+                relevant.where(targets.relevant & (own.size > 0), -1),
+                repeated=repeated,
+                num_items=len(index),
+                history=read_history(self.history, rows, beams.device),
+                entries=given,
+                invalid=bad,
+            )
+            counts = counts._replace(lists=lists)
         row_depth = torch.where(given.all(1), places.sum(1).clamp(max=depth), depth)
-        known = None if self.complete else depth
         return rank_counts(
             counts,
-            needs._replace(depth=None, score_threshold=None),
+            needs._replace(score_threshold=None),
             options,
             checks,
-            known,
+            None if self.complete else depth,
             made_with=("ties", "overlap"),
             row_depth=None if self.complete else row_depth,
             num_repeated=repeated.sum(1),
             num_invalid=bad.sum(1),
         )
 
-    def _target(self, rows: int) -> tuple[Tensor, _Found | None]:
+    def _target(self, rows: int, needs: Needs) -> tuple[Tensor, _Found | None]:
         """Return the item ids of the targets and, if codes were given, where these are in the index (else None)."""
         index, codes = self.codes, self.target_codes
-        if (self.target is None) == (codes is None):
+        if self.target is not None and codes is None:
+            return self.target, None
+        if self.target is not None or (codes is None and needs.target):
             raise ValueError("give target, item row numbers, or target_codes, one of the two")
         if codes is None:
-            assert self.target is not None
-            return self.target, None
+            return no_target(rows, self.beams.device), None
         index.check("target_codes", codes, 2)
         if len(codes) != rows:
             raise ValueError(f"target_codes must be [{rows}, {index.num_levels}], got {list(codes.shape)}")
         found = _Found(*(part[:, None] for part in index.look_up(codes)))
-        return index.first(found), found
+        return index.item(found.start, 0, torch.full_like(found.start, _BEHIND)), found
 
-    def _listed_items(self, found: _Found, targets: Targets, options: Options) -> Tensor:
-        """Return the number of items that each beam lists, int64 [B, K], without excluded items."""
-        index, shared, size = self.codes, self.shared, found.size
+    def _gone(self, targets: Targets, options: Options) -> Tensor:
+        """Return the positions of excluded items in the index, int64 [B, H], ascending."""
         excluded = None if targets.excluded is None else targets.excluded.ids()
         if excluded is None:
-            return size if shared == "tie" else size.clamp(max=1)
+            return torch.full_like(targets.ids[:, :1], _BEHIND)
         leaves = excluded >= 0
         leaves[:, 1:] &= excluded[:, 1:] != excluded[:, :-1]  # ids are ascending: count a repeated id once
         if targets.overlapping is not None and options.overlap_rule == "keep":
-            kept = sort_rows(targets.ids.where(targets.overlapping, -1))
-            leaves = leaves & (count_at_least(kept, excluded) == count_above(kept, excluded))
-        codes = index.look_up(index.codes[excluded.clamp(min=0)])
-        if shared == "first":
-            leaves = leaves & (index.first(codes) == excluded)
-        gone = sort_rows(codes.start.where(leaves, -1))
-        gone = count_at_least(gone, found.start) - count_above(gone, found.start)
-        gone = gone.masked_fill(size == 0, 0)
-        if shared == "first":
-            return (size.clamp(max=1) - gone).clamp(min=0)
-        return size - gone if shared == "tie" else (size - gone).clamp(max=1)
+            leaves = leaves & ~rowwise_isin(excluded, sort_rows(targets.ids.where(targets.overlapping, -1)))
+        return sort_rows(self.codes.positions[excluded.clamp(min=0)].long().where(leaves, _BEHIND))
 
 
 class _Found(NamedTuple):
     start: Tensor  # int64: index of the code's first item in the order of hashes; -1 = no item has the code
     size: Tensor  # int64: how many items have the code
+    key: Tensor  # int64: hash of the code
 
 
 def _repeated(codes: Tensor, keys: Tensor) -> Tensor:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.arrays import float_dtype, rowwise_isin, search, sort_rows
-from torchrecmetrics.core.checks import Checks, check_choice, check_ids, check_integer_target, shown
+from torchrecmetrics.core.arrays import count_above, count_at_least, float_dtype, rowwise_isin, search, sort_rows
+from torchrecmetrics.core.checks import (
+    Checks,
+    check_choice,
+    check_device,
+    check_ids,
+    check_integer_target,
+    check_scores,
+    shown,
+)
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranked_items import RankedItems
 from torchrecmetrics.core.ranking import ListedItems, Ranking
@@ -17,6 +26,7 @@ from torchrecmetrics.inputs.base import BatchInput, no_target, read_history
 from torchrecmetrics.inputs.exclude import Exclude
 from torchrecmetrics.inputs.jagged import Jagged, Pair, Spans, as_jagged, as_spans, side_by_side
 from torchrecmetrics.inputs.targets import Gains, Target, Targets, selected
+from torchrecmetrics.inputs.ties import TargetCounts, rank_counts
 
 Duplicates: TypeAlias = Literal["error", "first", "keep_place"]
 """An item listed twice is an error; or only its first rank counts; or the repeat keeps its rank, as a miss."""
@@ -40,6 +50,9 @@ class Lists(BatchInput):
             the list as excluded items do, so fetch more than k, and `num_repeated` counts them; or repeats keep their
             ranks and are no hits ("keep_place").
         history: as in `Scores`.
+        scores: scores of the entries, float [B, K] (beside jagged lists the values, [E]), which never rise along a
+            list: entries of equal scores are tied, as `ties` of the metric says; -inf = no item. Items tied
+            with the last entry that the list does not hold are not counted. None = every entry has its place.
 
     A `padding_idx` of the metric is padding in target and exclude, and leaves the list like an excluded item.
 
@@ -59,24 +72,26 @@ class Lists(BatchInput):
     complete: bool = False
     duplicates: Duplicates = "error"
     history: Target | Spans | None = None
+    scores: Tensor | None = None
 
     def __post_init__(self) -> None:
         check_choice("duplicates", self.duplicates, get_args(Duplicates))
+        if self.scores is not None and self.duplicates == "keep_place":
+            raise ValueError(
+                "duplicates='keep_place' is for lists whose order is given: of equal scores no repeat has a place of "
+                "its own; give the lists without scores (evaluate_lists: rank=), or duplicates='first'"
+            )
 
     @torch.no_grad()
     def rank(self, needs: Needs, options: Options) -> Ranking:
         """Find each relevant item in the list of its row."""
-        item_ids, checks = _lists(self.item_ids, options)
+        item_ids, scores, checks = _lists(self.item_ids, self.scores, options)
         (rows, depth), device = item_ids.shape, item_ids.device
         target = no_target(rows, device) if self.target is None else self.target
         target, gains = selected(target, self.gains, checks)
         _check_target(target, rows)
         targets = Targets.read(target, gains, self.exclude, (rows, None), options, checks)
         entries = _Entries.read(item_ids.long(), targets, self.duplicates, options, checks)
-        if targets.gains is None:
-            relevant, penalties = entries.hits(targets), None
-        else:
-            relevant, penalties = entries.graded_hits(targets, targets.gains)
         length = entries.stays.sum(1)
         shortens = self.exclude is not None or options.padding_idx is not None or self.duplicates == "first"
         row_depth = None
@@ -84,27 +99,39 @@ class Lists(BatchInput):
             row_depth = torch.where(entries.given.all(1), length, depth)
         none = torch.zeros(rows, dtype=torch.bool, device=device)
         missed = targets.overlapping if options.overlap_rule == "miss" else None
-        valid, violations = checks.settle()
-        return Ranking(
-            relevant=relevant,
-            num_relevant=targets.relevant.sum(1, dtype=relevant.ranks.dtype),
-            tied=none,
-            unreachable=none if missed is None else missed.any(1),
-            penalties=penalties,
-            num_recommended=length.to(relevant.ranks.dtype),
-            num_repeated=None if entries.repeated is None else entries.repeated.sum(1),
-            depth=None if self.complete else depth,
-            row_depth=row_depth,
-            valid=valid,
-            violations=violations,
-            options={name: options.of_ranks[name] for name in ("padding_idx", "overlap")},
-            lists=ListedItems(
+        known: dict[str, Any] = {
+            "num_repeated": None if entries.repeated is None else entries.repeated.sum(1),
+            "row_depth": row_depth,
+            "unreachable": none if missed is None else missed.any(1),
+            "lists": ListedItems(
                 entries.ids,
                 torch.where(targets.relevant, targets.ids, -1),
                 entries.stays,
                 entries.repeated,
                 history=read_history(self.history, rows, device),
             ),
+        }
+        last = None if self.complete else depth
+        if scores is not None or targets.gains is not None:
+            rules = options if scores is not None else replace(options, ties="optimistic")  # every entry has its place
+            counts = entries.counts(targets, scores, checks)._replace(num_recommended=length)
+            read = needs.depth_for(targets.ids.shape[1])
+            last = min((deep for deep in (read, last) if deep is not None), default=None)
+            made_with = ("padding_idx", "overlap") if scores is None else ()
+            needs = needs._replace(score_threshold=None)
+            return replace(rank_counts(counts, needs, rules, checks, last, made_with), **known)
+        relevant = entries.hits(targets)
+        valid, violations = checks.settle()
+        return Ranking(
+            relevant=relevant,
+            num_relevant=targets.relevant.sum(1, dtype=relevant.ranks.dtype),
+            tied=none,
+            num_recommended=length.to(relevant.ranks.dtype),
+            depth=last,
+            valid=valid,
+            violations=violations,
+            options={name: options.of_ranks[name] for name in ("padding_idx", "overlap")},
+            **known,
         )
 
 
@@ -138,6 +165,30 @@ class _Entries(NamedTuple):
             stays = stays & (ids != options.padding_idx)
         return cls(ids, given, stays, repeated, stays.cumsum(1))
 
+    def counts(self, targets: Targets, scores: Tensor | None, checks: Checks) -> TargetCounts:
+        """Return, for each target, how many entries score higher and how many as high; reject scores that rise."""
+        by_id, slot = torch.where(self.given, self.ids, -1).sort(dim=1, stable=True)
+        nearest = search(by_id, targets.ids).clamp(max=by_id.shape[1] - 1)  # the first of repeated items
+        place = slot.gather(1, nearest)
+        listed = targets.listed & (by_id.gather(1, nearest) == targets.ids) & self.stays.gather(1, place)
+        if scores is None:
+            better = self.ranks.gather(1, place) - 1
+            size = torch.ones_like(better)
+        else:
+            lowest = scores.where(self.given, torch.inf).cummin(1).values
+            wrong = self.given & ~(scores < torch.inf)
+            wrong[:, 1:] |= self.given[:, 1:] & (scores[:, 1:] > lowest[:, :-1])
+            checks.reject("list_order", wrong, partial(_order_detail, scores=scores))
+            values = scores.where(self.stays & ~scores.isnan(), -torch.inf)
+            own, ascending = values.gather(1, place), sort_rows(values)
+            listed = listed & (own > -torch.inf)
+            better = count_above(ascending, own)
+            size = count_at_least(ascending, own) - better
+        penalised = None if targets.gains is None else targets.penalised
+        return TargetCounts(
+            targets.relevant, penalised, targets.gains, ~listed, better, size, num_ranks=self.ids.shape[1]
+        )
+
     def hits(self, targets: Targets) -> RankedItems:
         """Return the ranks of the relevant items in ascending order, [B, T]."""
         relevant, width = targets.relevant, targets.ids.shape[1]
@@ -149,19 +200,6 @@ class _Entries(NamedTuple):
         ranks = sort_rows(ranks)[:, :width]
         return RankedItems(torch.nn.functional.pad(ranks, (0, width - ranks.shape[1]), value=torch.inf))
 
-    def graded_hits(self, targets: Targets, gains: Tensor) -> tuple[RankedItems, RankedItems]:
-        """Return ranks and gains of the relevant items, and those of the items with a negative gain, best first."""
-        relevant, penalised = targets.relevant, targets.penalised
-        by_id, slot = torch.where(self.given, self.ids, -1).sort(dim=1, stable=True)
-        nearest = search(by_id, targets.ids).clamp(max=by_id.shape[1] - 1)  # the first of repeated items
-        place = slot.gather(1, nearest)
-        listed = targets.listed & (by_id.gather(1, nearest) == targets.ids) & self.stays.gather(1, place)
-        rank = self.ranks.gather(1, place).to(float_dtype(listed.device))
-        ranks, order = torch.where(listed & relevant, rank, torch.inf).sort(dim=1, stable=True)
-        hits = RankedItems(ranks, torch.where(relevant, gains, 0).gather(1, order))
-        lost, behind = torch.where(listed & penalised, rank, torch.inf).sort(dim=1, stable=True)
-        return hits, RankedItems(lost, torch.where(penalised, gains, 0).gather(1, behind))
-
 
 def _again(by_id: Tensor, padding_idx: int | None) -> Tensor:
     """Return which entries of ascending lists repeat the item before them, bool [B, K - 1]."""
@@ -169,23 +207,36 @@ def _again(by_id: Tensor, padding_idx: int | None) -> Tensor:
     return again if padding_idx is None else again & (by_id[:, 1:] != padding_idx)
 
 
+def _order_detail(row: int, scores: Tensor) -> str:
+    return f"those of row {row} are {shown(scores[row])}"
+
+
 def _repeat_detail(row: int, item_ids: Tensor) -> str:
     return f"row {row} is {shown(item_ids[row])} (duplicates='first' keeps the first of repeated items)"
 
 
-def _lists(item_ids: Tensor | Jagged | Pair, options: Options) -> tuple[Tensor, Checks]:
-    """Return lists padded with -1, int64 [B, K], and the `Checks` of their rows."""
+def _lists(
+    item_ids: Tensor | Jagged | Pair, scores: Tensor | None, options: Options
+) -> tuple[Tensor, Tensor | None, Checks]:
+    """Return lists padded with -1, int64 [B, K], the scores beside them, and the `Checks` of their rows."""
     jagged = as_jagged("item_ids", item_ids)
-    if jagged is not None:
-        checks = Checks(options.validate_args, jagged.values.device, len(jagged.offsets) - 1)
-        check_ids("item_ids", jagged.values)
-        lists = as_spans("item_ids", jagged, checks)
-        return side_by_side(lists.values, lists.start, lists.stop, lists.longest, -1), checks
-    check_ids("item_ids", item_ids)
-    assert isinstance(item_ids, Tensor)
-    if item_ids.dim() != 2 or item_ids.shape[1] == 0:
-        raise ValueError(f"item_ids must be [rows, places] with at least one place, got {list(item_ids.shape)}")
-    return item_ids, Checks(options.validate_args, item_ids.device, len(item_ids))
+    ids: Any = item_ids if jagged is None else jagged.values
+    check_ids("item_ids", ids)
+    if jagged is None and (ids.dim() != 2 or ids.shape[1] == 0):
+        raise ValueError(f"item_ids must be [rows, places] with at least one place, got {list(ids.shape)}")
+    if scores is not None:
+        check_scores(scores, dims=ids.dim())
+        check_device("scores", scores, ids.device)
+        if scores.shape != ids.shape:
+            raise ValueError(f"scores must have the shape of item_ids, {list(ids.shape)}, got {list(scores.shape)}")
+        ids = ids.where(scores != -torch.inf, -1)
+    if jagged is None:
+        return ids, scores, Checks(options.validate_args, ids.device, len(ids))
+    checks = Checks(options.validate_args, ids.device, len(jagged.offsets) - 1)
+    lists = as_spans("item_ids", jagged._replace(values=ids), checks)
+    if scores is not None:
+        scores = side_by_side(scores, lists.start, lists.stop, lists.longest, -torch.inf)
+    return side_by_side(lists.values, lists.start, lists.stop, lists.longest, -1), scores, checks
 
 
 def _check_target(target: Tensor, rows: int) -> None:

@@ -79,6 +79,7 @@ class Negatives(BatchInput):
             missing=~candidate,
             better=better,
             group_size=equal + 1,
+            num_ranks=negative.shape[-1] + 1,
             num_ranked=num_negatives + candidate[:, 0],
         )
         return rank_counts(counts, needs, options, checks, made_with=("ties",))

@@ -79,6 +79,11 @@ class Ranks(BatchInput):
         """Check the ranks and put them in order."""
         given = self.ranks
         depth, depth_known = _known_depth(given, self.depth, self.depth_known)
+        if options.ties == "expected" and hasattr(given, "ties"):
+            raise ValueError(
+                f"ties='expected' was asked for, and these ranks place equal scores: they are {given.ties!r} ranks of "
+                "get_topk_ranks. Pass scores, or leave ties= out"
+            )
         ranks = self._from_one()
         one_each = ranks.shape[1:] in ((), (1,))  # one entry per row, with no other entry that it could pad
         zero_is_rank = one_each and self.padding is None and not hasattr(given, "depth")

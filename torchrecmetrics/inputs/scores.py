@@ -5,15 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
 from torchrecmetrics import kernels
 from torchrecmetrics.core.arrays import count_above, count_at_least, sort_rows, working_dtype
-from torchrecmetrics.core.checks import Checks, Validation, check_integer_target, check_k, check_scores
-from torchrecmetrics.core.options import KernelChoice, Needs, Options, Overlap, Ties
+from torchrecmetrics.core.checks import (
+    Checks,
+    Validation,
+    check_choice,
+    check_integer_target,
+    check_k,
+    check_scores,
+)
+from torchrecmetrics.core.options import KernelChoice, Needs, Options, Overlap, PlacedTies
 from torchrecmetrics.core.ranking import ListedItems, Ranking
 from torchrecmetrics.inputs.base import BatchInput, no_target, read_history, warn_of_history
 from torchrecmetrics.inputs.exclude import ALL_ROWS, Exclude, Exclusion
@@ -102,7 +109,7 @@ def get_topk_ranks(
     k: int,
     *,
     exclude: Exclude | None = None,
-    ties: Ties = "realistic",
+    ties: PlacedTies = "realistic",
     padding_idx: int | None = None,
     overlap: Overlap = "error",
     validate_args: Validation = True,
@@ -115,8 +122,8 @@ def get_topk_ranks(
         target: integer ids [B] or [B, T], negative = padding; or jagged, as in `Scores`.
         k: number of top ranks, >= 1.
         exclude: as in `Scores`.
-        ties: rank of an item among equal scores: "realistic" (the expected rank, rounded up, which changes no hit at
-            any cut-off), "optimistic" (the first) or "pessimistic" (the last).
+        ties: rank of an item among equal scores: "realistic" (the expected rank, rounded up, which changes no hit of a
+            metric with `ties="realistic"`), "optimistic" (the first) or "pessimistic" (the last).
         padding_idx: as in `Scores`.
         overlap: as in `Scores`.
         validate_args: as in `Scores`.
@@ -124,7 +131,8 @@ def get_topk_ranks(
 
     Returns:
         Ranks int64 [B, T] beside `target` ([B, 1] for [B]); 1 = first, `k + 1` = not in the top k, 0 = padding. Off the
-        CPU an invalid row holds the smallest int64, which `metric.update` counts. The tensor carries `.depth = k`.
+        CPU an invalid row holds the smallest int64, which `metric.update` counts. The tensor carries `.depth = k` and
+        `.ties`: given ranks hold no ties, and a metric with an explicit `ties="expected"` refuses them.
 
     Raises:
         TypeError: for a dtype that is not accepted.
@@ -139,6 +147,7 @@ def get_topk_ranks(
                 [1, 0]])
     """
     k = check_k(k)
+    check_choice("ties of ranks", ties, get_args(PlacedTies))
     options = Options(ties, padding_idx, overlap, None, validate_args, kernels)
     shape, device = check_shape(scores, options)
     checks = Checks(validate_args, device, shape[0])
@@ -158,7 +167,7 @@ def get_topk_ranks(
         ranks = ranks.where(valid[:, None], INVALID_RANK)
     if target.dim() == 2:
         ranks = ranks[:, : target.shape[1]]
-    ranks.depth = k  # type: ignore[attr-defined]
+    ranks.depth, ranks.ties = k, ties  # type: ignore[attr-defined]
     return ranks
 
 
@@ -226,7 +235,8 @@ class TargetCounter:
         self.checks: Checks = checks
         self.num_rows: int = max(1, len(targets.ids))
         on_cpu = checks.device.type == "cpu" and options.kernels != "triton"
-        num_scores = self.num_rows * (targets.num_items or 0)
+        self.num_ranks: int = targets.num_items or 0
+        num_scores = self.num_rows * self.num_ranks
         self.kernels: kernels.Kernels = (
             "eager" if on_cpu else kernels.choose(options.kernels, checks.device, num_scores)
         )
@@ -327,6 +337,7 @@ class TargetCounter:
             missing=missing,
             better=better,
             group_size=equal,
+            num_ranks=self.num_ranks,
             num_ranked=at_least.pop() if self._counts_ranked else None,
             num_recommended=at_least.pop() if at_least else None,
             lists=lists,

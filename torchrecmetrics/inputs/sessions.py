@@ -128,6 +128,7 @@ def count_sessions(
         missing=~(listed & table(usable, False)),
         better=table(run - start, 0),
         group_size=table(run_length, 0),
+        num_ranks=int(torch.bincount(session, minlength=1).max()),
         num_ranked=torch.bincount(session[usable], minlength=rows),
     )
 

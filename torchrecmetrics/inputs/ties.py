@@ -1,4 +1,4 @@
-"""Ranks from counts, with the three tie rules."""
+"""Ranks, and tie groups, from counts."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.arrays import float_dtype, search
+from torchrecmetrics.core.arrays import can_sync, float_dtype, search
 from torchrecmetrics.core.checks import Checks, any_of_row
 from torchrecmetrics.core.options import Needs, Options, Ties
 from torchrecmetrics.core.ranked_items import RankedItems, positions
 from torchrecmetrics.core.ranking import ListedItems, Ranking
+from torchrecmetrics.core.tied_items import TiedItems, TieGroups
 
 # a rule that favours relevant items puts items with a negative gain last
 MIRRORED: dict[Ties, Ties] = {
+    "expected": "expected",
     "optimistic": "pessimistic",
     "realistic": "realistic",
     "pessimistic": "optimistic",
@@ -22,7 +24,7 @@ MIRRORED: dict[Ties, Ties] = {
 
 
 LAST_RANK = 2**52
-"""Above every rank; a relevant item that is missing is beyond."""
+"""Larger than any rank; missing items have rank `inf`."""
 
 
 class TargetCounts(NamedTuple):
@@ -34,6 +36,7 @@ class TargetCounts(NamedTuple):
     missing: Tensor  # bool, takes no part in the ranking: no candidate, or padding
     better: Tensor  # candidates with a higher score, integers or floats
     group_size: Tensor  # candidates with the same score, itself included
+    num_ranks: int  # that a row can have: at least its number of candidates
     num_ranked: Tensor | None = None  # [B]
     num_recommended: Tensor | None = None  # [B]
     lists: ListedItems | None = None
@@ -46,6 +49,8 @@ class SortedRanks(NamedTuple):
     order: Tensor | None  # int64 [B, T], the slot that each item came from; None = the given order
     ranks: Tensor  # float [B, T], ascending; inf for other items and beyond the depth
     group: Tensor | None  # int64 [B, T], the sorted slot at which the tie group begins; None = one item a row
+    groups: TieGroups
+    first: Tensor  # float [B, T], the first place that the item may have by the tie rule; inf for other items
     tied: Tensor  # bool [B, T]: the item shares its score with another candidate
 
 
@@ -54,9 +59,9 @@ def sort_ranks(
 ) -> SortedRanks:
     """Sort the items that are not `others` by score, best first, and give each a rank; beyond `depth` it is `inf`.
 
-    `secondary` orders the items of a tie group, ascending. Counts beyond `depth` may be inexact. Of a tie group of n
-    items, m of them ours, the i-th of ours has the rank better + i (n + 1) / (m + 1) ("realistic", the expected rank),
-    better + i ("optimistic") or better + n - m + i ("pessimistic").
+    `secondary` orders the items of a tie group, ascending. Counts of groups that begin beyond `depth` may be inexact.
+    Of a tie group of n items, m of them ours, the i-th of ours has the rank better + i (n + 1) / (m + 1), its expected
+    rank ("expected", "realistic"), better + i ("optimistic") or better + n - m + i ("pessimistic").
     """
     dtype = float_dtype(others.device)
     better, size = counts.better.to(dtype).masked_fill(others, torch.inf), counts.group_size.to(dtype)
@@ -71,15 +76,18 @@ def sort_ranks(
         group = search(better, better)
         members = search(better, better, right=True) - group
         number = positions(better.shape[1], dtype, better.device) - group
+    size = size.clamp(min=members)  # beyond the depth kernels may count fewer equal scores
     if ties == "optimistic":
         ranks = better + number
     elif ties == "pessimistic":
-        ranks = better + (size.clamp(min=members) + (number - members))
+        ranks = better + (size + (number - members))
     else:
-        # beyond the depth kernels may count fewer than 0 equal scores
-        ranks = better + (size.clamp(min=0) + 1) * (number / (members + 1))
-    far = ranks > (LAST_RANK if depth is None else depth)
-    return SortedRanks(order, ranks.masked_fill(far, torch.inf), group, (size > 1) > far)
+        ranks = better + (size + 1) * (number / (members + 1))
+    last = LAST_RANK if depth is None else depth
+    first = better + 1 if ties == "expected" else ranks
+    tied = (size > 1) & (first <= last)
+    groups = TieGroups(better.clamp(max=LAST_RANK), size, members, number, counts.num_ranks)
+    return SortedRanks(order, ranks.masked_fill(ranks > last, torch.inf), group, groups, first, tied)
 
 
 def rank_counts(
@@ -104,23 +112,22 @@ def rank_counts(
     """
     valid, violations = checks.settle()
     gains, ties = counts.gains, options.tie_rule
-    secondary = gains if gains is None or ties == "pessimistic" else -gains
+    secondary = None if gains is None or ties == "expected" else gains if ties == "pessimistic" else -gains
 
     # without gains, items that are not relevant are missing
     others = counts.missing if gains is None else counts.missing | ~counts.relevant
     placed = sort_ranks(counts, others, ties, secondary, depth)
     penalties = None
-    if gains is None:
-        relevant = RankedItems(placed.ranks)
-    else:
-        relevant = _with_gains(placed, gains.where(counts.relevant, 0), ties)
-        if counts.penalised is not None:
-            behind = sort_ranks(counts, counts.missing | ~counts.penalised, MIRRORED[ties], secondary, depth)
-            penalties = _with_gains(behind, gains.where(counts.penalised, 0), ties)
+    relevant = _ranked(placed, None if gains is None else gains.where(counts.relevant, 0), ties)
+    if gains is not None and counts.penalised is not None:
+        behind = sort_ranks(counts, counts.missing | ~counts.penalised, MIRRORED[ties], secondary, depth)
+        penalties = _ranked(behind, gains.where(counts.penalised, 0), ties)
     num_relevant = counts.relevant.sum(1, dtype=placed.ranks.dtype)
     tied = placed.tied
-    if needs.whole_targets and needs.depth is not None:  # ranks are known further than metrics read
-        tied = tied & (placed.ranks <= num_relevant[:, None].clamp(min=needs.depth))
+    if needs.depth is not None and (needs.whole_targets or depth is None or depth > needs.depth):  # more than is read
+        tied = tied & (
+            placed.first <= (num_relevant[:, None].clamp(min=needs.depth) if needs.whole_targets else needs.depth)
+        )
     return Ranking(
         relevant=relevant,
         num_relevant=num_relevant,
@@ -140,7 +147,10 @@ def rank_counts(
     )
 
 
-def _with_gains(placed: SortedRanks, gains: Tensor, ties: Ties) -> RankedItems:
-    """Return ranked items with their gains, which are 0 for other items."""
-    gains = gains if placed.order is None else gains.gather(1, placed.order)
-    return RankedItems(placed.ranks, gains, placed.group if ties == "realistic" else None)
+def _ranked(placed: SortedRanks, gains: Tensor | None, ties: Ties) -> RankedItems:
+    """Return ranked items; `TiedItems` for "expected", unless the values can be read and show no tie."""
+    if gains is not None and placed.order is not None:
+        gains = gains.gather(1, placed.order)
+    if ties == "expected" and (not can_sync(placed.tied) or placed.tied.any()):
+        return TiedItems(placed.ranks, gains, groups=placed.groups)
+    return RankedItems(placed.ranks, gains, placed.group if ties == "realistic" and gains is not None else None)

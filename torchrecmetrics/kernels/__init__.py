@@ -20,7 +20,7 @@ Kernels: TypeAlias = Literal["eager", "triton"]
 
 # Compute capabilities with a recorded run of tests/gpu and the benchmarks (benchmarks/results).
 _RECORDED: frozenset[tuple[int, int]] = frozenset({(9, 0)})
-# Scores from which "auto" takes Triton: fewer take the host longer to ask for than the card to count, by either kernel.
+# Scores from which "auto" takes Triton: fewer take longer to launch than to count, by either kernel.
 _MANY_SCORES = 2**26
 
 _CHOICES = get_args(KernelChoice)
@@ -39,7 +39,7 @@ __all__ = [
 
 
 def choose(kernels: KernelChoice, device: torch.device, num_scores: int = _MANY_SCORES) -> Kernels:
-    """Return the kernels for some scores: the requested ones; "auto" = Triton's for many, on GPUs with a recorded run.
+    """Return the kernels for some scores: the requested ones; "auto" = Triton's for 2^26 scores or more, if recorded.
 
     Raises:
         ValueError: if "triton" is requested and cannot run on the device; gives the reason.

@@ -35,7 +35,7 @@ _RESIDENT_PRODUCTS = 2
 _COLUMNS = 8
 # Largest number of such groups of edges in a launch: the second axis of a grid.
 _MOST_GROUPS = 65_535
-# Items after which a host sync that finds settled rows may pay; not measured yet, like all numbers here.
+# Items after which a host sync that finds settled rows may pay; not measured.
 _SMALLEST_CHUNK = 2**16
 # A product and its addition are one instruction, whatever the default of a version of Triton.
 _FUSED = True

@@ -165,7 +165,7 @@ class Reporting(Callback):
         if asked not in self.stages:
             return
         keys = self._keys(asked, self._names(asked))
-        _check_loggers(trainer.loggers, keys)
+        _check_loggers([*trainer.loggers, *trainer.callbacks], keys)
         if stage == "fit":
             _check_modes(trainer, keys, self._falling)
             elsewhere = {key for other in _reporting(trainer) for key in other._keys(asked, other._names(asked))}
@@ -354,10 +354,10 @@ def _one_edit(first: str, second: str) -> bool:
 
 
 def _check_loggers(loggers: Iterable[Any], keys: Iterable[str]) -> None:
-    """Refuse keys that a logger would refuse, but only at the end of the first epoch."""
+    """Refuse keys that a logger, or the callback of `mlflow.pytorch.autolog`, would refuse at an epoch's end."""
     refused = [key for key in keys if not re.fullmatch(r"[\w\-./: ]+", key, re.ASCII)]
     for logger in loggers:
-        if refused and any(kind.__name__ == "MLFlowLogger" for kind in type(logger).__mro__):
+        if refused and any(kind.__name__ in ("MLFlowLogger", "__MlflowPLCallback") for kind in type(logger).__mro__):
             raise ValueError(
                 f"MLflow takes letters, digits, '_', '-', '.', '/', ':' and space in keys, not {refused[0]!r}: pass "
                 "key_format='{name}_at_{k}'"

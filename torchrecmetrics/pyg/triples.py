@@ -86,7 +86,7 @@ def evaluate_triples(
         keep_rows: keep per-row values, for `trm.compare`: row i is the head of triple i, row n + i its tail, and both
             are one cluster.
         progress: True shows a bar of tqdm, a function is called with (rows done, rows in all).
-        options: keywords of all metrics made here (`ties`, ...), see `RankingMetric`; `overlap` is "keep".
+        options: keywords of all metrics (`ties`: PyKEEN's "realistic"), see `RankingMetric`; `overlap` is "keep".
 
     Raises:
         TypeError: for ids of another dtype, a model that cannot score.

@@ -1,0 +1,311 @@
+"""Expected values over all orders of equal scores: against enumeration, exact fractions, peers, and limits."""
+
+import math
+from fractions import Fraction
+
+import hypothesis.strategies as st
+import pytest
+import reference
+import torch
+from hypothesis import given, settings
+from sizes import examples
+
+import torchrecmetrics as trm
+from torchrecmetrics import functional
+from torchrecmetrics.core import tied_items
+from torchrecmetrics.inputs import ties
+
+CUTOFFS = [1, 2, 3, 5, 9]
+FORMULAS = {
+    "hit_rate": (functional.hit_rate, reference.hit_rate),
+    "precision": (functional.precision, reference.precision),
+    "recall": (functional.recall, reference.recall),
+    "weighted recall": (
+        lambda ranking, k: functional.recall(ranking, k, weighted=True),
+        lambda user, k: reference.recall(user, k, weighted=True),
+    ),
+    "f1": (functional.f1, reference.f1),
+    "average_precision": (functional.average_precision, reference.average_precision),
+    "ndcg": (functional.ndcg, reference.ndcg),
+    "reciprocal_rank": (functional.reciprocal_rank, reference.reciprocal_rank),
+}
+WHOLE = {name: FORMULAS[name] for name in ("average_precision", "ndcg", "reciprocal_rank")}
+WITH_THRESHOLD = {name: FORMULAS[name] for name in ("hit_rate", "precision", "recall")}
+
+
+@st.composite
+def users(draw):
+    """Return scores of 4 levels, or -inf, and gains of some of the items, of which one is positive."""
+    items = draw(st.integers(1, 6))
+    scores = draw(st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0, -math.inf]), min_size=items, max_size=items))
+    ids = draw(st.lists(st.integers(0, items - 1), min_size=1, unique=True))
+    gains = [draw(st.sampled_from([-2.0, -1.0, 0.5, 1.0, 3.0])) for _ in ids]
+    return scores, dict(zip(ids, [abs(gains[0]), *gains[1:]], strict=True))
+
+
+@pytest.fixture(params=["as it is", "as on devices"])
+def path(request, monkeypatch):
+    """Run with and without the look at the values that only the CPU takes, which finds rows without ties."""
+    if request.param == "as on devices":
+        for module in (ties, tied_items):
+            monkeypatch.setattr(module, "can_sync", lambda values: False)
+
+
+@pytest.mark.usefixtures("path")
+@pytest.mark.parametrize("depth", [9, None])
+@pytest.mark.parametrize("signed", [True, False])
+def test_enumeration(depth, signed):
+    """Every formula is the mean of its values over all orders, for all batches, gains, cut-offs and depths."""
+
+    @settings(max_examples=examples(120), deadline=None)
+    @given(batch=st.lists(users(), min_size=1, max_size=4))
+    def check(batch):
+        width, items = max(len(gains) for _, gains in batch), max(len(scores) for scores, _ in batch)
+        scores, target = torch.full((len(batch), items), -torch.inf), torch.full((len(batch), width), -1)
+        values = torch.zeros(len(batch), width, dtype=torch.float64)
+        known = []
+        for row, (own, gains) in enumerate(batch):
+            gains = gains if signed else dict.fromkeys(gains, 1.0)
+            scores[row, : len(own)] = torch.tensor(own)
+            target[row, : len(gains)] = torch.tensor(list(gains))
+            values[row, : len(gains)] = torch.tensor(list(gains.values()))
+            known.append(reference.rank(own, gains, ties="expected", threshold=0.3))
+        given = trm.Scores(scores, target, gains=values if signed else None)
+        ranking = given.ranking(depth, score_threshold=0.3)
+        for name, (ours, theirs) in FORMULAS.items():
+            found = ours(ranking, CUTOFFS)
+            for row, user in enumerate(known):
+                wanted = [theirs(user, k) for k in CUTOFFS]
+                assert found[:, row].tolist() == pytest.approx(wanted, abs=1e-12), name
+            assert torch.allclose(found[1], ours(ranking, 2), rtol=1e-14), "one cut-off is as several"
+        for name, (ours, theirs) in WITH_THRESHOLD.items():
+            found = ours(ranking, CUTOFFS, score_threshold=0.3)
+            for row, user in enumerate(known):
+                wanted = [theirs(user, k, threshold=True) for k in CUTOFFS]
+                assert found[:, row].tolist() == pytest.approx(wanted, abs=1e-12), name
+        if depth is None:
+            for name, (ours, theirs) in WHOLE.items():
+                assert ours(ranking).tolist() == pytest.approx([theirs(user) for user in known], abs=1e-12), name
+            wanted = [reference.r_precision(user) for user in known]
+            assert functional.r_precision(ranking).tolist() == pytest.approx(wanted, abs=1e-12)
+        assert ranking.tied.tolist() == [user.tied for user in known]
+
+    check()
+
+
+@pytest.mark.usefixtures("path")
+@pytest.mark.parametrize("width", [1, 4])
+def test_rows_without_ties_keep_their_bits(width, generator):
+    """A row without ties has the same value whether or not its neighbours have ties."""
+    scores = torch.rand(40, 30, generator=generator)
+    target = torch.rand(40, 30, generator=generator).argsort(1)[:, :width]
+    gains = torch.randint(1, 4, target.shape, generator=generator)
+    both = torch.cat([scores, torch.zeros_like(scores)]), target.repeat(2, 1), gains.repeat(2, 1)
+    for with_gains in (False, True):
+        alone = trm.Scores(scores, target, gains=gains if with_gains else None).ranking(ties="realistic")
+        beside = trm.Scores(both[0], both[1], gains=both[2] if with_gains else None).ranking()
+        for ours, _ in FORMULAS.values():
+            assert torch.equal(ours(alone, CUTOFFS), ours(beside, CUTOFFS)[:, :40])
+        for ours, _ in WHOLE.values():
+            assert torch.equal(ours(alone), ours(beside)[:40])
+
+
+def exact(items, members, k):
+    """Return hit rate, recall, reciprocal rank, average precision of `members` among equal scores, as fractions."""
+    miss, first, precisions = Fraction(1), Fraction(0), Fraction(0)
+    for place in range(1, k + 1):
+        hazard = Fraction(members, items - place + 1) if items - place + 1 > 0 else Fraction(0)
+        first += miss * min(hazard, 1) / place
+        miss *= 1 - min(hazard, Fraction(1))
+        before = Fraction((place - 1) * (members - 1), items - 1) if items > 1 else 0
+        precisions += (1 + before) / place / items
+    return 1 - miss, Fraction(min(k, items), items), first, precisions
+
+
+@pytest.mark.usefixtures("path")
+@pytest.mark.parametrize("items", [20, 1000, 20_000, 10**6])
+@pytest.mark.parametrize("members", [1, 3, 20])
+def test_constant_scores(items, members):
+    """Of equal scores, however many, the values are those of exact fractions, to 9 digits and more."""
+    k = min(items, 50)
+    ranking = trm.Scores(torch.zeros(1, items), torch.arange(members)[None]).ranking(k)
+    formulas = functional.hit_rate, functional.recall, functional.reciprocal_rank, functional.average_precision
+    for formula, wanted in zip(formulas, exact(items, members, k), strict=True):
+        assert formula(ranking, k).item() == pytest.approx(float(wanted), rel=1e-9), formula.__name__
+    if members == 1:
+        assert functional.hit_rate(ranking, k).item() == pytest.approx(k / items, rel=1e-12)
+
+
+@pytest.mark.parametrize("first", [0, 63, 64, 1000, 200_000])
+def test_ties_far_from_the_top(first):
+    """Average precision and reciprocal rank of a few equal scores behind many better ones keep their digits."""
+    size, members = 5, 2
+    scores = torch.cat([torch.arange(first + 1.0, 1.0, -1.0), torch.zeros(size), torch.full((3,), -1.0)])
+    scores = scores.double()[None]
+    ranking = trm.Scores(scores, torch.tensor([[first, first + 3]])).ranking()
+    precision = reciprocal = Fraction(0)
+    for one in range(1, size + 1):
+        for other in range(one + 1, size + 1):
+            precision += (Fraction(1, first + one) + Fraction(2, first + other)) / members / math.comb(size, 2)
+            reciprocal += Fraction(1, first + one) / math.comb(size, 2)
+    assert functional.average_precision(ranking).item() == pytest.approx(float(precision), rel=1e-11)
+    assert functional.reciprocal_rank(ranking).item() == pytest.approx(float(reciprocal), rel=1e-11)
+
+
+def test_many_places_are_read_in_tiles(monkeypatch, generator):
+    """The reciprocal rank of several relevant items is the same in tiles of places."""
+    scores = torch.randint(0, 3, (5, 60), generator=generator).float()
+    ranking = trm.Scores(scores, torch.arange(15).view(5, 3)).ranking
+    whole = functional.reciprocal_rank(ranking())
+    for places, numbers in ((7, 2**21), (2**14, 5), (2**14, 70)):
+        monkeypatch.setattr(tied_items, "TILE_PLACES", places)
+        monkeypatch.setattr(tied_items, "TILE_NUMBERS", numbers)
+        assert torch.allclose(functional.reciprocal_rank(ranking()), whole, rtol=1e-14)
+
+
+def test_few_long_groups_cost_little(monkeypatch):
+    """Places are walked for tied rows alone, a few rows at a time: no tile is larger than the limit."""
+    sizes, cumprod = [], torch.Tensor.cumprod
+    lengths = torch.full((2000,), 4)
+    lengths[0] = 5000
+    start = lengths.cumsum(0) - lengths
+    labels = torch.zeros(int(lengths.sum()), dtype=torch.bool)
+    labels[start], labels[start + 1] = True, True
+    ranking = trm.Sessions(torch.zeros(len(labels)), labels, lengths=lengths).ranking()
+    monkeypatch.setattr(tied_items, "TILE_NUMBERS", 10_000)
+    monkeypatch.setattr(torch.Tensor, "cumprod", lambda x, dim: sizes.append(x.numel()) or cumprod(x, dim))
+    functional.reciprocal_rank(ranking)
+    assert max(sizes) <= 10_000
+
+
+@pytest.mark.usefixtures("path")
+def test_no_rows():
+    """A batch without rows has no value, and raises nothing."""
+    ranking = trm.Scores(torch.zeros(0, 5), torch.zeros(0, 2, dtype=torch.int64)).ranking()
+    assert functional.reciprocal_rank(ranking).shape == (0,)
+
+
+def test_discounts_that_change():
+    """A discount of one's own is asked each time, and need not be hashable; one that rises is finite for misses."""
+
+    class Changing:
+        p = 0.5
+        __hash__ = None
+
+        def __call__(self, ranks):
+            return self.p ** (ranks - 1)
+
+    discount, ranking = Changing(), trm.Scores(torch.zeros(1, 4), torch.tensor([1])).ranking()
+    assert ranking.sum_hits(discount, 2).item() == pytest.approx((1 + 0.5) / 4)
+    discount.p = 0.1
+    assert ranking.sum_hits(discount, 2).item() == pytest.approx((1 + 0.1) / 4)
+    rising = trm.Scores(torch.tensor([[0.5, 0.5, -math.inf, 0.1]]), torch.tensor([[0, 2]])).ranking()
+    assert rising.sum_hits(lambda ranks: 2.0**ranks, 2).item() == 3
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_ties_beyond_the_cutoff_do_not_count(k):
+    """`num_tied` counts rows whose tie begins within the largest cut-off, at every door."""
+    scores, flags, rows = torch.tensor([0.9, 0.1, 0.1]), torch.tensor([0, 1, 0]), torch.zeros(3, dtype=torch.int64)
+    for batch in (
+        trm.Scores(scores[None], torch.tensor([1])),
+        trm.Sessions(scores, flags, rows),
+        trm.Negatives(torch.tensor([0.1]), torch.tensor([[0.9, 0.1]])),
+        trm.Lists(torch.tensor([[0, 1, 2]]), torch.tensor([1]), scores=scores[None]),
+    ):
+        metric = trm.HR(k)
+        metric.update(batch)
+        metric.compute()
+        assert metric.num_tied == (k == 2)
+
+
+@pytest.mark.parametrize("depth", [4, None])
+def test_a_ranking_is_saved_and_cut(depth, tmp_path):
+    """Tie groups are kept in files and by `within`, though the expected rank of an item lies beyond the cut."""
+    ranking = trm.Scores(torch.zeros(1, 9), torch.tensor([[2, 5]])).ranking(depth)
+    ranking.save(tmp_path / "ranking.pt")
+    for other in (trm.Ranking.load(tmp_path / "ranking.pt"), ranking.within(2)):
+        assert functional.hit_rate(other, 2).item() == pytest.approx(1 - 7 / 9 * 6 / 8)
+    assert ranking.within(2).ranks.tolist() == [[math.inf, math.inf]]
+
+
+def test_metrics_of_the_rank():
+    """Constant scores have the value of a random order: adjusted metrics are 0, AMR is 1, MeanRank is the middle."""
+    names = {"AMR": 1.0, "AMRI": 0.0, "AdjustedMRR": 0.0, "MeanRank": 50.5, "MedianRank": 50.5}
+    metrics = {name: getattr(trm, name)() for name in names} | {"AdjustedHR": trm.AdjustedHitRate(51)}
+    for name, metric in metrics.items():
+        metric.update(torch.zeros(2, 100), torch.tensor([3, 99]))
+        assert metric.compute().item() == pytest.approx(names.get(name, 0.0), abs=1e-12), name
+
+
+def test_ranks_hold_no_ties():
+    """Ranks place tied items: a metric that was asked for expected values refuses them, others take them."""
+    ranks = trm.get_topk_ranks(torch.zeros(1, 5), torch.tensor([2]), 5)
+    assert ranks.ties == "realistic"
+    assert trm.get_topk_ranks(torch.zeros(1, 5), torch.tensor([2]), 5, ties="optimistic").ties == "optimistic"
+    metric = trm.HR(2)
+    metric.update(ranks)
+    assert metric.compute() == 0
+    with pytest.raises(
+        ValueError,
+        match=r"ties='expected' was asked for, and these ranks .* 'realistic' ranks of get_topk_ranks. Pass scores",
+    ):
+        trm.HR(2, ties="expected").update(ranks)
+    with pytest.raises(ValueError, match="ties of ranks must be one of 'realistic', 'optimistic', 'pessimistic'"):
+        trm.get_topk_ranks(torch.zeros(1, 5), torch.tensor([2]), 5, ties="expected")
+
+
+GENERATOR = torch.Generator().manual_seed(3)
+SCORES = torch.randint(0, 3, (12, 7), generator=GENERATOR) / 2
+TARGET = torch.rand(12, 7, generator=GENERATOR).argsort(1)[:, :2]
+FLAGS = torch.zeros(12, 7, dtype=torch.bool).scatter(1, TARGET, True)
+ROWS = torch.arange(12)[:, None].expand(-1, 7)
+BEST_FIRST = SCORES.sort(dim=1, descending=True, stable=True)
+SHUFFLED = torch.tensor([3, 0, 6, 1, 5, 2, 4])
+DOORS = {
+    "scores": trm.Scores(SCORES, TARGET),
+    "scores in another order": trm.Scores(SCORES[:, SHUFFLED], FLAGS[:, SHUFFLED]),
+    "lists": trm.Lists(BEST_FIRST.indices, TARGET, scores=BEST_FIRST.values, complete=True),
+    "candidates": trm.Candidates(SCORES[:, SHUFFLED], TARGET, SHUFFLED),
+    "sessions": trm.Sessions(SCORES.flatten(), FLAGS.flatten(), ROWS.flatten()),
+    "sessions by length": trm.Sessions(SCORES.flatten(), FLAGS.flatten(), lengths=torch.full((12,), 7)),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_every_door(door):
+    """The same scores have the same values, down to a place and over whole rankings, however they come."""
+    names = ["HR", "NDCG", "MRR", "MAP", "F1"]
+    metrics = [*(getattr(trm, name)(2) for name in names), trm.NDCG(), trm.MRR(), trm.MAP(), trm.RPrecision()]
+    found = trm.RecMetricCollection(metrics)
+    found.update(DOORS[door])
+    values = found.compute()
+    users = [
+        reference.rank(row, dict.fromkeys(ids, 1.0), ties="expected")
+        for row, ids in zip(SCORES.tolist(), TARGET.tolist(), strict=True)
+    ]
+    expected = {
+        "HR@2": lambda user: reference.hit_rate(user, 2),
+        "NDCG@2": lambda user: reference.ndcg(user, 2),
+        "MRR@2": lambda user: reference.reciprocal_rank(user, 2),
+        "MAP@2": lambda user: reference.average_precision(user, 2),
+        "F1@2": lambda user: reference.f1(user, 2),
+        "NDCG": reference.ndcg,
+        "MRR": reference.reciprocal_rank,
+        "MAP": reference.average_precision,
+        "RPrecision": reference.r_precision,
+    }
+    for key, formula in expected.items():
+        assert values[key].item() == pytest.approx(reference.mean([formula(user) for user in users])[0], abs=1e-12), key
+    assert found["NDCG"].num_tied == sum(user.tied for user in users)
+
+
+def test_negatives():
+    """A positive among equal negatives has the expected value, also without a cut-off, and in a pool."""
+    for negative in (torch.zeros(3, 4), torch.zeros(4)):
+        metrics = trm.RecMetricCollection(["HR", trm.MRR(), trm.NDCG()], k=1)
+        metrics.update(trm.Negatives(torch.zeros(3), negative))
+        found = metrics.compute()
+        assert found["HR@1"].item() == pytest.approx(1 / 5)
+        assert found["MRR"].item() == pytest.approx(sum(1 / place for place in range(1, 6)) / 5)
+        assert found["NDCG"].item() == pytest.approx(sum(1 / math.log2(1 + place) for place in range(1, 6)) / 5)
