@@ -352,9 +352,9 @@ def test_equal_scores_are_tied_in_any_order_of_the_rows(ties, expected):
 
 def test_lists_of_one_order_are_ordered_by_items():
     """Metrics of lists read items of equal scores in the order of their rows in the catalogue, not of the table."""
-    catalogue = trm.Catalogue.from_interactions(
-        trm.Interactions.from_columns(["a", "b", "b"], ["x", "y", "z"], user_ids=["a", "b"], item_ids=["x", "y", "z"])
-    )
+    users, ids = ["a", "a", "b", "a", "b"], ["x", "y", "z"]  # x has one interaction, y and z have two
+    train = trm.Interactions.from_columns(users, ["x", "y", "y", "z", "z"], user_ids=["a", "b"], item_ids=ids)
+    catalogue = trm.Catalogue.from_interactions(train)
     for items in itertools.permutations(["x", "y", "z"]):
         frame = {"user": ["a"] * 3, "item": list(items), "score": [0.5] * 3}
         target = {"user": ["a"], "item": ["y"]}

@@ -115,8 +115,6 @@ class Lists(BatchInput):
         if scores is not None or targets.gains is not None:
             rules = options if scores is not None else replace(options, ties="optimistic")  # every entry has its place
             counts = entries.counts(targets, scores, checks)._replace(num_recommended=length)
-            read = needs.depth_for(targets.ids.shape[1])
-            last = min((deep for deep in (read, last) if deep is not None), default=None)
             made_with = ("padding_idx", "overlap") if scores is None else ()
             needs = needs._replace(score_threshold=None)
             return replace(rank_counts(counts, needs, rules, checks, last, made_with), **known)
