@@ -6,7 +6,6 @@ python -m benchmarks.card updates               one update at usual sizes: host,
 python -m benchmarks.card strategies            counts alone: eager's strategies and Triton
 python -m benchmarks.card rows G1 G2            rows of the GPU table, case by case: a failure costs one case
 python -m benchmarks.card products              evaluations from float32 embeddings by both kernels
-python -m benchmarks.card profile               launches and time of whole updates and evaluations
 python -m benchmarks.card launch scores-1       one of LAUNCHES, run three times, for a profiler to look at
 
 Every measurement is a line of JSON. `--tiny` tries the programme on small inputs, in Triton's interpreter as well.
@@ -167,14 +166,14 @@ def _cost(run: Callable[[], object], seconds: float = 0.25) -> dict[str, Any]:
         host.append(time.perf_counter() - start)
         _wait()
         wall.append(time.perf_counter() - start)
-    found = {"host_ms": round(1e3 * statistics.median(host), 4), "wall_ms": round(1e3 * statistics.median(wall), 4)}
+    cost = {"host_ms": round(1e3 * statistics.median(host), 4), "wall_ms": round(1e3 * statistics.median(wall), 4)}
     if not torch.cuda.is_available():
-        return found
+        return cost
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as recorded:
         run()
         _wait()
     on_card = [event for event in recorded.events() or [] if event.device_type == DeviceType.CUDA]
-    return found | {"kernels": len(on_card), "busy_ms": sum(event.time_range.elapsed_us() for event in on_card) / 1e3}
+    return cost | {"kernels": len(on_card), "busy_ms": sum(event.time_range.elapsed_us() for event in on_card) / 1e3}
 
 
 def strategies(tiny: bool) -> None:
@@ -263,38 +262,11 @@ def launch(name: str, tiny: bool) -> None:
         scores, question = _scores(rows, items, width, torch.float32)
         run = partial(kernels.count, scores, question._replace(depth=None if width == 50 else 20))
     else:
-        products, own = _embeddings(rows, items, width, 64, torch.float16 if tiny else torch.bfloat16)
-        run = partial(kernels.count_products, products, Question(own))
+        products, thresholds = _embeddings(rows, items, width, 64, torch.float16 if tiny else torch.bfloat16)
+        run = partial(kernels.count_products, products, Question(thresholds))
     for _ in range(3):
         run()
     _wait()
-
-
-def profile(tiny: bool) -> None:
-    """Print the kernel launches of whole updates, and their time on the host and on the card."""
-    from torch.profiler import ProfilerActivity
-    from torch.profiler import profile as profiler
-
-    for rows, items, width in ((4, 300, 2),) if tiny else ((512, 20_000, 1), (512, 20_000, 10)):
-        scores, _ = _scores(rows, items, width, torch.float32)
-        target = (torch.randint(items, (rows, 1), device=device()) + torch.arange(width, device=device()) * 7) % items
-        metrics = trm.RecMetricCollection(NAMES, k=CUTOFFS, kernels="eager").to(device())
-        run = partial(metrics.update, scores, target)
-        run()
-        begin = time.perf_counter()
-        run()
-        returned = time.perf_counter() - begin
-        _wait()
-        wall = time.perf_counter() - begin
-        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
-        with profiler(activities=activities) as found:
-            run()
-            _wait()
-        on_card = [event for event in found.events() or [] if event.device_type == DeviceType.CUDA]
-        about = {"rows": rows, "items": items, "width": width, "launches": len(on_card)}
-        print(json.dumps({"name": "update", "host_ms": returned * 1e3, "wall_ms": wall * 1e3, **about}))
-        sort = "self_cpu_time_total"
-        print(found.key_averages().table(sort_by=sort, row_limit=15, max_name_column_width=50))
 
 
 COMMANDS = {
@@ -302,7 +274,6 @@ COMMANDS = {
     "updates": updates,
     "strategies": strategies,
     "products": products,
-    "profile": profile,
 }
 
 

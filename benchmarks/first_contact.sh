@@ -53,6 +53,10 @@ case ${1:-first} in
     card rates 30 1 rates
     step memcheck 60 3 env PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool memcheck --error-exitcode 9 \
       "$PYTHON" tests/gpu/small_case.py
+    for name in scores-1 products-1; do
+      step "ncu-$name" 40 12 ncu --clock-control none --set basic --kernel-name 'regex:_by_' --launch-skip 1 \
+        --launch-count 1 "$PYTHON" -m benchmarks.card launch "$name"
+    done
     ;;
   again)  # after faults were mended
     BUDGET=${REST:-230}

@@ -87,15 +87,15 @@ def adjusted_reciprocal_rank(ranking: Ranking) -> Tensor:
     """Return (1 / rank - expected) / (1 - expected), float [B]: up to 1; NaN for rows with one candidate."""
     _check_single(ranking)
     reciprocal, expected = ranking.reciprocal_first(None), expected_reciprocal_rank(ranking)
-    found = (reciprocal - expected) / below_best_reciprocal_rank(ranking)
-    return torch.where(ranking.num_relevant > 0, found, torch.nan)
+    adjusted = (reciprocal - expected) / below_best_reciprocal_rank(ranking)
+    return torch.where(ranking.num_relevant > 0, adjusted, torch.nan)
 
 
 def adjusted_hit(ranking: Ranking, k: int) -> Tensor:
     """Return (hit - probability) / (1 - probability), float [B]: up to 1; NaN for rows with k >= N."""
     _check_single(ranking)
-    found = (ranking.any_hit(k) - expected_hit_rate(ranking, k)) / below_best_hit_rate(ranking, k)
-    return torch.where(ranking.num_relevant > 0, found, torch.nan)
+    adjusted = (ranking.any_hit(k) - expected_hit_rate(ranking, k)) / below_best_hit_rate(ranking, k)
+    return torch.where(ranking.num_relevant > 0, adjusted, torch.nan)
 
 
 def _check_single(ranking: Ranking) -> None:

@@ -32,20 +32,30 @@ def problems(draw):
 
 def plain(problem, shared, duplicates, invalid, overlap):
     """Return one row's places, each a list of tied items or None if no item can hit it, and the items left out."""
-    codes, beams, _, target, exclude = problem
-    out = set(exclude) - (set(target) if overlap == "keep" else set())
-    places, seen = [], set()
-    for beam in beams:
-        items = [item for item, code in enumerate(codes) if code == beam]
-        left = [item for item in (items[:1] if shared == "first" else items) if item not in out]
+    out, places = left_out(problem, overlap), []
+    for beam, repeated, items, left in beams_of(problem, shared, out):
         if not items:
-            places += [None] * (invalid == "keep" and (beam not in seen or duplicates == "keep_place"))
-        elif left and beam in seen:
+            places += [None] * (invalid == "keep" and (not repeated or duplicates == "keep_place"))
+        elif left and repeated:
             places += [None] * (duplicates == "keep_place")
         elif left:
             places.append([beam] if shared == "code" else left)
-        seen.add(beam)
     return places, out
+
+
+def left_out(problem, overlap):
+    """Return the items of one row that are no candidates."""
+    *_, target, exclude = problem
+    return set(exclude) - (set(target) if overlap == "keep" else set())
+
+
+def beams_of(problem, shared, out):
+    """Yield each beam, whether it repeats an earlier one, all items of its code, and those that are candidates."""
+    codes, beams, *_ = problem
+    for place, beam in enumerate(beams):
+        items = [item for item, code in enumerate(codes) if code == beam]
+        left = [item for item in (items[:1] if shared == "first" else items) if item not in out]
+        yield beam, beam in beams[:place], items, left
 
 
 def ranks_of_orders(problem, overlap, **options):
@@ -94,19 +104,14 @@ def mean_values(problem, k, overlap, **options):
 
 def plain_list(problem, shared, duplicates, invalid, overlap):
     """Return the items at one row's places, those of a code in ascending order; -1 for a code of no item."""
-    codes, beams, _, target, exclude = problem
-    out = set(exclude) - (set(target) if overlap == "keep" else set())
-    listed, seen = [], set()
-    for beam in beams:
-        items = [item for item, code in enumerate(codes) if code == beam]
-        left = [item for item in (items[:1] if shared == "first" else items) if item not in out]
-        if not items and invalid == "keep" and (beam not in seen or duplicates == "keep_place"):
+    listed = []
+    for _, repeated, items, left in beams_of(problem, shared, left_out(problem, overlap)):
+        if not items and invalid == "keep" and (not repeated or duplicates == "keep_place"):
             listed.append(-1)
-        elif beam not in seen:
+        elif not repeated:
             listed += left[:1] if shared == "code" else left
         elif duplicates == "keep_place":
             listed += left[:1]
-        seen.add(beam)
     return listed
 
 

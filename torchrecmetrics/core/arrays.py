@@ -128,6 +128,13 @@ def rowwise_isin(items: Tensor, ids: Tensor) -> Tensor:
     return ids.gather(1, nearest) == items
 
 
+def find_first(entries: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the first slot in its row [B, K] of each wanted number [B, T], and whether the row holds it, bool."""
+    ascending, slot = entries.sort(dim=1, stable=True)
+    nearest = search(ascending, wanted).clamp(max=entries.shape[1] - 1)
+    return slot.gather(1, nearest), ascending.gather(1, nearest) == wanted
+
+
 def running_sums(values: Tensor) -> Tensor:
     """Return `cumsum` along rows [B, T], by `doubling_sums` where a deterministic CUDA `cumsum` refuses floats."""
     deterministic = values.is_cuda and torch.are_deterministic_algorithms_enabled()

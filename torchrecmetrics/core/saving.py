@@ -61,11 +61,11 @@ def read(path: str | Path, type_name: str) -> dict[str, Any]:
         raise ValueError(f"{path} was not written by {type_name}.save")
     if held != type_name:
         raise ValueError(f"{path} holds {held}, not {type_name}: {held}.load reads it")
-    found = _Fields(fields)
-    found.origin = f"{path} holds a damaged {type_name}"
-    if found["version"] > _VERSION:
-        raise ValueError(f"{path} is of version {found['version']}, later than {_VERSION}: update torchrecmetrics")
-    return found
+    checked = _Fields(fields)
+    checked.origin = f"{path} holds a damaged {type_name}"
+    if checked["version"] > _VERSION:
+        raise ValueError(f"{path} is of version {checked['version']}, later than {_VERSION}: update torchrecmetrics")
+    return checked
 
 
 class _Fields(dict[str, Any]):

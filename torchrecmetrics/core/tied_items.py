@@ -64,7 +64,7 @@ class TiedItems(RankedItems):
         sums, (start, end) = table(discount, self._last_place(k), self._kind), self._span(k)
         means = (sums[end] - sums[start]) / self.groups.size
         # without rounding where there is no tie
-        means = means.where(self._is_tied, discount(self._start(k) + 1) * self._num_in_top(k))
+        means = means.where(self.groups.size > 1, discount(self._start(k) + 1) * self._num_in_top(k))
         return _row_sums(means if gains is None else gains * means)
 
     @derived
@@ -119,15 +119,11 @@ class TiedItems(RankedItems):
         slope = (members - 1) / (size - 1).clamp(min=1)
         hits = self.positions - number + 1 - slope * (better + 1)
         means = (hits * self._harmonic_sums(k) + slope * num_in_top) / size
-        return _row_sums(means.where(self._is_tied, self.positions / (better + 1) * num_in_top))
+        return _row_sums(means.where(size > 1, self.positions / (better + 1) * num_in_top))
 
     def within(self, depth: float) -> TiedItems:
         """Return the items with ranks beyond `depth` set to `inf`; groups that begin within it stay known."""
         return replace(self, ranks=self.ranks.where(self.ranks <= depth, torch.inf))
-
-    @property
-    def _is_tied(self) -> Tensor:
-        return self.groups.size > 1
 
     @property
     def _kind(self) -> tuple[torch.dtype, torch.device]:

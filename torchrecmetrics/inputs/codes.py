@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.arrays import float_dtype, rowwise_isin, search, sort_rows
+from torchrecmetrics.core.arrays import find_first, float_dtype, rowwise_isin, search, sort_rows
 from torchrecmetrics.core.checks import Checks, check_choice, check_device, check_ids, check_k
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import ListedItems, Ranking
@@ -256,10 +256,8 @@ class Beams(BatchInput):
         places = size + bad.long() if self.invalid == "keep" else size
         places = places.clamp(max=int(self.duplicates == "keep_place")).where(repeated, places)
         before = places.cumsum(1) - places
-        by_code, slot = found.start.sort(dim=1, stable=True)
-        nearest = search(by_code, own.start).clamp(max=depth - 1)
-        beam = slot.gather(1, nearest)
-        listed = (by_code.gather(1, nearest) == own.start) & (own.size > 0) & (items.gather(1, beam) > 0)
+        beam, present = find_first(found.start, own.start)
+        listed = present & (own.size > 0) & (items.gather(1, beam) > 0)
         if shared == "first":
             listed = listed & (index.positions[targets.ids] == own.start)
         counts = TargetCounts(

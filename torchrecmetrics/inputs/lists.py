@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.arrays import count_above, count_at_least, float_dtype, rowwise_isin, search, sort_rows
+from torchrecmetrics.core.arrays import count_above, count_at_least, find_first, float_dtype, rowwise_isin, sort_rows
 from torchrecmetrics.core.checks import (
     Checks,
     check_choice,
@@ -165,12 +165,10 @@ class _Entries(NamedTuple):
 
     def counts(self, targets: Targets, scores: Tensor | None, checks: Checks) -> TargetCounts:
         """Return, for each target, how many entries score higher and how many as high; reject scores that rise."""
-        by_id, slot = torch.where(self.given, self.ids, -1).sort(dim=1, stable=True)
-        nearest = search(by_id, targets.ids).clamp(max=by_id.shape[1] - 1)  # the first of repeated items
-        place = slot.gather(1, nearest)
-        listed = targets.listed & (by_id.gather(1, nearest) == targets.ids) & self.stays.gather(1, place)
+        slot, present = find_first(torch.where(self.given, self.ids, -1), targets.ids)
+        listed = targets.listed & present & self.stays.gather(1, slot)
         if scores is None:
-            better = self.ranks.gather(1, place) - 1
+            better = self.ranks.gather(1, slot) - 1
             size = torch.ones_like(better)
         else:
             lowest = scores.where(self.given, torch.inf).cummin(1).values
@@ -178,10 +176,10 @@ class _Entries(NamedTuple):
             wrong[:, 1:] |= self.given[:, 1:] & (scores[:, 1:] > lowest[:, :-1])
             checks.reject("list_order", wrong, partial(_order_detail, scores=scores))
             values = scores.where(self.stays & ~scores.isnan(), -torch.inf)
-            own, ascending = values.gather(1, place), sort_rows(values)
-            listed = listed & (own > -torch.inf)
-            better = count_above(ascending, own)
-            size = count_at_least(ascending, own) - better
+            target_scores, ascending = values.gather(1, slot), sort_rows(values)
+            listed = listed & (target_scores > -torch.inf)
+            better = count_above(ascending, target_scores)
+            size = count_at_least(ascending, target_scores) - better
         penalised = None if targets.gains is None else targets.penalised
         return TargetCounts(
             targets.relevant, penalised, targets.gains, ~listed, better, size, num_ranks=self.ids.shape[1]

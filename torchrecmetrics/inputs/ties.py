@@ -50,7 +50,7 @@ class SortedRanks(NamedTuple):
     ranks: Tensor  # float [B, T], ascending; inf for other items and beyond the depth
     group: Tensor | None  # int64 [B, T], the sorted slot at which the tie group begins; None = one item a row
     groups: TieGroups
-    first: Tensor  # float [B, T], the first place that the item may have by the tie rule; inf for other items
+    first_rank: Tensor  # float [B, T], the first place that the item may have by the tie rule; inf for other items
     tied: Tensor  # bool [B, T]: the item shares its score with another candidate
 
 
@@ -84,10 +84,10 @@ def sort_ranks(
     else:
         ranks = better + (size + 1) * (number / (members + 1))
     last = LAST_RANK if depth is None else depth
-    first = better + 1 if ties == "expected" else ranks
-    tied = (size > 1) & (first <= last)
+    first_rank = better + 1 if ties == "expected" else ranks
+    tied = (size > 1) & (first_rank <= last)
     groups = TieGroups(better.clamp(max=LAST_RANK), size, members, number, counts.num_ranks)
-    return SortedRanks(order, ranks.masked_fill(ranks > last, torch.inf), group, groups, first, tied)
+    return SortedRanks(order, ranks.masked_fill(ranks > last, torch.inf), group, groups, first_rank, tied)
 
 
 def rank_counts(
@@ -126,7 +126,7 @@ def rank_counts(
     tied = placed.tied
     if needs.depth is not None and (needs.whole_targets or depth is None or depth > needs.depth):  # more than is read
         tied = tied & (
-            placed.first <= (num_relevant[:, None].clamp(min=needs.depth) if needs.whole_targets else needs.depth)
+            placed.first_rank <= (num_relevant[:, None].clamp(min=needs.depth) if needs.whole_targets else needs.depth)
         )
     return Ranking(
         relevant=relevant,
