@@ -32,7 +32,7 @@ def evaluate(num_items: int, rank: int, world_size: int) -> None:
     target = trm.Interactions.from_columns(everyone, everyone * 7 % num_items, num_users=USERS, num_items=num_items)
     metrics = ["HR", "NDCG"]
     torch.distributed.barrier()
-    trm.evaluate(metrics, users, items, target=target, k=10, shard="items", batch_size=BATCH, memory_budget=2**33)
+    trm.evaluate(metrics, users, items, target=target, k=10, shard="items", batch_size=BATCH)
 
 
 def process(rank: int, world_size: int, store: str, results: Any) -> None:

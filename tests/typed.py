@@ -52,7 +52,7 @@ def catalogue(users: Tensor, items: Tensor) -> None:
     found = trm.evaluate(["HR"], users, items, target=train, k=5, ties="pessimistic")
     assert_type(found["HR@5"], Tensor)
     assert_type(found.num_users, int)
-    trm.evaluate(["HR"], users, items, target=train, k=5, tie="pessimistic")  # type: ignore[call-overload]
+    trm.evaluate(["HR"], users, items, target=train, k=5, tie="pessimistic")  # type: ignore[call-arg]
     RecMetricsCallback(["HR"], k=5, tie="pessimistic")  # type: ignore[call-arg]
     CatalogueEvaluationCallback("HR", 5, embed=lambda _: (users, items), target=train, overlap="miss")
 
@@ -64,7 +64,8 @@ def logs() -> None:
     assert_type(log.user_ids, trm.Vocabulary)
     assert_type(log.to_interactions(4).user_ids, trm.Vocabulary | None)
     assert_type(trm.audit(log.split_random()).faults, tuple[str, ...])
-    trm.evaluate(["HR"], k=5, item_bias=log.to_interactions().popularity, target=log.to_interactions())
+    known = log.to_interactions()
+    trm.evaluate(["HR"], trm.Embeddings(bias=known.popularity), k=5, target=known)
     trm.audit([log])  # type: ignore[arg-type]
 
 

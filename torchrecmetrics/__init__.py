@@ -21,9 +21,10 @@ from torchrecmetrics.data.groups import Groups, group_users, slice_targets
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.log import Log
 from torchrecmetrics.data.vocabulary import Vocabulary
+from torchrecmetrics.evaluation.embeddings import Embeddings
 from torchrecmetrics.evaluation.lists import evaluate_lists
-from torchrecmetrics.evaluation.models import evaluate, recommend
-from torchrecmetrics.evaluation.recommendations import Recommendations
+from torchrecmetrics.evaluation.models import evaluate
+from torchrecmetrics.evaluation.recommendations import Recommendations, recommend
 from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.inputs.candidates import Candidates
 from torchrecmetrics.inputs.codes import SemanticIds
@@ -48,6 +49,7 @@ __all__ = [
     "CollectSessions",
     "Comparison",
     "Decay",
+    "Embeddings",
     "Evaluation",
     "Groups",
     "Hits",

@@ -197,16 +197,17 @@ def groups_of(codes, names):
     return trm.Groups(codes, names)
 
 
-def evaluate(metrics, users, items=None, *, bias=None, similarity="dot", allowed=None, **more):
+def evaluate(metrics, users, items=None, *, bias=None, similarity="dot", allowed=None, candidates=None, **more):
     """Evaluate embeddings, or a function of user ids (`users`), on whole catalogues."""
     given = (lambda ids: moved(users(ids.cpu()))) if callable(users) else users
-    more = {"item_bias": bias, "items_allowed": allowed, "similarity": similarity, "ties": TIES, **more}
-    return trm.evaluate(metrics, given, items, device=DEVICE, **more)
+    if not callable(users):
+        given = trm.Embeddings(users, items, bias, similarity, allowed if candidates is None else candidates)
+    return trm.evaluate(metrics, given, device=DEVICE, **{"ties": TIES, **more})
 
 
 def recommend(users, items, k, *, bias=None, **more):
     """Return ids and scores of each user's `k` best items, as lists."""
-    found = trm.recommend(users, items, k, item_bias=bias, device=DEVICE, **more)
+    found = trm.recommend(trm.Embeddings(users, items, bias), k=k, device=DEVICE, **more)
     return {"ids": found.ids.tolist(), "scores": found.scores.tolist()}
 
 

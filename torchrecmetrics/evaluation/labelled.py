@@ -13,8 +13,8 @@ from torchrecmetrics.data.events import numbers_in
 from torchrecmetrics.data.files import source_of
 from torchrecmetrics.data.frames import Roles, distinct
 from torchrecmetrics.data.vocabulary import Vocabulary
+from torchrecmetrics.evaluation.arguments import empty_collection
 from torchrecmetrics.evaluation.listed import Names, check_score
-from torchrecmetrics.evaluation.models import empty_collection
 from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.inputs.lists import Duplicates
 from torchrecmetrics.inputs.sessions import Sessions

@@ -23,18 +23,19 @@ from torchrecmetrics.data.frames import check_names
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Interactions, Reduce
 from torchrecmetrics.data.log import Log
-from torchrecmetrics.evaluation.labelled import evaluate_labelled
-from torchrecmetrics.evaluation.listed import IdMap, Names, RecommendedLists, check_zeros
-from torchrecmetrics.evaluation.models import (
+from torchrecmetrics.evaluation.arguments import (
     add_without_target,
     check_target,
     columns_of,
     empty_collection,
     past_of,
 )
+from torchrecmetrics.evaluation.embeddings import TargetDevice
+from torchrecmetrics.evaluation.history import History, histories
+from torchrecmetrics.evaluation.labelled import evaluate_labelled
+from torchrecmetrics.evaluation.listed import IdMap, Names, RecommendedLists, check_zeros
 from torchrecmetrics.evaluation.progress import Progress, ProgressBar
 from torchrecmetrics.evaluation.result import Evaluation
-from torchrecmetrics.evaluation.scoring import History, TargetDevice, histories
 from torchrecmetrics.inputs.lists import Duplicates, Lists
 from torchrecmetrics.names import Metrics, check_options
 
@@ -256,7 +257,7 @@ class _Truth(NamedTuple):
         past, columns = past_of(collection, truth), columns_of(collection, groups, truth)
         if collection.evaluator.rules.padding_idx is not None and truth.item_ids is not None:
             raise ValueError("padding_idx is a row number, but target has item_ids: leave rows of padding out")
-        history = History(tuple(parts), truth.num_items, TargetDevice.of(None, None, truth))
+        history = History(tuple(parts), truth.num_items, TargetDevice.of(None, truth.device))
         num_excluded = history.lengths(torch.zeros(truth.num_users, dtype=torch.int64, device="cpu"))
         if past is not None:
             num_excluded = num_excluded + past.host_degree

@@ -1,13 +1,27 @@
-"""`Recommendations`: the lists that `recommend` returns, as frames and dicts."""
+"""`recommend`: each user's best items, as `Recommendations`, which become frames and dicts."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
+from torchrecmetrics import kernels
+from torchrecmetrics.core.checks import VIOLATIONS, check_choice, check_k, in_words
+from torchrecmetrics.core.distributed import fingerprint, raise_on_all_ranks
 from torchrecmetrics.data.frames import frame_of
+from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.vocabulary import Vocabulary
+from torchrecmetrics.evaluation.arguments import row_numbers, warn_of_item_0
+from torchrecmetrics.evaluation.batches import batches
+from torchrecmetrics.evaluation.embeddings import Embeddings, TargetDevice
+from torchrecmetrics.evaluation.history import Histories, History, histories
+from torchrecmetrics.evaluation.models import in_agreement, scorer_of
+from torchrecmetrics.evaluation.progress import Progress, ProgressBar
+from torchrecmetrics.evaluation.scoring import FunctionScorer, ScoreFunction, Scorer, evaluating
+from torchrecmetrics.inputs.item_shard import best_of_processes
 
 
 class Recommendations(tuple[Tensor, Tensor]):
@@ -82,3 +96,156 @@ class Recommendations(tuple[Tensor, Tensor]):
             ImportError: where that library is not installed.
         """
         return frame_of(library, self.to_dict())
+
+
+@torch.no_grad()
+def recommend(
+    users: Tensor | Embeddings | ScoreFunction,
+    items: Tensor | None = None,
+    k: int = 10,
+    *,
+    exclude: Histories | None = None,
+    user_ids: Any = None,
+    num_users: int | None = None,
+    num_items: int | None = None,
+    batch_size: int | None = None,
+    device: str | torch.device | None = None,
+    progress: bool | Progress = False,
+    shard: Literal["items", "both"] | None = None,
+    process_group: Any = None,
+) -> Recommendations:
+    """Return each user's `k` best items and their scores; arguments as in `evaluate`.
+
+    With a score function, pass `num_items` and `num_users` (or `user_ids`), unless a history gives both sizes; with
+    `Embeddings(bias=)` alone, `num_users` or `user_ids`.
+
+    Returns:
+        `Recommendations`, a tuple of ids int64 [users, k] and scores [users, k], best first, ties by lower id; -1 and
+        -inf where fewer than `k` candidates exist. Both are on the scores' device, rows in the order of `user_ids`. The
+        result has the vocabularies of the first history (other histories are matched by id); its `to_frame()` has a
+        row per recommended item, and `evaluate_lists` accepts it as `lists`.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> had = trm.Interactions.from_frame({"user": ["al", "bo"], "item": ["x", "y"]})
+        >>> found = trm.recommend(torch.eye(2), torch.eye(2), 1, exclude=had)
+        >>> ids, scores = found
+        >>> ids, found.to_dict()["item"]
+        (tensor([[1],
+                [0]]), ['y', 'x'])
+    """
+    check_choice("shard", shard, (None, "items", "both"))
+    facts: dict[str, Any] = {}
+    with in_agreement(shard, process_group, facts):
+        k = check_k(k)
+        given, exclude = _in_one_numbering(exclude)
+        if Embeddings.of(users, items) is None:
+            assert callable(users)
+            place = TargetDevice.of(device, torch.device("cpu"))
+            num_items = given[0].num_items if num_items is None and given else num_items
+            if num_items is None:
+                raise ValueError("with a score function, recommend needs num_items")
+            scorer: Scorer = FunctionScorer(users, check_k(num_items, "num_items"), place.device)
+        else:
+            scorer = scorer_of(users, items, None, device, shard, process_group)
+            _check_size("num_items", num_items, scorer.num_items)
+        if scorer.num_users is not None:
+            _check_size("num_users", num_users, scorer.num_users)
+            num_users = scorer.num_users
+        num_users = given[0].num_users if num_users is None and given else num_users
+        if num_users is None:
+            if user_ids is None:
+                raise ValueError("recommend needs num_users or user_ids, without embeddings of users")
+            num_users = 1 + max(row_numbers(user_ids, None).tolist(), default=-1)
+        ids = row_numbers(user_ids, check_k(num_users, "num_users", 0))
+        check_k(scorer.num_items, "num_items")
+        history = History(exclude, scorer.num_items, TargetDevice(scorer.device, device is not None))
+        sizes = history.lengths(torch.zeros(num_users, dtype=torch.int64, device="cpu")).index_select(0, ids)
+        is_first = shard is None or torch.distributed.get_rank(process_group) == 0
+        bar = ProgressBar(progress, len(ids), is_first)
+        if shard is not None:
+            facts |= {"k": k, "user_ids": fingerprint(ids), "history": history.fingerprint(), "batch_size": batch_size}
+    if is_first:
+        is_out = scorer.leaves_out_item_0 or any(mask[0] for mask in history.masks)
+        cure = f"Embeddings(..., allowed=torch.arange({scorer.num_items}) > 0)"
+        warn_of_item_0(history.parts, is_out, cure, stacklevel=4)
+    top = _TopItems(scorer, history, ids, k, shard is not None, process_group)
+    with bar, evaluating(users):
+        for batch in batches(scorer, torch.arange(len(ids), device="cpu"), sizes, top.add, batch_size):
+            bar.advance(batch, None)
+    vocabularies = (given[0].user_ids, given[0].item_ids) if given else (None, None)
+    return Recommendations(top.items, top.scores, ids, *vocabularies)
+
+
+class _TopItems:
+    """The `k` best items of each user and their scores, collected batch by batch."""
+
+    def __init__(
+        self, scorer: Scorer, history: History, ids: Tensor, k: int, is_shared: bool, process_group: Any
+    ) -> None:
+        self._scorer, self._history, self._ids = scorer, history, ids
+        self._is_shared, self._group = is_shared, process_group
+        self.items = torch.full((len(ids), k), -1, device=scorer.device)
+        """Int64 [n, k], best first; -1 = fewer candidates."""
+        self.scores = torch.empty((0, k), dtype=scorer.dtype, device=scorer.device)
+        """Float [n, k], -inf = fewer candidates; empty before the first batch."""
+
+    def add(self, batch: Tensor, at_once: int) -> None:
+        """Rank the items for the users in a batch of rows of `ids`, `at_once` users at a time."""
+        k = self.items.shape[1]
+        for rows in torch.split(batch, at_once):
+            users = self._ids[rows]
+            made = self._scorer.scores(users, at_once)
+            scores = made if isinstance(made, Tensor) else next(iter(made.parts()))  # type: ignore[union-attr]
+            if self._is_shared:
+                with raise_on_all_ranks(self._scorer.device, self._group):
+                    _check_scores(scores, users)
+            else:
+                _check_scores(scores, users)
+            top_scores = scores.new_full((len(rows), k), -torch.inf)
+            top_items = self.items.new_full((len(rows), k), -1)
+            if scores.shape[1]:
+                first, last = self._scorer.offset, self._scorer.offset + scores.shape[1]
+                columns = self._history.excluded(users)
+                if columns is not None:  # items of other processes become padding
+                    columns = torch.where((columns >= first) & (columns < last), columns - first, -1)
+                best = kernels.topk_ids(scores, k, [mask[first:last] for mask in self._history.masks], columns)
+                width = best.shape[1]
+                top_scores[:, :width] = scores.gather(1, best.clamp(min=0)).where(best >= 0, -torch.inf)
+                top_items[:, :width] = torch.where(best >= 0, best + first, -1)
+            if self._is_shared:
+                top_scores, top_items = best_of_processes((top_scores, top_items), self._group)
+            if not len(self.scores):  # a function's scores may have another dtype than the scorer expects
+                self.scores = scores.new_full(self.items.shape, -torch.inf)
+            rows = rows.to(self.items.device)
+            self.items[rows], self.scores[rows] = top_items, top_scores
+
+
+def _check_scores(scores: Tensor, users: Tensor) -> None:
+    """Raise for NaN and infinity."""
+    if not scores.shape[1]:
+        return
+    wrong = ~(scores.amax(1) < torch.inf)
+    if wrong.any():
+        user = int(users[wrong.cpu()][0])
+        raise ValueError(f"{in_words(int(wrong.sum()), len(wrong))} {VIOLATIONS['scores']}: user {user}")
+
+
+def _check_size(name: str, number: int | None, known: int) -> None:
+    """Refuse a `num_users` or `num_items` that differs from the sizes of the embeddings."""
+    if number not in (None, known):
+        raise ValueError(f"{name}={number!r} was given beside {known} embeddings, which say so themselves")
+
+
+def _in_one_numbering(exclude: Histories | None) -> tuple[Sequence[Interactions], tuple[Any, ...]]:
+    """Return the `Interactions` in `exclude`, and all of `exclude` with the row numbers of its first `Interactions`."""
+    parts = histories(exclude)
+    given = [part for part in parts if isinstance(part, Interactions)]
+    numbered = tuple(
+        part.numbered_as(given[0], f"exclude[{index}]", "the first Interactions of exclude")
+        if isinstance(part, Interactions) and part is not given[0]
+        else part
+        for index, part in enumerate(parts)
+    )
+    return given, numbered

@@ -16,9 +16,11 @@ from torchrecmetrics.core.distributed import raise_on_all_ranks
 from torchrecmetrics.core.signature import MetricOptions
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.evaluation.models import check_target, evaluate
+from torchrecmetrics.evaluation.arguments import check_target
+from torchrecmetrics.evaluation.history import Histories
+from torchrecmetrics.evaluation.models import evaluate
 from torchrecmetrics.evaluation.result import Evaluation
-from torchrecmetrics.evaluation.scoring import Budget, Histories, ScoreFunction, ScoreOptions, evaluating
+from torchrecmetrics.evaluation.scoring import ScoreFunction, evaluating
 from torchrecmetrics.lightning.replicas import buffers_of_the_first, check_alike, check_scores_alike
 from torchrecmetrics.lightning.reporting import SHORT, Reporting, Stage, check_function
 from torchrecmetrics.names import KeyFormat, Metrics
@@ -117,8 +119,7 @@ class CatalogueEvaluationCallback(Reporting):
         self.exclude = exclude
         self.all_users = all_users
         self.every_n_epochs: int = check_k(every_n_epochs, "every_n_epochs")
-        self._terms = ScoreOptions(similarity=similarity, items_allowed=items_allowed)
-        self._budget = Budget(batch_size, memory_budget)
+        self._batch_size = batch_size
         self.results: dict[str, Any] = {}
 
     def _names(self, stage: str) -> list[str]:
@@ -217,13 +218,10 @@ class CatalogueEvaluationCallback(Reporting):
                 device=users.device if isinstance(users, Tensor) else device,
                 progress=progress,
                 shard="users" if trainer.world_size > 1 else None,
-                similarity=self._terms.similarity,
-                items_allowed=self._terms.items_allowed,
                 all_users=self.all_users,
                 groups=self.groups,
                 keep_rows=self.keep_rows,
-                batch_size=self._budget.batch_size,
-                memory_budget=self._budget.memory,
+                batch_size=self._batch_size,
             )
 
 

@@ -19,7 +19,7 @@ from torchrecmetrics.core.rows import Layout, RowValues, Summary
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.groups import Groups
 from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.evaluation.models import check_item_ids
+from torchrecmetrics.evaluation.arguments import check_item_ids
 from torchrecmetrics.inputs.sessions import Sessions
 from torchrecmetrics.lightning.reporting import SHORT
 from torchrecmetrics.lightning.samples import MAY_REPEAT, SampleRows, Share

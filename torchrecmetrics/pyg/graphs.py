@@ -14,10 +14,12 @@ from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.core.checks import describe, nearest, plain
 from torchrecmetrics.core.signature import MetricOptions
 from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.evaluation.models import EvaluateOptions, check_target
+from torchrecmetrics.evaluation.arguments import check_target
+from torchrecmetrics.evaluation.history import Histories
+from torchrecmetrics.evaluation.models import EvaluateOptions
 from torchrecmetrics.evaluation.models import evaluate as evaluate_embeddings
 from torchrecmetrics.evaluation.result import Evaluation
-from torchrecmetrics.evaluation.scoring import Histories, evaluating
+from torchrecmetrics.evaluation.scoring import evaluating
 from torchrecmetrics.inputs.sessions import Sessions
 from torchrecmetrics.names import Metrics
 

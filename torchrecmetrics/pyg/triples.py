@@ -14,11 +14,10 @@ from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.core.accumulators import Accumulator, ByGroup, check_group_names
 from torchrecmetrics.core.checks import check_choice, check_ids, check_k, describe, nearest
 from torchrecmetrics.core.kept_rows import KeptRows
-from torchrecmetrics.core.row_buffer import BUDGET
 from torchrecmetrics.core.signature import METRIC_OPTIONS, MetricOptions, check_spelling
 from torchrecmetrics.evaluation.progress import Progress, ProgressBar
 from torchrecmetrics.evaluation.result import Evaluation
-from torchrecmetrics.evaluation.scoring import Budget, evaluating
+from torchrecmetrics.evaluation.scoring import evaluating, memory_on
 from torchrecmetrics.inputs.jagged import Spans
 from torchrecmetrics.inputs.scores import Scores
 from torchrecmetrics.names import Metrics
@@ -54,7 +53,6 @@ def evaluate_triples(
     num_entities: int | None = None,
     k: int | Iterable[int] | None = None,
     batch_size: int | None = None,
-    memory_budget: int | None = None,
     keep_rows: bool = False,
     progress: bool | Progress = False,
     **options: Unpack[MetricOptions],
@@ -81,8 +79,7 @@ def evaluate_triples(
         num_entities: number of entities, needed for modules without `num_nodes`. For functions it is the width of their
             scores; without it, the first triple is scored alone to find the width.
         k: cut-off or cut-offs for names of metrics.
-        batch_size: most rows that are scored together; default: as `memory_budget` allows.
-        memory_budget: bytes for scores and the model's working memory; default as in `torchrecmetrics.evaluate`.
+        batch_size: most rows that are scored together; default: as memory allows, as in `torchrecmetrics.evaluate`.
         keep_rows: keep per-row values, for `trm.compare`: row i is the head of triple i, row n + i its tail, and both
             are one cluster.
         progress: True shows a bar of tqdm, a function is called with (rows done, rows in all).
@@ -108,7 +105,7 @@ def evaluate_triples(
     sides, num_triples = _read_sides(sides), len(triples.head)
     if not num_triples:
         raise ValueError("there is no test triple: head, relation and tail are empty")
-    scorer = _Scorer(model, sides, num_entities, Budget(batch_size, memory_budget), triples.head.device)
+    scorer = _Scorer(model, sides, num_entities, batch_size, triples.head.device)
     names, num_relations = _read_groups(groups, sides, relation_names, model, [triples, *([facts] if facts else [])])
     for name, read in (("test", triples), ("known", facts)):
         if read is not None and len(read.head):
@@ -116,7 +113,7 @@ def evaluate_triples(
     triples, facts = triples.to(scorer.device), None if facts is None else facts.to(scorer.device)
     accumulators: list[Accumulator] = [] if names is None else [ByGroup(*names)]
     if keep_rows:
-        accumulators.append(KeptRows(BUDGET if memory_budget is None else memory_budget))
+        accumulators.append(KeptRows())
     collection = RecMetricCollection.fresh(metrics, k, options, accumulators=accumulators).to(scorer.device)
     evaluator = collection.evaluator
     evaluator.set_sync_on_compute(options.get("sync_on_compute", False))
@@ -254,11 +251,11 @@ class _Scorer:
     """Scorer of all entities for a batch of triples, with a module or with functions."""
 
     def __init__(
-        self, model: Any, sides: Sequence[Side], num_entities: int | None, budget: Budget, device: torch.device
+        self, model: Any, sides: Sequence[Side], num_entities: int | None, batch_size: int | None, device: torch.device
     ) -> None:
         given = None if num_entities is None else check_k(num_entities, "num_entities")
         own = getattr(model, "num_nodes", None)
-        self._model, self._budget = model, budget
+        self._model, self._batch_size = model, batch_size
         self.num_entities: int | None = own if isinstance(own, int) else given
         """Number of entities; None until functions have scored the first triple."""
         self.device: torch.device = device
@@ -279,13 +276,13 @@ class _Scorer:
         self.device = next((parameter.device for parameter in model.parameters()), device)
 
     def batches(self, num_triples: int) -> Iterator[Tensor]:
-        """Yield the row numbers of triples that are scored together, int64 [b], as many as the memory budget allows."""
-        rows, most = torch.arange(num_triples, device=self.device), self._budget.batch_size
+        """Yield the row numbers of triples that are scored together, int64 [b], as many as memory allows."""
+        rows, most = torch.arange(num_triples, device=self.device), self._batch_size
         most = num_triples if most is None else check_k(most, "batch_size")
         while len(rows):
             fitting = 1
             if self.num_entities is not None:
-                fitting = max(1, self._budget.bytes_on(self.device) // (8 * self.num_entities))
+                fitting = max(1, memory_on(self.device) // (8 * self.num_entities))
             yield rows[: min(fitting, most)]
             rows = rows[min(fitting, most) :]
 
@@ -308,7 +305,7 @@ class _Scorer:
         total = len(triples.head) * self.num_entities
         pair_bytes = _CHANNEL_BYTES * getattr(self._model, "hidden_channels", 256)
         most = _MAX_PAIRS_CPU if self.device.type == "cpu" else _MAX_PAIRS
-        at_once = min(most, max(1, self._budget.bytes_on(self.device) // pair_bytes))
+        at_once = min(most, max(1, memory_on(self.device) // pair_bytes))
         parts = []
         for start in range(0, total, at_once):
             pair = torch.arange(start, min(start + at_once, total), device=self.device)

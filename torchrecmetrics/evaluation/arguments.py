@@ -1,0 +1,186 @@
+"""Arguments of `evaluate`, `recommend` and `evaluate_lists`: ground truth, user ids, columns of accumulators."""
+
+from __future__ import annotations
+
+import reprlib
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.collection import RecMetricCollection
+from torchrecmetrics.core.accumulators import Accumulator, ByGroup
+from torchrecmetrics.core.checks import as_interactions, describe
+from torchrecmetrics.core.kept_rows import KeptRows
+from torchrecmetrics.core.ranking import Ranking
+from torchrecmetrics.core.signature import MetricOptions
+from torchrecmetrics.data.catalogue import Catalogue
+from torchrecmetrics.data.groups import Groups
+from torchrecmetrics.data.interactions import Interactions
+from torchrecmetrics.evaluation.history import histories
+from torchrecmetrics.inputs.base import SelectedItems
+from torchrecmetrics.names import Metrics
+
+
+def check_target(target: Any, name: str = "target") -> None:
+    """Refuse a ground truth, or a history, that is not `Interactions`."""
+    if not isinstance(target, Interactions):
+        hint = as_interactions(name, target) or "Interactions.from_edge_index(edges, num_users, num_items)"
+        if isinstance(target, SelectedItems):
+            hint = "pass the Interactions whole, without select"
+        elif isinstance(target, list):
+            hint = "Interactions.from_columns(users, items), one entry per pair, or from_jagged(items, offsets)"
+        elif hasattr(target, "test"):
+            hint = "pass split.test"
+        elif hasattr(target, "to_interactions"):
+            hint = "target.to_interactions()"
+        raise TypeError(f"{name} must be Interactions, got {describe(target)}: {hint}")
+
+
+def from_edges(name: str, given: Any, num_users: int | None, num_items: int | None) -> Any:
+    """Return the `Interactions` of an edge_index, int64 [2, E], between embedded users and items; else the argument.
+
+    Raises:
+        TypeError: for an edge_index without both embeddings, which tell how many users and items there are.
+        ValueError: for ids beyond the embeddings.
+    """
+    if not isinstance(given, Tensor) or given.is_nested or given.layout != torch.strided:
+        return given
+    if given.dtype != torch.int64 or given.dim() != 2 or len(given) != 2:
+        return given
+    if num_users is None or num_items is None:
+        raise TypeError(
+            f"{name} is an edge_index, which needs embeddings of both to know how many there are: pass "
+            "Interactions.from_edge_index(edge_index, num_users, num_items)"
+        )
+    if given.shape[1] and int(given[1].min()) >= num_users:
+        raise ValueError(
+            f"{name}: all items (edge_index[1]) are {num_users} or more, the number of users, as PyG numbers items. "
+            "Pass Interactions.from_edge_index(edge_index, num_users, num_items), with item_offset=num_users if so"
+        )
+    try:
+        return Interactions.from_edge_index(given, num_users, num_items)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+def row_numbers(user_ids: Any, num_users: int | None) -> Tensor:
+    """Return user ids as int64 [n] on the host; `num_users` is None if it is not known yet."""
+    if user_ids is None:
+        return torch.arange(num_users or 0, device="cpu")
+    try:
+        ids = torch.as_tensor(user_ids, device="cpu")
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        what = f"{type(user_ids).__name__} {reprlib.repr(user_ids)}"
+        raise TypeError(
+            f"user_ids must be row numbers [n] (positions in a vocabulary), not strings or sets, got {what}"
+        ) from error
+    if ids.dim() != 1:
+        raise ValueError(f"user_ids must be row numbers [n], such as [3] for user 3, got {reprlib.repr(user_ids)}")
+    if not len(ids):
+        return ids.long()
+    if ids.dtype == torch.bool or ids.is_floating_point() or ids.is_complex():
+        raise ValueError(f"user_ids must be whole numbers [n], got {ids.dtype} {list(ids.shape)}")
+    if int(ids.min()) < 0 or (num_users is not None and int(ids.max()) >= num_users):
+        last = "" if num_users is None else num_users - 1
+        raise ValueError(f"user_ids hold {int(ids.min())}..{int(ids.max())}, expected 0..{last}")
+    return ids.to(torch.int64, copy=True)  # a copy, since the caller may write into the tensor meanwhile
+
+
+def empty_collection(
+    metrics: Metrics | RecMetricCollection,
+    k: int | Iterable[int] | None,
+    options: MetricOptions,
+    groups: Groups | None = None,
+    keep_rows: bool = False,
+) -> RecMetricCollection:
+    """Return an empty collection of the metrics, with accumulators for the groups and for kept rows."""
+    accumulators: list[Accumulator] = []
+    if groups is not None:
+        accumulators.append(ByGroup(*groups.names))
+    if keep_rows:
+        accumulators.append(KeptRows())
+    return RecMetricCollection.fresh(metrics, k, options, accumulators=accumulators)
+
+
+def add_without_target(
+    collection: RecMetricCollection, target: Interactions, users: Tensor, columns: Mapping[str, Any]
+) -> None:
+    """Add users without ground truth, who are not scored and have no lists, with their columns for accumulators."""
+    threshold, graded = collection.evaluator.batch_needs.score_threshold, target.values is not None
+    collection.update(Ranking.without_relevant(len(users), target.device, threshold, graded), **columns)
+
+
+def columns_of(
+    collection: RecMetricCollection, groups: Groups | None, target: Interactions
+) -> Callable[[Tensor], dict[str, Any]]:
+    """Return a function from users (row numbers of the ground truth) to the columns that accumulators read of them."""
+    if groups is None and collection.groups:
+        raise ValueError(f"the collection has the groups {', '.join(collection.groups)}: pass groups=, who is in them")
+    codes = None if groups is None else groups.of(target)
+    column = next((acc.columns[0] for acc in collection.accumulators if isinstance(acc, ByGroup)), "groups")
+
+    def columns(users: Tensor) -> dict[str, Any]:
+        of_users = {} if codes is None else {column: codes[users.cpu()].to(target.device)}
+        return of_users | ({"row_ids": users.to(target.device)} if collection.keep_rows else {})
+
+    return columns
+
+
+def check_catalogue(catalogue: Catalogue | None, target: Interactions) -> None:
+    """Refuse a catalogue whose items are not the items of the target."""
+    if catalogue is None:
+        return
+    if catalogue.num_items != target.num_items:
+        raise ValueError(f"the catalogue has {catalogue.num_items} items, target has {target.num_items}")
+    check_item_ids(catalogue, target, "target")
+
+
+def check_item_ids(catalogue: Catalogue, other: Interactions, name: str) -> None:
+    """Refuse a catalogue whose item ids differ from the item ids of interactions."""
+    if catalogue.item_ids is not None and catalogue.item_ids != other.item_ids:
+        has = "none" if other.item_ids is None else "others"
+        raise ValueError(
+            f"the catalogue has item_ids, {name} has {has}: row 5 could mean two items. Splits of one Log share "
+            f"them; Catalogue.from_interactions(train.recode(item_ids={name}.item_ids)) numbers train as {name}"
+        )
+
+
+def past_of(collection: RecMetricCollection, target: Interactions) -> Interactions | None:
+    """Return the catalogue's interactions, with the row numbers of the ground truth; None if no metric reads them."""
+    catalogue = collection.catalogue
+    if catalogue is None or not collection.evaluator.batch_needs.history:
+        return None
+    if catalogue.interactions is None:
+        reads = next(key for key, metric in collection.metrics.items() if metric.needs.history)
+        raise ValueError(
+            f"{reads} compares lists with the users' histories: make the catalogue from them, "
+            "Catalogue.from_interactions(train)"
+        )
+    past = catalogue.interactions.numbered_as(target, "the catalogue's train")
+    if past.num_users != target.num_users:
+        raise ValueError(f"the catalogue's train has {past.num_users} users, target has {target.num_users}")
+    return past
+
+
+def numbered_as(target: Interactions, exclude: Any) -> tuple[Any, ...]:
+    """Return the history with the row numbers of the ground truth."""
+    return tuple(part.numbered_as(target) if isinstance(part, Interactions) else part for part in histories(exclude))
+
+
+def warn_of_item_0(parts: Sequence[Interactions], is_out: bool, cure: str, stacklevel: int) -> None:
+    """Warn if ids seem to start at 1: then item 0, which no user has, competes with all other items.
+
+    `is_out` is True if item 0 is no candidate.
+    """
+    if is_out or not any(part.num_items_inferred for part in parts) or any((part.items == 0).any() for part in parts):
+        return
+    warnings.warn(
+        "no interaction has item 0, and the number of items was taken from the largest id: if ids start at 1, pass "
+        f"{cure} to keep item 0 from being recommended, or a vocabulary (item_ids=), which numbers items from 0; "
+        "if item 0 is an item like the others, pass num_items=",
+        UserWarning,
+        stacklevel=stacklevel,
+    )

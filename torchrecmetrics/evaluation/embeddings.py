@@ -1,0 +1,168 @@
+"""`Embeddings`: vectors of users and items whose products are the scores of a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
+
+import torch
+from torch import Tensor, nn
+
+from torchrecmetrics.core.checks import ID_DTYPES, check_choice, check_strided
+from torchrecmetrics.data.interactions import Interactions
+
+Similarity = Literal["dot", "cosine"]
+Thing = TypeVar("Thing", Tensor, Interactions)
+
+
+class TargetDevice(NamedTuple):
+    """Device on which scores are computed."""
+
+    device: torch.device
+    moves: bool
+    """True if the caller named the device: tensors are moved to it; otherwise they must be on it already."""
+
+    @classmethod
+    def of(cls, device: str | torch.device | None, default: torch.device) -> TargetDevice:
+        """Return the device that the caller named, or else `default`."""
+        if device is None:
+            return cls(default, False)
+        try:
+            named = torch.device(device)
+        except (RuntimeError, TypeError):
+            what = f"got {device!r} ({type(device).__name__})"
+            raise ValueError(f"device must be a torch.device or the name of one, such as 'cuda:0', {what}") from None
+        return cls(torch.empty(0, device=named).device, True)  # "cuda" is the current one, such as "cuda:0"
+
+    def move(self, name: str, thing: Thing) -> Thing:
+        """Return `thing` on the device; raise if it is elsewhere and the caller did not name the device."""
+        if thing.device == self.device:
+            return thing
+        if not self.moves:
+            raise ValueError(f"{name} is on {thing.device}, the scores are made on {self.device}: pass device=")
+        return thing.to(self.device)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Embeddings:
+    """Embeddings of users and items: the score of an item is a product, `users @ items.T + bias`.
+
+    `evaluate` and `recommend` take an instance in place of `users` and `items`.
+
+    Args:
+        users: float [U, d]; None: `bias` alone ranks the items, alike for all users.
+        items: float [I, d].
+        bias: float or whole numbers [I], added to the scores. `Embeddings(bias=train.popularity)` is the baseline to
+            beat.
+        similarity: "dot" or "cosine" of the embeddings.
+        allowed: the items that are candidates: bool [I] for all users (released, in stock), or `Interactions` of each
+            user's own (impressions, or negatives of your own), matched by id as histories are. Other relevant items are
+            misses, counted in `num_unreachable`. Scores of a user's own candidates alone are computed.
+
+    Raises:
+        TypeError: for anything but tensors and, as `allowed`, `Interactions`.
+        ValueError: for shapes and dtypes that do not fit.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> test = trm.Interactions.from_edge_index(torch.tensor([[0, 1], [0, 2]]), num_users=2, num_items=3)
+        >>> embeddings = trm.Embeddings(torch.eye(2, 3), torch.eye(3), similarity="cosine")
+        >>> trm.evaluate("HR@1", embeddings, target=test)["HR@1"]
+        tensor(0.5000, dtype=torch.float64)
+    """
+
+    users: Tensor | None = None
+    items: Tensor | None = None
+    bias: Tensor | None = None
+    similarity: Similarity = "dot"
+    allowed: Tensor | Interactions | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("similarity", self.similarity, get_args(Similarity))
+        if self.users is None and self.items is None and self.bias is None:
+            raise TypeError("Embeddings take users and items, or bias alone")
+        for name, given in (("users", self.users), ("items", self.items)):
+            if given is None and self.users is self.items:
+                continue
+            if not isinstance(given, Tensor):
+                raise TypeError(f"{name} must be a tensor [n, d], got {_with_cure(given)}")
+            if hasattr(given, "device_mesh"):
+                cure = 'pass .to_local(), with shard="items" (or "both") and process_group=mesh.get_group()'
+                raise TypeError(f"{name} is a DTensor: {cure}")
+            check_strided(name, given, "0")
+            if given.dim() != 2 or not given.is_floating_point():
+                raise ValueError(f"{name} must be float [n, d], got {given.dtype} {list(given.shape)}")
+        if self.users is not None and self.items is not None and self.users.shape[1] != self.items.shape[1]:
+            raise ValueError(f"embedding widths differ: users {self.users.shape[1]}, items {self.items.shape[1]}")
+        object.__setattr__(self, "bias", self._per_item("bias", self.bias, "float"))
+        if not isinstance(self.allowed, Interactions):
+            object.__setattr__(self, "allowed", self._per_item("allowed", self.allowed, "bool"))
+        elif self.users is None:
+            raise TypeError("allowed items of each user are scored by embeddings: pass users and items beside them")
+
+    def _per_item(self, name: str, vector: Any, kind: str) -> Tensor | None:
+        """Return a vector [I], checked; whole numbers become floats."""
+        if vector is None:
+            return None
+        if not isinstance(vector, Tensor):
+            raise TypeError(f"{name} must be a tensor, got {_with_cure(vector)}")
+        if kind == "float" and vector.dtype in ID_DTYPES:  # counts, such as popularity
+            is_exact = not len(vector) or int(vector.abs().max()) <= 2**24
+            vector = vector.to(torch.float32 if is_exact else torch.float64)
+        fits = vector.is_floating_point() if kind == "float" else vector.dtype == torch.bool
+        if vector.shape != (self.num_items,) or not fits:
+            raise ValueError(f"{name} must be {kind} [{self.num_items}], got {vector.dtype} {list(vector.shape)}")
+        checked: Tensor = vector
+        return checked
+
+    @classmethod
+    def of(cls, users: Any, items: Any) -> Embeddings | None:
+        """Return the embeddings that `evaluate` was given; None if `users` is a score function."""
+        if isinstance(users, Embeddings):
+            if items is not None:
+                raise ValueError("Embeddings hold the items: leave items out (k and others go by name)")
+            return users
+        if callable(users) and not isinstance(users, (Tensor, nn.Embedding)):
+            if items is not None:
+                raise ValueError("a score function scores the items itself: leave items out (k and others go by name)")
+            return None
+        if isinstance(users, Tensor) and items is None:
+            raise ValueError(
+                "user embeddings need item embeddings, evaluate(metrics, users, items, ...); a score matrix is "
+                "passed as a function: lambda ids: scores[ids]"
+            )
+        if not isinstance(users, Tensor):
+            raise TypeError(
+                f"users must be a tensor [U, d], Embeddings or a function of user ids, got {_with_cure(users)}"
+            )
+        return cls(users, items)
+
+    @property
+    def num_items(self) -> int:
+        """Number of items."""
+        if self.items is not None:
+            return len(self.items)
+        assert self.bias is not None
+        return self.bias.numel()
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the users, or of the bias if there are none."""
+        known = self.users if self.users is not None else self.bias
+        assert known is not None
+        return known.device
+
+    def moved(self, place: TargetDevice) -> Embeddings:
+        """Return the embeddings on a device; `Interactions` stay where they are, since they are numbered first."""
+        names = ("users", "items", "bias", "allowed")
+        tensors = {name: getattr(self, name) for name in names if isinstance(getattr(self, name), Tensor)}
+        return replace(self, **{name: place.move(name, tensor) for name, tensor in tensors.items()})
+
+
+def _with_cure(thing: Any) -> str:
+    """Describe a value that is not a tensor, and how to convert it."""
+    if thing is None:
+        return "None; Embeddings(bias=) alone ranks alike for all"
+    cure = "pass its .weight" if isinstance(thing, nn.Embedding) else "torch.as_tensor(...)"
+    return f"{type(thing).__name__}: {cure}"
