@@ -611,10 +611,10 @@ def coverage_numbers() -> dict[str, tuple[float, float]]:
 
     rare = -(1 + train.popularity).log()
     return {
-        "popularity": both(item_bias=train.popularity),
+        "popularity": both(trm.Embeddings(bias=train.popularity)),
         "random": both(lambda ids: torch.rand(len(ids), num_items, generator=generator)),
         "model": both(users, items),
-        **{f"penalty {by:g}": both(users, items, item_bias=by * rare) for by in COVERAGE_PENALTIES},
+        **{f"penalty {by:g}": both(trm.Embeddings(users, items, by * rare)) for by in COVERAGE_PENALTIES},
     }
 
 

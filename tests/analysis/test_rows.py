@@ -483,10 +483,8 @@ def test_an_evaluation_with_infinite_values(tmp_path):
     test = trm.Interactions.from_columns(users=range(12), items=[user % 5 for user in range(12)], num_items=5)
     found = trm.evaluate(
         ["MeanRank", "AMR", "MRR"],
-        torch.eye(12, 5),
-        torch.eye(5),
+        trm.Embeddings(torch.eye(12, 5), torch.eye(5), allowed=torch.arange(5) != 3),
         target=test,
-        items_allowed=torch.arange(5) != 3,
         keep_rows=True,
         groups=trm.Groups(torch.arange(12) % 5 // 3, ["low", "high"]),
     )

@@ -221,17 +221,6 @@ def test_memory_that_is_used_again():
     assert metrics.rows.weights.tolist() == [1] * 5 + [2] * 5
 
 
-def test_budget_of_evaluate(monkeypatch):
-    """`evaluate` passes `memory_budget` to the kept rows, which have a default otherwise."""
-    seen = []
-    added = trm.KeptRows.added
-    monkeypatch.setattr(trm.KeptRows, "added", lambda store, rows: seen.append(store.budget) or added(store, rows))
-    users, items, _, target = world()
-    trm.evaluate("HR@3", users, items, target=target, keep_rows=True, memory_budget=12_345)
-    trm.evaluate("HR@3", users, items, target=target, keep_rows=True)
-    assert {*seen} == {12_345, trm.KeptRows().budget}
-
-
 def test_nothing_waits_for_the_device():
     """An update reads no value: it runs on the device `meta`, where reading a value raises."""
     metrics = collection(validate_args=False).to("meta")

@@ -184,6 +184,9 @@ def test_two_frames_with_ids_of_their_own_agree():
     truth = pl.DataFrame({"user": ["a", "b"], "item": ["y", "z"]})
     test = Interactions.from_frame(truth, item_ids=["x", "y", "z"])
     found = trm.evaluate(
-        ["MRR"], item_bias=torch.tensor([3, 1, 2]), target=test, exclude=Interactions.from_frame(history)
+        ["MRR"],
+        trm.Embeddings(bias=torch.tensor([3, 1, 2])),
+        target=test,
+        exclude=Interactions.from_frame(history),
     )
     assert found["MRR"] == pytest.approx((1 / 2 + 1 / 1) / 2)  # a: x, y without z; b: z, y without x

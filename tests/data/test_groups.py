@@ -405,17 +405,6 @@ def test_slices_by_popularity():
     assert [part.num_items for part in slices.values()] == [5] * 4
 
 
-def test_several_targets_by_name():
-    train, test, users, items = made()
-    slices = trm.slice_targets(test, train.popularity)
-    found = trm.evaluate("NDCG", users, items, k=5, target=slices, exclude=train)
-    assert list(found) == ["head", "mid", "tail"]
-    for name, part in slices.items():
-        assert found[name] == trm.evaluate("NDCG", users, items, k=5, target=part, exclude=train)
-    with pytest.raises(ValueError, match="target is an empty dict"):
-        trm.evaluate("NDCG", users, items, k=5, target={})
-
-
 def test_a_plot_of_two_models():
     pytest.importorskip("matplotlib").use("Agg")
     train, test, users, items = made()

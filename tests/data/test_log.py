@@ -288,7 +288,7 @@ def test_movielens_from_file_to_baseline():
     train, valid, test = log.leave_last_out()
     history, truth = train.to_interactions(1).union(valid.to_interactions(1)), test.to_interactions(1)
     popularity = history.popularity
-    found = trm.evaluate(["HR"], item_bias=popularity, target=truth, exclude=history, k=10, ties="optimistic")
+    found = trm.evaluate(["HR@10"], trm.Embeddings(bias=popularity), target=truth, exclude=history, ties="optimistic")
     hits = 0
     seen = {user: set() for user in range(log.num_users)}
     for user, item in zip(history.users.tolist(), history.items.tolist(), strict=True):

@@ -337,7 +337,7 @@ def test_interactions_carry_their_vocabularies(tmp_path, device):
 
 
 def test_popularity_is_a_baseline(device):
-    """Without users and items, the item bias alone ranks, alike for all, as a function that returns it does."""
+    """Without users and items, the bias of items alone ranks, alike for all, as a function that returns it does."""
     generator = torch.Generator().manual_seed(0)
     edges = torch.stack(
         [torch.randint(0, 40, (400,), generator=generator), torch.randint(0, 30, (400,), generator=generator)]
@@ -347,22 +347,22 @@ def test_popularity_is_a_baseline(device):
     popularity = train.popularity
     assert popularity.tolist() == [len({u for u, i in edges[:, :300].T.tolist() if i == item}) for item in range(30)]
     run = {"target": test, "exclude": train, "k": [3, 10]}
-    found = trm.evaluate(["HR", "NDCG", "MRR"], item_bias=popularity, **run)
+    found = trm.evaluate(["HR", "NDCG", "MRR"], trm.Embeddings(bias=popularity), **run)
     expected = trm.evaluate(["HR", "NDCG", "MRR"], lambda ids: popularity.float().expand(len(ids), -1), **run)
     assert dict(found) == dict(expected)
     assert found.num_tied == expected.num_tied > 0
     large = popularity + 2**24  # float32 would make neighbours equal
-    assert dict(trm.evaluate(["HR", "NDCG", "MRR"], item_bias=large, **run)) == dict(expected)
-    with pytest.raises(TypeError, match=r"users must be a tensor .*, got None: item_bias= alone ranks"):
-        trm.evaluate(["HR"], k=1, target=test)
+    assert dict(trm.evaluate(["HR", "NDCG", "MRR"], trm.Embeddings(bias=large), **run)) == dict(expected)
+    with pytest.raises(TypeError, match=r"users must be a tensor .*, got None; Embeddings\(bias=\) alone ranks"):
+        trm.evaluate(["HR"], None, k=1, target=test)
     rows = torch.arange(40)
-    lists, _ = trm.recommend(k=10, item_bias=large, exclude=train)
+    lists, _ = trm.recommend(trm.Embeddings(bias=large), k=10, exclude=train)
     again = trm.RecMetricCollection("HR", k=10)
     again.update(trm.Lists(lists.cpu(), test.to("cpu").select(rows).items))
     assert 0 < again.compute()["HR@10"] < 1
     top = large.argsort(descending=True, stable=True)[:4].tolist()
-    assert trm.recommend(k=4, item_bias=large, user_ids=[0, 7])[0].tolist() == [top, top]
-    with pytest.raises(ValueError, match="with item_bias alone, recommend needs num_users or user_ids"):
-        trm.recommend(k=4, item_bias=large)
-    with pytest.raises(TypeError, match=r"users must be a tensor .*, got None: item_bias= alone ranks"):
-        trm.recommend(k=5)
+    assert trm.recommend(trm.Embeddings(bias=large), k=4, user_ids=[0, 7])[0].tolist() == [top, top]
+    with pytest.raises(ValueError, match="recommend needs num_users or user_ids"):
+        trm.recommend(trm.Embeddings(bias=large), k=4)
+    with pytest.raises(TypeError, match="users must be a tensor"):
+        trm.recommend(None, k=5)

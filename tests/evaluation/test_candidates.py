@@ -1,4 +1,4 @@
-"""`evaluate(candidates=)` against full scores with -inf elsewhere; gathered products, batches, errors."""
+"""`Embeddings(allowed=)` of each user against full scores with -inf elsewhere; gathered products, batches, errors."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ TARGET, EXCLUDE, CANDIDATES = pairs(0.05), pairs(0.1), pairs(0.4)
 
 
 @pytest.mark.fixed
-@pytest.mark.parametrize("options", [{}, {"batch_size": 3}, {"memory_budget": 5000}])
+@pytest.mark.parametrize("options", [{}, {"batch_size": 3}])
 @pytest.mark.parametrize("similarity", ["dot", "cosine"])
 def test_equals_full_scores(options, similarity):
     """Values are those of a score matrix with -inf where an item is no candidate, whatever the batches."""
@@ -40,12 +40,9 @@ def test_equals_full_scores(options, similarity):
     mask[CANDIDATES.users, CANDIDATES.items] = True
     found = trm.evaluate(
         NAMES,
-        *embeddings,
+        trm.Embeddings(*embeddings, bias, similarity, CANDIDATES),
         target=TARGET,
         exclude=EXCLUDE,
-        candidates=CANDIDATES,
-        item_bias=bias,
-        similarity=similarity,
         overlap="miss",
         k=[1, 5],
         **options,
@@ -63,19 +60,21 @@ def test_a_user_without_candidates_finds_nothing():
     """A user without candidates counts as a miss."""
     target = trm.Interactions.from_columns([0, 1], [2, 3], num_users=2, num_items=4)
     candidates = trm.Interactions.from_columns([0, 0], [2, 1], num_users=2, num_items=4)
-    found = trm.evaluate("HR@5", torch.ones(2, 1), torch.ones(4, 1), target=target, candidates=candidates)
+    of_two = torch.ones(2, 1), torch.ones(4, 1)
+    found = trm.evaluate("HR@5", trm.Embeddings(*of_two, allowed=candidates), target=target)
     assert (found["HR@5"], found.num_users, found.num_unreachable) == (0.5, 2, 1)
     nobody = trm.Interactions.from_columns([], [], num_users=2, num_items=4)
-    assert trm.evaluate("HR@5", torch.ones(2, 1), torch.ones(4, 1), target=target, candidates=nobody)["HR@5"] == 0
+    assert trm.evaluate("HR@5", trm.Embeddings(*of_two, allowed=nobody), target=target)["HR@5"] == 0
 
 
 TRUTH = trm.Interactions.from_padded(torch.tensor([[0], [1], [-1]]), 3)  # the third user has no item
 ALL = trm.Interactions.from_dense(torch.ones(3, 3, dtype=torch.bool))
 
 
-def of_three(metrics="HR@1", **options):
+def of_three(metrics="HR@1", allowed=ALL, **options):
     """Return the evaluation of three users, each of whom has every item as a candidate."""
-    return trm.evaluate(metrics, torch.eye(3), torch.eye(3), **{"target": TRUTH, "candidates": ALL, **options})
+    embeddings = trm.Embeddings(torch.eye(3), torch.eye(3), allowed=allowed)
+    return trm.evaluate(metrics, embeddings, **{"target": TRUTH, **options})
 
 
 @pytest.mark.parametrize("user_ids", [None, [0, 1, 2], [2, 1]])
@@ -84,7 +83,7 @@ def test_users_without_ground_truth_count_as_without_candidates(action, user_ids
     """Users without ground truth count the same way with and without candidates."""
     found = []
     for candidates in (ALL, None):
-        options = {"empty_target_action": action, "user_ids": user_ids, "candidates": candidates}
+        options = {"empty_target_action": action, "user_ids": user_ids, "allowed": candidates}
         if action == "error":
             with pytest.raises(ValueError, match="without a relevant item"):
                 of_three(**options)
@@ -98,7 +97,6 @@ OPTIONS = [
     {"keep_rows": True},
     {"device": "cpu"},
     {"shard": "users"},
-    {"target": {"a": TRUTH, "b": ALL}, "overlap": "keep"},
     {"groups": trm.Groups(torch.tensor([0, 1, 1]), ["north", "south"])},
     {"metrics": ["HR@1", "AveragePopularity@2", "Seen@2"], "all_users": True},
 ]
@@ -108,10 +106,8 @@ OPTIONS = [
 def test_options_of_evaluate(options):
     """With the whole catalogue as candidates, other options of `evaluate` give the same values as without."""
     catalogue = {"catalogue": trm.Catalogue.from_interactions(ALL)} if "all_users" in options else {}
-    found, expected = (of_three(candidates=part, **options, **catalogue) for part in (ALL, None))
-    parts = zip(found.values(), expected.values(), strict=True) if "target" in options else [(found, expected)]
-    for evaluation, other in parts:
-        assert str(evaluation.to_dict()) == str(other.to_dict())  # as text, where nan is nan
+    found, expected = (of_three(allowed=part, **options, **catalogue) for part in (ALL, None))
+    assert str(found.to_dict()) == str(expected.to_dict())  # as text, where nan is nan
     if "keep_rows" in options:
         assert str(found.rows.to_dict()) == str(expected.rows.to_dict())
 
@@ -129,7 +125,7 @@ def test_candidates_are_matched_by_id():
     candidates = trm.Interactions.from_columns(
         ["al", "bo", "al"], ["x", "y", "z"], user_ids=["bo", "al"], item_ids=["z", "y", "x"]
     )
-    evaluation = trm.evaluate("HR@1", torch.eye(2), torch.eye(2), target=target, candidates=candidates)
+    evaluation = trm.evaluate("HR@1", trm.Embeddings(torch.eye(2), torch.eye(2), allowed=candidates), target=target)
     assert (evaluation["HR@1"], evaluation.num_unreachable) == (1, 0)
 
 
@@ -139,7 +135,7 @@ def test_scores_are_float32_under_autocast():
     target = trm.Interactions.from_columns([0], [1], num_users=1, num_items=2)
     both = trm.Interactions.from_dense(torch.ones(1, 2, dtype=torch.bool))
     with torch.autocast("cpu", torch.bfloat16):
-        assert trm.evaluate("HR@1", users, items, target=target, candidates=both)["HR@1"] == 1
+        assert trm.evaluate("HR@1", trm.Embeddings(users, items, allowed=both), target=target)["HR@1"] == 1
 
 
 NAMED = trm.Interactions.from_columns(["a"], ["x"], user_ids=["a", "b", "c"], item_ids=["x", "y", "z"])
@@ -148,24 +144,23 @@ NAMED = trm.Interactions.from_columns(["a"], ["x"], user_ids=["a", "b", "c"], it
 @pytest.mark.parametrize(
     ("changed", "error", "message"),
     [
-        ({"users": lambda ids: ids}, TypeError, "candidates= reads embeddings of users and items"),
         ({"items": torch.ones(3, 2)}, ValueError, "embedding widths differ: users 3, items 2"),
         ({"items": torch.ones(4, 3)}, ValueError, "4 items have embeddings, but target has 3 items"),
-        ({"candidates": torch.ones(2, 2)}, TypeError, "candidates must be Interactions, got"),
-        ({"candidates": trm.Interactions.from_columns([0], [0], num_users=3, num_items=4)}, ValueError, "is 3 x 4"),
-        ({"candidates": NAMED}, ValueError, "candidates has user_ids, target has none: row 5 could mean two users"),
+        ({"allowed": torch.ones(3, 3) > 0}, ValueError, r"allowed must be bool \[3\], got torch.bool \[3, 3\]"),
+        ({"allowed": trm.Interactions.from_columns([0], [0], num_users=3, num_items=4)}, ValueError, "is 3 x 4"),
+        ({"allowed": NAMED}, ValueError, "allowed has user_ids, target has none: row 5 could mean two users"),
         ({"exclude": NAMED}, ValueError, "exclude has user_ids, target has none: row 5 could mean two users"),
-        ({"exclude": torch.ones(3).bool()}, ValueError, "does not take a bool exclude together with candidates="),
-        ({"items_allowed": torch.ones(3).bool()}, ValueError, "does not take items_allowed together with candidates="),
+        ({"exclude": torch.ones(3).bool()}, ValueError, r"excluded Interactions, not with bool \[I\]"),
         ({"target": torch.ones(3, 3)}, TypeError, "target must be Interactions, got"),
         ({"user_ids": [0, 5]}, ValueError, "user_ids hold 0..5, expected 0..2"),
         ({"user_ids": [0, 0]}, ValueError, "user_ids hold a user twice"),
-        ({"item_bias": torch.ones(2)}, ValueError, r"item_bias must be float \[3\], got"),
+        ({"bias": torch.ones(2)}, ValueError, r"bias must be float \[3\], got"),
         ({"batch_size": 0}, ValueError, "batch_size must be at least 1, got 0"),
     ],
 )
 def test_bad_input(changed, error, message):
     """Each error names the argument that is wrong."""
-    given = {"users": torch.eye(3), "items": torch.eye(3), "target": TRUTH, "candidates": ALL} | changed
+    given = {"users": torch.eye(3), "items": torch.eye(3), "allowed": ALL, "target": TRUTH} | changed
+    parts = {name: given.pop(name) for name in ("users", "items", "allowed", "bias") if name in given}
     with pytest.raises(error, match=message):
-        trm.evaluate("HR@5", given.pop("users"), given.pop("items"), **given)
+        trm.evaluate("HR@5", trm.Embeddings(**parts), **given)

@@ -16,6 +16,8 @@ from values import near, numbers
 import torchrecmetrics as trm
 from torchrecmetrics import Interactions
 from torchrecmetrics.evaluation import scoring
+from torchrecmetrics.evaluation.batches import batches
+from torchrecmetrics.evaluation.embeddings import TargetDevice
 
 NAMES = ["HR", "NDCG", "Recall", "MAP", "MRR", "RPrecision", "AUROC"]
 USERS, ITEMS = 40, 60
@@ -197,7 +199,7 @@ def test_functions_may_change_their_ids():
 
 @pytest.mark.fixed
 def test_bias_cosine_allowed(device):
-    """Item bias, cosine similarity and `items_allowed` give the same as metrics of the changed scores."""
+    """Bias, cosine similarity and allowed items of `Embeddings` give the same as metrics of the changed scores."""
     users, items, train, test = world(dtype=torch.float64)
     bias, allowed = torch.arange(ITEMS).double() / 7, torch.arange(ITEMS) % 3 > 0
     scores = users @ items.T + bias
@@ -206,14 +208,13 @@ def test_bias_cosine_allowed(device):
     collection.update(
         scores.masked_fill(~allowed, -math.inf), test.select(everyone).items, exclude=train.select(everyone).items
     )
-    options = {"target": test.to(device), "exclude": train.to(device), "k": 5, "items_allowed": allowed.to(device)}
-    got = trm.evaluate(NAMES, users.to(device), items.to(device), item_bias=bias.to(device), **options)
+    options = {"target": test.to(device), "exclude": train.to(device), "k": 5}
+    given = trm.Embeddings(users.to(device), items.to(device), bias.to(device), allowed=allowed.to(device))
+    got = trm.evaluate(NAMES, given, **options)
     assert numbers(got) == {k: pytest.approx(v.item(), abs=1e-12) for k, v in collection.compute().items()}
     assert got.num_unreachable > 0
-    function = trm.evaluate(NAMES, lambda ids: scores.to(device)[ids], **options)
-    assert numbers(function) == numbers(got)
     unit = [torch.nn.functional.normalize(x, dim=1) for x in (users, items)]
-    cosine = trm.evaluate("NDCG@5", users, items, target=test, exclude=train, similarity="cosine")
+    cosine = trm.evaluate("NDCG@5", trm.Embeddings(users, items, similarity="cosine"), target=test, exclude=train)
     assert cosine["NDCG@5"] == pytest.approx(trm.evaluate("NDCG@5", *unit, target=test, exclude=train)["NDCG@5"].item())
 
 
@@ -295,15 +296,15 @@ def test_user_subset():
 
 
 def test_edge_index():
-    """Edges [2, E] as target or exclude, alone, in a tuple or in a dict, get the sizes of the embeddings."""
+    """Edges [2, E] as target or exclude, alone or in a tuple, get the sizes of the embeddings."""
     users, items, train, test = world()
     expected = trm.evaluate(NAMES, users, items, target=test, exclude=train, k=5)
     edges, seen = test.to_edge_index(), train.to_edge_index()
     got = trm.evaluate(NAMES, users, items, target=edges, exclude=seen, k=5)
     assert numbers(got) == numbers(expected)
     parts = (seen[:, ::2], train, seen[:, 1::2], torch.zeros(ITEMS, dtype=torch.bool))
-    both = trm.evaluate(NAMES, users, items, target={"edges": edges, "whole": test}, exclude=parts, k=5)
-    assert numbers(both["edges"]) == numbers(both["whole"]) == pytest.approx(numbers(expected), abs=1e-12)
+    found = trm.evaluate(NAMES, users, items, target=edges, exclude=parts, k=5)
+    assert numbers(found) == pytest.approx(numbers(expected), abs=1e-12)
 
 
 EDGES = torch.tensor([[0, 1, 1], [2, 0, 1]])
@@ -315,10 +316,14 @@ EDGES = torch.tensor([[0, 1, 1], [2, 0, 1]])
         (
             {"users": lambda ids: torch.rand(len(ids), 3), "target": EDGES},
             TypeError,
+            r"^target must be Interactions, .*from_edge_index",
+        ),
+        (
+            {"users": trm.Embeddings(bias=torch.rand(3)), "target": EDGES},
+            TypeError,
             r"^target is an edge_index, which needs embeddings of both to know how many there are: pass "
             r"Interactions\.from_edge_index\(edge_index, num_users, num_items\)$",
         ),
-        ({"item_bias": torch.rand(3), "target": {"test": EDGES}}, TypeError, r"^target\['test'\] is an edge_index, "),
         (
             {"users": lambda ids: torch.rand(len(ids), 3), "target": "interactions", "exclude": EDGES},
             TypeError,
@@ -344,7 +349,7 @@ EDGES = torch.tensor([[0, 1, 1], [2, 0, 1]])
 )
 def test_edge_index_without_sizes_or_beyond_them(given, error, message):
     """An edge_index without embeddings, ids beyond the embeddings and other tensors raise an error with the fix."""
-    given = {**({} if {"users", "item_bias"} & set(given) else {"users": torch.eye(3), "items": torch.eye(3)}), **given}
+    given = {**({} if "users" in given else {"users": torch.eye(3), "items": torch.eye(3)}), **given}
     if given["target"] == "interactions":
         given["target"] = Interactions.from_edge_index(EDGES, 2, 3)
     with pytest.raises(error, match=message):
@@ -409,16 +414,15 @@ def test_table_stays_within_bounds():
     assert novelty.confidence_interval(method="student")[0] < 0
 
 
-def test_batches_follow_the_budget():
-    """Padded lists count in the memory budget as scores do: a user with a long list is in a batch alone."""
+def test_batches_fit_the_memory():
+    """Padded lists count in the memory as scores do: a user with a long list is in a batch alone."""
     sizes = torch.tensor([1] * 50 + [100_000])
     seen = []
 
     class Scorer:
-        device, row_bytes, reuses_memory = torch.device("cpu"), 4000, False
+        device, row_bytes, reuses_memory, memory = torch.device("cpu"), 4000, False, 50_000
 
-    budget = scoring.Budget(memory=50_000)
-    list(scoring.batches(Scorer(), torch.arange(51), sizes, lambda batch, _: seen.append(len(batch)), budget))
+    list(batches(Scorer(), torch.arange(51), sizes, lambda batch, _: seen.append(len(batch)), None))
     assert max(seen) == 50_000 // (4000 + 160)
     assert seen[-1] == 1
     assert sum(seen) == 51
@@ -429,12 +433,12 @@ def test_sizes_are_of_users():
     sizes, seen = torch.tensor([1000] * 4 + [4, 1, 3, 2]), []
 
     class Scorer:
-        device, row_bytes, reuses_memory = torch.device("cpu"), 0, False
+        device, row_bytes, reuses_memory, memory = torch.device("cpu"), 0, False, 9 * 160
 
     def use(batch, at_once):
         seen.append(batch.tolist())
 
-    list(scoring.batches(Scorer(), torch.tensor([5, 7, 6, 4]), sizes, use, scoring.Budget(memory=9 * 160)))
+    list(batches(Scorer(), torch.tensor([4, 6, 7, 5]), sizes, use, None))
     assert seen == [[5, 7, 6], [4]]
 
 
@@ -504,13 +508,6 @@ def test_history_is_no_ground_truth():
     assert trm.evaluate("Missing", torch.ones(2, 1), torch.ones(3, 1), target=target, k=4)["Missing@4"] == 0.25
 
 
-@pytest.mark.parametrize("width", [0, 5])
-def test_norms_of_rows_wider_than_a_piece(width, monkeypatch):
-    """Rows wider than a piece are read one at a time, and rows of width 0 have norm 0."""
-    monkeypatch.setattr(scoring, "_NORM_NUMBERS", 3)
-    assert scoring.longest(torch.ones(4, width), None) == pytest.approx(width**0.5)
-
-
 def test_nothing_is_looked_for_in_no_history(monkeypatch):
     """Without `exclude` the keys of the ground truth's edges are not computed."""
     users, items, _, test = world()
@@ -523,18 +520,17 @@ def test_scores_are_made_for_a_few_users_at_once():
     used = []
 
     class Scorer:
-        device, row_bytes, reuses_memory = torch.device("cpu"), 4 * 2**20, True
+        device, row_bytes, reuses_memory, memory = torch.device("cpu"), 4 * 2**20, True, 256 * 2**20
 
-    sizes = torch.ones(10_000, dtype=torch.int64)
+    users, sizes = torch.arange(10_000), torch.ones(10_000, dtype=torch.int64)
     for batch_size in (None, 5):
-        budget = scoring.Budget(batch_size)
-        list(scoring.batches(Scorer(), sizes, sizes, lambda batch, rows: used.append((len(batch), rows)), budget))
+        list(batches(Scorer(), users, sizes, lambda batch, rows: used.append((len(batch), rows)), batch_size))
     assert used[:3] == [(4096, 16), (4096, 16), (1808, 16)]
     assert used[3:] == [(4096, 5), (4096, 5), (1808, 5)]
     used.clear()
     Scorer.row_bytes = 2**20
     for number in (256, 257):  # up to 256 MB in all, the buffer is so small that the C library reuses memory
-        list(scoring.batches(Scorer(), sizes[:number], sizes, lambda batch, rows: used.append(rows), scoring.Budget()))
+        list(batches(Scorer(), users[:number], sizes, lambda batch, rows: used.append(rows), None))
     assert used == [31, 64]
 
 
@@ -625,8 +621,10 @@ def test_recommend_with_a_function():
     ids, values = trm.recommend(lambda users: scores.double()[users], k=1, num_users=1, num_items=3)
     assert (ids.tolist(), values.dtype) == ([[1]], torch.float64)
     assert [x.shape for x in trm.recommend(scores, scores, 2, user_ids=[])] == [(0, 2), (0, 2)]
-    with pytest.raises(ValueError, match="needs num_items and num_users or user_ids"):
+    with pytest.raises(ValueError, match="needs num_items"):
         trm.recommend(lambda users: scores[users], k=2)
+    with pytest.raises(ValueError, match="needs num_users or user_ids"):
+        trm.recommend(trm.Embeddings(bias=scores[0]), k=2)
 
 
 # ------------------------------------------------------------------------------------------------- several processes
@@ -701,18 +699,18 @@ def test_ids_from_1_are_noticed(make, tmp_path):
             assert call()["HR@1"] == 0
         assert [warning.filename for warning in w] == [__file__]
         assert call(padding_idx=0)["HR@1"] > 0
-        assert call(items_allowed=torch.arange(5) > 0)["HR@1"] > 0
+    allowed = trm.Embeddings(users, items, allowed=torch.arange(5) > 0)
+    assert trm.evaluate("HR", allowed, **both)["HR@1"] > 0
     assert trm.evaluate("HR", users, items, target=test, exclude=(train, torch.arange(5) == 0), k=1)["HR@1"] > 0
     known = trm.Interactions.from_columns([0, 1], [0, 4])
     trm.evaluate("HR", users, items, target=known, exclude=test, k=1, overlap="keep")  # item 0 is an item too
     if make != "time":
         with pytest.warns(
-            UserWarning, match=r"ids start at 1, pass items_allowed=torch.arange\(5\) > 0 to keep item 0"
+            UserWarning, match=r"ids start at 1, pass Embeddings\(..., allowed=torch.arange\(5\) > 0\) to keep item 0"
         ) as w:
             assert trm.recommend(users, items, 1, exclude=test)[0].tolist() == [[0], [0]]
         assert [warning.filename for warning in w] == [__file__]
-        allowed = torch.arange(5) > 0
-        assert trm.recommend(users, items, 1, exclude=test, items_allowed=allowed)[0].tolist() == [[4], [3]]
+        assert trm.recommend(allowed, k=1, exclude=test)[0].tolist() == [[4], [3]]
 
 
 @pytest.mark.parametrize("make", ["sized", "vocabulary"])
@@ -756,9 +754,9 @@ BAD = [
     ),
     (lambda: trm.evaluate("HR", U, V, user_ids=["a"], **BOTH), TypeError, "row numbers .*, not strings"),
     (
-        lambda: trm.evaluate("HR", U, V, items_allowed=[True], **BOTH),
+        lambda: trm.Embeddings(U, V, allowed=[True]),
         TypeError,
-        "items_allowed must be a tensor, got list",
+        "allowed must be a tensor, got list",
     ),
     (lambda: trm.evaluate("HR", U, V, target=(TRAIN, TEST), k=5), TypeError, "target must be Interactions, got tuple"),
     (
@@ -776,7 +774,11 @@ BAD = [
     ),
     (lambda: trm.evaluate("HR", U, **BOTH), ValueError, "user embeddings need item embeddings"),
     (lambda: trm.evaluate("HR", U.long(), V, **BOTH), ValueError, "users must be float"),
-    (lambda: trm.evaluate("HR", 3, **BOTH), TypeError, r"a tensor \[U, d\] or a function of user ids, got int"),
+    (
+        lambda: trm.evaluate("HR", 3, **BOTH),
+        TypeError,
+        r"a tensor \[U, d\], Embeddings or a function of user ids, got int",
+    ),
     (lambda: trm.evaluate("HR", lambda ids: U[ids], **BOTH), ValueError, r"must return float \[\d+, 60\], got .*, 8\]"),
     (lambda: trm.evaluate("HR", lambda ids: None, **BOTH), ValueError, "got NoneType"),
     (lambda: trm.evaluate("HR", U.to("meta"), V, **BOTH), ValueError, "items is on cpu, the scores are made on meta"),
@@ -871,13 +873,6 @@ BAD = [
             lambda **more: trm.recommend(U, V, 2, **more),
         )
         for more, error, message in (
-            (
-                {"memory_budget": "1GB"},
-                TypeError,
-                r"memory_budget \(bytes\) must be an integer >= 1, got '1GB' \(str\)",
-            ),
-            ({"memory_budget": -5}, ValueError, r"memory_budget \(bytes\) must be at least 1, got -5"),
-            ({"memory_budget": 1e9}, TypeError, r"must be an integer >= 1, got 1000000000.0 \(float\)"),
             ({"batch_size": "8"}, TypeError, r"batch_size must be an integer >= 1, got '8' \(str\)"),
             ({"progress": "yes"}, TypeError, r"progress must be True, False or a function of .*, got 'yes' \(str\)"),
             ({"progress": 1}, TypeError, r"got 1 \(int\)"),
@@ -911,9 +906,17 @@ BAD = [
     ),
     (lambda: trm.evaluate("HR", U, V, user_ids=[99], **BOTH), ValueError, r"user_ids hold 99..99, expected 0..39"),
     (lambda: trm.evaluate("HR", U, V, user_ids=[0.5], **BOTH), ValueError, "user_ids must be whole numbers"),
-    (lambda: trm.evaluate("HR", U, V, item_bias=U[0], **BOTH), ValueError, r"item_bias must be float \[60\]"),
-    (lambda: trm.evaluate("HR", U, V, items_allowed=V[:, 0], **BOTH), ValueError, r"items_allowed must be bool \[60\]"),
-    (lambda: trm.evaluate("HR", U, V, similarity="l2", **BOTH), ValueError, "similarity must be 'dot' or 'cosine'"),
+    (lambda: trm.Embeddings(U, V, bias=U[0]), ValueError, r"bias must be float \[60\]"),
+    (lambda: trm.Embeddings(U, V, allowed=V[:, 0]), ValueError, r"allowed must be bool \[60\]"),
+    (
+        lambda: trm.Embeddings(U, V, similarity="l2"),
+        ValueError,
+        "similarity must be one of 'dot', 'cosine', got 'l2'",
+    ),
+    (lambda: trm.Embeddings(), TypeError, "Embeddings take users and items, or bias alone"),
+    (lambda: trm.Embeddings(U, bias=V[:, 0]), TypeError, r"items must be a tensor \[n, d\], got None"),
+    (lambda: trm.Embeddings(bias=V[:, 0], allowed=TEST), TypeError, "scored by embeddings: pass users and items"),
+    (lambda: trm.evaluate("HR", trm.Embeddings(U, V), V, **BOTH), ValueError, "Embeddings hold the items"),
     (
         lambda: trm.evaluate("HR", U, V, shard="rows", **BOTH),
         ValueError,
@@ -1032,49 +1035,27 @@ def test_gowalla_equals_numpy_and_pyg():
 @pytest.mark.parametrize(("dtype", "number"), [(torch.float32, 256), (torch.float16, 256), (torch.float64, 448)])
 def test_memory_of_scores(dtype, number):
     """The scores of a user are counted in the dtype that they are made in, up to the end of a cache line."""
-    place = scoring.TargetDevice(torch.device("cpu"), False)
     users, items = torch.ones(3, 2, dtype=dtype), torch.ones(50, 2, dtype=dtype)
-    assert scoring.EmbeddingScorer(users, items, (3, 50), scoring.ScoreOptions(), place).row_bytes == number
-    assert scoring.FunctionScorer(len, 50, scoring.ScoreOptions(), place).row_bytes == 50 * 4
+    assert scoring.EmbeddingScorer(trm.Embeddings(users, items), CPU).row_bytes == number
+    assert scoring.FunctionScorer(len, 50, CPU.device).row_bytes == 50 * 4
 
 
-CPU = scoring.TargetDevice(torch.device("cpu"), False)
+CPU = TargetDevice(torch.device("cpu"), False)
 
 
-def refused(users, items, ids=None, **options):
+def refused(users, items, **options):
     """Return whether the scores must be kept because one of them might not be finite."""
-    shape = len(users), len(items)
-    scorer = scoring.EmbeddingScorer(users, items, shape, scoring.ScoreOptions(**options).read(len(items), CPU), CPU)
-    return isinstance(scorer.without_memory(torch.arange(len(users)) if ids is None else ids, True), str)
-
-
-@pytest.mark.parametrize("rows", [1, 7, 8, 9, 16, 21])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_norms_are_looked_at_in_pieces(rows, dtype, monkeypatch, generator):
-    """The largest norm, from 8 rows at a time, equals that of all rows at once, and is NaN or inf if a row holds it."""
-    monkeypatch.setattr(scoring, "_NORM_NUMBERS", 8 * 3 + 2)
-    embeddings = torch.randn(2 * rows, 6, generator=generator).to(dtype)[::2, ::2]  # not contiguous
-    norms = torch.linalg.vector_norm(embeddings, dim=1, dtype=torch.float64)
-    assert torch.equal(scoring.longest(embeddings, None), norms.max())
-    for row in {0, rows - 1, rows // 2}:
-        larger, broken, asked = embeddings.clone(), embeddings.clone(), torch.arange(rows) != row
-        larger[row] *= 64
-        assert torch.equal(scoring.longest(larger, None), norms[row] * 64)
-        assert torch.equal(scoring.longest(larger, asked), norms.where(asked, 0).max())
-        for number in (math.inf, -math.inf, math.nan):
-            broken[row, 2] = number
-            found = scoring.longest(broken, None)
-            assert found.isnan() if math.isnan(number) else found == math.inf
-            assert torch.equal(scoring.longest(broken, asked), norms.where(asked, 0).max())
+    scorer = scoring.EmbeddingScorer(trm.Embeddings(users, items, **options), CPU)
+    return isinstance(scorer.without_memory(True), str)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_products_that_may_be_infinite(dtype, monkeypatch):
-    """Norms are refused if their product, or for cosine one norm, is beyond float32; their squares may be beyond it."""
-    monkeypatch.setattr(scoring, "_NORM_NUMBERS", 8)
+def test_products_that_may_be_infinite(dtype):
+    """Embeddings are refused if a product, or for cosine a norm, could be beyond float32, and if they hold NaN."""
     users, items = torch.ones(9, 4, dtype=dtype), torch.ones(11, 4, dtype=dtype)
+    assert not refused(users[:, :0], items[:, :0])
     assert not refused(users * 2.0**70, items * 2.0**-70)
-    assert not refused(users * 2.0**70, items * 2.0**55)  # 2 2^70 x 2 2^55 = 2^127
+    assert not refused(users * 2.0**70, items * 2.0**55)  # 4 x 2^70 x 2^55 = 2^127
     assert refused(users * 2.0**70, items * 2.0**56)
     assert refused(users * 2.0**-70, items * 2.0**127, similarity="cosine")  # a norm of 2^128
     assert not refused(users * 2.0**70, items * 2.0**126, similarity="cosine")
@@ -1082,16 +1063,15 @@ def test_products_that_may_be_infinite(dtype, monkeypatch):
         for number in (math.inf, math.nan):
             last = embeddings.clone()
             last[-1, -1] = number
-            assert refused(other, last) if swap else refused(last, other)
-    items[-1], users[-1] = math.nan, math.inf
-    allowed = torch.arange(11) < 10
-    assert not refused(users, items, torch.tensor([7, 0, 3]), items_allowed=allowed)
-    assert refused(users, items, torch.tensor([7, 0, 8]), items_allowed=allowed)
-    assert refused(users, items, torch.tensor([7, 0, 3]), items_allowed=~allowed)
+            for similarity in ("dot", "cosine"):
+                assert refused(*((other, last) if swap else (last, other)), similarity=similarity)
+    for number in (math.inf, math.nan, 2.0**127):
+        assert refused(users * 2.0**70, items * 2.0**55, bias=torch.full((11,), number))
+    assert not refused(users, items, bias=torch.full((11,), -math.inf))  # not a candidate
 
 
 def test_no_copy_of_embeddings_is_made():
-    """The check that scores are finite takes at most 8 MB at once; all embeddings in float64 would be 51 MB."""
+    """The check that scores are finite takes at most 8 MB at once; a copy of all embeddings is 13 MB."""
     users, items = torch.ones(10, 64), torch.ones(100_000, 64, dtype=torch.float16)
     activities = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=activities, profile_memory=True) as seen:

@@ -6,6 +6,7 @@ from values import numbers
 
 import torchrecmetrics as trm
 from torchrecmetrics import kernels as counting
+from torchrecmetrics.evaluation import scoring
 
 KERNELS = ["eager", "triton"]
 
@@ -49,7 +50,7 @@ def test_a_batch_that_fails_is_repeated_in_halves(kernels, place, monkeypatch):
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
-def test_a_card_that_is_full(kernels, cuda):
+def test_a_card_that_is_full(kernels, cuda, monkeypatch):
     """Results are the same if only 256 MiB more may be taken; the first batch would take several times that."""
     shape = {"eager": (4096, 100_000, 32, 50), "triton": (100_000, 20_000, 32, 200)}[kernels]
     vectors, options = world(*shape, cuda)
@@ -62,7 +63,8 @@ def test_a_card_that_is_full(kernels, cuda):
     torch.cuda.set_per_process_memory_fraction(cap / whole)
     retried = torch.cuda.memory_stats()["num_ooms"]
     try:
-        found = evaluate(vectors, kernels, memory_budget=2**40, **options)
+        monkeypatch.setattr(scoring, "memory_on", lambda device: 2**40)
+        found = evaluate(vectors, kernels, **options)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert torch.cuda.memory_stats()["num_ooms"] > retried

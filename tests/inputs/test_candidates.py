@@ -117,4 +117,4 @@ def test_scores_of_padding_are_not_read():
     pairs = {"num_users": 2, "num_items": 3}
     shown = trm.Interactions.from_columns([0, 1, 1], [1, 1, 2], **pairs)
     target = trm.Interactions.from_columns([0, 1], [1, 2], **pairs)
-    assert trm.evaluate("HR", torch.ones(2, 2), items, target=target, candidates=shown, k=1) == {"HR@1": 1}
+    assert trm.evaluate("HR@1", trm.Embeddings(torch.ones(2, 2), items, allowed=shown), target=target) == {"HR@1": 1}

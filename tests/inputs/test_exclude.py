@@ -11,7 +11,7 @@ import torchrecmetrics as trm
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.inputs import exclude as exclude_module
 from torchrecmetrics.inputs import scores as scores_module
-from torchrecmetrics.inputs.item_shard import PiecewiseRows
+from torchrecmetrics.inputs.item_shard import ShardCounter
 from torchrecmetrics.kernels import eager
 
 INF = math.inf
@@ -296,7 +296,7 @@ def test_pieces(form, borders):
         needs = Needs(depth, num_ranked=True, score_threshold=2, list_depth=depth or 0)
         options = Options("realistic", padding_idx, overlap)
         shape, device = (ROWS, ITEMS), batch.scores.device
-        rows = PiecewiseRows(batch.target, gains, exclude, shape, torch.float64, device, needs, options)
+        rows = ShardCounter(batch.target, gains, exclude, shape, torch.float64, device, needs, options)
         pieces = [(batch.scores[:, a:b], a) for a, b in pairwise(borders)]
         own = torch.stack([rows.own_scores(*piece) for piece in pieces]).amax(0)
         counted = sum(rows.count(*piece, own) for piece in pieces)

@@ -315,8 +315,8 @@ def options(name, history, generator, items=210):
         "plain": {},
         "history": {"exclude": history},
         "masks": {"exclude": (history, some, ~some.roll(7)), "overlap": "miss"},
-        "bias": {"item_bias": bias.masked_fill(some, -INF), "exclude": history, "batch_size": 4},
-        "allowed": {"items_allowed": ~some, "item_bias": bias.half()},
+        "bias": {"bias": bias.masked_fill(some, -INF), "exclude": history, "batch_size": 4},
+        "allowed": {"allowed": ~some, "bias": bias.half()},
         "padding": {"exclude": history, "padding_idx": 0, "overlap": "keep", "ties": "pessimistic"},
         "cosine": {"similarity": "cosine"},
     }[name]
@@ -331,7 +331,8 @@ def test_evaluate(metrics, name, monkeypatch, generator):
         users, items = (x * torch.eye(x.shape[1]).repeat(len(x), 1)[: len(x)] for x in (users, items))
     monkeypatch.setattr(kernels, "_SMALLEST_CHUNK", 64)
     kept = options(name, history, generator)
-    evaluate = partial(trm.evaluate, metrics, users, items, target=target, k=7, **kept)
+    of_embeddings = {part: kept.pop(part) for part in ("bias", "allowed", "similarity") if part in kept}
+    evaluate = partial(trm.evaluate, metrics, trm.Embeddings(users, items, **of_embeddings), target=target, k=7, **kept)
     eagerly, found = evaluate(kernels="eager"), evaluate(kernels="triton")
     assert (eagerly.kernels, found.kernels) == ("eager", "triton")
     # batches have other sizes, so sums are added in another order
@@ -370,7 +371,8 @@ def test_sixteen_bits_stay_sixteen_bits(monkeypatch, generator):
     monkeypatch.setattr(kernels, "count_products_until", seen)
     users, items, target, _ = catalogue(generator)
     for kind, similarity, expected in ((torch.float16, "dot", torch.float16), (torch.float16, "cosine", torch.float32)):
-        trm.evaluate("HR", users.to(kind), items.to(kind), target=target, k=3, kernels="triton", similarity=similarity)
+        embeddings = trm.Embeddings(users.to(kind), items.to(kind), similarity=similarity)
+        trm.evaluate("HR", embeddings, target=target, k=3, kernels="triton")
         assert given[-1].users.dtype == given[-1].items.dtype == expected
     evaluate = partial(trm.evaluate, ["HR", "MRR"], users.half(), items, target=target, k=3)
     assert evaluate(kernels="eager") == evaluate(kernels="triton")
@@ -402,19 +404,11 @@ def test_embeddings_it_cannot_take(spoil, reason, monkeypatch, generator):
             trm.evaluate("HR", users, items, target=target, k=3)
 
 
-def test_embeddings_it_need_not_refuse(generator):
-    """Embeddings of users and items that are not scored are not checked, and only the products must be finite."""
+def test_only_products_must_be_finite(generator):
+    """Embeddings whose squares are beyond float32 are taken where their products are not."""
     users, items, target, _ = catalogue(generator)
-    allowed = torch.ones(len(items), dtype=torch.bool)
-    expected = trm.evaluate("MRR", users, items, target=target)
-    users[0] = NAN  # has no ground truth
-    users[5] = INF
-    ids = [u for u in range(1, len(users)) if u != 5]
-    few = partial(trm.evaluate, "MRR", target=target, user_ids=ids, items_allowed=allowed)
-    assert few(users * 2.0**70, items * 2.0**-70, kernels="triton") == few(users, items, kernels="eager")
-    items[7], allowed[7] = NAN, False
-    assert few(users, items, kernels="triton") == few(users, items, kernels="eager")
-    assert few(users, items, kernels="triton") != expected
+    evaluate = partial(trm.evaluate, "MRR", target=target)
+    assert evaluate(users * 2.0**70, items * 2.0**-70, kernels="triton") == evaluate(users, items, kernels="eager")
 
 
 @pytest.mark.parametrize("huge", [1e300, 3e38])
@@ -423,7 +417,8 @@ def test_a_bias_that_is_too_large(huge, generator):
     users, items, target, _ = catalogue(generator)
     bias = torch.zeros(len(items), dtype=torch.float64)
     bias[3] = huge
-    ask = partial(trm.evaluate, "HR", users * 2.0**60, items * 2.0**60, target=target, k=3, item_bias=bias)
+    embeddings = trm.Embeddings(users * 2.0**60, items * 2.0**60, bias)
+    ask = partial(trm.evaluate, "HR", embeddings, target=target, k=3)
     with pytest.raises(ValueError, match="so large"):
         ask(kernels="triton")
 
@@ -432,8 +427,8 @@ def test_a_bias_that_is_not_a_number(generator):
     users, items, target, _ = catalogue(generator)
     bias = torch.zeros(len(items))
     bias[3] = NAN
-    with pytest.raises(ValueError, match="item_bias hold NaN"):
-        trm.evaluate("HR", users, items, target=target, k=3, kernels="triton", item_bias=bias)
+    with pytest.raises(ValueError, match="bias hold NaN"):
+        trm.evaluate("HR", trm.Embeddings(users, items, bias), target=target, k=3, kernels="triton")
 
 
 def test_metrics_and_score_functions(generator):

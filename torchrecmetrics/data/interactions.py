@@ -651,7 +651,7 @@ class Interactions:
 
     @property
     def popularity(self) -> Tensor:
-        """Number of users who have each item, int64 [I]; as `evaluate(item_bias=)` the baseline to beat."""
+        """Number of users who have each item, int64 [I]; `Embeddings(bias=)` of it is the baseline to beat."""
         return torch.bincount(self.items, minlength=self.num_items)
 
     def save(self, path: str | Path) -> None:

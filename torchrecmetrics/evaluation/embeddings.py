@@ -87,9 +87,6 @@ class Embeddings:
                 continue
             if not isinstance(given, Tensor):
                 raise TypeError(f"{name} must be a tensor [n, d], got {_with_cure(given)}")
-            if hasattr(given, "device_mesh"):
-                cure = 'pass .to_local(), with shard="items" (or "both") and process_group=mesh.get_group()'
-                raise TypeError(f"{name} is a DTensor: {cure}")
             check_strided(name, given, "0")
             if given.dim() != 2 or not given.is_floating_point():
                 raise ValueError(f"{name} must be float [n, d], got {given.dtype} {list(given.shape)}")

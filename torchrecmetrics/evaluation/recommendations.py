@@ -8,7 +8,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from torchrecmetrics import kernels
 from torchrecmetrics.core.checks import VIOLATIONS, check_choice, check_k, in_words
 from torchrecmetrics.core.distributed import fingerprint, raise_on_all_ranks
 from torchrecmetrics.data.frames import frame_of
@@ -21,7 +20,7 @@ from torchrecmetrics.evaluation.history import Histories, History, histories
 from torchrecmetrics.evaluation.models import in_agreement, scorer_of
 from torchrecmetrics.evaluation.progress import Progress, ProgressBar
 from torchrecmetrics.evaluation.scoring import FunctionScorer, ScoreFunction, Scorer, evaluating
-from torchrecmetrics.inputs.item_shard import best_of_processes
+from torchrecmetrics.inputs.item_shard import best_items, best_of_processes
 
 
 class Recommendations(tuple[Tensor, Tensor]):
@@ -193,7 +192,6 @@ class _TopItems:
 
     def add(self, batch: Tensor, at_once: int) -> None:
         """Rank the items for the users in a batch of rows of `ids`, `at_once` users at a time."""
-        k = self.items.shape[1]
         for rows in torch.split(batch, at_once):
             users = self._ids[rows]
             made = self._scorer.scores(users, at_once)
@@ -203,17 +201,11 @@ class _TopItems:
                     _check_scores(scores, users)
             else:
                 _check_scores(scores, users)
-            top_scores = scores.new_full((len(rows), k), -torch.inf)
-            top_items = self.items.new_full((len(rows), k), -1)
-            if scores.shape[1]:
-                first, last = self._scorer.offset, self._scorer.offset + scores.shape[1]
-                columns = self._history.excluded(users)
-                if columns is not None:  # items of other processes become padding
-                    columns = torch.where((columns >= first) & (columns < last), columns - first, -1)
-                best = kernels.topk_ids(scores, k, [mask[first:last] for mask in self._history.masks], columns)
-                width = best.shape[1]
-                top_scores[:, :width] = scores.gather(1, best.clamp(min=0)).where(best >= 0, -torch.inf)
-                top_items[:, :width] = torch.where(best >= 0, best + first, -1)
+            first, last = self._scorer.offset, self._scorer.offset + scores.shape[1]
+            masks, columns = [mask[first:last] for mask in self._history.masks], self._history.excluded(users)
+            if columns is not None:  # items of other processes become padding
+                columns = torch.where((columns >= first) & (columns < last), columns - first, -1)
+            top_scores, top_items = best_items(scores, first, self.items.shape[1], masks, columns)
             if self._is_shared:
                 top_scores, top_items = best_of_processes((top_scores, top_items), self._group)
             if not len(self.scores):  # a function's scores may have another dtype than the scorer expects

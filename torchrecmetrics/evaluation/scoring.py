@@ -218,7 +218,7 @@ class EmbeddingScorer(Scorer):
         if not dtypes <= {torch.float32, torch.bfloat16, torch.float16}:
             return f"it multiplies float32, bfloat16 and float16, the embeddings are {', '.join(map(str, dtypes))}"
         bias = self._bias
-        if check and self._largest_score() > torch.finfo(torch.float32).max:
+        if check and not self._largest_score() <= torch.finfo(torch.float32).max:
             return "embeddings or bias hold NaN or infinity, or numbers so large that a score could be infinite"
         if self._allowed is not None:
             bias = torch.zeros(self.num_items, device=self.device) if bias is None else bias
@@ -228,19 +228,20 @@ class EmbeddingScorer(Scorer):
             return ProductScorer(self.vectors, Products(self._users, self._item_vectors, bias))
         return ProductScorer(self._users.__getitem__, Products(self._users, self._items, bias))
 
-    def _largest_score(self) -> float:
-        """Return an upper bound of scores and, for cosine, of norms; infinite if a number is NaN or infinite."""
-        width = self._users.shape[1]
-        users, items = (_largest(vectors) for vectors in (self._users, self._items))
-        bound = max(users, items) * width**0.5 if self._is_cosine else users * items * width
+    def _largest_score(self) -> Tensor:
+        """Return an upper bound of scores and, for cosine, of norms: float64 0-d, NaN if a number is NaN."""
+        users, items, width = _largest(self._users), _largest(self._items), self._users.shape[1]
+        bound = torch.maximum(users, items) * width**0.5 if self._is_cosine else users * items * width
         if self._bias is not None:
-            bound += _largest(self._bias.where(self._bias > -torch.inf, 0))
-        return bound if bound == bound else torch.inf
+            bound = bound + _largest(self._bias.where(self._bias != -torch.inf, 0))
+        return bound
 
 
-def _largest(numbers: Tensor) -> float:
-    """Return the largest absolute value, NaN if a number is NaN; 0.0 for no numbers."""
-    return max(abs(end.item()) for end in numbers.aminmax()) if numbers.numel() else 0.0
+def _largest(numbers: Tensor) -> Tensor:
+    """Return the largest absolute value, float64 0-d: NaN if a number is NaN, 0 without numbers."""
+    if not numbers.numel():
+        return torch.zeros((), dtype=torch.float64, device=numbers.device)
+    return torch.stack(numbers.aminmax()).double().abs().max()
 
 
 class ProductScorer(Scorer):

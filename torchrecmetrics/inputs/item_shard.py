@@ -1,4 +1,4 @@
-"""`ItemShard` and `PiecewiseRows`: exact ranks of scores whose columns come in pieces, here or on other processes."""
+"""`ItemShard`: exact ranks of scores whose columns are spread over processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torchrecmetrics.core.distributed import fingerprint, same_on_all_ranks
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.inputs.base import BatchInput, read_history, refuse_dense
-from torchrecmetrics.inputs.exclude import ALL_ROWS, ExcludedColumns
+from torchrecmetrics.inputs.exclude import ALL_ROWS
 from torchrecmetrics.inputs.scores import PieceCounts, TargetCounter, check_padding_item
 from torchrecmetrics.inputs.targets import Targets, selected
 from torchrecmetrics.inputs.ties import rank_counts
@@ -99,7 +99,7 @@ class ItemShard(BatchInput):
             if not (isinstance(scores, Tensor) and scores.dim() == 2 and scores.shape[1] == 0):
                 check_scores(scores, dims=2)
             shape = scores.shape[0], self.num_items
-            rows = PiecewiseRows(
+            rows = ShardCounter(
                 self.target, self.gains, self.exclude, shape, scores.dtype, self._device, needs, options
             )
             history = read_history(self.history, shape[0], self._device)
@@ -136,16 +136,16 @@ _compared: set[tuple[int, int, int, torch.device]] = set()
 """Shards on devices other than the CPU whose processes have compared their arguments."""
 
 
-class PiecewiseRows:
-    """Ranker of rows whose scores come in pieces of columns: first the scores of targets, then counts, which add up.
+class ShardCounter:
+    """Counter of rows whose scores come in shards: first the scores of targets, then counts, which add up.
 
-    A piece is scores [n, C] of the items `first` to `first + C - 1`, for the rows `rows`.
+    A shard is scores [B, C] of the items `offset` to `offset + C - 1`.
 
     Args:
         target: as in `update`.
         gains: as in `update`.
         exclude: ids, or bool [items].
-        shape: rows, and items of all pieces.
+        shape: rows, and items of all shards.
         dtype: the scores' dtype.
         device: the scores' device.
         needs: data that the metrics read.
@@ -179,7 +179,7 @@ class PiecewiseRows:
         self.shape: tuple[int, int] = shape
         depth = needs.depth_for(self.targets.ids.shape[1])
         self.needs: Needs = needs._replace(depth=depth, num_ranked=True)
-        # lists are made of the best items of all pieces, by `best`
+        # lists are made of the best items of all shards, by `best`
         self.counter: TargetCounter = TargetCounter(
             self.targets, self.needs._replace(list_depth=0), options, dtype, self.checks
         )
@@ -189,35 +189,29 @@ class PiecewiseRows:
         """Number of columns of the counts."""
         return 2 * self.targets.ids.shape[1] + len(self.counter.min_scores) + 1
 
-    def own_scores(self, scores: Tensor, first: int, rows: slice = ALL_ROWS) -> Tensor:
-        """Return the scores of the targets in this piece, [n, T]; -inf for targets of other pieces."""
-        return working(_look_up(scores, first, self.targets.ids[rows]))
+    def own_scores(self, scores: Tensor, offset: int) -> Tensor:
+        """Return the scores of the targets in this shard, [B, T]; -inf for targets of other shards."""
+        return working(_look_up(scores, offset, self.targets.ids))
 
-    def count(self, scores: Tensor, first: int, target_scores: Tensor, rows: slice = ALL_ROWS) -> Tensor:
-        """Return the counts of a piece, int32 [n, 2 T + minimum scores + 1]: better, equal, at least, bad row.
+    def count(self, scores: Tensor, offset: int, target_scores: Tensor) -> Tensor:
+        """Return the counts of a shard, int32 [B, 2 T + minimum scores + 1]: better, equal, at least, bad row.
 
-        `target_scores` are the targets' scores over all pieces, [B, T].
+        `target_scores` are the targets' scores over all shards, [B, T].
         """
-        target_scores = target_scores[rows]
         if not scores.shape[1]:
             return torch.zeros(len(target_scores), self.num_counts, dtype=torch.int32, device=scores.device)
-        counts = self.counter.count(scores, target_scores, self.counter.missing(target_scores, rows), rows, first)
+        counts = self.counter.count(scores, target_scores, self.counter.missing(target_scores), first=offset)
         assert counts.at_least is not None
         bad = ~(counts.highest < torch.inf)
         return torch.cat([counts.better, counts.equal, counts.at_least, bad[:, None]], 1).int()
 
-    def best(self, scores: Tensor, first: int, rows: slice = ALL_ROWS) -> tuple[Tensor, Tensor]:
-        """Return scores and ids of a piece's best candidates, [n, list_depth]; -inf and -1 if it has fewer."""
-        k = self.needs.list_depth
-        top = torch.full((len(scores), k), -torch.inf, dtype=scores.dtype, device=scores.device)
-        ids = torch.full((len(scores), k), -1, device=scores.device)
-        width, excluded = scores.shape[1], self.targets.excluded
-        if width and k:
-            columns = ExcludedColumns(None, []) if excluded is None else excluded.among(rows, first, width)
-            best_ids = kernels.topk_ids(scores, k, columns.masks, columns.ids)
-            top[:, : best_ids.shape[1]] = scores.gather(1, best_ids.clamp(min=0)).where(best_ids >= 0, -torch.inf)
-            ids[:, : best_ids.shape[1]] = (best_ids + first).where(best_ids >= 0, -1)
-        return top, ids
+    def best(self, scores: Tensor, offset: int) -> tuple[Tensor, Tensor]:
+        """Return scores and ids of a shard's best candidates, [B, list_depth]; -inf and -1 if it has fewer."""
+        masks, ids = [], None
+        if self.targets.excluded is not None and scores.shape[1]:
+            columns = self.targets.excluded.among(ALL_ROWS, offset, scores.shape[1])
+            masks, ids = columns.masks, columns.ids
+        return best_items(scores, offset, self.needs.list_depth, masks, ids)
 
     def ranking(
         self,
@@ -227,7 +221,7 @@ class PiecewiseRows:
         own_rows: Tensor | None = None,
         history: Tensor | None = None,
     ) -> Ranking:
-        """Return the ranking over all pieces from the scores of targets, the sum of all counts and the best items."""
+        """Return the ranking over all shards from the scores of targets, the sum of all counts and the best items."""
         targets, checks, counter = self.targets, self.checks, self.counter
         checks.own_rows = own_rows
         slots, kept, missing = target_scores.shape[1], counter.kept, counter.missing(target_scores)
@@ -278,6 +272,27 @@ def best_of_processes(best: tuple[Tensor, Tensor], group: Any) -> tuple[Tensor, 
     return merged(list(zip(*parts, strict=True)), best[0].shape[1])
 
 
+def best_items(
+    scores: Tensor, offset: int, k: int, masks: list[Tensor], excluded: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Return scores and ids of the `k` best items of a shard, [B, k]; -inf and -1 if it has fewer candidates.
+
+    Args:
+        scores: scores [B, C] of the items from `offset` on.
+        offset: item of the first column.
+        k: length of the lists.
+        masks: bool [C] or [B, C]: columns that are no candidates.
+        excluded: columns that are no candidates of their row, int64 [B, H], negative = padding.
+    """
+    top = torch.full((len(scores), k), -torch.inf, dtype=scores.dtype, device=scores.device)
+    ids = torch.full((len(scores), k), -1, device=scores.device)
+    if scores.shape[1] and k:
+        columns = kernels.topk_ids(scores, k, masks, excluded)
+        top[:, : columns.shape[1]] = scores.gather(1, columns.clamp(min=0)).where(columns >= 0, -torch.inf)
+        ids[:, : columns.shape[1]] = (columns + offset).where(columns >= 0, -1)
+    return top, ids
+
+
 def merged(parts: list[tuple[Tensor, Tensor]], k: int) -> tuple[Tensor, Tensor]:
     """Return scores and ids of the `k` best items of several lists, items of equal scores by ascending id."""
     scores, ids = (torch.cat(columns, 1) for columns in zip(*parts, strict=True))
@@ -286,10 +301,10 @@ def merged(parts: list[tuple[Tensor, Tensor]], k: int) -> tuple[Tensor, Tensor]:
     return scores[:, :k], ids.gather(1, order)[:, :k]
 
 
-def _look_up(scores: Tensor, first: int, items: Tensor) -> Tensor:
-    """Return the scores of `items`, [n, m], in the piece that begins with item `first`; -inf for other pieces."""
+def _look_up(scores: Tensor, offset: int, items: Tensor) -> Tensor:
+    """Return the scores of `items`, [n, m], in the shard that begins with item `offset`; -inf for others."""
     if not scores.shape[1]:
         return torch.full(items.shape, -torch.inf, dtype=scores.dtype, device=scores.device)
-    column = items - first
+    column = items - offset
     inside = (column >= 0) & (column < scores.shape[1])
     return scores.gather(1, column.where(inside, 0)).where(inside, -torch.inf)
