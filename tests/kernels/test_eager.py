@@ -22,6 +22,7 @@ from torchrecmetrics.core import ranked_items as ranked_module
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranked_items import RankedItems
 from torchrecmetrics.evaluation import scoring
+from torchrecmetrics.evaluation.embeddings import TargetDevice
 from torchrecmetrics.inputs.scores import ScoreRows, TargetCounter
 from torchrecmetrics.kernels import Question, blocks, eager
 
@@ -539,7 +540,7 @@ def test_rows_with_room_behind_them(rows, generator):
 def test_products_begin_with_a_cache_line(generator):
     """On the CPU, rows of products begin with a cache line: up to twice as fast for an odd number of items."""
     users, items = torch.randn(40, 8, generator=generator), torch.randn(501, 8, generator=generator)
-    scorer = scoring.scorer_of(users, items, (40, 501), scoring.ScoreOptions(), scoring.TargetDevice.of(None, users))
+    scorer = scoring.EmbeddingScorer(trm.Embeddings(users, items), TargetDevice(users.device, False))
     (part,) = scorer.scores(torch.arange(40), 40).parts()
     assert part.shape == (40, 501)
     assert part.stride() == (512, 1)

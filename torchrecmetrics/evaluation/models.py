@@ -181,10 +181,10 @@ def evaluate(
 @contextmanager
 def in_agreement(shard: str | None, process_group: Any, facts: dict[str, Any]) -> Iterator[None]:
     """Raise on all processes that share the work if one raises inside the block, or if `facts` differ."""
-    several = torch.distributed.is_available() and torch.distributed.is_initialized()
-    if shard in ("items", "both") and not several:
+    is_distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+    if shard in ("items", "both") and not is_distributed:
         raise ValueError(f'shard="{shard}" is for several processes: initialise torch.distributed first')
-    if shard is None or not several:
+    if shard is None or not is_distributed:
         yield
     else:
         with same_on_all_ranks(facts, process_group):

@@ -232,12 +232,8 @@ def _check_size(name: str, number: int | None, known: int) -> None:
 
 def _in_one_numbering(exclude: Histories | None) -> tuple[Sequence[Interactions], tuple[Any, ...]]:
     """Return the `Interactions` in `exclude`, and all of `exclude` with the row numbers of its first `Interactions`."""
-    parts = histories(exclude)
-    given = [part for part in parts if isinstance(part, Interactions)]
-    numbered = tuple(
-        part.numbered_as(given[0], f"exclude[{index}]", "the first Interactions of exclude")
-        if isinstance(part, Interactions) and part is not given[0]
-        else part
-        for index, part in enumerate(parts)
-    )
-    return given, numbered
+    parts = list(histories(exclude))
+    places = [place for place, part in enumerate(parts) if isinstance(part, Interactions)]
+    for place in places[1:]:
+        parts[place] = parts[place].numbered_as(parts[places[0]], f"exclude[{place}]", f"exclude[{places[0]}]")
+    return [histories(exclude)[place] for place in places], tuple(parts)
