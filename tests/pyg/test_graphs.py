@@ -76,11 +76,14 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.filterwarnings("ignore:Sparse CS. tensor support is in beta")
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")
-@pytest.mark.parametrize("undirected", [True, False])
-def test_message_passing_edges(form, undirected, graph):
-    """Every kind of adjacency gives the user -> item edges; mirror images, repeats and self loops add nothing."""
+@pytest.mark.parametrize("direction", ["forth", "back", "both"])
+def test_message_passing_edges(form, direction, graph):
+    """Every kind of adjacency gives the edges between users and items, in any direction; repeats and self loops do not
+    matter.
+    """
     train, _, _ = graph
-    edges = train.to_edge_index(USERS, undirected=undirected)
+    edges = train.to_edge_index(USERS, undirected=direction == "both")
+    edges = edges.flip(0) if direction == "back" else edges
     found = pyg.message_passing_interactions(FORMS[form](edges), USERS, ITEMS)
     assert torch.equal(found.to_edge_index(), train.to_edge_index())
     assert torch.equal(found.keys, train.keys)
@@ -168,11 +171,6 @@ def test_hetero_data_and_two_towers(graph):
     assert dict(got) == near(expected)
     both = lambda m: (m["user"].weight, m["movie"].weight)  # noqa: E731
     assert dict(pyg.evaluate("HR", towers, data, embed=both, **options)) == near(expected)  # the only type there is
-    with pytest.raises(ValueError, match=r"HeteroData needs edge_type, .*, one of .*'rates'"):
-        pyg.evaluate("HR", towers, data, edge_type=("movie", "rated_by", "user"), embed=both, **options)
-    for reversed_type in (("movie", "user"), ("movie", "rates", "user")):
-        with pytest.raises(ValueError, match=r"got \('movie', .*; did you mean \('user', 'rates', 'movie'\)\?"):
-            pyg.evaluate("HR", towers, data, edge_type=reversed_type, embed=both, **options)
     # as in PyG, an edge type may be two words, and embeddings a dict by node type that has other types, too
     of_types = lambda m: {"genre": torch.ones(3, 4), "movie": m["movie"].weight, "user": m["user"].weight}  # noqa: E731
     data["movie", "rev_rates", "user"].edge_index = train.to_edge_index().flip(0)
@@ -180,17 +178,69 @@ def test_hetero_data_and_two_towers(graph):
         for embed in (both, of_types):
             got = pyg.evaluate("HR", towers, data, edge_type=edge_type, embed=embed, **options)
             assert dict(got) == near(expected)
-    with pytest.raises(ValueError, match=r"target is 12 x 20: edge_type leads .* such as \('user', 'movie'\)"):
+    with pytest.raises(ValueError, match="target is 12 x 20, the model embeds 20 users and 12 items"):
         pyg.evaluate("HR", towers, data, edge_type=("movie", "user"), embed=of_types, **options)
+    with pytest.raises(ValueError, match=r"of edge_index do not join .* \(edge_type leads from users to items\)"):
+        pyg.evaluate("HR", towers, data, edge_type=("movie", "user"), embed=both, **options)
     data["user", "likes", "movie"].edge_index = train.to_edge_index()
     for edge_type in (None, ("user", "movie"), ("user", "genre"), "rates", ["user", "rates", "movie"]):
         with pytest.raises(ValueError, match=r"\(user type, item type\), one of .*'likes'.*, got "):
             pyg.evaluate("HR", towers, data, edge_type=edge_type, embed=of_types, **options)
-    options["edge_type"] = "user", "rates", "movie"
-    with pytest.raises(ValueError, match=r"embed returned \['user'\], the edges lead from 'user' to 'movie'"):
-        pyg.evaluate("HR", towers, data, embed=lambda m: {"user": m["user"].weight}, **options)
     with pytest.raises(TypeError, match=r"embed must return \(users, items\), .*, got dict"):
         pyg.evaluate("HR", towers, train.to_edge_index(USERS), embed=of_types, target=test, k=5)
+
+
+def test_edges_as_ground_truth(graph):
+    """Edges numbered as the graph, in both directions, give the values of `Interactions`, as target and as exclude."""
+    train, test, model = graph
+    edges, target = (part.to_edge_index(USERS, undirected=True) for part in (train, test))
+    mask, bias = torch.arange(ITEMS) < 2, torch.rand(ITEMS)
+    options = {"k": 5, "overlap": "miss"}
+    call = lambda **given: dict(pyg.evaluate("NDCG", model, edges, target=target, **given, **options))  # noqa: E731
+    expected = pyg.evaluate("NDCG", model, edges, target=test, **options)
+    valid = train.take(torch.arange(len(train)) % 2 == 0)
+    masked = pyg.evaluate("NDCG", model, edges, target=test, exclude=(valid, mask), **options)
+    split = lambda m: m.get_embedding(edges).split([USERS, ITEMS])  # noqa: E731
+    biased = lambda m: trm.Embeddings(*split(m), bias=bias)  # noqa: E731
+    assert call(num_users=USERS) == call(embed=split) == call(num_users=USERS, exclude=edges.int()) == dict(expected)
+    assert call(num_users=USERS, exclude=(valid.to_edge_index(USERS), mask)) == dict(masked)
+    with torch.no_grad():
+        assert call(embed=biased) == near(trm.evaluate("NDCG", biased(model), target=test, exclude=train, **options))
+    named = test.with_ids(list("abcdefghijkl"))
+    assert dict(pyg.evaluate("NDCG", model, edges, target=named, exclude=edges, **options)) == dict(expected)
+    data = HeteroData()
+    data["user", "rates", "movie"].edge_index = train.to_edge_index()
+    both = {"target": test.to_edge_index(), "embed": split, **options}
+    for exclude in ("message_passing", train.to_edge_index()):
+        assert dict(pyg.evaluate("NDCG", model, data, exclude=exclude, **both)) == dict(expected)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        (
+            {"target": [[0, 1], [2, 3]]},
+            ValueError,
+            r"2 edges of target do not join .* such as \[0, 2\]: items are nodes",
+        ),
+        ({"target": [[13], [31]]}, ValueError, r"1 edges of target do not join one of 12 users .* \[13, 31\]"),
+        ({"target": [[0], [32]]}, ValueError, "items are nodes 12 to 31, as Interactions.to_edge_index.item_offset=12"),
+        ({"target": [[-1], [13]]}, ValueError, r"such as \[-1, 13\]"),
+        ({"exclude": [[0], [0]]}, ValueError, "1 edges of exclude do not join"),
+        ({"target": [0, 13]}, ValueError, r"target must be integers \[2, E\], got \[2\]"),
+        ({"num_users": None}, ValueError, "embeds 32 nodes: num_users= says how many of them are users, got None"),
+        ({"num_users": 33}, ValueError, "num_users= says how many of them are users, got 33"),
+        ({"num_users": 20}, ValueError, "edges of edge_index do not join one of 20 users and one of 12 items"),
+        ({"target": [[0], [13]], "exclude": torch.ones(20, dtype=torch.uint8)}, TypeError, "exclude must hold int64"),
+    ],
+)
+def test_edges_that_do_not_fit(given, error, message, graph):
+    """No numbering is guessed: an edge among users or among items is an error, as is an unknown number of users."""
+    train, test, model = graph
+    given = {key: torch.tensor(value) if isinstance(value, list) else value for key, value in given.items()}
+    given = {"target": test.to_edge_index(USERS), "num_users": USERS} | given
+    with pytest.raises(error, match=message):
+        pyg.evaluate("HR@3", model, train.to_edge_index(USERS), **given)
 
 
 def test_link_pred_arguments(generator):
@@ -284,7 +334,7 @@ def test_collection_as_pyg_tests_it(generator):
     lists, labels = scores.argsort(1), torch.stack([row, column])
     metrics = [trm.MAP(10, normalize="min"), trm.Precision(100), trm.Recall(50), trm.F1(20), trm.MRR(40), trm.NDCG(80)]
     together = pyg.LinkPredCollection(metrics, duplicate_labels="first")
-    assert (together.max_k, together.weighted) == (100, False)
+    assert together.max_k == 100
     alone = {}
     for metric in metrics:
         single = pyg.LinkPredCollection([metric.clone()], duplicate_labels="first")
@@ -349,7 +399,7 @@ LISTS, LABELS = torch.tensor([[4, 1], [2, 3]]), torch.tensor([[0, 0, 1], [4, 7, 
 WRONG_VALUES = {  # arguments, the error at once, and the error in compute
     "label twice": (
         {"edge_label_index": torch.tensor([[0, 1, 0], [4, 4, 4]])},
-        r"1 of 2 rows with an item listed twice in target: edge_label_index\[:, 2\] is \[0, 4\] once more",
+        "1 of 2 rows with an item listed twice in target: row 0 holds item 4 more than once",
         "1 row with an item listed twice in target",
     ),
     "row beyond the batch": (
@@ -360,12 +410,12 @@ WRONG_VALUES = {  # arguments, the error at once, and the error in compute
     "negative row": ({"edge_label_index": torch.tensor([[0, -1], [4, 4]])}, r"is \[-1, 4\]", "2 rows whose labels"),
     "negative item": (
         {"edge_label_index": torch.tensor([[0, 1], [4, -4]])},
-        r"1 of 2 rows whose labels .*: edge_label_index\[:, 1\] is \[1, -4\]",
-        "1 row whose labels",
+        r"2 of 2 rows whose labels .*: edge_label_index\[:, 1\] is \[1, -4\]",
+        "2 rows whose labels",
     ),
     "weight": (
         {"edge_label_weight": torch.tensor([1, float("nan"), 1])},
-        r"1 of 2 rows with a gain that is NaN or infinite: edge_label_weight\[1\] is nan",
+        r"1 of 2 rows with a gain that is NaN or infinite: row 0 is \[1\.0, nan\]",
         "1 row with a gain that is NaN or infinite",
     ),
     "list": (
@@ -459,10 +509,6 @@ def test_repeats_count_once_if_asked():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"padding_idx": 0}, "HR@5: padding_idx=0 has no place in LinkPredCollection: -1 fills up lists"),
-        ({"metrics": [trm.HR(5, padding_idx=0)]}, "HR@5: padding_idx=0 has no place"),
-        ({"overlap": "keep"}, r"HR@5: overlap='keep' has no place in .*nothing is excluded; Lists"),
-        ({"overlap": "error"}, "HR@5: overlap='error' has no place"),
         ({"metrics": "MRR", "k": None}, "MRR reads the whole ranking, pred_index_mat is the top of it"),
         ({"metrics": "AUROC"}, "AUROC reads the whole ranking"),
         ({"duplicates": "merge"}, "duplicates must be one of 'error', 'first', 'keep_place', got 'merge'"),
@@ -472,10 +518,6 @@ def test_repeats_count_once_if_asked():
 def test_link_pred_refuses_when_made(options, message):
     with pytest.raises(ValueError, match=message):
         pyg.LinkPredCollection(**({"metrics": "HR", "k": 5} | options))
-    collection = pyg.LinkPredCollection("HR", 1)
-    with pytest.raises(TypeError, match="a collection is made with all its metrics"):
-        collection.add_metrics(trm.HR(5, padding_idx=0))
-    assert list(collection) == ["HR@1"]
 
 
 @pytest.mark.parametrize(
@@ -486,15 +528,18 @@ def test_link_pred_refuses_when_made(options, message):
         ({"pred_index_mat": LISTS[0]}, ValueError, r"pred_index_mat must be \[B, K\], .* got \[2\]"),
         ({"edge_label_index": LABELS.T}, ValueError, r"edge_label_index must be .* \[3, 2\]; pass edge_label_index.T"),
         ({"edge_label_index": LABELS[0]}, ValueError, r"edge_label_index must be \[2, E\] or a pair .* got \[3\]"),
-        ({"edge_label_index": (LABELS[0], LABELS[1, :2])}, ValueError, r"got \[\[3\], \[2\]\]"),
-        ({"edge_label_index": tuple(LABELS.T)}, ValueError, r"got \[\[2\], \[2\], \[2\]\]"),
-        ({"edge_label_index": LABELS.tolist()}, TypeError, r"edge_label_index\[0\] must be a tensor, got list"),
+        ({"edge_label_index": tuple(LABELS.T)}, ValueError, r"got \[3, 2\]"),
+        ({"edge_label_index": LABELS.tolist()}, TypeError, "edge_label_index must be a tensor .* got list"),
+        (
+            {"edge_label_index": trm.Interactions.from_edge_index(LABELS, 2, 9)},
+            TypeError,
+            "edge_label_index must be .* got Interactions",
+        ),
         ({"edge_label_index": LABELS.bool()}, TypeError, "edge_label_index must hold int64"),
         ({"edge_label_index": LABELS.to("meta")}, ValueError, "edge_label_index is on meta"),
         ({"pred_index_mat": LISTS[:0]}, ValueError, "edge_label_index holds 3 labels, pred_index_mat no row"),
-        ({"edge_label_weight": torch.ones(2)}, ValueError, r"edge_label_weight must be \[3\], .* got \[2\]"),
-        ({"edge_label_weight": [1, 2, 3]}, TypeError, "edge_label_weight must be a tensor of numbers, got list"),
-        ({"edge_label_weight": LABELS[0] > 0}, TypeError, "edge_label_weight must be .* got a torch.bool tensor"),
+        ({"edge_label_weight": torch.ones(2)}, ValueError, r"edge_label_weight must be .* \[3\], got .* \[2\]"),
+        ({"edge_label_weight": [1, 2, 3]}, ValueError, "edge_label_weight must be a tensor .* got list"),
         ({"edge_label_weight": torch.ones(3, device="meta")}, ValueError, "edge_label_weight is on meta"),
     ],
 )
@@ -545,31 +590,23 @@ def test_bad_input(graph):
         (
             {"edge_index": train.to_edge_index()},
             ValueError,
-            r"edges join two users or two items, .* from 12 on, train.to_edge_index\(item_offset=12, undirected=True",
+            "edges of edge_index do not join .* items are nodes 12 to 31",
         ),
-        ({"edge_index": edges.flip(0)}, ValueError, "no edge leads from a user to an item"),
-        ({"edge_index": edges + 9}, ValueError, r"edges hold nodes .*, expected 0..31: 12 users, then 20 items; a Log"),
-        ({"edge_index": "edges"}, TypeError, "got str"),
+        ({"edge_index": "edges"}, TypeError, "edge_index must be a tensor, got str"),
         ({"model": nn.Linear(2, 2)}, TypeError, r"Linear has no get_embedding\(edge_index\): pass embed="),
-        ({"model": LightGCN(40, 4, 1)}, ValueError, "target is 12 x 20, .* embeds 40 nodes: .* must be 40; a Log has"),
-        ({"model": LightGCN(31, 4, 1), "edge_index": edges[:, :1]}, ValueError, "must be 31$"),
-        (
-            {"embed": lambda model, graph: graph},
-            TypeError,
-            r"embed must be a function of the model alone; .*, got one of \(model, graph\)",
-        ),
-        ({"embed": model.embedding.weight}, TypeError, "embed must be .*, got a torch.float32 tensor"),
-        ({"exclude": "train"}, ValueError, "exclude must be 'message_passing', None"),
-        ({"edge_type": ("a", "b", "c")}, ValueError, "edge_type is for HeteroData"),
+        ({"edge_index": HeteroData({("u", "r", "i"): {"edge_index": edges}})}, TypeError, "HeteroData: pass embed="),
+        ({"model": LightGCN(40, 4, 1)}, ValueError, r"target is 12 x 20, .* 12 users and 28 items \(40 nodes\); a Log"),
+        ({"embed": lambda model, graph: graph}, TypeError, "missing 1 required positional argument: 'graph'"),
+        ({"embed": lambda model: 3}, TypeError, r"embed must return \(users, items\), .*, got int"),
+        ({"embed": lambda model: edges, "edge_weight": edges[0]}, ValueError, "edge_weight is for get_embedding"),
+        ({"exclude": "train"}, ValueError, "exclude must be one of 'message_passing', got 'train'"),
         (
             {"batchsize": 5},
-            TypeError,
-            "pyg.evaluate has no argument 'batchsize'; did you mean 'batch_size'[?] There are",
+            ValueError,
+            "pyg.evaluate has no option 'batchsize'; did you mean 'batch_size'[?] There are",
         ),
-        ({"edge_types": ("a", "b")}, TypeError, "did you mean 'edge_type'[?]"),
-        ({"items": edges}, TypeError, "pyg.evaluate has no argument 'items'; did you mean 'item_bias'[?]"),
-        ({"gain": "exponential"}, TypeError, "'gain'. There are .* go to its instance, such as NDCG"),
-        ({"target": edges}, TypeError, "target must be Interactions, got a torch.int64 tensor"),
+        ({"edge_types": ("a", "b")}, ValueError, "did you mean 'edge_type'[?]"),
+        ({"gain": "exponential"}, ValueError, "'gain': an option of some metrics goes to an instance, trm.NDCG"),
         ({"target": train}, ValueError, "pairs of target are also in exclude"),
     ):
         with pytest.raises(error, match=message):
@@ -580,28 +617,23 @@ def test_numbering_is_checked_whatever_is_excluded(graph):
     """Edges that number both users and items from 0 raise: the model would silently propagate over other nodes."""
     train, test, model = graph
     edges = train.to_edge_index()
-    for exclude in ("message_passing", train, None):
-        with pytest.raises(ValueError, match=r"join two users .* from 12 on, train.to_edge_index\(") as said:
-            pyg.evaluate("HR@3", model, edges, target=test, exclude=exclude)
-        assert "exclude" not in str(said.value)
-    with pytest.raises(ValueError, match=r"from 12 on.*pass the history as exclude= where embed="):
-        pyg.evaluate("HR@3", model, edges, target=test, embed=lambda m: m.embedding.weight)
-    own = pyg.evaluate("HR@3", model, edges, target=test, exclude=train, embed=lambda m: m.embedding.weight)
+    call = lambda **given: pyg.evaluate("HR@3", model, edges, target=test, **given)  # noqa: E731
+    weight = lambda model: model.embedding.weight  # noqa: E731
+    for given in ({}, {"exclude": train}, {"exclude": None}, {"embed": weight}):
+        with pytest.raises(ValueError, match="edges of edge_index do not join"):
+            call(**given)
     users, items = model.embedding.weight.detach().split([USERS, ITEMS])
-    assert dict(own) == near(trm.evaluate("HR@3", users, items, target=test, exclude=train))
+    expected = trm.evaluate("HR@3", users, items, target=test, exclude=train)
+    assert dict(call(exclude=train, embed=weight)) == near(expected)
 
 
 def test_sizes_are_compared_before_the_numbering(graph):
-    """A target of nodes x nodes, or of items x users, raises an error that says so."""
-    train, test, model = graph
-    edges, nodes = train.to_edge_index(USERS), USERS + ITEMS
-    target = Interactions.from_edge_index(test.to_edge_index(USERS), nodes, nodes)
-    for exclude in ("message_passing", train):
-        with pytest.raises(ValueError, match=r"target is 32 x 32, the model embeds 32 nodes: num_users"):
-            pyg.evaluate("HR@3", model, edges, target=target, exclude=exclude)
-    target = Interactions.from_edge_index(test.to_edge_index().flip(0), ITEMS, USERS)
-    with pytest.raises(ValueError, match="has 12 users, then 20 items, so target must be 12 x 20, not 20 x 12"):
-        pyg.evaluate("HR@3", model, edges, target=target)
+    """A target of nodes x nodes, or of fewer users or items than there are nodes, raises an error that says so."""
+    train, _, model = graph
+    for shape in ((32, 32), (10, 20), (12, 19)):
+        target = Interactions.from_edge_index(torch.tensor([[3], [2]]), *shape)
+        with pytest.raises(ValueError, match=r"target is {} x {}, the model embeds .*\(32 nodes\)".format(*shape)):
+            pyg.evaluate("HR@3", model, train.to_edge_index(USERS), target=target)
 
 
 def test_ground_truth_may_have_ids(graph):
