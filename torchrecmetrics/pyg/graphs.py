@@ -170,7 +170,7 @@ class _Nodes(NamedTuple):
         outside = (users < 0) | (users >= self.num_users) | (items < 0) | (items >= self.num_items)
         if outside.any():
             first, last = self.num_users, self.num_users + self.num_items - 1
-            numbering = f"items are nodes {first} to {last}, as Interactions.to_edge_index(item_offset={first}) has them"
+            numbering = f"items are nodes {first} to {last}, as in Interactions.to_edge_index(item_offset={first})"
             if self.from_0:
                 numbering = "users stand in row 0 (edge_type leads from users to items), and both are numbered from 0"
             raise ValueError(
@@ -271,15 +271,14 @@ def _only_type(data: HeteroData, edge_type: EdgeType | None) -> tuple[str, str, 
 def _graph_edges(edge_index: Any, edge_type: EdgeType | None) -> Tensor:
     """Return the edges of any adjacency that PyG takes, [2, E], without self loops."""
     if isinstance(edge_index, HeteroData):
-        edges = edge_index[_only_type(edge_index, edge_type)].edge_index
-        return _checked("edge_index", edges)
+        return _checked("edge_index", edge_index[_only_type(edge_index, edge_type)].edge_index)
     if isinstance(edge_index, Data):
         raise TypeError("edge_index must be edges, got Data: pass data.edge_index")
+    edges: Tensor
     if hasattr(edge_index, "coo") and hasattr(edge_index, "sparse_sizes"):  # torch_sparse.SparseTensor
         edges = torch.stack(edge_index.coo()[:2])
-    elif isinstance(edge_index, Tensor) and edge_index.layout != torch.strided:
-        adjacency: Tensor = edge_index.to_sparse_coo()  # type: ignore[no-untyped-call]
-        edges = adjacency.coalesce().indices()
+    elif getattr(edge_index, "layout", torch.strided) != torch.strided:
+        edges = edge_index.to_sparse_coo().coalesce().indices()
     else:
         edges = _checked("edge_index", edge_index)
     return edges[:, edges[0] != edges[1]]
