@@ -128,17 +128,17 @@ def evaluate_triples(
     evaluator.rules = replace(evaluator.rules, overlap="keep")
     at_once = max(1, memory_on(device) // (8 * num_entities))
     at_once = at_once if batch_size is None else min(at_once, check_k(batch_size, "batch_size"))
+    score = _score_by_function if isinstance(model, Mapping) else _score_by_module
     with evaluating(modules), ProgressBar(progress, num_triples * len(ranked), unit="triple") as bar:
         for side in ranked:
             known_entities = _KnownEntities(facts, side, num_relations)
             for batch in torch.split(torch.arange(num_triples, device=device), at_once):
                 triples = test[:, batch]
-                score = _score_by_function if isinstance(model, Mapping) else _score_by_module
                 exclude = known_entities.spans(triples) if facts.shape[1] else None
                 columns: dict[str, Any] = {}
                 if groups is not None:
-                    by_side = torch.full_like(batch, ranked.index(side))
-                    columns["groups"] = triples[1] if groups == "relation" else by_side
+                    in_side = torch.full_like(batch, ranked.index(side))
+                    columns["groups"] = in_side if groups == "side" else triples[1]
                 if collection.keep_rows:
                     columns |= {"row_ids": batch + num_triples * (side == "tail"), "clusters": batch}
                 scores = score(model, triples, side, num_entities)
@@ -213,10 +213,9 @@ class _KnownEntities:
 
 def _score_by_function(functions: Any, triples: Tensor, side: Side, num_entities: int) -> Tensor:
     """Return the scores of all entities on one side of the triples, [b, entities]."""
-    scores = functions[side](*(triples[:2] if side == "tail" else triples[1:]))
-    if not isinstance(scores, Tensor) or scores.shape != (triples.shape[1], num_entities):
-        wanted = [triples.shape[1], num_entities]
-        raise ValueError(f"the function of the {side} must return scores {wanted}, got {describe(scores)}")
+    scores, shape = functions[side](*(triples[:2] if side == "tail" else triples[1:])), (triples.shape[1], num_entities)
+    if not isinstance(scores, Tensor) or scores.shape != shape:
+        raise ValueError(f"the function of the {side} must return scores {list(shape)}, got {describe(scores)}")
     return scores
 
 
