@@ -144,8 +144,7 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     # overlap: a test item that the user also has in train counts as not found, as in LightGCN-PyTorch. Neither Gowalla
     # nor the generated data have any; "error", the default, would say how many there are.
     metrics = trm.RecMetricCollection(["Recall", "NDCG", "HR", "RPrecision"], k=20, overlap="miss")
-    counts = train.items.bincount(minlength=train.num_items).float()
-    popularity = trm.evaluate(metrics, lambda users: counts.expand(len(users), -1), target=test, exclude=train)
+    popularity = trm.evaluate(metrics, trm.Embeddings(bias=train.popularity), target=test, exclude=train)
 
     adjacency = normalised_adjacency(train)
     model = SymmetricLightGCN(len(adjacency), args.dim, args.layers)

@@ -230,59 +230,6 @@ def test_a_rank_of_0_is_padding_beside_others():
     assert (metric.compute(), metric.num_skipped) == (1, 4)
 
 
-# Labels of LinkPredCollection that are no edges
-
-LISTS = torch.tensor([[4, 1], [2, 0]])
-LABELS = torch.tensor([[0, 0, 1], [1, 7, 2]])  # recall 1/2 and 1
-ADVICE = re.compile(
-    r"^edge_label_index must be \[2, E\] or a pair of \[E\], got .*: pass ([^, ]*\(.*?\))(, since .*)?$"
-)
-
-
-def sparse_labels(layout):
-    with torch.sparse.check_sparse_tensor_invariants():
-        return torch.sparse_coo_tensor(LABELS, torch.ones(3), (2, 9)).to_sparse(layout=layout)
-
-
-@pytest.mark.fixed
-@pytest.mark.parametrize(
-    ("labels", "advice"),
-    [
-        (
-            lambda: trm.Interactions.from_edge_index(LABELS, 2, 9),
-            "edge_label_index.to_edge_index()",
-        ),
-        (
-            lambda: trm.Interactions.from_edge_index(LABELS + torch.tensor([[5], [0]]), 8, 9),
-            "Interactions.from_padded(edge_label_index.select(user_ids).items, 9).to_edge_index()",
-        ),
-        (
-            lambda: trm.Interactions.from_edge_index(LABELS, 2, 9).select([0, 1]),
-            "Interactions.from_padded(edge_label_index.items, num_items=...).to_edge_index()",
-        ),
-        (
-            lambda: trm.Interactions.from_edge_index(LABELS, 2, 9).to_scipy(),
-            "Interactions.from_scipy(edge_label_index).to_edge_index()",
-        ),
-        (lambda: sparse_labels(torch.sparse_coo), "edge_label_index.coalesce().indices()"),
-        (lambda: sparse_labels(torch.sparse_csr), "edge_label_index.to_sparse_coo().coalesce().indices()"),
-    ],
-    ids=["Interactions", "Interactions of more users", "Batch", "scipy", "COO", "CSR"],
-)
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state:UserWarning")
-def test_labels_that_are_no_edges(labels, advice):
-    """Labels of `LinkPredCollection` that are no edges raise an error whose cure, typed as advised, is right."""
-    pyg = pytest.importorskip("torchrecmetrics.pyg")
-    collection, edge_label_index = pyg.LinkPredCollection("Recall", k=2), labels()
-    with pytest.raises(TypeError) as error:
-        collection.update(LISTS, edge_label_index)
-    typed = ADVICE.match(str(error.value))[1]
-    assert typed == advice
-    known = {"edge_label_index": edge_label_index, "Interactions": trm.Interactions, "user_ids": [5, 6]}
-    collection.update(LISTS, eval(typed.replace("...", "9"), known))
-    assert collection.compute() == {"Recall@2": (1 / 2 + 1) / 2}
-
-
 # Arguments and options under the names of others
 
 UPDATES = {

@@ -44,6 +44,23 @@ def test_equals_loops():
         assert found.num_users == USERS
 
 
+def test_embeddings_with_a_bias_or_cosine_similarity():
+    """Scores of labelled edges are products, or cosines, plus the bias, as `Embeddings` say."""
+    model, edges, labelled, labels = graph()
+    users, items = model.get_embedding(edges).detach().split([USERS, ITEMS])
+    bias, (user, item) = torch.rand(ITEMS), labelled - torch.tensor([[0], [USERS]])
+    for similarity in ("dot", "cosine"):
+        embeddings = trm.Embeddings(users, items, bias=bias, similarity=similarity)
+        found = pyg.evaluate(
+            "MRR", model, edges, embed=lambda _, e=embeddings: e, edge_label_index=labelled, edge_label=labels
+        )
+        vectors = [users, items] if similarity == "dot" else [torch.nn.functional.normalize(v) for v in (users, items)]
+        scores = (vectors[0][user] * vectors[1][item]).sum(1) + bias[item]
+        expected = trm.MRR()
+        expected.update(trm.Sessions(scores, labels, user))
+        assert found["MRR"].item() == pytest.approx(expected.compute().item())
+
+
 @pytest.mark.fixed
 def test_random_link_split():
     """Labelled edges are evaluated as PyG's RandomLinkSplit makes them, with both sides numbered from 0."""
@@ -66,24 +83,28 @@ def test_random_link_split():
 
 
 BAD = [
-    ({"edge_label": None}, ValueError, "edge_label_index holds negatives, too: pass edge_label="),
-    ({"edge_label_index": None}, ValueError, "edge_label and num_users are given beside edge_label_index"),
-    ({"edge_label": torch.ones(3)}, ValueError, r"edge_label must be a tensor \[72\], one per edge"),
-    ({"num_users": None}, ValueError, "the model embeds 27 nodes: say how many of them are users, num_users="),
-    ({"num_users": 99}, ValueError, "the model embeds 27 nodes"),
-    ({"num_users": 8}, ValueError, "labelled edges do not lead from one of 8 users to one of 19 items"),
-    ({"exclude": None}, ValueError, "exclude is for target"),
-    ({"user_ids": [1]}, ValueError, "user_ids is for target; labelled edges take k and the options of metrics"),
-    ({"target": trm.Interactions.from_columns([0], [0])}, ValueError, "give target, or edge_label_index"),
+    ({"edge_label": None}, "give target, or edge_label_index with edge_label; positives alone are a target"),
+    ({"edge_label_index": None}, "give target, or edge_label_index with edge_label"),
+    ({"target": trm.Interactions.from_columns([0], [0])}, "give target, or edge_label_index with edge_label"),
+    ({"edge_label": torch.arange(3)}, "scores, labels and indexes must be tensors of one shape"),
+    ({"num_users": None}, "the model embeds 27 nodes: num_users= says how many of them are users, got None"),
+    ({"num_users": 8}, "edges of edge_index do not join one of 8 users and one of 19 items"),
+    ({"edge_label_index": torch.tensor([[0] * 72, [1] * 72])}, "72 edges of edge_label_index do not join"),
+    ({"exclude": None}, "exclude is for target"),
+    ({"user_ids": [1]}, "user_ids is for target; labelled edges take k and the options of metrics"),
+    (
+        {"embed": lambda model: trm.Embeddings(torch.ones(12, 1), torch.ones(15, 1), allowed=torch.ones(15) > 0)},
+        "allowed items are for target",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("changed", "error", "message"), BAD)
-def test_bad_input(changed, error, message):
+@pytest.mark.parametrize(("changed", "message"), BAD)
+def test_bad_input(changed, message):
     """Arguments that do not fit labelled edges are refused, so that negatives are never taken for positives."""
     model, edges, labelled, labels = graph()
     given = {"edge_label_index": labelled, "edge_label": labels, "num_users": USERS} | changed
-    with pytest.raises(error, match=message):
+    with pytest.raises(ValueError, match=message):
         pyg.evaluate("MRR", model, edges, **given)
 
 
@@ -100,5 +121,5 @@ def test_labels_without_a_negative():
     """Positives alone are refused, because each would be a hit among candidates that are all relevant."""
     model, edges, labelled, labels = graph()
     positive = {"edge_label_index": labelled[:, labels > 0], "edge_label": labels[labels > 0]}
-    with pytest.raises(ValueError, match=r"edge_label holds no 0: .* target=Interactions\.from_edge_index"):
+    with pytest.raises(ValueError, match=r"edge_label holds no 0: .* target=edge_label_index"):
         pyg.evaluate("MRR", model, edges, num_users=USERS, **positive)

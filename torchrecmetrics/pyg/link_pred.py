@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -12,21 +12,12 @@ from torch import Tensor
 
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.core.accumulators import Accumulator
-from torchrecmetrics.core.checks import (
-    Checks,
-    as_interactions,
-    check_choice,
-    check_device,
-    check_ids,
-    describe,
-    in_words,
-    plain,
-)
+from torchrecmetrics.core.checks import Checks, check_choice, check_device, check_ids, describe, plain
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.core.signature import MetricOptions
-from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.inputs.base import BatchInput, SelectedItems
+from torchrecmetrics.inputs.base import BatchInput
+from torchrecmetrics.inputs.jagged import side_by_side
 from torchrecmetrics.inputs.lists import Duplicates, Lists
 from torchrecmetrics.names import KeyFormat, Metrics
 
@@ -44,12 +35,6 @@ class LinkPredOptions(MetricOptions, total=False):
     postfix: str | None
     key_format: KeyFormat
     accumulators: Sequence[Accumulator]
-
-
-_WITHOUT = {
-    "padding_idx": "-1 fills up lists, and labels are edges, without padding",
-    "overlap": "nothing is excluded; Lists(item_ids, target, exclude=) are input of RecMetricCollection",
-}
 
 
 class LinkPredCollection(RecMetricCollection):
@@ -98,9 +83,6 @@ class LinkPredCollection(RecMetricCollection):
         self.duplicates: Duplicates = duplicates
         self.duplicate_labels: DuplicateLabels = duplicate_labels
         for key, metric in self.metrics.items():
-            for name, cure in _WITHOUT.items():
-                if (value := getattr(metric, name)) is not None:
-                    raise ValueError(f"{key}: {name}={value!r} has no place in LinkPredCollection: {cure}")
             if metric.needs.depth is None:
                 raise ValueError(f"{key} reads the whole ranking, pred_index_mat is the top of it: give it a cut-off k")
 
@@ -109,18 +91,11 @@ class LinkPredCollection(RecMetricCollection):
         """The largest cut-off, the width that `pred_index_mat` should have; None if no metric has a cut-off."""
         return max((metric.k for metric in self.metrics.values() if metric.k is not None), default=None)
 
-    @property
-    def weighted(self) -> bool:
-        """True if a metric needs `edge_label_weight`."""
-        return any(metric.options.get("weighted") for metric in self.metrics.values())
-
     def update(  # type: ignore[override]
         self,
         pred_index_mat: Tensor,
         edge_label_index: Tensor | tuple[Tensor, Tensor],
         edge_label_weight: Tensor | None = None,
-        *,
-        history: Tensor | None = None,
         **columns: Any,
     ) -> None:
         """Add a batch; costs one host sync unless `max_relevant` says how many labels a row has at most.
@@ -130,29 +105,22 @@ class LinkPredCollection(RecMetricCollection):
                 labels are: subtract `num_users` from the node numbers that `LightGCN.recommend` returns.
             edge_label_index: integer [2, E] or a pair of [E]: row in the batch, relevant item.
             edge_label_weight: number [E], the gains of the labels, which NDCG and `Recall(weighted=True)` read.
-            history: items that each row's user had before, as in `Lists`.
             columns: `weights` of the rows, and what accumulators read, as in `RecMetricCollection.update`.
         """
-        super().update(self._input(pred_index_mat, edge_label_index, edge_label_weight, history), **columns)
+        super().update(self._input(pred_index_mat, edge_label_index, edge_label_weight), **columns)
 
     def forward(
         self,
         pred_index_mat: Tensor,
         edge_label_index: Tensor | tuple[Tensor, Tensor],
         edge_label_weight: Tensor | None = None,
-        *,
-        history: Tensor | None = None,
         **columns: Any,
     ) -> dict[str, Tensor]:
         """Add a batch and return its own values; arguments as in `update`."""
-        return super().forward(self._input(pred_index_mat, edge_label_index, edge_label_weight, history), **columns)
+        return super().forward(self._input(pred_index_mat, edge_label_index, edge_label_weight), **columns)
 
-    def _input(
-        self, lists: Tensor, labels: Tensor | tuple[Tensor, Tensor], weights: Tensor | None, history: Tensor | None
-    ) -> _LabelledLists:
+    def _input(self, lists: Tensor, labels: Tensor | tuple[Tensor, Tensor], weights: Tensor | None) -> _LabelledLists:
         """Return the input of a batch; raise for arguments of a wrong type or shape."""
-        if weights is None and self.weighted:
-            raise ValueError("edge_label_weight is missing: Recall(weighted=True) is the share of it that was found")
         check_ids("pred_index_mat", lists)
         if lists.dim() != 2:
             raise ValueError(f"pred_index_mat must be [B, K], the best items of each row, got {list(lists.shape)}")
@@ -166,8 +134,35 @@ class LinkPredCollection(RecMetricCollection):
         if not lists.shape[1]:  # nothing was recommended
             lists = lists.new_full((len(lists), 1), -1)
         edges = _label_edges(labels, lists)
-        _check_label_weights(weights, edges)
-        return _LabelledLists(lists, edges, weights, self.duplicates, self.duplicate_labels, history)
+        if weights is None:
+            if any(metric.options.get("weighted") for metric in self.metrics.values()):
+                raise ValueError(
+                    "edge_label_weight is missing: Recall(weighted=True) is the share of it that was found"
+                )
+        elif not isinstance(weights, Tensor) or weights.shape != edges[0].shape:
+            raise ValueError(f"edge_label_weight must be a tensor [{edges.shape[1]}], got {describe(weights)}")
+        else:
+            check_device("edge_label_weight", weights, lists.device)
+        return _LabelledLists(lists, edges, weights, self.duplicates, self.duplicate_labels)
+
+
+def _label_edges(labels: Any, lists: Tensor) -> Tensor:
+    """Return the labels as int64 [2, E]: row of the batch, and item id."""
+    parts = labels if isinstance(labels, (tuple, list)) else (labels,)
+    for ids in parts:
+        if not isinstance(ids, Tensor):
+            raise TypeError(f"edge_label_index must be a tensor [2, E] or a pair of [E], got {describe(labels)}")
+        check_ids("edge_label_index", ids)
+        check_device("edge_label_index", ids, lists.device)
+    edges = plain(parts[0]).long() if len(parts) == 1 else torch.stack([plain(ids).long() for ids in parts])
+    if edges.dim() != 2 or len(edges) != 2:
+        hint = "; pass edge_label_index.T" if edges.shape[1:] == (2,) else ""
+        raise ValueError(
+            f"edge_label_index must be [2, E] or a pair of [E], batch rows and items, got {list(edges.shape)}{hint}"
+        )
+    if edges.shape[1] and not len(lists):
+        raise ValueError(f"edge_label_index holds {edges.shape[1]} labels, pred_index_mat no row")
+    return edges
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -179,130 +174,40 @@ class _LabelledLists(BatchInput):
     weights: Tensor | None
     duplicates: Duplicates
     duplicate_labels: DuplicateLabels
-    history: Tensor | None
 
     @torch.no_grad()
     def rank(self, needs: Needs, options: Options) -> Ranking:
         """Find each label in the list of its row."""
-        rows = len(self.item_ids)
+        (row, item), rows = self.edges, len(self.item_ids)
         checks = Checks(options.validate_args, self.item_ids.device, rows)
-        target, gains = _padded(self.edges, self.weights, options.max_relevant, self.duplicate_labels, rows, checks)
-        valid, violations = checks.settle()
-        if valid is not None:
-            target = target.where(valid[:, None], -1)
-        lists = Lists(
-            self.item_ids, target, gains=gains, complete=True, duplicates=self.duplicates, history=self.history
+        wrong = (row < 0) | (row >= rows) | (item < 0)
+        checks.reject("labels", wrong.any().expand(rows), lambda _: self._wrong_label(wrong))
+        row, item = row.clamp(0, max(rows - 1, 0)), item.where(~wrong, -1)
+
+        order = item.argsort(stable=True)
+        order = order[row[order].argsort(stable=True)]
+        row, item = row[order], item[order]
+        if self.duplicate_labels == "first":
+            again = torch.zeros_like(wrong)
+            again[1:] = (row[1:] == row[:-1]) & (item[1:] == item[:-1])
+            item = item.where(~again, -1)
+        start, stop = (
+            torch.searchsorted(row, torch.arange(rows, device=row.device), right=right) for right in (False, True)
         )
+        size = stop - start
+        width = options.max_relevant
+        if width is None:
+            width = int(size.max()) if rows else 0
+        checks.reject("target_width", size > width, lambda at: f"batch row {at}: {int(size[at])} > {width}")
+        valid, violations = checks.settle()
+        target = side_by_side(item, start, stop, width, -1)
+        gains = None if self.weights is None else side_by_side(self.weights[order], start, stop, width, 0)
+        lists = Lists(self.item_ids, target, gains=gains, complete=True, duplicates=self.duplicates)
         return lists.rank(needs, options).rejecting(valid, violations)
 
-
-def _label_edges(labels: Any, lists: Tensor) -> Tensor:
-    """Return the labels as int64 [2, E]: row of the batch, and item id."""
-    if (cure := _edges_cure(labels, len(lists))) is not None:
-        sparse = isinstance(labels, Tensor) and not labels.is_nested
-        given = f"a sparse tensor ({labels.layout})" if sparse else describe(labels)
-        raise TypeError(f"edge_label_index must be [2, E] or a pair of [E], got {given}: pass {cure}")
-    pair = isinstance(labels, (tuple, list))
-    for number, part in enumerate(labels if pair else (labels,)):
-        name = f"edge_label_index[{number}]" if pair else "edge_label_index"
-        check_ids(name, part)
-        check_device(name, part, lists.device)
-    shapes = [list(part.shape) for part in labels] if pair else list(labels.shape)
-    if len(shapes) != 2 or (shapes[0] != shapes[1] or len(shapes[0]) != 1 if pair else shapes[0] != 2):
-        hint = "; pass edge_label_index.T" if not pair and shapes[1:] == [2] else ""
-        raise ValueError(f"edge_label_index must be [2, E] or a pair of [E], batch rows and items, got {shapes}{hint}")
-    edges = torch.stack([plain(part).long() for part in labels]) if pair else plain(labels).long()
-    if edges.shape[1] and not len(lists):
-        raise ValueError(f"edge_label_index holds {edges.shape[1]} labels, pred_index_mat no row")
-    return edges
-
-
-def _edges_cure(labels: Any, rows: int) -> str | None:
-    """Return code, for a message, that converts labels to edges; None if they are edges or cannot be converted."""
-    name = "edge_label_index"
-    if isinstance(labels, Tensor) and not labels.is_nested:
-        if labels.layout == torch.strided:
-            return None
-        coo = name if labels.layout == torch.sparse_coo else f"{name}.to_sparse_coo()"
-        return f"{coo}.coalesce().indices()"
-    if isinstance(labels, SelectedItems):
-        return f"Interactions.from_padded({name}.items, num_items=...).to_edge_index()"
-    whole = as_interactions(name, labels)
-    if whole is None:
-        return None
-    cure = f"{whole}.to_edge_index()"
-    if isinstance(labels, Interactions) and labels.num_users != rows:
-        batch = f"Interactions.from_padded({name}.select(user_ids).items, {labels.num_items}).to_edge_index()"
-        cure = f"{batch}, since it has {labels.num_users} users and the batch {in_words(rows)}"
-    return cure
-
-
-def _check_label_weights(weights: Any, edges: Tensor) -> None:
-    """Raise unless `weights` is None or a tensor of one number per label."""
-    if weights is None:
-        return
-    if not isinstance(weights, Tensor) or weights.dtype == torch.bool or weights.is_complex():
-        raise TypeError(f"edge_label_weight must be a tensor of numbers, got {describe(weights)}")
-    if weights.shape != edges[0].shape:
-        raise ValueError(f"edge_label_weight must be [{edges.shape[1]}], one for each label, got {list(weights.shape)}")
-    check_device("edge_label_weight", weights, edges.device)
-
-
-def _padded(
-    edges: Tensor, weights: Tensor | None, width: int | None, duplicates: str, rows: int, checks: Checks
-) -> tuple[Tensor, Tensor | None]:
-    """Return labels as padded ids [B, T] with their gains [B, T] or None; reject rows with wrong labels."""
-    row, item = edges
-    inside = (row >= 0) & (row < rows)
-
-    def reject(kind: str, wrong: Tensor, detail: Callable[[int], str]) -> None:
-        """Reject the rows that have a wrong label; all rows if a wrong label belongs to no row of the batch."""
-        bad = torch.zeros(rows + 1, dtype=torch.bool, device=row.device)
-        bad[row.where(wrong & inside, rows)] = True
-        everywhere = (wrong & ~inside).any()
-        checks.reject(kind, bad[:rows] | everywhere, lambda _: detail(int(wrong.nonzero()[0])))
-
-    if checks.enabled:
-        reject(
-            "labels",
-            ~inside | (item < 0),
-            lambda at: (
-                f"edge_label_index[:, {at}] is {edges[:, at].tolist()}, in "
-                f"a batch of {rows} rows (their positions in pred_index_mat, not user ids)"
-            ),
+    def _wrong_label(self, wrong: Tensor) -> str:
+        at = int(wrong.nonzero()[0])
+        return (
+            f"edge_label_index[:, {at}] is {self.edges[:, at].tolist()}, in a batch of {len(self.item_ids)} rows "
+            "(their positions in pred_index_mat, not user ids)"
         )
-        if weights is not None:
-            reject("gains", ~weights.isfinite(), lambda at: f"edge_label_weight[{at}] is {weights[at]}")
-
-    # sort by row, then by item; labels without a row come last
-    place = row.where(inside & (item >= 0), rows)
-    order = item.sort(stable=True).indices
-    order = order[place[order].sort(stable=True).indices]
-    place, item = place[order], item[order]
-    again = torch.zeros_like(inside)
-    again[1:] = (place[1:] == place[:-1]) & (item[1:] == item[:-1]) & (place[1:] < rows)
-    if checks.enabled and duplicates == "error":
-        twice = torch.zeros_like(again)
-        twice[order] = again
-        reject(
-            "target_repeat",
-            twice,
-            lambda at: (
-                f"edge_label_index[:, {at}] is {edges[:, at].tolist()} once more "
-                "(duplicate_labels='first' counts a label once)"
-            ),
-        )
-    kept = (place < rows) & ~again
-    degree = torch.zeros(rows + 1, dtype=torch.int64, device=row.device).index_add_(0, place, kept.long())
-    slot = kept.cumsum(0) - 1 - (degree.cumsum(0) - degree)[place]
-    if width is None:
-        width = max(1, int(degree.max()))
-    elif checks.enabled:
-        checks.reject("target_width", degree[:rows] > width, lambda at: f"batch row {at}: {int(degree[at])} > {width}")
-    cell = (place * width + slot).where(kept & (slot < width), rows * width)
-
-    def spread(values: Tensor, fill: int) -> Tensor:
-        cells = values.new_full((rows * width + 1,), fill).scatter(0, cell, values)
-        return cells[:-1].view(rows, width)
-
-    return spread(item, -1), None if weights is None else spread(weights[order], 0)
