@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from torchrecmetrics.collection import RecMetricCollection
@@ -212,14 +213,13 @@ class RecMetricsCallback(Reporting):
             exclude = None if exclude is None else exclude.to(pl_module.device)
             collection = self._empty(trainer).to(pl_module.device)
             rows = LoaderRows(name + postfix, self._prefix(stage, name), postfix, collection, exclude)
-            doubt = None
-            if getattr(loader, "drop_last", False):
-                doubt = "DataLoader(drop_last=True) leaves a last batch out that is not full"
+            if getattr(loader, "drop_last", False) and trainer.is_global_zero:
+                self._warn("DataLoader(drop_last=True) leaves a last batch out that is not full")
             if self.sample_ids is not None:
                 rows.samples = SampleRows()
             elif trainer.world_size > 1:
                 rows.share, doubt = share_of(loader)
-            self._warn(doubt if trainer.is_global_zero else None)
+                self._warn(doubt if trainer.is_global_zero else None)
             self.collections[rows.name] = collection
             self._loaders.append(rows)
         self._announce(trainer, [key + postfix for name, postfix in names for key in self._keys(stage, [name])])
@@ -251,7 +251,8 @@ class RecMetricsCallback(Reporting):
         evaluator = collection.evaluator
         columns = {name: outputs[name] for name in evaluator.columns if outputs.get(name) is not None}
         if collection.keep_rows and outputs.get("user_ids") is not None:
-            columns.setdefault("row_ids" if loader.samples is None else "clusters", outputs["user_ids"])
+            users = torch.as_tensor(outputs["user_ids"]).reshape(-1).to(evaluator.device)
+            columns.setdefault("row_ids" if loader.samples is None else "clusters", users)
         if isinstance(rows_input, ItemShard):
             if loader.samples is not None:
                 raise ValueError("sample_ids= is not for shards of items: every process has every row once")
