@@ -250,12 +250,3 @@ def test_what_must_be_given():
         trm.StatisticalParity(3, catalogue=catalogue).update(scores, target)
     with pytest.raises((TypeError, ValueError), match="target"):
         trm.EqualOpportunity(3, catalogue=catalogue).update(scores)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_samples_do_not_keep_what_is_read(kind):
-    """Callbacks with sample_ids, which keep only lists, refuse metrics that read more."""
-    samples = pytest.importorskip("torchrecmetrics.lightning.samples")
-    *_, catalogue = world()
-    with pytest.raises(ValueError, match=rf"{kind.__name__}@3 reads the history or ground truth of each row"):
-        samples.SampleRows(trm.RecMetricCollection([kind(3, catalogue=catalogue)]))

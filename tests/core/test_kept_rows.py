@@ -449,7 +449,7 @@ def run(pl, step, **options):
         {"scores": s, "target": t, "index": i, "user": i // 2}
         for i, (s, t) in enumerate(zip(*batch(3, 7), strict=True))
     ]
-    callback = RecMetricsCallback(LABELS, keep_rows=True, **options)
+    callback = RecMetricsCallback(LABELS, accumulators=[trm.KeptRows()], **options)
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
     loader = torch.utils.data.DataLoader(data, batch_size=3)
     pl.Trainer(callbacks=[callback], **quiet).validate(Module(), loader, verbose=False)
@@ -490,7 +490,9 @@ def test_catalogue_callback():
         def validation_step(self, batch, batch_idx):
             pass
 
-    callback = CatalogueEvaluationCallback("NDCG@3", embed=lambda _: (users, items), target=target, keep_rows=True)
+    callback = CatalogueEvaluationCallback(
+        "NDCG@3", embed=lambda _: (users, items), target=target, accumulators=[trm.KeptRows()]
+    )
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
     pl.Trainer(callbacks=[callback], **quiet).validate(Module(), torch.utils.data.DataLoader([0]), verbose=False)
     assert sorted(callback.results["val"].rows.ids) == names

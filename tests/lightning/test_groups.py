@@ -72,112 +72,26 @@ def test_log_dict_logs_children(pl, tmp_path):
 
 
 @both_packages
-@pytest.mark.parametrize(("groups", "dtype"), [(GROUPS, torch.int64), (GROUPS, torch.uint8), (["a", "b"], torch.int64)])
-def test_steps_have_groups(pl, tmp_path, groups, dtype):
-    """Groups are looked up by user ids of any integer dtype, or are returned by the step."""
+def test_steps_have_groups(pl, tmp_path):
+    """Values of groups are logged, whose numbers a step returns."""
     data = samples(13)
-    callback = RecMetricsCallback(["HR", "NDCG"], k=[5], groups=groups, prog_bar="NDCG@5/b")
+    callback = RecMetricsCallback(["HR", "NDCG"], k=[5], accumulators=[trm.ByGroup("a", "b")], prog_bar="NDCG@5/b")
     running = trainer(pl, tmp_path, callback)
-    module = make_module(pl, lambda s, t, u: {**step(s, t, u), "user_ids": u.to(dtype)})
-    running.validate(module, loader(data), verbose=False)
+    running.validate(make_module(pl, step), loader(data), verbose=False)
     assert logged(running) == expected(data)
     assert callback.collections["val"].standard_errors()["HR@5/a"] > 0
 
 
-def test_groups_are_matched_by_id(tmp_path):
-    """The step's users are rows of the history; groups with users in another order are matched by id."""
-    pl = pytest.importorskip(PACKAGES[0])
-    data, names = samples(13), [f"u{user}" for user in range(USERS)]
-    history = trm.Interactions.from_columns(
-        users=torch.tensor([0]), items=torch.tensor([0]), num_users=USERS, num_items=ITEMS
-    ).with_ids(user_ids=names, item_ids=torch.arange(ITEMS))
-    order = torch.randperm(USERS, generator=torch.Generator().manual_seed(1))
-    groups = trm.Groups(CODES[order], ["a", "b"], user_ids=[names[user] for user in order])
-    callback = RecMetricsCallback(["HR", "NDCG"], k=[5], groups=groups, exclude=history, overlap="keep")
-    running = trainer(pl, tmp_path, callback)
-    running.validate(make_module(pl, step), loader(data), verbose=False)
-    collection = trm.RecMetricCollection(
-        ["HR", "NDCG"], k=[5], prefix="val/", accumulators=[trm.ByGroup("a", "b")], overlap="keep"
-    )
-    scores, target = torch.stack([s for s, _, _ in data]), torch.stack([t for _, t, _ in data])
-    collection.update(scores, target, exclude=history.select(torch.arange(13)), groups=CODES[:13])
-    assert logged(running) == pytest.approx({key: v.item() for key, v in collection.compute().items()}, abs=1e-6)
-
-
-@pytest.mark.parametrize("rows_of", ["exclude", "groups"])
-def test_history_is_matched_by_id(tmp_path, rows_of):
-    """The catalogue's train may have its users in another order, because it is matched by id.
-
-    The step's users are rows of `exclude`, or else of the groups.
-    """
-    pl = pytest.importorskip(PACKAGES[0])
-    data, names = samples(13), [f"u{user}" for user in range(USERS)]
-    test, _, train = (part.with_ids(user_ids=names, item_ids=torch.arange(ITEMS)) for part in catalogue())
-    order = torch.randperm(USERS, generator=torch.Generator().manual_seed(1))
-    known = trm.Catalogue.from_interactions(train.recode(user_ids=[names[user] for user in order]))
-    options = {"k": [5], "catalogue": known, "overlap": "keep"}
-    options |= {"exclude": test} if rows_of == "exclude" else {"groups": trm.Groups(CODES, ["a", "b"], user_ids=names)}
-    running = trainer(pl, tmp_path, RecMetricsCallback(["Seen", "PopularityLift"], **options))
-    running.validate(make_module(pl, step), loader(data), verbose=False)
-
-    scores, target = torch.stack([s for s, _, _ in data]), torch.stack([t for _, t, _ in data])
-    users = torch.arange(13).repeat_interleave(2)
-    truth = trm.Interactions.from_columns(users=users, items=target.flatten(), num_users=USERS, num_items=ITEMS)
-    truth = truth.with_ids(user_ids=names, item_ids=torch.arange(ITEMS))
-    found = trm.evaluate(["Seen", "PopularityLift"], lambda ids: scores[ids], target=truth, **options)
-    assert found["Seen@5"] > 0
-    assert logged(running) == pytest.approx({f"val/{key}": value.item() for key, value in found.items()}, abs=1e-6)
-
-
 @pytest.mark.parametrize(
-    ("of_train", "of_exclude", "message"),
+    ("returned", "message"),
     [
-        ({}, {"user_ids": range(USERS)}, "exclude has user_ids, the catalogue's train has none: row 5 could mean two"),
-        ({"item_ids": range(ITEMS)}, {}, "the catalogue's train has item_ids, exclude has none: row 5 could mean two"),
-        (
-            {"item_ids": range(ITEMS)},
-            {"item_ids": range(1, ITEMS + 1)},
-            r"the catalogue has item_ids, exclude has others: .*recode\(item_ids=exclude.item_ids\)",
-        ),
+        (lambda s, t, u: {"scores": s, "target": t}, "the collection has the groups a"),
+        (lambda s, t, u: {"scores": s, "target": t, "groups": u % 2}, "whose group is none of those"),
     ],
 )
-def test_history_that_cannot_be_matched(tmp_path, of_train, of_exclude, message):
+def test_steps_that_do_not_fit(tmp_path, returned, message):
     pl = pytest.importorskip(PACKAGES[0])
-    train, exclude, _ = catalogue()
-    known = trm.Catalogue.from_interactions(train.with_ids(**of_train))
-    callback = RecMetricsCallback("Seen", k=[5], catalogue=known, exclude=exclude.with_ids(**of_exclude))
-    with pytest.raises(ValueError, match=message):
-        trainer(pl, tmp_path, callback).validate(make_module(pl, step), loader(samples(9)), verbose=False)
-
-
-@pytest.mark.parametrize("train_has_ids", [False, True])
-def test_history_of_other_users_than_groups(tmp_path, train_has_ids):
-    """If only the history or only the groups have user ids, an error is raised, as in `evaluate`."""
-    pl = pytest.importorskip(PACKAGES[0])
-    train, names = catalogue()[0], [f"u{user}" for user in range(USERS)]
-    known = trm.Catalogue.from_interactions(train.with_ids(user_ids=names) if train_has_ids else train)
-    groups = trm.Groups(CODES, ["a", "b"], user_ids=None if train_has_ids else names)
-    callback = RecMetricsCallback("Seen", k=[5], catalogue=known, groups=groups)
-    with pytest.raises(ValueError, match=r"user_ids, (the catalogue's train|groups=) none: row 5 could mean two users"):
-        trainer(pl, tmp_path, callback).validate(make_module(pl, step), loader(samples(9)), verbose=False)
-
-
-@pytest.mark.parametrize(
-    ("groups", "returned", "message"),
-    [
-        (GROUPS, lambda s, t, u: {"scores": s, "target": t}, "'user_ids' too, for groups="),
-        (["a"], lambda s, t, u: {"scores": s, "target": t}, "'groups' too, for groups="),
-        (
-            GROUPS,
-            lambda s, t, u: {"scores": s, "target": t, "user_ids": u + 28},
-            "'user_ids' hold 28..31, groups= has 30",
-        ),
-        (["a"], step, "whose group is none of those"),
-    ],
-)
-def test_steps_that_do_not_fit(tmp_path, groups, returned, message):
-    pl = pytest.importorskip(PACKAGES[0])
-    running = trainer(pl, tmp_path, RecMetricsCallback("HR", k=[5], groups=groups))
+    running = trainer(pl, tmp_path, RecMetricsCallback("HR", k=[5], accumulators=[trm.ByGroup("a")]))
     with pytest.raises(ValueError, match=message):
         running.validate(make_module(pl, returned), loader(samples(9)), verbose=False)
 
@@ -187,7 +101,11 @@ def every_sample_once(rank, world_size):
     data = samples(13)
     metrics = ["HR", "NDCG", "Coverage", "Novelty"]
     callback = RecMetricsCallback(
-        metrics, k=[5], groups=["a", "b"], sample_ids="user_ids", catalogue=ITEMS_OF, keep_rows=True
+        metrics,
+        k=[5],
+        accumulators=[trm.ByGroup("a", "b"), trm.KeptRows()],
+        sample_ids="user_ids",
+        catalogue=ITEMS_OF,
     )
     pl, running = distributed_trainer(world_size, callback, use_distributed_sampler=False)
     running.validate(make_module(pl, step), DataLoader(data, batch_size=4), verbose=False)
@@ -213,7 +131,6 @@ def test_a_catalogue_has_groups(pl, tmp_path):
         "k": [5],
         "catalogue": trm.Catalogue.from_interactions(train),
         "groups": GROUPS,
-        "all_users": True,
     }
     metrics = ["NDCG", "Coverage", "PopularityLift"]
     callback = CatalogueEvaluationCallback(
@@ -227,19 +144,19 @@ def test_a_catalogue_has_groups(pl, tmp_path):
     assert callback.results["val"].groups.worst("NDCG@5").group in ("a", "b")
 
 
-def test_steps_find_the_history(tmp_path):
-    """Metrics that read a history take it from the catalogue, by the step's users, or from the step."""
+def test_steps_return_the_history(tmp_path):
+    """Metrics that read a history take it from the step."""
     pl = pytest.importorskip(PACKAGES[0])
     _, _, train = catalogue()
     data = samples(13)
     known = trm.Catalogue.from_interactions(train)
-    running = trainer(pl, tmp_path, RecMetricsCallback("Seen", k=[5], catalogue=known))
-    running.validate(make_module(pl, step), loader(data), verbose=False)
+    own = lambda s, t, u: {"scores": s, "target": t, "history": train.select(u), "index": u}  # noqa: E731
     metric = trm.Seen(5)
-    history = train.select(torch.arange(13))
-    metric.update(trm.Scores(torch.stack([s for s, _, _ in data]), history=history))
-    assert logged(running) == {"val/Seen@5": pytest.approx(metric.compute().item(), abs=1e-6)}
-    own = lambda s, t, u: {"scores": s, "target": t, "history": history.items[u]}  # noqa: E731
+    metric.update(trm.Scores(torch.stack([s for s, _, _ in data]), history=train.select(torch.arange(13))))
+    for options in ({}, {"sample_ids": "index"}):
+        running = trainer(pl, tmp_path, RecMetricsCallback("Seen", k=[5], catalogue=known, **options))
+        running.validate(make_module(pl, own), loader(data), verbose=False)
+        assert logged(running) == {"val/Seen@5": pytest.approx(metric.compute().item(), abs=1e-6)}
     running = trainer(pl, tmp_path, RecMetricsCallback("Seen", k=[5], catalogue=known))
-    running.validate(make_module(pl, own), loader(data), verbose=False)
-    assert logged(running) == {"val/Seen@5": pytest.approx(metric.compute().item(), abs=1e-6)}
+    with pytest.raises(ValueError, match="the history of each row is read"):
+        running.validate(make_module(pl, step), loader(data), verbose=False)

@@ -1,5 +1,6 @@
 """Both callbacks compose keys, fill loggers, check monitors before the first epoch, and work with both packages."""
 
+import contextlib
 import csv
 import functools
 import subprocess
@@ -67,14 +68,6 @@ def test_prefix_and_key_format(pl, tmp_path):
     ("make", "message"),
     [
         (
-            lambda: RecMetricsCallback("HR", k=1, embed=lambda module: None),
-            "^RecMetricsCallback has no option 'embed': it is one of CatalogueEvaluationCallback, which ranks the",
-        ),
-        (
-            lambda: CatalogueEvaluationCallback("HR", k=1, embed=lambda m: None, target=catalogue()[0], sample_ids="i"),
-            "has no option 'sample_ids': it is one of RecMetricsCallback, which takes the output of a step",
-        ),
-        (
             lambda: RecMetricsCallback("HR", k=1, embeddings=lambda module: None),
             r"^RecMetricsCallback has no option 'embeddings'\. There are metrics, k, stages",
         ),
@@ -84,16 +77,12 @@ def test_prefix_and_key_format(pl, tmp_path):
         ),
         (
             lambda: RecMetricsCallback("HR", k=1, stages="val"),
-            "^stages must be one of 'validate', 'test', or both, got 'val': that stage is called 'validate' here",
-        ),
-        (
-            lambda: RecMetricsCallback("HR", k=1, stages=["fit", "test"]),
-            "^stages must be .*, got 'fit': 'validate' is that of the Trainer's fit, too",
+            "^stages must be one of 'validate', 'test', got 'val'",
         ),
     ],
 )
-def test_options_of_the_other_callback_and_other_names_of_stages(make, message):
-    """An option that only the other callback has, and Lightning's short names of stages, raise an error with a cure."""
+def test_unknown_options_and_stages(make, message):
+    """An unknown option, or a short name of a stage, raises an error with a cure."""
     with pytest.raises(ValueError, match=message):
         make()
 
@@ -104,9 +93,9 @@ def test_callbacks_that_log_the_same_key(pl, tmp_path):
     whole = functools.partial(CatalogueEvaluationCallback, "HR", k=1, embed=lambda m: None, target=catalogue()[0])
     for others in ([RecMetricsCallback("HR", k=1)], [whole()]):
         run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=[1, 2]), *others)
-        with pytest.raises(ValueError, match=r"would both log 'val/HR@1': give one of them another prefix"):
+        with pytest.raises(ValueError, match="two values would be logged as 'val/HR@1': let prefix="):
             run.validate(make_module(pl, step), loader(data), verbose=False)
-    with pytest.raises(ValueError, match="CatalogueEvaluationCallback and CatalogueEvaluationCallback would both log"):
+    with pytest.raises(ValueError, match="two values would be logged as 'val/HR@1'"):
         trainer(pl, tmp_path, whole(), whole()).fit(make_module(pl, step), loader(data), loader(data))
     run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=1), whole(stages="test"), RecMetricsCallback("HR", k=2))
     run.validate(make_module(pl, step), loader(data), verbose=False)
@@ -114,56 +103,21 @@ def test_callbacks_that_log_the_same_key(pl, tmp_path):
     one, other = RecMetricsCallback("HR", k=1), RecMetricsCallback("HR", k=1, dataloaders=["cold"])
     for callback, key in (
         (RecMetricsCallback("HR", k=1, prefix="", dataloaders=["a", "b"]), "HR@1"),
-        (whole(target=dict.fromkeys("ab", catalogue()[0]), prefix="x/"), "x/HR@1"),
         (RecMetricsCallback({"num_users": trm.HR(1)}, log_counts=True), "a/num_users"),
     ):
         run, loaders = trainer(pl, tmp_path, callback), {"a": loader(data), "b": loader(data)}
-        with pytest.raises(ValueError, match=f"would log two values as '{key}'"):
+        with pytest.raises(ValueError, match=f"two values would be logged as '{key}'"):
             run.validate(make_module(pl, step), loaders, verbose=False)
     run = trainer(pl, tmp_path, one, RecMetricsCallback("HR", k=1))
-    with pytest.raises(ValueError, match="would both log"):
+    with pytest.raises(ValueError, match="two values"):
         run.validate(make_module(pl, step), loader(data), verbose=False)
     trainer(pl, tmp_path, one, other).validate(make_module(pl, step), loader(data), verbose=False)
-
-
-@both_packages
-@pytest.mark.parametrize(
-    ("where", "whole", "loaders", "key"),
-    [
-        ("validation_step", False, 1, "val/HR@1"),
-        ("validation_step", True, 1, "val/HR@1"),
-        ("validation_step", False, 2, "val/HR@1/dataloader_idx_0"),
-        ("training_step", False, 1, "val/HR@1"),
-        ("training_step", True, 0, "val/HR@1"),
-    ],
-)
-def test_keys_that_the_module_logs_too(where, whole, loaders, key, pl, tmp_path):
-    """A key that the module logs, too, raises an error, because one value would replace the other silently."""
-    callback, data = RecMetricsCallback("HR", k=1), loader(samples(5))
-    if whole:
-        embeddings = torch.eye(30, 8), torch.eye(40, 8)
-        callback = CatalogueEvaluationCallback("HR", k=1, embed=lambda module: embeddings, target=catalogue()[0])
-    module = make_module(pl)
-    step = getattr(type(module), where)
-
-    def own(self, *batch):
-        self.log("val/HR@1", 0.5, on_step=False, on_epoch=True, batch_size=4)
-        return step(self, *batch)
-
-    setattr(type(module), where, own)
-    if not loaders:
-        del type(module).validation_step
-    run = trainer(pl, tmp_path, callback)
-    with pytest.raises(ValueError, match=rf"the module logs '{key}' in {where}, as \w+ does: leave that out, or"):
-        run.fit(module, data, [data] * loaders or None)
-    assert run.current_epoch == 0
-    assert run.global_step == 0 or where == "training_step"
 
 
 def test_the_same_callback_twice(pl, tmp_path):
     """The same callback twice in a Trainer raises an error, because it would count every batch twice."""
     callback = RecMetricsCallback("HR", k=1)
-    with pytest.raises(ValueError, match="one RecMetricsCallback is in the Trainer's callbacks twice"):
+    with pytest.raises(ValueError, match="two values would be logged as 'val/HR@1'"):
         trainer(pl, tmp_path, callback, callback).validate(make_module(pl), loader(samples(5)), verbose=False)
 
 
@@ -238,52 +192,36 @@ def test_checkpoint_and_early_stopping(pl, tmp_path):
         ("NDCG@10", "max", "nothing logs that key. Logged are val/NDCG@10"),
         ("val_NDCG@10", "max", "nothing logs that key. Logged are val/NDCG@10"),
         ("test/NDCG@10", "max", "nothing logs that key"),
-        ("test/num_users", "min", "nothing logs that key. Counts are logged with log_counts=True"),
+        ("test/num_users", "min", "nothing logs that key"),
+        ("val_ndcg@10", "max", "nothing logs that key"),
+        ("val/NDCG10", "max", "nothing logs that key"),
+        ("val/ndgc@10", "max", "nothing logs that key"),
+        ("valid/NDCG@10", "max", "nothing logs that key"),
+        ("VAL/NDCG@10", "max", "nothing logs that key"),
+        ("val/NDCG", "max", "nothing logs that key"),
+        ("val/NDG@10", "max", "nothing logs that key"),
+        ("NDCG", "max", "nothing logs that key"),
     ],
 )
-@pytest.mark.parametrize("kind", ["EarlyStopping", "ModelCheckpoint"])
 @pytest.mark.parametrize("sanity", [0, 2])
-def test_monitors_are_checked_before_the_first_epoch(kind, sanity, monitor, mode, message, pl, tmp_path):
-    """A monitor with the wrong mode, or of a key that nothing logs, raises before the first epoch has ended."""
-    watcher = getattr(pl.callbacks, kind)(monitor=monitor, mode=mode)
-    callback = RecMetricsCallback(["HR", "NDCG"], k=[5, 10], log_counts="Counts" not in message)
-    options = {"num_sanity_val_steps": sanity, "enable_checkpointing": kind == "ModelCheckpoint"}
-    run = trainer(pl, tmp_path, callback, watcher, **options)
-    with pytest.raises(ValueError, match=message):
-        run.fit(make_module(pl), loader(samples(5)), loader(samples(5)))
-    # without a sanity check, a loader may turn out to be named "test"
-    assert run.global_step == 0 or (not sanity and monitor.startswith("test/"))
+def test_monitors_are_checked_before_the_first_epoch(sanity, monitor, mode, message, pl, tmp_path):
+    """A monitor with the wrong mode, or of a key that nothing logs, raises in the sanity check.
+
+    Without one, the wrong mode raises all the same, and a key that the module may log causes a warning.
+    """
+    for kind in (pl.callbacks.EarlyStopping, pl.callbacks.ModelCheckpoint):
+        callback = RecMetricsCallback(["HR", "NDCG"], k=[5, 10], log_counts="num_users" not in monitor)
+        options = {"num_sanity_val_steps": sanity, "enable_checkpointing": kind is pl.callbacks.ModelCheckpoint}
+        run = trainer(pl, tmp_path, callback, kind(monitor=monitor, mode=mode), **options)
+        warns = sanity == 0 and "higher" not in message
+        warned = pytest.warns(UserWarning, match=message) if warns else contextlib.nullcontext()
+        with warned, pytest.raises((ValueError, RuntimeError), match=None if warns else message):
+            run.fit(make_module(pl), loader(samples(5)), loader(samples(5)))
+        assert run.current_epoch == 0
+        assert run.global_step == (2 if warns else 0)
     run.test(make_module(pl), loader(samples(5)), verbose=False)  # no callback monitors a test
 
 
-MISSPELT = [
-    "val_ndcg@10",
-    "val/NDCG10",
-    "val/ndgc@10",
-    "valid/NDCG@10",
-    "VAL/NDCG@10",
-    "val/NDCG",
-    "val/NDG@10",
-    "NDCG",
-]
-
-
-@pytest.mark.parametrize("monitor", MISSPELT)
-@pytest.mark.parametrize("sanity", [0, 2])
-def test_misspelt_monitors(monitor, sanity, pl, tmp_path):
-    """A monitor that is nearly one of our keys warns, as the module may log it, and raises once it is known not to."""
-    for watch, strict in ((pl.callbacks.ModelCheckpoint, {}), (pl.callbacks.EarlyStopping, {"strict": False})):
-        watcher = watch(monitor=monitor, mode="max", **strict)
-        options = {"num_sanity_val_steps": sanity, "enable_checkpointing": not strict}
-        run = trainer(pl, tmp_path, RecMetricsCallback(["HR", "NDCG"], k=[5, 10]), watcher, **options)
-        expected = pytest.warns(UserWarning, match=rf"{watch.__name__} .monitor='{monitor}'.: did you mean 'val/ND")
-        with expected, pytest.raises(ValueError, match=r"nothing logs that key\. Logged are val/NDCG@"):
-            run.fit(make_module(pl), loader(samples(5)), loader(samples(5)))
-        assert run.current_epoch == 0
-        assert run.global_step == (0 if sanity else 2)
-
-
-@pytest.mark.filterwarnings("ignore:.*did you mean .* Unless the module logs that key:UserWarning")
 @pytest.mark.parametrize(
     ("monitor", "mode"),
     [
@@ -291,7 +229,6 @@ def test_misspelt_monitors(monitor, sanity, pl, tmp_path):
         ("val/num_users", "min"),
         *((key, "min") for key in ("val/loss", "val/auc@10", "val/coverage@10", "val/sampled-NDCG@10", "own/HR@3")),
         *((key, "min") for key in ("val/NDCG@20", "val_NDCG@10", "NDCG@10", "train/NDCG@10", "train/NDCG-x@10")),
-        *((key, "min") for key in MISSPELT),
     ],
 )
 def test_monitors_of_what_the_module_logs(monitor, mode, pl, tmp_path):
@@ -383,6 +320,6 @@ def test_monitors_with_several_loaders_or_stages(pl, tmp_path):
     assert len(fit("test/HR@2", named, one, other)) == 4
     with pytest.raises(ValueError, match=r"Logged are .*val/HR@1/dataloader_idx_"):
         fit("val/HR@1", two, one)
-    with pytest.raises(ValueError, match="log nothing in fit"):
+    with pytest.raises(ValueError, match="nothing logs that key"):
         fit("val/HR@1", loader(data), RecMetricsCallback("HR", k=1, stages="test"))
     assert fit("val/HR@2", loader(data), one, other) == {"val/HR@1", "val/HR@2"}

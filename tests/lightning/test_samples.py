@@ -35,11 +35,6 @@ class Backwards(torch.utils.data.DistributedSampler):
         return reversed(list(super().__iter__()))
 
 
-def longest_first(batch):
-    """Collate in order of length, as sequence models do that pack padded sequences."""
-    return torch.utils.data.default_collate(sorted(batch, key=lambda sample: int(sample[1][0])))
-
-
 class Stream(torch.utils.data.IterableDataset):
     """A data set that processes share so that some samples are read by two of them."""
 
@@ -131,7 +126,7 @@ def test_values_do_not_depend_on_the_number_of_processes(world_size, processes):
 def rows_of_a_loader(rank, world_size, by):
     """Return the kept rows of seven samples; with `sample_ids` the samples are of three users."""
     options = {"sample_ids": "index"} if by == "sample_ids" else {}
-    callback = RecMetricsCallback("NDCG", k=10, keep_rows=True, **options)
+    callback = RecMetricsCallback("NDCG", k=10, accumulators=[trm.KeptRows()], **options)
     pl, run = distributed_trainer(world_size, callback)
     step = lambda scores, target, users: {  # noqa: E731
         "scores": scores,
@@ -160,41 +155,28 @@ def test_rows_do_not_depend_on_the_number_of_processes(by, processes):
 
 def rows_without_ids(rank, world_size):
     """Return the error of a run that keeps rows and whose steps return no ids."""
-    pl, run = distributed_trainer(world_size, RecMetricsCallback("NDCG", k=10, keep_rows=True))
-    with pytest.raises(ValueError, match="keep_rows") as error:
+    pl, run = distributed_trainer(world_size, RecMetricsCallback("NDCG", k=10, accumulators=[trm.KeptRows()]))
+    with pytest.raises(ValueError, match="row_ids") as error:
         run.validate(make_module(pl, lambda s, t, u: {"scores": s, "target": t}), loader(samples(7)), verbose=False)
     return str(error.value)
 
 
 def test_rows_of_several_processes_need_ids(processes):
-    """The error of kept rows without ids names the callback's argument and the step's entry that give them."""
-    expected = (
-        "RecMetricsCallback, loader 'val', batch 0: keep_rows=True over several processes tells rows apart by ids: "
-        "pass sample_ids=, the name of the step's entry that numbers its samples, or let validation_step return "
-        "'user_ids', one a row; it returned 'scores', 'target'"
-    )
-    assert processes.run(rows_without_ids, 2) == [expected] * 2
+    """Kept rows without ids raise on all processes."""
+    expected = "RecMetricsCallback, loader 'val': rows of several processes are told apart by row_ids: pass them"
+    assert all(message.startswith(expected) for message in processes.run(rows_without_ids, 2))
 
 
 def doubts(rank, world_size):
-    """Return the warnings about samples and repeats for each loader."""
+    """Return the warnings about repeats for each loader."""
     data, said = samples(5), {}
     half = lambda scores, target, users: {"scores": scores[::2], "target": target[::2]}  # noqa: E731
-    dropping = torch.utils.data.DistributedSampler(data, drop_last=True)
-    made_for = lambda replicas, rank: torch.utils.data.DistributedSampler(samples(11), replicas, rank)  # noqa: E731
     for name, batches, step, flags in (
         ("own", loader(data, sampler=EveryoneReadsAll(data)), None, {"use_distributed_sampler": False}),
         ("stream", DataLoader(Stream(data), batch_size=4), None, {}),
-        ("dropping", loader(data, sampler=dropping), None, {}),
-        ("short", loader(samples(10), drop_last=True), None, {}),
-        ("three", loader(samples(11), sampler=made_for(3, rank)), None, {}),
-        ("twice", loader(samples(11), sampler=made_for(2, 0)), None, {}),
         ("backwards", loader(data, sampler=Backwards(data)), None, {}),
         ("order", loader(samples(11), in_order=False), None, {}),
         ("wrapped", loader(data, sampler=EveryoneReadsAll(data)), None, {}),
-        ("sorted", loader(samples(11), collate_fn=longest_first), None, {}),
-        ("sorted, even", loader(samples(12), collate_fn=longest_first), None, {}),
-        ("sorted, single", loader(samples(11), collate_fn=longest_first, batch_size=1), None, {}),
         ("rows", loader(samples(11)), half, {}),
         ("even", loader(data[:4]), half, {}),
     ):
@@ -229,39 +211,14 @@ def test_doubts_are_said_once(processes):
         assert message in said[0][name][0], name
         assert repeated in said[0][name][0], name
         assert said[1][name] == []
-    assert "drop_last=True) leaves 1 of 5 samples out" in said[0]["dropping"][0]
-    assert "DataLoader(drop_last=True) leaves 1 of 5 samples of each process out" in said[0]["short"][0]
-    for rank in (0, 1):
-        message = f"DistributedSampler(num_replicas=3, rank={rank}) is not made for process {rank} of 2, so samples are"
-        assert message in said[rank]["three"][0]
-    assert said[0]["twice"] == []
-    assert "DistributedSampler(num_replicas=2, rank=0) is not made for process 1 of 2" in said[1]["twice"][0]
     assert [len(process["rows"]) for process in said] == [0, 1]  # the process that holds the repeat
     assert "has 1 row, which are not its samples" in said[1]["rows"][0]  # the batch with the repeat
-    (message,) = said[0]["sorted"]
-    assert "longest_first (collate_fn) must keep samples in their order, or repeats count in place of others" in message
-    assert "Pass sample_ids=" in message
-    assert said[1]["sorted"] == said[0]["sorted, even"] == said[0]["sorted, single"] == []
     assert said[0]["even"] == said[1]["even"] == []
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"drop_last": True}, r"DataLoader\(drop_last=True\) leaves 3 of 11 samples out: pass drop_last=False"),
-        (
-            {"sampler": torch.utils.data.DistributedSampler(range(11), 3, 2)},
-            r"DistributedSampler\(num_replicas=3, rank=2\) is not made for process 0 of 1",
-        ),
-        ({"data": Stream(samples(11)), "drop_last": True}, "leaves a last batch out that is not full"),
-    ],
-    ids=["loader", "sampler", "stream"],
-)
-@pytest.mark.parametrize("sample_ids", [None, lambda returned, batch: batch[2]])
-def test_samples_left_out_on_one_process(options, message, sample_ids, pl, tmp_path, monkeypatch):
-    """Samples that are left out are warned of on one process too, whether or not samples have ids."""
-    monkeypatch.setattr(Stream, "__iter__", lambda self: iter(self.data))
-    run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=1, sample_ids=sample_ids))
-    with pytest.warns(UserWarning, match=message) as caught:
-        run.fit(make_module(pl), loader(samples(8)), loader(**({"data": samples(11)} | options)))
+def test_samples_left_out(pl, tmp_path):
+    """A loader that leaves a last batch out causes one warning."""
+    run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=1))
+    with pytest.warns(UserWarning, match=r"DataLoader\(drop_last=True\) leaves a last batch out") as caught:
+        run.fit(make_module(pl), loader(samples(8)), loader(samples(11), drop_last=True))
     assert len([w for w in caught if "RecMetricsCallback" in str(w.message)]) == 1

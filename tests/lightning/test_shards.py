@@ -21,8 +21,8 @@ def data():
 
 
 def callback(history):
-    groups = trm.Groups(torch.arange(ROWS) % 2, ["even", "odd"])
-    return RecMetricsCallback(NAMES, k=3, exclude=history, overlap="miss", groups=groups)
+    accumulators = [trm.ByGroup("even", "odd")]
+    return RecMetricsCallback(NAMES, k=3, exclude=history, overlap="miss", accumulators=accumulators)
 
 
 def values(rank, world_size, sampler):
@@ -32,7 +32,7 @@ def values(rank, world_size, sampler):
 
     def step(scores, target, users):
         shard = trm.ItemShard(scores[:, mine], target, offset=mine.start, num_items=ITEMS)
-        return {"input": shard, "user_ids": users}
+        return {"input": shard, "user_ids": users, "groups": users % 2}
 
     loader = DataLoader(TensorDataset(scores, target, users), batch_size=8)
     if sampler:
@@ -44,7 +44,7 @@ def values(rank, world_size, sampler):
 
 
 def test_values(processes):
-    """Values, with history and groups of the callback, are those of one process and not summed over processes."""
+    """Values, with groups and items that the callback excludes, are those of one process, not summed over processes."""
     scores, target, _, history = data()
     metrics = trm.RecMetricCollection(
         NAMES, k=3, prefix="val/", overlap="miss", accumulators=[trm.ByGroup("even", "odd")]

@@ -55,13 +55,13 @@ def test_fit_validate_test_predict(pl, tmp_path):
 
 @pytest.mark.parametrize("outputs", ["ranks", "ranking", "input", "gains", "weights", "dense", "function"])
 def test_every_form_of_update(outputs, pl, tmp_path):
-    """A step may return every input of `update`; other entries are ignored."""
+    """A step may return every input of `update`, and the options of scores; other entries are ignored."""
     data = samples(9)
 
     def step(scores, target, users):
         return {
-            "ranks": lambda: {"ranks": trm.get_topk_ranks(scores, target, 10), "target": target, "depth": 10},
-            "ranking": lambda: {"ranking": trm.Scores(scores, target).ranking(), "loss": 0},
+            "ranks": lambda: {"input": trm.Ranks(trm.get_topk_ranks(scores, target, 10), 10), "target": target},
+            "ranking": lambda: {"input": trm.Scores(scores, target).ranking(), "loss": 0},
             "input": lambda: {"input": trm.Lists(scores.argsort(descending=True), target), "target": target},
             "gains": lambda: {"scores": scores, "target": target, "gains": torch.ones_like(target)},
             "weights": lambda: {"scores": scores, "target": target, "weights": users + 1.0},
@@ -85,7 +85,6 @@ def test_every_form_of_update(outputs, pl, tmp_path):
     [
         (list, None, ("val/{}/dataloader_idx_0", "val/{}/dataloader_idx_1")),
         (list, ["valid", "test"], ("valid/{}", "test/{}")),
-        (list, {"valid": ..., "test": ...}, ("valid/{}", "test/{}")),
         (lambda two: {"valid": two[0], "test": two[1]}, None, ("valid/{}", "test/{}")),
         (lambda two: {"a": two[0], "b": two[1]}, ["valid", "test"], ("valid/{}", "test/{}")),
     ],
@@ -231,7 +230,7 @@ def test_exclude_of_inputs(make, pl, tmp_path):
 def test_inputs_without_exclude(pl, tmp_path):
     """With exclude=, ranks that are made already are refused."""
     train = trm.Interactions.from_padded(torch.zeros(10, 1, dtype=torch.int64), num_items=ITEMS)
-    step = lambda scores, target, users: {"ranks": target + 1, "user_ids": users}  # noqa: E731
+    step = lambda scores, target, users: {"input": trm.Ranks(target + 1), "user_ids": users}  # noqa: E731
     run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=1, exclude=train))
     with pytest.raises(ValueError, match="exclude= was given beside Ranks, made already"):
         run.validate(make_module(pl, step), loader(samples(10)), verbose=False)
@@ -386,37 +385,31 @@ META = torch.device("meta")
             "'scores' and 'target', or .*got an empty mapping; outputs=",
         ),
         (lambda s, t, u: {"preds": s, "target": t}, ValueError, "'scores' and 'target', or .*got 'preds', 'target'"),
-        (lambda s, t, u: {"scores": s, "targets": t}, ValueError, "returned 'targets'; did you mean 'target'"),
+        (lambda s, t, u: {"scores": s, "targets": t}, ValueError, "returned 'targets': return 'target'"),
         (lambda s, t, u: {"scores": s}, ValueError, "'scores' and 'target', or .*got 'scores'; outputs="),
-        (lambda s, t, u: {"scores": s, "target": t, "excluded": t}, ValueError, "'excluded'; did you mean 'exclude'"),
-        (lambda s, t, u: {"scores": s, "target": t, "weight": u}, ValueError, "'weight'; did you mean 'weights'"),
-        (lambda s, t, u: {"scores": s.numpy(), "target": t}, TypeError, "returned 'scores' that is no tensor: "),
-        (
-            lambda s, t, u: {"scores": s, "ranks": t, "target": t},
-            ValueError,
-            "returned 'scores' and 'ranks': return one",
-        ),
-        (
-            lambda s, t, u: {"scores": s.to(META), "target": t},
-            ValueError,
-            "returned 'scores' on meta, the module is on",
-        ),
-        (lambda s, t, u: {"scores": s, "target": t.to(META)}, ValueError, "returned 'target' on meta"),
-        (lambda s, t, u: {"scores": s, "target": t, "exclude": (t + 1, t.to(META))}, ValueError, "'exclude' on meta"),
+        (lambda s, t, u: {"scores": s, "target": t, "excluded": t}, ValueError, "'excluded': return 'exclude'"),
+        (lambda s, t, u: {"scores": s, "target": t, "weight": u}, ValueError, "'weight': return 'weights'"),
+        (lambda s, t, u: {"scores": s.numpy(), "target": t}, TypeError, "scores must be a tensor"),
+        (lambda s, t, u: {"scores": s.to(META), "target": t.to(META)}, ValueError, "is on cpu, its input on meta"),
         (
             lambda s, t, u: {"scores": s, "target": t + ITEMS},
             ValueError,
             "loader 'val', batch 0: 4 of 4 rows with a target",
         ),
         (lambda s, t, u: {"scores": s, "target": t[:2]}, ValueError, "loader 'val', batch 0: target"),
-        (lambda s, t, u: {"ranks": t.clamp(max=1), "exclude": t}, ValueError, "exclude was given beside ranks"),
-        (lambda s, t, u: {"ranks": s}, TypeError, "ranks must be integers, got a torch.float32 .*trm.Ranks.ranks."),
+        (lambda s, t, u: {"input": trm.Scores(s, t), "exclude": t}, ValueError, "'exclude' beside 'input': give it to"),
+        (lambda s, t, u: {"ranks": t + 1}, ValueError, r"'ranks': return 'input', trm.Ranks\(ranks, depth\)"),
+        (lambda s, t, u: {"ranking": 0}, ValueError, "'ranking': return 'input', which may be a Ranking"),
+        (
+            lambda s, t, u: {"scores": s, "target": t, "indexes": u},
+            ValueError,
+            "trm.Sessions.*CollectSessions",
+        ),
         (lambda s, t, u: {"input": t}, TypeError, "'input' must be an input, such as trm.Lists"),
-        (lambda s, t, u: {"ranking": trm.Scores(s, t)}, TypeError, "'ranking' must be a Ranking, got Scores"),
         (
             lambda s, t, u: {"scores": s[:, :9], "target": t, "candidates": torch.arange(9)},
             ValueError,
-            "returned 'scores' with 'candidates': return 'input', trm.Candidates",
+            "returned 'candidates': return 'input', trm.Candidates",
         ),
         (lambda s, t, u: {"scores": s, "target": t, "weights": -u}, ValueError, "weight that is negative"),
     ],
@@ -441,14 +434,8 @@ def test_what_a_step_must_not_return(step, error, message, pl, tmp_path):
             "validation_step must return 'user_ids' too, for exclude=, got 'scores', 'target'",
         ),
         ({"exclude": True}, {"user_ids": torch.tensor([0, 1, 2, 99])}, "users.*99"),
-        ({"exclude": True}, {"user_ids": torch.tensor([0, 1])}, "'user_ids' as integers .4., got .*int64.*2"),
-        ({"exclude": True}, {"user_ids": torch.rand(4)}, "'user_ids' as integers .4., got .*float32"),
-        ({"exclude": True}, {"user_ids": torch.ones(4) > 0}, "'user_ids' as integers .4., got .*bool"),
-        (
-            {"exclude": True},
-            {"user_ids": list("abcd")},
-            "'user_ids' as row numbers of the history.*a vocabulary",
-        ),
+        ({"exclude": True}, {"user_ids": torch.tensor([0, 1])}, "exclude ids must be .4. or"),
+        ({"exclude": True}, {"user_ids": torch.rand(4)}, "users must be whole numbers .B., got a torch.float32"),
         (
             {"sample_ids": "index"},
             {"index": torch.tensor([2, -1, 0, -1])},
@@ -478,8 +465,6 @@ def test_what_an_option_asks_of_the_step(options, returned, message, pl, tmp_pat
         (["HR", "Hit"], {"k": 5}, ValueError, "two metrics have the key 'HR@5'"),
         (["HR"], {}, ValueError, "needs a cut-off"),
         (["HR"], {"k": 5, "stages": "predict"}, ValueError, "stages must be one of"),
-        (["HR"], {"k": 5, "stages": None}, ValueError, "stages holds none"),
-        (["HR"], {"k": 5, "stages": ()}, ValueError, "stages holds none: pass 'validate', 'test' or both"),
         (
             ["HR"],
             {"k": 5, "stage": "test"},
@@ -487,15 +472,7 @@ def test_what_an_option_asks_of_the_step(options, returned, message, pl, tmp_pat
             "RecMetricsCallback has no option 'stage'; did you mean 'stages",
         ),
         (["HR"], {"k": 5, "sampleids": "x"}, ValueError, "has no option 'sampleids'; did you mean 'sample_ids'"),
-        (["HR"], {"k": 5, "stages": ("fit",)}, ValueError, "stages must be one of"),
         (["HR"], {"k": 5, "prog_bar": "NDCG@10"}, ValueError, "prog_bar names NDCG@10, the metrics are HR@5"),
-        (
-            ["HR"],
-            {"k": 5, "prefix": "{loader}/"},
-            ValueError,
-            "prefix must be a string, in which {stage} and {name} may stand",
-        ),
-        (["HR"], {"k": 5, "prefix": None}, ValueError, "prefix must be a string"),
         (["HR"], {"k": 5, "outputs": "scores"}, TypeError, "outputs must be a function"),
         (
             ["HR"],
@@ -505,9 +482,7 @@ def test_what_an_option_asks_of_the_step(options, returned, message, pl, tmp_pat
         ),
         (["HR"], {"k": "10"}, TypeError, "k must be whole numbers, got the string '10'"),
         (["hr,ndcg"], {"k": 10}, ValueError, "unknown metric 'hr,ndcg'; several names are given as a list"),
-        (["HR"], {"k": 5, "dataloaders": {"val": ["a", "b"]}}, ValueError, "names themselves, not lists of them"),
         (["HR"], {"k": 5, "sample_ids": 3}, TypeError, "sample_ids must be a function of"),
-        (["HR"], {"k": 5, "dataloaders": ["a", "a"]}, ValueError, "dataloaders holds a name twice"),
         (["HR"], {"k": 5, "exclude": torch.zeros(3)}, TypeError, "exclude must be Interactions"),
         (["HR"], {"k": 5, "exclude": {"val": [1]}}, TypeError, "exclude must be Interactions"),
         (["HR"], {"k": 5, "tie": "realistic"}, ValueError, "no option 'tie'; did you mean 'ties'"),
@@ -551,19 +526,18 @@ def test_two_collectives_an_epoch_and_collection(processes):
     """A collection needs two collectives per epoch for any number of metrics; logging and monitors add none."""
     for one, thirty, by_id in processes.run(collectives, 2):
         assert one == thirty == ["all_reduce"] * 4
-        assert by_id == ["all_gather"] * 4
+        assert by_id == ["all_gather", "all_gather", "all_reduce", "all_reduce"] * 2
 
 
 def bad_values_on_one_process(rank, world_size):
     data = samples(6)
     step = lambda s, t, u: {"scores": s, "target": t + ITEMS * (u[:, None] == 5), "index": u}  # noqa: E731
-    alone = lambda s, t, u: {"scores": s, "index": u} | ({"target": t} if rank else {})  # noqa: E731
     errors = []
     metrics = ["HR", "RPrecision", "AUROC", trm.Precision(1, denominator="recommended", score_threshold=0.5)]
-    for step_, options in ((step, {}), (step, {"sample_ids": "index"}), (alone, {}), (alone, {"sample_ids": "index"})):
+    for options in ({}, {"sample_ids": "index"}):
         pl, run = distributed_trainer(world_size, RecMetricsCallback(metrics, k=1, **options))
         with pytest.raises(ValueError, match="RecMetricsCallback, loader 'val'") as caught:
-            run.validate(make_module(pl, step_), loader(data), verbose=False)
+            run.validate(make_module(pl, step), loader(data), verbose=False)
         errors.append(str(caught.value))
     return errors
 
@@ -572,12 +546,7 @@ def test_bad_values_on_one_process_raise_in_all(processes):
     """Bad values on one process raise on all processes, so that no process waits for another."""
     message = "RecMetricsCallback, loader 'val': HR@1: bad input since the last reset: "
     message += "1 row with a target id beyond the last item"
-    one, other = processes.run(bad_values_on_one_process, 2)
-    assert one[:2] == other[:2] == [message, message]
-    assert one[2] == one[3]
-    assert "batch 0: validation_step must return a mapping" in one[2]
-    assert other[2] == other[3]
-    assert "1 row in place of a batch that another process could not use (it tells why)" in other[2]
+    assert processes.run(bad_values_on_one_process, 2) == [[message, message]] * 2
 
 
 def epochs_of_a_fit(rank, world_size):

@@ -1,4 +1,4 @@
-"""`RecMetricsCallback` with a window logs the values of the last training rows while training goes on."""
+"""`RecMetricsCallback` with a `Window` or `Decay` logs the values of the last training rows while training goes on."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ def test_training_rows(tmp_path):
         return {"loss": (self.weight * 0).sum(), "scores": scores, "target": target}
 
     type(module).training_step = training_step
-    callback = RecMetricsCallback("HR", k=3, window=100)
+    callback = RecMetricsCallback("HR", k=3, accumulators=[trm.Window(100)])
     run = trainer(pl, tmp_path, callback, max_epochs=1, log_every_n_steps=10)
     run.fit(module, loader(data), loader(data[:8]))
     metric = trm.HR(3)
@@ -42,7 +42,8 @@ def test_updates_and_decay(tmp_path):
         return {"loss": (self.weight * 0).sum(), "input": trm.Scores(scores, target)}
 
     type(module).training_step = training_step
-    callback = RecMetricsCallback("HR", k=9, window="2 updates", half_life=5, keep_rows=True)
+    recent = [trm.Window(updates=2), trm.Decay(5)]
+    callback = RecMetricsCallback(trm.RecMetricCollection("HR", k=9, accumulators=[*recent, trm.KeptRows()]))
     run = trainer(pl, tmp_path, callback, max_epochs=1, log_every_n_steps=5)
     run.fit(module, loader(data), loader(data))
     expected = trm.RecMetricCollection("HR", k=9, accumulators=[trm.Window(updates=2), trm.Decay(5)])
@@ -50,16 +51,12 @@ def test_updates_and_decay(tmp_path):
         expected.update(*batch[:2])
     values = {f"train/{key}": pytest.approx(value.item()) for key, value in expected.compute().items() if "/" in key}
     assert {key: value for key, value in logged(run).items() if key.startswith("train/")} == values
-    with pytest.raises(ValueError, match="window must be a number of rows, or such as '50 updates', got '5 rows'"):
-        RecMetricsCallback("HR", k=3, window="5 rows")
 
 
 def test_what_the_training_step_must_return(tmp_path):
-    """A training step that returns a loss alone is refused, and a window below 100 rows before the run."""
+    """A training step that returns a loss alone is refused."""
     import pytorch_lightning as pl
 
-    run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=3, half_life=50), max_epochs=1)
+    run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=3, accumulators=[trm.Decay(50)]), max_epochs=1)
     with pytest.raises((ValueError, TypeError), match="training_step must return a mapping"):
         run.fit(make_module(pl), loader(samples(8)), loader(samples(8)))
-    with pytest.raises(ValueError, match="window=9: rows must be at least 100"):
-        RecMetricsCallback("HR", k=3, window=9)

@@ -9,27 +9,23 @@ import inspect
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import takewhile
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 from torch import Tensor
 from torchmetrics import Metric
 
 from torchrecmetrics.collection import RecMetricCollection
-from torchrecmetrics.core.accumulators import ByGroup, check_group_names
+from torchrecmetrics.core.accumulators import Accumulator
 from torchrecmetrics.core.checks import check_choice, extra
 from torchrecmetrics.core.signature import METRIC_OPTIONS, MetricOptions
-from torchrecmetrics.data.groups import Groups
 from torchrecmetrics.names import KeyFormat, Metrics, check_options, is_name
 
 Stage: TypeAlias = Literal["validate", "test"]
 """Stage in which a callback evaluates; "validate" is also the validation in `fit`."""
 
 SHORT: dict[str, str] = {"validate": "val", "test": "test"}
-_PROG_BAR = ("NDCG@10",)
 _COUNTS = ("num_users", "num_skipped", "num_unreachable", "num_tied")
 
 
@@ -51,11 +47,18 @@ else:
         """Subclass of the `Callback` of every Lightning package in use."""
 
 
+class Reader(NamedTuple):
+    """A callback or learning rate scheduler that reads a logged value."""
+
+    name: str
+    monitor: str
+    mode: str | None
+    num_epochs: int
+    """Number of epochs between two values that it reads; 0 if it also accepts epochs without a value."""
+
+
 class Reporting(Callback):
     """Base class of both callbacks: stages, keys, logging, and checks of keys before the first epoch."""
-
-    _reads: ClassVar[str]
-    """Input of the callback, for messages."""
 
     def __init__(
         self,
@@ -66,189 +69,136 @@ class Reporting(Callback):
         key_format: KeyFormat,
         prog_bar: str | Sequence[str] | None,
         log_counts: bool,
-        keep_rows: bool,
-        groups: Groups | Iterable[str] | None,
+        accumulators: Sequence[Accumulator],
         options: MetricOptions,
+        by_group: Sequence[Accumulator] = (),
     ) -> None:
         super().__init__()
-        self.stages: tuple[Stage, ...] = (stages,) if isinstance(stages, str) else tuple(stages or ())
-        if not self.stages:
-            raise ValueError("stages holds none: pass 'validate', 'test' or both")
+        self.stages: tuple[Stage, ...] = (stages,) if isinstance(stages, str) else tuple(stages)
         for stage in self.stages:
-            _check_stage(stage)
-        try:
-            names = (
-                groups.names if isinstance(groups, Groups) else None if groups is None else check_group_names(groups)
-            )
-            accumulators = [] if names is None else [ByGroup(*names)]
-            self._metrics = RecMetricCollection.fresh(metrics, k, options, key_format, accumulators)
-        except (TypeError, ValueError) as error:
-            own = list(inspect.signature(type(self).__init__).parameters)[1:-1]
-            for name in options.keys() - set(METRIC_OPTIONS):
-                for other in Reporting.__subclasses__():
-                    if name in inspect.signature(other.__init__).parameters:
-                        raise ValueError(
-                            f"{type(self).__name__} has no option {name!r}: it is one of {other.__name__}, which "
-                            f"{other._reads}; {type(self).__name__} {self._reads}"
-                        ) from error
-                if nearest := difflib.get_close_matches(name, [*own, *METRIC_OPTIONS], n=1):
-                    message = f"{type(self).__name__} has no option {name!r}; did you mean {nearest[0]!r}?"
-                    raise ValueError(message) from error
-            check_options(type(self).__name__, options, [*own, *METRIC_OPTIONS])
-            raise
+            check_choice("stages", stage, get_args(Stage))
+        own_options = list(inspect.signature(type(self).__init__).parameters)[1:-1]
+        check_options(type(self).__name__, options, [*own_options, *METRIC_OPTIONS])
+        if not isinstance(metrics, RecMetricCollection):
+            metrics = RecMetricCollection(metrics, k, key_format=key_format, accumulators=accumulators, **options)
+        elif k is not None or options or accumulators:
+            given = [*(["k"] if k is not None else []), *options, *(["accumulators"] if accumulators else [])]
+            raise ValueError(f"{', '.join(given)} given beside a collection, which has its own")
+        self._given = metrics
+        self._metrics = RecMetricCollection.fresh(metrics, None, {}, accumulators=by_group)
+        """An empty copy without prefix, postfix and windows."""
         self._metrics.prefix = self._metrics.postfix = None
-        try:
-            prefix.format(stage="val", name="val")
-        except (AttributeError, LookupError, ValueError) as error:
-            raise ValueError(
-                f"prefix must be a string, in which {{stage}} and {{name}} may stand, got {prefix!r}"
-            ) from error
         self.prefix = prefix
         self._labels = self._metrics.evaluator.keys_of_results
         keys = {value.label: key for key, value in self._metrics.items()} | {key: key for key in self._labels}
         if prog_bar is None:
-            prog_bar = [name for name in _PROG_BAR if name in keys]
+            prog_bar = [name for name in ("NDCG@10",) if name in keys]
         prog_bar = (prog_bar,) if isinstance(prog_bar, str) else prog_bar
         if unknown := [name for name in prog_bar if name not in keys]:
             raise ValueError(f"prog_bar names {', '.join(unknown)}, the metrics are {', '.join(self._labels)}")
         self.prog_bar: set[str] = {keys[name] for name in prog_bar}
         self.log_counts = log_counts
-        self.keep_rows = keep_rows
-        self._falling = [key for key, metric in self._metrics.metrics.items() if metric.higher_is_better is False]
         self._current: list[str] = []  # keys that the running stage logs
 
     def _names(self, stage: str) -> list[str]:
         """Return the possible values of {name} in the keys of a stage, if known before it begins."""
-        raise NotImplementedError
+        return [SHORT[stage]]
 
     def _prefix(self, stage: str, name: str) -> str:
         return self.prefix.format(stage=SHORT[stage], name=name)
 
-    def _keys(self, stage: str, names: Iterable[str]) -> list[str]:
-        """Return all keys that a stage logs under the given names."""
+    def _keys(self, stage: str, names: Iterable[str] | None = None) -> list[str]:
+        """Return all keys that a stage logs under the given names; None = under all possible names."""
         keys = [*self._labels, *(_COUNTS if self.log_counts else ())]
+        names = self._names(stage) if names is None else names
         return [self._prefix(stage, name) + key for name in names for key in keys]
 
-    def _announce(self, trainer: Any, keys: list[str]) -> None:
-        """Set the keys of the running stage; refuse keys logged twice, and keys monitored with the wrong mode."""
-        for key in keys:
-            if keys.count(key) > 1:
-                raise ValueError(f"{type(self).__name__} would log two values as {key!r}: let prefix= hold {{name}}")
-        for other in _reporting(trainer):
-            twice = set(keys) & set(other._current)
-            if twice and other is not self:
-                raise ValueError(
-                    f"{type(self).__name__} and {type(other).__name__} would both log {min(twice)!r}: give one of them "
-                    "another prefix, such as prefix='{name}/full_'"
-                )
-        self._current = keys
-        _check_modes(trainer, keys, self._falling)
-
-    def _empty(self, trainer: Any, metrics: RecMetricCollection | None = None) -> RecMetricCollection:
-        """Return an empty copy of a collection (None = the callback's) for a run.
-
-        If there are several processes, its checks are deferred.
-        """
-        collection = deepcopy(self._metrics if metrics is None else metrics)
+    def _empty(self, trainer: Any) -> RecMetricCollection:
+        """Return an empty copy of the collection for a run; if there are several processes, its checks are deferred."""
+        collection = RecMetricCollection.fresh(self._metrics, None, {})
         for evaluator in (collection.evaluator, *collection.metrics.values()):  # copies take the rules of the metrics
             if trainer.world_size > 1 and evaluator.rules.validate_args is True:
                 # a process that raises alone would leave the other processes waiting
                 evaluator.rules = replace(evaluator.rules, validate_args="deferred")
         return collection
 
+    # ---------------------------------------------------------------------------------------------- checks before a run
+
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Refuse monitors and loggers that cannot work with the keys, as far as the keys are known."""
-        if sum(callback is self for callback in trainer.callbacks) > 1:
-            raise ValueError(f"one {type(self).__name__} is in the Trainer's callbacks twice: leave one of them out")
+        """Refuse keys that a logger, or the callback of `mlflow.pytorch.autolog`, would refuse at an epoch's end."""
         self._current = []
         asked = "validate" if stage == "fit" else stage
-        if asked not in self.stages:
-            return
-        keys = self._keys(asked, self._names(asked))
-        _check_loggers([*trainer.loggers, *trainer.callbacks], keys)
-        if stage == "fit":
-            _check_modes(trainer, keys, self._falling)
-            elsewhere = {key for other in _reporting(trainer) for key in other._keys(asked, other._names(asked))}
-            # metrics of the module itself may be logged under any key
-            if not any(isinstance(part, Metric) for part in pl_module.modules()):
-                self._check_monitors(trainer, elsewhere, [asked], known=False)
+        keys = self._keys(asked) if asked in self.stages else []
+        refused = [key for key in keys if not re.fullmatch(r"[\w\-./: ]+", key, re.ASCII)]
+        kinds = {kind.__name__ for part in [*trainer.loggers, *trainer.callbacks] for kind in type(part).__mro__}
+        if refused and kinds & {"MLFlowLogger", "__MlflowPLCallback"}:
+            raise ValueError(
+                f"MLflow takes letters, digits, '_', '-', '.', '/', ':' and space in keys, not {refused[0]!r}: pass "
+                "key_format='{name}_at_{k}'"
+            )
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Refuse learning rate schedulers that cannot work with the keys, as far as the keys are known."""
+        """Refuse monitors that cannot work with the keys, as far as the keys are known."""
         if "validate" in self.stages:
-            _check_schedulers(trainer, self._keys("validate", self._names("validate")), self._falling)
+            self._check_modes(trainer, self._keys("validate"))
+            if not trainer.num_sanity_val_steps or not trainer.enable_validation:
+                ours = [key for other in _reporting(trainer) for key in other._keys("validate")]
+                self._check_monitors(trainer, ours, known=False)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Refuse monitors of keys that nothing has logged, from the end of the sanity check on."""
         if trainer.state.fn == "fit":
-            ours = {key for other in _reporting(trainer) for key in other._current}
-            self._check_monitors(trainer, {*trainer.callback_metrics, *ours})
-            _check_schedulers(trainer, self._current, self._falling)
+            ours = [key for other in _reporting(trainer) for key in other._current]
+            self._check_monitors(trainer, [*trainer.callback_metrics, *ours], known=True)
 
-    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Clear the keys that the run has logged."""
-        self._current = []
+    def _announce(self, trainer: Any, keys: list[str]) -> None:
+        """Set the keys of the running stage; refuse keys logged twice, and keys monitored with the wrong mode."""
+        self._current = keys
+        all_keys = [key for other in _reporting(trainer) for key in other._current]
+        if twice := [key for key in keys if all_keys.count(key) > 1]:
+            raise ValueError(
+                f"two values would be logged as {twice[0]!r}: let prefix= hold {{name}}, or give one callback another "
+                "prefix, such as prefix='{name}/full_'"
+            )
+        self._check_modes(trainer, keys)
 
-    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Clear the keys that the run has logged."""
-        self._current = []
+    def _check_modes(self, trainer: Any, keys: Collection[str]) -> None:
+        """Refuse monitors with mode "min" for keys where higher is better, or mode "max" where lower is better."""
+        falling = [key for key, metric in self._metrics.metrics.items() if metric.higher_is_better is False]
+        for name, monitor, mode, _ in readers(trainer):
+            if monitor not in keys or monitor.endswith(_COUNTS):
+                continue
+            falls = any(re.search(rf"{re.escape(label)}(?!\d)", monitor) for label in falling)
+            if mode == ("max" if falls else "min"):
+                better, cure = ("lower", "min") if falls else ("higher", "max")
+                raise ValueError(f"{name} (monitor={monitor!r}, mode={mode!r}): {better} is better, pass mode={cure!r}")
 
-    def _check_monitors(
-        self, trainer: Any, logged: set[str], stages: Iterable[str] = SHORT, *, known: bool = True
-    ) -> None:
-        """Refuse a monitored key that is not in `logged` but looks like a key of this callback.
+    def _check_monitors(self, trainer: Any, logged: Collection[str], known: bool) -> None:
+        """Refuse a monitor that resembles a key of this callback and is not logged.
 
-        If the module's own keys are not `known`, a key that may be the module's causes a warning only.
+        If the module's own keys are not `known`, it causes a warning only.
         """
-        prefixes = {self._prefix(stage, name) for stage in stages for name in self._names(stage)} - {""}
-        counts = {prefix + count for prefix in prefixes for count in _COUNTS}
-        ours = {prefix + label for prefix in prefixes for label in self._labels}
-        stems = {
-            _plain(prefix + metric.name) for prefix in {*prefixes, ""} for metric in self._metrics.metrics.values()
-        }
-        alike = {re.sub(r"[^\w@]|_", "", key) for key in ours}
-        monitors = [(type(callback).__name__, getattr(callback, "monitor", None)) for callback in trainer.callbacks]
-        monitors += [("the learning rate scheduler", config.monitor) for config in trainer.lr_scheduler_configs]
-        for name, monitor in monitors:
-            if not isinstance(monitor, str) or monitor in logged:
+        for name, monitor, _, _ in readers(trainer):
+            if monitor in logged or not self._resembles(monitor):
                 continue
-            certain = (
-                monitor in {*self._labels, *counts, *ours}
-                or re.sub(r"[^\w@]|_", "", monitor) in alike
-                or any(monitor.startswith(prefix) and _is_label(monitor[len(prefix) :]) for prefix in prefixes)
-            )
-            plain = _plain(monitor)
-            if not certain and plain not in stems and not any(_one_edit(plain, _plain(key)) for key in ours):
-                continue
-            candidates = {_plain(key): key for key in sorted(logged & {*self._current, *ours})}
-            nearest = [candidates[found] for found in difflib.get_close_matches(plain, candidates, n=5, cutoff=0.0)]
-            if certain and not known and trainer.num_sanity_val_steps and trainer.enable_validation:
-                continue  # the sanity check will show which keys are logged
-            if certain or known:
-                hint = f"Logged are {', '.join(nearest)}, ..."
-                hint = hint if nearest else f"stages={self.stages} log nothing in fit"
-                hint = "Counts are logged with log_counts=True" if monitor in counts else hint
-                raise ValueError(f"{name} (monitor={monitor!r}): nothing logs that key. {hint}")
-            warnings.warn(
-                f"{name} (monitor={monitor!r}): did you mean {nearest[0]!r}? Unless the module logs that key, the run "
-                "ends with its first validation.",
-                UserWarning,
-                stacklevel=2,
-            )
+            nearest = difflib.get_close_matches(monitor, [key for key in logged if "@" in key] or logged, 3, 0.0)
+            hint = f" Logged are {', '.join(nearest)}, ..." if nearest else ""
+            told = f"{name} (monitor={monitor!r}): nothing logs that key.{hint}"
+            if known:
+                raise ValueError(told)
+            warnings.warn(f"{told} Unless the module does, the run ends with its first epoch.", stacklevel=2)
 
-    def _check_module(self, trainer: Any) -> None:
-        """Refuse keys that the module logs itself, since one value would silently replace the other."""
-        fitting = [trainer.fit_loop.epoch_loop._results] if trainer.state.fn == "fit" else []
-        for results in [trainer._results, *fitting]:
-            for logged in (results or {}).values():
-                meta = logged.meta
-                key = meta.name if meta.dataloader_idx is None else f"{meta.name}/dataloader_idx_{meta.dataloader_idx}"
-                if key in self._current and not isinstance(getattr(logged, "value", None), Agreed):
-                    hook = meta.fx.partition(".")[0]
-                    raise ValueError(
-                        f"the module logs {key!r} in {hook}, as {type(self).__name__} does: leave that out, or give "
-                        "the callback another prefix, such as prefix='{name}/full_'"
-                    )
+    def _resembles(self, monitor: str) -> bool:
+        """Return True if a monitor is nearly a key of this callback, or another metric under one of its prefixes."""
+        prefixes = [self._prefix(stage, name) for stage in SHORT for name in self._names(stage)]
+        words = re.findall("[a-z]+", monitor.lower())
+        under_ours = "".join(words[:-1]) in {"", *("".join(re.findall("[a-z]+", p.lower())) for p in prefixes)}
+        if words and is_name(words[-1]) and under_ours:
+            return True
+        keys = [_plain(prefix + key) for prefix in prefixes for key in [*self._labels, *_COUNTS]]
+        return bool(difflib.get_close_matches(_plain(monitor), keys, 1, 0.85))
+
+    # ------------------------------------------------------------------------------------------------------- logging
 
     def _log(self, pl_module: Any, values: Mapping[str, Tensor], counts: Any, prefix: str, postfix: str = "") -> None:
         """Log values that are equal on all processes; `counts` has the four counts as attributes."""
@@ -269,21 +219,6 @@ class Reporting(Callback):
             )
 
 
-def _check_stage(stage: object) -> None:
-    """Refuse anything but a stage; the error explains other names of a stage."""
-    meant = {
-        **dict.fromkeys(("val", "valid", "validation"), "that stage is called 'validate' here and in Lightning"),
-        **dict.fromkeys(("fit", "train"), "'validate' is that of the Trainer's fit, too"),
-    }
-    if isinstance(stage, str) and stage in meant:
-        raise ValueError(f"stages must be one of 'validate', 'test', or both, got {stage!r}: {meant[stage]}")
-    check_choice("stages", stage, get_args(Stage))
-
-
-def _reporting(trainer: Any) -> list[Reporting]:
-    return [callback for callback in trainer.callbacks if isinstance(callback, Reporting)]
-
-
 class Agreed(Metric):
     """Metric that holds a value equal on all processes: Lightning neither reduces it nor asks for `sync_dist`."""
 
@@ -302,6 +237,22 @@ class Agreed(Metric):
         return compute  # without torchmetrics' warning that `update` was not called
 
 
+def readers(trainer: Any) -> list[Reader]:
+    """Return the callbacks and learning rate schedulers that monitor a key."""
+    found = []
+    for callback in trainer.callbacks:
+        num_epochs = getattr(callback, "_every_n_epochs", int(getattr(callback, "strict", True)))
+        found.append((type(callback).__name__, callback, getattr(callback, "mode", None), num_epochs))
+    for config in trainer.lr_scheduler_configs:
+        num_epochs = config.frequency if config.interval == "epoch" else 0
+        found.append(("the learning rate scheduler", config, getattr(config.scheduler, "mode", None), num_epochs))
+    return [
+        Reader(name, reader.monitor, mode, num_epochs)
+        for name, reader, mode, num_epochs in found
+        if isinstance(getattr(reader, "monitor", None), str)
+    ]
+
+
 def check_function(name: str, function: Any, takes: str, arguments: int) -> None:
     """Refuse anything but a function that accepts `arguments` positional arguments."""
     try:
@@ -312,53 +263,10 @@ def check_function(name: str, function: Any, takes: str, arguments: int) -> None
         pass  # some built-in functions have no signature
 
 
-def _check_modes(trainer: Any, keys: Iterable[str], falling: Sequence[str]) -> None:
-    """Refuse callbacks with mode "min" for keys where higher is better, or mode "max" for keys of `falling` metrics."""
-    for callback in trainer.callbacks:
-        _check_mode(type(callback).__name__, getattr(callback, "monitor", None), callback, keys, falling)
-
-
-def _check_schedulers(trainer: Any, keys: Iterable[str], falling: Sequence[str]) -> None:
-    """Refuse learning rate schedulers with mode "min" for keys where higher is better, or "max" for `falling` ones."""
-    for config in trainer.lr_scheduler_configs:
-        _check_mode("the learning rate scheduler", config.monitor, config.scheduler, keys, falling)
-
-
-def _check_mode(name: str, monitor: Any, judge: Any, keys: Iterable[str], falling: Sequence[str]) -> None:
-    if monitor not in keys or monitor.endswith(_COUNTS):
-        return
-    mode, falls = (
-        getattr(judge, "mode", None),
-        any(re.search(rf"{re.escape(label)}(?!\d)", monitor) for label in falling),
-    )
-    if mode == ("max" if falls else "min"):
-        better, cure = ("lower", "min") if falls else ("higher", "max")
-        raise ValueError(f"{name} (monitor={monitor!r}, mode={mode!r}): {better} is better, pass mode={cure!r}")
-
-
-def _is_label(text: str) -> bool:
-    """Return True if a key looks like a label of this package, such as `NDCG-exponential@10`."""
-    return re.fullmatch(r"[\w-]+@\d+", text) is not None and is_name(re.split("[-@]", text)[0])
+def _reporting(trainer: Any) -> list[Reporting]:
+    return [callback for callback in trainer.callbacks if isinstance(callback, Reporting)]
 
 
 def _plain(key: str) -> str:
     """Return a key without the parts that are often mistaken: case, punctuation, `valid` for `val`."""
     return re.sub("^valid(ation)?", "val", re.sub(r"[\W_]", "", key.lower()))
-
-
-def _one_edit(first: str, second: str) -> bool:
-    """Return True if texts differ by one letter, or by two swapped neighbours."""
-    start = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
-    first, second = first[start:], second[start:]
-    return second in (first, first[1:], first[1::-1] + first[2:]) or first[1:] == second[1:] or first == second[1:]
-
-
-def _check_loggers(loggers: Iterable[Any], keys: Iterable[str]) -> None:
-    """Refuse keys that a logger, or the callback of `mlflow.pytorch.autolog`, would refuse at an epoch's end."""
-    refused = [key for key in keys if not re.fullmatch(r"[\w\-./: ]+", key, re.ASCII)]
-    for logger in loggers:
-        if refused and any(kind.__name__ in ("MLFlowLogger", "__MlflowPLCallback") for kind in type(logger).__mro__):
-            raise ValueError(
-                f"MLflow takes letters, digits, '_', '-', '.', '/', ':' and space in keys, not {refused[0]!r}: pass "
-                "key_format='{name}_at_{k}'"
-            )
