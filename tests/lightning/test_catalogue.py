@@ -214,7 +214,7 @@ def test_catalogue_every_n_epochs_and_validation_every_n_epochs(pl, tmp_path):
 @pytest.mark.parametrize(
     ("embed", "error", "message"),
     [
-        (lambda m: m.users @ m.items.T, TypeError, r"embed must return .users, items., got .*float32"),
+        (lambda m: m.users @ m.items.T, ValueError, "user embeddings need item embeddings"),
         (lambda m: [m.users] * 3, TypeError, r"embed must return .users, items., got 3 things"),
         (lambda m: m.nothing, AttributeError, "'TwoTowers' object has no attribute 'nothing'"),
         (lambda m: (m.items, m.users), ValueError, "40 users have embeddings"),

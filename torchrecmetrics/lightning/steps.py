@@ -213,7 +213,7 @@ class RecMetricsCallback(Reporting):
             exclude = None if exclude is None else exclude.to(pl_module.device)
             collection = self._empty(trainer).to(pl_module.device)
             rows = LoaderRows(name + postfix, self._prefix(stage, name), postfix, collection, exclude)
-            if getattr(loader, "drop_last", False) and trainer.is_global_zero:
+            if _leaves_out(loader) and trainer.is_global_zero:
                 self._warn("DataLoader(drop_last=True) leaves a last batch out that is not full")
             if self.sample_ids is not None:
                 rows.samples = SampleRows()
@@ -320,3 +320,9 @@ def named_loaders(trainer: Any, stage: str, dataloaders: list[str]) -> tuple[lis
     if len(loaders) == 1:
         return loaders, [(SHORT[stage], "")]
     return loaders, [(SHORT[stage], f"/dataloader_idx_{i}") for i in range(len(loaders))]
+
+
+def _leaves_out(loader: Any) -> bool:
+    """Return True if a loader leaves out a last batch that is not full."""
+    size = getattr(loader, "batch_size", None)
+    return bool(getattr(loader, "drop_last", False) and size and len(loader.sampler) % size)
