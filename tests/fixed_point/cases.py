@@ -983,7 +983,7 @@ def tallies():
         "gains": (names, {"gains": "gains"}, {}),
         "exclude": (names, {"exclude": "seen", "complete": True}, {"overlap": "miss"}),
         "weights": (names, {"weights": "weight"}, {}),
-        "groups": (names, {"groups": "group"}, {}),
+        "groups": (names, {}, {"groups": "group"}),
         "ranks": (["HR", "MRR", "NDCG"], {"ranks": "rank"}, {}),
         "metrics of lists": (of_lists, {}, {"catalogue": made}),
     }
