@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -96,29 +95,20 @@ class ItemCounts(Accumulator):
         return [self.exposure] if self.num_sums else []
 
 
-class Histogram:
-    """Number of lists that hold each item, read by metrics of all lists together.
+class Histogram(NamedTuple):
+    """Number of lists that hold each item, read by metrics of all lists together."""
 
-    Args:
-        counts: int64 [I], number of lists with the item in the first k ranks; without the padding item.
-        lengths: int64 [k + 1], number of lists that hold 0, 1, ..., k items.
-        exposure: float [I], sum of 1 / log2(1 + rank) over the lists that hold the item; None = not counted.
-    """
+    counts: Tensor
+    """Int64 [I]: number of lists with the item in the first k ranks; without the padding item."""
+    lengths: Tensor
+    """Int64 [k + 1]: number of lists that hold 0, 1, ..., k items."""
+    exposure: Tensor | None = None
+    """Float [I]: sum of 1 / log2(1 + rank) over the lists that hold the item; None = not counted."""
 
-    def __init__(self, counts: Tensor, lengths: Tensor, exposure: Tensor | None = None) -> None:
-        self.counts: Tensor = counts
-        self.lengths: Tensor = lengths
-        self.exposure: Tensor | None = exposure
-
-    @cached_property
+    @property
     def total(self) -> Tensor:
         """Number of entries of all lists, int64 scalar."""
         return self.counts.sum()
-
-    @cached_property
-    def ascending(self) -> Tensor:
-        """`counts` in ascending order."""
-        return self.counts.sort().values
 
 
 class ItemCountMetric(CountedMetric):
@@ -127,11 +117,16 @@ class ItemCountMetric(CountedMetric):
     The state is a count per item, 8 bytes x I (twice that where exposure is read), summed over batches and processes,
     and shared by metrics with the same cut-off. Every row with a list counts once, with or without relevant items; rows
     of weight 0 are left out, other weights count as 1. `num_users` is the number of lists. There is no standard error,
-    since the value is not a mean over rows.
+    since the value is not a mean over rows. It is NaN if no list holds an item.
 
     A metric of your own is a subclass with a `formula` of `(histogram, k, *, options)` that returns a scalar tensor;
     `histogram` holds `counts` int64 [I], `lengths` int64 [k + 1], and `exposure` float [I] where the class says
     `reads_exposure = True`.
+
+    Args:
+        k: cut-off, >= 1.
+        options: `catalogue`, which says how many items there are, options of the formula, and keywords of every metric;
+            see `RankingMetric`.
 
     Attributes:
         reads_exposure: True if the formula reads `Histogram.exposure`.

@@ -40,6 +40,14 @@ class ItemGroupMetric(CountedMetric):
     The state is two counts per group, summed over batches and processes. Every row with an item in its list counts
     once; rows of weight 0 are left out, other weights count as 1. `num_users` is the number of these rows. There is no
     standard error, since the value is not a mean over rows.
+
+    Args:
+        k: cut-off, >= 1.
+        of: "popularity": the head, which is the fewest items that hold `head` of all interactions, and the tail; or
+            "categories": codes of the catalogue.
+        head: share of all interactions, between 0 and 1.
+        options: `catalogue`, which must have the popularity or the codes, and keywords of every metric; see
+            `RankingMetric`.
     """
 
     reads_history: ClassVar[bool] = False
