@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from functools import reduce
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -53,28 +54,17 @@ class ItemCounts(Accumulator):
                 nothing = torch.zeros(1, dtype=float_dtype(self._device), device=self._device)
                 self.add_state("exposure", nothing.expand(self.num_items), "sum")
 
-    def _batch(self, rows: RowValues) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Return ids and counts of entries [D, B], lengths and counts of lists [B], and exposure of entries [D, B]."""
-        assert rows.ranking is not None
-        items, wants_list, counted = rows.ranking.items[:, : self.k].T, rows.ranking.listed().wants_list, rows.counted
-        listed = items >= 0
-        for mask in (wants_list, counted):
-            listed = listed if mask is None else listed & mask
-        entries = listed.long()
-        lengths, ones = entries.sum(0), torch.ones_like(items[0]) if len(items) else items.new_ones(items.shape[1])
-        for mask in (wants_list, counted):
-            ones = ones if mask is None else ones * mask
-        discounts = log2_discounts(max(1, len(items)), float_dtype(items.device), items.device)[: len(items)]
-        return items.clamp(min=0), entries, lengths, ones, entries * discounts[:, None]
-
     def _added_to(self, state: State, rows: RowValues) -> State:
-        ids, entries, lengths, ones, exposure = self._batch(rows)
+        assert rows.ranking is not None
+        items, counted = rows.ranking.items[:, : self.k].T, counted_lists(rows)
+        ids, entries = items.clamp(min=0).flatten(), ((items >= 0) & counted).long()
         added: State = {
-            "item_counts": state["item_counts"].index_add(0, ids.flatten(), entries.flatten()),
-            "list_lengths": state["list_lengths"].index_add(0, lengths, ones),
+            "item_counts": state["item_counts"].index_add(0, ids, entries.flatten()),
+            "list_lengths": state["list_lengths"].index_add(0, entries.sum(0), counted.long()),
         }
         if self.num_sums:
-            added["exposure"] = state["exposure"].index_add(0, ids.flatten(), exposure.flatten())
+            discounts = log2_discounts(max(1, len(items)), float_dtype(items.device), items.device)[: len(items)]
+            added["exposure"] = state["exposure"].index_add(0, ids, (entries * discounts[:, None]).flatten())
         return added
 
     def added(self, rows: RowValues) -> State:
@@ -93,6 +83,14 @@ class ItemCounts(Accumulator):
     def sums(self, clocks: Tensor) -> Sequence[Tensor]:
         """Return the exposure of items, if it is summed."""
         return [self.exposure] if self.num_sums else []
+
+
+def counted_lists(rows: RowValues) -> Tensor:
+    """Return which rows have a list that counts, bool [B]."""
+    assert rows.ranking is not None
+    items, wants_list = rows.ranking.items, rows.ranking.listed().wants_list
+    masks = [mask for mask in (wants_list, rows.counted) if mask is not None]
+    return reduce(torch.logical_and, masks, torch.ones(len(items), dtype=torch.bool, device=items.device))
 
 
 class Histogram(NamedTuple):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
+from torchrecmetrics.beyond.item_counts import counted_lists
 from torchrecmetrics.core.accumulators import Accumulator, State
 from torchrecmetrics.core.arrays import float_dtype, ordinary_tensors, without
 from torchrecmetrics.core.checks import check_choice
@@ -152,18 +153,16 @@ class ItemGroupCounts(Accumulator):
         assert metric.k is not None
         items, hits, others, possible = metric.pairs(ranking, metric.k)
         codes, size = metric.codes(items.device), metric._catalogue.num_items
-        with_list = (items >= 0).any(1)
-        for mask in (ranking.listed().wants_list, rows.counted):
-            with_list = with_list if mask is None else with_list & mask
-        parts = []
+        with_list = (items >= 0).any(1) & counted_lists(rows)
+        totals = []
         for ids, numbers in ((items, hits), (others, possible)):
             inside = (ids >= 0) & (ids < size) & with_list[:, None]
             if metric.padding_idx is not None:  # padding is not an item
                 inside = inside & (ids != metric.padding_idx)
             group = codes.index_select(0, ids.where(inside, 0).flatten())
             none = torch.zeros(metric.num_groups, dtype=torch.int64, device=ids.device)
-            parts.append(none.index_add(0, group, (numbers * inside).flatten()))
-        return with_list.sum(), torch.stack(parts)
+            totals.append(none.index_add(0, group, (numbers * inside).flatten()))
+        return with_list.sum(), torch.stack(totals)
 
     def added(self, rows: RowValues) -> State:
         """Return the counts with those of a batch added."""
