@@ -197,8 +197,7 @@ _EVALUATE: dict[str, tuple[dict[str, Any], str]] = {
     "--history": ({**_FILE, **_REPEATABLE}, "items that leave the lists"),
     "--overlap": (
         {"choices": ["error", "keep", "miss", "without"]},
-        "a pair of TRUTH and history: an error (default), may be found (keep), is missed (miss), leaves TRUTH "
-        "(without)",
+        "a pair of TRUTH and history is an error (default), may be found, is missed, or leaves TRUTH",
     ),
     "-m --metric": ({**_REPEATABLE, "metavar": "NAME@K"}, "such as NDCG@10, or NDCG@10,HR@10; repeatable"),
     "-c --config": ({"type": Path, "metavar": "YAML"}, "file of metrics with cut-offs and options"),
@@ -215,31 +214,22 @@ _EVALUATE: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "--value": ({**_COLUMN, "default": ...}, "column of gains in TRUTH"),
     "--no-value": (_instead("value", None), "all rows of TRUTH are alike, whatever columns it has"),
-    "--values-reduce": (
-        {"choices": ["sum", "max", "last"]},
-        "gain of a pair that TRUTH repeats; default: such pairs are an error",
-    ),
+    "--values-reduce": ({"choices": ["sum", "max", "last"]}, "gain of a pair that TRUTH repeats (default: an error)"),
     "--complete": (_SWITCH, "the lists are all that is recommended, however short"),
-    "--first": (
-        {**_instead("duplicates", "first"), "default": "error"},
-        "keep only the first occurrence of a repeated item",
-    ),
+    "--first": ({**_instead("duplicates", "first"), "default": "error"}, "keep only the first of repeated items"),
     "--rows": (_FILE, "write the values of each user there, as parquet"),
     "--json": (_FILE, "write results and counts there, whole or not at all"),
     "--markdown": (_SWITCH, "print a table in Markdown, and the counts below it"),
-    "--fail-under": (
-        _threshold("--fail-under"),
-        "exit with 1 if a metric is below a value, where higher is better; repeatable",
-    ),
+    "--fail-under": (_threshold("--fail-under"), "exit with 1 if a metric is below it; repeatable"),
     "--fail-over": (
         _threshold("--fail-over"),
-        "exit with 1 if a metric is above a value, where lower is better; repeatable",
+        "exit with 1 if a metric is above it, where lower is better; repeatable",
     ),
 }
 _COMPARE: dict[str, tuple[dict[str, Any], str]] = {
     "runs": (
         {"nargs": "+", "metavar": "[NAME=]ROWS"},
-        "file of rows, of evaluate --rows or Rows.to_parquet; a name that stands twice is a run with several seeds",
+        "file of evaluate --rows; a name that stands twice has several seeds",
     ),
     "--baseline": ({"metavar": "NAME"}, "compare the others with this one; default: all pairs"),
     "--margin": ({"type": float, "metavar": "VALUE"}, "test also whether a run is worse by less than this"),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.arrays import float_dtype, rowwise_isin, running_sums, search, sort_rows
+from torchrecmetrics.core.arrays import float_dtype, rowwise_isin, running_sums, sort_rows
 from torchrecmetrics.core.checks import check_choice
 from torchrecmetrics.core.ranked_items import check_cutoffs, derived
 from torchrecmetrics.core.ranking import Ranking
@@ -207,15 +207,14 @@ def _length(ranking: Ranking, k: int | tuple[int, ...]) -> Tensor:
 
 def _share_of_entries(ranking: Ranking, k: Cutoffs, marked: Tensor | None) -> Tensor:
     """Return the share of `marked` ones, bool [B, E] (None = none), among the first `k` entries of the given list."""
-    number = ranking.entries.sum(1)
-    length = number.clamp(max=ranking.cutoffs(k)).to(float_dtype(number.device))  # without padding
+    numbers, cut = ranking.entries.cumsum(1), check_cutoffs(k)  # padding has no number of its own
+    length = ranking.entries.sum(1).clamp(max=ranking.cutoffs(k)).to(float_dtype(numbers.device))
     if marked is None:
         return torch.zeros_like(length) / length
-    numbers = ranking.entries.cumsum(1).to(length.dtype)
-    last = search(numbers, length.T if length.dim() == 2 else length[:, None])
-    found = torch.nn.functional.pad(running_sums(marked.to(length.dtype)), (1, 0))
-    found = found.gather(1, (last + 1).clamp(max=numbers.shape[1]))
-    return (found.T if length.dim() == 2 else found[:, 0]) / length
+    marked = marked & ranking.entries
+    cutoffs = cut if isinstance(cut, tuple) else (cut,)
+    found = torch.stack([(marked & (numbers <= cutoff)).sum(1) for cutoff in cutoffs])
+    return (found if isinstance(cut, tuple) else found[0]) / length
 
 
 def _of_items(ranking: Ranking, table: Tensor) -> Tensor:
@@ -230,12 +229,6 @@ def _table_indices(ranking: Ranking) -> Tensor:
 
 
 @derived
-def _is_empty_rank(ranking: Ranking) -> Tensor:
-    """Return which ranks hold no item, bool [B, D]."""
-    return ranking.items < 0
-
-
-@derived
 def _has_item(ranking: Ranking) -> Tensor:
     """Return 1 at ranks that hold an item and else 0, float [B, D]."""
     return (ranking.items >= 0).to(float_dtype(ranking.items.device))
@@ -243,7 +236,7 @@ def _has_item(ranking: Ranking) -> Tensor:
 
 def _fill_empty_ranks(ranking: Ranking, values: Tensor, nothing: float = 0) -> Tensor:
     """Replace values [B, D] by `nothing` at ranks without an item."""
-    return values.masked_fill(_is_empty_rank(ranking), nothing)
+    return values.masked_fill(ranking.items < 0, nothing)
 
 
 def _lookup(table: Tensor, ids: Tensor) -> Tensor:
