@@ -44,10 +44,13 @@ class Counting:
         complete: bool,
         duplicates: Duplicates,
     ) -> None:
-        self.collection = collection
-        self.roles, self.item_ids, self.complete, self.duplicates = roles, item_ids, complete, duplicates
+        self.collection: RecMetricCollection = collection
+        self.roles: Mapping[str, str] = roles
+        self.item_ids: Vocabulary | None = item_ids
+        self.complete: bool = complete
+        self.duplicates: Duplicates = duplicates
         self.depth: int | None = collection.evaluator.batch_needs.depth
-        self.groups = [acc for acc in collection.accumulators if isinstance(acc, ByGroup)]
+        self.groups: list[ByGroup] = [acc for acc in collection.accumulators if isinstance(acc, ByGroup)]
         self.facts: Facts = Facts()
         self.num_rows: int = 0
         settings = f"columns={','.join(roles)} duplicates={duplicates} complete={complete}"

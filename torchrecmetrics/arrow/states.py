@@ -13,6 +13,7 @@ from torchmetrics import Metric
 from torchrecmetrics.arrow.columns import tensor_of
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.core.checks import describe
+from torchrecmetrics.core.evaluator import Evaluator
 from torchrecmetrics.data.frames import check_names
 
 SCHEMA = pa.schema([("sums", pa.list_(pa.float64())), ("counts", pa.list_(pa.int64())), ("fingerprint", pa.string())])
@@ -59,12 +60,12 @@ class TallyStates:
     """
 
     def __init__(self, collection: RecMetricCollection, settings: str = "") -> None:
-        self.evaluator = evaluator = collection.evaluator
+        self.evaluator: Evaluator = collection.evaluator
         self.names: list[str] = [metric.state_name for metric in collection.metrics.values()]
-        self.names += [accumulator.option for accumulator in evaluator._added_up]
+        self.names += [accumulator.option for accumulator in self.evaluator._added_up]
         self.fingerprint: str = "\n".join((FORMAT, " ".join(self.names), settings))
-        owners: list[Metric] = [evaluator, *evaluator._added_up]
-        self._states = [(owner, name) for owner in owners for name in owner._defaults]
+        owners: list[Metric] = [self.evaluator, *self.evaluator._added_up]
+        self._states: list[tuple[Metric, str]] = [(owner, name) for owner in owners for name in owner._defaults]
 
     def record(self, facts: Facts) -> Record:
         """Return the states as a record."""

@@ -205,13 +205,20 @@ def _length(ranking: Ranking, k: int | tuple[int, ...]) -> Tensor:
     return _sum(ranking, k, _has_item(ranking))
 
 
+@derived
+def _num_entries(ranking: Ranking, k: int | tuple[int, ...]) -> Tensor:
+    """Return the number of entries of the given list, without padding, at most `k`, float [B] or [K, B]."""
+    number = ranking.entries.sum(1)
+    return number.clamp(max=ranking.cutoffs(k)).to(float_dtype(number.device))
+
+
 def _share_of_entries(ranking: Ranking, k: Cutoffs, marked: Tensor | None) -> Tensor:
     """Return the share of `marked` ones, bool [B, E] (None = none), among the first `k` entries of the given list."""
-    numbers, cut = ranking.entries.cumsum(1), check_cutoffs(k)  # padding has no number of its own
-    length = ranking.entries.sum(1).clamp(max=ranking.cutoffs(k)).to(float_dtype(numbers.device))
+    cut = check_cutoffs(k)
+    length = _num_entries(ranking, cut)
     if marked is None:
         return torch.zeros_like(length) / length
-    marked = marked & ranking.entries
+    marked, numbers = marked & ranking.entries, ranking.entries.cumsum(1)  # padding has no number of its own
     cutoffs = cut if isinstance(cut, tuple) else (cut,)
     found = torch.stack([(marked & (numbers <= cutoff)).sum(1) for cutoff in cutoffs])
     return (found if isinstance(cut, tuple) else found[0]) / length
@@ -229,6 +236,12 @@ def _table_indices(ranking: Ranking) -> Tensor:
 
 
 @derived
+def _is_empty_rank(ranking: Ranking) -> Tensor:
+    """Return which ranks hold no item, bool [B, D]."""
+    return ranking.items < 0
+
+
+@derived
 def _has_item(ranking: Ranking) -> Tensor:
     """Return 1 at ranks that hold an item and else 0, float [B, D]."""
     return (ranking.items >= 0).to(float_dtype(ranking.items.device))
@@ -236,7 +249,7 @@ def _has_item(ranking: Ranking) -> Tensor:
 
 def _fill_empty_ranks(ranking: Ranking, values: Tensor, nothing: float = 0) -> Tensor:
     """Replace values [B, D] by `nothing` at ranks without an item."""
-    return values.masked_fill(ranking.items < 0, nothing)
+    return values.masked_fill(_is_empty_rank(ranking), nothing)
 
 
 def _lookup(table: Tensor, ids: Tensor) -> Tensor:
