@@ -520,8 +520,8 @@ ROWS = pa.table({"item_ids": [[1, 2, 3], [4, 5, 6]], "target": [[1], [6]]})
 @pytest.mark.parametrize(
     ("metrics", "options", "message"),
     [
-        ("MRR", {}, r"tally 1 is of other metrics or options: MRR@3\S*; these are HR@3\S*"),
-        ("HR", {"empty_target_action": "neg"}, r"HR@3\S*-neg; these are HR@3\S*-skip"),
+        ("MRR", {}, r"tally 1 is of other metrics or options, .*: 'tally 3\\nMRR@3.*, these are 'tally 3\\nHR@3"),
+        ("HR", {"empty_target_action": "neg"}, r"HR@3\S*-neg', these are .*HR@3\S*-skip'"),
         (
             "HR",
             {"duplicates": "first"},
@@ -545,13 +545,8 @@ def test_what_is_no_tally():
         arrow.merge(ROWS, "HR", 3)
     with pytest.raises(TypeError, match="tallies must be a Table of pyarrow"):
         arrow.merge({"sums": []}, "HR", 3)
-    cut = tally.set_column(0, "sums", pa.array([[1.0]]))
-    with pytest.raises(
-        ValueError, match=r"tally 0 holds \[1, .*\] sums and counts, where its metrics have \[18, .*was cut"
-    ):
-        arrow.merge(cut, "HR", 3)
     former = [text.replace("tally 3", "tally 2") for text in tally["fingerprint"].to_pylist()]
-    with pytest.raises(ValueError, match=r"tally 0 was written by another version of .*, as 'tally 2', not 'tally 3'"):
+    with pytest.raises(ValueError, match=r"tally 0 is of .* another version: 'tally 2.*, these are 'tally 3"):
         arrow.merge(tally.set_column(2, "fingerprint", pa.array(former)), "HR", 3)
     with pytest.raises(ValueError, match=r"HR has no option 'tie'; did you mean 'ties'"):
         arrow.merge(tally, "HR", 3, tie="realistic")

@@ -61,25 +61,21 @@ class TallyStates:
 
     def __init__(self, collection: RecMetricCollection, settings: str = "") -> None:
         self.evaluator: Evaluator = collection.evaluator
-        self.names: list[str] = [metric.state_name for metric in collection.metrics.values()]
-        self.names += [accumulator.option for accumulator in self.evaluator._added_up]
-        self.fingerprint: str = "\n".join((FORMAT, " ".join(self.names), settings))
+        names = [metric.state_name for metric in collection.metrics.values()]
+        names += [accumulator.option for accumulator in self.evaluator._added_up]
+        self.fingerprint: str = "\n".join((FORMAT, *names, settings))
         owners: list[Metric] = [self.evaluator, *self.evaluator._added_up]
         self._states: list[tuple[Metric, str]] = [(owner, name) for owner in owners for name in owner._defaults]
 
-    def record(self, facts: Facts) -> Record:
-        """Return the states as a record."""
+    def record_batch(self, facts: Facts) -> Any:
+        """Return the states as a RecordBatch of one record."""
         vectors: dict[bool, list[Tensor]] = {True: [], False: [torch.tensor(facts, device="cpu")]}
         for owner, name in self._states:
             value: Tensor = getattr(owner, name)
             vectors[value.is_floating_point()].append(value.flatten())
-        return Record(torch.cat(vectors[True]), torch.cat(vectors[False]), self.fingerprint)
-
-    def record_batch(self, facts: Facts) -> Any:
-        """Return the states as a RecordBatch of one record."""
-        sums, counts, fingerprint = self.record(facts)
-        lists = [pa.ListArray.from_arrays([0, len(vector)], vector.numpy()) for vector in (sums, counts)]
-        return pa.RecordBatch.from_arrays([*lists, pa.array([fingerprint])], schema=SCHEMA)
+        arrays = [torch.cat(vector).numpy() for vector in vectors.values()]
+        lists = [pa.ListArray.from_arrays([0, len(array)], array) for array in arrays]
+        return pa.RecordBatch.from_arrays([*lists, pa.array([self.fingerprint])], schema=SCHEMA)
 
     def add_up(self, records: Iterable[Record]) -> Facts:
         """Replace the states by the sums of all records; return the facts.
@@ -87,10 +83,9 @@ class TallyStates:
         Raises:
             ValueError: if there is no tally, and for tallies that cannot be added up; the message says why.
         """
-        empty = self.record(Facts())
         total: Record | None = None
         for number, record in enumerate(records):
-            self._check_alike(number, record, empty, total)
+            self._check_alike(number, record, total)
             sums, counts = record[:2]
             if total is not None:
                 sums, counts = total.sums + sums, total.counts + counts
@@ -106,25 +101,17 @@ class TallyStates:
         self.evaluator._update_count = 1
         return facts
 
-    def _check_alike(self, number: int, record: Record, empty: Record, total: Record | None) -> None:
-        """Raise for a tally of another format, of other metrics, or made with other settings than the first."""
-        version, _, contents = record.fingerprint.partition("\n")
-        names, _, settings = contents.partition("\n")
-        if version != FORMAT:
+    def _check_alike(self, number: int, record: Record, total: Record | None) -> None:
+        """Raise for a tally of other metrics or of another version, or made with other settings than the first."""
+        made, _, settings = record.fingerprint.rpartition("\n")
+        expected = self.fingerprint.rpartition("\n")[0]
+        if made != expected:
             raise ValueError(
-                f"tally {number} was written by another version of torchrecmetrics, as {version!r}, not {FORMAT!r}"
-            )
-        if names != " ".join(self.names):
-            raise ValueError(
-                f"tally {number} is of other metrics or options: {names}; these are {' '.join(self.names)}"
-            )
-        sizes, expected = ([len(vector) for vector in tally[:2]] for tally in (record, empty))
-        if sizes != expected:
-            raise ValueError(
-                f"tally {number} holds {sizes} sums and counts, where its metrics have {expected}: it was cut"
+                f"tally {number} is of other metrics or options, or of another version: {made!r}, these are "
+                f"{expected!r}"
             )
         if total is not None and record.fingerprint != total.fingerprint:
-            first = total.fingerprint.split("\n")[2]
+            first = total.fingerprint.rpartition("\n")[2]
             raise ValueError(f"tally {number} was made with {settings}, tally 0 with {first}: they do not add up")
 
 
