@@ -11,9 +11,9 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import torch
 
@@ -27,6 +27,7 @@ from torchrecmetrics.data.audit import audit
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.files import FileSource, open_file
 from torchrecmetrics.data.log import Log, LogSplit
+from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.lists import evaluate_lists
 
 #: Exit statuses.
@@ -181,7 +182,9 @@ def _threshold(option: str) -> dict[str, Any]:
     return {**_REPEATABLE, "type": read, "dest": "thresholds", "metavar": "NAME@K=VALUE"}
 
 
-_READING: dict[str, tuple[dict[str, Any], str]] = {
+_Arguments: TypeAlias = dict[str, tuple[dict[str, Any], str]]
+"""Settings of each argument for `add_argument`, and its help."""
+_READING: _Arguments = {
     "--user": ({**_COLUMN, "default": "user"}, "column of users, in all files (default: user)"),
     "--item": ({**_COLUMN, "default": "item"}, "column of items, in all files (default: item)"),
     "--delimiter": (
@@ -189,7 +192,7 @@ _READING: dict[str, tuple[dict[str, Any], str]] = {
         "separates the columns of csv files (default: recognised)",
     ),
 }
-_EVALUATE: dict[str, tuple[dict[str, Any], str]] = {
+_EVALUATE: _Arguments = {
     "lists": ({"type": Path, "metavar": "LISTS"}, "file of lists"),
     "truth": ({"type": Path, "nargs": "?", "metavar": "TRUTH"}, "file of ground truth: users and items to be found"),
     **_READING,
@@ -226,7 +229,7 @@ _EVALUATE: dict[str, tuple[dict[str, Any], str]] = {
         "exit with 1 if a metric is above it, where lower is better; repeatable",
     ),
 }
-_COMPARE: dict[str, tuple[dict[str, Any], str]] = {
+_COMPARE: _Arguments = {
     "runs": (
         {"nargs": "+", "metavar": "[NAME=]ROWS"},
         "file of evaluate --rows; a name that stands twice has several seeds",
@@ -236,7 +239,7 @@ _COMPARE: dict[str, tuple[dict[str, Any], str]] = {
     "--json": (_FILE, "write the results there, whole or not at all"),
     "--markdown": (_SWITCH, "print a table in Markdown"),
 }
-_AUDIT: dict[str, tuple[dict[str, Any], str]] = {
+_AUDIT: _Arguments = {
     "log": ({"type": Path, "metavar": "LOG|TRAIN"}, "file of events; with TEST beside it, those of train"),
     "test": ({"type": Path, "nargs": "?", "metavar": "TEST"}, "file of test events"),
     **_READING,
@@ -350,12 +353,9 @@ def _evaluate(given: argparse.Namespace) -> int:
 
 def _catalogue(*sources: FileSource) -> Catalogue:
     """Return the catalogue of the first file's interactions, with the items of all files."""
-    train, *others = (Log.of_source(source, time=None).to_interactions() for source in sources)
-    item_ids = train.item_ids
-    for other in others:
-        if item_ids is not None and other.item_ids is not None:
-            item_ids = item_ids.union(other.item_ids)
-    return Catalogue.from_interactions(train.recode(item_ids=item_ids))
+    interactions = [Log.of_source(source, time=None).to_interactions() for source in sources]
+    item_ids = reduce(Vocabulary.union, (part.item_ids for part in interactions if part.item_ids is not None))
+    return Catalogue.from_interactions(interactions[0].recode(item_ids=item_ids))
 
 
 def _show(done: int, total: int) -> None:

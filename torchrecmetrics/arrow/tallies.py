@@ -178,7 +178,7 @@ def _numbering(item_ids: Any, collection: RecMetricCollection) -> Vocabulary | N
     if collection.catalogue is None:
         return vocabulary
     if vocabulary is not None and vocabulary != collection.catalogue.item_ids:
-        raise ValueError("item_ids differ from those of the catalogue: leave item_ids out, which are then its own")
+        raise ValueError("item_ids differ from those of the catalogue: make it with these ids, and leave item_ids out")
     return collection.catalogue.item_ids
 
 
