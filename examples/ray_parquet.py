@@ -46,7 +46,7 @@ def in_one_process(folder: Path) -> trm.Evaluation:
     tallies = []
     for path in sorted(folder.glob("*.parquet")):
         batches = pq.ParquetFile(path, pre_buffer=False).iter_batches(use_threads=False)
-        tallies += arrow.tally(batches, METRICS, K, partition=path.name)
+        tallies += arrow.tally(batches, METRICS, K)
     return arrow.merge(tallies, METRICS, K)
 
 

@@ -113,7 +113,7 @@ def test_group_value_alone():
 @pytest.mark.fixed
 def test_columns_of_nothing():
     rows = pa.table({"item_ids": [[1], [2]], "target": [1, 1], "group": pa.nulls(2), "none": pa.nulls(2)})
-    arrow.tally(rows, "HR", k=1, groups="group")
+    arrow.tally(rows, trm.RecMetricCollection("HR", k=1, accumulators=[trm.ByGroup("a", column="group")]))
     arrow.tally(rows, "HR", k=1, target="none")
     untyped = pa.table({"item_ids": pa.array([[], None]), "target": [1, 2]})
     found = arrow.merge(arrow.tally(untyped, "HR", k=1, complete=True), "HR", k=1)

@@ -249,12 +249,11 @@ def test_frames_and_streams():
 def test_batches_change_nothing(monkeypatch):
     """Batches of few rows give the same values, even where one list is longer than the others."""
     from torchrecmetrics.arrow import counting
-    from torchrecmetrics.evaluation import lists
 
     columns = made()
     columns["item_ids"][10] = [*range(NUM - 1, -1, -1)]
     expected = one_process(columns)
-    monkeypatch.setattr(lists, "_CELLS", 60)
+    monkeypatch.setattr(counting, "_MAX_CELLS", 60)
     same(evaluated(table_of(columns)), expected)
     monkeypatch.setattr(counting, "_ROWS_AT_ONCE", 4)
     same(evaluated(table_of(columns)), expected)
@@ -267,7 +266,7 @@ def test_any_split(order, cuts, random):
     table = table_of(made()).take(order)
     bounds = sorted({0, *cuts, 60})
     parts = [
-        arrow.tally(table.slice(begin, end - begin), NAMES, K, partition=begin)
+        arrow.tally(table.slice(begin, end - begin), NAMES, K)
         for begin, end in zip([0, *bounds[:-1]], bounds, strict=True)
         if end > begin or begin
     ]
@@ -402,7 +401,7 @@ def test_lists_alone():
     alone, both = (arrow.tally(table, some, target=None) for some in (instances[:1], instances))
     assert len(alone["counts"][0]) == len(both["counts"][0]) > NUM
     shipped = pickle.loads(pickle.dumps(partial(arrow.tally, metrics=instances, target=None)))
-    assert shipped(table).equals(both)
+    assert shipped(table)["counts"].equals(both["counts"])
     with pytest.raises(ValueError, match=r"HR@5 reads which items are relevant: target= names their column"):
         arrow.tally(table, "HR", 5, target=None)
 
@@ -446,7 +445,7 @@ def test_own_metrics_and_collections():
 
 @pytest.mark.parametrize("kind", ["text", "categories", "whole numbers", "truth values"])
 def test_groups(kind):
-    """Tallies give the values of a collection with groups; partitions have different groups, some rows are in none."""
+    """Tallies of a collection with groups read their names from a column; null is in no group."""
     columns = made()
     names = [None if row % 6 == 0 else ["de", "at", "ch"][row % 3] for row in range(60)]
     if kind in ("whole numbers", "truth values"):
@@ -455,22 +454,20 @@ def test_groups(kind):
     column = pa.array(names)
     table = table_of(columns).append_column("g", column.dictionary_encode() if kind == "categories" else column)
     known = sorted({str(name).lower() for name in names if name is not None})
-    metrics, options = [*NAMES, "Coverage"], {"catalogue": Catalogue(NUM)}
-    expected = RecMetricCollection(metrics, k=K, accumulators=[trm.ByGroup(*known)], **options)
+    collection, expected = (
+        RecMetricCollection(
+            [*NAMES, "Coverage"], k=K, accumulators=[trm.ByGroup(*known, column=name)], catalogue=Catalogue(NUM)
+        )
+        for name in ("g", "groups")
+    )
     codes = [-1 if name is None else known.index(str(name).lower()) for name in names]
     lists = torch.nn.functional.pad(padded(columns["item_ids"]), (0, 1), value=-1)
     expected.update(trm.Lists(lists, padded(columns["target"])), groups=torch.tensor(codes))
-    bounds = [0, 1, 2, 30, 60]
-    parts = [
-        arrow.tally(table[begin:end], metrics, K, groups="g", partition=begin, **options)
-        for begin, end in pairwise(bounds)
-    ]
-    assert parts[0]["group"].to_pylist() == [None]
-    for tallies in (parts[::-1], [arrow.tally(table, metrics, K, groups="g", **options)]):
-        found = arrow.merge(tallies, metrics, K, **options)
+    parts = [arrow.tally(table[begin:end], collection) for begin, end in pairwise([0, 1, 2, 30, 60])]
+    for tallies in (parts[::-1], [arrow.tally(table, collection)]):
+        found = arrow.merge(tallies, collection)
         assert list(found) == list(expected.compute())
         assert numbers(found) == near(expected.compute())
-        assert found.num_users == expected.leading.num_users
     counts = {row.group: row.num_users for row in found.result_rows() if row.metric == "HR" and row.k == 1}
     judged = [bool(relevant) for relevant in columns["target"]]
     assert counts == {None: sum(judged)} | {
@@ -479,47 +476,24 @@ def test_groups(kind):
     }
 
 
-def test_metrics_in_any_order():
-    """Tallies may be merged with the metrics in another order, also with infinite values, medians and groups."""
-    table = pa.table({"rank": [[1, 3], [4, 2]] * 3, "g": ["a", "b", "b", "a", "a", "b"]})
-    missed = table.set_column(0, "rank", pa.array([[1.0], [math.inf]] * 3))
-    names = ["HR@2", "MeanRank", "MRR", "NDCG@2", "MedianRank"]
-    for data in (missed, table.set_column(0, "rank", pa.array([1, 2, 3, 4, 5, 6]))):
-        found, turned = (
-            arrow.merge(arrow.tally(data, names, ranks="rank", groups="g", complete=True), some)
-            for some in (names, names[::-1])
-        )
-        assert numbers(found) == numbers(turned)
-        assert next(iter(found)) == "HR@2"
-        collection = RecMetricCollection(names, accumulators=[trm.ByGroup("a", "b")])
-        codes = torch.tensor([0, 1, 1, 0, 0, 1])
-        ranks = torch.tensor(data["rank"].to_pylist(), dtype=torch.float64)
-        collection.update(trm.Ranks(ranks), groups=codes)
-        assert numbers(found) == near(collection.compute())
-
-
 def test_groups_that_are_none():
-    table = table_of(made(4)).append_column("g", pa.array([[1], [2], [3], [4]]))
-    with pytest.raises(TypeError, match="column 'g' must hold names of groups, text or whole numbers, got list"):
+    """A missing column, the name of another group and `groups=` are errors."""
+    collection = RecMetricCollection("HR", k=3, accumulators=[trm.ByGroup("b", "c", column="g")])
+    table = table_of(made(4))
+    with pytest.raises(ValueError, match="data has no column 'g'"):
+        arrow.tally(table, collection)
+    with pytest.raises(ValueError, match=r"column 'g' holds 'a', which is no group of ByGroup\('b', 'c'"):
+        arrow.tally(table.append_column("g", pa.array(["b", "a", None, "c"])), collection)
+    with pytest.raises(ValueError, match=r"no option 'groups': collections have accumulators=\[trm.ByGroup"):
         arrow.tally(table, "HR", 3, groups="g")
-    table = table.set_column(5, "g", pa.array(["a/b", "c", "c", "c"]))
-    with pytest.raises(ValueError, match="a group is named by a word without"):
-        arrow.tally(table, "HR", 3, groups="g")
-    with pytest.raises(ValueError, match="make the collection without ByGroup"):
-        arrow.tally(table, RecMetricCollection("HR", k=3, accumulators=[trm.ByGroup("c")]), groups="g")
-    tally = arrow.tally(table[1:], "HR", 3, groups="g", partition="p")
-    with pytest.raises(ValueError, match="the tallies are of groups alone"):
-        arrow.merge(tally[1:], "HR", 3)
-    with pytest.raises(ValueError, match="two tallies are of partition 'p'"):
-        arrow.merge([tally, tally[1:]], "HR", 3)
 
 
 def test_default_device_does_not_matter():
     table = table_of(made()).append_column("g", pa.array(["a", "b"] * 30))
-    collection = RecMetricCollection(NAMES, k=K)
-    expected = arrow.tally(table, collection, groups="g")
+    collection = RecMetricCollection(NAMES, k=K, accumulators=[trm.ByGroup("a", "b", column="g")])
+    expected = arrow.tally(table, collection)
     with torch.device("meta"):
-        found = arrow.tally(table, collection, groups="g")
+        found = arrow.tally(table, collection)
         merged = arrow.merge(found, collection)
     assert found.equals(expected)
     assert numbers(merged) == near(arrow.merge(expected, collection))
@@ -546,44 +520,35 @@ ROWS = pa.table({"item_ids": [[1, 2, 3], [4, 5, 6]], "target": [[1], [6]]})
 @pytest.mark.parametrize(
     ("metrics", "options", "message"),
     [
-        ("MRR", {}, r"tally 1 is of other metrics or options: it holds MRR@3\S*, these are HR@3\S*"),
-        ("HR", {"empty_target_action": "neg"}, r"it holds HR@3\S*-neg, these are HR@3\S*-skip"),
-        (["HR", "MRR"], {}, r"tally 1 is of other metrics or options: it holds MRR@3\S*$"),
+        ("MRR", {}, r"tally 1 is of other metrics or options, .*: 'tally 3\\nMRR@3.*, these are 'tally 3\\nHR@3"),
+        ("HR", {"empty_target_action": "neg"}, r"HR@3\S*-neg', these are .*HR@3\S*-skip'"),
         (
             "HR",
             {"duplicates": "first"},
             r"tally 1 was made with columns=lists,target duplicates=first complete=False, tally 0 with .*=error",
         ),
         ("HR", {"weights": "w"}, "tally 1 was made with columns=lists,target,weights"),
-        ("HR", {"partition": "a"}, "two tallies are of partition 'a': its rows would count twice"),
     ],
 )
 def test_tallies_that_do_not_add_up(metrics, options, message):
-    first = arrow.tally(ROWS, "HR", 3, partition="a")
+    first = arrow.tally(ROWS, "HR", 3)
     other = arrow.tally(ROWS.append_column("w", [[1, 2]]), metrics, 3, **options)
     with pytest.raises(ValueError, match=message):
         arrow.merge([first, other], "HR", 3)
-    assert len(arrow.merge([first, arrow.tally(ROWS, "HR", 3, partition="b")], "HR", 3)) == 1
 
 
 def test_what_is_no_tally():
     tally = arrow.tally(ROWS, "HR", 3)
     with pytest.raises(ValueError, match="there is no tally to merge"):
         arrow.merge([], "HR", 3)
-    with pytest.raises(ValueError, match="a table of tallies has no column 'group'"):
+    with pytest.raises(ValueError, match="a table of tallies has no column 'sums'"):
         arrow.merge(ROWS, "HR", 3)
     with pytest.raises(TypeError, match="tallies must be a Table of pyarrow"):
         arrow.merge({"sums": []}, "HR", 3)
-    cut = tally.set_column(1, "sums", pa.array([[1.0]]))
-    with pytest.raises(ValueError, match=r"tally 0 holds 1 sums and .* counts, where its metrics have 18 and"):
-        arrow.merge(cut, "HR", 3)
-    of_group = tally.set_column(0, "group", pa.array(["de"]))
-    with pytest.raises(ValueError, match=r"holds 18 sums and .* counts, where its metrics have 18 and 0"):
-        arrow.merge(of_group, "HR", 3)
-    former = [text.removeprefix("tally 2 | ") for text in tally["fingerprint"].to_pylist()]
-    with pytest.raises(ValueError, match=r"tally 0 was written by another version .* in another format than 'tally 2'"):
-        arrow.merge(tally.set_column(3, "fingerprint", pa.array(former)), "HR", 3)
-    with pytest.raises(ValueError, match=r"arrow.merge has no option 'tie'; did you mean 'ties'"):
+    former = [text.replace("tally 3", "tally 2") for text in tally["fingerprint"].to_pylist()]
+    with pytest.raises(ValueError, match=r"tally 0 is of .* another version: 'tally 2.*, these are 'tally 3"):
+        arrow.merge(tally.set_column(2, "fingerprint", pa.array(former)), "HR", 3)
+    with pytest.raises(ValueError, match=r"HR has no option 'tie'; did you mean 'ties'"):
         arrow.merge(tally, "HR", 3, tie="realistic")
 
 
@@ -604,7 +569,6 @@ BAD = {
         TypeError,
         r"column 'n' must hold a list a row, best first, got int64; columns of lists here: 'item_ids', 'target'",
     ),
-    "one column twice": (ROWS, {"lists": "target"}, ValueError, "cannot be lists and target at once"),
     "null in a list": (
         bad("item_ids", [[1], [2, None]]),
         {},
@@ -627,19 +591,13 @@ BAD = {
         ValueError,
         "missing value in the list of row 1",
     ),
-    "large floats": (
-        bad("item_ids", [[1.0], [2.0**53]]),
-        {},
-        ValueError,
-        r"column 'item_ids' holds floats, such as 9007199254740992.0, which are no ids: .* below 2\^53 alone",
-    ),
-    "broken floats": (bad("target", [[1.5], [2.0]]), {}, ValueError, "column 'target' holds floats, such as 1.5"),
-    "nan": (bad("target", [[math.nan], [2.0]]), {}, ValueError, "column 'target' holds floats, such as nan"),
+    "broken floats": (bad("target", [[1.5], [2.0]]), {}, ValueError, "'target' holds double that are no ids.* 1.5"),
+    "nan": (bad("target", [[math.nan], [2.0]]), {}, ValueError, "column 'target' holds double .* value nan"),
     "unsigned": (
         bad("item_ids", [[1], [2**63]], pa.list_(pa.uint64())),
         {},
         ValueError,
-        r"column 'item_ids' holds whole numbers of 2\^63 and more, .* item_ids=, a Vocabulary, gives them some",
+        r"column 'item_ids' holds uint64 that are no ids, which are int64 or text",
     ),
     "text": (bad("target", [["a"], ["b"]]), {}, TypeError, r"column 'target' holds text, .*item_ids=, a Vocabulary"),
     "text in numbers": (bad("target", [["a"], ["b"]]), {"item_ids": [1, 2]}, TypeError, "column 'target' holds text"),
@@ -664,10 +622,7 @@ BAD = {
     "ranks": (bad("r", [1.0, 0.5]), {"ranks": "r"}, ValueError, r"row 1 is \[0.5"),
     "ranks and lists": (ROWS, {"ranks": "target", "exclude": "s"}, ValueError, "exclude= belong to lists, and ranks="),
     "gains alone": (ROWS, {"target": None, "gains": "target"}, ValueError, "target= names their column"),
-    "option": (ROWS, {"duplicate": "first"}, ValueError, "no option 'duplicate'; did you mean 'duplicates'"),
     "duplicates": (ROWS, {"duplicates": "last"}, ValueError, "duplicates must be one of 'error', 'first'"),
-    "partition": (ROWS, {"partition": 0.5}, TypeError, "partition must be a name or a number, got float"),
-    "deferred": (ROWS, {"validate_args": "deferred"}, ValueError, "validate_args='deferred' spares a device"),
     "a dict": ({"item_ids": np.ones(3)}, {}, TypeError, r"batch_format='pyarrow'"),
     "a path": ("lists.parquet", {}, TypeError, r"pq.ParquetFile\(path, pre_buffer=False\)"),
     "a number": (7, {}, TypeError, "data must be a Table, or an iterator of RecordBatches, of pyarrow, got int"),
@@ -686,7 +641,7 @@ def test_rows_are_counted_through():
     columns = made()
     columns["item_ids"][10] = [*range(NUM)]
     columns["item_ids"][44] = [7, 8, 7]
-    with pytest.raises(ValueError, match=r"^at least 1 row .*: row 44 is \[7, 8, 7"):
+    with pytest.raises(ValueError, match=r"row 44 is \[7, 8, 7"):
         arrow.tally(table_of(columns), NAMES, K)
     stream = arrow.tally(iter(table_of(columns).to_batches(max_chunksize=8)), NAMES, K)
     with pytest.raises(ValueError, match=r"row 44 is \[7, 8, 7"):
@@ -696,17 +651,7 @@ def test_rows_are_counted_through():
 
 
 def test_what_cannot_be_added_up():
-    """A state beside the sums is named in an error; `KeptRows` and metrics of histories are refused."""
-
-    class Odd(trm.RankingMetric):
-        formula = staticmethod(lambda ranking: ranking.hits(1).any(-1).double())
-
-        def __init__(self):
-            super().__init__()
-            self.add_state("longest", torch.tensor(0), dist_reduce_fx="max")
-
-    with pytest.raises(ValueError, match="Odd keeps longest beside its sums, which a tally cannot add up"):
-        arrow.tally(ROWS, Odd())
+    """`KeptRows` and metrics of histories are refused."""
     with pytest.raises(ValueError, match=r"a tally holds sums alone, which KeptRows\(\) does not keep"):
         arrow.tally(ROWS, RecMetricCollection("HR", k=3, accumulators=[trm.KeptRows()]))
     catalogue = Catalogue(9)

@@ -81,7 +81,7 @@ def test_the_command(tmp_path, capsys):
     assert "MRR  0.5000" in capsys.readouterr().out
     for more, message in (
         ([], "give TRUTH, a file of ground truth, or --label COLUMN"),
-        (["--label", "clicked", "--history", path], "--history, --train and --time are for TRUTH"),
+        (["--label", "clicked", "--history", path], "--history and --train are for TRUTH"),
     ):
         assert main([*words, *more]) == 2
         assert message in capsys.readouterr().err

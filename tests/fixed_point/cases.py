@@ -626,11 +626,9 @@ def beyond_accuracy():
     found["without target"] = fed(lib.collection(alone, k=3, catalogue=made["codes"]), [(Scores(scores), {})])
     codes = {"catalogue": made["codes"]}
     options = {
-        "AveragePopularity-normalize": lib.metric("AveragePopularity", 5, normalize=True, **codes),
         "Novelty-normalize": lib.metric("Novelty", 5, normalize=True, **codes),
         "TailShare-head": lib.metric("TailShare", 5, head=0.3, **codes),
         "Calibration-js": lib.metric("Calibration", 5, divergence="js", **codes),
-        "Calibration-log2": lib.metric("Calibration", 5, discount="log2", **codes),
         "StatisticalParity-categories": lib.metric("StatisticalParity", 5, of="categories", **codes),
         "EqualOpportunity-categories": lib.metric("EqualOpportunity", 5, of="categories", **codes),
         "StatisticalParity-head": lib.metric("StatisticalParity", 5, head=0.3, **codes),
@@ -983,7 +981,7 @@ def tallies():
         "gains": (names, {"gains": "gains"}, {}),
         "exclude": (names, {"exclude": "seen", "complete": True}, {"overlap": "miss"}),
         "weights": (names, {"weights": "weight"}, {}),
-        "groups": (names, {"groups": "group"}, {}),
+        "groups": (names, {}, {"groups": "group"}),
         "ranks": (["HR", "MRR", "NDCG"], {"ranks": "rank"}, {}),
         "metrics of lists": (of_lists, {}, {"catalogue": made}),
     }

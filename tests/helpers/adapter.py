@@ -220,11 +220,18 @@ def tally(data, metrics, k, **more):
     """Return the partial sums of a chunk of rows of Arrow."""
     from torchrecmetrics import arrow
 
-    return arrow.tally(data, metrics, k, **{"ties": TIES} | more)
+    columns = {name: more.pop(name) for name in ("complete", "gains", "exclude", "weights", "ranks") if name in more}
+    return arrow.tally(data, _tallied(metrics, k, **more), **columns)
+
+
+def _tallied(metrics, k, groups=None, **more):
+    """Return the collection of a tally; `groups` is a column of the names a and b."""
+    accumulators = [] if groups is None else [trm.ByGroup("a", "b", column=groups)]
+    return trm.RecMetricCollection(metrics, k=k, accumulators=accumulators, **{"ties": TIES} | more)
 
 
 def merged_tallies(tallies, metrics, k, **more):
     """Return the evaluation of tallies."""
     from torchrecmetrics import arrow
 
-    return arrow.merge(tallies, metrics, k, **{"ties": TIES} | more)
+    return arrow.merge(tallies, _tallied(metrics, k, **more))

@@ -19,8 +19,8 @@ def dot(a, b):
     return math.fsum(x * y for x, y in zip(a, b, strict=True))
 
 
-def average_popularity(items, k, popularity, normalize=False):
-    return mean(popularity[i] for i in items[:k]) / (sum(popularity) if normalize else 1)
+def average_popularity(items, k, popularity):
+    return mean(popularity[i] for i in items[:k])
 
 
 def popularity_lift(items, k, popularity, history):
@@ -82,13 +82,12 @@ def serendipity(items, k, popularity, relevant):
     )
 
 
-def calibration(items, k, shares, history, divergence="kl", discount=None):
+def calibration(items, k, shares, history, divergence="kl"):
     items, history = items[:k], set(history)
     if not items or not history:
         return NAN
-    weights = [1 / math.log2(1 + place) if discount else 1 for place in range(1, len(items) + 1)]
     p = [mean(column) for column in zip(*(shares[i] for i in history), strict=True)]
-    q = [dot(weights, column) / sum(weights) for column in zip(*(shares[i] for i in items), strict=True)]
+    q = [mean(column) for column in zip(*(shares[i] for i in items), strict=True)]
     if divergence == "kl":
         return kl(p, [0.99 * b + 0.01 * a for a, b in zip(p, q, strict=True)])
     middle = [(a + b) / 2 for a, b in zip(p, q, strict=True)]

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import torch
 from torch import Tensor
+from torchmetrics.utilities import dim_zero_sum
 
-from torchrecmetrics.arrow.counting import Counting, Roles
-from torchrecmetrics.arrow.states import TallyStates, check_states, read
+from torchrecmetrics.arrow.counting import Counting
+from torchrecmetrics.arrow.states import TallyStates, read
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.core.accumulators import ByGroup
 from torchrecmetrics.core.checks import check_choice, describe
-from torchrecmetrics.core.signature import METRIC_OPTIONS, MetricOptions
+from torchrecmetrics.core.signature import MetricOptions
 from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.inputs.lists import Duplicates
-from torchrecmetrics.names import Metrics, check_options
+from torchrecmetrics.names import Metrics
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -38,9 +38,7 @@ def tally(
     gains: str | None = None,
     exclude: str | None = None,
     weights: str | None = None,
-    groups: str | None = None,
     item_ids: Any = None,
-    partition: str | int | None = None,
     complete: bool = False,
     duplicates: Duplicates = "error",
     **options: Unpack[MetricOptions],
@@ -54,7 +52,9 @@ def tally(
     Args:
         data: a Table or RecordBatch, or a frame that exports one (polars, pandas); or an iterator of
             RecordBatches, which is read to its end one by one.
-        metrics: as in `evaluate`; metrics that cannot be computed from lists (AUROC) are refused.
+        metrics: as in `evaluate`; metrics that cannot be computed from lists (AUROC) are refused. The
+            `ByGroup("de", "at", column="country")` of a collection reads names of groups from the column "country":
+            text, whole numbers or truth values, null = in no group.
         k: cut-offs, where `metrics` are names.
         lists: name of the column of recommended items: list, large_list or fixed_size_list, best first. An empty list,
             a null, or a list filled up with -1 means that the recommender had no more items.
@@ -66,20 +66,17 @@ def tally(
         gains: name of a column of gains, lists as long as those of `target`.
         exclude: name of a column of items that are removed from the lists, in which later items move up.
         weights: name of a column of row weights.
-        groups: name of a column of groups of rows, text or whole numbers. A group has values of its own under keys
-            like `NDCG@10/cold`, and a record of its own in the tally; null = only in the value over all rows.
         item_ids: a `Vocabulary` (or a list of ids) in which ids are looked up, required for text. None = that of
             `catalogue=`, if it has one; else ids are row numbers. A listed item outside the vocabulary counts as a miss
             at its rank (`num_unknown`).
-        partition: a name for these rows, which `merge` then refuses to count twice.
         complete: True if the lists are all that is recommended: an item that is not listed is a miss at every k, and
             ranks are those of the whole ranking. False: as in `evaluate_lists`.
         duplicates: an item that occurs twice in a list is an "error", or only its "first" rank counts.
         options: keyword options for metrics given by name.
 
     Returns:
-        A Table of `SCHEMA` with one record for all rows and one per group; for an iterator, an iterator of one
-        RecordBatch. Data without rows give a tally of zeros.
+        A Table of `SCHEMA` with one record; for an iterator, an iterator of one RecordBatch. Data without rows give a
+        tally of zeros.
 
     Raises:
         TypeError: for data that is not Arrow, and for columns of a wrong type.
@@ -94,25 +91,22 @@ def tally(
         >>> {key: value.item() for key, value in arrow.merge(tallies, "HR", k=[1, 3]).items()}
         {'HR@1': 0.5, 'HR@3': 1.0}
     """
-    arguments = ["k", *Roles._fields, "item_ids", "partition", "complete", "duplicates"]
-    check_options("arrow.tally", options, [*arguments, *METRIC_OPTIONS])
     check_choice("duplicates", duplicates, ("error", "first"))
     if gains is not None and target is None:
         raise ValueError(f"gains={gains!r} lie beside relevant items: target= names their column")
-    if ranks is not None:
-        beside = {"scores": scores, "gains": gains, "exclude": exclude, "item_ids": item_ids}
-        if of_lists := [f"{name}=" for name, value in beside.items() if value is not None]:
-            raise ValueError(f"{', '.join(of_lists)} belong to lists, and ranks={ranks!r} takes their place")
-        roles = Roles(None, None, ranks, None, None, weights, groups)
-    else:
-        roles = Roles(lists, target, None, gains, exclude, weights, groups, scores)
+    of_lists = {"scores": scores, "gains": gains, "exclude": exclude, "item_ids": item_ids}
+    if ranks is not None and (beside := [f"{name}=" for name, value in of_lists.items() if value is not None]):
+        raise ValueError(f"{', '.join(beside)} belong to lists, and ranks={ranks!r} takes their place")
+    named = {"lists": lists, "target": target, "gains": gains, "exclude": exclude, "scores": scores}
+    named = {**(named if ranks is None else {"ranks": ranks}), "weights": weights}
+    roles = {role: name for role, name in named.items() if name is not None}
     collection = _collection(metrics, k, options)
-    if partition is not None and not isinstance(partition, (str, int)):
-        raise TypeError(f"partition must be a name or a number, got {describe(partition)}")
     counting = Counting(collection, roles, _numbering(item_ids, collection), complete, duplicates)
-    batches, whole = _batches(data)
-    tallies = _tally_of_batches(counting, batches, None if partition is None else str(partition))
-    return pa.Table.from_batches(tallies) if whole else tallies
+    batches = _batches(data)
+    if isinstance(batches, pa.Table):
+        counting.add(batches)
+        return pa.Table.from_batches([counting.record_batch()])
+    return _tally_of_batches(counting, batches)
 
 
 def merge(
@@ -132,8 +126,8 @@ def merge(
 
     Raises:
         TypeError: for tallies of another type.
-        ValueError: for no tally, a tally of other metrics or options, two tallies of the same `partition`, or tallies
-            that were made with different settings; the message names the difference.
+        ValueError: for no tally, a tally of other metrics or options, or tallies that were made with different
+            settings; the message names the difference.
 
     Examples:
         >>> import pyarrow as pa
@@ -145,12 +139,8 @@ def merge(
         2 users, 1 without a relevant item
         ± standard error; no interval for fewer than 10 users
     """
-    check_options("arrow.merge", options, ["k", *METRIC_OPTIONS])
     collection = _collection(metrics, k, options)
-    totals = TallyStates(collection).add_up(read(tallies))
-    groups = sorted(name for name in totals if name is not None)
-    collection = _collection(metrics, k, options, groups)
-    facts = TallyStates(collection).fill(totals)
+    facts = TallyStates(collection).add_up(read(tallies))
     if facts.num_judged and not facts.num_deep:
         deepest, depth = list(collection.metrics.values())[-1], collection.evaluator.batch_needs.depth
         raise ValueError(
@@ -169,57 +159,48 @@ def merge(
 # ------------------------------------------------------------------------------------------------------ arguments
 
 
-def _collection(metrics: Any, k: Any, options: MetricOptions, groups: Sequence[str] = ()) -> RecMetricCollection:
-    """Return an empty collection on the CPU; raise for metrics whose states cannot be added up."""
-    if isinstance(metrics, RecMetricCollection) and metrics.groups:
-        raise ValueError("groups= names a column, whose values are the groups: make the collection without ByGroup")
+def _collection(metrics: Any, k: Any, options: MetricOptions) -> RecMetricCollection:
+    """Return an empty collection on the CPU; raise for accumulators whose states cannot be added up."""
     collection = RecMetricCollection.fresh(metrics, k, options).to("cpu")
-    check_states(collection)
-    if collection.evaluator.rules.validate_args == "deferred":
-        raise ValueError("validate_args='deferred' spares a device from waiting, a tally has none: True, or False")
-    if groups:
-        collection = RecMetricCollection.fresh(collection, None, {}, accumulators=[ByGroup(*groups)])
+    for accumulator in collection.accumulators:
+        summed = all(reduction is dim_zero_sum for reduction in accumulator._reductions.values())
+        if not summed or (accumulator.columns and not isinstance(accumulator, ByGroup)):
+            raise ValueError(
+                f"a tally holds sums alone, which {accumulator.option} does not keep: make the collection without it"
+            )
     collection.evaluator.set_sync_on_compute(False)
     return collection
 
 
 def _numbering(item_ids: Any, collection: RecMetricCollection) -> Vocabulary | None:
     """Return the vocabulary of ids: `item_ids`, else the catalogue's; None = ids are row numbers."""
-    catalogue = collection.catalogue
     vocabulary = None if item_ids is None else Vocabulary.named("item_ids", item_ids)
-    if catalogue is None or vocabulary == catalogue.item_ids:
+    if collection.catalogue is None:
         return vocabulary
-    if vocabulary is None:
-        return catalogue.item_ids
-    if catalogue.item_ids is not None:
-        raise ValueError("item_ids differ from those of the catalogue: leave item_ids out, which are then its own")
-    if catalogue.num_items != len(vocabulary):
-        raise ValueError(f"the catalogue has {catalogue.num_items} items, item_ids has {len(vocabulary)}")
-    return vocabulary
+    if vocabulary is not None and vocabulary != collection.catalogue.item_ids:
+        raise ValueError("item_ids differ from those of the catalogue: make it with these ids, and leave item_ids out")
+    return collection.catalogue.item_ids
 
 
-def _batches(data: Any) -> tuple[Iterable[Any], bool]:
-    """Return the RecordBatches of data, and True if data is a table or frame, False for an iterator."""
-    if isinstance(data, pa.RecordBatch):
-        return [data], True
-    if isinstance(data, pa.Table):
-        return data.to_batches(), True
-    if isinstance(data, (str, Path)):
+def _batches(data: Any) -> Any:
+    """Return data as a Table, or the iterator of RecordBatches that it is."""
+    if isinstance(data, (str, bytes)) or hasattr(data, "__fspath__"):
         raise TypeError(
             f"data must be Arrow, got the path {str(data)!r}: pq.ParquetFile(path, pre_buffer=False)"
             ".iter_batches(use_threads=False) reads it batch by batch"
         )
     if isinstance(data, Mapping):
         raise TypeError("data must be Arrow, got a dict: pa.table(data); Ray's map_batches(batch_format='pyarrow')")
-    if not hasattr(data, "__next__") and hasattr(data, "__arrow_c_stream__"):  # a frame; an Arrow reader is an iterator
-        return pa.table(data).to_batches(), True
+    is_frame = hasattr(data, "__arrow_c_stream__") and not hasattr(data, "__next__")  # an Arrow reader is an iterator
+    if is_frame or isinstance(data, pa.RecordBatch):
+        return pa.table(data)
     if not isinstance(data, Iterable) or isinstance(data, Tensor):
         raise TypeError(f"data must be a Table, or an iterator of RecordBatches, of pyarrow, got {describe(data)}")
-    return data, False
+    return data
 
 
-def _tally_of_batches(counting: Counting, batches: Iterable[Any], partition: str | None) -> Iterator[Any]:
+def _tally_of_batches(counting: Counting, batches: Iterable[Any]) -> Iterator[Any]:
     """Add all batches, then yield the tally as one RecordBatch."""
     for batch in batches:
         counting.add(batch)
-    yield counting.record_batch(partition)
+    yield counting.record_batch()

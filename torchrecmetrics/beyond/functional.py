@@ -1,9 +1,9 @@
 """Formulas of recommended lists (popularity, novelty, diversity, calibration, ...) and of item counts (coverage, Gini).
 
-A formula of rows maps a `Ranking` to one value per row: [B] for one cut-off, [K, B] for K of them. A row's list is the
-items in its first `k` ranks, l <= k of them; an undefined value, most often of an empty list, is NaN. A formula of all
-lists maps a `Histogram` to one number: c_i is the number of lists with item i, S the sum of all c_i, I the number of
-items.
+A formula of rows maps a `Ranking` to one value per row: float [B] for one cut-off, [K, B] for K of them. A row's list
+is the items in its first `k` ranks, l <= k of them; an undefined value, most often of an empty list, is NaN. A formula
+of all lists maps a `Histogram` to one number, a float scalar: c_i is the number of lists with item i, S the sum of all
+c_i, I the number of items; it is NaN if no list holds an item. Sources and other names stand on the classes.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.arrays import float_dtype, rowwise_isin, running_sums, search, sort_rows
+from torchrecmetrics.core.arrays import float_dtype, rowwise_isin, running_sums, sort_rows
 from torchrecmetrics.core.checks import check_choice
 from torchrecmetrics.core.ranked_items import check_cutoffs, derived
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.data.catalogue import Catalogue
-from torchrecmetrics.functional import Cutoffs, log2_discounts
+from torchrecmetrics.functional import Cutoffs
 
 if TYPE_CHECKING:
     from torchrecmetrics.beyond.item_counts import Histogram
@@ -29,8 +29,6 @@ Likeness: TypeAlias = Literal["categories", "embeddings"]
 """Similarity of two items: of their categories, or of the directions of their embeddings."""
 Divergence: TypeAlias = Literal["kl", "js"]
 """Divergence of two distributions, in nats: Kullback-Leibler with the second one smoothed, or Jensen-Shannon."""
-Discount: TypeAlias = Literal["log2"]
-"""Discount of a rank: 1 / log2(1 + rank)."""
 
 __all__ = [
     "average_popularity",
@@ -55,23 +53,15 @@ __all__ = [
 # ------------------------------------------------------------------------------------------------ formulas of one list
 
 
-def average_popularity(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, normalize: bool = False) -> Tensor:
-    """Mean popularity of the items in the list; `normalize`: divided by the number of all interactions.
-
-    Returns float [B] for one cut-off, [K, B] for K of them; >= 0, NaN for an empty list. Also called ARP, average
-    recommendation popularity. Source: Yin et al., Challenging the long tail recommendation, 2012.
-    """
-    catalogue = _on(ranking, catalogue)
-    found = _mean_popularity(ranking, check_cutoffs(k), catalogue)
-    return found / catalogue.total_popularity if normalize else found
+def average_popularity(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue) -> Tensor:
+    """Mean popularity of the items in the list; >= 0."""
+    return _mean_popularity(ranking, check_cutoffs(k), _on(ranking, catalogue))
 
 
 def popularity_lift(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue) -> Tensor:
     """Mean popularity of the list / mean popularity of the row's history - 1; 0.5 is 50 % more popular.
 
-    Returns float [B] for one cut-off, [K, B] for K of them; >= -1, NaN for an empty list, an empty history and a
-    history whose mean popularity is 0. Source: Abdollahpouri et al., The unfairness of popularity bias in
-    recommendation, 2019 (there the ratio of means over groups of users).
+    >= -1; NaN also for an empty history, and for one whose mean popularity is 0.
     """
     catalogue = _on(ranking, catalogue)
     return _mean_popularity(ranking, check_cutoffs(k), catalogue) / _history_popularity(ranking, catalogue) - 1
@@ -80,10 +70,7 @@ def popularity_lift(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue) -> Te
 def novelty(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, normalize: bool = False) -> Tensor:
     """Mean over the list of -log2(users of the item / all users); an item without users counts as an item of one user.
 
-    `normalize`: divided by log2(all users), so that an item of one user has 1. Returns float [B] for one cut-off,
-    [K, B] for K of them; 0 to log2(all users), NaN for an empty list. Also called self-information, surprisal, mean
-    inverse user frequency. Source: Zhou et al., Solving the apparent diversity-accuracy dilemma of recommender systems,
-    2010.
+    `normalize`: divided by log2(all users), so that an item of one user has 1. 0 to log2(all users).
     """
     catalogue = _on(ranking, catalogue)
     found = _mean(ranking, k, _of_items(ranking, catalogue.self_information))
@@ -91,114 +78,75 @@ def novelty(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, normalize: bo
 
 
 def tail_share(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, head: float = 0.8) -> Tensor:
-    """Share of the list outside the head, which is the fewest items that hold a share `head` of all interactions.
-
-    Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN for an empty list. Also called APLT, average
-    percentage of long-tail items. Source: Abdollahpouri et al., Managing popularity bias in recommender systems with
-    personalized re-ranking, 2019.
-    """
+    """Share of the list outside the head, which is the fewest items that hold a share `head` of all interactions."""
     return _mean(ranking, k, _of_items(ranking, _on(ranking, catalogue).tail(head)))
 
 
 def intra_list_diversity(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, of: Likeness | None = None) -> Tensor:
-    """1 - the mean similarity of all pairs of items in the list.
+    """1 - the mean similarity of all pairs of items in the list; NaN for fewer than two items.
 
     The similarity of two items is 1 for the same category and else 0, the product of their shares of categories, or the
     cosine of their embeddings. No pair is formed: an item's vector is multiplied with the sum of the vectors before it.
-    `of`: "categories" or "embeddings", where the catalogue has both. Returns float [B] for one cut-off, [K, B] for K of
-    them; 0 to 1, with embeddings to 2; NaN for fewer than two items. Also called ILD, 1 - intra-list similarity.
-    Source: Ziegler et al., Improving recommendation lists through topic diversification, 2005.
+    `of`: "categories" or "embeddings", where the catalogue has both. 0 to 1, with embeddings to 2.
     """
-    length = _length(ranking, k)
+    length = _length(ranking, check_cutoffs(k))
     alike = 2 * _sum(ranking, k, _similarity_to_previous(ranking, _on(ranking, catalogue), _likeness(catalogue, of)))
     return (1 - alike / (length * (length - 1))).clamp(min=0)
 
 
 def category_share(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue) -> Tensor:
-    """Distinct categories in the list / length of the list.
-
-    Returns float [B] for one cut-off, [K, B] for K of them; above 0, at most 1 where every item has a single category;
-    NaN for an empty list. Also called categorical diversity.
-    """
+    """Distinct categories in the list / length of the list; at most 1 where every item has a single category."""
     return _mean(ranking, k, _new_categories(ranking, _on(ranking, catalogue)))
 
 
 def serendipity(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue) -> Tensor:
-    """Mean over the list of max(p - p', 0) for relevant items and 0 for other items.
+    """Mean over the list of max(p - p', 0) for relevant items and 0 for other items; 0 to 1.
 
     p = (I + 1 - rank) / I is the item's likelihood by its rank in the list; p' is the same by its rank in popularity,
-    which equally popular items share, and 0 for items without users. Returns float [B] for one cut-off, [K, B] for K of
-    them; 0 to 1, NaN for an empty list. Source: RecTools 0.19, whose code divides by the length of the list.
+    which equally popular items share, and 0 for items without users.
     """
     return _mean(ranking, k, _serendipities(ranking, _on(ranking, catalogue)))
 
 
-def calibration(
-    ranking: Ranking,
-    k: Cutoffs,
-    *,
-    catalogue: Catalogue,
-    divergence: Divergence = "kl",
-    discount: Discount | None = None,
-) -> Tensor:
+def calibration(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, divergence: Divergence = "kl") -> Tensor:
     """Divergence of the categories of the list, q, from the categories of the row's history, p.
 
-    "kl": sum of p ln(p / q') with q' = 0.99 q + 0.01 p; "js": mean of the KL divergences of p and of q from
-    (p + q) / 2. `discount`: a rank of the list counts 1 / log2(1 + rank) in q. Returns float [B] for one cut-off,
-    [K, B] for K of them; 0 to ln 100 or ln 2, NaN for an empty list or history. Also called miscalibration. Source:
-    Steck, Calibrated recommendations, 2018.
+    "kl": sum of p ln(p / q') with q' = 0.99 q + 0.01 p, 0 to ln 100; "js": mean of the KL divergences of p and of q
+    from (p + q) / 2, 0 to ln 2. NaN also for an empty history.
     """
     check_choice("divergence", divergence, ("kl", "js"))
-    check_choice("discount", discount, (None, "log2"))
-    catalogue = _on(ranking, catalogue)
     cut = check_cutoffs(k)
     cutoffs = cut if isinstance(cut, tuple) else (cut,)
-    pieces = [_divergence(p, q, divergence) for p, q in _distributions(ranking, catalogue, cutoffs, discount)]
-    found = torch.cat(pieces, 1)
+    pairs = _distributions(ranking, _on(ranking, catalogue), cutoffs)
+    found = torch.cat([_divergence(p, q, divergence) for p, q in pairs], 1)
     return found if isinstance(cut, tuple) else found[0]
 
 
 def seen(ranking: Ranking, k: Cutoffs) -> Tensor:
-    """Share of the items in the list that are also in the row's history.
-
-    Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN for an empty list.
-    """
+    """Share of the items in the list that are also in the row's history; 0 to 1."""
     return _mean(ranking, k, rowwise_isin(ranking.items, history_of(ranking)))
 
 
 def repeats(ranking: Ranking, k: Cutoffs) -> Tensor:
-    """Share of the first `k` entries of the list, as it was passed in, whose item also stands at an earlier entry.
-
-    Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN for an empty list.
-    """
+    """Share of the first `k` entries of the list, as it was passed in, whose item also stands at an earlier entry."""
     return _share_of_entries(ranking, k, ranking.listed().repeated)
 
 
 def invalid(ranking: Ranking, k: Cutoffs) -> Tensor:
-    """Share of the first `k` generated codes, repeats included, that no item has; 0 for lists of items.
-
-    Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN for an empty list.
-    """
+    """Share of the first `k` generated codes, repeats included, that no item has; 0 for lists of items."""
     return _share_of_entries(ranking, k, ranking.listed().invalid)
 
 
 def missing(ranking: Ranking, k: Cutoffs) -> Tensor:
-    """1 - l / k: share of the first `k` ranks that hold no item.
-
-    Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, and 1 for an empty list.
-    """
-    return 1 - _length(ranking, k) / ranking.cutoffs(k)
+    """1 - l / k: share of the first `k` ranks that hold no item; 1 for an empty list."""
+    return 1 - _length(ranking, check_cutoffs(k)) / ranking.cutoffs(k)
 
 
 # ----------------------------------------------------------------------------------------------- formulas of all lists
 
 
 def coverage(histogram: Histogram, k: int) -> Tensor:
-    """Share of all items that stand in the first `k` ranks of at least one list: #{c_i > 0} / I.
-
-    Returns float, scalar; above 0 and to 1, NaN if no list holds an item. Also called catalogue coverage, aggregate
-    diversity (as a number). Source: Ge, Delgado-Battenfeld & Jannach, Beyond accuracy, 2010.
-    """
+    """Share of all items that stand in the first `k` ranks of at least one list: #{c_i > 0} / I."""
     counts = histogram.counts
     found = (counts > 0).sum().to(float_dtype(counts.device))
     return (found / counts.shape[0]).masked_fill(found == 0, torch.nan)
@@ -207,30 +155,23 @@ def coverage(histogram: Histogram, k: int) -> Tensor:
 def gini(histogram: Histogram, k: int) -> Tensor:
     """Gini coefficient of c, in ascending order: sum of (2 j - I - 1) c_(j) / (I S).
 
-    Returns float, scalar; 0 if all items are in equally many lists, (I - 1) / I if a single item is in all lists; NaN
-    if no list holds an item. Source: Fleder & Hosanagar, Blockbuster culture's next rise or fall, 2009.
+    0 if all items are in equally many lists, (I - 1) / I if a single item is in all lists.
     """
-    return _gini(histogram.ascending)
+    return _gini(histogram.counts)
 
 
 def entropy(histogram: Histogram, k: int) -> Tensor:
-    """Entropy of the items' shares of all entries: -sum of p log2 p with p = c_i / S.
-
-    Returns float, scalar; 0 to log2 I bits, NaN if no list holds an item. Also called Shannon entropy. Source: Szlávik,
-    Kowalczyk & Schut, Diversity measurement of recommender systems under different user choice models, 2011.
-    """
+    """Entropy of the items' shares of all entries: -sum of p log2 p with p = c_i / S; 0 to log2 I bits."""
     shares = histogram.counts.to(float_dtype(histogram.counts.device)) / histogram.total
     nats: Tensor = torch.special.entr(shares).sum()
     return nats / math.log(2)
 
 
 def personalization(histogram: Histogram, k: int) -> Tensor:
-    """1 - shared items / items that could be shared by two lists, both summed over all pairs of lists.
+    """1 - shared items / items that could be shared by two lists, both summed over all pairs of lists; 0 to 1.
 
     Item i is shared by c_i (c_i - 1) / 2 pairs; lists of a and b items could share min(a, b) items, one for each length
-    that both lists reach. Returns float, scalar; 0 to 1, NaN for fewer than two lists that hold an item. Also called
-    inter-list diversity. Source: Zhou et al., Solving the apparent diversity-accuracy dilemma of recommender systems,
-    2010 (there the mean over pairs of lists of one length).
+    that both lists reach. NaN also for one list.
     """
     dtype = float_dtype(histogram.counts.device)
     counts = histogram.counts.to(dtype)
@@ -239,20 +180,15 @@ def personalization(histogram: Histogram, k: int) -> Tensor:
 
 
 def exposure_gini(histogram: Histogram, k: int) -> Tensor:
-    """Gini coefficient of the items' exposure: the sum of 1 / log2(1 + rank) over the lists that hold the item.
-
-    Returns float, scalar; range and NaN as in `gini`. Source: Diaz et al., Evaluating stochastic rankings with expected
-    exposure, 2020 (the exposure); LensKit (its Gini).
-    """
+    """Gini coefficient of the items' exposure: the sum of 1 / log2(1 + rank) over the lists that hold the item."""
     assert histogram.exposure is not None
-    return _gini(histogram.exposure.sort().values)
+    return _gini(histogram.exposure)
 
 
 def _gini(counts: Tensor) -> Tensor:
-    """Return the Gini coefficient of counts in ascending order, float scalar."""
-    dtype, items = float_dtype(counts.device), counts.shape[0]
-    place = 2 * torch.arange(items, dtype=dtype, device=counts.device) + (1 - items)  # 2 j - I - 1
-    values = counts.to(dtype)
+    """Return the Gini coefficient of counts [I]."""
+    values, items = counts.sort().values.to(float_dtype(counts.device)), len(counts)
+    place = 2 * torch.arange(items, dtype=values.dtype, device=counts.device) + (1 - items)  # 2 j - I - 1
     return ((place * values).sum() / (items * values.sum())).clamp(min=0)
 
 
@@ -263,13 +199,9 @@ def _on(ranking: Ranking, catalogue: Catalogue) -> Catalogue:
     return catalogue.on(ranking.items.device)
 
 
-def _length(ranking: Ranking, k: Cutoffs) -> Tensor:
-    """Return l, the number of items in the first `k` ranks, float [B] or [K, B]."""
-    return _length_at(ranking, check_cutoffs(k))
-
-
 @derived
-def _length_at(ranking: Ranking, k: int | tuple[int, ...]) -> Tensor:
+def _length(ranking: Ranking, k: int | tuple[int, ...]) -> Tensor:
+    """Return l, the number of items in the first `k` ranks, float [B] or [K, B]."""
     return _sum(ranking, k, _has_item(ranking))
 
 
@@ -282,14 +214,14 @@ def _num_entries(ranking: Ranking, k: int | tuple[int, ...]) -> Tensor:
 
 def _share_of_entries(ranking: Ranking, k: Cutoffs, marked: Tensor | None) -> Tensor:
     """Return the share of `marked` ones, bool [B, E] (None = none), among the first `k` entries of the given list."""
-    length = _num_entries(ranking, check_cutoffs(k))
+    cut = check_cutoffs(k)
+    length = _num_entries(ranking, cut)
     if marked is None:
         return torch.zeros_like(length) / length
-    numbers = ranking.entries.cumsum(1).to(length.dtype)
-    last = search(numbers, length.T if length.dim() == 2 else length[:, None])
-    found = torch.nn.functional.pad(running_sums(marked.to(length.dtype)), (1, 0))
-    found = found.gather(1, (last + 1).clamp(max=numbers.shape[1]))
-    return (found.T if length.dim() == 2 else found[:, 0]) / length
+    marked, numbers = marked & ranking.entries, ranking.entries.cumsum(1)  # padding has no number of its own
+    cutoffs = cut if isinstance(cut, tuple) else (cut,)
+    found = torch.stack([(marked & (numbers <= cutoff)).sum(1) for cutoff in cutoffs])
+    return (found if isinstance(cut, tuple) else found[0]) / length
 
 
 def _of_items(ranking: Ranking, table: Tensor) -> Tensor:
@@ -336,7 +268,7 @@ def _sum(ranking: Ranking, k: Cutoffs, values: Tensor) -> Tensor:
 
 def _mean(ranking: Ranking, k: Cutoffs, values: Tensor) -> Tensor:
     """Return the mean of values [B, D] over the list, [B] or [K, B]; values at ranks without an item must be 0."""
-    return _sum(ranking, k, values) / _length(ranking, k)
+    return _sum(ranking, k, values) / _length(ranking, check_cutoffs(k))
 
 
 @derived
@@ -496,16 +428,11 @@ def _by_pieces(items: Tensor, table: Tensor, weights: Tensor, function: Callable
     return torch.cat([function(_vectors(items[piece], table, weights[piece])) for piece in pieces])
 
 
-def _distributions(
-    ranking: Ranking, catalogue: Catalogue, k: Sequence[int], discount: Discount | None
-) -> Iterator[tuple[Tensor, Tensor]]:
+def _distributions(ranking: Ranking, catalogue: Catalogue, k: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the categories of the history, p [b, C], and of the list, q [K, b, C], for slices of rows; NaN if empty."""
     items, history, device = _table_indices(ranking), _history_ids(ranking), ranking.items.device
     dtype, (rows, depth), width = float_dtype(device), items.shape, items.shape[1] + history.shape[1]
-    weights, first = _has_item(ranking), first_had(ranking).to(dtype)
-    if discount:
-        weights = weights * log2_discounts(depth, dtype, device)
-    length = _sum(ranking, k, weights) if discount else _length(ranking, k)
+    weights, first, length = _has_item(ranking), first_had(ranking).to(dtype), _length(ranking, tuple(k))
     shares = catalogue.categories.dim() == 2
     cells_per_row = width * catalogue.num_categories if shares else len(k) * min(width, catalogue.num_categories)
     for piece in _pieces(rows, cells_per_row, device):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from functools import cached_property
-from typing import ClassVar
+from functools import reduce
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -54,28 +54,17 @@ class ItemCounts(Accumulator):
                 nothing = torch.zeros(1, dtype=float_dtype(self._device), device=self._device)
                 self.add_state("exposure", nothing.expand(self.num_items), "sum")
 
-    def _batch(self, rows: RowValues) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Return ids and counts of entries [D, B], lengths and counts of lists [B], and exposure of entries [D, B]."""
-        assert rows.ranking is not None
-        items, wants_list, counted = rows.ranking.items[:, : self.k].T, rows.ranking.listed().wants_list, rows.counted
-        listed = items >= 0
-        for mask in (wants_list, counted):
-            listed = listed if mask is None else listed & mask
-        entries = listed.long()
-        lengths, ones = entries.sum(0), torch.ones_like(items[0]) if len(items) else items.new_ones(items.shape[1])
-        for mask in (wants_list, counted):
-            ones = ones if mask is None else ones * mask
-        discounts = log2_discounts(max(1, len(items)), float_dtype(items.device), items.device)[: len(items)]
-        return items.clamp(min=0), entries, lengths, ones, entries * discounts[:, None]
-
     def _added_to(self, state: State, rows: RowValues) -> State:
-        ids, entries, lengths, ones, exposure = self._batch(rows)
+        assert rows.ranking is not None
+        items, counted = rows.ranking.items[:, : self.k].T, counted_lists(rows)
+        ids, entries = items.clamp(min=0).flatten(), ((items >= 0) & counted).long()
         added: State = {
-            "item_counts": state["item_counts"].index_add(0, ids.flatten(), entries.flatten()),
-            "list_lengths": state["list_lengths"].index_add(0, lengths, ones),
+            "item_counts": state["item_counts"].index_add(0, ids, entries.flatten()),
+            "list_lengths": state["list_lengths"].index_add(0, entries.sum(0), counted.long()),
         }
         if self.num_sums:
-            added["exposure"] = state["exposure"].index_add(0, ids.flatten(), exposure.flatten())
+            discounts = log2_discounts(max(1, len(items)), float_dtype(items.device), items.device)[: len(items)]
+            added["exposure"] = state["exposure"].index_add(0, ids, (entries * discounts[:, None]).flatten())
         return added
 
     def added(self, rows: RowValues) -> State:
@@ -96,29 +85,28 @@ class ItemCounts(Accumulator):
         return [self.exposure] if self.num_sums else []
 
 
-class Histogram:
-    """Number of lists that hold each item, read by metrics of all lists together.
+def counted_lists(rows: RowValues) -> Tensor:
+    """Return which rows have a list that counts, bool [B]."""
+    assert rows.ranking is not None
+    items, wants_list = rows.ranking.items, rows.ranking.listed().wants_list
+    masks = [mask for mask in (wants_list, rows.counted) if mask is not None]
+    return reduce(torch.logical_and, masks, torch.ones(len(items), dtype=torch.bool, device=items.device))
 
-    Args:
-        counts: int64 [I], number of lists with the item in the first k ranks; without the padding item.
-        lengths: int64 [k + 1], number of lists that hold 0, 1, ..., k items.
-        exposure: float [I], sum of 1 / log2(1 + rank) over the lists that hold the item; None = not counted.
-    """
 
-    def __init__(self, counts: Tensor, lengths: Tensor, exposure: Tensor | None = None) -> None:
-        self.counts: Tensor = counts
-        self.lengths: Tensor = lengths
-        self.exposure: Tensor | None = exposure
+class Histogram(NamedTuple):
+    """Number of lists that hold each item, read by metrics of all lists together."""
 
-    @cached_property
+    counts: Tensor
+    """Int64 [I]: number of lists with the item in the first k ranks; without the padding item."""
+    lengths: Tensor
+    """Int64 [k + 1]: number of lists that hold 0, 1, ..., k items."""
+    exposure: Tensor | None = None
+    """Float [I]: sum of 1 / log2(1 + rank) over the lists that hold the item; None = not counted."""
+
+    @property
     def total(self) -> Tensor:
         """Number of entries of all lists, int64 scalar."""
         return self.counts.sum()
-
-    @cached_property
-    def ascending(self) -> Tensor:
-        """`counts` in ascending order."""
-        return self.counts.sort().values
 
 
 class ItemCountMetric(CountedMetric):
@@ -127,11 +115,16 @@ class ItemCountMetric(CountedMetric):
     The state is a count per item, 8 bytes x I (twice that where exposure is read), summed over batches and processes,
     and shared by metrics with the same cut-off. Every row with a list counts once, with or without relevant items; rows
     of weight 0 are left out, other weights count as 1. `num_users` is the number of lists. There is no standard error,
-    since the value is not a mean over rows.
+    since the value is not a mean over rows. It is NaN if no list holds an item.
 
     A metric of your own is a subclass with a `formula` of `(histogram, k, *, options)` that returns a scalar tensor;
     `histogram` holds `counts` int64 [I], `lengths` int64 [k + 1], and `exposure` float [I] where the class says
     `reads_exposure = True`.
+
+    Args:
+        k: cut-off, >= 1.
+        options: `catalogue`, which says how many items there are, options of the formula, and keywords of every metric;
+            see `RankingMetric`.
 
     Attributes:
         reads_exposure: True if the formula reads `Histogram.exposure`.

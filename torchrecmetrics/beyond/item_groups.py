@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
+from torchrecmetrics.beyond.item_counts import counted_lists
 from torchrecmetrics.core.accumulators import Accumulator, State
 from torchrecmetrics.core.arrays import float_dtype, ordinary_tensors, without
 from torchrecmetrics.core.checks import check_choice
@@ -40,6 +41,14 @@ class ItemGroupMetric(CountedMetric):
     The state is two counts per group, summed over batches and processes. Every row with an item in its list counts
     once; rows of weight 0 are left out, other weights count as 1. `num_users` is the number of these rows. There is no
     standard error, since the value is not a mean over rows.
+
+    Args:
+        k: cut-off, >= 1.
+        of: "popularity": the head, which is the fewest items that hold `head` of all interactions, and the tail; or
+            "categories": codes of the catalogue.
+        head: share of all interactions, between 0 and 1.
+        options: `catalogue`, which must have the popularity or the codes, and keywords of every metric; see
+            `RankingMetric`.
     """
 
     reads_history: ClassVar[bool] = False
@@ -144,18 +153,16 @@ class ItemGroupCounts(Accumulator):
         assert metric.k is not None
         items, hits, others, possible = metric.pairs(ranking, metric.k)
         codes, size = metric.codes(items.device), metric._catalogue.num_items
-        with_list = (items >= 0).any(1)
-        for mask in (ranking.listed().wants_list, rows.counted):
-            with_list = with_list if mask is None else with_list & mask
-        parts = []
+        with_list = (items >= 0).any(1) & counted_lists(rows)
+        totals = []
         for ids, numbers in ((items, hits), (others, possible)):
             inside = (ids >= 0) & (ids < size) & with_list[:, None]
             if metric.padding_idx is not None:  # padding is not an item
                 inside = inside & (ids != metric.padding_idx)
             group = codes.index_select(0, ids.where(inside, 0).flatten())
             none = torch.zeros(metric.num_groups, dtype=torch.int64, device=ids.device)
-            parts.append(none.index_add(0, group, (numbers * inside).flatten()))
-        return with_list.sum(), torch.stack(parts)
+            totals.append(none.index_add(0, group, (numbers * inside).flatten()))
+        return with_list.sum(), torch.stack(totals)
 
     def added(self, rows: RowValues) -> State:
         """Return the counts with those of a batch added."""

@@ -16,7 +16,14 @@ class ListMetric(RankingMetric):
     unless another metric of the collection reads it.
 
     The formula reads `Ranking.items`, and `history` or `relevant_items` if the attributes below say so; a parameter
-    `catalogue` receives the metric's `Catalogue`. Items with equal scores are listed in the order of their ids.
+    `catalogue` receives the metric's `Catalogue`. Items with equal scores are listed in the order of their ids. A list
+    of fewer than `k` items is judged by the items that it has.
+
+    Args:
+        k: cut-off, >= 1.
+        options: `catalogue`, if the metric reads popularity, categories or embeddings, options of the formula, and
+            keywords of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`, for methods and counts too.
+            The history comes with each batch, or from a `Catalogue.from_interactions(train)`.
 
     Attributes:
         reads_history: True if the formula reads `Ranking.history`.

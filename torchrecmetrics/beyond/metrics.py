@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.beyond import functional
-from torchrecmetrics.beyond.functional import Discount, Divergence, Likeness
+from torchrecmetrics.beyond.functional import Divergence, Likeness
 from torchrecmetrics.beyond.item_counts import ItemCountMetric
 from torchrecmetrics.beyond.item_groups import ItemGroupMetric, spread
 from torchrecmetrics.beyond.list_metric import ListMetric
@@ -44,28 +44,28 @@ __all__ = [
 # ------------------------------------------------------------------------------------------------- metrics of one list
 
 
-class _ListAtK(ListMetric):
-    """Base class of metrics of lists that have no options of their own."""
+class _MetricOfLists(ListMetric):
+    """Base class of the metrics of one list: their formulas take several cut-offs."""
+
+    bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
+    many_cutoffs = True
+
+
+class _ListAtK(_MetricOfLists):
+    """Base class of metrics of one list that have no options of their own."""
 
     def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
         super().__init__(k, **options)
 
 
-class AveragePopularity(ListMetric):
+class AveragePopularity(_ListAtK):
     """Average popularity at k: mean over rows of the mean popularity of the items in the first `k` ranks.
 
-    Range 0 to infinity. A list of fewer than `k` items gives the mean of its items; a row with an empty list is left
-    out. Neither high nor low is better.
+    Reads the popularity. Range 0 to infinity; neither high nor low is better.
 
     Also called ARP, average recommendation popularity: PyG's LinkPredAveragePopularity and RecTools' AvgRecPopularity
     give the same number; RecBole's AveragePopularity, too. Source: Yin et al., Challenging the long tail
     recommendation, 2012.
-
-    Args:
-        k: cut-off, >= 1.
-        normalize: divide by the number of all interactions (RecTools).
-        options: `catalogue`, which must have the popularity, and keywords of every metric; see `RankingMetric`,
-            also for methods and counts.
 
     Examples:
         >>> import torch
@@ -78,28 +78,18 @@ class AveragePopularity(ListMetric):
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.average_popularity)
-    bounds: ClassVar[tuple[float, float]] = (0.0, math.inf)
-    many_cutoffs = True
+    bounds: ClassVar[tuple[float, float] | None] = (0.0, math.inf)
     higher_is_better: bool | None = None
-
-    def __init__(self, k: int, *, normalize: bool = False, **options: Unpack[MetricOptions]) -> None:
-        super().__init__(k, normalize=normalize, **options)
 
 
 class PopularityLift(_ListAtK):
     """Popularity lift at k: mean over rows of (mean popularity of the list / mean popularity of the row's history) - 1.
 
-    Range -1 to infinity: 0 if the list is as popular as the user's history, 0.5 if it is 50 % more popular. A row is
-    left out if its list or history is empty, or if its history has a mean popularity of 0. An item that stands in the
-    history twice counts once.
+    Reads the popularity and the history, each item of which counts once. Range -1 to infinity: 0.5 if the list is 50 %
+    more popular. A row whose history is empty, or has a mean popularity of 0, is left out.
 
     Source: Abdollahpouri et al., The unfairness of popularity bias in recommendation, 2019, where it is a ratio of
     means over a group of users; here it is the mean of each user's ratio.
-
-    Args:
-        k: cut-off, >= 1.
-        options: `catalogue`, which must have the popularity, and keywords of every metric; see `RankingMetric`, also
-            for methods and counts. The history comes with each batch, or from `Catalogue.from_interactions(train)`.
 
     Examples:
         >>> import torch
@@ -112,27 +102,23 @@ class PopularityLift(_ListAtK):
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.popularity_lift)
-    bounds: ClassVar[tuple[float, float]] = (-1.0, math.inf)
-    many_cutoffs = True
+    bounds: ClassVar[tuple[float, float] | None] = (-1.0, math.inf)
     higher_is_better: bool | None = None
     reads_history: ClassVar[bool] = True
 
 
-class Novelty(ListMetric):
+class Novelty(_MetricOfLists):
     """Novelty at k: mean over rows of the mean of -log2(users of the item / all users) in the first `k` ranks.
 
-    Range 0 to log2(all users) bits; an item without users counts as an item of one user. A list of fewer than `k` items
-    gives the mean of its items; a row with an empty list is left out.
+    Reads the popularity and the number of users. Range 0 to log2(all users) bits; an item without users counts as an
+    item of one user.
 
     Also called self-information, mean inverse user frequency. RecTools' MeanInvUserFreq is the same number; RePlay's
     Surprisal is the number of `normalize=True` where lists are full (it divides by k). RePlay's Novelty is 1 - `Seen`.
     Source: Zhou et al., Solving the apparent diversity-accuracy dilemma of recommender systems, 2010.
 
     Args:
-        k: cut-off, >= 1.
         normalize: divide by log2(all users), for a range of 0 to 1.
-        options: `catalogue`, which must have the popularity and the number of users, and keywords of every metric;
-            see `RankingMetric`, also for methods and counts.
 
     Examples:
         >>> import torch
@@ -145,28 +131,24 @@ class Novelty(ListMetric):
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.novelty)
-    bounds: ClassVar[tuple[float, float]] = (0.0, math.inf)
-    many_cutoffs = True
+    bounds: ClassVar[tuple[float, float] | None] = (0.0, math.inf)
 
     def __init__(self, k: int, *, normalize: bool = False, **options: Unpack[MetricOptions]) -> None:
         super().__init__(k, normalize=normalize, **options)
 
 
-class TailShare(ListMetric):
+class TailShare(_MetricOfLists):
     """Tail share at k: mean over rows of the share of the list that is outside the head of the catalogue.
 
-    The head is the fewest items that hold a share `head` of all interactions; of equally popular items at its border,
-    the lower ids are in the head. Range 0 to 1; a shorter list gives the share of its items; an empty list is left out.
+    Reads the popularity: the head is the fewest items that hold a share `head` of all interactions; of equally popular
+    items at its border, the lower ids are in the head.
 
     Also called APLT, average percentage of long-tail items: Elliot's APLT is the same number. RecBole's TailPercentage
     is another number: its tail is a share of the *items* that occur in the training data. Source: Abdollahpouri et al.,
     Managing popularity bias in recommender systems with personalized re-ranking, 2019.
 
     Args:
-        k: cut-off, >= 1.
         head: share of all interactions, between 0 and 1.
-        options: `catalogue`, which must have the popularity, and keywords of every metric, see `RankingMetric`, as for
-            methods and counts.
 
     Examples:
         >>> import torch
@@ -179,29 +161,24 @@ class TailShare(ListMetric):
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.tail_share)
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    many_cutoffs = True
 
     def __init__(self, k: int, *, head: float = 0.8, **options: Unpack[MetricOptions]) -> None:
         super().__init__(k, head=head, **options)
 
 
-class IntraListDiversity(ListMetric):
+class IntraListDiversity(_MetricOfLists):
     """Intra-list diversity at k: mean over rows of 1 - the mean similarity of all pairs of items in the list.
 
     The similarity of two items is 1 for the same category and else 0 (codes), the product of their shares of
     categories, or the cosine of their embeddings. Range 0 to 1, with embeddings to 2. A row whose list has fewer than
-    two items is left out, since it has no pair. The cost is items x categories, or items x d, since no pair is formed.
+    two items is left out.
 
     Also called ILD; 1 - ILS, intra-list similarity. With codes it is PyG's LinkPredDiversity (which divides by zero at
     k = 1), and half of RecTools' Hamming distance of one-hot columns; with embeddings jurity's, and 1 - LensKit's ILS.
     Source: Ziegler et al., Improving recommendation lists through topic diversification, 2005.
 
     Args:
-        k: cut-off, >= 1.
         of: "categories" or "embeddings"; required if the catalogue has both.
-        options: `catalogue`, which must have the categories or embeddings, and keywords of every metric; see
-            `RankingMetric`, also for methods and counts.
 
     Examples:
         >>> import torch
@@ -214,8 +191,7 @@ class IntraListDiversity(ListMetric):
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.intra_list_diversity)
-    bounds: ClassVar[tuple[float, float]] = (0.0, 2.0)
-    many_cutoffs = True
+    bounds: ClassVar[tuple[float, float] | None] = (0.0, 2.0)
 
     def __init__(self, k: int, *, of: Likeness | None = None, **options: Unpack[MetricOptions]) -> None:
         super().__init__(k, of=of, **options)
@@ -224,16 +200,11 @@ class IntraListDiversity(ListMetric):
 class CategoryShare(_ListAtK):
     """Category share at k: mean over rows of the number of distinct categories in the list / its length.
 
-    Above 0; at most 1 if every item has a single category, and more if items have shares of several categories, since
-    any share counts. A list of fewer than `k` items is divided by its length; a row with an empty list is left out.
+    Reads the categories. At most 1 if every item has a single category, and more if items have shares of several, since
+    any share counts.
 
     Also called categorical diversity: RePlay's CategoricalDiversity is the same number where lists are full (it divides
     by k).
-
-    Args:
-        k: cut-off, >= 1.
-        options: `catalogue`, which must have the categories, and keywords of every metric; see `RankingMetric`,
-            also for methods and counts.
 
     Examples:
         >>> import torch
@@ -246,24 +217,17 @@ class CategoryShare(_ListAtK):
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.category_share)
-    bounds: ClassVar[tuple[float, float]] = (0.0, math.inf)
-    many_cutoffs = True
+    bounds: ClassVar[tuple[float, float] | None] = (0.0, math.inf)
 
 
 class Serendipity(_ListAtK):
     """Serendipity at k: mean over rows and ranks of max(p - p', 0) for relevant items and 0 for other items.
 
     p = (I + 1 - rank) / I is the item's likelihood by its rank in the list; p' is the same by its rank in popularity,
-    which equally popular items share, and 0 for items without users. Range 0 to 1. A list of fewer than `k` items gives
-    the mean over its items; a row with an empty list is left out. A row without a relevant item counts 0.
+    which equally popular items share, and 0 for items without users. A row without a relevant item counts 0.
 
     Same number as RecTools 0.19 (the source), whose code divides by the length of the list, whereas its documentation
     says k.
-
-    Args:
-        k: cut-off, >= 1.
-        options: `catalogue`, which must have the popularity, and keywords of every metric, see `RankingMetric`, as for
-            methods and counts.
 
     Examples:
         >>> import torch
@@ -276,27 +240,21 @@ class Serendipity(_ListAtK):
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.serendipity)
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    many_cutoffs = True
     reads_target: ClassVar[bool] = True
 
 
-class Calibration(ListMetric):
+class Calibration(_MetricOfLists):
     """Miscalibration at k: mean over rows of the divergence of the list's categories q from the history's categories p.
 
     "kl": sum of p ln(p / q') with q' = 0.99 q + 0.01 p, range 0 to ln 100; "js": mean of the KL divergences of p and of
-    q from (p + q) / 2, range 0 to ln 2. Less is better. A row with an empty list or history is left out. An item that
-    stands in the history twice counts once.
+    q from (p + q) / 2, range 0 to ln 2. Less is better. Reads the categories and the history, each item of which counts
+    once; a row with an empty history is left out.
 
     Also called C_KL, MRMC's base. "js" is the square of SciPy's `jensenshannon`. Source: Steck, Calibrated
     recommendations, 2018.
 
     Args:
-        k: cut-off, >= 1.
         divergence: "kl" or "js".
-        discount: "log2": a rank of the list counts 1 / log2(1 + rank) in q; None: every rank counts 1.
-        options: `catalogue`, which must have the categories, and keywords of every metric; see `RankingMetric`, also
-            for methods and counts. The history comes with each batch, or from `Catalogue.from_interactions(train)`.
 
     Examples:
         >>> import torch
@@ -309,34 +267,19 @@ class Calibration(ListMetric):
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.calibration)
-    bounds: ClassVar[tuple[float, float]] = (0.0, math.log(100))
-    many_cutoffs = True
+    bounds: ClassVar[tuple[float, float] | None] = (0.0, math.log(100))
     higher_is_better: bool | None = False
     reads_history: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        k: int,
-        *,
-        divergence: Divergence = "kl",
-        discount: Discount | None = None,
-        **options: Unpack[MetricOptions],
-    ) -> None:
-        super().__init__(k, divergence=divergence, discount=discount, **options)
+    def __init__(self, k: int, *, divergence: Divergence = "kl", **options: Unpack[MetricOptions]) -> None:
+        super().__init__(k, divergence=divergence, **options)
 
 
 class Seen(_ListAtK):
     """Seen at k: mean over rows of the share of the items in the list that are also in the row's history.
 
-    Range 0 to 1; 0 where the history is empty. A list of fewer than `k` items gives the share of its items; an empty
-    list is left out. Neither high nor low is better: 0 if the history is excluded, else the share recommended again.
-
-    RePlay's Novelty is 1 - Seen (and 1 for empty lists).
-
-    Args:
-        k: cut-off, >= 1.
-        options: keywords of every metric (`ties`, `padding_idx`, ...), see `RankingMetric`, as for methods and counts.
-            The history comes with each batch, or from a `catalogue` made by `Catalogue.from_interactions(train)`.
+    Neither high nor low is better: 0 if the history is empty or excluded, else the share recommended again. RePlay's
+    Novelty is 1 - Seen (and 1 for empty lists).
 
     Examples:
         >>> import torch
@@ -348,8 +291,6 @@ class Seen(_ListAtK):
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.seen)
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    many_cutoffs = True
     higher_is_better: bool | None = None
     reads_history: ClassVar[bool] = True
 
@@ -357,15 +298,9 @@ class Seen(_ListAtK):
 class Repeats(_ListAtK):
     """Repeats at k: mean over rows of the share of the first `k` entries passed in whose item is at an earlier entry.
 
-    Range 0 to 1; 0 for lists made from scores. Reads the lists as they were passed in, with the repeats that
-    `Lists(..., duplicates="first")` allows; the entries of generated codes are the beams. A row with an empty list is
-    left out.
-
-    1 - RecTools' UnrepeatedReco(deep=True).
-
-    Args:
-        k: cut-off, >= 1.
-        options: keywords of every metric (`ties`, `padding_idx`, ...), see `RankingMetric`, as for methods and counts.
+    0 for lists made from scores. Reads the lists as they were passed in, with the repeats that
+    `Lists(..., duplicates="first")` allows; the entries of generated codes are the beams. It is 1 - RecTools'
+    UnrepeatedReco(deep=True).
 
     Examples:
         >>> import torch
@@ -377,20 +312,13 @@ class Repeats(_ListAtK):
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.repeats)
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    many_cutoffs = True
     higher_is_better: bool | None = False
 
 
 class Invalid(_ListAtK):
     """Invalid at k: mean over rows of the share of the first `k` generated codes, repeats included, that no item has.
 
-    Range 0 to 1; 0 for lists of items. Reads the beams of `SemanticIds`, without padding. A row without a beam is left
-    out.
-
-    Args:
-        k: cut-off, >= 1.
-        options: keywords of every metric (`ties`, `padding_idx`, ...), see `RankingMetric`, as for methods and counts.
+    0 for lists of items. Reads the beams of `SemanticIds`, without padding; a row without a beam is left out.
 
     Examples:
         >>> import torch
@@ -403,21 +331,14 @@ class Invalid(_ListAtK):
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.invalid)
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    many_cutoffs = True
     higher_is_better: bool | None = False
 
 
 class Missing(_ListAtK):
     """Missing at k: mean over rows of 1 - l / k, the share of the first `k` ranks that hold no item (l: list length).
 
-    Range 0 to 1; an empty list counts 1. The rank of an invalid code (`Invalid`) holds no item.
-
-    1 - RecTools' SufficientReco(deep=True).
-
-    Args:
-        k: cut-off, >= 1.
-        options: keywords of every metric (`ties`, `padding_idx`, ...), see `RankingMetric`, as for methods and counts.
+    An empty list counts 1. The rank of an invalid code (`Invalid`) holds no item. It is 1 - RecTools'
+    SufficientReco(deep=True).
 
     Examples:
         >>> import torch
@@ -429,8 +350,6 @@ class Missing(_ListAtK):
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.missing)
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    many_cutoffs = True
     higher_is_better: bool | None = False
 
 
@@ -440,6 +359,8 @@ class Missing(_ListAtK):
 class _ItemCountAtK(ItemCountMetric):
     """Base class of metrics of all lists that have no options of their own."""
 
+    bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
+
     def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
         super().__init__(k, **options)
 
@@ -447,15 +368,9 @@ class _ItemCountAtK(ItemCountMetric):
 class Coverage(_ItemCountAtK):
     """Coverage at k: share of all items that stand in the first `k` ranks of at least one list.
 
-    Range above 0 to 1; NaN if no list holds an item.
-
     Also called catalogue coverage, item coverage, and as a number aggregate diversity: PyG's LinkPredCoverage,
     RecTools' CatalogCoverage(normalize=True) and recpack's CoverageK are the same number; RecBole's ItemCoverage counts
     the padding item among all. Source: Ge, Delgado-Battenfeld & Jannach, Beyond accuracy, 2010.
-
-    Args:
-        k: cut-off, >= 1.
-        options: `catalogue`, which says how many items there are, and keywords of every metric, see `RankingMetric`.
 
     Examples:
         >>> import torch
@@ -467,22 +382,17 @@ class Coverage(_ItemCountAtK):
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.coverage)
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
 
 class Gini(_ItemCountAtK):
     """Gini coefficient at k of the number of lists that hold each item: sum of (2 j - I - 1) c_(j) / (I S).
 
     c_(j) is the j-th smallest of these numbers, S their sum. Range 0 (all items are in equally many lists) to (I - 1) /
-    I (a single item is in all lists); less is better. NaN if no list holds an item.
+    I (a single item is in all lists); less is better.
 
     `lenskit.stats.gini`, LensKit's ListGini and RecBole's GiniIndex are the same number (RecBole counts the padding
     item, too). Elliot's and RankSys' Gini are 1 - this x I / (I - 1). Source: Fleder & Hosanagar, Blockbuster culture's
     next rise or fall, 2009.
-
-    Args:
-        k: cut-off, >= 1.
-        options: `catalogue`, which says how many items there are, and keywords of every metric, see `RankingMetric`.
 
     Examples:
         >>> import torch
@@ -494,23 +404,18 @@ class Gini(_ItemCountAtK):
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.gini)
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     higher_is_better: bool | None = False
 
 
 class Entropy(_ItemCountAtK):
     """Entropy at k of the items' shares of all entries, in bits: -sum of p log2 p.
 
-    Range 0 (a single item is recommended) to log2 I (all items equally often); NaN if no list holds an item.
+    Range 0 (a single item is recommended) to log2 I (all items equally often).
 
     Also called Shannon entropy: Elliot's SEntropy is the same number where lists have one length (it weighs each entry
     by 1 / length outside the logarithm); RecBole's has natural logarithms and divides by the number of recommended
     items. Source: Szlávik, Kowalczyk & Schut, Diversity measurement of recommender systems under different user choice
     models, 2011.
-
-    Args:
-        k: cut-off, >= 1.
-        options: `catalogue`, which says how many items there are, and keywords of every metric, see `RankingMetric`.
 
     Examples:
         >>> import torch
@@ -522,6 +427,7 @@ class Entropy(_ItemCountAtK):
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.entropy)
+    bounds: ClassVar[tuple[float, float] | None] = None
 
 
 class Personalization(_ItemCountAtK):
@@ -534,10 +440,6 @@ class Personalization(_ItemCountAtK):
     jurity's InterListDiversity are the same number; jurity compares shorter lists by cosine, a / sqrt(a b). Source:
     Zhou et al., Solving the apparent diversity-accuracy dilemma of recommender systems, 2010.
 
-    Args:
-        k: cut-off, >= 1.
-        options: `catalogue`, which says how many items there are, and keywords of every metric, see `RankingMetric`.
-
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
@@ -548,20 +450,13 @@ class Personalization(_ItemCountAtK):
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.personalization)
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
 
 class ExposureGini(_ItemCountAtK):
     """Gini coefficient at k of the items' exposure: an entry counts 1 / log2(1 + rank) in place of 1.
 
-    Range 0 to (I - 1) / I; less is better. NaN if no list holds an item.
-
-    LensKit's ExposureGini with `LogRankWeight(offset=1)` is the same number (its default is geometric, and its sums are
-    float32). Source: Diaz et al., Evaluating stochastic rankings with expected exposure, 2020.
-
-    Args:
-        k: cut-off, >= 1.
-        options: `catalogue`, which says how many items there are, and keywords of every metric, see `RankingMetric`.
+    Less is better. LensKit's ExposureGini with `LogRankWeight(offset=1)` is the same number (its default is geometric,
+    and its sums are float32). Source: Diaz et al., Evaluating stochastic rankings with expected exposure, 2020.
 
     Examples:
         >>> import torch
@@ -573,7 +468,6 @@ class ExposureGini(_ItemCountAtK):
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.exposure_gini)
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     reads_exposure: ClassVar[bool] = True
     higher_is_better: bool | None = False
 
@@ -590,14 +484,6 @@ class StatisticalParity(ItemGroupMetric):
 
     Elliot's PopRSP is the same number for head and tail, its RSP for categories. Source: Zhu, Wang & Caverlee,
     Measuring and mitigating item under-recommendation bias in personalized ranking systems, SIGIR 2020.
-
-    Args:
-        k: cut-off, >= 1.
-        of: "popularity": the head, which is the fewest items that hold `head` of all interactions, and the tail; or
-            "categories": codes of the catalogue.
-        head: share of all interactions, between 0 and 1.
-        options: `catalogue`, which must have the popularity or the codes, and keywords of every metric; see
-            `RankingMetric`, also for counts.
 
     Examples:
         >>> import torch
@@ -632,12 +518,6 @@ class EqualOpportunity(ItemGroupMetric):
 
     Elliot's PopREO is the same number for head and tail, its REO for categories. Elliot counts no relevant item that
     the user had in train; here `overlap` decides. Source: as `StatisticalParity`.
-
-    Args:
-        k: cut-off, >= 1.
-        of: as in `StatisticalParity`.
-        head: as in `StatisticalParity`.
-        options: as in `StatisticalParity`.
 
     Examples:
         >>> import torch
