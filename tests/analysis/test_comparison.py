@@ -243,7 +243,7 @@ def test_runs_that_do_not_pair(other, error, says):
 
 def test_weights_and_clusters_must_be_equal():
     for options, says in (
-        ([{"weights": torch.ones(3)}, {"weights": torch.arange(3)}], r"weights of 2 rows differ .*\(id 0\)"),
+        ([{"weights": torch.ones(3)}, {"weights": torch.arange(3)}], "weights of some rows differ"),
         ([{"clusters": torch.ones(3).int()}, {"clusters": torch.arange(3)}], "clusters of some rows differ"),
         ([{"clusters": ["x"] * 3}, {"clusters": torch.arange(3)}], "clusters of some rows differ"),
     ):

@@ -162,7 +162,7 @@ class TestValues:
             trm.plot(collection)
 
     def test_refused(self):
-        with pytest.raises(TypeError, match=r"plot draws an evaluation, .* or a comparison, got dict"):
+        with pytest.raises(TypeError, match=r"plot draws an evaluation, .* or comparison, got dict"):
             trm.plot({"HR@1": 0.5})
 
 

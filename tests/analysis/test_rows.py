@@ -101,7 +101,6 @@ TWO = {"a": torch.ones(2)}
         ((TWO, torch.arange(2), -torch.ones(2)), ValueError, "weights must be finite and not negative"),
         ((TWO, torch.arange(2), None, torch.arange(3)), ValueError, "clusters must be of 2 rows, as ids are, got 3"),
         ((TWO, torch.arange(2), None, None, {"b": torch.ones(2)}), ValueError, "own_weights has 'b', values has not"),
-        ((TWO, torch.arange(2), None, None, {}, {"ties": 3}), TypeError, "options are text, or None, by name"),
     ],
 )
 def test_refused(arguments, error, says):

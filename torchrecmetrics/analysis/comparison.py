@@ -14,7 +14,6 @@ from torch import Tensor
 
 from torchrecmetrics.analysis.pairing import Paired, Runs, Totals
 from torchrecmetrics.analysis.resampling import one_thread
-from torchrecmetrics.analysis.rows import check_seed
 from torchrecmetrics.analysis.significance import (
     Alternative,
     ByFlips,
@@ -214,8 +213,7 @@ class Comparison(Table):
             none = f"; {self.num_in_none} rows are in none" if self.num_in_none else ""
             said.append(f"Over all rows, and those of {len(self.groups)} groups each{none}.")
         if untested := [*dict.fromkeys(r.key for r in self.results if math.isnan(r.p))]:
-            more = f", {len(untested) - 10} more" if len(untested) > 10 else ""
-            said.append(f"Not tested, with fewer than two {units}: {', '.join(untested[:10])}{more}.")
+            said.append(f"Not tested, with fewer than two {units}: {', '.join(untested)}.")
         if self.margin is not None:
             said.append(f"Non-inferior: worse by less than {self.margin:g}, where higher values are better.")
         if averaged := [f"{name} is the mean of {number}" for name, number in self.runs.items() if number > 1]:
@@ -278,7 +276,7 @@ def compare(
     Source: Westfall and Young, Resampling-based multiple testing, 1993; Smucker et al., A comparison of statistical
     significance tests for information retrieval evaluation, CIKM 2007.
 
-    Examples:
+    Example:
         >>> import torch
         >>> import torchrecmetrics as trm
         >>> ids = torch.arange(400)
@@ -287,14 +285,10 @@ def compare(
         >>> found = trm.compare({"pop": pop, "gcn": gcn})["HR@10"]
         >>> round(found.difference, 4), found.wins, found.losses, 0.05 < found.p < 0.15
         (0.05, 80, 60, True)
-        >>> regions = trm.Groups(ids // 200, ["north", "south"])
-        >>> found = trm.compare({"pop": pop, "gcn": gcn}, groups=regions)
-        >>> [(r.key, r.num_rows) for r in found.results]
-        [('HR@10', 400), ('HR@10/north', 200), ('HR@10/south', 200)]
     """
     correction = _check_correction(test, correction)
     check_choice("alternative", alternative, ("two-sided", "greater", "less"))
-    level, resamples, seed = check_level(level), check_k(resamples, "resamples"), check_seed(seed)
+    level, resamples, seed = check_level(level), check_k(resamples, "resamples"), check_k(seed, "seed", least=0)
     if margin is not None and not (isinstance(margin, (int, float)) and 0 < margin < math.inf):
         raise ValueError(f"margin must be a number > 0 in the metrics' unit, or None, got {margin!r}")
     check_groups(groups)
@@ -306,19 +300,16 @@ def compare(
     exact = test == "randomization" and 2 ** min(num_units, 62) <= resamples
     num_flips = 2**num_units - 1 if exact else resamples
 
-    def flipped(part: Paired) -> Tensor:
-        return part.flipped(None if exact else resamples, seed)
-
     def decided(parts: Iterable[Paired], totals: Totals, side: Alternative) -> Decisions:
-        flips = torch.cat([flipped(part) for part in parts], 1) if test == "randomization" else None
-        return _decide(totals, flips, side, round(1 - level, 12), correction)
+        flips = [part.flipped(None if exact else resamples, seed) for part in parts if test == "randomization"]
+        return _decide(totals, torch.cat(flips, 1) if flips else None, side, round(1 - level, 12), correction)
 
     totals = Totals.beside(part.totals() for part in parts.values())
     decisions, noninferior = decided(parts.values(), totals, alternative), None
     if margin is not None:
         shifted = [part.shifted(margin) for part in parts.values()]
         noninferior = decided(shifted, Totals.beside(part.totals() for part in shifted), "greater").adjusted_p
-    sizes = {name: len(part.rows) for name, part in parts.items() if name is not None}
+    sizes = {name: len(part.layout.order) for name, part in parts.items() if name is not None}
     return Comparison(
         results=tuple(_results(parts, totals, decisions, noninferior, alternative)),
         runs={name: len(repeats) for name, repeats in paired.runs.items()},
@@ -332,7 +323,7 @@ def compare(
         seed=seed,
         clustered=paired.layout.unit_of_row is not None,
         groups=sizes,
-        num_in_none=len(paired.rows) - sum(sizes.values()) if sizes else 0,
+        num_in_none=len(paired.layout.order) - sum(sizes.values()) if sizes else 0,
     )
 
 
@@ -395,7 +386,7 @@ def _results(
     whole = parts[None]
     for column, ((group, part), (run, against), label) in enumerate(product(parts.items(), whole.pairs, whole.labels)):
         numbers = {name: values[column] for name, values in columns.items()}
-        num_left_out = len(part.rows) - numbers["num_rows"]
+        num_left_out = len(part.layout.order) - numbers["num_rows"]
         names: dict[str, Any] = {"label": label, "run": run, "against": against, "group": group}
         found.append(PairResult(**names, num_left_out=num_left_out, **numbers))
     num_columns = len(whole.pairs) * len(whole.labels)
@@ -423,8 +414,7 @@ def _ends(
 def _check_correction(test: str, correction: Correction | None) -> Correction:
     """Return the correction of a test, or the test's default for None; raise for an unknown correction."""
     check_choice("test", test, ("randomization", "t"))
-    if correction is None:
-        correction = "max-t" if test == "randomization" else "holm"
+    correction = correction or ("max-t" if test == "randomization" else "holm")
     check_choice("correction", correction, ("max-t", "holm", "none"))
     if test == "t" and correction == "max-t":
         raise ValueError("correction='max-t' needs the flips of test='randomization'; a t test takes 'holm' or 'none'")

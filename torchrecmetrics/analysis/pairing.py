@@ -47,11 +47,6 @@ class Paired:
     Args:
         runs: {name: `Rows`}, or {name: [Rows, ...]} of several runs, which are averaged row by row.
         baseline: name of the run that each other run is compared with; None = each run with every run before it.
-
-    Raises:
-        TypeError: for runs that are no `Rows`.
-        ValueError: for ids that do not pair, labels, options, weights or clusters that differ, infinite values, and an
-            unknown baseline.
     """
 
     def __init__(self, runs: Runs, baseline: str | None) -> None:
@@ -72,11 +67,6 @@ class Paired:
         self._row_scale: float = 1.0 if weights is None or not len(weights) else 1 / max(weights.max().item(), tiny)
         self._scales = self._scales_of_own_weights()
         self._shift = 0.0
-
-    @property
-    def rows(self) -> Tensor:
-        """Row numbers of the first run that are compared, in an order that does not depend on that of the runs."""
-        return self.layout.order
 
     def only(self, chosen: Tensor) -> Paired:
         """Return the same pairs over the rows of the first run that `chosen`, bool [n], selects."""
@@ -142,11 +132,11 @@ class Paired:
 
     def _values(self, run: Rows, label: str) -> Tensor:
         """Return a run's values of the rows, float64 [rows]."""
-        return run.values[label][self._row_in[id(run)][self.rows]]
+        return run.values[label][self._row_in[id(run)][self.layout.order]]
 
     def _weights(self, run: Rows, label: str) -> Tensor:
         """Return a run's weights of the rows, float64 [rows]: the metric's own weights if it has any."""
-        return run.weights_of(label)[self._row_in[id(run)][self.rows]]
+        return run.weights_of(label)[self._row_in[id(run)][self.layout.order]]
 
     def _scales_of_own_weights(self) -> dict[tuple[str, str, str], dict[int, float]]:
         """Return factors that scale a metric's own weights to a mean of 1, {(run, run, label): {id(run): factor}}."""
@@ -201,11 +191,8 @@ def _listed(runs: Runs) -> dict[str, list[Rows]]:
 def _pair(left: str, first: Rows, right: str, rows: Rows) -> Tensor:
     """Return for each row of `first` the row of `rows` with the same id, int64 [n]; raise if runs do not pair."""
     if rows.values.keys() != first.values.keys():
-        alone = (
-            (left, first.values.keys() - rows.values.keys()),
-            (right, rows.values.keys() - first.values.keys()),
-        )
-        parts = [f"{', '.join(sorted(labels))} only in {name!r}" for name, labels in alone if labels]
+        lone = {left: first.values.keys() - rows.values.keys(), right: rows.values.keys() - first.values.keys()}
+        parts = [f"{', '.join(sorted(labels))} only in {name!r}" for name, labels in lone.items() if labels]
         raise ValueError(f"runs must have the same labels: {'; '.join(parts)}")
     if rows.options != first.options:
         names = sorted({*first.options, *rows.options})
@@ -216,21 +203,18 @@ def _pair(left: str, first: Rows, right: str, rows: Rows) -> Tensor:
         raise ValueError(f"ids do not pair: one of {left!r} and {right!r} has whole numbers, the other text")
     there = rows._ids.find(first._ids)
     if len(rows) != len(first) or bool((there < 0).any()):
-        lost = (
-            _unpaired(left, first._ids, right, there),
-            _unpaired(right, rows._ids, left, first._ids.find(rows._ids)),
-        )
+        lost = _unpaired(left, first._ids, right, there), _unpaired(right, rows._ids, left, first._ids.find(rows._ids))
         raise ValueError(f"rows do not pair: {'; '.join(filter(None, lost))}; compare runs over the same rows")
     for what in ("weights", "clusters"):
         if (getattr(first, what) is None) is not (getattr(rows, what) is None):
             raise ValueError(f"{what}: one of {left!r} and {right!r} has them, the other not")
-    if first.weights is not None and rows.weights is not None:
-        unlike = first.weights != rows.weights[there]
-        if number := int(unlike.sum()):
-            example = first._ids.at(int(unlike.nonzero()[0]))
-            raise ValueError(f"weights of {number} rows differ between {left!r} and {right!r} (id {example!r})")
-    mine, theirs = first._clusters, rows._clusters
-    if mine is not None and theirs is not None and not theirs.take(there).same(mine):
+    if first.weights is not None and rows.weights is not None and not first.weights.equal(rows.weights[there]):
+        raise ValueError(f"weights of some rows differ between {left!r} and {right!r}")
+    if (
+        first._clusters is not None
+        and rows._clusters is not None
+        and not rows._clusters.take(there).same(first._clusters)
+    ):
         raise ValueError(f"clusters of some rows differ between {left!r} and {right!r}")
     return there
 

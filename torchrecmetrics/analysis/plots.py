@@ -125,7 +125,7 @@ def plot(result: Comparison | LastResult | HasPoints, ax: Axes | Sequence[Axes] 
         _draw_forest(panels[0], result)
     else:
         units = _lines_by_unit(_points(result))
-        heights = [_height(lines) if _are_rows(lines) else None for lines in units.values()]
+        heights = [1.1 + 0.32 * len(lines) if _are_rows(lines) else None for lines in units.values()]
         panels = _panels([*units], heights, ax)
         for axes, lines in zip(panels, units.values(), strict=True):
             (_draw_rows if _are_rows(lines) else _draw_lines)(axes, lines)
@@ -145,8 +145,7 @@ def _points(result: LastResult | HasPoints) -> Sequence[Point]:
         result.compute()
     if not hasattr(result, "points"):
         raise TypeError(
-            f"plot draws an evaluation, its groups, a metric or collection of this package, or a comparison, "
-            f"got {describe(result)}"
+            f"plot draws an evaluation, its groups, a collection, metric or comparison, got {describe(result)}"
         )
     return result.points
 
@@ -160,7 +159,7 @@ def _lines_by_unit(points: Sequence[Point]) -> Mapping[str, Sequence[Line]]:
     units: dict[str, list[Line]] = {}
     for curve in named.values():
         curve.sort(key=lambda point: point.k or 0)
-        is_line = len(curve) == len({point.k for point in curve if point.k is not None})
+        is_line = 1 < len(curve) == len({point.k for point in curve if point.k is not None})
         bounds, unit = curve[0].bounds, curve[0].name.partition("-")[0]  # without options
         if bounds is not None and all(map(math.isfinite, bounds)):
             unit = f"{bounds[0]:g} to {bounds[1]:g}"
@@ -170,21 +169,14 @@ def _lines_by_unit(points: Sequence[Point]) -> Mapping[str, Sequence[Line]]:
 
 
 def _label(curve: Sequence[Point]) -> str:
-    """Return the label of the points of one line: their key, without the cut-off if there are several."""
+    """Return the label of several points on one line: their key without the cut-off."""
     first, with_cutoff = curve[0], f"{curve[0].name}@{curve[0].k}"
-    if len(curve) == 1:
-        return first.key
     return first.key.replace(with_cutoff, first.name, 1) if with_cutoff in first.key else first.name
 
 
 def _are_rows(lines: Sequence[Line]) -> bool:
     """Return True for fewer than two cut-offs, where each line is a row with a dot."""
     return len({k for line in lines for k in line.k}) < 2
-
-
-def _height(rows: Sequence[Any]) -> float:
-    """Return the height in inches of axes with one line of text per entry of `rows`."""
-    return 1.1 + 0.32 * len(rows)
 
 
 def _draw_rows(axes: Axes, lines: Sequence[Line]) -> None:
@@ -204,8 +196,8 @@ def _draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
     figure: Any = axes.figure
     step = min(4.0, 24 / len(against))  # points; intervals at the same k are drawn side by side
     for place, line in enumerate(against):
-        how: dict[str, Any] = {"marker": _marker(place), "ms": 5, "lw": 1.6, "elinewidth": 1.2, "capsize": 2.5}
-        drawn = axes.errorbar(line.k, line.values, line.errors(), label=line.label, zorder=3, **how)
+        how: dict[str, Any] = {"ms": 5, "lw": 1.6, "elinewidth": 1.2, "capsize": 2.5, "label": line.label, "zorder": 3}
+        drawn = axes.errorbar(line.k, line.values, line.errors(), marker=_MARKERS[place % len(_MARKERS)], **how)
         right = step * (place - (len(against) - 1) / 2)
         shifted = offset_copy(axes.transData, figure, right, units="points")
         for part in drawn.get_children():  # after drawing: limits are those of the unshifted data
@@ -215,7 +207,7 @@ def _draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
         (level,) = axes.plot([0, 1], line.values * 2, ls="--", lw=1.4, label=line.label, transform=whole)
         if not math.isnan(low):
             axes.axhspan(low, high, color=level.get_color(), alpha=0.12, lw=0)
-    _draw_axis_of_k(axes, sorted({k for line in against for k in line.k}, reverse=True))
+    _draw_axis_of_k(axes, {k for line in against for k in line.k})
     axes.set_ylabel("value, 95 % interval")
     _draw_legend(axes)
 
@@ -238,8 +230,8 @@ def _draw_forest(axes: Axes, comparison: Comparison) -> None:
                 axes.plot(ends, [row, row], color=colour, lw=1, zorder=2)
             ends = [max(r.low, left), min(r.high, right)]
             axes.plot(ends, [row, row], color=colour, lw=3, solid_capstyle="butt", zorder=2)
-        how: dict[str, Any] = {"ls": "none", "marker": _marker(place), "color": colour, "ms": 6.5, "mew": 0}
-        axes.plot([r.difference for r in of_pair], rows, label=pair, zorder=3, **how)
+        how: dict[str, Any] = {"ls": "none", "color": colour, "ms": 6.5, "mew": 0, "label": pair, "zorder": 3}
+        axes.plot([r.difference for r in of_pair], rows, marker=_MARKERS[place % len(_MARKERS)], **how)
     neutral = _pyplot().rcParams["axes.edgecolor"]
     axes.axvline(0, color=neutral, lw=1, zorder=1)
     if margin is not None:
@@ -299,10 +291,6 @@ def _colour(place: int) -> str:
     return colours[place % len(colours)]
 
 
-def _marker(place: int) -> str:
-    return _MARKERS[place % len(_MARKERS)]
-
-
 def _label_rows(axes: Axes, labels: Sequence[str]) -> None:
     """Label the rows of the axes from top to bottom."""
     axes.set_yticks(range(len(labels)), labels)
@@ -311,21 +299,18 @@ def _label_rows(axes: Axes, labels: Sequence[str]) -> None:
     axes.set_axisbelow(True)
 
 
-def _draw_axis_of_k(axes: Axes, cutoffs: Sequence[int]) -> None:
-    """Set ticks at the cut-offs, in descending order, as many as can be read; logarithmic if they are far apart."""
-    from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
-
-    scale: Callable[[float], float] = math.log if cutoffs[0] >= _SPREAD * cutoffs[-1] else float
-    apart = 0.06 * (scale(cutoffs[0]) - scale(cutoffs[-1]))
-    ticks = [cutoffs[0]]
-    for k in cutoffs[1:]:
-        if scale(ticks[-1]) - scale(k) >= apart:
+def _draw_axis_of_k(axes: Axes, cutoffs: set[int]) -> None:
+    """Set ticks at the cut-offs, as many as can be read; the axis is logarithmic if they are far apart."""
+    most, least = max(cutoffs), min(cutoffs)
+    is_wide = most >= _SPREAD * least
+    scale: Callable[[float], float] = math.log if is_wide else float
+    ticks: list[int] = []
+    for k in sorted(cutoffs, reverse=True):
+        if not ticks or scale(ticks[-1]) - scale(k) >= 0.06 * (scale(most) - scale(least)):
             ticks.append(k)
-    if scale is math.log:
-        axes.set_xscale("log")
-    axes.xaxis.set_major_locator(FixedLocator(ticks[::-1]))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.set_xscale("log" if is_wide else "linear")
+    axes.set_xticks(ticks[::-1], map(str, ticks[::-1]))
+    axes.minorticks_off()
     axes.set_xlabel("k")
     axes.grid(axis="y", alpha=0.3)
     axes.set_axisbelow(True)
