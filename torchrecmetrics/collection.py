@@ -238,9 +238,7 @@ class RecMetricCollection(MetricCollection):
         results = self.evaluator._results
         if not results:
             raise RuntimeError("results are those of the last compute(); call it first")
-        return [
-            Found(self._set_name(key), key, *_origin(key, self.metrics), summary) for key, summary in results.items()
-        ]
+        return [Found(self._set_name(key), *_origin(key, self.metrics), summary) for key, summary in results.items()]
 
     @property
     def rows(self) -> Rows:

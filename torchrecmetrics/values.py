@@ -135,8 +135,6 @@ class Found(NamedTuple):
     """A result of the last `compute`."""
 
     key: str
-    label: str
-    """`key` without prefix and postfix."""
     metric: RankingMetric
     group: str | None
     """Name of the group of rows, or another ending that an accumulator gave; None = all rows."""

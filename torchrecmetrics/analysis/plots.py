@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 Drawn: TypeAlias = "tuple[Figure, Axes]"
 
 _MARKERS = "osD^vPX"
-_LEGEND = 16
-"""Maximum number of lines per column of a legend."""
 _PANEL = 3.3
 """Height in inches of each panel in a figure with several panels."""
 _SPREAD = 20
@@ -49,8 +47,17 @@ class Point(NamedTuple):
     @classmethod
     def of(cls, key: str, metric: Any, group: str | None, summary: Summary) -> Point:
         """Return the point of a metric's last result."""
-        value, error, size = (float(number) for number in summary[:3])
-        return cls(key, metric.name, metric.k, group, value, error, size, metric.bounds, summary.num_users)
+        return cls(
+            key=key,
+            name=metric.name,
+            k=metric.k,
+            group=group,
+            value=summary.value.item(),
+            standard_error=summary.standard_error.item(),
+            size=summary.effective_size.item(),
+            bounds=metric.bounds,
+            num_users=summary.num_users,
+        )
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Return the confidence interval of this value, (low, high)."""
@@ -320,8 +327,7 @@ def _draw_legend(axes: Axes) -> None:
     """Write a legend beside the axes, lines with intervals first: matplotlib sorts by kind and would put them last."""
     handles = sorted(axes.get_legend_handles_labels()[0], key=lambda handle: not hasattr(handle, "has_yerr"))
     labels = [str(handle.get_label()) for handle in handles]
-    columns = -(-len(labels) // _LEGEND)
-    axes.legend(handles, labels, ncols=columns, loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
+    axes.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
 
 
 def _widen(figure: Figure, panels: Sequence[Axes]) -> None:
@@ -332,7 +338,6 @@ def _widen(figure: Figure, panels: Sequence[Axes]) -> None:
         rows = [len(tick.get_text()) for tick in axes.get_yticklabels()] if axes.yaxis_inverted() else []
         left = max(left, inch_per_letter * max(rows, default=0) - 1)
         if legend := axes.get_legend():
-            entries = [len(text.get_text()) for text in legend.get_texts()]
-            right = max(right, -(-len(entries) // _LEGEND) * (inch_per_letter * max(entries) + 0.6))
+            right = max(right, inch_per_letter * max(len(text.get_text()) for text in legend.get_texts()) + 0.6)
     width, height = figure.get_size_inches()
     figure.set_size_inches(width + left + right, height)

@@ -289,13 +289,8 @@ class Rows:
         Raises:
             ImportError: without pyarrow.
         """
-        about = {
-            "type": "Rows",
-            "version": _VERSION,
-            "labels": [*self.values],
-            "own_weights": [*self.own_weights],
-            "options": self.options,
-        }
+        about: dict[str, Any] = {"type": "Rows", "version": _VERSION, "options": self.options}
+        about |= {"labels": [*self.values], "own_weights": [*self.own_weights]}
         return frame_of("pyarrow", self._columns()).replace_schema_metadata({_FORMAT: json.dumps(about).encode()})
 
     def to_parquet(self, path: str | Path) -> None:

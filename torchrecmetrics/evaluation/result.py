@@ -58,8 +58,17 @@ class PointTable(Table):
         rows = []
         for point in self.points:
             low, high = (None if math.isnan(end) else end for end in point.interval())
-            numbers = (point.value, point.standard_error, low, high, point.num_users)
-            rows.append(ResultRow(point.name, point.k, point.group, *numbers))
+            row = ResultRow(
+                metric=point.name,
+                k=point.k,
+                group=point.group,
+                value=point.value,
+                standard_error=point.standard_error,
+                low=low,
+                high=high,
+                num_users=point.num_users,
+            )
+            rows.append(row)
         return rows
 
     def counts(self) -> dict[str, int]:
