@@ -51,20 +51,20 @@ class Paired:
 
     def __init__(self, runs: Runs, baseline: str | None) -> None:
         self.runs: dict[str, list[Rows]] = _listed(runs)
-        (first_name, self.first), *others = [(name, rows) for name, repeats in self.runs.items() for rows in repeats]
+        (first_name, first), *others = [(name, rows) for name, repeats in self.runs.items() for rows in repeats]
+        self.first: Rows = first
         self.labels: list[str] = [*self.first.values]
-        self._row_in: dict[int, Tensor] = {id(self.first): torch.arange(len(self.first), device="cpu")}
+        self._row_in: dict[int, Tensor] = {id(first): torch.arange(len(first), device="cpu")}
         for name, rows in others:
             if id(rows) not in self._row_in:
-                self._row_in[id(rows)] = _pair(first_name, self.first, name, rows)
+                self._row_in[id(rows)] = _pair(first_name, first, name, rows)
         for rows in chain.from_iterable(self.runs.values()):
             rows.check_finite()
-        self.layout: Layout = Layout.of(self.first.ids, self.first._clusters)
+        self.layout: Layout = Layout.of(first.ids, first._clusters)
         self._all_keys = self.layout.keys
         self.pairs: list[tuple[str, str]] = _pairs([*self.runs], baseline)
-        weights = self.first.weights  # scaled to a maximum of 1: squares neither overflow nor vanish
-        tiny = torch.finfo(torch.float64).tiny
-        self._row_scale: float = 1.0 if weights is None or not len(weights) else 1 / max(weights.max().item(), tiny)
+        weights = first.weights  # scaled to a maximum of 1: squares neither overflow nor vanish
+        self._row_scale: float = 1.0 if weights is None or not weights.any() else 1 / weights.max().item()
         self._scales = self._scales_of_own_weights()
         self._shift = 0.0
 

@@ -88,7 +88,7 @@ class GroupResults(PointTable):
     """
 
     def __init__(self, points: Sequence[Point]) -> None:
-        self.points = [point for point in points if point.group is not None]
+        self.points: Sequence[Point] = [point for point in points if point.group is not None]
         if not self.points:
             raise ValueError(
                 "there are no groups: evaluate with groups=trm.group_users(train), or trm.Groups of a column"
@@ -128,7 +128,7 @@ class Evaluation(dict[str, Tensor], PointTable):
     ) -> None:
         super().__init__(collection.compute())
         first = collection.leading.last_summary()
-        self.points = collection.points
+        self.points: Sequence[Point] = collection.points
         self.num_unserved: int = num_unserved
         self.num_left_out: int = num_left_out
         self.num_unknown: int = num_unknown
