@@ -89,8 +89,8 @@ def comparisons(rows: trm.Rows) -> None:
     assert_type(found, trm.Comparison)
     assert_type(found["NDCG@10"].p, float)
     assert_type(found["NDCG@10", "gcn", "pop"].wins, int)
-    assert_type(rows.confidence_interval(method="percentile"), dict[str, tuple[float, float]])
-    rows.confidence_interval(method="bc")  # type: ignore[arg-type]
+    assert_type(rows.confidence_interval(level=0.9), dict[str, tuple[float, float]])
+    rows.confidence_interval(level="0.9")  # type: ignore[arg-type]
     trm.compare({"pop": rows, "gcn": rows}, alternative="better")  # type: ignore[arg-type]
     trm.compare({"pop": rows, "gcn": rows}, corection="holm")  # type: ignore[call-arg]
 

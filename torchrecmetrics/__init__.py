@@ -2,7 +2,7 @@
 
 from torchrecmetrics import metrics, rank_metrics
 from torchrecmetrics.analysis.comparison import Comparison, compare
-from torchrecmetrics.analysis.differences import differences
+from torchrecmetrics.analysis.plots import plot
 from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.beyond.item_counts import ItemCountMetric
 from torchrecmetrics.beyond.list_metric import ListMetric
@@ -75,11 +75,11 @@ __all__ = [
     "Window",
     "audit",
     "compare",
-    "differences",
     "evaluate",
     "evaluate_lists",
     "get_topk_ranks",
     "group_users",
+    "plot",
     "prefix_history",
     "recommend",
     "slice_targets",

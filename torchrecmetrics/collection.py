@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,8 +10,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
-from torchrecmetrics.analysis.curves import Curve, Point, curve_of, plot_points
-from torchrecmetrics.analysis.plots import draw_steps, unit_of
+from torchrecmetrics.analysis.plots import Point
 from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.core.accumulators import Accumulator, ByGroup
 from torchrecmetrics.core.checks import describe, nearest
@@ -29,7 +27,7 @@ from torchrecmetrics.core.signature import (
 )
 from torchrecmetrics.core.windows import Decay, Window
 from torchrecmetrics.names import KeyFormat, Metrics, key_of, members_of, ours
-from torchrecmetrics.values import Found, Value, point_of, rows_of
+from torchrecmetrics.values import Found, Value, rows_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -240,9 +238,7 @@ class RecMetricCollection(MetricCollection):
         results = self.evaluator._results
         if not results:
             raise RuntimeError("results are those of the last compute(); call it first")
-        return [
-            Found(self._set_name(key), key, *_origin(key, self.metrics), summary) for key, summary in results.items()
-        ]
+        return [Found(self._set_name(key), *_origin(key, self.metrics), summary) for key, summary in results.items()]
 
     @property
     def rows(self) -> Rows:
@@ -327,87 +323,10 @@ class RecMetricCollection(MetricCollection):
             raise ValueError(f"collections of the same metrics can be merged; only one of the two has {sorted(lone)}")
         self.evaluator.merge_state(other.evaluator)
 
-    # -------------------------------------------------------------------------------------------------- plots, copies
-
     @property
     def points(self) -> list[Point]:
         """Results of the last `compute` for each key."""
-        return [point_of(entry) for entry in self.found()]
-
-    def plot(self, val: Any = None, ax: Any = None, together: bool = True) -> Any:
-        """Plot all values in one figure: against k with 95 % intervals, one line per metric.
-
-        Metrics without a cut-off are horizontal lines. With a single cut-off, each key is a dot in a row of its own.
-        Metrics with other bounds than 0 to 1, or none, have axes of their own, one below the other: `figure.axes`.
-
-        Args:
-            val: values as `compute` or `forward` returns them, drawn without intervals; or a list of such values, one
-                per step; None = the values of `compute`.
-            ax: matplotlib axes, or a list of axes, one for each scale; None = a new figure.
-            together: False = one figure per metric, as torchmetrics' collections draw; `ax` is then a list of axes.
-
-        Returns:
-            Figure and the first axes; with `together=False` a list of both.
-
-        Raises:
-            ImportError: without matplotlib.
-            ValueError: for values that lack a key, and if scales and axes differ in number.
-        """
-        if not together:
-            if val is not None:
-                return super().plot(val, ax, together=False)
-            axes = [None] * len(self) if ax is None else ax
-            return [value.plot(ax=axis) for value, axis in zip(self.values(), axes, strict=True)]
-        if val is None:
-            self.compute()
-            return plot_points(self.points, ax)
-        keys, series = [*self.keys()], [val] if isinstance(val, Mapping) else val
-        for values in series:
-            if not isinstance(values, Mapping):
-                raise TypeError(f"val must be values by key, or a list of these, got {describe(values)}")
-            if missing := [key for key in keys if key not in values]:
-                raise ValueError(f"val has no value of {missing[0]!r}; it holds {', '.join(map(str, values))}")
-        if series is val:
-            units: dict[str, dict[str, list[float]]] = {}
-            for key, value in self.items():
-                units.setdefault(unit_of(value.name, value.bounds), {})[key] = [float(values[key]) for values in series]
-            return draw_steps(units, ax)
-        points = [
-            Point(key, value.key, value.name, value.k, float(val[key]), math.nan, math.nan, value.bounds, 0)
-            for key, value in self.items()
-        ]
-        return plot_points(points, ax)
-
-    def curve(self, name: str, *, level: float = 0.95, resamples: int = 2000, seed: int = 0) -> Curve:
-        """Return a metric's value at each of its cut-offs, with a band that holds at all of them together.
-
-        The band consists of intervals of `confidence_interval` at a higher level: without kept rows Bonferroni's, 1 -
-        (1 - level) / K; with kept rows at most that, and lower the more the K values depend on each other, found from
-        the largest deviation over all k, in standard errors, in each resample of the rows (or clusters).
-
-        Args:
-            name: name of the metric without cut-off, "NDCG" or "NDCG-exponential".
-            level: confidence level, for all cut-offs together.
-            resamples: number of resamples, where rows are kept.
-            seed: seed of the hash of ids.
-
-        Raises:
-            ValueError: for an unknown name, or a metric without a cut-off.
-
-        Source: Montiel Olea and Plagborg-Møller, Simultaneous confidence bands: theory, implementation, and an
-        application to SVARs, Journal of Applied Econometrics 34, 2019.
-
-        Examples:
-            >>> import torch
-            >>> import torchrecmetrics as trm
-            >>> collection = trm.RecMetricCollection("HR", k=[1, 2], accumulators=[trm.KeptRows()])
-            >>> collection.update(torch.tensor([1, 2, 3, 3] * 25))
-            >>> curve = collection.curve("HR")
-            >>> curve.k, curve.values
-            ((1, 2), (0.25, 0.5))
-        """
-        self.compute()
-        return curve_of(self.points, name, self.rows if self.keep_rows else None, level, resamples, seed)
+        return [Point.of(entry.key, entry.metric, entry.group, entry.summary) for entry in self.found()]
 
     def clone(self, prefix: str | None = None, postfix: str | None = None) -> Self:
         """Return a copy, with another prefix or postfix if given."""

@@ -1,4 +1,4 @@
-"""`Value`: one value of a collection, and `Found`: its result, with what plots and comparisons read."""
+"""`Value`: one value of a collection, and `Found`: its result."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrecmetrics.analysis.curves import Point
-from torchrecmetrics.analysis.plots import draw_interval, pyplot
 from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.core.accumulators import BareMetric
 from torchrecmetrics.core.evaluator import Evaluator
@@ -66,16 +64,6 @@ class Value(LastResult, BareMetric):
         return self.metric.higher_is_better
 
     @property
-    def plot_lower_bound(self) -> float | None:  # type: ignore[override]
-        """Lower end of the axis of values in plots."""
-        return self.metric.plot_lower_bound
-
-    @property
-    def plot_upper_bound(self) -> float | None:  # type: ignore[override]
-        """Upper end of the axis of values in plots."""
-        return self.metric.plot_upper_bound
-
-    @property
     def update_called(self) -> bool:
         """True if the collection has been updated."""
         return self.evaluator.update_called
@@ -117,19 +105,6 @@ class Value(LastResult, BareMetric):
     def _last_summary(self) -> Summary | None:
         return self.evaluator._results.get(self.key)
 
-    def plot(self, val: Any = None, ax: Any = None) -> Any:
-        """Plot the value with its 95 % interval; or the given values, one per step.
-
-        Raises:
-            ImportError: without matplotlib.
-        """
-        pyplot()  # torchmetrics' own message does not name our extra
-        axes: Any = self._plot(val, ax)[1]
-        axes.set_ylabel(self.label)
-        if val is None:
-            draw_interval(axes, self.last_summary().value.item(), self.confidence_interval(), self.label)
-        return axes.figure, axes
-
     def reset(self) -> None:
         """Reset the collection."""
         self.evaluator.reset()
@@ -160,8 +135,6 @@ class Found(NamedTuple):
     """A result of the last `compute`."""
 
     key: str
-    label: str
-    """`key` without prefix and postfix."""
     metric: RankingMetric
     group: str | None
     """Name of the group of rows, or another ending that an accumulator gave; None = all rows."""
@@ -195,14 +168,4 @@ def rows_of(columns: Mapping[str, Tensor], evaluator: Evaluator) -> Rows:
             "empty_target_action": evaluator.empty_target_action,
             **labels,
         },
-    )
-
-
-def point_of(found: Found) -> Point:
-    """Return a result of `found` as a `Point`, for plots and curves."""
-    metric, summary = found.metric, found.summary
-    value, error, size = (float(number) for number in summary[:3])
-    return Point(
-        *(found.key, found.label, metric.name, metric.k, value, error, size, metric.bounds, summary.num_users),
-        found.group,
     )

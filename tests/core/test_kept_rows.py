@@ -278,9 +278,8 @@ def test_ids_that_stand_twice_in_several_batches():
         metrics.update(*batch(0), row_ids=IDS)
         plain.update(*batch(0))
     assert metrics.compute() == plain.compute()
-    for read in (lambda: metrics.rows, lambda: metrics.curve("HR")):
-        with pytest.raises(ValueError, match=r"id \d+ stands in 2 rows.*clusters="):
-            read()
+    with pytest.raises(ValueError, match=r"id \d+ stands in 2 rows.*clusters="):
+        metrics.rows  # noqa: B018
     metrics.reset()
     metrics.update(*batch(0), row_ids=IDS)
     metrics.compute()

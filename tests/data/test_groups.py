@@ -1,6 +1,5 @@
-"""Groups of rows in collections, evaluations and over processes; slices of items; the worst group."""
+"""Groups of rows in collections, evaluations and over processes; slices of items."""
 
-import math
 import pickle
 
 import pandas
@@ -159,8 +158,6 @@ def test_a_group_without_users_is_nan():
     assert found["HR@1/a"] == found["HR@1/c"] == 1
     assert found["HR@1/b"].isnan()
     assert found.groups.counts() == {"num_empty": 1}
-    assert found.worst("HR@1").group == "a"
-    assert found.gap("HR@1").value == 0
 
 
 # ------------------------------------------------------------------------------------------------- items of collections
@@ -340,21 +337,7 @@ def test_evaluate_asks_for_groups_that_fit():
             groups=trm.group_users(train),
         )
     with pytest.raises(ValueError, match=r"there are no groups: evaluate with groups="):
-        trm.evaluate("HR@1", users, items, target=test).worst("HR@1")
-    found = trm.evaluate(
-        ["HR", "AveragePopularity"],
-        users,
-        items,
-        k=1,
-        target=test,
-        groups=trm.group_users(train),
-        catalogue=trm.Catalogue.from_interactions(train),
-    )
-    with pytest.raises(ValueError, match="no metric with groups is 'HR'; did you mean 'HR@1'"):
-        found.gap("HR")
-    with pytest.raises(ValueError, match="no group is the worst: higher_is_better is None"):
-        found.worst("AveragePopularity@1")
-    assert found.gap("AveragePopularity@1").high > 0
+        trm.evaluate("HR@1", users, items, target=test).groups  # noqa: B018
 
 
 # ----------------------------------------------------------------------------------------------------- users and items
@@ -366,16 +349,6 @@ def test_groups_of_a_column():
     assert (groups.names, groups.codes.tolist()) == (("1", "3"), [1, -1, 0])
     frame = {"user": ["a", "b", "c", "d"], "item": ["x"] * 4}
     assert groups.of(trm.Interactions.from_frame(frame)).tolist() == [0, -1, 1, -1]
-
-
-def test_worst_and_gap_in_words():
-    train, test, users, items = made()
-    groups = trm.group_users(train, bins=[0, 3, 6])
-    found = trm.evaluate("HR", users, items, target=test, k=5, groups=groups)
-    worst, gap = found.worst("HR@5"), found.gap("HR@5")
-    assert str(worst).startswith(f"{worst.group}  {worst.value:.4f}; true value of the worst  [")
-    assert str(worst).endswith(f": {' or '.join(worst.possible)}")
-    assert str(gap).startswith(f"{gap.highest} - {gap.lowest}  {gap.value:.4f}; the true gap  [")
 
 
 def test_users_by_activity():
@@ -403,22 +376,3 @@ def test_slices_by_popularity():
     slices = trm.slice_targets(target, popularity, shares=[0.2, 0.51, 0.8])
     assert {name: items(part) for name, part in slices.items()} == {"1": [1], "2": [3], "3": [0], "4": [2, 4]}
     assert [part.num_items for part in slices.values()] == [5] * 4
-
-
-def test_a_plot_of_two_models():
-    pytest.importorskip("matplotlib").use("Agg")
-    train, test, users, items = made()
-    groups = trm.group_users(train, bins=[0, 3, 6, 9])
-    found = trm.evaluate("NDCG", users, items, k=5, target=test, exclude=train, groups=groups)
-    figure, axes = found.groups.plot(name="one")
-    again, _ = found.groups.plot("NDCG@5", ax=axes, name="other")
-    assert again is figure
-    assert [tick.get_text() for tick in axes.get_yticklabels()] == list(groups.names)
-    assert len(axes.containers) == 2
-    other = trm.evaluate("NDCG", users, items, k=5, target=test, groups=trm.group_users(train, bins=[0, 5]))
-    with pytest.raises(ValueError, match="the axes hold the groups 0-2, 3-5"):
-        other.groups.plot("NDCG@5", ax=axes)
-    assert math.isfinite(found.gap("NDCG@5").high)
-    several = trm.evaluate(["NDCG", "HR"], users, items, k=5, target=test, groups=groups)
-    with pytest.raises(ValueError, match="one metric is drawn at a time: plot\\('NDCG@5'\\), or another of HR@5"):
-        several.groups.plot()

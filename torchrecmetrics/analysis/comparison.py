@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.analysis.families import (
+from torchrecmetrics.analysis.pairing import Paired, Runs, Totals
+from torchrecmetrics.analysis.resampling import one_thread
+from torchrecmetrics.analysis.significance import (
     Alternative,
     ByFlips,
     ByStudent,
@@ -21,20 +23,15 @@ from torchrecmetrics.analysis.families import (
     decide,
     studentised,
 )
-from torchrecmetrics.analysis.formatting import Table, records
-from torchrecmetrics.analysis.pairing import Paired, Runs, Totals
-from torchrecmetrics.analysis.plots import Difference, Drawn, draw_forest
-from torchrecmetrics.analysis.resampling import one_thread
-from torchrecmetrics.analysis.rows import check_seed
+from torchrecmetrics.analysis.tables import Table, records
 from torchrecmetrics.core.checks import check_choice, check_k, nearest
 from torchrecmetrics.core.intervals import check_level
 from torchrecmetrics.core.student import quantile
 from torchrecmetrics.data.groups import Groups, check_groups
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 _POWER = 0.8
+_METHODS = {"max-t": "step-down max-T; exact for each, asymptotic for all together", "holm": "Holm's method"}
+_SIDES = {"two-sided": "two-sided", "greater": "one-sided (greater)", "less": "one-sided (less)"}
 
 
 class PairResult(NamedTuple):
@@ -81,6 +78,11 @@ class PairResult(NamedTuple):
         """Key of the result: the label, or `label/group` for a group."""
         return self.label if self.group is None else f"{self.label}/{self.group}"
 
+    @property
+    def pair(self) -> str:
+        """The two runs, as `gcn - pop`."""
+        return f"{self.run} - {self.against}"
+
 
 @dataclass(frozen=True)
 class Comparison(Table):
@@ -116,11 +118,15 @@ class Comparison(Table):
     def __len__(self) -> int:
         return len(self.results)
 
+    def result_rows(self) -> tuple[PairResult, ...]:
+        """Return the results."""
+        return self.results
+
     def __getitem__(self, key: str | tuple[str, str, str]) -> PairResult:
         label, *pair = (key,) if isinstance(key, str) else key
         found = [result for result in self.results if result.key == label]
         if not found:
-            raise KeyError(f"no label {label!r}{nearest(label, [*dict.fromkeys(r.key for r in self.results)])}")
+            raise KeyError(f"no label {label!r}{nearest(label, self.result_keys)}")
         if pair:
             found = [result for result in found if [result.run, result.against] == pair]
         if len(found) != 1:
@@ -129,24 +135,24 @@ class Comparison(Table):
         return found[0]
 
     @property
-    def _num_tested(self) -> int:
+    def result_keys(self) -> list[str]:
+        """Keys of the results, each once."""
+        return [*dict.fromkeys(r.key for r in self.results)]
+
+    @property
+    def pairs(self) -> list[str]:
+        """Pairs of runs that were compared, as `gcn - pop`."""
+        return [*dict.fromkeys(r.pair for r in self.results)]
+
+    @property
+    def num_tested(self) -> int:
         """Number of comparisons that were tested, for which p and intervals are corrected."""
         return sum(not math.isnan(r.p) for r in self.results)
 
-    def to_dict(self) -> dict[str, list[Any]]:
-        """Return the fields of the results as columns, {field name: list with one value per result}.
-
-        Example:
-            >>> import torch
-            >>> import torchrecmetrics as trm
-            >>> ids = torch.arange(50)
-            >>> pop, gcn = (trm.Rows({"HR@10": (ids % n == 0).double()}, ids) for n in (4, 3))
-            >>> columns = trm.compare({"pop": pop, "gcn": gcn}).to_dict()
-            >>> columns["label"], columns["wins"]
-            (['HR@10'], [12])
-        """
-        columns: list[Sequence[Any]] = list(zip(*self.results, strict=True))
-        return {name: list(column) for name, column in zip(PairResult._fields, columns, strict=True)}
+    @property
+    def is_corrected(self) -> bool:
+        """True if p and intervals are corrected for several comparisons."""
+        return self.correction != "none" and self.num_tested > 1
 
     def to_json(self, *, indent: int | None = 2) -> str:
         """Return JSON text: {"results": [{"label": ..., "run": ..., ...}], "test": ..., ...}; NaN is null."""
@@ -155,105 +161,64 @@ class Comparison(Table):
         }
         return json.dumps({"results": records(self.results), **how}, indent=indent, allow_nan=False)
 
-    def plot(self, ax: Axes | None = None) -> Drawn:
-        """Draw a forest plot: differences with intervals (thick) and corrected intervals (thin), one colour per pair.
-
-        If a margin was given, a broken line is drawn at -margin.
-
-        Args:
-            ax: matplotlib axes; None = a new figure, as high as the labels need.
-
-        Returns:
-            Figure and axes.
-
-        Raises:
-            ImportError: without matplotlib.
-        """
-        corrected = self.correction != "none" and self._num_tested > 1
-        title = f"{100 * self.level:g} % intervals"
-        if corrected:
-            title += f", thin: corrected for {self._num_tested} comparisons"
-        found = [
-            Difference(
-                r.key, f"{r.run} - {r.against}", r.difference, (r.low, r.high), (r.adjusted_low, r.adjusted_high)
-            )
-            for r in self.results
-        ]
-        return draw_forest(found, title, corrected, self.margin, ax)
-
     def __str__(self) -> str:
-        header, *lines = self._cells()
-        width = [max(map(len, column)) for column in zip(header, *lines, strict=True)]
-        words = 2  # label and pair, aligned to the left; the other columns are numbers
-        table = [
-            "  ".join(
-                cell.ljust(w) if i < words else cell.rjust(w)
-                for i, (cell, w) in enumerate(zip(line, width, strict=True))
-            )
-            for line in (header, *lines)
-        ]
-        return "\n".join([*(line.rstrip() for line in table), "", *self._sentences()])
+        table = self._cells()
+        width = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = []
+        for line in table:
+            words = [cell.ljust(w) for cell, w in zip(line[:2], width[:2], strict=True)]  # label and pair
+            numbers = [cell.rjust(w) for cell, w in zip(line[2:], width[2:], strict=True)]
+            lines.append("  ".join([*words, *numbers]).rstrip())
+        return "\n".join([*lines, "", *self._sentences()])
 
     def _cells(self) -> list[list[str]]:
         """Return the table of `str()` as lines of cells, the header first."""
-        adjusted = self.correction != "none" and self._num_tested > 1
         widths = [r.adjusted_high - r.adjusted_low for r in self.results]
         least = min((w for w in widths if 0 < w < math.inf), default=1.0)
         digits = min(12, max(4, 1 - math.floor(math.log10(least))))
         counts = any(r.num_left_out for r in self.results)
-        lines = [["", "", "difference", f"{100 * self.level:g} % interval", "p"]]
-        lines[0] += [*["adjusted p"][:adjusted], "d_z", "won/tied/lost", "rows", *["left out"][:counts], "detectable"]
+        lines = [["", "", "difference", f"{100 * self.level:g} % interval", "p", *["adjusted p"][: self.is_corrected]]]
+        lines[0] += ["d_z", "won/tied/lost", "rows", *["left out"][:counts], "detectable"]
         lines[0] += ["non-inferior p"] * (self.margin is not None)
         for r in self.results:
-            line = [r.key, f"{r.run} - {r.against}", f"{r.difference:+.{digits}f}"]
+            line = [r.key, r.pair, f"{r.difference:+.{digits}f}"]
             line += [f"[{r.adjusted_low:+.{digits}f}, {r.adjusted_high:+.{digits}f}]", _p(r.p)]
-            line += [_p(r.adjusted_p)] * adjusted
+            line += [_p(r.adjusted_p)] * self.is_corrected
             line += [f"{r.effect_size:+.2f}", f"{r.wins}/{r.ties}/{r.losses}", str(r.num_rows)]
             line += [str(r.num_left_out)] * counts + [f"{r.detectable:.{digits}f}"]
-            line += [_p(r.noninferior_p)] * (r.noninferior_p is not None)
+            line += [] if r.noninferior_p is None else [_p(r.noninferior_p)]
             lines.append(line)
         return lines
 
     def _sentences(self) -> list[str]:
         """Return the sentences below the table of `str()`: test, correction, groups, margin, averaged runs."""
         units = "whole clusters" if self.clustered else "rows"
-        rows = max(r.num_units for r in self.results)
+        number, sides = max(r.num_units for r in self.results), _SIDES[self.alternative]
         if self.test == "t":
-            said = [f"Paired t test over {rows} {units}, {self._sides()}."]
+            said = [f"Paired t test over {number} {units}, {sides}."]
         else:
             how = f"all {self.resamples} other signs" if self.exact else f"{self.resamples} draws, seed {self.seed}"
-            said = [f"Paired randomisation test: signs of {rows} {units} flipped ({how}), {self._sides()}."]
+            said = [f"Paired randomisation test: signs of {number} {units} flipped ({how}), {sides}."]
         alpha = f"{1 - self.level:.4g}"
-        if self._num_tested <= 1:
-            said.append(f"The interval excludes 0 exactly where p <= {alpha}.")
-        elif self.correction == "none":
-            said.append(f"Not corrected for {self._num_tested} comparisons; an interval excludes 0 where p <= {alpha}.")
-        else:
-            by = {
-                "max-t": "step-down max-T; exact for each, asymptotic for all together",
-                "holm": "Holm's method",
-            }[self.correction]
+        if self.is_corrected:
             said.append(
-                f"Corrected for {self._num_tested} comparisons ({by}); the intervals hold together, so "
-                f"one with 0 may have an adjusted p <= {alpha}."
+                f"Corrected for {self.num_tested} comparisons ({_METHODS[self.correction]}); the intervals hold "
+                f"together, so one with 0 may have an adjusted p <= {alpha}."
             )
+        elif self.num_tested > 1:
+            said.append(f"Not corrected for {self.num_tested} comparisons; an interval excludes 0 where p <= {alpha}.")
+        else:
+            said.append(f"The interval excludes 0 exactly where p <= {alpha}.")
         if self.groups:
             none = f"; {self.num_in_none} rows are in none" if self.num_in_none else ""
             said.append(f"Over all rows, and those of {len(self.groups)} groups each{none}.")
-        if untested := [r.key for r in self.results if math.isnan(r.p)]:
-            names = [*dict.fromkeys(untested)]
-            more = f", {len(names) - 10} more" if len(names) > 10 else ""
-            said.append(f"Not tested, with fewer than two {units}: {', '.join(names[:10])}{more}.")
+        if untested := [*dict.fromkeys(r.key for r in self.results if math.isnan(r.p))]:
+            said.append(f"Not tested, with fewer than two {units}: {', '.join(untested)}.")
         if self.margin is not None:
             said.append(f"Non-inferior: worse by less than {self.margin:g}, where higher values are better.")
         if averaged := [f"{name} is the mean of {number}" for name, number in self.runs.items() if number > 1]:
             said.append(f"{', '.join(averaged)} runs: this tests these runs, not others that other seeds would give.")
         return said
-
-    def _sides(self) -> str:
-        return {"two-sided": "two-sided", "greater": "one-sided (greater)", "less": "one-sided (less)"}[
-            self.alternative
-        ]
 
 
 @one_thread()
@@ -311,7 +276,7 @@ def compare(
     Source: Westfall and Young, Resampling-based multiple testing, 1993; Smucker et al., A comparison of statistical
     significance tests for information retrieval evaluation, CIKM 2007.
 
-    Examples:
+    Example:
         >>> import torch
         >>> import torchrecmetrics as trm
         >>> ids = torch.arange(400)
@@ -320,91 +285,57 @@ def compare(
         >>> found = trm.compare({"pop": pop, "gcn": gcn})["HR@10"]
         >>> round(found.difference, 4), found.wins, found.losses, 0.05 < found.p < 0.15
         (0.05, 80, 60, True)
-        >>> regions = trm.Groups(ids // 200, ["north", "south"])
-        >>> found = trm.compare({"pop": pop, "gcn": gcn}, groups=regions)
-        >>> [(r.key, r.num_rows) for r in found.results]
-        [('HR@10', 400), ('HR@10/north', 200), ('HR@10/south', 200)]
     """
     correction = _check_correction(test, correction)
     check_choice("alternative", alternative, ("two-sided", "greater", "less"))
-    level, resamples, seed = check_level(level), check_k(resamples, "resamples"), check_seed(seed)
-    margin = _check_margin(margin)
+    level, resamples, seed = check_level(level), check_k(resamples, "resamples"), check_k(seed, "seed", least=0)
+    if margin is not None and not (isinstance(margin, (int, float)) and 0 < margin < math.inf):
+        raise ValueError(f"margin must be a number > 0 in the metrics' unit, or None, got {margin!r}")
     check_groups(groups)
-    paired = Paired(runs)
-    paired.check_finite(paired.labels)
-    paired.against(baseline)
+    paired = Paired(runs, baseline)
     parts: dict[str | None, Paired] = {None: paired}
     if groups is not None:
         parts |= _pair_by_group(paired, groups)
+    num_units = len(paired.layout.keys)
+    exact = test == "randomization" and 2 ** min(num_units, 62) <= resamples
+    num_flips = 2**num_units - 1 if exact else resamples
+
+    def decided(parts: Iterable[Paired], totals: Totals, side: Alternative) -> Decisions:
+        flips = [part.flipped(None if exact else resamples, seed) for part in parts if test == "randomization"]
+        return _decide(totals, torch.cat(flips, 1) if flips else None, side, round(1 - level, 12), correction)
+
     totals = Totals.beside(part.totals() for part in parts.values())
-    exact = test == "randomization" and 2 ** min(paired.layout.units, 62) <= resamples
-    own, shifted = _Sums(totals.sums, totals.squares), None
+    decisions, noninferior = decided(parts.values(), totals, alternative), None
     if margin is not None:
-        squares = torch.cat([part.shifted_squares(margin) for part in parts.values()])
-        shifted = _Sums(totals.sums + margin * totals.weights, squares)
-    if test == "randomization":
-        own, shifted = _with_flips(own, shifted, parts, totals.units, margin, None if exact else resamples, seed)
-    alpha = round(1 - level, 12)
-    decisions, noninferior = own.decide(totals.units, alternative, alpha, correction), None
-    if shifted is not None:
-        noninferior = shifted.decide(totals.units, "greater", alpha, correction).adjusted_p
+        shifted = [part.shifted(margin) for part in parts.values()]
+        noninferior = decided(shifted, Totals.beside(part.totals() for part in shifted), "greater").adjusted_p
+    sizes = {name: len(part.layout.order) for name, part in parts.items() if name is not None}
     return Comparison(
-        tuple(_results(parts, totals, decisions, noninferior, level, alternative)),
-        {name: len(repeats) for name, repeats in paired.runs.items()},
-        test,
-        correction,
-        alternative,
-        level,
-        None if own.flips is None else len(own.flips),
-        exact,
-        margin,
-        seed,
-        paired.layout.ends is not None,
-        {name: len(part.rows) for name, part in parts.items() if name is not None},
-        0
-        if groups is None
-        else len(paired.rows) - sum(len(part.rows) for part in parts.values() if part is not paired),
+        results=tuple(_results(parts, totals, decisions, noninferior, alternative)),
+        runs={name: len(repeats) for name, repeats in paired.runs.items()},
+        test=test,
+        correction=correction,
+        alternative=alternative,
+        level=level,
+        resamples=None if test == "t" else num_flips,
+        exact=exact,
+        margin=margin,
+        seed=seed,
+        clustered=paired.layout.unit_of_row is not None,
+        groups=sizes,
+        num_in_none=len(paired.layout.order) - sum(sizes.values()) if sizes else 0,
     )
 
 
-class _Sums(NamedTuple):
-    """Sums over the units of each column, unshifted or shifted by the margin."""
-
-    sums: Tensor
-    """Float64 [columns]."""
-    squares: Tensor
-    """Sums of squares, float64 [columns]."""
-    flips: Tensor | None = None
-    """t of the sums with other signs, float64 [R, columns]; None for a t test."""
-
-    def decide(self, units: Tensor, side: Alternative, alpha: float, correction: Correction) -> Decisions:
-        """Test the columns with two or more units; `units`, int64 [columns], is the number of units of each column."""
-        t = studentised(self.sums, self.squares, units)
-        test = ByStudent(t, units, self.squares, side) if self.flips is None else ByFlips(t, self.flips, side)
-        return decide(test, (units >= 2).nonzero()[:, 0].tolist(), alpha, correction)
-
-
-def _with_flips(
-    own: _Sums,
-    shifted: _Sums | None,
-    parts: dict[str | None, Paired],
-    units: Tensor,
-    margin: float | None,
-    resamples: int | None,
-    seed: int,
-) -> tuple[_Sums, _Sums | None]:
-    """Return `own` and `shifted` with t under `resamples` random sign flips, or under all combinations (None)."""
-    whole = parts[None]
-    sums = [
-        part.all_flipped(margin, whole.layout.keys) if resamples is None else part.flipped(margin, resamples, seed)
-        for part in parts.values()
-    ]
-    flipped = torch.cat([part[:, : whole.columns] for part in sums], 1)
-    own = own._replace(flips=studentised(flipped, own.squares, units))
-    if shifted is not None:
-        flipped = torch.cat([part[:, whole.columns :] for part in sums], 1)
-        shifted = shifted._replace(flips=studentised(flipped, shifted.squares, units))
-    return own, shifted
+def _decide(totals: Totals, flips: Tensor | None, side: Alternative, alpha: float, correction: Correction) -> Decisions:
+    """Test the columns with two or more units, by sums under other signs, [R, columns], or for None by Student's t."""
+    sums, squares, units = totals.sums, totals.squares, totals.units
+    t = studentised(sums, squares, units)
+    if flips is None:
+        test: ByStudent | ByFlips = ByStudent(t, units, squares, side)
+    else:
+        test = ByFlips(t, studentised(flips, squares, units), side)
+    return decide(test, (units >= 2).nonzero()[:, 0].tolist(), alpha, correction)
 
 
 def _pair_by_group(paired: Paired, groups: Groups) -> dict[str | None, Paired]:
@@ -423,97 +354,73 @@ def _results(
     totals: Totals,
     decisions: Decisions,
     noninferior: list[float] | None,
-    level: float,
     alternative: Alternative,
 ) -> list[PairResult]:
     """Return the results by pair and label: the result over all rows, followed by those of the groups."""
-    columns = zip(*(part.tolist() for part in totals[:5]), totals.signs.T.tolist(), strict=True)
+    units, sums, squares = totals.units, totals.sums, totals.squares
+    defined = units >= 2
+    share = (sums.square() / (units * squares)).where(squares > 0, 0).clamp(max=1)
+    left = (squares * (1 - share)).where(1 - share >= 1e-12, 0)  # sum of squares around the mean
+    spread = (left / (units - 1)).sqrt().where(defined, math.nan)
+    difference, error = sums / totals.weights, spread * units.double().sqrt() / totals.weights
+    critical, joint = torch.tensor([decisions.critical, decisions.joint_critical], dtype=torch.float64)
+    power = torch.tensor([quantile(_POWER, n - 1) if n >= 2 else math.nan for n in units.tolist()], dtype=torch.float64)
+    low, high = _ends(difference, critical, error, alternative)
+    adjusted_low, adjusted_high = _ends(difference, joint, error, alternative)
+    columns = {
+        "difference": difference.tolist(),
+        "low": low,
+        "high": high,
+        "p": decisions.p,
+        "adjusted_low": adjusted_low,
+        "adjusted_high": adjusted_high,
+        "adjusted_p": decisions.adjusted_p,
+        "effect_size": (sums / units / spread).where((sums != 0) | ~defined, 0).tolist(),
+        **dict(zip(("wins", "ties", "losses"), totals.signs.tolist(), strict=True)),
+        "num_rows": totals.rows.tolist(),
+        "num_units": units.tolist(),
+        "detectable": _half_width(joint + power, error).tolist(),
+        "noninferior_p": [None] * len(units) if noninferior is None else noninferior,
+    }
     found = []
     whole = parts[None]
-    for column, ((group, pair, label), (units, used, total, squares, weight, signs)) in enumerate(
-        zip(product(parts, whole.pairs, whole.labels), columns, strict=True)
-    ):
-        part = parts[group]
-        defined = units >= 2
-        difference = total / weight if used else math.nan
-        share = min(1.0, total * total / (units * squares)) if defined and squares else 0.0
-        left = squares * (1 - share) if 1 - share >= 1e-12 else 0.0  # sum of squares around the mean
-        error = math.sqrt(left * units / (units - 1)) / weight if defined else math.nan
-        spread = math.sqrt(left / (units - 1)) if defined else math.nan
-        ends = [
-            _interval(difference, error, critical[column], alternative)
-            for critical in (decisions.critical, decisions.joint_critical)
-        ]
-        power = quantile(_POWER, units - 1) if defined else math.nan
-        found.append(
-            PairResult(
-                label=label,
-                run=pair[0],
-                against=pair[1],
-                group=group,
-                difference=difference,
-                low=ends[0][0],
-                high=ends[0][1],
-                p=decisions.p[column],
-                adjusted_low=ends[1][0],
-                adjusted_high=ends[1][1],
-                adjusted_p=decisions.adjusted_p[column],
-                effect_size=_ratio(total / units, spread) if defined else math.nan,
-                wins=signs[0],
-                ties=signs[1],
-                losses=signs[2],
-                num_rows=used,
-                num_left_out=len(part.rows) - used,
-                num_units=units,
-                detectable=_detectable(decisions.joint_critical[column] + power, error),
-                noninferior_p=None if noninferior is None else noninferior[column],
-            )
-        )
-    return [result for first in range(whole.columns) for result in found[first :: whole.columns]]
+    for column, ((group, part), (run, against), label) in enumerate(product(parts.items(), whole.pairs, whole.labels)):
+        numbers = {name: values[column] for name, values in columns.items()}
+        num_left_out = len(part.layout.order) - numbers["num_rows"]
+        names: dict[str, Any] = {"label": label, "run": run, "against": against, "group": group}
+        found.append(PairResult(**names, num_left_out=num_left_out, **numbers))
+    num_columns = len(whole.pairs) * len(whole.labels)
+    return [result for first in range(num_columns) for result in found[first::num_columns]]
 
 
-def _interval(value: float, error: float, critical: float, alternative: Alternative) -> tuple[float, float]:
-    """Return the interval value ± critical x error; one of its ends is infinite for a one-sided alternative."""
-    half = critical if math.isinf(critical) else critical * error
-    if math.isnan(half) or math.isnan(value):
-        return math.nan, math.nan
-    return (
-        -math.inf if alternative == "less" else value - half,
-        math.inf if alternative == "greater" else value + half,
-    )
+def _half_width(critical: Tensor, error: Tensor) -> Tensor:
+    """Return `critical` x `error`; infinite for an infinite critical value, also where the error is 0."""
+    return (critical * error).where(critical.isfinite(), critical)
 
 
-def _ratio(value: float, by: float) -> float:
-    return value / by if by else math.copysign(math.inf, value) if value else 0.0
+def _ends(
+    difference: Tensor, critical: Tensor, error: Tensor, alternative: Alternative
+) -> tuple[list[float], list[float]]:
+    """Return the ends of the intervals difference ± critical x error; one of them is infinite for a one-sided test."""
+    half = _half_width(critical, error)
+    low, high = difference - half, difference + half
+    if alternative == "less":
+        low = low.where(low.isnan(), -math.inf)
+    if alternative == "greater":
+        high = high.where(high.isnan(), math.inf)
+    return low.tolist(), high.tolist()
 
 
 def _check_correction(test: str, correction: Correction | None) -> Correction:
     """Return the correction of a test, or the test's default for None; raise for an unknown correction."""
     check_choice("test", test, ("randomization", "t"))
-    if correction is None:
-        correction = "max-t" if test == "randomization" else "holm"
+    correction = correction or ("max-t" if test == "randomization" else "holm")
     check_choice("correction", correction, ("max-t", "holm", "none"))
     if test == "t" and correction == "max-t":
         raise ValueError("correction='max-t' needs the flips of test='randomization'; a t test takes 'holm' or 'none'")
     return correction
 
 
-def _check_margin(margin: Any) -> float | None:
-    """Return the margin as a float > 0, or None; raise for other values."""
-    if margin is None:
-        return None
-    if isinstance(margin, (bool, str)) or not hasattr(margin, "__float__"):
-        raise TypeError(f"margin must be a number > 0 in the metrics' unit, or None, got {margin!r}")
-    if not 0 < float(margin) < math.inf:
-        raise ValueError(f"margin must be a number > 0 in the metrics' unit, or None, got {margin!r}")
-    return float(margin)
-
-
-def _p(p: float | None) -> str:
-    """Return a p value as text with four decimals; None is empty text."""
-    return "" if p is None else "<0.0001" if p < 0.0001 else f"{p:.4f}"
-
-
-def _detectable(critical: float, error: float) -> float:
-    """Return `critical` x `error`, the true difference found with probability `_POWER`; inf if `critical` is inf."""
-    return math.inf if critical == math.inf else critical * error
+def _p(p: float) -> str:
+    """Return a p value as text with four decimals."""
+    return "<0.0001" if p < 0.0001 else f"{p:.4f}"

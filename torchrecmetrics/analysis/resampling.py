@@ -1,4 +1,4 @@
-"""Bootstrap weights and sign flips from a hash of row ids, so that order, chunks and processes do not matter.
+"""Units of rows, and their bootstrap weights and sign flips from a hash of ids, so that order does not matter.
 
 A resample is a vector of signs (flips) or of Poisson(1) weights (bootstrap), one per unit. The sums of all
 resamples are the product [resamples, units] x [units, columns], computed in bounded chunks and in float64.
@@ -8,30 +8,25 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
-from threading import Lock
-from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
-Units: TypeAlias = Iterator[tuple[Tensor, Tensor]]
-"""Chunks of units: int64 keys [c], float64 values [c, columns]."""
+from torchrecmetrics.data.ids import Ids
 
-CHUNK = 256
-"""Number of units that are resampled at once."""
+EQUAL = 1e-12
+"""Relative difference up to which two numbers count as equal, since sums are rounded."""
 
+_CHUNK = 256  # units that are resampled at once
 _AT_ONCE = 512  # resamples at once: the weights of a chunk take 1 MB, and its words are few enough for one thread
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # constants of splitmix64, as int64
 _FACTORS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 #: How many of the 65,536 values of 16 bits stand for weight 0, 1, 2, ...: Poisson(1), mean and variance exactly 1.
 _POISSON = (24107, 24113, 12055, 4017, 1004, 201, 33, 5, 1)
-
-
-_thread_counts: list[int] = []
-_thread_lock = Lock()
 
 
 @contextmanager
@@ -41,17 +36,12 @@ def one_thread() -> Iterator[None]:
     Chunks fit into the cache of one core and take less time than the synchronisation of threads: on a machine that
     others use too, two threads took ten times as long as one.
     """
-    with _thread_lock:
-        _thread_counts.append(torch.get_num_threads())  # the first entry is the number before any block
-        torch.set_num_threads(1)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
     try:
         yield
     finally:
-        with _thread_lock:
-            before = _thread_counts[0]
-            _thread_counts.pop()
-            if not _thread_counts:
-                torch.set_num_threads(before)
+        torch.set_num_threads(before)
 
 
 def mixed(numbers: Tensor) -> Tensor:
@@ -107,33 +97,32 @@ def poisson(keys: Tensor, seed: int, first_word: int, words: int) -> Tensor:
     return _poisson_of_16_bits(keys.device).index_select(0, found).view(len(keys), -1)
 
 
-def flipped_sums(units: Units, columns: int, resamples: int, seed: int) -> Tensor:
-    """Return sums of the units with random signs, float64 [resamples, columns]; all columns share a unit's sign."""
-    return _sums(units, columns, resamples, seed, signs, 64)
+def flipped_sums(keys: Tensor, units: Tensor, resamples: int, seed: int) -> Tensor:
+    """Return sums of the units, float64 [c, columns], with random signs: float64 [resamples, columns]."""
+    return _sums(keys, units, resamples, seed, signs, 64)
 
 
-def resampled_sums(units: Units, columns: int, resamples: int, seed: int) -> Tensor:
-    """Return sums of the units with Poisson(1) weights, float64 [resamples, columns], the same for all columns."""
-    return _sums(units, columns, resamples, seed, poisson, 4)
+def resampled_sums(keys: Tensor, units: Tensor, resamples: int, seed: int) -> Tensor:
+    """Return sums of the units, float64 [c, columns], with Poisson(1) weights: float64 [resamples, columns]."""
+    return _sums(keys, units, resamples, seed, poisson, 4)
 
 
 def _sums(
-    units: Units,
-    columns: int,
+    keys: Tensor,
+    units: Tensor,
     resamples: int,
     seed: int,
     make: Callable[[Tensor, int, int, int], Tensor],
     a_word: int,
 ) -> Tensor:
     words, at_once = -(-resamples // a_word), _AT_ONCE // a_word
-    totals = torch.zeros(columns, words * a_word, dtype=torch.float64, device="cpu")
-    for keys, values in units:
-        for part in range(0, len(keys), CHUNK):  # a piece may hold more units than a chunk
-            chunk_keys, chunk_values = keys[part : part + CHUNK], values[part : part + CHUNK]
-            for first in range(0, words, at_once):
-                num_words = min(at_once, words - first)
-                weights = make(chunk_keys, seed, first, num_words)
-                totals[:, first * a_word : (first + num_words) * a_word].addmm_(chunk_values.T, weights)
+    totals = torch.zeros(units.shape[1], words * a_word, dtype=torch.float64, device="cpu")
+    for start in range(0, len(keys), _CHUNK):
+        chunk_keys, chunk = keys[start : start + _CHUNK], units[start : start + _CHUNK]
+        for first in range(0, words, at_once):
+            num_words = min(at_once, words - first)
+            weights = make(chunk_keys, seed, first, num_words)
+            totals[:, first * a_word : (first + num_words) * a_word].addmm_(chunk.T, weights)
     return totals.T[:resamples]
 
 
@@ -145,21 +134,43 @@ def all_flips(units: Tensor) -> Tensor:
     return sums[1:]
 
 
-def chunked(rows: int, ends: Tensor | None, chunk: int = 32 * CHUNK) -> Iterable[tuple[int, int]]:
-    """Yield the start and stop of consecutive pieces of about `chunk` rows.
+@dataclass(frozen=True)
+class Layout:
+    """Order of rows by the hash of their ids, independent of the input order, and the units: rows or clusters."""
 
-    Args:
-        rows: number of rows.
-        ends: end of each unit, int64 [units], ascending; a unit is never divided. None = every row is a unit.
-        chunk: approximate number of rows per piece.
-    """
-    stops = torch.arange(chunk, rows + chunk, chunk, device="cpu").clamp_(max=rows)
-    if ends is not None and len(ends):
-        stops = ends[torch.searchsorted(ends, stops)]
-    if not rows:
-        yield 0, 0
-    start = 0
-    for stop in stops.tolist():
-        if stop > start:
-            yield start, stop
-            start = stop
+    order: Tensor
+    """Row numbers in the order of the hash, int64 [n]."""
+    keys: Tensor
+    """Hash of each unit, ascending, int64 [units]."""
+    unit_of_row: Tensor | None
+    """Number of the unit of each row in `order`, ascending, int64 [n]; None = every row is a unit."""
+
+    @classmethod
+    def of(cls, ids: Tensor | list[str], clusters: Ids | None) -> Layout:
+        """Return the layout of rows, sorted by the hash of clusters if there are any, then by the hash of ids."""
+        keys, order = hashes(ids).sort(stable=True)
+        if clusters is None:
+            return cls(order, keys, None)
+        distinct, number = clusters.numbered()
+        names = distinct.tolist()
+        is_text = bool(names) and isinstance(names[0], str)
+        keys, by_key = hashes(names if is_text else torch.tensor(names, dtype=torch.int64)).sort(stable=True)
+        unit_of_row, again = by_key.argsort()[number[order]].sort(stable=True)
+        return cls(order[again], keys, unit_of_row)
+
+    def only(self, chosen: Tensor) -> Layout:
+        """Return the layout of the rows that `chosen`, bool [n], selects, without units that have no selected row."""
+        kept = chosen[self.order]
+        if self.unit_of_row is None:
+            return Layout(self.order[kept], self.keys[kept], None)
+        units, unit_of_row = torch.unique(self.unit_of_row[kept], return_inverse=True)
+        return Layout(self.order[kept], self.keys[units], unit_of_row)
+
+    def sums(self, columns: Tensor) -> Tensor:
+        """Return the sums of rows in `order`, float64 [n, columns], by unit, [units, columns]."""
+        if self.unit_of_row is None:
+            return columns
+        none = columns.new_zeros(len(self.keys), columns.shape[1])
+        sums = none.index_add(0, self.unit_of_row, columns)
+        sizes = none.index_add(0, self.unit_of_row, columns.abs())
+        return sums.masked_fill(sums.abs() <= EQUAL * sizes, 0)  # sums that are only rounding error are 0

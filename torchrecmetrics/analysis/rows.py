@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.analysis.resampling import Units, chunked, hashes, one_thread, resampled_sums
-from torchrecmetrics.core.checks import check_choice, check_k, describe, nearest
+from torchrecmetrics.analysis.resampling import Layout, one_thread, resampled_sums
+from torchrecmetrics.core.checks import check_k, describe, nearest
 from torchrecmetrics.core.intervals import check_bounds, check_level, interval
 from torchrecmetrics.core.saving import whole
 from torchrecmetrics.data.frames import frame_of, needed
@@ -29,8 +29,6 @@ _TAKEN = ("id", "cluster", "weight")
 _OWN = "weight of "
 MIN_DIFFERING = 10
 """Minimum number of rows (clusters) that must differ from the most common value for the bootstrap to be used."""
-EQUAL = 1e-12
-"""Relative difference up to which two numbers count as equal, since sums are rounded."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -79,11 +77,8 @@ class Rows:
         rows = len(ids)
         if not isinstance(self.values, Mapping) or not self.values:
             raise TypeError(f"values must be a dict of labels, {{label: float64 [n]}}, got {describe(self.values)}")
-        for label in self.values:
-            if not isinstance(label, str):
-                raise TypeError(f"labels are text, got {label!r}")
-            if label in _TAKEN or label.startswith(_OWN):
-                raise ValueError(f"{label!r} cannot be a label: it is the name of another column")
+        if taken := [label for label in self.values if label in _TAKEN or label.startswith(_OWN)]:
+            raise ValueError(f"{taken[0]!r} cannot be a label: it is the name of another column")
         settled["values"] = {n: _check_numbers(f"values of {n}", v, rows) for n, v in self.values.items()}
         if self.weights is not None:
             settled["weights"] = _check_weights("weights", self.weights, rows)
@@ -97,9 +92,6 @@ class Rows:
             n: _check_weights(f"own_weights of {n}", own, rows) for n, own in self.own_weights.items()
         }
         settled["options"] = dict(self.options)
-        for name, option in self.options.items():
-            if not isinstance(name, str) or not isinstance(option, (str, type(None))):
-                raise TypeError(f"options are text, or None, by name, got {name!r}: {option!r}")
         for attribute, value in settled.items():
             object.__setattr__(self, attribute, value)
         if (twice := self._ids.repeat()) is not None:
@@ -130,9 +122,10 @@ class Rows:
     def _clusters(self) -> Ids | None:
         return None if self.clusters is None else read_ids("clusters", self.clusters)[0]
 
-    def weights_of(self, label: str) -> Tensor | None:
-        """Return the row weights of a label, float64 [n]; None = all rows weigh the same."""
-        return self.own_weights.get(label, self.weights)
+    def weights_of(self, label: str) -> Tensor:
+        """Return the row weights of a label, float64 [n]: its own, or those of the rows, or 1."""
+        weights = self.own_weights.get(label, self.weights)
+        return torch.ones(len(self), dtype=torch.float64) if weights is None else weights
 
     def mean(self) -> dict[str, float]:
         """Return the weighted mean of each label over the rows where it is defined.
@@ -141,22 +134,18 @@ class Rows:
         """
         means = {}
         for label, values in self.values.items():
-            weights = self.weights_of(label)
-            if weights is None:
-                means[label] = values.nanmean().item()
-            else:
-                used = weights.where(~values.isnan(), 0)
-                means[label] = ((used * values).where(used > 0, 0).sum() / used.sum()).item()
+            used = self.weights_of(label).where(~values.isnan(), 0)
+            means[label] = ((used * values).where(used > 0, 0).sum() / used.sum()).item()
         return means
 
-    def check_finite(self, labels: Iterable[str] | None = None) -> None:
-        """Raise if a label has infinite values, which have no spread and no differences; None = all labels.
+    def check_finite(self) -> None:
+        """Raise if a label has infinite values, which have no spread and no differences.
 
         Raises:
             ValueError: names the label and the number of rows.
         """
-        for label in self.values if labels is None else labels:
-            if number := int(self.values[label].isinf().sum()):
+        for label, values in self.values.items():
+            if number := int(values.isinf().sum()):
                 raise ValueError(
                     f"values of {label} are infinite in {number} of {len(self)} rows, so it has no interval, resamples "
                     "or differences: an item that is no candidate (excluded, or without a score) has rank inf. Leave "
@@ -167,12 +156,11 @@ class Rows:
     def confidence_interval(
         self,
         level: float = 0.95,
-        method: Literal["bca", "percentile"] = "bca",
         resamples: int = 2000,
         seed: int = 0,
         bounds: tuple[float, float] | None = (0.0, 1.0),
     ) -> dict[str, tuple[float, float]]:
-        """Return each label's confidence interval by the bootstrap, {label: (low, high)}.
+        """Return each label's confidence interval by the bootstrap (BCa), {label: (low, high)}.
 
         Every row (every cluster, where there are clusters) gets a Poisson(1) weight in every resample, a function of
         `seed`, the id and the resample; it does not depend on the order of rows or on the number of processes that made
@@ -184,7 +172,6 @@ class Rows:
 
         Args:
             level: confidence level, between 0 and 1.
-            method: "percentile": quantiles of the resampled means; "bca": corrected for bias and skewness.
             resamples: number of resamples.
             seed: seed of the hash of ids.
             bounds: lowest and highest possible value of a row, which the score interval needs; None = unknown. Labels
@@ -195,7 +182,7 @@ class Rows:
             rows are all equal and have no bounds, since the spread of other rows is unknown.
 
         Raises:
-            ValueError: for a level outside (0, 1), an unknown method, no resamples, bounds that are not ascending, and
+            ValueError: for a level outside (0, 1), no resamples, bounds that are not ascending, and
                 infinite values.
 
         Source: Efron, Better bootstrap confidence intervals, JASA 82, 1987; Poisson weights: Chamandy et al.,
@@ -213,38 +200,29 @@ class Rows:
             (0.0, 0.019)
         """
         level, (least, greatest) = check_level(level), check_bounds(bounds)
-        check_choice("method", method, ("bca", "percentile"))
-        resamples, seed = check_k(resamples, "resamples"), check_seed(seed)
+        resamples, seed = check_k(resamples, "resamples"), check_k(seed, "seed", least=0)
         self.check_finite()
-        layout = Layout.of(self)
-        labels = [*self.values]
-
-        found = resampled_sums(self.units(labels, layout), 2 * len(labels), resamples, seed)
-        means = found[:, : len(labels)] / found[:, len(labels) :]
-        totals = torch.stack([values.sum(0) for _, values in self.units(labels, layout)]).sum(0).view(2, -1)
-        centre = totals[0] / totals[1]
-        squares = cubes = squared_weights = torch.zeros(len(labels), dtype=torch.float64, device="cpu")
-        shares = []
-        for _, values in self.units(labels, layout):
-            wx, w = values.view(len(values), 2, len(labels)).unbind(1)
-            d = wx - w * centre
-            squares, cubes = squares + d.square().sum(0), cubes + d.pow(3).sum(0)
-            squared_weights = squared_weights + w.square().sum(0)
-            shares.append((wx / w).float())  # float32, so that clusters whose means differ by rounding are equal
-        unit_values = torch.cat(shares)
+        keys, wx, w = self._units()
+        found = resampled_sums(keys, torch.cat([wx, w], 1), resamples, seed)
+        sums, weights = found.chunk(2, 1)
+        means, totals = sums / weights, w.sum(0)
+        centre = wx.sum(0) / totals
+        d = wx - w * centre
+        squares, cubes = d.square().sum(0), d.pow(3).sum(0)
+        unit_values = (wx / w).float()  # float32, so that clusters whose means differ by rounding are equal
         skewness = cubes / (6 * squares**1.5)
         intervals = {}
-        for i, label in enumerate(labels):
+        for i, label in enumerate(self.values):
             counts = torch.unique(unit_values[:, i][~unit_values[:, i].isnan()], return_counts=True)[1]
             used = int(counts.sum())
             differing = used - int(counts.max()) if used else 0
             if used < 2:
                 intervals[label] = (math.nan, math.nan)
             elif differing >= MIN_DIFFERING:
-                intervals[label] = bootstrap_interval(means[:, i], centre[i].item(), skewness[i].item(), level, method)
+                intervals[label] = bootstrap_interval(means[:, i], centre[i].item(), skewness[i].item(), level)
             else:
-                error = (squares[i] * used / (used - 1)).sqrt() / totals[1, i]
-                size = totals[1, i] ** 2 / squared_weights[i]
+                error = (squares[i] * used / (used - 1)).sqrt() / totals[i]
+                size = totals[i] ** 2 / w[:, i].square().sum()
                 limits = bounds if self._within(label, least, greatest) else None
                 known = limits is not None or differing > 0
                 ends = interval(centre[i].item(), error.item(), size.item(), limits, level)
@@ -256,19 +234,16 @@ class Rows:
         values = self.values[label]
         return math.isfinite(greatest - least) and not bool(((values < least) | (values > greatest)).any())
 
-    def units(self, labels: Sequence[str], layout: Layout) -> Units:
-        """Yield in pieces the keys of units, [units], and their sums of w x and of w per label, [units, 2 * labels]."""
-        for rows, sums in layout.pieces():
-            parts = [self._weighed(label, rows) for label in labels]
-            columns = torch.stack([*(wx for _, wx in parts), *(w for w, _ in parts)], 1)
-            yield sums.keys, sums(columns)
+    def _units(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the keys of the units, [units], and their sums of w x and of w per label, two tensors [units, labels].
 
-    def _weighed(self, label: str, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Return w and w x of the given rows, float64 [r] each, 0 where x is undefined."""
-        values, weights = self.values[label][rows], self.weights_of(label)
-        weights = torch.ones_like(values) if weights is None else weights[rows]
-        weights = weights.masked_fill(values.isnan(), 0)
-        return weights, weights * values.nan_to_num()
+        w is 0 where x is undefined.
+        """
+        layout = Layout.of(self.ids, self._clusters)
+        x = torch.stack([*self.values.values()], 1)[layout.order]
+        w = torch.stack([self.weights_of(label) for label in self.values], 1)[layout.order]
+        w = w.masked_fill(x.isnan(), 0)
+        return layout.keys, layout.sums(w * x.nan_to_num()), layout.sums(w)
 
     def _columns(self) -> dict[str, Any]:
         """Return all columns by name, ids first: numbers as NumPy arrays, text as lists."""
@@ -314,13 +289,8 @@ class Rows:
         Raises:
             ImportError: without pyarrow.
         """
-        about = {
-            "type": "Rows",
-            "version": _VERSION,
-            "labels": [*self.values],
-            "own_weights": [*self.own_weights],
-            "options": self.options,
-        }
+        about: dict[str, Any] = {"type": "Rows", "version": _VERSION, "options": self.options}
+        about |= {"labels": [*self.values], "own_weights": [*self.own_weights]}
         return frame_of("pyarrow", self._columns()).replace_schema_metadata({_FORMAT: json.dumps(about).encode()})
 
     def to_parquet(self, path: str | Path) -> None:
@@ -341,26 +311,12 @@ class Rows:
         Raises:
             ImportError: without pyarrow.
             ValueError: for a file that `to_parquet` did not write, or of a later version.
-
-        Example:
-            >>> import tempfile
-            >>> from pathlib import Path
-            >>> import torch
-            >>> import torchrecmetrics as trm
-            >>> rows = trm.Rows({"MRR": torch.tensor([1.0, 0.5])}, ["ann", "bo"], options={"ties": "realistic"})
-            >>> with tempfile.TemporaryDirectory() as folder:
-            ...     rows.to_parquet(Path(folder, "rows.parquet"))
-            ...     read = trm.Rows.from_parquet(Path(folder, "rows.parquet"))
-            >>> read.ids, read.options
-            (['ann', 'bo'], {'ties': 'realistic'})
         """
         pa, parquet = needed("pyarrow", f"reading {path}"), needed("pyarrow.parquet", f"reading {path}")
         if not Path(path).is_file():
             raise FileNotFoundError(f"there is no file {path}")
         try:
             table = parquet.read_table(path)
-        except FileNotFoundError:
-            raise
         except (pa.ArrowException, OSError) as error:
             raise ValueError(f"{path} is no parquet file, or was cut short: {error}") from error
         about = (table.schema.metadata or {}).get(_FORMAT)
@@ -380,108 +336,25 @@ class Rows:
         )
 
 
-class Sums:
-    """Function that sums the rows of a piece by unit."""
-
-    def __init__(self, keys: Tensor, unit_of_row: Tensor | None) -> None:
-        self.keys: Tensor = keys
-        """Keys of the units, int64 [c]."""
-        self._unit_of_row = unit_of_row
-
-    def __call__(self, columns: Tensor) -> Tensor:
-        """Return the sums of rows, float64 [r, columns], by unit, [c, columns]."""
-        if self._unit_of_row is None:
-            return columns
-        none = columns.new_zeros(len(self.keys), columns.shape[1])
-        sums = none.index_add(0, self._unit_of_row, columns)
-        sizes = none.index_add(0, self._unit_of_row, columns.abs())
-        return sums.masked_fill(sums.abs() <= EQUAL * sizes, 0)  # sums that are only rounding error are 0
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Order of rows by the hash of their ids, independent of the input order, and the units: rows or clusters."""
-
-    order: Tensor
-    """Row numbers in the order of the hash, int64 [n]."""
-    keys: Tensor
-    """Hash of each unit, ascending, int64 [units]."""
-    ends: Tensor | None
-    """End of each unit in `order`, int64 [units]; None = every row is a unit."""
-
-    @classmethod
-    def of(cls, rows: Rows) -> Layout:
-        """Return the layout of rows, sorted by the hash of clusters if there are any, then by the hash of ids."""
-        keys, order = hashes(rows.ids).sort(stable=True)
-        if rows._clusters is None:
-            return cls(order, keys, None)
-        distinct, number = rows._clusters.numbered()
-        of_cluster = hashes(distinct.tolist() if isinstance(rows.clusters, list) else torch.tensor(distinct.tolist()))
-        rank = torch.empty_like(of_cluster)
-        keys, by_key = of_cluster.sort(stable=True)
-        rank[by_key] = torch.arange(len(by_key), device="cpu")
-        place, again = rank[number[order]].sort(stable=True)
-        return cls(order[again], keys, place.bincount(minlength=len(keys)).cumsum(0))
-
-    @property
-    def units(self) -> int:
-        """Number of units."""
-        return len(self.keys)
-
-    def only(self, chosen: Tensor) -> Layout:
-        """Return the layout of the rows that `chosen`, bool [n], selects, without units that have no selected row."""
-        kept = chosen[self.order]
-        if self.ends is None:
-            return Layout(self.order[kept], self.keys[kept], None)
-        ends = kept.cumsum(0)[self.ends - 1]
-        there = ends.diff(prepend=ends.new_zeros(1)) > 0
-        return Layout(self.order[kept], self.keys[there], ends[there])
-
-    def pieces(self) -> Iterator[tuple[Tensor, Sums]]:
-        """Yield pieces of the rows: row numbers, int64 [r], and the function that sums rows by unit."""
-        first = 0
-        for start, stop in chunked(len(self.order), self.ends):
-            if self.ends is None:
-                yield self.order[start:stop], Sums(self.keys[start:stop], None)
-                continue
-            last = int(torch.searchsorted(self.ends, stop, right=True))
-            lengths = self.ends[first:last].diff(prepend=torch.tensor([start], device="cpu"))
-            number = torch.arange(last - first, device="cpu").repeat_interleave(lengths)
-            yield self.order[start:stop], Sums(self.keys[first:last], number)
-            first = last
-
-
-def bootstrap_interval(
-    means: Tensor, value: float, skewness: float, level: float, method: Literal["bca", "percentile"]
-) -> tuple[float, float]:
-    """Return the bootstrap interval of a mean, (low, high), from resampled means.
+def bootstrap_interval(means: Tensor, value: float, skewness: float, level: float) -> tuple[float, float]:
+    """Return the BCa bootstrap interval of a mean, (low, high): quantiles of means, moved by bias and skewness.
 
     Args:
         means: resampled means, float64 [resamples]; nan = the resample is empty.
-        value: the mean m of the rows.
+        value: the mean m of the rows; in the bias z0, a resampled mean equal to it counts half.
         skewness: the acceleration, sum d^3 / (6 (sum d^2)^1.5) with d = w (x - m).
         level: confidence level.
-        method: "percentile", or "bca" with the acceleration and the bias z0, where a mean equal to `value` counts half.
     """
     means = means[~means.isnan()]
-    near = 1e-12 * max(abs(value), 1e-300)
-    ends = [(1 - level) / 2, (1 + level) / 2]
     if not len(means):
         return math.nan, math.nan
-    if method == "bca":
-        normal = NormalDist()
-        below = int((means < value - near).sum()) + int(((means - value).abs() <= near).sum()) / 2
-        share = min(max(below / len(means), 0.5 / len(means)), 1 - 0.5 / len(means))
-        bias = normal.inv_cdf(share)
-        moved = [bias + normal.inv_cdf(end) for end in ends]
-        ends = [normal.cdf(bias + z / (1 - skewness * z)) if skewness * z < 1 else float(z > 0) for z in moved]
+    normal, near = NormalDist(), 1e-12 * max(abs(value), 1e-300)
+    below = int((means < value - near).sum()) + int(((means - value).abs() <= near).sum()) / 2
+    bias = normal.inv_cdf(min(max(below / len(means), 0.5 / len(means)), 1 - 0.5 / len(means)))
+    moved = [bias + normal.inv_cdf(end) for end in ((1 - level) / 2, (1 + level) / 2)]
+    ends = [normal.cdf(bias + z / (1 - skewness * z)) if skewness * z < 1 else float(z > 0) for z in moved]
     low, high = means.quantile(torch.tensor(ends, dtype=means.dtype)).tolist()
     return low, high
-
-
-def check_seed(seed: Any) -> int:
-    """Return the seed as an int from 0 to 2^53 - 1, or raise."""
-    return check_k(seed, "seed", least=0)
 
 
 def _check_ids(name: str, ids: Any) -> RowIds:

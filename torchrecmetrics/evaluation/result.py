@@ -1,36 +1,108 @@
-"""`Evaluation`: the result of an evaluation: a dict of values that prints as a table, with intervals and plots."""
+"""`Evaluation`: the result of an evaluation: a dict of values that prints as a table, with intervals and exports."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.analysis.curves import Curve, curve_of, plot_points
-from torchrecmetrics.analysis.plots import Drawn
+from torchrecmetrics.analysis.plots import Point
 from torchrecmetrics.analysis.rows import Rows
+from torchrecmetrics.analysis.tables import Table, records
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.core.checks import nearest
 from torchrecmetrics.data.vocabulary import Vocabulary
-from torchrecmetrics.evaluation.by_group import GroupGap, GroupResults, WorstGroup
-from torchrecmetrics.evaluation.exports import Exported, ResultRow
 from torchrecmetrics.kernels import Kernels
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 MIN_USERS = 10
 """Fewest users for which a table shows an interval; with fewer users it is too wide and too uncertain to read."""
 _COMPARE = "compare models with trm.compare, not by their intervals"
 
 
-class Evaluation(dict[str, Tensor], Exported):
+class ResultRow(NamedTuple):
+    """Result of one metric for one cut-off and group of users."""
+
+    metric: str
+    """Label without the cut-off."""
+    k: int | None
+    """Cut-off; None = the metric has none."""
+    group: str | None
+    """Group of users; None = all users."""
+    value: float
+    standard_error: float
+    low: float | None
+    """Lower end of the 95 % interval; None = unknown."""
+    high: float | None
+    """Upper end of the 95 % interval; None = unknown."""
+    num_users: int
+    """Number of users in the mean."""
+
+
+class PointTable(Table):
+    """Base class of results with a row for each metric, cut-off and group, and counts."""
+
+    _gaps: ClassVar[dict[str, str]] = {"k": "whole numbers", "group": "text", "low": "floats", "high": "floats"}
+    _words: ClassVar[tuple[str, ...]] = ("metric", "group")
+
+    points: Sequence[Point]
+    """Values with their standard errors, which `trm.plot` draws."""
+
+    def result_rows(self) -> list[ResultRow]:
+        """Return a row for each metric, cut-off and group."""
+        rows = []
+        for point in self.points:
+            low, high = (None if math.isnan(end) else end for end in point.interval())
+            row = ResultRow(
+                metric=point.name,
+                k=point.k,
+                group=point.group,
+                value=point.value,
+                standard_error=point.standard_error,
+                low=low,
+                high=high,
+                num_users=point.num_users,
+            )
+            rows.append(row)
+        return rows
+
+    def counts(self) -> dict[str, int]:
+        """Return the counts by name."""
+        raise NotImplementedError
+
+    def to_json(self, *, indent: int | None = 2) -> str:
+        """Return JSON text: {"rows": [{"metric": ..., "k": ..., ...}], "counts": {"num_users": ...}}; NaN is null."""
+        told = {"rows": records(self.result_rows()), "counts": self.counts()}
+        return json.dumps(told, indent=indent, allow_nan=False)
+
+
+class GroupResults(PointTable):
+    """Table of the values of groups of users, with a row for each metric, cut-off and group; `str()` prints it.
+
+    `to_dict`, `to_json`, `to_pandas`, `to_polars`, `to_markdown` and `to_latex` export the table.
+    """
+
+    def __init__(self, points: Sequence[Point]) -> None:
+        self.points: Sequence[Point] = [point for point in points if point.group is not None]
+        if not self.points:
+            raise ValueError(
+                "there are no groups: evaluate with groups=trm.group_users(train), or trm.Groups of a column"
+            )
+
+    def __str__(self) -> str:
+        return self.to_markdown()
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of groups without a user."""
+        return {"num_empty": len({point.group for point in self.points if not point.num_users})}
+
+
+class Evaluation(dict[str, Tensor], PointTable):
     """Result of `evaluate` or `evaluate_lists`: {label: value}; `str()` is a table.
 
     With `groups` it also holds the value of each group, under labels like `NDCG@10/cold`. `kernels` names the kernels,
@@ -56,7 +128,7 @@ class Evaluation(dict[str, Tensor], Exported):
     ) -> None:
         super().__init__(collection.compute())
         first = collection.leading.last_summary()
-        self._points = collection.points
+        self.points: Sequence[Point] = collection.points
         self.num_unserved: int = num_unserved
         self.num_left_out: int = num_left_out
         self.num_unknown: int = num_unknown
@@ -65,7 +137,6 @@ class Evaluation(dict[str, Tensor], Exported):
         self._rows = _named(collection.rows, user_ids) if collection.keep_rows else None
         results = collection.found()
         self._of_items = {entry.key for entry in results if entry.metric.of_items}
-        self._better = {entry.key: entry.metric.higher_is_better for entry in results}
         of_lists = [e for e in results if e.group is None and (e.metric.of_lists or e.metric.of_items)]
         self._num_lists = max((entry.summary.num_users for entry in of_lists), default=first.num_users)
         self.num_users: int = first.num_users
@@ -76,40 +147,21 @@ class Evaluation(dict[str, Tensor], Exported):
     @cached_property
     def standard_errors(self) -> dict[str, Tensor]:
         """Standard errors by label; nan if a value is not a mean over users."""
-        return {point.key: torch.tensor(point.standard_error, dtype=torch.float64) for point in self._points}
+        return {point.key: torch.tensor(point.standard_error, dtype=torch.float64) for point in self.points}
 
     @cached_property
     def confidence_intervals(self) -> dict[str, tuple[float, float]]:
         """95 % intervals by label, as `RankingMetric.confidence_interval` gives them."""
-        return {point.key: point.interval() for point in self._points}
+        return {point.key: point.interval() for point in self.points}
 
     @cached_property
     def groups(self) -> GroupResults:
-        """Results of the groups of users: a table with exports, the worst group, the gap between groups, and a plot.
+        """Results of the groups of users: a table with exports, for `trm.plot` too.
 
         Raises:
             ValueError: if the evaluation was made without groups.
         """
-        return GroupResults(self._points, self.result_rows(), self._better)
-
-    def worst(self, label: str, level: float = 0.95) -> WorstGroup:
-        """Return the group that a metric serves worst.
-
-        The group with the worst value is partly the unluckiest: its own interval lies too low. The returned interval is
-        for the true value of the group that is truly worst, and holds with probability `level` at least.
-
-        Args:
-            label: label of a metric that is a mean over users, such as "NDCG@10".
-            level: confidence level, between 0 and 1.
-
-        Raises:
-            ValueError: without groups; for an unknown label, and a metric whose `higher_is_better` is None.
-        """
-        return self.groups.worst(label, level)
-
-    def gap(self, label: str, level: float = 0.95) -> GroupGap:
-        """Return the difference between the groups with the largest and the smallest value; arguments as in `worst`."""
-        return self.groups.gap(label, level)
+        return GroupResults(self.points)
 
     def __missing__(self, key: str) -> Tensor:
         raise KeyError(f"no metric has the key {key!r}{nearest(str(key), list(self))}")
@@ -119,7 +171,7 @@ class Evaluation(dict[str, Tensor], Exported):
         lines = [f"{key:{width}}  {value:.4f}" for key, value in self.items()]
         intervals = [self.confidence_intervals[key] for key in self]
         told, sure = [], any(not math.isnan(low) for low, _ in intervals)
-        enough = [point.num_users >= MIN_USERS for point in self._points]
+        enough = [point.num_users >= MIN_USERS for point in self.points]
         means = [key not in self._of_items for key in self]  # metrics of items have no standard error
         for place, (key, (low, high)) in enumerate(zip(self, intervals, strict=True)):
             lines[place] += f" ± {self.standard_errors[key]:.4f}" if means[place] else ""
@@ -153,44 +205,6 @@ class Evaluation(dict[str, Tensor], Exported):
         if self._rows is None:
             raise ValueError("no rows were kept: evaluate with keep_rows=True")
         return self._rows
-
-    def plot(self, ax: Axes | Sequence[Axes] | None = None) -> Drawn:
-        """Plot all values in one figure, against k with 95 % intervals, as `RecMetricCollection.plot` does.
-
-        Args:
-            ax: matplotlib axes, or a list of axes, one per scale; None = a new figure.
-
-        Returns:
-            Figure and the first axes.
-
-        Raises:
-            ImportError: without matplotlib.
-            ValueError: if the number of axes is not the number of the metrics' scales.
-        """
-        return plot_points(self._points, ax)
-
-    def curve(self, name: str, *, level: float = 0.95, resamples: int = 2000, seed: int = 0) -> Curve:
-        """Return a metric's value at each of its cut-offs, with a joint band, as `RecMetricCollection.curve` does.
-
-        Args:
-            name: name of the metric without the cut-off, "NDCG" or "NDCG-exponential".
-            level: confidence level of the band, for all cut-offs together.
-            resamples: number of resamples, if rows are kept.
-            seed: seed of the hash of ids.
-
-        Raises:
-            ValueError: for an unknown name, a metric without a cut-off.
-        """
-        return curve_of(self._points, name, self._rows, level, resamples, seed)
-
-    def result_rows(self) -> list[ResultRow]:
-        """Return a row for each metric, cut-off and group."""
-        rows = []
-        for (key, value), point in zip(self.items(), self._points, strict=True):
-            low, high = (None if math.isnan(end) else end for end in self.confidence_intervals[key])
-            error = self.standard_errors[key].item()
-            rows.append(ResultRow(point.name, point.k, point.group, value.item(), error, low, high, point.num_users))
-        return rows
 
     def counts(self) -> dict[str, int]:
         """Return all counts by name."""

@@ -1,9 +1,9 @@
-"""Multiple testing: p values of many columns, corrected p values, and the critical values of intervals."""
+"""p values and critical values of many columns, by sign flips or Student's t, corrected for the number of columns."""
 
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -30,21 +30,6 @@ class Decisions(NamedTuple):
     """
 
 
-class Test(Protocol):
-    """Protocol of a significance test of several columns."""
-
-    extreme: list[float]
-    """Test statistic of each column; a column is significant if its statistic exceeds the critical value."""
-
-    def p(self, column: int) -> float:
-        """Return the p value of a column."""
-        ...
-
-    def critical(self, column: int, alpha: float) -> float:
-        """Return the critical value that `extreme` of a column must exceed for p <= alpha."""
-        ...
-
-
 def studentised(sums: Tensor, squares: Tensor, units: Tensor) -> Tensor:
     """Return t of a paired t test, [..., columns], from sums and sums of squares; ±inf for equal units, 0 for zeros."""
     share = (sums.square() / (units * squares)).clamp_(max=1)
@@ -59,10 +44,11 @@ def directed(t: Tensor, alternative: Alternative) -> Tensor:
 
 
 class ByStudent:
-    """Student's t test of each column."""
+    """Student's t test of each column: t, number of units and sum of squares, each [columns]."""
 
     def __init__(self, t: Tensor, units: Tensor, squares: Tensor, alternative: Alternative) -> None:
         self.extreme: list[float] = directed(t, alternative).tolist()
+        """Test statistic of each column, which is significant if it exceeds the critical value."""
         self._units: list[int] = units.tolist()
         self._equal: list[bool] = (squares == 0).tolist()
         self._sides = 2 if alternative == "two-sided" else 1
@@ -74,7 +60,7 @@ class ByStudent:
         return self._sides * upper_tail(self.extreme[column], self._units[column] - 1)
 
     def critical(self, column: int, alpha: float) -> float:
-        """Return the critical value of a column, a quantile of Student's t."""
+        """Return the critical value of a column at which p = alpha, a quantile of Student's t."""
         return quantile(1 - alpha / self._sides, self._units[column] - 1)
 
 
@@ -117,11 +103,9 @@ class ByFlips:
         return found / (1 - math.copysign(_TIE, found))
 
 
-def decide(test: Test, columns: list[int], alpha: float, correction: Correction) -> Decisions:
+def decide(test: ByStudent | ByFlips, columns: list[int], alpha: float, correction: Correction) -> Decisions:
     """Test the columns whose numbers are in `columns`, and correct for all of them; other columns get nan."""
-    everything = len(test.extreme)
-    empty = [math.nan] * everything
-    found = Decisions(*(list(empty) for _ in Decisions._fields))
+    found = Decisions(*([math.nan] * len(test.extreme) for _ in Decisions._fields))
     for column in columns:
         found.p[column] = test.p(column)
         found.critical[column] = test.critical(column, alpha)

@@ -1,9 +1,9 @@
-"""`Table`: results as frames, Markdown and LaTeX; JSON records."""
+"""`Table`: results as columns, frames, Markdown and LaTeX; JSON records."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from torchrecmetrics.data.frames import frame_of
@@ -17,9 +17,21 @@ class Table:
     _words: ClassVar[Collection[str]]
     """Names of the columns of text, which are aligned to the left."""
 
-    def to_dict(self) -> dict[str, list[Any]]:
-        """Return the columns, {name: list with one value per row}."""
+    def result_rows(self) -> Sequence[Any]:
+        """Return the rows, in order: at least one named tuple."""
         raise NotImplementedError
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """Return the columns, {name: list with one value per row}.
+
+        Examples:
+            >>> import torchrecmetrics as trm
+            >>> found = trm.evaluate_lists("MRR", {7: [1, 2]}, target={"user": [7], "item": [2]}, k=2)
+            >>> found.to_dict()["metric"], found.to_dict()["value"], found.to_dict()["low"]
+            (['MRR'], [0.5], [None])
+        """
+        rows = self.result_rows()
+        return {name: [getattr(row, name) for row in rows] for name in rows[0]._fields}
 
     def to_pandas(self) -> Any:
         """Return a pandas.DataFrame of `to_dict`; None is pd.NA among whole numbers (type Int64), and NaN among floats.
