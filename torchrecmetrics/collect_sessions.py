@@ -14,20 +14,13 @@ from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.core.accumulators import Accumulator, State
 from torchrecmetrics.core.arrays import ordinary_tensors
 from torchrecmetrics.core.checks import Checks, check_device, check_tensor, describe
+from torchrecmetrics.core.distributed import gathered
 from torchrecmetrics.core.evaluator import Evaluator
 from torchrecmetrics.core.kept_rows import KeptRows
 from torchrecmetrics.core.metric import RankingMetric
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.core.row_buffer import (
-    BUDGET,
-    DTYPES,
-    all_gather,
-    check_same_columns,
-    from_bits,
-    to_bits,
-    with_batch,
-)
+from torchrecmetrics.core.row_buffer import BUDGET, check_same_columns, with_batch
 from torchrecmetrics.core.rows import Summary
 from torchrecmetrics.core.windows import Decay, Window
 from torchrecmetrics.inputs.base import BatchInput
@@ -186,7 +179,7 @@ class SessionEvaluator(Evaluator):
                 if (parts := getattr(self, f"entry_{name}"))
             }
             if self.sync_on_compute and self.distributed_available_fn():
-                columns = _exchange(columns, self._names, device, self.process_group)
+                columns = _exchange(columns, device, self.process_group)
             self._clear_sums()
             rules = replace(self.rules, validate_args=self.rules.validate_args and "deferred")  # all processes raise
             rules_before, self.rules = self.rules, rules
@@ -353,35 +346,25 @@ def _hashed(ids: Tensor) -> Tensor:
     return ids ^ ((ids >> 31) & (2**33 - 1))
 
 
-def _exchange(
-    columns: Mapping[str, Tensor], names: Sequence[str], device: torch.device, group: Any
-) -> dict[str, Tensor]:
+def _exchange(columns: Mapping[str, Tensor], device: torch.device, group: Any) -> dict[str, Tensor]:
     """Send each entry to the process that owns its bucket; return the entries that this process received, [E] by name.
 
     Raises:
         ValueError: on all processes, if weights, groups or dtypes are not the same on all processes with entries.
     """
-    world = torch.distributed.get_world_size(group)
-    ids = columns["ids"] if columns else torch.zeros(0, dtype=torch.int64, device=device)
-    owner = _bucket(ids) % world
-    order = owner.argsort(stable=True)
-    sent = torch.bincount(owner, minlength=world)
-    kinds = [1 + DTYPES.index(columns[name].dtype) if name in columns else 0 for name in names]
-    told = torch.stack(all_gather(torch.cat([torch.tensor(kinds, device=device), sent]), group))
-    alike = {tuple(row[: len(names)]) for row in told.tolist() if any(row[: len(names)])}
-    if len(alike) > 1:
+    world, rank = torch.distributed.get_world_size(group), torch.distributed.get_rank(group)
+    owner = _bucket(columns["ids"]) % world if columns else torch.zeros(0, dtype=torch.int64, device=device)
+    order, sent = owner.argsort(stable=True), torch.bincount(owner, minlength=world).tolist()
+    shares = gathered(({name: column.dtype for name, column in columns.items()}, sent), group)
+    dtypes = [dtypes for dtypes, _ in shares if dtypes]
+    if any(dtypes[0] != others for others in dtypes):
         raise ValueError(
             "entries of sessions have weights, groups, or dtypes of scores and labels on some processes that others "
             "have not"
         )
-    if not alike:
-        return {}
-    present = {name: DTYPES[kind - 1] for name, kind in zip(names, alike.pop(), strict=True) if kind}
-    packed = torch.zeros(len(owner), len(present), dtype=torch.int64, device=device)
-    if columns:
-        packed = torch.stack([to_bits(columns[name])[order] for name in present], 1)
-    rank = torch.distributed.get_rank(group)
-    got = told[:, len(names) + rank].tolist()
-    received = packed.new_empty(sum(got), len(present))
-    torch.distributed.all_to_all_single(received, packed, got, sent.tolist(), group=group)
-    return {name: from_bits(received[:, at], dtype) for at, (name, dtype) in enumerate(present.items())}
+    numbers, received = [numbers[rank] for _, numbers in shares], {}
+    for name, dtype in dtypes[0].items() if dtypes else ():
+        column = columns[name][order] if columns else torch.zeros(0, dtype=dtype, device=device)
+        received[name] = column.new_empty(sum(numbers))
+        torch.distributed.all_to_all_single(received[name], column, numbers, sent, group=group)
+    return received

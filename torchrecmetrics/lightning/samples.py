@@ -20,7 +20,7 @@ from torch.utils.data import (
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.core.checks import VIOLATIONS
 from torchrecmetrics.core.ranking import ListedItems, Ranking
-from torchrecmetrics.core.row_buffer import DTYPES, all_gather, check_keys, check_same_columns, gathered_columns
+from torchrecmetrics.core.row_buffer import check_keys, check_same_columns, gathered_columns
 from torchrecmetrics.core.rows import RowValues
 
 _CURE = ". Pass sample_ids=, the index of each row in the data set, and every sample counts once"
@@ -168,7 +168,7 @@ class SampleRows:
             missing = self._list_depth - items.shape[1]
             batch["items"] = torch.nn.functional.pad(items, (0, missing), value=-1).T
             batch["wants_list"] = every_row if wants_list is None else wants_list
-        batch |= {name: column if column.dtype in DTYPES else column.long() for name, column in rows.columns.items()}
+        batch |= rows.columns
         if rows.violations is not None:
             self._violations = self._violations.to(ids.device) + rows.violations
         if not len(ids):
@@ -179,16 +179,15 @@ class SampleRows:
         self._batches.append({name: column.clone().view(self._heights[name], -1) for name, column in batch.items()})
 
     def settle(self) -> None:
-        """Gather the rows of all processes, in two collectives, and add each sample to the metrics once."""
+        """Gather the rows of all processes, in one collective, and add each sample to the metrics once."""
         evaluator = self._evaluator
         device, violations = evaluator.device, self._violations.to(evaluator.device)
         names = self._batches[0] if self._batches else ()
         columns = {name: torch.cat([batch[name] for batch in self._batches], 1) for name in names}
         self._batches = []
         if torch.distributed.is_available() and torch.distributed.is_initialized():
-            columns, summed = gathered_columns(columns, self._heights, device, all_gather, violations)
-            assert summed is not None
-            violations = summed
+            columns, violations = gathered_columns(columns, violations)
+            columns, violations = {name: column.to(device) for name, column in columns.items()}, violations.to(device)
         evaluator.reset()
         if not columns:
             nobody = Ranking.without_relevant(0, device, evaluator.batch_needs.score_threshold)
