@@ -1,6 +1,6 @@
 """Student's t distribution in plain floats: tails and quantiles, with a relative error below 1e-12.
 
-With t = sqrt(df) sinh(u) the density is proportional to cosh(u)^-df, whose integral from t on is a sum over the nodes of
+With t = sqrt(df) sinh(u) the density is proportional to cosh(u)^-df, whose integral from t on is a sum over nodes of
 the double exponential formula (Takahasi & Mori, Double exponential formulas for numerical integration, 1974).
 """
 
