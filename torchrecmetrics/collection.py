@@ -22,6 +22,7 @@ from torchrecmetrics.core.metric import RankingMetric
 from torchrecmetrics.core.options import OPTIONS, Input
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.core.signature import (
+    METRIC_OPTIONS,
     TORCHMETRICS_OPTIONS,
     MetricOptions,
     check_spelling,
@@ -430,7 +431,7 @@ def _described(
         _check_key(key, described)
         described[key] = ours(key, metric)
     first_key, first = next(iter(described.items()))
-    agreed = {**{name: getattr(first, name) for name in _AGREED}, "catalogue": _catalogue(described)}
+    agreed = {**{name: _option(first, name) for name in _AGREED}, "catalogue": _catalogue(described)}
     for key, metric in described.items():
         _check_agreement(key, metric, options)
         _check_agreement(key, metric, agreed, first_key)
@@ -459,21 +460,24 @@ def _check_key(key: Any, taken: Mapping[str, Any]) -> None:
         raise ValueError(f"two metrics have the key {key!r}; keys come from name and k, see key_format")
 
 
+def _option(metric: RankingMetric, name: str) -> Any:
+    return getattr(metric.rules if name in OPTIONS else metric, name)
+
+
 def _check_agreement(
     key: str, metric: RankingMetric, options: Mapping[str, Any], other: str = "the collection"
 ) -> None:
     """Refuse a metric with other options, which would need its own ranking or synchronisation."""
     for name, wanted in options.items():
-        if not hasattr(metric, name):
+        if name not in METRIC_OPTIONS:
             raise ValueError(f"unknown option {name!r}")
-        own = getattr(metric, name)
-        if name == "catalogue" and (own is None or wanted is None):
+        value = _option(metric, name)
+        if name == "catalogue" and (value is None or wanted is None):
             continue  # a metric without a catalogue reads none
-        if own is None or wanted is None:
-            default = _DEFAULTS.get(name)
-            own, wanted = (default if value is None else value for value in (own, wanted))
-        if own != wanted:
+        default = _DEFAULTS.get(name)
+        value, wanted = default if value is None else value, default if wanted is None else wanted
+        if value != wanted:
             raise ValueError(
-                f"{key} was made with {name}={own!r}, {other} with {name}={wanted!r}: give both the same "
+                f"{key} was made with {name}={value!r}, {other} with {name}={wanted!r}: give both the same "
                 f"{name}, or make a collection of each (with a prefix)"
             )

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.core.accumulators import Accumulator
-from torchrecmetrics.core.checks import Validation, check_choice, check_k, check_score_threshold, describe
+from torchrecmetrics.core.checks import check_choice, check_k, check_score_threshold, describe
 from torchrecmetrics.core.evaluator import Evaluator
 from torchrecmetrics.core.intervals import IntervalMethod, interval
-from torchrecmetrics.core.options import OPTIONS, KernelChoice, Needs, Options, Overlap, Ties
+from torchrecmetrics.core.options import OPTIONS, Needs, Options
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.core.rows import Summary
 from torchrecmetrics.core.signature import (
@@ -238,8 +238,8 @@ class RankingMetric(LastResult, Evaluator):
             self._try_formula()  # so that bad options raise now, not at the first batch
 
         shaped_by = [self.label, self.rules.tie_rule, self.rules.overlap_rule, self.empty_target_action]
-        shaped_by += [] if self.padding_idx is None else [f"padding{self.padding_idx}"]
-        shaped_by += [] if self.validate_args is True else [f"validate_{self.validate_args}"]
+        shaped_by += [] if self.rules.padding_idx is None else [f"padding{self.rules.padding_idx}"]
+        shaped_by += [] if self.rules.validate_args is True else [f"validate_{self.rules.validate_args}"]
         if not _is_builtin(type(self)):  # another class may have the same name and options
             shaped_by.append(fingerprint(type(self), self.options))
         if signature.reads_catalogue and self.catalogue is not None:
@@ -316,36 +316,6 @@ class RankingMetric(LastResult, Evaluator):
     def takes_k(self) -> bool:
         """True if the formula has a cut-off."""
         return self._signature is not None and self._signature.takes_k
-
-    @property
-    def ties(self) -> Ties | None:
-        """Meaning of equal scores, as given; None is "expected"."""
-        return self.rules.ties
-
-    @property
-    def padding_idx(self) -> int | None:
-        """Item id that is padding."""
-        return self.rules.padding_idx
-
-    @property
-    def overlap(self) -> Overlap | None:
-        """Meaning of a relevant item that is also excluded, as given; None is "error"."""
-        return self.rules.overlap
-
-    @property
-    def max_relevant(self) -> int | None:
-        """Maximum number of relevant items per row, for dense and jagged targets."""
-        return self.rules.max_relevant
-
-    @property
-    def validate_args(self) -> Validation:
-        """True, "deferred" or False: when values are checked."""
-        return self.rules.validate_args
-
-    @property
-    def kernels(self) -> KernelChoice:
-        """Implementation of the kernels that count over scores: "auto", "eager" or "triton"."""
-        return self.rules.kernels
 
     @property
     def needs(self) -> Needs:

@@ -99,7 +99,7 @@ class LinkPredCollection(RecMetricCollection):
         self.duplicate_labels: DuplicateLabels = duplicate_labels
         for key, metric in self.metrics.items():
             for name, cure in _WITHOUT.items():
-                if (value := getattr(metric, name)) is not None:
+                if (value := getattr(metric.rules, name)) is not None:
                     raise ValueError(f"{key}: {name}={value!r} has no place in LinkPredCollection: {cure}")
             if metric.needs.depth is None:
                 raise ValueError(f"{key} reads the whole ranking, pred_index_mat is the top of it: give it a cut-off k")
