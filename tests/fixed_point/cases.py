@@ -263,9 +263,9 @@ def ranks():
         "depth 30": Ranks(ranks, depth=30),
         "[B]": Ranks(one),
         "[B, 1], depth 20": Ranks(one[:, None], depth=20),
-        "from 0, -1 is a miss": Ranks(one.where(one < 30, 0) - 1, depth=40, zero_based=True, miss=-1),
+        "from 0, -1 is a miss": Ranks(one.where(one < 30, 999) - 1, depth=40, zero_based=True),
         "from 0, negative is padding": Ranks(one.where(one < 30, 0) - 1, depth=40, zero_based=True),
-        "999 is a miss": Ranks(one.where(one < 30, 999), depth=40, miss=999),
+        "999 is a miss": Ranks(one.where(one < 30, 999), depth=40),
         "0 is padding": Ranks(one.where(one < 30, 0), depth=40, padding=0),
         "averages": Ranks(halves, depth=20),
         "misses": Ranks(halves.where(halves < 15, torch.inf), depth=20),
@@ -484,7 +484,9 @@ def negatives():
     cases = {
         "of each row": Negatives(positive, negative),
         "of each row, [B, 1]": Negatives(positive[:, None], negative),
-        "of each row, with lengths": Negatives(positive, negative, lengths),
+        "of each row, with lengths": Negatives(
+            positive, negative.masked_fill(torch.arange(negative.shape[1]) >= lengths[:, None], -torch.inf)
+        ),
         "pool": Negatives(positive, negative[0]),
         "float16": Negatives((positive / 3).half(), (negative / 3).half()),
         "float64": Negatives((positive / 3).double(), (negative / 3).double()),

@@ -41,7 +41,7 @@ VIOLATIONS = {
     "weights": "with a weight that is negative, NaN or infinite",
     "missing": "with a target that is no candidate (missing='error')",
     "session": "of sessions whose entries have several weights or groups",
-    "negatives": "without a negative (a positive alone is always a hit), or whose lengths are not 1 to N",
+    "negatives": "without a negative (a positive alone is always a hit)",
     "empty": "without a relevant item (empty_target_action='error')",
     "step": "in place of a batch that another process could not use (it tells why)",
 }

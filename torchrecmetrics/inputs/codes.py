@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import torch
 from torch import Tensor
@@ -38,7 +38,6 @@ class SemanticIds:
 
     Args:
         codes: integers [I, L] >= 0: L levels per item.
-        item_ids: ids of the items, a `Vocabulary` or a list, for messages and `items_of`; None = row numbers.
 
     Raises:
         TypeError: for anything but integers.
@@ -55,7 +54,7 @@ class SemanticIds:
         tensor([[2.5000]], dtype=torch.float64)
     """
 
-    def __init__(self, codes: Tensor, item_ids: Any = None) -> None:
+    def __init__(self, codes: Tensor) -> None:
         check_ids("codes", codes)
         if codes.dim() != 2 or 0 in codes.shape:
             raise ValueError(f"codes must be [items, levels], got {list(codes.shape)}")
@@ -63,9 +62,6 @@ class SemanticIds:
             item = int((codes < 0).any(1).nonzero()[0])
             raise ValueError(f"codes must be 0 or more; item {item} has {codes[item].tolist()}")
         self.codes: Tensor = codes
-        self.item_ids: Any = item_ids
-        if self.item_ids is not None and len(self.item_ids) != len(codes):
-            raise ValueError(f"item_ids holds {len(self.item_ids)} ids, codes are of {len(codes)} items")
         for self._seed in range(_MAX_SEEDS):
             self._keys, self._order = _hash(codes, self._seed).sort(stable=True)
             same = self._keys[1:] == self._keys[:-1]
@@ -92,35 +88,19 @@ class SemanticIds:
         """Number of levels of a code, L."""
         return self.codes.shape[1]
 
-    @property
-    def collision_rate(self) -> float:
-        """Share of the items that share their code with another item."""
-        return self.num_shared / len(self)
-
     def __repr__(self) -> str:
         share = "no item shares one" if not self.num_shared else f"{self.num_shared:,} items share one"
         return f"SemanticIds({len(self):,} items, {self.num_codes:,} codes of {self.num_levels} levels, {share})"
 
     def to(self, device: str | torch.device) -> SemanticIds:
         """Return the same codes on another device."""
-        return SemanticIds(self.codes.to(device), self.item_ids)
+        return SemanticIds(self.codes.to(device))
 
     def prefix(self, levels: int) -> SemanticIds:
         """Return the codes cut to their first `levels` levels."""
         if not 1 <= check_k(levels, "prefix") <= self.num_levels:
             raise ValueError(f"prefix must be 1 to {self.num_levels} levels, got {levels}")
-        return self if levels == self.num_levels else SemanticIds(self.codes[:, :levels], self.item_ids)
-
-    def items_of(self, code: Tensor) -> list[Any]:
-        """Return the items of one code [L], as ids or else row numbers; empty if no item has the code."""
-        self.check("code", code, 1)
-        found = self.look_up(code[None])
-        start, size = int(found.start[0]), int(found.size[0])
-        rows = self._order[start : start + size].long().cpu()
-        if self.item_ids is None:
-            return list(rows.tolist())
-        named = hasattr(self.item_ids, "ids")  # a Vocabulary
-        return list(self.item_ids.ids(rows)) if named else [self.item_ids[row] for row in rows.tolist()]
+        return self if levels == self.num_levels else SemanticIds(self.codes[:, :levels])
 
     def beams(
         self,
@@ -181,7 +161,7 @@ class SemanticIds:
         check_ids(name, codes)
         check_device(name, codes, self.codes.device)
         if codes.dim() != dims or codes.shape[-1] != self.num_levels or 0 in codes.shape[1:]:
-            wanted = {1: "[levels]", 2: "[rows, levels]", 3: "[rows, beams, levels]"}[dims]
+            wanted = "[rows, levels]" if dims == 2 else "[rows, beams, levels]"
             raise ValueError(f"{name} must be {wanted} with {self.num_levels} levels, got {list(codes.shape)}")
 
     def look_up(self, codes: Tensor) -> _Found:

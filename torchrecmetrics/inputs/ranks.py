@@ -29,8 +29,6 @@ from torchrecmetrics.inputs.scores import INVALID_RANK
 
 LONGEST_LIST = 2**61
 """Highest rank that counts; higher ranks, such as int64's largest number, are misses."""
-MOST_RANKS = 2**30
-"""Most ranks, 8 GiB, that `Hits` makes of fewer flags."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,7 +41,6 @@ class Ranks(BatchInput):
         depth: number of known ranks; None = the tensor's own (`get_topk_ranks`), or the whole list.
         num_ranked: number of candidates per row, a number or integer [B]; AUROC needs it.
         zero_based: True: ranks start at 0; a negative one is padding.
-        miss: this whole number means "not found", such as -1 or 999, and is then no padding.
         padding: 0 says that a 0 in [B] or [B, 1] is a row without a relevant item. None (default) refuses it, since it
             may be the best of ranks that start at 0; the tensor that `get_topk_ranks` returned may hold it.
         depth_known: False if the ranks may have been cut at an unknown depth, as `update(ranks)` assumes: metrics
@@ -52,7 +49,7 @@ class Ranks(BatchInput):
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> trm.Ranks(torch.tensor([0, 4, -1]), zero_based=True, miss=-1, depth=10).ranking().ranks
+        >>> trm.Ranks(torch.tensor([0, 4, 999]), zero_based=True, depth=10).ranking().ranks
         tensor([[1.],
                 [5.],
                 [inf]], dtype=torch.float64)
@@ -62,15 +59,12 @@ class Ranks(BatchInput):
     depth: int | None = None
     num_ranked: int | Tensor | None = None
     zero_based: bool = False
-    miss: int | None = None
     padding: int | None = None
     depth_known: bool = True
 
     def __post_init__(self) -> None:
         check_choice("padding", self.padding, (None, 0))
         check_choice("zero_based", self.zero_based, (True, False))
-        if self.miss is not None and (isinstance(self.miss, bool) or not hasattr(self.miss, "__index__")):
-            raise TypeError(f"miss must be a whole number, such as -1 or 999, got {self.miss!r}; inf is a miss anyway")
         if self.zero_based and self.padding is not None:
             raise ValueError("padding=0 and zero_based=True contradict each other: 0 is the best rank then")
 
@@ -84,7 +78,11 @@ class Ranks(BatchInput):
                 f"ties='expected' was asked for, and these ranks place equal scores: they are {given.ties!r} ranks of "
                 "get_topk_ranks. Pass scores, or leave ties= out"
             )
-        ranks = self._from_one()
+        ranks = given if given.is_floating_point() else given.long()  # a smaller type may not hold the limits
+        if self.zero_based:
+            if hasattr(given, "depth"):
+                raise ValueError("ranks of get_topk_ranks start at 1: leave zero_based out")
+            ranks = ranks + (ranks >= 0)
         one_each = ranks.shape[1:] in ((), (1,))  # one entry per row, with no other entry that it could pad
         zero_is_rank = one_each and self.padding is None and not hasattr(given, "depth")
         if ranks.dim() == 1:
@@ -96,8 +94,6 @@ class Ranks(BatchInput):
         device, dtype = ranks.device, float_dtype(ranks.device)
         num_ranked = _number_per_row(self.num_ranked, len(ranks), device)
         checks = Checks(options.validate_args, device, len(ranks))
-        if not ranks.is_floating_point():
-            ranks = ranks.long()  # a smaller type may not hold the limits
         relevant = ranks > 0
         in_order = sort_rows(torch.where(relevant, ranks.to(dtype), torch.inf))
         # metrics with a cut-off read at most as many items of a row
@@ -125,20 +121,6 @@ class Ranks(BatchInput):
             valid=valid,
             violations=violations,
         )
-
-    def _from_one(self) -> Tensor:
-        """Return ranks of which 1 is the best, and a miss is `inf` or a whole number above any length of a list."""
-        ranks = self.ranks
-        if not self.zero_based and self.miss is None:
-            return ranks
-        if hasattr(ranks, "depth"):
-            raise ValueError("ranks of get_topk_ranks start at 1, and say themselves what was missed")
-        whole = not ranks.is_floating_point()
-        ranks = ranks.long() if whole else ranks.to(float_dtype(ranks.device))
-        missed = torch.zeros_like(ranks, dtype=torch.bool) if self.miss is None else ranks == self.miss
-        if self.zero_based:
-            ranks = ranks + (ranks >= 0)
-        return ranks.masked_fill(missed, 2**62 if whole else torch.inf)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -184,11 +166,6 @@ class Hits(BatchInput):
         width = max(1, given or 0 if not isinstance(given, Tensor) else int(number.max()) if rows else 1)
         if not self.complete:
             width = min(width, depth + 1)  # a metric that reads more is refused
-        elif width > depth and rows * width > MOST_RANKS:
-            raise ValueError(
-                f"complete=True keeps {rows} x {width} ranks, rows x num_relevant, at most {MOST_RANKS}: pass fewer "
-                "rows at once or, for cut-offs up to the length of the lists, complete=False"
-            )
         checks = Checks(options.validate_args, device, rows)
         flags = hits.bool()
         if hits.dtype != torch.bool:
