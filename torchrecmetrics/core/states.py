@@ -15,7 +15,7 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrecmetrics.core.accumulators import Accumulator, BareMetric, State, move_states, own_lists
 from torchrecmetrics.core.arrays import float_dtype, ordinary_tensors
-from torchrecmetrics.core.checks import VIOLATIONS, torch_func
+from torchrecmetrics.core.checks import VIOLATIONS
 from torchrecmetrics.core.distributed import sum_over_processes
 from torchrecmetrics.core.rows import Layout, RowValues, Summary
 
@@ -78,11 +78,6 @@ class SummedStates(BareMetric):
             counts = violations.new_zeros(layout.num_counts)
             if not layout.keys:  # nothing reads these sums; torchmetrics does not merge metrics whose states are NaN
                 sums = sums.fill_(torch.nan)
-        if torch_func(sums) is not None:
-            raise TypeError(
-                "the metric is made inside torch.func (grad, vmap, jvp, ...): metrics have no gradient. Return the "
-                "scores from the function (grad, jvp: has_aux=True), make the metric outside and call update there"
-            )
         for state, empty in ((self._sums, sums), (self._violations, violations), (self._counts, counts)):
             self.add_state(state, empty, dist_reduce_fx="sum")
         self._synced: Totals | None = None
