@@ -81,9 +81,12 @@ class SessionEvaluator(Evaluator):
             ValueError: for shapes or devices that do not fit and, on the CPU, for bad values. Nothing is added then.
         """
         entries = self._entries(scores, labels, indexes, weights, columns)
-        with ordinary_tensors():
-            new = self._with(entries)
-        vars(self).update(new)
+        if len(scores):
+            kept = self._kept()
+            _check_alike(kept, {name: [column] for name, column in entries.items()})
+            with ordinary_tensors():
+                added, device_bytes = with_batch(kept, entries, self._device_bytes, self.budget)
+            vars(self).update({f"entry_{name}": batches for name, batches in added.items()}, _device_bytes=device_bytes)
         self._update_count += 1
         self._forget_results()
 
@@ -129,13 +132,10 @@ class SessionEvaluator(Evaluator):
         later = Checks("deferred", scores.device, len(scores))  # the entries of a session share its row_ids
         for accumulator in self._added_up:
             accumulator.check(len(scores), present, later if isinstance(accumulator, KeptRows) else checks)
+        if checks.at_once:
+            checks.reject("scores", scores.isnan() | (scores == torch.inf), lambda entry: f"entry {entry}")
+            checks.reject("gains", ~labels.isfinite(), lambda entry: f"entry {entry}")
         checks.settle()
-        if self.rules.validate_args is True and scores.device.type == "cpu":
-            for name, wrong in (("score", scores.isnan() | (scores == torch.inf)), ("label", ~labels.isfinite())):
-                if wrong.any():
-                    row, kinds = int(wrong.nonzero()[0]), "NaN or +inf" if name == "score" else "NaN or infinite"
-                    number = int(wrong.sum())
-                    raise ValueError(f"{number} of {len(wrong)} entries with a {name} that is {kinds}: entry {row}")
         wide = torch.float64 if scores.dtype == torch.float64 else torch.float32
         entries = {
             "scores": scores.to(wide, copy=True),
@@ -146,23 +146,9 @@ class SessionEvaluator(Evaluator):
             entries[name] = column.to(torch.float64 if name == "weights" else torch.int64, copy=True)
         return entries
 
-    def _with(self, entries: Mapping[str, Tensor]) -> State:
-        """Return the lists of batches with one more batch."""
-        if not len(entries["ids"]):
-            return {}
-        kept: dict[str, list[Tensor]] = {name: getattr(self, f"entry_{name}") for name in self._names}
-        self._check_alike({name: parts[0] for name, parts in kept.items() if parts}, entries)
-        added, device_bytes = with_batch(kept, entries, self._device_bytes, self.budget)
-        return {**{f"entry_{name}": parts for name, parts in added.items()}, "_device_bytes": device_bytes}
-
-    def _check_alike(self, kept: Mapping[str, Tensor], entries: Mapping[str, Tensor]) -> None:
-        """Raise for columns that only some batches have, and for scores or labels of another dtype."""
-        if not kept:
-            return
-        check_same_columns(kept, entries)
-        dtypes = [(part["scores"].dtype, part["labels"].dtype) for part in (entries, kept)]
-        if dtypes[0] != dtypes[1]:
-            raise ValueError(f"scores and labels are {dtypes[0]}, those of batches before {dtypes[1]}: give all alike")
+    def _kept(self) -> dict[str, list[Tensor]]:
+        """Return the batches of each column that has any, by name."""
+        return {name: batches for name in self._names if (batches := getattr(self, f"entry_{name}"))}
 
     @property
     def num_entries(self) -> int:
@@ -174,13 +160,14 @@ class SessionEvaluator(Evaluator):
         if self._computed is None:
             updates, device = self._update_count, getattr(self, self._sums).device
             columns = {
-                name: torch.cat([p.to(device) for p in parts])
-                for name in self._names
-                if (parts := getattr(self, f"entry_{name}"))
+                name: torch.cat([column.to(device) for column in batches]) for name, batches in self._kept().items()
             }
             if self.sync_on_compute and self.distributed_available_fn():
                 columns = _exchange(columns, device, self.process_group)
-            self._clear_sums()
+            for name in (self._sums, self._violations, self._counts):
+                vars(self)[name] = self._defaults[name]
+            for accumulator in self._added_up:
+                accumulator.reset()
             rules = replace(self.rules, validate_args=self.rules.validate_args and "deferred")  # all processes raise
             rules_before, self.rules = self.rules, rules
             try:
@@ -190,13 +177,6 @@ class SessionEvaluator(Evaluator):
             finally:
                 self.rules, self._update_count = rules_before, updates
         return super().compute_results()
-
-    def _clear_sums(self) -> None:
-        """Set the sums, and the states of the accumulators, to those before the first session."""
-        for name in (self._sums, self._violations, self._counts):
-            vars(self)[name] = self._defaults[name]
-        for accumulator in self._added_up:
-            accumulator.reset()
 
     def _filter_kwargs(self, **kwargs: Any) -> dict[str, Any]:
         taken = ("scores", "labels", "indexes", "weights", *self.columns)
@@ -210,12 +190,9 @@ class SessionEvaluator(Evaluator):
     def _merged(self, other: Any) -> tuple[State, list[tuple[Accumulator, State]]]:
         if not isinstance(other, SessionEvaluator) or other.state_name != self.state_name:
             raise ValueError(f"{self.label} merges sessions of the same metrics and options, got {describe(other)}")
-        ours, theirs = (
-            {name: parts for name in self._names if (parts := getattr(part, f"entry_{name}"))} for part in (self, other)
-        )
-        if ours and theirs:
-            self._check_alike({n: p[0] for n, p in ours.items()}, {n: p[0] for n, p in theirs.items()})
-        return {f"entry_{name}": [*ours.get(name, ()), *parts] for name, parts in theirs.items()}, []
+        ours, theirs = self._kept(), other._kept()
+        _check_alike(ours, theirs)
+        return {f"entry_{name}": [*ours.get(name, ()), *batches] for name, batches in theirs.items()}, []
 
     def _sync_dist(self, dist_sync_fn: Any = None, process_group: Any | None = None) -> None:
         waiting = torch.tensor(self.num_entries, device=getattr(self, self._sums).device)
@@ -283,6 +260,16 @@ class CollectSessions(RecMetricCollection):
         if self.evaluator._gathered is None:
             self.evaluator.compute_results()
         return super().rows
+
+
+def _check_alike(kept: Mapping[str, list[Tensor]], added: Mapping[str, list[Tensor]]) -> None:
+    """Raise for columns that only some batches have, and for scores or labels of another dtype."""
+    if not kept or not added:
+        return
+    check_same_columns(kept, added)
+    before, now = ((columns["scores"][0].dtype, columns["labels"][0].dtype) for columns in (kept, added))
+    if before != now:
+        raise ValueError(f"scores and labels are {now}, those of batches before {before}: give all alike")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

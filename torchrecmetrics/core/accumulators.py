@@ -43,6 +43,13 @@ class BareMetric(Metric):
     def _wrap_compute(self, compute: Callable[..., Any]) -> Callable[..., Any]:
         return compute
 
+    def _apply(self, fn: Any, *_: Any, **__: Any) -> Module:
+        """Move to another device; torchmetrics' own method also casts the state when `Module.to(dtype)` is called."""
+        Module._apply(self, fn)  # type: ignore[no-untyped-call]
+        move_states(self, fn)
+        self._computed = None
+        return self
+
 
 class Accumulator(BareMetric):
     """Base class of accumulators, which add row values up in another way than the mean over all rows.
@@ -137,11 +144,6 @@ class Accumulator(BareMetric):
         names = [name for name, reduction in self._reductions.items() if reduction is not None]
         states = sum_over_processes([getattr(self, name) for name in names], dist_sync_fn, process_group)
         self.assign(dict(zip(names, states, strict=True)))
-
-    def _apply(self, fn: Any, *_: Any, **__: Any) -> Module:
-        Module._apply(self, fn)  # type: ignore[no-untyped-call]
-        move_states(self, fn)
-        return self
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         if any(self._persistent.values()) and self._is_synced and None in self._reductions.values():

@@ -90,21 +90,23 @@ class KeptRows(Accumulator):
         batch = self._batch(rows)
         if not len(rows):
             return {}
-        kept: dict[str, list[Tensor]] = {name: getattr(self, name) for name in self.names}
-        if self.values:
-            check_same_columns(self._present(), batch)
+        kept = self._kept()
+        if kept:
+            check_same_columns(kept, batch)
         added, device_bytes = with_batch(kept, batch, self._device_bytes, self.budget)
         return {**added, "_device_bytes": device_bytes}
 
-    def _present(self) -> list[str]:
-        """Return the names of the columns that the rows have."""
-        return [name for name in self.names if getattr(self, name)]
+    def _kept(self) -> dict[str, list[Tensor]]:
+        """Return the batches of each column that the rows have, by name."""
+        states = dict(vars(self))  # of one moment, if another thread updates
+        return {name: states[name] for name in self.names if states[name]}
 
     def merged(self, other: Any) -> State:
         """Return the rows with those of another one added."""
-        if self.values and other.values:
-            check_same_columns(self._present(), other._present())
-        joined: State = {name: [*getattr(self, name), *getattr(other, name)] for name in self.names}
+        ours, theirs = self._kept(), other._kept()
+        if ours and theirs:
+            check_same_columns(ours, theirs)
+        joined: State = {name: [*ours.get(name, ()), *batches] for name, batches in theirs.items()}
         return {**joined, "_device_bytes": self._device_bytes + other._device_bytes}
 
     def reset(self) -> None:
@@ -123,8 +125,7 @@ class KeptRows(Accumulator):
         Raises:
             ValueError: for rows of several processes without ids, or columns that only some processes have.
         """
-        states = dict(vars(self))  # of one moment, if another thread updates
-        columns = {name: torch.cat([column.cpu() for column in states[name]], 1) for name in self.names if states[name]}
+        columns = {name: torch.cat([column.cpu() for column in batches], 1) for name, batches in self._kept().items()}
         if not columns:
             none = torch.zeros(len(self.layout.keys), 0, dtype=torch.float64, device="cpu")
             columns = {"values": none, "used": none.bool(), "weights": none[:1]}

@@ -34,7 +34,7 @@ def with_batch(
     kept: Mapping[str, list[Tensor]], batch: Mapping[str, Tensor], device_bytes: int, budget: int
 ) -> tuple[dict[str, list[Tensor]], int]:
     """Return the columns with a batch added, and their bytes on a device; beyond `budget` all move to the CPU."""
-    added = {name: [*kept[name], column] for name, column in batch.items()}
+    added = {name: [*kept.get(name, ()), column] for name, column in batch.items()}
     device_bytes += sum(column.nbytes for column in batch.values() if column.device.type != "cpu")
     if device_bytes <= budget:
         return added, device_bytes

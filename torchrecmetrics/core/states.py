@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import Module
 from torchmetrics import Metric
 from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
-from torchrecmetrics.core.accumulators import Accumulator, BareMetric, State, move_states, own_lists
-from torchrecmetrics.core.arrays import float_dtype, ordinary_tensors
+from torchrecmetrics.core.accumulators import Accumulator, BareMetric, State, own_lists
+from torchrecmetrics.core.arrays import ordinary_tensors
 from torchrecmetrics.core.checks import VIOLATIONS
 from torchrecmetrics.core.distributed import sum_over_processes
 from torchrecmetrics.core.rows import Layout, RowValues, Summary
@@ -240,28 +239,6 @@ class SummedStates(BareMetric):
         vars(self)[self._sums] = self._synced.sums[0]
         for accumulator in self._added_up:
             accumulator.sync(dist_sync_fn, group, distributed_available=lambda: True)
-
-    def _apply(self, fn: Any, *_: Any, **__: Any) -> Module:
-        """Move to another device; torchmetrics' own method also casts the state when `Module.to(dtype)` is called."""
-        Module._apply(self, fn)  # type: ignore[no-untyped-call]
-        move_states(self, fn)
-
-        def moved(value: Tensor) -> Tensor:
-            return value.to(self._device, float_dtype(self._device))
-
-        self._results = {
-            key: summary._replace(
-                value=moved(summary.value),
-                standard_error=moved(summary.standard_error),
-                effective_size=moved(summary.effective_size),
-            )
-            for key, summary in self._results.items()
-        }
-        if isinstance(self._forward_cache, Tensor):
-            self._forward_cache = moved(self._forward_cache)
-        elif self._forward_cache is not None:
-            self._forward_cache = {key: moved(value) for key, value in self._forward_cache.items()}
-        return self
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
         self._check_state(state_dict, prefix)

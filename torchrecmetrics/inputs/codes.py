@@ -153,8 +153,20 @@ class SemanticIds:
         if prefix is not None:
             codes, shared, beams = self.prefix(prefix), "code", beams[..., :prefix]
             target_codes = None if target_codes is None else target_codes[..., :prefix]
-        words = shared, duplicates, invalid
-        return Beams(codes, beams, given, target, target_codes, gains, exclude, *words, complete, history)
+        return Beams(
+            codes=codes,
+            beams=beams,
+            given=given,
+            target=target,
+            target_codes=target_codes,
+            gains=gains,
+            exclude=exclude,
+            shared=shared,
+            duplicates=duplicates,
+            invalid=invalid,
+            complete=complete,
+            history=history,
+        )
 
     def check(self, name: str, codes: Tensor, dims: int) -> None:
         """Raise unless codes have `dims` dimensions, the last one of all levels, on the device of the index."""
