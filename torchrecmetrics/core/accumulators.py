@@ -50,6 +50,12 @@ class BareMetric(Metric):
         self._computed = None
         return self
 
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+        for name, default in self._defaults.items():  # a checkpoint may have been cast
+            if isinstance(default, Tensor):
+                vars(self)[name] = getattr(self, name).to(default.dtype)
+
 
 class Accumulator(BareMetric):
     """Base class of accumulators, which add row values up in another way than the mean over all rows.
@@ -152,12 +158,6 @@ class Accumulator(BareMetric):
                 "its own, and load it on that process"
             )
         super()._save_to_state_dict(destination, prefix, keep_vars)
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
-        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
-        for name, default in self._defaults.items():  # a checkpoint may have been cast
-            if isinstance(default, Tensor):
-                vars(self)[name] = getattr(self, name).to(default.dtype)
 
     def __repr__(self) -> str:
         return self.option

@@ -243,6 +243,4 @@ class SummedStates(BareMetric):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
         self._check_state(state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
-        for name in (self._sums, self._violations, self._counts):  # a checkpoint may have been cast
-            vars(self)[name] = getattr(self, name).to(self._defaults[name].dtype)  # type: ignore[union-attr]
         self._forget_results()
