@@ -190,16 +190,16 @@ class RecMetricCollection(MetricCollection):
         except KeyError:
             raise KeyError(f"no metric has the key {key!r}{nearest(str(key), list(self.keys()))}") from None
 
-    def __setitem__(self, key: str, module: Metric) -> None:  # type: ignore[override]
-        raise TypeError("a collection is made with all its metrics: RecMetricCollection([*metrics, another])")
-
-    def __delitem__(self, key: str) -> None:
-        raise TypeError("a collection is made with all its metrics: make another one without this")
-
     def add_metrics(self, metrics: Any, *additional_metrics: Metric) -> None:
         """Raise for metrics; torchmetrics' constructor calls this without any."""
         if metrics or additional_metrics:
             raise TypeError("a collection is made with all its metrics: RecMetricCollection([*metrics, another])")
+
+    def __setitem__(self, key: str, module: Metric) -> None:  # type: ignore[override]
+        self.add_metrics({key: module})
+
+    def __delitem__(self, key: str) -> None:
+        self.add_metrics({key: self[key]})
 
     # --------------------------------------------------------------------------------------------------- what it holds
 
