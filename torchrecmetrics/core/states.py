@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import Module
 from torchmetrics import Metric
 from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrecmetrics.core.accumulators import Accumulator, BareMetric, State, own_lists
-from torchrecmetrics.core.arrays import ordinary_tensors
+from torchrecmetrics.core.arrays import float_dtype, ordinary_tensors
 from torchrecmetrics.core.checks import VIOLATIONS
 from torchrecmetrics.core.distributed import sum_over_processes
 from torchrecmetrics.core.rows import Layout, RowValues, Summary
@@ -239,6 +240,16 @@ class SummedStates(BareMetric):
         vars(self)[self._sums] = self._synced.sums[0]
         for accumulator in self._added_up:
             accumulator.sync(dist_sync_fn, group, distributed_available=lambda: True)
+
+    def _apply(self, fn: Any, *_: Any, **__: Any) -> Module:
+        """Move states, and the last results, to another device."""
+        super()._apply(fn)
+        kind, results = (self._device, float_dtype(self._device)), {}
+        for key, summary in self._results.items():
+            tensors: dict[str, Any] = {name: part for name, part in summary._asdict().items() if torch.is_tensor(part)}
+            results[key] = summary._replace(**{name: part.to(*kind) for name, part in tensors.items()})
+        self._results = results
+        return self
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
         self._check_state(state_dict, prefix)
