@@ -287,9 +287,9 @@ BAD = [
     (
         {"scores": torch.tensor([1, float("nan"), 1, 1])},
         ValueError,
-        "1 of 4 entries with a score that is NaN or .*: entry 1",
+        "1 of 4 rows with a score that is NaN or .*: entry 1",
     ),
-    ({"labels": torch.tensor([1, 0, float("inf"), 0])}, ValueError, "a label that is NaN or infinite: entry 2"),
+    ({"labels": torch.tensor([1, 0, float("inf"), 0])}, ValueError, "a gain that is NaN or infinite: entry 2"),
     ({"indexes": torch.tensor([1, 1, 2])}, ValueError, "must be tensors of one shape"),
     ({"indexes": torch.rand(4)}, TypeError, "indexes must hold int64"),
     ({"indexes": torch.ones(4, dtype=torch.int64, device="meta")}, ValueError, "indexes is on meta"),

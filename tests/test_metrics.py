@@ -632,7 +632,7 @@ BAD_UPDATES = [
     ((), {}, TypeError, "update takes scores with target, or ranks, a Ranking, .*; got none"),
     ((SCORES,), {}, ValueError, "scores were given without target"),
     ((SCORES, TARGET), {"ranks": TARGET}, TypeError, r"ranks are update\(ranks\)"),
-    ((RANKING,), {"ranking": RANKING}, TypeError, r"a Ranking is update\(ranking\)"),
+    ((RANKING,), {"ranking": RANKING}, TypeError, "update has no argument 'ranking'"),
     ((TARGET, TARGET), {}, TypeError, r"Lists\(item_ids, target\)"),
     ((SCORES, TARGET), {"depth": 3}, ValueError, "depth belongs to ranks"),
     (("x",), {}, TypeError, "scores must be a tensor, got str"),

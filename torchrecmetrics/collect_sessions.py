@@ -14,20 +14,13 @@ from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.core.accumulators import Accumulator, State
 from torchrecmetrics.core.arrays import ordinary_tensors
 from torchrecmetrics.core.checks import Checks, check_device, check_tensor, describe
+from torchrecmetrics.core.distributed import gathered
 from torchrecmetrics.core.evaluator import Evaluator
 from torchrecmetrics.core.kept_rows import KeptRows
 from torchrecmetrics.core.metric import RankingMetric
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.core.row_buffer import (
-    BUDGET,
-    DTYPES,
-    all_gather,
-    check_same_columns,
-    from_bits,
-    to_bits,
-    with_batch,
-)
+from torchrecmetrics.core.row_buffer import BUDGET, check_same_columns, with_batch
 from torchrecmetrics.core.rows import Summary
 from torchrecmetrics.core.windows import Decay, Window
 from torchrecmetrics.inputs.base import BatchInput
@@ -88,9 +81,12 @@ class SessionEvaluator(Evaluator):
             ValueError: for shapes or devices that do not fit and, on the CPU, for bad values. Nothing is added then.
         """
         entries = self._entries(scores, labels, indexes, weights, columns)
-        with ordinary_tensors():
-            new = self._with(entries)
-        vars(self).update(new)
+        if len(scores):
+            kept = self._kept()
+            _check_alike(kept, {name: [column] for name, column in entries.items()})
+            with ordinary_tensors():
+                added, device_bytes = with_batch(kept, entries, self._device_bytes, self.budget)
+            vars(self).update({f"entry_{name}": batches for name, batches in added.items()}, _device_bytes=device_bytes)
         self._update_count += 1
         self._forget_results()
 
@@ -136,13 +132,10 @@ class SessionEvaluator(Evaluator):
         later = Checks("deferred", scores.device, len(scores))  # the entries of a session share its row_ids
         for accumulator in self._added_up:
             accumulator.check(len(scores), present, later if isinstance(accumulator, KeptRows) else checks)
+        if checks.at_once:
+            checks.reject("scores", scores.isnan() | (scores == torch.inf), lambda entry: f"entry {entry}")
+            checks.reject("gains", ~labels.isfinite(), lambda entry: f"entry {entry}")
         checks.settle()
-        if self.rules.validate_args is True and scores.device.type == "cpu":
-            for name, wrong in (("score", scores.isnan() | (scores == torch.inf)), ("label", ~labels.isfinite())):
-                if wrong.any():
-                    row, kinds = int(wrong.nonzero()[0]), "NaN or +inf" if name == "score" else "NaN or infinite"
-                    number = int(wrong.sum())
-                    raise ValueError(f"{number} of {len(wrong)} entries with a {name} that is {kinds}: entry {row}")
         wide = torch.float64 if scores.dtype == torch.float64 else torch.float32
         entries = {
             "scores": scores.to(wide, copy=True),
@@ -153,23 +146,9 @@ class SessionEvaluator(Evaluator):
             entries[name] = column.to(torch.float64 if name == "weights" else torch.int64, copy=True)
         return entries
 
-    def _with(self, entries: Mapping[str, Tensor]) -> State:
-        """Return the lists of batches with one more batch."""
-        if not len(entries["ids"]):
-            return {}
-        kept: dict[str, list[Tensor]] = {name: getattr(self, f"entry_{name}") for name in self._names}
-        self._check_alike({name: parts[0] for name, parts in kept.items() if parts}, entries)
-        added, device_bytes = with_batch(kept, entries, self._device_bytes, self.budget)
-        return {**{f"entry_{name}": parts for name, parts in added.items()}, "_device_bytes": device_bytes}
-
-    def _check_alike(self, kept: Mapping[str, Tensor], entries: Mapping[str, Tensor]) -> None:
-        """Raise for columns that only some batches have, and for scores or labels of another dtype."""
-        if not kept:
-            return
-        check_same_columns(kept, entries)
-        dtypes = [(part["scores"].dtype, part["labels"].dtype) for part in (entries, kept)]
-        if dtypes[0] != dtypes[1]:
-            raise ValueError(f"scores and labels are {dtypes[0]}, those of batches before {dtypes[1]}: give all alike")
+    def _kept(self) -> dict[str, list[Tensor]]:
+        """Return the batches of each column that has any, by name."""
+        return {name: batches for name in self._names if (batches := getattr(self, f"entry_{name}"))}
 
     @property
     def num_entries(self) -> int:
@@ -181,13 +160,14 @@ class SessionEvaluator(Evaluator):
         if self._computed is None:
             updates, device = self._update_count, getattr(self, self._sums).device
             columns = {
-                name: torch.cat([p.to(device) for p in parts])
-                for name in self._names
-                if (parts := getattr(self, f"entry_{name}"))
+                name: torch.cat([column.to(device) for column in batches]) for name, batches in self._kept().items()
             }
             if self.sync_on_compute and self.distributed_available_fn():
-                columns = _exchange(columns, self._names, device, self.process_group)
-            self._clear_sums()
+                columns = _exchange(columns, device, self.process_group)
+            for name in (self._sums, self._violations, self._counts):
+                vars(self)[name] = self._defaults[name]
+            for accumulator in self._added_up:
+                accumulator.reset()
             rules = replace(self.rules, validate_args=self.rules.validate_args and "deferred")  # all processes raise
             rules_before, self.rules = self.rules, rules
             try:
@@ -197,13 +177,6 @@ class SessionEvaluator(Evaluator):
             finally:
                 self.rules, self._update_count = rules_before, updates
         return super().compute_results()
-
-    def _clear_sums(self) -> None:
-        """Set the sums, and the states of the accumulators, to those before the first session."""
-        for name in (self._sums, self._violations, self._counts):
-            vars(self)[name] = self._defaults[name]
-        for accumulator in self._added_up:
-            accumulator.reset()
 
     def _filter_kwargs(self, **kwargs: Any) -> dict[str, Any]:
         taken = ("scores", "labels", "indexes", "weights", *self.columns)
@@ -217,12 +190,9 @@ class SessionEvaluator(Evaluator):
     def _merged(self, other: Any) -> tuple[State, list[tuple[Accumulator, State]]]:
         if not isinstance(other, SessionEvaluator) or other.state_name != self.state_name:
             raise ValueError(f"{self.label} merges sessions of the same metrics and options, got {describe(other)}")
-        ours, theirs = (
-            {name: parts for name in self._names if (parts := getattr(part, f"entry_{name}"))} for part in (self, other)
-        )
-        if ours and theirs:
-            self._check_alike({n: p[0] for n, p in ours.items()}, {n: p[0] for n, p in theirs.items()})
-        return {f"entry_{name}": [*ours.get(name, ()), *parts] for name, parts in theirs.items()}, []
+        ours, theirs = self._kept(), other._kept()
+        _check_alike(ours, theirs)
+        return {f"entry_{name}": [*ours.get(name, ()), *batches] for name, batches in theirs.items()}, []
 
     def _sync_dist(self, dist_sync_fn: Any = None, process_group: Any | None = None) -> None:
         waiting = torch.tensor(self.num_entries, device=getattr(self, self._sums).device)
@@ -292,6 +262,16 @@ class CollectSessions(RecMetricCollection):
         return super().rows
 
 
+def _check_alike(kept: Mapping[str, list[Tensor]], added: Mapping[str, list[Tensor]]) -> None:
+    """Raise for columns that only some batches have, and for scores or labels of another dtype."""
+    if not kept or not added:
+        return
+    check_same_columns(kept, added)
+    before, now = ((columns["scores"][0].dtype, columns["labels"][0].dtype) for columns in (kept, added))
+    if before != now:
+        raise ValueError(f"scores and labels are {now}, those of batches before {before}: give all alike")
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class _Chunk(BatchInput):
     """Entries of whole sessions, whose numbers begin at 0."""
@@ -353,35 +333,25 @@ def _hashed(ids: Tensor) -> Tensor:
     return ids ^ ((ids >> 31) & (2**33 - 1))
 
 
-def _exchange(
-    columns: Mapping[str, Tensor], names: Sequence[str], device: torch.device, group: Any
-) -> dict[str, Tensor]:
+def _exchange(columns: Mapping[str, Tensor], device: torch.device, group: Any) -> dict[str, Tensor]:
     """Send each entry to the process that owns its bucket; return the entries that this process received, [E] by name.
 
     Raises:
         ValueError: on all processes, if weights, groups or dtypes are not the same on all processes with entries.
     """
-    world = torch.distributed.get_world_size(group)
-    ids = columns["ids"] if columns else torch.zeros(0, dtype=torch.int64, device=device)
-    owner = _bucket(ids) % world
-    order = owner.argsort(stable=True)
-    sent = torch.bincount(owner, minlength=world)
-    kinds = [1 + DTYPES.index(columns[name].dtype) if name in columns else 0 for name in names]
-    told = torch.stack(all_gather(torch.cat([torch.tensor(kinds, device=device), sent]), group))
-    alike = {tuple(row[: len(names)]) for row in told.tolist() if any(row[: len(names)])}
-    if len(alike) > 1:
+    world, rank = torch.distributed.get_world_size(group), torch.distributed.get_rank(group)
+    owner = _bucket(columns["ids"]) % world if columns else torch.zeros(0, dtype=torch.int64, device=device)
+    order, sent = owner.argsort(stable=True), torch.bincount(owner, minlength=world).tolist()
+    shares = gathered(({name: column.dtype for name, column in columns.items()}, sent), group)
+    dtypes = [dtypes for dtypes, _ in shares if dtypes]
+    if any(dtypes[0] != others for others in dtypes):
         raise ValueError(
             "entries of sessions have weights, groups, or dtypes of scores and labels on some processes that others "
             "have not"
         )
-    if not alike:
-        return {}
-    present = {name: DTYPES[kind - 1] for name, kind in zip(names, alike.pop(), strict=True) if kind}
-    packed = torch.zeros(len(owner), len(present), dtype=torch.int64, device=device)
-    if columns:
-        packed = torch.stack([to_bits(columns[name])[order] for name in present], 1)
-    rank = torch.distributed.get_rank(group)
-    got = told[:, len(names) + rank].tolist()
-    received = packed.new_empty(sum(got), len(present))
-    torch.distributed.all_to_all_single(received, packed, got, sent.tolist(), group=group)
-    return {name: from_bits(received[:, at], dtype) for at, (name, dtype) in enumerate(present.items())}
+    numbers, received = [numbers[rank] for _, numbers in shares], {}
+    for name, dtype in dtypes[0].items() if dtypes else ():
+        column = columns[name][order] if columns else torch.zeros(0, dtype=dtype, device=device)
+        received[name] = column.new_empty(sum(numbers))
+        torch.distributed.all_to_all_single(received[name], column, numbers, sent, group=group)
+    return received

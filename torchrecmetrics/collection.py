@@ -20,6 +20,7 @@ from torchrecmetrics.core.metric import RankingMetric
 from torchrecmetrics.core.options import OPTIONS, Input
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.core.signature import (
+    METRIC_OPTIONS,
     TORCHMETRICS_OPTIONS,
     MetricOptions,
     check_spelling,
@@ -187,16 +188,16 @@ class RecMetricCollection(MetricCollection):
         except KeyError:
             raise KeyError(f"no metric has the key {key!r}{nearest(str(key), list(self.keys()))}") from None
 
-    def __setitem__(self, key: str, module: Metric) -> None:  # type: ignore[override]
-        raise TypeError("a collection is made with all its metrics: RecMetricCollection([*metrics, another])")
-
-    def __delitem__(self, key: str) -> None:
-        raise TypeError("a collection is made with all its metrics: make another one without this")
-
     def add_metrics(self, metrics: Any, *additional_metrics: Metric) -> None:
         """Raise for metrics; torchmetrics' constructor calls this without any."""
         if metrics or additional_metrics:
             raise TypeError("a collection is made with all its metrics: RecMetricCollection([*metrics, another])")
+
+    def __setitem__(self, key: str, module: Metric) -> None:  # type: ignore[override]
+        self.add_metrics({key: module})
+
+    def __delitem__(self, key: str) -> None:
+        self.add_metrics({key: self[key]})
 
     # --------------------------------------------------------------------------------------------------- what it holds
 
@@ -349,7 +350,7 @@ def _described(
         _check_key(key, described)
         described[key] = ours(key, metric)
     first_key, first = next(iter(described.items()))
-    agreed = {**{name: getattr(first, name) for name in _AGREED}, "catalogue": _catalogue(described)}
+    agreed = {**{name: _option(first, name) for name in _AGREED}, "catalogue": _catalogue(described)}
     for key, metric in described.items():
         _check_agreement(key, metric, options)
         _check_agreement(key, metric, agreed, first_key)
@@ -378,21 +379,24 @@ def _check_key(key: Any, taken: Mapping[str, Any]) -> None:
         raise ValueError(f"two metrics have the key {key!r}; keys come from name and k, see key_format")
 
 
+def _option(metric: RankingMetric, name: str) -> Any:
+    return getattr(metric.rules if name in OPTIONS else metric, name)
+
+
 def _check_agreement(
     key: str, metric: RankingMetric, options: Mapping[str, Any], other: str = "the collection"
 ) -> None:
     """Refuse a metric with other options, which would need its own ranking or synchronisation."""
     for name, wanted in options.items():
-        if not hasattr(metric, name):
+        if name not in METRIC_OPTIONS:
             raise ValueError(f"unknown option {name!r}")
-        own = getattr(metric, name)
-        if name == "catalogue" and (own is None or wanted is None):
+        value = _option(metric, name)
+        if name == "catalogue" and (value is None or wanted is None):
             continue  # a metric without a catalogue reads none
-        if own is None or wanted is None:
-            default = _DEFAULTS.get(name)
-            own, wanted = (default if value is None else value for value in (own, wanted))
-        if own != wanted:
+        default = _DEFAULTS.get(name)
+        value, wanted = default if value is None else value, default if wanted is None else wanted
+        if value != wanted:
             raise ValueError(
-                f"{key} was made with {name}={own!r}, {other} with {name}={wanted!r}: give both the same "
+                f"{key} was made with {name}={value!r}, {other} with {name}={wanted!r}: give both the same "
                 f"{name}, or make a collection of each (with a prefix)"
             )

@@ -1,10 +1,8 @@
 """Formulas of accuracy: hit rate, precision, recall, NDCG, MRR, MAP, AUROC per row of a `Ranking`.
 
-One cut-off gives [B], several (a list or tuple of K) give [K, B] at little extra cost. Rows without a relevant item are
-NaN.
-
-Ranks are 1-based and `inf` where an item was not found, so `ranks <= k` needs no mask. R is the number of a row's
-relevant items, h(k) the number of them in the first k places.
+One cut-off gives float [B], several (a list or tuple of K) give [K, B] at little extra cost; `k=None` is the whole
+ranking. Rows without a relevant item are NaN. R is the number of a row's relevant items, h(k) the number of them in the
+first k places. The metric of each formula tells range, edge cases, options, other names and source.
 """
 
 from __future__ import annotations
@@ -74,12 +72,7 @@ def of_rows(formula: Callable[Concatenate[Ranking, P], Tensor]) -> Callable[Conc
 
 @of_rows
 def hit_rate(ranking: Ranking, k: Cutoffs, *, score_threshold: float | None = None) -> Tensor:
-    """Return 1 if a relevant item of the row is in the top `k`, else 0; with ties, its probability.
-
-    Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN in rows without a relevant item. Rows with
-    fewer than `k` items are no special case. `score_threshold`: only items with score >= this are recommended. Also
-    called hit ratio, Hit@k, Success@k. Source: Deshpande & Karypis, Item-based top-N recommendation algorithms, 2004.
-    """
+    """Return 1 if a relevant item of the row is in the top `k`, else 0; with ties, its probability; see `HitRate`."""
     return ranking.relevant.any_hit(_reached(ranking, k, score_threshold))
 
 
@@ -93,14 +86,7 @@ def precision(
     score_threshold: float | None = None,
     zero_division: float = 0.0,
 ) -> Tensor:
-    """Return h(k) / k, the share of the top `k` that is relevant; `normalize="min"` divides by min(k, R).
-
-    `denominator`: see `Precision`.
-
-    Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN in rows without a relevant item. With fewer
-    than `k` items the denominator stays `k`. Also called P@k. Source: Manning, Raghavan & Schütze, Introduction to
-    Information Retrieval, 2008, chapter 8.
-    """
+    """Return h(k) / k, the share of the top `k` that is relevant; see `Precision`."""
     if zero_division != 0.0:
         _check_zero_division(zero_division)
     hits = ranking.relevant.num_hits(_reached(ranking, k, score_threshold))
@@ -120,13 +106,7 @@ def recall(
     weighted: bool = False,
     score_threshold: float | None = None,
 ) -> Tensor:
-    """Return h(k) / R, the share of the relevant items that is in the top `k`.
-
-    `normalize="min"`: h(k) / min(k, R); `weighted`: gains of the hits / all gains.
-    Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN in rows without a relevant item. Rows with
-    fewer than `k` items are no special case. Also called R@k. Source: Manning, Raghavan & Schütze, Introduction to
-    Information Retrieval, 2008, chapter 8.
-    """
+    """Return h(k) / R, the share of the relevant items that is in the top `k`; see `Recall`."""
     if not isinstance(weighted, bool):
         raise TypeError(f"weighted is True or False, got {weighted!r}")
     check_choice("normalize", normalize, ("relevant", "min"))
@@ -149,33 +129,20 @@ def f1(
     denominator: Denominator = "k",
     score_threshold: float | None = None,
 ) -> Tensor:
-    """Return 2 h(k) / (k + R), the harmonic mean of precision and recall; both options are those of `precision`.
-
-    Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN in rows without a relevant item. With fewer
-    than `k` items k does not change. Source: van Rijsbergen, Information Retrieval, 1979, chapter 7.
-    """
+    """Return 2 h(k) / (k + R), the harmonic mean of precision and recall; see `F1`."""
     places = _places(ranking, k, normalize, denominator, score_threshold)
     return 2 * ranking.relevant.num_hits(_reached(ranking, k, score_threshold)) / (places + ranking.num_relevant)
 
 
 @of_rows
 def r_precision(ranking: Ranking) -> Tensor:
-    """Return h(R) / R, the precision at cut-off R, which equals the recall there.
-
-    Returns float [B]; 0 to 1, NaN in rows without a relevant item. With fewer than R items R does not change. Source:
-    Manning, Raghavan & Schütze, Introduction to Information Retrieval, 2008, section 8.4.
-    """
+    """Return h(R) / R, the precision at cut-off R, which equals the recall there; see `RPrecision`."""
     return ranking.num_hits(ranking.num_relevant) / ranking.num_relevant
 
 
 @of_rows
 def average_precision(ranking: Ranking, k: Cutoffs | None = None, *, normalize: Normalization = "relevant") -> Tensor:
-    """Return (1/R) sum over the hits of i / r_i: the precision at each hit's rank, averaged over all relevant items.
-
-    `normalize="min"` divides by min(k, R). Returns float [B] for one cut-off or none (the whole ranking), [K, B] for K
-    of them; 0 to 1, NaN in rows without a relevant item. Rows with fewer than `k` items are no special case. Also
-    called AP@k. Source: Manning, Raghavan & Schütze, Introduction to Information Retrieval, 2008, section 8.4.
-    """
+    """Return (1/R) sum over hits of i / r_i, r_i the rank of the i-th best relevant item; see `MAP`."""
     check_choice("normalize", normalize, ("relevant", "min"))
     by_all = k is None or normalize == "relevant"
     sums = ranking.relevant.sum_of_precisions(ranking.check_depth(k))
@@ -184,13 +151,7 @@ def average_precision(ranking: Ranking, k: Cutoffs | None = None, *, normalize: 
 
 @of_rows
 def ndcg(ranking: Ranking, k: Cutoffs | None = None, *, gain: Gain = "linear") -> Tensor:
-    """Return DCG / IDCG, DCG = sum over hits of gain_i / log2(1 + r_i); IDCG orders all gains of the row best first.
-
-    `gain="exponential"`: 2^gain - 1 in both. Returns float [B] for one cut-off or none (the whole ranking), [K, B] for
-    K of them; 0 to 1, below 0 with negative gains, NaN in rows without a relevant item. Fewer than `k` items do not
-    lower the ideal. Sources: Järvelin & Kekäläinen, Cumulated gain-based evaluation of IR techniques, 2002; exponential
-    gains: Burges et al., Learning to rank using gradient descent, 2005.
-    """
+    """Return DCG / IDCG, DCG = sum over hits of gain_i / log2(1 + r_i); IDCG of all gains, best first; see `NDCG`."""
     check_choice("gain", gain, ("linear", "exponential"))
     relevant, reached = ranking.relevant, ranking.check_depth(k)
     width = relevant.ranks.shape[1]
@@ -209,23 +170,13 @@ def ndcg(ranking: Ranking, k: Cutoffs | None = None, *, gain: Gain = "linear") -
 
 @of_rows
 def reciprocal_rank(ranking: Ranking, k: Cutoffs | None = None) -> Tensor:
-    """Return 1 / r_1 if the best relevant item is in the top `k`, else 0.
-
-    Returns float [B] for one cut-off or none (the whole ranking), [K, B] for K of them; 0 to 1, NaN in rows without a
-    relevant item. Rows with fewer than `k` items are no special case. Also called RR@k. Source: Voorhees, The TREC-8
-    question answering track report, 1999.
-    """
+    """Return 1 / r_1 if the best relevant item is in the top `k`, else 0; see `MRR`."""
     return ranking.relevant.reciprocal_first(ranking.check_depth(k))
 
 
 @of_rows
 def auroc(ranking: Ranking) -> Tensor:
-    """Return the share of (relevant, other) pairs in the right order; a tied pair counts half, unless placed.
-
-    Returns float [B]; 0 to 1, NaN in rows without a relevant item or without another candidate. A relevant item that is
-    no candidate loses to all others. Also called AUC, GAUC as a mean over users. Source: Hanley & McNeil, The meaning
-    and use of the area under a receiver operating characteristic curve, 1982.
-    """
+    """Return the share of (relevant, other) pairs in the right order; a tied pair counts half; see `AUROC`."""
     if ranking.num_ranked is None:
         raise ValueError("AUROC needs to know how many items were ranked: pass scores, or Ranks(..., num_ranked=...)")
     num_found = ranking.num_hits(None)

@@ -67,7 +67,7 @@ def ours(key: object, metric: object) -> RankingMetric:
                 f"{metric.__name__} is a class: a collection holds instances, such as {metric.__name__}(10)"
             )
         what = f"the class {metric.__name__}" if isinstance(metric, type) else type(metric).__name__
-        cure = _instead_of_pyg(metric) or "put others beside it in a torchmetrics.MetricCollection"
+        cure = "put others beside it in a torchmetrics.MetricCollection"
         if metric is None or isinstance(metric, (int, list, tuple)):
             cure = "cut-offs go into names, ['HR@5', 'HR@10', 'MRR'], or k=[5, 10]"
         raise TypeError(
@@ -75,21 +75,6 @@ def ours(key: object, metric: object) -> RankingMetric:
             f"only), got {what}; {cure}"
         )
     return metric
-
-
-def _instead_of_pyg(metric: object) -> str | None:
-    """Return a hint, for a message, that names our metric for one of PyG; None if there is none."""
-    name = type(metric).__name__
-    theirs = name.removeprefix("LinkPred").lower()
-    cls = _BY_NAME.get({"diversity": "intralistdiversity"}.get(theirs, theirs)) if name.startswith("LinkPred") else None
-    if cls is None:
-        return None
-    option = ", normalize='min'" if cls is _metrics.MAP else ""
-    if cls._name in _beyond.__all__:
-        option = ", catalogue=trm.Catalogue(...)"
-    if cls is _metrics.Recall and getattr(metric, "weighted", False):
-        option = ", weighted=True"
-    return f"use {cls.__name__}({getattr(metric, 'k', 10)}{option})"
 
 
 def _instances_with(option: str) -> str:

@@ -32,36 +32,19 @@ class Value(LastResult, BareMetric):
         """The ending of the key that an accumulator gave, such as a group's name; None = the metric over all rows."""
         self.leads: bool = leads
         self.num_updates: int = 0
+        constants = ("higher_is_better", "plot_lower_bound", "plot_upper_bound")  # torchmetrics lets nobody set them
+        vars(self).update({name: getattr(metric, name) for name in constants})
         self.__dict__["metric"] = metric  # no submodule: it is a description, without rows
+        self.label: str = metric.label if group is None else f"{metric.label}/{group}"
+        """Label of the metric, with the ending of its key: `NDCG@10/cold`."""
+        self.name: str = metric.name
+        """Label of the metric without the cut-off."""
+        self.k: int | None = metric.k
+        self.bounds: tuple[float, float] | None = metric.bounds
         if leads:
             self.evaluator: Evaluator = evaluator
         else:
             self.__dict__["evaluator"] = evaluator  # a submodule of the first value alone
-
-    @property
-    def label(self) -> str:
-        """Label of the metric, with the ending of its key: `NDCG@10/cold`."""
-        return self.metric.label if self.group is None else f"{self.metric.label}/{self.group}"
-
-    @property
-    def name(self) -> str:
-        """Label of the metric without the cut-off."""
-        return self.metric.name
-
-    @property
-    def k(self) -> int | None:
-        """Cut-off of the metric."""
-        return self.metric.k
-
-    @property
-    def bounds(self) -> tuple[float, float] | None:
-        """Lowest and highest value of the metric."""
-        return self.metric.bounds
-
-    @property
-    def higher_is_better(self) -> bool | None:  # type: ignore[override]  # torchmetrics has it on the class
-        """`higher_is_better` of the metric."""
-        return self.metric.higher_is_better
 
     @property
     def update_called(self) -> bool:

@@ -157,14 +157,6 @@ def test_who_knows_no_items_says_so():
         SeenItems(2).update(SCORES, TARGET)
 
 
-def test_a_saved_ranking_keeps_its_lists(tmp_path):
-    ranking = trm.Lists(torch.tensor([[3, 1, 3]]), torch.tensor([[1]]), duplicates="first").ranking()
-    ranking.save(tmp_path / "ranking")
-    again = trm.Ranking.load(tmp_path / "ranking")
-    assert again.items.tolist() == ranking.items.tolist() == [[3, 1, -1]]
-    assert again.repeated.tolist() == ranking.repeated.tolist()
-
-
 # ---------------------------------------------------------------------------------------------------- rows that count
 
 

@@ -230,20 +230,18 @@ def test_states_of_inference_mode_may_be_written_to(several):
 
 @pytest.mark.parametrize("weights", [None, torch.tensor([1.0, 0.0, 1.0])])
 def test_own_row_weights_of_rows_that_do_not_count(weights):
-    """A row without a relevant item, or of weight 0, has no weight in the mean, whatever `row_weights` returns."""
+    """A row without a relevant item, or of weight 0, has no weight in the mean, whatever `weights` returns."""
 
     class Own(trm.RankingMetric):
         formula = staticmethod(lambda ranking, k: ranking.any_hit(k).double())
-
-        def row_weights(self, ranking, weights):
-            return ranking.num_relevant + 1
+        weights = staticmethod(lambda ranking: ranking.num_relevant + 1)
 
     metric = Own(2)
     metric.update(SCORES, torch.tensor([2, 1, -1]), weights=weights)
     assert metric.compute() == 1
     assert metric.num_users == (2 if weights is None else 1)
-    Own.row_weights = lambda self, ranking, weights: weights[:1]
-    with pytest.raises(TypeError, match="row_weights of Own@2 must return one weight per row"):
+    Own.weights = staticmethod(lambda ranking: ranking.num_relevant[:1])
+    with pytest.raises(TypeError, match="weights of Own@2 must return one weight per row"):
         metric.update(SCORES, TARGET)
 
 

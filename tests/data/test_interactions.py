@@ -844,15 +844,3 @@ def test_damaged_files_are_refused(fields, tmp_path):
     torch.save(kept | fields, path)
     with pytest.raises(ValueError, match="holds damaged Interactions: offsets"):
         Interactions.load(path)
-
-
-@pytest.mark.parametrize("field", ["version", "offsets", "num_items"])
-def test_missing_fields_are_refused(field, tmp_path):
-    """A file without one of the fields raises an error that names file and field."""
-    path = tmp_path / "graph"
-    Interactions.from_edge_index(torch.tensor([[0], [4]]), 1, 5).save(path)
-    kept = torch.load(path, weights_only=True)
-    del kept[field]
-    torch.save(kept, path)
-    with pytest.raises(ValueError, match=f"graph holds a damaged Interactions: it has no {field}"):
-        Interactions.load(path)

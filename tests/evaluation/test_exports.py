@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import torchrecmetrics as trm
-from torchrecmetrics.core.ranking import RankedItems
 
 COLUMNS = ["metric", "k", "group", "value", "standard_error", "low", "high", "num_users"]
 TRUTH = {"user": ["al", "bo"], "item": ["x", "y"]}
@@ -113,51 +112,3 @@ def test_results_can_be_pickled():
     had = trm.Interactions.from_frame(TRUTH)
     recommended = trm.recommend(torch.eye(2), torch.eye(2), 1, exclude=had)
     assert pickle.loads(pickle.dumps(recommended)).to_dict() == recommended.to_dict()
-
-
-@pytest.mark.parametrize("kind", ["scores", "lists", "flat", "gains", "deferred"])
-def test_rankings_are_saved_whole(kind, tmp_path):
-    """Every field of a ranking is loaded again, by `torch.load` with its default, and metrics give the same."""
-    scores = torch.tensor([[0.1, 0.9, 0.5, 0.5], [0.4, 0.3, 0.2, 0.1]])
-    target = torch.tensor([[2, 0], [3, -1]])
-    ranking = {
-        "scores": lambda: trm.Scores(scores, target).ranking(ties="optimistic"),
-        "lists": lambda: trm.Lists(scores.argsort(1), target, exclude=torch.tensor([[1], [0]])).ranking(),
-        "flat": lambda: trm.Sessions(scores[0], scores[0] > 0.3, torch.tensor([0, 0, 1, 1])).ranking(),
-        "gains": lambda: trm.Scores(scores, target, gains=torch.tensor([[2.0, -1], [1, 0]])).ranking(),
-        "deferred": lambda: trm.Lists(scores.argsort(1) % 2, target, duplicates="first").ranking(
-            validate_args="deferred"
-        ),
-    }[kind]()
-    ranking.save(tmp_path / "a.pt")
-    assert torch.load(tmp_path / "a.pt")["torchrecmetrics"] == "Ranking"
-    read = trm.Ranking.load(tmp_path / "a.pt")
-    assert type(read) is trm.Ranking
-    for name, value in vars(ranking).items():
-        assert same(vars(read)[name], value) or name == "_cache", name
-    metric = trm.NDCG(1, ties="optimistic") if kind == "scores" else trm.NDCG(1)
-    try:
-        expected = trm.functional.ndcg(ranking, 1)
-    except ValueError as error:
-        with pytest.raises(ValueError, match=str(error)[:20]):
-            trm.functional.ndcg(read, 1)
-    else:
-        assert torch.equal(trm.functional.ndcg(read, 1), expected)
-    again = metric.clone()
-    metric.update(ranking)
-    again.update(read)
-    for name, state in metric.metric_state.items():
-        assert torch.equal(again.metric_state[name], state)
-    with pytest.raises(ValueError, match=r"holds Ranking, not Interactions: Ranking.load reads it"):
-        trm.Interactions.load(tmp_path / "a.pt")
-
-
-def same(one, other):
-    """Return whether two fields are equal and of one type."""
-    if isinstance(other, torch.Tensor):
-        return torch.equal(one, other) and one.dtype == other.dtype
-    if isinstance(other, RankedItems):
-        return all(same(getattr(one, name), getattr(other, name)) for name in ("ranks", "gains", "tie_group"))
-    if isinstance(other, tuple):
-        return type(one) is type(other) and all(map(same, one, other))
-    return one == other

@@ -484,7 +484,9 @@ def negatives():
     cases = {
         "of each row": Negatives(positive, negative),
         "of each row, [B, 1]": Negatives(positive[:, None], negative),
-        "of each row, with lengths": Negatives(positive, negative, lengths),
+        "of each row, with lengths": Negatives(
+            positive, negative.masked_fill(torch.arange(negative.shape[1]) >= lengths[:, None], -torch.inf)
+        ),
         "pool": Negatives(positive, negative[0]),
         "float16": Negatives((positive / 3).half(), (negative / 3).half()),
         "float64": Negatives((positive / 3).double(), (negative / 3).double()),

@@ -21,83 +21,6 @@ def mean_reciprocal_rank(*arguments, **keywords):
     return metric.compute()
 
 
-# torch.func
-
-
-@pytest.mark.fixed
-@pytest.mark.parametrize(
-    "transform",
-    [
-        lambda update: torch.func.grad(lambda scores: update(scores) * scores.sum())(SCORES),
-        lambda update: torch.func.vmap(update)(SCORES[None]),
-        lambda update: torch.func.jvp(update, (SCORES,), (SCORES,)),
-        lambda update: torch.func.jacrev(update)(SCORES),
-        lambda update: torch.func.functionalize(update)(SCORES),
-    ],
-    ids=["grad", "vmap", "jvp", "jacrev", "functionalize"],
-)
-def test_scores_wrapped_by_torch_func_are_refused(transform):
-    """Scores inside `torch.func` transforms raise an error that names `torch.func`, for a metric and a collection."""
-    metric, collection = trm.MRR(), trm.RecMetricCollection(["MRR@9", "HR@1"])
-    for update in (lambda scores: metric(scores, TARGET), lambda scores: collection(scores, TARGET)["MRR@9"]):
-        with pytest.raises(TypeError, match=r"^scores is wrapped by torch\.func .* call update outside, with scores"):
-            transform(update)
-
-
-@pytest.mark.fixed
-@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.vmap])
-@pytest.mark.parametrize("make", [trm.MRR, lambda: trm.RecMetricCollection(["MRR@9", "HR@1"])])
-def test_metrics_made_inside_torch_func_are_refused(make, transform):
-    """A metric or collection that is made inside a `torch.func` transform raises an error that says so."""
-
-    def loss(scores):
-        make().update(scores, TARGET)
-        return scores.sum()
-
-    with pytest.raises(TypeError, match=r"^the metric is made inside torch\.func .* make the metric outside and call"):
-        transform(loss)(SCORES)
-
-
-@pytest.mark.parametrize("name", ["ranks", "target", "exclude", "gains", "weights"])
-def test_other_tensors_wrapped_by_torch_func_are_refused(name):
-    """Ranks, targets, exclusions, gains and weights that are wrapped raise an error, inside `torch.func` or later."""
-    values = {"ranks": torch.tensor([2, 1]), "target": TARGET, "exclude": torch.tensor([[1], [2]])}
-    escaped, value = [], values.get(name, torch.ones(2))
-    torch.func.vmap(lambda wrapped: (escaped.append(wrapped), wrapped)[1])(value[None])
-    scored = {"scores": SCORES, "target": TARGET, name: escaped[0]}
-    with pytest.raises(TypeError, match=rf"^{name} is wrapped by torch\.func"):
-        mean_reciprocal_rank(**({"scores": escaped[0]} if name == "ranks" else scored))
-
-
-@pytest.mark.fixed
-@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.vmap])
-def test_scores_inside_torch_func_are_refused(transform):
-    """An update inside `torch.func` raises even with scores of another computation, which are not wrapped."""
-
-    metric = trm.MRR()
-
-    def loss(weights):
-        metric.update(SCORES, TARGET)
-        return weights.sum()
-
-    with pytest.raises(TypeError, match=r"^scores is given inside torch\.func .* call update outside"):
-        transform(loss)(torch.ones(3))
-
-
-@pytest.mark.fixed
-def test_scores_are_returned_from_torch_func():
-    """Scores that a `torch.func` transform returns can be passed to `update`, as the error advises."""
-
-    def loss(scores):
-        scores = 2 * scores
-        return scores.sum(), scores
-
-    _, scores = torch.func.grad(loss, has_aux=True)(SCORES)
-    assert mean_reciprocal_rank(scores.detach(), TARGET) == (1 / 2 + 1) / 2
-    scores = torch.func.vmap(lambda row: 2 * row)(SCORES)
-    assert mean_reciprocal_rank(scores.detach(), TARGET) == (1 / 2 + 1) / 2
-
-
 # DTensor
 
 
@@ -259,9 +182,7 @@ TRIPLE = (torch.tensor([0.1, 0.9, 0.5]), torch.tensor([0, 1, 0]), torch.tensor([
             {"overlap": "keep"},
             r"options are given where the metric is made.* HR\(10, overlap=",
         ),
-        ((), {"edge_label_index": TARGET}, r"graphs are evaluated by pyg\.evaluate\("),
         ((), {"y_pred_pos": SCORES}, r"update\(Negatives\(positive, negative\)\)"),
-        ((), {"embeddings": SCORES}, r"embeddings are evaluated by trm\.evaluate\("),
         (
             TRIPLE,
             {},

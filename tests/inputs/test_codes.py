@@ -377,14 +377,10 @@ def test_codes_of_repositories():
 
 @pytest.mark.fixed
 def test_what_a_catalogue_of_codes_tells():
-    """`SemanticIds` tells its size, shared codes and items of a code, and ranks prefixes and targets given as codes."""
-    codes = trm.SemanticIds(
-        torch.tensor([[5, 1], [5, 2], [5, 1], [7, 1]], dtype=torch.int32), item_ids=["a", "b", "c", "d"]
-    )
+    """`SemanticIds` tells its size and shared codes, and ranks prefixes and targets given as codes."""
+    codes = trm.SemanticIds(torch.tensor([[5, 1], [5, 2], [5, 1], [7, 1]], dtype=torch.int32))
     assert repr(codes) == "SemanticIds(4 items, 3 codes of 2 levels, 2 items share one)"
-    assert (len(codes), codes.num_codes, codes.num_shared, codes.collision_rate) == (4, 3, 2, 0.5)
-    assert codes.items_of(torch.tensor([5, 1])) == ["a", "c"]
-    assert codes.items_of(torch.tensor([1, 5])) == []
+    assert (len(codes), codes.num_codes, codes.num_shared) == (4, 3, 2)
     beams = torch.tensor([[[7, 2], [5, 9], [5, 2], [7, 1]]])
     assert codes.beams(beams, target_codes=torch.tensor([[7, 1]])).ranking().ranks.tolist() == [[4]]
     assert codes.beams(beams, torch.tensor([3]), prefix=1).ranking().ranks.tolist() == [
@@ -393,9 +389,7 @@ def test_what_a_catalogue_of_codes_tells():
     assert codes.beams(beams, torch.tensor([1]), prefix=1).ranking().ranks.tolist() == [[2]]
     nowhere = codes.beams(beams, target_codes=torch.tensor([[8, 8]])).ranking()
     assert (nowhere.ranks.tolist(), nowhere.num_relevant.tolist()) == ([[INF]], [1])
-    unshared = trm.SemanticIds(torch.tensor([[5, 1], [5, 2]]))
-    assert "no item shares one" in repr(unshared)
-    assert unshared.to("cpu").items_of(torch.tensor([5, 2])) == [1]
+    assert "no item shares one" in repr(trm.SemanticIds(torch.tensor([[5, 1], [5, 2]])))
 
 
 @pytest.mark.fixed
@@ -473,7 +467,6 @@ BAD = [
     (lambda: trm.SemanticIds(torch.rand(2, 2)), TypeError, "codes must hold int64"),
     (lambda: trm.SemanticIds(torch.arange(3)), ValueError, r"codes must be \[items, levels\], got \[3\]"),
     (lambda: trm.SemanticIds(torch.tensor([[0, -1]])), ValueError, r"codes must be 0 or more; item 0 has \[0, -1\]"),
-    (lambda: trm.SemanticIds(torch.tensor([[0, 1]]), item_ids=["a", "b"]), ValueError, "item_ids holds 2 ids"),
     (
         lambda: ONE.beams(BEAMS[..., :1], torch.tensor([0])).ranking(),
         ValueError,
@@ -491,7 +484,6 @@ BAD = [
         ValueError,
         r"target_codes must be \[1, 2\], got \[2, 2\]",
     ),
-    (lambda: ONE.items_of(BEAMS[0]), ValueError, r"code must be \[levels\] with 2 levels, got \[2, 2\]"),
     (lambda: ONE.beams(BEAMS.to("meta"), torch.tensor([0])).ranking(), ValueError, "beams is on meta"),
     (lambda: ONE.beams(BEAMS, torch.tensor([0]), shared="all").ranking(), ValueError, "shared must be one of"),
     (

@@ -59,26 +59,17 @@ def test_equals_plain_python(ties, dtype, batch):
 @settings(max_examples=examples(60), deadline=None)
 @given(batch=rows(), seed=st.integers(0, 99))
 def test_equals_scores_with_the_positive_in_front(batch, seed):
-    """`Scores` gives the same ranks; the order of negatives and columns beyond `lengths` change nothing."""
+    """`Scores` gives the same ranks; the order of negatives and columns of -inf change nothing."""
     positive, negative = map(torch.tensor, batch)
     found = trm.Negatives(positive, negative).ranking()
     scores = torch.cat([positive[:, None], negative], 1)
     same = trm.Scores(scores, torch.zeros(len(scores), dtype=torch.int64)).ranking()
     order = torch.randperm(negative.shape[1], generator=torch.Generator().manual_seed(seed))
     shuffled = trm.Negatives(positive, negative[:, order]).ranking()
-    padded = torch.cat([negative, torch.full((len(negative), 2), 9.0)], 1)
-    lengths = torch.full((len(negative),), negative.shape[1], dtype=torch.int32)
-    cut = trm.Negatives(positive, padded, lengths=lengths).ranking()
-    for other in (same, shuffled, cut):
+    padded = torch.nn.functional.pad(negative, (0, 2), value=-INF)
+    for other in (same, shuffled, trm.Negatives(positive, padded).ranking()):
         for name in ("ranks", "num_ranked", "tied", "unreachable"):
             assert getattr(found, name).equal(getattr(other, name)), name
-
-
-@pytest.mark.fixed
-def test_lengths_of_each_row():
-    """`lengths` is the number of negatives of each row: here row 0 has one and row 1 has both."""
-    found = trm.Negatives(torch.zeros(2), torch.ones(2, 2), lengths=torch.tensor([1, 2])).ranking()
-    assert (found.ranks[:, 0].tolist(), found.num_ranked.tolist()) == ([2, 3], [2, 3])
 
 
 @pytest.mark.fixed
@@ -104,11 +95,10 @@ def test_ogb_places_ties_in_the_middle(generator):
     assert hits.compute() == (positive > pool.topk(20).values[-1]).double().mean()
 
 
-@pytest.mark.parametrize(("shape", "lengths"), [((6, 20), None), ((6, 20), 6), ((20,), None)])
-def test_never_waits_for_the_device(shape, lengths):
+@pytest.mark.parametrize("shape", [(6, 20), (20,)])
+def test_never_waits_for_the_device(shape):
     """No value is read: ranking and update run on the device `meta`, where reading a value raises."""
-    lengths = None if lengths is None else torch.ones(lengths, dtype=torch.int64, device="meta")
-    ranking = trm.Negatives(torch.empty(6, device="meta"), torch.empty(shape, device="meta"), lengths=lengths).ranking()
+    ranking = trm.Negatives(torch.empty(6, device="meta"), torch.empty(shape, device="meta")).ranking()
     trm.RecMetricCollection(["MRR", "AUROC", "MeanRank", "AMRI", "AdjustedHR@10"]).to("meta").update(ranking)
 
 
@@ -125,11 +115,6 @@ BAD = [
     (lambda: (ONE, TWO + INF), {}, ValueError, "the highest negative of row 0 scores inf"),
     (lambda: (ONE, TWO[0] * NAN), {}, ValueError, "the highest negative of row 0 scores nan"),
     (lambda: (ONE, TWO - INF), {}, ValueError, "2 of 2 rows without a negative .* row 0"),
-    (lambda: (ONE, TWO), {"lengths": torch.tensor([1, 0])}, ValueError, "1 of 2 rows without a negative .* row 1"),
-    (lambda: (ONE, TWO), {"lengths": torch.tensor([4, 1])}, ValueError, "row 0 is to have 4 of 3"),
-    (lambda: (ONE, TWO), {"lengths": torch.tensor([1])}, ValueError, r"lengths must be \[2\], one per row"),
-    (lambda: (ONE, TWO), {"lengths": torch.ones(2)}, TypeError, "lengths must hold int64"),
-    (lambda: (ONE, TWO[0]), {"lengths": torch.tensor([1, 1])}, ValueError, "lengths are those of rows"),
     (lambda: (ONE, TWO), {"ties": "first"}, ValueError, "ties must be one of"),
 ]
 

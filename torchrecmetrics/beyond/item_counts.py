@@ -178,7 +178,7 @@ class ItemCountMetric(CountedMetric):
     def summary(self, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> Summary:
         """Return the value from the item counts, without a standard error."""
         items, lengths = counts
-        exposure = without(sums[0], self.padding_idx) if self.reads_exposure else None
-        histogram = Histogram(without(items, self.padding_idx), lengths, exposure)  # padding is not an item
+        exposure = without(sums[0], self.rules.padding_idx) if self.reads_exposure else None
+        histogram = Histogram(without(items, self.rules.padding_idx), lengths, exposure)  # padding is not an item
         value = self.formula(histogram, self.k, **self.arguments).to(float_dtype(items.device))
         return Summary.without_error(value, int(lengths.sum()))

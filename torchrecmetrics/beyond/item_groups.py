@@ -115,7 +115,7 @@ class ItemGroupMetric(CountedMetric):
         """Return the value from the counts of groups, without a standard error."""
         num_rows, (hits, possible) = counts[0], counts[1]
         rows = int(num_rows)
-        codes = without(self.codes(hits.device), self.padding_idx)  # padding is not an item
+        codes = without(self.codes(hits.device), self.rules.padding_idx)  # padding is not an item
         sizes = torch.zeros_like(hits).index_add_(0, codes, torch.ones_like(codes))
         groups = GroupCounts(hits, self.possible(possible, rows, sizes))
         value = self.formula(groups, self.k, **self.arguments).to(float_dtype(hits.device))
@@ -157,8 +157,8 @@ class ItemGroupCounts(Accumulator):
         totals = []
         for ids, numbers in ((items, hits), (others, possible)):
             inside = (ids >= 0) & (ids < size) & with_list[:, None]
-            if metric.padding_idx is not None:  # padding is not an item
-                inside = inside & (ids != metric.padding_idx)
+            if metric.rules.padding_idx is not None:  # padding is not an item
+                inside = inside & (ids != metric.rules.padding_idx)
             group = codes.index_select(0, ids.where(inside, 0).flatten())
             none = torch.zeros(metric.num_groups, dtype=torch.int64, device=ids.device)
             totals.append(none.index_add(0, group, (numbers * inside).flatten()))

@@ -43,6 +43,19 @@ class BareMetric(Metric):
     def _wrap_compute(self, compute: Callable[..., Any]) -> Callable[..., Any]:
         return compute
 
+    def _apply(self, fn: Any, *_: Any, **__: Any) -> Module:
+        """Move to another device; torchmetrics' own method also casts the state when `Module.to(dtype)` is called."""
+        Module._apply(self, fn)  # type: ignore[no-untyped-call]
+        move_states(self, fn)
+        self._computed = None
+        return self
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+        for name, default in self._defaults.items():  # a checkpoint may have been cast
+            if isinstance(default, Tensor):
+                vars(self)[name] = getattr(self, name).to(default.dtype)
+
 
 class Accumulator(BareMetric):
     """Base class of accumulators, which add row values up in another way than the mean over all rows.
@@ -138,11 +151,6 @@ class Accumulator(BareMetric):
         states = sum_over_processes([getattr(self, name) for name in names], dist_sync_fn, process_group)
         self.assign(dict(zip(names, states, strict=True)))
 
-    def _apply(self, fn: Any, *_: Any, **__: Any) -> Module:
-        Module._apply(self, fn)  # type: ignore[no-untyped-call]
-        move_states(self, fn)
-        return self
-
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         if any(self._persistent.values()) and self._is_synced and None in self._reductions.values():
             raise ValueError(
@@ -150,12 +158,6 @@ class Accumulator(BareMetric):
                 "its own, and load it on that process"
             )
         super()._save_to_state_dict(destination, prefix, keep_vars)
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
-        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
-        for name, default in self._defaults.items():  # a checkpoint may have been cast
-            if isinstance(default, Tensor):
-                vars(self)[name] = getattr(self, name).to(default.dtype)
 
     def __repr__(self) -> str:
         return self.option

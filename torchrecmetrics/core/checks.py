@@ -12,7 +12,6 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_functorch_wrapped_tensor, peek_interpreter_stack  # torch.func has no public name
 
 Validation: TypeAlias = bool | Literal["deferred"]
 """True: bad values raise at once on the CPU, else in `compute`; "deferred": in `compute` everywhere; False: never."""
@@ -41,7 +40,7 @@ VIOLATIONS = {
     "weights": "with a weight that is negative, NaN or infinite",
     "missing": "with a target that is no candidate (missing='error')",
     "session": "of sessions whose entries have several weights or groups",
-    "negatives": "without a negative (a positive alone is always a hit), or whose lengths are not 1 to N",
+    "negatives": "without a negative (a positive alone is always a hit)",
     "empty": "without a relevant item (empty_target_action='error')",
     "step": "in place of a batch that another process could not use (it tells why)",
 }
@@ -234,12 +233,7 @@ def warn_caller(message: str) -> None:
 
 
 def check_strided(name: str, tensor: Tensor, padding: str = "-1") -> None:
-    """Refuse nested and sparse tensors, DTensors, and tensors inside torch.func; `padding` is named in a message."""
-    if (how := torch_func(tensor)) is not None:
-        raise TypeError(
-            f"{name} is {how} torch.func (grad, vmap, jvp, ...): metrics have no gradient. Return {name} from the "
-            f"function (grad, jvp: has_aux=True) and call update outside, with {name}.detach()"
-        )
+    """Refuse nested and sparse tensors, and DTensors; `padding` is named in a message."""
     if type(tensor) is not Tensor and hasattr(tensor, "full_tensor"):
         raise TypeError(
             f"{name} is a DTensor: pass {name}.to_local(), where each process holds rows of its own (Shard(0)); of "
@@ -251,15 +245,6 @@ def check_strided(name: str, tensor: Tensor, padding: str = "-1") -> None:
     if tensor.layout != torch.strided:
         ids = "" if tensor.is_floating_point() else "this batch's item ids, or "
         raise TypeError(f"{name} is sparse ({tensor.layout}): pass {ids}{name}.to_dense()")
-
-
-def torch_func(tensor: Tensor) -> str | None:
-    """Return how a tensor takes part in a transform of torch.func, for a message; None if it does not."""
-    if torch.compiler.is_dynamo_compiling():  # torch.compile cannot compile the look-ups below
-        return None
-    if is_functorch_wrapped_tensor(tensor):
-        return "wrapped by"
-    return None if peek_interpreter_stack() is None else "given inside"
 
 
 def check_integer_target(target: Any, name: str) -> None:

@@ -85,7 +85,7 @@ class Evaluator(SummedStates):
         self.counted_metrics: dict[str, CountedMetric] = {
             key: cast("CountedMetric", metric) for key, metric in metrics.items() if metric.of_items
         }
-        self._own = [metric for metric in rows.values() if metric.weighs_rows()]
+        self._own = [metric for metric in rows.values() if metric.weights is not None]
         self._of_lists = tuple(metric.of_lists for metric in rows.values())
         self._reads_lists = bool(self.batch_needs.list_depth) or any(self._of_lists)
         infinite = [place for place, metric in enumerate(rows.values()) if metric.may_be_infinite()]
@@ -326,7 +326,7 @@ class Evaluator(SummedStates):
     def _own_weights(self, ranking: Ranking, weights: Tensor | None, undefined: Tensor) -> tuple[Tensor, Tensor]:
         """Return the weights of metrics that weigh rows themselves, float [n, B], and `undefined` with theirs."""
         shared = torch.ones_like(ranking.num_relevant) if weights is None else weights
-        own_weights = torch.stack([metric.checked_row_weights(ranking, shared) for metric in self._own])
+        own_weights = torch.stack([metric.row_weights(ranking, shared) for metric in self._own])
         number = len(undefined) - len(own_weights)  # of metrics with the shared weights
         unweighted = undefined[number:] | ~(own_weights > 0)
         return own_weights.masked_fill(unweighted, 0), torch.cat([undefined[:number], unweighted])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import torch
@@ -11,14 +10,7 @@ from torch import Tensor
 
 from torchrecmetrics.core.accumulators import Accumulator, State
 from torchrecmetrics.core.checks import Checks
-from torchrecmetrics.core.row_buffer import (
-    BUDGET,
-    all_gather,
-    check_keys,
-    check_same_columns,
-    gathered_columns,
-    with_batch,
-)
+from torchrecmetrics.core.row_buffer import BUDGET, check_keys, check_same_columns, gathered_columns, with_batch
 from torchrecmetrics.core.rows import Layout, RowValues
 
 
@@ -53,11 +45,9 @@ class KeptRows(Accumulator):
     def begin(self, layout: Layout) -> None:
         """Register a list of batches for each column."""
         super().begin(layout)
-        number = len(layout.keys)
-        self.heights: dict[str, int] = {"values": number, "used": number, "weights": 1, "ids": 1, "clusters": 1}
-        if own := number - layout.num_plain:
-            self.heights["own_weights"] = own
-        for name in self.heights:
+        own_weights = ("own_weights",) if layout.num_plain < len(layout.keys) else ()
+        self.names: tuple[str, ...] = ("values", "used", "weights", "ids", "clusters", *own_weights)
+        for name in self.names:
             self.add_state(name, [], None)
 
     def check(self, num_rows: int, columns: Mapping[str, Tensor], checks: Checks) -> None:
@@ -100,21 +90,23 @@ class KeptRows(Accumulator):
         batch = self._batch(rows)
         if not len(rows):
             return {}
-        kept: dict[str, list[Tensor]] = {name: getattr(self, name) for name in self.heights}
-        if self.values:
-            check_same_columns(self._present(), batch)
+        kept = self._kept()
+        if kept:
+            check_same_columns(kept, batch)
         added, device_bytes = with_batch(kept, batch, self._device_bytes, self.budget)
         return {**added, "_device_bytes": device_bytes}
 
-    def _present(self) -> list[str]:
-        """Return the names of the columns that the rows have."""
-        return [name for name in self.heights if getattr(self, name)]
+    def _kept(self) -> dict[str, list[Tensor]]:
+        """Return the batches of each column that the rows have, by name."""
+        states = dict(vars(self))  # of one moment, if another thread updates
+        return {name: states[name] for name in self.names if states[name]}
 
     def merged(self, other: Any) -> State:
         """Return the rows with those of another one added."""
-        if self.values and other.values:
-            check_same_columns(self._present(), other._present())
-        joined: State = {name: [*getattr(self, name), *getattr(other, name)] for name in self.heights}
+        ours, theirs = self._kept(), other._kept()
+        if ours and theirs:
+            check_same_columns(ours, theirs)
+        joined: State = {name: [*ours.get(name, ()), *batches] for name, batches in theirs.items()}
         return {**joined, "_device_bytes": self._device_bytes + other._device_bytes}
 
     def reset(self) -> None:
@@ -128,32 +120,20 @@ class KeptRows(Accumulator):
     def gathered(self, violations: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """Return the columns of all processes on the CPU, [height, n] by name, and the sum of their violations.
 
-        Rows of weight 0 are left out. All processes must call it, if `compute` adds up over several: two collectives.
+        Rows of weight 0 are left out. All processes must call it, if `compute` adds up over several.
 
         Raises:
             ValueError: for rows of several processes without ids, or columns that only some processes have.
         """
-        device = self.device
-        states = dict(vars(self))  # of one moment, if another thread updates
-        kept = {name: states[name] for name in self.heights if states[name]}
-        local = {name: torch.cat([part.to(device) for part in parts], 1) for name, parts in kept.items()}
-        if not local:
-            number = len(self.layout.keys)
-            local = {"values": torch.zeros(number, 0, dtype=torch.float64, device=device)}
-            local |= {
-                "used": local["values"].bool(),
-                "weights": torch.zeros(1, 0, dtype=torch.float64, device=device),
-            }
-        columns = local
+        columns = {name: torch.cat([column.cpu() for column in batches], 1) for name, batches in self._kept().items()}
+        if not columns:
+            none = torch.zeros(len(self.layout.keys), 0, dtype=torch.float64, device="cpu")
+            columns = {"values": none, "used": none.bool(), "weights": none[:1]}
         if self.distributed_available_fn() and (self.sync_on_compute or self._is_synced):
-            gather = all_gather if self.dist_sync_fn is None else self.dist_sync_fn
-            gather = partial(gather, group=self.process_group)
-            note = None if self._is_synced else violations  # those of a synchronised metric are summed already
-            columns, summed = gathered_columns(local, self.heights, device, gather, note)
-            violations = violations if summed is None else summed
+            columns, summed = gathered_columns(columns, violations, self.process_group)
+            violations = violations if self._is_synced else summed  # of a synchronised metric they are summed already
             if "ids" not in columns and columns["values"].shape[1]:
                 raise ValueError("rows of several processes are told apart by row_ids: pass them to update")
         columns.setdefault("ids", torch.arange(columns["values"].shape[1], device="cpu")[None])
-        columns = {name: column.cpu() for name, column in columns.items()}
         counted = columns["weights"][0] > 0  # rows of weight 0, such as a sampler's repeats, are in no mean
         return {name: column[:, counted] for name, column in columns.items()}, violations

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.core.accumulators import Accumulator
-from torchrecmetrics.core.checks import Validation, check_choice, check_k, check_score_threshold, describe
+from torchrecmetrics.core.checks import check_choice, check_k, check_score_threshold, describe
 from torchrecmetrics.core.evaluator import Evaluator
 from torchrecmetrics.core.intervals import IntervalMethod, interval
-from torchrecmetrics.core.options import OPTIONS, KernelChoice, Needs, Options, Overlap, Ties
+from torchrecmetrics.core.options import OPTIONS, Needs, Options
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.core.rows import Summary
 from torchrecmetrics.core.signature import (
@@ -114,16 +114,9 @@ class LastResult:
 class RankingMetric(LastResult, Evaluator):
     """Weighted mean over rows of a function of their `Ranking`; base class of all metrics of this package.
 
-    A row is one ranking: a user, a session, an event. `update` takes one of three forms:
-
-    - `update(scores, target, *, gains=None, exclude=None, weights=None)`, as described in `Scores`;
-    - `update(ranks, *, depth=None, weights=None)` with integer ranks [B], [B, 1] or [B, T] as `get_topk_ranks` gives
-      them (1 = best, negative = padding, in [B, T] 0, too);
-    - `update(input, *, weights=None)` with an input such as `Lists`, or a `Ranking`.
-
-    A call that raises leaves the metric as it was. Values are checked at once on the CPU; elsewhere `update` does not
-    wait for the device, and `compute` raises. `forward` returns the value of its batch, so it waits for the device, and
-    raises at once, on this process alone.
+    A row is one ranking: a user, a session, an event. A call that raises leaves the metric as it was. Values are
+    checked at once on the CPU; elsewhere `update` does not wait for the device, and `compute` raises. `forward` returns
+    the value of its batch, so it waits for the device, and raises at once, on this process alone.
 
     Args:
         k: cut-off, >= 1: number of ranks that count.
@@ -146,16 +139,14 @@ class RankingMetric(LastResult, Evaluator):
     returns one value per row, [B]. It sees the first `k` ranks only: relevant items below them have rank `inf`.
     Without `k` it sees the whole ranking. Options and their defaults are those of its signature; the label shows
     options that are not the default. Rows without a relevant item follow `empty_target_action`; other rows whose
-    value is NaN are left out of the mean. `weights`, another function of the ranking (and `k`), gives row weights:
-    `weights = staticmethod(lambda ranking: ranking.num_relevant)`. They multiply the weights of `update`. Neither
-    function may write into the ranking's tensors. The metric works in collections, `evaluate` and callbacks.
+    value is NaN are left out of the mean. Neither `formula` nor `weights` may write into the ranking's tensors.
     `ListMetric` is the base for metrics of the lists themselves, `ItemCountMetric` for metrics of how many lists
     hold each item.
 
     Attributes:
         formula: function of a `Ranking`, a cut-off and options.
-        weights: a function of the ranking, or of the ranking and `k`, that returns the weight of each row, [B], >= 0;
-            None = all 1.
+        weights: a function of the ranking, or of the ranking and `k`, that returns the weight of each row, [B], >= 0,
+            by which the weights of `update` are multiplied; None = all 1.
         many_cutoffs: True if `k` may be a list of K cut-offs, with a result [K, B], and the ranking may be deeper
             than the last cut-off; else the formula is called once per cut-off.
         higher_is_better: False lets callbacks monitor the metric with `mode="min"`.
@@ -238,8 +229,8 @@ class RankingMetric(LastResult, Evaluator):
             self._try_formula()  # so that bad options raise now, not at the first batch
 
         shaped_by = [self.label, self.rules.tie_rule, self.rules.overlap_rule, self.empty_target_action]
-        shaped_by += [] if self.padding_idx is None else [f"padding{self.padding_idx}"]
-        shaped_by += [] if self.validate_args is True else [f"validate_{self.validate_args}"]
+        shaped_by += [] if self.rules.padding_idx is None else [f"padding{self.rules.padding_idx}"]
+        shaped_by += [] if self.rules.validate_args is True else [f"validate_{self.rules.validate_args}"]
         if not _is_builtin(type(self)):  # another class may have the same name and options
             shaped_by.append(fingerprint(type(self), self.options))
         if signature.reads_catalogue and self.catalogue is not None:
@@ -318,36 +309,6 @@ class RankingMetric(LastResult, Evaluator):
         return self._signature is not None and self._signature.takes_k
 
     @property
-    def ties(self) -> Ties | None:
-        """Meaning of equal scores, as given; None is "expected"."""
-        return self.rules.ties
-
-    @property
-    def padding_idx(self) -> int | None:
-        """Item id that is padding."""
-        return self.rules.padding_idx
-
-    @property
-    def overlap(self) -> Overlap | None:
-        """Meaning of a relevant item that is also excluded, as given; None is "error"."""
-        return self.rules.overlap
-
-    @property
-    def max_relevant(self) -> int | None:
-        """Maximum number of relevant items per row, for dense and jagged targets."""
-        return self.rules.max_relevant
-
-    @property
-    def validate_args(self) -> Validation:
-        """True, "deferred" or False: when values are checked."""
-        return self.rules.validate_args
-
-    @property
-    def kernels(self) -> KernelChoice:
-        """Implementation of the kernels that count over scores: "auto", "eager" or "triton"."""
-        return self.rules.kernels
-
-    @property
     def needs(self) -> Needs:
         """The data that the formula reads: the first `k` ranks, or all; the items that reach `score_threshold`.
 
@@ -360,26 +321,16 @@ class RankingMetric(LastResult, Evaluator):
         return needs._replace(list_depth=self.k or 0, num_items=self.catalogue.num_items)
 
     def row_weights(self, ranking: Ranking, weights: Tensor) -> Tensor:
-        """Return the weight of each row, [B]: `weights` of `update` times the metric's own weights."""
-        if self.weights is None:
-            return weights
+        """Return the weight of each row, [B]: `weights` of `update` times those of the metric; or raise."""
+        assert self.weights is not None
         takes_k = len(inspect.signature(self.weights).parameters) > 1
-        own: Any = self.weights(ranking, self.k) if takes_k else self.weights(ranking)
-        return own if not isinstance(own, Tensor) or own.shape != weights.shape else weights * own.nan_to_num(0)
-
-    def checked_row_weights(self, ranking: Ranking, weights: Tensor) -> Tensor:
-        """Return `row_weights`, or raise for anything but one weight per row."""
-        own: Any = self.row_weights(ranking, weights)
-        if not isinstance(own, Tensor) or own.shape != weights.shape:
+        factors: Any = self.weights(ranking, self.k) if takes_k else self.weights(ranking)
+        if not isinstance(factors, Tensor) or factors.shape != weights.shape:
             raise TypeError(
-                f"row_weights of {self.label} must return one weight per row, a tensor {list(weights.shape)}, got "
-                f"{describe(own)}"
+                f"weights of {self.label} must return one weight per row, a tensor {list(weights.shape)}, got "
+                f"{describe(factors)}"
             )
-        return own.to(weights.dtype)
-
-    def weighs_rows(self) -> bool:
-        """Return True if the metric has row weights of its own."""
-        return self.weights is not None or type(self).row_weights is not RankingMetric.row_weights
+        return (weights * factors.nan_to_num(0)).to(weights.dtype)
 
     def may_be_infinite(self) -> bool:
         """Return True if the value of a row may be infinite."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from dataclasses import fields as dataclass_fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -14,8 +12,6 @@ from torch import Tensor
 from torchrecmetrics.core.arrays import float_dtype
 from torchrecmetrics.core.checks import VIOLATIONS, Checks, check_strided, check_tensor, describe, in_words
 from torchrecmetrics.core.ranked_items import Cutoffs, Discount, K, RankedItems, check_cutoffs, derived
-from torchrecmetrics.core.saving import read, write
-from torchrecmetrics.core.tied_items import TiedItems, TieGroups
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -338,27 +334,6 @@ class Ranking:
         differs = (of_row[self.entry_rows] != values).long()
         return of_row, torch.zeros_like(self.tied, dtype=torch.int64).scatter_add(0, self.entry_rows, differs) > 0
 
-    # ----------------------------------------------------------------------------------------------- saving and loading
-
-    def save(self, path: str | Path) -> None:
-        """Write a file for `load`, and for `torch.load` with its default `weights_only=True`; tensors go to the CPU."""
-        fields = {field_.name: getattr(self, field_.name) for field_ in dataclass_fields(self) if field_.init}
-        write(path, "Ranking", {name: _plain(value) for name, value in fields.items()})
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Return the ranking of a file that `save` wrote, on the CPU.
-
-        Raises:
-            ValueError: for any other file.
-        """
-        held = read(path, "Ranking")
-        known = {field_.name: held[field_.name] for field_ in dataclass_fields(cls) if field_.name in held}
-        known["relevant"] = _loaded(known["relevant"])
-        known["penalties"] = None if known["penalties"] is None else _loaded(known["penalties"])
-        known["lists"] = None if known["lists"] is None else ListedItems(*known["lists"])
-        return cls(**known)
-
     def __getstate__(self) -> dict[str, Any]:
         # cached values are left out: their keys hold functions that cannot be pickled
         return {**vars(self), "_cache": {}}
@@ -367,24 +342,6 @@ class Ranking:
 def count_violation(kind: str, device: torch.device) -> Tensor:
     """Return the counts of violations with one of a kind, int64 [len(VIOLATIONS)]."""
     return torch.tensor([int(other == kind) for other in VIOLATIONS], device=device)
-
-
-def _plain(value: Any) -> Any:
-    """Return a field made of tensors on the CPU, numbers, text, lists and dicts, which `torch.load` accepts."""
-    if isinstance(value, RankedItems):
-        value = (value.ranks, value.gains, value.tie_group, getattr(value, "groups", None))
-    if isinstance(value, Tensor):
-        return value.detach().cpu()
-    if isinstance(value, tuple):
-        return [_plain(entry) for entry in value]
-    return dict(value) if isinstance(value, Mapping) else value
-
-
-def _loaded(saved: Sequence[Any]) -> RankedItems:
-    ranks, gains, tie_group, groups = saved
-    if groups is None:
-        return RankedItems(ranks, gains, tie_group)
-    return TiedItems(ranks, gains, groups=TieGroups(*groups))
 
 
 @derived

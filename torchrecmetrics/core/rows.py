@@ -220,7 +220,7 @@ def formula_batches(metrics: Mapping[str, RankingMetric]) -> list[FormulaBatch]:
     for key, metric in metrics.items():
         if metric.of_items:
             continue
-        chosen = with_own_weights if metric.weighs_rows() else groups
+        chosen = with_own_weights if metric.weights is not None else groups
         for group in chosen if metric.many_cutoffs and metric.k is not None else ():
             if _shares_formula(next(iter(group.values())), metric):
                 group[key] = metric

@@ -13,9 +13,9 @@ from torchmetrics import Metric
 from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
-from torchrecmetrics.core.accumulators import Accumulator, BareMetric, State, move_states, own_lists
+from torchrecmetrics.core.accumulators import Accumulator, BareMetric, State, own_lists
 from torchrecmetrics.core.arrays import float_dtype, ordinary_tensors
-from torchrecmetrics.core.checks import VIOLATIONS, torch_func
+from torchrecmetrics.core.checks import VIOLATIONS
 from torchrecmetrics.core.distributed import sum_over_processes
 from torchrecmetrics.core.rows import Layout, RowValues, Summary
 
@@ -78,11 +78,6 @@ class SummedStates(BareMetric):
             counts = violations.new_zeros(layout.num_counts)
             if not layout.keys:  # nothing reads these sums; torchmetrics does not merge metrics whose states are NaN
                 sums = sums.fill_(torch.nan)
-        if torch_func(sums) is not None:
-            raise TypeError(
-                "the metric is made inside torch.func (grad, vmap, jvp, ...): metrics have no gradient. Return the "
-                "scores from the function (grad, jvp: has_aux=True), make the metric outside and call update there"
-            )
         for state, empty in ((self._sums, sums), (self._violations, violations), (self._counts, counts)):
             self.add_state(state, empty, dist_reduce_fx="sum")
         self._synced: Totals | None = None
@@ -247,30 +242,16 @@ class SummedStates(BareMetric):
             accumulator.sync(dist_sync_fn, group, distributed_available=lambda: True)
 
     def _apply(self, fn: Any, *_: Any, **__: Any) -> Module:
-        """Move to another device; torchmetrics' own method also casts the state when `Module.to(dtype)` is called."""
-        Module._apply(self, fn)  # type: ignore[no-untyped-call]
-        move_states(self, fn)
-
-        def moved(value: Tensor) -> Tensor:
-            return value.to(self._device, float_dtype(self._device))
-
-        self._results = {
-            key: summary._replace(
-                value=moved(summary.value),
-                standard_error=moved(summary.standard_error),
-                effective_size=moved(summary.effective_size),
-            )
-            for key, summary in self._results.items()
-        }
-        if isinstance(self._forward_cache, Tensor):
-            self._forward_cache = moved(self._forward_cache)
-        elif self._forward_cache is not None:
-            self._forward_cache = {key: moved(value) for key, value in self._forward_cache.items()}
+        """Move states, and the last results, to another device."""
+        super()._apply(fn)
+        kind, results = (self._device, float_dtype(self._device)), {}
+        for key, summary in self._results.items():
+            tensors: dict[str, Any] = {name: part for name, part in summary._asdict().items() if torch.is_tensor(part)}
+            results[key] = summary._replace(**{name: part.to(*kind) for name, part in tensors.items()})
+        self._results = results
         return self
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
         self._check_state(state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
-        for name in (self._sums, self._violations, self._counts):  # a checkpoint may have been cast
-            vars(self)[name] = getattr(self, name).to(self._defaults[name].dtype)  # type: ignore[union-attr]
         self._forget_results()

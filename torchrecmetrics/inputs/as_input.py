@@ -24,24 +24,14 @@ _OTHER_NAMES = {
 #: Arguments that `update` does not take, and where they go.
 _OTHER_CALLS = {
     **dict.fromkeys(
-        ("indexes", "lengths", "complete", "query_ids", "query_id", "qid", "session_ids", "group_ids", "group_id"),
+        ("indexes", "query_ids", "query_id", "qid", "session_ids", "group_ids", "group_id"),
         f"{_SESSIONS}; over several batches trm.CollectSessions(metrics)",
     ),
     "candidates": "scores of some items are update(Candidates(scores, target, items))",
-    "missing_target": "candidates are update(Candidates(scores, target, items, missing='error'))",
-    "shard": "scores of this process's items are update(ItemShard(scores, target, offset=, num_items=))",
     "history": "earlier items, which some metrics of lists read, are update(Scores(scores, target, history=))",
     "ranks": "ranks are update(ranks), or update(Ranks(ranks, depth=))",
-    "ranking": "a Ranking is update(ranking)",
     **dict.fromkeys(
-        ("edge_index", "edge_label_index"), "graphs are evaluated by pyg.evaluate(metrics, model, edge_index, ...)"
-    ),
-    **dict.fromkeys(
-        ("embeddings", "users", "items"), "embeddings are evaluated by trm.evaluate(metrics, users, items, target=...)"
-    ),
-    **dict.fromkeys(
-        ("positive", "negative", "negatives", "y_pred_pos", "y_pred_neg"),
-        "positives and their negatives are update(Negatives(positive, negative))",
+        ("negative", "negatives", "y_pred_pos"), "positives and negatives are update(Negatives(positive, negative))"
     ),
     **dict.fromkeys(OPTIONS, "options are given where the metric is made, such as HR(10, overlap='keep')"),
     "groups": "groups of rows are read by RecMetricCollection(..., accumulators=[trm.ByGroup('cold', 'warm')])",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import torch
 from torch import Tensor
@@ -38,7 +38,6 @@ class SemanticIds:
 
     Args:
         codes: integers [I, L] >= 0: L levels per item.
-        item_ids: ids of the items, a `Vocabulary` or a list, for messages and `items_of`; None = row numbers.
 
     Raises:
         TypeError: for anything but integers.
@@ -55,7 +54,7 @@ class SemanticIds:
         tensor([[2.5000]], dtype=torch.float64)
     """
 
-    def __init__(self, codes: Tensor, item_ids: Any = None) -> None:
+    def __init__(self, codes: Tensor) -> None:
         check_ids("codes", codes)
         if codes.dim() != 2 or 0 in codes.shape:
             raise ValueError(f"codes must be [items, levels], got {list(codes.shape)}")
@@ -63,9 +62,6 @@ class SemanticIds:
             item = int((codes < 0).any(1).nonzero()[0])
             raise ValueError(f"codes must be 0 or more; item {item} has {codes[item].tolist()}")
         self.codes: Tensor = codes
-        self.item_ids: Any = item_ids
-        if self.item_ids is not None and len(self.item_ids) != len(codes):
-            raise ValueError(f"item_ids holds {len(self.item_ids)} ids, codes are of {len(codes)} items")
         for self._seed in range(_MAX_SEEDS):
             self._keys, self._order = _hash(codes, self._seed).sort(stable=True)
             same = self._keys[1:] == self._keys[:-1]
@@ -92,35 +88,19 @@ class SemanticIds:
         """Number of levels of a code, L."""
         return self.codes.shape[1]
 
-    @property
-    def collision_rate(self) -> float:
-        """Share of the items that share their code with another item."""
-        return self.num_shared / len(self)
-
     def __repr__(self) -> str:
         share = "no item shares one" if not self.num_shared else f"{self.num_shared:,} items share one"
         return f"SemanticIds({len(self):,} items, {self.num_codes:,} codes of {self.num_levels} levels, {share})"
 
     def to(self, device: str | torch.device) -> SemanticIds:
         """Return the same codes on another device."""
-        return SemanticIds(self.codes.to(device), self.item_ids)
+        return SemanticIds(self.codes.to(device))
 
     def prefix(self, levels: int) -> SemanticIds:
         """Return the codes cut to their first `levels` levels."""
         if not 1 <= check_k(levels, "prefix") <= self.num_levels:
             raise ValueError(f"prefix must be 1 to {self.num_levels} levels, got {levels}")
-        return self if levels == self.num_levels else SemanticIds(self.codes[:, :levels], self.item_ids)
-
-    def items_of(self, code: Tensor) -> list[Any]:
-        """Return the items of one code [L], as ids or else row numbers; empty if no item has the code."""
-        self.check("code", code, 1)
-        found = self.look_up(code[None])
-        start, size = int(found.start[0]), int(found.size[0])
-        rows = self._order[start : start + size].long().cpu()
-        if self.item_ids is None:
-            return list(rows.tolist())
-        named = hasattr(self.item_ids, "ids")  # a Vocabulary
-        return list(self.item_ids.ids(rows)) if named else [self.item_ids[row] for row in rows.tolist()]
+        return self if levels == self.num_levels else SemanticIds(self.codes[:, :levels])
 
     def beams(
         self,
@@ -173,24 +153,36 @@ class SemanticIds:
         if prefix is not None:
             codes, shared, beams = self.prefix(prefix), "code", beams[..., :prefix]
             target_codes = None if target_codes is None else target_codes[..., :prefix]
-        words = shared, duplicates, invalid
-        return Beams(codes, beams, given, target, target_codes, gains, exclude, *words, complete, history)
+        return Beams(
+            codes=codes,
+            beams=beams,
+            given=given,
+            target=target,
+            target_codes=target_codes,
+            gains=gains,
+            exclude=exclude,
+            shared=shared,
+            duplicates=duplicates,
+            invalid=invalid,
+            complete=complete,
+            history=history,
+        )
 
     def check(self, name: str, codes: Tensor, dims: int) -> None:
         """Raise unless codes have `dims` dimensions, the last one of all levels, on the device of the index."""
         check_ids(name, codes)
         check_device(name, codes, self.codes.device)
         if codes.dim() != dims or codes.shape[-1] != self.num_levels or 0 in codes.shape[1:]:
-            wanted = {1: "[levels]", 2: "[rows, levels]", 3: "[rows, beams, levels]"}[dims]
+            wanted = "[rows, levels]" if dims == 2 else "[rows, beams, levels]"
             raise ValueError(f"{name} must be {wanted} with {self.num_levels} levels, got {list(codes.shape)}")
 
-    def look_up(self, codes: Tensor) -> _Found:
+    def look_up(self, codes: Tensor) -> _Matches:
         """Look up codes [..., L] in the index of the items' codes."""
         keys = _hash(codes, self._seed).contiguous()
         start = torch.searchsorted(self._keys, keys).clamp_(max=len(self) - 1)
         held = self.codes.index_select(0, self._order[start].flatten()).view_as(codes)
         known = (held == codes).all(-1)
-        return _Found(start.where(known, -1), self._sizes[start].long().where(known, 0), keys)
+        return _Matches(start.where(known, -1), self._sizes[start].long().where(known, 0), keys)
 
     def item(self, start: Tensor, number: Tensor | int, gone: Tensor) -> Tensor:
         """Return item 0, 1, ... of the codes at `start` [B, D], without the positions `gone` [B, H], ascending."""
@@ -227,39 +219,39 @@ class Beams(BatchInput):
         checks = Checks(options.validate_args, beams.device, rows)
         if self.target_codes is not None and self.exclude is not None:
             raise ValueError("exclude= removes items, which target_codes= do not name: give target=, item row numbers")
-        target, own = self._target(rows, needs)
+        target, target_matches = self._target(rows, needs)
         targets = Targets.read(target, self.gains, self.exclude, (rows, len(index)), options, checks)
         if targets.excluded is not None and targets.excluded.masks:
             raise TypeError("exclude beside codes is item ids, got a bool: give the ids of each row")
         may_rank = targets.listed
         if targets.outside is not None and options.overlap_rule != "keep":
             may_rank = may_rank & ~targets.outside
-        found, gone = index.look_up(beams), self._gone(targets, options)
-        if own is None:
+        matches, gone = index.look_up(beams), self._gone(targets, options)
+        if target_matches is None:
             codes = index.codes[targets.ids]
-            own = index.look_up(codes)
+            target_matches = index.look_up(codes)
             if shared == "code" and codes.shape[1] > 1:
                 # of items with one code, the first that may rank is kept
-                keys = (2 * own.start - may_rank.long()).where(targets.listed, _BEHIND)
+                keys = (2 * target_matches.start - may_rank.long()).where(targets.listed, _BEHIND)
                 twice = targets.listed & _repeated(codes, keys)
                 if targets.gains is not None:
                     checks.reject("target_repeat", twice, partial(_gains_detail, targets=targets, twice=twice))
                 targets = targets._replace(listed=targets.listed & ~twice, relevant=targets.relevant & ~twice)
                 may_rank = may_rank & ~twice
-        repeated = given & _repeated(beams, found.key.where(given, _BEHIND))
-        size = found.size
+        repeated = given & _repeated(beams, matches.key.where(given, _BEHIND))
+        size = matches.size
         size = size.clamp(max=1) if shared == "first" else size
-        size = size - (search(gone, found.start + size) - search(gone, found.start))
+        size = size - (search(gone, matches.start + size) - search(gone, matches.start))
         size = size.clamp(max=1) if shared == "code" else size  # the number of items that each beam lists
         items = size.masked_fill(repeated, 0)
-        bad = given & (found.size == 0)
+        bad = given & (matches.size == 0)
         places = size + bad.long() if self.invalid == "keep" else size
         places = places.clamp(max=int(self.duplicates == "keep_place")).where(repeated, places)
         before = places.cumsum(1) - places
-        beam, present = find_first(found.start, own.start)
-        listed = present & (own.size > 0) & (items.gather(1, beam) > 0)
+        beam, present = find_first(matches.start, target_matches.start)
+        listed = present & (target_matches.size > 0) & (items.gather(1, beam) > 0)
         if shared == "first":
-            listed = listed & (index.positions[targets.ids] == own.start)
+            listed = listed & (index.positions[targets.ids] == target_matches.start)
         counts = TargetCounts(
             relevant=targets.relevant,
             penalised=None if targets.gains is None else targets.penalised,
@@ -274,12 +266,16 @@ class Beams(BatchInput):
             ranks = torch.arange(min(needs.list_depth, counts.num_ranks), device=beams.device).expand(rows, -1)
             beam = search(before + places, ranks, right=True)
             ended, beam = beam == depth, beam.clamp(max=depth - 1)
-            ids = index.item(found.start.gather(1, beam), ranks - before.gather(1, beam), gone)
+            ids = index.item(matches.start.gather(1, beam), ranks - before.gather(1, beam), gone)
             # where codes are compared, the item that its code lists stands for a relevant item
-            relevant = targets.ids if shared != "code" else index.item(own.start, 0, gone).where(may_rank, targets.ids)
+            relevant = (
+                targets.ids
+                if shared != "code"
+                else index.item(target_matches.start, 0, gone).where(may_rank, targets.ids)
+            )
             lists = ListedItems(
                 ids.masked_fill(ended | (size.gather(1, beam) == 0), -1),
-                relevant.where(targets.relevant & (own.size > 0), -1),
+                relevant.where(targets.relevant & (target_matches.size > 0), -1),
                 repeated=repeated,
                 num_items=len(index),
                 history=read_history(self.history, rows, beams.device),
@@ -300,7 +296,7 @@ class Beams(BatchInput):
             num_invalid=bad.sum(1),
         )
 
-    def _target(self, rows: int, needs: Needs) -> tuple[Tensor, _Found | None]:
+    def _target(self, rows: int, needs: Needs) -> tuple[Tensor, _Matches | None]:
         """Return the item ids of the targets and, if codes were given, where these are in the index (else None)."""
         index, codes = self.codes, self.target_codes
         if self.target is not None and codes is None:
@@ -312,8 +308,8 @@ class Beams(BatchInput):
         index.check("target_codes", codes, 2)
         if len(codes) != rows:
             raise ValueError(f"target_codes must be [{rows}, {index.num_levels}], got {list(codes.shape)}")
-        found = _Found(*(part[:, None] for part in index.look_up(codes)))
-        return index.item(found.start, 0, torch.full_like(found.start, _BEHIND)), found
+        matches = _Matches(*(part[:, None] for part in index.look_up(codes)))
+        return index.item(matches.start, 0, torch.full_like(matches.start, _BEHIND)), matches
 
     def _gone(self, targets: Targets, options: Options) -> Tensor:
         """Return the positions of excluded items in the index, int64 [B, H], ascending."""
@@ -327,7 +323,9 @@ class Beams(BatchInput):
         return sort_rows(self.codes.positions[excluded.clamp(min=0)].long().where(leaves, _BEHIND))
 
 
-class _Found(NamedTuple):
+class _Matches(NamedTuple):
+    """Codes, [...], in the index of `SemanticIds`."""
+
     start: Tensor  # int64: index of the code's first item in the order of hashes; -1 = no item has the code
     size: Tensor  # int64: how many items have the code
     key: Tensor  # int64: hash of the code

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -78,8 +77,11 @@ class Exclusion:
             else:
                 columns += [span.padded(-1) for span in spans]
         if columns:
-            ids = torch.cat(columns, 1) if len(columns) > 1 else columns[0]
-            self._ids = self._in_catalogue(ids, checks)
+            given = torch.cat(columns, 1) if len(columns) > 1 else columns[0]
+            ids, beyond = self._in_catalogue(given)
+            if beyond is not None:
+                checks.reject("exclude_range", beyond, lambda row: _beyond_detail(row, shape[1], given[row]))
+            self._ids = sort_rows(ids)
 
     def _check_mask(self, mask: Tensor) -> Tensor:
         rows, items = self._shape
@@ -107,19 +109,6 @@ class Exclusion:
         check_device("exclude", part, self._device)
         return ids.long()
 
-    def _in_catalogue(self, ids: Tensor, checks: Checks) -> Tensor:
-        """Return ids [B, H] in ascending order, with -1 for padding and for ids beyond the last item."""
-        items = self._shape[1]
-        ids = ids.clamp(min=-1)
-        if self._padding_idx is not None:
-            ids = ids.where(ids != self._padding_idx, -1)
-        if items is not None:
-            checks.reject(
-                "exclude_range", ids >= items, lambda row: f"row {row} excludes {int(ids[row].max())} of {items} items"
-            )
-            return sort_rows(ids.where(ids < items, -1))  # the message above reads `ids`
-        return sort_rows(ids)
-
     def _check_spans(self, span: Spans, checks: Checks) -> Spans:
         """Check rows that are spans of an array; return them with -1 for padding and for ids beyond the last item."""
         rows, items = self._shape
@@ -129,15 +118,26 @@ class Exclusion:
         check_device("exclude", span.values, self._device)
         if checks.enabled:
             checks.reject("offsets", span.broken, lambda row: f"exclude's row {row}")
-        ids = span.values.long().clamp(min=-1)
+        ids, beyond = self._in_catalogue(span.values)
+        if beyond is not None and checks.enabled:
+            values, start, stop = span.values, span.start, span.stop
+            checks.reject(
+                "exclude_range",
+                span.hold(beyond),
+                lambda row: _beyond_detail(row, items, values[start[row] : stop[row]]),
+            )
+        return replace(span, values=ids)
+
+    def _in_catalogue(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return ids with -1 for padding and beyond the last item, and which are beyond; None without a last item."""
+        items = self._shape[1]
+        ids = ids.long().clamp(min=-1)
         if self._padding_idx is not None:
             ids = ids.where(ids != self._padding_idx, -1)
-        if items is not None:
-            beyond = ids >= items
-            if checks.enabled:
-                checks.reject("exclude_range", span.hold(beyond), partial(_beyond_detail, span, items))
-            ids = ids.where(~beyond, -1)
-        return replace(span, values=ids)
+        if items is None:
+            return ids, None
+        beyond = ids >= items
+        return ids.masked_fill(beyond, -1), beyond
 
     @classmethod
     def read(
@@ -231,5 +231,5 @@ def masked(mask: Tensor, ids: Tensor) -> Tensor:
     return inside & (mask.gather(1, ids) if mask.dim() == 2 else mask[ids])
 
 
-def _beyond_detail(span: Spans, items: int, row: int) -> str:
-    return f"row {row} excludes {int(span.values[span.start[row] : span.stop[row]].max())} of {items} items"
+def _beyond_detail(row: int, items: int | None, ids: Tensor) -> str:
+    return f"row {row} excludes {int(ids.max())} of {items} items"

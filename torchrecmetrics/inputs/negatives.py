@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,7 +13,6 @@ from torchrecmetrics.core.checks import (
     SCORE_DTYPES,
     Checks,
     check_device,
-    check_ids,
     check_strided,
     check_tensor,
     describe,
@@ -23,7 +21,7 @@ from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.inputs.base import BatchInput
 from torchrecmetrics.inputs.ties import TargetCounts, rank_counts
-from torchrecmetrics.kernels import Question
+from torchrecmetrics.kernels import Counts, Question
 from torchrecmetrics.kernels.thresholds import without_nan
 
 
@@ -39,7 +37,6 @@ class Negatives(BatchInput):
         negative: the scores of the other candidates in the same dtype: [B, N], `-inf` = none; or [N], one pool for
             all positives, which is sorted once (memory for B + N numbers). A flat tensor of B * N numbers is a
             pool, too: reshape it to [B, N] where each row has negatives of its own.
-        lengths: integer [B], how many of a row's N negatives count, from the first on; only for negatives [B, N].
 
     Examples:
         >>> import torch
@@ -52,7 +49,6 @@ class Negatives(BatchInput):
 
     positive: Tensor
     negative: Tensor
-    lengths: Tensor | None = None
 
     @torch.no_grad()
     def rank(self, needs: Needs, options: Options) -> Ranking:
@@ -63,11 +59,10 @@ class Negatives(BatchInput):
         checks = Checks(options.validate_args, positive.device, len(positive))
         wrong = positive.isnan() | (positive == torch.inf)
         checks.reject("scores", wrong, lambda row: f"the positive of row {row} scores {positive[row, 0]}")
-        if negative.dim() == 1:
-            counted = _count_pool(positive, negative, self.lengths)
-        else:
-            counted = _count_rows(positive, _shortened(negative, self.lengths, checks), options)
-        better, equal, num_negatives, highest = counted
+        pooled = negative.dim() == 1
+        numbers = _count_pool(positive, negative) if pooled else _count_rows(positive, negative, options)
+        assert numbers.at_least is not None
+        num_negatives, highest = numbers.at_least[:, 0], numbers.highest
         high = ~(highest < torch.inf)
         checks.reject("scores", high, lambda row: f"the highest negative of row {row} scores {highest[row]}")
         checks.reject("negatives", num_negatives == 0, lambda row: f"row {row}")
@@ -77,53 +72,27 @@ class Negatives(BatchInput):
             penalised=None,
             gains=None,
             missing=~candidate,
-            better=better,
-            group_size=equal + 1,
+            better=numbers.better,
+            group_size=numbers.equal + 1,
             num_ranks=negative.shape[-1] + 1,
             num_ranked=num_negatives + candidate[:, 0],
         )
         return rank_counts(counts, needs, options, checks, made_with=("ties",))
 
 
-class _Counted(NamedTuple):
-    better: Tensor  # [B, 1], negatives that score higher, integers or floats
-    equal: Tensor  # [B, 1], negatives of the same score
-    num_negatives: Tensor  # [B]
-    highest: Tensor  # [B], the highest negative; NaN if a negative is NaN
-
-
-def _count_rows(positive: Tensor, negative: Tensor, options: Options) -> _Counted:
+def _count_rows(positive: Tensor, negative: Tensor, options: Options) -> Counts:
     thresholds = positive.where(positive > -torch.inf, torch.nan)
     question = Question(thresholds, min_scores=[torch.finfo(negative.dtype).min])
-    counts = kernels.count(negative, question, kernels.choose(options.kernels, negative.device, negative.numel()))
-    assert counts.at_least is not None
-    return _Counted(counts.better, counts.equal, counts.at_least[:, 0], counts.highest)
+    return kernels.count(negative, question, kernels.choose(options.kernels, negative.device, negative.numel()))
 
 
-def _count_pool(positive: Tensor, pool: Tensor, lengths: Tensor | None) -> _Counted:
-    if lengths is not None:
-        raise ValueError("lengths are those of rows: give negatives [B, N] with them, or the pool [N] without")
-    pool, asked = working(pool), working(positive[:, 0]).contiguous()
+def _count_pool(positive: Tensor, pool: Tensor) -> Counts:
+    pool, thresholds = working(pool), working(positive[:, 0]).contiguous()
     ascending = without_nan(pool, -torch.inf).sort().values
-    behind = torch.searchsorted(ascending, asked, right=True)
-    equal = behind - torch.searchsorted(ascending, asked)
-    num_negatives = (ascending > -torch.inf).sum().expand(len(positive))
-    return _Counted((len(pool) - behind)[:, None], equal[:, None], num_negatives, pool.amax().expand(len(positive)))
-
-
-def _shortened(negative: Tensor, lengths: Tensor | None, checks: Checks) -> Tensor:
-    """Return the negatives with `-inf` after the first `lengths` of each row; without `lengths` as they are."""
-    if lengths is None:
-        return negative
-    rows, width = negative.shape
-    check_ids("lengths", lengths)
-    check_device("lengths", lengths, negative.device)
-    if lengths.shape != (rows,):
-        raise ValueError(f"lengths must be [{rows}], one per row of negative, got {list(lengths.shape)}")
-    outside = (lengths < 0) | (lengths > width)
-    checks.reject("negatives", outside, lambda row: f"row {row} is to have {int(lengths[row])} of {width}")
-    beyond = torch.arange(width, device=negative.device) >= lengths[:, None]
-    return negative.masked_fill(beyond, -torch.inf)
+    behind = torch.searchsorted(ascending, thresholds, right=True)
+    equal = behind - torch.searchsorted(ascending, thresholds)
+    num_negatives = (ascending > -torch.inf).sum().expand(len(positive), 1)
+    return Counts((len(pool) - behind)[:, None], equal[:, None], num_negatives, pool.amax().expand(len(positive)))
 
 
 def _check_scores(positive: Tensor, negative: Tensor) -> Tensor:

@@ -29,8 +29,6 @@ from torchrecmetrics.inputs.scores import INVALID_RANK
 
 LONGEST_LIST = 2**61
 """Highest rank that counts; higher ranks, such as int64's largest number, are misses."""
-MOST_RANKS = 2**30
-"""Most ranks, 8 GiB, that `Hits` makes of fewer flags."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -84,7 +82,14 @@ class Ranks(BatchInput):
                 f"ties='expected' was asked for, and these ranks place equal scores: they are {given.ties!r} ranks of "
                 "get_topk_ranks. Pass scores, or leave ties= out"
             )
-        ranks = self._from_one()
+        ranks = given if given.is_floating_point() else given.long()  # a smaller type may not hold the limits
+        if (self.zero_based or self.miss is not None) and hasattr(given, "depth"):
+            raise ValueError("ranks of get_topk_ranks start at 1, and say themselves what was missed")
+        missed = None if self.miss is None else ranks == self.miss
+        if self.zero_based:
+            ranks = ranks + (ranks >= 0)
+        if missed is not None:  # beyond any length of a list
+            ranks = ranks.masked_fill(missed, torch.inf if ranks.is_floating_point() else 2**62)
         one_each = ranks.shape[1:] in ((), (1,))  # one entry per row, with no other entry that it could pad
         zero_is_rank = one_each and self.padding is None and not hasattr(given, "depth")
         if ranks.dim() == 1:
@@ -96,8 +101,6 @@ class Ranks(BatchInput):
         device, dtype = ranks.device, float_dtype(ranks.device)
         num_ranked = _number_per_row(self.num_ranked, len(ranks), device)
         checks = Checks(options.validate_args, device, len(ranks))
-        if not ranks.is_floating_point():
-            ranks = ranks.long()  # a smaller type may not hold the limits
         relevant = ranks > 0
         in_order = sort_rows(torch.where(relevant, ranks.to(dtype), torch.inf))
         # metrics with a cut-off read at most as many items of a row
@@ -125,20 +128,6 @@ class Ranks(BatchInput):
             valid=valid,
             violations=violations,
         )
-
-    def _from_one(self) -> Tensor:
-        """Return ranks of which 1 is the best, and a miss is `inf` or a whole number above any length of a list."""
-        ranks = self.ranks
-        if not self.zero_based and self.miss is None:
-            return ranks
-        if hasattr(ranks, "depth"):
-            raise ValueError("ranks of get_topk_ranks start at 1, and say themselves what was missed")
-        whole = not ranks.is_floating_point()
-        ranks = ranks.long() if whole else ranks.to(float_dtype(ranks.device))
-        missed = torch.zeros_like(ranks, dtype=torch.bool) if self.miss is None else ranks == self.miss
-        if self.zero_based:
-            ranks = ranks + (ranks >= 0)
-        return ranks.masked_fill(missed, 2**62 if whole else torch.inf)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -184,11 +173,6 @@ class Hits(BatchInput):
         width = max(1, given or 0 if not isinstance(given, Tensor) else int(number.max()) if rows else 1)
         if not self.complete:
             width = min(width, depth + 1)  # a metric that reads more is refused
-        elif width > depth and rows * width > MOST_RANKS:
-            raise ValueError(
-                f"complete=True keeps {rows} x {width} ranks, rows x num_relevant, at most {MOST_RANKS}: pass fewer "
-                "rows at once or, for cut-offs up to the length of the lists, complete=False"
-            )
         checks = Checks(options.validate_args, device, rows)
         flags = hits.bool()
         if hits.dtype != torch.bool:

@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.checks import check_choice
 from torchrecmetrics.core.options import KernelChoice
 from torchrecmetrics.kernels import eager
 from torchrecmetrics.kernels.contract import Counts, Products, Question
@@ -22,8 +21,6 @@ Kernels: TypeAlias = Literal["eager", "triton"]
 _RECORDED: frozenset[tuple[int, int]] = frozenset({(9, 0)})
 # Scores from which "auto" takes Triton: fewer take longer to launch than to count, by either kernel.
 _MANY_SCORES = 2**26
-
-_CHOICES = get_args(KernelChoice)
 
 __all__ = [
     "Counts",
@@ -44,7 +41,6 @@ def choose(kernels: KernelChoice, device: torch.device, num_scores: int = _MANY_
     Raises:
         ValueError: if "triton" is requested and cannot run on the device; gives the reason.
     """
-    check_choice("kernels", kernels, _CHOICES)
     if kernels == "eager" or (kernels == "auto" and not (num_scores >= _MANY_SCORES and _is_recorded(device))):
         return "eager"
     try:

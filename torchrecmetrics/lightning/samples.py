@@ -9,13 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset
+from torchmetrics.utilities.distributed import gather_all_tensors
 
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.core.arrays import float_dtype
 from torchrecmetrics.core.checks import in_words
 from torchrecmetrics.core.distributed import is_distributed
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.core.row_buffer import all_gather, check_keys
+from torchrecmetrics.core.row_buffer import check_keys
 
 _MAY_REPEAT = (
     ", so some may count twice. Pass sample_ids=, the index of each row in the data set, and every sample counts once"
@@ -112,10 +113,9 @@ def _first_of_each(ids: Tensor) -> Tensor:
     """
     start, everyone = 0, ids
     if is_distributed():
-        sizes = torch.cat(all_gather(torch.tensor([len(ids)], device=ids.device))).tolist()
-        padded = torch.nn.functional.pad(ids, (0, max(*sizes, 1) - len(ids)))
-        everyone = torch.cat([part[:size] for part, size in zip(all_gather(padded), sizes, strict=True)])
-        start = sum(sizes[: torch.distributed.get_rank()])
+        of_processes = gather_all_tensors(ids)
+        everyone = torch.cat(of_processes)
+        start = sum(map(len, of_processes[: torch.distributed.get_rank()]))
     if len(everyone) and int(everyone.min()) < 0:
         raise ValueError(
             f"sample_ids hold {int(everyone.min())}, which is no index in the data set: number the samples from 0, "
