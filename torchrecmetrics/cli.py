@@ -25,7 +25,7 @@ from torchrecmetrics.core.saving import write_text
 from torchrecmetrics.data.audit import audit
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.files import FileSource, open_file
-from torchrecmetrics.data.frames import Roles, check_names, decoded
+from torchrecmetrics.data.frames import Roles, arrow_array, check_names
 from torchrecmetrics.data.groups import Groups
 from torchrecmetrics.data.log import Log, LogSplit
 from torchrecmetrics.data.vocabulary import Vocabulary
@@ -543,7 +543,8 @@ def _groups_of(path: Path, user: str, group: str, as_text: bool) -> Groups:
     check_names([user, group], source.names, str(path), "--user and --group say which is which")
     table = source.read(Roles(user, group))
     users = Vocabulary.named(table.name(user), table.columns[user])
-    return Groups.from_column(decoded(table.columns[group]), user_ids=users.as_text() if as_text else users)
+    groups = arrow_array(table.name(group), table.columns[group]).to_pylist()
+    return Groups.from_column(groups, user_ids=users.as_text() if as_text else users)
 
 
 def _audit(given: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from sizes import examples
 
 import torchrecmetrics as trm
-from torchrecmetrics import Interactions, Log
+from torchrecmetrics import Log
 
 DAY = {"user": ["al", "bo", "al", "al", "bo"], "item": ["x", "x", "y", "x", "z"], "day": [3, 1, 4, 5, 2]}
 
@@ -48,7 +48,7 @@ def told(log):
 
 @settings(max_examples=examples(100), deadline=None)
 @given(events=events(), bounds=st.tuples(st.integers(0, 9), st.integers(0, 9)))
-def test_splits_are_those_of_python_and_of_interactions(events, bounds):
+def test_splits_are_those_of_python(events, bounds):
     """A split puts every event in one part, in the order of the log, and all parts share the vocabularies."""
     log = log_of(events)
     assert told(log) == events
@@ -62,12 +62,6 @@ def test_splits_are_those_of_python_and_of_interactions(events, bounds):
     parts = log.leave_last_out()
     assert [told(part) for part in parts] == expected
     assert all(part.user_ids is log.user_ids and part.item_ids is log.item_ids for part in parts)
-    same = Interactions.leave_last_out(
-        log.users, log.items, log.times, num_users=log.num_users, num_items=log.num_items
-    )
-    for part, other in zip(parts, same[:3], strict=True):
-        assert torch.equal(part.to_interactions(values_reduce="sum").keys, other.keys)
-
     first, second = sorted(bounds)
     cut = [[event for event in events if (event[2] >= first) + (event[2] >= second) == part] for part in range(3)]
     if cut[0] and cut[2]:
@@ -254,7 +248,7 @@ BAD = [
     (
         lambda: Log.from_frame({"user": [1], "item": [1], "t": [2**63]}, time="t"),
         ValueError,
-        r"column 't' of frame: times must be below 2\^63: pass them in a coarser unit",
+        r"column 't' of frame must be below 2\^63: pass them in a coarser unit",
     ),
 ]
 

@@ -427,8 +427,8 @@ def test_ranks_begin_at_0_or_1_throughout(first):
         ([1, 2, 1.5, 1], r"holds 1.5 in row 2, which is no rank"),
         ([1, 2, -1, 1], r"holds -1 in row 2, which is no rank"),
         ([1, 2, 10**12, 1], r"holds 1000000000000 in row 2, which is no rank"),
-        ([1, 2, math.nan, 1], r"holds no number in row 2"),
-        ([1, 2, "x", 1], r"are text and whole numbers mixed"),
+        ([1, 2, math.nan, 1], r"is missing in row 2"),
+        ([1, 2, "x", 1], r"holds int and str: make them all one kind"),
     ],
 )
 def test_ranks_that_are_no_places(ranks, said):
@@ -524,7 +524,9 @@ def test_vocabularies_meet():
     bare_train = Interactions.from_columns([0], [1], num_users=U, num_items=NUM)
     with pytest.raises(ValueError, match="target has user_ids, exclude has none"):
         evaluate_lists(NAMES, recommended, target=test, exclude=bare_train, k=K)
-    with pytest.raises(TypeError, match=r"column 'user' of lists are whole numbers \(1\), target's user_ids are text"):
+    with pytest.raises(
+        TypeError, match=r"column 'user' of lists holds whole numbers \(1\), target's user_ids hold text"
+    ):
         evaluate_lists(NAMES, {"user": [1], "item": [2]}, target=test, k=1)
 
 

@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, Literal, TypeAlias
@@ -19,7 +18,6 @@ from torchrecmetrics.core.checks import check_choice, check_k, describe, nearest
 from torchrecmetrics.core.intervals import check_bounds, check_level, interval
 from torchrecmetrics.core.saving import whole
 from torchrecmetrics.data.frames import frame_of, needed
-from torchrecmetrics.data.ids import Ids, read_ids
 
 RowIds: TypeAlias = Tensor | list[str]
 
@@ -102,12 +100,13 @@ class Rows:
                 raise TypeError(f"options are text, or None, by name, got {name!r}: {option!r}")
         for attribute, value in settled.items():
             object.__setattr__(self, attribute, value)
-        if (twice := self._ids.repeat()) is not None:
-            id_ = self._ids.at(twice[0])
-            times = int((self.ids == id_).sum()) if isinstance(self.ids, Tensor) else self.ids.count(id_)
+        distinct, number = numbered(ids)
+        if len(distinct) < rows:
+            times = torch.bincount(number)[number]
+            row = int((times > 1).nonzero()[0])
             raise ValueError(
-                f"id {id_!r} stands in {times} rows: ids tell rows apart; clusters= says that rows belong together "
-                "(the sessions of a user)"
+                f"id {id_at(ids, row)!r} stands in {times[row]} rows: ids tell rows apart; clusters= says that rows "
+                "belong together (the sessions of a user)"
             )
 
     def __len__(self) -> int:
@@ -117,18 +116,10 @@ class Rows:
         parts = [f"{len(self)} row{'s' * (len(self) != 1)}", f"{len(self.values)} label{'s' * (len(self.values) != 1)}"]
         if self.weights is not None:
             parts.append("weights")
-        if self._clusters is not None:
-            number = len(self._clusters.numbered()[0])
+        if self.clusters is not None:
+            number = len(numbered(self.clusters)[0])
             parts.append(f"{number} cluster{'s' * (number != 1)}")
         return f"Rows({', '.join(parts)})"
-
-    @cached_property
-    def _ids(self) -> Ids:
-        return read_ids("ids", self.ids)[0]
-
-    @cached_property
-    def _clusters(self) -> Ids | None:
-        return None if self.clusters is None else read_ids("clusters", self.clusters)[0]
 
     def weights_of(self, label: str) -> Tensor | None:
         """Return the row weights of a label, float64 [n]; None = all rows weigh the same."""
@@ -413,10 +404,10 @@ class Layout:
     def of(cls, rows: Rows) -> Layout:
         """Return the layout of rows, sorted by the hash of clusters if there are any, then by the hash of ids."""
         keys, order = hashes(rows.ids).sort(stable=True)
-        if rows._clusters is None:
+        if rows.clusters is None:
             return cls(order, keys, None)
-        distinct, number = rows._clusters.numbered()
-        of_cluster = hashes(distinct.tolist() if isinstance(rows.clusters, list) else torch.tensor(distinct.tolist()))
+        distinct, number = numbered(rows.clusters)
+        of_cluster = hashes(distinct)
         rank = torch.empty_like(of_cluster)
         keys, by_key = of_cluster.sort(stable=True)
         rank[by_key] = torch.arange(len(by_key), device="cpu")
@@ -482,6 +473,27 @@ def bootstrap_interval(
 def check_seed(seed: Any) -> int:
     """Return the seed as an int from 0 to 2^53 - 1, or raise."""
     return check_k(seed, "seed", least=0)
+
+
+def numbered(ids: RowIds) -> tuple[RowIds, Tensor]:
+    """Return the distinct ids, and the index of each id among them, int64 [n]."""
+    if isinstance(ids, Tensor):
+        distinct, number = torch.unique(ids, return_inverse=True)
+        return distinct, number
+    index = {id_: at for at, id_ in enumerate(dict.fromkeys(ids))}
+    return [*index], torch.tensor([index[id_] for id_ in ids], dtype=torch.int64, device="cpu")
+
+
+def find(ids: RowIds, asked: RowIds) -> Tensor:
+    """Return the row of each asked id in `ids`, which are distinct and of the same kind, int64 [n]; -1 = absent."""
+    rows = {id_: row for row, id_ in enumerate(ids.tolist() if isinstance(ids, Tensor) else ids)}
+    listed = asked.tolist() if isinstance(asked, Tensor) else asked
+    return torch.tensor([rows.get(id_, -1) for id_ in listed], dtype=torch.int64, device="cpu")
+
+
+def id_at(ids: RowIds, row: int) -> int | str:
+    """Return the id of a row."""
+    return ids[row] if isinstance(ids, list) else int(ids[row])
 
 
 def _check_ids(name: str, ids: Any) -> RowIds:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchrecmetrics.core.checks import describe, nearest
 from torchrecmetrics.data.events import Events
-from torchrecmetrics.data.interactions import Interactions, Split
+from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.log import Log, LogSplit, UserSplit
 from torchrecmetrics.data.times import in_one_unit
 from torchrecmetrics.data.vocabulary import Vocabulary
@@ -83,7 +83,7 @@ class Audit(Mapping[str, Finding]):
     __repr__ = __str__
 
 
-def audit(what: Log | LogSplit | UserSplit | Interactions | Split) -> Audit:
+def audit(what: Log | LogSplit | UserSplit | Interactions) -> Audit:
     """Look for faults of a data set that make metrics wrong or misleading.
 
     | finding about a log, or about all parts of a split | fault |
@@ -148,7 +148,7 @@ def _parts(what: Any) -> dict[str, Events]:
         given = {"events": what}
     elif isinstance(what, UserSplit):
         given = {"train": what.train, "test": what.test, "others": what.fit}
-    elif isinstance(what, (LogSplit, Split)):
+    elif isinstance(what, LogSplit):
         given = {"train": what.train, "valid": what.valid, "test": what.test}
     else:
         cure = "pass a Log, Interactions, or a split of one, such as LogSplit(train, valid, test)"

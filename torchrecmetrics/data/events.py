@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchrecmetrics.data.columns import listed_at, values_of, words_of
-from torchrecmetrics.data.frames import Roles, Table, decoded, gap_in
+from torchrecmetrics.data.columns import entry_at, values_of
+from torchrecmetrics.data.frames import Roles, Table, arrow, arrow_array, compute, tensor_of
 from torchrecmetrics.data.times import Times
-from torchrecmetrics.data.vocabulary import Vocabulary, codes_of
+from torchrecmetrics.data.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,43 +37,6 @@ class Events:
         return len(self.users)
 
     @classmethod
-    def of_columns(
-        cls,
-        users: Any,
-        items: Any,
-        user_ids: Any,
-        item_ids: Any,
-        num_users: int | None,
-        num_items: int | None,
-        times: Any = None,
-        values: Any = None,
-        *,
-        complete: bool = True,
-    ) -> Events:
-        """Make events from columns of any library; warnings point at the caller of the calling function.
-
-        Raises:
-            ValueError: for columns of unequal length, and, if `complete`, for ids that are not in their vocabulary.
-        """
-        rows, num_users, user_ids = codes_of("users", users, user_ids, num_users, 4)
-        columns, num_items, item_ids = codes_of("items", items, item_ids, num_items, 4)
-        if rows.shape != columns.shape:
-            raise ValueError(f"users and items must be equally long, got {len(rows)} and {len(columns)}")
-        for name, found, column in (("users", rows, users), ("items", columns, items)):
-            if complete and bool((found < 0).any()):
-                at = int((found < 0).nonzero()[0])
-                raise ValueError(f"{name} hold {listed_at(column, at)!r} in row {at}, which is not in {name[:-1]}_ids")
-        return cls(
-            rows,
-            columns,
-            (num_users, num_items),
-            user_ids,
-            item_ids,
-            None if times is None else Times.read(times, len(rows)),
-            None if values is None else values_of(values),
-        )
-
-    @classmethod
     def of_table(cls, table: Table, roles: Roles, user_ids: Any, item_ids: Any) -> Events:
         """Make events from the columns of a table.
 
@@ -92,13 +55,8 @@ class Events:
         lengths = {roles.user: len(users), roles.item: len(items)}
         times = values = None
         if roles.time is not None:
-            _check_present(table, roles.time)
-            column = decoded(table.columns[roles.time])
-            try:
-                times = Times.read(column, len(users))
-                times.numbers  # noqa: B018  # raises if times do not fit into 64 bits
-            except (TypeError, ValueError) as error:
-                raise type(error)(f"{table.name(roles.time)}: {error}") from None
+            times = Times.read(table.name(roles.time), _present(table, roles.time))
+            lengths[roles.time] = len(times)
         if roles.value is not None:
             values = numbers_in(table, roles.value)
             lengths[roles.value] = len(values)
@@ -149,12 +107,10 @@ class Events:
         first, second = self.times.bound("valid_from", valid_from), self.times.bound("test_from", test_from)
         if not first <= second:
             raise ValueError(f"valid_from must not be later than test_from, got {valid_from} and {test_from}")
-        part = self.times.since(first).long() + self.times.since(second).long()
+        part = (self.times.numbers >= first).long() + (self.times.numbers >= second).long()
         for which, name in ((0, f"train, before valid_from={valid_from}"), (2, f"test, from test_from={test_from} on")):
             if len(self) and not bool((part == which).any()):
-                when = self.times.when
-                ends = f"{self.times.shown(int(when.argmin()))} to {self.times.shown(int(when.argmax()))}"
-                raise ValueError(f"no event is left for {name}; times run from {ends}")
+                raise ValueError(f"no event is left for {name}; times run from {self.times.range()}")
         return part
 
 
@@ -168,7 +124,7 @@ def _numbered(table: Table, name: str, column: str, vocabulary: Any) -> tuple[Te
     rows = known.rows_of(named, given, name)
     unknown = (rows < 0).nonzero()[:, 0]
     if len(unknown):
-        what = repr(listed_at(decoded(given), int(unknown[0])))
+        what = repr(entry_at(given, int(unknown[0])))
         raise ValueError(
             f"{named} holds {what} in {table.row(int(unknown[0]))}, which is not in {name} ({len(unknown)} of "
             f"{len(rows)} rows): leave {name} out, or join the two, {name}.union(...)"
@@ -178,19 +134,22 @@ def _numbered(table: Table, name: str, column: str, vocabulary: Any) -> tuple[Te
 
 def numbers_in(table: Table, column: str) -> Tensor:
     """Return a column of values as a tensor [E]; refuse missing entries and entries that are no numbers."""
-    _check_present(table, column)
-    named, given = table.name(column), decoded(table.columns[column])
-    words, missing, kind = words_of(named, given)
-    if len(words) and kind not in ("whole numbers", "floats", "bool"):
-        first = int((~missing).argmax())
-        raise TypeError(f"{named} must hold numbers, got {kind}: {words[:1].tolist()[0]!r} in {table.row(first)}")
-    if missing.any():
-        raise ValueError(f"{named} holds no number in {table.row(int(missing.argmax()))}: leave such rows out")
-    return values_of(words)
+    array, types = _present(table, column), arrow().types
+    if not (types.is_integer(array.type) or types.is_floating(array.type) or types.is_boolean(array.type)) and len(
+        array
+    ):
+        raise TypeError(
+            f"{table.name(column)} must hold numbers, got {array.type}: {array[0].as_py()!r} in {table.row(0)}"
+        )
+    if types.is_uint64(array.type):
+        array = array.cast(arrow().int64())  # refuses 2^63 and more
+    return values_of(tensor_of(array))
 
 
-def _check_present(table: Table, column: str) -> None:
-    """Refuse a column of pyarrow with missing entries, and name the first row."""
-    row = gap_in(table.columns[column])
-    if row is not None:
-        raise ValueError(f"{table.name(column)} is missing in {table.row(row)}: leave such rows out")
+def _present(table: Table, column: str) -> Any:
+    """Return a column as an array of pyarrow, or name its first missing entry."""
+    array = arrow_array(table.name(column), table.columns[column])
+    if array.null_count:
+        row = table.row(compute().index(array.is_null(), True).as_py())
+        raise ValueError(f"{table.name(column)} is missing in {row}: leave such rows out")
+    return array.dictionary_decode() if arrow().types.is_dictionary(array.type) else array

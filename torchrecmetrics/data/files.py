@@ -335,7 +335,7 @@ class _ItemLines(FileSource):
 _EDGE_FILES = (
     "a file of edges, such as 'user item rating time', is read column by column, for instance with pandas.read_csv or "
     "numpy.loadtxt, and built with Interactions.from_columns(user, item, rating), or split with "
-    "Interactions.leave_last_out(user, item, time)"
+    "Log.from_frame(frame, time=...).leave_last_out()"
 )
 
 

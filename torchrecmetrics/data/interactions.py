@@ -6,7 +6,7 @@ from copy import copy
 from functools import cached_property
 from pathlib import Path
 from types import EllipsisType
-from typing import Any, Literal, NamedTuple, TypeAlias, overload
+from typing import Any, Literal, TypeAlias, overload
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from torchrecmetrics.data.columns import (
     check_range,
     check_size,
     check_spread,
-    listed_at,
+    entry_at,
     real_numbers,
     row_numbers,
     values_of,
@@ -28,28 +28,13 @@ from torchrecmetrics.data.columns import (
 from torchrecmetrics.data.events import Events
 from torchrecmetrics.data.files import read_item_lines
 from torchrecmetrics.data.frames import FrameSource
-from torchrecmetrics.data.vocabulary import Vocabulary
+from torchrecmetrics.data.vocabulary import Vocabulary, codes_of
 from torchrecmetrics.inputs.base import SelectedItems
 from torchrecmetrics.inputs.jagged import as_jagged, broken_rows, side_by_side
 
 Duplicates: TypeAlias = Literal["merge", "error"]
 Reduce: TypeAlias = Literal["sum", "max", "last"]
 Unknown: TypeAlias = Literal["error", "drop"]
-
-
-class Split(NamedTuple):
-    """A data set split in three; all parts have one shape."""
-
-    train: Interactions
-    """For training the model."""
-    valid: Interactions
-    """For choosing the model."""
-    test: Interactions
-    """For measuring the model."""
-    num_unseen_users: int
-    """Number of users of the validation or test part without an event in train."""
-    num_unseen_items: int
-    """Number of items of the validation or test part without an event in train."""
 
 
 class _RepeatedEdges(ValueError):
@@ -246,22 +231,25 @@ class Interactions:
             UserWarning: if ids without vocabulary and number reach 100 times the number of distinct ids.
         """
         check_choice("unknown", unknown, ("error", "drop"))
-        events = Events.of_columns(
-            users, items, user_ids, item_ids, num_users, num_items, values=values, complete=False
-        )
-        known = (events.users >= 0) & (events.items >= 0)
+        rows, size, user_ids = codes_of("users", users, user_ids, num_users)
+        columns, width, item_ids = codes_of("items", items, item_ids, num_items)
+        if rows.shape != columns.shape:
+            raise ValueError(f"users and items must be equally long, got {len(rows)} and {len(columns)}")
+        if values is not None and (values := values_of(values)).shape != rows.shape:
+            raise ValueError(f"values must be as long as users ({len(rows)}), got {list(values.shape)}")
+        known = (rows >= 0) & (columns >= 0)
         dropped = len(known) - int(known.sum())
         if dropped and unknown == "error":
-            strangers = events.users < 0
-            which, column = ("user", users) if strangers.any() else ("item", items)
-            at = int((strangers if strangers.any() else events.items < 0).nonzero()[0])
+            at = int((~known).nonzero()[0])
+            which, column = ("user", users) if int(rows[at]) < 0 else ("item", items)
             raise ValueError(
                 f"{dropped} of {len(known)} rows hold an id that is not in its vocabulary, the first in row {at}: "
-                f"{which} {listed_at(column, at)!r}; unknown='drop' leaves them out"
+                f"{which} {entry_at(column, at)!r}; unknown='drop' leaves them out"
             )
-        if events.values is not None and events.values.shape != events.users.shape:
-            raise ValueError(f"values must be as long as users ({len(events)}), got {list(events.values.shape)}")
-        built = cls.of_events(events.take(known), duplicates=duplicates, values_reduce=values_reduce)
+        events = Events(rows, columns, (size, width), user_ids, item_ids, None, values)
+        built = cls.of_events(
+            events.take(known) if dropped else events, duplicates=duplicates, values_reduce=values_reduce
+        )
         built.num_dropped, built.num_items_inferred = dropped, num_items is None and item_ids is None
         return built
 
@@ -300,9 +288,10 @@ class Interactions:
         """Build from a frame, as `Log.from_frame(...).to_interactions()` does.
 
         Args:
-            frame: of pandas, polars, pyarrow or whatever else narwhals reads; a dict of columns; a structured array.
-            user: name of the column of users, ids of any kind.
-            item: name of the column of items, ids of any kind.
+            frame: of pandas, polars, pyarrow or another library with Arrow's interface; a dict of columns; a structured
+                array.
+            user: name of the column of users: whole numbers, text or bytes.
+            item: name of the column of items: as users.
             value: name of the column of values, such as ratings. None = no values. Not given = None, except that a
                 column named label, rating, relevance, gain, grade or value is an error.
             user_ids: vocabulary of the users, as in `from_columns`; default: the users that occur, ascending.
@@ -353,7 +342,7 @@ class Interactions:
         read = [read_item_lines(Path(path)) for path in paths]
         users, items = torch.cat([users for _, users in read]), torch.cat([edges[1] for edges, _ in read])
         for name, ids in (("users", users), ("items", items)):
-            check_spread(name, ids, "", 3)
+            check_spread(name, ids, "")
         num_users, num_items = (int(ids.max()) + 1 if len(ids) else 0 for ids in (users, items))
         built = tuple(cls.from_edge_index(edges, num_users, num_items) for edges, _ in read)
         for interactions in built:
@@ -462,73 +451,6 @@ class Interactions:
         if not isinstance(dense, Tensor) or dense.dtype != torch.bool or dense.dim() != 2:
             raise TypeError(f"dense must be a bool tensor [users, items], got {describe(dense)}")
         return cls.from_edge_index(dense.nonzero().T, *dense.shape)
-
-    # ------------------------------------------------------------------------------------------------------- splits
-
-    @classmethod
-    def leave_last_out(
-        cls,
-        users: Any,
-        items: Any,
-        times: Any = None,
-        *,
-        user_ids: Any = None,
-        item_ids: Any = None,
-        num_users: int | None = None,
-        num_items: int | None = None,
-    ) -> Split:
-        """Put each user's last event into test, the one before into validation, the rest into train.
-
-        Args:
-            users: [E], whole numbers from 0, or anything that `user_ids` lists.
-            items: [E], whole numbers from 0, or anything that `item_ids` lists.
-            times: [E], numbers or datetimes, both also as text, of any range and resolution; datetimes with a time zone
-                are brought to UTC, those without count as UTC. None = events are in order of time. Equal times keep
-                the order of the input.
-            user_ids: vocabulary, as in `from_columns`.
-            item_ids: vocabulary, as in `from_columns`.
-            num_users: number of users if they have no vocabulary; default: the largest user + 1.
-            num_items: number of items if they have no vocabulary; default: the largest item + 1.
-
-        Users with fewer than three events stay in train whole.
-        """
-        events = Events.of_columns(users, items, user_ids, item_ids, num_users, num_items, times)
-        return cls._split(events, events.last_out(), num_items is None and item_ids is None)
-
-    @classmethod
-    def split_by_time(
-        cls,
-        users: Any,
-        items: Any,
-        times: Any,
-        valid_from: Any,
-        test_from: Any,
-        *,
-        user_ids: Any = None,
-        item_ids: Any = None,
-        num_users: int | None = None,
-        num_items: int | None = None,
-    ) -> Split:
-        """Put events before `valid_from` into train, those before `test_from` into validation, the rest into test.
-
-        The other arguments are those of `leave_last_out`; the bounds are of the type of the times, numbers or
-        datetimes. The result counts the users and items of validation and test that train has never seen.
-
-        Raises:
-            ValueError: also if no event is left for train or for test.
-        """
-        events = Events.of_columns(users, items, user_ids, item_ids, num_users, num_items, times)
-        return cls._split(events, events.by_time(valid_from, test_from), num_items is None and item_ids is None)
-
-    @classmethod
-    def _split(cls, events: Events, part: Tensor, inferred: bool) -> Split:
-        train, valid, test = (cls.of_events(events.take(part == p)) for p in range(3))
-        train.num_items_inferred = valid.num_items_inferred = test.num_items_inferred = inferred
-        unseen = (
-            int((~torch.isin(torch.unique(side[part > 0]), side[part == 0])).sum())
-            for side in (events.users, events.items)
-        )
-        return Split(train, valid, test, *unseen)
 
     # ----------------------------------------------------------------------------------------- contents and conversions
 

@@ -87,7 +87,8 @@ class Log:
         """Read a frame, whose rows are events.
 
         Args:
-            frame: of pandas, polars, pyarrow or whatever else narwhals reads; a dict of columns; a structured array.
+            frame: of pandas, polars, pyarrow or another library with Arrow's interface; a dict of columns; a structured
+                array.
             user: name of the column of users: whole numbers of any size, text, bytes, categories.
             item: name of the column of items: as users.
             time: name of the column of times: numbers or datetimes, both also as text; datetimes without a time zone
@@ -240,10 +241,7 @@ class Log:
         return len(self.events)
 
     def __repr__(self) -> str:
-        times = ""
-        if self.events.times is not None and len(self):
-            when = self.events.times
-            times = f", times {when.shown(int(when.when.argmin()))} to {when.shown(int(when.when.argmax()))}"
+        times = f", times {self.events.times.range()}" if self.events.times is not None and len(self) else ""
         return f"Log({len(self)} events, {self.num_users} users x {self.num_items} items{times})"
 
     def to_interactions(
