@@ -146,7 +146,6 @@ def _as_options(message: str) -> str:
         "value=None": "--no-value",
         "time=None": "--no-time",
         "neither rank= nor score=": "neither --rank nor --score",
-        "A file of columns with a header: from_csv(path)": "a file of columns with a header: --delimiter CHARACTER",
         "delimiter=": "--delimiter ",
         "time= was": "--time was",
         "value= was": "--value was",

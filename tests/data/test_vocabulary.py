@@ -154,7 +154,7 @@ V = Vocabulary(["al", "bo"])
 BAD = [
     (lambda: Vocabulary(["a", "b", "a"]), ValueError, r"ids lists 'a' twice, in rows 0 and 2: .*Vocabulary.number"),
     (lambda: Vocabulary([3, 5, 4, 5]), ValueError, "ids lists 5 twice, in rows 1 and 3"),
-    (lambda: Vocabulary(["a", None]), ValueError, "ids holds a missing value: 1 of 2 rows, the first is row 1"),
+    (lambda: Vocabulary(["a", None]), ValueError, "ids hold a missing value: 1 of 2 rows, the first is row 1"),
     (lambda: Vocabulary([1, None, None]), ValueError, "missing value: 2 of 3 rows, the first is row 1"),
     (
         lambda: Vocabulary([0.5, 1]),

@@ -44,7 +44,7 @@ def _array(name: str, column: Any) -> Any:
     if values.ndim != 1:
         shape = f" of shape {list(values.shape)}" if values.ndim else f": pass list({name})"
         raise ValueError(f"{name} must be one column [E], a list or an array, got {type(column).__name__}{shape}")
-    return values.astype(values.dtype.newbyteorder("="), copy=False)
+    return values if values.dtype.isnative else values.astype(values.dtype.newbyteorder("="))
 
 
 def row_numbers(name: str, column: Any, otherwise: str = "") -> Tensor:

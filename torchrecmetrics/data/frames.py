@@ -6,7 +6,7 @@ import importlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from datetime import date, datetime
+from datetime import date
 from pathlib import Path
 from types import EllipsisType
 from typing import Any, NamedTuple
@@ -155,9 +155,7 @@ class FrameSource(Source):
             if not isinstance(name, str):
                 raise TypeError(f"columns go by name, got {name!r} ({type(name).__name__})")
         if isinstance(self.frame, (str, Path)):
-            raise TypeError(
-                f"{self.what} must be a frame, got a path: Log.from_file, .from_csv and .from_parquet read files"
-            )
+            raise TypeError(f"{self.what} must be a frame, got a path: Log.from_file reads files")
         if not self.names and not isinstance(self.frame, Mapping) and not hasattr(self.frame, "columns"):
             raise TypeError(
                 f"{self.what} must be a frame, got {describe(self.frame)}: pass a frame of pandas, polars or pyarrow, "
@@ -213,7 +211,7 @@ def arrow_array(name: str, column: Any) -> Any:
             raise ValueError(f"{name} must be one column [E], a list or an array, got shape {list(column.shape)}")
         if column.dtype.kind == "M" and np.datetime_data(column.dtype)[0] not in _UNITS:
             column = column.astype("M8[s]")
-        column = column.astype(column.dtype.newbyteorder("="), copy=False)
+        column = column if column.dtype.isnative else column.astype(column.dtype.newbyteorder("="))
     if getattr(column, "dtype", None) == object:  # noqa: E721
         column = column.tolist()
     array = column if isinstance(column, (pa.Array, pa.ChunkedArray)) else _converted(name, column)
@@ -231,15 +229,13 @@ def _converted(name: str, column: Any) -> Any:
     pa = arrow()
     if isinstance(column, (str, bytes, set, frozenset, Mapping)) or not hasattr(column, "__len__"):
         raise TypeError(f"{name} must be a list or an array, got {type(column).__name__}: list(...)")
-    kinds: set[Any] = set()
-    if isinstance(column, (list, tuple)):
-        kinds = set(map(type, column))
-        if kinds == {Tensor}:
-            column = torch.stack(list(column)).numpy()
-        elif any(hasattr(kind, "to_datetime64") for kind in kinds):  # datetimes of pandas have nanoseconds
-            column = [entry.to_datetime64() if hasattr(entry, "to_datetime64") else entry for entry in column]
-    dates = {kind for kind in kinds if issubclass(kind, date)}
-    zones = {entry.tzinfo is None for entry in column if entry is not None} if dates == {datetime} else set()
+    kinds: set[Any] = set(map(type, column)) if isinstance(column, (list, tuple)) else set()
+    dates = {kind for kind in kinds if issubclass(kind, date) and kind.__name__ != "NaTType"}
+    zones = {getattr(entry, "tzinfo", None) is None for entry in column if type(entry) in dates} if dates else set()
+    if kinds == {Tensor}:
+        column = torch.stack(list(column)).numpy()
+    elif any(hasattr(kind, "to_datetime64") for kind in dates):  # datetimes of pandas have nanoseconds
+        column = [entry.to_datetime64() if hasattr(entry, "to_datetime64") else entry for entry in column]
     try:
         if kinds >= {str, bytes} or len(dates) > 1:  # pyarrow converts one into the other
             raise TypeError

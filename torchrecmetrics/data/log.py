@@ -46,7 +46,7 @@ class UserSplit(NamedTuple):
 class Log:
     """A sequence of events: user, item and, if known, time and value; repeated events are kept.
 
-    Make a log with `from_frame`, `from_csv`, `from_parquet` or `from_file`; divide it with `leave_last_out`,
+    Make a log with `from_frame` or `from_file`; divide it with `leave_last_out`,
     `split_by_time`, `split_random` or `split_users`, whose parts are logs of the same vocabularies; look for faults
     with `audit`; evaluate on the result of `to_interactions`.
 
@@ -106,7 +106,7 @@ class Log:
         return cls.of_source(FrameSource(frame), user, item, time, value, user_ids, item_ids)
 
     @classmethod
-    def from_csv(
+    def from_file(
         cls,
         path: str | Path,
         user: str = "user",
@@ -118,58 +118,6 @@ class Log:
         item_ids: Any = None,
         delimiter: str | None = None,
     ) -> Log:
-        """Read a file of columns with a header; only the columns that are named are kept.
-
-        Ids are whole numbers if all of a column are written as such ("7", not "07"), and text otherwise.
-
-        Args:
-            path: path of the file, which is UTF-8.
-            user: as in `from_frame`.
-            item: as in `from_frame`.
-            time: as in `from_frame`.
-            value: as in `from_frame`.
-            user_ids: as in `from_frame`.
-            item_ids: as in `from_frame`.
-            delimiter: one character; default: a tab for .tsv; for .csv the only one of ",", ";", tab and "|" in the
-                header, or ",".
-
-        Raises:
-            ImportError: without pyarrow, which the extra `frames` brings.
-            ValueError: also for a file that is empty, has no rows, lines of unequal width or another encoding; names
-                the file, the row and the column.
-        """
-        return cls.of_source(open_file(path, "csv", delimiter), user, item, time, value, user_ids, item_ids)
-
-    @classmethod
-    def from_parquet(
-        cls,
-        path: str | Path,
-        user: str = "user",
-        item: str = "item",
-        time: str | EllipsisType | None = ...,
-        value: str | None = None,
-        *,
-        user_ids: Any = None,
-        item_ids: Any = None,
-    ) -> Log:
-        """Read a parquet file, row group by row group; only the columns that are named are read.
-
-        Arguments and errors are those of `from_csv`.
-        """
-        return cls.of_source(open_file(path, "parquet"), user, item, time, value, user_ids, item_ids)
-
-    @classmethod
-    def from_file(
-        cls,
-        path: str | Path,
-        user: str = "user",
-        item: str = "item",
-        time: str | EllipsisType | None = ...,
-        value: str | None = None,
-        *,
-        user_ids: Any = None,
-        item_ids: Any = None,
-    ) -> Log:
         """Read a file of any known format, identified by its name and its content; see `files.open_file`.
 
         csv, tsv, parquet, jsonl, RecBole's .inter, MovieLens' u.data and ratings.dat, lines of `user item item ...`
@@ -177,12 +125,25 @@ class Log:
         rating and timestamp, rank and score, or relevance. MovieLens' timestamps are read unless `time=None`; in other
         formats `time` names the column of times, without which events have the order of the file.
 
-        Other arguments and errors are those of `from_csv`.
+        Ids in text are whole numbers if all of a column are written as such ("7", not "07"), and text otherwise.
+
+        Args:
+            path: path of the file; text is UTF-8.
+            user: as in `from_frame`, like the arguments after it.
+            item: column of items.
+            time: column of times.
+            value: column of values.
+            user_ids: vocabulary of the users.
+            item_ids: vocabulary of the items.
+            delimiter: separator of a csv file of any name, one character; default: a tab for .tsv, for .csv the only
+                one of ",", ";", tab and "|" in the header, or ",".
 
         Raises:
-            ValueError: also for a file of another format; a format is never guessed.
+            ImportError: without pyarrow, which the extra `frames` brings.
+            ValueError: also for a file of another format, a file that is empty, has no rows, lines of unequal width or
+                another encoding; names the file, the row and the column.
         """
-        return cls.of_source(open_file(path), user, item, time, value, user_ids, item_ids)
+        return cls.of_source(open_file(path, delimiter), user, item, time, value, user_ids, item_ids)
 
     @classmethod
     def of_source(

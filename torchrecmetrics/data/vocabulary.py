@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchrecmetrics.core.checks import check_choice
 from torchrecmetrics.core.saving import read, write
-from torchrecmetrics.data.columns import check_range, check_size, check_spread, entry_at, row_numbers
+from torchrecmetrics.data.columns import check_range, check_size, check_spread, entry_at, holds, row_numbers
 from torchrecmetrics.data.frames import arrow, compute
 from torchrecmetrics.data.ids import (
     check_kind,
@@ -237,7 +237,8 @@ def _complete(name: str, column: Any, row_name: Callable[[int], str] = "row {}".
     if ids.null_count:
         first = row_name(compute().index(ids.is_null(), True).as_py())
         raise ValueError(
-            f"{name} holds a missing value: {ids.null_count} of {len(ids)} rows, the first is {first}; leave them out"
+            f"{name} {holds(name)} a missing value: {ids.null_count} of {len(ids)} rows, the first is {first}; leave "
+            "them out"
         )
     return ids
 
