@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from functools import cached_property
 from pathlib import Path
 from types import EllipsisType
@@ -37,20 +36,6 @@ Reduce: TypeAlias = Literal["sum", "max", "last"]
 Unknown: TypeAlias = Literal["error", "drop"]
 
 
-class _RepeatedEdges(ValueError):
-    """Error for edges that occur more than once; `template` has a pair of braces for the example."""
-
-    def __init__(self, template: str, user: int, item: int) -> None:
-        super().__init__(template.format(f"user {user}, item {item}"))
-        self.template, self.user, self.item = template, user, item
-
-    def with_ids(self, user_ids: Vocabulary | None, item_ids: Vocabulary | None) -> str:
-        """Return the message with ids in place of row numbers."""
-        user = self.user if user_ids is None else user_ids[self.user]
-        item = self.item if item_ids is None else item_ids[self.item]
-        return self.template.format(f"user {user!r}, item {item!r}")
-
-
 class Interactions:
     """The items of each user: an immutable users x items matrix in O(edges) memory, on one device.
 
@@ -69,18 +54,35 @@ class Interactions:
                 [-1, -1]])
     """
 
-    user_ids: Vocabulary | None = None
-    """Ids of the users, in the order of the rows; None = unknown."""
-    item_ids: Vocabulary | None = None
-    """Ids of the items, in the order of the columns; None = unknown."""
-
-    def __init__(self, offsets: Tensor, items: Tensor, num_items: int, values: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        offsets: Tensor,
+        items: Tensor,
+        num_items: int,
+        values: Tensor | None = None,
+        *,
+        user_ids: Vocabulary | None = None,
+        item_ids: Vocabulary | None = None,
+        num_dropped: int = 0,
+        num_items_inferred: bool = False,
+    ) -> None:
         self.offsets = offsets
         self.items = items
         self.values = values
         self.num_users: int = len(offsets) - 1
         self.num_items = num_items
+        self.user_ids: Vocabulary | None = user_ids
+        """Ids of the users, in the order of the rows; None = unknown."""
+        self.item_ids: Vocabulary | None = item_ids
+        """Ids of the items, in the order of the columns; None = unknown."""
+        self.num_dropped = num_dropped
+        """Number of rows that `from_columns(unknown="drop")` left out, or of pairs that `recode` left out."""
+        self.num_items_inferred = num_items_inferred
+        """True if the number of items was taken from the largest id."""
         self._host_offsets = offsets.cpu()
+        for name, ids, size in (("user", user_ids, self.num_users), ("item", item_ids, num_items)):
+            if ids is not None and len(ids) != size:
+                raise ValueError(f"{name}_ids holds {len(ids)} ids, but there are {size} {name}s: {self}")
 
     # ----------------------------------------------------------------------------------------------------- constructors
 
@@ -123,11 +125,6 @@ class Interactions:
         if values is not None and not isinstance(values, Tensor):
             hint = ": pass item_offset= by name" if isinstance(values, int) else ""
             raise TypeError(f"values must be a tensor, got {type(values).__name__}{hint}")
-        if num_users * num_items >= 2**63:
-            raise ValueError(
-                f"{num_users} users x {num_items} items are more cells than int64 can number; hashed ids need a "
-                "vocabulary: from_columns(..., user_ids=, item_ids=)"
-            )
         users, items = plain(edge_index).long()
         check_range("users (edge_index[0])", users, 0, num_users, "")
         hint = ""
@@ -141,53 +138,55 @@ class Interactions:
         ):
             hint = f": items seem to be numbered behind the users; pass item_offset={num_users}"
         check_range("items (edge_index[1])", items, item_offset, num_items, hint)
-        return cls._from_keys(
-            users * max(num_items, 1) + (items - item_offset), num_users, num_items, values, duplicates, values_reduce
-        )
+        return cls._of_edges((users, items - item_offset), (num_users, num_items), values, duplicates, values_reduce)
 
     @classmethod
-    def _from_keys(
+    def _of_edges(
         cls,
-        keys: Tensor,
-        num_users: int,
-        num_items: int,
+        edges: tuple[Tensor, Tensor],
+        shape: tuple[int, int],
         values: Tensor | None,
         duplicates: Duplicates = "merge",
         values_reduce: Reduce | None = None,
+        **named: Any,
     ) -> Interactions:
-        """Build from the keys of the edges, user * num_items + item, int64 [E], in any order."""
+        """Build from the users and items of edges in any order; `named` are keyword arguments of the constructor."""
         check_choice("duplicates", duplicates, ("merge", "error"))
         if values_reduce is not None:
             check_choice("values_reduce", values_reduce, ("sum", "max", "last"))
-        if values is not None and values.shape != keys.shape:
-            raise ValueError(f"values must be [{len(keys)}], one for each edge, got {list(values.shape)}")
-        if values is not None and values.device != keys.device:
-            raise ValueError(f"values are on {values.device}, the edges on {keys.device}")
+        num_users, num_items = shape
+        if num_users * num_items >= 2**63:
+            raise ValueError(
+                f"{num_users} users x {num_items} items are more cells than int64 can number; hashed ids need a "
+                "vocabulary: from_columns(..., user_ids=, item_ids=)"
+            )
+        keys, order = (edges[0] * num_items + edges[1]).sort(stable=True)
         if values is not None:
-            values = real_numbers(values)
-        keys, order = keys.sort(stable=True)
-        values = None if values is None else values[order]
+            if values.shape != keys.shape:
+                raise ValueError(f"values must be [{len(keys)}], one for each edge, got {list(values.shape)}")
+            if values.device != keys.device:
+                raise ValueError(f"values are on {values.device}, the edges on {keys.device}")
+            values = real_numbers(values)[order]
         first = torch.ones_like(keys, dtype=torch.bool)
         first[1:] = keys[1:] != keys[:-1]
         repeated = len(keys) - int(first.sum())
-        if repeated and duplicates == "error":
-            pair = divmod(int(keys[~first][0]), max(num_items, 1))
-            raise _RepeatedEdges(f"{repeated} edges occur more than once, such as {{}}", *pair)
-        if repeated and values is not None and values_reduce is None:
+        if repeated and (duplicates == "error" or (values is not None and values_reduce is None)):
             repeats = (keys == keys[~first][0]).nonzero()[:, 0]
-            pair = divmod(int(keys[repeats[0]]), max(num_items, 1))
-            raise _RepeatedEdges(
-                f"{repeated} of {len(keys)} edges repeat a user and an item and have values, such as {{}} with "
-                f"{shown(values[repeats])}: values_reduce='sum', 'max' or 'last' says which counts",
-                *pair,
+            rows = divmod(int(keys[repeats[0]]), num_items)
+            ids = (named.get("user_ids"), named.get("item_ids"))
+            user, item = (row if of_side is None else of_side[row] for row, of_side in zip(rows, ids, strict=True))
+            example = f"user {user!r}, item {item!r}"
+            if duplicates == "error" or values is None:
+                raise ValueError(f"{repeated} edges occur more than once, such as {example}")
+            raise ValueError(
+                f"{repeated} of {len(keys)} edges repeat a user and an item and have values, such as {example} with "
+                f"{shown(values[repeats])}: values_reduce='sum', 'max' or 'last' says which counts"
             )
         if repeated and values is not None:
             group = first.cumsum(0) - 1
             size = len(keys) - repeated
             if values_reduce == "last":
-                last = torch.ones_like(first)
-                last[:-1] = first[1:]
-                values = values[last]
+                values = values[torch.cat([first[1:], first.new_ones(1)])]
             elif values_reduce == "sum":
                 values = values.new_zeros(size).index_add_(0, group, values)
             else:
@@ -196,7 +195,7 @@ class Interactions:
         users = torch.div(keys, max(num_items, 1), rounding_mode="floor")
         offsets = torch.zeros(num_users + 1, dtype=torch.int64, device=keys.device)
         offsets[1:] = torch.bincount(users, minlength=num_users).cumsum(0)
-        return cls(offsets, keys - users * num_items, num_items, values)
+        return cls(offsets, keys - users * num_items, num_items, values, **named)
 
     @classmethod
     def from_columns(
@@ -246,31 +245,28 @@ class Interactions:
                 f"{dropped} of {len(known)} rows hold an id that is not in its vocabulary, the first in row {at}: "
                 f"{which} {entry_at(column, at)!r}; unknown='drop' leaves them out"
             )
-        events = Events(rows, columns, (size, width), user_ids, item_ids, None, values)
-        built = cls.of_events(
-            events.take(known) if dropped else events, duplicates=duplicates, values_reduce=values_reduce
+        if dropped:
+            rows, columns, values = rows[known], columns[known], None if values is None else values[known]
+        return cls._of_edges(
+            (rows, columns),
+            (size, width),
+            values,
+            duplicates,
+            values_reduce,
+            user_ids=user_ids,
+            item_ids=item_ids,
+            num_dropped=dropped,
+            num_items_inferred=num_items is None and item_ids is None,
         )
-        built.num_dropped, built.num_items_inferred = dropped, num_items is None and item_ids is None
-        return built
 
     @classmethod
     def of_events(
         cls, events: Events, *, duplicates: Duplicates = "merge", values_reduce: Reduce | None = None
     ) -> Interactions:
         """Build from events whose users and items all have row numbers (no -1)."""
-        edges = torch.stack([events.users, events.items])
-        try:
-            built = cls.from_edge_index(
-                edges, *events.shape, events.values, duplicates=duplicates, values_reduce=values_reduce
-            )
-        except _RepeatedEdges as error:
-            raise ValueError(error.with_ids(events.user_ids, events.item_ids)) from None
-        return built._called(events.user_ids, events.item_ids)
-
-    num_dropped = 0
-    """Number of rows that `from_columns(unknown="drop")` left out, or of pairs that `recode` left out."""
-    num_items_inferred = False
-    """True if the number of items was taken from the largest id."""
+        named = {"user_ids": events.user_ids, "item_ids": events.item_ids}
+        edges = (events.users, events.items)
+        return cls._of_edges(edges, events.shape, events.values, duplicates, values_reduce, **named)
 
     @classmethod
     def from_frame(
@@ -442,7 +438,7 @@ class Interactions:
             duplicates=duplicates,
             values_reduce=values_reduce,
         )
-        return built._called(None if user_ids is None else Vocabulary.named("user_ids", user_ids), named)
+        return built.with_ids(user_ids, named)
 
     @classmethod
     def from_dense(cls, dense: Tensor) -> Interactions:
@@ -482,9 +478,14 @@ class Interactions:
     def to(self, device: str | torch.device) -> Interactions:
         """Return the same interactions on another device."""
         values = None if self.values is None else self.values.to(device)
-        moved = Interactions(self.offsets.to(device), self.items.to(device), self.num_items, values)
-        moved.num_dropped, moved.num_items_inferred = self.num_dropped, self.num_items_inferred
-        return moved._called(self.user_ids, self.item_ids)
+        named = {**self._named, "num_dropped": self.num_dropped}
+        return Interactions(self.offsets.to(device), self.items.to(device), self.num_items, values, **named)
+
+    @property
+    def _named(self) -> dict[str, Any]:
+        """Vocabularies and `num_items_inferred`, which go with these row numbers, as arguments of the constructor."""
+        names = ("user_ids", "item_ids", "num_items_inferred")
+        return {name: getattr(self, name) for name in names}
 
     def with_ids(self, user_ids: Any = None, item_ids: Any = None) -> Interactions:
         """Return the same interactions with vocabularies of their row numbers.
@@ -496,18 +497,11 @@ class Interactions:
         Raises:
             ValueError: for a vocabulary of another length.
         """
-        made = copy(self)
-        return made._called(
-            self.user_ids if user_ids is None else Vocabulary.named("user_ids", user_ids),
-            self.item_ids if item_ids is None else Vocabulary.named("item_ids", item_ids),
-        )
-
-    def _called(self, user_ids: Vocabulary | None, item_ids: Vocabulary | None) -> Interactions:
-        for name, ids, size in (("user", user_ids, self.num_users), ("item", item_ids, self.num_items)):
-            if ids is not None and len(ids) != size:
-                raise ValueError(f"{name}_ids holds {len(ids)} ids, but there are {size} {name}s: {self}")
-        self.user_ids, self.item_ids = user_ids, item_ids
-        return self
+        named = {**self._named, "num_dropped": self.num_dropped}
+        for name, ids in (("user_ids", user_ids), ("item_ids", item_ids)):
+            if ids is not None:
+                named[name] = Vocabulary.named(name, ids)
+        return Interactions(self.offsets, self.items, self.num_items, self.values, **named)
 
     def recode(self, user_ids: Any = None, item_ids: Any = None) -> Interactions:
         """Return the interactions with the row numbers of other vocabularies; users and items are matched by id.
@@ -538,9 +532,15 @@ class Interactions:
         (users, num_users, users_named), (items, num_items, items_named) = sides
         kept = (users >= 0) & (items >= 0)
         values = None if self.values is None else self.values[kept]
-        made = self.from_edge_index(torch.stack([users[kept], items[kept]]), num_users, num_items, values)
-        made.num_dropped, made.num_items_inferred = len(kept) - len(made), self.num_items_inferred and item_ids is None
-        return made._called(users_named, items_named)
+        return self._of_edges(
+            (users[kept], items[kept]),
+            (num_users, num_items),
+            values,
+            user_ids=users_named,
+            item_ids=items_named,
+            num_dropped=len(kept) - int(kept.sum()),
+            num_items_inferred=self.num_items_inferred and item_ids is None,
+        )
 
     def numbered_as(self, other: Interactions, name: str = "exclude", others_name: str = "target") -> Interactions:
         """Return the interactions with the row numbers of `other`, so that a row means the same user in both.
@@ -608,12 +608,10 @@ class Interactions:
                 f"{path} holds damaged Interactions: offsets {list(offsets.shape)}, items {list(items.shape)} and "
                 f"values do not fit together, or the items of a user are not ascending and below {num_items}"
             )
-        made = cls(fields["offsets"], fields["items"], fields["num_items"], fields["values"])
-        made.num_dropped, made.num_items_inferred = fields["num_dropped"], fields["num_items_inferred"]
-        named = (
-            None if ids is None else Vocabulary.from_state(ids) for ids in (fields["user_ids"], fields["item_ids"])
-        )
-        return made._called(*named)
+        named: dict[str, Any] = {name: fields[name] for name in ("num_dropped", "num_items_inferred")}
+        for name in ("user_ids", "item_ids"):
+            named[name] = None if fields[name] is None else Vocabulary.from_state(fields[name])
+        return cls(offsets, items, num_items, values, **named)
 
     def to_edge_index(self, item_offset: int = 0, *, undirected: bool = False) -> Tensor:
         """Return edges int64 [2, E], users above items + item_offset; `undirected` appends the reversed edges."""
@@ -680,9 +678,8 @@ class Interactions:
     def take(self, kept: Tensor) -> Interactions:
         """Return the interactions with the edges that `kept` marks, bool [E], in the same shape."""
         values = None if self.values is None else self.values[kept]
-        left = self._from_keys(self.keys[kept], self.num_users, self.num_items, values)
-        left.num_items_inferred = self.num_items_inferred
-        return left._called(self.user_ids, self.item_ids)
+        edges = (self.users[kept], self.items[kept])
+        return self._of_edges(edges, (self.num_users, self.num_items), values, **self._named)
 
     def union(self, other: Interactions, *, values_reduce: Reduce = "last") -> Interactions:
         """Return the union, such as train and validation as history of a test; it has values if both have values.
@@ -702,10 +699,9 @@ class Interactions:
         values = None
         if self.values is not None and other.values is not None:
             values = torch.cat([self.values, other.values])
-        keys = torch.cat([self.keys, other.keys])
-        joined = self._from_keys(keys, self.num_users, self.num_items, values, values_reduce=values_reduce)
-        joined.num_items_inferred = self.num_items_inferred or other.num_items_inferred
-        return joined._called(self.user_ids, self.item_ids)
+        edges = (torch.cat([self.users, other.users]), torch.cat([self.items, other.items]))
+        named = {**self._named, "num_items_inferred": self.num_items_inferred or other.num_items_inferred}
+        return self._of_edges(edges, (self.num_users, self.num_items), values, "merge", values_reduce, **named)
 
     def _checked(self, other: Interactions) -> Interactions:
         """Return `other` with the row numbers of these interactions; refuse other types, shapes and devices."""
