@@ -791,32 +791,6 @@ def test_a_column_of_values_is_named_or_ignored():
     assert Interactions.from_frame(frame, value="Rating ").values.tolist() == [0, 5]
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"offsets": torch.tensor([0, 2, 4])},  # more items than there are
-        {"offsets": torch.tensor([0, 2, 1, 3])},
-        {"offsets": torch.tensor([1, 2, 3])},
-        {"offsets": torch.tensor([0, 2])},
-        {"offsets": torch.tensor([], dtype=torch.int64)},
-        {"items": torch.tensor([1, 4, 5])},  # beyond the last
-        {"items": torch.tensor([-1, 4, 2])},
-        {"items": torch.tensor([4, 1, 2])},  # not ascending
-        {"items": torch.tensor([1, 1, 2])},
-        {"values": torch.ones(2)},
-    ],
-)
-def test_damaged_files_are_refused(fields, tmp_path):
-    """Fields that contradict each other, which would give wrong values, raise when the file is read."""
-    path = tmp_path / "graph"
-    Interactions.from_edge_index(torch.tensor([[0, 1, 0], [4, 2, 1]]), 2, 5).save(path)
-    kept = torch.load(path, weights_only=True)
-    assert Interactions.load(path).items.tolist() == [1, 4, 2]
-    torch.save(kept | fields, path)
-    with pytest.raises(ValueError, match="holds damaged Interactions: offsets"):
-        Interactions.load(path)
-
-
 @pytest.mark.parametrize("field", ["version", "offsets", "num_items"])
 def test_missing_fields_are_refused(field, tmp_path):
     """A file without one of the fields raises an error that names file and field."""

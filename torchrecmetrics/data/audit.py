@@ -109,7 +109,7 @@ def audit(what: Log | LogSplit | UserSplit | Interactions) -> Audit:
     the density).
 
     Args:
-        what: a `Log`, `Interactions`, or a split of either. Times are checked if there are any. For a `UserSplit` the
+        what: a `Log`, `Interactions`, or a split of a log. Times are checked if there are any. For a `UserSplit` the
             users are the held-out ones, but items and popularity come from `fit` and `train` together.
 
     Raises:

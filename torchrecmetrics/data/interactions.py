@@ -382,8 +382,6 @@ class Interactions:
         num_items: int | None = None,
         *,
         gains: Tensor | None = None,
-        user_ids: Any = None,
-        item_ids: Any = None,
         duplicates: Duplicates = "merge",
         values_reduce: Reduce | None = None,
     ) -> Interactions:
@@ -394,10 +392,8 @@ class Interactions:
                 `Jagged`, both with their own offsets.
             offsets: int64 or int32 [U + 1], from 0 to E, never descending: user u has
                 `values[offsets[u] : offsets[u + 1]]`.
-            num_items: items are 0 .. num_items - 1; not needed beside `item_ids`.
+            num_items: items are 0 .. num_items - 1.
             gains: number [E], one per item, such as ratings: the values of the interactions.
-            user_ids: vocabulary: row u is user `user_ids[u]`.
-            item_ids: vocabulary: `values` are ids of this vocabulary, and item `item_ids[i]` becomes column i.
             duplicates: as in `from_edge_index`.
             values_reduce: as in `from_edge_index`.
 
@@ -426,19 +422,9 @@ class Interactions:
         checks = Checks(True, torch.device("cpu"), num_users)  # raises on any device
         broken_rows("matrix", jagged, checks)
         checks.settle()
-        named = None if item_ids is None else Vocabulary.named("item_ids", item_ids)
-        if named is not None:
-            items, num_items = named.rows(items).to(items.device), len(named) if num_items is None else num_items
         users = torch.repeat_interleave(ends.diff(), output_size=len(items))
-        built = cls.from_edge_index(
-            torch.stack([users, items.long()]),
-            num_users,
-            check_size("num_items", num_items),
-            gains,
-            duplicates=duplicates,
-            values_reduce=values_reduce,
-        )
-        return built.with_ids(user_ids, named)
+        edges, size = torch.stack([users, items.long()]), check_size("num_items", num_items)
+        return cls.from_edge_index(edges, num_users, size, gains, duplicates=duplicates, values_reduce=values_reduce)
 
     @classmethod
     def from_dense(cls, dense: Tensor) -> Interactions:
@@ -599,19 +585,13 @@ class Interactions:
         """Load a file that `save` wrote, to the CPU.
 
         Raises:
-            ValueError: for any other file, and for fields that contradict each other.
+            ValueError: for any other file.
         """
         fields = read(path, "Interactions")
-        offsets, items, values, num_items = (fields[name] for name in ("offsets", "items", "values", "num_items"))
-        if not _fit_together(offsets, items, num_items) or (values is not None and len(values) != len(items)):
-            raise ValueError(
-                f"{path} holds damaged Interactions: offsets {list(offsets.shape)}, items {list(items.shape)} and "
-                f"values do not fit together, or the items of a user are not ascending and below {num_items}"
-            )
         named: dict[str, Any] = {name: fields[name] for name in ("num_dropped", "num_items_inferred")}
         for name in ("user_ids", "item_ids"):
             named[name] = None if fields[name] is None else Vocabulary.from_state(fields[name])
-        return cls(offsets, items, num_items, values, **named)
+        return cls(fields["offsets"], fields["items"], fields["num_items"], fields["values"], **named)
 
     def to_edge_index(self, item_offset: int = 0, *, undirected: bool = False) -> Tensor:
         """Return edges int64 [2, E], users above items + item_offset; `undirected` appends the reversed edges."""
@@ -724,13 +704,3 @@ class Interactions:
             f"Interactions({self.num_users} users x {self.num_items} items, {len(self)} edges, "
             f"density {density:.2g}, {self.device})"
         )
-
-
-def _fit_together(offsets: Tensor, items: Tensor, num_items: int) -> bool:
-    """Return True if offsets [U + 1] cut the items [E] into ascending rows of ids below `num_items`."""
-    lengths = offsets.diff()
-    if not len(offsets) or int(offsets[0]) or int(offsets[-1]) != len(items) or bool((lengths < 0).any()):
-        return False
-    row = torch.arange(len(lengths), device="cpu").repeat_interleave(lengths)
-    in_order = bool(((items[1:] > items[:-1]) | (row[1:] != row[:-1])).all())
-    return in_order and bool(((items >= 0) & (items < num_items)).all())

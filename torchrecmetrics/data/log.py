@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import operator
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from types import EllipsisType
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.checks import check_k, describe
+from torchrecmetrics.core.checks import check_k
 from torchrecmetrics.core.saving import read, write
 from torchrecmetrics.data.events import Events
 from torchrecmetrics.data.files import open_file
@@ -352,7 +352,11 @@ class Log:
         Raises:
             ValueError: for ratios that are no three numbers, or make an empty train or test part.
         """
-        shares = torch.tensor(_checked_ratio(ratio), dtype=torch.float64, device="cpu")
+        shares = torch.tensor(ratio, dtype=torch.float64, device="cpu")
+        if shares.shape != (3,) or not bool((shares >= 0).all()) or not 0 < float(shares.sum()) < math.inf:
+            raise ValueError(
+                f"ratio must be three numbers >= 0, train, validation and test, such as (0.8, 0.1, 0.1), got {ratio!r}"
+            )
         ends = (shares.cumsum(0) / shares.sum() * len(self)).round().long()
         if not int(ends[0]) or int(ends[1]) == len(self):
             raise ValueError(f"ratio={ratio!r} leaves no event for {'test' if int(ends[0]) else 'train'}: {self}")
@@ -395,34 +399,13 @@ class Log:
         return LogSplit(*(self.take(part == which) for which in range(3)))
 
 
-def _checked_ratio(ratio: Any) -> list[float]:
-    """Return a ratio as three numbers >= 0 whose sum is positive."""
-    try:
-        shares = [float(share) for share in ratio]
-    except (TypeError, ValueError):
-        shares = []
-    if (
-        isinstance(ratio, str)
-        or len(shares) != 3
-        or not all(0 <= share < float("inf") for share in shares)
-        or not sum(shares)
-    ):
-        raise ValueError(
-            f"ratio must be three numbers >= 0, train, validation and test, such as (0.8, 0.1, 0.1), got {ratio!r}"
-        )
-    return shares
-
-
-def _how_many(users: Any, able: int) -> int:
+def _how_many(users: int | float, able: int) -> int:
     """Return the number of users to hold out, given as a number or as a share of `able` users."""
     if isinstance(users, float):
         if not 0 < users < 1:
             raise ValueError(f"users must be a number of users (an int), or a share between 0 and 1, got {users!r}")
-        number = max(1, round(users * able))
-    else:
-        if isinstance(users, bool) or not hasattr(users, "__index__"):
-            raise TypeError(f"users must be a number of users, or a share of them, got {describe(users)}")
-        number = check_k(operator.index(users), "users")
+        users = max(1, round(users * able))
+    number = check_k(users, "users")
     if number > able:
         raise ValueError(f"{number} users are to be held out, but {able} have two items or more")
     return number
