@@ -12,7 +12,7 @@ from torchrecmetrics.core.checks import describe, nearest
 from torchrecmetrics.data.events import Events
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.log import Log, LogSplit, UserSplit
-from torchrecmetrics.data.times import in_one_unit
+from torchrecmetrics.data.times import in_one_unit, shown_time
 from torchrecmetrics.data.vocabulary import Vocabulary
 
 _POPULAR = 0.5
@@ -158,9 +158,7 @@ def _parts(what: Any) -> dict[str, Events]:
         if isinstance(part, Interactions):
             shape = (part.num_users, part.num_items)
             part = Events(part.users.cpu(), part.items.cpu(), shape, part.user_ids, part.item_ids)
-        elif isinstance(part, Log):
-            part = part.events
-        else:
+        elif not isinstance(part, Log):
             raise TypeError(f"{name} must be a Log or Interactions, got {describe(part)}")
         parts[name] = part
     users = _vocabulary([part.user_ids for part in parts.values()], "user_ids")
@@ -186,7 +184,7 @@ def _recoded(part: Events, users: Vocabulary | None, items: Vocabulary | None) -
     rows = part.users if users is None or part.user_ids is None else part.user_ids.rows_in(users)[part.users]
     columns = part.items if items is None or part.item_ids is None else part.item_ids.rows_in(items)[part.items]
     shape = (part.shape[0] if users is None else len(users), part.shape[1] if items is None else len(items))
-    return Events(rows, columns, shape, users, items, part.times, part.values)
+    return Events(rows, columns, shape, users, items, part.times, part.time_unit, part.values)
 
 
 def _joined(parts: list[Events]) -> Events:
@@ -202,7 +200,7 @@ def _times(parts: dict[str, Events]) -> dict[str, Tensor] | None:
     times = [part.times for part in parts.values() if part.times is not None]
     if len(times) < len(parts):
         return None
-    return dict(zip(parts, in_one_unit(times), strict=True))
+    return dict(zip(parts, in_one_unit(times, [part.time_unit for part in parts.values()]), strict=True))
 
 
 def _findings_of_parts(whole: Events, times: Tensor | None, in_test: Tensor, split: bool) -> dict[str, Finding]:
@@ -410,7 +408,7 @@ def _id_text(ids: Vocabulary | None, row: int) -> str:
 
 def _shown(events: Events, row: int) -> str:
     """Return the time of an event as text; "" without times."""
-    return "" if events.times is None else events.times.shown(row)
+    return "" if events.times is None else shown_time(events.times, row, events.time_unit)
 
 
 def _time_range_text(times: Tensor | None) -> str:

@@ -16,114 +16,86 @@ from torchrecmetrics.data.frames import arrow, arrow_array, compute, tensor_of
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
-class Times:
-    """Times of events as numbers that sort in the same order.
+def read_times(name: str, column: Any) -> tuple[Tensor, str | None]:
+    """Read a column [E] of numbers or datetimes, as they are or as text.
 
-    Args:
-        numbers: int64 or float64 [E], on the CPU.
-        unit: "s", "ms", "us" or "ns", of which `numbers` counts those since 1970 in UTC; None = the times are numbers.
+    Returns:
+        int64 or float64 [E], and the unit "s", "ms", "us" or "ns" of datetimes, counted since 1970 in UTC; None = the
+        times are numbers.
+
+    Raises:
+        TypeError: if the column holds anything else.
+        ValueError: if a time is missing, infinite or beyond 64 bits, and for floats that may have been rounded.
     """
-
-    def __init__(self, numbers: Tensor, unit: str | None = None) -> None:
-        self.numbers = numbers
-        self.unit = unit
-
-    @classmethod
-    def read(cls, name: str, column: Any) -> Times:
-        """Read a column [E] of numbers or datetimes, as they are or as text.
-
-        Raises:
-            TypeError: if the column holds anything else.
-            ValueError: if a time is missing, infinite or beyond 64 bits, and for floats that may have been rounded.
-        """
-        pa, array = arrow(), arrow_array(name, column)
-        types = pa.types
-        if types.is_dictionary(array.type):
-            array = array.dictionary_decode()
-        if types.is_string(array.type) or types.is_large_string(array.type) or types.is_string_view(array.type):
-            array = arrow_array(name, _of_text(name, array))
-        if array.null_count:
-            first = compute().index(array.is_null(), True).as_py()
-            raise ValueError(f"{name}: {array.null_count} of {len(array)} are missing, the first in row {first}")
-        unit = None
-        if types.is_date(array.type):
-            array = array.cast(pa.timestamp("s"))
-        if types.is_timestamp(array.type):
-            unit = array.type.unit
-        elif types.is_floating(array.type):
-            numbers = tensor_of(array)
-            if numbers.dtype != torch.float64 or bool(numbers.isinf().any()):
-                check_exact(name, numbers)
-            return cls(numbers.double())
-        elif not types.is_integer(array.type) and len(array):
-            raise TypeError(f"{name} must be numbers or datetimes, got {array.type}")
-        try:
-            return cls(tensor_of(array.cast(pa.int64())), unit)
-        except pa.ArrowInvalid:
-            raise ValueError(f"{name} must be below 2^63: pass them in a coarser unit") from None
-
-    def order(self) -> Tensor:
-        """Return the rows in order of time, int64 [E]; equal times keep the order given."""
-        return self.numbers.argsort(stable=True)
-
-    def take(self, rows: Tensor) -> Times:
-        """Return the times of the given rows, int64 [n], or of a mask, bool [E]."""
-        return Times(self.numbers[rows], self.unit)
-
-    def bound(self, name: str, value: Any) -> int | float:
-        """Convert a time of the same type as these times to a number that can be compared with `numbers`.
-
-        Raises:
-            TypeError: if it is a number and the times are datetimes, or the reverse.
-            ValueError: if it is no time.
-        """
-        at = Times.read(name, [value])
-        if (at.unit is None) != (self.unit is None):
-            kind = "numbers" if self.unit is None else "datetimes"
-            raise TypeError(f"{name} is {value!r}, but times are {kind}: bounds must have the type of the times")
-        number: Any = at.numbers.tolist()[0]
-        if self.unit is not None and at.unit is not None:
-            number = Fraction(number * _PER_SECOND[self.unit], _PER_SECOND[at.unit])
-        # of whole times, >= 2.5 means >= 3; datetimes of a fine unit end before those of a coarse one
-        if self.numbers.is_floating_point():
-            return float(number)
-        return int(max(-(2**63), min(math.ceil(number), 2**63 - 1)))
-
-    def range(self) -> str:
-        """Return the first and the last time as text, for a message."""
-        return f"{self.shown(int(self.numbers.argmin()))} to {self.shown(int(self.numbers.argmax()))}"
-
-    def shown(self, row: int) -> str:
-        """Return the time of a row as text, for a message."""
-        import numpy as np
-
-        at = self.numbers[row].item()
-        return str(at if self.unit is None else np.array(at).view(f"M8[{self.unit}]"))
-
-    def state(self) -> dict[str, Any]:
-        """Return the argument of `from_state`: the times as a tensor, and their unit."""
-        return {"numbers": self.numbers, "unit": self.unit}
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Times:
-        """Make times from a result of `state`."""
-        return cls(state["numbers"], state["unit"])
-
-    def __len__(self) -> int:
-        return len(self.numbers)
+    pa, array = arrow(), arrow_array(name, column)
+    types = pa.types
+    if types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if types.is_string(array.type) or types.is_large_string(array.type) or types.is_string_view(array.type):
+        array = arrow_array(name, _of_text(name, array))
+    if array.null_count:
+        first = compute().index(array.is_null(), True).as_py()
+        raise ValueError(f"{name}: {array.null_count} of {len(array)} are missing, the first in row {first}")
+    unit = None
+    if types.is_date(array.type):
+        array = array.cast(pa.timestamp("s"))
+    if types.is_timestamp(array.type):
+        unit = array.type.unit
+    elif types.is_floating(array.type):
+        numbers = tensor_of(array)
+        if numbers.dtype != torch.float64 or bool(numbers.isinf().any()):
+            check_exact(name, numbers)
+        return numbers.double(), None
+    elif not types.is_integer(array.type) and len(array):
+        raise TypeError(f"{name} must be numbers or datetimes, got {array.type}")
+    try:
+        return tensor_of(array.cast(pa.int64())), unit
+    except pa.ArrowInvalid:
+        raise ValueError(f"{name} must be below 2^63: pass them in a coarser unit") from None
 
 
-def in_one_unit(times: Sequence[Times]) -> list[Tensor]:
+def read_bound(name: str, value: Any, times: Tensor, unit: str | None) -> int | float:
+    """Convert a time of the same type as `times`, in `unit`, to a number that can be compared with them.
+
+    Raises:
+        TypeError: if it is a number and the times are datetimes, or the reverse.
+        ValueError: if it is no time.
+    """
+    at, unit_of_bound = read_times(name, [value])
+    if (unit_of_bound is None) != (unit is None):
+        kind = "numbers" if unit is None else "datetimes"
+        raise TypeError(f"{name} is {value!r}, but times are {kind}: bounds must have the type of the times")
+    number: Any = at.tolist()[0]
+    if unit is not None and unit_of_bound is not None:
+        number = Fraction(number * _PER_SECOND[unit], _PER_SECOND[unit_of_bound])
+    if times.is_floating_point():
+        return float(number)
+    # of whole times, >= 2.5 means >= 3; datetimes of a fine unit end before those of a coarse one
+    return int(max(-(2**63), min(math.ceil(number), 2**63 - 1)))
+
+
+def shown_time(times: Tensor, row: int, unit: str | None) -> str:
+    """Return the time of a row as text, for a message."""
+    import numpy as np
+
+    at = times[row].item()
+    return str(at if unit is None else np.array(at).view(f"M8[{unit}]"))
+
+
+def in_one_unit(times: Sequence[Tensor], units: Sequence[str | None]) -> list[Tensor]:
     """Return the times of several columns as numbers of one unit, the finest, a tensor [E] per column.
 
     Raises:
         TypeError: if some are numbers and some are datetimes.
     """
-    units = {column.unit for column in times if len(column)}
-    if None in units and len(units) > 1:
+    used = {unit for column, unit in zip(times, units, strict=True) if len(column)}
+    if None in used and len(used) > 1:
         raise TypeError("times are numbers in one part and datetimes in another: make them all one kind")
-    finest = max((_PER_SECOND[unit] for unit in units if unit is not None), default=1)
-    return [column.numbers * (finest // _PER_SECOND[column.unit] if column.unit else 1) for column in times]
+    finest = max((_PER_SECOND[unit] for unit in used if unit is not None), default=1)
+    return [
+        column * (finest // _PER_SECOND[unit] if unit and len(column) else 1)
+        for column, unit in zip(times, units, strict=True)
+    ]
 
 
 def _of_text(name: str, array: Any) -> Any:
