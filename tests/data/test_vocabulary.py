@@ -124,6 +124,15 @@ def test_a_category_that_is_missing_is_a_missing_id():
         assert Vocabulary(["a"]).rows(column, unknown="mark").tolist() == [-1, 0]
 
 
+@pytest.mark.parametrize("convert", [int, str])
+def test_few_ids_are_found_in_a_large_vocabulary(convert):
+    """A few ids, some repeated, unknown or missing, are found in a vocabulary of many."""
+    vocabulary = Vocabulary([convert(7 * number) for number in range(100)])
+    asked = [convert(21), None, convert(20), convert(0), convert(21)]
+    assert vocabulary.rows(asked, unknown="mark").tolist() == [3, -1, -1, 0, 3]
+    assert vocabulary.rows([None, convert(1)], unknown="mark").tolist() == [-1, -1]
+
+
 def test_signed_and_unsigned_hashes_are_one_kind():
     """The same number is the same id in signed and in unsigned columns."""
     np = pytest.importorskip("numpy")

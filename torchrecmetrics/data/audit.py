@@ -421,6 +421,5 @@ def _range(count: Tensor, ids: Vocabulary | None) -> str:
     used = count.nonzero()[:, 0]
     if ids is None:
         return f"rows {int(used.min())} to {int(used.max())}"
-    ascending = ids.take(used).ascending()
-    listed = ascending.ids([0, len(ascending) - 1])
-    return f"{ids.kind}, {listed[0]!r} to {listed[1]!r}"
+    listed = ids.ids(used)
+    return f"{ids.kind}, {min(listed)!r} to {max(listed)!r}"

@@ -120,12 +120,9 @@ def find(known: Any, asked: Any) -> Tensor:
             else pc.greater_equal(asked, pa.scalar(0))
         )
         asked = pc.if_else(fits, asked, pa.scalar(None, asked.type)).cast(known.type)
-    if 8 * len(asked) < len(known):  # a hash table of the few ids is faster than one of the many
-        distinct = asked.unique()
-        rows = torch.full((len(distinct) + 1,), -1, device="cpu")
-        rows[tensor_of(pc.index_in(known, value_set=distinct).fill_null(-1))] = torch.arange(len(known), device="cpu")
-        rows[-1] = -1
-        return rows[tensor_of(pc.index_in(asked, value_set=distinct))]
+    if 8 * len(asked) < len(known):  # a hash table of few ids is faster: find those known, and look the asked up there
+        rows = tensor_of(pc.indices_nonzero(pc.is_in(known, value_set=asked.unique())))
+        return torch.cat([rows, rows.new_full((1,), -1)])[find(take(known, rows), asked)]
     return tensor_of(pc.index_in(asked, value_set=known).fill_null(-1))
 
 

@@ -158,10 +158,6 @@ class Vocabulary:
         """
         return other._find("the one", self._ids, "the other")
 
-    def ascending(self) -> Vocabulary:
-        """Return the same ids in ascending order."""
-        return Vocabulary._of(numbered(self._ids)[0])
-
     def as_text(self) -> Vocabulary:
         """Return the vocabulary with whole numbers as text, "7" for 7, in the same rows; text does not change."""
         return self if self.kind != "whole numbers" else Vocabulary._of(self._ids.cast(arrow().large_string()))
