@@ -140,9 +140,9 @@ def take(ids: Any, rows: Tensor) -> Any:
     return ids.take(arrow().array(rows.numpy()))
 
 
-def listed(ids: Any) -> list[Any]:
+def to_list(ids: Any) -> list[Any]:
     """Return ids as a list of int, str or bytes."""
-    entries: list[Any] = (ids.to_numpy().tolist if kind_of(ids) == "whole numbers" else ids.to_pylist)()
+    entries: list[Any] = ids.to_numpy().tolist() if kind_of(ids) == "whole numbers" else ids.to_pylist()
     return entries
 
 

@@ -563,11 +563,7 @@ class Interactions:
         return torch.bincount(self.items, minlength=self.num_items)
 
     def save(self, path: str | Path) -> None:
-        """Write a file of CPU tensors that `load` reads, and `torch.load` with its default `weights_only=True`.
-
-        Raises:
-            TypeError: for vocabularies of ids that are neither whole numbers nor text nor bytes.
-        """
+        """Write a file of CPU tensors that `load` reads, and `torch.load` with its default `weights_only=True`."""
         fields = {
             "offsets": self._host_offsets,
             "items": self.items.cpu(),

@@ -19,11 +19,11 @@ from torchrecmetrics.data.ids import (
     from_state,
     joined,
     kind_of,
-    listed,
     numbered,
     read_ids,
     repeat,
     take,
+    to_list,
     to_state,
 )
 
@@ -139,7 +139,7 @@ class Vocabulary:
         wanted = wanted.detach().cpu().long()
         hint = "; take ids[ids >= 0] of a list that is filled up with -1" if bool((wanted < 0).any()) else ""
         check_range("rows", wanted, 0, len(self), hint)
-        return listed(take(self._ids, wanted))
+        return to_list(take(self._ids, wanted))
 
     def union(self, other: Any) -> Vocabulary:
         """Return the ids of this vocabulary in their rows, followed by the ids that only `other` has, in its order."""
@@ -212,7 +212,7 @@ class Vocabulary:
             return False
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(listed(self._ids))
+        return iter(to_list(self._ids))
 
     def __len__(self) -> int:
         return len(self._ids)
