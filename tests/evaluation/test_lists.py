@@ -486,6 +486,15 @@ def test_ids_of_64_bits():
         evaluate_lists("MRR", (lists, big), target=truth | {"item": [-1, -7, 5]}, k=2)
 
 
+@pytest.mark.parametrize("form", [list, lambda lists: np.array(lists, dtype=object)])
+@pytest.mark.parametrize("filler", [-1, None, float("nan")])
+def test_short_lists_of_text_are_filled_up(form, filler):
+    """Lists of text are filled up with -1, None or NaN."""
+    lists = form([["y", "x"], ["z", filler]])
+    found = evaluate_lists("MRR", (lists, ["al", "bo"]), target={"al": ["x"], "bo": ["z"]}, k=2)
+    assert (found["MRR@2"], found.num_unknown) == (0.75, 1)
+
+
 def test_row_numbers_where_target_has_no_ids():
     """Without ids in the target, dicts and tuples hold row numbers; frames hold ids and are refused with the cure."""
     target = Interactions.from_columns([0, 1, 2], [2, 3, 0], num_users=4, num_items=4)

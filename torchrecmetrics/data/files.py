@@ -46,7 +46,7 @@ def open_file(path: str | Path, delimiter: str | None = None) -> FileSource:
     | format | name | columns |
     |---|---|---|
     | csv, tsv | .csv, .tsv | those of the header |
-    | parquet | .parquet, .pq | those of the file |
+    | parquet | .parquet, .pq, any name | those of the file |
     | json lines | .jsonl, .ndjson | the keys |
     | RecBole | .inter; a header of name:type | the names |
     | MovieLens | .data, .base, .test; four whole numbers, tabs between | user, item, rating, timestamp |
@@ -69,13 +69,11 @@ def open_file(path: str | Path, delimiter: str | None = None) -> FileSource:
     """
     content = _Content(Path(path))
     suffix = content.suffix
-    if suffix in (".parquet", ".pq"):
+    if suffix in (".parquet", ".pq") or content.first_line == "PAR1":
         return _Parquet(content)
     first = content.first_line
     words = first.split()
     if not suffix:
-        if first.startswith("PAR1"):
-            return _Parquet(content)
         is_qrels = len(words) == 4 and words[1] in ("0", "Q0")
         suffix = ".jsonl" if first.lstrip().startswith("{") else ".qrels" if is_qrels else ".csv"
         suffix = ".run" if _is_run(words) else suffix

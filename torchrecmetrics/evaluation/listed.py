@@ -382,6 +382,9 @@ def _wide(lists: Any, names: Names, users: IdMap, items: IdMap) -> _Part:
         listed = columns >= 0
         columns = columns[listed]
     else:
+        flat = flat.tolist() if getattr(flat, "dtype", None) == object else flat  # noqa: E721
+        if isinstance(flat, list) and {int, str} <= {*map(type, flat)}:  # -1 may fill up lists of text
+            flat = [None if entry == -1 else entry for entry in flat]
         entries = read_ids("the items of lists", flat)
         listed, unlisted = tensor_of(entries.is_valid()), torch.zeros(len(entries), dtype=torch.bool, device="cpu")
         if entries.type == arrow().int64():
