@@ -299,7 +299,7 @@ def test_audit(folder, capsys):
     frame[frame.day < 3].to_csv("train.csv", index=False)
     frame[frame.day >= 3].to_csv("test.csv", index=False)
     assert main(["audit", "log.csv", "--time", "day"]) == 0
-    assert capsys.readouterr().out == f"{trm.audit(trm.Log.from_csv('log.csv', time='day'))}\n"
+    assert capsys.readouterr().out == f"{trm.audit(trm.Log.from_file('log.csv', time='day'))}\n"
     assert main(["audit", "train.csv", "test.csv", "--time", "day", "--json", "a.json", "--strict"]) == 1
     assert "unseen_users" in capsys.readouterr().out
     read = json.loads((folder / "a.json").read_text())
@@ -473,7 +473,7 @@ def test_a_closed_pipe_ends_quietly(folder):
             "evaluate lists.pkl truth.csv -m HR@1",
             "lists.pkl is no text in UTF-8, and .pkl is no known kind; there are .csv",
         ),
-        ("evaluate lists.xyz truth.csv -m HR@1", "a file of columns with a header: --delimiter CHARACTER"),
+        ("evaluate lists.xyz truth.csv -m HR@1", "Other files of columns: --delimiter ','"),
         ("evaluate comma.csv truth.csv --score p -m HR@1", "got '5,46' in row 0 (line 2): decimals have a point"),
     ],
 )

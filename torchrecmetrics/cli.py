@@ -154,7 +154,6 @@ _OPTIONS = {
     r"rank=None": "--in-order",
     r"(value|time)=None": r"--no-\1",
     r"neither rank= nor score=": "neither --rank nor --score",
-    r"A file of columns with a header: from_csv\(path\)": "a file of columns with a header: --delimiter CHARACTER",
     r"delimiter=": "--delimiter ",
     r"(time|value)= was": r"--\1 was",
     r"of target (is|are) also in exclude": r"of TRUTH \1 also in the history",

@@ -214,7 +214,7 @@ def test_splits_of_interactions_are_looked_at_without_times():
     train = Interactions.from_columns([0, 0, 1, 2], [0, 1, 0, 2], num_users=3, num_items=4)
     test = Interactions.from_columns([0, 1], [1, 3], num_users=3, num_items=4)
     empty = Interactions.from_columns([], [], num_users=3, num_items=4)
-    report = trm.audit(type(Interactions.leave_last_out([0], [0]))(train, empty, test, 0, 0))
+    report = trm.audit(LogSplit(train, empty, test))
     assert {"in_train", "unseen_items"} <= set(report.faults)
     assert report["in_train"].example == "user 0, item 1"
     assert not {"before_train_ends", "equal_times", "one_time"} & set(report)

@@ -106,7 +106,7 @@ def test_the_command_reads_its_input(tmp_path):
 def test_ids_are_whole_numbers_where_all_end_in_point_zero(ids, expected, tmp_path):
     """Ids become whole numbers if all end in .0 and stay distinct; otherwise they stay text."""
     (tmp_path / "log.csv").write_text("user,item\n" + "".join(f"{id_},1\n" for id_ in ids))
-    log = trm.Log.from_csv(tmp_path / "log.csv")
+    log = trm.Log.from_file(tmp_path / "log.csv")
     assert log.user_ids.ids(log.users) == expected
 
 

@@ -2,6 +2,7 @@
 
 import datetime
 import re
+import sys
 
 import pytest
 import torch
@@ -13,7 +14,6 @@ np = pytest.importorskip("numpy")
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
 pa = pytest.importorskip("pyarrow")
-pytest.importorskip("narwhals")
 
 COLUMNS = {
     "user": ["bo", "al", "bo", "ü"],
@@ -113,7 +113,7 @@ def test_ids_of_a_given_vocabulary():
     large = pd.DataFrame({"user": pd.Series([5, 2**62 + 1, None], dtype="Int64"), "item": [1, 2, 3]})
     with pytest.raises(ValueError, match=f"holds {2**62 + 1} in row 1, which is not in user_ids"):
         Log.from_frame(large, user_ids=[5])
-    with pytest.raises(TypeError, match=r"column 'item' of frame holds text \('7'\), item_ids are whole numbers"):
+    with pytest.raises(TypeError, match=r"column 'item' of frame holds text \('7'\), item_ids hold whole numbers"):
         Log.from_frame({"user": ["al"], "item": ["7"]}, item_ids=train.item_ids)
 
 
@@ -125,8 +125,8 @@ def changed(name, row, value):
 
 BAD = [
     ("user", None, r"column 'user' of frame holds a missing value: 1 of 4 rows, the first is row 2"),
-    ("item", None, r"column 'item' of frame holds a missing value: 1 of 4 rows, the first is row 2"),
-    ("when", None, r"column 'when' of frame.*(missing in row 2|times are missing, the first in row 2)"),
+    ("item", None, r"column 'item' of frame holds (a missing value: 1 of 4 rows, the first is row 2|.*rounds whole)"),
+    ("when", None, r"column 'when' of frame.*missing in row 2"),
     ("stars", None, r"column 'stars' of frame (is missing|holds no number) in row 2"),
     ("stars", float("nan"), r"column 'stars' of frame (is missing|holds no number) in row 2"),
 ]
@@ -151,31 +151,38 @@ def test_what_is_no_frame_is_refused():
     with pytest.raises(TypeError, match=re.escape("frame is not computed yet, LazyFrame: pass frame.collect()")):
         Log.from_frame(pl.DataFrame(COLUMNS).lazy())
     twice = pd.DataFrame([[1, 2, 3]], columns=["user", "item", "item"])
-    with pytest.raises(
-        ValueError, match=r"(?s)frame cannot be read: .*'item' 2 times; rename columns that have one name"
-    ):
+    with pytest.raises(ValueError, match="frame has 2 columns named 'item': rename them"):
         Log.from_frame(twice)
     with pytest.raises(ValueError, match=r"must be equally long, got \{'user': 1, 'item': 2\}"):
         Log.from_frame({"user": [1], "item": [1, 2]})
     for form in (pd.DataFrame, dict):
-        with pytest.raises(TypeError, match="column 'user' of frame are text and whole numbers mixed"):
+        with pytest.raises(TypeError, match="column 'user' of frame holds int and str: make them all one kind"):
             Log.from_frame(form({"user": ["a", 1], "item": [1, 2]}))
         with pytest.raises(TypeError, match=r"column 'user' of frame holds floats such as 0\.5"):
             Log.from_frame(form({"user": [0.5, 1.0], "item": [1, 2]}))
-        with pytest.raises(TypeError, match="column 'stars' of frame must hold numbers, got text: 'x' in row 0"):
+        with pytest.raises(
+            TypeError, match=r"column 'stars' of frame must hold numbers, got (large_)?string: 'x' in row 0"
+        ):
             Log.from_frame(form({"user": [1], "item": [1], "stars": ["x"]}), value="stars")
-        with pytest.raises(TypeError, match="column 'when' of frame: times must be numbers or datetimes"):
+        with pytest.raises(TypeError, match="column 'when' of frame must be numbers or datetimes"):
             Log.from_frame(form({"user": [1], "item": [1], "when": ["noon"]}), time="when")
 
 
 def test_missing_libraries_are_named(monkeypatch):
-    """Without narwhals the error for a frame names the extra to install, and a dict of lists is still read."""
-    monkeypatch.setitem(__import__("sys").modules, "narwhals", None)
-    with pytest.raises(ImportError, match=r"needs narwhals: pip install 'torchrecmetrics\[frames\]'"):
-        Log.from_frame(pd.DataFrame(COLUMNS))
-    for module in ("ids", "frames"):
-        monkeypatch.setattr(f"torchrecmetrics.data.{module}.arrow", lambda: None)
-    assert read(COLUMNS).users.tolist() == [1, 0, 1, 2]
+    """Without pyarrow the error for a frame names the extra to install."""
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ImportError, match=r"needs pyarrow: pip install 'torchrecmetrics\[frames\]'"):
+        Log.from_frame(COLUMNS)
+
+
+def test_frames_of_other_libraries():
+    """A frame of any library with Arrow's interface is read."""
+
+    class Other:
+        def __arrow_c_stream__(self, requested_schema=None):
+            return pa.table(COLUMNS).__arrow_c_stream__(requested_schema)
+
+    assert read(Other()).users.tolist() == [1, 0, 1, 2]
 
 
 def test_two_frames_with_ids_of_their_own_agree():

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from sizes import examples
 
 import torchrecmetrics as trm
-from torchrecmetrics import Interactions, Log
+from torchrecmetrics import Log
 
 DAY = {"user": ["al", "bo", "al", "al", "bo"], "item": ["x", "x", "y", "x", "z"], "day": [3, 1, 4, 5, 2]}
 
@@ -48,7 +48,7 @@ def told(log):
 
 @settings(max_examples=examples(100), deadline=None)
 @given(events=events(), bounds=st.tuples(st.integers(0, 9), st.integers(0, 9)))
-def test_splits_are_those_of_python_and_of_interactions(events, bounds):
+def test_splits_are_those_of_python(events, bounds):
     """A split puts every event in one part, in the order of the log, and all parts share the vocabularies."""
     log = log_of(events)
     assert told(log) == events
@@ -62,12 +62,6 @@ def test_splits_are_those_of_python_and_of_interactions(events, bounds):
     parts = log.leave_last_out()
     assert [told(part) for part in parts] == expected
     assert all(part.user_ids is log.user_ids and part.item_ids is log.item_ids for part in parts)
-    same = Interactions.leave_last_out(
-        log.users, log.items, log.times, num_users=log.num_users, num_items=log.num_items
-    )
-    for part, other in zip(parts, same[:3], strict=True):
-        assert torch.equal(part.to_interactions(values_reduce="sum").keys, other.keys)
-
     first, second = sorted(bounds)
     cut = [[event for event in events if (event[2] >= first) + (event[2] >= second) == part] for part in range(3)]
     if cut[0] and cut[2]:
@@ -235,7 +229,6 @@ BAD = [
     (lambda: LOG.split_random((1, 1)), ValueError, "ratio must be three numbers >= 0"),
     (lambda: LOG.split_random((1, -1, 1)), ValueError, "ratio must be three numbers >= 0"),
     (lambda: LOG.split_random((1, math.nan, 1)), ValueError, "ratio must be three numbers >= 0"),
-    (lambda: LOG.split_random("811"), ValueError, "ratio must be three numbers >= 0"),
     (lambda: LOG.split_random((1, 0, 0)), ValueError, r"ratio=\(1, 0, 0\) leaves no event for test"),
     (lambda: LOG.split_random((0, 1, 1)), ValueError, "leaves no event for train"),
     (lambda: LOG.split_users(3), ValueError, "3 users are to be held out, but 2 have two items or more"),
@@ -244,8 +237,8 @@ BAD = [
         ValueError,
         "users must be a number of users .* or a share between 0 and 1, got 1.5",
     ),
-    (lambda: LOG.split_users("2"), TypeError, "users must be a number of users, or a share of them, got str"),
-    (lambda: LOG.split_users(True), TypeError, "users must be a number of users, or a share of them, got bool"),
+    (lambda: LOG.split_users("2"), TypeError, "users must be an integer >= 1, got '2'"),
+    (lambda: LOG.split_users(True), TypeError, "users must be an integer >= 1, got True"),
     (lambda: LOG.split_users(1, 1.0), ValueError, "share_of_items must be between 0 and 1, got 1.0"),
     (lambda: LOG.k_core(0), ValueError, "n must be at least 1"),
     (lambda: LOG.k_core(9), ValueError, "no event is left"),
@@ -254,7 +247,7 @@ BAD = [
     (
         lambda: Log.from_frame({"user": [1], "item": [1], "t": [2**63]}, time="t"),
         ValueError,
-        r"column 't' of frame: times must be below 2\^63: pass them in a coarser unit",
+        r"column 't' of frame must be below 2\^63: pass them in a coarser unit",
     ),
 ]
 
@@ -320,7 +313,7 @@ def test_a_column_of_times_is_named_or_ignored(name, tmp_path):
     frame, files = pd.DataFrame(columns), (tmp_path / "log.csv", tmp_path / "log.parquet")
     frame.to_csv(files[0], index=False)
     frame.to_parquet(files[1])
-    read = [(Log.from_frame, frame), (Log.from_csv, files[0]), (Log.from_parquet, files[1])]
+    read = [(Log.from_frame, frame), (Log.from_file, files[1])]
     for make, source in [*read, (Log.from_file, files[0]), (Log.from_frame, columns)]:
         with pytest.raises(ValueError, match=f"has a column '{name}' and time= was not given: pass time='{name}'"):
             make(source)

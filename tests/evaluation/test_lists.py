@@ -427,8 +427,8 @@ def test_ranks_begin_at_0_or_1_throughout(first):
         ([1, 2, 1.5, 1], r"holds 1.5 in row 2, which is no rank"),
         ([1, 2, -1, 1], r"holds -1 in row 2, which is no rank"),
         ([1, 2, 10**12, 1], r"holds 1000000000000 in row 2, which is no rank"),
-        ([1, 2, math.nan, 1], r"holds no number in row 2"),
-        ([1, 2, "x", 1], r"are text and whole numbers mixed"),
+        ([1, 2, math.nan, 1], r"is missing in row 2"),
+        ([1, 2, "x", 1], r"holds int and str: make them all one kind"),
     ],
 )
 def test_ranks_that_are_no_places(ranks, said):
@@ -486,6 +486,15 @@ def test_ids_of_64_bits():
         evaluate_lists("MRR", (lists, big), target=truth | {"item": [-1, -7, 5]}, k=2)
 
 
+@pytest.mark.parametrize("form", [list, lambda lists: np.array(lists, dtype=object)])
+@pytest.mark.parametrize("filler", [-1, None, float("nan")])
+def test_short_lists_of_text_are_filled_up(form, filler):
+    """Lists of text are filled up with -1, None or NaN."""
+    lists = form([["y", "x"], ["z", filler]])
+    found = evaluate_lists("MRR", (lists, ["al", "bo"]), target={"al": ["x"], "bo": ["z"]}, k=2)
+    assert (found["MRR@2"], found.num_unknown) == (0.75, 1)
+
+
 def test_row_numbers_where_target_has_no_ids():
     """Without ids in the target, dicts and tuples hold row numbers; frames hold ids and are refused with the cure."""
     target = Interactions.from_columns([0, 1, 2], [2, 3, 0], num_users=4, num_items=4)
@@ -524,7 +533,9 @@ def test_vocabularies_meet():
     bare_train = Interactions.from_columns([0], [1], num_users=U, num_items=NUM)
     with pytest.raises(ValueError, match="target has user_ids, exclude has none"):
         evaluate_lists(NAMES, recommended, target=test, exclude=bare_train, k=K)
-    with pytest.raises(TypeError, match=r"column 'user' of lists are whole numbers \(1\), target's user_ids are text"):
+    with pytest.raises(
+        TypeError, match=r"column 'user' of lists holds whole numbers \(1\), target's user_ids hold text"
+    ):
         evaluate_lists(NAMES, {"user": [1], "item": [2]}, target=test, k=1)
 
 

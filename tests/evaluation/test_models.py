@@ -666,23 +666,20 @@ def test_shard_by_users(world_size, processes):
 
 def from_1(tmp_path, make):
     """Return train and test interactions whose ids start at 1, without a given size unless `make` says so."""
-    users, items, times = [0, 0, 0, 1, 1, 1], [1, 2, 3, 3, 2, 4], [1, 2, 3, 4, 5, 6]
     if make == "text":
         for name, line in (("train", "0 1 2\n1 3 2"), ("test", "0 3\n1 4")):
             (tmp_path / name).write_text(line)
         return trm.Interactions.from_text(tmp_path / "train", tmp_path / "test")
-    if make in ("split", "vocabulary"):
-        ids = {"item_ids": [1, 2, 3, 4]} if make == "vocabulary" else {}
-        split = trm.Interactions.leave_last_out(users, items, times, **ids)
-        return split.train.union(split.valid), split.test.without(split.train)
-    if make == "time":
-        split = trm.Interactions.split_by_time(users, items, [1, 1, 3, 1, 1, 3], 2, 3)
-        return split.train, split.test
+    if make == "vocabulary":
+        ids = {"item_ids": [1, 2, 3, 4], "num_users": 2}
+        return trm.Interactions.from_columns([0, 0, 1, 1], [1, 2, 3, 2], **ids), trm.Interactions.from_columns(
+            [0, 1], [3, 4], **ids
+        )
     test = trm.Interactions.from_columns([0, 1], [3, 4], num_items=5 if make == "sized" else None)
     return trm.Interactions.from_columns([0, 0, 1, 1], [1, 2, 3, 2], num_users=2, num_items=5), test
 
 
-@pytest.mark.parametrize("make", ["columns", "text", "split", "time"])
+@pytest.mark.parametrize("make", ["columns", "text"])
 def test_ids_from_1_are_noticed(make, tmp_path):
     """A warning is given if no size was given and no id is 0: item 0 would compete with all other items."""
     train, test = from_1(tmp_path, make)
@@ -704,13 +701,12 @@ def test_ids_from_1_are_noticed(make, tmp_path):
     assert trm.evaluate("HR", users, items, target=test, exclude=(train, torch.arange(5) == 0), k=1)["HR@1"] > 0
     known = trm.Interactions.from_columns([0, 1], [0, 4])
     trm.evaluate("HR", users, items, target=known, exclude=test, k=1, overlap="keep")  # item 0 is an item too
-    if make != "time":
-        with pytest.warns(
-            UserWarning, match=r"ids start at 1, pass Embeddings\(..., allowed=torch.arange\(5\) > 0\) to keep item 0"
-        ) as w:
-            assert trm.recommend(users, items, 1, exclude=test)[0].tolist() == [[0], [0]]
-        assert [warning.filename for warning in w] == [__file__]
-        assert trm.recommend(allowed, k=1, exclude=test)[0].tolist() == [[4], [3]]
+    with pytest.warns(
+        UserWarning, match=r"ids start at 1, pass Embeddings\(..., allowed=torch.arange\(5\) > 0\) to keep item 0"
+    ) as w:
+        assert trm.recommend(users, items, 1, exclude=test)[0].tolist() == [[0], [0]]
+    assert [warning.filename for warning in w] == [__file__]
+    assert trm.recommend(allowed, k=1, exclude=test)[0].tolist() == [[4], [3]]
 
 
 @pytest.mark.parametrize("make", ["sized", "vocabulary"])
@@ -801,11 +797,6 @@ BAD = [
         lambda: trm.evaluate("HR", U, V, target=TEST, exclude=TRAIN.select([0]), k=5),
         TypeError,
         "exclude must be Interactions, .*, got SelectedItems: pass the Interactions whole, without select",
-    ),
-    (
-        lambda: trm.evaluate("HR", U, V, target=TEST, exclude=Interactions.leave_last_out([0], [1]), k=5),
-        TypeError,
-        r"exclude must be Interactions, bool \[60\] or a tuple of these, got Split",
     ),
     (
         lambda: trm.evaluate("HR", U, V, target=TEST.to_scipy(), k=5),

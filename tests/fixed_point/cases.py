@@ -910,7 +910,7 @@ def frames():
     return listed, truth, history
 
 
-@group(needs=("narwhals", "pyarrow"))
+@group(needs=("pyarrow",))
 def evaluations_of_lists():
     """`evaluate_lists` of frames, dicts and tensors, and of sessions with a column of labels."""
     import pyarrow as pa

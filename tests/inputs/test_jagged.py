@@ -486,17 +486,6 @@ def test_interactions(form, device):
         assert getattr(built, name).cpu().equal(getattr(plain, name))
 
 
-def test_interactions_with_ids():
-    """A vocabulary of items translates the ids in the rows; a vocabulary of users names the rows."""
-    values, offsets = torch.tensor([700, 500, 500]), torch.tensor([0, 2, 3])
-    built = trm.Interactions.from_jagged(values, offsets, user_ids=["al", "bo"], item_ids=[500, 600, 700])
-    assert (built.items.tolist(), built.num_items, built.user_ids.ids([1])) == ([0, 2, 0], 3, ["bo"])
-    with pytest.raises(ValueError, match="700"):
-        trm.Interactions.from_jagged(values, offsets, item_ids=[500, 600])
-    with pytest.raises(ValueError, match="user_ids holds 1 ids, but there are 2 users"):
-        trm.Interactions.from_jagged(values, offsets, 800, user_ids=["al"])
-
-
 def test_interactions_of_repeats():
     values, offsets, gains = torch.tensor([1, 1, 2]), torch.tensor([0, 3]), torch.tensor([1.0, 2.0, 5.0])
     built = trm.Interactions.from_jagged(values, offsets, 3, gains=gains, values_reduce="max")

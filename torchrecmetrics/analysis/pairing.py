@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.analysis.resampling import EQUAL, Layout, all_flips, flipped_sums
+from torchrecmetrics.analysis.row_ids import RowIds, find, id_at
 from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.core.checks import describe, nearest
-from torchrecmetrics.data.ids import Ids
 
 Runs: TypeAlias = "Mapping[str, Rows | Sequence[Rows]]"
 
@@ -60,7 +60,7 @@ class Paired:
                 self._row_in[id(rows)] = _pair(first_name, first, name, rows)
         for rows in chain.from_iterable(self.runs.values()):
             rows.check_finite()
-        self.layout: Layout = Layout.of(first.ids, first._clusters)
+        self.layout: Layout = Layout.of(first.ids, first.clusters)
         self._all_keys = self.layout.keys
         self.pairs: list[tuple[str, str]] = _pairs([*self.runs], baseline)
         weights = first.weights  # scaled to a maximum of 1: squares neither overflow nor vanish
@@ -201,28 +201,35 @@ def _pair(left: str, first: Rows, right: str, rows: Rows) -> Tensor:
         raise ValueError(f"runs must be made with the same options: {name} is {a!r} in {left!r} and {b!r} in {right!r}")
     if isinstance(rows.ids, list) is not isinstance(first.ids, list):
         raise ValueError(f"ids do not pair: one of {left!r} and {right!r} has whole numbers, the other text")
-    there = rows._ids.find(first._ids)
+    there = find(rows.ids, first.ids)
     if len(rows) != len(first) or bool((there < 0).any()):
-        lost = _unpaired(left, first._ids, right, there), _unpaired(right, rows._ids, left, first._ids.find(rows._ids))
+        lost = (
+            _unpaired(left, first.ids, right, there),
+            _unpaired(right, rows.ids, left, find(first.ids, rows.ids)),
+        )
         raise ValueError(f"rows do not pair: {'; '.join(filter(None, lost))}; compare runs over the same rows")
     for what in ("weights", "clusters"):
         if (getattr(first, what) is None) is not (getattr(rows, what) is None):
             raise ValueError(f"{what}: one of {left!r} and {right!r} has them, the other not")
     if first.weights is not None and rows.weights is not None and not first.weights.equal(rows.weights[there]):
         raise ValueError(f"weights of some rows differ between {left!r} and {right!r}")
-    if (
-        first._clusters is not None
-        and rows._clusters is not None
-        and not rows._clusters.take(there).same(first._clusters)
-    ):
+    mine, theirs = first.clusters, rows.clusters
+    if mine is not None and theirs is not None and not _same(mine, theirs, there):
         raise ValueError(f"clusters of some rows differ between {left!r} and {right!r}")
     return there
 
 
-def _unpaired(name: str, ids: Ids, other: str, found: Tensor) -> str:
+def _same(mine: RowIds, theirs: RowIds, there: Tensor) -> bool:
+    """Return True if both runs have the same clusters; `there` is the row in `theirs` of each row of `mine`."""
+    if isinstance(mine, Tensor) and isinstance(theirs, Tensor):
+        return torch.equal(mine, theirs[there])
+    return type(mine) is type(theirs) and mine == [theirs[row] for row in there.tolist()]
+
+
+def _unpaired(name: str, ids: RowIds, other: str, found: Tensor) -> str:
     """Return a message with the number of ids that another run does not have; empty if it has all of them."""
     missing = (found < 0).nonzero()[:, 0]
     if not len(missing):
         return ""
-    example = ids.at(int(missing[0]))
+    example = id_at(ids, int(missing[0]))
     return f"{len(missing)} of {len(ids)} ids of {name!r} are not in {other!r} (id {example!r}, for example)"

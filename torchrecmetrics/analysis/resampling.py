@@ -16,7 +16,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from torchrecmetrics.data.ids import Ids
+from torchrecmetrics.analysis.row_ids import RowIds, numbered
 
 EQUAL = 1e-12
 """Relative difference up to which two numbers count as equal, since sums are rounded."""
@@ -57,7 +57,7 @@ def _shifted(numbers: Tensor, by: int) -> Tensor:
     return (numbers >> by).bitwise_and_(2 ** (64 - by) - 1)
 
 
-def hashes(ids: Tensor | list[str]) -> Tensor:
+def hashes(ids: RowIds) -> Tensor:
     """Return a hash of each id, int64 [n]: splitmix64 of whole numbers, BLAKE2b with a digest of 8 bytes of text."""
     if isinstance(ids, Tensor):
         return mixed(ids + _GOLDEN)
@@ -146,15 +146,13 @@ class Layout:
     """Number of the unit of each row in `order`, ascending, int64 [n]; None = every row is a unit."""
 
     @classmethod
-    def of(cls, ids: Tensor | list[str], clusters: Ids | None) -> Layout:
+    def of(cls, ids: RowIds, clusters: RowIds | None) -> Layout:
         """Return the layout of rows, sorted by the hash of clusters if there are any, then by the hash of ids."""
         keys, order = hashes(ids).sort(stable=True)
         if clusters is None:
             return cls(order, keys, None)
-        distinct, number = clusters.numbered()
-        names = distinct.tolist()
-        is_text = bool(names) and isinstance(names[0], str)
-        keys, by_key = hashes(names if is_text else torch.tensor(names, dtype=torch.int64)).sort(stable=True)
+        distinct, number = numbered(clusters)
+        keys, by_key = hashes(distinct).sort(stable=True)
         unit_of_row, again = by_key.argsort()[number[order]].sort(stable=True)
         return cls(order[again], keys, unit_of_row)
 

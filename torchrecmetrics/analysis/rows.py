@@ -6,22 +6,19 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchrecmetrics.analysis.resampling import Layout, one_thread, resampled_sums
+from torchrecmetrics.analysis.row_ids import RowIds, id_at, numbered
 from torchrecmetrics.core.checks import check_k, describe, nearest
 from torchrecmetrics.core.intervals import check_bounds, check_level, interval
 from torchrecmetrics.core.saving import whole
 from torchrecmetrics.data.frames import frame_of, needed
-from torchrecmetrics.data.ids import Ids, read_ids
-
-RowIds: TypeAlias = Tensor | list[str]
 
 _FORMAT = b"torchrecmetrics"
 _VERSION = 1
@@ -94,12 +91,13 @@ class Rows:
         settled["options"] = dict(self.options)
         for attribute, value in settled.items():
             object.__setattr__(self, attribute, value)
-        if (twice := self._ids.repeat()) is not None:
-            id_ = self._ids.at(twice[0])
-            times = int((self.ids == id_).sum()) if isinstance(self.ids, Tensor) else self.ids.count(id_)
+        distinct, number = numbered(ids)
+        if len(distinct) < rows:
+            times = torch.bincount(number)[number]
+            row = int((times > 1).nonzero()[0])
             raise ValueError(
-                f"id {id_!r} stands in {times} rows: ids tell rows apart; clusters= says that rows belong together "
-                "(the sessions of a user)"
+                f"id {id_at(ids, row)!r} stands in {times[row]} rows: ids tell rows apart; clusters= says that rows "
+                "belong together (the sessions of a user)"
             )
 
     def __len__(self) -> int:
@@ -109,18 +107,10 @@ class Rows:
         parts = [f"{len(self)} row{'s' * (len(self) != 1)}", f"{len(self.values)} label{'s' * (len(self.values) != 1)}"]
         if self.weights is not None:
             parts.append("weights")
-        if self._clusters is not None:
-            number = len(self._clusters.numbered()[0])
+        if self.clusters is not None:
+            number = len(numbered(self.clusters)[0])
             parts.append(f"{number} cluster{'s' * (number != 1)}")
         return f"Rows({', '.join(parts)})"
-
-    @cached_property
-    def _ids(self) -> Ids:
-        return read_ids("ids", self.ids)[0]
-
-    @cached_property
-    def _clusters(self) -> Ids | None:
-        return None if self.clusters is None else read_ids("clusters", self.clusters)[0]
 
     def weights_of(self, label: str) -> Tensor:
         """Return the row weights of a label, float64 [n]: its own, or those of the rows, or 1."""
@@ -239,7 +229,7 @@ class Rows:
 
         w is 0 where x is undefined.
         """
-        layout = Layout.of(self.ids, self._clusters)
+        layout = Layout.of(self.ids, self.clusters)
         x = torch.stack([*self.values.values()], 1)[layout.order]
         w = torch.stack([self.weights_of(label) for label in self.values], 1)[layout.order]
         w = w.masked_fill(x.isnan(), 0)

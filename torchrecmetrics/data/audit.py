@@ -10,9 +10,9 @@ from torch import Tensor
 
 from torchrecmetrics.core.checks import describe, nearest
 from torchrecmetrics.data.events import Events
-from torchrecmetrics.data.interactions import Interactions, Split
+from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.log import Log, LogSplit, UserSplit
-from torchrecmetrics.data.times import in_one_unit
+from torchrecmetrics.data.times import in_one_unit, shown_time
 from torchrecmetrics.data.vocabulary import Vocabulary
 
 _POPULAR = 0.5
@@ -83,7 +83,7 @@ class Audit(Mapping[str, Finding]):
     __repr__ = __str__
 
 
-def audit(what: Log | LogSplit | UserSplit | Interactions | Split) -> Audit:
+def audit(what: Log | LogSplit | UserSplit | Interactions) -> Audit:
     """Look for faults of a data set that make metrics wrong or misleading.
 
     | finding about a log, or about all parts of a split | fault |
@@ -109,7 +109,7 @@ def audit(what: Log | LogSplit | UserSplit | Interactions | Split) -> Audit:
     the density).
 
     Args:
-        what: a `Log`, `Interactions`, or a split of either. Times are checked if there are any. For a `UserSplit` the
+        what: a `Log`, `Interactions`, or a split of a log. Times are checked if there are any. For a `UserSplit` the
             users are the held-out ones, but items and popularity come from `fit` and `train` together.
 
     Raises:
@@ -148,7 +148,7 @@ def _parts(what: Any) -> dict[str, Events]:
         given = {"events": what}
     elif isinstance(what, UserSplit):
         given = {"train": what.train, "test": what.test, "others": what.fit}
-    elif isinstance(what, (LogSplit, Split)):
+    elif isinstance(what, LogSplit):
         given = {"train": what.train, "valid": what.valid, "test": what.test}
     else:
         cure = "pass a Log, Interactions, or a split of one, such as LogSplit(train, valid, test)"
@@ -158,9 +158,7 @@ def _parts(what: Any) -> dict[str, Events]:
         if isinstance(part, Interactions):
             shape = (part.num_users, part.num_items)
             part = Events(part.users.cpu(), part.items.cpu(), shape, part.user_ids, part.item_ids)
-        elif isinstance(part, Log):
-            part = part.events
-        else:
+        elif not isinstance(part, Log):
             raise TypeError(f"{name} must be a Log or Interactions, got {describe(part)}")
         parts[name] = part
     users = _vocabulary([part.user_ids for part in parts.values()], "user_ids")
@@ -186,7 +184,7 @@ def _recoded(part: Events, users: Vocabulary | None, items: Vocabulary | None) -
     rows = part.users if users is None or part.user_ids is None else part.user_ids.rows_in(users)[part.users]
     columns = part.items if items is None or part.item_ids is None else part.item_ids.rows_in(items)[part.items]
     shape = (part.shape[0] if users is None else len(users), part.shape[1] if items is None else len(items))
-    return Events(rows, columns, shape, users, items, part.times, part.values)
+    return Events(rows, columns, shape, users, items, part.times, part.time_unit, part.values)
 
 
 def _joined(parts: list[Events]) -> Events:
@@ -202,7 +200,7 @@ def _times(parts: dict[str, Events]) -> dict[str, Tensor] | None:
     times = [part.times for part in parts.values() if part.times is not None]
     if len(times) < len(parts):
         return None
-    return dict(zip(parts, in_one_unit(times), strict=True))
+    return dict(zip(parts, in_one_unit(times, [part.time_unit for part in parts.values()]), strict=True))
 
 
 def _findings_of_parts(whole: Events, times: Tensor | None, in_test: Tensor, split: bool) -> dict[str, Finding]:
@@ -410,7 +408,7 @@ def _id_text(ids: Vocabulary | None, row: int) -> str:
 
 def _shown(events: Events, row: int) -> str:
     """Return the time of an event as text; "" without times."""
-    return "" if events.times is None else events.times.shown(row)
+    return "" if events.times is None else shown_time(events.times, row, events.time_unit)
 
 
 def _time_range_text(times: Tensor | None) -> str:
@@ -423,6 +421,5 @@ def _range(count: Tensor, ids: Vocabulary | None) -> str:
     used = count.nonzero()[:, 0]
     if ids is None:
         return f"rows {int(used.min())} to {int(used.max())}"
-    ascending = ids.take(used).ascending()
-    listed = ascending.ids([0, len(ascending) - 1])
-    return f"{ids.kind}, {listed[0]!r} to {listed[1]!r}"
+    listed = ids.ids(used)
+    return f"{ids.kind}, {min(listed)!r} to {max(listed)!r}"

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import operator
-import warnings
-from datetime import date
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.checks import ID_DTYPES
+from torchrecmetrics.core.checks import ID_DTYPES, warn_caller
 
 SIGNED = (*ID_DTYPES, torch.int8)
-ONE_ID_PER_ROW = "a row is one user and one item, as frame.explode(column) of pandas or polars makes them"
-_KINDS = {"i": "whole numbers", "u": "whole numbers", "f": "floats", "U": "text", "S": "bytes", "M": "datetimes"}
 
 
 def check_container(name: str, value: Any) -> None:
@@ -33,117 +30,46 @@ def check_container(name: str, value: Any) -> None:
     raise TypeError(f"{name} is a {what}")
 
 
-def array_of(name: str, column: Any) -> Any:
-    """Convert a column to a one-dimensional numpy array; values that numpy would round or turn to text stay objects."""
+def _array(name: str, column: Any) -> Any:
+    """Convert a column to a one-dimensional array of numpy."""
     import numpy as np
 
     check_container(name, column)
     if isinstance(column, np.ma.MaskedArray):
         column = column.tolist()  # None where masked
-    if isinstance(column, (list, tuple)) and column and type(column[0]) is tuple:
-        parts = "/".join(f"{{id[{place}]}}" for place in range(len(column[0])))
-        raise TypeError(
-            f"{name} holds tuples, such as {column[0]!r}, and an id is a whole number or text: make one text of each, "
-            f"[f'{parts}' for id in ids]"
-        )
     if isinstance(column, Tensor):
         column = column.detach().cpu()
         column = (column.double() if column.is_floating_point() else column).numpy()
-    if getattr(getattr(column, "dtype", None), "tz", None) is not None:  # pandas' datetimes with a time zone, to UTC
-        column = getattr(column, "dt", column).tz_convert(None)
-    values = np.asarray(column) if hasattr(column, "__array__") else np.asarray(column, dtype=object)
-    if values.dtype.kind == "T":
-        values = values.astype(object)
+    values = np.asarray(column) if hasattr(column, "__len__") else np.empty(())
     if values.ndim != 1:
         shape = f" of shape {list(values.shape)}" if values.ndim else f": pass list({name})"
         raise ValueError(f"{name} must be one column [E], a list or an array, got {type(column).__name__}{shape}")
-    return values.astype(values.dtype.newbyteorder("="), copy=False)
-
-
-def words_of(name: str, column: Any) -> tuple[Any, Any, str]:
-    """Return the present entries as a numpy array of one type, a mask of missing rows (None, NaN), and their kind."""
-    import numpy as np
-
-    values = array_of(name, column)
-    if values.dtype.kind == "f" and not isinstance(getattr(column, "dtype", None), (np.dtype, torch.dtype)):
-        values = np.asarray(column, dtype=object)  # numpy makes floats of nullable whole numbers of pandas and polars
-    missing = np.zeros(len(values), dtype=bool)
-    if values.dtype.kind in "fM":
-        missing = np.isnan(values) if values.dtype.kind == "f" else np.isnat(values)
-    elif values.dtype.kind == "O":
-        plain = (value.item() if isinstance(value, Tensor) and not value.dim() else value for value in values)
-        values = np.fromiter(plain, object, len(values))
-        missing[:] = [
-            type(value).__name__ in ("NoneType", "NAType", "NaTType")
-            or (isinstance(value, (float, np.floating, np.datetime64)) and value != value)
-            for value in values
-        ]
-    values = values[~missing]
-    kind = _KINDS.get(values.dtype.kind, str(values.dtype))
-    if values.dtype.kind == "O":
-        kinds = sorted({_kind(type_) for type_ in set(map(type, values))}) or ["missing"]
-        if kinds == ["floats", "whole numbers"] and all(isinstance(v, float) or abs(v) <= 2**53 for v in values):
-            kinds = ["floats"]
-        if len(kinds) > 1:
-            raise TypeError(f"{name} are {' and '.join(kinds)} mixed: make them all one kind")
-        (kind,) = kinds
-        if kind in ("list", "ndarray", "Series"):
-            raise TypeError(f"{name} holds a list in each row: {ONE_ID_PER_ROW}")
-        if kind == "whole numbers":
-            (values,) = exact(values)
-        elif kind in ("floats", "text", "bytes"):
-            values = values.astype({"floats": "f8", "text": "U", "bytes": "S"}[kind])
-    if "complex" in kind:
-        raise TypeError(f"{name} must not be complex, got {kind}: pass their real part")
-    return values, missing, kind
-
-
-def _kind(of: type) -> str:
-    import numpy as np
-
-    kinds: dict[str, tuple[type, ...]] = {
-        "whole numbers": (int, np.integer),
-        "floats": (float, np.floating),
-        "text": (str,),
-        "bytes": (bytes,),
-        "datetimes": (date, np.datetime64),
-    }
-    return next((kind for kind, types in kinds.items() if issubclass(of, types) and of is not bool), of.__name__)
-
-
-def exact(*arrays: Any) -> list[Any]:
-    """Convert whole numbers to the first type that holds all of them: int64, uint64 or Python's int."""
-    import numpy as np
-
-    lowest = min((int(array.min()) for array in arrays if len(array)), default=0)
-    highest = max((int(array.max()) for array in arrays if len(array)), default=0)
-    signed, unsigned = lowest >= -(2**63) and highest < 2**63, lowest >= 0 and highest < 2**64
-    return [array.astype(np.int64 if signed else np.uint64 if unsigned else object) for array in arrays]
+    return values if values.dtype.isnative else values.astype(values.dtype.newbyteorder("="))
 
 
 def row_numbers(name: str, column: Any, otherwise: str = "") -> Tensor:
     """Convert a column of row numbers to int64 [E]; `otherwise` is the alternative that error messages offer."""
-    words, missing, kind = words_of(name, column)
-    if len(words) and kind != "whole numbers":
-        raise TypeError(f"{name} must be whole numbers [E]{otherwise}; got {kind}")
-    if missing.any():
-        raise ValueError(f"{name} must be whole numbers [E]{otherwise}; row {int(missing.argmax())} is missing")
-    (words,) = exact(words) if len(words) else (words.astype("i8"),)
-    if words.dtype.kind != "i":
-        raise ValueError(f"{name} must be below 2^63{otherwise}; got {words.max()}")
-    return torch.from_numpy(words)
+    import numpy as np
+
+    values = _array(name, column)
+    if values.dtype.kind not in "iu":
+        for row, entry in enumerate(column if isinstance(column, (list, tuple)) else values.tolist()):
+            entry = entry.item() if isinstance(entry, Tensor) else entry
+            if isinstance(entry, bool) or not isinstance(entry, (int, np.integer)):
+                raise TypeError(f"{name} must be whole numbers [E]{otherwise}; got {entry!r} in row {row}")
+    if len(values) and values.max() >= 2**63:
+        raise ValueError(f"{name} must be below 2^63{otherwise}; got {values.max()}")
+    return torch.from_numpy(np.ascontiguousarray(values.astype(np.int64)))
 
 
-def check_spread(name: str, ids: Tensor, otherwise: str, stacklevel: int) -> None:
+def check_spread(name: str, ids: Tensor, otherwise: str) -> None:
     """Warn of sparse ids such as hashes: the largest id is at least 100 times the number of distinct ids."""
     distinct = int((ids.sort().values.diff() != 0).sum()) + 1 if len(ids) else 0
     if distinct and int(ids.max()) >= 100 * distinct:
         cure = f"Interactions.from_columns(..., {name[:-1]}_ids=sorted(set({name}))){otherwise}"
-        warnings.warn(
+        warn_caller(
             f"{name} hold {distinct} distinct ids up to {int(ids.max())}, and all numbers between count as {name} too; "
-            f"a vocabulary leaves them out: {cure}",
-            UserWarning,
-            stacklevel=stacklevel,
+            f"a vocabulary leaves them out: {cure}"
         )
 
 
@@ -154,16 +80,12 @@ def values_of(column: Any) -> Tensor:
     if isinstance(column, Tensor):
         check_container("values", column)
         return real_numbers(column.cpu())
-    values = array_of("values", column)
+    values = _array("values", column)
     if values.dtype.kind == "O":
-        values = [int(value) if isinstance(value, np.integer) else value for value in values]
-    else:
-        values = np.require(values, requirements=["C", "W"])  # views into frames may be strided, read-only
-    try:
-        tensor = torch.as_tensor(values, device="cpu")
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(f"values must be numbers [E], got {type(column).__name__}: {error}") from error
-    return real_numbers(tensor)
+        values = np.asarray(values.tolist())
+    if values.dtype.kind not in "iufb":
+        raise TypeError(f"values must be numbers [E], got {type(column).__name__} of {values.dtype}")
+    return real_numbers(torch.from_numpy(np.require(values, requirements=["C", "W"])))  # frames may be read-only
 
 
 def real_numbers(values: Tensor) -> Tensor:
@@ -175,13 +97,26 @@ def real_numbers(values: Tensor) -> Tensor:
     return values.detach() if values.is_floating_point() else values.long()
 
 
-def _plain(value: Any) -> Any:
-    return value.item() if hasattr(value, "item") else value
-
-
-def listed_at(column: Any, row: int) -> Any:
+def entry_at(column: Any, row: int) -> Any:
     """Return the entry of a column at a row, for a message."""
-    return _plain(array_of("column", column)[row])
+    entry = getattr(column, "iloc", column)[row]
+    return entry.as_py() if hasattr(entry, "as_py") else entry.item() if hasattr(entry, "item") else entry
+
+
+def holds(name: str) -> str:
+    """Return the verb behind the name of a column in messages: "ids hold", "column 'id' holds"."""
+    return "hold" if name.endswith("s") and not name.startswith("column ") else "holds"
+
+
+def check_exact(name: str, values: Tensor) -> None:
+    """Refuse floats that are infinite, or so large that their type skips whole numbers: 2^24 and more in float32."""
+    digits = 1 - int(math.log2(torch.finfo(values.dtype).eps))
+    wrong = values[values.abs() >= 2**digits]
+    if len(wrong):
+        raise ValueError(
+            f"{name} {holds(name)} {wrong[0].item()!r}, and {values.dtype} rounds whole numbers from 2^{digits} on: "
+            "pass integers, or text"
+        )
 
 
 def check_integers(name: str, ids: Any) -> None:

@@ -6,7 +6,7 @@ import io
 import re
 from typing import IO, Any, NamedTuple
 
-from torchrecmetrics.data.frames import Roles, Table, check_names, compute, distinct, needed
+from torchrecmetrics.data.frames import Roles, Table, arrow, check_names, compute, distinct, needed
 
 _MISSING = ["", "NaN", "nan", "NA", "N/A", "<NA>", "null", "NULL", "None"]
 """Unquoted text that means a missing entry; in quotes it is an id."""
@@ -117,7 +117,6 @@ def _check_empty(table: Table, column: Any) -> None:
 
 def _converted(table: Table, name: str, column: Any, roles: Roles) -> Any:
     """Convert a column of text by its role: values to numbers; ids and times to whole numbers if all entries are."""
-    pa = needed("pyarrow", "reading a file")
     if name == roles.value:
         return _as_numbers(table, name, column)
     if name == roles.time:
@@ -131,12 +130,12 @@ def _converted(table: Table, name: str, column: Any, roles: Roles) -> Any:
             f"{table.name(name)} holds whole lists, such as {ids[0].as_py()[:80]!r}: write a row per item, "
             f"frame.explode({name!r}) of pandas"
         )
-    return pa.DictionaryArray.from_arrays(column.indices, ids)
+    return arrow().DictionaryArray.from_arrays(column.indices, ids)
 
 
 def _as_whole(column: Any) -> Any:
     """Convert a column of text to 64-bit integers if all entries are whole numbers; return it unchanged otherwise."""
-    pa, pc = needed("pyarrow", "reading a file"), compute()
+    pa, pc = arrow(), compute()
     text = column
     if pc.all(pc.match_substring_regex(text, _WHOLE_DECIMAL)).as_py():
         text = pc.replace_substring_regex(text, r"\.0$", "")
@@ -152,7 +151,7 @@ def _as_whole(column: Any) -> Any:
 
 def _as_numbers(table: Table, name: str, column: Any) -> Any:
     """Convert a column of text to integers if all entries are whole numbers, and to float64 otherwise."""
-    pa, pc = needed("pyarrow", "reading a file"), compute()
+    pa, pc = arrow(), compute()
     whole = _as_whole(column)
     if whole is not column:
         return whole

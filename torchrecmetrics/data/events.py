@@ -1,80 +1,57 @@
-"""`Events`: users, items, times and values of interactions as row numbers, and the order of events in time."""
+"""`Events`: users and items of interactions as row numbers, with times and values, read from tables."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
-import torch
 from torch import Tensor
 
-from torchrecmetrics.data.columns import listed_at, values_of, words_of
-from torchrecmetrics.data.frames import Roles, Table, decoded, gap_in
-from torchrecmetrics.data.times import Times
-from torchrecmetrics.data.vocabulary import Vocabulary, codes_of
+from torchrecmetrics.data.columns import entry_at, values_of
+from torchrecmetrics.data.frames import Roles, Table, arrow, arrow_array, compute, tensor_of
+from torchrecmetrics.data.times import read_times
+from torchrecmetrics.data.vocabulary import Vocabulary
+
+_Events = TypeVar("_Events", bound="Events")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Events:
     """Users and items of events as row numbers, in the order in which they were given, on the CPU."""
 
     users: Tensor
-    """Row number of the user of each event, int64 [E]; -1 = not in the vocabulary."""
+    """Row number of the user of each event, int64 [E]."""
     items: Tensor
-    """Row number of the item of each event, int64 [E]; -1 = not in the vocabulary."""
+    """Row number of the item of each event, int64 [E]."""
     shape: tuple[int, int]
     """Number of users and number of items, with or without events."""
     user_ids: Vocabulary | None = None
     """Ids of the user rows, if known."""
     item_ids: Vocabulary | None = None
     """Ids of the item rows, if known."""
-    times: Times | None = None
-    """Time of each event, if known."""
+    times: Tensor | None = None
+    """Time of each event, int64 or float64 [E]: numbers as given, datetimes as `time_unit` since 1970 in UTC."""
+    time_unit: str | None = None
+    """Unit of `times` if they were datetimes, "s", "ms", "us" or "ns"; None if they were numbers."""
     values: Tensor | None = None
     """Value of each event, [E], if known."""
 
     def __len__(self) -> int:
+        """Return the number of events."""
         return len(self.users)
 
-    @classmethod
-    def of_columns(
-        cls,
-        users: Any,
-        items: Any,
-        user_ids: Any,
-        item_ids: Any,
-        num_users: int | None,
-        num_items: int | None,
-        times: Any = None,
-        values: Any = None,
-        *,
-        complete: bool = True,
-    ) -> Events:
-        """Make events from columns of any library; warnings point at the caller of the calling function.
+    @property
+    def num_users(self) -> int:
+        """Number of users, with or without events."""
+        return self.shape[0]
 
-        Raises:
-            ValueError: for columns of unequal length, and, if `complete`, for ids that are not in their vocabulary.
-        """
-        rows, num_users, user_ids = codes_of("users", users, user_ids, num_users, 4)
-        columns, num_items, item_ids = codes_of("items", items, item_ids, num_items, 4)
-        if rows.shape != columns.shape:
-            raise ValueError(f"users and items must be equally long, got {len(rows)} and {len(columns)}")
-        for name, found, column in (("users", rows, users), ("items", columns, items)):
-            if complete and bool((found < 0).any()):
-                at = int((found < 0).nonzero()[0])
-                raise ValueError(f"{name} hold {listed_at(column, at)!r} in row {at}, which is not in {name[:-1]}_ids")
-        return cls(
-            rows,
-            columns,
-            (num_users, num_items),
-            user_ids,
-            item_ids,
-            None if times is None else Times.read(times, len(rows)),
-            None if values is None else values_of(values),
-        )
+    @property
+    def num_items(self) -> int:
+        """Number of items, with or without events."""
+        return self.shape[1]
 
     @classmethod
-    def of_table(cls, table: Table, roles: Roles, user_ids: Any, item_ids: Any) -> Events:
+    def of_table(cls: type[_Events], table: Table, roles: Roles, user_ids: Any, item_ids: Any) -> _Events:
         """Make events from the columns of a table.
 
         Args:
@@ -90,72 +67,21 @@ class Events:
         users, user_ids = _numbered(table, "user_ids", roles.user, user_ids)
         items, item_ids = _numbered(table, "item_ids", roles.item, item_ids)
         lengths = {roles.user: len(users), roles.item: len(items)}
-        times = values = None
+        times = values = unit = None
         if roles.time is not None:
-            _check_present(table, roles.time)
-            column = decoded(table.columns[roles.time])
-            try:
-                times = Times.read(column, len(users))
-                times.numbers  # noqa: B018  # raises if times do not fit into 64 bits
-            except (TypeError, ValueError) as error:
-                raise type(error)(f"{table.name(roles.time)}: {error}") from None
+            times, unit = read_times(table.name(roles.time), _present(table, roles.time))
+            lengths[roles.time] = len(times)
         if roles.value is not None:
             values = numbers_in(table, roles.value)
             lengths[roles.value] = len(values)
         if len(set(lengths.values())) > 1:
             raise ValueError(f"columns of {table.what} must be equally long, got {lengths}")
-        return cls(users, items, (len(user_ids), len(item_ids)), user_ids, item_ids, times, values)
+        return cls(users, items, (len(user_ids), len(item_ids)), user_ids, item_ids, times, unit, values)
 
-    def take(self, rows: Tensor) -> Events:
-        """Return the events of the given rows, int64 [n], or of a mask, bool [E]."""
-        return Events(
-            self.users[rows],
-            self.items[rows],
-            self.shape,
-            self.user_ids,
-            self.item_ids,
-            None if self.times is None else self.times.take(rows),
-            None if self.values is None else self.values[rows],
-        )
-
-    def in_order(self) -> Tensor:
-        """Return the rows of events by user, then by time, int64 [E]; equal or missing times keep the order given."""
-        order = torch.arange(len(self), device="cpu") if self.times is None else self.times.order()
-        return order[self.users[order].argsort(stable=True)]
-
-    def last_out(self) -> Tensor:
-        """Return the part of each event in a leave-last-out split, int64 [E]: a user's last event is for testing.
-
-        0 = train, 1 = validation, 2 = test. Users with fewer than three events stay in train whole.
-        """
-        order = self.in_order()
-        count = torch.bincount(self.users, minlength=self.shape[0])
-        place_from_end = count.cumsum(0)[self.users[order]] - torch.arange(len(order), device="cpu")
-        part = torch.zeros_like(self.users)
-        part[order] = (3 - place_from_end).clamp(min=0) * (count[self.users[order]] >= 3)
-        return part
-
-    def by_time(self, valid_from: Any, test_from: Any) -> Tensor:
-        """Return the part of each event in a split at two times, int64 [E].
-
-        0 = train, 1 = validation, 2 = test; an event at a bound is in the later part.
-
-        Raises:
-            TypeError: if a bound is not of the type of the times.
-            ValueError: for bounds in the wrong order, and if no event is left for train or for test.
-        """
-        if self.times is None:
-            raise ValueError("the events have no times: name their column, time=")
-        first, second = self.times.bound("valid_from", valid_from), self.times.bound("test_from", test_from)
-        if not first <= second:
-            raise ValueError(f"valid_from must not be later than test_from, got {valid_from} and {test_from}")
-        part = self.times.since(first).long() + self.times.since(second).long()
-        for which, name in ((0, f"train, before valid_from={valid_from}"), (2, f"test, from test_from={test_from} on")):
-            if len(self) and not bool((part == which).any()):
-                when = self.times.when
-                ends = f"{self.times.shown(int(when.argmin()))} to {self.times.shown(int(when.argmax()))}"
-                raise ValueError(f"no event is left for {name}; times run from {ends}")
-        return part
+    def take(self: _Events, rows: Tensor) -> _Events:
+        """Return the events of the given rows, int64 [n], or of a mask, bool [E]; the vocabularies stay whole."""
+        times, values = (None if column is None else column[rows] for column in (self.times, self.values))
+        return replace(self, users=self.users[rows], items=self.items[rows], times=times, values=values)
 
 
 def _numbered(table: Table, name: str, column: str, vocabulary: Any) -> tuple[Tensor, Vocabulary]:
@@ -168,7 +94,7 @@ def _numbered(table: Table, name: str, column: str, vocabulary: Any) -> tuple[Te
     rows = known.rows_of(named, given, name)
     unknown = (rows < 0).nonzero()[:, 0]
     if len(unknown):
-        what = repr(listed_at(decoded(given), int(unknown[0])))
+        what = repr(entry_at(given, int(unknown[0])))
         raise ValueError(
             f"{named} holds {what} in {table.row(int(unknown[0]))}, which is not in {name} ({len(unknown)} of "
             f"{len(rows)} rows): leave {name} out, or join the two, {name}.union(...)"
@@ -178,19 +104,22 @@ def _numbered(table: Table, name: str, column: str, vocabulary: Any) -> tuple[Te
 
 def numbers_in(table: Table, column: str) -> Tensor:
     """Return a column of values as a tensor [E]; refuse missing entries and entries that are no numbers."""
-    _check_present(table, column)
-    named, given = table.name(column), decoded(table.columns[column])
-    words, missing, kind = words_of(named, given)
-    if len(words) and kind not in ("whole numbers", "floats", "bool"):
-        first = int((~missing).argmax())
-        raise TypeError(f"{named} must hold numbers, got {kind}: {words[:1].tolist()[0]!r} in {table.row(first)}")
-    if missing.any():
-        raise ValueError(f"{named} holds no number in {table.row(int(missing.argmax()))}: leave such rows out")
-    return values_of(words)
+    array, types = _present(table, column), arrow().types
+    if not (types.is_integer(array.type) or types.is_floating(array.type) or types.is_boolean(array.type)) and len(
+        array
+    ):
+        raise TypeError(
+            f"{table.name(column)} must hold numbers, got {array.type}: {array[0].as_py()!r} in {table.row(0)}"
+        )
+    if types.is_uint64(array.type):
+        array = array.cast(arrow().int64())  # refuses 2^63 and more
+    return values_of(tensor_of(array))
 
 
-def _check_present(table: Table, column: str) -> None:
-    """Refuse a column of pyarrow with missing entries, and name the first row."""
-    row = gap_in(table.columns[column])
-    if row is not None:
-        raise ValueError(f"{table.name(column)} is missing in {table.row(row)}: leave such rows out")
+def _present(table: Table, column: str) -> Any:
+    """Return a column as an array of pyarrow, or name its first missing entry."""
+    array = arrow_array(table.name(column), table.columns[column])
+    if array.null_count:
+        row = table.row(compute().index(array.is_null(), True).as_py())
+        raise ValueError(f"{table.name(column)} is missing in {row}: leave such rows out")
+    return array.dictionary_decode() if arrow().types.is_dictionary(array.type) else array

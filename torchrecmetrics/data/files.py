@@ -40,13 +40,13 @@ def source_of(given: Any, what: str) -> Source:
     return given if isinstance(given, FileSource) else FrameSource(given, what)
 
 
-def open_file(path: str | Path, kind: str | None = None, delimiter: str | None = None) -> FileSource:
+def open_file(path: str | Path, delimiter: str | None = None) -> FileSource:
     """Open a file in the format that its name implies, and check the format by its first line.
 
     | format | name | columns |
     |---|---|---|
     | csv, tsv | .csv, .tsv | those of the header |
-    | parquet | .parquet, .pq | those of the file |
+    | parquet | .parquet, .pq, any name | those of the file |
     | json lines | .jsonl, .ndjson | the keys |
     | RecBole | .inter; a header of name:type | the names |
     | MovieLens | .data, .base, .test; four whole numbers, tabs between | user, item, rating, timestamp |
@@ -60,32 +60,37 @@ def open_file(path: str | Path, kind: str | None = None, delimiter: str | None =
 
     Args:
         path: path of the file.
-        kind: "csv" or "parquet", whatever the name; None = the format of the name, as above.
-        delimiter: separator of a csv file, one character; None = a tab for .tsv, otherwise the only one of ",", ";",
-            tab and "|" that is in the header, and "," if the header has several or none.
+        delimiter: separator of a csv file, one character, whatever its name; None = a tab for .tsv, otherwise the only
+            one of ",", ";", tab and "|" that is in the header, and "," if the header has several or none.
 
     Raises:
         ImportError: without pyarrow.
         ValueError: for an unknown format, content that contradicts the name, an empty file, and a folder.
     """
     content = _Content(Path(path))
-    suffix = content.suffix if kind is None else f".{kind}"
-    if suffix in (".parquet", ".pq"):
+    suffix = content.suffix
+    if suffix in (".parquet", ".pq") or content.first_line == "PAR1":
         return _Parquet(content)
     first = content.first_line
     words = first.split()
-    if not suffix and kind is None:
-        if first.startswith("PAR1"):
-            return _Parquet(content)
+    if not suffix:
         is_qrels = len(words) == 4 and words[1] in ("0", "Q0")
         suffix = ".jsonl" if first.lstrip().startswith("{") else ".qrels" if is_qrels else ".csv"
         suffix = ".run" if _is_run(words) else suffix
     if suffix in (".csv", ".tsv"):
-        return _Csv(content, kind, delimiter)
+        return _Csv(content, delimiter)
     if suffix in (".jsonl", ".ndjson"):
         return _JsonLines(content)
     if suffix == ".inter":
         return _Text(content, Layout("\t", _recbole_names(content), header=True))
+    if suffix in (".run", ".trec", ".txt") and _is_run(words):
+        return _Text(content, Layout(" ", ("user", "Q0", "item", "rank", "score", "tag")), {"score": "score"}, "run")
+    if suffix in (".qrels", ".qrel"):
+        if len(words) != 4:
+            raise ValueError(f"{path} is no TREC qrels file, 'query 0 document relevance': {first[:80]!r}")
+        return _Text(content, Layout(" ", ("user", "0", "item", "relevance")), {"value": "relevance"}, "qrels")
+    if delimiter is not None:
+        return _Csv(content, delimiter)
     if suffix in (".data", ".base", ".test"):
         if len(first.split("\t")) != 4 or not all(word.isdecimal() for word in words):
             raise ValueError(f"{path} is no file like MovieLens' u.data, four whole numbers and tabs: {first[:80]!r}")
@@ -94,17 +99,9 @@ def open_file(path: str | Path, kind: str | None = None, delimiter: str | None =
         if len(first.split("::")) != 4:
             raise ValueError(f"{path} is no file like MovieLens' ratings.dat, user::item::rating::time: {first[:80]!r}")
         return _Text(content, Layout(":", ("user", "", "item", "", "rating", "", "timestamp")), {"time": "timestamp"})
-    if suffix in (".run", ".trec", ".txt") and _is_run(words):
-        return _Text(content, Layout(" ", ("user", "Q0", "item", "rank", "score", "tag")), {"score": "score"}, "run")
-    if suffix in (".qrels", ".qrel"):
-        if len(words) != 4:
-            raise ValueError(f"{path} is no TREC qrels file, 'query 0 document relevance': {first[:80]!r}")
-        return _Text(content, Layout(" ", ("user", "0", "item", "relevance")), {"value": "relevance"}, "qrels")
     if suffix == ".txt" and all(word.isdecimal() for word in words):
         return _ItemLines(content)
-    if delimiter is not None:
-        return _Csv(content, kind, delimiter)
-    raise ValueError(f"{path} is of no known kind; there are {_KNOWN}. A file of columns with a header: from_csv(path)")
+    raise ValueError(f"{path} is of no known kind; there are {_KNOWN}. Other files of columns: delimiter=','")
 
 
 def _is_run(words: list[str]) -> bool:
@@ -200,11 +197,9 @@ class _Text(FileSource):
 class _Csv(_Text):
     """A csv file, whose first line names its columns."""
 
-    def __init__(self, content: _Content, kind: str | None, delimiter: str | None) -> None:
+    def __init__(self, content: _Content, delimiter: str | None) -> None:
         path, header = content.path, content.first_line
         if delimiter is None:
-            if kind is not None and content.suffix not in (".csv", ".tsv", ""):
-                raise ValueError(f"{path} ends neither in .csv nor in .tsv: say what separates its columns, delimiter=")
             others = [other for other in _DELIMITERS if other in header]
             delimiter = "\t" if content.suffix == ".tsv" else others[0] if len(others) == 1 else ","
         elif len(delimiter) != 1:
@@ -335,7 +330,7 @@ class _ItemLines(FileSource):
 _EDGE_FILES = (
     "a file of edges, such as 'user item rating time', is read column by column, for instance with pandas.read_csv or "
     "numpy.loadtxt, and built with Interactions.from_columns(user, item, rating), or split with "
-    "Interactions.leave_last_out(user, item, time)"
+    "Log.from_frame(frame, time=...).leave_last_out()"
 )
 
 

@@ -1,4 +1,4 @@
-"""Read named columns of pandas, polars and pyarrow frames; the only module that imports these libraries."""
+"""Read named columns of frames, and convert columns of any library to arrays of pyarrow."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import importlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from functools import cache
+from datetime import date
 from pathlib import Path
 from types import EllipsisType
 from typing import Any, NamedTuple
 
+import torch
+from torch import Tensor
+
 from torchrecmetrics.core.checks import check_choice, describe, extra, nearest
+from torchrecmetrics.data.columns import check_container, holds
 
 _EXTRA = extra("frames")
-
-
+_UNITS = ("s", "ms", "us", "ns")
 _USUAL_NAMES = {
     "time": re.compile(r"time|timestamp|date|datetime|unix.*", re.IGNORECASE),
     "value": re.compile(r"label|rating|relevance|gain|grade|value", re.IGNORECASE),
@@ -127,39 +130,49 @@ class Source(ABC):
 
 
 class FrameSource(Source):
-    """A frame of any library, a dict of columns, or a structured array."""
+    """A frame of pandas, polars, pyarrow or another library with Arrow's interface, or a dict of columns."""
 
     def __init__(self, frame: Any, what: str = "frame") -> None:
-        self.frame, self.what, self.known = frame, what, {}
         if type(frame).__name__ == "Series" and hasattr(frame, "to_dict"):
             raise TypeError(f"{what} is a Series: if it holds the items of each user, pass {what}.to_dict()")
+        if hasattr(frame, "collect"):
+            raise TypeError(f"{what} is not computed yet, {type(frame).__name__}: pass {what}.collect()")
+        by_column = ("iloc", "get_column", "column_names")  # of pandas, polars, pyarrow
+        if hasattr(frame, "__arrow_c_stream__") and not any(hasattr(frame, name) for name in by_column):
+            frame = arrow().table(frame)
         fields = getattr(getattr(frame, "dtype", None), "names", None)
         if isinstance(frame, Mapping) or fields is not None:
             names = frame if fields is None else fields
-        elif hasattr(frame, "collect_schema"):  # polars warns if `columns` of a lazy frame is read
-            names = frame.collect_schema().names()
         else:  # pyarrow's `columns` are the data; an object that is no frame has none, and `read` refuses it
             names = getattr(frame, "column_names", getattr(frame, "columns", ()))
+        self.frame, self.what, self.known = frame, what, {}
         self.names = [*map(str, names)]
 
     def read(self, roles: Roles) -> Table:
         """Return the columns of `roles`."""
-        return Table(columns_of(self.frame, roles, self.what), self.what)
+        wanted = list(dict.fromkeys(name for name in roles if name is not None))
+        for name in wanted:
+            if not isinstance(name, str):
+                raise TypeError(f"columns go by name, got {name!r} ({type(name).__name__})")
+        if isinstance(self.frame, (str, Path)):
+            raise TypeError(f"{self.what} must be a frame, got a path: Log.from_file reads files")
+        if not self.names and not isinstance(self.frame, Mapping) and not hasattr(self.frame, "columns"):
+            raise TypeError(
+                f"{self.what} must be a frame, got {describe(self.frame)}: pass a frame of pandas, polars or pyarrow, "
+                "a dict of columns, or a structured array of numpy"
+            )
+        check_names(wanted, self.names, self.what)
+        return Table({name: self.frame[name] for name in wanted}, self.what)
 
 
-@cache
 def arrow() -> Any:
-    """Return pyarrow, or None where it is not installed."""
-    try:
-        return importlib.import_module("pyarrow")
-    except ImportError:
-        return None
+    """Return pyarrow, or raise an error that names the extra."""
+    return needed("pyarrow", "reading ids, frames or files")
 
 
-@cache
 def compute() -> Any:
-    """Return the module pyarrow.compute; pyarrow must be installed."""
-    return importlib.import_module("pyarrow.compute")
+    """Return the module pyarrow.compute, or raise an error that names the extra."""
+    return needed("pyarrow.compute", "reading ids, frames or files")
 
 
 def needed(module: str, what: str) -> Any:
@@ -174,64 +187,81 @@ def needed(module: str, what: str) -> Any:
         raise ImportError(f"{what} needs {module.partition('.')[0]}: {_EXTRA}") from error
 
 
-def arrow_array(column: Any) -> Any:
-    """Convert a column to one pyarrow array, without a copy if its library allows it; None if that is impossible.
-
-    Also None without pyarrow, and for a column of mixed types, which other functions refuse.
-    """
-    pa = arrow()
-    if pa is None:
-        return None
-    if isinstance(column, (pa.Array, pa.ChunkedArray)):
-        array = column
-    elif hasattr(column, "__arrow_c_stream__") and not hasattr(column, "columns"):
-        try:
-            array = pa.chunked_array(column)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            return None
-    else:
-        return None
-    if not isinstance(array, pa.ChunkedArray):
-        return array
-    if pa.types.is_string(array.type) or pa.types.is_binary(array.type):  # all chunks may exceed 32-bit offsets
-        array = array.cast(pa.large_string() if pa.types.is_string(array.type) else pa.large_binary())
-    return array.combine_chunks()
-
-
-def gap_in(column: Any) -> int | None:
-    """Return the first missing row of a column of pyarrow; None if no row is missing, or for another library."""
-    pa = arrow()
-    if pa is None or not isinstance(column, (pa.Array, pa.ChunkedArray)) or not column.null_count:
-        return None
-    return int(compute().index(column.is_null(), True).as_py())
-
-
-def columns_of(frame: Any, names: Iterable[str | None], what: str = "frame") -> dict[str, Any]:
-    """Return the columns of the given names; None among the names is ignored.
-
-    Args:
-        frame: a frame of pandas, polars, pyarrow or whatever else narwhals reads, a dict of columns, or a structured
-            array of numpy.
-        names: names of the columns.
-        what: name of the frame in messages.
+def arrow_array(name: str, column: Any) -> Any:
+    """Convert a column of any library to one array of pyarrow, in which None, NaN and the like are null.
 
     Raises:
-        TypeError: if `frame` is no frame, or a lazy frame; says how to make a frame of it.
-        ValueError: if there is no such column (names the columns, and the nearest), or several columns of one name.
+        ImportError: without pyarrow.
+        TypeError: for entries of several kinds, and for anything that is no column; names what it holds.
+        ValueError: for arrays that are not one-dimensional.
     """
-    wanted = list(dict.fromkeys(name for name in names if name is not None))
-    for name in wanted:
-        if not isinstance(name, str):
-            raise TypeError(f"columns go by name, got {name!r} ({type(name).__name__})")
-    fields = getattr(getattr(frame, "dtype", None), "names", None)
-    if isinstance(frame, Mapping):
-        known = [*map(str, frame)]
-    elif fields is not None:
-        known = [*fields]
-    else:
-        return _columns_by_narwhals(frame, wanted, what)
-    check_names(wanted, known, what)
-    return {name: frame[name] for name in wanted}
+    import numpy as np
+
+    check_container(name, column)
+    pa, pc = arrow(), compute()
+    if isinstance(column, Tensor):
+        column = column.detach().cpu()
+        column = (column.float() if column.dtype == torch.bfloat16 else column).numpy()
+    elif hasattr(column, "to_arrow"):  # polars
+        column = column.to_arrow()
+    elif hasattr(column, "__arrow_c_stream__") and not hasattr(column, "__array__"):
+        column = pa.chunked_array(column)
+    if isinstance(column, np.ndarray):
+        if column.ndim != 1:
+            raise ValueError(f"{name} must be one column [E], a list or an array, got shape {list(column.shape)}")
+        if column.dtype.kind == "M" and np.datetime_data(column.dtype)[0] not in _UNITS:
+            column = column.astype("M8[s]")
+        column = column if column.dtype.isnative else column.astype(column.dtype.newbyteorder("="))
+    if getattr(column, "dtype", None) == object:  # noqa: E721
+        column = column.tolist()
+    array = column if isinstance(column, (pa.Array, pa.ChunkedArray)) else _converted(name, column)
+    if isinstance(array, pa.ChunkedArray):
+        if pa.types.is_string(array.type) or pa.types.is_binary(array.type):  # all chunks may exceed 32-bit offsets
+            array = array.cast(pa.large_string() if pa.types.is_string(array.type) else pa.large_binary())
+        array = array.combine_chunks()
+    if pa.types.is_floating(array.type) and pc.any(pc.is_nan(array)).as_py():
+        array = pc.if_else(pc.is_nan(array), None, array)
+    return array
+
+
+def _converted(name: str, column: Any) -> Any:
+    """Convert a list, an array of numpy or a column of pandas; refuse entries of several kinds."""
+    pa = arrow()
+    if isinstance(column, (str, bytes, set, frozenset, Mapping)) or not hasattr(column, "__len__"):
+        raise TypeError(f"{name} must be a list or an array, got {type(column).__name__}: list(...)")
+    kinds: set[Any] = set(map(type, column)) if isinstance(column, (list, tuple)) else set()
+    dates = {kind for kind in kinds if issubclass(kind, date) and kind.__name__ != "NaTType"}
+    zones = {getattr(entry, "tzinfo", None) is None for entry in column if type(entry) in dates} if dates else set()
+    if kinds == {Tensor}:
+        column = torch.stack(list(column)).numpy()
+    elif any(hasattr(kind, "to_datetime64") for kind in dates):  # datetimes of pandas have nanoseconds
+        column = [entry.to_datetime64() if hasattr(entry, "to_datetime64") else entry for entry in column]
+    try:
+        if kinds >= {str, bytes} or len(dates) > 1:  # pyarrow converts one into the other
+            raise TypeError
+        if len(zones) > 1:
+            raise ValueError(f"{name} {holds(name)} datetimes with and without a time zone: make them all one kind")
+        return pa.array(column, from_pandas=True)
+    except OverflowError:
+        try:
+            return pa.array(column, pa.uint64(), from_pandas=True)
+        except OverflowError:
+            raise ValueError(f"{name} {holds(name)} whole numbers that 64 bits do not hold: make them text") from None
+    except (pa.ArrowException, TypeError) as error:
+        held = sorted(kind.__name__ for kind in kinds if kind is not type(None)) or [
+            str(getattr(column, "dtype", type(column)))
+        ]
+        raise TypeError(
+            f"{name} {holds(name)} {' and '.join(held)}: make them all one kind, numbers, text or datetimes"
+        ) from error
+
+
+def tensor_of(array: Any) -> Tensor:
+    """Return an array of pyarrow without missing entries as a tensor of int64, of floats, or of bool."""
+    import numpy as np
+
+    values = array.to_numpy(zero_copy_only=False)
+    return torch.from_numpy(values.astype(np.int64 if values.dtype.kind in "iu" else values.dtype))
 
 
 _MAKERS = {"pandas": "DataFrame", "polars": "DataFrame", "pyarrow": "table"}
@@ -283,49 +313,3 @@ def check_names(
             raise ValueError(f"{what} has no column {name!r}{nearest(name, known)}; {cure}")
         if known.count(name) > 1:
             raise ValueError(f"{what} has {known.count(name)} columns named {name!r}: rename them")
-
-
-def _columns_by_narwhals(frame: Any, wanted: list[str], what: str) -> dict[str, Any]:
-    """Return columns of a frame as pyarrow arrays; a column of mixed kinds as a series of the frame's library."""
-    cure = "pass a frame of pandas, polars or pyarrow, a dict of columns, or a structured array of numpy"
-    if isinstance(frame, (str, Path)):
-        raise TypeError(f"{what} must be a frame, got a path: Log.from_file, .from_csv and .from_parquet read files")
-    if not hasattr(type(frame), "columns") and not hasattr(frame, "__arrow_c_stream__"):
-        raise TypeError(f"{what} must be a frame, got {describe(frame)}: {cure}")
-    nw = needed("narwhals", f"{what}, {type(frame).__name__} of {type(frame).__module__.partition('.')[0]},")
-    pa = needed("pyarrow", "reading a frame")
-    try:
-        table = nw.from_native(frame)
-    except TypeError as error:
-        raise TypeError(f"{what} must be a frame, got {describe(frame)}: {cure}") from error
-    except ValueError as error:
-        raise ValueError(f"{what} cannot be read: {error}; rename columns that have one name") from error
-    if isinstance(table, nw.LazyFrame):
-        raise TypeError(f"{what} is not computed yet, {type(frame).__name__}: pass {what}.collect()")
-    check_names(wanted, [str(name) for name in table.columns], what)
-    columns = {}
-    for name in wanted:
-        series = table[name]
-        try:
-            columns[name] = series.to_arrow()
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            columns[name] = series.to_native()
-    return columns
-
-
-def decoded(column: Any) -> Any:
-    """Convert a column to a numpy array without rounding: integers with missing entries become objects.
-
-    Args:
-        column: a column of any library; if pyarrow cannot read it, it is returned unchanged.
-    """
-    array, pa = arrow_array(column), arrow()
-    if array is None:
-        return column
-    if pa.types.is_dictionary(array.type):
-        array = array.cast(array.type.value_type)
-    if array.null_count and pa.types.is_integer(array.type):
-        import numpy as np
-
-        return np.fromiter(array.to_pylist(), object, len(array))
-    return array.to_numpy(zero_copy_only=False)

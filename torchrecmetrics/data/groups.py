@@ -131,7 +131,7 @@ class Groups:
                 )
             return self.codes[ids]
         known_ids = self.user_ids
-        if isinstance(ids, list) and known_ids.kind not in ("text", "whole numbers"):
+        if isinstance(ids, list) and known_ids.kind == "bytes":
             known_ids = Vocabulary([*map(str, known_ids)])  # evaluations write ids as text
         found = known_ids.rows_of("ids of rows", ids, "user_ids of groups")
         if len(found) and not bool((found >= 0).any()):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from copy import copy
 from functools import cached_property
 from pathlib import Path
 from types import EllipsisType
-from typing import Any, Literal, NamedTuple, TypeAlias, overload
+from typing import Any, Literal, TypeAlias, overload
 
 import torch
 from torch import Tensor
@@ -20,7 +19,7 @@ from torchrecmetrics.data.columns import (
     check_range,
     check_size,
     check_spread,
-    listed_at,
+    entry_at,
     real_numbers,
     row_numbers,
     values_of,
@@ -28,42 +27,13 @@ from torchrecmetrics.data.columns import (
 from torchrecmetrics.data.events import Events
 from torchrecmetrics.data.files import read_item_lines
 from torchrecmetrics.data.frames import FrameSource
-from torchrecmetrics.data.vocabulary import Vocabulary
+from torchrecmetrics.data.vocabulary import Vocabulary, codes_of
 from torchrecmetrics.inputs.base import SelectedItems
 from torchrecmetrics.inputs.jagged import as_jagged, broken_rows, side_by_side
 
 Duplicates: TypeAlias = Literal["merge", "error"]
 Reduce: TypeAlias = Literal["sum", "max", "last"]
 Unknown: TypeAlias = Literal["error", "drop"]
-
-
-class Split(NamedTuple):
-    """A data set split in three; all parts have one shape."""
-
-    train: Interactions
-    """For training the model."""
-    valid: Interactions
-    """For choosing the model."""
-    test: Interactions
-    """For measuring the model."""
-    num_unseen_users: int
-    """Number of users of the validation or test part without an event in train."""
-    num_unseen_items: int
-    """Number of items of the validation or test part without an event in train."""
-
-
-class _RepeatedEdges(ValueError):
-    """Error for edges that occur more than once; `template` has a pair of braces for the example."""
-
-    def __init__(self, template: str, user: int, item: int) -> None:
-        super().__init__(template.format(f"user {user}, item {item}"))
-        self.template, self.user, self.item = template, user, item
-
-    def with_ids(self, user_ids: Vocabulary | None, item_ids: Vocabulary | None) -> str:
-        """Return the message with ids in place of row numbers."""
-        user = self.user if user_ids is None else user_ids[self.user]
-        item = self.item if item_ids is None else item_ids[self.item]
-        return self.template.format(f"user {user!r}, item {item!r}")
 
 
 class Interactions:
@@ -84,18 +54,35 @@ class Interactions:
                 [-1, -1]])
     """
 
-    user_ids: Vocabulary | None = None
-    """Ids of the users, in the order of the rows; None = unknown."""
-    item_ids: Vocabulary | None = None
-    """Ids of the items, in the order of the columns; None = unknown."""
-
-    def __init__(self, offsets: Tensor, items: Tensor, num_items: int, values: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        offsets: Tensor,
+        items: Tensor,
+        num_items: int,
+        values: Tensor | None = None,
+        *,
+        user_ids: Vocabulary | None = None,
+        item_ids: Vocabulary | None = None,
+        num_dropped: int = 0,
+        num_items_inferred: bool = False,
+    ) -> None:
         self.offsets = offsets
         self.items = items
         self.values = values
         self.num_users: int = len(offsets) - 1
         self.num_items = num_items
+        self.user_ids: Vocabulary | None = user_ids
+        """Ids of the users, in the order of the rows; None = unknown."""
+        self.item_ids: Vocabulary | None = item_ids
+        """Ids of the items, in the order of the columns; None = unknown."""
+        self.num_dropped = num_dropped
+        """Number of rows that `from_columns(unknown="drop")` left out, or of pairs that `recode` left out."""
+        self.num_items_inferred = num_items_inferred
+        """True if the number of items was taken from the largest id."""
         self._host_offsets = offsets.cpu()
+        for name, ids, size in (("user", user_ids, self.num_users), ("item", item_ids, num_items)):
+            if ids is not None and len(ids) != size:
+                raise ValueError(f"{name}_ids holds {len(ids)} ids, but there are {size} {name}s: {self}")
 
     # ----------------------------------------------------------------------------------------------------- constructors
 
@@ -138,11 +125,6 @@ class Interactions:
         if values is not None and not isinstance(values, Tensor):
             hint = ": pass item_offset= by name" if isinstance(values, int) else ""
             raise TypeError(f"values must be a tensor, got {type(values).__name__}{hint}")
-        if num_users * num_items >= 2**63:
-            raise ValueError(
-                f"{num_users} users x {num_items} items are more cells than int64 can number; hashed ids need a "
-                "vocabulary: from_columns(..., user_ids=, item_ids=)"
-            )
         users, items = plain(edge_index).long()
         check_range("users (edge_index[0])", users, 0, num_users, "")
         hint = ""
@@ -156,53 +138,55 @@ class Interactions:
         ):
             hint = f": items seem to be numbered behind the users; pass item_offset={num_users}"
         check_range("items (edge_index[1])", items, item_offset, num_items, hint)
-        return cls._from_keys(
-            users * max(num_items, 1) + (items - item_offset), num_users, num_items, values, duplicates, values_reduce
-        )
+        return cls._of_edges((users, items - item_offset), (num_users, num_items), values, duplicates, values_reduce)
 
     @classmethod
-    def _from_keys(
+    def _of_edges(
         cls,
-        keys: Tensor,
-        num_users: int,
-        num_items: int,
+        edges: tuple[Tensor, Tensor],
+        shape: tuple[int, int],
         values: Tensor | None,
         duplicates: Duplicates = "merge",
         values_reduce: Reduce | None = None,
+        **named: Any,
     ) -> Interactions:
-        """Build from the keys of the edges, user * num_items + item, int64 [E], in any order."""
+        """Build from the users and items of edges in any order; `named` are keyword arguments of the constructor."""
         check_choice("duplicates", duplicates, ("merge", "error"))
         if values_reduce is not None:
             check_choice("values_reduce", values_reduce, ("sum", "max", "last"))
-        if values is not None and values.shape != keys.shape:
-            raise ValueError(f"values must be [{len(keys)}], one for each edge, got {list(values.shape)}")
-        if values is not None and values.device != keys.device:
-            raise ValueError(f"values are on {values.device}, the edges on {keys.device}")
+        num_users, num_items = shape
+        if num_users * num_items >= 2**63:
+            raise ValueError(
+                f"{num_users} users x {num_items} items are more cells than int64 can number; hashed ids need a "
+                "vocabulary: from_columns(..., user_ids=, item_ids=)"
+            )
+        keys, order = (edges[0] * num_items + edges[1]).sort(stable=True)
         if values is not None:
-            values = real_numbers(values)
-        keys, order = keys.sort(stable=True)
-        values = None if values is None else values[order]
+            if values.shape != keys.shape:
+                raise ValueError(f"values must be [{len(keys)}], one for each edge, got {list(values.shape)}")
+            if values.device != keys.device:
+                raise ValueError(f"values are on {values.device}, the edges on {keys.device}")
+            values = real_numbers(values)[order]
         first = torch.ones_like(keys, dtype=torch.bool)
         first[1:] = keys[1:] != keys[:-1]
         repeated = len(keys) - int(first.sum())
-        if repeated and duplicates == "error":
-            pair = divmod(int(keys[~first][0]), max(num_items, 1))
-            raise _RepeatedEdges(f"{repeated} edges occur more than once, such as {{}}", *pair)
-        if repeated and values is not None and values_reduce is None:
+        if repeated and (duplicates == "error" or (values is not None and values_reduce is None)):
             repeats = (keys == keys[~first][0]).nonzero()[:, 0]
-            pair = divmod(int(keys[repeats[0]]), max(num_items, 1))
-            raise _RepeatedEdges(
-                f"{repeated} of {len(keys)} edges repeat a user and an item and have values, such as {{}} with "
-                f"{shown(values[repeats])}: values_reduce='sum', 'max' or 'last' says which counts",
-                *pair,
+            rows = divmod(int(keys[repeats[0]]), num_items)
+            ids = (named.get("user_ids"), named.get("item_ids"))
+            user, item = (row if of_side is None else of_side[row] for row, of_side in zip(rows, ids, strict=True))
+            example = f"user {user!r}, item {item!r}"
+            if duplicates == "error" or values is None:
+                raise ValueError(f"{repeated} edges occur more than once, such as {example}")
+            raise ValueError(
+                f"{repeated} of {len(keys)} edges repeat a user and an item and have values, such as {example} with "
+                f"{shown(values[repeats])}: values_reduce='sum', 'max' or 'last' says which counts"
             )
         if repeated and values is not None:
             group = first.cumsum(0) - 1
             size = len(keys) - repeated
             if values_reduce == "last":
-                last = torch.ones_like(first)
-                last[:-1] = first[1:]
-                values = values[last]
+                values = values[torch.cat([first[1:], first.new_ones(1)])]
             elif values_reduce == "sum":
                 values = values.new_zeros(size).index_add_(0, group, values)
             else:
@@ -211,7 +195,7 @@ class Interactions:
         users = torch.div(keys, max(num_items, 1), rounding_mode="floor")
         offsets = torch.zeros(num_users + 1, dtype=torch.int64, device=keys.device)
         offsets[1:] = torch.bincount(users, minlength=num_users).cumsum(0)
-        return cls(offsets, keys - users * num_items, num_items, values)
+        return cls(offsets, keys - users * num_items, num_items, values, **named)
 
     @classmethod
     def from_columns(
@@ -246,43 +230,43 @@ class Interactions:
             UserWarning: if ids without vocabulary and number reach 100 times the number of distinct ids.
         """
         check_choice("unknown", unknown, ("error", "drop"))
-        events = Events.of_columns(
-            users, items, user_ids, item_ids, num_users, num_items, values=values, complete=False
-        )
-        known = (events.users >= 0) & (events.items >= 0)
+        rows, size, user_ids = codes_of("users", users, user_ids, num_users)
+        columns, width, item_ids = codes_of("items", items, item_ids, num_items)
+        if rows.shape != columns.shape:
+            raise ValueError(f"users and items must be equally long, got {len(rows)} and {len(columns)}")
+        if values is not None and (values := values_of(values)).shape != rows.shape:
+            raise ValueError(f"values must be as long as users ({len(rows)}), got {list(values.shape)}")
+        known = (rows >= 0) & (columns >= 0)
         dropped = len(known) - int(known.sum())
         if dropped and unknown == "error":
-            strangers = events.users < 0
-            which, column = ("user", users) if strangers.any() else ("item", items)
-            at = int((strangers if strangers.any() else events.items < 0).nonzero()[0])
+            at = int((~known).nonzero()[0])
+            which, column = ("user", users) if int(rows[at]) < 0 else ("item", items)
             raise ValueError(
                 f"{dropped} of {len(known)} rows hold an id that is not in its vocabulary, the first in row {at}: "
-                f"{which} {listed_at(column, at)!r}; unknown='drop' leaves them out"
+                f"{which} {entry_at(column, at)!r}; unknown='drop' leaves them out"
             )
-        if events.values is not None and events.values.shape != events.users.shape:
-            raise ValueError(f"values must be as long as users ({len(events)}), got {list(events.values.shape)}")
-        built = cls.of_events(events.take(known), duplicates=duplicates, values_reduce=values_reduce)
-        built.num_dropped, built.num_items_inferred = dropped, num_items is None and item_ids is None
-        return built
+        if dropped:
+            rows, columns, values = rows[known], columns[known], None if values is None else values[known]
+        return cls._of_edges(
+            (rows, columns),
+            (size, width),
+            values,
+            duplicates,
+            values_reduce,
+            user_ids=user_ids,
+            item_ids=item_ids,
+            num_dropped=dropped,
+            num_items_inferred=num_items is None and item_ids is None,
+        )
 
     @classmethod
     def of_events(
         cls, events: Events, *, duplicates: Duplicates = "merge", values_reduce: Reduce | None = None
     ) -> Interactions:
         """Build from events whose users and items all have row numbers (no -1)."""
-        edges = torch.stack([events.users, events.items])
-        try:
-            built = cls.from_edge_index(
-                edges, *events.shape, events.values, duplicates=duplicates, values_reduce=values_reduce
-            )
-        except _RepeatedEdges as error:
-            raise ValueError(error.with_ids(events.user_ids, events.item_ids)) from None
-        return built._called(events.user_ids, events.item_ids)
-
-    num_dropped = 0
-    """Number of rows that `from_columns(unknown="drop")` left out, or of pairs that `recode` left out."""
-    num_items_inferred = False
-    """True if the number of items was taken from the largest id."""
+        named = {"user_ids": events.user_ids, "item_ids": events.item_ids}
+        edges = (events.users, events.items)
+        return cls._of_edges(edges, events.shape, events.values, duplicates, values_reduce, **named)
 
     @classmethod
     def from_frame(
@@ -300,9 +284,10 @@ class Interactions:
         """Build from a frame, as `Log.from_frame(...).to_interactions()` does.
 
         Args:
-            frame: of pandas, polars, pyarrow or whatever else narwhals reads; a dict of columns; a structured array.
-            user: name of the column of users, ids of any kind.
-            item: name of the column of items, ids of any kind.
+            frame: of pandas, polars, pyarrow or another library with Arrow's interface; a dict of columns; a structured
+                array.
+            user: name of the column of users: whole numbers, text or bytes.
+            item: name of the column of items: as users.
             value: name of the column of values, such as ratings. None = no values. Not given = None, except that a
                 column named label, rating, relevance, gain, grade or value is an error.
             user_ids: vocabulary of the users, as in `from_columns`; default: the users that occur, ascending.
@@ -353,7 +338,7 @@ class Interactions:
         read = [read_item_lines(Path(path)) for path in paths]
         users, items = torch.cat([users for _, users in read]), torch.cat([edges[1] for edges, _ in read])
         for name, ids in (("users", users), ("items", items)):
-            check_spread(name, ids, "", 3)
+            check_spread(name, ids, "")
         num_users, num_items = (int(ids.max()) + 1 if len(ids) else 0 for ids in (users, items))
         built = tuple(cls.from_edge_index(edges, num_users, num_items) for edges, _ in read)
         for interactions in built:
@@ -397,8 +382,6 @@ class Interactions:
         num_items: int | None = None,
         *,
         gains: Tensor | None = None,
-        user_ids: Any = None,
-        item_ids: Any = None,
         duplicates: Duplicates = "merge",
         values_reduce: Reduce | None = None,
     ) -> Interactions:
@@ -409,10 +392,8 @@ class Interactions:
                 `Jagged`, both with their own offsets.
             offsets: int64 or int32 [U + 1], from 0 to E, never descending: user u has
                 `values[offsets[u] : offsets[u + 1]]`.
-            num_items: items are 0 .. num_items - 1; not needed beside `item_ids`.
+            num_items: items are 0 .. num_items - 1.
             gains: number [E], one per item, such as ratings: the values of the interactions.
-            user_ids: vocabulary: row u is user `user_ids[u]`.
-            item_ids: vocabulary: `values` are ids of this vocabulary, and item `item_ids[i]` becomes column i.
             duplicates: as in `from_edge_index`.
             values_reduce: as in `from_edge_index`.
 
@@ -441,19 +422,9 @@ class Interactions:
         checks = Checks(True, torch.device("cpu"), num_users)  # raises on any device
         broken_rows("matrix", jagged, checks)
         checks.settle()
-        named = None if item_ids is None else Vocabulary.named("item_ids", item_ids)
-        if named is not None:
-            items, num_items = named.rows(items).to(items.device), len(named) if num_items is None else num_items
         users = torch.repeat_interleave(ends.diff(), output_size=len(items))
-        built = cls.from_edge_index(
-            torch.stack([users, items.long()]),
-            num_users,
-            check_size("num_items", num_items),
-            gains,
-            duplicates=duplicates,
-            values_reduce=values_reduce,
-        )
-        return built._called(None if user_ids is None else Vocabulary.named("user_ids", user_ids), named)
+        edges, size = torch.stack([users, items.long()]), check_size("num_items", num_items)
+        return cls.from_edge_index(edges, num_users, size, gains, duplicates=duplicates, values_reduce=values_reduce)
 
     @classmethod
     def from_dense(cls, dense: Tensor) -> Interactions:
@@ -462,73 +433,6 @@ class Interactions:
         if not isinstance(dense, Tensor) or dense.dtype != torch.bool or dense.dim() != 2:
             raise TypeError(f"dense must be a bool tensor [users, items], got {describe(dense)}")
         return cls.from_edge_index(dense.nonzero().T, *dense.shape)
-
-    # ------------------------------------------------------------------------------------------------------- splits
-
-    @classmethod
-    def leave_last_out(
-        cls,
-        users: Any,
-        items: Any,
-        times: Any = None,
-        *,
-        user_ids: Any = None,
-        item_ids: Any = None,
-        num_users: int | None = None,
-        num_items: int | None = None,
-    ) -> Split:
-        """Put each user's last event into test, the one before into validation, the rest into train.
-
-        Args:
-            users: [E], whole numbers from 0, or anything that `user_ids` lists.
-            items: [E], whole numbers from 0, or anything that `item_ids` lists.
-            times: [E], numbers or datetimes, both also as text, of any range and resolution; datetimes with a time zone
-                are brought to UTC, those without count as UTC. None = events are in order of time. Equal times keep
-                the order of the input.
-            user_ids: vocabulary, as in `from_columns`.
-            item_ids: vocabulary, as in `from_columns`.
-            num_users: number of users if they have no vocabulary; default: the largest user + 1.
-            num_items: number of items if they have no vocabulary; default: the largest item + 1.
-
-        Users with fewer than three events stay in train whole.
-        """
-        events = Events.of_columns(users, items, user_ids, item_ids, num_users, num_items, times)
-        return cls._split(events, events.last_out(), num_items is None and item_ids is None)
-
-    @classmethod
-    def split_by_time(
-        cls,
-        users: Any,
-        items: Any,
-        times: Any,
-        valid_from: Any,
-        test_from: Any,
-        *,
-        user_ids: Any = None,
-        item_ids: Any = None,
-        num_users: int | None = None,
-        num_items: int | None = None,
-    ) -> Split:
-        """Put events before `valid_from` into train, those before `test_from` into validation, the rest into test.
-
-        The other arguments are those of `leave_last_out`; the bounds are of the type of the times, numbers or
-        datetimes. The result counts the users and items of validation and test that train has never seen.
-
-        Raises:
-            ValueError: also if no event is left for train or for test.
-        """
-        events = Events.of_columns(users, items, user_ids, item_ids, num_users, num_items, times)
-        return cls._split(events, events.by_time(valid_from, test_from), num_items is None and item_ids is None)
-
-    @classmethod
-    def _split(cls, events: Events, part: Tensor, inferred: bool) -> Split:
-        train, valid, test = (cls.of_events(events.take(part == p)) for p in range(3))
-        train.num_items_inferred = valid.num_items_inferred = test.num_items_inferred = inferred
-        unseen = (
-            int((~torch.isin(torch.unique(side[part > 0]), side[part == 0])).sum())
-            for side in (events.users, events.items)
-        )
-        return Split(train, valid, test, *unseen)
 
     # ----------------------------------------------------------------------------------------- contents and conversions
 
@@ -560,9 +464,14 @@ class Interactions:
     def to(self, device: str | torch.device) -> Interactions:
         """Return the same interactions on another device."""
         values = None if self.values is None else self.values.to(device)
-        moved = Interactions(self.offsets.to(device), self.items.to(device), self.num_items, values)
-        moved.num_dropped, moved.num_items_inferred = self.num_dropped, self.num_items_inferred
-        return moved._called(self.user_ids, self.item_ids)
+        named = {**self._named, "num_dropped": self.num_dropped}
+        return Interactions(self.offsets.to(device), self.items.to(device), self.num_items, values, **named)
+
+    @property
+    def _named(self) -> dict[str, Any]:
+        """Vocabularies and `num_items_inferred`, which go with these row numbers, as arguments of the constructor."""
+        names = ("user_ids", "item_ids", "num_items_inferred")
+        return {name: getattr(self, name) for name in names}
 
     def with_ids(self, user_ids: Any = None, item_ids: Any = None) -> Interactions:
         """Return the same interactions with vocabularies of their row numbers.
@@ -574,18 +483,11 @@ class Interactions:
         Raises:
             ValueError: for a vocabulary of another length.
         """
-        made = copy(self)
-        return made._called(
-            self.user_ids if user_ids is None else Vocabulary.named("user_ids", user_ids),
-            self.item_ids if item_ids is None else Vocabulary.named("item_ids", item_ids),
-        )
-
-    def _called(self, user_ids: Vocabulary | None, item_ids: Vocabulary | None) -> Interactions:
-        for name, ids, size in (("user", user_ids, self.num_users), ("item", item_ids, self.num_items)):
-            if ids is not None and len(ids) != size:
-                raise ValueError(f"{name}_ids holds {len(ids)} ids, but there are {size} {name}s: {self}")
-        self.user_ids, self.item_ids = user_ids, item_ids
-        return self
+        named = {**self._named, "num_dropped": self.num_dropped}
+        for name, ids in (("user_ids", user_ids), ("item_ids", item_ids)):
+            if ids is not None:
+                named[name] = Vocabulary.named(name, ids)
+        return Interactions(self.offsets, self.items, self.num_items, self.values, **named)
 
     def recode(self, user_ids: Any = None, item_ids: Any = None) -> Interactions:
         """Return the interactions with the row numbers of other vocabularies; users and items are matched by id.
@@ -616,9 +518,15 @@ class Interactions:
         (users, num_users, users_named), (items, num_items, items_named) = sides
         kept = (users >= 0) & (items >= 0)
         values = None if self.values is None else self.values[kept]
-        made = self.from_edge_index(torch.stack([users[kept], items[kept]]), num_users, num_items, values)
-        made.num_dropped, made.num_items_inferred = len(kept) - len(made), self.num_items_inferred and item_ids is None
-        return made._called(users_named, items_named)
+        return self._of_edges(
+            (users[kept], items[kept]),
+            (num_users, num_items),
+            values,
+            user_ids=users_named,
+            item_ids=items_named,
+            num_dropped=len(kept) - int(kept.sum()),
+            num_items_inferred=self.num_items_inferred and item_ids is None,
+        )
 
     def numbered_as(self, other: Interactions, name: str = "exclude", others_name: str = "target") -> Interactions:
         """Return the interactions with the row numbers of `other`, so that a row means the same user in both.
@@ -655,11 +563,7 @@ class Interactions:
         return torch.bincount(self.items, minlength=self.num_items)
 
     def save(self, path: str | Path) -> None:
-        """Write a file of CPU tensors that `load` reads, and `torch.load` with its default `weights_only=True`.
-
-        Raises:
-            TypeError: for vocabularies of ids that are neither whole numbers nor text nor bytes.
-        """
+        """Write a file of CPU tensors that `load` reads, and `torch.load` with its default `weights_only=True`."""
         fields = {
             "offsets": self._host_offsets,
             "items": self.items.cpu(),
@@ -686,12 +590,10 @@ class Interactions:
                 f"{path} holds damaged Interactions: offsets {list(offsets.shape)}, items {list(items.shape)} and "
                 f"values do not fit together, or the items of a user are not ascending and below {num_items}"
             )
-        made = cls(fields["offsets"], fields["items"], fields["num_items"], fields["values"])
-        made.num_dropped, made.num_items_inferred = fields["num_dropped"], fields["num_items_inferred"]
-        named = (
-            None if ids is None else Vocabulary.from_state(ids) for ids in (fields["user_ids"], fields["item_ids"])
-        )
-        return made._called(*named)
+        named: dict[str, Any] = {name: fields[name] for name in ("num_dropped", "num_items_inferred")}
+        for name in ("user_ids", "item_ids"):
+            named[name] = None if fields[name] is None else Vocabulary.from_state(fields[name])
+        return cls(offsets, items, num_items, values, **named)
 
     def to_edge_index(self, item_offset: int = 0, *, undirected: bool = False) -> Tensor:
         """Return edges int64 [2, E], users above items + item_offset; `undirected` appends the reversed edges."""
@@ -758,9 +660,8 @@ class Interactions:
     def take(self, kept: Tensor) -> Interactions:
         """Return the interactions with the edges that `kept` marks, bool [E], in the same shape."""
         values = None if self.values is None else self.values[kept]
-        left = self._from_keys(self.keys[kept], self.num_users, self.num_items, values)
-        left.num_items_inferred = self.num_items_inferred
-        return left._called(self.user_ids, self.item_ids)
+        edges = (self.users[kept], self.items[kept])
+        return self._of_edges(edges, (self.num_users, self.num_items), values, **self._named)
 
     def union(self, other: Interactions, *, values_reduce: Reduce = "last") -> Interactions:
         """Return the union, such as train and validation as history of a test; it has values if both have values.
@@ -780,10 +681,9 @@ class Interactions:
         values = None
         if self.values is not None and other.values is not None:
             values = torch.cat([self.values, other.values])
-        keys = torch.cat([self.keys, other.keys])
-        joined = self._from_keys(keys, self.num_users, self.num_items, values, values_reduce=values_reduce)
-        joined.num_items_inferred = self.num_items_inferred or other.num_items_inferred
-        return joined._called(self.user_ids, self.item_ids)
+        edges = (torch.cat([self.users, other.users]), torch.cat([self.items, other.items]))
+        named = {**self._named, "num_items_inferred": self.num_items_inferred or other.num_items_inferred}
+        return self._of_edges(edges, (self.num_users, self.num_items), values, "merge", values_reduce, **named)
 
     def _checked(self, other: Interactions) -> Interactions:
         """Return `other` with the row numbers of these interactions; refuse other types, shapes and devices."""

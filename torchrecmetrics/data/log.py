@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import operator
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import EllipsisType
 from typing import Any, NamedTuple
@@ -11,13 +12,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.checks import check_k, describe
+from torchrecmetrics.core.checks import check_k
 from torchrecmetrics.core.saving import read, write
 from torchrecmetrics.data.events import Events
 from torchrecmetrics.data.files import open_file
 from torchrecmetrics.data.frames import FrameSource, Source
 from torchrecmetrics.data.interactions import Duplicates, Interactions, Reduce
-from torchrecmetrics.data.times import Times
+from torchrecmetrics.data.times import read_bound, shown_time
 from torchrecmetrics.data.vocabulary import Vocabulary
 
 
@@ -43,10 +44,11 @@ class UserSplit(NamedTuple):
     """Ground truth of the held-out users."""
 
 
-class Log:
+@dataclass(frozen=True, eq=False, repr=False)
+class Log(Events):
     """A sequence of events: user, item and, if known, time and value; repeated events are kept.
 
-    Make a log with `from_frame`, `from_csv`, `from_parquet` or `from_file`; divide it with `leave_last_out`,
+    Make a log with `from_frame` or `from_file`; divide it with `leave_last_out`,
     `split_by_time`, `split_random` or `split_users`, whose parts are logs of the same vocabularies; look for faults
     with `audit`; evaluate on the result of `to_interactions`.
 
@@ -63,12 +65,10 @@ class Log:
         2
     """
 
-    def __init__(self, events: Events) -> None:
-        if events.user_ids is None or events.item_ids is None:
-            raise TypeError("the events of a log have vocabularies: Log.from_frame(...)")
-        self.events = events
-        self.user_ids: Vocabulary = events.user_ids
-        self.item_ids: Vocabulary = events.item_ids
+    user_ids: Vocabulary
+    """Ids of the user rows."""
+    item_ids: Vocabulary
+    """Ids of the item rows."""
 
     # ----------------------------------------------------------------------------------------------------- constructors
 
@@ -87,7 +87,8 @@ class Log:
         """Read a frame, whose rows are events.
 
         Args:
-            frame: of pandas, polars, pyarrow or whatever else narwhals reads; a dict of columns; a structured array.
+            frame: of pandas, polars, pyarrow or another library with Arrow's interface; a dict of columns; a structured
+                array.
             user: name of the column of users: whole numbers of any size, text, bytes, categories.
             item: name of the column of items: as users.
             time: name of the column of times: numbers or datetimes, both also as text; datetimes without a time zone
@@ -105,7 +106,7 @@ class Log:
         return cls.of_source(FrameSource(frame), user, item, time, value, user_ids, item_ids)
 
     @classmethod
-    def from_csv(
+    def from_file(
         cls,
         path: str | Path,
         user: str = "user",
@@ -117,58 +118,6 @@ class Log:
         item_ids: Any = None,
         delimiter: str | None = None,
     ) -> Log:
-        """Read a file of columns with a header; only the columns that are named are kept.
-
-        Ids are whole numbers if all of a column are written as such ("7", not "07"), and text otherwise.
-
-        Args:
-            path: path of the file, which is UTF-8.
-            user: as in `from_frame`.
-            item: as in `from_frame`.
-            time: as in `from_frame`.
-            value: as in `from_frame`.
-            user_ids: as in `from_frame`.
-            item_ids: as in `from_frame`.
-            delimiter: one character; default: a tab for .tsv; for .csv the only one of ",", ";", tab and "|" in the
-                header, or ",".
-
-        Raises:
-            ImportError: without pyarrow, which the extra `frames` brings.
-            ValueError: also for a file that is empty, has no rows, lines of unequal width or another encoding; names
-                the file, the row and the column.
-        """
-        return cls.of_source(open_file(path, "csv", delimiter), user, item, time, value, user_ids, item_ids)
-
-    @classmethod
-    def from_parquet(
-        cls,
-        path: str | Path,
-        user: str = "user",
-        item: str = "item",
-        time: str | EllipsisType | None = ...,
-        value: str | None = None,
-        *,
-        user_ids: Any = None,
-        item_ids: Any = None,
-    ) -> Log:
-        """Read a parquet file, row group by row group; only the columns that are named are read.
-
-        Arguments and errors are those of `from_csv`.
-        """
-        return cls.of_source(open_file(path, "parquet"), user, item, time, value, user_ids, item_ids)
-
-    @classmethod
-    def from_file(
-        cls,
-        path: str | Path,
-        user: str = "user",
-        item: str = "item",
-        time: str | EllipsisType | None = ...,
-        value: str | None = None,
-        *,
-        user_ids: Any = None,
-        item_ids: Any = None,
-    ) -> Log:
         """Read a file of any known format, identified by its name and its content; see `files.open_file`.
 
         csv, tsv, parquet, jsonl, RecBole's .inter, MovieLens' u.data and ratings.dat, lines of `user item item ...`
@@ -176,12 +125,25 @@ class Log:
         rating and timestamp, rank and score, or relevance. MovieLens' timestamps are read unless `time=None`; in other
         formats `time` names the column of times, without which events have the order of the file.
 
-        Other arguments and errors are those of `from_csv`.
+        Ids in text are whole numbers if all of a column are written as such ("7", not "07"), and text otherwise.
+
+        Args:
+            path: path of the file; text is UTF-8.
+            user: as in `from_frame`, like the arguments after it.
+            item: column of items.
+            time: column of times.
+            value: column of values.
+            user_ids: vocabulary of the users.
+            item_ids: vocabulary of the items.
+            delimiter: separator of a csv file of any name, one character; default: a tab for .tsv, for .csv the only
+                one of ",", ";", tab and "|" in the header, or ",".
 
         Raises:
-            ValueError: also for a file of another format; a format is never guessed.
+            ImportError: without pyarrow, which the extra `frames` brings.
+            ValueError: also for a file of another format, a file that is empty, has no rows, lines of unequal width or
+                another encoding; names the file, the row and the column.
         """
-        return cls.of_source(open_file(path), user, item, time, value, user_ids, item_ids)
+        return cls.of_source(open_file(path, delimiter), user, item, time, value, user_ids, item_ids)
 
     @classmethod
     def of_source(
@@ -196,55 +158,19 @@ class Log:
     ) -> Log:
         """Read columns of a frame or an open file; arguments and errors are those of `from_frame`."""
         roles = source.roles(user, item, time, value)
-        return cls(Events.of_table(source.read(roles), roles, user_ids, item_ids))
+        return cls.of_table(source.read(roles), roles, user_ids, item_ids)
 
     # ----------------------------------------------------------------------------------------- contents and conversions
 
-    @property
-    def users(self) -> Tensor:
-        """Row number of the user of each event in `user_ids`, int64 [E]."""
-        return self.events.users
-
-    @property
-    def items(self) -> Tensor:
-        """Row number of the item of each event in `item_ids`, int64 [E]."""
-        return self.events.items
-
-    @property
-    def times(self) -> Tensor | None:
-        """Time of each event, int64 or float64 [E]: numbers as given, datetimes as `time_unit` since 1970 in UTC."""
-        return None if self.events.times is None else self.events.times.numbers
-
-    @property
-    def time_unit(self) -> str | None:
-        """Unit of `times` if they were datetimes, such as "s" or "ns"; None if they were numbers."""
-        return None if self.events.times is None else self.events.times.unit
-
-    @property
-    def values(self) -> Tensor | None:
-        """Value of each event, [E]."""
-        return self.events.values
-
-    @property
-    def num_users(self) -> int:
-        """Number of users in the vocabulary, with or without events in this log."""
-        return len(self.user_ids)
-
-    @property
-    def num_items(self) -> int:
-        """Number of items in the vocabulary, with or without events in this log."""
-        return len(self.item_ids)
-
-    def __len__(self) -> int:
-        """Return the number of events."""
-        return len(self.events)
-
     def __repr__(self) -> str:
-        times = ""
-        if self.events.times is not None and len(self):
-            when = self.events.times
-            times = f", times {when.shown(int(when.when.argmin()))} to {when.shown(int(when.when.argmax()))}"
+        times = f", times {self._time_range()}" if self.times is not None and len(self) else ""
         return f"Log({len(self)} events, {self.num_users} users x {self.num_items} items{times})"
+
+    def _time_range(self) -> str:
+        """Return the first and the last time as text, for a message."""
+        assert self.times is not None
+        first, last = int(self.times.argmin()), int(self.times.argmax())
+        return f"{shown_time(self.times, first, self.time_unit)} to {shown_time(self.times, last, self.time_unit)}"
 
     def to_interactions(
         self,
@@ -265,12 +191,11 @@ class Log:
             ValueError: for a `min_value` if the log has no values, and for repeated events with values if
                 `values_reduce` is None.
         """
-        events = self.events
+        events = self
         if min_value is not None:
             if self.values is None:
                 raise ValueError(f"min_value={min_value!r} needs values: name their column, value=")
-            events = events.take(self.values >= min_value)
-            events = Events(events.users, events.items, events.shape, events.user_ids, events.item_ids)
+            events = replace(self.take(self.values >= min_value), values=None)
         return Interactions.of_events(events, duplicates=duplicates, values_reduce=values_reduce)
 
     def recode(self, user_ids: Any, item_ids: Any) -> Log:
@@ -295,19 +220,19 @@ class Log:
                 raise ValueError(f"{name}_ids has no {mine[int(rows[at])]!r}, the {name} of event {at}")
             sides.append((found, new))
         (users, user_ids), (items, item_ids) = sides
+        return self._numbered(users, user_ids, items, item_ids)
+
+    def _numbered(self, users: Tensor, user_ids: Vocabulary, items: Tensor, item_ids: Vocabulary) -> Log:
+        """Return the events with other row numbers."""
         shape = (len(user_ids), len(item_ids))
-        return Log(Events(users, items, shape, user_ids, item_ids, self.events.times, self.values))
+        return replace(self, users=users, items=items, shape=shape, user_ids=user_ids, item_ids=item_ids)
 
     def save(self, path: str | Path) -> None:
-        """Write a file that `load` reads, and `torch.load` with its default `weights_only=True`.
-
-        Raises:
-            TypeError: for ids that are neither whole numbers nor text nor bytes.
-        """
+        """Write a file that `load` reads, and `torch.load` with its default `weights_only=True`."""
         fields = {
             "users": self.users,
             "items": self.items,
-            "times": None if self.events.times is None else self.events.times.state(),
+            "times": None if self.times is None else {"numbers": self.times, "unit": self.time_unit},
             "values": self.values,
             "user_ids": self.user_ids.state(),
             "item_ids": self.item_ids.state(),
@@ -323,9 +248,17 @@ class Log:
         """
         fields = read(path, "Log")
         user_ids, item_ids = (Vocabulary.from_state(fields[name]) for name in ("user_ids", "item_ids"))
-        times = None if fields["times"] is None else Times.from_state(fields["times"])
-        shape = (len(user_ids), len(item_ids))
-        return cls(Events(fields["users"], fields["items"], shape, user_ids, item_ids, times, fields["values"]))
+        times = fields["times"] or {"numbers": None, "unit": None}
+        return cls(
+            fields["users"],
+            fields["items"],
+            (len(user_ids), len(item_ids)),
+            user_ids,
+            item_ids,
+            times["numbers"],
+            times["unit"],
+            fields["values"],
+        )
 
     # ---------------------------------------------------------------------------------------------------------- subsets
 
@@ -352,13 +285,7 @@ class Log:
         users, user_rows = torch.unique(self.users[kept], return_inverse=True)
         items, item_rows = torch.unique(self.items[kept], return_inverse=True)
         user_ids, item_ids = self.user_ids.take(users), self.item_ids.take(items)
-        left = self.events.take(kept)
-        shape = (len(user_ids), len(item_ids))
-        return Log(Events(user_rows, item_rows, shape, user_ids, item_ids, left.times, left.values))
-
-    def take(self, rows: Tensor) -> Log:
-        """Return the events of the given rows, int64 [n], or of a mask, bool [E]; the vocabularies stay whole."""
-        return Log(self.events.take(rows))
+        return self.take(kept)._numbered(user_rows, user_ids, item_rows, item_ids)
 
     # ------------------------------------------------------------------------------------------------------- splits
 
@@ -368,7 +295,13 @@ class Log:
         Users with fewer than three events stay in train whole. Equal or missing times keep the order of the log.
         Test events may be older than train events of other users (`audit` counts them); `split_by_time` avoids this.
         """
-        return self._split(self.events.last_out())
+        order = torch.arange(len(self), device="cpu") if self.times is None else self.times.argsort(stable=True)
+        order = order[self.users[order].argsort(stable=True)]
+        count = torch.bincount(self.users, minlength=self.num_users)
+        place_from_end = count.cumsum(0)[self.users[order]] - torch.arange(len(order), device="cpu")
+        part = torch.zeros_like(self.users)
+        part[order] = (3 - place_from_end).clamp(min=0) * (count[self.users[order]] >= 3)
+        return self._split(part)
 
     def split_by_time(self, valid_from: Any, test_from: Any) -> LogSplit:
         """Put events before `valid_from` into train, those before `test_from` into validation, the rest into test.
@@ -379,9 +312,20 @@ class Log:
 
         Raises:
             TypeError: if a bound is not of the type of the times.
-            ValueError: if the log has no times, and if no event is left for train or for test.
+            ValueError: if the log has no times, for bounds in the wrong order, and if no event is left for train or for
+                test.
         """
-        return self._split(self.events.by_time(valid_from, test_from))
+        if self.times is None:
+            raise ValueError("the events have no times: name their column, time=")
+        first = read_bound("valid_from", valid_from, self.times, self.time_unit)
+        second = read_bound("test_from", test_from, self.times, self.time_unit)
+        if not first <= second:
+            raise ValueError(f"valid_from must not be later than test_from, got {valid_from} and {test_from}")
+        part = (self.times >= first).long() + (self.times >= second).long()
+        for which, name in ((0, f"train, before valid_from={valid_from}"), (2, f"test, from test_from={test_from} on")):
+            if len(self) and not bool((part == which).any()):
+                raise ValueError(f"no event is left for {name}; times run from {self._time_range()}")
+        return self._split(part)
 
     def split_random(self, ratio: Sequence[float] = (0.8, 0.1, 0.1), seed: int = 0) -> LogSplit:
         """Put events into train, validation and test at random.
@@ -393,7 +337,11 @@ class Log:
         Raises:
             ValueError: for ratios that are no three numbers, or make an empty train or test part.
         """
-        shares = torch.tensor(_checked_ratio(ratio), dtype=torch.float64, device="cpu")
+        shares = torch.tensor(ratio, dtype=torch.float64, device="cpu")
+        if shares.shape != (3,) or not bool((shares >= 0).all()) or not 0 < float(shares.sum()) < math.inf:
+            raise ValueError(
+                f"ratio must be three numbers >= 0, train, validation and test, such as (0.8, 0.1, 0.1), got {ratio!r}"
+            )
         ends = (shares.cumsum(0) / shares.sum() * len(self)).round().long()
         if not int(ends[0]) or int(ends[1]) == len(self):
             raise ValueError(f"ratio={ratio!r} leaves no event for {'test' if int(ends[0]) else 'train'}: {self}")
@@ -433,37 +381,17 @@ class Log:
         return UserSplit(self.take(~held[self.users]), self.take(held[self.users] & ~hidden), self.take(hidden))
 
     def _split(self, part: Tensor) -> LogSplit:
+        """Return the events of part 0 as train, of part 1 as validation, of part 2 as test."""
         return LogSplit(*(self.take(part == which) for which in range(3)))
 
 
-def _checked_ratio(ratio: Any) -> list[float]:
-    """Return a ratio as three numbers >= 0 whose sum is positive."""
-    try:
-        shares = [float(share) for share in ratio]
-    except (TypeError, ValueError):
-        shares = []
-    if (
-        isinstance(ratio, str)
-        or len(shares) != 3
-        or not all(0 <= share < float("inf") for share in shares)
-        or not sum(shares)
-    ):
-        raise ValueError(
-            f"ratio must be three numbers >= 0, train, validation and test, such as (0.8, 0.1, 0.1), got {ratio!r}"
-        )
-    return shares
-
-
-def _how_many(users: Any, able: int) -> int:
+def _how_many(users: int | float, able: int) -> int:
     """Return the number of users to hold out, given as a number or as a share of `able` users."""
     if isinstance(users, float):
         if not 0 < users < 1:
             raise ValueError(f"users must be a number of users (an int), or a share between 0 and 1, got {users!r}")
-        number = max(1, round(users * able))
-    else:
-        if isinstance(users, bool) or not hasattr(users, "__index__"):
-            raise TypeError(f"users must be a number of users, or a share of them, got {describe(users)}")
-        number = check_k(operator.index(users), "users")
+        users = max(1, round(users * able))
+    number = check_k(users, "users")
     if number > able:
         raise ValueError(f"{number} users are to be held out, but {able} have two items or more")
     return number

@@ -1,4 +1,4 @@
-"""`Vocabulary`: a mapping between ids of any type and row numbers."""
+"""`Vocabulary`: a mapping between ids and row numbers."""
 
 from __future__ import annotations
 
@@ -11,22 +11,36 @@ from torch import Tensor
 
 from torchrecmetrics.core.checks import check_choice
 from torchrecmetrics.core.saving import read, write
-from torchrecmetrics.data.columns import check_range, check_size, check_spread, listed_at, row_numbers
-from torchrecmetrics.data.ids import Ids, IntIds, ObjectIds, alike, from_state, read_ids
+from torchrecmetrics.data.columns import check_range, check_size, check_spread, entry_at, holds, row_numbers
+from torchrecmetrics.data.frames import arrow, compute
+from torchrecmetrics.data.ids import (
+    check_kind,
+    find,
+    from_state,
+    joined,
+    kind_of,
+    numbered,
+    read_ids,
+    repeat,
+    take,
+    to_list,
+    to_state,
+)
 
 
 class Vocabulary:
-    """Ids of any type and their row numbers: id `vocabulary[row]` has row `row` in embeddings and interactions.
+    """Ids and their row numbers: id `vocabulary[row]` has row `row` in embeddings and interactions.
 
     Args:
-        ids: distinct ids [n] in the order of the rows: whole numbers (of any type and size, such as 64-bit hashes),
-            text, bytes, categories of these, or other hashable objects; a list, a tensor, an array, or a column of
-            pandas, polars or pyarrow. Floats count as whole numbers if all are whole (pandas makes floats of whole
-            numbers if some are missing).
+        ids: distinct ids [n] in the order of the rows: whole numbers of 64 bits, signed or unsigned (hashes), text,
+            bytes, or categories of these; a list, a tensor, an array, or a column of pandas, polars or pyarrow. Floats
+            count as whole numbers if all are whole (pandas makes floats of whole numbers if some are missing).
 
     Raises:
-        TypeError: for ids of several kinds, floats, and anything but a list or array.
-        ValueError: for a missing id (names the row) or a repeated id (names the id).
+        ImportError: without pyarrow, which the extra `frames` brings.
+        TypeError: for ids of several or other kinds, and anything but a list or array.
+        ValueError: for a missing id (names the row), a repeated id (names the id), and floats so large that they may
+            have been rounded.
 
     Two vocabularies are equal if they hold the same ids in the same order.
 
@@ -73,19 +87,19 @@ class Vocabulary:
             >>> list(vocabulary), rows
             (['a', 'b'], tensor([1, 0, 1]))
         """
-        distinct, rows = _complete(name, ids, row_name).numbered()
+        distinct, rows = numbered(_complete(name, ids, row_name))
         return cls._of(distinct), rows
 
     @classmethod
-    def _of(cls, ids: Ids) -> Vocabulary:
+    def _of(cls, ids: Any) -> Vocabulary:
         made = cls.__new__(cls)
         made._ids = ids
         return made
 
     @property
     def kind(self) -> str:
-        """Kind of the ids: "whole numbers", "text", "bytes", or the name of their type."""
-        return self._ids.kind
+        """Kind of the ids: "whole numbers", "text" or "bytes"."""
+        return kind_of(self._ids)
 
     def rows(self, ids: Any, *, unknown: Literal["error", "mark"] = "error") -> Tensor:
         """Return the row numbers of ids.
@@ -109,7 +123,7 @@ class Vocabulary:
             row = int((found < 0).nonzero()[0])
             raise ValueError(
                 f"{int((found < 0).sum())} of {len(found)} ids are not in the vocabulary, the first in row {row}: "
-                f"{listed_at(ids, row)!r}; unknown='mark' gives -1 for them"
+                f"{entry_at(ids, row)!r}; unknown='mark' gives -1 for them"
             )
         return found
 
@@ -125,17 +139,16 @@ class Vocabulary:
         wanted = wanted.detach().cpu().long()
         hint = "; take ids[ids >= 0] of a list that is filled up with -1" if bool((wanted < 0).any()) else ""
         check_range("rows", wanted, 0, len(self), hint)
-        return self._ids.take(wanted).tolist()
+        return to_list(take(self._ids, wanted))
 
     def union(self, other: Any) -> Vocabulary:
         """Return the ids of this vocabulary in their rows, followed by the ids that only `other` has, in its order."""
         other = Vocabulary.named("other", other)
-        self._check_kind("other", other._ids, "the vocabulary")
         if not len(self) or not len(other):
             return other if len(other) else self
-        mine, theirs = alike(self._ids, other._ids)
-        new = (mine.find(theirs) < 0).nonzero()[:, 0]
-        return Vocabulary._of(mine.joined(theirs.take(new))) if len(new) else self
+        check_kind("other", other._ids, "the vocabulary", self._ids)
+        new = (find(self._ids, other._ids) < 0).nonzero()[:, 0]
+        return Vocabulary._of(joined(self._ids, take(other._ids, new))) if len(new) else self
 
     def rows_in(self, other: Vocabulary) -> Tensor:
         """Return the row of each id in another vocabulary, int64 [n]; -1 = the id is not in it.
@@ -143,30 +156,18 @@ class Vocabulary:
         Raises:
             TypeError: if the two vocabularies hold ids of different kinds.
         """
-        other._check_kind("the one", self._ids, "the other")
-        if not len(self) or not len(other):
-            return torch.full((len(self),), -1, device="cpu")
-        theirs, mine = alike(other._ids, self._ids)
-        return theirs.find(mine)
-
-    def ascending(self) -> Vocabulary:
-        """Return the same ids in ascending order."""
-        return Vocabulary._of(self._ids.numbered()[0])
+        return other._find("the one", self._ids, "the other")
 
     def as_text(self) -> Vocabulary:
         """Return the vocabulary with whole numbers as text, "7" for 7, in the same rows; text does not change."""
-        return self if self.kind != "whole numbers" else Vocabulary([*map(str, self)])
+        return self if self.kind != "whole numbers" else Vocabulary._of(self._ids.cast(arrow().large_string()))
 
     def take(self, rows: Tensor) -> Vocabulary:
         """Return the vocabulary of the given rows, int64 [n], which must be distinct."""
-        return Vocabulary._of(self._ids.take(rows))
+        return Vocabulary._of(take(self._ids, rows))
 
     def save(self, path: str | Path) -> None:
-        """Write a file that `load` reads, and `torch.load` with its default `weights_only=True`.
-
-        Raises:
-            TypeError: for ids that are neither whole numbers nor text nor bytes.
-        """
+        """Write a file that `load` reads, and `torch.load` with its default `weights_only=True`."""
         write(path, "Vocabulary", self.state())
 
     @classmethod
@@ -180,7 +181,7 @@ class Vocabulary:
 
     def state(self) -> dict[str, Any]:
         """Return the argument of `from_state`: the ids as tensors, numbers and text."""
-        return self._ids.state()
+        return to_state(self._ids)
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Vocabulary:
@@ -189,34 +190,20 @@ class Vocabulary:
 
     def rows_of(self, name: str, column: Any, where: str) -> Tensor:
         """Return the row of each id, int64 [E]; -1 = unknown or missing; messages call the vocabulary `where`."""
-        asked, missing = read_ids(name, column)
-        if asked.kind == "floats" and self.kind == "whole numbers":
-            asked = _floats_as_integers(asked)
-        self._check_kind(name, asked, where)
-        if len(asked) and len(self):
-            mine, theirs = alike(self._ids, asked)
-            found = mine.find(theirs)
-        else:
-            found = torch.full((len(asked),), -1, device="cpu")
-        if missing is None:
-            return found
-        rows = torch.full((len(missing),), -1, device="cpu")
-        rows[~missing] = found
-        return rows
+        return self._find(name, read_ids(name, column), where)
 
-    def _check_kind(self, name: str, asked: Ids, where: str) -> None:
-        """Refuse ids of another kind than the ids of the vocabulary, which cannot be compared."""
-        if len(asked) and len(self) and asked.kind != self.kind:
-            raise TypeError(
-                f"{name} {_holds(name)} {asked.kind} ({asked.at(0)!r}), {where} {_holds(where)} {self.kind} "
-                f"({self._ids.at(0)!r}): they cannot be compared; convert one of the two"
-            )
+    def _find(self, name: str, asked: Any, where: str) -> Tensor:
+        """Return the row of each id, int64 [E]; -1 = unknown or missing; refuse ids of another kind."""
+        if not len(self) or asked.null_count == len(asked):
+            return torch.full((len(asked),), -1, device="cpu")
+        check_kind(name, asked, where, self._ids)
+        return find(self._ids, asked)
 
     def __getitem__(self, row: int) -> Any:
         row = check_size("row", row)
         if row >= len(self):
             raise IndexError(f"row {row} of a vocabulary of {len(self)}")
-        return self._ids.at(row)
+        return self._ids[row].as_py()
 
     def __contains__(self, id_: object) -> bool:
         try:
@@ -225,73 +212,55 @@ class Vocabulary:
             return False
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._ids.tolist())
+        return iter(to_list(self._ids))
 
     def __len__(self) -> int:
         return len(self._ids)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Vocabulary) and (self is other or self._ids.same(other._ids))
+        return isinstance(other, Vocabulary) and (
+            self is other or len(self) == len(other) == 0 or bool(self._ids.equals(other._ids))
+        )
 
     def __repr__(self) -> str:
-        shown = ", ".join(repr(self._ids.at(row)) for row in range(min(3, len(self))))
+        shown = ", ".join(repr(self[row]) for row in range(min(3, len(self))))
         return f"Vocabulary({len(self)} ids, {self.kind}: {shown}{', ...' if len(self) > 3 else ''})"
 
 
-def _holds(name: str) -> str:
-    """Return the verb after the name of a column in messages, "are" or "holds"."""
-    return "are" if name.endswith("s") else "holds"
-
-
-def _complete(name: str, column: Any, row_name: Callable[[int], str] = "row {}".format) -> Ids:
-    """Read a column of ids; refuse missing ids, and floats that are not whole."""
-    if isinstance(column, (dict, set, frozenset, str, bytes)) or not hasattr(column, "__len__"):
-        raise TypeError(f"{name} must be a list or an array, got {type(column).__name__}: list(...)")
-    ids, missing = read_ids(name, column)
-    if missing is not None:
+def _complete(name: str, column: Any, row_name: Callable[[int], str] = "row {}".format) -> Any:
+    """Read a column of ids; refuse missing ids."""
+    ids = read_ids(name, column)
+    if ids.null_count:
+        first = row_name(compute().index(ids.is_null(), True).as_py())
         raise ValueError(
-            f"{name} holds a missing value: {int(missing.sum())} of {len(missing)} rows, the first is "
-            f"{row_name(int(missing.nonzero()[0]))}; leave them out"
+            f"{name} {holds(name)} a missing value: {ids.null_count} of {len(ids)} rows, the first is {first}; leave "
+            "them out"
         )
-    if ids.kind == "floats":
-        ids = _floats_as_integers(ids)
-        if ids.kind == "floats":
-            raise TypeError(
-                f"{name} {_holds(name)} floats such as {ids.at(0)!r}, which are no ids: make them whole numbers or text"
-            )
     return ids
 
 
-def _entries(name: str, column: Any) -> Ids:
+def _entries(name: str, column: Any) -> Any:
     """Read a column of ids; refuse repeated and missing ids."""
     if isinstance(column, Vocabulary):
         return column._ids
     ids = _complete(name, column)
-    twice = ids.repeat()
+    ids = ids.dictionary_decode() if hasattr(ids, "dictionary") else ids
+    twice = repeat(ids)
     if twice is not None:
         raise ValueError(
-            f"{name} lists {ids.at(twice[0])!r} twice, in rows {twice[0]} and {twice[1]}: each id has one row "
+            f"{name} lists {ids[twice[0]].as_py()!r} twice, in rows {twice[0]} and {twice[1]}: each id has one row "
             "(Vocabulary.number takes a column with repeats)"
         )
     return ids
 
 
-def _floats_as_integers(floats: Ids) -> Ids:
-    """Return floats as whole numbers if all are whole, and unchanged otherwise."""
-    values = torch.tensor(floats.tolist(), dtype=torch.float64, device="cpu")
-    whole = bool(((values.abs() < 2**53) & (values == values.floor())).all())
-    return IntIds(values.long()) if whole else ObjectIds(floats.tolist(), "floats")
-
-
-def codes_of(
-    name: str, column: Any, vocabulary: Any, size: int | None, stacklevel: int
-) -> tuple[Tensor, int, Vocabulary | None]:
+def codes_of(name: str, column: Any, vocabulary: Any, size: int | None) -> tuple[Tensor, int, Vocabulary | None]:
     """Return the rows of a column, int64 [E] (-1 = unknown id), the number of rows, and the vocabulary or None."""
     if vocabulary is None:
         codes = row_numbers(name, column, f", or come with a vocabulary such as {name[:-1]}_ids=sorted(set({name}))")
         if size is None:
             size = int(codes.max()) + 1 if len(codes) else 0
-            check_spread(name, codes, f", or num_{name}={size} where there are so many", stacklevel + 1)
+            check_spread(name, codes, f", or num_{name}={size} where there are so many")
         size = check_size(f"num_{name}", size)
         check_range(name, codes, 0, size, "")
         return codes, size, None

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.core.checks import describe
-from torchrecmetrics.data.columns import array_of, row_numbers
+from torchrecmetrics.data.columns import row_numbers
 from torchrecmetrics.data.events import numbers_in
 from torchrecmetrics.data.files import source_of
-from torchrecmetrics.data.frames import Roles, Source, Table, distinct
+from torchrecmetrics.data.frames import Roles, Source, Table, arrow, compute, distinct, tensor_of
+from torchrecmetrics.data.ids import read_ids
 from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.recommendations import Recommendations
 from torchrecmetrics.inputs.jagged import side_by_side
@@ -381,15 +382,20 @@ def _wide(lists: Any, names: Names, users: IdMap, items: IdMap) -> _Part:
         listed = columns >= 0
         columns = columns[listed]
     else:
-        entries = array_of("the items of lists", flat)
-        kept = (entries == entries) & (entries != -1) & (entries != None)  # noqa: E711  # elementwise
-        listed = torch.from_numpy(kept.astype(bool))
-        if bool((entries == -1).any()) and -1 in items.ids:
+        flat = flat.tolist() if getattr(flat, "dtype", None) == object else flat  # noqa: E721
+        if isinstance(flat, list) and {int, str} <= {*map(type, flat)}:  # -1 may fill up lists of text
+            flat = [None if entry == -1 else entry for entry in flat]
+        entries = read_ids("the items of lists", flat)
+        listed, unlisted = tensor_of(entries.is_valid()), torch.zeros(len(entries), dtype=torch.bool, device="cpu")
+        if entries.type == arrow().int64():
+            unlisted = tensor_of(compute().equal(entries, -1).fill_null(False))
+        if bool(unlisted.any()) and -1 in items.ids:
             raise ValueError(
                 "-1 fills up lists, but it is an item of target, too: pass a dict or a frame without such entries, and "
                 "another id for the item"
             )
-        columns = items.rows("the items of lists", entries[kept])
+        listed &= ~unlisted
+        columns = items.rows("the items of lists", entries.filter(arrow().array(listed.numpy())))
     return _Part(rows.repeat_interleave(lengths)[listed], columns, None, rows)
 
 
