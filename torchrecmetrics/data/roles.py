@@ -1,7 +1,7 @@
 """Find columns that may be the order of lists, relevance or time, although the caller named none.
 
 A question is asked only where its possible answers give different numbers: a column of scores that the rows follow is
-silent, and so is a column of times by which the rows of every user are sorted. `question` then lists all candidates with
+silent, and so is a column of times by which the rows of every user are sorted. `question` lists all candidates with
 their content and proposes none. Names count by the words in the sets below; all else is decided by content.
 """
 
