@@ -8,6 +8,7 @@ import pytest
 np = pytest.importorskip("numpy")
 pa = pytest.importorskip("pyarrow")
 
+import later_tables  # noqa: E402
 import tables  # noqa: E402
 
 from torchrecmetrics.data import roles  # noqa: E402
@@ -37,6 +38,13 @@ def outcomes(cases, role):
         ("order", tables.recommendations, (33, 1, 1)),
         ("relevance", tables.ground_truths, (21, 0, 10)),
         ("time", tables.ground_truths, (22, 0, 2)),
+        # tables made after the rules
+        ("order", later_tables.lists_of_libraries, (9, 0, 0)),
+        ("relevance", later_tables.logs_of_media, (8, 0, 0)),
+        ("time", later_tables.logs_of_media, (10, 0, 1)),
+        ("order", later_tables.served_lists, (6, 2, 6)),
+        ("relevance", later_tables.logs_of_shops, (6, 0, 4)),
+        ("time", later_tables.logs_of_shops, (10, 0, 3)),
     ],
 )
 def test_public_tables(role, cases, bounds):
