@@ -77,17 +77,22 @@ USUAL_SCORES = ("prob", "y_pred", "logit", "pctr", "cosine", "score", "est", "re
 ORDER = {
     **{f"rows do not follow {name}": ({name: MIXED}, [name]) for name in USUAL_SCORES},
     **{f"rows follow {name}": ({name: FALLING}, []) for name in (*USUAL_SCORES, "vorhersage")},
-    **{f"rows follow {name}": ({name: RANKS}, []) for name in ("rank", "position", "step", "Ranking")},
+    "rows follow steps of 1": ({"step": RANKS}, []),
+    **{f"rows follow {name}": ({name: RANKS * 2}, []) for name in ("rank", "Ranking", "position", "pos", "ORDER")},
     **{f"rows follow {name}": ({name: FALLING[::-1]}, []) for name in ("distance", "cosine_distance", "distance_km")},
     "an unusual name": ({"vorhersage": MIXED}, ["vorhersage"]),
     "whole numbers": ({"logit_x100": (MIXED * 100).astype(int)}, ["logit_x100"]),
     "the worst first": ({"prob": FALLING[::-1]}, ["prob"]),
     "the worst rank first": ({"rank": RANKS[::-1]}, ["rank"]),
+    "two equal ranks": ({"rank": np.tile([1, 2, 2, 3], 3)}, ["rank"]),
     "the farthest first": ({"distance": FALLING}, ["distance"]),
     "the score of a rank falls": ({"rank_score": FALLING[::-1]}, ["rank_score"]),
     "all equal": ({"score": np.ones(12)}, ["score"]),
     "two equal": ({"score": np.tile([3, 2, 2, 1], 3)}, ["score"]),
     "a missing score": ({"score": pa.array([*FALLING[:11], None])}, ["score"]),
+    "all missing": ({"score": pa.nulls(12, pa.float64()), "level": pa.nulls(12, pa.int64())}, []),
+    "all NaN": ({"level": np.full(12, np.nan)}, []),
+    "a number at the end of the name": ({"score_1": np.ones(12)}, ["score_1"]),
     "NaN": ({"score": np.array([*FALLING[:11], np.nan])}, ["score"]),
     "-inf last": ({"score": np.array([*FALLING[:11], -np.inf])}, ["score"]),
     "half precision": ({"prob": MIXED.astype("f2")}, ["prob"]),
@@ -98,6 +103,8 @@ ORDER = {
     "a row counter": ({"row": np.arange(12)}, []),
     "a shuffled row counter": ({"level": np.array([5, 3, 0, 8, 1, 2, 11, 4, 6, 7, 9, 10])}, []),
     "nearly a row counter": ({"level": np.array([5, 3, 0, 8, 1, 2, 11, 4, 6, 7, 9, 12])}, ["level"]),
+    "as long as a row counter": ({"level": np.array([5, 3, 0, 8, 1, 2, 11, 4, 6, 7, 9, 9])}, ["level"]),
+    "not the last word": ({"score_version": np.ones(12), "rank_source": np.tile([2, 1, 2, 1], 3)}, []),
     "an id": ({"candidate_id": (MIXED * 1000).astype(int), "Unnamed: 0": MIXED, "articleCode": MIXED}, []),
     "seconds": ({"generated_at": 1_700_000_000 + MIXED * 100}, []),
     "days": ({"generated_at": 20240100 + np.tile([2, 4, 1, 3], 3)}, []),
@@ -153,6 +160,7 @@ RELEVANCE = {
     "halves": ({"share": CLICKS * 0.5}, []),
     "a missing number": ({"votes": pa.array([None, *CLICKS[1:]])}, []),
     "a missing label": ({"label": pa.array([None, *CLICKS[1:]])}, ["label"]),
+    "all missing": ({"label": pa.nulls(12, pa.float64()), "votes": pa.nulls(12, pa.bool_())}, []),
     "NaN": ({"votes": np.array([np.nan, *CLICKS[1:]])}, []),
     "0 alone": ({"label": CLICKS * 0, "tag": CLICKS * 0}, []),
     "1 alone": ({"label": CLICKS * 0 + 1, "score": CLICKS * 0 + 1}, []),
@@ -227,7 +235,12 @@ MOVED_TIMES = {
     "gap": pa.array([*(NOW + MOVED[:11]).tolist(), None]),
     "timeframe": MOVED,
     "unixReviewTime": MOVED,
-    "reviewTime": np.char.mod("%d May", MOVED),
+    "reviewTime": np.char.mod("%02d May", ORDERED),
+    "day_gap": pa.array([*(20200100 + MOVED[:11]).tolist(), None]),
+    "float_day_gap": pa.array([*(20200100.0 + MOVED[:11]).tolist(), None]),
+    "slashes": np.char.replace(texts(MOVED), "-", "/"),
+    "visit_gap": pa.array([None, *texts(MOVED)[1:].tolist()]),
+    "long": pa.array(texts(MOVED), pa.large_string()),
     "time": [datetime.time(hour) for hour in MOVED.tolist()],
 }
 
@@ -249,8 +262,13 @@ QUIET_TIMES = {
     "year": 2000 + MOVED,
     "before 1990": 600_000_000 + MOVED,
     "after 2030": 1_930_000_000 + MOVED,
-    "no months": 20201300 + MOVED,
-    "no days": 20200231 + MOVED,
+    "month 0": 20200000 + MOVED,
+    "month 13": 20201300 + MOVED,
+    "day 0": 20200099 + MOVED,
+    "day 32": 20200128 + MOVED,
+    "days before 1990": 19890100 + MOVED,
+    "days after 2030": 20310100 + MOVED,
+    "shelf": 1100 + MOVED,
     "parts of days": 20200101.5 + MOVED,
     "tweet_id": NOW + MOVED,
     "price": MIXED,
@@ -299,10 +317,10 @@ def test_ids_of_any_type():
         assert [*FIND["order"](rows, "user", "item")] == ["prob"]
         assert [*FIND["relevance"](rows, "user", "item")] == ["clicked"]
         assert [*FIND["time"](rows, "user", "item")] == ["when"]
-    missing = table.set_column(0, "user", pa.nulls(12, pa.string()))
-    for find in FIND.values():
-        assert not find(table[:0], "user", "item")
-        assert isinstance(find(missing, "user", "item"), dict)
+    missing = small({"mood": CLICKS, "level": MIXED, "when": dates(MOVED)}, pa.nulls(12, pa.string()))
+    for role, expected in {"order": [], "relevance": ["mood"], "time": []}.items():
+        assert not FIND[role](table[:0], "user", "item")
+        assert [*FIND[role](missing, "user", "item")] == expected
 
 
 @pytest.mark.parametrize("in_order", [True, False])
@@ -311,7 +329,8 @@ def test_long_tables(in_order):
     rng = np.random.default_rng(0)
     num_lists, k = 40_000, 10
     rows = np.arange(num_lists * k).reshape(num_lists, k).T.ravel() if in_order else rng.permutation(num_lists * k)
-    users, items = np.repeat(np.arange(num_lists), k), rng.zipf(1.3, num_lists * k) % 5000
+    users = np.repeat(np.arange(num_lists), k)
+    items = np.where(rng.random(len(users)) < 0.5, 0, rng.zipf(1.3, len(users)) % 5000)
     scores = -np.sort(-rng.normal(size=(num_lists, k)), axis=1).ravel()
     columns = {"prob": scores, "price": rng.random(5000)[items], "age": rng.integers(18, 90, num_lists)[users]}
     columns |= {"free": rng.integers(0, 2, 5000)[items], "adult": rng.integers(0, 2, num_lists)[users]}
@@ -321,6 +340,9 @@ def test_long_tables(in_order):
     assert [*FIND["relevance"](table, "user", "item")] == ["bought"]
     times = small({"time": NOW + np.arange(len(users)), "release_date": dates(items)}, users, items).take(rows)
     assert [*FIND["time"](times, "user", "item")] == ([] if in_order else ["time"])
+    grouped = roles._Leftovers(table, "user", "item")
+    assert len(grouped.by_user.take(table["prob"])) <= 2048 * k
+    assert 10_000 < len(grouped.by_item.take(table["prob"])) <= 2**17
 
 
 def test_one_long_list():
@@ -331,6 +353,7 @@ def test_one_long_list():
     assert [*FIND["order"](table, "user", "item")] == ["prob"]
     table = small({"prob": -np.sort(-scores)}, np.zeros(size, dtype=int), np.arange(size))
     assert FIND["order"](table, "user", "item") == {}
+    assert len(roles._Leftovers(table, "user", "item").by_user.take(table["prob"])) == roles._SAMPLE_ROWS
 
 
 def test_question():

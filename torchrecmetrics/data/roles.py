@@ -105,12 +105,12 @@ def time_candidates(table: pa.Table, user: str, item: str) -> dict[str, str]:
 
 
 class _Leftovers:
-    """The columns of a table other than its users and items, and samples of the rows of users and of items."""
+    """Columns of a table that are neither users, items nor empty, and samples of its rows by user and by item."""
 
     def __init__(self, table: pa.Table, user: str, item: str) -> None:
         columns = {name: _plain(column) for name, column in zip(table.column_names, table.columns, strict=True)}
         self._users, self._items = columns.pop(user), columns.pop(item)
-        self.columns = columns if len(table) else {}
+        self.columns = {name: column for name, column in columns.items() if column.null_count < len(column)}
 
     @cached_property
     def by_user(self) -> _GroupedRows:
@@ -165,7 +165,7 @@ class _GroupedRows:
         values = _value_codes(self.take(column))
         if (values[1:] != values[:-1])[self._same_key].any():
             return False
-        uncommon = values != np.bincount(values).argmax()
+        uncommon = values != np.bincount(values, minlength=1).argmax()
         return int((self._same_key & uncommon[1:]).sum()) >= _MIN_REPEATS
 
     def distinct_share(self, column: pa.ChunkedArray) -> float:
@@ -206,7 +206,7 @@ def _is_row_number(column: pa.ChunkedArray, rows: _GroupedRows) -> bool:
 
 def _may_be_relevance(name: str, column: pa.ChunkedArray, leftovers: _Leftovers, reads_gains: bool) -> bool:
     is_bool = pa.types.is_boolean(column.type)
-    if not (is_bool or _is_number(column)) or column.null_count == len(column):
+    if not (is_bool or _is_number(column)):
         return False
     low, high = _range(column)
     if low == high or high <= 0:
@@ -215,7 +215,7 @@ def _may_be_relevance(name: str, column: pa.ChunkedArray, leftovers: _Leftovers,
         return True
     if not is_bool and (low < -1 or low > 0 or high > 5 or column.null_count or not _is_whole(column)):
         return False
-    return low <= 0 and not _has_word(name, _ID) and not leftovers.is_property(column)
+    return not _has_word(name, _ID) and not leftovers.is_property(column)
 
 
 def _may_be_time(name: str, column: pa.ChunkedArray) -> bool:
@@ -238,8 +238,6 @@ def _sorting_moves_rows(column: pa.ChunkedArray, rows: _GroupedRows) -> bool:
 def _unit_of_time(column: pa.ChunkedArray) -> str | None:
     """Return the unit if all numbers are dates of 1990 to 2030: "s", "ms", "us", "ns" or "YYYYMMDD", else None."""
     low, high = _range(column)
-    if low is None or low == high:
-        return None
     for unit, steps in _STEPS_PER_SECOND.items():
         if _FIRST_SECOND * steps <= low and high < _LAST_SECOND * steps:
             return unit
@@ -313,7 +311,7 @@ def _is_whole(column: pa.ChunkedArray) -> bool:
 
 
 def _range(column: pa.ChunkedArray) -> tuple[Any, Any]:
-    """Return the smallest and the largest value; (None, None) if all are missing."""
+    """Return the smallest and the largest value."""
     bounds = pc.min_max(column)
     return bounds["min"].as_py(), bounds["max"].as_py()
 
