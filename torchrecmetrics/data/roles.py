@@ -60,12 +60,11 @@ def order_candidates(table: pa.Table, user: str, item: str) -> dict[str, str]:
     """
     leftovers = _Leftovers(table, user, item)
     numbers = {name: column for name, column in leftovers.columns.items() if _is_number(column)}
-    followed = {name: _rows_follow(name, column, leftovers.by_user) for name, column in numbers.items()}
-    if all(followed.values()):
+    ignored = {name for name, column in numbers.items() if not _rows_follow(name, column, leftovers.by_user)}
+    if not ignored:
         return {}
     candidates = {name: column for name, column in numbers.items() if _may_order(name, column, leftovers)}
-    asked = not all(followed[name] for name in candidates)
-    return {name: _content(column) for name, column in candidates.items() if asked}
+    return {name: _content(column) for name, column in candidates.items() if ignored & candidates.keys()}
 
 
 def value_candidates(table: pa.Table, user: str, item: str, reads_gains: bool) -> dict[str, str]:
@@ -95,13 +94,16 @@ def time_candidates(table: pa.Table, user: str, item: str) -> dict[str, str]:
     and is no property of the item.
     """
     leftovers = _Leftovers(table, user, item)
+    times = {name: column for name, column in leftovers.columns.items() if _may_be_time(name, column)}
+    moving = {name for name, column in times.items() if _sorting_moves_rows(column, leftovers.by_user)}
+    if not moving:
+        return {}
     candidates = {
         name: column
-        for name, column in leftovers.columns.items()
-        if _may_be_time(name, column) and leftovers.by_user.varies(column) and not leftovers.by_item.fixes(column)
+        for name, column in times.items()
+        if leftovers.by_user.varies(column) and not leftovers.by_item.fixes(column)
     }
-    asked = any(_sorting_moves_rows(column, leftovers.by_user) for column in candidates.values())
-    return {name: _content(column) for name, column in candidates.items() if asked}
+    return {name: _content(column) for name, column in candidates.items() if moving & candidates.keys()}
 
 
 class _Leftovers:
@@ -135,14 +137,15 @@ class _GroupedRows:
         if len(keys) > _SAMPLE_ROWS:  # whole keys at random: neither sorted nor shuffled files mislead
             chosen = keys.take(pa.array(np.random.default_rng(0).integers(len(keys), size=_SAMPLE_KEYS)))
         chosen = chosen.unique().drop_null()
-        codes = pc.fill_null(pc.index_in(keys, value_set=chosen), len(chosen)).to_numpy()
-        counts = np.bincount(codes, minlength=len(chosen) + 1)[:-1]
+        codes = pc.fill_null(pc.index_in(keys, value_set=chosen), -1).to_numpy()
+        rows = np.flatnonzero(codes >= 0)
+        counts = np.bincount(codes[rows], minlength=len(chosen))
         shortest = counts.argsort(kind="stable")
         num_kept = max(1, int(np.searchsorted(counts[shortest].cumsum(), _SAMPLE_ROWS, side="right")))
-        is_kept = np.zeros(len(chosen) + 1, dtype=bool)
+        is_kept = np.zeros(len(chosen), dtype=bool)
         is_kept[shortest[:num_kept]] = True
-        rows = np.flatnonzero(is_kept[codes])
-        rows = rows[np.argsort(codes[rows], kind="stable")][:_SAMPLE_ROWS]
+        rows = rows[is_kept[codes[rows]]]
+        rows = rows[codes[rows].argsort(kind="stable")][:_SAMPLE_ROWS]
         self._rows = pa.array(rows)
         self._codes = codes[rows].astype(np.int64)
         self._same_key = self._codes[1:] == self._codes[:-1]
