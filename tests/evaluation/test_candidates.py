@@ -67,6 +67,14 @@ def test_a_user_without_candidates_finds_nothing():
     assert trm.evaluate("HR@5", trm.Embeddings(*of_two, allowed=nobody), target=target)["HR@5"] == 0
 
 
+def test_popularity_of_candidates():
+    """A bias alone ranks each user's candidates."""
+    target = trm.Interactions.from_columns([0, 1], [2, 3], num_users=2, num_items=4)
+    candidates = trm.Interactions.from_columns([0, 0, 1, 1], [2, 1, 3, 0], num_users=2, num_items=4)
+    popular = trm.Embeddings(bias=torch.tensor([9, 1, 2, 5]), allowed=candidates)
+    assert trm.evaluate("MRR", popular, target=target)["MRR"] == (1 + 1 / 2) / 2
+
+
 TRUTH = trm.Interactions.from_padded(torch.tensor([[0], [1], [-1]]), 3)  # the third user has no item
 ALL = trm.Interactions.from_dense(torch.ones(3, 3, dtype=torch.bool))
 

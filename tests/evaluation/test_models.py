@@ -295,6 +295,19 @@ def test_user_subset():
     trm.evaluate("HR@5", users, items, target=test, exclude=seen_by_others, user_ids=picked)  # no overlap in `picked`
 
 
+def test_targets_that_a_mask_excludes():
+    """The error of relevant items in a mask offers what works there; `without` takes the mask."""
+    users, items, train, test = world()
+    unreleased = torch.arange(ITEMS) >= 50
+    exclude = (train, unreleased)
+    with pytest.raises(ValueError, match=r"target.without\(part\), .* takes them out of the test; overlap='miss'"):
+        trm.evaluate("HR@5", users, items, target=test, exclude=exclude)
+    released = test.without(unreleased)
+    assert set(released.items.tolist()) == set(test.items[test.items < 50].tolist())
+    found = trm.evaluate("HR@5", users, items, target=released, exclude=exclude)
+    assert found.num_users == len(released.users.unique())
+
+
 def test_edge_index():
     """Edges [2, E] as target or exclude, alone or in a tuple, get the sizes of the embeddings."""
     users, items, train, test = world()
@@ -906,7 +919,11 @@ BAD = [
     ),
     (lambda: trm.Embeddings(), TypeError, "Embeddings take users and items, or bias alone"),
     (lambda: trm.Embeddings(U, bias=V[:, 0]), TypeError, r"items must be a tensor \[n, d\], got None"),
-    (lambda: trm.Embeddings(bias=V[:, 0], allowed=TEST), TypeError, "scored by embeddings: pass users and items"),
+    (
+        lambda: trm.evaluate("HR", U, V, similarity="cosine", **BOTH),
+        ValueError,
+        r"evaluate has no option 'similarity': pass trm.Embeddings\(users, items, similarity=",
+    ),
     (lambda: trm.evaluate("HR", trm.Embeddings(U, V), V, **BOTH), ValueError, "Embeddings hold the items"),
     (
         lambda: trm.evaluate("HR", U, V, shard="rows", **BOTH),

@@ -56,11 +56,22 @@ def read(path: str | Path, type_name: str) -> dict[str, Any]:
         raise
     except Exception as error:
         raise ValueError(f"{path} was not written by {type_name}.save: {error}") from error
-    if not isinstance(fields, dict) or "torchrecmetrics" not in fields:
+    held = fields.get("torchrecmetrics") if isinstance(fields, dict) else None
+    if held is None:
         raise ValueError(f"{path} was not written by {type_name}.save")
-    held = fields["torchrecmetrics"]
     if held != type_name:
         raise ValueError(f"{path} holds {held}, not {type_name}: {held}.load reads it")
-    if fields["version"] > _VERSION:
-        raise ValueError(f"{path} is of version {fields['version']}, later than {_VERSION}: update torchrecmetrics")
-    return fields
+    checked = _Fields(fields)
+    checked.origin = f"{path} holds a damaged {type_name}"
+    if checked["version"] > _VERSION:
+        raise ValueError(f"{path} is of version {checked['version']}, later than {_VERSION}: update torchrecmetrics")
+    return checked
+
+
+class _Fields(dict[str, Any]):
+    """The fields of a file, of which a missing one is an error in the file."""
+
+    origin: str
+
+    def __missing__(self, name: str) -> Any:
+        raise ValueError(f"{self.origin}: it has no {name}")

@@ -649,11 +649,13 @@ class Interactions:
         """Largest number of items of a user."""
         return int(self.host_degree.max()) if self.num_users else 0
 
-    def without(self, other: Interactions) -> Interactions:
+    def without(self, other: Interactions | Tensor) -> Interactions:
         """Return these interactions without the pairs of `other`, such as a test set without the pairs of train.
 
-        If the vocabularies of the two differ, pairs are matched by id.
+        If the vocabularies of the two differ, pairs are matched by id. `other` may also be bool [I]: without its items.
         """
+        if isinstance(other, Tensor) and other.dtype == torch.bool and other.shape == (self.num_items,):
+            return self.take(~other[self.items])
         other = self._checked(other)
         return self.take(~torch.isin(self.keys, other.keys, assume_unique=True))
 
@@ -685,7 +687,7 @@ class Interactions:
         named = {**self._named, "num_items_inferred": self.num_items_inferred or other.num_items_inferred}
         return self._of_edges(edges, (self.num_users, self.num_items), values, "merge", values_reduce, **named)
 
-    def _checked(self, other: Interactions) -> Interactions:
+    def _checked(self, other: Interactions | Tensor) -> Interactions:
         """Return `other` with the row numbers of these interactions; refuse other types, shapes and devices."""
         if not isinstance(other, Interactions):
             hint = ": pass other.to_interactions()" if hasattr(other, "to_interactions") else ""

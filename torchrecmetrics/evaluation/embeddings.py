@@ -95,8 +95,9 @@ class Embeddings:
         object.__setattr__(self, "bias", self._per_item("bias", self.bias, "float"))
         if not isinstance(self.allowed, Interactions):
             object.__setattr__(self, "allowed", self._per_item("allowed", self.allowed, "bool"))
-        elif self.users is None:
-            raise TypeError("allowed items of each user are scored by embeddings: pass users and items beside them")
+        elif self.users is None and self.bias is not None:  # embeddings of width 0: the bias is the score
+            object.__setattr__(self, "users", self.bias.new_zeros(self.allowed.num_users, 0))
+            object.__setattr__(self, "items", self.bias.new_zeros(self.num_items, 0))
 
     def _per_item(self, name: str, vector: Any, kind: str) -> Tensor | None:
         """Return a vector [I], checked; whole numbers become floats."""

@@ -109,11 +109,11 @@ class History:
             both &= target.values > 0
         count = int(both.sum())
         if count:
+            keep = "; overlap='keep' lets them compete all the same (repeat consumption)" if not self.masks else ""
             pairs = torch.stack([target.users[both][:3], target.items[both][:3]], 1).tolist()
             if target.user_ids is not None and target.item_ids is not None:
                 pairs = [[target.user_ids[user], target.item_ids[item]] for user, item in pairs]
             raise ValueError(
                 f"{count} (user, item) {'pair of target is' if count == 1 else 'pairs of target are'} also in exclude, "
-                f"such as {pairs}. {cure} takes them out of the test; overlap='keep' lets them compete all the same "
-                "(repeat consumption); overlap='miss' counts them as not found"
+                f"such as {pairs}. {cure} takes them out of the test{keep}; overlap='miss' counts them as not found"
             )

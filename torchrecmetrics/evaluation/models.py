@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
@@ -90,8 +91,8 @@ def evaluate(
     Args:
         metrics: as for `RecMetricCollection`, or a collection, of which a fresh clone is used.
         users: embeddings [U, d]; or `Embeddings`, which also hold a bias, cosine similarity, or the items that are
-            candidates; or a function of user ids (int64 [b] on `device`) that returns scores [b, I]; a module is in
-            eval mode during the evaluation.
+            candidates; or a function of user ids (int64 [b] on `device`, in any order) that returns scores [b, I]; a
+            module is in eval mode during the evaluation.
         items: embeddings [I, d]; None beside `Embeddings` and a function.
         target: ground truth [U, I]; with embeddings also its edges, int64 [2, E], users in row 0 and items in row 1,
             both numbered from 0.
@@ -143,6 +144,8 @@ def evaluate(
         ± standard error; no interval for fewer than 10 users
     """
     check_choice("shard", shard, (None, "users", "items", "both"))
+    for name in options.keys() & {field.name for field in fields(Embeddings)}:
+        raise ValueError(f"evaluate has no option {name!r}: pass trm.Embeddings(users, items, {name}=...)")
     group = options.get("process_group")
     facts: dict[str, Any] = {}
     with in_agreement(shard, group, facts):
