@@ -81,7 +81,7 @@ class RecMetricsCallback(Reporting):
             a dict of loaders. Without names, a single loader is called `val` or `test`, and several loaders get
             Lightning's `/dataloader_idx_0`.
         exclude: `Interactions` whose items are removed, in validation and test, from the candidates of the users in
-            `user_ids` (ids on the host need no host sync), or a dict of these by the loader's name or by `val` and `test`.
+            `user_ids` (ids on the host need no host sync), or a dict of these by the loader's name, `val` or `test`.
         sample_ids: for loaders whose repeated samples cannot be recognised (own samplers, iterable data sets, a sorting
             `collate_fn`): name of the step's entry, or a function of (output of the step, batch), that returns each
             row's index in the data set, integers [B]. An index counts once, however often it occurs. Not user ids: a
