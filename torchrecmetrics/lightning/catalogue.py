@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _FEW_USERS = 64
-"""Maximum number of users that the sanity check evaluates, and of users whose scores processes compare."""
+"""Most users that the sanity check evaluates, and whose scores processes compare."""
 
 
 class CatalogueEvaluationCallback(Reporting):
@@ -115,13 +115,14 @@ class CatalogueEvaluationCallback(Reporting):
         super().on_fit_start(trainer, pl_module)
         self._begin(trainer, "validate")
         num_epochs = (trainer.check_val_every_n_epoch or 1) if trainer.enable_validation else 1
-        for name, monitor, _, between in readers(trainer):
-            if monitor in self._current and math.lcm(num_epochs, between) % self.every_n_epochs:
+        for reader in readers(trainer):
+            if reader.monitor in self._current and math.lcm(num_epochs, reader.num_epochs) % self.every_n_epochs:
                 raise ValueError(
-                    f"{name} (monitor={monitor!r}) reads its key after epochs without a value, which has one every "
-                    f"{self.every_n_epochs} epochs: pass every_n_epochs={self.every_n_epochs} to ModelCheckpoint, "
-                    f"'frequency': {self.every_n_epochs} with the monitor of a learning rate scheduler, strict=False "
-                    f"to EarlyStopping, or check_val_every_n_epoch={self.every_n_epochs} to the Trainer instead"
+                    f"{reader.name} (monitor={reader.monitor!r}) reads its key after epochs without a value, "
+                    f"which has one every {self.every_n_epochs} epochs: pass every_n_epochs={self.every_n_epochs} to "
+                    f"ModelCheckpoint, 'frequency': {self.every_n_epochs} with the monitor of a learning rate "
+                    f"scheduler, strict=False to EarlyStopping, or "
+                    f"check_val_every_n_epoch={self.every_n_epochs} to the Trainer instead"
                 )
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
@@ -192,5 +193,5 @@ class CatalogueEvaluationCallback(Reporting):
         embeddings = Embeddings.of(users, items)
         if embeddings is None:
             return (users,), {"scores": users(few)} if is_distributed() else {}
-        parts = {"users": embeddings.users, "items": embeddings.items, "bias": embeddings.bias}
-        return (embeddings,), {name: part for name, part in parts.items() if part is not None}
+        tensors = {"users": embeddings.users, "items": embeddings.items, "bias": embeddings.bias}
+        return (embeddings,), {name: tensor for name, tensor in tensors.items() if tensor is not None}
