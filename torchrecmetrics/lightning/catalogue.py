@@ -157,10 +157,10 @@ class CatalogueEvaluationCallback(Reporting):
             return
         self.results = {}
         device = pl_module.device
-        few = self.target.degree.nonzero()[:_FEW_USERS, 0].cpu()
+        few_users = self.target.degree.nonzero()[:_FEW_USERS, 0].cpu()
         with torch.no_grad(), evaluating(pl_module), buffers_of_the_first(pl_module, device):
             with raise_on_all_ranks(device):
-                embedded, compared = self._embed(pl_module, few.to(device))
+                embedded, compared = self._embed(pl_module, few_users.to(device))
             for name, values in compared.items():
                 check_alike(name, values, device)
             users = compared.get("users")
@@ -170,7 +170,7 @@ class CatalogueEvaluationCallback(Reporting):
                 *embedded,
                 target=self.target,
                 exclude=self.exclude,
-                user_ids=few if trainer.sanity_checking else None,
+                user_ids=few_users if trainer.sanity_checking else None,
                 device=users.device if isinstance(users, Tensor) else device,
                 progress=getattr(bar, "is_enabled", False) and hasattr(bar, "init_validation_tqdm"),
                 shard="users" if trainer.world_size > 1 else None,
@@ -181,7 +181,7 @@ class CatalogueEvaluationCallback(Reporting):
             self.results = {SHORT[stage]: result}
             self._log(pl_module, result, result, self._prefix(stage, SHORT[stage]))
 
-    def _embed(self, pl_module: Any, few: Tensor) -> tuple[Sequence[Any], dict[str, Any]]:
+    def _embed(self, pl_module: Any, few_users: Tensor) -> tuple[Sequence[Any], dict[str, Any]]:
         """Return the arguments of `evaluate` that `embed` returns, and what processes compare of them by name."""
         embedded = self.embed(pl_module)
         if isinstance(embedded, (tuple, list)):
@@ -192,6 +192,6 @@ class CatalogueEvaluationCallback(Reporting):
             users, items = embedded, None
         embeddings = Embeddings.of(users, items)
         if embeddings is None:
-            return (users,), {"scores": users(few)} if is_distributed() else {}
+            return (users,), {"scores": users(few_users)} if is_distributed() else {}
         tensors = {"users": embeddings.users, "items": embeddings.items, "bias": embeddings.bias}
         return (embeddings,), {name: tensor for name, tensor in tensors.items() if tensor is not None}
