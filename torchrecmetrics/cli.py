@@ -113,10 +113,10 @@ class Threshold(NamedTuple):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that `arguments` name, by default those of the process, and return its exit status."""
     parser = _parser()
-    given = parser.parse_args(arguments)
-    command: Callable[[argparse.Namespace], int] = given.run
+    args = parser.parse_args(arguments)
+    command: Callable[[argparse.Namespace], int] = args.run
     try:
-        status = command(given)
+        status = command(args)
         sys.stdout.flush()
         return status
     except KeyboardInterrupt:
@@ -128,9 +128,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         message = str(error)
         for python, words in _OPTIONS.items():
             message = re.sub(python, words, message, flags=re.DOTALL)
-        if given.command == "evaluate" and " has no column " in message:
+        if args.command == "evaluate" and " has no column " in message:
             message += "; where TRUTH and history name them otherwise: --truth-user ..., --truth-item ..."
-        print(f"{parser.prog} {given.command}: error: {_printable(message)}", file=sys.stderr)
+        print(f"{parser.prog} {args.command}: error: {_printable(message)}", file=sys.stderr)
         return BAD_INPUT
     except Exception:  # a bug must not exit with 1, the status of a metric that has dropped
         traceback.print_exc()
@@ -254,12 +254,12 @@ class _Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Parse the arguments; an unknown option is an error of this command that names the nearest option."""
-        given, unknown = super().parse_known_args(args, namespace)
+        parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             close = difflib.get_close_matches(unknown[0].partition("=")[0], self._option_string_actions, n=1)
             cure = f"; did you mean {close[0]}?" if close else ""
             self.error(f"unrecognized arguments: {' '.join(unknown)}{cure}")
-        return given, unknown
+        return parsed, unknown
 
     def error(self, message: str) -> NoReturn:
         """Print the message with a pointer to `--help`, and exit with status 2."""
@@ -296,55 +296,57 @@ def _parser() -> argparse.ArgumentParser:
 # ---------------------------------------------------------------------------------------------------------- commands
 
 
-def _open(given: argparse.Namespace, path: Path, of_truth: bool = False) -> FileSource:
-    """Open a file whose columns of users and items have the names that were given."""
-    source = open_file(path, delimiter=given.delimiter)
-    user, item = (given.truth_user, given.truth_item) if of_truth else (None, None)
-    source.known = {**source.known, "user": user or given.user, "item": item or given.item}
+def _open(args: argparse.Namespace, path: Path, of_truth: bool = False) -> FileSource:
+    """Open a file whose columns of users and items have the names that the options say."""
+    source = open_file(path, delimiter=args.delimiter)
+    user, item = (args.truth_user, args.truth_item) if of_truth else (None, None)
+    source.known = {**source.known, "user": user or args.user, "item": item or args.item}
     return source
 
 
-def _evaluate(given: argparse.Namespace) -> int:
+def _evaluate(args: argparse.Namespace) -> int:
     """Metrics of recommended lists, a row per listed item, against the ground truth."""
-    if (given.truth is None) == (given.label is None):
+    if (args.truth is None) == (args.label is None):
         raise ValueError("give TRUTH, a file of ground truth, or --label COLUMN, a column of LISTS, one of the two")
-    if given.label is not None and (given.history or given.train):
+    if args.label is not None and (args.history or args.train):
         raise ValueError("--history and --train are for TRUTH, not for --label")
-    lists = _open(given, given.lists)
-    truth, train = (None if path is None else _open(given, path, True) for path in (given.truth, given.train))
-    history = tuple(_open(given, path, True) for path in given.history)
-    leaves = given.overlap == "without"
-    common: Any = {} if given.overlap is None or leaves else {"overlap": given.overlap}
+    lists = _open(args, args.lists)
+    truth, train = (None if path is None else _open(args, path, True) for path in (args.truth, args.train))
+    history = tuple(_open(args, path, True) for path in args.history)
+    leaves_truth = args.overlap == "without"
+    common: Any = {} if args.overlap is None or leaves_truth else {"overlap": args.overlap}
     if train is not None and truth is not None:
         common["catalogue"] = _catalogue(train, truth, lists)
-    names = [name for names in given.metric for name in names.split(",")]
-    metrics = [*names, *([] if given.config is None else metrics_of(given.config, common))]
+    names = [name for names in args.metric for name in names.split(",")]
+    metrics = [*names, *([] if args.config is None else metrics_of(args.config, common))]
     if not metrics:
         raise ValueError("no metric is named: pass -m NDCG@10, or a file of metrics with -c")
     collection = RecMetricCollection(metrics, **common)
-    thresholds = [threshold.of(collection) for threshold in given.thresholds]
+    thresholds = [threshold.of(collection) for threshold in args.thresholds]
     _check_outputs(
-        [given.lists, given.truth, given.config, *given.history, given.train],
-        {"--rows": given.rows, "--json": given.json},
+        [args.lists, args.truth, args.config, *args.history, args.train],
+        {"--rows": args.rows, "--json": args.json},
     )
-    found = evaluate_lists(
+    evaluation = evaluate_lists(
         collection,
         lists,
         target=truth,
         exclude=history or None,
         progress=_show if sys.stderr.isatty() else False,
-        overlap="without" if leaves else None,
-        keep_rows=given.rows is not None,
+        overlap="without" if leaves_truth else None,
+        keep_rows=args.rows is not None,
         **{
-            name: getattr(given, name)
+            name: getattr(args, name)
             for name in ("label", "rank", "score", "value", "values_reduce", "complete", "duplicates")
         },
     )
-    if given.rows is not None:
-        found.rows.to_parquet(given.rows)
-    table = str(found).replace("with trm.compare", "with torchrecmetrics compare")
-    _print(given, f"{found.to_markdown()}\n\n{found.counted()}" if given.markdown else table, found.to_json())
-    missed = [text for threshold in thresholds if (text := threshold.missed(float(found[threshold.label])))]
+    if args.rows is not None:
+        evaluation.rows.to_parquet(args.rows)
+    table = str(evaluation).replace("with trm.compare", "with torchrecmetrics compare")
+    _print(
+        args, f"{evaluation.to_markdown()}\n\n{evaluation.counted()}" if args.markdown else table, evaluation.to_json()
+    )
+    missed = [text for threshold in thresholds if (text := threshold.missed(float(evaluation[threshold.label])))]
     for text in missed:
         print(_printable(text), file=sys.stderr)
     return BELOW if missed else FINE
@@ -353,7 +355,7 @@ def _evaluate(given: argparse.Namespace) -> int:
 def _catalogue(*sources: FileSource) -> Catalogue:
     """Return the catalogue of the first file's interactions, with the items of all files."""
     interactions = [Log.of_source(source, time=None).to_interactions() for source in sources]
-    item_ids = reduce(Vocabulary.union, (part.item_ids for part in interactions if part.item_ids is not None))
+    item_ids = reduce(Vocabulary.union, (of_file.item_ids for of_file in interactions if of_file.item_ids is not None))
     return Catalogue.from_interactions(interactions[0].recode(item_ids=item_ids))
 
 
@@ -363,39 +365,39 @@ def _show(done: int, total: int) -> None:
     print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
 
-def _compare(given: argparse.Namespace) -> int:
+def _compare(args: argparse.Namespace) -> int:
     """Test whether differences between runs are real: paired by user, all metrics and runs corrected together."""
     runs: dict[str, list[Rows]] = {}
     files: list[Path] = []
-    for text in given.runs:
+    for text in args.runs:
         name, _, path = ("", "", text) if Path(text).is_file() else text.rpartition("=")
         file = Path(path)
         if not name and file.stem in runs:
             raise ValueError(f"two files go by the name {file.stem!r}: name them, such as other={file}")
         runs.setdefault(name or file.stem, []).append(Rows.from_parquet(file))
         files.append(file)
-    _check_outputs(files, {"--json": given.json})
-    found = compare(runs, baseline=given.baseline, margin=given.margin)
-    _print(given, found.to_markdown() if given.markdown else str(found), found.to_json())
+    _check_outputs(files, {"--json": args.json})
+    comparison = compare(runs, baseline=args.baseline, margin=args.margin)
+    _print(args, comparison.to_markdown() if args.markdown else str(comparison), comparison.to_json())
     return FINE
 
 
-def _audit(given: argparse.Namespace) -> int:
+def _audit(args: argparse.Namespace) -> int:
     """Faults of a log, or of a split, with an example each."""
-    _check_outputs([given.log, given.test], {"--json": given.json})
-    paths = [path for path in (given.log, given.test) if path is not None]
-    train, *tests = (Log.of_source(_open(given, path), time=given.time) for path in paths)
-    nothing = train.take(torch.zeros(len(train), dtype=torch.bool, device="cpu"))
-    report = audit(LogSplit(train, nothing, *tests)) if tests else audit(train)
+    _check_outputs([args.log, args.test], {"--json": args.json})
+    paths = [path for path in (args.log, args.test) if path is not None]
+    train, *tests = (Log.of_source(_open(args, path), time=args.time) for path in paths)
+    no_valid = train.take(torch.zeros(len(train), dtype=torch.bool, device="cpu"))
+    report = audit(LogSplit(train, no_valid, *tests)) if tests else audit(train)
     findings = {name: finding._asdict() for name, finding in report.items()}
-    _print(given, str(report), json.dumps({"faults": report.faults, "findings": findings}, indent=2))
-    return BELOW if given.strict and report.faults else FINE
+    _print(args, str(report), json.dumps({"faults": report.faults, "findings": findings}, indent=2))
+    return BELOW if args.strict and report.faults else FINE
 
 
-def _print(given: argparse.Namespace, text: str, as_json: str) -> None:
+def _print(args: argparse.Namespace, text: str, as_json: str) -> None:
     """Write the results as `--json` says, and print them."""
-    if given.json is not None:
-        write_text(given.json, as_json + "\n")
+    if args.json is not None:
+        write_text(args.json, as_json + "\n")
     print(_printable(text))
 
 

@@ -298,7 +298,7 @@ def test_pieces(form, borders):
         shape, device = (ROWS, ITEMS), batch.scores.device
         rows = ShardCounter(batch.target, gains, exclude, shape, torch.float64, device, needs, options)
         pieces = [(batch.scores[:, a:b], a) for a, b in pairwise(borders)]
-        own = torch.stack([rows.own_scores(*piece) for piece in pieces]).amax(0)
+        own = torch.stack([rows.target_scores(*piece) for piece in pieces]).amax(0)
         counted = sum(rows.count(*piece, own) for piece in pieces)
         best = [rows.best(*piece) for piece in pieces]
         top, ids = (torch.cat(part, 1) for part in zip(*best, strict=True))

@@ -526,7 +526,7 @@ def test_two_collectives_an_epoch_and_collection(processes):
     """A collection needs two collectives per epoch, and one for rows by id; logging and monitors add none."""
     for one, thirty, by_id in processes.run(collectives, 2):
         assert one == thirty == ["all_reduce"] * 4
-        assert by_id == ["all_gather", "all_gather", "all_reduce", "all_reduce"] * 2
+        assert by_id == ["barrier", "all_gather", "all_gather", "all_reduce", "all_reduce"] * 2
 
 
 def bad_values_on_one_process(rank, world_size):

@@ -124,15 +124,14 @@ class Comparison(Table):
 
     def __getitem__(self, key: str | tuple[str, str, str]) -> PairResult:
         label, *pair = (key,) if isinstance(key, str) else key
-        found = [result for result in self.results if result.key == label]
-        if not found:
+        of_label = [result for result in self.results if result.key == label]
+        if not of_label:
             raise KeyError(f"no label {label!r}{nearest(label, self.result_keys)}")
-        if pair:
-            found = [result for result in found if [result.run, result.against] == pair]
-        if len(found) != 1:
-            pairs = ", ".join(f"[{label!r}, {r.run!r}, {r.against!r}]" for r in self.results if r.key == label)
+        of_pair = [result for result in of_label if not pair or [result.run, result.against] == pair]
+        if len(of_pair) != 1:
+            pairs = ", ".join(f"[{label!r}, {r.run!r}, {r.against!r}]" for r in of_label)
             raise KeyError(f"which pair, and which less which? There are {pairs}")
-        return found[0]
+        return of_pair[0]
 
     @property
     def result_keys(self) -> list[str]:
@@ -156,10 +155,10 @@ class Comparison(Table):
 
     def to_json(self, *, indent: int | None = 2) -> str:
         """Return JSON text: {"results": [{"label": ..., "run": ..., ...}], "test": ..., ...}; NaN is null."""
-        how = {
+        settings = {
             name: getattr(self, name) for name in ("test", "correction", "alternative", "level", "resamples", "seed")
         }
-        return json.dumps({"results": records(self.results), **how}, indent=indent, allow_nan=False)
+        return json.dumps({"results": records(self.results), **settings}, indent=indent, allow_nan=False)
 
     def __str__(self) -> str:
         table = self._cells()
@@ -293,25 +292,25 @@ def compare(
         raise ValueError(f"margin must be a number > 0 in the metrics' unit, or None, got {margin!r}")
     check_groups(groups)
     paired = Paired(runs, baseline)
-    parts: dict[str | None, Paired] = {None: paired}
+    paired_by_group: dict[str | None, Paired] = {None: paired}
     if groups is not None:
-        parts |= _pair_by_group(paired, groups)
+        paired_by_group |= _pair_by_group(paired, groups)
     num_units = len(paired.layout.keys)
     exact = test == "randomization" and 2 ** min(num_units, 62) <= resamples
     num_flips = 2**num_units - 1 if exact else resamples
 
-    def decided(parts: Iterable[Paired], totals: Totals, side: Alternative) -> Decisions:
-        flips = [part.flipped(None if exact else resamples, seed) for part in parts if test == "randomization"]
+    def decided(of_groups: Iterable[Paired], totals: Totals, side: Alternative) -> Decisions:
+        flips = [pairs.flipped(None if exact else resamples, seed) for pairs in of_groups if test == "randomization"]
         return _decide(totals, torch.cat(flips, 1) if flips else None, side, round(1 - level, 12), correction)
 
-    totals = Totals.beside(part.totals() for part in parts.values())
-    decisions, noninferior = decided(parts.values(), totals, alternative), None
+    totals = Totals.joined(pairs.totals() for pairs in paired_by_group.values())
+    decisions, noninferior = decided(paired_by_group.values(), totals, alternative), None
     if margin is not None:
-        shifted = [part.shifted(margin) for part in parts.values()]
-        noninferior = decided(shifted, Totals.beside(part.totals() for part in shifted), "greater").adjusted_p
-    sizes = {name: len(part.layout.order) for name, part in parts.items() if name is not None}
+        shifted = [pairs.shifted(margin) for pairs in paired_by_group.values()]
+        noninferior = decided(shifted, Totals.joined(pairs.totals() for pairs in shifted), "greater").adjusted_p
+    sizes = {name: len(pairs.layout.order) for name, pairs in paired_by_group.items() if name is not None}
     return Comparison(
-        results=tuple(_results(parts, totals, decisions, noninferior, alternative)),
+        results=tuple(_results(paired_by_group, totals, decisions, noninferior, alternative)),
         runs={name: len(repeats) for name, repeats in paired.runs.items()},
         test=test,
         correction=correction,
@@ -350,7 +349,7 @@ def _pair_by_group(paired: Paired, groups: Groups) -> dict[str | None, Paired]:
 
 
 def _results(
-    parts: dict[str | None, Paired],
+    paired_by_group: dict[str | None, Paired],
     totals: Totals,
     decisions: Decisions,
     noninferior: list[float] | None,
@@ -382,15 +381,16 @@ def _results(
         "detectable": _half_width(joint + power, error).tolist(),
         "noninferior_p": [None] * len(units) if noninferior is None else noninferior,
     }
-    found = []
-    whole = parts[None]
-    for column, ((group, part), (run, against), label) in enumerate(product(parts.items(), whole.pairs, whole.labels)):
-        numbers = {name: values[column] for name, values in columns.items()}
-        num_left_out = len(part.layout.order) - numbers["num_rows"]
-        names: dict[str, Any] = {"label": label, "run": run, "against": against, "group": group}
-        found.append(PairResult(**names, num_left_out=num_left_out, **numbers))
-    num_columns = len(whole.pairs) * len(whole.labels)
-    return [result for first in range(num_columns) for result in found[first::num_columns]]
+    results = []
+    over_all = paired_by_group[None]
+    names = product(paired_by_group.items(), over_all.pairs, over_all.labels)
+    for column, ((group, paired), (run, against), label) in enumerate(names):
+        numbers: dict[str, Any] = {name: values[column] for name, values in columns.items()}
+        num_left_out = len(paired.layout.order) - numbers["num_rows"]
+        numbers |= {"label": label, "run": run, "against": against, "group": group, "num_left_out": num_left_out}
+        results.append(PairResult(**numbers))
+    num_columns = len(over_all.pairs) * len(over_all.labels)
+    return [result for first in range(num_columns) for result in results[first::num_columns]]
 
 
 def _half_width(critical: Tensor, error: Tensor) -> Tensor:

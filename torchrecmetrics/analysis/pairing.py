@@ -33,9 +33,9 @@ class Totals(NamedTuple):
     """Number of rows in which the first run is higher, equal, lower: int64 [3, columns]."""
 
     @staticmethod
-    def beside(parts: Iterable[Totals]) -> Totals:
+    def joined(totals: Iterable[Totals]) -> Totals:
         """Concatenate the columns of several totals."""
-        return Totals(*(torch.cat(columns, -1) for columns in zip(*parts, strict=True)))
+        return Totals(*(torch.cat(columns, -1) for columns in zip(*totals, strict=True)))
 
 
 class Paired:
@@ -70,16 +70,16 @@ class Paired:
 
     def only(self, chosen: Tensor) -> Paired:
         """Return the same pairs over the rows of the first run that `chosen`, bool [n], selects."""
-        part = copy(self)
-        part.layout = self.layout.only(chosen)
-        part._scales = part._scales_of_own_weights()
-        return part
+        selected = copy(self)
+        selected.layout = self.layout.only(chosen)
+        selected._scales = selected._scales_of_own_weights()
+        return selected
 
     def shifted(self, margin: float) -> Paired:
         """Return the same pairs, with differences that are larger by `margin`."""
-        part = copy(self)
-        part._shift = margin
-        return part
+        shifted = copy(self)
+        shifted._shift = margin
+        return shifted
 
     def totals(self) -> Totals:
         """Return the sums over all units."""
@@ -118,7 +118,7 @@ class Paired:
             if self._shift:
                 weighted = _rounded_difference(weighted, -self._shift * weights)
             columns.append((difference.sign(), weighted, weights))
-        better, differences, all_weights = (torch.stack(parts, 1) for parts in zip(*columns, strict=True))
+        better, differences, all_weights = (torch.stack(of_columns, 1) for of_columns in zip(*columns, strict=True))
         return better, differences, all_weights
 
     def _run_means(self, name: str, label: str, scales: dict[int, float]) -> tuple[Tensor, Tensor, Tensor]:
@@ -175,8 +175,8 @@ def _listed(runs: Runs) -> dict[str, list[Rows]]:
     if len(runs) < 2:
         raise ValueError(f"two runs or more are compared, got {len(runs)}: {cure}")
     listed: dict[str, list[Rows]] = {}
-    for name, given in runs.items():
-        repeats: list[Any] = [*given] if isinstance(given, (list, tuple)) else [given]
+    for name, value in runs.items():
+        repeats: list[Any] = [*value] if isinstance(value, (list, tuple)) else [value]
         if not repeats:
             raise ValueError(f"run {name!r} is an empty list: {cure}")
         for rows in repeats:
@@ -192,8 +192,8 @@ def _pair(left: str, first: Rows, right: str, rows: Rows) -> Tensor:
     """Return for each row of `first` the row of `rows` with the same id, int64 [n]; raise if runs do not pair."""
     if rows.values.keys() != first.values.keys():
         lone = {left: first.values.keys() - rows.values.keys(), right: rows.values.keys() - first.values.keys()}
-        parts = [f"{', '.join(sorted(labels))} only in {name!r}" for name, labels in lone.items() if labels]
-        raise ValueError(f"runs must have the same labels: {'; '.join(parts)}")
+        texts = [f"{', '.join(sorted(labels))} only in {name!r}" for name, labels in lone.items() if labels]
+        raise ValueError(f"runs must have the same labels: {'; '.join(texts)}")
     if rows.options != first.options:
         names = sorted({*first.options, *rows.options})
         name = next(n for n in names if first.options.get(n, "") != rows.options.get(n, ""))
@@ -201,34 +201,31 @@ def _pair(left: str, first: Rows, right: str, rows: Rows) -> Tensor:
         raise ValueError(f"runs must be made with the same options: {name} is {a!r} in {left!r} and {b!r} in {right!r}")
     if isinstance(rows.ids, list) is not isinstance(first.ids, list):
         raise ValueError(f"ids do not pair: one of {left!r} and {right!r} has whole numbers, the other text")
-    there = find(rows.ids, first.ids)
-    if len(rows) != len(first) or bool((there < 0).any()):
-        lost = (
-            _unpaired(left, first.ids, right, there),
-            _unpaired(right, rows.ids, left, find(first.ids, rows.ids)),
-        )
-        raise ValueError(f"rows do not pair: {'; '.join(filter(None, lost))}; compare runs over the same rows")
+    row_of_id = find(rows.ids, first.ids)
+    if len(rows) != len(first) or bool((row_of_id < 0).any()):
+        texts = [_unpaired(left, first.ids, right, row_of_id)]
+        texts.append(_unpaired(right, rows.ids, left, find(first.ids, rows.ids)))
+        raise ValueError(f"rows do not pair: {'; '.join(filter(None, texts))}; compare runs over the same rows")
     for what in ("weights", "clusters"):
         if (getattr(first, what) is None) is not (getattr(rows, what) is None):
             raise ValueError(f"{what}: one of {left!r} and {right!r} has them, the other not")
-    if first.weights is not None and rows.weights is not None and not first.weights.equal(rows.weights[there]):
+    if first.weights is not None and rows.weights is not None and not first.weights.equal(rows.weights[row_of_id]):
         raise ValueError(f"weights of some rows differ between {left!r} and {right!r}")
-    mine, theirs = first.clusters, rows.clusters
-    if mine is not None and theirs is not None and not _same(mine, theirs, there):
+    if first.clusters is not None and rows.clusters is not None and not _same(first.clusters, rows.clusters, row_of_id):
         raise ValueError(f"clusters of some rows differ between {left!r} and {right!r}")
-    return there
+    return row_of_id
 
 
-def _same(mine: RowIds, theirs: RowIds, there: Tensor) -> bool:
-    """Return True if both runs have the same clusters; `there` is the row in `theirs` of each row of `mine`."""
+def _same(mine: RowIds, theirs: RowIds, row_of_id: Tensor) -> bool:
+    """Return True if both runs have the same clusters; `row_of_id` is the row in `theirs` of each row of `mine`."""
     if isinstance(mine, Tensor) and isinstance(theirs, Tensor):
-        return torch.equal(mine, theirs[there])
-    return type(mine) is type(theirs) and mine == [theirs[row] for row in there.tolist()]
+        return torch.equal(mine, theirs[row_of_id])
+    return type(mine) is type(theirs) and mine == [theirs[row] for row in row_of_id.tolist()]
 
 
-def _unpaired(name: str, ids: RowIds, other: str, found: Tensor) -> str:
+def _unpaired(name: str, ids: RowIds, other: str, row_of_id: Tensor) -> str:
     """Return a message with the number of ids that another run does not have; empty if it has all of them."""
-    missing = (found < 0).nonzero()[:, 0]
+    missing = (row_of_id < 0).nonzero()[:, 0]
     if not len(missing):
         return ""
     example = id_at(ids, int(missing[0]))

@@ -207,8 +207,8 @@ def _draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
         drawn = axes.errorbar(line.k, line.values, line.errors(), marker=_MARKERS[place % len(_MARKERS)], **how)
         right = step * (place - (len(against) - 1) / 2)
         shifted = offset_copy(axes.transData, figure, right, units="points")
-        for part in drawn.get_children():  # after drawing: limits are those of the unshifted data
-            part.set_transform(shifted)
+        for artist in drawn.get_children():  # after drawing: limits are those of the unshifted data
+            artist.set_transform(shifted)
     for line in across:
         whole, (low, high) = axes.get_yaxis_transform(), line.points[0].interval()
         (level,) = axes.plot([0, 1], line.values * 2, ls="--", lw=1.4, label=line.label, transform=whole)
@@ -279,17 +279,17 @@ def _panels(units: Sequence[str], heights: Sequence[float | None], ax: Axes | Se
         inches = [(usual if len(heights) == 1 else _PANEL) if height is None else height for height in heights]
         layout: dict[str, Any] = {"height_ratios": inches, "layout": "constrained", "squeeze": False}
         return [*plt.subplots(len(inches), figsize=(width, sum(inches)), **layout)[1][:, 0]]
-    many: Any = getattr(ax, "flat", ax)  # plt.subplots returns an array
-    given = [*many] if hasattr(many, "__len__") else [many]
-    if len(given) != len(units):
+    flat: Any = getattr(ax, "flat", ax)  # plt.subplots returns an array
+    panels = [*flat] if hasattr(flat, "__len__") else [flat]
+    if len(panels) != len(units):
         raise ValueError(
             f"the metrics have {len(units)} scales, {', '.join(units)}, and some would look flat on another's: pass "
-            f"ax=[...] with as many axes, got {len(given)}; without ax a figure is made that has them"
+            f"ax=[...] with as many axes, got {len(panels)}; without ax a figure is made that has them"
         )
-    for axes in given:
+    for axes in panels:
         if not hasattr(axes, "errorbar"):
             raise TypeError(f"ax must be matplotlib axes, got {type(axes).__name__}")
-    return given
+    return panels
 
 
 def _colour(place: int) -> str:

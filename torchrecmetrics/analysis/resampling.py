@@ -87,14 +87,14 @@ def _poisson_of_16_bits(device: torch.device) -> Tensor:
 
 def signs(keys: Tensor, seed: int, first_word: int, words: int) -> Tensor:
     """Return random signs of the units, 64 resamples per word, float64 [c, 64 * words]."""
-    found = _words(keys, seed, first_word, words).view(torch.uint8)
-    return _signs_of_byte(keys.device).index_select(0, found.flatten().int()).view(len(keys), -1)
+    random_bytes = _words(keys, seed, first_word, words).view(torch.uint8)
+    return _signs_of_byte(keys.device).index_select(0, random_bytes.flatten().int()).view(len(keys), -1)
 
 
 def poisson(keys: Tensor, seed: int, first_word: int, words: int) -> Tensor:
     """Return random Poisson(1) weights of the units, 4 resamples per word, float64 [c, 4 * words]."""
-    found = _words(keys, seed, first_word, words).view(torch.int16).flatten().int().bitwise_and_(0xFFFF)
-    return _poisson_of_16_bits(keys.device).index_select(0, found).view(len(keys), -1)
+    random_bits = _words(keys, seed, first_word, words).view(torch.int16).flatten().int().bitwise_and_(0xFFFF)
+    return _poisson_of_16_bits(keys.device).index_select(0, random_bits).view(len(keys), -1)
 
 
 def flipped_sums(keys: Tensor, units: Tensor, resamples: int, seed: int) -> Tensor:
@@ -113,16 +113,17 @@ def _sums(
     resamples: int,
     seed: int,
     make: Callable[[Tensor, int, int, int], Tensor],
-    a_word: int,
+    per_word: int,
 ) -> Tensor:
-    words, at_once = -(-resamples // a_word), _AT_ONCE // a_word
-    totals = torch.zeros(units.shape[1], words * a_word, dtype=torch.float64, device="cpu")
+    """Return sums of the units under `resamples` random signs or weights that `make` returns, `per_word` per word."""
+    words, at_once = -(-resamples // per_word), _AT_ONCE // per_word
+    totals = torch.zeros(units.shape[1], words * per_word, dtype=torch.float64, device="cpu")
     for start in range(0, len(keys), _CHUNK):
         chunk_keys, chunk = keys[start : start + _CHUNK], units[start : start + _CHUNK]
         for first in range(0, words, at_once):
             num_words = min(at_once, words - first)
             weights = make(chunk_keys, seed, first, num_words)
-            totals[:, first * a_word : (first + num_words) * a_word].addmm_(chunk.T, weights)
+            totals[:, first * per_word : (first + num_words) * per_word].addmm_(chunk.T, weights)
     return totals.T[:resamples]
 
 
@@ -153,8 +154,8 @@ class Layout:
             return cls(order, keys, None)
         distinct, number = numbered(clusters)
         keys, by_key = hashes(distinct).sort(stable=True)
-        unit_of_row, again = by_key.argsort()[number[order]].sort(stable=True)
-        return cls(order[again], keys, unit_of_row)
+        unit_of_row, by_unit = by_key.argsort()[number[order]].sort(stable=True)
+        return cls(order[by_unit], keys, unit_of_row)
 
     def only(self, chosen: Tensor) -> Layout:
         """Return the layout of the rows that `chosen`, bool [n], selects, without units that have no selected row."""

@@ -193,8 +193,7 @@ class Rows:
         resamples, seed = check_k(resamples, "resamples"), check_k(seed, "seed", least=0)
         self.check_finite()
         keys, wx, w = self._units()
-        found = resampled_sums(keys, torch.cat([wx, w], 1), resamples, seed)
-        sums, weights = found.chunk(2, 1)
+        sums, weights = resampled_sums(keys, torch.cat([wx, w], 1), resamples, seed).chunk(2, 1)
         means, totals = sums / weights, w.sum(0)
         centre = wx.sum(0) / totals
         d = wx - w * centre
@@ -279,9 +278,9 @@ class Rows:
         Raises:
             ImportError: without pyarrow.
         """
-        about: dict[str, Any] = {"type": "Rows", "version": _VERSION, "options": self.options}
-        about |= {"labels": [*self.values], "own_weights": [*self.own_weights]}
-        return frame_of("pyarrow", self._columns()).replace_schema_metadata({_FORMAT: json.dumps(about).encode()})
+        metadata: dict[str, Any] = {"type": "Rows", "version": _VERSION, "options": self.options}
+        metadata |= {"labels": [*self.values], "own_weights": [*self.own_weights]}
+        return frame_of("pyarrow", self._columns()).replace_schema_metadata({_FORMAT: json.dumps(metadata).encode()})
 
     def to_parquet(self, path: str | Path) -> None:
         """Write a parquet file for `from_parquet` and other readers of parquet; a failed call leaves no partial file.
@@ -291,8 +290,8 @@ class Rows:
             OSError: where the path cannot be written.
         """
         table = self.to_arrow()
-        with whole(path) as part:
-            needed("pyarrow.parquet", f"writing {path}").write_table(table, part)
+        with whole(path) as temporary:
+            needed("pyarrow.parquet", f"writing {path}").write_table(table, temporary)
 
     @classmethod
     def from_parquet(cls, path: str | Path) -> Rows:
@@ -309,20 +308,20 @@ class Rows:
             table = parquet.read_table(path)
         except (pa.ArrowException, OSError) as error:
             raise ValueError(f"{path} is no parquet file, or was cut short: {error}") from error
-        about = (table.schema.metadata or {}).get(_FORMAT)
-        if about is None:
+        metadata = (table.schema.metadata or {}).get(_FORMAT)
+        if metadata is None:
             raise ValueError(f"{path} was not written by Rows.to_parquet: make Rows of its columns instead")
-        told = json.loads(about)
-        if told["version"] > _VERSION:
-            raise ValueError(f"{path} is of version {told['version']}, later than {_VERSION}: update torchrecmetrics")
+        roles = json.loads(metadata)
+        if roles["version"] > _VERSION:
+            raise ValueError(f"{path} is of version {roles['version']}, later than {_VERSION}: update torchrecmetrics")
         columns = {name: _read_column(table.column(name), pa) for name in table.column_names}
         return cls(
-            {label: columns[label] for label in told["labels"]},
-            columns["id"],
-            columns.get("weight"),
-            columns.get("cluster"),
-            {label: columns[_OWN + label] for label in told["own_weights"]},
-            told["options"],
+            values={label: columns[label] for label in roles["labels"]},
+            ids=columns["id"],
+            weights=columns.get("weight"),
+            clusters=columns.get("cluster"),
+            own_weights={label: columns[_OWN + label] for label in roles["own_weights"]},
+            options=roles["options"],
         )
 
 

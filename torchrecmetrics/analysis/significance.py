@@ -14,6 +14,7 @@ Alternative: TypeAlias = Literal["two-sided", "greater", "less"]
 Correction: TypeAlias = Literal["max-t", "holm", "none"]
 
 _TIE = 1e-9
+"""Tolerance up to which a flip is as extreme as the observed t."""
 
 
 class Decisions(NamedTuple):
@@ -97,18 +98,18 @@ class ByFlips:
         largest = math.floor(alpha * (len(values) + 1) + 1e-9)
         if largest < 1:
             return math.inf
-        found = values.kthvalue(len(values) + 1 - min(largest, len(values))).values.item()
-        if abs(found + _TIE) <= 1:
-            return found + _TIE
-        return found / (1 - math.copysign(_TIE, found))
+        statistic = values.kthvalue(len(values) + 1 - min(largest, len(values))).values.item()
+        if abs(statistic + _TIE) <= 1:
+            return statistic + _TIE
+        return statistic / (1 - math.copysign(_TIE, statistic))
 
 
 def decide(test: ByStudent | ByFlips, columns: list[int], alpha: float, correction: Correction) -> Decisions:
     """Test the columns whose numbers are in `columns`, and correct for all of them; other columns get nan."""
-    found = Decisions(*([math.nan] * len(test.extreme) for _ in Decisions._fields))
+    decisions = Decisions(*([math.nan] * len(test.extreme) for _ in Decisions._fields))
     for column in columns:
-        found.p[column] = test.p(column)
-        found.critical[column] = test.critical(column, alpha)
+        decisions.p[column] = test.p(column)
+        decisions.critical[column] = test.critical(column, alpha)
     if correction == "max-t":
         assert isinstance(test, ByFlips)
         order = sorted(columns, key=lambda column: -test.extreme[column])
@@ -116,21 +117,21 @@ def decide(test: ByStudent | ByFlips, columns: list[int], alpha: float, correcti
         largest = ordered.flip(1).cummax(1).values.flip(1)  # maximum of a column and all less extreme columns
         p = [test.share(largest[:, step], column) for step, column in enumerate(order)]
         joint = test.order_statistic(largest[:, 0], alpha) if order else math.nan
-        _step_down(found, order, p, dict.fromkeys(order, joint))
+        _step_down(decisions, order, p, dict.fromkeys(order, joint))
     elif correction == "holm":
-        order = sorted(columns, key=lambda column: (found.p[column], -test.extreme[column]))
+        order = sorted(columns, key=lambda column: (decisions.p[column], -test.extreme[column]))
         left = [len(order) - step for step in range(len(order))]
-        p = [min(1.0, num_left * found.p[column]) for num_left, column in zip(left, order, strict=True)]
-        _step_down(found, order, p, {column: test.critical(column, alpha / len(order)) for column in order})
+        p = [min(1.0, num_left * decisions.p[column]) for num_left, column in zip(left, order, strict=True)]
+        _step_down(decisions, order, p, {column: test.critical(column, alpha / len(order)) for column in order})
     else:
-        found.adjusted_p[:], found.joint_critical[:] = found.p, found.critical
-    return found
+        decisions.adjusted_p[:], decisions.joint_critical[:] = decisions.p, decisions.critical
+    return decisions
 
 
-def _step_down(found: Decisions, order: list[int], p: list[float], joint: dict[int, float]) -> None:
+def _step_down(decisions: Decisions, order: list[int], p: list[float], joint: dict[int, float]) -> None:
     """Write corrected p, most extreme column first and none below the one before it, and `joint` critical values."""
     worst = 0.0
     for step, column in enumerate(order):
         worst = max(worst, p[step])
-        found.adjusted_p[column] = worst
-        found.joint_critical[column] = joint[column]
+        decisions.adjusted_p[column] = worst
+        decisions.joint_critical[column] = joint[column]

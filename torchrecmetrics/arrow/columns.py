@@ -63,7 +63,7 @@ class Column(NamedTuple):
             raise ValueError(
                 f"column {name!r} holds a missing value in the list of row {row}: leave it out of the list"
             )
-        return cls(f"column {name!r}", lengths, values, holds_lists)
+        return cls(name=f"column {name!r}", lengths=lengths, values=values, holds_lists=holds_lists)
 
     def padded(self, values: Tensor, filler: float, least: int = 1) -> Tensor:
         """Return numbers, one per entry of `self.values`, as one row per list, padded to `least` or more columns."""
@@ -128,14 +128,14 @@ def rows_of(columns: Mapping[str, Column], item_ids: Vocabulary | None) -> dict[
     for role, column in columns.items():
         encoded = column.ids().dictionary_encode()
         of_distinct = item_ids.rows_of(column.name, encoded.dictionary, "item_ids")
-        for place in (of_distinct < 0).nonzero()[:, 0].tolist():
-            of_distinct[place] = unknown.setdefault(encoded.dictionary[place].as_py(), len(item_ids) + len(unknown) - 1)
+        for code in (of_distinct < 0).nonzero()[:, 0].tolist():
+            of_distinct[code] = unknown.setdefault(encoded.dictionary[code].as_py(), len(item_ids) + len(unknown) - 1)
         rows[role] = of_distinct[tensor_of(encoded.indices).long()]
     return rows
 
 
 def group_codes(batch: Any, by_group: ByGroup) -> Tensor:
-    """Return the place of each row's group among the names, int64 [B], from the column of `by_group`; null is -1.
+    """Return the code of each row's group, int64 [B], from the column of `by_group`; null is -1.
 
     Raises:
         ValueError: for the name of another group.

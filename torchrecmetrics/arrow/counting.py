@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.arrow.columns import Column, group_codes, rows_of
-from torchrecmetrics.arrow.states import Facts, TallyStates
+from torchrecmetrics.arrow.states import ListCounts, TallyStates
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.core.accumulators import ByGroup
 from torchrecmetrics.core.checks import describe
@@ -22,11 +22,12 @@ from torchrecmetrics.inputs.lists import Duplicates, Lists
 from torchrecmetrics.inputs.ranks import Ranks
 
 _ROWS_AT_ONCE = 2**14
-_MAX_CELLS = 2**19  # of padded lists, relevant items and so on of rows that are ranked at once
+_MAX_CELLS = 2**19
+"""Most entries of padded lists, relevant items and so on in rows that are ranked at once."""
 
 
 class Counting:
-    """Collection that is updated with RecordBatches, with the facts of all rows so far.
+    """Collection that is updated with RecordBatches, with the list counts of all rows so far.
 
     Args:
         collection: an empty collection.
@@ -51,7 +52,7 @@ class Counting:
         self.duplicates: Duplicates = duplicates
         self.depth: int | None = collection.evaluator.batch_needs.depth
         self.groups: list[ByGroup] = [acc for acc in collection.accumulators if isinstance(acc, ByGroup)]
-        self.facts: Facts = Facts()
+        self.list_counts: ListCounts = ListCounts()
         self.num_rows: int = 0
         settings = f"columns={','.join(roles)} duplicates={duplicates} complete={complete}"
         self.states: TallyStates = TallyStates(collection, settings)
@@ -60,7 +61,7 @@ class Counting:
 
     def record_batch(self) -> Any:
         """Return the tally as a RecordBatch."""
-        return self.states.record_batch(self.facts)
+        return self.states.record_batch(self.list_counts)
 
     @torch.no_grad()
     def add(self, data: Any) -> None:
@@ -94,7 +95,7 @@ class Counting:
         self._add(batch.slice(half))
 
     def _count(self, columns: Mapping[str, Column], groups: dict[str, Any]) -> None:
-        """Add rows, given the columns by role and the numbers of their groups."""
+        """Add rows, given the columns by role and the codes of their groups."""
         weights = _weights(columns["weights"]) if "weights" in columns else None
         evaluator = self.collection.evaluator
         if "ranks" in columns:
@@ -122,14 +123,14 @@ class Counting:
         self.collection.update(ranking, weights=weights, **groups)
         judged = ranking.num_relevant > 0
         deep = judged if self.complete or self.depth is None else judged & (lengths >= self.depth)
-        facts = Facts(
+        list_counts = ListCounts(
             num_unserved=int((judged & (lengths == 0)).sum()),
             num_unknown=0 if self.item_ids is None else int((lists >= len(self.item_ids)).sum()),
             num_repeated=0 if ranking.num_repeated is None else int(ranking.num_repeated.sum()),
             num_judged=int(judged.sum()),
             num_deep=int(deep.sum()),
         )
-        self.facts = Facts(*map(sum, zip(self.facts, facts, strict=True)))
+        self.list_counts = ListCounts(*map(sum, zip(self.list_counts, list_counts, strict=True)))
 
 
 def _beside(columns: Mapping[str, Column], role: str, name: str, unit: str, least: int = 1) -> Tensor | None:

@@ -26,7 +26,7 @@ FORMAT = "tally 3"
 """Version of the contents of `sums` and `counts`, with which fingerprints begin."""
 
 
-class Facts(NamedTuple):
+class ListCounts(NamedTuple):
     """Counts of rows and list entries of a tally, stored before the counts of the states."""
 
     num_unserved: int = 0
@@ -47,7 +47,7 @@ class Record(NamedTuple):
     sums: Tensor
     """Float64: the floating states of the metrics and their accumulators."""
     counts: Tensor
-    """Int64: the facts, then the integer states."""
+    """Int64: the list counts, then the integer states."""
     fingerprint: str
 
 
@@ -67,9 +67,9 @@ class TallyStates:
         owners: list[Metric] = [self.evaluator, *self.evaluator._added_up]
         self._states: list[tuple[Metric, str]] = [(owner, name) for owner in owners for name in owner._defaults]
 
-    def record_batch(self, facts: Facts) -> Any:
+    def record_batch(self, list_counts: ListCounts) -> Any:
         """Return the states as a RecordBatch of one record."""
-        vectors: dict[bool, list[Tensor]] = {True: [], False: [torch.tensor(facts, device="cpu")]}
+        vectors: dict[bool, list[Tensor]] = {True: [], False: [torch.tensor(list_counts, device="cpu")]}
         for owner, name in self._states:
             value: Tensor = getattr(owner, name)
             vectors[value.is_floating_point()].append(value.flatten())
@@ -77,8 +77,8 @@ class TallyStates:
         lists = [pa.ListArray.from_arrays([0, len(array)], array) for array in arrays]
         return pa.RecordBatch.from_arrays([*lists, pa.array([self.fingerprint])], schema=SCHEMA)
 
-    def add_up(self, records: Iterable[Record]) -> Facts:
-        """Replace the states by the sums of all records; return the facts.
+    def add_up(self, records: Iterable[Record]) -> ListCounts:
+        """Replace the states by the sums of all records; return the list counts.
 
         Raises:
             ValueError: if there is no tally, and for tallies that cannot be added up; the message says why.
@@ -92,22 +92,23 @@ class TallyStates:
             total = Record(sums, counts, record.fingerprint)
         if total is None:
             raise ValueError("there is no tally to merge")
-        facts = Facts(*total.counts[: len(Facts._fields)].tolist())
-        rest = {True: total.sums, False: total.counts[len(Facts._fields) :]}
+        list_counts = ListCounts(*total.counts[: len(ListCounts._fields)].tolist())
+        remaining = {True: total.sums, False: total.counts[len(ListCounts._fields) :]}
         for owner, name in self._states:
-            old: Tensor = getattr(owner, name)
-            values, rest[old.is_floating_point()] = rest[old.is_floating_point()].tensor_split([old.numel()])
-            setattr(owner, name, values.view(old.shape))
+            state: Tensor = getattr(owner, name)
+            is_sum = state.is_floating_point()
+            values, remaining[is_sum] = remaining[is_sum].tensor_split([state.numel()])
+            setattr(owner, name, values.view(state.shape))
         self.evaluator._update_count = 1
-        return facts
+        return list_counts
 
     def _check_alike(self, number: int, record: Record, total: Record | None) -> None:
         """Raise for a tally of other metrics or of another version, or made with other settings than the first."""
-        made, _, settings = record.fingerprint.rpartition("\n")
+        metrics, _, settings = record.fingerprint.rpartition("\n")
         expected = self.fingerprint.rpartition("\n")[0]
-        if made != expected:
+        if metrics != expected:
             raise ValueError(
-                f"tally {number} is of other metrics or options, or of another version: {made!r}, these are "
+                f"tally {number} is of other metrics or options, or of another version: {metrics!r}, these are "
                 f"{expected!r}"
             )
         if total is not None and record.fingerprint != total.fingerprint:

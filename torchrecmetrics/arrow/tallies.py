@@ -140,19 +140,19 @@ def merge(
         ± standard error; no interval for fewer than 10 users
     """
     collection = _collection(metrics, k, options)
-    facts = TallyStates(collection).add_up(read(tallies))
-    if facts.num_judged and not facts.num_deep:
+    list_counts = TallyStates(collection).add_up(read(tallies))
+    if list_counts.num_judged and not list_counts.num_deep:
         deepest, depth = list(collection.metrics.values())[-1], collection.evaluator.batch_needs.depth
         raise ValueError(
-            f"{deepest.label} looks at {depth} places, but none of {facts.num_judged} lists holds as many items: "
+            f"{deepest.label} looks at {depth} places, but none of {list_counts.num_judged} lists holds as many items: "
             "recommend more, or if the lists are all that is recommended, complete=True"
         )
     return Evaluation(
         collection,
         "eager",
-        num_unserved=facts.num_unserved,
-        num_unknown=facts.num_unknown,
-        num_repeated=facts.num_repeated,
+        num_unserved=list_counts.num_unserved,
+        num_unknown=list_counts.num_unknown,
+        num_repeated=list_counts.num_repeated,
     )
 
 

@@ -42,7 +42,6 @@ VIOLATIONS = {
     "session": "of sessions whose entries have several weights or groups",
     "negatives": "without a negative (a positive alone is always a hit)",
     "empty": "without a relevant item (empty_target_action='error')",
-    "step": "in place of a batch that another process could not use (it tells why)",
 }
 SCORE_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 ID_DTYPES = (torch.int64, torch.int32, torch.int16)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.core.arrays import float_dtype
-from torchrecmetrics.core.checks import VIOLATIONS, Checks, check_strided, check_tensor, describe, in_words
+from torchrecmetrics.core.checks import Checks, check_strided, check_tensor, describe, in_words
 from torchrecmetrics.core.ranked_items import Cutoffs, Discount, K, RankedItems, check_cutoffs, derived
 
 if TYPE_CHECKING:
@@ -337,11 +337,6 @@ class Ranking:
     def __getstate__(self) -> dict[str, Any]:
         # cached values are left out: their keys hold functions that cannot be pickled
         return {**vars(self), "_cache": {}}
-
-
-def count_violation(kind: str, device: torch.device) -> Tensor:
-    """Return the counts of violations with one of a kind, int64 [len(VIOLATIONS)]."""
-    return torch.tensor([int(other == kind) for other in VIOLATIONS], device=device)
 
 
 @derived

@@ -244,10 +244,11 @@ class SummedStates(BareMetric):
     def _apply(self, fn: Any, *_: Any, **__: Any) -> Module:
         """Move states, and the last results, to another device."""
         super()._apply(fn)
-        kind, results = (self._device, float_dtype(self._device)), {}
+        device, dtype, results = self._device, float_dtype(self._device), {}
         for key, summary in self._results.items():
-            tensors: dict[str, Any] = {name: part for name, part in summary._asdict().items() if torch.is_tensor(part)}
-            results[key] = summary._replace(**{name: part.to(*kind) for name, part in tensors.items()})
+            tensors = {name: value for name, value in summary._asdict().items() if isinstance(value, Tensor)}
+            moved: dict[str, Any] = {name: tensor.to(device, dtype) for name, tensor in tensors.items()}
+            results[key] = summary._replace(**moved)
         self._results = results
         return self
 

@@ -39,29 +39,30 @@ def check_target(target: Any, name: str = "target") -> None:
         raise TypeError(f"{name} must be Interactions, got {describe(target)}: {hint}")
 
 
-def from_edges(name: str, given: Any, num_users: int | None, num_items: int | None) -> Any:
-    """Return the `Interactions` of an edge_index, int64 [2, E], between embedded users and items; else the argument.
+def from_edges(name: str, argument: Any, num_users: int | None, num_items: int | None) -> Any:
+    """Return the `Interactions` of an edge_index, int64 [2, E], between embedded users and items; other arguments as
+    they are.
 
     Raises:
         TypeError: for an edge_index without both embeddings, which tell how many users and items there are.
         ValueError: for ids beyond the embeddings.
     """
-    if not isinstance(given, Tensor) or given.is_nested or given.layout != torch.strided:
-        return given
-    if given.dtype != torch.int64 or given.dim() != 2 or len(given) != 2:
-        return given
+    if not isinstance(argument, Tensor) or argument.is_nested or argument.layout != torch.strided:
+        return argument
+    if argument.dtype != torch.int64 or argument.dim() != 2 or len(argument) != 2:
+        return argument
     if num_users is None or num_items is None:
         raise TypeError(
             f"{name} is an edge_index, which needs embeddings of both to know how many there are: pass "
             "Interactions.from_edge_index(edge_index, num_users, num_items)"
         )
-    if given.shape[1] and int(given[1].min()) >= num_users:
+    if argument.shape[1] and int(argument[1].min()) >= num_users:
         raise ValueError(
             f"{name}: all items (edge_index[1]) are {num_users} or more, the number of users, as PyG numbers items. "
             "Pass Interactions.from_edge_index(edge_index, num_users, num_items), with item_offset=num_users if so"
         )
     try:
-        return Interactions.from_edge_index(given, num_users, num_items)
+        return Interactions.from_edge_index(argument, num_users, num_items)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
 
@@ -118,7 +119,7 @@ def columns_of(
 ) -> Callable[[Tensor], dict[str, Any]]:
     """Return a function from users (row numbers of the ground truth) to the columns that accumulators read of them."""
     if groups is None and collection.groups:
-        raise ValueError(f"the collection has the groups {', '.join(collection.groups)}: pass groups=, who is in them")
+        raise ValueError(f"the collection has the groups {', '.join(collection.groups)}: groups= says who is in them")
     codes = None if groups is None else groups.of(target)
     column = next((acc.columns[0] for acc in collection.accumulators if isinstance(acc, ByGroup)), "groups")
 
@@ -166,16 +167,21 @@ def past_of(collection: RecMetricCollection, target: Interactions) -> Interactio
 
 
 def numbered_as(target: Interactions, exclude: Any) -> tuple[Any, ...]:
-    """Return the history with the row numbers of the ground truth."""
-    return tuple(part.numbered_as(target) if isinstance(part, Interactions) else part for part in histories(exclude))
+    """Return the entries of `exclude`, interactions with the row numbers of the ground truth."""
+    return tuple(
+        excluded.numbered_as(target) if isinstance(excluded, Interactions) else excluded
+        for excluded in histories(exclude)
+    )
 
 
-def warn_of_item_0(parts: Sequence[Interactions], is_out: bool, cure: str, stacklevel: int) -> None:
+def warn_of_item_0(sources: Sequence[Interactions], is_out: bool, cure: str, stacklevel: int) -> None:
     """Warn if ids seem to start at 1: then item 0, which no user has, competes with all other items.
 
     `is_out` is True if item 0 is no candidate.
     """
-    if is_out or not any(part.num_items_inferred for part in parts) or any((part.items == 0).any() for part in parts):
+    if is_out or not any(source.num_items_inferred for source in sources):
+        return
+    if any((source.items == 0).any() for source in sources):
         return
     warnings.warn(
         "no interaction has item 0, and the number of items was taken from the largest id: if ids start at 1, pass "

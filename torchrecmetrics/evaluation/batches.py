@@ -10,15 +10,14 @@ from torch import Tensor
 from torchrecmetrics.core.checks import check_k
 from torchrecmetrics.evaluation.scoring import ENTRY_BYTES, MIN_ROWS, Scorer
 
-# On the CPU, products are written to a reused buffer of this size: new memory costs more than writing to it, and each
-# chunk costs some calls (2,000 x 20,000 and 8,000 x 40,981: 8 to 20 MB take 1.1 times as long, 100 MB as long). Steps
-# that do not read scores run for many more users at once.
 _BUFFER_BYTES = 64 * 2**20
-# Below 32 MB the C library reuses memory, above it maps new pages each time. If all scores take at most `_FEW_BYTES`,
-# new pages cost more than additional chunks (1,000 x 20,000: 50 % more time, 2,000 x 20,000: a third more; 4,000 x
-# 20,000 takes as long either way, 8,000 x 20,000 takes 6 % less with the large buffer).
+"""Bytes of the buffer to which the CPU writes products: smaller chunks cost more calls."""
 _SMALL_BUFFER_BYTES, _FEW_BYTES = 31 * 2**20, 256 * 2**20
-_USERS_TOGETHER = 4096
+"""Bytes of the buffer if all scores take at most `_FEW_BYTES`: from 32 MB on the C library maps new pages, which then
+costs more than additional chunks.
+"""
+_MAX_USERS = 4096
+"""Most users in a batch whose scores are made chunk by chunk; steps that read no scores run for all of them at once."""
 
 
 def batches(
@@ -38,9 +37,9 @@ def batches(
     together = at_once
     if scorer.reuses_memory and scorer.device.type == "cpu":
         if batch_size is None:
-            few = len(users) * scorer.row_bytes <= _FEW_BYTES
-            at_once = max(MIN_ROWS, (_SMALL_BUFFER_BYTES if few else _BUFFER_BYTES) // scorer.row_bytes)
-        together = max(at_once, _USERS_TOGETHER)
+            is_small = len(users) * scorer.row_bytes <= _FEW_BYTES
+            at_once = max(MIN_ROWS, (_SMALL_BUFFER_BYTES if is_small else _BUFFER_BYTES) // scorer.row_bytes)
+        together = max(at_once, _MAX_USERS)
     num_done = 0
     while num_done < len(users):
         # the largest batch whose scores and padded lists fit: its last user has the longest list

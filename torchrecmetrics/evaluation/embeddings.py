@@ -56,8 +56,8 @@ class Embeddings:
             beat.
         similarity: "dot" or "cosine" of the embeddings.
         allowed: the items that are candidates: bool [I] for all users (released, in stock), or `Interactions` of each
-            user's own (impressions, or negatives of your own), matched by id as histories are. Other relevant items are
-            misses, counted in `num_unreachable`. Scores of a user's own candidates alone are computed.
+            user's own (impressions, or negatives of your own), matched by id as histories are; then only these are
+            scored. Relevant items that are not allowed are misses; `num_unreachable` counts their users.
 
     Raises:
         TypeError: for anything but tensors and, as `allowed`, `Interactions`.
@@ -82,14 +82,14 @@ class Embeddings:
         check_choice("similarity", self.similarity, get_args(Similarity))
         if self.users is None and self.items is None and self.bias is None:
             raise TypeError("Embeddings take users and items, or bias alone")
-        for name, given in (("users", self.users), ("items", self.items)):
-            if given is None and self.users is self.items:
+        for name, vectors in (("users", self.users), ("items", self.items)):
+            if vectors is None and self.users is self.items:
                 continue
-            if not isinstance(given, Tensor):
-                raise TypeError(f"{name} must be a tensor [n, d], got {_with_cure(given)}")
-            check_strided(name, given, "0")
-            if given.dim() != 2 or not given.is_floating_point():
-                raise ValueError(f"{name} must be float [n, d], got {given.dtype} {list(given.shape)}")
+            if not isinstance(vectors, Tensor):
+                raise TypeError(f"{name} must be a tensor [n, d], got {_with_cure(vectors)}")
+            check_strided(name, vectors, "0")
+            if vectors.dim() != 2 or not vectors.is_floating_point():
+                raise ValueError(f"{name} must be float [n, d], got {vectors.dtype} {list(vectors.shape)}")
         if self.users is not None and self.items is not None and self.users.shape[1] != self.items.shape[1]:
             raise ValueError(f"embedding widths differ: users {self.users.shape[1]}, items {self.items.shape[1]}")
         object.__setattr__(self, "bias", self._per_item("bias", self.bias, "float"))
@@ -116,7 +116,7 @@ class Embeddings:
 
     @classmethod
     def of(cls, users: Any, items: Any) -> Embeddings | None:
-        """Return the embeddings that `evaluate` was given; None if `users` is a score function."""
+        """Return the embeddings among the arguments of `evaluate`; None if `users` is a score function."""
         if isinstance(users, Embeddings):
             if items is not None:
                 raise ValueError("Embeddings hold the items: leave items out (k and others go by name)")
@@ -147,15 +147,15 @@ class Embeddings:
     @property
     def device(self) -> torch.device:
         """Device of the users, or of the bias if there are none."""
-        known = self.users if self.users is not None else self.bias
-        assert known is not None
-        return known.device
+        tensor = self.users if self.users is not None else self.bias
+        assert tensor is not None
+        return tensor.device
 
-    def moved(self, place: TargetDevice) -> Embeddings:
-        """Return the embeddings on a device; `Interactions` stay where they are, since they are numbered first."""
+    def moved(self, target_device: TargetDevice) -> Embeddings:
+        """Return the embeddings with their tensors on a device; `allowed` interactions move after they are numbered."""
         names = ("users", "items", "bias", "allowed")
         tensors = {name: getattr(self, name) for name in names if isinstance(getattr(self, name), Tensor)}
-        return replace(self, **{name: place.move(name, tensor) for name, tensor in tensors.items()})
+        return replace(self, **{name: target_device.move(name, tensor) for name, tensor in tensors.items()})
 
 
 def _with_cure(thing: Any) -> str:

@@ -29,57 +29,62 @@ def histories(exclude: Any) -> Sequence[Any]:
 class History:
     """Excluded items of each user, as interactions and masks of items."""
 
-    def __init__(self, exclude: Histories | None, num_items: int, place: TargetDevice) -> None:
-        self.parts: list[Interactions] = []
+    def __init__(self, exclude: Histories | None, num_items: int, target_device: TargetDevice) -> None:
+        self.interactions: list[Interactions] = []
         self.masks: list[Tensor] = []
-        for part in histories(exclude):
-            if isinstance(part, Interactions):
-                if part.num_items != num_items:
-                    raise ValueError(f"exclude has {part.num_items} items, the scores have {num_items}")
-                self.parts.append(place.move("exclude", part))
-            elif isinstance(part, Tensor) and part.dtype == torch.bool and part.shape == (num_items,):
-                self.masks.append(place.move("exclude", part))
+        """Items excluded for all users, bool [I] each."""
+        for excluded in histories(exclude):
+            if isinstance(excluded, Interactions):
+                if excluded.num_items != num_items:
+                    raise ValueError(f"exclude has {excluded.num_items} items, the scores have {num_items}")
+                self.interactions.append(target_device.move("exclude", excluded))
+            elif isinstance(excluded, Tensor) and excluded.dtype == torch.bool and excluded.shape == (num_items,):
+                self.masks.append(target_device.move("exclude", excluded))
             else:
-                what = f"{part.dtype} {list(part.shape)}" if isinstance(part, Tensor) else type(part).__name__
-                if isinstance(part, SelectedItems):
+                what = (
+                    f"{excluded.dtype} {list(excluded.shape)}"
+                    if isinstance(excluded, Tensor)
+                    else type(excluded).__name__
+                )
+                if isinstance(excluded, SelectedItems):
                     what += ": pass the Interactions whole, without select"
-                elif (whole := as_interactions("exclude", part)) is not None:
+                elif (whole := as_interactions("exclude", excluded)) is not None:
                     what += f": pass {whole}"
-                elif isinstance(part, Tensor) and part.dtype == torch.uint8 and part.shape == (num_items,):
+                elif isinstance(excluded, Tensor) and excluded.dtype == torch.uint8 and excluded.shape == (num_items,):
                     what += ": pass exclude.bool()"
                 raise TypeError(f"exclude must be Interactions, bool [{num_items}] or a tuple of these, got {what}")
 
     def lengths(self, others: Tensor) -> Tensor:
-        """Return `others` plus the number of excluded items of each user, masks apart, int64 [U] on the host."""
+        """Return `others` plus the number of excluded items of each user, without masks, int64 [U] on the host."""
         total = others
-        for part in self.parts:
-            if part.num_users != len(others):
-                raise ValueError(f"exclude has {part.num_users} users, expected {len(others)}")
-            total = total + part.host_degree
+        for interactions in self.interactions:
+            if interactions.num_users != len(others):
+                raise ValueError(f"exclude has {interactions.num_users} users, expected {len(others)}")
+            total = total + interactions.host_degree
         return total
 
     def select(self, ids: Tensor) -> Exclude | None:
         """Return the excluded items of users as the kernel's `exclude`; None if nothing is excluded."""
-        chosen = (*(part.select(ids).items for part in self.parts), *self.masks)
-        return chosen or None
+        excluded = (*(interactions.select(ids).items for interactions in self.interactions), *self.masks)
+        return excluded or None
 
     def excluded(self, ids: Tensor) -> Tensor | None:
         """Return the excluded items of users without the masks, int64 [b, H], negative = padding; None if no parts."""
-        parts = [part.select(ids).items for part in self.parts]
-        return torch.cat(parts, 1) if parts else None
+        items = [interactions.select(ids).items for interactions in self.interactions]
+        return torch.cat(items, 1) if items else None
 
     def fingerprint(self) -> list[object]:
-        """Return hashes of the parts and masks, to compare histories across processes; costs host syncs."""
-        return [*(fingerprint(part.keys) for part in self.parts), *map(fingerprint, self.masks)]
+        """Return hashes of interactions and masks, to compare histories across processes; costs host syncs."""
+        return [*(fingerprint(interactions.keys) for interactions in self.interactions), *map(fingerprint, self.masks)]
 
     def holds(self, target: Interactions) -> Tensor:
         """Return which pairs of the ground truth are excluded, bool [E]."""
         both = torch.zeros(len(target), dtype=torch.bool, device=target.device)
         keys = target.keys
-        for part in self.parts:
-            if len(part):
-                known = part.keys  # ascending
-                both |= known[torch.searchsorted(known, keys).clamp(max=len(known) - 1)] == keys
+        for interactions in self.interactions:
+            if len(interactions):
+                excluded = interactions.keys  # ascending
+                both |= excluded[torch.searchsorted(excluded, keys).clamp(max=len(excluded) - 1)] == keys
         for mask in self.masks:
             both |= mask[target.items]
         return both
@@ -95,14 +100,14 @@ class History:
             padding_idx: item that is padding, which is not checked.
             cure: how to remove such pairs from the ground truth; None = a method of `Interactions`.
         """
-        if not self.parts and not self.masks:
+        if not self.interactions and not self.masks:
             return
         if cure is None:
-            alone = len(self.parts) == 1 and not self.masks
-            cure = "target.without(exclude)" if alone else "target.without(part), for each part of exclude,"
-        asked = torch.zeros(target.num_users, dtype=torch.bool, device=target.device)
-        asked[ids.to(target.device)] = True
-        both = self.holds(target) & asked[target.users]
+            is_single = len(self.interactions) == 1 and not self.masks
+            cure = "target.without(exclude)" if is_single else "target.without(part), for each part of exclude,"
+        is_checked = torch.zeros(target.num_users, dtype=torch.bool, device=target.device)
+        is_checked[ids.to(target.device)] = True
+        both = self.holds(target) & is_checked[target.users]
         if padding_idx is not None:
             both &= target.items != padding_idx
         if target.values is not None:

@@ -54,7 +54,7 @@ Shard = Literal["users", "items", "both"]
 
 
 class EvaluateOptions(MetricOptions, total=False):
-    """Keyword arguments of `evaluate` that its callers in this package pass on."""
+    """Keyword arguments of `evaluate` that `pyg.evaluate` passes on."""
 
     k: int | Iterable[int] | None
     user_ids: Any
@@ -110,7 +110,7 @@ def evaluate(
             free memory of a GPU.
         device: device to which everything is moved first; default: the device of the embeddings (or of `target`).
         progress: show a bar with users per second and the running value of the first metric (needs tqdm); or a function
-            of (users done, users in all) that shows progress elsewhere. Of several processes, the first shows its own.
+            of (users done, users in all) that shows progress elsewhere. Only the first of several processes shows it.
         shard: "users": every process evaluates its share of the users. "items": embeddings of items, their bias and
             `allowed` are this process's part, numbered in the order of the processes; all else is complete on each
             process. "both": the embeddings of users are a part, too. All processes get the result, which equals that of
@@ -156,9 +156,9 @@ def evaluate(
         data = _Data.read(collection, scorer, target, exclude, user_ids, device is not None)
         columns = columns_of(collection, groups, data.target)
         sizes, (ids, without_target) = data.num_entries(), data.split_ids(all_users)
-        rank, world = _place_among_processes(shard, group)
+        rank, world_size = _rank_and_world_size(shard, group)
         if shard == "users":
-            ids = ids[sizes[ids].argsort(stable=True)][rank::world]
+            ids = ids[sizes[ids].argsort(stable=True)][rank::world_size]
         bar = ProgressBar(progress, len(ids), rank == 0)
         data.check(collection, rank == 0)
         collection.to(scorer.device).evaluator.set_sync_on_compute(shard is not None)
@@ -194,7 +194,7 @@ def in_agreement(shard: str | None, process_group: Any, facts: dict[str, Any]) -
             yield
 
 
-def _place_among_processes(shard: str | None, process_group: Any) -> tuple[int, int]:
+def _rank_and_world_size(shard: str | None, process_group: Any) -> tuple[int, int]:
     """Return the number of this process, and how many share the work."""
     if shard is None or not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return 0, 1
@@ -210,31 +210,31 @@ def scorer_of(
         if shard in ("items", "both"):
             raise TypeError('shard="items" and "both" take embeddings, not a score function')
         check_target(target)
-        place = TargetDevice.of(device, target.device)
-        return FunctionScorer(users, target.num_items, place.device)
-    place = TargetDevice.of(device, embeddings.device)
+        target_device = TargetDevice.of(device, target.device)
+        return FunctionScorer(users, target.num_items, target_device.device)
+    target_device = TargetDevice.of(device, embeddings.device)
     if shard in ("items", "both"):
-        return ShardScorer(embeddings, place, shard == "both", process_group)
+        return ShardScorer(embeddings, target_device, shard == "both", process_group)
     if isinstance(embeddings.allowed, Interactions):
-        return CandidateScorer(embeddings, place)
+        return CandidateScorer(embeddings, target_device)
     if embeddings.users is not None:
-        return EmbeddingScorer(embeddings, place)
-    return BiasScorer(embeddings, place)
+        return EmbeddingScorer(embeddings, target_device)
+    return BiasScorer(embeddings, target_device)
 
 
 def with_kernel(scorer: Scorer, collection: RecMetricCollection) -> tuple[Scorer, Literal["eager", "triton"]]:
-    """Return the scorer of the chosen kernel, and the kernel's name.
+    """Return the scorer for the kernel that the collection's rules choose, and the kernel's name.
 
     Raises:
         ValueError: if "triton" was asked for and cannot count these scores.
     """
     evaluator = collection.evaluator
-    asked = evaluator.rules.kernels
-    kernel = kernels.choose(asked, scorer.device)
+    option = evaluator.rules.kernels
+    kernel = kernels.choose(option, scorer.device)
     if kernel != "triton" or type(scorer) is not EmbeddingScorer:
         return scorer, kernel
-    if asked == "auto" and scorer.needs_exact_products:
-        return scorer, kernel  # for many relevant items a matrix product, whose scores are counted, is faster
+    if option == "auto" and scorer.needs_exact_products:
+        return scorer, kernel  # a matrix product is faster for many relevant items
     if evaluator.batch_needs.list_depth:
         reads = next(key for key, metric in evaluator.metrics.items() if metric.needs.list_depth)
         reason = f"{reads} reads which items stand first, and scores counted so are not kept"
@@ -243,7 +243,7 @@ def with_kernel(scorer: Scorer, collection: RecMetricCollection) -> tuple[Scorer
         if not isinstance(without_memory, str):
             return without_memory, kernel
         reason = without_memory
-    if asked == "triton":
+    if option == "triton":
         raise kernels.refusal(reason)
     return scorer, kernel
 
@@ -274,23 +274,23 @@ class _Data(NamedTuple):
         ids = row_numbers(user_ids, target.num_users)
         if user_ids is not None and int(torch.bincount(ids, minlength=1).max()) > 1:
             raise ValueError("user_ids hold a user twice")
-        place = TargetDevice(scorer.device, moves)
-        target = place.move("target", target)
-        exclude = tuple(from_edges("exclude", part, *shape) for part in histories(exclude))
-        history = History(numbered_as(target, exclude), target.num_items, place)
+        target_device = TargetDevice(scorer.device, moves)
+        target = target_device.move("target", target)
+        exclude = tuple(from_edges("exclude", excluded, *shape) for excluded in histories(exclude))
+        history = History(numbered_as(target, exclude), target.num_items, target_device)
         check_catalogue(collection.catalogue, target)
         past = past_of(collection, target)
-        past = None if past is None else place.move("the catalogue's interactions", past)
+        past = None if past is None else target_device.move("the catalogue's interactions", past)
         if isinstance(scorer, CandidateScorer):
             scorer.number_as(target, history)
-        return cls(scorer, target, history, past, ids)
+        return cls(scorer=scorer, target=target, history=history, past=past, ids=ids)
 
     def check(self, collection: RecMetricCollection, is_first: bool) -> None:
         """Refuse relevant items that are excluded; the first process warns of ids that seem to start at 1."""
         rules = collection.evaluator.rules
         if rules.padding_idx is None and is_first and not isinstance(self.scorer, CandidateScorer):
             is_out = self.scorer.leaves_out_item_0 or any(mask[0] for mask in self.history.masks)
-            warn_of_item_0([self.target, *self.history.parts], is_out, "padding_idx=0", stacklevel=5)
+            warn_of_item_0([self.target, *self.history.interactions], is_out, "padding_idx=0", stacklevel=5)
         if rules.overlap_rule == "error":
             self.history.check_overlap(self.target, self.ids, rules.padding_idx)
 
@@ -311,4 +311,5 @@ class _Data(NamedTuple):
     def batch(self, users: Tensor) -> Batch:
         """Return a batch of users with their items."""
         past = None if self.past is None else self.past.select(users).items
-        return Batch(users, self.target.select(users), self.history.select(users), past)
+        target, exclude = self.target.select(users), self.history.select(users)
+        return Batch(users=users, target=target, exclude=exclude, history=past)

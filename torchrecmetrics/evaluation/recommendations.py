@@ -1,4 +1,4 @@
-"""`recommend`: each user's best items, as `Recommendations`, which become frames and dicts."""
+"""`recommend`: each user's best items, as `Recommendations`, which can be exported as frames and dicts."""
 
 from __future__ import annotations
 
@@ -67,25 +67,25 @@ class Recommendations(tuple[Tensor, Tensor]):
         Raises:
             ValueError: for a vocabulary that is too short.
         """
-        given = [
+        vocabularies = [
             known if ids is None else Vocabulary.named(name, ids)
             for name, ids, known in (("user_ids", user_ids, self.user_ids), ("item_ids", item_ids, self.item_ids))
         ]
-        for name, ids, rows in zip(("user_ids", "item_ids"), given, (self.users, self.ids), strict=True):
+        for name, ids, rows in zip(("user_ids", "item_ids"), vocabularies, (self.users, self.ids), strict=True):
             if ids is not None and rows.numel() and len(ids) <= int(rows.max()):
                 raise ValueError(f"{name} holds {len(ids)} ids, but row {int(rows.max())} is recommended")
-        return Recommendations(self.ids, self.scores, self.users, *given)
+        return Recommendations(self.ids, self.scores, self.users, *vocabularies)
 
     def to_dict(self) -> dict[str, list[Any]]:
         """Return the columns user, item, rank (from 1) and score, a row per recommended item; ids where known."""
         ids, scores = self.ids.cpu(), self.scores.cpu()
-        row, place = (ids >= 0).nonzero(as_tuple=True)
-        users, items = self.users.cpu()[row], ids[row, place]
+        row, column = (ids >= 0).nonzero(as_tuple=True)
+        users, items = self.users.cpu()[row], ids[row, column]
         return {
             "user": users.tolist() if self.user_ids is None else self.user_ids.ids(users),
             "item": items.tolist() if self.item_ids is None else self.item_ids.ids(items),
-            "rank": (place + 1).tolist(),
-            "score": scores[row, place].tolist(),
+            "rank": (column + 1).tolist(),
+            "score": scores[row, column].tolist(),
         }
 
     def to_frame(self, library: str = "pandas") -> Any:
@@ -138,21 +138,21 @@ def recommend(
     facts: dict[str, Any] = {}
     with in_agreement(shard, process_group, facts):
         k = check_k(k)
-        given, exclude = _in_one_numbering(exclude)
+        interactions, exclude = _in_one_numbering(exclude)
         if Embeddings.of(users, items) is None:
             assert callable(users)
-            place = TargetDevice.of(device, torch.device("cpu"))
-            num_items = given[0].num_items if num_items is None and given else num_items
+            target_device = TargetDevice.of(device, torch.device("cpu"))
+            num_items = interactions[0].num_items if num_items is None and interactions else num_items
             if num_items is None:
                 raise ValueError("with a score function, recommend needs num_items")
-            scorer: Scorer = FunctionScorer(users, check_k(num_items, "num_items"), place.device)
+            scorer: Scorer = FunctionScorer(users, check_k(num_items, "num_items"), target_device.device)
         else:
             scorer = scorer_of(users, items, None, device, shard, process_group)
             _check_size("num_items", num_items, scorer.num_items)
         if scorer.num_users is not None:
             _check_size("num_users", num_users, scorer.num_users)
             num_users = scorer.num_users
-        num_users = given[0].num_users if num_users is None and given else num_users
+        num_users = interactions[0].num_users if num_users is None and interactions else num_users
         if num_users is None:
             if user_ids is None:
                 raise ValueError("recommend needs num_users or user_ids, without embeddings of users")
@@ -168,12 +168,12 @@ def recommend(
     if is_first:
         is_out = scorer.leaves_out_item_0 or any(mask[0] for mask in history.masks)
         cure = f"Embeddings(..., allowed=torch.arange({scorer.num_items}) > 0)"
-        warn_of_item_0(history.parts, is_out, cure, stacklevel=4)
+        warn_of_item_0(history.interactions, is_out, cure, stacklevel=4)
     top = _TopItems(scorer, history, ids, k, shard is not None, process_group)
     with bar, evaluating(users):
         for batch in batches(scorer, torch.arange(len(ids), device="cpu"), sizes, top.add, batch_size):
             bar.advance(batch, None)
-    vocabularies = (given[0].user_ids, given[0].item_ids) if given else (None, None)
+    vocabularies = (interactions[0].user_ids, interactions[0].item_ids) if interactions else (None, None)
     return Recommendations(top.items, top.scores, ids, *vocabularies)
 
 
@@ -194,15 +194,16 @@ class _TopItems:
         """Rank the items for the users in a batch of rows of `ids`, `at_once` users at a time."""
         for rows in torch.split(batch, at_once):
             users = self._ids[rows]
-            made = self._scorer.scores(users, at_once)
-            scores = made if isinstance(made, Tensor) else next(iter(made.parts()))  # type: ignore[union-attr]
+            scored = self._scorer.scores(users, at_once)
+            scores = scored if isinstance(scored, Tensor) else next(iter(scored.parts()))  # type: ignore[union-attr]
             if self._is_shared:
                 with raise_on_all_ranks(self._scorer.device, self._group):
                     _check_scores(scores, users)
             else:
                 _check_scores(scores, users)
             first, last = self._scorer.offset, self._scorer.offset + scores.shape[1]
-            masks, columns = [mask[first:last] for mask in self._history.masks], self._history.excluded(users)
+            masks = [mask[first:last] for mask in self._history.masks]
+            columns = self._history.excluded(users)
             if columns is not None:  # items of other processes become padding
                 columns = torch.where((columns >= first) & (columns < last), columns - first, -1)
             top_scores, top_items = best_items(scores, first, self.items.shape[1], masks, columns)
@@ -232,8 +233,9 @@ def _check_size(name: str, number: int | None, known: int) -> None:
 
 def _in_one_numbering(exclude: Histories | None) -> tuple[Sequence[Interactions], tuple[Any, ...]]:
     """Return the `Interactions` in `exclude`, and all of `exclude` with the row numbers of its first `Interactions`."""
-    parts = list(histories(exclude))
-    places = [place for place, part in enumerate(parts) if isinstance(part, Interactions)]
-    for place in places[1:]:
-        parts[place] = parts[place].numbered_as(parts[places[0]], f"exclude[{place}]", f"exclude[{places[0]}]")
-    return [histories(exclude)[place] for place in places], tuple(parts)
+    renumbered = list(histories(exclude))
+    indices = [index for index, excluded in enumerate(renumbered) if isinstance(excluded, Interactions)]
+    for index in indices[1:]:
+        first = renumbered[indices[0]]
+        renumbered[index] = renumbered[index].numbered_as(first, f"exclude[{index}]", f"exclude[{indices[0]}]")
+    return [histories(exclude)[index] for index in indices], tuple(renumbered)

@@ -1,4 +1,4 @@
-"""`Evaluation`: the result of an evaluation: a dict of values that prints as a table, with intervals and exports."""
+"""`Evaluation`: the result of an evaluation, a dict of values that prints as a table, with intervals and exports."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ class PointTable(Table):
 
     def to_json(self, *, indent: int | None = 2) -> str:
         """Return JSON text: {"rows": [{"metric": ..., "k": ..., ...}], "counts": {"num_users": ...}}; NaN is null."""
-        told = {"rows": records(self.result_rows()), "counts": self.counts()}
-        return json.dumps(told, indent=indent, allow_nan=False)
+        results = {"rows": records(self.result_rows()), "counts": self.counts()}
+        return json.dumps(results, indent=indent, allow_nan=False)
 
 
 class GroupResults(PointTable):
@@ -127,7 +127,7 @@ class Evaluation(dict[str, Tensor], PointTable):
         num_repeated: int = 0,
     ) -> None:
         super().__init__(collection.compute())
-        first = collection.leading.last_summary()
+        leading = collection.leading.last_summary()
         self.points: Sequence[Point] = collection.points
         self.num_unserved: int = num_unserved
         self.num_left_out: int = num_left_out
@@ -138,11 +138,11 @@ class Evaluation(dict[str, Tensor], PointTable):
         results = collection.found()
         self._of_items = {entry.key for entry in results if entry.metric.of_items}
         of_lists = [e for e in results if e.group is None and (e.metric.of_lists or e.metric.of_items)]
-        self._num_lists = max((entry.summary.num_users for entry in of_lists), default=first.num_users)
-        self.num_users: int = first.num_users
-        self.num_skipped: int = first.num_skipped
-        self.num_unreachable: int = first.num_unreachable
-        self.num_tied: int = first.num_tied
+        self._num_lists = max((entry.summary.num_users for entry in of_lists), default=leading.num_users)
+        self.num_users: int = leading.num_users
+        self.num_skipped: int = leading.num_skipped
+        self.num_unreachable: int = leading.num_unreachable
+        self.num_tied: int = leading.num_tied
 
     @cached_property
     def standard_errors(self) -> dict[str, Tensor]:
@@ -170,18 +170,20 @@ class Evaluation(dict[str, Tensor], PointTable):
         width = max(map(len, self))
         lines = [f"{key:{width}}  {value:.4f}" for key, value in self.items()]
         intervals = [self.confidence_intervals[key] for key in self]
-        told, sure = [], any(not math.isnan(low) for low, _ in intervals)
-        enough = [point.num_users >= MIN_USERS for point in self.points]
-        means = [key not in self._of_items for key in self]  # metrics of items have no standard error
-        for place, (key, (low, high)) in enumerate(zip(self, intervals, strict=True)):
-            lines[place] += f" ± {self.standard_errors[key]:.4f}" if means[place] else ""
-            lines[place] += f"  [{low:.4f}, {high:.4f}]" if means[place] and enough[place] and sure else ""
-        if sure and any(mean and many for mean, many in zip(means, enough, strict=True)):
-            few = any(mean and not many for mean, many in zip(means, enough, strict=True))
-            told = [f"± standard error, [95 % interval]{f' from {MIN_USERS} users on' if few else ''}; {_COMPARE}"]
-        elif sure:
-            told = [f"± standard error; no interval for fewer than {MIN_USERS} users"]
-        return "\n".join([*lines, self.counted(), *told])
+        has_intervals = any(not math.isnan(low) for low, _ in intervals)
+        enough_users = [point.num_users >= MIN_USERS for point in self.points]
+        is_mean = [key not in self._of_items for key in self]  # metrics of items have no standard error
+        for row, (key, (low, high)) in enumerate(zip(self, intervals, strict=True)):
+            lines[row] += f" ± {self.standard_errors[key]:.4f}" if is_mean[row] else ""
+            lines[row] += f"  [{low:.4f}, {high:.4f}]" if is_mean[row] and enough_users[row] and has_intervals else ""
+        lines.append(self.counted())
+        enough_of_means = {enough for mean, enough in zip(is_mean, enough_users, strict=True) if mean}
+        if has_intervals and True in enough_of_means:
+            limit = f" from {MIN_USERS} users on" if False in enough_of_means else ""
+            lines.append(f"± standard error, [95 % interval]{limit}; {_COMPARE}")
+        elif has_intervals:
+            lines.append(f"± standard error; no interval for fewer than {MIN_USERS} users")
+        return "\n".join(lines)
 
     def counted(self) -> str:
         """Return the counts in words, without counts of 0."""

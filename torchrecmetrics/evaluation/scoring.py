@@ -27,11 +27,13 @@ ScoreFunction: TypeAlias = Callable[[Tensor], Tensor]
 """A function, or a module, of user ids int64 [b] that returns scores [b, I]."""
 
 _CPU_BYTES = 256 * 2**20
-# upper estimate of the bytes that one target or history entry of a row takes in the kernel
+"""Bytes that scores and the kernel may take on the CPU."""
 ENTRY_BYTES = 160
-_LINE_BYTES = 64  # a cache line
-# the BLAS library multiplies fewer rows by another algorithm, whose last bits differ
+"""Upper estimate of the bytes that one target or history entry of a row takes in the kernel."""
+_LINE_BYTES = 64
+"""Bytes of a cache line."""
 MIN_ROWS = 16
+"""Fewest rows that are multiplied: for fewer, BLAS has another algorithm, whose last bits differ."""
 
 
 def memory_on(device: torch.device) -> int:
@@ -120,13 +122,13 @@ class FunctionScorer(Scorer):
 class BiasScorer(Scorer):
     """Scorer that gives every user the same scores, the items' bias."""
 
-    def __init__(self, embeddings: Embeddings, place: TargetDevice) -> None:
-        given = embeddings.moved(place)
-        assert given.bias is not None
-        self._bias = given.bias
-        if isinstance(given.allowed, Tensor):
-            self._bias = self._bias.masked_fill(~given.allowed, -torch.inf)
-        self.num_items, self.device, self.dtype = len(self._bias), place.device, self._bias.dtype
+    def __init__(self, embeddings: Embeddings, target_device: TargetDevice) -> None:
+        embeddings = embeddings.moved(target_device)
+        assert embeddings.bias is not None
+        self._bias = embeddings.bias
+        if isinstance(embeddings.allowed, Tensor):
+            self._bias = self._bias.masked_fill(~embeddings.allowed, -torch.inf)
+        self.num_items, self.device, self.dtype = len(self._bias), target_device.device, self._bias.dtype
         self.row_bytes = self.num_items * self._bias.element_size()
 
     @property
@@ -144,15 +146,16 @@ class EmbeddingScorer(Scorer):
 
     reuses_memory: bool = True
 
-    def __init__(self, embeddings: Embeddings, place: TargetDevice) -> None:
-        given = embeddings.moved(place)
-        assert given.users is not None
-        assert given.items is not None
-        self._users, self._items, self._bias = given.users, given.items, given.bias
-        self._allowed = given.allowed if isinstance(given.allowed, Tensor) else None
-        self._is_cosine = given.similarity == "cosine"
-        self.num_users, self.num_items, self.device = len(given.users), len(given.items), place.device
-        self.dtype = torch.float64 if torch.float64 in (given.users.dtype, given.items.dtype) else torch.float32
+    def __init__(self, embeddings: Embeddings, target_device: TargetDevice) -> None:
+        embeddings = embeddings.moved(target_device)
+        users, items = embeddings.users, embeddings.items
+        assert users is not None
+        assert items is not None
+        self._users, self._items, self._bias = users, items, embeddings.bias
+        self._allowed = embeddings.allowed if isinstance(embeddings.allowed, Tensor) else None
+        self._is_cosine = embeddings.similarity == "cosine"
+        self.num_users, self.num_items, self.device = len(users), len(items), target_device.device
+        self.dtype = torch.float64 if torch.float64 in (users.dtype, items.dtype) else torch.float32
         # the CPU multiplies up to twice as fast if each row begins at a cache line (40,981 and 49,999 items)
         line = _LINE_BYTES // self.dtype.itemsize if self.device.type == "cpu" else 1
         self._row_length = -(-self.num_items // line) * line
@@ -205,7 +208,7 @@ class EmbeddingScorer(Scorer):
 
     @property
     def needs_exact_products(self) -> bool:
-        """True for products of float32 in its full precision, which tensor cores do not have."""
+        """True if products need the full precision of float32, which tensor cores do not have."""
         with_float32 = torch.float32 in {self._users.dtype, self._items.dtype}
         return with_float32 and torch.get_float32_matmul_precision() == "highest"
 
@@ -261,11 +264,11 @@ class CandidateScorer(EmbeddingScorer):
 
     reuses_memory: bool = False
 
-    def __init__(self, embeddings: Embeddings, place: TargetDevice) -> None:
-        super().__init__(embeddings, place)
+    def __init__(self, embeddings: Embeddings, target_device: TargetDevice) -> None:
+        super().__init__(embeddings, target_device)
         self.row_bytes = 0
         assert isinstance(embeddings.allowed, Interactions)
-        self._candidates = place.move("allowed", embeddings.allowed)
+        self._candidates = target_device.move("allowed", embeddings.allowed)
 
     def number_as(self, target: Interactions, history: History) -> None:
         """Give the candidates the row numbers of the ground truth; refuse other sizes, and masks of excluded items."""
@@ -284,32 +287,36 @@ class CandidateScorer(EmbeddingScorer):
 
     def input(self, batch: Batch, at_once: int) -> Candidates:
         """Return each user's candidates with their scores; a user without candidates has no hits."""
-        listed = self._candidates.select(batch.users).items
-        if not listed.shape[1]:
-            listed = listed.new_full((len(batch.users), 1), -1)
-        scores, (items, gains) = self.scores_of(batch.users, listed), batch.target
-        return Candidates(scores, items, listed, gains=gains, exclude=batch.exclude, history=batch.history)
+        candidates = self._candidates.select(batch.users).items
+        if not candidates.shape[1]:
+            candidates = candidates.new_full((len(batch.users), 1), -1)
+        scores, target = self.scores_of(batch.users, candidates), batch.target
+        return Candidates(
+            scores, target.items, candidates, gains=target.values, exclude=batch.exclude, history=batch.history
+        )
 
 
 class ShardScorer(EmbeddingScorer):
-    """Scorer of the items of this process, of a catalogue whose items, and perhaps users, are spread over processes.
+    """Scorer of this process's items, where the items of a catalogue, and perhaps the users, are spread over processes.
 
     Args:
         embeddings: those of this process; with `shares_users` the users of this process, too.
-        place: device of the scores.
+        target_device: device of the scores.
         shares_users: True if each process has some of the users.
         process_group: the processes that share the catalogue; None = all.
     """
 
     reuses_memory: bool = False
 
-    def __init__(self, embeddings: Embeddings, place: TargetDevice, shares_users: bool, process_group: Any) -> None:
+    def __init__(
+        self, embeddings: Embeddings, target_device: TargetDevice, shares_users: bool, process_group: Any
+    ) -> None:
         sizes: list[tuple[int, int, int]] = []
         facts: dict[str, Any] = {}
         with same_on_all_ranks(facts, process_group, own="sizes"):
             if embeddings.users is None or isinstance(embeddings.allowed, Interactions):
                 raise TypeError('shard="items" and "both" take embeddings of users and items, and allowed= as bool [I]')
-            super().__init__(embeddings, place)
+            super().__init__(embeddings, target_device)
             facts |= {"similarity": embeddings.similarity, "width of embeddings": embeddings.users.shape[1]}
             facts |= {"whether bias is given": self._bias is not None}
             facts |= {"whether allowed is given": self._allowed is not None}

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed import ReduceOp
 
 from torchrecmetrics import kernels
 from torchrecmetrics.core.arrays import float_dtype, working
@@ -25,7 +26,7 @@ from torchrecmetrics.inputs.ties import rank_counts
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ItemShard(BatchInput):
-    """Scores of the items of this process, of a catalogue whose items are spread over processes.
+    """Scores of the items that this process holds, where the items of a catalogue are spread over processes.
 
     `scores` are those of the items `offset` to `offset + I_local - 1`, for the same B rows on every process. Counts add
     up, so processes exchange only the targets' own scores and integers: at most 20 bytes per row, target and process.
@@ -73,7 +74,7 @@ class ItemShard(BatchInput):
 
     @property
     def _is_compared(self) -> bool:
-        """True if processes have compared their shards already, and a comparison would wait for the device."""
+        """True if the processes have compared such shards before and comparing again would wait for the device."""
         return (id(self.process_group), self.offset, self.num_items, self._device) in _compared
 
     @contextmanager
@@ -99,22 +100,22 @@ class ItemShard(BatchInput):
             if not (isinstance(scores, Tensor) and scores.dim() == 2 and scores.shape[1] == 0):
                 check_scores(scores, dims=2)
             shape = scores.shape[0], self.num_items
-            rows = ShardCounter(
+            counter = ShardCounter(
                 self.target, self.gains, self.exclude, shape, scores.dtype, self._device, needs, options
             )
             history = read_history(self.history, shape[0], self._device)
             if not self._is_compared:
-                facts |= rows.facts() | {"dtype of scores": scores.dtype}
+                facts |= counter.facts() | {"dtype of scores": scores.dtype}
                 facts["items"] = [self.offset, self.offset + scores.shape[1]]
-        target_scores = over_processes(rows.own_scores(scores, self.offset), torch.distributed.ReduceOp.MAX, group)
-        counted = over_processes(rows.count(scores, self.offset, target_scores), torch.distributed.ReduceOp.SUM, group)
-        best = rows.best(scores, self.offset)
+        target_scores = over_processes(counter.target_scores(scores, self.offset), ReduceOp.MAX, group)
+        counted = over_processes(counter.count(scores, self.offset, target_scores), ReduceOp.SUM, group)
+        best = counter.best(scores, self.offset)
         if needs.list_depth:
             best = best_of_processes(best, group)
-        numbers = torch.arange(shape[0], device=self._device)
-        world = torch.distributed.get_world_size(group)
-        own_rows = numbers % world == torch.distributed.get_rank(group)
-        return replace(rows.ranking(target_scores, counted, best, own_rows, history), num_holders=world)
+        world_size = torch.distributed.get_world_size(group)
+        rows = torch.arange(shape[0], device=self._device)
+        own_rows = rows % world_size == torch.distributed.get_rank(group)
+        return replace(counter.ranking(target_scores, counted, best, own_rows, history), num_holders=world_size)
 
     @contextmanager
     def _agreement(self, facts: dict[str, Any]) -> Iterator[None]:
@@ -137,7 +138,7 @@ _compared: set[tuple[int, int, int, torch.device]] = set()
 
 
 class ShardCounter:
-    """Counter of rows whose scores come in shards: first the scores of targets, then counts, which add up.
+    """Counter of the better and equal candidates of targets in shards of the scores; counts of shards add up.
 
     A shard is scores [B, C] of the items `offset` to `offset + C - 1`.
 
@@ -169,10 +170,10 @@ class ShardCounter:
         self.checks: Checks = Checks(options.validate_args, device, shape[0])
         ids, gains = selected(target, gains, self.checks, options.max_relevant)
         refuse_dense("target", ids, "a shard")
-        for part in exclude if isinstance(exclude, tuple) else (exclude,):
-            if isinstance(part, Tensor) and part.dtype == torch.bool and part.dim() == 2:
+        for excluded in exclude if isinstance(exclude, tuple) else (exclude,):
+            if isinstance(excluded, Tensor) and excluded.dtype == torch.bool and excluded.dim() == 2:
                 accepted = f"item ids [B, H], or bool [{shape[1]}]"
-                raise TypeError(f"exclude beside a shard is {accepted}, got {part.dtype} {list(part.shape)}")
+                raise TypeError(f"exclude beside a shard is {accepted}, got {excluded.dtype} {list(excluded.shape)}")
         self.targets: Targets = Targets.read(ids, gains, exclude, shape, options, self.checks)
         self.metric_needs: Needs = needs
         self.options: Options = options
@@ -189,7 +190,7 @@ class ShardCounter:
         """Number of columns of the counts."""
         return 2 * self.targets.ids.shape[1] + len(self.counter.min_scores) + 1
 
-    def own_scores(self, scores: Tensor, offset: int) -> Tensor:
+    def target_scores(self, scores: Tensor, offset: int) -> Tensor:
         """Return the scores of the targets in this shard, [B, T]; -inf for targets of other shards."""
         return working(_look_up(scores, offset, self.targets.ids))
 
@@ -234,8 +235,10 @@ class ShardCounter:
                 kept_scores = target_scores.where(kept & ~missing, -torch.inf).to(best[0].dtype)
                 best = merged([best, (kept_scores, targets.ids.where(kept_scores > -torch.inf, -1))], best[0].shape[1])
             topk_ids = best[1]
-        pieces = PieceCounts(better, equal, at_least, bad[:, 0], topk_ids)
-        counts = counter.finish(target_scores, missing, pieces, check_scores=False)
+        all_counts = PieceCounts(
+            better=better, equal=equal, at_least=at_least, highest=target_scores.new_zeros(0), topk_ids=topk_ids
+        )  # highest scores are checked above, so they are not read
+        counts = counter.finish(target_scores, missing, all_counts, check_scores=False)
         if history is not None and counts.lists is not None:
             counts = counts._replace(lists=counts.lists._replace(history=history))
         return rank_counts(counts, self.metric_needs, self.options, checks, self.needs.depth, own_rows=own_rows)
@@ -247,7 +250,7 @@ class ShardCounter:
             "num_items": self.shape[1],
             "rows": self.shape[0],
             "depth of metrics": self.needs.depth,
-            "listed places": self.needs.list_depth,
+            "length of lists": self.needs.list_depth,
             "score_threshold": self.needs.score_threshold,
             "options": self.options,
             "targets": fingerprint(self.targets.ids.where(self.targets.listed, -1)),
@@ -264,12 +267,12 @@ def over_processes(numbers: Tensor, operation: Any, group: Any) -> Tensor:
 
 def best_of_processes(best: tuple[Tensor, Tensor], group: Any) -> tuple[Tensor, Tensor]:
     """Return scores and ids of the best items over all processes, [B, k]; `best` is that of this process."""
-    parts = []
+    columns = []
     for column in best:
-        told = [torch.empty_like(column) for _ in range(torch.distributed.get_world_size(group))]
-        torch.distributed.all_gather(told, column.contiguous(), group=group)
-        parts.append(told)
-    return merged(list(zip(*parts, strict=True)), best[0].shape[1])
+        of_processes = [torch.empty_like(column) for _ in range(torch.distributed.get_world_size(group))]
+        torch.distributed.all_gather(of_processes, column.contiguous(), group=group)
+        columns.append(of_processes)
+    return merged(list(zip(*columns, strict=True)), best[0].shape[1])
 
 
 def best_items(
@@ -293,16 +296,16 @@ def best_items(
     return top, ids
 
 
-def merged(parts: list[tuple[Tensor, Tensor]], k: int) -> tuple[Tensor, Tensor]:
+def merged(lists: list[tuple[Tensor, Tensor]], k: int) -> tuple[Tensor, Tensor]:
     """Return scores and ids of the `k` best items of several lists, items of equal scores by ascending id."""
-    scores, ids = (torch.cat(columns, 1) for columns in zip(*parts, strict=True))
+    scores, ids = (torch.cat(columns, 1) for columns in zip(*lists, strict=True))
     ids, by_id = ids.sort(dim=1, stable=True)
     scores, order = scores.gather(1, by_id).sort(dim=1, descending=True, stable=True)
     return scores[:, :k], ids.gather(1, order)[:, :k]
 
 
 def _look_up(scores: Tensor, offset: int, items: Tensor) -> Tensor:
-    """Return the scores of `items`, [n, m], in the shard that begins with item `offset`; -inf for others."""
+    """Return the scores of `items`, [B, T], in the shard that begins with item `offset`; -inf for items of others."""
     if not scores.shape[1]:
         return torch.full(items.shape, -torch.inf, dtype=scores.dtype, device=scores.device)
     column = items - offset

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _FEW_USERS = 64
-"""Maximum number of users that the sanity check evaluates, and of users whose scores processes compare."""
+"""Most users that the sanity check evaluates, and whose scores processes compare."""
 
 
 class CatalogueEvaluationCallback(Reporting):
@@ -115,13 +115,14 @@ class CatalogueEvaluationCallback(Reporting):
         super().on_fit_start(trainer, pl_module)
         self._begin(trainer, "validate")
         num_epochs = (trainer.check_val_every_n_epoch or 1) if trainer.enable_validation else 1
-        for name, monitor, _, between in readers(trainer):
-            if monitor in self._current and math.lcm(num_epochs, between) % self.every_n_epochs:
+        for reader in readers(trainer):
+            if reader.monitor in self._current and math.lcm(num_epochs, reader.num_epochs) % self.every_n_epochs:
                 raise ValueError(
-                    f"{name} (monitor={monitor!r}) reads its key after epochs without a value, which has one every "
-                    f"{self.every_n_epochs} epochs: pass every_n_epochs={self.every_n_epochs} to ModelCheckpoint, "
-                    f"'frequency': {self.every_n_epochs} with the monitor of a learning rate scheduler, strict=False "
-                    f"to EarlyStopping, or check_val_every_n_epoch={self.every_n_epochs} to the Trainer instead"
+                    f"{reader.name} (monitor={reader.monitor!r}) reads its key after epochs without a value, "
+                    f"which has one every {self.every_n_epochs} epochs: pass every_n_epochs={self.every_n_epochs} to "
+                    f"ModelCheckpoint, 'frequency': {self.every_n_epochs} with the monitor of a learning rate "
+                    f"scheduler, strict=False to EarlyStopping, or "
+                    f"check_val_every_n_epoch={self.every_n_epochs} to the Trainer instead"
                 )
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
@@ -156,10 +157,10 @@ class CatalogueEvaluationCallback(Reporting):
             return
         self.results = {}
         device = pl_module.device
-        few = self.target.degree.nonzero()[:_FEW_USERS, 0].cpu()
+        few_users = self.target.degree.nonzero()[:_FEW_USERS, 0].cpu()
         with torch.no_grad(), evaluating(pl_module), buffers_of_the_first(pl_module, device):
             with raise_on_all_ranks(device):
-                embedded, compared = self._embed(pl_module, few.to(device))
+                embedded, compared = self._embed(pl_module, few_users.to(device))
             for name, values in compared.items():
                 check_alike(name, values, device)
             users = compared.get("users")
@@ -169,7 +170,7 @@ class CatalogueEvaluationCallback(Reporting):
                 *embedded,
                 target=self.target,
                 exclude=self.exclude,
-                user_ids=few if trainer.sanity_checking else None,
+                user_ids=few_users if trainer.sanity_checking else None,
                 device=users.device if isinstance(users, Tensor) else device,
                 progress=getattr(bar, "is_enabled", False) and hasattr(bar, "init_validation_tqdm"),
                 shard="users" if trainer.world_size > 1 else None,
@@ -180,7 +181,7 @@ class CatalogueEvaluationCallback(Reporting):
             self.results = {SHORT[stage]: result}
             self._log(pl_module, result, result, self._prefix(stage, SHORT[stage]))
 
-    def _embed(self, pl_module: Any, few: Tensor) -> tuple[Sequence[Any], dict[str, Any]]:
+    def _embed(self, pl_module: Any, few_users: Tensor) -> tuple[Sequence[Any], dict[str, Any]]:
         """Return the arguments of `evaluate` that `embed` returns, and what processes compare of them by name."""
         embedded = self.embed(pl_module)
         if isinstance(embedded, (tuple, list)):
@@ -191,6 +192,6 @@ class CatalogueEvaluationCallback(Reporting):
             users, items = embedded, None
         embeddings = Embeddings.of(users, items)
         if embeddings is None:
-            return (users,), {"scores": users(few)} if is_distributed() else {}
-        parts = {"users": embeddings.users, "items": embeddings.items, "bias": embeddings.bias}
-        return (embeddings,), {name: part for name, part in parts.items() if part is not None}
+            return (users,), {"scores": users(few_users)} if is_distributed() else {}
+        tensors = {"users": embeddings.users, "items": embeddings.items, "bias": embeddings.bias}
+        return (embeddings,), {name: tensor for name, tensor in tensors.items() if tensor is not None}

@@ -46,10 +46,12 @@ def read_outputs(outputs: Any, source: str) -> Input | Ranking:
         for name in ("scores", "gains", "exclude", "history"):
             if name in present:
                 raise ValueError(f"{source} returned {name!r} beside 'input': give it to the input")
-        made: Input | Ranking = present["input"]
-        if not isinstance(made, Ranking) and not hasattr(made, "rank"):
-            raise TypeError(f"'input' must be an input, such as trm.Lists(item_ids, target), got {describe(made)}")
-        return made
+        rows_input: Input | Ranking = present["input"]
+        if not isinstance(rows_input, Ranking) and not hasattr(rows_input, "rank"):
+            raise TypeError(
+                f"'input' must be an input, such as trm.Lists(item_ids, target), got {describe(rows_input)}"
+            )
+        return rows_input
     for name, instead in _INSTEAD.items():
         if name in present:
             raise ValueError(f"{source} returned {name!r}: return {instead}")
@@ -69,9 +71,9 @@ def excluding(rows_input: Input | Ranking, items: Tensor) -> Input:
     if not is_dataclass(rows_input) or isinstance(rows_input, Ranking) or not hasattr(rows_input, "exclude"):
         kind = type(rows_input).__name__
         raise ValueError(f"exclude= was given beside {kind}, made already: exclude items where it is made")
-    own = rows_input.exclude
-    changed: Input = replace(rows_input, exclude=((), items) if own is None else (own, items))
-    return changed
+    excluded = () if rows_input.exclude is None else rows_input.exclude
+    with_items: Input = replace(rows_input, exclude=(excluded, items))
+    return with_items
 
 
 def user_ids_of(outputs: Mapping[str, Any], source: str) -> Tensor:

@@ -12,8 +12,8 @@ from torch import Tensor, distributed, nn
 from torchrecmetrics.core.checks import describe
 from torchrecmetrics.core.distributed import gathered, is_distributed
 
-_PROBES = 1000
-"""Number of rows that processes compare."""
+_MAX_ROWS = 1000
+"""Most rows of embeddings or scores that processes compare."""
 
 
 @contextmanager
@@ -27,18 +27,18 @@ def buffers_of_the_first(module: nn.Module, device: torch.device) -> Iterator[No
     try:
         yield
     finally:
-        for buffer, own in changed:
-            buffer.copy_(own)
+        for buffer, values in changed:
+            buffer.copy_(values)
 
 
 def check_alike(name: str, values: Any, device: torch.device) -> None:
     """Refuse embeddings or scores that differ between processes by more than rounding errors, in some of their rows."""
     if not is_distributed():
         return
-    told = gathered(describe(values))
-    alike = [text == told[0] for text in told]
+    shapes = gathered(describe(values))
+    alike = [shape == shapes[0] for shape in shapes]
     if all(alike) and type(values) is Tensor and values.layout == torch.strided and values.is_floating_point():
-        rows = torch.linspace(0, max(len(values) - 1, 0), min(_PROBES, len(values)), device="cpu").long()
+        rows = torch.linspace(0, max(len(values) - 1, 0), min(_MAX_ROWS, len(values)), device="cpu").long()
         values = values[rows.to(values.device)]
         first = _sent_by_the_first(values, device)
         tolerance = torch.finfo(values.dtype).eps ** 0.5
@@ -47,9 +47,9 @@ def check_alike(name: str, values: Any, device: torch.device) -> None:
         alike = gathered(bool(near.all()))
     if not all(alike):
         process = alike.index(False)
-        shapes = f" ({told[0]}, {told[process]})" if told[0] != told[process] else ""
+        both = f" ({shapes[0]}, {shapes[process]})" if shapes[0] != shapes[process] else ""
         raise ValueError(
-            f"processes 0 and {process} have other {name}{shapes}: embed returns the same on every process, for all "
+            f"processes 0 and {process} have other {name}{both}: embed returns the same on every process, for all "
             "users and items, from the same parameters and without chance (dropout, sampling)"
         )
 

@@ -82,9 +82,10 @@ class Reporting(Callback):
         if not isinstance(metrics, RecMetricCollection):
             metrics = RecMetricCollection(metrics, k, key_format=key_format, accumulators=accumulators, **options)
         elif k is not None or options or accumulators:
-            given = [*(["k"] if k is not None else []), *options, *(["accumulators"] if accumulators else [])]
-            raise ValueError(f"{', '.join(given)} given beside a collection, which has its own")
-        self._given = metrics
+            names = [*(["k"] if k is not None else []), *options, *(["accumulators"] if accumulators else [])]
+            raise ValueError(f"{', '.join(names)} given beside a collection, which has its own")
+        self._collection = metrics
+        """The collection as it was given."""
         self._metrics = RecMetricCollection.fresh(metrics, None, {}, accumulators=by_group)
         """An empty copy without prefix, postfix and windows."""
         self._metrics.prefix = self._metrics.postfix = None
@@ -127,11 +128,12 @@ class Reporting(Callback):
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Refuse keys that a logger, or the callback of `mlflow.pytorch.autolog`, would refuse at an epoch's end."""
         self._current = []
-        asked = "validate" if stage == "fit" else stage
-        keys = self._keys(asked) if asked in self.stages else []
+        stage = "validate" if stage == "fit" else stage
+        keys = self._keys(stage) if stage in self.stages else []
         refused = [key for key in keys if not re.fullmatch(r"[\w\-./: ]+", key, re.ASCII)]
-        kinds = {kind.__name__ for part in [*trainer.loggers, *trainer.callbacks] for kind in type(part).__mro__}
-        if refused and kinds & {"MLFlowLogger", "__MlflowPLCallback"}:
+        loggers = [*trainer.loggers, *trainer.callbacks]
+        class_names = {base.__name__ for logger in loggers for base in type(logger).__mro__}
+        if refused and class_names & {"MLFlowLogger", "__MlflowPLCallback"}:
             raise ValueError(
                 f"MLflow takes letters, digits, '_', '-', '.', '/', ':' and space in keys, not {refused[0]!r}: pass "
                 "key_format='{name}_at_{k}'"
@@ -165,28 +167,32 @@ class Reporting(Callback):
     def _check_modes(self, trainer: Any, keys: Collection[str]) -> None:
         """Refuse monitors with mode "min" for keys where higher is better, or mode "max" where lower is better."""
         falling = [key for key, metric in self._metrics.metrics.items() if metric.higher_is_better is False]
-        for name, monitor, mode, _ in readers(trainer):
-            if monitor not in keys or monitor.endswith(_COUNTS):
+        for reader in readers(trainer):
+            if reader.monitor not in keys or reader.monitor.endswith(_COUNTS):
                 continue
-            falls = any(re.search(rf"{re.escape(label)}(?!\d)", monitor) for label in falling)
-            if mode == ("max" if falls else "min"):
+            falls = any(re.search(rf"{re.escape(label)}(?!\d)", reader.monitor) for label in falling)
+            if reader.mode == ("max" if falls else "min"):
                 better, cure = ("lower", "min") if falls else ("higher", "max")
-                raise ValueError(f"{name} (monitor={monitor!r}, mode={mode!r}): {better} is better, pass mode={cure!r}")
+                raise ValueError(
+                    f"{reader.name} (monitor={reader.monitor!r}, mode={reader.mode!r}): {better} is better, pass "
+                    f"mode={cure!r}"
+                )
 
     def _check_monitors(self, trainer: Any, logged: Collection[str], known: bool) -> None:
         """Refuse a monitor that resembles a key of this callback and is not logged.
 
         If the module's own keys are not `known`, it causes a warning only.
         """
-        for name, monitor, _, _ in readers(trainer):
-            if monitor in logged or not self._resembles(monitor):
+        for reader in readers(trainer):
+            if reader.monitor in logged or not self._resembles(reader.monitor):
                 continue
-            nearest = difflib.get_close_matches(monitor, [key for key in logged if "@" in key] or logged, 3, 0.0)
+            candidates = [key for key in logged if "@" in key] or logged
+            nearest = difflib.get_close_matches(reader.monitor, candidates, 3, 0.0)
             hint = f" Logged are {', '.join(nearest)}, ..." if nearest else ""
-            told = f"{name} (monitor={monitor!r}): nothing logs that key.{hint}"
+            message = f"{reader.name} (monitor={reader.monitor!r}): nothing logs that key.{hint}"
             if known:
-                raise ValueError(told)
-            warnings.warn(f"{told} Unless the module does, the run ends with its first epoch.", stacklevel=2)
+                raise ValueError(message)
+            warnings.warn(f"{message} Unless the module does, the run ends with its first epoch.", stacklevel=2)
 
     def _resembles(self, monitor: str) -> bool:
         """Return True if a monitor is nearly a key of this callback, or another metric under one of its prefixes."""
@@ -239,18 +245,18 @@ class Agreed(Metric):
 
 def readers(trainer: Any) -> list[Reader]:
     """Return the callbacks and learning rate schedulers that monitor a key."""
-    found = []
+    monitoring: list[Reader] = []
     for callback in trainer.callbacks:
-        num_epochs = getattr(callback, "_every_n_epochs", int(getattr(callback, "strict", True)))
-        found.append((type(callback).__name__, callback, getattr(callback, "mode", None), num_epochs))
+        monitor, mode = getattr(callback, "monitor", None), getattr(callback, "mode", None)
+        if isinstance(monitor, str):
+            num_epochs = getattr(callback, "_every_n_epochs", int(getattr(callback, "strict", True)))
+            monitoring.append(Reader(type(callback).__name__, monitor, mode=mode, num_epochs=num_epochs))
     for config in trainer.lr_scheduler_configs:
-        num_epochs = config.frequency if config.interval == "epoch" else 0
-        found.append(("the learning rate scheduler", config, getattr(config.scheduler, "mode", None), num_epochs))
-    return [
-        Reader(name, reader.monitor, mode, num_epochs)
-        for name, reader, mode, num_epochs in found
-        if isinstance(getattr(reader, "monitor", None), str)
-    ]
+        if isinstance(config.monitor, str):
+            num_epochs = config.frequency if config.interval == "epoch" else 0
+            mode = getattr(config.scheduler, "mode", None)
+            monitoring.append(Reader("the learning rate scheduler", config.monitor, mode=mode, num_epochs=num_epochs))
+    return monitoring
 
 
 def check_function(name: str, function: Any, takes: str, arguments: int) -> None:

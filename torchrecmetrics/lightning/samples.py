@@ -27,17 +27,19 @@ _MAY_REPEAT = (
 class Share:
     """Part of a data set that this process loads; its last samples may be repeats that make all parts equally long."""
 
-    batch_size: int | None  # None = the loader's samples are batches already
-    samples: int
-    own: int  # samples before the repeats
+    batch_size: int | None
+    """None = the loader's samples are batches already."""
+    num_samples: int
+    num_distinct: int
+    """Number of samples before the repeats."""
 
     def num_kept(self, batch_idx: int, rows: int) -> int | None:
         """Return the number of rows of a batch that count; None if rows are not samples."""
         if self.batch_size is None:
-            return rows if batch_idx < self.own else 0
+            return rows if batch_idx < self.num_distinct else 0
         first = batch_idx * self.batch_size
-        size = min(self.batch_size, self.samples - first)
-        kept = min(max(self.own - first, 0), size)
+        size = min(self.batch_size, self.num_samples - first)
+        kept = min(max(self.num_distinct - first, 0), size)
         if kept in (0, size):
             return rows if kept else 0
         return kept if rows == size else None
@@ -78,8 +80,8 @@ def share_of(loader: Any) -> tuple[Share | None, str | None]:
     if (batches is not None and type(batches) is not BatchSampler) or not getattr(loader, "in_order", True):
         return None, f"the order in which batches of samples come is unknown{_MAY_REPEAT}"
     # sample j of process r is number j * processes + r of the epoch; numbers from `total` on are repeats
-    own = len(range(sampler.rank, total, sampler.num_replicas))
-    return Share(None if batches is None else batches.batch_size, len(sampler), own), doubt
+    num_distinct = len(range(sampler.rank, total, sampler.num_replicas))
+    return Share(None if batches is None else batches.batch_size, len(sampler), num_distinct), doubt
 
 
 @dataclass
@@ -101,8 +103,8 @@ class SampleRows:
         counts_of_batches = torch.split(counts, [len(batch_ids) for batch_ids in self.ids])
         for batch_ids, is_first, batch in zip(self.ids, counts_of_batches, self.batches, strict=True):
             ranking, weights, columns = batch
-            own_ids = {"row_ids": batch_ids} if "row_ids" in evaluator.columns else {}
-            collection.update(ranking, weights=_weights_of(ranking, is_first, weights), **{**columns, **own_ids})
+            row_ids = {"row_ids": batch_ids} if "row_ids" in evaluator.columns else {}
+            collection.update(ranking, weights=_weights_of(ranking, is_first, weights), **{**columns, **row_ids})
 
 
 def _first_of_each(ids: Tensor) -> Tensor:
@@ -111,18 +113,18 @@ def _first_of_each(ids: Tensor) -> Tensor:
     Raises:
         ValueError: for a negative id.
     """
-    start, everyone = 0, ids
+    start, all_ids = 0, ids
     if is_distributed():
         of_processes = gather_all_tensors(ids)
-        everyone = torch.cat(of_processes)
+        all_ids = torch.cat(of_processes)
         start = sum(map(len, of_processes[: torch.distributed.get_rank()]))
-    if len(everyone) and int(everyone.min()) < 0:
+    if len(all_ids) and int(all_ids.min()) < 0:
         raise ValueError(
-            f"sample_ids hold {int(everyone.min())}, which is no index in the data set: number the samples from 0, "
+            f"sample_ids hold {int(all_ids.min())}, which is no index in the data set: number the samples from 0, "
             "and return no row that is none of them"
         )
-    in_order, order = everyone.sort(stable=True)
-    is_first = torch.ones_like(everyone, dtype=torch.bool)
+    in_order, order = all_ids.sort(stable=True)
+    is_first = torch.ones_like(all_ids, dtype=torch.bool)
     is_first[order[1:]] = in_order[1:] != in_order[:-1]
     return is_first[start : start + len(ids)]
 

@@ -136,7 +136,7 @@ class RecMetricsCallback(Reporting):
         self.sample_ids = sample_ids
         self.collections: dict[str, RecMetricCollection] = {}
         self._loaders: list[LoaderRows] = []
-        self._recent = [acc for acc in self._given.accumulators if isinstance(acc, (Window, Decay))]
+        self._recent = [acc for acc in self._collection.accumulators if isinstance(acc, (Window, Decay))]
         self._training: RecMetricCollection | None = None
         """Collection of recent training rows; None outside of training, and without `Window` and `Decay`."""
         self._warnings_given: set[str] = set()
@@ -212,7 +212,13 @@ class RecMetricsCallback(Reporting):
                 exclude = exclude[key]
             exclude = None if exclude is None else exclude.to(pl_module.device)
             collection = self._empty(trainer).to(pl_module.device)
-            rows = LoaderRows(name + postfix, self._prefix(stage, name), postfix, collection, exclude)
+            rows = LoaderRows(
+                name=name + postfix,
+                prefix=self._prefix(stage, name),
+                postfix=postfix,
+                collection=collection,
+                exclude=exclude,
+            )
             if _leaves_out(loader) and trainer.is_global_zero:
                 self._warn("DataLoader(drop_last=True) leaves a last batch out that is not full")
             if self.sample_ids is not None:

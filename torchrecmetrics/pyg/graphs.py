@@ -122,10 +122,10 @@ def evaluate(
     truth: Any = nodes.interactions("target", target) if isinstance(target, Tensor) else target
     check_target(truth)
     history: list[Any] = [
-        nodes.interactions("exclude", part).with_ids(truth.user_ids, truth.item_ids)
-        if isinstance(part, Tensor) and part.dtype != torch.bool
-        else part
-        for part in ([edges] if by_graph else histories(exclude))
+        nodes.interactions("exclude", excluded).with_ids(truth.user_ids, truth.item_ids)
+        if isinstance(excluded, Tensor) and excluded.dtype != torch.bool
+        else excluded
+        for excluded in ([edges] if by_graph else histories(exclude))
     ]
     return evaluate_embeddings(metrics, embeddings, target=truth, exclude=history, **options)
 
@@ -203,11 +203,11 @@ def _evaluate_labelled(
             "edge_label holds no 0: positives without negatives are always hits. To rank them among all items, pass "
             "target=edge_label_index"
         )
-    codes, number = torch.unique(users * num_items + items, return_counts=True)
+    codes, counts = torch.unique(users * num_items + items, return_counts=True)
     if len(codes) < len(users):
-        user, item = divmod(int(codes[number > 1][0]), num_items)
+        user, item = divmod(int(codes[counts > 1][0]), num_items)
         raise ValueError(
-            f"{int((number > 1).sum())} edges are labelled twice, such as user {user}, item {item}: an item would be "
+            f"{int((counts > 1).sum())} edges are labelled twice, such as user {user}, item {item}: an item would be "
             "two candidates of its user"
         )
     scorer = EmbeddingScorer(embeddings, TargetDevice(device, False))

@@ -143,18 +143,24 @@ class LinkPredCollection(RecMetricCollection):
             raise ValueError(f"edge_label_weight must be a tensor [{edges.shape[1]}], got {describe(weights)}")
         else:
             check_device("edge_label_weight", weights, lists.device)
-        return _LabelledLists(lists, edges, weights, self.duplicates, self.duplicate_labels)
+        return _LabelledLists(
+            item_ids=lists,
+            edges=edges,
+            weights=weights,
+            duplicates=self.duplicates,
+            duplicate_labels=self.duplicate_labels,
+        )
 
 
 def _label_edges(labels: Any, lists: Tensor) -> Tensor:
     """Return the labels as int64 [2, E]: row of the batch, and item id."""
-    parts = labels if isinstance(labels, (tuple, list)) else (labels,)
-    for ids in parts:
+    tensors = labels if isinstance(labels, (tuple, list)) else (labels,)
+    for ids in tensors:
         if not isinstance(ids, Tensor):
             raise TypeError(f"edge_label_index must be a tensor [2, E] or a pair of [E], got {describe(labels)}")
         check_ids("edge_label_index", ids)
         check_device("edge_label_index", ids, lists.device)
-    edges = plain(parts[0]).long() if len(parts) == 1 else torch.stack([plain(ids).long() for ids in parts])
+    edges = plain(tensors[0]).long() if len(tensors) == 1 else torch.stack([plain(ids).long() for ids in tensors])
     if edges.dim() != 2 or len(edges) != 2:
         hint = "; pass edge_label_index.T" if edges.shape[1:] == (2,) else ""
         raise ValueError(
@@ -185,12 +191,12 @@ class _LabelledLists(BatchInput):
         row, item = row.clamp(0, max(rows - 1, 0)), item.where(~wrong, -1)
 
         order = item.argsort(stable=True)
-        order = order[row[order].argsort(stable=True)]
+        order = order[row[order].argsort(stable=True)]  # by row, then by item
         row, item = row[order], item[order]
         if self.duplicate_labels == "first":
-            again = torch.zeros_like(wrong)
-            again[1:] = (row[1:] == row[:-1]) & (item[1:] == item[:-1])
-            item = item.where(~again, -1)
+            is_repeat = torch.zeros_like(wrong)
+            is_repeat[1:] = (row[1:] == row[:-1]) & (item[1:] == item[:-1])
+            item = item.where(~is_repeat, -1)
         start, stop = (
             torch.searchsorted(row, torch.arange(rows, device=row.device), right=right) for right in (False, True)
         )

@@ -68,7 +68,7 @@ def evaluate_triples(
         model: a `torch_geometric.nn.kge.KGEModel`, or any module whose `forward(head, relation, tail)` scores triples,
             [n] -> [n], higher is better; or functions that score all entities, {"tail": function of (head, relation),
             "head": function of (relation, tail)}, [b] -> [b, entities], called with tensors on the device of `head`.
-            Modules, and modules whose methods are given, are in eval mode meanwhile.
+            Modules, also those whose methods are given, are in eval mode during the evaluation.
         head: integers [n], entities of the test triples.
         relation: integers [n].
         tail: integers [n].
@@ -104,16 +104,16 @@ def evaluate_triples(
     num_entities = _check_model(model, ranked, num_entities)
     num_relations = getattr(model, "num_relations", _MAX_RELATIONS)
     test = _read_triples("test", (head, relation, tail), num_entities, num_relations)
-    facts = test[:, :0] if known is None else _read_triples("known", known, num_entities, num_relations)
+    known_triples = test[:, :0] if known is None else _read_triples("known", known, num_entities, num_relations)
     num_triples = test.shape[1]
     if not num_triples:
         raise ValueError("there is no test triple: head, relation and tail are empty")
     if not hasattr(model, "num_relations"):
-        num_relations = 1 + max(int(triples[1].max()) for triples in (test, facts) if triples.shape[1])
+        num_relations = 1 + max(int(triples[1].max()) for triples in (test, known_triples) if triples.shape[1])
     modules = _modules(model)
     parameter = None if isinstance(model, Mapping) else next(modules.parameters(), None)
     device = test.device if parameter is None else parameter.device
-    test, facts = test.to(device), facts.to(device)
+    test, known_triples = test.to(device), known_triples.to(device)
 
     names = ranked if groups == "side" else [f"relation {number}" for number in range(num_relations)]
     is_named = groups == "relation" and isinstance(metrics, RecMetricCollection) and bool(metrics.groups)
@@ -131,10 +131,10 @@ def evaluate_triples(
     score = _score_by_function if isinstance(model, Mapping) else _score_by_module
     with evaluating(modules), ProgressBar(progress, num_triples * len(ranked), unit="triple") as bar:
         for side in ranked:
-            known_entities = _KnownEntities(facts, side, num_relations)
+            known_entities = _KnownEntities(known_triples, side, num_relations)
             for batch in torch.split(torch.arange(num_triples, device=device), at_once):
                 triples = test[:, batch]
-                exclude = known_entities.spans(triples) if facts.shape[1] else None
+                exclude = known_entities.spans(triples) if known_triples.shape[1] else None
                 columns: dict[str, Any] = {}
                 if groups is not None:
                     in_side = torch.full_like(batch, ranked.index(side))
@@ -149,8 +149,8 @@ def evaluate_triples(
 
 def _check_model(model: Any, sides: Sequence[Side], num_entities: int | None) -> int:
     """Return the number of entities; refuse a model that cannot score them."""
-    own = getattr(model, "num_nodes", None)
-    number = num_entities if own is None else own
+    num_nodes = getattr(model, "num_nodes", None)
+    number = num_entities if num_nodes is None else num_nodes
     if isinstance(model, Mapping):
         if missing := [side for side in sides if not callable(model.get(side))]:
             raise TypeError(f"model has no function {missing[0]!r}: functions are given by side, one for each")
@@ -196,19 +196,20 @@ def _read_triples(name: str, triples: Any, num_entities: int, num_relations: int
 class _KnownEntities:
     """Index of the known triples by (entity that is given, relation), for look-ups of the entities to be ranked."""
 
-    def __init__(self, facts: Tensor, side: Side, num_relations: int) -> None:
-        self._given, self._num_relations = 2 - _ROW[side], num_relations
-        self._codes, order = self._code(facts).sort(stable=True)
-        self._entities = facts[_ROW[side]][order]
+    def __init__(self, known_triples: Tensor, side: Side, num_relations: int) -> None:
+        self._other_row, self._num_relations = 2 - _ROW[side], num_relations
+        self._codes, order = self._code(known_triples).sort(stable=True)
+        self._entities = known_triples[_ROW[side]][order]
 
     def _code(self, triples: Tensor) -> Tensor:
-        return triples[self._given] * self._num_relations + triples[1]
+        return triples[self._other_row] * self._num_relations + triples[1]
 
     def spans(self, triples: Tensor) -> Spans:
         """Return, for each triple, the entities that make a known triple on the ranked side, as `Spans` of n rows."""
         codes = self._code(triples)
         start, stop = torch.searchsorted(self._codes, codes), torch.searchsorted(self._codes, codes, right=True)
-        return Spans(self._entities, start, stop, int((stop - start).max()), torch.zeros_like(codes, dtype=torch.bool))
+        longest, broken = int((stop - start).max()), torch.zeros_like(codes, dtype=torch.bool)
+        return Spans(values=self._entities, start=start, stop=stop, longest=longest, broken=broken)
 
 
 def _score_by_function(functions: Any, triples: Tensor, side: Side, num_entities: int) -> Tensor:
@@ -220,7 +221,7 @@ def _score_by_function(functions: Any, triples: Tensor, side: Side, num_entities
 
 
 def _score_by_module(model: Any, triples: Tensor, side: Side, num_entities: int) -> Tensor:
-    """Return the same by a module that scores triples, as many at once as the memory allows."""
+    """Return the scores of all entities by a module that scores triples, as many at once as the memory allows."""
     total, device = triples.shape[1] * num_entities, triples.device
     pair_bytes = _CHANNEL_BYTES * getattr(model, "hidden_channels", 256)
     at_once = min(_MAX_PAIRS_CPU if device.type == "cpu" else _MAX_PAIRS, max(1, memory_on(device) // pair_bytes))
