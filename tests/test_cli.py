@@ -428,19 +428,24 @@ def test_columns_whose_meaning_was_not_given(folder, capsys):
     )
     command = ["evaluate", "lists.csv", "rated.csv", "-m", "HR@1"]
     assert main(command) == 2
-    assert "has a column 'rating' and --value was not given: pass --value 'rating' to read it, or --no-value to" in (
+    said = capsys.readouterr().err
+    assert "rated.csv has a column that may say which rows are relevant: 'rating' (whole numbers 0 .. 3): pass " in said
+    assert "--value with it, or --no-value if every row is relevant" in said
+    assert main([*command, "--no-value"]) == 0  # the rows follow the ranks
+    pd.DataFrame({"user": ["al", "al"], "item": ["x", "y"], "rank": [2, 1]}).to_csv("lists.csv", index=False)
+    assert main([*command, "--no-value"]) == 2
+    assert "may order the lists: 'rank' (whole numbers 1 .. 2): pass --score or --rank with it, or --in-order if" in (
         capsys.readouterr().err
     )
-    assert main([*command, "--no-value"]) == 2
-    assert "neither --rank nor --score was given: pass --rank 'rank' if it" in (said := capsys.readouterr().err)
-    assert "or --in-order if the rows" in said
     assert main([*command, "--no-value", "--in-order"]) == 0
     assert main([*command, "--value", "rating", "--in-order"]) == 2
     assert "--values-reduce sum, max or last says which counts" in capsys.readouterr().err
     assert main([*command, "--value", "rating", "--in-order", "--values-reduce", "max"]) == 0
-    pd.DataFrame({"user": ["al"], "item": ["y"], "time": [1]}).to_csv("log.csv", index=False)
+    pd.DataFrame({"user": ["al"] * 2, "item": ["y", "z"], "time": [2, 1]}).to_csv("log.csv", index=False)
     assert main(["audit", "log.csv"]) == 2
-    assert "pass --time 'time' to read it, or --no-time to ignore it" in capsys.readouterr().err
+    assert "may be the times: 'time' (whole numbers 1 .. 2): pass --time with it, or --no-time" in (
+        capsys.readouterr().err
+    )
     assert main(["audit", "log.csv", "--no-time"]) == 0
 
 

@@ -40,7 +40,9 @@ class Value(LastResult, BareMetric):
         self.name: str = metric.name
         """Label of the metric without the cut-off."""
         self.k: int | None = metric.k
+        """Cut-off of the metric."""
         self.bounds: tuple[float, float] | None = metric.bounds
+        """Lowest and highest value of the metric."""
         if leads:
             self.evaluator: Evaluator = evaluator
         else:

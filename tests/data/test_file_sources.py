@@ -148,46 +148,79 @@ def test_the_command_compares_ids_of_files_as_text_with_and_without_gains(tmp_pa
 LISTS = {"user": ["al"] * 4 + ["bo"] * 4, "item": list("xyzw") * 2}
 
 
-@pytest.mark.parametrize("prob", [[0.1, 0.2, 0.3, 0.4] * 2, [0.4, 0.3, 0.2, 0.1] * 2])
-def test_a_column_that_rises_or_falls_in_most_lists_may_be_the_order(prob, tmp_path):
-    """A column of numbers that could be the order is refused under any name until the caller states the order."""
-    frame = pd.DataFrame({**LISTS, "prob": prob, "note": ["a"] * 8})
-    frame.to_csv(tmp_path / "lists.csv", index=False)
-    frame.to_parquet(tmp_path / "lists.parquet")
-    truth = {"al": ["x"], "bo": ["y"]}
-    for lists in (frame, tmp_path / "lists.csv", tmp_path / "lists.parquet"):
-        with pytest.raises(ValueError, match=r"has a column 'prob' that rises or falls .* pass rank='prob' or score="):
-            trm.evaluate_lists("MRR", lists, target=truth, k=4)
-        assert trm.evaluate_lists("MRR", lists, target=truth, k=4, rank=None)["MRR@4"] == 0.75
-        expected = 0.75 if prob[0] > prob[1] else torch.tensor([1 / 4, 1 / 3], dtype=torch.float64).mean()
-        assert trm.evaluate_lists("MRR", lists, target=truth, k=4, score="prob")["MRR@4"] == expected
+@pytest.mark.parametrize("form", ["frame", "csv", "parquet", "dict"])
+@pytest.mark.parametrize("name", ["prob", "y_pred", "logit", "pctr", "cosine", "score", "rank", "position", "xyz"])
+def test_a_column_that_may_order_lists_is_a_question(name, form, tmp_path):
+    """At every door, a column that the rows do not follow is a question; rows that follow it are quiet."""
+    is_rank = name in ("rank", "position")
+    in_order = [1, 2, 3, 4] * 2 if is_rank else [0.4, 0.3, 0.2, 0.1] * 2
+    for values, expected in ((in_order, None), (in_order[::-1], (1 / 4 + 1 / 3) / 2)):
+        lists = made(pd.DataFrame({**LISTS, name: values, "note": ["a"] * 8}), form, tmp_path)
+        if expected is not None:
+            with pytest.raises(ValueError, match=f"has a column that may order the lists: '{name}' .* rank=None"):
+                trm.evaluate_lists("MRR", lists, target=TRUTH, k=4)
+            said = {"rank" if is_rank else "score": name}
+            assert float(trm.evaluate_lists("MRR", lists, target=TRUTH, k=4, **said)["MRR@4"]) == expected
+        assert trm.evaluate_lists("MRR", lists, target=TRUTH, k=4, rank=None)["MRR@4"] == 0.75
+        if expected is None:
+            assert trm.evaluate_lists("MRR", lists, target=TRUTH, k=4)["MRR@4"] == 0.75
 
 
+TRUTH = {"al": ["x"], "bo": ["y"]}
+
+
+def made(frame, form, folder):
+    """Return a frame as it is, as a dict of columns, or as a file."""
+    if form == "csv":
+        frame.to_csv(folder / "table.csv", index=False)
+    elif form == "parquet":
+        frame.to_parquet(folder / "table.parquet")
+    return {"frame": frame, "dict": frame.to_dict("list")}.get(form, folder / f"table.{form}")
+
+
+@pytest.mark.parametrize("form", ["frame", "csv", "parquet", "dict"])
 @pytest.mark.parametrize(
-    "columns",
+    ("name", "values"),
     [
-        {"price": [3, 1, 2, 4, 5, 1, 7, 2]},  # rises and falls
-        {"price": [1, 1, 2, 3, 1, 1, 2, 3]},  # equal neighbours
-        {"price": [1, 2, 3, 4] * 2, "weight_kg": [4, 3, 2, 1] * 2},  # two columns, either could be meant
+        ("is_click", [1, 0, 0, 1]),
+        ("clicked", [True, False, False, True]),
+        ("stars", [5, 0, 0, 4]),
+        ("xyz", [0, 1, 0, 1]),
     ],
 )
+def test_a_column_that_may_be_relevance_is_a_question(name, values, form, tmp_path):
+    """At every door, rows with 0 or False in a column are not taken as relevant without a word."""
+    truth = pd.DataFrame({"user": ["al", "al", "bo", "bo"], "item": list("xyxy"), name: values})
+    lists = {"al": ["y", "x"], "bo": ["x", "y"]}
+    with pytest.raises(ValueError, match=f"a column that may say which rows are relevant: '{name}' .* value=None"):
+        trm.evaluate_lists("MRR", lists, target=made(truth, form, tmp_path), k=2)
+    expected = (
+        sum(
+            1 / next(r for r, item in enumerate(lists[user], 1) if truth[name][2 * u + "xy".index(item)] > 0)
+            for u, user in enumerate(lists)
+        )
+        / 2
+    )
+    if values[0] is not True and values[0] is not False:
+        found = trm.evaluate_lists("MRR", lists, target=made(truth, form, tmp_path), k=2, value=name)
+        assert float(found["MRR@2"]) == expected
+    assert float(trm.evaluate_lists("MRR", lists, target=made(truth, form, tmp_path), k=2, value=None)["MRR@2"]) == 1
+
+
+def test_positive_ratings_are_a_question_for_metrics_of_gains_alone():
+    """Ratings above 0 change NDCG, but not MRR."""
+    truth = {"user": ["al", "al"], "item": ["x", "y"], "rating": [5, 1]}
+    lists = {"al": ["y", "x"]}
+    assert trm.evaluate_lists("MRR", lists, target=truth, k=2)["MRR@2"] == 1
+    with pytest.raises(ValueError, match="may say which rows are relevant: 'rating'"):
+        trm.evaluate_lists("NDCG", lists, target=truth, k=2)
+
+
+@pytest.mark.parametrize("columns", [{"price": [3, 3, 2, 3] * 2}, {"n": range(8)}, {"at": [1.5e9, 1.6e9] * 4}])
 def test_other_columns_of_numbers_are_ignored(columns):
-    found = trm.evaluate_lists("MRR", pd.DataFrame({**LISTS, **columns}), target={"al": ["x"], "bo": ["y"]}, k=4)
+    """Properties of items, numbers of rows and times are no order."""
+    found = trm.evaluate_lists("MRR", pd.DataFrame({**LISTS, **columns}), target=TRUTH, k=4)
     assert found["MRR@4"] == 0.75
-
-
-def test_short_lists_may_be_in_order_by_chance():
-    """Lists of fewer than four items are not searched for a column that could be their order."""
-    lists = {"user": ["al"] * 3 + ["bo"] * 3, "item": list("xyz") * 2, "price": [1, 2, 3, 6, 5, 4]}
-    assert trm.evaluate_lists("MRR", lists, target={"al": ["x"], "bo": ["y"]}, k=3)["MRR@3"] == 0.75
-
-
-def test_the_first_lines_of_a_large_file_are_looked_at(tmp_path, monkeypatch):
-    """The first bytes of a large file, up to the end of a line, are searched for a column that could be the order."""
-    monkeypatch.setattr("torchrecmetrics.data.files._SAMPLE_BYTES", 100)
-    pd.DataFrame({"user": ["al"] * 400, "item": range(400), "prob": range(400)}).to_csv(tmp_path / "x.csv", index=False)
-    with pytest.raises(ValueError, match="has a column 'prob' that rises or falls"):
-        trm.evaluate_lists("MRR", tmp_path / "x.csv", target={"user": ["al"], "item": [7]}, k=9)
 
 
 def test_the_index_that_pandas_writes_orders_nothing(tmp_path):

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -301,13 +302,13 @@ def test_files_of_movielens_bring_their_times(tmp_path):
     assert Log.from_file(tmp_path / "u.data", time=None).times is None
 
 
-@pytest.mark.parametrize("name", ["time", "Timestamp", "date", "datetime", "unixReviewTime"])
+@pytest.mark.parametrize("name", ["time", "Timestamp", "t_dat", "ts", "unixReviewTime", "created"])
 def test_a_column_of_times_is_named_or_ignored(name, tmp_path):
-    """A column that is named like times must be passed as `time=`, unless it has another role or `time=None` is passed.
+    """A column that may be times is a question of splits that depend on order, not of reading.
 
     Without times, the oldest event of a newest-first log would be the test event.
     """
-    columns = {"user": [1, 1, 1], "item": [3, 4, 5], name: [9, 8, 7]}
+    columns = {"user": [1, 1, 1], "item": [3, 4, 5], name: [1_500_000_009, 1_500_000_008, 1_500_000_007]}
     pd = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
     frame, files = pd.DataFrame(columns), (tmp_path / "log.csv", tmp_path / "log.parquet")
@@ -315,10 +316,15 @@ def test_a_column_of_times_is_named_or_ignored(name, tmp_path):
     frame.to_parquet(files[1])
     read = [(Log.from_frame, frame), (Log.from_file, files[1])]
     for make, source in [*read, (Log.from_file, files[0]), (Log.from_frame, columns)]:
-        with pytest.raises(ValueError, match=f"has a column '{name}' and time= was not given: pass time='{name}'"):
-            make(source)
-        assert make(source, time=None).times is None
+        log = make(source)
+        assert log.times is None
+        assert len(log.split_random((1, 1, 1)).train) == 1
+        for splits in (log.leave_last_out, log.take(torch.tensor([0, 1])).leave_last_out, partial(trm.audit, log)):
+            with pytest.raises(ValueError, match=f"has a column that may be the times: '{name}' .*time=None"):
+                splits()
+        assert make(source, time=None).leave_last_out()[2].items.tolist() == [2]
         assert make(source, time=name).leave_last_out()[2].item_ids.ids(
             make(source, time=name).leave_last_out()[2].items
         ) == [3]
-        assert make(source, value=name).times is None
+    in_order = {**columns, name: columns[name][::-1]}
+    assert Log.from_frame(in_order).leave_last_out()[2].items.tolist() == [2]  # sorting moves no row

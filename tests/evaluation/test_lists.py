@@ -673,6 +673,7 @@ def test_overlap_may_leave_the_ground_truth(tmp_path):
 # ---------------------------------------------------------------------------------------------------------- bad input
 
 ROWS = {"user": ["al", "bo"], "item": ["x", "z"]}
+TWO = {"user": ["al", "al"], "item": ["x", "z"]}
 BAD = {
     "a column's name": (ROWS, {"item": "itm"}, "lists has no column 'itm'; did you mean 'item'"),
     "pandas": (pd.DataFrame(ROWS), {"user": "usr"}, "lists has no column 'usr'; did you mean 'user'"),
@@ -693,12 +694,10 @@ BAD = {
     "both": (ROWS, {"rank": "rank", "score": "score"}, "rank='rank' and score='score' are both to order lists"),
     "rank as score": (ROWS | {"rank": [1, 1]}, {"score": "rank"}, "score='rank'.*upside down.*pass rank='rank'"),
     "no item": (ROWS, {"item": None}, "item=None is for label="),
-    "rank unsaid": (ROWS | {"rank": [1, 1]}, {}, "has a column 'rank'.*pass rank='rank'"),
-    "score unsaid": (pd.DataFrame(ROWS | {"Score": [1, 1]}), {}, "has a column 'Score'.*pass score='Score'"),
-    "position unsaid": (pd.DataFrame(ROWS | {"Position": [1, 1]}), {}, "has a column 'Position'.*pass rank='Position'"),
-    "pos unsaid": (pl.DataFrame(ROWS | {"pos": [1, 1]}), {}, "has a column 'pos'.*pass rank='pos'"),
-    "place unsaid": (ROWS | {"place": [1, 1]}, {}, "has a column 'place'.*pass rank='place'"),
-    "order unsaid": (ROWS | {"order": [1, 1]}, {}, "has a column 'order'.*pass rank='order'"),
+    "rank unsaid": (TWO | {"rank": [1, 1]}, {}, "has a column that may order the lists: 'rank' "),
+    "score unsaid": (pd.DataFrame(TWO | {"Score": [1, 1]}), {}, "may order the lists: 'Score' "),
+    "pos unsaid": (pl.DataFrame(TWO | {"pos": [2, 1]}), {}, "may order the lists: 'pos' "),
+    "both unsaid": (TWO | {"place": [2, 1], "est": [2, 1]}, {}, "columns that may order the lists: 'place' .* 'est' "),
     "no users": (torch.zeros(2, 3, dtype=torch.int64), {}, r"whose are they\? Pass \(lists, users\)"),
     "a list": ([["x"]], {}, r"whose are they\? Pass \(lists, users\)"),
     "a series": (pd.Series({"al": ["x"]}), {}, r"lists is a Series.*pass lists.to_dict\(\)"),
@@ -853,7 +852,7 @@ def test_lines_of_json_may_have_keys_of_their_own(tmp_path):
     """Lines of JSON may have different keys, and a rank in any line must be named as the order."""
     pytest.importorskip("pyarrow")
     (tmp_path / "a.jsonl").write_text('{"user":1,"item":2}\n{"user":1,"item":7,"rank":1}\n')
-    with pytest.raises(ValueError, match="has a column 'rank' and neither"):
+    with pytest.raises(ValueError, match="has a column that may order the lists: 'rank'"):
         evaluate_lists("HR", tmp_path / "a.jsonl", target={"user": [1], "item": [7]}, k=1)
 
 
@@ -884,7 +883,7 @@ def test_a_column_of_gains_is_named_or_ignored(name, tmp_path):
     truth.to_csv(tmp_path / "truth.csv", index=False)
     lists = {"al": ["x", "z"]}
     for target in (truth, tmp_path / "truth.csv"):
-        with pytest.raises(ValueError, match=f"has a column '{name}' and value= was not given: pass value='{name}'"):
+        with pytest.raises(ValueError, match=f"may say which rows are relevant: '{name}' .*: pass value="):
             evaluate_lists("HR", lists, target=target, k=2)
         assert float(evaluate_lists("HR", lists, target=target, value=name, k=2)["HR@2"]) == 0
         assert float(evaluate_lists("HR", lists, target=target, value=None, k=2)["HR@2"]) == 1
@@ -897,15 +896,13 @@ def test_a_column_of_gains_is_named_or_ignored(name, tmp_path):
     + [(n, "score") for n in ("rating", "prediction", "pred", "similarity", "relevance", "est", "weight", "Distance")],
 )
 def test_a_column_that_may_order_lists_is_named_or_ignored(name, role):
-    lists = {"user": ["al", "al"], "item": ["x", "y"], name: [2, 1]}
+    lists = {"user": ["al", "al"], "item": ["x", "y"], name: [2, 1] if role == "rank" or name == "Distance" else [1, 5]}
     target = {"user": ["al"], "item": ["y"]}
-    with pytest.raises(
-        ValueError, match=f"has a column '{name}' and neither rank= nor score= .* {role}='{name}'.*rank=None"
-    ):
+    with pytest.raises(ValueError, match=f"may order the lists: '{name}' .*: pass score= or rank= .*rank=None"):
         evaluate_lists("MRR", lists, target=target, k=2)
     for said in ({"rank": None}, {"score": None}):
         assert float(evaluate_lists("MRR", lists, target=target, k=2, **said)["MRR@2"]) == 0.5
-    expected = 1 if role == "rank" else 0.5
+    expected = 0.5 if name == "Distance" else 1
     assert float(evaluate_lists("MRR", lists, target=target, k=2, **{role: name})["MRR@2"]) == expected
 
 

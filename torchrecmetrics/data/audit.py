@@ -144,6 +144,9 @@ def audit(what: Log | LogSplit | UserSplit | Interactions) -> Audit:
 def _parts(what: Any) -> dict[str, Events]:
     """Return the events of each part, {name: Events}, all with the row numbers of shared vocabularies."""
     given: dict[str, Any]
+    for log in what if isinstance(what, tuple) else [what]:
+        if isinstance(log, Log):
+            log.check_order()
     if isinstance(what, (Log, Interactions)):
         given = {"events": what}
     elif isinstance(what, UserSplit):

@@ -58,6 +58,32 @@ def read_delimited(stream: IO[bytes], layout: Layout, roles: Roles, what: str) -
     return table
 
 
+def typed_table(stream: IO[bytes], layout: Layout, what: str) -> Any:
+    """Return all columns as an Arrow table, numbers and dates as such, to see what columns hold.
+
+    Columns whose entries are of several kinds are text.
+    """
+    pa, reader = needed("pyarrow", f"reading {what}"), needed("pyarrow.csv", f"reading {what}")
+    names = [name or f"{_NAMELESS}{number}" for number, name in enumerate(layout.names)]
+    content = _single_blanks(stream).getvalue() if layout.delimiter == " " else stream.read()
+    for types in ({}, dict.fromkeys(names, pa.string())):
+        try:
+            return reader.read_csv(
+                io.BytesIO(content),
+                reader.ReadOptions(use_threads=False, column_names=names, skip_rows=int(layout.header)),
+                reader.ParseOptions(delimiter=layout.delimiter, quote_char='"' if layout.quoted else False),
+                reader.ConvertOptions(
+                    include_columns=[name for name in names if not name.startswith(_NAMELESS)],
+                    column_types=types,
+                    null_values=_MISSING,
+                    strings_can_be_null=True,
+                ),
+            )
+        except pa.ArrowInvalid:  # a column that begins with numbers and goes on with text; `read` tells other faults
+            continue
+    return pa.table({name: pa.array([], pa.string()) for name in names})
+
+
 def _text_columns(stream: IO[bytes], layout: Layout, roles: Roles, what: str) -> Any:
     """Return an Arrow table of text: the wanted columns, ids dictionary-encoded, and the columns that must be empty."""
     pa, reader = needed("pyarrow", f"reading {what}"), needed("pyarrow.csv", f"reading {what}")

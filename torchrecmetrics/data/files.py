@@ -14,7 +14,7 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
-from torchrecmetrics.data.delimited import Layout, check_encoding, read_delimited
+from torchrecmetrics.data.delimited import Layout, check_encoding, read_delimited, typed_table
 from torchrecmetrics.data.frames import FrameSource, Roles, Source, Table, check_names, distinct, needed
 
 _DELIMITERS = {"\t": "a tab", ";": "';'", "|": "'|'", ",": "','"}
@@ -185,6 +185,11 @@ class _Text(FileSource):
         with self.content.open() as stream:
             return read_delimited(stream, self.layout, roles, self.what)
 
+    def whole(self) -> Any:
+        """Return all columns."""
+        with self.content.open() as stream:
+            return typed_table(stream, self.layout, self.what)
+
     def sample(self, roles: Roles) -> Table:
         """Read the columns of `roles` from the first 2^20 bytes."""
         with self.content.open() as stream:
@@ -251,6 +256,11 @@ class _Parquet(FileSource):
     def _cut_short(self, error: Exception) -> Exception:
         return ValueError(f"{self.what} is no parquet file, or was cut short: {error}")
 
+    def whole(self) -> Any:
+        """Return all columns."""
+        with self._open() as file:
+            return file.read(use_threads=False)
+
     def read(self, roles: Roles) -> Table:
         """Read the columns of `roles`."""
         pa, wanted = needed("pyarrow", f"reading {self.what}"), distinct(roles)
@@ -303,6 +313,10 @@ class _JsonLines(FileSource):
                 check_encoding(stream, self.what)
                 raise ValueError(f"{self.what} (rows are counted from 0): {error}") from error
         self.names = self.table.column_names
+
+    def whole(self) -> Any:
+        """Return all columns."""
+        return self.table
 
     def read(self, roles: Roles) -> Table:
         """Return the columns of `roles`."""

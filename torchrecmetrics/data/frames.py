@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
 from types import EllipsisType
@@ -19,10 +18,6 @@ from torchrecmetrics.data.columns import check_container, holds
 
 _EXTRA = extra("frames")
 _UNITS = ("s", "ms", "us", "ns")
-_USUAL_NAMES = {
-    "time": re.compile(r"time|timestamp|date|datetime|unix.*", re.IGNORECASE),
-    "value": re.compile(r"label|rating|relevance|gain|grade|value", re.IGNORECASE),
-}
 
 
 class Roles(NamedTuple):
@@ -97,36 +92,47 @@ class Source(ABC):
         """Read the columns of `roles` for the first rows, or for all if the format has no parts."""
         return next(self.parts(roles))
 
+    def whole(self) -> Any:
+        """Return all columns that hold one value a row, as a table of pyarrow; numbers in text are numbers."""
+        raise NotImplementedError
+
     def roles(
         self,
         user: str,
         item: str,
         time: str | EllipsisType | None = None,
         value: str | EllipsisType | None = None,
+        reads_gains: bool = True,
     ) -> Roles:
         """Return the names of the columns to read; `...` = the caller named no column.
 
+        Args:
+            user: column of users, unless the format fixes it.
+            item: column of items, unless the format fixes it.
+            time: column of times; `...` = the one that the format fixes, or none.
+            value: column of values; `...` = the one that the format fixes, or none.
+            reads_gains: False if all positive values are alike to the caller.
+
         Raises:
-            ValueError: if the caller named no column of times or values, but a column has a usual name for its role.
+            ValueError: if the caller named no column of values, but a column may say which rows are relevant.
         """
         user, item = self.known.get("user", user), self.known.get("item", item)
-        found: dict[str, str | None] = {}
-        for role, name in (("time", time), ("value", value)):
-            if not isinstance(name, EllipsisType):
-                found[role] = name
-            elif role in self.known:
-                found[role] = self.known[role]
-            else:
-                self._check_unnamed(role, {user, item, time, value})
-        return Roles(user, item, found.get("time"), found.get("value"))
+        time = self.known.get("time") if time is ... else time
+        if value is ...:
+            value = self.known.get("value")
+            if value is None and self.has_more(user, item):
+                from torchrecmetrics.data.roles import question, value_candidates
 
-    def _check_unnamed(self, role: str, taken: Collection[Any]) -> None:
-        for column in self.names:
-            if column not in taken and _USUAL_NAMES[role].fullmatch(column.strip()):
-                raise ValueError(
-                    f"{self.what} has a column {column!r} and {role}= was not given: pass {role}={column!r} to read "
-                    f"it, or {role}=None to ignore it"
-                )
+                if candidates := value_candidates(self.whole(), user, item, reads_gains):
+                    raise ValueError(question(self.what, "relevance", candidates))
+        return Roles(user, item, time, value)
+
+    def has_more(self, user: str, item: str) -> bool:
+        """Return True if there are columns beside those of users and items, which must exist."""
+        if not self.names:
+            return False  # no table, which `read` says
+        check_names([user, item], self.names, self.what)
+        return bool(set(self.names) - {user, item})
 
 
 class FrameSource(Source):
@@ -147,6 +153,17 @@ class FrameSource(Source):
             names = getattr(frame, "column_names", getattr(frame, "columns", ()))
         self.frame, self.what, self.known = frame, what, {}
         self.names = [*map(str, names)]
+
+    def whole(self) -> Any:
+        """Return all columns that hold one value a row; others are left out, since they have no role."""
+        columns = {}
+        for name in self.names:
+            try:
+                columns[name] = arrow_array(name, self.frame[name])
+            except (TypeError, ValueError, KeyError):  # of several kinds, or with a name that is no text
+                continue
+        lengths = {len(column) for column in columns.values()}
+        return arrow().table(columns if len(lengths) == 1 else {})
 
     def read(self, roles: Roles) -> Table:
         """Return the columns of `roles`."""
@@ -251,9 +268,8 @@ def _converted(name: str, column: Any) -> Any:
         held = sorted(kind.__name__ for kind in kinds if kind is not type(None)) or [
             str(getattr(column, "dtype", type(column)))
         ]
-        raise TypeError(
-            f"{name} {holds(name)} {' and '.join(held)}: make them all one kind, numbers, text or datetimes"
-        ) from error
+        cure = "make text of each" if kinds == {tuple} else "make them all one kind, numbers, text or datetimes"
+        raise TypeError(f"{name} {holds(name)} {' and '.join(held)}: {cure}") from error
 
 
 def tensor_of(array: Any) -> Tensor:

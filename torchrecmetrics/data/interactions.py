@@ -289,7 +289,7 @@ class Interactions:
             user: name of the column of users: whole numbers, text or bytes.
             item: name of the column of items: as users.
             value: name of the column of values, such as ratings. None = no values. Not given = None, except that a
-                column named label, rating, relevance, gain, grade or value is an error.
+                column which may say which rows are relevant, or how much, is an error.
             user_ids: vocabulary of the users, as in `from_columns`; default: the users that occur, ascending.
             item_ids: vocabulary of the items, as in `from_columns`; default: the items that occur, ascending.
             duplicates: as in `from_edge_index`.

@@ -69,6 +69,8 @@ class Log(Events):
     """Ids of the user rows."""
     item_ids: Vocabulary
     """Ids of the item rows."""
+    time_question: str | None = None
+    """Error of whatever depends on the order of events: columns that were not read may be their times; None = none."""
 
     # ----------------------------------------------------------------------------------------------------- constructors
 
@@ -93,7 +95,7 @@ class Log(Events):
             item: name of the column of items: as users.
             time: name of the column of times: numbers or datetimes, both also as text; datetimes without a time zone
                 count as UTC. None = the rows are in order of time, and the log has no times. Not given = None, except
-                that a column named time, timestamp, date, datetime or unix... is an error.
+                that a column which may be the times is an error in `leave_last_out` and whatever else depends on order.
             value: name of the column of values, numbers such as ratings.
             user_ids: vocabulary of the users, such as `other.user_ids`; default: the users that occur, ascending.
             item_ids: vocabulary of the items, such as `other.item_ids`; default: the items that occur, ascending.
@@ -158,7 +160,18 @@ class Log(Events):
     ) -> Log:
         """Read columns of a frame or an open file; arguments and errors are those of `from_frame`."""
         roles = source.roles(user, item, time, value)
-        return cls.of_table(source.read(roles), roles, user_ids, item_ids)
+        log = cls.of_table(source.read(roles), roles, user_ids, item_ids)
+        if time is not ... or roles.time is not None or not source.has_more(roles.user, roles.item):
+            return log
+        from torchrecmetrics.data.roles import question, time_candidates
+
+        candidates = time_candidates(source.whole(), roles.user, roles.item)
+        return replace(log, time_question=question(source.what, "time", candidates)) if candidates else log
+
+    def check_order(self) -> None:
+        """Raise if a column that was not read may hold the times, by which events would be in another order."""
+        if self.time_question is not None:
+            raise ValueError(self.time_question)
 
     # ----------------------------------------------------------------------------------------- contents and conversions
 
@@ -192,6 +205,8 @@ class Log(Events):
                 `values_reduce` is None.
         """
         events = self
+        if values_reduce == "last" and self.values is not None:
+            self.check_order()
         if min_value is not None:
             if self.values is None:
                 raise ValueError(f"min_value={min_value!r} needs values: name their column, value=")
@@ -294,7 +309,11 @@ class Log(Events):
 
         Users with fewer than three events stay in train whole. Equal or missing times keep the order of the log.
         Test events may be older than train events of other users (`audit` counts them); `split_by_time` avoids this.
+
+        Raises:
+            ValueError: if the log has no times, and a column that was not read may hold them.
         """
+        self.check_order()
         order = torch.arange(len(self), device="cpu") if self.times is None else self.times.argsort(stable=True)
         order = order[self.users[order].argsort(stable=True)]
         count = torch.bincount(self.users, minlength=self.num_users)
@@ -315,6 +334,7 @@ class Log(Events):
             ValueError: if the log has no times, for bounds in the wrong order, and if no event is left for train or for
                 test.
         """
+        self.check_order()
         if self.times is None:
             raise ValueError("the events have no times: name their column, time=")
         first = read_bound("valid_from", valid_from, self.times, self.time_unit)

@@ -111,8 +111,10 @@ class _Leftovers:
 
     def __init__(self, table: pa.Table, user: str, item: str) -> None:
         columns = {name: _plain(column) for name, column in zip(table.column_names, table.columns, strict=True)}
-        self._users, self._items = columns.pop(user), columns.pop(item)
-        self.columns = {name: column for name, column in columns.items() if column.null_count < len(column)}
+        self.columns = {}
+        if user in columns and item in columns:  # else the table cannot be read, which the reader says
+            self._users, self._items = columns.pop(user), columns.pop(item)
+            self.columns = {name: column for name, column in columns.items() if column.null_count < len(column)}
 
     @cached_property
     def by_user(self) -> _GroupedRows:

@@ -21,11 +21,8 @@ from torchrecmetrics.evaluation.recommendations import Recommendations
 from torchrecmetrics.inputs.jagged import side_by_side
 
 _PIECE = 2**20
-_SAMPLE = 10_000
-#: Usual names of columns that order lists.
-_ORDERS = dict.fromkeys(("rank", "rank_", "ranking", "position", "pos", "place", "order"), "rank") | dict.fromkeys(
-    ("score", "rating", "prediction", "pred", "est", "similarity", "relevance", "weight", "distance"), "score"
-)
+#: Usual names of columns of ranks.
+_RANKS = {"rank", "rank_", "ranking", "position", "pos", "place", "order"}
 
 
 class Names(NamedTuple):
@@ -265,21 +262,17 @@ def _checked(lists: Source, names: Names, in_order: bool) -> Names:
         return names
     if "score" in lists.known:
         return names._replace(score=lists.known["score"])
-    for usual, role in _ORDERS.items():
-        for name in lists.names:
-            if name.strip().lower() == usual and name not in names:
-                lowest = " (the highest is best; negate distances)" if usual in ("distance", "weight") else ""
-                raise ValueError(
-                    f"{lists.what} has a column {name!r} and neither rank= nor score= was given: pass {role}={name!r} "
-                    f"if it orders the lists{lowest}, or rank=None if the rows are in order already"
-                )
-    _check_monotone(lists, names)
+    if lists.has_more(names.user, names.item):
+        from torchrecmetrics.data.roles import order_candidates, question
+
+        if candidates := order_candidates(lists.whole(), names.user, names.item):
+            raise ValueError(question(lists.what, "order", candidates))
     return names
 
 
 def _is_rank_name(name: str) -> bool:
     """Return True for a usual name of a column of ranks."""
-    return _ORDERS.get(name.strip().lower()) == "rank"
+    return name.strip().lower() in _RANKS
 
 
 def check_score(what: str, name: str, values: Tensor) -> None:
@@ -288,37 +281,6 @@ def check_score(what: str, name: str, values: Tensor) -> None:
         raise ValueError(
             f"score={name!r} would turn the lists of {what} upside down if 1 is the best: pass rank={name!r}, or "
             "rename the column if the highest is best"
-        )
-
-
-def _check_monotone(lists: Source, names: Names) -> None:
-    """Refuse lists without a given order if their only other numeric column rises, or falls, in most lists."""
-    numeric = {}
-    for name in lists.names:
-        if name in names or name.startswith("Unnamed: "):  # the index that pandas writes
-            continue
-        try:
-            table = lists.sample(Roles(names.user, names.item, None, name))
-            numeric[name] = numbers_in(table._replace(columns={name: table.columns[name][:_SAMPLE]}), name)
-        except (TypeError, ValueError):
-            pass  # not numbers
-    if len(numeric) != 1:
-        return
-    ((name, values),) = numeric.items()
-    ids, users = Vocabulary.number(table.columns[names.user][:_SAMPLE], names.user, table.row)
-    order = users.argsort(stable=True)
-    users, values = users[order], values[order]
-    same = users[1:] == users[:-1]
-    steps = values.diff().sign()[same]
-    lengths = torch.bincount(users, minlength=len(ids))
-    risen = torch.zeros(len(ids), dtype=steps.dtype, device="cpu").index_add(0, users[1:][same], steps)
-    long = lengths >= 4  # shorter lists are often in order by chance
-    monotone = long & (risen.abs() == lengths - 1)
-    if 2 * int(monotone.sum()) > int(long.sum()):
-        raise ValueError(
-            f"{lists.what} has a column {name!r} that rises or falls from row to row in most lists, and neither rank= "
-            f"nor score= was given: pass rank={name!r} or score={name!r} if it orders the lists, or rank=None if the "
-            "rows are in order already"
         )
 
 

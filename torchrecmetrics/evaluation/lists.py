@@ -37,6 +37,7 @@ from torchrecmetrics.evaluation.listed import IdMap, Names, RecommendedLists, ch
 from torchrecmetrics.evaluation.progress import Progress, ProgressBar
 from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.inputs.lists import Duplicates, Lists
+from torchrecmetrics.metrics import NDCG
 from torchrecmetrics.names import Metrics, check_options
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ _KNOWN = (
 )
 _ELSEWHERE = dict.fromkeys(("train", "num_items"), "metrics of items take catalogue=Catalogue.from_interactions(train)")
 _ELSEWHERE["history"] = "items that leave the lists are exclude="
+_PACKAGE = "torchrecmetrics."
 _CELLS = 2**19  # listed, relevant and excluded items of a batch, padding included
 
 
@@ -112,10 +114,9 @@ def evaluate_lists(
         rank: name of the column of ranks, which must run 1, 2, 3, ... (or 0, 1, 2, ... throughout) in each list.
         score: name of the column of scores, highest first; equal scores of a list are tied, as `ties` says (trec_eval
             orders them by id). TREC runs are ordered by score unless `rank` is given. None for either: the rows of each
-            user are in order. Neither given: the same, but a column with a usual name for ranks or scores (rank,
-            score, rating, prediction, ...) is an error.
+            user are in order. Neither given: the same, but a column that may order the lists otherwise is an error.
         value: name of the column of gains of a `target` that is a frame or a file. None: all its rows have equal gains.
-            Not given: the same, but a column named label, rating, relevance, gain, grade or value is an error.
+            Not given: the same, but a column that may say which rows are relevant is an error.
         values_reduce: gain of a pair that `target` repeats: "sum", "max" or the "last" gain. None: repeated pairs that
             have gains are an error.
         complete: True if nothing but the lists is recommended: an item that is not listed is a miss at every k.
@@ -245,7 +246,7 @@ class _Truth(NamedTuple):
         Raises:
             ValueError: if there is no ground truth, or `without_excluded` leaves none, and for ids that do not fit.
         """
-        truth = _interactions("target", target, names, *gains)
+        truth = _interactions("target", target, names, *gains, reads_gains=_reads_gains(collection))
         if not len(truth):
             raise ValueError(f"target holds no interactions, there is nothing to evaluate: {truth}")
         given = [target, *exclude]
@@ -343,6 +344,7 @@ def _interactions(
     names: Names,
     value: str | EllipsisType | None = None,
     values_reduce: Reduce | None = "last",  # history has no gains
+    reads_gains: bool = False,
 ) -> Interactions:
     """Return the interactions of any accepted form, on the CPU."""
     if isinstance(given, Interactions):
@@ -359,10 +361,18 @@ def _interactions(
         wanted = [names.user, names.item, value if isinstance(value, str) else None]
         cure = f"user= and item= name the columns of all tables: {elsewhere}"
         check_names([column for column in wanted if column is not None], source.names, name, cure)
-    roles = source.roles(names.user, names.item, value=value)
+    roles = source.roles(names.user, names.item, value=value, reads_gains=reads_gains)
     events = Events.of_table(source.read(roles), roles, None, None)
     judged = isinstance(source, FileSource) and source.trec == "qrels"
     return Interactions.of_events(events, duplicates="error" if judged else "merge", values_reduce=values_reduce)
+
+
+def _reads_gains(collection: RecMetricCollection) -> bool:
+    """Return True if a metric may read gains: NDCG, a weighted Recall, or a metric of one's own."""
+    return any(
+        isinstance(metric, NDCG) or metric.options.get("weighted") or not type(metric).__module__.startswith(_PACKAGE)
+        for metric in collection.metrics.values()
+    )
 
 
 def _columns_of_dict(name: str, given: Mapping[Any, Any], names: Names) -> dict[str, list[Any]]:
