@@ -67,6 +67,34 @@ def test_a_user_without_candidates_finds_nothing():
     assert trm.evaluate("HR@5", trm.Embeddings(*of_two, allowed=nobody), target=target)["HR@5"] == 0
 
 
+def test_recommended_candidates():
+    """`recommend` lists each user's own candidates alone, matched by id with the history, as many as there are."""
+    own = trm.Interactions.from_columns([0, 1, 1], [1, 2, 0], num_users=2, num_items=3)
+    ids, scores = trm.recommend(trm.Embeddings(torch.eye(2, 3), torch.eye(3), allowed=own), k=2)
+    assert ids.tolist() == [[1, -1], [0, 2]]
+    assert scores.tolist() == [[0, -torch.inf], [0, 0]]
+    named = trm.Interactions.from_columns(["al", "bo"], ["y", "z"], user_ids=["bo", "al"], item_ids=["z", "y", "x"])
+    had = trm.Interactions.from_columns(["al"], ["x"], user_ids=["al", "bo"], item_ids=["x", "y", "z"])
+    embeddings = trm.Embeddings(torch.eye(2, 3), torch.eye(3), allowed=named)
+    assert trm.recommend(embeddings, k=1, exclude=had).to_dict()["item"] == ["y", "z"]
+    with pytest.raises(ValueError, match="allowed is 2 x 3, there are 4 users and 3 items"):
+        trm.recommend(trm.Embeddings(torch.eye(4, 3), torch.eye(3), allowed=own), k=2)
+
+
+def test_large_bias_is_exact():
+    """Whole numbers that float32 does not hold are exact, alone, beside embeddings and for candidates."""
+    bias = torch.tensor([2**24, 2**24 + 1])
+    target = trm.Interactions.from_edge_index(torch.tensor([[0], [1]]), 1, 2)
+    vectors = torch.zeros(1, 2), torch.zeros(2, 2)
+    both = trm.Interactions.from_dense(torch.ones(1, 2, dtype=torch.bool))
+    for embeddings in (
+        trm.Embeddings(bias=bias),
+        trm.Embeddings(*vectors, bias),
+        trm.Embeddings(*vectors, bias, allowed=both),
+    ):
+        assert trm.evaluate("MRR", embeddings, target=target)["MRR"] == 1
+
+
 def test_popularity_of_candidates():
     """A bias alone ranks each user's candidates."""
     target = trm.Interactions.from_columns([0, 1], [2, 3], num_users=2, num_items=4)

@@ -1,5 +1,7 @@
 """Mistakes in the arguments of `update` raise errors with a cure that works when it is typed as advised."""
 
+import copy
+
 import pytest
 import torch
 from torchmetrics import MetricCollection
@@ -233,6 +235,26 @@ def test_cures_for_arguments_of_update_that_others_have():
     for scores in (SCORES.to(torch.complex64).real, SCORES.to(torch.complex64).abs(), (10 * SCORES).long().double()):
         assert mean_reciprocal_rank(scores, TARGET) == (first + 1) / 2
     assert mean_reciprocal_rank(trm.Sessions(*TRIPLE)) == 1  # query 1 has no relevant item
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        lambda update: torch.func.functionalize(update)(SCORES),
+        lambda update: torch.vmap(update)(SCORES[None]),
+        lambda update: torch.func.grad(lambda scores: update(scores).sum())(SCORES),
+    ],
+    ids=["functionalize", "vmap", "grad"],
+)
+def test_updates_inside_torch_func_are_refused(transform):
+    """Tensors of a transform, which would spoil the states, are refused, and the metric stays as it was."""
+    metric = trm.HR(1)
+    metric.update(SCORES, TARGET)
+    before = metric.compute()
+    with pytest.raises(TypeError, match="inside torch"):
+        transform(lambda scores: (metric.update(scores, TARGET), scores)[1])
+    assert metric.compute() == before
+    copy.deepcopy(metric)
 
 
 @pytest.mark.fixed

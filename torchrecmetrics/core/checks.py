@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor, peek_interpreter_stack  # torch.func has no public name
 
 Validation: TypeAlias = bool | Literal["deferred"]
 """True: bad values raise at once on the CPU, else in `compute`; "deferred": in `compute` everywhere; False: never."""
@@ -232,7 +233,13 @@ def warn_caller(message: str) -> None:
 
 
 def check_strided(name: str, tensor: Tensor, padding: str = "-1") -> None:
-    """Refuse nested and sparse tensors, and DTensors; `padding` is named in a message."""
+    """Refuse nested and sparse tensors, DTensors, and tensors inside torch.func; `padding` is named in a message."""
+    is_compiling = torch.compiler.is_dynamo_compiling()  # which cannot compile the look-ups that follow
+    if not is_compiling and (is_functorch_wrapped_tensor(tensor) or peek_interpreter_stack() is not None):
+        raise TypeError(
+            f"{name} is given inside torch.func (grad, vmap, jvp, ...), whose tensors a metric cannot keep. Return "
+            f"{name} from the function (grad, jvp: has_aux=True) and call update outside, with {name}.detach()"
+        )
     if type(tensor) is not Tensor and hasattr(tensor, "full_tensor"):
         raise TypeError(
             f"{name} is a DTensor: pass {name}.to_local(), where each process holds rows of its own (Shard(0)); of "

@@ -92,7 +92,7 @@ def same_on_all_ranks(facts: dict[str, Any], group: Any, own: str = "") -> Itera
         if name == own:
             facts[own] = values
         elif any(value != values[0] for value in values):
-            raise _known_to_all(ValueError(f"processes that share items differ in {name}: {values}, in order of rank"))
+            raise _known_to_all(ValueError(f"processes differ in {name}: {values}, in order of rank"))
 
 
 def _known_to_all(error: Exception) -> Exception:

@@ -119,9 +119,9 @@ def evaluate(
             compare lists with the history read it from `Catalogue.from_interactions(train)`. `process_group` is the
             processes that share the work.
 
-    Scores are computed and stored in float32 (float64 for float64 embeddings), also under autocast. Users without
-    ground truth are not scored, except with `all_users`. A batch is halved and repeated if a GPU runs out of memory.
-    With `kernels="triton"`, scores of embeddings are counted as they are computed and never stored, unless a metric
+    Scores are computed and stored in float32, also under autocast, and in float64 for embeddings or a bias of float64.
+    Users without ground truth are not scored, except with `all_users`. A batch is halved and repeated if a GPU runs out
+    of memory. With `kernels="triton"`, scores of embeddings are counted as they are computed and never stored, unless a metric
     reads the listed items; bfloat16 and float16 embeddings are then multiplied as they are, float32 embeddings as
     `torch.get_float32_matmul_precision()` says.
 
@@ -162,12 +162,14 @@ def evaluate(
         bar = ProgressBar(progress, len(ids), rank == 0)
         data.check(collection, rank == 0)
         collection.to(scorer.device).evaluator.set_sync_on_compute(shard is not None)
-        if len(without_target) and (rank == 0 or collection.evaluator.empty_target_action == "error"):
+        if len(without_target) and rank == 0:
             add_without_target(collection, data.target, without_target, columns(without_target))
         scorer, kernel = with_kernel(scorer, collection)
         if shard is not None:
             facts |= {"metrics": list(collection.keys()), "options": collection.evaluator.rules}
-            facts |= {"user_ids": fingerprint(data.ids), "batch_size": batch_size}
+            facts |= {"user_ids": fingerprint(data.ids), "batch_size": batch_size, "all_users": all_users}
+            facts |= {"keep_rows": collection.keep_rows} | scorer.facts()
+            facts["groups"] = None if groups is None else fingerprint(groups.of(data.target))
             facts |= {"target": fingerprint(data.target.keys), "values of target": fingerprint(data.target.values)}
             facts["history"] = data.history.fingerprint()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -139,15 +140,20 @@ def recommend(
     with in_agreement(shard, process_group, facts):
         k = check_k(k)
         interactions, exclude = _in_one_numbering(exclude)
-        if Embeddings.of(users, items) is None:
+        embeddings, allowed = Embeddings.of(users, items), None
+        if embeddings is not None and isinstance(embeddings.allowed, Interactions) and shard is None:
+            allowed, embeddings = embeddings.allowed, replace(embeddings, allowed=None)
+            interactions = interactions or [allowed]
+            allowed = allowed.numbered_as(interactions[0], "allowed", "exclude")
+        if embeddings is None:
             assert callable(users)
-            target_device = TargetDevice.of(device, torch.device("cpu"))
+            function_device = TargetDevice.of(device, torch.device("cpu")).device
             num_items = interactions[0].num_items if num_items is None and interactions else num_items
             if num_items is None:
                 raise ValueError("with a score function, recommend needs num_items")
-            scorer: Scorer = FunctionScorer(users, check_k(num_items, "num_items"), target_device.device)
+            scorer: Scorer = FunctionScorer(users, check_k(num_items, "num_items"), function_device)
         else:
-            scorer = scorer_of(users, items, None, device, shard, process_group)
+            scorer = scorer_of(embeddings, None, None, device, shard, process_group)
             _check_size("num_items", num_items, scorer.num_items)
         if scorer.num_users is not None:
             _check_size("num_users", num_users, scorer.num_users)
@@ -159,7 +165,13 @@ def recommend(
             num_users = 1 + max(row_numbers(user_ids, None).tolist(), default=-1)
         ids = row_numbers(user_ids, check_k(num_users, "num_users", 0))
         check_k(scorer.num_items, "num_items")
-        history = History(exclude, scorer.num_items, TargetDevice(scorer.device, device is not None))
+        target_device = TargetDevice(scorer.device, device is not None)
+        history = History(exclude, scorer.num_items, target_device)
+        if allowed is not None:
+            if (allowed.num_users, allowed.num_items) != (num_users, scorer.num_items):
+                has = f"{allowed.num_users} x {allowed.num_items}"
+                raise ValueError(f"allowed is {has}, there are {num_users} users and {scorer.num_items} items")
+            allowed = target_device.move("allowed", allowed)
         sizes = history.lengths(torch.zeros(num_users, dtype=torch.int64, device="cpu")).index_select(0, ids)
         is_first = shard is None or torch.distributed.get_rank(process_group) == 0
         bar = ProgressBar(progress, len(ids), is_first)
@@ -169,7 +181,7 @@ def recommend(
         is_out = scorer.leaves_out_item_0 or any(mask[0] for mask in history.masks)
         cure = f"Embeddings(..., allowed=torch.arange({scorer.num_items}) > 0)"
         warn_of_item_0(history.interactions, is_out, cure, stacklevel=4)
-    top = _TopItems(scorer, history, ids, k, shard is not None, process_group)
+    top = _TopItems(scorer, history, allowed, ids, k, shard is not None, process_group)
     with bar, evaluating(users):
         for batch in batches(scorer, torch.arange(len(ids), device="cpu"), sizes, top.add, batch_size):
             bar.advance(batch, None)
@@ -181,9 +193,16 @@ class _TopItems:
     """The `k` best items of each user and their scores, collected batch by batch."""
 
     def __init__(
-        self, scorer: Scorer, history: History, ids: Tensor, k: int, is_shared: bool, process_group: Any
+        self,
+        scorer: Scorer,
+        history: History,
+        allowed: Interactions | None,
+        ids: Tensor,
+        k: int,
+        is_shared: bool,
+        process_group: Any,
     ) -> None:
-        self._scorer, self._history, self._ids = scorer, history, ids
+        self._scorer, self._history, self._allowed, self._ids = scorer, history, allowed, ids
         self._is_shared, self._group = is_shared, process_group
         self.items = torch.full((len(ids), k), -1, device=scorer.device)
         """Int64 [n, k], best first; -1 = fewer candidates."""
@@ -203,6 +222,11 @@ class _TopItems:
                 _check_scores(scores, users)
             first, last = self._scorer.offset, self._scorer.offset + scores.shape[1]
             masks = [mask[first:last] for mask in self._history.masks]
+            if self._allowed is not None:
+                candidates = self._allowed.select(users).items
+                is_out = torch.ones(len(users), scores.shape[1] + 1, dtype=torch.bool, device=scores.device)
+                is_out.scatter_(1, candidates.where(candidates >= 0, scores.shape[1]), False)
+                masks.append(is_out[:, :-1])
             columns = self._history.excluded(users)
             if columns is not None:  # items of other processes become padding
                 columns = torch.where((columns >= first) & (columns < last), columns - first, -1)

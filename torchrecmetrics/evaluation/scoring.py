@@ -84,6 +84,10 @@ class Scorer:
         """True if item 0 is no candidate."""
         return False
 
+    def facts(self) -> dict[str, Any]:
+        """Return the properties, by name, that must be the same on all processes."""
+        return {}
+
     def misfit(self, num_users: int, num_items: int) -> str:
         """Return the message for a ground truth of other sizes."""
         is_users = self.num_users not in (None, num_users)
@@ -155,7 +159,8 @@ class EmbeddingScorer(Scorer):
         self._allowed = embeddings.allowed if isinstance(embeddings.allowed, Tensor) else None
         self._is_cosine = embeddings.similarity == "cosine"
         self.num_users, self.num_items, self.device = len(users), len(items), target_device.device
-        self.dtype = torch.float64 if torch.float64 in (users.dtype, items.dtype) else torch.float32
+        dtypes = {tensor.dtype for tensor in (users, items, embeddings.bias) if tensor is not None}
+        self.dtype = torch.float64 if torch.float64 in dtypes else torch.float32
         # the CPU multiplies up to twice as fast if each row begins at a cache line (40,981 and 49,999 items)
         line = _LINE_BYTES // self.dtype.itemsize if self.device.type == "cpu" else 1
         self._row_length = -(-self.num_items // line) * line
@@ -178,6 +183,17 @@ class EmbeddingScorer(Scorer):
     def leaves_out_item_0(self) -> bool:
         """True if item 0 is no candidate."""
         return self._allowed is not None and len(self._allowed) > 0 and not self._allowed[0]
+
+    def facts(self) -> dict[str, Any]:
+        """Return the properties, by name, that must be the same on all processes."""
+        return {
+            "similarity": "cosine" if self._is_cosine else "dot",
+            "width of embeddings": self._users.shape[1],
+            "whether bias is given": self._bias is not None,
+            "whether allowed is given": self._allowed is not None,
+            "dtype of users": self._users.dtype,
+            "dtype of items": self._items.dtype,
+        }
 
     def vectors(self, users: Tensor) -> Tensor:
         """Return the embeddings of users in the dtype of the scores, normalised for cosine similarity."""
@@ -217,9 +233,9 @@ class EmbeddingScorer(Scorer):
 
         The check that scores will be finite costs one host sync.
         """
-        dtypes = {self._users.dtype, self._items.dtype}
+        dtypes = {self._users.dtype, self._items.dtype, self.dtype}
         if not dtypes <= {torch.float32, torch.bfloat16, torch.float16}:
-            return f"it multiplies float32, bfloat16 and float16, the embeddings are {', '.join(map(str, dtypes))}"
+            return f"it multiplies float32, bfloat16 and float16, embeddings and bias are {', '.join(map(str, dtypes))}"
         bias = self._bias
         if check and not self._largest_score() <= torch.finfo(torch.float32).max:
             return "embeddings or bias hold NaN or infinity, or numbers so large that a score could be infinite"
@@ -317,10 +333,7 @@ class ShardScorer(EmbeddingScorer):
             if embeddings.users is None or isinstance(embeddings.allowed, Interactions):
                 raise TypeError('shard="items" and "both" take embeddings of users and items, and allowed= as bool [I]')
             super().__init__(embeddings, target_device)
-            facts |= {"similarity": embeddings.similarity, "width of embeddings": embeddings.users.shape[1]}
-            facts |= {"whether bias is given": self._bias is not None}
-            facts |= {"whether allowed is given": self._allowed is not None}
-            facts |= {"dtype of users": self._users.dtype, "dtype of items": self._items.dtype}
+            facts |= self.facts()
             if not shares_users:
                 facts["users, which must be the same (no dropout; broadcast them)"] = fingerprint(self._users)
             facts["sizes"] = len(self._users), len(self._items), self.memory

@@ -64,7 +64,8 @@ class RecMetricsCallback(Reporting):
     If the collection has a `Window` or `Decay`, `training_step` returns the same mapping, with its loss, and values of
     recent training rows are logged as `train/NDCG@10/window` every `log_every_n_steps` batches.
 
-    Several processes give the values of a single process: samples that a `DistributedSampler` repeats are not counted.
+    Several processes give the values of a single process: samples that a `DistributedSampler` repeats are not counted,
+    except in windows over training rows.
     Metrics add two all-reduces per loader, `sample_ids` two gathers. Inputs are then checked as with
     `validate_args="deferred"`.
 

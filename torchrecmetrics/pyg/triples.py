@@ -119,6 +119,9 @@ def evaluate_triples(
     is_named = groups == "relation" and isinstance(metrics, RecMetricCollection) and bool(metrics.groups)
     accumulators = [] if groups is None or is_named else [ByGroup(*names)]
     collection = RecMetricCollection.fresh(metrics, k, options, accumulators=accumulators).to(device)
+    by_group = next((acc for acc in collection.accumulators if isinstance(acc, ByGroup)), None)
+    if groups is None and by_group is not None:
+        raise ValueError(f'the collection has {by_group.option}: groups= says what they are, "side" or "relation"')
     evaluator = collection.evaluator
     evaluator.set_sync_on_compute(options.get("sync_on_compute", False))
     if evaluator.rules.overlap not in (None, "keep"):
@@ -136,9 +139,9 @@ def evaluate_triples(
                 triples = test[:, batch]
                 exclude = known_entities.spans(triples) if known_triples.shape[1] else None
                 columns: dict[str, Any] = {}
-                if groups is not None:
+                if by_group is not None:
                     in_side = torch.full_like(batch, ranked.index(side))
-                    columns["groups"] = in_side if groups == "side" else triples[1]
+                    columns[by_group.columns[0]] = in_side if groups == "side" else triples[1]
                 if collection.keep_rows:
                     columns |= {"row_ids": batch + num_triples * (side == "tail"), "clusters": batch}
                 scores = score(model, triples, side, num_entities)
