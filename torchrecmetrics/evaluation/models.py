@@ -121,9 +121,9 @@ def evaluate(
 
     Scores are computed and stored in float32, also under autocast, and in float64 for embeddings or a bias of float64.
     Users without ground truth are not scored, except with `all_users`. A batch is halved and repeated if a GPU runs out
-    of memory. With `kernels="triton"`, scores of embeddings are counted as they are computed and never stored, unless a metric
-    reads the listed items; bfloat16 and float16 embeddings are then multiplied as they are, float32 embeddings as
-    `torch.get_float32_matmul_precision()` says.
+    of memory. With `kernels="triton"`, scores of embeddings are counted as they are computed and never stored, unless a
+    metric reads the listed items; bfloat16 and float16 embeddings are then multiplied as they are, float32 embeddings
+    as `torch.get_float32_matmul_precision()` says.
 
     Warns:
         UserWarning: if ids seem to start at 1: nothing has item 0, and the number of items was not given.
