@@ -156,6 +156,7 @@ _OPTIONS = {
     r"pass score= or rank= with": "pass --score or --rank with",
     r"pass (value|time)= with": r"pass --\1 with",
     r"delimiter=": "--delimiter ",
+    r"split=": "--split ",
     r"of target (is|are) also in exclude": r"of TRUTH \1 also in the history",
     r"overlap='(\w+)'": r"--overlap \1",
     r"out of the test;": "out of TRUTH;",
@@ -216,6 +217,7 @@ _EVALUATE: _Arguments = {
     ),
     "--value": ({**_COLUMN, "default": ...}, "column of gains in TRUTH"),
     "--no-value": (_instead("value", None), "all rows of TRUTH are alike, whatever columns it has"),
+    "--split": ({"metavar": "TEXT"}, "separator of several items in one cell, best first"),
     "--values-reduce": ({"choices": ["sum", "max", "last"]}, "gain of a pair that TRUTH repeats (default: an error)"),
     "--complete": (_SWITCH, "the lists are all that is recommended, however short"),
     "--first": ({**_instead("duplicates", "first"), "default": "error"}, "keep only the first of repeated items"),
@@ -337,7 +339,7 @@ def _evaluate(args: argparse.Namespace) -> int:
         keep_rows=args.rows is not None,
         **{
             name: getattr(args, name)
-            for name in ("label", "rank", "score", "value", "values_reduce", "complete", "duplicates")
+            for name in ("label", "rank", "score", "value", "values_reduce", "split", "complete", "duplicates")
         },
     )
     if args.rows is not None:

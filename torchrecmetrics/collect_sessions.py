@@ -289,7 +289,8 @@ class _Chunk(BatchInput):
         def name(row: int) -> str:
             return f"session {int(self.ids[row])}"
 
-        counts = count_sessions(self.scores, self.labels, self.session, checks, name, self.width)
+        threshold = needs.score_threshold
+        counts = count_sessions(self.scores, self.labels, self.session, checks, name, self.width, threshold)
         return rank_counts(
             counts, needs, options, checks, made_with=("ties",), row_ids=self.ids, entry_rows=self.session
         )

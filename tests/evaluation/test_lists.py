@@ -3,6 +3,7 @@
 import itertools
 import math
 import re
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -939,3 +940,95 @@ def test_lists_with_scores_show_the_cure():
         evaluate_lists("HR", {"al": {"x": 0.9, "y": 0.5}}, target={"al": ["x"]}, k=2)
     with pytest.raises(TypeError, match=r"got \('x', 0.9\): pass the items alone"):
         evaluate_lists("HR", {"al": [("x", 0.9), ("y", 0.5)]}, target={"al": ["x"]}, k=2)
+
+
+# ----------------------------------------------------------------------------------------------------- ids and cells
+
+IDS = [f"B{number:03}" for number in range(40)]
+SPELLINGS = {
+    "blanks": lambda id_: f"{id_} ",
+    "NUL": lambda id_: f"{id_}\0",
+    "Unicode": lambda id_: unicodedata.normalize("NFD", id_),
+    "case": str.lower,
+    r"'\.0'": lambda id_: f"{id_}.0",
+}
+
+
+@pytest.mark.parametrize("form", ["frame", "csv", "parquet", "dict"])
+@pytest.mark.parametrize("change", SPELLINGS)
+def test_ids_in_another_spelling_are_refused(change, form, tmp_path):
+    """Listed ids that differ from those of the ground truth in spelling alone are no misses; the error says how."""
+    ids = [f"{'é' if change == 'Unicode' else ''}{id_}" for id_ in IDS]
+    if "0" in change:
+        ids = [str(number) for number in range(40)]
+    truth = {"user": [f"u{row}" for row in range(40)], "item": [*ids[:-1], "OTHER TEXT"]}
+    lists = pd.DataFrame({"user": truth["user"], "item": [SPELLINGS[change](id_) for id_ in ids]})
+    if form == "csv":
+        if change not in ("Unicode", "case"):
+            pytest.skip("readers of csv remove such differences")
+        lists.to_csv(tmp_path / "lists.csv", index=False)
+    lists.to_parquet(tmp_path / "lists.parquet")
+    given = {"frame": lists, "dict": lists.to_dict("list")}.get(form, tmp_path / f"lists.{form}")
+    with pytest.raises(ValueError, match=rf"items of .* (39|40) of 40 ids that target lacks differ .* {change}"):
+        evaluate_lists("HR@1", given, target=truth)
+
+
+def test_users_in_another_spelling_are_refused():
+    """Users of whom none has ground truth, but for the spelling, get an error that says how they differ."""
+    users = [f"U{row}" for row in range(20)]
+    with pytest.raises(ValueError, match=r"users of lists: 20 of 20 ids .* upper and lower case"):
+        evaluate_lists("HR@1", {user.lower(): ["x"] for user in users}, target={"user": users, "item": ["x"] * 20})
+
+
+def test_lists_without_a_known_item():
+    """Of 1,000 users or more this is an error, of some a warning with counts, of a few it may well be."""
+    for number in (9, 10, 999, 1000):
+        lists = {user: [f"a{user}"] for user in range(number)}
+        target = {"user": list(range(number)), "item": [f"b{user}" for user in range(number)]}
+        message = rf"no listed item of {number} users is an item of target: 'a0' in lists, 'b0' in target"
+        if number == 1000:
+            with pytest.raises(ValueError, match=message):
+                evaluate_lists("HR@1", lists, target=target)
+        elif number >= 10:
+            with pytest.warns(UserWarning, match=message):
+                assert evaluate_lists("HR@1", lists, target=target)["HR@1"] == 0
+        else:
+            assert evaluate_lists("HR@1", lists, target=target)["HR@1"] == 0
+
+
+@pytest.mark.parametrize("separator", [" ", ", ", "|", ";"])
+def test_several_ids_in_a_cell(separator, tmp_path):
+    """Cells with several ids are an error that names `split=`, which reads them in order; in the ground truth, too."""
+    users = [f"u{row}" for row in range(40)]
+    cells = [separator.join((IDS[(row + 1) % 40], IDS[row], "unknown")) for row in range(40)]
+    lists, truth = pd.DataFrame({"user": users, "item": cells}), {"user": users, "item": IDS}
+    lists.to_csv(tmp_path / "lists.csv", index=False, quoting=1)
+    for given in (lists, tmp_path / "lists.csv"):
+        with pytest.raises(ValueError, match=rf"several ids, such as .*: pass split={re.escape(repr(separator))}"):
+            evaluate_lists("MRR@3", given, target=truth)
+        assert evaluate_lists("MRR@3", given, target=truth, split=separator)["MRR@3"] == 0.5
+    known = {"user": users, "item": [separator.join((IDS[row], IDS[row - 1])) for row in range(40)]}
+    ones = pd.DataFrame({"user": users, "item": IDS})
+    with pytest.raises(ValueError, match="target, items of lists: cells hold several ids"):
+        evaluate_lists("HR@1", ones, target=known)
+    assert evaluate_lists("Recall@1", ones, target=known, split=separator)["Recall@1"] == 0.5
+    with pytest.raises(ValueError, match="leave rank= and score= out"):
+        evaluate_lists("HR@1", lists, target=truth, split=separator, score="user")
+
+
+@pytest.mark.parametrize(("action", "expected"), [("skip", 1), ("neg", 0.5), ("pos", 1)])
+def test_users_of_a_dict_without_items(action, expected):
+    """Users whom a dict of relevant items names with none of them are rows without a relevant item."""
+    found = evaluate_lists("HR@1", {0: [1, 2], 1: [3, 4]}, target={0: [1], 1: []}, empty_target_action=action)
+    assert (found["HR@1"], found.num_skipped) == (expected, 1)
+    with pytest.raises(ValueError, match="without a relevant item"):
+        evaluate_lists("HR@1", {0: [1, 2], 1: [3, 4]}, target={0: [1], 1: []}, empty_target_action="error")
+
+
+def test_negative_judgements_are_not_relevant(tmp_path):
+    """Labels below 0 of qrels are 0, as in trec_eval; as a label column they are an error."""
+    (tmp_path / "a.qrels").write_text("q 0 x 1\nq 0 y -2\n")
+    assert evaluate_lists("NDCG@2", {"q": ["x", "y"]}, target=tmp_path / "a.qrels")["NDCG@2"] == 1
+    labelled = {"user": [1, 1], "item": ["x", "y"], "score": [2, 1], "label": [1, -1]}
+    with pytest.raises(ValueError, match="1 of 1 row with a label below 0"):
+        evaluate_lists("NDCG@2", labelled, label="label", score="score")

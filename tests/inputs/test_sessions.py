@@ -31,7 +31,7 @@ def test_sessions_are_rows(batch, ties, seed):
     scores = torch.tensor(scores, dtype=torch.float64).reshape(len(scores), items)
     dense = torch.zeros_like(scores)
     for row, ids in enumerate(targets):
-        dense[row, ids] = torch.tensor(gains[row], dtype=dense.dtype)
+        dense[row, ids] = torch.tensor(gains[row], dtype=dense.dtype).clamp(min=0)
     shuffle = torch.randperm(scores.numel(), generator=torch.Generator().manual_seed(seed))
     queries = torch.arange(len(scores)).repeat_interleave(items) * 3 + 5
     flat = trm.Sessions(scores.flatten()[shuffle], dense.flatten()[shuffle], queries[shuffle]).ranking(ties=ties)
@@ -44,6 +44,25 @@ def test_sessions_are_rows(batch, ties, seed):
         assert got.tolist() == pytest.approx(expected.tolist(), nan_ok=True)
 
 
+def test_score_threshold_of_sessions():
+    """Entries that reach the score threshold are the recommended ones, as with dense scores and with `lengths`."""
+    generator = torch.Generator().manual_seed(0)
+    scores, labels = torch.rand(20, 9, generator=generator), torch.randint(0, 2, (20, 9), generator=generator)
+    metrics = [trm.Precision(5, denominator="recommended", score_threshold=0.5), trm.HR(5, score_threshold=0.5)]
+    flat = {"ids": {"indexes": torch.arange(20).repeat_interleave(9)}, "lengths": {"lengths": torch.full((20,), 9)}}
+    for metric in metrics:
+        dense = metric.clone()
+        dense.update(scores, labels.bool())
+        for how in flat.values():
+            sessions = metric.clone()
+            sessions.update(trm.Sessions(scores.flatten(), labels.flatten(), **how))
+            assert sessions.compute() == dense.compute()
+        collected = trm.CollectSessions(metric.clone())
+        collected.update(scores.flatten(), labels.flatten(), flat["ids"]["indexes"])
+        (value,) = collected.compute().values()
+        assert value == dense.compute()
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
@@ -51,6 +70,11 @@ def test_sessions_are_rows(batch, ties, seed):
         ({"indexes": torch.zeros(3, dtype=torch.int64)}, ValueError, "must be tensors of one shape"),
         ({"scores": torch.tensor([0.1, math.nan])}, ValueError, "NaN or .inf: session 4"),
         ({"labels": torch.tensor([INF, 0])}, ValueError, "gain that is NaN or infinite: session 4"),
+        (
+            {"labels": torch.tensor([1, -1])},
+            ValueError,
+            r"row with a label below 0 .* gains=",
+        ),
         ({"ties": "none"}, ValueError, "ties must be one of"),
     ],
 )

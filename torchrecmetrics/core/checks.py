@@ -26,6 +26,7 @@ VIOLATIONS = {
     "offsets": "that offsets do not tell (they start at 0, never descend and end at len(values); no row is longer than "
     "max_length)",
     "gains": "with a gain that is NaN or infinite",
+    "negative_label": "with a label below 0 (not relevant is 0; penalties are gains= beside item ids)",
     "exclude_range": "with an excluded id beyond the last item",
     "exclude_matrix": "whose exclude looks like a 0/1 matrix (pass exclude.bool())",
     "overlap": "with a target that is also excluded",

@@ -63,6 +63,24 @@ class Table(NamedTuple):
         """Return the name of a column in messages."""
         return f"column {column!r} of {self.what}"
 
+    def exploded(self, column: str, separator: str) -> Table:
+        """Return the table with a row for each piece of the cells of a column of text, in their order.
+
+        Raises:
+            TypeError: if the column is no text.
+        """
+        pa, pc = arrow(), compute()
+        cells = arrow_array(self.name(column), self.columns[column])
+        cells = cells.cast(cells.type.value_type) if pa.types.is_dictionary(cells.type) else cells
+        if not pa.types.is_string(cells.type) and not pa.types.is_large_string(cells.type):
+            raise TypeError(f"split= is for text, {self.name(column)} {holds(column)} {cells.type}")
+        pieces = pc.split_pattern(cells, separator)
+        texts, rows = pc.utf8_trim_whitespace(pc.list_flatten(pieces)), pc.list_parent_indices(pieces)
+        is_id = pc.not_equal(texts, "")
+        rows = rows.filter(is_id)
+        columns = {name: arrow_array(self.name(name), given).take(rows) for name, given in self.columns.items()}
+        return Table({**columns, column: texts.filter(is_id)}, self.what)
+
 
 class Source(ABC):
     """A frame or a file, whose columns are read by name."""

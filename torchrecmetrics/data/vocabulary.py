@@ -127,6 +127,11 @@ class Vocabulary:
             )
         return found
 
+    @property
+    def array(self) -> Any:
+        """The ids as an array of pyarrow."""
+        return self._ids
+
     def ids(self, rows: Any) -> list[Any]:
         """Return the ids of the given rows, whole numbers [n] >= 0.
 

@@ -18,6 +18,7 @@ from torchrecmetrics.data.frames import Roles, Source, Table, arrow, compute, di
 from torchrecmetrics.data.ids import read_ids
 from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.recommendations import Recommendations
+from torchrecmetrics.evaluation.unknown_ids import refuse_respelled
 from torchrecmetrics.inputs.jagged import side_by_side
 
 _PIECE = 2**20
@@ -32,6 +33,8 @@ class Names(NamedTuple):
     item: str = "item"
     rank: str | None = None
     score: str | None = None
+    split: str | None = None
+    """Separator of several items in one cell; None = a cell holds one item."""
 
 
 class IdMap:
@@ -99,6 +102,11 @@ class IdMap:
         assert self.ids is not None
         self.ids = self.ids.union(theirs)
         return theirs.rows_in(self.ids)
+
+    def check_unknown(self, what: str) -> None:
+        """Refuse ids of lists that are the ground truth's ids, written otherwise; `what` names the lists."""
+        if self.ids is not None:
+            refuse_respelled(f"{self.name}s of {what}", self.ids, self.size)
 
     def called(self, row: int) -> str:
         """Return the id of a row, or the row number without a vocabulary, for messages."""
@@ -233,7 +241,7 @@ class _Part(NamedTuple):
 def _is_wide(lists: Any, names: Names) -> bool:
     """Return True if there is one list per user, and False for one row per item; refuse objects without lists."""
     if isinstance(lists, Mapping):
-        return not any(name in lists for name in names if name is not None)
+        return not any(name in lists for name in names[:4] if name is not None)
     if isinstance(lists, tuple):
         if len(lists) != 2:
             raise TypeError(f"lists must be a tuple of two, (item ids [B, K], users [B]), got {len(lists)} things")
@@ -253,8 +261,10 @@ def _checked(lists: Source, names: Names, in_order: bool) -> Names:
         raise ValueError(
             f"rank={names.rank!r} and score={names.score!r} are both to order {lists.what}: give one of the two"
         )
+    if names.split is not None and (names.rank or names.score):
+        raise ValueError("split= reads the items of a cell in order, best first: leave rank= and score= out")
     names = names._replace(**{role: name for role, name in lists.known.items() if role in ("user", "item")})
-    distinct(names)
+    distinct(names._replace(split=None))
     if names.score is not None and _is_rank_name(names.score):
         table = lists.sample(Roles(names.user, names.item, None, names.score))
         check_score(lists.what, names.score, numbers_in(table, names.score))
@@ -295,6 +305,8 @@ def _long(lists: Source, names: Names, users: IdMap, items: IdMap) -> Iterator[_
             )
     order = names.score if names.rank is None else names.rank
     for table in lists.parts(Roles(names.user, names.item, None, order)):
+        if names.split is not None:
+            table = table.exploded(names.item, names.split)
         rows = users.rows(table.name(names.user), table.columns[names.user], table, lists.as_written)
         columns = items.rows(table.name(names.item), table.columns[names.item], table, lists.as_written)
         lengths = {names.user: len(rows), names.item: len(columns)}
@@ -438,6 +450,7 @@ def _in_order(
         raise ValueError(f"{origin.what} holds no rows")
     left_out = torch.unique(torch.cat(others))
     if not met:
+        users.check_unknown(origin.what)
         raise ValueError(
             f"no user of {origin.what} has ground truth; such as user {users.called(int(left_out[0]))}, while target "
             f"has {users.called(int(asked.nonzero()[0]))}: are these ids of one kind?"

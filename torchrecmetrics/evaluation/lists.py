@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import chain, repeat
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.collection import RecMetricCollection
-from torchrecmetrics.core.checks import check_choice, describe
+from torchrecmetrics.core.checks import check_choice, describe, warn_caller
 from torchrecmetrics.core.evaluator import Evaluator
 from torchrecmetrics.core.options import Needs, Overlap
 from torchrecmetrics.core.ranking import Ranking
@@ -52,6 +53,7 @@ _KNOWN = (
     "rank",
     "score",
     "value",
+    "split",
     "complete",
     "duplicates",
     "progress",
@@ -61,6 +63,8 @@ _KNOWN = (
 _ELSEWHERE = dict.fromkeys(("train", "num_items"), "metrics of items take catalogue=Catalogue.from_interactions(train)")
 _ELSEWHERE["history"] = "items that leave the lists are exclude="
 _PACKAGE = "torchrecmetrics."
+_SOME_USERS, _MANY_USERS = 10, 1000
+"""Numbers of users of whom hardly ever, and never, no listed item is known, if both sides have the same ids."""
 _CELLS = 2**19  # listed, relevant and excluded items of a batch, padding included
 
 
@@ -85,6 +89,7 @@ def evaluate_lists(
     rank: str | EllipsisType | None = ...,
     score: str | EllipsisType | None = ...,
     value: str | EllipsisType | None = ...,
+    split: str | None = None,
     values_reduce: Reduce | None = None,
     complete: bool = False,
     duplicates: Duplicates = "error",
@@ -117,6 +122,7 @@ def evaluate_lists(
             user are in order. Neither given: the same, but a column that may order the lists otherwise is an error.
         value: name of the column of gains of a `target` that is a frame or a file. None: all its rows have equal gains.
             Not given: the same, but a column that may say which rows are relevant is an error.
+        split: separator of several items in one cell of the column of items, best first, in all frames and files.
         values_reduce: gain of a pair that `target` repeats: "sum", "max" or the "last" gain. None: repeated pairs that
             have gains are an error.
         complete: True if nothing but the lists is recommended: an item that is not listed is a miss at every k.
@@ -164,7 +170,7 @@ def evaluate_lists(
     check_groups(groups)
     if item is None and label is None:
         raise ValueError("item=None is for label=: lists and target are matched by their items")
-    names = Names(user, item or "", None if rank is ... else rank, None if score is ... else score)
+    names = Names(user, item or "", None if rank is ... else rank, None if score is ... else score, split)
     if label is not None:
         for name, given in {"target": target, "exclude": exclude, "groups": groups}.items():
             if given is not None:
@@ -181,6 +187,7 @@ def evaluate_lists(
     degree = truth.target.host_degree
     listed = RecommendedLists.read(lists, names, truth.users, truth.items, degree > 0, in_order, duplicates == "first")
     ids, without_target = (degree > 0).nonzero()[:, 0], (degree == 0).nonzero()[:, 0]
+    _check_known(truth, listed)
     ranked = _Lists(listed, listed.lengths, int(listed.lengths.max()), complete, duplicates)
     ranked.check(collection, truth, ids)
     if len(without_target):
@@ -328,6 +335,23 @@ class _Lists(NamedTuple):
 # ------------------------------------------------------------------------------------------------------- arguments
 
 
+def _check_known(truth: _Truth, listed: RecommendedLists) -> None:
+    """Refuse lists whose users or items are those of the ground truth in another spelling; warn if no item is known.
+
+    Lists of a few users may hold no relevant item; lists of many users that hold none are of other ids.
+    """
+    for side in (truth.users, truth.items):
+        side.check_unknown(listed.origin.what)
+    number = int((listed.lengths > 0).sum())
+    if number and truth.items.ids is not None and bool((listed.items >= truth.target.num_items).all()):
+        items = f"{truth.items.called(int(listed.items[0]))} in {listed.origin.what}, {truth.items.called(0)} in target"
+        text = f"no listed item of {number} users is an item of target: {items}; are these ids of one kind?"
+        if number >= _MANY_USERS:
+            raise ValueError(text)
+        if number >= _SOME_USERS:
+            warn_caller(text)
+
+
 def _check_not_swapped(lists: Any, target: Any) -> None:
     """Refuse TREC qrels as lists, and TREC runs as ground truth."""
     for name, given, wrong, kind in (("lists", lists, "qrels", "qrels"), ("target", target, "run", "a run")):
@@ -351,7 +375,9 @@ def _interactions(
         return given.to("cpu")
     if isinstance(given, Log):
         return given.to_interactions(values_reduce=values_reduce)
+    user_ids = None
     if isinstance(given, Mapping) and not {names.user, names.item} & {*given}:
+        user_ids, names = sorted(given), names._replace(split=None)  # users without items are users, too
         given = _columns_of_dict(name, given, names)
     source = source_of(given, name)
     if not isinstance(source, FileSource):
@@ -362,8 +388,13 @@ def _interactions(
         cure = f"user= and item= name the columns of all tables: {elsewhere}"
         check_names([column for column in wanted if column is not None], source.names, name, cure)
     roles = source.roles(names.user, names.item, value=value, reads_gains=reads_gains)
-    events = Events.of_table(source.read(roles), roles, None, None)
+    table = source.read(roles)
+    if names.split is not None:
+        table = table.exploded(roles.item, names.split)
+    events = Events.of_table(table, roles, user_ids, None)
     judged = isinstance(source, FileSource) and source.trec == "qrels"
+    if judged and events.values is not None:  # as trec_eval reads them
+        events = replace(events, values=events.values.clamp(min=0))
     return Interactions.of_events(events, duplicates="error" if judged else "merge", values_reduce=values_reduce)
 
 

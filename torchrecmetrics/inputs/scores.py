@@ -53,9 +53,9 @@ class Scores(BatchInput):
         scores: float64, float32, float16 or bfloat16 [B, I], higher is better. `-inf` = not a candidate; NaN and
             `+inf` are errors (unchecked, NaN is worse than every number and never a hit). Never modified.
         target: relevant items. Integers [B] or [B, T] are item ids, negative = padding; bool [B, I] is dense;
-            floats [B, I] are graded: > 0 relevant, the value is the gain. Dense targets cost one host sync. Ids may be
-            jagged: `(values, offsets)`, a `Jagged`, or a nested tensor of the jagged layout. None = none, for metrics
-            that read the lists alone.
+            floats [B, I] >= 0 are graded: > 0 relevant, the value is the gain. Dense targets cost one host sync. Ids
+            may be jagged: `(values, offsets)`, a `Jagged`, or a nested tensor of the jagged layout. None = none, for
+            metrics that read the lists alone.
         gains: number [B, T] beside id targets: > 0 relevant, 0 not relevant, < 0 a penalty that only NDCG reads.
             Jagged beside a jagged target.
         exclude: items that leave the candidates: ids [B] or [B, H], also jagged, a result of `prefix_history`, bool

@@ -75,7 +75,7 @@ class Sessions(BatchInput):
         def name(row: int) -> str:
             return f"session {row if row_ids is None else int(row_ids[row])}"
 
-        counts = count_sessions(self.scores, self.labels, session, checks, name)
+        counts = count_sessions(self.scores, self.labels, session, checks, name, min_score=needs.score_threshold)
         return rank_counts(counts, needs, options, checks, made_with=("ties",), row_ids=row_ids, entry_rows=entry_rows)
 
 
@@ -86,10 +86,12 @@ def count_sessions(
     checks: Checks,
     name: Callable[[int], str],
     width: int | None = None,
+    min_score: float | None = None,
 ) -> TargetCounts:
     """Count within each session; `session` holds numbers from 0 to `checks.num_rows` - 1 in any order.
 
     `width` is T of the result: at least the most entries of a session whose label is not 0; None = just that number.
+    Entries that reach `min_score` are counted as recommended.
     """
     rows = checks.num_rows
     # sort entries by session, best first; find where runs of equal scores begin, and their lengths
@@ -102,7 +104,12 @@ def count_sessions(
     run_length = torch.bincount(run, minlength=len(run))[run]
     gain = labels.to(float_dtype(scores.device))
     if checks.enabled:
-        for kind, wrong in (("scores", scores.isnan() | (scores == torch.inf)), ("gains", ~gain.isfinite())):
+        rules = {
+            "scores": scores.isnan() | (scores == torch.inf),
+            "gains": ~gain.isfinite(),
+            "negative_label": gain < 0,
+        }
+        for kind, wrong in rules.items():
             bad_sessions = torch.zeros(rows, dtype=torch.bool, device=scores.device)
             bad_sessions[session[wrong]] = True
             checks.reject(kind, bad_sessions, name)
@@ -130,6 +137,7 @@ def count_sessions(
         group_size=table(run_length, 0),
         num_ranks=int(torch.bincount(session, minlength=1).max()),
         num_ranked=torch.bincount(session[usable], minlength=rows),
+        num_recommended=None if min_score is None else torch.bincount(session[scores >= min_score], minlength=rows),
     )
 
 

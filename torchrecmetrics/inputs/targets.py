@@ -181,7 +181,9 @@ def _dense_ids_and_gains(
     ids = _columns(target, options.max_relevant, checks)
     if target.dtype == torch.bool:
         return ids, None
-    return ids, target.gather(1, ids.clamp(min=0)).to(float_dtype(checks.device))
+    labels = target.gather(1, ids.clamp(min=0)).to(float_dtype(checks.device))
+    checks.reject("negative_label", (labels < 0) & (ids >= 0), lambda row: f"row {row} holds {shown(labels[row])}")
+    return ids, labels
 
 
 def _check_values(
