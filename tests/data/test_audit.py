@@ -186,7 +186,7 @@ def test_a_log_is_looked_at_alone():
     assert str(report["popular_item"]) == "2 of 3 (66.7%) users have the most popular item: item 5"
     assert "in_train" not in report
     assert "whole numbers, -1 to 2" in report["users"].says
-    assert len(report) == len(list(report)) == 13
+    assert len(report) == len(list(report)) == 14
     with pytest.raises(KeyError, match="nothing was looked at under 'popular_itm'; did you mean 'popular_item'"):
         report["popular_itm"]
 
@@ -361,3 +361,11 @@ def test_default_device_does_not_matter():
         assert str(trm.audit(split)) == expected
     finally:
         torch.set_default_device(None)
+
+
+def test_blanks_around_ids():
+    """An id with blanks around it beside the same id without is a fault; blanks alone are none."""
+    events = {"user": ["al", "al ", "bo", "cy "], "item": ["x", "y", " x", "z"]}
+    finding = trm.audit(trm.Log.from_frame(events))["blank_ids"]
+    assert (finding.number, finding.of, finding.wrong) == (2, 4, True)
+    assert "blank_ids" not in trm.audit(trm.Log.from_frame({"user": ["al "], "item": ["x"]})).faults

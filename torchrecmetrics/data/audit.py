@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchrecmetrics.core.checks import describe, nearest
 from torchrecmetrics.data.events import Events
+from torchrecmetrics.data.frames import compute, tensor_of
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.log import Log, LogSplit, UserSplit
 from torchrecmetrics.data.times import in_one_unit, shown_time
@@ -90,6 +91,7 @@ def audit(what: Log | LogSplit | UserSplit | Interactions) -> Audit:
     |---|---|
     | `repeated_events` | events repeat user, item and time (if known) of another event, in test or in the rest |
     | `empty_ids` | events of a user or item called "", "nan", "None", "null", -1 |
+    | `blank_ids` | events of an id with blanks around it, such as "x ", beside the same id without |
     | `one_time` | all events have one time |
     | `time_units` | times form narrow ranges more than 100 times apart, such as seconds among milliseconds |
     | `head_share` | the most popular hundredth of the items has more than half of the events |
@@ -238,7 +240,7 @@ def _sizes(whole: Events, per_user: Tensor, per_item: Tensor, times: Tensor | No
 
 
 def _findings_of_events(whole: Events, times: Tensor | None, in_test: Tensor, of_all: str) -> dict[str, Finding]:
-    """Return the findings `repeated_events` and `empty_ids` (ids such as "" and "nan")."""
+    """Return the findings `repeated_events`, `empty_ids` (such as "" and "nan") and `blank_ids`."""
     when = "" if times is None else " and time"
     says = f"events{of_all} repeat the user, item{when} of another"
     found = {"repeated_events": _finding(_repeats(_keys(whole) * 2 + in_test, times), says, _namer(whole), True)}
@@ -249,6 +251,16 @@ def _findings_of_events(whole: Events, times: Tensor | None, in_test: Tensor, of
             empty |= torch.isin(rows, nothing[nothing >= 0])
     says = f"events{of_all} are of an id that seems to stand for nothing"
     found["empty_ids"] = _finding(empty, says, _namer(whole), True)
+    blank = torch.zeros(len(whole), dtype=torch.bool, device="cpu")
+    for rows, ids in ((whole.users, whole.user_ids), (whole.items, whole.item_ids)):
+        if ids is not None and ids.kind == "text":
+            trimmed = compute().utf8_trim_whitespace(ids.array)
+            is_other = compute().and_(
+                compute().not_equal(trimmed, ids.array), compute().is_in(trimmed, value_set=ids.array)
+            )
+            blank |= tensor_of(is_other)[rows]
+    says = f"events{of_all} are of an id with blanks around it, which also occurs without"
+    found["blank_ids"] = _finding(blank, says, _namer(whole), True)
     return found
 
 
