@@ -266,7 +266,7 @@ def bad_files():
         "short.parquet": (None, "short.parquet is no parquet file, or was cut short"),
         "latin.csv": (table.encode("latin-1"), "latin.csv, line 5: byte 3 is not UTF-8"),
         "lists.xyz": (table.encode(), "lists.xyz is of no known kind"),
-        "lists.jsonl": (b"[1]\n", "lists.jsonl, line 1: expected an object"),
+        "lists.jsonl": (b"[1]\n", "lists.jsonl, line 1: expected a list of objects"),
     }
 
 
@@ -469,7 +469,7 @@ def test_a_closed_pipe_ends_quietly(folder):
     ("words", "said"),
     [
         ("evaluate no.csv truth.csv -m HR@1", "No such file or directory: 'no.csv'\n"),
-        ("evaluate blank.csv truth.csv -m HR@1", "error: blank.csv has no named columns: the first line of a file"),
+        ("evaluate blank.csv truth.csv -m HR@1", "error: blank.csv is empty: it holds no rows"),
         ("evaluate lists.csv truth.csv -m HR@1,2", "unknown metric '2'"),
         ("evaluate lists.csv truth.csv -m HR@1 --delimiter ab", "'ab'"),
         ("evaluate lists.csv truth.csv -m HR@1 --score rank", "pass --rank 'rank', or rename the column"),

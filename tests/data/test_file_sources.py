@@ -2,10 +2,15 @@
 
 import bz2
 import gzip
+import io
+import json
+import lzma
+import math
 import os
 import subprocess
 import sys
 import threading
+import zipfile
 
 import pytest
 import torch
@@ -14,6 +19,7 @@ import torchrecmetrics as trm
 
 pa = pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")
+pl = pytest.importorskip("polars")
 
 PAIRS = pd.DataFrame({"user": ["al", "bo"], "item": ["x", "y"]})
 
@@ -238,10 +244,82 @@ def test_repeated_gains_are_named_by_id():
         trm.Interactions.from_edge_index(torch.tensor([[0, 0], [1, 1]]), 1, 2, torch.tensor([1, 5]))
 
 
-def test_lists_in_cells_are_refused_with_the_cure(tmp_path):
-    """A frame or file with one row per user and a list of items in a cell is refused; the error says what a row is."""
+def test_lists_in_cells(tmp_path):
+    """A frame or file with one row per user and a list of items in a cell holds these lists, best first."""
     frame = pd.DataFrame({"user": ["al", "bo"], "item": [["x", "y"], ["z"]]})
     frame.to_parquet(tmp_path / "lists.parquet")
-    for lists in (frame, tmp_path / "lists.parquet", frame.to_dict("list")):
-        with pytest.raises(TypeError, match=r"column 'item' of .* in each row: a row is one user and one item"):
-            trm.evaluate_lists("MRR", lists, target={"al": ["x"]}, k=1)
+    for lists in (frame, tmp_path / "lists.parquet", frame.to_dict("list"), pl.DataFrame(frame)):
+        found = trm.evaluate_lists("MRR", lists, target={"al": ["y"], "bo": ["z"]}, k=2, complete=True)
+        assert found["MRR@2"] == 0.75
+        assert trm.evaluate_lists("HR@1", {"al": ["x"], "bo": ["y"]}, target=lists)["HR@1"] == 0.5
+
+
+TABLE = "user,item\nal,x\nal,z\nbo,z\nbo,y\n"
+ROWS = [dict(zip(("user", "item"), line.split(","), strict=True)) for line in TABLE.split()[1:]]
+RUN = "al {} x 1 .9{}\nal {} z 2 .1{}\nbo {} z 1 .9{}\nbo {} y 2 .1{}\n"
+
+
+def zipped(name, *files):
+    """Return the content of a zip archive."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for file in (name, *files):
+            archive.writestr(file, TABLE)
+    return content.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv.gz", gzip.compress(TABLE.encode())),
+        ("a.csv.bz2", bz2.compress(TABLE.encode())),
+        ("a.csv.xz", lzma.compress(TABLE.encode())),
+        ("a.csv.zip", zipped("a.csv")),
+        ("bom.csv", b"\xef\xbb\xbf" + TABLE.encode()),
+        ("crlf.csv", TABLE.replace("\n", "\r\n").encode()),
+        ("cr.csv", TABLE.replace("\n", "\r").encode()),
+        ("utf16.csv", TABLE.encode("utf-16")),
+        ("blank.csv", (TABLE + "\n\n").encode()),
+        ("blank-crlf.csv", (TABLE + "\n\n").replace("\n", "\r\n").encode()),
+        ("semicolons.csv", TABLE.replace(",", ";").encode()),
+        ("lines.json", "\n".join(map(json.dumps, ROWS)).encode()),
+        ("list.json", json.dumps(ROWS).encode()),
+        ("a.run", RUN.format(*["Q0", " tag"] * 4).encode()),
+        ("zero.run", RUN.format(*["0", " tag"] * 4).encode()),
+        ("five.run", RUN.format(*["Q0", ""] * 4).encode()),
+        ("blank.run", RUN.format(*["Q0", " my tag"] * 4).encode()),
+    ],
+)
+def test_forms_of_files(name, content, tmp_path):
+    """The same lists in any form of file give the same value, as lists and as ground truth."""
+    (tmp_path / name).write_bytes(content)
+    assert trm.evaluate_lists("MRR@2", tmp_path / name, target=TRUTH)["MRR@2"] == 0.75
+    if not name.endswith(".run"):
+        found = trm.evaluate_lists("HR@1", {"al": ["z"], "bo": ["x"]}, target=tmp_path / name)
+        assert found["HR@1"] == 0.5
+
+
+def test_forms_of_tables(tmp_path):
+    """Records, a named index, columns named by numbers, a folder of parquet files and grades of a dict are read."""
+    frame = pd.DataFrame(ROWS)
+    (tmp_path / "folder").mkdir()
+    frame[:2].to_parquet(tmp_path / "folder" / "0.parquet")
+    frame[2:].to_parquet(tmp_path / "folder" / "1.parquet")
+    for lists in (ROWS, frame.set_index("user"), frame.set_index(["user", "item"]), tmp_path / "folder"):
+        assert trm.evaluate_lists("MRR@2", lists, target=TRUTH)["MRR@2"] == 0.75
+    numbers = pd.DataFrame(frame.to_numpy())
+    truth = pd.DataFrame([["al", "x"], ["bo", "y"]])
+    assert trm.evaluate_lists("MRR@2", numbers, target=truth, user=0, item=1)["MRR@2"] == 0.75
+    grades = {"al": {"x": 1, "z": 0}, "bo": {"y": 3, "q": -1}}
+    assert trm.evaluate_lists("MRR@2", ROWS, target=grades)["MRR@2"] == 0.75
+    expected = (1 + 1 / math.log2(3)) / 2
+    assert float(trm.evaluate_lists("NDCG@2", ROWS, target=grades)["NDCG@2"]) == pytest.approx(expected)
+
+
+def test_files_that_are_refused(tmp_path):
+    """An archive of two files, and a folder without parquet files, raise an error that names the cure."""
+    (tmp_path / "two.zip").write_bytes(zipped("a.csv", "b.csv"))
+    with pytest.raises(ValueError, match=r"two.zip holds 2 files \(a.csv, b.csv\): take one out"):
+        trm.Log.from_file(tmp_path / "two.zip")
+    with pytest.raises(ValueError, match="is a folder without parquet files: pass one file"):
+        trm.Log.from_file(tmp_path)

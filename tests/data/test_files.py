@@ -217,14 +217,15 @@ BAD = {
         b"user,item,stars,when\na,b,1,2\nJos\xe9,b,1,2\n",
         r"encoding.csv, line 3: byte 3 is not UTF-8, in b'Jos\\xe9,b,1,2\\n': save the file as UTF-8",
     ),
-    "utf16.csv": ("user,item".encode("utf-16"), r"utf16.csv, line 1 is not UTF-8 .*: save the file as UTF-8"),
+    "latin.csv": (b"us\xe9r,item\n", r"latin.csv, line 1 is not UTF-8 .*: save the file as UTF-8"),
     "semicolons.tsv": (
         b"user;item;stars;when\na;b;1;2\n",
         r"line 1: a tab is not in the header 'user;item;stars;when', but ';': pass delimiter=';'",
     ),
     "cut.parquet": (truncated, r"cut.parquet is no parquet file, or was cut short"),
     "none.parquet": (b"user,item\n", r"none.parquet is no parquet file, or was cut short"),
-    "array.jsonl": (b'[{"user": 1}]', r"array.jsonl, line 1: expected an object, \{...\}, got '\[\{"),
+    "array.jsonl": (b"[1]", r"array.jsonl, line 1: expected a list of objects, \[\{...\}\], got '\[1\]'"),
+    "cut.json": (b'[{"user": 1}', r"cut.json is no JSON: "),
     "mixed.jsonl": (
         b'{"user": 1, "item": 1, "stars": 1, "when": 1}\n{"user": "a", "item": 1}\n',
         r"mixed.jsonl \(rows are counted from 0\): .*/user.*row 1",
@@ -243,7 +244,7 @@ BAD = {
     "zero.parquet": (zero, r"zero.parquet holds no rows"),
     "x.qrels": (b"1 0 2\n", r"is no TREC qrels file, 'query 0 document relevance': '1 0 2'"),
     "users.txt": (b"1\n2\n", r"users.txt holds users alone, and no item"),
-    "notes.txt": (b"hello world\n", r"notes.txt is of no known kind; there are .csv, .tsv, .parquet, .jsonl"),
+    "notes.txt": (b"hello world\n", r"notes.txt is of no known kind; there are .csv, .tsv, .parquet, .json, .jsonl"),
     "x.xlsx": (b"PK\x03\x04\n", r"x.xlsx is of no known kind; .*Other files of columns: delimiter="),
 }
 
@@ -261,7 +262,7 @@ def test_bad_files(name, tmp_path):
 
 def test_paths_that_are_no_files(tmp_path):
     (tmp_path / "x.csv").mkdir()
-    with pytest.raises(ValueError, match=r"x.csv is a folder: pass one file"):
+    with pytest.raises(ValueError, match=r"x.csv is a folder without parquet files: pass one file"):
         Log.from_file(tmp_path / "x.csv")
     for name in ("no.csv", "no.parquet", "no.dat"):
         with pytest.raises(FileNotFoundError):

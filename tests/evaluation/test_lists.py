@@ -548,12 +548,14 @@ def test_gains_are_those_of_the_truth():
     assert (float(found["NDCG@2"]), found.num_users, found.num_skipped) == (pytest.approx((al + 1) / 2), 2, 1)
 
 
-@pytest.mark.parametrize("role", ["target", "exclude"])
-def test_gains_in_a_dict_are_not_dropped(role):
-    """A dict {user: {item: gain}}, as ranx and pytrec_eval take it, is refused with the cure."""
-    given = {"target": {"al": ["x"]}, role: {"al": {"x": 0, "y": 2}}}
-    with pytest.raises(TypeError, match=rf"{role} holds a dict for 'al', .* trm.Log.from_frame\(\.\.\., value="):
-        evaluate_lists("NDCG", {"al": ["y", "x"]}, **given, k=1)
+def test_grades_in_a_dict():
+    """A dict {user: {item: grade}}, as ranx and pytrec_eval take it, is a ground truth with gains, and no history."""
+    grades = {"al": {"x": 0, "y": 2, "z": 1}}
+    found = evaluate_lists(["NDCG", "HR"], {"al": ["z", "y"]}, target=grades, k=2)
+    assert float(found["NDCG@2"]) == pytest.approx((1 + 2 / math.log2(3)) / (2 + 1 / math.log2(3)))
+    assert evaluate_lists("HR@1", {"al": ["x"]}, target=grades)["HR@1"] == 0
+    with pytest.raises(TypeError, match=r"exclude holds a dict for 'al', .* pass lists of items"):
+        evaluate_lists("NDCG", {"al": ["y", "x"]}, target={"al": ["x"]}, exclude=grades, k=1)
 
 
 def test_batches_change_nothing(monkeypatch):

@@ -298,7 +298,7 @@ def test_five_cutoffs_sum_once(monkeypatch, generator):
 
 def test_one_ranking_serves_every_option(generator):
     """Cached results of one option are not used for another: a ranking that was read before equals a fresh one."""
-    scores, graded = torch.rand(4, 30, generator=generator), torch.randint(-2, 4, (4, 30), generator=generator).float()
+    scores, graded = torch.rand(4, 30, generator=generator), torch.randint(0, 4, (4, 30), generator=generator).float()
     read = trm.Scores(scores, graded).ranking()
     for function, options in (
         (functional.ndcg, {"gain": "linear"}),
@@ -314,7 +314,7 @@ def test_one_ranking_serves_every_option(generator):
 
 RANKINGS = {
     "scores": lambda: trm.Scores(torch.rand(5, 40), torch.rand(5, 40) < 0.2).ranking(),
-    "graded": lambda: trm.Scores(torch.rand(5, 40).round(decimals=1), torch.randint(-1, 4, (5, 40)).float()).ranking(),
+    "graded": lambda: trm.Scores(torch.rand(5, 40).round(decimals=1), torch.randint(0, 4, (5, 40)).float()).ranking(),
     "ranks": lambda: trm.Ranks(torch.tensor([[1, 5, 0], [2, 30, 11]]), num_ranked=40).ranking(),
 }
 

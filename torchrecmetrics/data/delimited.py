@@ -12,7 +12,7 @@ _MISSING = ["", "NaN", "nan", "NA", "N/A", "<NA>", "null", "NULL", "None"]
 """Unquoted text that means a missing entry; in quotes it is an id."""
 _WHOLE = r"^(0|-?[1-9][0-9]*)$"
 _WHOLE_DECIMAL = r"^(0|-?[1-9][0-9]*)\.0$"
-_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _LIST = r"""^\[(["'].*["']|-?[0-9]+([, ]+-?[0-9]+)*)?\]$"""
 """Text of a list, as Python and JSON write it."""
 _NAMELESS = "\0"
@@ -181,7 +181,7 @@ def _as_numbers(table: Table, name: str, column: Any) -> Any:
     whole = _as_whole(column)
     if whole is not column:
         return whole
-    row = pc.index(pc.match_substring_regex(column, _NUMBER), False).as_py()
+    row = pc.index(pc.match_substring_regex(column, NUMBER), False).as_py()
     if row >= 0:
         text = column[row].as_py()
         cure = ": decimals have a point, not a comma" if re.fullmatch(r"[+-]?\d+,\d+", text) else ""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
+import json
+import lzma
 import re
+import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
@@ -14,19 +18,20 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
-from torchrecmetrics.data.delimited import Layout, check_encoding, read_delimited, typed_table
+from torchrecmetrics.data.delimited import NUMBER, Layout, check_encoding, read_delimited, typed_table
 from torchrecmetrics.data.frames import FrameSource, Roles, Source, Table, check_names, distinct, needed
 
 _DELIMITERS = {"\t": "a tab", ";": "';'", "|": "'|'", ",": "','"}
-_COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+_COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".xz": "xz", ".zip": "zip"}
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _ROWS_PER_PART = 2**18
 _SAMPLE_BYTES = 2**20
 _RECBOLE = {"token", "token_seq", "float", "float_seq"}
 _MOVIELENS = ("user", "item", "rating", "timestamp")
 _KNOWN = (
-    ".csv, .tsv, .parquet, .jsonl, .ndjson, RecBole's .inter, MovieLens' u.data (.data, .base, .test) and ratings.dat, "
-    "LightGCN's lines of 'user item item ...' (.txt), TREC's runs (.run, .trec, .txt) and qrels (.qrels), each also "
-    "with .gz, .bz2 or .zst behind it"
+    ".csv, .tsv, .parquet, .json, .jsonl, .ndjson, RecBole's .inter, MovieLens' u.data (.data, .base, .test) and "
+    "ratings.dat, LightGCN's lines of 'user item item ...' (.txt), TREC's runs (.run, .trec, .txt) and qrels (.qrels), "
+    "each also with .gz, .bz2, .xz, .zst or .zip behind it"
 )
 
 
@@ -47,16 +52,18 @@ def open_file(path: str | Path, delimiter: str | None = None) -> FileSource:
     |---|---|---|
     | csv, tsv | .csv, .tsv | those of the header |
     | parquet | .parquet, .pq, any name | those of the file |
-    | json lines | .jsonl, .ndjson | the keys |
+    | json lines, or a list of objects | .jsonl, .ndjson, .json | the keys |
     | RecBole | .inter; a header of name:type | the names |
     | MovieLens | .data, .base, .test; four whole numbers, tabs between | user, item, rating, timestamp |
     | MovieLens | .dat; four fields, "::" between | user, item, rating, timestamp |
-    | TREC run | .run, .trec, .txt; six words, the second Q0 | user, item, rank, score, tag |
+    | TREC run | .run, .trec, also .txt; five words or more, the second Q0 or 0 | user, item, rank, score, tag |
     | TREC qrels | .qrels, .qrel; four words | user, item, relevance |
     | LightGCN | .txt; lines of whole numbers | user, item |
 
-    After any of these, .gz, .bz2 and .zst mean a compressed file. If the name has no suffix, as /dev/stdin, the first
-    bytes identify parquet, json lines, runs and qrels; any other content must be csv with a header.
+    After any of these, .gz, .bz2, .xz, .zst and .zip (of one file) mean a compressed file. A folder of parquet files is
+    one table. Text is UTF-8, or UTF-16 with its mark; blank lines at the end are no rows. If the name has no suffix,
+    as /dev/stdin, the first bytes identify parquet, json lines, runs and qrels; any other content must be csv with a
+    header.
 
     Args:
         path: path of the file.
@@ -65,8 +72,10 @@ def open_file(path: str | Path, delimiter: str | None = None) -> FileSource:
 
     Raises:
         ImportError: without pyarrow.
-        ValueError: for an unknown format, content that contradicts the name, an empty file, and a folder.
+        ValueError: for an unknown format, content that contradicts the name, an empty file, and other folders.
     """
+    if Path(path).is_dir():
+        return _ParquetFolder(Path(path))
     content = _Content(Path(path))
     suffix = content.suffix
     if suffix in (".parquet", ".pq") or content.first_line == "PAR1":
@@ -75,16 +84,18 @@ def open_file(path: str | Path, delimiter: str | None = None) -> FileSource:
     words = first.split()
     if not suffix:
         is_qrels = len(words) == 4 and words[1] in ("0", "Q0")
-        suffix = ".jsonl" if first.lstrip().startswith("{") else ".qrels" if is_qrels else ".csv"
+        suffix = ".jsonl" if first.lstrip()[:1] in ("{", "[") else ".qrels" if is_qrels else ".csv"
         suffix = ".run" if _is_run(words) else suffix
     if suffix in (".csv", ".tsv"):
         return _Csv(content, delimiter)
-    if suffix in (".jsonl", ".ndjson"):
+    if suffix in (".jsonl", ".ndjson", ".json"):
         return _JsonLines(content)
     if suffix == ".inter":
         return _Text(content, Layout("\t", _recbole_names(content), header=True))
     if suffix in (".run", ".trec", ".txt") and _is_run(words):
-        return _Text(content, Layout(" ", ("user", "Q0", "item", "rank", "score", "tag")), {"score": "score"}, "run")
+        tags = ("tag", *(f"tag{number}" for number in range(7, len(words) + 1)))  # a tag may hold blanks
+        names = ("user", "Q0", "item", "rank", "score", *tags)[: len(words)]
+        return _Text(content, Layout(" ", names), {"score": "score"}, "run")
     if suffix in (".qrels", ".qrel"):
         if len(words) != 4:
             raise ValueError(f"{path} is no TREC qrels file, 'query 0 document relevance': {first[:80]!r}")
@@ -105,7 +116,10 @@ def open_file(path: str | Path, delimiter: str | None = None) -> FileSource:
 
 
 def _is_run(words: list[str]) -> bool:
-    return len(words) == 6 and words[1].upper() == "Q0"
+    """Return True for words of a line of a TREC run: query Q0 document rank score [tag]."""
+    if len(words) < 5 or words[1].upper() not in ("Q0", "0"):
+        return False
+    return re.fullmatch(r"\d+", words[3]) is not None and re.fullmatch(NUMBER, words[4]) is not None
 
 
 class _Content:
@@ -115,14 +129,26 @@ class _Content:
         self.path = path
         self.data: bytes | None = None
         size = path.stat().st_size
-        if path.is_dir():
-            raise ValueError(f"{path} is a folder: pass one file")
         compression = _COMPRESSIONS.get(path.suffix.lower())
         self.suffix = Path(path.stem if compression else path.name).suffix.lower()
         if not path.is_file() or compression:
             self.data = path.read_bytes()
             if compression and self.data:
                 self.data = _decompressed(path, self.data, compression)
+            size = len(self.data)
+        elif size < 2:
+            self.data = path.read_bytes()
+        else:
+            with path.open("rb") as file:
+                start = file.read(4)
+                file.seek(-2, io.SEEK_END)
+                end = file.read(2)
+            is_text = start != b"PAR1" and (start[:2] in _UTF16 or end in (b"\n\n", b"\r\r", b"\r\n"))
+            self.data = path.read_bytes() if is_text else None
+        if self.data is not None and self.data[:4] != b"PAR1":
+            if self.data[:2] in _UTF16:
+                self.data = self.data.decode("utf-16").encode()
+            self.data = self.data.rstrip(b"\r\n") + b"\n" if self.data.strip() else b""
             size = len(self.data)
         if not size:
             raise ValueError(f"{path} is empty: it holds no rows")
@@ -149,6 +175,14 @@ class _Content:
 
 
 def _decompressed(path: Path, data: bytes, compression: str) -> bytes:
+    if compression == "zip":
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            names = [name for name in archive.namelist() if not name.endswith("/")]
+            if len(names) != 1:
+                raise ValueError(f"{path} holds {len(names)} files ({', '.join(names[:5])}): take one out of it")
+            return archive.read(names[0])
+    if compression == "xz":
+        return lzma.decompress(data)
     pa = needed("pyarrow", f"reading {path}")
     try:
         with pa.CompressedInputStream(pa.BufferReader(data), compression) as stream:
@@ -294,8 +328,30 @@ class _Parquet(FileSource):
             raise ValueError(f"{self.what} holds no rows")
 
 
+class _ParquetFolder(FileSource):
+    """A folder of parquet files, which are parts of one table."""
+
+    as_written = False
+
+    def __init__(self, path: Path) -> None:
+        self.what, self.known = str(path), {}
+        if not any(path.rglob("*.parquet")):
+            raise ValueError(f"{path} is a folder without parquet files: pass one file")
+        self.table: Any = needed("pyarrow.parquet", f"reading {path}").read_table(path)
+        self.names = self.table.column_names
+
+    def whole(self) -> Any:
+        """Return all columns."""
+        return self.table
+
+    def read(self, roles: Roles) -> Table:
+        """Return the columns of `roles`."""
+        check_names(distinct(roles), self.names, self.what)
+        return Table({name: self.table[name] for name in distinct(roles)}, self.what)
+
+
 class _JsonLines(FileSource):
-    """A file whose lines are json objects, which may have different keys."""
+    """A file whose lines are json objects, which may have different keys, or a list of objects."""
 
     as_written = False
 
@@ -303,6 +359,17 @@ class _JsonLines(FileSource):
         super().__init__(content)
         pa, reader = needed("pyarrow", f"reading {self.what}"), needed("pyarrow.json", f"reading {self.what}")
         first = content.first_line
+        if first.lstrip().startswith("["):
+            with content.open() as stream:
+                try:
+                    rows = json.load(stream)
+                except ValueError as error:
+                    raise ValueError(f"{self.what} is no JSON: {error}") from error
+            if not all(isinstance(row, dict) for row in rows):
+                raise ValueError(f"{self.what}, line 1: expected a list of objects, [{{...}}], got {first[:80]!r}")
+            self.table = pa.Table.from_pylist(rows)
+            self.names = self.table.column_names
+            return
         if not first.lstrip().startswith("{"):
             raise ValueError(f"{self.what}, line 1: expected an object, {{...}}, got {first[:80]!r}")
         with content.open() as stream:

@@ -63,23 +63,30 @@ class Table(NamedTuple):
         """Return the name of a column in messages."""
         return f"column {column!r} of {self.what}"
 
-    def exploded(self, column: str, separator: str) -> Table:
-        """Return the table with a row for each piece of the cells of a column of text, in their order.
+    def exploded(self, column: str, separator: str | None) -> Table:
+        """Return the table with a row for each entry of the cells of a column, in their order.
+
+        Cells hold lists, or text whose pieces `separator` separates; other cells are left as they are without one.
 
         Raises:
-            TypeError: if the column is no text.
+            TypeError: if there is a separator, and the column is no text.
         """
         pa, pc = arrow(), compute()
+        if separator is None and not holds_lists(self.columns[column]):
+            return self
         cells = arrow_array(self.name(column), self.columns[column])
         cells = cells.cast(cells.type.value_type) if pa.types.is_dictionary(cells.type) else cells
-        if not pa.types.is_string(cells.type) and not pa.types.is_large_string(cells.type):
-            raise TypeError(f"split= is for text, {self.name(column)} {holds(column)} {cells.type}")
-        pieces = pc.split_pattern(cells, separator)
-        texts, rows = pc.utf8_trim_whitespace(pc.list_flatten(pieces)), pc.list_parent_indices(pieces)
-        is_id = pc.not_equal(texts, "")
-        rows = rows.filter(is_id)
+        if separator is not None:
+            if not pa.types.is_string(cells.type) and not pa.types.is_large_string(cells.type):
+                raise TypeError(f"split= is for text, {self.name(column)} {holds(column)} {cells.type}")
+            cells = pc.split_pattern(cells, separator)
+        entries, rows = pc.list_flatten(cells), pc.list_parent_indices(cells)
+        if separator is not None:
+            entries = pc.utf8_trim_whitespace(entries)
+            is_id = pc.not_equal(entries, "")
+            entries, rows = entries.filter(is_id), rows.filter(is_id)
         columns = {name: arrow_array(self.name(name), given).take(rows) for name, given in self.columns.items()}
-        return Table({**columns, column: texts.filter(is_id)}, self.what)
+        return Table({**columns, column: entries}, self.what)
 
 
 class Source(ABC):
@@ -164,12 +171,18 @@ class FrameSource(Source):
         by_column = ("iloc", "get_column", "column_names")  # of pandas, polars, pyarrow
         if hasattr(frame, "__arrow_c_stream__") and not any(hasattr(frame, name) for name in by_column):
             frame = arrow().table(frame)
+        index = getattr(getattr(frame, "index", None), "names", None)  # of pandas: a named index is a column
+        if index and any(name is not None and name not in frame.columns for name in index):
+            frame = frame.reset_index([name for name in index if name is not None and name not in frame.columns])
+        if isinstance(frame, list) and frame and all(isinstance(row, Mapping) for row in frame):
+            frame = arrow().Table.from_pylist(frame)
         fields = getattr(getattr(frame, "dtype", None), "names", None)
         if isinstance(frame, Mapping) or fields is not None:
             names = frame if fields is None else fields
         else:  # pyarrow's `columns` are the data; an object that is no frame has none, and `read` refuses it
             names = getattr(frame, "column_names", getattr(frame, "columns", ()))
         self.frame, self.what, self.known = frame, what, {}
+        self._columns = {str(name): name for name in names}
         self.names = [*map(str, names)]
 
     def whole(self) -> Any:
@@ -177,7 +190,7 @@ class FrameSource(Source):
         columns = {}
         for name in self.names:
             try:
-                columns[name] = arrow_array(name, self.frame[name])
+                columns[name] = arrow_array(name, self.frame[self._columns[name]])
             except (TypeError, ValueError, KeyError):  # of several kinds, or with a name that is no text
                 continue
         lengths = {len(column) for column in columns.values()}
@@ -197,7 +210,7 @@ class FrameSource(Source):
                 "a dict of columns, or a structured array of numpy"
             )
         check_names(wanted, self.names, self.what)
-        return Table({name: self.frame[name] for name in wanted}, self.what)
+        return Table({name: self.frame[self._columns[name]] for name in wanted}, self.what)
 
 
 def arrow() -> Any:
@@ -288,6 +301,16 @@ def _converted(name: str, column: Any) -> Any:
         ]
         cure = "make text of each" if kinds == {tuple} else "make them all one kind, numbers, text or datetimes"
         raise TypeError(f"{name} {holds(name)} {' and '.join(held)}: {cure}") from error
+
+
+def holds_lists(column: Any) -> bool:
+    """Return True if a column of any library has a list in its first cell."""
+    first: Any = None
+    for cell in column[:100] if hasattr(column, "__getitem__") else ():
+        first = cell.as_py() if hasattr(cell, "as_py") else cell
+        if first is not None:
+            break
+    return isinstance(first, (list, tuple)) or type(first).__name__ in ("ndarray", "Series")
 
 
 def tensor_of(array: Any) -> Tensor:

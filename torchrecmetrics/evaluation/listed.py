@@ -247,6 +247,8 @@ def _is_wide(lists: Any, names: Names) -> bool:
             raise TypeError(f"lists must be a tuple of two, (item ids [B, K], users [B]), got {len(lists)} things")
         return True
     columns = getattr(getattr(lists, "dtype", None), "names", None)
+    if isinstance(lists, list) and lists and all(isinstance(row, Mapping) for row in lists):
+        return False
     if isinstance(lists, (Tensor, list)) or (hasattr(lists, "__array__") and hasattr(lists, "reshape") and not columns):
         raise TypeError(
             f"lists must be a frame, a path, a dict {{user: [items]}} or a tuple, got {describe(lists)}: whose are "
@@ -305,7 +307,7 @@ def _long(lists: Source, names: Names, users: IdMap, items: IdMap) -> Iterator[_
             )
     order = names.score if names.rank is None else names.rank
     for table in lists.parts(Roles(names.user, names.item, None, order)):
-        if names.split is not None:
+        if names.split is not None or order is None:
             table = table.exploded(names.item, names.split)
         rows = users.rows(table.name(names.user), table.columns[names.user], table, lists.as_written)
         columns = items.rows(table.name(names.item), table.columns[names.item], table, lists.as_written)

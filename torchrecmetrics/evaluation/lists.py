@@ -24,6 +24,7 @@ from torchrecmetrics.data.frames import check_names
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Interactions, Reduce
 from torchrecmetrics.data.log import Log
+from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.arguments import (
     add_without_target,
     check_target,
@@ -63,6 +64,8 @@ _KNOWN = (
 _ELSEWHERE = dict.fromkeys(("train", "num_items"), "metrics of items take catalogue=Catalogue.from_interactions(train)")
 _ELSEWHERE["history"] = "items that leave the lists are exclude="
 _PACKAGE = "torchrecmetrics."
+_GRADE = "grade of a dict"
+"""Column of the grades of a dict {user: {item: grade}}, such as qrels of ranx and pytrec_eval."""
 _SOME_USERS, _MANY_USERS = 10, 1000
 """Numbers of users of whom hardly ever, and never, no listed item is known, if both sides have the same ids."""
 _CELLS = 2**19  # listed, relevant and excluded items of a batch, padding included
@@ -105,8 +108,9 @@ def evaluate_lists(
         lists: a frame of pandas, polars or pyarrow, a dict of columns or a structured array, with a row per listed
             item; a path (csv, tsv, parquet, jsonl, TREC run, ...); a dict {user: [items]}, best first; a tuple (item
             ids [B, K], users [B]), best first, short lists padded with -1; or a result of `recommend`.
-        target: ground truth: `Interactions`, a `Log`, a frame, a dict {user: items} or a path. Values of interactions
-            and logs, and the relevance in TREC's qrels, are gains; for frames and other files see `value`.
+        target: ground truth: `Interactions`, a `Log`, a frame, a dict {user: items} or {user: {item: grade}}, or a
+            path. Values of interactions and logs, grades, and the relevance in TREC's qrels, are gains; for frames and
+            other files see `value`.
         label: in place of `target`, the name of a column of `lists`, which is a frame or a file: rows with a label > 0
             are relevant, and the label is their gain. Each user is then a session whose rows are all candidates,
             ordered by `score` or `rank`, and AUROC is known.
@@ -170,7 +174,13 @@ def evaluate_lists(
     check_groups(groups)
     if item is None and label is None:
         raise ValueError("item=None is for label=: lists and target are matched by their items")
-    names = Names(user, item or "", None if rank is ... else rank, None if score is ... else score, split)
+    names = Names(
+        str(user),
+        "" if item is None else str(item),
+        None if rank is ... else rank,
+        None if score is ... else score,
+        split,
+    )
     if label is not None:
         for name, given in {"target": target, "exclude": exclude, "groups": groups}.items():
             if given is not None:
@@ -375,10 +385,13 @@ def _interactions(
         return given.to("cpu")
     if isinstance(given, Log):
         return given.to_interactions(values_reduce=values_reduce)
-    user_ids = None
+    user_ids, judged = None, isinstance(given, FileSource) and given.trec == "qrels"
     if isinstance(given, Mapping) and not {names.user, names.item} & {*given}:
-        user_ids, names = sorted(given), names._replace(split=None)  # users without items are users, too
+        user_ids, _ = Vocabulary.number([*given], f"the users of {name}")  # those without items, too
+        names = names._replace(split=None)
         given = _columns_of_dict(name, given, names)
+        judged = _GRADE in given
+        value = _GRADE if judged else None
     source = source_of(given, name)
     if not isinstance(source, FileSource):
         if not source.names:
@@ -389,10 +402,8 @@ def _interactions(
         check_names([column for column in wanted if column is not None], source.names, name, cure)
     roles = source.roles(names.user, names.item, value=value, reads_gains=reads_gains)
     table = source.read(roles)
-    if names.split is not None:
-        table = table.exploded(roles.item, names.split)
+    table = table.exploded(roles.item, names.split)
     events = Events.of_table(table, roles, user_ids, None)
-    judged = isinstance(source, FileSource) and source.trec == "qrels"
     if judged and events.values is not None:  # as trec_eval reads them
         events = replace(events, values=events.values.clamp(min=0))
     return Interactions.of_events(events, duplicates="error" if judged else "merge", values_reduce=values_reduce)
@@ -414,11 +425,8 @@ def _columns_of_dict(name: str, given: Mapping[Any, Any], names: Names) -> dict[
                 f"{name} holds several ground truths, lists are looked up in one: "
                 "{name: evaluate_lists(..., target=part) for name, part in slices.items()}"
             )
-        if isinstance(items, Mapping):
-            raise TypeError(
-                f"{name} holds a dict for {user!r}, and {{user: items}} no values: pass lists of items, or a column of "
-                "gains, trm.Log.from_frame(..., value=...)"
-            )
+        if isinstance(items, Mapping) and name != "target":
+            raise TypeError(f"{name} holds a dict for {user!r}, and {{user: items}} no values: pass lists of items")
         if isinstance(items, (str, bytes)) or not hasattr(items, "__iter__"):
             raise TypeError(
                 f"{name} must be a dict {{user: items}} or of columns {names.user!r} and {names.item!r}, got "
@@ -426,7 +434,10 @@ def _columns_of_dict(name: str, given: Mapping[Any, Any], names: Names) -> dict[
             )
     lists = {user: [*items] for user, items in given.items()}
     users = chain.from_iterable(repeat(user, len(items)) for user, items in lists.items())
-    return {names.user: [*users], names.item: [*chain.from_iterable(lists.values())]}
+    columns = {names.user: [*users], names.item: [*chain.from_iterable(lists.values())]}
+    if given and name == "target" and all(isinstance(items, Mapping) for items in given.values()):
+        columns[_GRADE] = [grade for items in given.values() for grade in items.values()]
+    return columns
 
 
 def _history(given: Any, names: Names) -> Any:
