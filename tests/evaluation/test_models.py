@@ -674,6 +674,34 @@ def test_shard_by_users(world_size, processes):
         assert alone == 1
 
 
+DIFFERENT = {
+    "keep_rows": lambda rank: {"keep_rows": rank == 0},
+    "all_users": lambda rank: {"all_users": rank == 0},
+    "groups": lambda rank: {"groups": trm.Groups(torch.arange(USERS) % 2 * rank, ["a", "b"])},
+    "similarity": lambda rank: {"similarity": ["dot", "cosine"][rank]},
+    "whether bias is given": lambda rank: {"bias": [None, torch.ones(ITEMS)][rank]},
+    "batch_size": lambda rank: {"batch_size": [None, 7][rank]},
+}
+
+
+def unequal(rank, world_size, name):
+    users, items, train, test = world()
+    given = DIFFERENT[name](rank)
+    embeddings = {part: given.pop(part) for part in ("similarity", "bias") if part in given}
+    try:
+        embeddings = trm.Embeddings(users, items, **embeddings)
+        trm.evaluate("HR@5", embeddings, target=test, exclude=train, shard="users", **given)
+    except (ValueError, RuntimeError) as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_processes_that_differ(name, processes):
+    """What decides the work or the value of a process must be the same on all; the error says what differs."""
+    for message in processes.run(unequal, 2, name, timeout=60):
+        assert f"processes differ in {name}" in message
+
+
 # ------------------------------------------------------------------------------------------------- ids from 1
 
 
