@@ -975,6 +975,14 @@ def test_ids_in_another_spelling_are_refused(change, form, tmp_path):
         evaluate_lists("HR@1", given, target=truth)
 
 
+def test_ids_of_mixed_case_are_other_ids():
+    """Where ids have capital and small letters, case is part of the id."""
+    users = list(range(40))
+    truth = {"user": users, "item": [f"a{n}B" for n in users]}
+    with pytest.warns(UserWarning, match="no listed item of 40 users"):
+        assert evaluate_lists("HR@1", {n: [f"A{n}b"] for n in users}, target=truth)["HR@1"] == 0
+
+
 def test_users_in_another_spelling_are_refused():
     """Users of whom none has ground truth, but for the spelling, get an error that says how they differ."""
     users = [f"U{row}" for row in range(20)]
@@ -1009,6 +1017,8 @@ def test_several_ids_in_a_cell(separator, tmp_path):
         with pytest.raises(ValueError, match=rf"several ids, such as .*: pass split={re.escape(repr(separator))}"):
             evaluate_lists("MRR@3", given, target=truth)
         assert evaluate_lists("MRR@3", given, target=truth, split=separator)["MRR@3"] == 0.5
+    blanks = lists.assign(item=lists.item.str.replace(separator, f" {separator} "))
+    assert separator == " " or evaluate_lists("MRR@3", blanks, target=truth, split=separator)["MRR@3"] == 0.5
     known = {"user": users, "item": [separator.join((IDS[row], IDS[row - 1])) for row in range(40)]}
     ones = pd.DataFrame({"user": users, "item": IDS})
     with pytest.raises(ValueError, match="target, items of lists: cells hold several ids"):

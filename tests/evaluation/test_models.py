@@ -308,6 +308,15 @@ def test_targets_that_a_mask_excludes():
     assert found.num_users == len(released.users.unique())
 
 
+def test_values_that_are_not_relevant_are_no_overlap():
+    """An excluded pair whose value in the ground truth is 0 is no relevant item, and no error."""
+    target = Interactions.from_columns([0, 0], [0, 1], values=torch.tensor([1.0, 0]), num_users=1, num_items=3)
+    had = Interactions.from_columns([0], [1], num_users=1, num_items=3)
+    assert (
+        trm.evaluate("HR@1", torch.ones(1, 1), torch.tensor([[2.0], [3], [1]]), target=target, exclude=had)["HR@1"] == 1
+    )
+
+
 def test_edge_index():
     """Edges [2, E] as target or exclude, alone or in a tuple, get the sizes of the embeddings."""
     users, items, train, test = world()

@@ -243,8 +243,9 @@ def test_cures_for_arguments_of_update_that_others_have():
         lambda update: torch.func.functionalize(update)(SCORES),
         lambda update: torch.vmap(update)(SCORES[None]),
         lambda update: torch.func.grad(lambda scores: update(scores).sum())(SCORES),
+        lambda update: torch.vmap(lambda rows: (update(SCORES), rows)[1])(SCORES),
     ],
-    ids=["functionalize", "vmap", "grad"],
+    ids=["functionalize", "vmap", "grad", "tensors of outside"],
 )
 def test_updates_inside_torch_func_are_refused(transform):
     """Tensors of a transform, which would spoil the states, are refused, and the metric stays as it was."""

@@ -106,8 +106,9 @@ class FunctionScorer(Scorer):
     """Scorer that calls a score function."""
 
     def __init__(self, function: ScoreFunction, num_items: int, device: torch.device) -> None:
-        self.num_items, self.device = num_items, device
-        self.row_bytes = 4 * num_items
+        self.num_items: int = num_items
+        self.device: torch.device = device
+        self.row_bytes: int = 4 * num_items
         self._function = function
 
     def scores(self, users: Tensor, at_once: int) -> Tensor:
@@ -132,8 +133,10 @@ class BiasScorer(Scorer):
         self._bias = embeddings.bias
         if isinstance(embeddings.allowed, Tensor):
             self._bias = self._bias.masked_fill(~embeddings.allowed, -torch.inf)
-        self.num_items, self.device, self.dtype = len(self._bias), target_device.device, self._bias.dtype
-        self.row_bytes = self.num_items * self._bias.element_size()
+        self.num_items: int = len(self._bias)
+        self.device: torch.device = target_device.device
+        self.dtype: torch.dtype = self._bias.dtype
+        self.row_bytes: int = self.num_items * self._bias.element_size()
 
     @property
     def leaves_out_item_0(self) -> bool:
@@ -158,13 +161,15 @@ class EmbeddingScorer(Scorer):
         self._users, self._items, self._bias = users, items, embeddings.bias
         self._allowed = embeddings.allowed if isinstance(embeddings.allowed, Tensor) else None
         self._is_cosine = embeddings.similarity == "cosine"
-        self.num_users, self.num_items, self.device = len(users), len(items), target_device.device
+        self.num_users: int | None = len(users)
+        self.num_items: int = len(items)
+        self.device: torch.device = target_device.device
         dtypes = {tensor.dtype for tensor in (users, items, embeddings.bias) if tensor is not None}
-        self.dtype = torch.float64 if torch.float64 in dtypes else torch.float32
+        self.dtype: torch.dtype = torch.float64 if torch.float64 in dtypes else torch.float32
         # the CPU multiplies up to twice as fast if each row begins at a cache line (40,981 and 49,999 items)
         line = _LINE_BYTES // self.dtype.itemsize if self.device.type == "cpu" else 1
         self._row_length = -(-self.num_items // line) * line
-        self.row_bytes = self._row_length * self.dtype.itemsize
+        self.row_bytes: int = self._row_length * self.dtype.itemsize
         self._buffer = torch.empty((0, self._row_length), dtype=self.dtype, device=self.device)
 
     def scores(self, users: Tensor, at_once: int) -> Tensor | ScoreRows:
@@ -268,7 +273,8 @@ class ProductScorer(Scorer):
 
     def __init__(self, vectors: Callable[[Tensor], Tensor], products: Products) -> None:
         self._vectors, self._products = vectors, products
-        (_, self.num_items), self.device = products.shape, products.device
+        self.num_items: int = products.shape[1]
+        self.device: torch.device = products.device
 
     def scores(self, users: Tensor, at_once: int) -> Products:
         """Return the embeddings of the users and of all items, to be multiplied in the kernel."""
@@ -341,12 +347,12 @@ class ShardScorer(EmbeddingScorer):
         rank = torch.distributed.get_rank(process_group)
         self._group, self._shares_users = process_group, shares_users
         if shares_users:
-            self.num_users = sum(users for users, _, _ in sizes)
+            self.num_users: int | None = sum(users for users, _, _ in sizes)
         self._first_user = sum(users for users, _, _ in sizes[:rank]) if shares_users else 0
-        self.num_items = sum(items for _, items, _ in sizes)
-        self.offset = sum(items for _, items, _ in sizes[:rank])
+        self.num_items: int = sum(items for _, items, _ in sizes)
+        self.offset: int = sum(items for _, items, _ in sizes[:rank])
         # as on the process with most items and that with the least memory, so that all form the same batches
-        self.row_bytes = 2 * max(items for _, items, _ in sizes) * self.dtype.itemsize + 8 * self._users.shape[1]
+        self.row_bytes: int = 2 * max(items for _, items, _ in sizes) * self.dtype.itemsize + 8 * self._users.shape[1]
         self.memory = min(memory for _, _, memory in sizes)
 
     def misfit(self, num_users: int, num_items: int) -> str:
