@@ -161,12 +161,9 @@ class Log(Events):
         """Read columns of a frame or an open file; arguments and errors are those of `from_frame`."""
         roles = source.roles(user, item, time, value)
         log = cls.of_table(source.read(roles), roles, user_ids, item_ids)
-        if time is not ... or roles.time is not None or not source.has_more(roles.user, roles.item):
+        if time is not ... or roles.time is not None:
             return log
-        from torchrecmetrics.data.roles import question, time_candidates
-
-        candidates = time_candidates(source.whole(), roles.user, roles.item)
-        return replace(log, time_question=question(source.what, "time", candidates)) if candidates else log
+        return replace(log, time_question=source.question("time", roles.user, roles.item))
 
     def check_order(self) -> None:
         """Raise if a column that was not read may hold the times, by which events would be in another order."""

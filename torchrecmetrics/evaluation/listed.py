@@ -268,17 +268,14 @@ def _checked(lists: Source, names: Names, in_order: bool) -> Names:
     names = names._replace(**{role: name for role, name in lists.known.items() if role in ("user", "item")})
     distinct(names._replace(split=None))
     if names.score is not None and _is_rank_name(names.score):
-        table = lists.sample(Roles(names.user, names.item, None, names.score))
+        table = next(lists.parts(Roles(names.user, names.item, None, names.score)))
         check_score(lists.what, names.score, numbers_in(table, names.score))
     if names.rank is not None or names.score is not None or in_order:
         return names
     if "score" in lists.known:
         return names._replace(score=lists.known["score"])
-    if lists.has_more(names.user, names.item):
-        from torchrecmetrics.data.roles import order_candidates, question
-
-        if candidates := order_candidates(lists.whole(), names.user, names.item):
-            raise ValueError(question(lists.what, "order", candidates))
+    if question := lists.question("order", names.user, names.item):
+        raise ValueError(question)
     return names
 
 
