@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import reduce
 from typing import Any, NamedTuple
 
 import torch
@@ -178,16 +179,13 @@ def _vocabulary(vocabularies: list[Vocabulary | None], name: str) -> Vocabulary 
         raise ValueError(f"some parts have {name}, others have none: row 5 could mean two things; with_ids({name}=...)")
     if not known:
         return None
-    union = known[0]
-    for vocabulary in known[1:]:
-        union = union if vocabulary == union else union.union(vocabulary)
-    return union
+    return reduce(Vocabulary.union, known)
 
 
 def _recoded(part: Events, users: Vocabulary | None, items: Vocabulary | None) -> Events:
     """Return the events of a part with the row numbers of `users` and `items`, which hold all ids of the part."""
-    rows = part.users if users is None or part.user_ids is None else part.user_ids.rows_in(users)[part.users]
-    columns = part.items if items is None or part.item_ids is None else part.item_ids.rows_in(items)[part.items]
+    rows = part.users if users is None or part.user_ids is None else part.user_ids.recode(part.users, users)
+    columns = part.items if items is None or part.item_ids is None else part.item_ids.recode(part.items, items)
     shape = (part.shape[0] if users is None else len(users), part.shape[1] if items is None else len(items))
     return Events(rows, columns, shape, users, items, part.times, part.time_unit, part.values)
 

@@ -220,19 +220,16 @@ class Log(Events):
         Raises:
             ValueError: for an id that is not in its new vocabulary; says which.
         """
-        sides = []
-        for name, mine, given, rows in (
-            ("user", self.user_ids, user_ids, self.users),
-            ("item", self.item_ids, item_ids, self.items),
+        new_users, new_items = Vocabulary.named("user_ids", user_ids), Vocabulary.named("item_ids", item_ids)
+        users, items = self.user_ids.recode(self.users, new_users), self.item_ids.recode(self.items, new_items)
+        for name, mine, rows, found in (
+            ("user", self.user_ids, self.users, users),
+            ("item", self.item_ids, self.items, items),
         ):
-            new = Vocabulary.named(f"{name}_ids", given)
-            found = rows if mine == new else mine.rows_in(new)[rows]
             if bool((found < 0).any()):
                 at = int((found < 0).nonzero()[0])
                 raise ValueError(f"{name}_ids has no {mine[int(rows[at])]!r}, the {name} of event {at}")
-            sides.append((found, new))
-        (users, user_ids), (items, item_ids) = sides
-        return self._numbered(users, user_ids, items, item_ids)
+        return self._numbered(users, new_users, items, new_items)
 
     def _numbered(self, users: Tensor, user_ids: Vocabulary, items: Tensor, item_ids: Vocabulary) -> Log:
         """Return the events with other row numbers."""
