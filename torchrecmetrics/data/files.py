@@ -11,6 +11,7 @@ import re
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
@@ -266,18 +267,17 @@ class _Parquet(FileSource):
             self.schema = file.schema_arrow
         self.names = [*map(str, self.schema.names)]
 
-    def _open(self, *ids: str) -> Any:
+    @contextmanager
+    def _open(self, *ids: str) -> Iterator[Any]:
         """Open the file; the text columns among `ids` are read dictionary-encoded: a repeated id takes four bytes."""
         pa, parquet = needed("pyarrow", f"reading {self.what}"), needed("pyarrow.parquet", f"reading {self.what}")
         ids = tuple(name for name in ids if pa.types.is_string(self.schema.field(name).type))
         source = self.content.path if self.content.data is None else pa.BufferReader(self.content.data)
         try:
-            return parquet.ParquetFile(source, read_dictionary=list(ids))
+            with parquet.ParquetFile(source, read_dictionary=list(ids)) as file:
+                yield file
         except (pa.ArrowException, OSError) as error:
-            raise self._cut_short(error) from error
-
-    def _cut_short(self, error: Exception) -> Exception:
-        return ValueError(f"{self.what} is no parquet file, or was cut short: {error}")
+            raise ValueError(f"{self.what} is no parquet file, or was cut short: {error}") from error
 
     def whole(self) -> Any:
         """Return all columns."""
@@ -286,28 +286,22 @@ class _Parquet(FileSource):
 
     def read(self, roles: Roles) -> Table:
         """Read the columns of `roles`."""
-        pa, wanted = needed("pyarrow", f"reading {self.what}"), distinct(roles)
+        wanted = distinct(roles)
         check_names(wanted, self.names, self.what)
-        try:
-            with self._open(roles.user, roles.item) as file:
-                table = file.read(columns=wanted, use_threads=False)
-        except (pa.ArrowException, OSError) as error:
-            raise self._cut_short(error) from error
+        with self._open(roles.user, roles.item) as file:
+            table = file.read(columns=wanted, use_threads=False)
         if not table.num_rows:
             raise ValueError(f"{self.what} holds no rows")
         return Table({name: table[name] for name in wanted}, self.what)
 
     def parts(self, roles: Roles) -> Iterator[Table]:
         """Yield the columns of `roles`, at most 2^18 rows at a time."""
-        pa, wanted, done = needed("pyarrow", f"reading {self.what}"), distinct(roles), 0
+        wanted, done = distinct(roles), 0
         check_names(wanted, self.names, self.what)
-        try:
-            with self._open(roles.user, roles.item) as file:
-                for part in file.iter_batches(_ROWS_PER_PART, columns=wanted, use_threads=False):
-                    yield Table({name: part.column(name) for name in wanted}, self.what, first_row=done)
-                    done += part.num_rows
-        except (pa.ArrowException, OSError) as error:
-            raise self._cut_short(error) from error
+        with self._open(roles.user, roles.item) as file:
+            for part in file.iter_batches(_ROWS_PER_PART, columns=wanted, use_threads=False):
+                yield Table({name: part.column(name) for name in wanted}, self.what, first_row=done)
+                done += part.num_rows
         if not done:
             raise ValueError(f"{self.what} holds no rows")
 
