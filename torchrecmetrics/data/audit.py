@@ -243,20 +243,19 @@ def _findings_of_events(whole: Events, times: Tensor | None, in_test: Tensor, of
     says = f"events{of_all} repeat the user, item{when} of another"
     found = {"repeated_events": _finding(_repeats(_keys(whole) * 2 + in_test, times), says, _namer(whole), True)}
     empty = torch.zeros(len(whole), dtype=torch.bool, device="cpu")
+    blank = empty.clone()
     for rows, ids in ((whole.users, whole.user_ids), (whole.items, whole.item_ids)):
-        if ids is not None and ids.kind in _EMPTY_IDS:
-            nothing = ids.rows(_EMPTY_IDS[ids.kind], unknown="mark")
-            empty |= torch.isin(rows, nothing[nothing >= 0])
+        if ids is None:
+            continue
+        nothing = ids.rows(_EMPTY_IDS[ids.kind], unknown="mark")
+        empty |= torch.isin(rows, nothing[nothing >= 0])
+        if ids.kind == "text":
+            pc = compute()
+            trimmed = pc.utf8_trim_whitespace(ids.array)
+            is_other = pc.and_(pc.not_equal(trimmed, ids.array), pc.is_in(trimmed, value_set=ids.array))
+            blank |= tensor_of(is_other)[rows]
     says = f"events{of_all} are of an id that seems to stand for nothing"
     found["empty_ids"] = _finding(empty, says, _namer(whole), True)
-    blank = torch.zeros(len(whole), dtype=torch.bool, device="cpu")
-    for rows, ids in ((whole.users, whole.user_ids), (whole.items, whole.item_ids)):
-        if ids is not None and ids.kind == "text":
-            trimmed = compute().utf8_trim_whitespace(ids.array)
-            is_other = compute().and_(
-                compute().not_equal(trimmed, ids.array), compute().is_in(trimmed, value_set=ids.array)
-            )
-            blank |= tensor_of(is_other)[rows]
     says = f"events{of_all} are of an id with blanks around it, which also occurs without"
     found["blank_ids"] = _finding(blank, says, _namer(whole), True)
     return found
