@@ -31,7 +31,7 @@ def test_knows_what_it_was_given(device):
     for name in ("popularity", "num_users", "categories", "num_categories", "embeddings"):
         with pytest.raises(ValueError, match=rf"has no {name[-10:]}.*: Catalogue\(\.\.\., {name[-10:]}=\) or"):
             getattr(bare, name)
-    for table in ("self_information", "popularity_rank", "total_popularity", "inverse_lengths"):
+    for table in ("self_information", "popularity_rank", "inverse_lengths"):
         with pytest.raises(ValueError, match="the catalogue has no"):
             getattr(bare, table)
 
@@ -59,7 +59,6 @@ def test_tables(device):
     catalogue = catalogue.on(device)
     assert catalogue.self_information.tolist() == pytest.approx([math.log2(8 / 5), 3, 2, 2])
     assert catalogue.popularity_rank.tolist() == [1, 5, 2, 2]
-    assert catalogue.total_popularity == 9
     assert catalogue.inverse_lengths.tolist() == [0.2, 0, 1, 0.5]
     assert catalogue.inverse_lengths.dtype == torch.float64
     # item 0 has 5 of 9 interactions, items 2 and 3 have 2 each; of these equals the lower id is first in the head
@@ -103,7 +102,7 @@ def test_one_copy_for_each_device():
     assert meta is catalogue.on(torch.device("meta"))
     assert meta.on("cpu") is catalogue
     assert (meta.num_users, meta.interactions, meta.embeddings.dtype) == (2, train, torch.bfloat16)
-    tables = meta.self_information, meta.popularity_rank, meta.tail(0.8), meta.inverse_lengths, meta.total_popularity
+    tables = meta.self_information, meta.popularity_rank, meta.tail(0.8), meta.inverse_lengths
     assert {each.device.type for each in (*tables, meta.popularity, meta.embeddings)} == {"meta"}
     assert catalogue.tail(0.8).device.type == "cpu"
 

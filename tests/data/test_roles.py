@@ -359,17 +359,17 @@ def test_one_long_list():
 def test_question():
     """One message lists all candidates of a role with their content, and how to answer; it proposes none."""
     table = small({"prob": np.tile([0.5, 0.99, 0.01, 0.2], 3), "rank": pa.array([*RANKS[:11], None])})
-    assert roles.question("lists.csv", "order", FIND["order"](table, "user", "item")) == (
+    assert roles.question("lists.csv", "order", table, "user", "item", True) == (
         "lists.csv has columns that may order the lists: 'prob' (floats 0.01 .. 0.99), 'rank' (whole numbers 1 .. 4, "
         "1 missing): pass score= or rank= with one of them, or rank=None if the rows are in order"
     )
     table = small({"clicked": CLICKS > 0, "target": CLICKS})
-    assert roles.question("truth.csv", "relevance", FIND["relevance"](table, "user", "item")) == (
+    assert roles.question("truth.csv", "relevance", table, "user", "item", True) == (
         "truth.csv has columns that may say which rows are relevant: 'clicked' (true or false), 'target' (whole "
         "numbers 0 .. 1): pass value= with one of them, or value=None if every row is relevant"
     )
     table = small({"when": texts(MOVED)})
-    assert roles.question("log.csv", "time", FIND["time"](table, "user", "item")) == (
+    assert roles.question("log.csv", "time", table, "user", "item", True) == (
         "log.csv has a column that may be the times: 'when' (text such as '2020-09-14 12:26:40'): "
         "pass time= with it, or time=None if the rows of each user are in order of time"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import reduce
 from typing import Any, NamedTuple
 
 import torch
@@ -178,16 +179,13 @@ def _vocabulary(vocabularies: list[Vocabulary | None], name: str) -> Vocabulary 
         raise ValueError(f"some parts have {name}, others have none: row 5 could mean two things; with_ids({name}=...)")
     if not known:
         return None
-    union = known[0]
-    for vocabulary in known[1:]:
-        union = union if vocabulary == union else union.union(vocabulary)
-    return union
+    return reduce(Vocabulary.union, known)
 
 
 def _recoded(part: Events, users: Vocabulary | None, items: Vocabulary | None) -> Events:
     """Return the events of a part with the row numbers of `users` and `items`, which hold all ids of the part."""
-    rows = part.users if users is None or part.user_ids is None else part.user_ids.rows_in(users)[part.users]
-    columns = part.items if items is None or part.item_ids is None else part.item_ids.rows_in(items)[part.items]
+    rows = part.users if users is None or part.user_ids is None else part.user_ids.recode(part.users, users)
+    columns = part.items if items is None or part.item_ids is None else part.item_ids.recode(part.items, items)
     shape = (part.shape[0] if users is None else len(users), part.shape[1] if items is None else len(items))
     return Events(rows, columns, shape, users, items, part.times, part.time_unit, part.values)
 
@@ -245,20 +243,19 @@ def _findings_of_events(whole: Events, times: Tensor | None, in_test: Tensor, of
     says = f"events{of_all} repeat the user, item{when} of another"
     found = {"repeated_events": _finding(_repeats(_keys(whole) * 2 + in_test, times), says, _namer(whole), True)}
     empty = torch.zeros(len(whole), dtype=torch.bool, device="cpu")
+    blank = empty.clone()
     for rows, ids in ((whole.users, whole.user_ids), (whole.items, whole.item_ids)):
-        if ids is not None and ids.kind in _EMPTY_IDS:
-            nothing = ids.rows(_EMPTY_IDS[ids.kind], unknown="mark")
-            empty |= torch.isin(rows, nothing[nothing >= 0])
+        if ids is None:
+            continue
+        nothing = ids.rows(_EMPTY_IDS[ids.kind], unknown="mark")
+        empty |= torch.isin(rows, nothing[nothing >= 0])
+        if ids.kind == "text":
+            pc = compute()
+            trimmed = pc.utf8_trim_whitespace(ids.array)
+            is_other = pc.and_(pc.not_equal(trimmed, ids.array), pc.is_in(trimmed, value_set=ids.array))
+            blank |= tensor_of(is_other)[rows]
     says = f"events{of_all} are of an id that seems to stand for nothing"
     found["empty_ids"] = _finding(empty, says, _namer(whole), True)
-    blank = torch.zeros(len(whole), dtype=torch.bool, device="cpu")
-    for rows, ids in ((whole.users, whole.user_ids), (whole.items, whole.item_ids)):
-        if ids is not None and ids.kind == "text":
-            trimmed = compute().utf8_trim_whitespace(ids.array)
-            is_other = compute().and_(
-                compute().not_equal(trimmed, ids.array), compute().is_in(trimmed, value_set=ids.array)
-            )
-            blank |= tensor_of(is_other)[rows]
     says = f"events{of_all} are of an id with blanks around it, which also occurs without"
     found["blank_ids"] = _finding(blank, says, _namer(whole), True)
     return found

@@ -224,11 +224,6 @@ class Catalogue:
         self._by_device = {self.device: self}
 
     @cached_property
-    def total_popularity(self) -> Tensor:
-        """Sum of the popularity of all items, scalar."""
-        return self.popularity.sum()
-
-    @cached_property
     def self_information(self) -> Tensor:
         """-log2(max(popularity, 1) / num_users), float [I]: an item without users counts like an item with one user."""
         users = self.popularity.to(float_dtype(self.device)).clamp(min=1)

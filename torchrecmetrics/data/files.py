@@ -11,6 +11,7 @@ import re
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
@@ -25,7 +26,6 @@ _DELIMITERS = {"\t": "a tab", ";": "';'", "|": "'|'", ",": "','"}
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".xz": "xz", ".zip": "zip"}
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _ROWS_PER_PART = 2**18
-_SAMPLE_BYTES = 2**20
 _RECBOLE = {"token", "token_seq", "float", "float_seq"}
 _MOVIELENS = ("user", "item", "rating", "timestamp")
 _KNOWN = (
@@ -75,7 +75,7 @@ def open_file(path: str | Path, delimiter: str | None = None) -> FileSource:
         ValueError: for an unknown format, content that contradicts the name, an empty file, and other folders.
     """
     if Path(path).is_dir():
-        return _ParquetFolder(Path(path))
+        return _parquet_folder(Path(path))
     content = _Content(Path(path))
     suffix = content.suffix
     if suffix in (".parquet", ".pq") or content.first_line == "PAR1":
@@ -89,7 +89,7 @@ def open_file(path: str | Path, delimiter: str | None = None) -> FileSource:
     if suffix in (".csv", ".tsv"):
         return _Csv(content, delimiter)
     if suffix in (".jsonl", ".ndjson", ".json"):
-        return _JsonLines(content)
+        return _json_lines(content)
     if suffix == ".inter":
         return _Text(content, Layout("\t", _recbole_names(content), header=True))
     if suffix in (".run", ".trec", ".txt") and _is_run(words):
@@ -111,7 +111,7 @@ def open_file(path: str | Path, delimiter: str | None = None) -> FileSource:
             raise ValueError(f"{path} is no file like MovieLens' ratings.dat, user::item::rating::time: {first[:80]!r}")
         return _Text(content, Layout(":", ("user", "", "item", "", "rating", "", "timestamp")), {"time": "timestamp"})
     if suffix == ".txt" and all(word.isdecimal() for word in words):
-        return _ItemLines(content)
+        return _item_lines_file(content)
     raise ValueError(f"{path} is of no known kind; there are {_KNOWN}. Other files of columns: delimiter=','")
 
 
@@ -198,10 +198,8 @@ class FileSource(Source):
     trec: str | None = None
     """Kind of a TREC file, "run" or "qrels"; None = the file is of another format."""
 
-    def __init__(self, content: _Content) -> None:
-        self.content = content
-        self.what = str(content.path)
-        self.known = {}
+    def __init__(self, what: str, names: list[str], known: dict[str, str] | None = None) -> None:
+        self.what, self.names, self.known = what, names, known or {}
 
 
 class _Text(FileSource):
@@ -210,9 +208,8 @@ class _Text(FileSource):
     def __init__(
         self, content: _Content, layout: Layout, known: dict[str, str] | None = None, trec: str | None = None
     ) -> None:
-        super().__init__(content)
-        self.layout, self.known, self.trec = layout, known or {}, trec
-        self.names = [name for name in layout.names if name]
+        super().__init__(str(content.path), [name for name in layout.names if name], known)
+        self.content, self.layout, self.trec = content, layout, trec
 
     def read(self, roles: Roles) -> Table:
         """Read the columns of `roles`."""
@@ -223,14 +220,6 @@ class _Text(FileSource):
         """Return all columns."""
         with self.content.open() as stream:
             return typed_table(stream, self.layout, self.what)
-
-    def sample(self, roles: Roles) -> Table:
-        """Read the columns of `roles` from the first 2^20 bytes."""
-        with self.content.open() as stream:
-            start = stream.read(_SAMPLE_BYTES)
-        if len(start) == _SAMPLE_BYTES:
-            start = start[: max(start.rfind(b"\n"), start.rfind(b"\r")) + 1]
-        return read_delimited(io.BytesIO(start), self.layout, roles, self.what)
 
 
 class _Csv(_Text):
@@ -272,23 +261,23 @@ class _Parquet(FileSource):
     as_written = False
 
     def __init__(self, content: _Content) -> None:
-        super().__init__(content)
+        super().__init__(str(content.path), [])
+        self.content = content
         with self._open() as file:
             self.schema = file.schema_arrow
         self.names = [*map(str, self.schema.names)]
 
-    def _open(self, *ids: str) -> Any:
+    @contextmanager
+    def _open(self, *ids: str) -> Iterator[Any]:
         """Open the file; the text columns among `ids` are read dictionary-encoded: a repeated id takes four bytes."""
         pa, parquet = needed("pyarrow", f"reading {self.what}"), needed("pyarrow.parquet", f"reading {self.what}")
         ids = tuple(name for name in ids if pa.types.is_string(self.schema.field(name).type))
         source = self.content.path if self.content.data is None else pa.BufferReader(self.content.data)
         try:
-            return parquet.ParquetFile(source, read_dictionary=list(ids))
+            with parquet.ParquetFile(source, read_dictionary=list(ids)) as file:
+                yield file
         except (pa.ArrowException, OSError) as error:
-            raise self._cut_short(error) from error
-
-    def _cut_short(self, error: Exception) -> Exception:
-        return ValueError(f"{self.what} is no parquet file, or was cut short: {error}")
+            raise ValueError(f"{self.what} is no parquet file, or was cut short: {error}") from error
 
     def whole(self) -> Any:
         """Return all columns."""
@@ -297,48 +286,32 @@ class _Parquet(FileSource):
 
     def read(self, roles: Roles) -> Table:
         """Read the columns of `roles`."""
-        pa, wanted = needed("pyarrow", f"reading {self.what}"), distinct(roles)
+        wanted = distinct(roles)
         check_names(wanted, self.names, self.what)
-        try:
-            with self._open(roles.user, roles.item) as file:
-                groups = [
-                    file.read_row_group(group, columns=wanted, use_threads=False)
-                    for group in range(file.num_row_groups)
-                ]
-                rows = file.metadata.num_rows
-        except (pa.ArrowException, OSError) as error:
-            raise self._cut_short(error) from error
-        if not rows:
+        with self._open(roles.user, roles.item) as file:
+            table = file.read(columns=wanted, use_threads=False)
+        if not table.num_rows:
             raise ValueError(f"{self.what} holds no rows")
-        table = pa.concat_tables(groups)
         return Table({name: table[name] for name in wanted}, self.what)
 
     def parts(self, roles: Roles) -> Iterator[Table]:
         """Yield the columns of `roles`, at most 2^18 rows at a time."""
-        pa, wanted, done = needed("pyarrow", f"reading {self.what}"), distinct(roles), 0
+        wanted, done = distinct(roles), 0
         check_names(wanted, self.names, self.what)
-        try:
-            with self._open(roles.user, roles.item) as file:
-                for part in file.iter_batches(_ROWS_PER_PART, columns=wanted, use_threads=False):
-                    yield Table({name: part.column(name) for name in wanted}, self.what, first_row=done)
-                    done += part.num_rows
-        except (pa.ArrowException, OSError) as error:
-            raise self._cut_short(error) from error
+        with self._open(roles.user, roles.item) as file:
+            for part in file.iter_batches(_ROWS_PER_PART, columns=wanted, use_threads=False):
+                yield Table({name: part.column(name) for name in wanted}, self.what, first_row=done)
+                done += part.num_rows
         if not done:
             raise ValueError(f"{self.what} holds no rows")
 
 
-class _ParquetFolder(FileSource):
-    """A folder of parquet files, which are parts of one table."""
+class _TableFile(FileSource):
+    """A file that was read whole when it was opened."""
 
-    as_written = False
-
-    def __init__(self, path: Path) -> None:
-        self.what, self.known = str(path), {}
-        if not any(path.rglob("*.parquet")):
-            raise ValueError(f"{path} is a folder without parquet files: pass one file")
-        self.table: Any = needed("pyarrow.parquet", f"reading {path}").read_table(path)
-        self.names = self.table.column_names
+    def __init__(self, what: str, table: Any, first_line: int | None = None, as_written: bool = False) -> None:
+        super().__init__(what, table.column_names)
+        self.table, self.first_line, self.as_written = table, first_line, as_written
 
     def whole(self) -> Any:
         """Return all columns."""
@@ -347,65 +320,49 @@ class _ParquetFolder(FileSource):
     def read(self, roles: Roles) -> Table:
         """Return the columns of `roles`."""
         check_names(distinct(roles), self.names, self.what)
-        return Table({name: self.table[name] for name in distinct(roles)}, self.what)
+        return Table({name: self.table[name] for name in distinct(roles)}, self.what, self.first_line)
 
 
-class _JsonLines(FileSource):
-    """A file whose lines are json objects, which may have different keys, or a list of objects."""
+def _parquet_folder(path: Path) -> _TableFile:
+    """Read a folder of parquet files, which are parts of one table."""
+    if not any(path.rglob("*.parquet")):
+        raise ValueError(f"{path} is a folder without parquet files: pass one file")
+    return _TableFile(str(path), needed("pyarrow.parquet", f"reading {path}").read_table(path))
 
-    as_written = False
 
-    def __init__(self, content: _Content) -> None:
-        super().__init__(content)
-        pa, reader = needed("pyarrow", f"reading {self.what}"), needed("pyarrow.json", f"reading {self.what}")
-        first = content.first_line
+def _json_lines(content: _Content) -> _TableFile:
+    """Read a file whose lines are json objects, which may have different keys, or a list of objects."""
+    what, first = str(content.path), content.first_line
+    pa, reader = needed("pyarrow", f"reading {what}"), needed("pyarrow.json", f"reading {what}")
+    with content.open() as stream:
         if first.lstrip().startswith("["):
-            with content.open() as stream:
-                try:
-                    rows = json.load(stream)
-                except ValueError as error:
-                    raise ValueError(f"{self.what} is no JSON: {error}") from error
-            if not all(isinstance(row, dict) for row in rows):
-                raise ValueError(f"{self.what}, line 1: expected a list of objects, [{{...}}], got {first[:80]!r}")
-            self.table = pa.Table.from_pylist(rows)
-            self.names = self.table.column_names
-            return
-        if not first.lstrip().startswith("{"):
-            raise ValueError(f"{self.what}, line 1: expected an object, {{...}}, got {first[:80]!r}")
-        with content.open() as stream:
             try:
-                self.table = reader.read_json(stream, read_options=reader.ReadOptions(use_threads=False))
-                self.table.validate(full=True)
-            except pa.ArrowException as error:
-                check_encoding(stream, self.what)
-                raise ValueError(f"{self.what} (rows are counted from 0): {error}") from error
-        self.names = self.table.column_names
+                rows = json.load(stream)
+            except ValueError as error:
+                raise ValueError(f"{what} is no JSON: {error}") from error
+            if not all(isinstance(row, dict) for row in rows):
+                raise ValueError(f"{what}, line 1: expected a list of objects, [{{...}}], got {first[:80]!r}")
+            return _TableFile(what, pa.Table.from_pylist(rows), 1)
+        if not first.lstrip().startswith("{"):
+            raise ValueError(f"{what}, line 1: expected an object, {{...}}, got {first[:80]!r}")
+        try:
+            table = reader.read_json(stream, read_options=reader.ReadOptions(use_threads=False))
+            table.validate(full=True)
+        except pa.ArrowException as error:
+            check_encoding(stream, what)
+            raise ValueError(f"{what} (rows are counted from 0): {error}") from error
+    return _TableFile(what, table, 1)
 
-    def whole(self) -> Any:
-        """Return all columns."""
-        return self.table
 
-    def read(self, roles: Roles) -> Table:
-        """Return the columns of `roles`."""
-        check_names(distinct(roles), self.names, self.what)
-        return Table({name: self.table[name] for name in distinct(roles)}, self.what, 1)
-
-
-class _ItemLines(FileSource):
-    """A file of `user item item ...` lines."""
-
-    def __init__(self, content: _Content) -> None:
-        super().__init__(content)
-        self.names = ["user", "item"]
-
-    def read(self, roles: Roles) -> Table:
-        """Read the columns of users and items."""
-        check_names(distinct(roles), self.names, self.what)
-        with self.content.open() as stream:
-            (users, items), _ = _item_lines(stream, self.what)
-        if not len(users):
-            raise ValueError(f"{self.what} holds users alone, and no item")
-        return Table({"user": users, "item": items}, self.what)
+def _item_lines_file(content: _Content) -> _TableFile:
+    """Read a file of `user item item ...` lines as a row per user and item."""
+    what = str(content.path)
+    pa = needed("pyarrow", f"reading {what}")
+    with content.open() as stream:
+        (users, items), _ = _item_lines(stream, what)
+    if not len(users):
+        raise ValueError(f"{what} holds users alone, and no item")
+    return _TableFile(what, pa.table({"user": users.numpy(), "item": items.numpy()}), as_written=True)
 
 
 _EDGE_FILES = (

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
 from types import EllipsisType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -113,10 +113,6 @@ class Source(ABC):
         """Yield the columns of `roles`, in several parts if the format allows it."""
         yield self.read(roles)
 
-    def sample(self, roles: Roles) -> Table:
-        """Read the columns of `roles` for the first rows, or for all if the format has no parts."""
-        return next(self.parts(roles))
-
     def whole(self) -> Any:
         """Return all columns that hold one value a row, as a table of pyarrow; numbers in text are numbers."""
         raise NotImplementedError
@@ -145,19 +141,27 @@ class Source(ABC):
         time = self.known.get("time") if time is ... else time
         if value is ...:
             value = self.known.get("value")
-            if value is None and self.has_more(user, item):
-                from torchrecmetrics.data.roles import question, value_candidates
-
-                if candidates := value_candidates(self.whole(), user, item, reads_gains):
-                    raise ValueError(question(self.what, "relevance", candidates))
+            if value is None and (question := self.question("relevance", user, item, reads_gains)):
+                raise ValueError(question)
         return Roles(user, item, time, value)
 
-    def has_more(self, user: str, item: str) -> bool:
-        """Return True if there are columns beside those of users and items, which must exist."""
+    def question(
+        self, role: Literal["order", "relevance", "time"], user: str, item: str, reads_gains: bool = True
+    ) -> str | None:
+        """Return an error that lists the columns that may have a role, if there are any; see `data.roles`.
+
+        Raises:
+            ValueError: if there is no column of users or of items.
+        """
         if not self.names:
-            return False  # no table, which `read` says
+            return None  # no table, which `read` says
         check_names([user, item], self.names, self.what)
-        return bool(set(self.names) - {user, item})
+        if not set(self.names) - {user, item}:
+            return None
+        arrow()  # before `roles`, which imports pyarrow
+        from torchrecmetrics.data import roles
+
+        return roles.question(self.what, role, self.whole(), user, item, reads_gains)
 
 
 class FrameSource(Source):

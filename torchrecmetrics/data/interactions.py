@@ -514,7 +514,7 @@ class Interactions:
             if mine is None:
                 raise ValueError(f"{self} has no {name}_ids to match: name them, with_ids({name}_ids=...)")
             new = Vocabulary.named(f"{name}_ids", given)
-            sides.append((rows if new == mine else mine.rows_in(new).to(self.device)[rows], len(new), new))
+            sides.append((mine.recode(rows, new), len(new), new))
         (users, num_users, users_named), (items, num_items, items_named) = sides
         kept = (users >= 0) & (items >= 0)
         values = None if self.values is None else self.values[kept]

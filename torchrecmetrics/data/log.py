@@ -161,12 +161,9 @@ class Log(Events):
         """Read columns of a frame or an open file; arguments and errors are those of `from_frame`."""
         roles = source.roles(user, item, time, value)
         log = cls.of_table(source.read(roles), roles, user_ids, item_ids)
-        if time is not ... or roles.time is not None or not source.has_more(roles.user, roles.item):
+        if time is not ... or roles.time is not None:
             return log
-        from torchrecmetrics.data.roles import question, time_candidates
-
-        candidates = time_candidates(source.whole(), roles.user, roles.item)
-        return replace(log, time_question=question(source.what, "time", candidates)) if candidates else log
+        return replace(log, time_question=source.question("time", roles.user, roles.item))
 
     def check_order(self) -> None:
         """Raise if a column that was not read may hold the times, by which events would be in another order."""
@@ -223,19 +220,16 @@ class Log(Events):
         Raises:
             ValueError: for an id that is not in its new vocabulary; says which.
         """
-        sides = []
-        for name, mine, given, rows in (
-            ("user", self.user_ids, user_ids, self.users),
-            ("item", self.item_ids, item_ids, self.items),
+        new_users, new_items = Vocabulary.named("user_ids", user_ids), Vocabulary.named("item_ids", item_ids)
+        users, items = self.user_ids.recode(self.users, new_users), self.item_ids.recode(self.items, new_items)
+        for name, mine, rows, found in (
+            ("user", self.user_ids, self.users, users),
+            ("item", self.item_ids, self.items, items),
         ):
-            new = Vocabulary.named(f"{name}_ids", given)
-            found = rows if mine == new else mine.rows_in(new)[rows]
             if bool((found < 0).any()):
                 at = int((found < 0).nonzero()[0])
                 raise ValueError(f"{name}_ids has no {mine[int(rows[at])]!r}, the {name} of event {at}")
-            sides.append((found, new))
-        (users, user_ids), (items, item_ids) = sides
-        return self._numbered(users, user_ids, items, item_ids)
+        return self._numbered(users, new_users, items, new_items)
 
     def _numbered(self, users: Tensor, user_ids: Vocabulary, items: Tensor, item_ids: Vocabulary) -> Log:
         """Return the events with other row numbers."""

@@ -44,8 +44,23 @@ _QUESTIONS: dict[Role, tuple[str, str, str]] = {
 }
 
 
-def question(what: str, role: Role, candidates: dict[str, str]) -> str:
-    """Return the error message that lists all candidates for a role of the table `what`, and how to answer."""
+def question(what: str, role: Role, table: pa.Table, user: str, item: str, reads_gains: bool) -> str | None:
+    """Return an error that lists all candidates for a role, and how to answer; None if there is no candidate.
+
+    Args:
+        what: name of the table.
+        role: the role.
+        table: the table, a row per user and item.
+        user: name of the column of users.
+        item: name of the column of items.
+        reads_gains: as in `value_candidates`.
+    """
+    if role == "relevance":
+        candidates = value_candidates(table, user, item, reads_gains)
+    else:
+        candidates = (order_candidates if role == "order" else time_candidates)(table, user, item)
+    if not candidates:
+        return None
     purpose, options, decline = _QUESTIONS[role]
     columns, answer = ("columns", "one of them") if len(candidates) > 1 else ("a column", "it")
     listed = ", ".join(f"{name!r} ({content})" for name, content in candidates.items())

@@ -148,12 +148,14 @@ class Vocabulary:
 
     def union(self, other: Any) -> Vocabulary:
         """Return the ids of this vocabulary in their rows, followed by the ids that only `other` has, in its order."""
-        other = Vocabulary.named("other", other)
-        if not len(self) or not len(other):
-            return other if len(other) else self
-        check_kind("other", other._ids, "the vocabulary", self._ids)
-        new = (find(self._ids, other._ids) < 0).nonzero()[:, 0]
-        return Vocabulary._of(joined(self._ids, take(other._ids, new))) if len(new) else self
+        added = Vocabulary.named("other", other)
+        if not len(added) or self == added:
+            return self
+        if not len(self):
+            return added
+        check_kind("other", added._ids, "the vocabulary", self._ids)
+        new = (find(self._ids, added._ids) < 0).nonzero()[:, 0]
+        return Vocabulary._of(joined(self._ids, take(added._ids, new))) if len(new) else self
 
     def rows_in(self, other: Vocabulary) -> Tensor:
         """Return the row of each id in another vocabulary, int64 [n]; -1 = the id is not in it.
@@ -162,6 +164,10 @@ class Vocabulary:
             TypeError: if the two vocabularies hold ids of different kinds.
         """
         return other._find("the one", self._ids, "the other")
+
+    def recode(self, rows: Tensor, other: Vocabulary) -> Tensor:
+        """Return row numbers of this vocabulary as row numbers of another; -1 = the id is not in it."""
+        return rows if self == other else self.rows_in(other).to(rows.device)[rows]
 
     def as_text(self) -> Vocabulary:
         """Return the vocabulary with whole numbers as text, "7" for 7, in the same rows; text does not change."""

@@ -267,29 +267,18 @@ def _checked(lists: Source, names: Names, in_order: bool) -> Names:
         raise ValueError("split= reads the items of a cell in order, best first: leave rank= and score= out")
     names = names._replace(**{role: name for role, name in lists.known.items() if role in ("user", "item")})
     distinct(names._replace(split=None))
-    if names.score is not None and _is_rank_name(names.score):
-        table = lists.sample(Roles(names.user, names.item, None, names.score))
-        check_score(lists.what, names.score, numbers_in(table, names.score))
     if names.rank is not None or names.score is not None or in_order:
         return names
     if "score" in lists.known:
         return names._replace(score=lists.known["score"])
-    if lists.has_more(names.user, names.item):
-        from torchrecmetrics.data.roles import order_candidates, question
-
-        if candidates := order_candidates(lists.whole(), names.user, names.item):
-            raise ValueError(question(lists.what, "order", candidates))
+    if question := lists.question("order", names.user, names.item):
+        raise ValueError(question)
     return names
-
-
-def _is_rank_name(name: str) -> bool:
-    """Return True for a usual name of a column of ranks."""
-    return name.strip().lower() in _RANKS
 
 
 def check_score(what: str, name: str, values: Tensor) -> None:
     """Refuse scores that look like ranks by name and values, which the highest score would turn upside down."""
-    if _is_rank_name(name) and bool(((values >= 0) & (values == values.double().floor())).all()):
+    if name.strip().lower() in _RANKS and bool(((values >= 0) & (values == values.double().floor())).all()):
         raise ValueError(
             f"score={name!r} would turn the lists of {what} upside down if 1 is the best: pass rank={name!r}, or "
             "rename the column if the highest is best"
@@ -320,6 +309,8 @@ def _long(lists: Source, names: Names, users: IdMap, items: IdMap) -> Iterator[_
             raise ValueError(f"columns of {lists.what} must be equally long, got {lengths}")
         if values is not None and names.rank is not None:
             values = _ranks(values, table, names.rank)
+        elif values is not None and names.score is not None and not table.first_row:
+            check_score(lists.what, names.score, values)
         yield _Part(rows, columns, values, rows, table.first_line)
 
 

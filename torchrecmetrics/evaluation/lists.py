@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from inspect import signature
 from itertools import chain, repeat
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
@@ -45,22 +46,6 @@ from torchrecmetrics.names import Metrics, check_options
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-#: Keyword arguments of `evaluate_lists` that are not options of metrics.
-_KNOWN = (
-    "exclude",
-    "k",
-    "user",
-    "item",
-    "rank",
-    "score",
-    "value",
-    "split",
-    "complete",
-    "duplicates",
-    "progress",
-    "keep_rows",
-    "groups",
-)
 _ELSEWHERE = dict.fromkeys(("train", "num_items"), "metrics of items take catalogue=Catalogue.from_interactions(train)")
 _ELSEWHERE["history"] = "items that leave the lists are exclude="
 _PACKAGE = "torchrecmetrics."
@@ -165,7 +150,7 @@ def evaluate_lists(
     """
     for name in options.keys() & _ELSEWHERE.keys():
         raise ValueError(f"evaluate_lists has no option {name!r}: {_ELSEWHERE[name]}")
-    check_options("evaluate_lists", options, [*_KNOWN, *METRIC_OPTIONS])
+    check_options("evaluate_lists", options, [*signature(evaluate_lists).parameters, *METRIC_OPTIONS])
     check_choice("duplicates", duplicates, get_args(Duplicates))
     own: Any = dict(options)
     without_excluded = own.get("overlap") == "without"
