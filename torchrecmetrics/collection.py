@@ -28,6 +28,7 @@ from torchrecmetrics.core.signature import (
 )
 from torchrecmetrics.core.windows import Decay, Window
 from torchrecmetrics.names import KeyFormat, Metrics, key_of, members_of, ours
+from torchrecmetrics.result import Evaluation
 from torchrecmetrics.values import Found, Value, rows_of
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class RecMetricCollection(MetricCollection):
         >>> from torchrecmetrics import RecMetricCollection
         >>> collection = RecMetricCollection(["HR", "MRR"], k=[1, 2])
         >>> collection.update(torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([2]))
-        >>> {key: value.item() for key, value in collection.compute().items()}
+        >>> collection.result().floats()
         {'HR@1': 0.0, 'MRR@1': 0.0, 'HR@2': 1.0, 'MRR@2': 0.5}
     """
 
@@ -301,6 +302,29 @@ class RecMetricCollection(MetricCollection):
         """
         values: dict[str, Tensor] = self.evaluator.compute()
         return {self._set_name(key): value for key, value in values.items()}
+
+    def result(self) -> Evaluation:
+        """Return every value with its interval and counts, in a dict that prints as a table, as `evaluate` returns it.
+
+        Computes as `compute` does, so all processes must call it.
+
+        Raises:
+            ValueError: as `compute`.
+
+        Examples:
+            >>> import torch
+            >>> from torchrecmetrics import RecMetricCollection
+            >>> collection = RecMetricCollection(["HR", "MRR"], k=2)
+            >>> collection.update(torch.tensor([[0.1, 0.9, 0.5], [0.7, 0.2, 0.1]]), torch.tensor([2, 0]))
+            >>> print(collection.result())
+            HR@2   1.0000 ± 0.0000
+            MRR@2  0.7500 ± 0.2500
+            2 users
+            ± standard error; no interval for fewer than 10 users
+            >>> collection.result().floats()
+            {'HR@2': 1.0, 'MRR@2': 0.75}
+        """
+        return Evaluation(self, None)
 
     def standard_errors(self) -> dict[str, Tensor]:
         """Return the standard error of the last `compute` for every key."""

@@ -17,9 +17,9 @@ from torchrecmetrics.core.accumulators import ByGroup
 from torchrecmetrics.core.checks import check_choice, describe
 from torchrecmetrics.core.signature import MetricOptions
 from torchrecmetrics.data.vocabulary import Vocabulary
-from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.inputs.lists import Duplicates
 from torchrecmetrics.names import Metrics
+from torchrecmetrics.result import Evaluation
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

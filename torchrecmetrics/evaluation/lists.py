@@ -38,10 +38,10 @@ from torchrecmetrics.evaluation.history import History, histories
 from torchrecmetrics.evaluation.labelled import evaluate_labelled
 from torchrecmetrics.evaluation.listed import IdMap, Names, RecommendedLists, check_zeros
 from torchrecmetrics.evaluation.progress import Progress, ProgressBar
-from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.inputs.lists import Duplicates, Lists
 from torchrecmetrics.metrics import NDCG
 from torchrecmetrics.names import Metrics, check_options
+from torchrecmetrics.result import Evaluation
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -14,11 +14,11 @@ from torchrecmetrics.core.accumulators import ByGroup
 from torchrecmetrics.core.checks import check_choice, check_ids, check_k, describe
 from torchrecmetrics.core.signature import METRIC_OPTIONS, MetricOptions
 from torchrecmetrics.evaluation.progress import Progress, ProgressBar
-from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.evaluation.scoring import evaluating, memory_on
 from torchrecmetrics.inputs.jagged import Spans
 from torchrecmetrics.inputs.scores import Scores
 from torchrecmetrics.names import Metrics, check_options
+from torchrecmetrics.result import Evaluation
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
