@@ -88,7 +88,7 @@ def tally(
         >>> from torchrecmetrics import arrow
         >>> rows = pa.table({"item_ids": [[7, 3, 9], [4, 8]], "target": [[9, 1], [4]]})
         >>> tallies = [arrow.tally(rows[:1], "HR", k=[1, 3]), arrow.tally(rows[1:], "HR", k=[1, 3])]
-        >>> {key: value.item() for key, value in arrow.merge(tallies, "HR", k=[1, 3]).items()}
+        >>> arrow.merge(tallies, "HR", k=[1, 3]).floats()
         {'HR@1': 0.5, 'HR@3': 1.0}
     """
     check_choice("duplicates", duplicates, ("error", "first"))
