@@ -39,7 +39,7 @@ from torchrecmetrics.evaluation.labelled import evaluate_labelled
 from torchrecmetrics.evaluation.listed import IdMap, Names, RecommendedLists, check_zeros
 from torchrecmetrics.evaluation.progress import Progress, ProgressBar
 from torchrecmetrics.inputs.lists import Duplicates, Lists
-from torchrecmetrics.metrics import NDCG
+from torchrecmetrics.metrics import DCG, NDCG
 from torchrecmetrics.names import Metrics, check_options
 from torchrecmetrics.result import Evaluation
 
@@ -395,9 +395,11 @@ def _interactions(
 
 
 def _reads_gains(collection: RecMetricCollection) -> bool:
-    """Return True if a metric may read gains: NDCG, a weighted Recall, or a metric of one's own."""
+    """Return True if a metric may read gains: DCG, NDCG, a weighted Recall, or a metric of one's own."""
     return any(
-        isinstance(metric, NDCG) or metric.options.get("weighted") or not type(metric).__module__.startswith(_PACKAGE)
+        isinstance(metric, (DCG, NDCG))
+        or metric.options.get("weighted")
+        or not type(metric).__module__.startswith(_PACKAGE)
         for metric in collection.metrics.values()
     )
 
