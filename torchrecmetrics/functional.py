@@ -162,7 +162,8 @@ def ndcg(ranking: Ranking, k: Cutoffs | None = None, *, gain: Gain = "linear") -
     """Return DCG / IDCG, DCG = sum over hits of gain_i / log2(1 + r_i); IDCG of all gains, best first; see `NDCG`."""
     check_choice("gain", gain, ("linear", "exponential"))
     if ranking.relevant.gains is None and ranking.penalties is None:
-        dcg, width = _dcg(ranking, k, _linear), ranking.ranks.shape[1]
+        dcg = ranking.relevant.sum_hits(log2_discount, ranking.check_depth(k))
+        width = ranking.relevant.ranks.shape[1]
         if width == 1:
             return dcg  # the ideal is 1
         return dcg / _ideal_dcg(width, dcg.dtype, dcg.device).take(_num_ideal(ranking, k))
