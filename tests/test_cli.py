@@ -309,6 +309,32 @@ def test_audit(folder, capsys):
     assert "log.csv has no column 'when'" in capsys.readouterr().err
 
 
+def test_agreement_is_a_gate(folder, capsys):
+    """`agreement` prints overlap, RBO and churn of two files, and exits with 1 where one misses its threshold."""
+    LISTS.assign(item=["x", "q", "z", "é"]).to_csv("new.csv", index=False)
+    command = ["agreement", "lists.csv", "new.csv", "--rank", "rank", "-k", "2", "-k", "1"]
+    assert main([*command, "--fail-over", "churn@2=.25", "--fail-under", "overlap@1=1", "--json", "out.json"]) == 0
+    rows = json.loads(Path("out.json").read_text())["rows"]
+    assert [(row["metric"], row["k"], row["value"]) for row in rows if row["metric"] != "RBO"] == [
+        ("Overlap", 1, 1.0),
+        ("Churn", 1, 0.0),
+        ("Overlap", 2, 0.75),
+        ("Churn", 2, 0.25),
+    ]
+    assert "Churn@2    0.2500 ± 0.2500" in capsys.readouterr().out
+    assert main([*command, "--fail-over", "churn@2=.2"]) == 1
+    assert capsys.readouterr().err == "Churn@2 is 0.25, above 0.2\n"
+    assert main([*command, "-p", "0.5", "--fail-under", "rbo-p0_5@2=0.9"]) == 1
+    assert capsys.readouterr().err == f"RBO-p0_5@2 is {(1 + 0.5 * (1 + 0.5 * 0.5 + 0.5 * 0.5)) / 2:.6g}, below 0.9\n"
+    for options, message in (
+        (["--fail-over", "churn@10=.3"], "--fail-over names 'churn@10', which is not computed: Overlap@1, RBO@1"),
+        (["--fail-under", "churn@2=.3"], "lower values of Churn@2 are better, use --fail-over Churn@2=0.3"),
+        (["--json", "new.csv"], "--json new.csv would overwrite a file that is read"),
+    ):
+        assert main([*command, *options]) == 2
+        assert message in capsys.readouterr().err
+
+
 def test_progress_on_a_terminal(folder, capsys, monkeypatch):
     """On a terminal stderr shows the users done so far, batch by batch, and is cleared at the end."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
@@ -320,7 +346,7 @@ def test_progress_on_a_terminal(folder, capsys, monkeypatch):
 
 
 def test_help_has_examples(capsys):
-    for command in ("evaluate", "audit"):
+    for command in ("evaluate", "agreement", "audit"):
         with pytest.raises(SystemExit) as left:
             main([command, "--help"])
         assert left.value.code == 0

@@ -54,6 +54,7 @@ def catalogue(users: Tensor, items: Tensor) -> None:
     found = trm.evaluate(["HR"], users, items, target=train, k=5, ties="pessimistic")
     assert_type(found["HR@5"], Tensor)
     assert_type(found.num_users, int)
+    assert_type(trm.agreement(users, items, k=[5, 10]), trm.Evaluation)
     trm.evaluate(["HR"], users, items, target=train, k=5, tie="pessimistic")  # type: ignore[call-arg]
     RecMetricsCallback(["HR"], k=5, tie="pessimistic")  # type: ignore[call-arg]
     CatalogueEvaluationCallback("HR", 5, embed=lambda _: (users, items), target=train, overlap="miss")

@@ -1,6 +1,7 @@
 """Recommender-system metrics for PyTorch: exact, over whole catalogues, with one ranking for all metrics."""
 
 from torchrecmetrics import metrics, rank_metrics
+from torchrecmetrics.analysis.agreement import agreement
 from torchrecmetrics.analysis.comparison import Comparison, compare
 from torchrecmetrics.analysis.plots import plot
 from torchrecmetrics.analysis.rows import Rows
@@ -73,6 +74,7 @@ __all__ = [
     "Sessions",
     "Vocabulary",
     "Window",
+    "agreement",
     "audit",
     "compare",
     "evaluate",

@@ -1,4 +1,4 @@
-"""The command line: `torchrecmetrics evaluate LISTS TRUTH`, `compare ROWS ROWS` and `audit LOG`."""
+"""The command line: `torchrecmetrics evaluate LISTS TRUTH`, `compare ROWS ROWS`, `agreement A B` and `audit LOG`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import torch
 
+from torchrecmetrics.analysis.agreement import agreement, agreement_metrics
 from torchrecmetrics.analysis.comparison import compare
 from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.collection import RecMetricCollection
@@ -29,6 +30,7 @@ from torchrecmetrics.data.files import FileSource, open_file
 from torchrecmetrics.data.log import Log, LogSplit
 from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.lists import evaluate_lists
+from torchrecmetrics.result import Evaluation
 
 #: Exit statuses.
 FINE, BELOW, BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141
@@ -56,6 +58,11 @@ _COMPARE_EXAMPLES = """examples:
   torchrecmetrics compare pop=pop.parquet gcn=seed0.parquet gcn=seed1.parquet gcn=seed2.parquet --baseline pop
 
 exit status: 0; 2 for bad input, such as rows that do not pair
+"""
+_AGREEMENT_EXAMPLES = f"""examples:
+  torchrecmetrics agreement before.csv after.csv --rank rank -k 10 --fail-over churn@10=.3
+{_FILES}
+exit status: 0; 1 if a value is below --fail-under or above --fail-over; 2 for bad input
 """
 _AUDIT_EXAMPLES = f"""examples:
   torchrecmetrics audit ratings.csv --time timestamp
@@ -192,6 +199,21 @@ _READING: _Arguments = {
         "separates the columns of csv files (default: recognised)",
     ),
 }
+_ORDER: _Arguments = {
+    "--rank": ({**_COLUMN, "default": ...}, "column of ranks: 1, 2, 3, ... in each list"),
+    "--score": ({**_COLUMN, "default": ...}, "column of scores: the highest is best"),
+    "--in-order": (_instead("rank", None), "the rows are in order, best first"),
+}
+_SPLIT: _Arguments = {"--split": ({"metavar": "TEXT"}, "separator of several items in one cell, best first")}
+_OUTPUT: _Arguments = {
+    "--json": (_FILE, "write results and counts there, whole or not at all"),
+    "--markdown": (_SWITCH, "print a table in Markdown, and the counts below it"),
+    "--fail-under": (_threshold("--fail-under"), "exit with 1 if a metric is below it; repeatable"),
+    "--fail-over": (
+        _threshold("--fail-over"),
+        "exit with 1 if a metric is above it, where lower is better; repeatable",
+    ),
+}
 _EVALUATE: _Arguments = {
     "lists": ({"type": Path, "metavar": "LISTS"}, "file of lists"),
     "truth": ({"type": Path, "nargs": "?", "metavar": "TRUTH"}, "file of ground truth: users and items to be found"),
@@ -204,9 +226,7 @@ _EVALUATE: _Arguments = {
     ),
     "-m --metric": ({**_REPEATABLE, "metavar": "NAME@K"}, "such as NDCG@10, or NDCG@10,HR@10; repeatable"),
     "-c --config": ({"type": Path, "metavar": "YAML"}, "file of metrics with cut-offs and options"),
-    "--rank": ({**_COLUMN, "default": ...}, "column of ranks: 1, 2, 3, ... in each list"),
-    "--score": ({**_COLUMN, "default": ...}, "column of scores: the highest is best"),
-    "--in-order": (_instead("rank", None), "the rows are in order, best first"),
+    **_ORDER,
     "--truth-user": (_COLUMN, "column of users in TRUTH and history, if it is another"),
     "--truth-item": (_COLUMN, "column of items in TRUTH and history, if it is another"),
     "--train": (
@@ -217,18 +237,22 @@ _EVALUATE: _Arguments = {
     ),
     "--value": ({**_COLUMN, "default": ...}, "column of gains in TRUTH"),
     "--no-value": (_instead("value", None), "all rows of TRUTH are alike, whatever columns it has"),
-    "--split": ({"metavar": "TEXT"}, "separator of several items in one cell, best first"),
+    **_SPLIT,
     "--values-reduce": ({"choices": ["sum", "max", "last"]}, "gain of a pair that TRUTH repeats (default: an error)"),
     "--complete": (_SWITCH, "the lists are all that is recommended, however short"),
     "--first": ({**_instead("duplicates", "first"), "default": "error"}, "keep only the first of repeated items"),
     "--rows": (_FILE, "write the values of each user there, as parquet"),
-    "--json": (_FILE, "write results and counts there, whole or not at all"),
-    "--markdown": (_SWITCH, "print a table in Markdown, and the counts below it"),
-    "--fail-under": (_threshold("--fail-under"), "exit with 1 if a metric is below it; repeatable"),
-    "--fail-over": (
-        _threshold("--fail-over"),
-        "exit with 1 if a metric is above it, where lower is better; repeatable",
-    ),
+    **_OUTPUT,
+}
+_AGREEMENT: _Arguments = {
+    "lists_a": ({"type": Path, "metavar": "LISTS_A"}, "file of lists of one run"),
+    "lists_b": ({"type": Path, "metavar": "LISTS_B"}, "file of lists of the other run"),
+    **_READING,
+    **_ORDER,
+    **_SPLIT,
+    "-k": ({"type": int, "action": "append", "metavar": "K"}, "cut-off (default: 10); repeatable"),
+    "-p": ({"type": float, "default": 0.9, "metavar": "P"}, "chance to go on to the next rank, of RBO (default: .9)"),
+    **_OUTPUT,
 }
 _COMPARE: _Arguments = {
     "runs": (
@@ -276,10 +300,11 @@ def _parser() -> argparse.ArgumentParser:
         description="Metrics of recommended lists, whether differences are real, and faults of a log.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="evaluate|compare|audit")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="evaluate|compare|agreement|audit")
     for run, arguments, epilog in (
         (_evaluate, _EVALUATE, _EXAMPLES),
         (_compare, _COMPARE, _COMPARE_EXAMPLES),
+        (_agreement, _AGREEMENT, _AGREEMENT_EXAMPLES),
         (_audit, _AUDIT, _AUDIT_EXAMPLES),
     ):
         command = commands.add_parser(
@@ -344,6 +369,11 @@ def _evaluate(args: argparse.Namespace) -> int:
     )
     if args.rows is not None:
         evaluation.rows.to_parquet(args.rows)
+    return _report(args, evaluation, thresholds)
+
+
+def _report(args: argparse.Namespace, evaluation: Evaluation, thresholds: Sequence[Threshold]) -> int:
+    """Print and write a result, and return the exit status: `BELOW` if a value misses its threshold."""
     table = str(evaluation).replace("with trm.compare", "with torchrecmetrics compare")
     _print(
         args, f"{evaluation.to_markdown()}\n\n{evaluation.counted()}" if args.markdown else table, evaluation.to_json()
@@ -382,6 +412,17 @@ def _compare(args: argparse.Namespace) -> int:
     comparison = compare(runs, baseline=args.baseline, margin=args.margin)
     _print(args, comparison.to_markdown() if args.markdown else str(comparison), comparison.to_json())
     return FINE
+
+
+def _agreement(args: argparse.Namespace) -> int:
+    """Overlap, rank-biased overlap and churn of the lists of two runs, without a ground truth."""
+    cutoffs = args.k or [10]
+    collection = agreement_metrics(cutoffs, args.p)
+    thresholds = [threshold.of(collection) for threshold in args.thresholds]
+    _check_outputs([args.lists_a, args.lists_b], {"--json": args.json})
+    lists_a, lists_b = (open_file(path, delimiter=args.delimiter) for path in (args.lists_a, args.lists_b))
+    columns = {name: getattr(args, name) for name in ("user", "item", "rank", "score", "split")}
+    return _report(args, agreement(lists_a, lists_b, cutoffs, p=args.p, **columns), thresholds)
 
 
 def _audit(args: argparse.Namespace) -> int:

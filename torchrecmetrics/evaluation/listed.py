@@ -41,8 +41,12 @@ class Names(NamedTuple):
 class IdMap:
     """Map from ids of users, or of items, to row numbers: rows of the ground truth, then rows of unknown ids."""
 
-    def __init__(self, name: str, ids: Vocabulary | None, size: int, written: bool = False) -> None:
+    def __init__(
+        self, name: str, ids: Vocabulary | None, size: int, written: bool = False, owner: str = "target"
+    ) -> None:
         self.name = name
+        self.owner = owner
+        """Name, for messages, of what has the ids."""
         self.written = written
         """True if the ground truth's ids come from a text file."""
         self.size = size
@@ -67,7 +71,7 @@ class IdMap:
             return row_numbers(named, column, f", as target has no {self.name}_ids (target.with_ids names its rows)")
         row_name = "row {}".format if table is None else table.row
         try:
-            rows = self.ids.rows_of(named, column, f"target's {self.name}_ids")
+            rows = self.ids.rows_of(named, column, f"{self.owner}'s {self.name}_ids")
         except TypeError:  # ids of another kind
             if not written or not (self.written or self.ids.kind == "text"):
                 raise
@@ -90,8 +94,9 @@ class IdMap:
             ValueError: if only one of the two numberings has a vocabulary.
         """
         if (theirs is None) != (self.ids is None):
-            has, lacks = ("target", "the recommendations") if theirs is None else ("the recommendations", "target")
-            cure = f"{'recommendations' if theirs is None else 'target'}.with_ids({self.name}_ids=...)"
+            owner = self.owner
+            has, lacks = (owner, "the recommendations") if theirs is None else ("the recommendations", owner)
+            cure = f"{'recommendations' if theirs is None else owner}.with_ids({self.name}_ids=...)"
             raise ValueError(
                 f"{has} has {self.name}_ids, {lacks} has none: row 5 could mean two {self.name}s; {cure} says what "
                 "its rows are"
@@ -169,7 +174,14 @@ class RecommendedLists(NamedTuple):
 
     @classmethod
     def read(
-        cls, lists: Any, names: Names, users: IdMap, items: IdMap, asked: Tensor, in_order: bool, may_repeat: bool
+        cls,
+        lists: Any,
+        names: Names,
+        users: IdMap,
+        items: IdMap,
+        asked: Tensor | None,
+        in_order: bool,
+        may_repeat: bool,
     ) -> RecommendedLists:
         """Read lists of any form.
 
@@ -178,7 +190,7 @@ class RecommendedLists(NamedTuple):
             names: column names of a frame or a file.
             users: row numbers of the users.
             items: row numbers of the items; new ids in the lists get new rows.
-            asked: bool [U]: users with ground truth; the lists of other users are left out.
+            asked: bool [U]: users with ground truth; the lists of other users are left out. None = all users.
             in_order: True if the caller said that rows are in order.
             may_repeat: True if rows of one user, item and rank are the same row.
 
@@ -424,7 +436,7 @@ def _check_owners(what: str, rows: Tensor, users: IdMap) -> None:
 
 
 def _in_order(
-    parts: Iterable[_Part], origin: Origin, users: IdMap, asked: Tensor, may_repeat: bool
+    parts: Iterable[_Part], origin: Origin, users: IdMap, asked: Tensor | None, may_repeat: bool
 ) -> RecommendedLists:
     """Return the lists of the users in `asked`, with the entries of all parts in order."""
     rows, columns, orders, others = [], [], [], []
@@ -449,7 +461,8 @@ def _in_order(
     if not number:
         raise ValueError(f"{origin.what} holds no rows")
     left_out = torch.unique(torch.cat(others))
-    if not met:
+    size = users.size if asked is not None or users.ids is None else len(users.ids)
+    if asked is not None and not met:
         users.check_unknown(origin.what)
         raise ValueError(
             f"no user of {origin.what} has ground truth; such as user {users.called(int(left_out[0]))}, while target "
@@ -463,8 +476,8 @@ def _in_order(
         new, kept = _first_of_each(owner, item, order), torch.cat(origin.kept)
         num_repeated, origin.kept = int((~new).sum()), [kept.masked_scatter(kept, new)]
         owner, item, order = owner[new], item[new], order[new]
-    offsets = torch.zeros(users.size + 1, dtype=torch.int64, device="cpu")
-    offsets[1:] = torch.bincount(owner, minlength=users.size).cumsum(0)
+    offsets = torch.zeros(size + 1, dtype=torch.int64, device="cpu")
+    offsets[1:] = torch.bincount(owner, minlength=size).cumsum(0)
     scores = None if by_rank or order is None else _as_scores(order)
     if by_rank and order is not None:
         origin.places = _by_rank(owner, order, offsets, origin, users)
@@ -509,8 +522,10 @@ def _joined(parts: list[Tensor]) -> Tensor:
     return whole
 
 
-def _asked(rows: Tensor, asked: Tensor) -> Tensor:
-    """Return which rows belong to users in `asked`, bool [n]."""
+def _asked(rows: Tensor, asked: Tensor | None) -> Tensor:
+    """Return which rows belong to users in `asked`, bool [n]; None = all users."""
+    if asked is None:
+        return torch.ones_like(rows, dtype=torch.bool)
     return (rows < len(asked)) & asked[rows.clamp(max=len(asked) - 1)]
 
 

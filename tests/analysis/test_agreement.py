@@ -1,0 +1,156 @@
+"""Agreement of two runs: overlap, rank-biased overlap and churn, against plain Python and the package rbo."""
+
+import math
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+from sizes import examples
+
+import torchrecmetrics as trm
+
+BEFORE = [[7, 3, 9], [4, 8, 5], [1, 2, 6]]
+AFTER = [[7, 9, 2], [4, 8, 5], [5, 4, 3]]
+
+
+def padded(lists, width):
+    return torch.tensor([[*items, *[-1] * (width - len(items))] for items in lists])
+
+
+def overlap(a, b, k):
+    """Return the share of common items, of k or of the longer list."""
+    a, b = a[:k], b[:k]
+    return len({*a} & {*b}) / max(len(a), len(b)) if a and b else math.nan
+
+
+def rbo_ext(a, b, k, p):
+    """Return equation 32 of Webber, Moffat & Zobel (2010), for lists of k items at most."""
+    shorter, longer = sorted((a[:k], b[:k]), key=len)
+    s, l = len(shorter), len(longer)  # noqa: E741
+    if not s:
+        return math.nan
+    x = [0, *(len({*shorter[:d]} & {*longer[:d]}) for d in range(1, l + 1))]
+    seen = sum(x[d] / d * p**d for d in range(1, l + 1))
+    unseen = sum(x[s] * (d - s) / (s * d) * p**d for d in range(s + 1, l + 1))
+    return (1 - p) / p * (seen + unseen) + ((x[l] - x[s]) / l + x[s] / s) * p**l
+
+
+def test_by_hand():
+    """Three users of whom one has other items, one the same list, and one nothing in common."""
+    p = 0.5
+    first = (1 - p) * (1 / 1 + p * 1 / 2 + p**2 * 2 / 3) + p**3 * 2 / 3
+    found = trm.agreement(torch.tensor(BEFORE), torch.tensor(AFTER), k=[1, 3], p=p)
+    assert found.floats() == pytest.approx(
+        {
+            "Overlap@1": 2 / 3,
+            "RBO-p0_5@1": 2 / 3,
+            "Churn@1": 1 / 3,
+            "Overlap@3": (2 / 3 + 1 + 0) / 3,
+            "RBO-p0_5@3": (first + 1 + 0) / 3,
+            "Churn@3": (1 / 3 + 0 + 1) / 3,
+        }
+    )
+    assert found.num_users == 3
+    spread = [1 / 3 - 4 / 9, 0 - 4 / 9, 1 - 4 / 9]
+    error = math.sqrt(sum(value**2 for value in spread) / 2 / 3)
+    assert found.standard_errors["Churn@3"].item() == pytest.approx(error)
+    low, high = found.confidence_intervals["Churn@3"]
+    assert 0 <= low < 4 / 9 < high <= 1
+
+
+RUN = st.lists(st.lists(st.integers(0, 8), unique=True, max_size=6), min_size=4, max_size=4)
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(RUN, RUN, st.integers(1, 8), st.sampled_from([0.1, 0.5, 0.9, 0.99]))
+@pytest.mark.filterwarnings("ignore:.* users have a list in lists_a alone")
+def test_equals_plain_python(a, b, k, p):
+    """Values of full, short and uneven lists equal the definitions, user by user."""
+    a, b = [[1, 2], *a], [[2, 1], *b]  # so that one user has two lists
+    found = trm.agreement(padded(a, 6), padded(b, 7), k=k, p=p).floats()
+    overlaps = [overlap(x, y, k) for x, y in zip(a, b, strict=True)]
+    biased = [rbo_ext(x, y, k, p) for x, y in zip(a, b, strict=True)]
+    values = overlaps, biased, [1 - value for value in overlaps]
+    kept = [[value for value in column if not math.isnan(value)] for column in values]
+    assert [*found.values()] == pytest.approx([sum(column) / len(column) for column in kept], abs=1e-12)
+
+
+def test_equals_the_package_rbo():
+    """The extrapolated overlap of full lists is that of the package rbo."""
+    rbo = pytest.importorskip("rbo")
+    torch.manual_seed(0)
+    a, b = (torch.rand(20, 12).argsort(1)[:, :8] for _ in range(2))
+    theirs = [rbo.RankingSimilarity(x, y).rbo_ext(p=0.8) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
+    assert trm.agreement(a, b, k=8, p=0.8)["RBO-p0_8@8"].item() == pytest.approx(sum(theirs) / 20, abs=1e-12)
+
+
+def test_order_matters_to_rbo_alone():
+    """The same items in another order overlap fully, and RBO tells them apart; runs can be swapped."""
+    a, b = torch.tensor([[1, 2, 3, 4]]), torch.tensor([[4, 3, 2, 1]])
+    found = trm.agreement(a, b, k=4).floats()
+    assert (found["Overlap@4"], found["Churn@4"]) == (1, 0)
+    assert found["RBO@4"] == pytest.approx(rbo_ext([1, 2, 3, 4], [4, 3, 2, 1], 4, 0.9))
+    assert trm.agreement(b, a, k=4).floats() == found
+    assert trm.agreement(a, a, k=4).floats() == {"Overlap@4": 1, "RBO@4": 1, "Churn@4": 0}
+
+
+def test_short_lists_that_are_equal_agree():
+    """Equal lists of fewer than k items have no churn; gaps hold no rank."""
+    gaps = torch.tensor([[-1, 5, -1, 6]])
+    assert trm.agreement(gaps, torch.tensor([[5, 6]]), k=10).floats() == {"Overlap@10": 1, "RBO@10": 1, "Churn@10": 0}
+
+
+def test_many_lists_are_compared_in_several_batches(monkeypatch):
+    """The number of rows at once changes nothing, and messages count rows over all batches."""
+    torch.manual_seed(0)
+    a, b = (torch.rand(50, 9).argsort(1)[:, :5] for _ in range(2))
+    whole = trm.agreement(a, b, k=5).floats()
+    monkeypatch.setattr("torchrecmetrics.analysis.agreement._ROWS", 7)
+    assert trm.agreement(a, b, k=5).floats() == pytest.approx(whole)
+    b[30, 1] = b[30, 0]
+    with pytest.raises(ValueError, match="lists_b holds an item twice in the list of row 30"):
+        trm.agreement(a, b, k=5)
+
+
+def test_tables_are_matched_by_id(tmp_path):
+    """Dicts, frames, files and tuples give the value of tensors, whatever the order of users; others are left out."""
+    pd = pytest.importorskip("pandas")
+    expected = trm.agreement(torch.tensor(BEFORE), torch.tensor(AFTER), k=3).floats()
+    a = {f"u{user}": [f"i{item}" for item in items] for user, items in enumerate(BEFORE)}
+    b = {f"u{user}": [f"i{item}" for item in items] for user, items in reversed([*enumerate(AFTER)])}
+    assert trm.agreement(a, b, k=3).floats() == expected
+
+    def frame(lists):
+        rows = [(user, item, rank) for user, items in lists.items() for rank, item in enumerate(items, start=1)]
+        return pd.DataFrame(rows, columns=["user", "item", "rank"]).sample(frac=1, random_state=0)
+
+    assert trm.agreement(frame(a), frame(b), k=3, rank="rank").floats() == expected
+    frame(b).to_csv(tmp_path / "b.csv", index=False)
+    assert trm.agreement(frame(a), tmp_path / "b.csv", k=3, rank="rank").floats() == expected
+    assert trm.agreement(a, ([*b.values()], [*b]), k=3).floats() == expected
+    with pytest.warns(UserWarning, match="1 users have a list in lists_a alone, 2 in lists_b alone: .* 3 are compared"):
+        found = trm.agreement({"new": ["i1"], **a}, {**b, "late": ["i2"], "gone": ["i3"]}, k=3)
+    assert (found.floats(), found.num_users) == (expected, 3)
+
+
+def test_bad_lists_are_refused():
+    """Messages name the list and the row, and say what is accepted."""
+    a, b = torch.tensor(BEFORE), torch.tensor(AFTER)
+    with pytest.raises(ValueError, match="lists_a has 3 rows, lists_b 2: a row is one user in both"):
+        trm.agreement(a, b[:2])
+    with pytest.raises(TypeError, match="one of the lists is a tensor, whose rows have no ids"):
+        trm.agreement(a, {0: [1]})
+    with pytest.raises(TypeError, match="lists_b must hold int64, int32 or int16"):
+        trm.agreement(a, b.float())
+    with pytest.raises(ValueError, match=r"lists_a must be item ids \[B, K\], best first, got shape \[3\]"):
+        trm.agreement(a[0], b)
+    with pytest.raises(ValueError, match="lists_a holds an item twice in the list of user 'al'"):
+        trm.agreement({"al": ["x", "x"]}, {"al": ["x", "y"]})
+    with pytest.raises(ValueError, match="no user has a list in both runs, of 2 users"):
+        trm.agreement({"al": ["x"]}, {"bo": ["x"]})
+    for p in (0, 1, 1.5, True):
+        with pytest.raises(ValueError, match="p, the probability to go on to the next rank, must be between 0 and 1"):
+            trm.agreement(a, b, p=p)
+    with pytest.raises(ValueError, match="k must be"):
+        trm.agreement(a, b, k=0)
