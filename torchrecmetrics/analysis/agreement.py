@@ -27,18 +27,11 @@ _ROWS = 2**16
 """Number of lists that are compared at once."""
 
 
-def _common(ranking: Ranking, k: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the number of items that both lists hold in their first 1, 2, ..., k ranks, float64 [B, k], and the
-    lengths of the shorter and of the longer list, at most k, int64 [B].
-    """
-    ranks_b = torch.ones_like(ranking.ranks) if ranking.gains is None else ranking.gains.to(ranking.ranks.dtype)
-    rank_in_both = torch.maximum(ranking.ranks, ranks_b)
-    first_depth = rank_in_both.clamp(1, k + 1).long() - 1  # k = not in the first k of both
-    number = torch.zeros(len(first_depth), k + 1, dtype=ranking.ranks.dtype, device=first_depth.device)
-    number.scatter_add_(1, first_depth, torch.ones_like(rank_in_both))
-    lengths = torch.stack([(ranking.items[:, :k] >= 0).sum(1), ranking.num_relevant.clamp(max=k).long()])
-    shorter, longer = lengths.aminmax(dim=0)
-    return number[:, :k].cumsum(1), shorter, longer
+class _OfTwoLists(ListMetric):
+    """Base class of metrics of two lists: the mean over users who have both."""
+
+    bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
+    reads_target: ClassVar[bool] = True
 
 
 def overlap(ranking: Ranking, k: int) -> Tensor:
@@ -47,9 +40,17 @@ def overlap(ranking: Ranking, k: int) -> Tensor:
     return (common[:, -1] / longer).masked_fill(shorter == 0, torch.nan)
 
 
-def churn(ranking: Ranking, k: int) -> Tensor:
-    """Return 1 - `overlap`: [B]."""
-    return 1 - overlap(ranking, k)
+class Overlap(_OfTwoLists):
+    """Overlap at k: see `agreement`."""
+
+    formula: ClassVar[Formula] = staticmethod(overlap)
+
+
+class Churn(_OfTwoLists):
+    """Churn at k, 1 - overlap: see `agreement`."""
+
+    formula: ClassVar[Formula] = staticmethod(lambda ranking, k: 1 - overlap(ranking, k))
+    higher_is_better: bool | None = False
 
 
 def rank_biased_overlap(ranking: Ranking, k: int, *, p: float = 0.9) -> Tensor:
@@ -63,51 +64,37 @@ def rank_biased_overlap(ranking: Ranking, k: int, *, p: float = 0.9) -> Tensor:
     depth = torch.arange(1, k + 1, dtype=common.dtype, device=common.device)
     known = shorter.clamp(min=1)[:, None]
     unknown = common.gather(1, known - 1) * (depth - known).clamp(min=0) / known
-    shares = (common + unknown) / depth
-    last = longer.clamp(min=1)[:, None] - 1
-    shares = shares.gather(1, torch.minimum(depth.long() - 1, last))
+    last = longer.clamp(min=1)[:, None]
+    shares = ((common + unknown) / depth).gather(1, torch.minimum(depth.long(), last) - 1)
     value = (1 - p) * (shares * p ** (depth - 1)).sum(1) + p**k * shares[:, -1]
     return value.masked_fill(shorter == 0, torch.nan)
 
 
-class _OfTwoLists(ListMetric):
-    """Base class of metrics of two lists, the second of which is the target, with ranks as gains."""
-
-    bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
-    reads_target: ClassVar[bool] = True
-
-
-class Overlap(_OfTwoLists):
-    """Overlap at k: mean over users of `overlap`."""
-
-    formula: ClassVar[Formula] = staticmethod(overlap)
-
-
 class RBO(_OfTwoLists):
-    """Rank-biased overlap at k: mean over users of `rank_biased_overlap`."""
+    """Rank-biased overlap at k: see `agreement`."""
 
     formula: ClassVar[Formula] = staticmethod(rank_biased_overlap)
 
 
-class Churn(_OfTwoLists):
-    """Churn at k: mean over users of `churn`."""
-
-    formula: ClassVar[Formula] = staticmethod(churn)
-    higher_is_better: bool | None = False
+def _common(ranking: Ranking, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the number of items that both lists hold in their first 1, 2, ..., k ranks, float64 [B, k], and the
+    lengths of the shorter and of the longer list, at most k, int64 [B].
+    """
+    ranks_b = torch.ones_like(ranking.ranks) if ranking.gains is None else ranking.gains.to(ranking.ranks.dtype)
+    first_depth = torch.maximum(ranking.ranks, ranks_b).clamp(1, k + 1)  # k + 1 = not in the first k of both
+    number = torch.zeros(len(first_depth), k + 1, dtype=first_depth.dtype, device=first_depth.device)
+    number.scatter_add_(1, first_depth.long() - 1, torch.ones_like(first_depth))
+    lengths = torch.stack([(ranking.items[:, :k] >= 0).sum(1), ranking.num_relevant.clamp(max=k).long()])
+    shorter, longer = lengths.aminmax(dim=0)
+    return number[:, :k].cumsum(1), shorter, longer
 
 
 def agreement_metrics(k: int | Iterable[int] = 10, p: float = 0.9) -> RecMetricCollection:
-    """Return an empty collection of overlap, rank-biased overlap and churn at the cut-offs.
-
-    Raises:
-        ValueError: for `p` that is not between 0 and 1, and for a cut-off below 1.
-    """
+    """Return an empty collection of the metrics of `agreement`, with the same errors for `k` and `p`."""
     if isinstance(p, bool) or not 0 < p < 1:
         raise ValueError(f"p, the probability to go on to the next rank, must be between 0 and 1, got {p!r}")
     cutoffs = k if isinstance(k, Iterable) else [k]
-    return RecMetricCollection(
-        [made for cutoff in cutoffs for made in (Overlap(cutoff), RBO(cutoff, p=p), Churn(cutoff))]
-    )
+    return RecMetricCollection([made for n in cutoffs for made in (Overlap(n), RBO(n, p=p), Churn(n))])
 
 
 @torch.no_grad()
@@ -138,8 +125,7 @@ def agreement(
             form that `evaluate_lists` takes, matched by user and item ids.
         lists_b: lists of the other run, in rows of the same users, or with ids.
         k: cut-off or cut-offs.
-        p: probability to go on from a rank to the next in RBO, between 0 and 1: .9 gives the first 10 ranks 86 % of the
-            weight.
+        p: probability to go on from a rank to the next in RBO: .9 gives the first 10 ranks 86 % of the weight.
         user: name of the column of users in both tables.
         item: name of the column of items in both tables.
         rank: as in `evaluate_lists`.
@@ -149,12 +135,11 @@ def agreement(
     Users with a list in one run alone are left out, with a warning.
 
     Raises:
-        TypeError: for tensors beside other forms, and as in `evaluate_lists`.
-        ValueError: for a list that holds an item twice, other numbers of rows, no user with two lists, `p` out of
-            range, and as in `evaluate_lists`.
+        TypeError: for one tensor beside another form, and as in `evaluate_lists`.
+        ValueError: for a list that holds an item twice, other numbers of rows, no user with two lists, `p` not between
+            0 and 1, and as in `evaluate_lists`.
 
-    Source: Webber, Moffat & Zobel, A similarity measure for indefinite rankings, ACM TOIS 28, 2010 (RBO_ext: equation
-    32).
+    Source: Webber, Moffat & Zobel, A similarity measure for indefinite rankings, ACM TOIS 2010, equation 32.
 
     Examples:
         >>> import torch
@@ -180,10 +165,8 @@ def agreement(
     names = Names(user, item, None if rank is ... else rank, None if score is ... else score, split)
     users, items = (IdMap(name, Vocabulary([]), 0, owner="lists_a") for name in ("user", "item"))
     in_order = rank is None or score is None
-    runs = [
-        RecommendedLists.read(open_if_path(lists), names, users, items, None, in_order, False)
-        for lists in (lists_a, lists_b)
-    ]
+    opened = map(open_if_path, (lists_a, lists_b))
+    runs = [RecommendedLists.read(lists, names, users, items, None, in_order, False) for lists in opened]
     return _compared(collection, _of_runs(runs, width), lambda row: f"user {users.called(row)}")
 
 
@@ -203,43 +186,32 @@ def _of_tensors(lists_a: Tensor, lists_b: Tensor, width: int) -> Iterator[tuple[
 
 def _of_runs(runs: Sequence[RecommendedLists], width: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the first `width` items of both lists of the same users, int64 [b, width], for users at a time."""
-    size = len(runs[1].offsets)  # the second run may have more users
-    missing = runs[0].offsets[-1:].expand(size - len(runs[0].offsets))
-    first = runs[0]._replace(offsets=torch.cat([runs[0].offsets, missing]))
-    for start in range(0, size - 1, _ROWS):
-        users = torch.arange(start, min(start + _ROWS, size - 1), device="cpu")
-        yield first.select(users, width)[0], runs[1].select(users, width)[0]
+    num_users = len(runs[1].offsets) - 1  # the first run may have fewer
+    offsets = runs[0].offsets[torch.arange(num_users + 1, device="cpu").clamp(max=len(runs[0].offsets) - 1)]
+    for start in range(0, num_users, _ROWS):
+        users = torch.arange(start, min(start + _ROWS, num_users), device="cpu")
+        yield runs[0]._replace(offsets=offsets).select(users, width)[0], runs[1].select(users, width)[0]
 
 
 def _compared(
     collection: RecMetricCollection, pairs: Iterable[tuple[Tensor, Tensor]], called: Callable[[int], str]
 ) -> Evaluation:
     """Return the metrics of pairs of lists; `called` names a row in messages."""
-    num_rows = num_both = num_alone_a = num_alone_b = 0
-    for list_a, list_b in pairs:
-        for name, lists in (("lists_a", list_a), ("lists_b", list_b)):
-            _check_once(name, lists, num_rows, called)
-        is_listed = list_b >= 0
-        has_a, has_b = (list_a >= 0).any(1), is_listed.any(1)
-        num_rows += len(list_a)
-        num_both += int((has_a & has_b).sum())
-        num_alone_a += int((has_a & ~has_b).sum())
-        num_alone_b += int((has_b & ~has_a).sum())
-        collection.update(Lists(list_a, list_b, gains=is_listed.cumsum(1).where(is_listed, 0), complete=True))
+    num_rows = num_any = num_both = 0
+    for pair in pairs:
+        for name, lists in zip(("lists_a", "lists_b"), pair, strict=True):
+            ordered = lists.sort(1).values
+            again = ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any(1)
+            if bool(again.any()):
+                row = num_rows + int(again.nonzero()[0])
+                raise ValueError(f"{name} holds an item twice in the list of {called(row)}")
+        num_rows += len(pair[0])
+        in_a, in_b = (lists >= 0 for lists in pair)
+        num_any += int((in_a.any(1) | in_b.any(1)).sum())
+        num_both += int((in_a.any(1) & in_b.any(1)).sum())
+        collection.update(Lists(*pair, gains=in_b.cumsum(1).where(in_b, 0), complete=True))
     if not num_both:
-        raise ValueError(f"no user has a list in both runs, of {num_rows} users: are their ids of one kind?")
-    if num_alone_a or num_alone_b:
-        warn_caller(
-            f"{num_alone_a} users have a list in lists_a alone, {num_alone_b} in lists_b alone: they are left out, and "
-            f"{num_both} are compared"
-        )
+        raise ValueError(f"none of {num_any} users has a list in both runs: are the ids of users of one kind?")
+    if num_both < num_any:
+        warn_caller(f"{num_any - num_both} of {num_any} users have a list in one run alone, and are left out")
     return collection.result()
-
-
-def _check_once(name: str, lists: Tensor, start: int, called: Callable[[int], str]) -> None:
-    """Refuse lists that hold an item twice; `called` names rows, of which the first is `start`."""
-    ordered = lists.sort(1).values
-    again = ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any(1)
-    if bool(again.any()):
-        row = int(again.nonzero()[0])
-        raise ValueError(f"{name} holds an item twice in the list of {called(start + row)}")
