@@ -204,7 +204,6 @@ _ORDER: _Arguments = {
     "--score": ({**_COLUMN, "default": ...}, "column of scores: the highest is best"),
     "--in-order": (_instead("rank", None), "the rows are in order, best first"),
 }
-_SPLIT: _Arguments = {"--split": ({"metavar": "TEXT"}, "separator of several items in one cell, best first")}
 _OUTPUT: _Arguments = {
     "--json": (_FILE, "write results and counts there, whole or not at all"),
     "--markdown": (_SWITCH, "print a table in Markdown, and the counts below it"),
@@ -237,7 +236,7 @@ _EVALUATE: _Arguments = {
     ),
     "--value": ({**_COLUMN, "default": ...}, "column of gains in TRUTH"),
     "--no-value": (_instead("value", None), "all rows of TRUTH are alike, whatever columns it has"),
-    **_SPLIT,
+    "--split": ({"metavar": "TEXT"}, "separator of several items in one cell, best first"),
     "--values-reduce": ({"choices": ["sum", "max", "last"]}, "gain of a pair that TRUTH repeats (default: an error)"),
     "--complete": (_SWITCH, "the lists are all that is recommended, however short"),
     "--first": ({**_instead("duplicates", "first"), "default": "error"}, "keep only the first of repeated items"),
@@ -249,7 +248,6 @@ _AGREEMENT: _Arguments = {
     "lists_b": ({"type": Path, "metavar": "LISTS_B"}, "file of lists of the other run"),
     **_READING,
     **_ORDER,
-    **_SPLIT,
     "-k": ({"type": int, "action": "append", "metavar": "K"}, "cut-off (default: 10); repeatable"),
     "-p": ({"type": float, "default": 0.9, "metavar": "P"}, "chance to go on to the next rank, of RBO (default: .9)"),
     **_OUTPUT,
@@ -421,7 +419,7 @@ def _agreement(args: argparse.Namespace) -> int:
     thresholds = [threshold.of(collection) for threshold in args.thresholds]
     _check_outputs([args.lists_a, args.lists_b], {"--json": args.json})
     lists_a, lists_b = (open_file(path, delimiter=args.delimiter) for path in (args.lists_a, args.lists_b))
-    columns = {name: getattr(args, name) for name in ("user", "item", "rank", "score", "split")}
+    columns = {name: getattr(args, name) for name in ("user", "item", "rank", "score")}
     return _report(args, agreement(lists_a, lists_b, cutoffs, p=args.p, **columns), thresholds)
 
 

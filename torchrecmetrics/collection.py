@@ -306,10 +306,7 @@ class RecMetricCollection(MetricCollection):
     def result(self) -> Evaluation:
         """Return every value with its interval and counts, in a dict that prints as a table, as `evaluate` returns it.
 
-        Computes as `compute` does, so all processes must call it.
-
-        Raises:
-            ValueError: as `compute`.
+        Computes as `compute` does, with its errors; all processes must call it.
 
         Examples:
             >>> import torch

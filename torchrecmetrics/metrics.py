@@ -272,7 +272,7 @@ class DCG(RankingMetric):
 
     Range from 0, without an upper bound (below 0 with negative gains). `NDCG` divides each row by its ideal, so the
     means of the two can put models into opposite orders; of the two, only DCG can be an unbiased estimate of the reward
-    of an online test. Gain 1 for every relevant item unless `gains` or a graded target say otherwise.
+    of an online test. Gains as for `NDCG`.
 
     Sources: Järvelin & Kekäläinen, Cumulated gain-based evaluation of IR techniques, 2002; this discount and
     exponential gains: Burges et al., Learning to rank using gradient descent, 2005; orders: Jeunen, Potapov &

@@ -101,8 +101,7 @@ class GroupResults(PointTable):
         return self.to_markdown()
 
     def _repr_html_(self) -> str:
-        columns = self._texts()
-        return _html(columns, zip(*columns.values(), strict=True))
+        return _html(columns := self._texts(), zip(*columns.values(), strict=True))
 
     def counts(self) -> dict[str, int]:
         """Return the number of groups without a user."""

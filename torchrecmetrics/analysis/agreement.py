@@ -108,11 +108,8 @@ def agreement(
     item: str = "item",
     rank: str | EllipsisType | None = ...,
     score: str | EllipsisType | None = ...,
-    split: str | None = None,
 ) -> Evaluation:
-    """Compare the lists of two runs for the same users, without a ground truth.
-
-    All values are means over users, with standard errors and intervals as `evaluate` gives them; range 0 to 1:
+    """Compare the lists of two runs for the same users, without a ground truth: means over users from 0 to 1.
 
     - `Overlap@k`: common items in the first `k` ranks / k, or / the length of the longer list if both are shorter;
     - `RBO@k`: rank-biased overlap, which weighs the first ranks most, extrapolated from the first `k` (RBO_ext, also
@@ -130,7 +127,6 @@ def agreement(
         item: name of the column of items in both tables.
         rank: as in `evaluate_lists`.
         score: as in `evaluate_lists`; equal scores are in the order of their ids.
-        split: as in `evaluate_lists`.
 
     Users with a list in one run alone are left out, with a warning.
 
@@ -162,8 +158,8 @@ def agreement(
         raise TypeError(
             "one of the lists is a tensor, whose rows have no ids: pass (lists, users) of it, or two tensors"
         )
-    names = Names(user, item, None if rank is ... else rank, None if score is ... else score, split)
-    users, items = (IdMap(name, Vocabulary([]), 0, owner="lists_a") for name in ("user", "item"))
+    names = Names(user, item, None if rank is ... else rank, None if score is ... else score)
+    users, items = (IdMap(name, Vocabulary([]), 0) for name in ("user", "item"))
     in_order = rank is None or score is None
     opened = map(open_if_path, (lists_a, lists_b))
     runs = [RecommendedLists.read(lists, names, users, items, None, in_order, False) for lists in opened]

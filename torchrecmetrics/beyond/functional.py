@@ -3,7 +3,7 @@
 A formula of rows maps a `Ranking` to one value per row: float [B] for one cut-off, [K, B] for K of them. A row's list
 is the items in its first `k` ranks, l <= k of them; an undefined value, most often of an empty list, is NaN. A formula
 of all lists maps a `Histogram` to one number, a float scalar: c_i is the number of lists with item i, S the sum of all
-c_i, I the number of items; it is NaN if no list holds an item. Sources and other names stand on the classes.
+c_i, I the number of items; it is NaN if no list holds an item. The classes have sources, other names and `attainable`.
 """
 
 from __future__ import annotations
@@ -146,27 +146,20 @@ def missing(ranking: Ranking, k: Cutoffs) -> Tensor:
 
 
 def coverage(histogram: Histogram, k: int, *, attainable: bool = False) -> Tensor:
-    """Share of all items that stand in the first `k` ranks of at least one list: #{c_i > 0} / I.
-
-    `attainable`: between the extremes that `_attainable` names, from 0 (least even) to 1 (most even).
-    """
+    """Share of all items that stand in the first `k` ranks of at least one list: #{c_i > 0} / I."""
     return _attainable(histogram, _coverage) if attainable else _coverage(histogram.counts)
 
 
 def gini(histogram: Histogram, k: int, *, attainable: bool = False) -> Tensor:
     """Gini coefficient of c, in ascending order: sum of (2 j - I - 1) c_(j) / (I S).
 
-    0 if all items are in equally many lists, (I - 1) / I if a single item is in all lists. `attainable`: between the
-    extremes that `_attainable` names, from 0 (most even) to 1 (least even).
+    0 if all items are in equally many lists, (I - 1) / I if a single item is in all lists.
     """
     return 1 - _attainable(histogram, _gini) if attainable else _gini(histogram.counts)
 
 
 def entropy(histogram: Histogram, k: int, *, attainable: bool = False) -> Tensor:
-    """Entropy of the items' shares of all entries: -sum of p log2 p with p = c_i / S; 0 to log2 I bits.
-
-    `attainable`: between the extremes that `_attainable` names, from 0 (least even) to 1 (most even).
-    """
+    """Entropy of the items' shares of all entries: -sum of p log2 p with p = c_i / S; 0 to log2 I bits."""
     return _attainable(histogram, _entropy) if attainable else _entropy(histogram.counts)
 
 

@@ -41,12 +41,8 @@ class Names(NamedTuple):
 class IdMap:
     """Map from ids of users, or of items, to row numbers: rows of the ground truth, then rows of unknown ids."""
 
-    def __init__(
-        self, name: str, ids: Vocabulary | None, size: int, written: bool = False, owner: str = "target"
-    ) -> None:
+    def __init__(self, name: str, ids: Vocabulary | None, size: int, written: bool = False) -> None:
         self.name = name
-        self.owner = owner
-        """Name, for messages, of what has the ids."""
         self.written = written
         """True if the ground truth's ids come from a text file."""
         self.size = size
@@ -71,7 +67,7 @@ class IdMap:
             return row_numbers(named, column, f", as target has no {self.name}_ids (target.with_ids names its rows)")
         row_name = "row {}".format if table is None else table.row
         try:
-            rows = self.ids.rows_of(named, column, f"{self.owner}'s {self.name}_ids")
+            rows = self.ids.rows_of(named, column, f"target's {self.name}_ids")
         except TypeError:  # ids of another kind
             if not written or not (self.written or self.ids.kind == "text"):
                 raise
@@ -94,9 +90,8 @@ class IdMap:
             ValueError: if only one of the two numberings has a vocabulary.
         """
         if (theirs is None) != (self.ids is None):
-            owner = self.owner
-            has, lacks = (owner, "the recommendations") if theirs is None else ("the recommendations", owner)
-            cure = f"{'recommendations' if theirs is None else owner}.with_ids({self.name}_ids=...)"
+            has, lacks = ("target", "the recommendations") if theirs is None else ("the recommendations", "target")
+            cure = f"{'recommendations' if theirs is None else 'target'}.with_ids({self.name}_ids=...)"
             raise ValueError(
                 f"{has} has {self.name}_ids, {lacks} has none: row 5 could mean two {self.name}s; {cure} says what "
                 "its rows are"
