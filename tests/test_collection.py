@@ -376,7 +376,11 @@ BAD = [
     (lambda: trm.RecMetricCollection(["NDCG"], k=5)["NDGC@5"], KeyError, "the key 'NDGC@5'; did you mean 'NDCG@5'"),
     (lambda: trm.RecMetricCollection("HR@5", prefix="val/")["mrr"], KeyError, "the key 'mrr'. There are val/HR@5"),
     (lambda: trm.RecMetricCollection(["nDGC"], k=5), ValueError, "unknown metric 'nDGC'; did you mean 'NDCG'?"),
-    (lambda: trm.RecMetricCollection(["covarage"], k=5), ValueError, "did you mean .Coverage.. Known: AUROC, F1, HR"),
+    (
+        lambda: trm.RecMetricCollection(["covarage"], k=5),
+        ValueError,
+        "did you mean .Coverage.. Known: AUROC, DCG, F1, HR",
+    ),
     (lambda: trm.RecMetricCollection(["HR"]), ValueError, "'HR' needs a cut-off: pass k="),
     (
         lambda: trm.RecMetricCollection(["HR@x"]),

@@ -79,9 +79,16 @@ class RecMetricCollection(MetricCollection):
         >>> import torch
         >>> from torchrecmetrics import RecMetricCollection
         >>> collection = RecMetricCollection(["HR", "MRR"], k=[1, 2])
-        >>> collection.update(torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([2]))
+        >>> collection.update(torch.tensor([[0.1, 0.9, 0.5], [0.7, 0.2, 0.1]]), torch.tensor([2, 0]))
+        >>> print(collection.result())
+        HR@1   0.5000 ± 0.5000
+        MRR@1  0.5000 ± 0.5000
+        HR@2   1.0000 ± 0.0000
+        MRR@2  0.7500 ± 0.2500
+        2 users
+        ± standard error; no interval for fewer than 10 users
         >>> collection.result().floats()
-        {'HR@1': 0.0, 'MRR@1': 0.0, 'HR@2': 1.0, 'MRR@2': 0.5}
+        {'HR@1': 0.5, 'MRR@1': 0.5, 'HR@2': 1.0, 'MRR@2': 0.75}
     """
 
     _evaluator_class: ClassVar[type[Evaluator]] = Evaluator
@@ -307,19 +314,6 @@ class RecMetricCollection(MetricCollection):
         """Return every value with its interval and counts, in a dict that prints as a table, as `evaluate` returns it.
 
         Computes as `compute` does, with its errors; all processes must call it.
-
-        Examples:
-            >>> import torch
-            >>> from torchrecmetrics import RecMetricCollection
-            >>> collection = RecMetricCollection(["HR", "MRR"], k=2)
-            >>> collection.update(torch.tensor([[0.1, 0.9, 0.5], [0.7, 0.2, 0.1]]), torch.tensor([2, 0]))
-            >>> print(collection.result())
-            HR@2   1.0000 ± 0.0000
-            MRR@2  0.7500 ± 0.2500
-            2 users
-            ± standard error; no interval for fewer than 10 users
-            >>> collection.result().floats()
-            {'HR@2': 1.0, 'MRR@2': 0.75}
         """
         return Evaluation(self, None)
 

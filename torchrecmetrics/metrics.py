@@ -300,7 +300,7 @@ class DCG(RankingMetric):
         super().__init__(k, gain=gain, **options)
 
 
-class NDCG(RankingMetric):
+class NDCG(DCG):
     """Normalised discounted cumulative gain: mean of DCG / IDCG, DCG = sum of gain_i / log2(1 + r_i)
     over hits in the first `k` places.
 
@@ -328,10 +328,6 @@ class NDCG(RankingMetric):
 
     formula: ClassVar[Formula] = staticmethod(functional.ndcg)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    many_cutoffs = True
-
-    def __init__(self, k: int | None = None, *, gain: Gain = "linear", **options: Unpack[MetricOptions]) -> None:
-        super().__init__(k, gain=gain, **options)
 
 
 class MRR(RankingMetric):

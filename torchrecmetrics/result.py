@@ -101,7 +101,8 @@ class GroupResults(PointTable):
         return self.to_markdown()
 
     def _repr_html_(self) -> str:
-        return _html(columns := self._texts(), zip(*columns.values(), strict=True))
+        columns = self._texts()
+        return _html([columns, *zip(*columns.values(), strict=True)])
 
     def counts(self) -> dict[str, int]:
         """Return the number of groups without a user."""
@@ -195,7 +196,7 @@ class Evaluation(dict[str, Tensor], PointTable):
         return "\n".join([*lines, *self._notes()])
 
     def _repr_html_(self) -> str:
-        return _html(["metric", "value", "", ""], self._cells(), self._notes())
+        return _html([("metric", "value", "", ""), *self._cells()], self._notes())
 
     def _cells(self) -> list[tuple[str, str, str, str]]:
         """Return the texts of each row: label, value, standard error and interval, empty where there is none."""
@@ -264,11 +265,8 @@ def _entries(number: int) -> str:
     return "entry" if number == 1 else "entries"
 
 
-def _html(names: Iterable[str], rows: Iterable[Iterable[str]], notes: Iterable[str] = ()) -> str:
-    """Return a table in HTML with notes below it."""
-    lines = ["<table>", _html_row("th", names), *(_html_row("td", row) for row in rows), "</table>"]
-    return "\n".join([*lines, *(f"<p>{html.escape(note)}</p>" for note in notes)])
-
-
-def _html_row(tag: str, cells: Iterable[str]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{html.escape(cell.strip())}</{tag}>' for cell in cells)}</tr>"
+def _html(rows: Iterable[Iterable[str]], notes: Iterable[str] = ()) -> str:
+    """Return rows of text, the first of which is the head, as a table in HTML with notes below it."""
+    cells = ["".join(f"<td>{html.escape(cell.strip())}</td>" for cell in row) for row in rows]
+    lines = [f"<tr>{line}</tr>" for line in cells]
+    return "\n".join(["<table>", *lines, "</table>", *(f"<p>{html.escape(note)}</p>" for note in notes)])

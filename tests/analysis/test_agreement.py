@@ -139,7 +139,7 @@ def test_bad_lists_are_refused():
     a, b = torch.tensor(BEFORE), torch.tensor(AFTER)
     with pytest.raises(ValueError, match="lists_a has 3 rows, lists_b 2: a row is one user in both"):
         trm.agreement(a, b[:2])
-    with pytest.raises(TypeError, match="one of the lists is a tensor, whose rows have no ids"):
+    with pytest.raises(TypeError, match=r"whose are they\? Pass \(lists, users\)"):
         trm.agreement(a, {0: [1]})
     with pytest.raises(TypeError, match="lists_b must hold int64, int32 or int16"):
         trm.agreement(a, b.float())
@@ -154,3 +154,11 @@ def test_bad_lists_are_refused():
             trm.agreement(a, b, p=p)
     with pytest.raises(ValueError, match="k must be"):
         trm.agreement(a, b, k=0)
+
+
+def test_processes_compare_their_own_lists(monkeypatch):
+    """The values are those of this process, as with `evaluate_lists`."""
+    syncs = []
+    monkeypatch.setattr(trm.RecMetricCollection, "result", lambda self: syncs.append(self.evaluator.sync_on_compute))
+    trm.agreement(torch.tensor(BEFORE), torch.tensor(AFTER))
+    assert syncs == [False]

@@ -168,7 +168,7 @@ def test_notebooks_show_a_table():
     """HTML holds the cells and lines of the text, escaped."""
     found = trm.evaluate_lists({"<HR>": trm.HR(1)}, {"al": ["x"], "bo": ["x"]}, target=TRUTH)
     assert found._repr_html_() == (
-        "<table>\n<tr><th>metric</th><th>value</th><th></th><th></th></tr>\n"
+        "<table>\n<tr><td>metric</td><td>value</td><td></td><td></td></tr>\n"
         "<tr><td>&lt;HR&gt;</td><td>0.5000</td><td>± 0.5000</td><td></td></tr>\n</table>\n"
         "<p>2 users</p>\n<p>± standard error; no interval for fewer than 10 users</p>"
     )

@@ -150,14 +150,11 @@ def agreement(
         ± standard error; no interval for fewer than 10 users
     """
     collection = agreement_metrics(k, p)
+    collection.evaluator.set_sync_on_compute(False)
     width = max(metric.k or 1 for metric in collection.metrics.values())
     if isinstance(lists_a, Tensor) and isinstance(lists_b, Tensor):
         collection.to(lists_a.device)
         return _compared(collection, _of_tensors(lists_a, lists_b, width), "row {}".format)
-    if isinstance(lists_a, Tensor) or isinstance(lists_b, Tensor):
-        raise TypeError(
-            "one of the lists is a tensor, whose rows have no ids: pass (lists, users) of it, or two tensors"
-        )
     names = Names(user, item, None if rank is ... else rank, None if score is ... else score)
     users, items = (IdMap(name, Vocabulary([]), 0) for name in ("user", "item"))
     in_order = rank is None or score is None

@@ -419,9 +419,6 @@ class Gini(_AttainableAtK):
     item, too). Elliot's and RankSys' Gini are 1 - this x I / (I - 1). Sources: Fleder & Hosanagar, Blockbuster
     culture's next rise or fall, 2009; attainable values: as `Coverage`.
 
-    Args:
-        attainable: as in `Coverage`.
-
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
@@ -447,9 +444,6 @@ class Entropy(_AttainableAtK):
     by 1 / length outside the logarithm); RecBole's has natural logarithms and divides by the number of recommended
     items. Sources: Szlávik, Kowalczyk & Schut, Diversity measurement of recommender systems under different user choice
     models, 2011; attainable values: as `Coverage`.
-
-    Args:
-        attainable: as in `Coverage`.
 
     Examples:
         >>> import torch

@@ -41,7 +41,7 @@ from torchrecmetrics.evaluation.listed import IdMap, Names, RecommendedLists, ch
 from torchrecmetrics.evaluation.progress import Progress, ProgressBar
 from torchrecmetrics.evaluation.unknown_ids import refuse_respelled
 from torchrecmetrics.inputs.lists import Duplicates, Lists
-from torchrecmetrics.metrics import DCG, NDCG
+from torchrecmetrics.metrics import DCG
 from torchrecmetrics.names import Metrics, check_options
 from torchrecmetrics.result import Evaluation
 
@@ -404,9 +404,7 @@ def _interactions(
 def _reads_gains(collection: RecMetricCollection) -> bool:
     """Return True if a metric may read gains: DCG, NDCG, a weighted Recall, or a metric of one's own."""
     return any(
-        isinstance(metric, (DCG, NDCG))
-        or metric.options.get("weighted")
-        or not type(metric).__module__.startswith(_PACKAGE)
+        isinstance(metric, DCG) or metric.options.get("weighted") or not type(metric).__module__.startswith(_PACKAGE)
         for metric in collection.metrics.values()
     )
 
