@@ -97,8 +97,9 @@ def test_order_matters_to_rbo_alone():
 
 def test_short_lists_that_are_equal_agree():
     """Equal lists of fewer than k items have no churn; gaps hold no rank."""
-    gaps = torch.tensor([[-1, 5, -1, 6]])
-    assert trm.agreement(gaps, torch.tensor([[5, 6]]), k=10).floats() == {"Overlap@10": 1, "RBO@10": 1, "Churn@10": 0}
+    gaps, full = torch.tensor([[-1, 5, -1, 6]]), torch.tensor([[5, 6]])
+    for pair in ((gaps, full), (full, gaps)):
+        assert trm.agreement(*pair, k=10).floats() == {"Overlap@10": 1, "RBO@10": 1, "Churn@10": 0}
 
 
 def test_many_lists_are_compared_in_several_batches(monkeypatch):

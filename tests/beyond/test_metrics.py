@@ -383,6 +383,16 @@ def test_attainable_ends_are_reached():
     assert plain == near([1 - 100 / size, 1 - 10 / size])
 
 
+@pytest.mark.filterwarnings("ignore:no row to average over")
+def test_one_list_has_one_attainable_value():
+    """Scaled values of a single list are nan, whichever items it holds: rounding makes no range of one value."""
+    torch.manual_seed(0)
+    for length in range(1, 60):
+        lists = torch.rand(1, 200).argsort(1)[:, :length]
+        for cls in ATTAINABLE:
+            assert math.isnan(value(cls(60, attainable=True, catalogue=trm.Catalogue(200)), trm.Lists(lists)))
+
+
 def test_attainable_of_more_entries_than_items():
     """With 3 lists of 2 out of 4 items the most even counts are 2, 2, 1, 1, as in the corrected Gini of the source."""
     lists = tensor([[0, 1], [0, 2], [0, 3]])
