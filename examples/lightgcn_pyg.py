@@ -180,7 +180,7 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
         print(f"{label:10}" + "".join(f"{cell:>20}" for cell in cells))
     draw(curve, popularity, out)
     print(f"Learning curve: {out}")
-    return {label: value.item() for label, value in now.items()}
+    return now.floats()
 
 
 if __name__ == "__main__":

@@ -41,6 +41,8 @@ HAND = [
     (trm.MAP(2), ((1 / 1) / 3 + 1 / 2 + 0) / 3),
     (trm.MAP(2, normalize="min"), ((1 / 1) / 2 + 1 / 2 + 0) / 3),
     (trm.MAP(), ((1 / 1 + 2 / 3 + 3 / 9) / 3 + 1 / 2 + (1 / 6 + 2 / 8) / 2) / 3),
+    (trm.DCG(5), (LOG[1] + LOG[3] + LOG[2] + 0) / 3),
+    (trm.DCG(), (LOG[1] + LOG[3] + LOG[9] + LOG[2] + LOG[6] + LOG[8]) / 3),
     (trm.NDCG(5), ((LOG[1] + LOG[3]) / (LOG[1] + LOG[2] + LOG[3]) + LOG[2] / LOG[1] + 0) / 3),
     (
         trm.NDCG(),
@@ -140,6 +142,8 @@ REFERENCE = {
     "MAP": (trm.MAP(3), lambda u: reference.average_precision(u, 3)),
     "MAP-min": (trm.MAP(2, normalize="min"), lambda u: reference.average_precision(u, 2, "min")),
     "MAP-whole": (trm.MAP(), reference.average_precision),
+    "DCG": (trm.DCG(3), lambda u: reference.dcg(u, 3)),
+    "DCG-whole": (trm.DCG(), reference.dcg),
     "NDCG": (trm.NDCG(3), lambda u: reference.ndcg(u, 3)),
     "NDCG-whole": (trm.NDCG(), reference.ndcg),
     "MRR": (trm.MRR(3), lambda u: reference.reciprocal_rank(u, 3)),
@@ -217,10 +221,26 @@ def test_equals_plain_python(name, batch, ties, overlap):
 def test_exponential_gain_equals_plain_python(batch, k, ties):
     """The exponential gain is 2^gain - 1, also for negative gains and with ties."""
     scores, gains, history, _ = batch
-    values = plain(batch, lambda u: reference.ndcg(u, k or INF), ties, "miss", lambda gain: 2.0**gain - 1)
-    metric = trm.NDCG(k, gain="exponential", ties=ties, overlap="miss")
-    got = value(metric, torch.tensor(scores), **graded(gains), exclude=torch.tensor(history))
-    assert got == pytest.approx(reference.mean(values)[0], abs=1e-12, nan_ok=True)
+    for metric, function in ((trm.NDCG, reference.ndcg), (trm.DCG, reference.dcg)):
+        values = plain(batch, lambda u, f=function: f(u, k or INF), ties, "miss", lambda gain: 2.0**gain - 1)
+        made = metric(k, gain="exponential", ties=ties, overlap="miss")
+        got = value(made, torch.tensor(scores), **graded(gains), exclude=torch.tensor(history))
+        assert got == pytest.approx(reference.mean(values)[0], rel=1e-12, abs=1e-12, nan_ok=True)
+
+
+@pytest.mark.fixed
+def test_ndcg_can_invert_the_order_of_dcg():
+    """Of two models, one has more DCG and the other more NDCG: NDCG divides each row by its own ideal."""
+    target = torch.tensor([[0, 1, 2], [0, -1, -1]])
+    one = torch.tensor([[9.0, 8, 7, 0, 1, 2], [0, 1, 2, 3, 4, 5]])  # all three of the first row, none of the second
+    other = torch.tensor([[9.0, 0, 1, 3, 4, 5], [9, 1, 2, 3, 4, 5]])  # one of each row
+    ideal = LOG[1] + LOG[2] + LOG[3]
+    dcg = value(trm.DCG(3), one, target), value(trm.DCG(3), other, target)
+    ndcg = value(trm.NDCG(3), one, target), value(trm.NDCG(3), other, target)
+    assert dcg == pytest.approx(((ideal + 0) / 2, (1 + 1) / 2))
+    assert ndcg == pytest.approx(((1 + 0) / 2, (1 / ideal + 1) / 2))
+    assert dcg[0] > dcg[1]
+    assert ndcg[0] < ndcg[1]
 
 
 @pytest.mark.fixed

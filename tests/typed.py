@@ -34,6 +34,8 @@ def collections(scores: Tensor, target: Tensor) -> None:
     assert_type(collection["HR@5"], Value)
     assert_type(collection["HR@5"].num_users, int)
     assert_type(collection.compute(), dict[str, Tensor])
+    assert_type(collection.result(), trm.Evaluation)
+    assert_type(collection.result().floats(4), dict[str, float])
     assert_type(collection.forward(scores, target=target), dict[str, Tensor])
     assert_type(list(collection.values()), list[Value])
 

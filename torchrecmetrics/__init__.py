@@ -25,7 +25,6 @@ from torchrecmetrics.evaluation.embeddings import Embeddings
 from torchrecmetrics.evaluation.lists import evaluate_lists
 from torchrecmetrics.evaluation.models import evaluate
 from torchrecmetrics.evaluation.recommendations import Recommendations, recommend
-from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.inputs.candidates import Candidates
 from torchrecmetrics.inputs.codes import SemanticIds
 from torchrecmetrics.inputs.item_shard import ItemShard
@@ -37,6 +36,7 @@ from torchrecmetrics.inputs.scores import Scores, get_topk_ranks
 from torchrecmetrics.inputs.sessions import Sessions
 from torchrecmetrics.metrics import *  # noqa: F403
 from torchrecmetrics.rank_metrics import *  # noqa: F403
+from torchrecmetrics.result import Evaluation
 
 __version__ = "0.1.0.dev0"
 

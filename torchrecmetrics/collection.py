@@ -28,6 +28,7 @@ from torchrecmetrics.core.signature import (
 )
 from torchrecmetrics.core.windows import Decay, Window
 from torchrecmetrics.names import KeyFormat, Metrics, key_of, members_of, ours
+from torchrecmetrics.result import Evaluation
 from torchrecmetrics.values import Found, Value, rows_of
 
 if TYPE_CHECKING:
@@ -51,13 +52,13 @@ class RecMetricCollection(MetricCollection):
     Args:
         metrics: names, crossed with `k` unless they carry a cut-off ("MAP@100") or need none (AUROC, RPrecision), and
             instances of this package's metrics, which are read as descriptions: their own states stay empty; or a dict
-            of instances with their keys. Names are "HR", "NDCG", "MRR", "Precision", "Recall", "RPrecision", "MAP",
-            "F1", "AUROC"; of one rank "AMR", "AMRI", "AdjustedHR", "AdjustedMRR", "MeanRank", "MedianRank"; beyond
-            accuracy "AveragePopularity", "Calibration", "CategoryShare", "Coverage", "Entropy", "EqualOpportunity",
-            "ExposureGini", "Gini", "IntraListDiversity", "Invalid", "Missing", "Novelty", "Personalization",
-            "PopularityLift", "Repeats", "Seen", "Serendipity", "StatisticalParity", "TailShare"; case is ignored; Hit,
-            Hits, HitRatio, HitRate = HR, P = Precision, R = Recall, MR = MeanRank, AdjustedHitRate = AdjustedHR,
-            MeanAveragePrecision = MAP, MeanReciprocalRank = MRR.
+            of instances with their keys. Names are "HR", "DCG", "NDCG", "MRR", "Precision", "Recall", "RPrecision",
+            "MAP", "F1", "AUROC"; of one rank "AMR", "AMRI", "AdjustedHR", "AdjustedMRR", "MeanRank", "MedianRank";
+            beyond accuracy "AveragePopularity", "Calibration", "CategoryShare", "Coverage", "Entropy",
+            "EqualOpportunity", "ExposureGini", "Gini", "IntraListDiversity", "Invalid", "Missing", "Novelty",
+            "Personalization", "PopularityLift", "Repeats", "Seen", "Serendipity", "StatisticalParity", "TailShare";
+            case is ignored; Hit, Hits, HitRatio, HitRate = HR, P = Precision, R = Recall, MR = MeanRank,
+            AdjustedHitRate = AdjustedHR, MeanAveragePrecision = MAP, MeanReciprocalRank = MRR.
         k: cut-off or cut-offs for the names.
         prefix: put in front of every key.
         postfix: put behind every key.
@@ -79,7 +80,7 @@ class RecMetricCollection(MetricCollection):
         >>> from torchrecmetrics import RecMetricCollection
         >>> collection = RecMetricCollection(["HR", "MRR"], k=[1, 2])
         >>> collection.update(torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([2]))
-        >>> {key: value.item() for key, value in collection.compute().items()}
+        >>> collection.result().floats()
         {'HR@1': 0.0, 'MRR@1': 0.0, 'HR@2': 1.0, 'MRR@2': 0.5}
     """
 
@@ -301,6 +302,29 @@ class RecMetricCollection(MetricCollection):
         """
         values: dict[str, Tensor] = self.evaluator.compute()
         return {self._set_name(key): value for key, value in values.items()}
+
+    def result(self) -> Evaluation:
+        """Return every value with its interval and counts, in a dict that prints as a table, as `evaluate` returns it.
+
+        Computes as `compute` does, so all processes must call it.
+
+        Raises:
+            ValueError: as `compute`.
+
+        Examples:
+            >>> import torch
+            >>> from torchrecmetrics import RecMetricCollection
+            >>> collection = RecMetricCollection(["HR", "MRR"], k=2)
+            >>> collection.update(torch.tensor([[0.1, 0.9, 0.5], [0.7, 0.2, 0.1]]), torch.tensor([2, 0]))
+            >>> print(collection.result())
+            HR@2   1.0000 ± 0.0000
+            MRR@2  0.7500 ± 0.2500
+            2 users
+            ± standard error; no interval for fewer than 10 users
+            >>> collection.result().floats()
+            {'HR@2': 1.0, 'MRR@2': 0.75}
+        """
+        return Evaluation(self, None)
 
     def standard_errors(self) -> dict[str, Tensor]:
         """Return the standard error of the last `compute` for every key."""

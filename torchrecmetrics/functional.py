@@ -1,4 +1,4 @@
-"""Formulas of accuracy: hit rate, precision, recall, NDCG, MRR, MAP, AUROC per row of a `Ranking`.
+"""Formulas of accuracy: hit rate, precision, recall, DCG, NDCG, MRR, MAP, AUROC per row of a `Ranking`.
 
 One cut-off gives float [B], several (a list or tuple of K) give [K, B] at little extra cost; `k=None` is the whole
 ranking. Rows without a relevant item are NaN. R is the number of a row's relevant items, h(k) the number of them in the
@@ -35,6 +35,7 @@ Cutoffs: TypeAlias = int | Sequence[int]
 __all__ = [
     "auroc",
     "average_precision",
+    "dcg",
     "f1",
     "hit_rate",
     "ndcg",
@@ -150,22 +151,25 @@ def average_precision(ranking: Ranking, k: Cutoffs | None = None, *, normalize: 
 
 
 @of_rows
+def dcg(ranking: Ranking, k: Cutoffs | None = None, *, gain: Gain = "linear") -> Tensor:
+    """Return the sum over hits of gain_i / log2(1 + r_i); see `DCG`."""
+    check_choice("gain", gain, ("linear", "exponential"))
+    return _dcg(ranking, k, _linear if gain == "linear" else _exponential)
+
+
+@of_rows
 def ndcg(ranking: Ranking, k: Cutoffs | None = None, *, gain: Gain = "linear") -> Tensor:
     """Return DCG / IDCG, DCG = sum over hits of gain_i / log2(1 + r_i); IDCG of all gains, best first; see `NDCG`."""
     check_choice("gain", gain, ("linear", "exponential"))
-    relevant, reached = ranking.relevant, ranking.check_depth(k)
-    width = relevant.ranks.shape[1]
-    if relevant.gains is None and ranking.penalties is None:
-        dcg = relevant.sum_hits(log2_discount, reached)
+    if ranking.relevant.gains is None and ranking.penalties is None:
+        dcg = ranking.relevant.sum_hits(log2_discount, ranking.check_depth(k))
+        width = ranking.relevant.ranks.shape[1]
         if width == 1:
             return dcg  # the ideal is 1
         return dcg / _ideal_dcg(width, dcg.dtype, dcg.device).take(_num_ideal(ranking, k))
     transform = _transform(ranking, gain)
-    dcg = relevant.sum_hits(log2_discount, reached, relevant.placed(transform))
-    if (penalties := ranking.penalties) is not None:
-        dcg = dcg + penalties.sum_hits(log2_discount, reached, penalties.placed(transform))
     best = transform(ranking.ideal_gains) * log2_discount(ranking.hit_number)
-    return dcg / sum_first(best, _num_ideal(ranking, k))
+    return _dcg(ranking, k, transform) / sum_first(best, _num_ideal(ranking, k))
 
 
 @of_rows
@@ -200,6 +204,17 @@ CONSTANT_DISCOUNTS.append(log2_discount)
 def log2_discounts(places: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return the discounts 1 / log2(1 + rank) of ranks 1 to `places`; metrics of lists read them, too."""
     return log2_discount(torch.arange(1, places + 1, dtype=dtype, device=device))
+
+
+def _dcg(ranking: Ranking, k: Cutoffs | None, transform: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return the DCG of transformed gains: that of the relevant items, and of penalties."""
+    relevant, penalties, reached = ranking.relevant, ranking.penalties, ranking.check_depth(k)
+    if relevant.gains is None and penalties is None:
+        return relevant.sum_hits(log2_discount, reached)
+    total = relevant.sum_hits(log2_discount, reached, relevant.placed(transform))
+    if penalties is None:
+        return total
+    return total + penalties.sum_hits(log2_discount, reached, penalties.placed(transform))
 
 
 @cached_constant
@@ -274,14 +289,19 @@ def _transform(ranking: Ranking, gain: Gain) -> Callable[[Tensor], Tensor]:
         return _linear
     top = ranking.ideal_gains[:, :1]
     # DCG / IDCG does not change when both are divided by 2^(highest gain), and then no power of two overflows
-    return lambda gains: _exponential(gains, top)
+    return lambda gains: _scaled_exponential(gains, top)
 
 
 def _linear(gains: Tensor) -> Tensor:
     return gains
 
 
-def _exponential(gains: Tensor, top: Tensor) -> Tensor:
+def _exponential(gains: Tensor) -> Tensor:
+    """Return 2^gain - 1, precise for small gains."""
+    return torch.expm1(gains * math.log(2))
+
+
+def _scaled_exponential(gains: Tensor, top: Tensor) -> Tensor:
     """Return (2^gain - 1) / 2^top, precise for small and for large gains."""
     ln2 = math.log(2)
     wanted = torch.exp2(gains - top) * -torch.expm1(-gains * ln2)

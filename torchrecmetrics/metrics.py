@@ -1,4 +1,4 @@
-"""Metrics of accuracy: HitRate, Precision, Recall, F1, RPrecision, MAP, NDCG, MRR, AUROC."""
+"""Metrics of accuracy: HitRate, Precision, Recall, F1, RPrecision, MAP, DCG, NDCG, MRR, AUROC."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torchrecmetrics.functional import Denominator, Gain, Normalization, Normali
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["AUROC", "F1", "HR", "MAP", "MRR", "NDCG", "HitRate", "Precision", "RPrecision", "Recall"]
+__all__ = ["AUROC", "DCG", "F1", "HR", "MAP", "MRR", "NDCG", "HitRate", "Precision", "RPrecision", "Recall"]
 
 
 class _OfRecommended(RankingMetric):
@@ -267,6 +267,39 @@ class MAP(RankingMetric):
         super().__init__(k, normalize=normalize, **options)
 
 
+class DCG(RankingMetric):
+    """Discounted cumulative gain: mean of the sum of gain_i / log2(1 + r_i) over hits in the first `k` places.
+
+    Range from 0, without an upper bound (below 0 with negative gains). `NDCG` divides each row by its ideal, so the
+    means of the two can put models into opposite orders; of the two, only DCG can be an unbiased estimate of the reward
+    of an online test. Gain 1 for every relevant item unless `gains` or a graded target say otherwise.
+
+    Sources: Järvelin & Kekäläinen, Cumulated gain-based evaluation of IR techniques, 2002; this discount and
+    exponential gains: Burges et al., Learning to rank using gradient descent, 2005; orders: Jeunen, Potapov &
+    Ustimenko, On (normalised) discounted cumulative gain as an off-policy evaluation metric for top-n recommendation,
+    KDD 2024.
+
+    Args:
+        k: cut-off, >= 1; None = the whole ranking.
+        gain: "linear", or "exponential" for 2^gain - 1.
+        options: keywords of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`, for methods and counts too.
+
+    Examples:
+        >>> import torch
+        >>> from torchrecmetrics import DCG
+        >>> metric = DCG(2)
+        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5, 0.3]]), torch.tensor([[1, 2, 0]]))
+        >>> metric.compute()  # 1 / log2(1 + 1) + 1 / log2(1 + 2)
+        tensor(1.6309, dtype=torch.float64)
+    """
+
+    formula: ClassVar[Formula] = staticmethod(functional.dcg)
+    many_cutoffs = True
+
+    def __init__(self, k: int | None = None, *, gain: Gain = "linear", **options: Unpack[MetricOptions]) -> None:
+        super().__init__(k, gain=gain, **options)
+
+
 class NDCG(RankingMetric):
     """Normalised discounted cumulative gain: mean of DCG / IDCG, DCG = sum of gain_i / log2(1 + r_i)
     over hits in the first `k` places.
@@ -275,8 +308,9 @@ class NDCG(RankingMetric):
     which count in DCG only); fewer than `k` items do not lower the ideal. Gain 1 for every relevant item unless `gains`
     or a graded target say otherwise.
 
-    Also called nDCG@k. Sources: Järvelin & Kekäläinen, Cumulated gain-based evaluation of IR techniques, 2002;
-    exponential gains: Burges et al., Learning to rank using gradient descent, 2005.
+    Also called nDCG@k. Sources: Järvelin & Kekäläinen, Cumulated gain-based evaluation of IR techniques, 2002, whose
+    discount, log2 r from rank 2 on, leaves the first two ranks undiscounted; this discount and exponential gains:
+    Burges et al., Learning to rank using gradient descent, 2005.
 
     Args:
         k: cut-off, >= 1; None = the whole ranking.
@@ -347,13 +381,13 @@ class AUROC(RankingMetric):
     Range 0 to 1; a tied pair counts half, unless `ties` places it. Needs the whole ranking and its length. Rows with no
     other candidate are left out; a relevant item that is no candidate loses to every other one.
 
-    Also called AUC, and as a mean over users GAUC. Sources: Hanley & McNeil, The meaning and use of the area under a
-    receiver operating characteristic curve, 1982; over users: Zhu et al., Optimized cost per click in Taobao display
-    advertising, 2017.
+    Also called AUC, and as a mean over users GAUC. Source: Hanley & McNeil, The meaning and use of the area under a
+    receiver operating characteristic curve, 1982.
 
     Args:
         weight: None, every row weighs the same; "relevant", by its number of relevant items (RecBole's GAUC);
-            "candidates", by its number of candidates (GAUC weighted by impressions: DIN, FuxiCTR).
+            "candidates", by its number of candidates (GAUC weighted by impressions: DIN, FuxiCTR; source: Zhu et al.,
+            Optimized cost per click in Taobao display advertising, KDD 2017).
         options: keywords of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`, for methods and counts too.
 
     Examples:

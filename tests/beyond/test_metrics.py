@@ -348,20 +348,69 @@ def test_one_user_surprises_nobody():
         assert functional.novelty(ranking([[0]]), 1, catalogue=catalogue, normalize=True).isnan()
 
 
+ATTAINABLE = (trm.Coverage, trm.Gini, trm.Entropy)
+
+
+@st.composite
+def few_lists(draw):
+    """Draw up to three lists of distinct items of a small catalogue, so that all lists of these lengths can be made."""
+    size = draw(st.integers(1, 5))
+    items = st.lists(st.integers(0, size - 1), unique=True, max_size=3)
+    return size, draw(st.lists(items, min_size=1, max_size=3))
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(few_lists(), st.integers(1, 4))
+def test_attainable_values_are_those_of_all_possible_lists(drawn, k):
+    """Scaled values lie between the extremes of all lists of the same lengths, which are tried one by one."""
+    size, lists = drawn
+    found = []
+    for cls in ATTAINABLE:
+        metric = cls(k, attainable=True, catalogue=trm.Catalogue(size))
+        found.append(value(metric, ranking(lists)))
+    assert found == pytest.approx(reference.attainable(lists, k, size), abs=1e-9, nan_ok=True)
+
+
+def test_attainable_ends_are_reached():
+    """Few lists of many items reach 0 and 1 exactly, whereas plain Gini is .9990 or .9999."""
+    size, most_even, same = 100_000, torch.arange(100).view(10, 10), torch.arange(10).expand(10, 10)
+    for cls, even, uneven in ((trm.Coverage, 1, 0), (trm.Gini, 0, 1), (trm.Entropy, 1, 0)):
+        for lists, expected in ((most_even, even), (same, uneven)):
+            metric = cls(10, attainable=True, catalogue=trm.Catalogue(size))
+            assert value(metric, trm.Lists(lists)) == expected
+    assert trm.Gini(10, attainable=True, catalogue=trm.Catalogue(size)).label == "Gini-attainable@10"
+    plain = [value(trm.Gini(10, catalogue=trm.Catalogue(size)), trm.Lists(lists)) for lists in (most_even, same)]
+    assert plain == near([1 - 100 / size, 1 - 10 / size])
+
+
+def test_attainable_of_more_entries_than_items():
+    """With 3 lists of 2 out of 4 items the most even counts are 2, 2, 1, 1, as in the corrected Gini of the source."""
+    lists = tensor([[0, 1], [0, 2], [0, 3]])
+    found = [value(cls(2, attainable=True, catalogue=trm.Catalogue(4)), trm.Lists(lists)) for cls in ATTAINABLE]
+    gini = (-3 * 1 - 1 * 1 + 1 * 1 + 3 * 3) / (4 * 6)
+    least = (4 - 2) * 2 / (4 * 6)  # (I - r) r / (I S), r = S mod I
+    even = -2 * (2 / 6 * math.log2(2 / 6) + 1 / 6 * math.log2(1 / 6))
+    entropy = -(3 / 6 * math.log2(3 / 6) + 3 * 1 / 6 * math.log2(1 / 6))
+    assert found == near([(4 - 2) / (4 - 2), (gini - least) / (1 - 2 / 4 - least), (entropy - 1) / (even - 1)])
+
+
 @pytest.mark.fixed
 @pytest.mark.parametrize("padding", [0, 3, 6, 99])
 def test_padding_is_no_item(padding):
     """Padding counts as no item, wherever `padding_idx` is among the item ids or beyond them."""
-    names = ["Coverage", "Gini", "Entropy", "Personalization", "ExposureGini"]
-    plain = trm.RecMetricCollection(names, k=2, catalogue=trm.Catalogue(6))
+
+    def computed(lists, **options):
+        scaled = [cls(2, attainable=True, **options) for cls in ATTAINABLE]
+        names = ["Coverage", "Gini", "Entropy", "Personalization", "ExposureGini"]
+        metrics = trm.RecMetricCollection([*names, *scaled], k=2, **options)
+        metrics.update(trm.Lists(lists))
+        return metrics.result().floats()
+
     lists = tensor(LISTS[:2])
-    plain.update(trm.Lists(lists))
+    plain = computed(lists, catalogue=trm.Catalogue(6))
     size = 7 if padding < 7 else 6
-    others = trm.RecMetricCollection(names, k=2, catalogue=trm.Catalogue(size), padding_idx=padding)
-    others.update(trm.Lists(lists + (lists >= padding)))
-    assert {key: each.item() for key, each in others.compute().items()} == near(
-        {key: each.item() for key, each in plain.compute().items()}
-    )
+    others = computed(lists + (lists >= padding), catalogue=trm.Catalogue(size), padding_idx=padding)
+    assert others == near(plain)
 
 
 @pytest.mark.fixed

@@ -112,3 +112,66 @@ def test_results_can_be_pickled():
     had = trm.Interactions.from_frame(TRUTH)
     recommended = trm.recommend(torch.eye(2), torch.eye(2), 1, exclude=had)
     assert pickle.loads(pickle.dumps(recommended)).to_dict() == recommended.to_dict()
+
+
+def test_a_collection_returns_the_same_result_as_evaluate():
+    """`collection.result()` has the values, errors, counts and table of `evaluate`; `compute()` stays a plain dict."""
+    test = trm.Interactions.from_columns([0, 1, 2], [0, 1, 1], num_users=3, num_items=2)
+    by_evaluate = trm.evaluate(["HR", "MRR"], torch.eye(3, 2), torch.eye(2), target=test, k=1)
+    collection = trm.RecMetricCollection(["HR", "MRR"], k=1)
+    collection.update(torch.eye(3, 2), torch.tensor([0, 1, 1]))
+    found = collection.result()
+    assert type(found) is type(by_evaluate) is trm.Evaluation
+    assert found.to_dict() == by_evaluate.to_dict()
+    assert (str(found), found.counts()) == (str(by_evaluate), by_evaluate.counts())
+    assert type(collection.compute()) is dict
+    assert collection.compute() == found
+
+
+def test_a_result_of_a_collection_has_groups_rows_and_the_counts_of_all_updates():
+    """Accumulators show in the result, and a later result counts later updates too."""
+    collection = trm.RecMetricCollection("HR", k=1, accumulators=[trm.ByGroup("cold", "warm"), trm.KeptRows()])
+    scores = torch.tensor([[0.1, 0.9], [0.8, 0.2]])
+    collection.update(scores, torch.tensor([1, 1]), groups=torch.tensor([0, 1]), row_ids=torch.tensor([4, 5]))
+    assert collection.result().floats() == {"HR@1": 0.5, "HR@1/cold": 1.0, "HR@1/warm": 0.0}
+    collection.update(scores[:1], torch.tensor([1]), groups=torch.tensor([1]), row_ids=torch.tensor([6]))
+    found = collection.result()
+    assert found.groups.to_dict()["value"] == [1.0, 0.5]
+    assert found.rows.to_dict() == {"id": [4, 5, 6], "HR@1": [1.0, 0.0, 1.0]}
+    assert found.num_users == 3
+
+
+def test_floats_are_json():
+    """Values are Python floats, rounded if asked for."""
+    found = trm.evaluate_lists("MRR", {7: [1, 2, 3]}, target={7: [3]}, k=[2, 3])
+    assert json.loads(json.dumps(found.floats())) == {"MRR@2": 0.0, "MRR@3": 1 / 3}
+    assert found.floats(2) == {"MRR@2": 0.0, "MRR@3": 0.33}
+    assert all(type(value) is float for value in found.floats().values())
+
+
+def test_one_user_has_no_interval_in_words():
+    """One user has neither error nor interval, and the table says so; of several groups the others keep theirs."""
+    one = trm.evaluate_lists("HR", {"al": ["x"]}, target={"user": ["al"], "item": ["x"]}, k=1)
+    assert str(one) == "HR@1  1.0000\n1 user\nno standard error and no interval for one user"
+    collection = trm.RecMetricCollection("HR", k=1, accumulators=[trm.ByGroup("cold", "warm")])
+    scores, groups = torch.tensor([[0.1, 0.9]]).expand(3, 2), torch.tensor([0, 1, 1])
+    collection.update(scores, torch.tensor([1, 1, 0]), groups=groups)
+    assert str(collection.result()).splitlines()[1:] == [
+        "HR@1/cold  1.0000",
+        "HR@1/warm  0.5000 ± 0.5000",
+        "3 users",
+        "± standard error; no interval for fewer than 10 users",
+    ]
+
+
+def test_notebooks_show_a_table():
+    """HTML holds the cells and lines of the text, escaped."""
+    found = trm.evaluate_lists({"<HR>": trm.HR(1)}, {"al": ["x"], "bo": ["x"]}, target=TRUTH)
+    assert found._repr_html_() == (
+        "<table>\n<tr><th>metric</th><th>value</th><th></th><th></th></tr>\n"
+        "<tr><td>&lt;HR&gt;</td><td>0.5000</td><td>± 0.5000</td><td></td></tr>\n</table>\n"
+        "<p>2 users</p>\n<p>± standard error; no interval for fewer than 10 users</p>"
+    )
+    collection = trm.RecMetricCollection("HR", k=1, accumulators=[trm.ByGroup("cold")])
+    collection.update(torch.tensor([[0.1, 0.9]]), torch.tensor([1]), groups=torch.tensor([0]))
+    assert "<td>cold</td><td>1.0000</td>" in collection.result().groups._repr_html_()

@@ -611,7 +611,7 @@ def test_a_collection_stays_as_it_was():
         evaluate_lists("HR", {"al": ["x"]}, target=TRUTH, k=1, compleet=True)
     for option, cure in (
         ("denominator", "trm.F1(10, denominator=...) or trm.Precision(10, denominator=...)"),
-        ("gain", "trm.NDCG(10, gain=...)"),
+        ("gain", "trm.DCG(10, gain=...) or trm.NDCG(10, gain=...)"),
         ("weight", "trm.AUROC(weight=...)"),
     ):
         with pytest.raises(ValueError, match=f"no option '{option}'.* goes to an instance, {re.escape(cure)}$"):

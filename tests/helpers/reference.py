@@ -145,11 +145,15 @@ def average_precision(user, k=math.inf, normalize="relevant"):
 
 
 @over_orders
+def dcg(user, k=math.inf):
+    return math.fsum(gain / math.log2(1 + place) for place, gain in user.hits + user.unwanted if place <= k)
+
+
+@over_orders
 def ndcg(user, k=math.inf):
-    dcg = math.fsum(gain / math.log2(1 + place) for place, gain in user.hits + user.unwanted if place <= k)
     best = sorted(user.gains, reverse=True)
     ideal = math.fsum(gain / math.log2(1 + i) for i, gain in enumerate(best, start=1) if i <= k)
-    return dcg / ideal
+    return dcg(user, k) / ideal
 
 
 @over_orders

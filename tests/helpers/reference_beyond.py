@@ -5,7 +5,7 @@ A list holds item ids, best first, each once; `k` is the cut-off. Undefined valu
 
 import math
 from collections import Counter
-from itertools import combinations
+from itertools import combinations, product
 
 NAN = math.nan
 
@@ -148,6 +148,23 @@ def entropy(lists, k, num_items):
     found = counts(lists, k, num_items)
     total = sum(found)
     return -math.fsum(c / total * math.log2(c / total) for c in found if c) if total else NAN
+
+
+def attainable(lists, k, num_items):
+    """Return coverage, Gini and entropy scaled from the least to the most even of all lists of these lengths.
+
+    Every way to fill lists of these lengths with items is tried; NaN where all ways have one value.
+    """
+    tops = [items[:k] for items in lists]
+    values = []
+    for filled in [tops, *product(*(combinations(range(num_items), len(items)) for items in tops))]:
+        number = counts(filled, k, num_items)
+        values.append((coverage(filled, k, num_items), gini(number), entropy(filled, k, num_items)))
+    ends = [(min(column), max(column)) for column in zip(*values, strict=True)]
+    return [
+        (value - low) / (high - low) if high - low > 1e-9 else NAN
+        for value, (low, high) in zip(values[0], ends, strict=True)
+    ]
 
 
 def personalization(lists, k):

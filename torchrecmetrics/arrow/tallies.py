@@ -17,9 +17,9 @@ from torchrecmetrics.core.accumulators import ByGroup
 from torchrecmetrics.core.checks import check_choice, describe
 from torchrecmetrics.core.signature import MetricOptions
 from torchrecmetrics.data.vocabulary import Vocabulary
-from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.inputs.lists import Duplicates
 from torchrecmetrics.names import Metrics
+from torchrecmetrics.result import Evaluation
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -88,7 +88,7 @@ def tally(
         >>> from torchrecmetrics import arrow
         >>> rows = pa.table({"item_ids": [[7, 3, 9], [4, 8]], "target": [[9, 1], [4]]})
         >>> tallies = [arrow.tally(rows[:1], "HR", k=[1, 3]), arrow.tally(rows[1:], "HR", k=[1, 3])]
-        >>> {key: value.item() for key, value in arrow.merge(tallies, "HR", k=[1, 3]).items()}
+        >>> arrow.merge(tallies, "HR", k=[1, 3]).floats()
         {'HR@1': 0.5, 'HR@3': 1.0}
     """
     check_choice("duplicates", duplicates, ("error", "first"))

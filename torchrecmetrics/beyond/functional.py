@@ -145,26 +145,29 @@ def missing(ranking: Ranking, k: Cutoffs) -> Tensor:
 # ----------------------------------------------------------------------------------------------- formulas of all lists
 
 
-def coverage(histogram: Histogram, k: int) -> Tensor:
-    """Share of all items that stand in the first `k` ranks of at least one list: #{c_i > 0} / I."""
-    counts = histogram.counts
-    found = (counts > 0).sum().to(float_dtype(counts.device))
-    return (found / counts.shape[0]).masked_fill(found == 0, torch.nan)
+def coverage(histogram: Histogram, k: int, *, attainable: bool = False) -> Tensor:
+    """Share of all items that stand in the first `k` ranks of at least one list: #{c_i > 0} / I.
+
+    `attainable`: between the extremes that `_attainable` names, from 0 (least even) to 1 (most even).
+    """
+    return _attainable(histogram, _coverage) if attainable else _coverage(histogram.counts)
 
 
-def gini(histogram: Histogram, k: int) -> Tensor:
+def gini(histogram: Histogram, k: int, *, attainable: bool = False) -> Tensor:
     """Gini coefficient of c, in ascending order: sum of (2 j - I - 1) c_(j) / (I S).
 
-    0 if all items are in equally many lists, (I - 1) / I if a single item is in all lists.
+    0 if all items are in equally many lists, (I - 1) / I if a single item is in all lists. `attainable`: between the
+    extremes that `_attainable` names, from 0 (most even) to 1 (least even).
     """
-    return _gini(histogram.counts)
+    return 1 - _attainable(histogram, _gini) if attainable else _gini(histogram.counts)
 
 
-def entropy(histogram: Histogram, k: int) -> Tensor:
-    """Entropy of the items' shares of all entries: -sum of p log2 p with p = c_i / S; 0 to log2 I bits."""
-    shares = histogram.counts.to(float_dtype(histogram.counts.device)) / histogram.total
-    nats: Tensor = torch.special.entr(shares).sum()
-    return nats / math.log(2)
+def entropy(histogram: Histogram, k: int, *, attainable: bool = False) -> Tensor:
+    """Entropy of the items' shares of all entries: -sum of p log2 p with p = c_i / S; 0 to log2 I bits.
+
+    `attainable`: between the extremes that `_attainable` names, from 0 (least even) to 1 (most even).
+    """
+    return _attainable(histogram, _entropy) if attainable else _entropy(histogram.counts)
 
 
 def personalization(histogram: Histogram, k: int) -> Tensor:
@@ -174,8 +177,7 @@ def personalization(histogram: Histogram, k: int) -> Tensor:
     that both lists reach. NaN also for one list.
     """
     dtype = float_dtype(histogram.counts.device)
-    counts = histogram.counts.to(dtype)
-    reached = histogram.lengths[1:].flip(0).cumsum(0).to(dtype)  # lists of at least k, k - 1, ..., 1 items
+    counts, reached = histogram.counts.to(dtype), _num_reaching(histogram).to(dtype)
     return 1 - (counts * (counts - 1)).sum() / (reached * (reached - 1)).sum()
 
 
@@ -183,6 +185,40 @@ def exposure_gini(histogram: Histogram, k: int) -> Tensor:
     """Gini coefficient of the items' exposure: the sum of 1 / log2(1 + rank) over the lists that hold the item."""
     assert histogram.exposure is not None
     return _gini(histogram.exposure)
+
+
+def _num_reaching(histogram: Histogram) -> Tensor:
+    """Return the number of lists that hold at least k, k - 1, ..., 1 items, int64 [k]."""
+    return histogram.lengths[1:].flip(0).cumsum(0)
+
+
+def _attainable(histogram: Histogram, formula: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return (value - least) / (most - least) of a formula of counts [I]; NaN where lists have one value alone.
+
+    Lists of these lengths, which hold an item once, give the counts c that the numbers n_j of lists of at least j items
+    majorise (Gale and Ryser). So the least even c is n, one item in all lists, one in all of two items and more, and so
+    on; the most even c differs by at most 1: S mod I items have floor(S / I) + 1, the others floor(S / I).
+    """
+    counts, total = histogram.counts.sort().values, histogram.total
+    reaching = _num_reaching(histogram)
+    least_even = torch.nn.functional.pad(reaching, (len(counts) - len(reaching), 0))  # both ascend, as counts do
+    number = torch.arange(len(counts), 0, -1, device=counts.device)
+    most_even = total // len(counts) + (number <= total % len(counts))
+    value, least, most = formula(counts), formula(least_even), formula(most_even)
+    return ((value - least) / (most - least)).clamp(0, 1)
+
+
+def _coverage(counts: Tensor) -> Tensor:
+    """Return the share of counts [I] that are above 0; NaN if none is."""
+    found = (counts > 0).sum().to(float_dtype(counts.device))
+    return (found / len(counts)).masked_fill(found == 0, torch.nan)
+
+
+def _entropy(counts: Tensor) -> Tensor:
+    """Return the entropy of the shares of counts [I], in bits."""
+    shares = counts.to(float_dtype(counts.device)) / counts.sum()
+    nats: Tensor = torch.special.entr(shares).sum()
+    return nats / math.log(2)
 
 
 def _gini(counts: Tensor) -> Tensor:

@@ -175,7 +175,8 @@ class IntraListDiversity(_MetricOfLists):
 
     Also called ILD; 1 - ILS, intra-list similarity. With codes it is PyG's LinkPredDiversity (which divides by zero at
     k = 1), and half of RecTools' Hamming distance of one-hot columns; with embeddings jurity's, and 1 - LensKit's ILS.
-    Source: Ziegler et al., Improving recommendation lists through topic diversification, 2005.
+    Sources: Zhang & Hurley, Avoiding monotony: improving the diversity of recommendation lists, RecSys 2008; Ziegler et
+    al., Improving recommendation lists through topic diversification, 2005, sum similarities.
 
     Args:
         of: "categories" or "embeddings"; required if the catalogue has both.
@@ -365,12 +366,30 @@ class _ItemCountAtK(ItemCountMetric):
         super().__init__(k, **options)
 
 
-class Coverage(_ItemCountAtK):
+class _AttainableAtK(ItemCountMetric):
+    """Base class of metrics of all lists whose value can be scaled to the values that such lists can have."""
+
+    bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
+
+    def __init__(self, k: int, *, attainable: bool = False, **options: Unpack[MetricOptions]) -> None:
+        super().__init__(k, attainable=attainable, **options)
+
+
+class Coverage(_AttainableAtK):
     """Coverage at k: share of all items that stand in the first `k` ranks of at least one list.
 
+    `attainable=True` scales it to the values that other lists of the same lengths can have: 0 if all lists hold the
+    same items, 1 if as many items as possible are listed: (distinct - l) / (min(S, I) - l), with S entries, I items and
+    a longest list of l items. NaN if there is a single possible value, as for one list.
+
     Also called catalogue coverage, item coverage, and as a number aggregate diversity: PyG's LinkPredCoverage,
-    RecTools' CatalogCoverage(normalize=True) and recpack's CoverageK are the same number; RecBole's ItemCoverage counts
-    the padding item among all. Source: Ge, Delgado-Battenfeld & Jannach, Beyond accuracy, 2010.
+    RecTools' CatalogCoverage(normalize=True) and recpack's CoverageK are the same number; RecBole's ItemCoverage
+    counts the padding item among all. Sources: Ge, Delgado-Battenfeld & Jannach, Beyond accuracy, 2010; attainable
+    values of full lists: Rampisela et al., Evaluation measures of individual item fairness for recommender systems,
+    ACM TORS 2024; of lists of several lengths: Gale, A theorem on flows in networks, 1957.
+
+    Args:
+        attainable: scale to the possible values, if any item may be in any list (excluded items narrow them further).
 
     Examples:
         >>> import torch
@@ -384,15 +403,24 @@ class Coverage(_ItemCountAtK):
     formula: ClassVar[Formula] = staticmethod(functional.coverage)
 
 
-class Gini(_ItemCountAtK):
+class Gini(_AttainableAtK):
     """Gini coefficient at k of the number of lists that hold each item: sum of (2 j - I - 1) c_(j) / (I S).
 
     c_(j) is the j-th smallest of these numbers, S their sum. Range 0 (all items are in equally many lists) to (I - 1) /
     I (a single item is in all lists); less is better.
 
+    Few entries cannot reach these ends: 10 lists of 10 items out of 100,000 have at least .9990. `attainable=True`
+    scales the value to those of other lists of the same lengths, (G - G_even) / (G_same - G_even), so 0 and 1 can be
+    reached. G_even = r (I - r) / (I S), with r = S mod I items in one list more than the others; G_same is that of c_j
+    = the number of lists of at least j items, all with the same items: 1 - k / I for full lists. NaN if there is a
+    single possible value, as for one list.
+
     `lenskit.stats.gini`, LensKit's ListGini and RecBole's GiniIndex are the same number (RecBole counts the padding
-    item, too). Elliot's and RankSys' Gini are 1 - this x I / (I - 1). Source: Fleder & Hosanagar, Blockbuster culture's
-    next rise or fall, 2009.
+    item, too). Elliot's and RankSys' Gini are 1 - this x I / (I - 1). Sources: Fleder & Hosanagar, Blockbuster
+    culture's next rise or fall, 2009; attainable values: as `Coverage`.
+
+    Args:
+        attainable: as in `Coverage`.
 
     Examples:
         >>> import torch
@@ -407,15 +435,21 @@ class Gini(_ItemCountAtK):
     higher_is_better: bool | None = False
 
 
-class Entropy(_ItemCountAtK):
+class Entropy(_AttainableAtK):
     """Entropy at k of the items' shares of all entries, in bits: -sum of p log2 p.
 
-    Range 0 (a single item is recommended) to log2 I (all items equally often).
+    Range 0 (a single item is recommended) to log2 I (all items equally often). `attainable=True` scales it to the
+    values that other lists of the same lengths can have, (H - H_same) / (H_even - H_same), for a range of 0 to 1 that
+    can be reached. Of the counts that `Gini` names, H_same is log2 k for full lists, and H_even is log2 S for S <= I
+    and about log2 I for S > I. NaN if there is a single possible value, as for one list.
 
     Also called Shannon entropy: Elliot's SEntropy is the same number where lists have one length (it weighs each entry
     by 1 / length outside the logarithm); RecBole's has natural logarithms and divides by the number of recommended
-    items. Source: Szlávik, Kowalczyk & Schut, Diversity measurement of recommender systems under different user choice
-    models, 2011.
+    items. Sources: Szlávik, Kowalczyk & Schut, Diversity measurement of recommender systems under different user choice
+    models, 2011; attainable values: as `Coverage`.
+
+    Args:
+        attainable: as in `Coverage`.
 
     Examples:
         >>> import torch
@@ -456,7 +490,8 @@ class ExposureGini(_ItemCountAtK):
     """Gini coefficient at k of the items' exposure: an entry counts 1 / log2(1 + rank) in place of 1.
 
     Less is better. LensKit's ExposureGini with `LogRankWeight(offset=1)` is the same number (its default is geometric,
-    and its sums are float32). Source: Diaz et al., Evaluating stochastic rankings with expected exposure, 2020.
+    and its sums are float32). Source of the exposure and its discount: Singh & Joachims, Fairness of exposure in
+    rankings, KDD 2018.
 
     Examples:
         >>> import torch

@@ -207,7 +207,7 @@ class ByGroup(Accumulator):
         >>> import torchrecmetrics as trm
         >>> collection = trm.RecMetricCollection("HR", k=1, accumulators=[trm.ByGroup("cold", "warm")])
         >>> collection.update(torch.tensor([1, 2, 1]), groups=torch.tensor([0, 0, 1]))
-        >>> {key: value.item() for key, value in collection.compute().items()}
+        >>> collection.result().floats()
         {'HR@1': 0.6666666666666666, 'HR@1/cold': 0.5, 'HR@1/warm': 1.0}
     """
 

@@ -95,7 +95,7 @@ class Window(_Recent):
         >>> collection = trm.RecMetricCollection("HR", k=1, accumulators=[trm.Window(updates=1)])
         >>> for ranks in (torch.tensor([2, 2]), torch.tensor([1, 2])):
         ...     collection.update(ranks)
-        >>> {key: value.item() for key, value in collection.compute().items()}
+        >>> collection.result().floats()
         {'HR@1': 0.25, 'HR@1/window': 0.5}
     """
 

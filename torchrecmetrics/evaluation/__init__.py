@@ -3,6 +3,6 @@
 from torchrecmetrics.evaluation.lists import evaluate_lists
 from torchrecmetrics.evaluation.models import evaluate
 from torchrecmetrics.evaluation.recommendations import Recommendations, recommend
-from torchrecmetrics.evaluation.result import Evaluation
+from torchrecmetrics.result import Evaluation
 
 __all__ = ["Evaluation", "Recommendations", "evaluate", "evaluate_lists", "recommend"]

@@ -15,10 +15,10 @@ from torchrecmetrics.data.frames import Roles, distinct
 from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.arguments import empty_collection
 from torchrecmetrics.evaluation.listed import Names, check_score
-from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.inputs.lists import Duplicates
 from torchrecmetrics.inputs.sessions import Sessions
 from torchrecmetrics.names import Metrics
+from torchrecmetrics.result import Evaluation
 
 
 def evaluate_labelled(

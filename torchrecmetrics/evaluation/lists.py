@@ -39,11 +39,11 @@ from torchrecmetrics.evaluation.history import History, histories
 from torchrecmetrics.evaluation.labelled import evaluate_labelled
 from torchrecmetrics.evaluation.listed import IdMap, Names, RecommendedLists, check_zeros
 from torchrecmetrics.evaluation.progress import Progress, ProgressBar
-from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.evaluation.unknown_ids import refuse_respelled
 from torchrecmetrics.inputs.lists import Duplicates, Lists
-from torchrecmetrics.metrics import NDCG
+from torchrecmetrics.metrics import DCG, NDCG
 from torchrecmetrics.names import Metrics, check_options
+from torchrecmetrics.result import Evaluation
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -402,9 +402,11 @@ def _interactions(
 
 
 def _reads_gains(collection: RecMetricCollection) -> bool:
-    """Return True if a metric may read gains: NDCG, a weighted Recall, or a metric of one's own."""
+    """Return True if a metric may read gains: DCG, NDCG, a weighted Recall, or a metric of one's own."""
     return any(
-        isinstance(metric, NDCG) or metric.options.get("weighted") or not type(metric).__module__.startswith(_PACKAGE)
+        isinstance(metric, (DCG, NDCG))
+        or metric.options.get("weighted")
+        or not type(metric).__module__.startswith(_PACKAGE)
         for metric in collection.metrics.values()
     )
 

@@ -33,7 +33,6 @@ from torchrecmetrics.evaluation.batches import batches
 from torchrecmetrics.evaluation.embeddings import Embeddings, TargetDevice
 from torchrecmetrics.evaluation.history import Histories, History, histories
 from torchrecmetrics.evaluation.progress import Progress, ProgressBar
-from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.evaluation.scoring import (
     Batch,
     BiasScorer,
@@ -46,6 +45,7 @@ from torchrecmetrics.evaluation.scoring import (
     evaluating,
 )
 from torchrecmetrics.names import Metrics, check_options
+from torchrecmetrics.result import Evaluation
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

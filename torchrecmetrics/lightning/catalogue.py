@@ -20,11 +20,11 @@ from torchrecmetrics.evaluation.arguments import check_target
 from torchrecmetrics.evaluation.embeddings import Embeddings
 from torchrecmetrics.evaluation.history import Histories
 from torchrecmetrics.evaluation.models import evaluate
-from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.evaluation.scoring import evaluating
 from torchrecmetrics.lightning.replicas import buffers_of_the_first, check_alike
 from torchrecmetrics.lightning.reporting import SHORT, Reporting, Stage, check_function, readers
 from torchrecmetrics.names import KeyFormat, Metrics
+from torchrecmetrics.result import Evaluation
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

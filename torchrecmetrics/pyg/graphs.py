@@ -18,10 +18,10 @@ from torchrecmetrics.evaluation.embeddings import Embeddings, TargetDevice
 from torchrecmetrics.evaluation.history import Histories, histories
 from torchrecmetrics.evaluation.models import EvaluateOptions
 from torchrecmetrics.evaluation.models import evaluate as evaluate_embeddings
-from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.evaluation.scoring import EmbeddingScorer, evaluating
 from torchrecmetrics.inputs.sessions import Sessions
 from torchrecmetrics.names import Metrics, check_options
+from torchrecmetrics.result import Evaluation
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -64,7 +64,7 @@ class LinkPredCollection(RecMetricCollection):
         >>> from torchrecmetrics.pyg import LinkPredCollection
         >>> collection = LinkPredCollection(["Precision", "Recall"], k=2)
         >>> collection.update(torch.tensor([[4, 1], [2, -1]]), torch.tensor([[0, 0, 1], [1, 7, 2]]))
-        >>> {key: value.item() for key, value in collection.compute().items()}
+        >>> collection.result().floats()
         {'Precision@2': 0.5, 'Recall@2': 0.75}
     """
 

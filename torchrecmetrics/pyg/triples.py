@@ -14,11 +14,11 @@ from torchrecmetrics.core.accumulators import ByGroup
 from torchrecmetrics.core.checks import check_choice, check_ids, check_k, describe
 from torchrecmetrics.core.signature import METRIC_OPTIONS, MetricOptions
 from torchrecmetrics.evaluation.progress import Progress, ProgressBar
-from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.evaluation.scoring import evaluating, memory_on
 from torchrecmetrics.inputs.jagged import Spans
 from torchrecmetrics.inputs.scores import Scores
 from torchrecmetrics.names import Metrics, check_options
+from torchrecmetrics.result import Evaluation
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -94,7 +94,7 @@ def evaluate_triples(
         >>> functions = {"tail": lambda head, relation: likes[head], "head": lambda relation, tail: likes.T[tail]}
         >>> test, known = torch.tensor([[0], [0], [2]]), torch.tensor([[0, 0], [0, 0], [1, 2]])
         >>> found = pyg.evaluate_triples("MRR", functions, *test, known=known, num_entities=3)
-        >>> {key: value.item() for key, value in found.items()}  # entity 1 is a known tail
+        >>> found.floats()  # entity 1 is a known tail
         {'MRR': 0.75, 'MRR/head': 0.5, 'MRR/tail': 1.0}
     """
     check_options("evaluate_triples", options, [*_ARGUMENTS, *METRIC_OPTIONS])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,10 +16,12 @@ from torch import Tensor
 from torchrecmetrics.analysis.plots import Point
 from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.analysis.tables import Table, records
-from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.core.checks import nearest
-from torchrecmetrics.data.vocabulary import Vocabulary
-from torchrecmetrics.kernels import Kernels
+
+if TYPE_CHECKING:
+    from torchrecmetrics.collection import RecMetricCollection
+    from torchrecmetrics.data.vocabulary import Vocabulary
+    from torchrecmetrics.kernels import Kernels
 
 MIN_USERS = 10
 """Fewest users for which a table shows an interval; with fewer users it is too wide and too uncertain to read."""
@@ -97,28 +100,34 @@ class GroupResults(PointTable):
     def __str__(self) -> str:
         return self.to_markdown()
 
+    def _repr_html_(self) -> str:
+        columns = self._texts()
+        return _html(columns, zip(*columns.values(), strict=True))
+
     def counts(self) -> dict[str, int]:
         """Return the number of groups without a user."""
         return {"num_empty": len({point.group for point in self.points if not point.num_users})}
 
 
 class Evaluation(dict[str, Tensor], PointTable):
-    """Result of `evaluate` or `evaluate_lists`: {label: value}; `str()` is a table.
+    """Result of `evaluate`, `evaluate_lists` or `RecMetricCollection.result`: {label: value}; `str()` is a table.
 
-    With `groups` it also holds the value of each group, under labels like `NDCG@10/cold`. `kernels` names the kernels,
-    "eager" or "triton"; `num_users`, `num_skipped`, `num_unreachable` and `num_tied` are the counts of the first
-    accuracy metric, if there is one (only AUROC may average fewer users than the other metrics). Evaluations of lists
-    also have `num_unserved` (users of the ground truth without a list, who score 0), `num_left_out` (users of lists
-    without ground truth), `num_unknown` (entries of lists, with repeats, whose item is unknown to the ground truth and
-    to the catalogue) and `num_repeated` (entries that repeat an item, with `duplicates="first"`).
+    With `groups` it also holds the value of each group, under labels like `NDCG@10/cold`. `kernels` names the
+    kernels, "eager" or "triton" (None for a collection, where each batch chooses them); `num_users`, `num_skipped`,
+    `num_unreachable` and `num_tied` are the counts of the first accuracy metric, if there is one (only AUROC may
+    average fewer users than the other metrics). Evaluations of lists also have `num_unserved` (users of the ground
+    truth without a list, who score 0), `num_left_out` (users of lists without ground truth), `num_unknown` (entries
+    of lists, with repeats, whose item is unknown to the ground truth and to the catalogue) and `num_repeated`
+    (entries that repeat an item, with `duplicates="first"`).
 
-    `to_dict`, `to_json`, `to_pandas`, `to_polars`, `to_markdown` and `to_latex` export the results.
+    `floats` gives the values as Python floats; `to_dict`, `to_json`, `to_pandas`, `to_polars`, `to_markdown` and
+    `to_latex` export the results; notebooks show a table.
     """
 
     def __init__(
         self,
         collection: RecMetricCollection,
-        kernels: Kernels,
+        kernels: Kernels | None,
         user_ids: Vocabulary | None = None,
         *,
         num_unserved: int = 0,
@@ -133,7 +142,7 @@ class Evaluation(dict[str, Tensor], PointTable):
         self.num_left_out: int = num_left_out
         self.num_unknown: int = num_unknown
         self.num_repeated: int = num_repeated
-        self.kernels: Kernels = kernels
+        self.kernels: Kernels | None = kernels
         self._rows = _named(collection.rows, user_ids) if collection.keep_rows else None
         results = collection.found()
         self._of_items = {entry.key for entry in results if entry.metric.of_items}
@@ -166,24 +175,52 @@ class Evaluation(dict[str, Tensor], PointTable):
     def __missing__(self, key: str) -> Tensor:
         raise KeyError(f"no metric has the key {key!r}{nearest(str(key), list(self))}")
 
+    def floats(self, digits: int | None = None) -> dict[str, float]:
+        """Return the values as Python floats by label, such as for `json.dumps`.
+
+        Args:
+            digits: number of decimals to round to; None = not rounded.
+
+        Examples:
+            >>> import torchrecmetrics as trm
+            >>> found = trm.evaluate_lists("MRR", {7: [1, 2, 3]}, target={7: [3]}, k=3)
+            >>> found.floats(4)
+            {'MRR@3': 0.3333}
+        """
+        values = {label: value.item() for label, value in self.items()}
+        return values if digits is None else {label: round(value, digits) for label, value in values.items()}
+
     def __str__(self) -> str:
         width = max(map(len, self))
-        lines = [f"{key:{width}}  {value:.4f}" for key, value in self.items()]
-        intervals = [self.confidence_intervals[key] for key in self]
-        has_intervals = any(not math.isnan(low) for low, _ in intervals)
-        enough_users = [point.num_users >= MIN_USERS for point in self.points]
-        is_mean = [key not in self._of_items for key in self]  # metrics of items have no standard error
-        for row, (key, (low, high)) in enumerate(zip(self, intervals, strict=True)):
-            lines[row] += f" ± {self.standard_errors[key]:.4f}" if is_mean[row] else ""
-            lines[row] += f"  [{low:.4f}, {high:.4f}]" if is_mean[row] and enough_users[row] and has_intervals else ""
-        lines.append(self.counted())
-        enough_of_means = {enough for mean, enough in zip(is_mean, enough_users, strict=True) if mean}
-        if has_intervals and True in enough_of_means:
-            limit = f" from {MIN_USERS} users on" if False in enough_of_means else ""
-            lines.append(f"± standard error, [95 % interval]{limit}; {_COMPARE}")
-        elif has_intervals:
-            lines.append(f"± standard error; no interval for fewer than {MIN_USERS} users")
-        return "\n".join(lines)
+        lines = [f"{label:{width}}  {value}{error}{ends}" for label, value, error, ends in self._cells()]
+        return "\n".join([*lines, *self._notes()])
+
+    def _repr_html_(self) -> str:
+        return _html(["metric", "value", "", ""], self._cells(), self._notes())
+
+    def _cells(self) -> list[tuple[str, str, str, str]]:
+        """Return the texts of each row: label, value, standard error and interval, empty where there is none."""
+        cells = []
+        for point in self.points:
+            low, high = self.confidence_intervals[point.key]
+            error = "" if math.isnan(point.standard_error) else f" ± {point.standard_error:.4f}"
+            has_interval = not math.isnan(low) and point.num_users >= MIN_USERS
+            cells.append((point.key, f"{point.value:.4f}", error, f"  [{low:.4f}, {high:.4f}]" if has_interval else ""))
+        return cells
+
+    def _notes(self) -> list[str]:
+        """Return the lines below the table: counts, and the meaning or absence of errors and intervals."""
+        means = [point for point in self.points if point.key not in self._of_items]  # others have no standard error
+        spread = [point.num_users >= MIN_USERS for point in means if not math.isnan(point.interval()[0])]
+        notes = [self.counted()]
+        if True in spread:
+            limit = f" from {MIN_USERS} users on" if False in spread else ""
+            notes.append(f"± standard error, [95 % interval]{limit}; {_COMPARE}")
+        elif spread:
+            notes.append(f"± standard error; no interval for fewer than {MIN_USERS} users")
+        elif any(point.num_users == 1 for point in means):
+            notes.append("no standard error and no interval for one user")
+        return notes
 
     def counted(self) -> str:
         """Return the counts in words, without counts of 0."""
@@ -226,3 +263,13 @@ def _named(rows: Rows, user_ids: Vocabulary | None) -> Rows:
 
 def _entries(number: int) -> str:
     return "entry" if number == 1 else "entries"
+
+
+def _html(names: Iterable[str], rows: Iterable[Iterable[str]], notes: Iterable[str] = ()) -> str:
+    """Return a table in HTML with notes below it."""
+    lines = ["<table>", _html_row("th", names), *(_html_row("td", row) for row in rows), "</table>"]
+    return "\n".join([*lines, *(f"<p>{html.escape(note)}</p>" for note in notes)])
+
+
+def _html_row(tag: str, cells: Iterable[str]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{html.escape(cell.strip())}</{tag}>' for cell in cells)}</tr>"
