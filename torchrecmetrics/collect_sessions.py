@@ -17,6 +17,7 @@ from torchrecmetrics.core.checks import Checks, check_device, check_tensor, desc
 from torchrecmetrics.core.distributed import gathered
 from torchrecmetrics.core.evaluator import Evaluator
 from torchrecmetrics.core.kept_rows import KeptRows
+from torchrecmetrics.core.looks import count, equal_labels, relevant_entries, renumbered_sessions
 from torchrecmetrics.core.metric import RankingMetric
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
@@ -24,7 +25,7 @@ from torchrecmetrics.core.row_buffer import BUDGET, check_same_columns, with_bat
 from torchrecmetrics.core.rows import Summary
 from torchrecmetrics.core.windows import Decay, Window
 from torchrecmetrics.inputs.base import BatchInput
-from torchrecmetrics.inputs.sessions import Sessions, check_entries, count_sessions
+from torchrecmetrics.inputs.sessions import Sessions, check_entries, count_sessions, look_at_entries
 from torchrecmetrics.inputs.ties import rank_counts
 
 BUCKETS = 256
@@ -80,13 +81,15 @@ class SessionEvaluator(Evaluator):
             TypeError: for a dtype that is not accepted, and for an unknown argument.
             ValueError: for shapes or devices that do not fit and, on the CPU, for bad values. Nothing is added then.
         """
-        entries = self._entries(scores, labels, indexes, weights, columns)
+        entries, checks = self._entries(scores, labels, indexes, weights, columns)
+        looks = self.looks.copies(checks.looks)
         if len(scores):
             kept = self._kept()
             _check_alike(kept, {name: [column] for name, column in entries.items()})
             with ordinary_tensors():
                 added, device_bytes = with_batch(kept, entries, self._device_bytes, self.budget)
             vars(self).update({f"entry_{name}": batches for name, batches in added.items()}, _device_bytes=device_bytes)
+            self.looks.keep(looks)
         self._update_count += 1
         self._forget_results()
 
@@ -105,8 +108,8 @@ class SessionEvaluator(Evaluator):
 
     def _entries(
         self, scores: Tensor, labels: Tensor, indexes: Tensor, weights: Any, columns: Mapping[str, Any]
-    ) -> dict[str, Tensor]:
-        """Return copies of the checked columns of a batch, [E] by name."""
+    ) -> tuple[dict[str, Tensor], Checks]:
+        """Return copies of the checked columns of a batch, [E] by name, and its checks."""
         self._check_not_synced("add a batch")
         check_entries(scores, labels, indexes)
         device = getattr(self, self._sums).device
@@ -136,6 +139,9 @@ class SessionEvaluator(Evaluator):
             checks.reject("scores", scores.isnan() | (scores == torch.inf), lambda entry: f"entry {entry}")
             checks.reject("gains", ~labels.isfinite(), lambda entry: f"entry {entry}")
         checks.settle()
+        look_at_entries(scores, labels, indexes, checks)
+        if len(indexes):
+            count(checks, renumbered_sessions, len(indexes), values=_numbering(indexes.long(), labels))
         wide = torch.float64 if scores.dtype == torch.float64 else torch.float32
         entries = {
             "scores": scores.to(wide, copy=True),
@@ -144,7 +150,7 @@ class SessionEvaluator(Evaluator):
         }
         for name, column in named.items():
             entries[name] = column.to(torch.float64 if name == "weights" else torch.int64, copy=True)
-        return entries
+        return entries, checks
 
     def _kept(self) -> dict[str, list[Tensor]]:
         """Return the batches of each column that has any, by name."""
@@ -168,6 +174,8 @@ class SessionEvaluator(Evaluator):
                 vars(self)[name] = self._defaults[name]
             for accumulator in self._added_up:
                 accumulator.reset()
+            for judge in (relevant_entries, equal_labels):
+                self.looks.numbers.pop(judge, None)  # of the compute before
             rules = replace(self.rules, validate_args=self.rules.validate_args and "deferred")  # all processes raise
             rules_before, self.rules = self.rules, rules
             try:
@@ -262,6 +270,12 @@ class CollectSessions(RecMetricCollection):
         return super().rows
 
 
+def _numbering(indexes: Tensor, labels: Tensor) -> Tensor:
+    """Return the steps of session ids [E] that are not 0 or 1, first and last id, relevant entries, sum of ids."""
+    steps = (indexes.diff() >> 1).count_nonzero()
+    return torch.stack([steps, indexes[0], indexes[-1], labels.count_nonzero(), indexes.sum()])
+
+
 def _check_alike(kept: Mapping[str, list[Tensor]], added: Mapping[str, list[Tensor]]) -> None:
     """Raise for columns that only some batches have, and for scores or labels of another dtype."""
     if not kept or not added:
@@ -289,8 +303,8 @@ class _Chunk(BatchInput):
         def name(row: int) -> str:
             return f"session {int(self.ids[row])}"
 
-        threshold = needs.score_threshold
-        counts = count_sessions(self.scores, self.labels, self.session, checks, name, self.width, threshold)
+        threshold, graded = needs.score_threshold, needs.graded
+        counts = count_sessions(self.scores, self.labels, self.session, checks, name, self.width, threshold, graded)
         return rank_counts(
             counts, needs, options, checks, made_with=("ties",), row_ids=self.ids, entry_rows=self.session
         )

@@ -295,6 +295,7 @@ class NDCG(RankingMetric):
     formula: ClassVar[Formula] = staticmethod(functional.ndcg)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     many_cutoffs = True
+    graded = True
 
     def __init__(self, k: int | None = None, *, gain: Gain = "linear", **options: Unpack[MetricOptions]) -> None:
         super().__init__(k, gain=gain, **options)

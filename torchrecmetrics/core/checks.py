@@ -8,11 +8,14 @@ import operator
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor, peek_interpreter_stack  # torch.func has no public name
+
+if TYPE_CHECKING:
+    from torchrecmetrics.core.looks import Look
 
 Validation: TypeAlias = bool | Literal["deferred"]
 """True: bad values raise at once on the CPU, else in `compute`; "deferred": in `compute` everywhere; False: never."""
@@ -36,7 +39,10 @@ VIOLATIONS = {
     "list_short": "known to fewer than k places (lists: recommend k + history, and repeats, or complete=True; ranks: "
     "look at k places; item ids are no ranks: Lists)",
     "ranks": "with ranks that are no places (NaN, between 0 and 1, a place twice, beyond num_ranked, marked invalid; 0 "
-    "in [B] or [B, 1], for ranks start at 1; item ids are no ranks: Lists)",
+    "or less in [B] or [B, 1], for ranks start at 1: Ranks(miss=, zero_based=, padding=); item ids are no ranks: "
+    "Lists)",
+    "hits": "with more hits than relevant items (num_relevant counts found and missed ones; of a repeated item the "
+    "first place is the hit: hits & (hits.cumsum(1) <= 1))",
     "catalogue_range": "with an item, in the list or the history, that the catalogue does not have",
     "groups": "whose group is none of those there are",
     "weights": "with a weight that is negative, NaN or infinite",
@@ -64,6 +70,8 @@ class Checks:
         self.own_rows: Tensor | None = None
         """Bool [B]: rows whose violations this process counts, if several processes have the same rows; None = all."""
         self._rejected: list[tuple[str, Tensor, Callable[[int], str]]] = []
+        self.looks: list[Look] = []
+        """Questions about the batch, and facts for those that `compute` asks."""
 
     def reject(self, kind: str, rows: Tensor, detail: Callable[[int], str]) -> None:
         """Reject the rows in which `rows`, bool [B] or [B, n], is True; `detail(row)` describes the first of them."""
@@ -221,16 +229,21 @@ def as_interactions(name: str, value: Any) -> str | None:
     return None
 
 
-def warn_caller(message: str) -> None:
-    """Warn at the line that called this package, through torch and torchmetrics if need be."""
-    frame, level = sys._getframe(1), 2
+def warn_caller(message: str, always: bool = False) -> None:
+    """Warn at the line that called this package, through torch and torchmetrics if need be.
+
+    `always`: also where this process gave the same warning at the same line before.
+    """
+    frame = sys._getframe(1)
     while frame.f_back and frame.f_globals["__name__"].partition(".")[0] in (
         "torchrecmetrics",
         "torch",
         "torchmetrics",
     ):
-        frame, level = frame.f_back, level + 1
-    warnings.warn(message, UserWarning, stacklevel=level)
+        frame = frame.f_back
+    registry = None if always else frame.f_globals.setdefault("__warningregistry__", {})
+    module, line = frame.f_globals["__name__"], frame.f_lineno
+    warnings.warn_explicit(message, UserWarning, frame.f_code.co_filename, line, module, registry)
 
 
 def check_strided(name: str, tensor: Tensor, padding: str = "-1") -> None:

@@ -20,9 +20,10 @@ from torchrecmetrics.core.checks import (
     check_k,
     check_scores,
 )
+from torchrecmetrics.core.looks import Look, ask, flags_beside_lists, masked_by_number, sample, swapped_scores
 from torchrecmetrics.core.options import KernelChoice, Needs, Options, Overlap, PlacedTies
 from torchrecmetrics.core.ranking import ListedItems, Ranking
-from torchrecmetrics.inputs.base import BatchInput, no_target, read_history, warn_of_history
+from torchrecmetrics.inputs.base import BatchInput, no_target, read_history, unread_history
 from torchrecmetrics.inputs.exclude import ALL_ROWS, Exclude, Exclusion
 from torchrecmetrics.inputs.jagged import Spans
 from torchrecmetrics.inputs.targets import Gains, Target, Targets, selected
@@ -91,12 +92,14 @@ class Scores(BatchInput):
         target = no_target(shape[0], device) if self.target is None else self.target
         target, gains = selected(target, self.gains, checks, options.max_relevant)
         targets = Targets.read(target, gains, self.exclude, shape, options, checks)
+        if isinstance(scores, Tensor):
+            _look(scores, target, needs, checks)
         depth = needs.depth_for(targets.ids.shape[1]) if needs.whole_targets else needs.depth
         counts = count_targets(scores, targets, needs._replace(depth=depth), options, checks)
         if self.history is not None:
             history = read_history(self.history, shape[0], device)
             if not needs.history and self.exclude is None and self.target is not None:
-                warn_of_history()
+                checks.looks.append(Look(unread_history, question=unread_history()))
             if counts.lists is not None:
                 counts = counts._replace(lists=counts.lists._replace(history=history))
         return rank_counts(counts, needs, options, checks, depth)
@@ -169,6 +172,16 @@ def get_topk_ranks(
         ranks = ranks[:, : target.shape[1]]
     ranks.depth, ranks.ties = k, ties  # type: ignore[attr-defined]
     return ranks
+
+
+def _look(scores: Tensor, target: Tensor, needs: Needs, checks: Checks) -> None:
+    """Ask about scores of removed items, and about scores and target that seem to be something else."""
+    if needs.num_ranked:
+        ask(checks, masked_by_number, sample(scores))
+    if target.shape == scores.shape and target.dtype == torch.bool:
+        ask(checks, flags_beside_lists, sample(scores))
+    elif target.shape == scores.shape and target.is_floating_point():
+        ask(checks, swapped_scores, sample(scores), sample(target))
 
 
 def check_padding_item(options: Options, items: int) -> None:

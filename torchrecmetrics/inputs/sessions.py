@@ -18,6 +18,16 @@ from torchrecmetrics.core.checks import (
     check_tensor,
     describe,
 )
+from torchrecmetrics.core.looks import (
+    ask,
+    count,
+    cut_sessions,
+    equal_labels,
+    numbers_within,
+    relevant_entries,
+    sample,
+    swapped_scores,
+)
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.inputs.base import BatchInput
@@ -75,7 +85,11 @@ class Sessions(BatchInput):
         def name(row: int) -> str:
             return f"session {row if row_ids is None else int(row_ids[row])}"
 
-        counts = count_sessions(self.scores, self.labels, session, checks, name, min_score=needs.score_threshold)
+        look_at_entries(self.scores, self.labels, self.indexes, checks)
+        if self.indexes is not None and len(self.indexes) > 1:
+            count(checks, cut_sessions, values=ends_of(self.indexes))
+        graded, threshold = needs.graded, needs.score_threshold
+        counts = count_sessions(self.scores, self.labels, session, checks, name, graded=graded, min_score=threshold)
         return rank_counts(counts, needs, options, checks, made_with=("ties",), row_ids=row_ids, entry_rows=entry_rows)
 
 
@@ -87,11 +101,12 @@ def count_sessions(
     name: Callable[[int], str],
     width: int | None = None,
     min_score: float | None = None,
+    graded: bool = False,
 ) -> TargetCounts:
     """Count within each session; `session` holds numbers from 0 to `checks.num_rows` - 1 in any order.
 
     `width` is T of the result: at least the most entries of a session whose label is not 0; None = just that number.
-    Entries that reach `min_score` are counted as recommended.
+    Entries that reach `min_score` are counted as recommended. `graded`: all metrics read gains.
     """
     rows = checks.num_rows
     # sort entries by session, best first; find where runs of equal scores begin, and their lengths
@@ -103,6 +118,9 @@ def count_sessions(
     run = torch.maximum(start, run_starts(scores))
     run_length = torch.bincount(run, minlength=len(run))[run]
     gain = labels.to(float_dtype(scores.device))
+    if len(gain):
+        judge = equal_labels if graded else relevant_entries
+        count(checks, judge, rows, len(gain), values=torch.stack(gain.aminmax()))
     if checks.enabled:
         rules = {
             "scores": scores.isnan() | (scores == torch.inf),
@@ -139,6 +157,20 @@ def count_sessions(
         num_ranked=torch.bincount(session[usable], minlength=rows),
         num_recommended=None if min_score is None else torch.bincount(session[scores >= min_score], minlength=rows),
     )
+
+
+def look_at_entries(scores: Tensor, labels: Tensor, indexes: Tensor | None, checks: Checks) -> None:
+    """Ask about entries [E] whose scores and labels seem to be swapped, and whose ids number them within sessions."""
+    if labels.is_floating_point():
+        ask(checks, swapped_scores, sample(scores), sample(labels))
+    if indexes is not None:
+        ask(checks, numbers_within, sample(indexes))
+
+
+def ends_of(indexes: Tensor) -> Tensor:
+    """Return the number of descents of session ids [E], their first and their last: int64 [3]."""
+    descents = (indexes[1:] < indexes[:-1]).sum()
+    return torch.stack([descents, indexes[0].long(), indexes[-1].long()])
 
 
 def check_entries(scores: Tensor, labels: Tensor, indexes: Tensor) -> None:
