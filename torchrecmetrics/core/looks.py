@@ -211,14 +211,20 @@ def swapped_scores(scores: Tensor, labels: Tensor) -> str | None:
 
 def masked_by_number(scores: Tensor) -> str | None:
     """Judge scores whose lowest value is far below all others, the same in half of the rows."""
+    if not scores.numel() or not scores.min() < -1000:
+        return None
     wide = scores.double()
     finite = wide.where(wide > -torch.inf, torch.inf)
-    if not finite.numel() or not (low := float(finite.min())) < -1000:
-        return None
+    low = float(finite.min())
     rest = finite.where(finite > low, torch.inf)
     highest, above = float(wide.max()), float(rest.min())
     at_low = (finite == low).any(1)
-    if above == torch.inf or above - low <= 100 * max(highest - above, 1e-9) or at_low.float().mean() < 0.5:
+    if (
+        low > -1000
+        or above == torch.inf
+        or above - low <= 100 * max(highest - above, 1e-9)
+        or at_low.float().mean() < 0.5
+    ):
         return None
     return (
         f"score {low:g} in {int(at_low.sum())} of {len(scores)} rows is far below all others, {above:g} to "
@@ -248,11 +254,12 @@ def shifted_candidates(absent: Tensor, ids: Tensor, items: Tensor) -> str | None
     return None
 
 
-def shifted_codes(codes: Any, beams: Tensor, given: Tensor) -> str | None:
-    """Judge beams [B, K, L] that are codes of no item as they are, and are codes after a shift."""
-    known = beams[given]
-    if len(known) < 32 or (codes.look_up(known).size > 0).double().mean() >= 0.05:
+def shifted_codes(codes: Any, beams: Tensor, given: Tensor, items: Tensor) -> str | None:
+    """Judge beams [B, K, L], each the code of some `items` [B, K], that mostly are of no item unless they are shifted."""
+    number = given.count_nonzero()
+    if number < 32 or items.count_nonzero() >= 0.05 * number:
         return None
+    known = beams[given]
     size = int(codes.codes.max()) + 1
     offsets = torch.arange(beams.shape[-1], device=beams.device) * size
     by_level = f"{size} * torch.arange({len(offsets)})"

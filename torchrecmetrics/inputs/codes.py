@@ -230,7 +230,8 @@ class Beams(BatchInput):
         if targets.outside is not None and options.overlap_rule != "keep":
             may_rank = may_rank & ~targets.outside
         matches, gone = index.look_up(beams), self._gone(targets, options)
-        ask(checks, shifted_codes, index, beams[:SAMPLE_ROWS], given[:SAMPLE_ROWS], refuse=True)
+        facts = (part[:SAMPLE_ROWS] for part in (beams, given, matches.size))
+        ask(checks, shifted_codes, index, *facts, refuse=True)
         if target_matches is None:
             codes = index.codes[targets.ids]
             target_matches = index.look_up(codes)
