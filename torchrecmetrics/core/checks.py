@@ -36,8 +36,10 @@ VIOLATIONS = {
     "scores": "with a score that is NaN or +inf",
     "list_repeat": "with an item recommended twice",
     "list_order": "whose scores rise along the list, or hold NaN or +inf",
-    "list_short": "known to fewer than k places (lists: recommend k + history, and repeats, or complete=True; ranks: "
-    "look at k places; item ids are no ranks: Lists)",
+    "list_short": "known to fewer than k places (excluded or repeated items left the list: recommend k + history, and "
+    "repeats, or complete=True)",
+    "ranks_short": "known to fewer than k places (a rank that stands twice is behind the last known place: look at k "
+    "places; item ids are no ranks: Lists(item_ids, target))",
     "ranks": "with ranks that are no places (NaN, between 0 and 1, a place twice, beyond num_ranked, marked invalid; 0 "
     "or less in [B] or [B, 1], for ranks start at 1: Ranks(miss=, zero_based=, padding=); item ids are no ranks: "
     "Lists)",
@@ -49,6 +51,7 @@ VIOLATIONS = {
     "missing": "with a target that is no candidate (missing='error')",
     "session": "of sessions whose entries have several weights or groups",
     "negatives": "without a negative (a positive alone is always a hit)",
+    "shard_rows": "whose row_ids differ between processes",
     "empty": "without a relevant item (empty_target_action='error')",
 }
 SCORE_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -174,7 +177,7 @@ def check_scores(scores: Tensor, dims: int) -> None:
             "positives and their negatives: update(Negatives(positive, negative))",
             3: "; one position of each: scores[:, -1]",
         }
-        hint = hints.get(scores.dim(), "") if dims == 2 else ""
+        hint = hints.get(scores.dim(), "") if dims == 2 else "; pass scores[:, 0]" * (scores.shape[1:] == (1,))
         raise ValueError(f"scores must be {wanted}, got shape {list(scores.shape)}{hint}")
 
 

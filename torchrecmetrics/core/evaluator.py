@@ -261,7 +261,7 @@ class Evaluator(SummedStates):
         if action == "error" and not (self.metrics and all(m.of_lists or m.of_items for m in self.metrics.values())):
             checks.reject("empty", empty, lambda row: f"row {row}")
         if ranking.row_depth is not None:
-            checks.reject("list_short", self._short_rows(ranking), ranking.describe_short_row)
+            checks.reject(ranking.kind_of_short, self._short_rows(ranking), ranking.describe_short_row)
         if weights is not None:
             weights = self._read_weights(ranking, weights, checks)
         columns = {name: self._read_column(ranking, name, column, checks) for name, column in columns.items()}

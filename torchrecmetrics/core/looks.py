@@ -255,7 +255,7 @@ def shifted_candidates(absent: Tensor, ids: Tensor, items: Tensor) -> str | None
 
 
 def shifted_codes(codes: Any, beams: Tensor, given: Tensor, items: Tensor) -> str | None:
-    """Judge beams [B, K, L], each the code of some `items` [B, K], that mostly are of no item unless they are shifted."""
+    """Judge beams [B, K, L] that mostly are codes of 0 `items` [B, K], and of items if they are shifted."""
     number = given.count_nonzero()
     if number < 32 or items.count_nonzero() >= 0.05 * number:
         return None

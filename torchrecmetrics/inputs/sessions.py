@@ -176,6 +176,11 @@ def ends_of(indexes: Tensor) -> Tensor:
 def check_entries(scores: Tensor, labels: Tensor, indexes: Tensor) -> None:
     """Raise unless flat scores, labels and session ids have accepted dtypes, one shape and one device."""
     check_scores(scores, dims=1)
+    if not isinstance(indexes, Tensor) and len(indexes) and isinstance(indexes[0], str):
+        raise TypeError(
+            f"indexes must be a tensor, got text such as {str(indexes[0])!r}: number the sessions of all batches, "
+            "_, indexes = trm.Vocabulary.number(ids)"
+        )
     check_ids("indexes", indexes)
     check_tensor("labels", labels)
     check_strided("labels", labels)
