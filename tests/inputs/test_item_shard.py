@@ -262,9 +262,9 @@ def other_rows(rank, world_size, row_ids):
 
 
 def test_rows_are_named(processes):
-    """Scores of other rows show in `row_ids` alone: item 0 is first of 3 1 1 3 and of 0 2 2 0 in no row, not in one."""
+    """Scores of other rows show in `row_ids` alone: 3 1 1 3 and 0 2 2 0 give (1 / 2 + 0) / 2, the true rows 1 / 2."""
     same = [torch.tensor([2**40, 5])] * 2
-    assert processes.run(other_rows, 2, None) == processes.run(other_rows, 2, same) == [1 / 2] * 2
+    assert processes.run(other_rows, 2, None) == processes.run(other_rows, 2, same) == [1 / 4] * 2
     message = "HR@1: bad input since the last reset: 2 rows whose row_ids differ between processes"
     assert processes.run(other_rows, 2, [torch.tensor([2**40, 5]), torch.tensor([5, 2**40])]) == [message] * 2
 
