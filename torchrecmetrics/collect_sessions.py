@@ -17,7 +17,7 @@ from torchrecmetrics.core.checks import Checks, check_device, check_tensor, desc
 from torchrecmetrics.core.distributed import gathered
 from torchrecmetrics.core.evaluator import Evaluator
 from torchrecmetrics.core.kept_rows import KeptRows
-from torchrecmetrics.core.looks import count, equal_labels, relevant_entries, renumbered_sessions
+from torchrecmetrics.core.looks import count, relevant_entries, renumbered_sessions
 from torchrecmetrics.core.metric import RankingMetric
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
@@ -141,7 +141,10 @@ class SessionEvaluator(Evaluator):
         checks.settle()
         look_at_entries(scores, labels, indexes, checks)
         if len(indexes):
-            count(checks, renumbered_sessions, len(indexes), values=_numbering(indexes.long(), labels))
+            ids = indexes.long()
+            steps = (ids.diff() >> 1).count_nonzero()  # that are not 0 or 1
+            facts = [steps, ids[0], ids[-1], labels.count_nonzero(), ids.sum()]
+            count(checks, renumbered_sessions, torch.stack(facts), len(indexes))
         wide = torch.float64 if scores.dtype == torch.float64 else torch.float32
         entries = {
             "scores": scores.to(wide, copy=True),
@@ -174,8 +177,7 @@ class SessionEvaluator(Evaluator):
                 vars(self)[name] = self._defaults[name]
             for accumulator in self._added_up:
                 accumulator.reset()
-            for judge in (relevant_entries, equal_labels):
-                self.looks.numbers.pop(judge, None)  # of the compute before
+            self.looks.kept.pop(relevant_entries, None)  # of the compute before
             rules = replace(self.rules, validate_args=self.rules.validate_args and "deferred")  # all processes raise
             rules_before, self.rules = self.rules, rules
             try:
@@ -268,12 +270,6 @@ class CollectSessions(RecMetricCollection):
         if self.evaluator._gathered is None:
             self.evaluator.compute_results()
         return super().rows
-
-
-def _numbering(indexes: Tensor, labels: Tensor) -> Tensor:
-    """Return the steps of session ids [E] that are not 0 or 1, first and last id, relevant entries, sum of ids."""
-    steps = (indexes.diff() >> 1).count_nonzero()
-    return torch.stack([steps, indexes[0], indexes[-1], labels.count_nonzero(), indexes.sum()])
 
 
 def _check_alike(kept: Mapping[str, list[Tensor]], added: Mapping[str, list[Tensor]]) -> None:

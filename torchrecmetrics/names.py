@@ -43,18 +43,13 @@ _BY_NAME = {name.lower(): cls for name, cls in _CLASSES.items()} | {
     "rsp": _beyond.StatisticalParity,
     "reo": _beyond.EqualOpportunity,
 }
-_ERROR = "the error of predicted ratings is no metric of rankings: torchmetrics.MeanSquaredError, MeanAbsoluteError"
 _MEANT = {
-    **dict.fromkeys(("rmse", "mse", "mae"), _ERROR),
+    **dict.fromkeys(("rmse", "mse", "mae"), "errors of predicted ratings are torchmetrics.MeanSquaredError, ..."),
     **dict.fromkeys(("auc", "gauc", "rocauc"), "AUROC is the mean of each row's AUC (GAUC); one AUC: torchmetrics"),
     **dict.fromkeys(("acc", "accuracy"), "the share of rows whose best item is relevant is HR@1"),
     "dcg": "NDCG divides DCG by its ideal; DCG alone is a metric of one's own, ranking.sum_hits",
     "efd": "Novelty is the mean of -log2 of popularity, without discount and relevance",
-    "epc": "Novelty or AveragePopularity tell how popular the listed items are",
     "ils": "IntraListDiversity is 1 - intra-list similarity",
-    "diversity": "IntraListDiversity, within lists; Personalization, between lists; Entropy, over all lists",
-    "mar": "mean average recall is the mean of Recall at several k",
-    "unexpectedness": "Serendipity",
 }
 """What to take for metrics of other names."""
 
@@ -158,7 +153,7 @@ def _from_name(text: str, cutoffs: list[int], options: MetricOptions) -> list[Ra
 def _unknown(text: str, name: str) -> ValueError:
     """Return the error for an unknown metric, with the metric or the spelling that is meant, or all names."""
     joined = re.fullmatch(r"(.*?)[\s_-]*(?:at|@)?[\s_-]*(\d+)", name.lower())
-    if joined and (cls := _BY_NAME.get(joined[1])):
+    if joined and (cls := _BY_NAME.get(re.sub(r"[\s_-]", "", joined[1]))):
         return ValueError(f"unknown metric {text!r}; a cut-off follows '@': {cls._name}@{joined[2]}")
     if meant := _MEANT.get(re.sub(r"[\s_-]", "", name).lower()):
         return ValueError(f"unknown metric {text!r}: {meant}")

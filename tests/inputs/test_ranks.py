@@ -81,7 +81,7 @@ BAD = [
     (lambda: trm.Ranks(torch.tensor([[1, 4, 4, -1]]), miss=-1, depth=5).ranking(), ValueError, "place twice"),
     (lambda: trm.Hits(HITS[0], num_relevant=1).ranking(), ValueError, r"flags must be \[rows, ranks\], got \[4\]"),
     (lambda: trm.Hits(HITS * 2, num_relevant=2).ranking(), ValueError, "row 0 is .0, 2, 0, 2., hits are 0 or 1"),
-    (lambda: trm.Hits(HITS, num_relevant=1).ranking(), ValueError, "row 0 has 2 hits and 1 relevant items"),
+    (lambda: trm.Hits(HITS, num_relevant=1).ranking(), ValueError, "row 0 has 2 of 1"),
     (lambda: trm.Hits(HITS, num_relevant=-1).ranking(), ValueError, "num_relevant must be at least 1, got -1"),
     (lambda: trm.Hits(HITS, num_relevant=torch.ones(3)).ranking(), TypeError, "num_relevant must hold int64"),
     (lambda: trm.Ranks(HITS, zero_based=True, padding=0).ranking(), ValueError, "contradict each other"),

@@ -209,7 +209,7 @@ class Evaluator(SummedStates):
     def reset(self) -> None:
         """Forget all updates; the results of the last `compute` stay readable."""
         super().reset()
-        self.looks.forget()
+        self.looks.kept = {}  # what was asked stays asked
         self.num_value_updates = 0
         if self._gathered is not None:
             self._gathered = None, self._gathered[1]

@@ -1,8 +1,7 @@
 """Questions that data raises which has the right shape, and looks as if it meant something else.
 
-A judge reads facts of one batch, or numbers of several batches, and returns a question with its cure, or None. On the
-CPU `ask` judges a batch at once. Elsewhere `Looks` keeps facts of the first batches, and `compute` judges them.
-Each threshold was simulated on mistakes and on honest data; a doubtful case is no question.
+A judge reads facts of one batch, or numbers of all batches, and returns a question with its cure, or None. On the CPU
+`ask` judges a batch at once. Elsewhere `Looks` keeps a sample of the first batches, which `compute` judges.
 """
 
 from __future__ import annotations
@@ -14,11 +13,10 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.arrays import ordinary_tensors
+from torchrecmetrics.core.arrays import ordinary_tensors, working
 from torchrecmetrics.core.checks import Checks, shown, warn_caller
 
 Judge: TypeAlias = Callable[..., str | None]
-"""Function of the facts of a batch, or of a list of the numbers of several batches, that returns a question or None."""
 Numbers: TypeAlias = Sequence[Sequence[float]]
 """Numbers of each batch."""
 
@@ -35,39 +33,32 @@ class Look(NamedTuple):
     facts: tuple[Any, ...] = ()
     question: str | None = None
     of_batches: bool = False
-    """True: the facts are numbers of the host, and numbers [n] of the device or None; the judge reads all batches."""
+    """True: the facts are a tensor [n] or None, and numbers; the judge reads those of all batches."""
 
 
 class Looks:
     """The facts of batches that `compute` judges, and the names of questions that were asked; each is asked once."""
 
     def __init__(self) -> None:
-        self.facts: dict[Judge, list[tuple[Any, ...]]] = {}
-        self.numbers: dict[Judge, list[tuple[Any, ...]]] = {}
+        self.kept: dict[Judge, list[Look]] = {}
         self.asked: set[str] = set()
 
     def copies(self, looks: Iterable[Look]) -> list[Look]:
-        """Ask what was judged at once; return the other looks, with copies of facts that the caller may overwrite."""
-        kept = []
+        """Ask what was judged at once; return the looks to keep, with copies of facts that the caller may overwrite."""
+        copied = []
         for look in looks:
             self.ask(look.judge.__name__, look.question)
-            if look.of_batches and len(self.numbers.get(look.judge, ())) < COUNTED_BATCHES:
-                kept.append(look)
-            elif look.facts and len(self.facts.get(look.judge, ())) < SAMPLED_BATCHES:
+            limit = COUNTED_BATCHES if look.of_batches else SAMPLED_BATCHES
+            if look.question is None and len(self.kept.get(look.judge, ())) < limit:
                 with ordinary_tensors():
                     facts = tuple(fact.clone() if isinstance(fact, Tensor) else fact for fact in look.facts)
-                kept.append(look._replace(facts=facts))
-        return kept
+                copied.append(look._replace(facts=facts))
+        return copied
 
     def keep(self, looks: Iterable[Look]) -> None:
-        """Keep the facts of looks that `copies` returned."""
+        """Keep looks that `copies` returned."""
         for look in looks:
-            batches = self.numbers if look.of_batches else self.facts
-            batches.setdefault(look.judge, []).append(look.facts)
-
-    def forget(self) -> None:
-        """Forget the facts; what was asked stays asked."""
-        self.facts, self.numbers = {}, {}
+            self.kept.setdefault(look.judge, []).append(look)
 
     def ask(self, name: str, question: str | None) -> None:
         """Warn of a question that was not asked before."""
@@ -77,24 +68,18 @@ class Looks:
 
     def judge(self) -> None:
         """Judge the facts of all batches, which waits for the device, and warn."""
-        for judge, batches in self.facts.items():
-            for facts in batches if judge.__name__ not in self.asked else ():
-                on_cpu = [fact.cpu() if isinstance(fact, Tensor) else fact for fact in facts]
-                self.ask(judge.__name__, judge(*on_cpu))
-        for judge, batches in self.numbers.items():
-            if judge.__name__ not in self.asked:
-                values = [values for _, values in batches if values is not None]
-                rows = torch.stack(values).tolist() if values else [[] for _ in batches]
-                numbers = [(*row, *of_host) for row, (of_host, _) in zip(rows, batches, strict=True)]
-                self.ask(judge.__name__, judge(numbers))
+        for judge, looks in self.kept.items():
+            facts = [look.facts for look in looks]
+            if looks[0].of_batches:
+                tensors = [tensor for tensor, *_ in facts if tensor is not None]
+                values = torch.stack(tensors).tolist() if tensors else [[] for _ in facts]
+                facts = [([(*row, *numbers) for row, (_, *numbers) in zip(values, facts, strict=True)],)]
+            for of_batch in facts if judge.__name__ not in self.asked else ():
+                self.ask(judge.__name__, judge(*of_batch))
 
 
 def ask(checks: Checks, judge: Judge, *facts: Any, refuse: bool = False) -> None:
-    """Judge a batch, or leave its facts to `compute`, with the other checks of the batch.
-
-    Raises:
-        ValueError: the question, at once on the CPU, if the judge has one and `refuse` is True; else it is a warning.
-    """
+    """Judge a batch on the CPU, where a question is a warning or, with `refuse`, an error; or leave it to `compute`."""
     if not checks.enabled:
         return
     if not checks.at_once:
@@ -105,18 +90,15 @@ def ask(checks: Checks, judge: Judge, *facts: Any, refuse: bool = False) -> None
         checks.looks.append(Look(judge, question=question))
 
 
-def count(checks: Checks, judge: Judge, *numbers: int, values: Tensor | None = None) -> None:
-    """Leave `numbers` of the batch, and `values` [n] of its device, to a judge of all batches, in `compute`."""
+def count(checks: Checks, judge: Judge, values: Tensor | None, *numbers: int) -> None:
+    """Leave `values` [n] of the batch, and numbers of the host, to a judge of all batches, in `compute`."""
     if checks.enabled:
-        checks.looks.append(Look(judge, (numbers, values), of_batches=True))
+        checks.looks.append(Look(judge, (values, *numbers), of_batches=True))
 
 
 def sample(matrix: Tensor) -> Tensor:
     """Return the rows and columns of [B, n] that are looked at, or the entries of [E]."""
     return matrix[:SAMPLE_COLUMNS] if matrix.dim() == 1 else matrix[:SAMPLE_ROWS, :SAMPLE_COLUMNS]
-
-
-# ---------------------------------------------------------------------------------------------------- ranks and flags
 
 
 def flags_as_ranks(ranks: Tensor) -> str | None:
@@ -157,9 +139,6 @@ def found_as_relevant(batches: Numbers) -> str | None:
     )
 
 
-# -------------------------------------------------------------------------------------------------- scores and targets
-
-
 def zero_padding(ids: Tensor) -> str | None:
     """Judge target ids [B, T] in which 0 stands in the last column alone, in 20 % of the rows."""
     zeros = ids == 0
@@ -187,7 +166,7 @@ def flags_beside_lists(scores: Tensor) -> str | None:
     """Judge scores beside a bool target that fall along every row, each row in its own way, as those of lists do."""
     if len(scores) < 8 or scores.shape[1] < 5 or not (scores[:, 1:] <= scores[:, :-1]).all():
         return None
-    wide = scores.double().nan_to_num(neginf=0)
+    wide = working(scores).nan_to_num(neginf=0)
     shape = (wide - wide.mean(1, keepdim=True)) / wide.std(1, keepdim=True).clamp(min=1e-30)
     if (shape - shape[0]).abs().max() < 0.05:
         return None  # one order of items for all rows, such as popularity
@@ -213,7 +192,7 @@ def masked_by_number(scores: Tensor) -> str | None:
     """Judge scores whose lowest value is far below all others, the same in half of the rows."""
     if not scores.numel() or not scores.min() < -1000:
         return None
-    wide = scores.double()
+    wide = working(scores)
     finite = wide.where(wide > -torch.inf, torch.inf)
     low = float(finite.min())
     rest = finite.where(finite > low, torch.inf)
@@ -233,9 +212,6 @@ def masked_by_number(scores: Tensor) -> str | None:
     )
 
 
-# ------------------------------------------------------------------------------------------------ candidates and codes
-
-
 def shifted_candidates(absent: Tensor, ids: Tensor, items: Tensor) -> str | None:
     """Judge targets [B, T] that mostly are no candidates: one id in all rows, or beside a candidate in nearly all."""
     target = ids[:, :1][ids[:, 0] >= 0]
@@ -249,7 +225,7 @@ def shifted_candidates(absent: Tensor, ids: Tensor, items: Tensor) -> str | None
             "candidate in column 0 items[:, 0]"
         )
     for shift in (1, -1):
-        if (items == target + shift).any(1).double().mean() >= 0.9:
+        if (items == target + shift).any(1).float().mean() >= 0.9:
             return f"{start}but target {'+' if shift > 0 else '-'} 1 is: do ids of one of the two start at 1?"
     return None
 
@@ -264,7 +240,7 @@ def shifted_codes(codes: Any, beams: Tensor, given: Tensor, items: Tensor) -> st
     offsets = torch.arange(beams.shape[-1], device=beams.device) * size
     by_level = f"{size} * torch.arange({len(offsets)})"
     for cure, offset in ((by_level, offsets), ("1", 1), (f"1 - {by_level}", offsets + 1)):
-        share = float((codes.look_up(known - offset).size > 0).double().mean())
+        share = float((codes.look_up(known - offset).size > 0).float().mean())
         if share >= 0.5:
             return (
                 f"of {len(known)} beams hardly any is the code of an item, but {share:.0%} of beams - {cure} are: "
@@ -275,29 +251,22 @@ def shifted_codes(codes: Any, beams: Tensor, given: Tensor, items: Tensor) -> st
 
 def codes_as_rows(codes: Any, target: Tensor) -> str | None:
     """Judge item row numbers [B, L] whose rows are codes of items."""
-    if len(target) < 8 or (codes.look_up(target).size > 0).double().mean() < 0.95:
+    if len(target) < 8 or (codes.look_up(target).size > 0).float().mean() < 0.95:
         return None
     return f"target holds codes, such as {shown(target[0])}, where item row numbers are read: pass target_codes="
 
 
-# --------------------------------------------------------------------------------------------- sessions and negatives
-
-
 def relevant_entries(batches: Numbers) -> str | None:
-    """Judge [lowest label, highest label, sessions, entries] of batches without an entry that is not relevant."""
-    lowest, highest, sessions, entries = zip(*batches, strict=True)
+    """Judge [lowest label, highest label, sessions, entries, 1 = metrics read gains alone] of batches."""
+    lowest, highest, sessions, entries, graded = zip(*batches, strict=True)
     if min(lowest) <= 0 or sum(sessions) < 20 or sum(entries) - sum(sessions) < 20:
+        return None
+    if all(graded) and min(lowest) < max(highest):
         return None
     return (
         f"every entry of {sum(sessions)} sessions is relevant, with labels {min(lowest):g} to {max(highest):g}: labels "
         "> 0 are relevant, others are 0, such as (labels >= 4) of ratings, labels - 1 of 1 and 2"
     )
-
-
-def equal_labels(batches: Numbers) -> str | None:
-    """Judge the same numbers for metrics that read gains, which make a difference unless all are equal."""
-    lowest, highest, *_ = zip(*batches, strict=True)
-    return relevant_entries(batches) if min(lowest) == max(highest) else None
 
 
 def numbers_within(indexes: Tensor) -> str | None:

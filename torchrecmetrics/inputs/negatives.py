@@ -62,7 +62,7 @@ class Negatives(BatchInput):
         positive, negative = _check_scores(self.positive, self.negative, self.pool), self.negative
         checks = Checks(options.validate_args, positive.device, len(positive))
         if negative.dim() == 1 and not self.pool:
-            count(checks, pools_of_rows, len(positive), len(negative))
+            count(checks, pools_of_rows, None, len(positive), len(negative))
         wrong = positive.isnan() | (positive == torch.inf)
         checks.reject("scores", wrong, lambda row: f"the positive of row {row} scores {positive[row, 0]}")
         pooled = negative.dim() == 1

@@ -186,9 +186,9 @@ class Hits(BatchInput):
             wrong = (hits != 0) & (hits != 1)
             checks.reject("ranks", wrong, lambda row: f"row {row} is {shown(hits[row])}, hits are 0 or 1")
         found = flags.sum(1)
-        checks.reject("hits", found > number, lambda row: _hits_detail(row, found, number))
+        checks.reject("hits", found > number, lambda row: f"row {row} has {int(found[row])} of {int(number[row])}")
         if isinstance(given, Tensor):
-            count(checks, found_as_relevant, rows, values=torch.stack([found == number, number == 0]).sum(1))
+            count(checks, found_as_relevant, torch.stack([found == number, number == 0]).sum(1), rows)
         places = torch.arange(1, depth + 1, dtype=dtype, device=device)
         ranks = sort_rows(torch.where(flags, places, torch.inf))[:, :width]
         ranks = torch.nn.functional.pad(ranks, (0, width - ranks.shape[1]), value=torch.inf)
@@ -271,10 +271,6 @@ def _check_values(
         wrong = wrong | refused
     checks.reject("ranks", wrong, lambda row: _detail(row, ranks))
     return row_depth
-
-
-def _hits_detail(row: int, found: Tensor, number: Tensor) -> str:
-    return f"row {row} has {int(found[row])} hits and {int(number[row])} relevant items"
 
 
 def _detail(row: int, ranks: Tensor) -> str:

@@ -22,7 +22,6 @@ from torchrecmetrics.core.looks import (
     ask,
     count,
     cut_sessions,
-    equal_labels,
     numbers_within,
     relevant_entries,
     sample,
@@ -87,7 +86,8 @@ class Sessions(BatchInput):
 
         look_at_entries(self.scores, self.labels, self.indexes, checks)
         if self.indexes is not None and len(self.indexes) > 1:
-            count(checks, cut_sessions, values=ends_of(self.indexes))
+            descents = (self.indexes[1:] < self.indexes[:-1]).sum()
+            count(checks, cut_sessions, torch.stack([descents, *self.indexes[:: len(self.indexes) - 1].long()]))
         graded, threshold = needs.graded, needs.score_threshold
         counts = count_sessions(self.scores, self.labels, session, checks, name, graded=graded, min_score=threshold)
         return rank_counts(counts, needs, options, checks, made_with=("ties",), row_ids=row_ids, entry_rows=entry_rows)
@@ -119,8 +119,7 @@ def count_sessions(
     run_length = torch.bincount(run, minlength=len(run))[run]
     gain = labels.to(float_dtype(scores.device))
     if len(gain):
-        judge = equal_labels if graded else relevant_entries
-        count(checks, judge, rows, len(gain), values=torch.stack(gain.aminmax()))
+        count(checks, relevant_entries, torch.stack(gain.aminmax()), rows, len(gain), graded)
     if checks.enabled:
         rules = {
             "scores": scores.isnan() | (scores == torch.inf),
@@ -165,12 +164,6 @@ def look_at_entries(scores: Tensor, labels: Tensor, indexes: Tensor | None, chec
         ask(checks, swapped_scores, sample(scores), sample(labels))
     if indexes is not None:
         ask(checks, numbers_within, sample(indexes))
-
-
-def ends_of(indexes: Tensor) -> Tensor:
-    """Return the number of descents of session ids [E], their first and their last: int64 [3]."""
-    descents = (indexes[1:] < indexes[:-1]).sum()
-    return torch.stack([descents, indexes[0].long(), indexes[-1].long()])
 
 
 def check_entries(scores: Tensor, labels: Tensor, indexes: Tensor) -> None:
