@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import EllipsisType
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from torchrecmetrics.core.checks import check_k
 from torchrecmetrics.core.saving import read, write
 from torchrecmetrics.data.events import Events
 from torchrecmetrics.data.files import open_file
-from torchrecmetrics.data.frames import FrameSource, Source
+from torchrecmetrics.data.frames import FrameSource, Role, Source
 from torchrecmetrics.data.interactions import Duplicates, Interactions, Reduce
 from torchrecmetrics.data.times import read_bound, shown_time
 from torchrecmetrics.data.vocabulary import Vocabulary
@@ -69,8 +69,9 @@ class Log(Events):
     """Ids of the user rows."""
     item_ids: Vocabulary
     """Ids of the item rows."""
-    time_question: str | None = None
-    """Error of whatever depends on the order of events: columns that were not read may be their times; None = none."""
+    questions: Mapping[Role, str] = field(default_factory=dict)
+    """Errors for what depends on columns that were not named: the order of events ("time"), which of them are relevant
+    ("relevance") and how much ("gains")."""
 
     # ----------------------------------------------------------------------------------------------------- constructors
 
@@ -81,7 +82,7 @@ class Log(Events):
         user: str = "user",
         item: str = "item",
         time: str | EllipsisType | None = ...,
-        value: str | None = None,
+        value: str | EllipsisType | None = ...,
         *,
         user_ids: Any = None,
         item_ids: Any = None,
@@ -96,7 +97,9 @@ class Log(Events):
             time: name of the column of times: numbers or datetimes, both also as text; datetimes without a time zone
                 count as UTC. None = the rows are in order of time, and the log has no times. Not given = None, except
                 that a column which may be the times is an error in `leave_last_out` and whatever else depends on order.
-            value: name of the column of values, numbers such as ratings.
+            value: name of the column of values, numbers such as ratings. None = all events are alike. Not given = None,
+                except that a column which may say which events are relevant, such as clicks, is an error in
+                `to_interactions`.
             user_ids: vocabulary of the users, such as `other.user_ids`; default: the users that occur, ascending.
             item_ids: vocabulary of the items, such as `other.item_ids`; default: the items that occur, ascending.
 
@@ -114,7 +117,7 @@ class Log(Events):
         user: str = "user",
         item: str = "item",
         time: str | EllipsisType | None = ...,
-        value: str | None = None,
+        value: str | EllipsisType | None = ...,
         *,
         user_ids: Any = None,
         item_ids: Any = None,
@@ -154,21 +157,26 @@ class Log(Events):
         user: str = "user",
         item: str = "item",
         time: str | EllipsisType | None = ...,
-        value: str | None = None,
+        value: str | EllipsisType | None = ...,
         user_ids: Any = None,
         item_ids: Any = None,
     ) -> Log:
         """Read columns of a frame or an open file; arguments and errors are those of `from_frame`."""
-        roles = source.roles(user, item, time, value)
+        known = source.known.get("value") if value is ... else value
+        roles = source.roles(user, item, time, known)
         log = cls.of_table(source.read(roles), roles, user_ids, item_ids)
-        if time is not ... or roles.time is not None:
-            return log
-        return replace(log, time_question=source.question("time", roles.user, roles.item))
+        unnamed: list[Role] = ["time"] if time is ... and roles.time is None else []
+        unnamed += ["relevance", "gains"] if value is ... and known is None else []
+        return replace(log, questions=source.questions(unnamed, roles))
 
     def check_order(self) -> None:
         """Raise if a column that was not read may hold the times, by which events would be in another order."""
-        if self.time_question is not None:
-            raise ValueError(self.time_question)
+        self.check_read("time")
+
+    def check_read(self, role: Role) -> None:
+        """Raise if a column that was not read may have a role."""
+        if role in self.questions:
+            raise ValueError(self.questions[role])
 
     # ----------------------------------------------------------------------------------------- contents and conversions
 
@@ -198,9 +206,12 @@ class Log(Events):
             values_reduce: as in `Interactions.from_edge_index`.
 
         Raises:
-            ValueError: for a `min_value` if the log has no values, and for repeated events with values if
-                `values_reduce` is None.
+            ValueError: for a `min_value` if the log has no values, for repeated events with values if `values_reduce`
+                is None, and if a column that was not read may say which events are relevant.
         """
+        self.check_read("relevance")
+        if isinstance(min_value, str) or min_value != min_value:
+            raise ValueError(f"min_value must be a number, got {min_value!r}")
         events = self
         if values_reduce == "last" and self.values is not None:
             self.check_order()
@@ -245,6 +256,7 @@ class Log(Events):
             "values": self.values,
             "user_ids": self.user_ids.state(),
             "item_ids": self.item_ids.state(),
+            "questions": dict(self.questions),
         }
         write(path, "Log", fields)
 
@@ -267,6 +279,7 @@ class Log(Events):
             times["numbers"],
             times["unit"],
             fields["values"],
+            fields["questions"],
         )
 
     # ---------------------------------------------------------------------------------------------------------- subsets

@@ -45,6 +45,11 @@ def refuse_respelled(named: str, ids: Vocabulary, num_known: int) -> None:
         texts = [cell for cell in cells.to_pylist() if len(_SEPARATORS.split(cell.strip())) > 1]
         pieces = [piece for text in texts for piece in _SEPARATORS.split(text) if piece]
         if pieces and sum(_found(arrow().array(pieces, others.type), others)) >= _MIN_SHARE * len(pieces):
+            if texts[0].strip()[:1] in "[(":
+                raise ValueError(
+                    f"{owner}: cells hold text of lists, such as {texts[0]!r}: make lists of them, "
+                    "frame[column].map(ast.literal_eval)"
+                )
             separator = _SEPARATORS.findall(texts[0].strip())[0]
             raise ValueError(
                 f"{owner}: cells hold several ids, such as {texts[0]!r}: pass split={separator!r} if they are in "
@@ -67,6 +72,8 @@ def _changes(known: Any, unknown: Any) -> dict[str, Callable[[Any], Any]]:
         "NUL characters": lambda texts: pc.replace_substring(texts, "\0", ""),
         "the form of Unicode (NFC or NFD)": lambda texts: pc.utf8_normalize(texts, form="NFC"),
     }
+    if all(pc.all(pc.match_substring_regex(texts, r"^\d+$")).as_py() for texts in (known, unknown)):
+        changes["leading zeros"] = lambda texts: pc.replace_substring_regex(texts, "^0+(.+)$", r"\1")
     if _has_one_case(known) and _has_one_case(unknown):
         changes["upper and lower case"] = pc.utf8_lower
     return changes
