@@ -198,6 +198,7 @@ class Evaluator(SummedStates):
             results: dict[str, Summary] = computed[1]
         else:
             totals = self._totals(self.sync_on_compute) if self._synced is None else self._synced
+            self.looks.judge()  # before bad values are an error, whose cause a question may be
             results = self._summarize(totals, self._added_up)
             self._warn(results)
             self._computed = (updates, results) if self.compute_with_cache else None
@@ -379,7 +380,7 @@ class Evaluator(SummedStates):
             raise ValueError(f"{self.label}: bad input since the last reset: {told}")
 
     def _warn(self, results: Mapping[str, Summary]) -> None:
-        """Warn of values without a row and, once per metric or collection, of what looks like a mistake."""
+        """Warn of values without a row and, once per metric or collection, if most rows are tied."""
         empty = [key for key in self.metrics if results[key].num_users == 0]
         if empty:
             rank_zero_warn(f"no row to average over, the value is nan: {', '.join(empty)}", UserWarning)
@@ -387,7 +388,6 @@ class Evaluator(SummedStates):
         number, rows = most.num_tied, most.num_skipped + most.num_users
         if 2 * number > rows and number >= MIN_TIED:
             self.looks.ask("tied", f"{number} of {rows} rows {TIED}")
-        self.looks.judge()
 
 
 @cached_constant

@@ -93,7 +93,12 @@ class Scores(BatchInput):
         target, gains = selected(target, self.gains, checks, options.max_relevant)
         targets = Targets.read(target, gains, self.exclude, shape, options, checks)
         if isinstance(scores, Tensor):
-            _look(scores, target, needs, checks)
+            if needs.num_ranked and self.exclude is None:
+                ask(checks, masked_by_number, sample(scores))
+            if target.shape == shape and target.dtype == torch.bool:
+                ask(checks, flags_beside_lists, sample(scores))
+            elif target.shape == shape and target.is_floating_point():
+                ask(checks, swapped_scores, sample(scores), sample(target))
         depth = needs.depth_for(targets.ids.shape[1]) if needs.whole_targets else needs.depth
         counts = count_targets(scores, targets, needs._replace(depth=depth), options, checks)
         if self.history is not None:
@@ -172,16 +177,6 @@ def get_topk_ranks(
         ranks = ranks[:, : target.shape[1]]
     ranks.depth, ranks.ties = k, ties  # type: ignore[attr-defined]
     return ranks
-
-
-def _look(scores: Tensor, target: Tensor, needs: Needs, checks: Checks) -> None:
-    """Ask about scores of removed items, and about scores and target that seem to be something else."""
-    if needs.num_ranked:
-        ask(checks, masked_by_number, sample(scores))
-    if target.shape == scores.shape and target.dtype == torch.bool:
-        ask(checks, flags_beside_lists, sample(scores))
-    elif target.shape == scores.shape and target.is_floating_point():
-        ask(checks, swapped_scores, sample(scores), sample(target))
 
 
 def check_padding_item(options: Options, items: int) -> None:
