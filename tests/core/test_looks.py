@@ -131,9 +131,17 @@ MISTAKES = {
     "labels 1 and 2": (
         "HR@1", [trm.Sessions(*PAIRS)], 1, [trm.Sessions(PAIRS[0], PAIRS[1] - 1, PAIRS[2])], 0, "labels 1 to 2",
     ),
+    "a session per entry": (
+        "MRR", [trm.Sessions(PAIRS[0], PAIRS[1] - 1, torch.arange(40))], 1,
+        [trm.Sessions(PAIRS[0], PAIRS[1] - 1, PAIRS[2])], 1 / 2, "each of 40 sessions has one entry",
+    ),
+    "ratings of all items": (
+        "HR@1", [(DOWN, 1 + torch.arange(10.0).expand(32, -1) % 5)], 1,
+        [(DOWN, torch.arange(10).expand(32, -1) % 5 >= 3)], 0, "every entry of 32 rows is relevant, with labels 1 to 5",
+    ),
     "equal labels": (
         "NDCG@1", [trm.Sessions(PAIRS[0], 0 * PAIRS[1] + 1, PAIRS[2])], 1,
-        [trm.Sessions(PAIRS[0], PAIRS[1] - 1, PAIRS[2])], 0, "every entry of 20 sessions is relevant",
+        [trm.Sessions(PAIRS[0], PAIRS[1] - 1, PAIRS[2])], 0, "every entry of 20 rows is relevant",
     ),
     "scores and labels swapped": (
         "HR@1", [trm.Sessions((PAIRS[1] - 1).float(), PAIRS[0], PAIRS[2])], 1,
@@ -268,6 +276,9 @@ HONEST = {
     "an item of each session in turn": ("MRR", [trm.Sessions(*sessions(torch.arange(4).repeat(6)))]),
     "shorter sessions end first": ("MRR", [trm.Sessions(*sessions(torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 0])))]),
     "ratings and NDCG": ("NDCG", [trm.Sessions(*sessions(PAIRED, 1 + torch.arange(60) % 5))]),
+    "ratings of all items and NDCG": ("NDCG", [(DOWN, 1 + torch.arange(10.0).expand(32, -1) % 5)]),
+    "ratings of all items but one": ("HR@1", [(DOWN, torch.arange(10.0).expand(32, -1))]),
+    "19 sessions of one entry": ("MRR", [trm.Sessions(*sessions(torch.arange(19)))]),
     "ratings of 19 sessions": ("HR@1", [trm.Sessions(*sessions(PAIRED[:38], 1 + torch.arange(38) % 5))]),
     "one label that is not relevant": ("HR@1", [trm.Sessions(*sessions(PAIRED, 1 - (PAIRED == 9).long()))]),
     "scores of a rule, and graded labels": ("HR@1", [trm.Sessions((PAIRED % 2).float(), 1.0 * (PAIRED % 3), PAIRED)]),

@@ -72,7 +72,11 @@ class Looks:
             facts = [look.facts for look in looks]
             if looks[0].of_batches:
                 tensors = [tensor for tensor, *_ in facts if tensor is not None]
-                values = torch.stack(tensors).tolist() if tensors else [[] for _ in facts]
+                values = (
+                    torch.stack([tensor.to(tensors[0]) for tensor in tensors]).tolist()
+                    if tensors
+                    else [[] for _ in facts]
+                )
                 facts = [([(*row, *numbers) for row, (_, *numbers) in zip(values, facts, strict=True)],)]
             for of_batch in facts if judge.__name__ not in self.asked else ():
                 self.ask(judge.__name__, judge(*of_batch))
@@ -257,14 +261,17 @@ def codes_as_rows(codes: Any, target: Tensor) -> str | None:
 
 
 def relevant_entries(batches: Numbers) -> str | None:
-    """Judge [lowest label, highest label, sessions, entries, 1 = metrics read gains alone] of batches."""
+    """Judge [lowest label, highest label, rows, entries, 1 = metrics read gains alone] of sessions or dense targets."""
     lowest, highest, sessions, entries, graded = zip(*batches, strict=True)
-    if min(lowest) <= 0 or sum(sessions) < 20 or sum(entries) - sum(sessions) < 20:
+    rows, further = sum(sessions), sum(entries) - sum(sessions)
+    if rows >= 20 and not further:
+        return f"each of {rows} sessions has one entry, which always is first: indexes are the sessions of entries"
+    if min(lowest) <= 0 or rows < 20 or further < 20:
         return None
     if all(graded) and min(lowest) < max(highest):
         return None
     return (
-        f"every entry of {sum(sessions)} sessions is relevant, with labels {min(lowest):g} to {max(highest):g}: labels "
+        f"every entry of {rows} rows is relevant, with labels {min(lowest):g} to {max(highest):g}: labels "
         "> 0 are relevant, others are 0, such as (labels >= 4) of ratings, labels - 1 of 1 and 2"
     )
 

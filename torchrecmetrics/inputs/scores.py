@@ -20,7 +20,16 @@ from torchrecmetrics.core.checks import (
     check_k,
     check_scores,
 )
-from torchrecmetrics.core.looks import Look, ask, flags_beside_lists, masked_by_number, sample, swapped_scores
+from torchrecmetrics.core.looks import (
+    Look,
+    ask,
+    count,
+    flags_beside_lists,
+    masked_by_number,
+    relevant_entries,
+    sample,
+    swapped_scores,
+)
 from torchrecmetrics.core.options import KernelChoice, Needs, Options, Overlap, PlacedTies
 from torchrecmetrics.core.ranking import ListedItems, Ranking
 from torchrecmetrics.inputs.base import BatchInput, no_target, read_history, unread_history
@@ -98,7 +107,10 @@ class Scores(BatchInput):
             if target.shape == shape and target.dtype == torch.bool:
                 ask(checks, flags_beside_lists, sample(scores))
             elif target.shape == shape and target.is_floating_point():
-                ask(checks, swapped_scores, sample(scores), sample(target))
+                labels = sample(target)
+                ask(checks, swapped_scores, sample(scores), labels)
+                if labels.numel():
+                    count(checks, relevant_entries, torch.stack(labels.aminmax()), *labels.shape, needs.graded)
         depth = needs.depth_for(targets.ids.shape[1]) if needs.whole_targets else needs.depth
         counts = count_targets(scores, targets, needs._replace(depth=depth), options, checks)
         if self.history is not None:
