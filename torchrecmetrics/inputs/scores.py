@@ -110,7 +110,14 @@ class Scores(BatchInput):
                 labels = sample(target)
                 ask(checks, swapped_scores, sample(scores), labels)
                 if labels.numel():
-                    count(checks, relevant_entries, torch.stack(labels.aminmax()), *labels.shape, needs.graded)
+                    count(
+                        checks,
+                        relevant_entries,
+                        torch.stack(labels.aminmax()),
+                        len(labels),
+                        labels.numel(),
+                        needs.graded,
+                    )
         depth = needs.depth_for(targets.ids.shape[1]) if needs.whole_targets else needs.depth
         counts = count_targets(scores, targets, needs._replace(depth=depth), options, checks)
         if self.history is not None:
