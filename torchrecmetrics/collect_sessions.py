@@ -11,13 +11,13 @@ from torch import Tensor
 
 from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.collection import RecMetricCollection
+from torchrecmetrics.core import looks
 from torchrecmetrics.core.accumulators import Accumulator, State
 from torchrecmetrics.core.arrays import ordinary_tensors
 from torchrecmetrics.core.checks import Checks, check_device, check_tensor, describe
 from torchrecmetrics.core.distributed import gathered
 from torchrecmetrics.core.evaluator import Evaluator
 from torchrecmetrics.core.kept_rows import KeptRows
-from torchrecmetrics.core.looks import count, relevant_entries, renumbered_sessions
 from torchrecmetrics.core.metric import RankingMetric
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
@@ -82,14 +82,13 @@ class SessionEvaluator(Evaluator):
             ValueError: for shapes or devices that do not fit and, on the CPU, for bad values. Nothing is added then.
         """
         entries, checks = self._entries(scores, labels, indexes, weights, columns)
-        looks = self.looks.copies(checks.looks)
+        self.looks.add(checks.looks)
         if len(scores):
             kept = self._kept()
             _check_alike(kept, {name: [column] for name, column in entries.items()})
             with ordinary_tensors():
                 added, device_bytes = with_batch(kept, entries, self._device_bytes, self.budget)
             vars(self).update({f"entry_{name}": batches for name, batches in added.items()}, _device_bytes=device_bytes)
-            self.looks.keep(looks)
         self._update_count += 1
         self._forget_results()
 
@@ -144,7 +143,7 @@ class SessionEvaluator(Evaluator):
             ids = indexes.long()
             steps = (ids.diff() >> 1).count_nonzero()  # that are not 0 or 1
             facts = [steps, ids[0], ids[-1], labels.count_nonzero(), ids.sum()]
-            count(checks, renumbered_sessions, torch.stack(facts), len(indexes))
+            looks.count(checks, looks.renumbered_sessions, torch.stack(facts), len(indexes))
         wide = torch.float64 if scores.dtype == torch.float64 else torch.float32
         entries = {
             "scores": scores.to(wide, copy=True),
@@ -177,7 +176,7 @@ class SessionEvaluator(Evaluator):
                 vars(self)[name] = self._defaults[name]
             for accumulator in self._added_up:
                 accumulator.reset()
-            self.looks.kept.pop(relevant_entries, None)  # of the compute before
+            self.looks.kept.pop(looks.relevant_entries, None)  # of the compute before
             rules = replace(self.rules, validate_args=self.rules.validate_args and "deferred")  # all processes raise
             rules_before, self.rules = self.rules, rules
             try:

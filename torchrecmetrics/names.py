@@ -51,7 +51,7 @@ _MEANT = {
     "efd": "Novelty is the mean of -log2 of popularity, without discount and relevance",
     "ils": "IntraListDiversity is 1 - intra-list similarity",
 }
-"""What to take for metrics of other names."""
+"""Metrics that have no alias here, and what is closest to them."""
 
 
 def members_of(

@@ -166,8 +166,8 @@ MISTAKES = {
         "Recall@1", [(DOWN, PADDED)], (1 / 2 + 0) / 2, [(DOWN, PADDED.where(PADDED > 0, -1))], 0, "pad with -1",
     ),
     "a matrix of two items": (
-        "HR@1", [(torch.tensor([[0.1, 0.9]] * 2), torch.tensor([[0, 1], [1, 0]]))], None,
-        [(torch.tensor([[0.1, 0.9]] * 2), torch.tensor([[0, 1], [1, 0]]).bool())], (1 + 0) / 2, "target.bool()",
+        "HR@1", [(torch.tensor([[0.1, 0.9]] * 8), torch.tensor([[0, 1], [1, 0]] * 4))], None,
+        [(torch.tensor([[0.1, 0.9]] * 8), torch.tensor([[0, 1], [1, 0]] * 4).bool())], (1 + 0) / 2, "target.bool()",
     ),
     "a repeated beam": (
         "MRR@2", [trm.Hits(torch.tensor([[1, 1]]), num_relevant=1)], None,

@@ -233,10 +233,7 @@ def as_interactions(name: str, value: Any) -> str | None:
 
 
 def warn_caller(message: str, always: bool = False) -> None:
-    """Warn at the line that called this package, through torch and torchmetrics if need be.
-
-    `always`: also where this process gave the same warning at the same line before.
-    """
+    """Warn at the line that called this package; `always`: also where the same warning was given there before."""
     frame = sys._getframe(1)
     while frame.f_back and frame.f_globals["__name__"].partition(".")[0] in (
         "torchrecmetrics",

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch._compile import _disable_dynamo
 from torchmetrics.utilities import rank_zero_warn
+from torchmetrics.utilities.prints import rank_zero_only
 
 from torchrecmetrics.core.accumulators import Accumulator
 from torchrecmetrics.core.arrays import cached_constant, float_dtype
@@ -225,10 +226,9 @@ class Evaluator(SummedStates):
 
     def add(self, rows: RowValues) -> None:
         """Add a batch of rows to the states, and keep its facts for `compute`."""
-        looks = self.looks.copies(rows.ranking.looks) if rows.ranking is not None and rows.ranking.looks else None
+        if rows.ranking is not None and rows.ranking.looks:
+            self.looks.add(rows.ranking.looks)
         super().add(rows)
-        if looks:
-            self.looks.keep(looks)
 
     # ------------------------------------------------------------------------------------------------------ row values
 
@@ -387,7 +387,7 @@ class Evaluator(SummedStates):
         most = max((results[key] for key in self.metrics), key=attrgetter("num_tied"))
         number, rows = most.num_tied, most.num_skipped + most.num_users
         if 2 * number > rows and number >= MIN_TIED:
-            self.looks.ask("tied", f"{number} of {rows} rows {TIED}")
+            rank_zero_only(self.looks.ask)("tied", f"{number} of {rows} rows {TIED}")
 
 
 @cached_constant

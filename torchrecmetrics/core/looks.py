@@ -6,7 +6,7 @@ A judge reads facts of one batch, or numbers of all batches, and returns a quest
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
@@ -16,7 +16,8 @@ from torch import Tensor
 from torchrecmetrics.core.arrays import ordinary_tensors, working
 from torchrecmetrics.core.checks import Checks, shown, warn_caller
 
-Judge: TypeAlias = Callable[..., str | None]
+Judge: TypeAlias = Any
+"""Function of the facts of a batch, or of numbers of all batches, that returns a question or None; or only a name."""
 Numbers: TypeAlias = Sequence[Sequence[float]]
 """Numbers of each batch."""
 
@@ -41,36 +42,29 @@ class Looks:
 
     def __init__(self) -> None:
         self.kept: dict[Judge, list[Look]] = {}
-        self.asked: set[str] = set()
+        self.asked: set[Judge] = set()
 
-    def copies(self, looks: Iterable[Look]) -> list[Look]:
-        """Ask what was judged at once; return the looks to keep, with copies of facts that the caller may overwrite."""
-        copied = []
+    def add(self, looks: Iterable[Look]) -> None:
+        """Ask what was judged at once, and keep copies of other facts, which the caller may overwrite."""
         for look in looks:
-            self.ask(look.judge.__name__, look.question)
-            limit = COUNTED_BATCHES if look.of_batches else SAMPLED_BATCHES
-            if look.question is None and len(self.kept.get(look.judge, ())) < limit:
+            self.ask(look.judge, look.question)
+            kept = self.kept.setdefault(look.judge, [])
+            if look.question is None and len(kept) < (COUNTED_BATCHES if look.of_batches else SAMPLED_BATCHES):
                 with ordinary_tensors():
                     facts = tuple(fact.clone() if isinstance(fact, Tensor) else fact for fact in look.facts)
-                copied.append(look._replace(facts=facts))
-        return copied
+                kept.append(look._replace(facts=facts))
 
-    def keep(self, looks: Iterable[Look]) -> None:
-        """Keep looks that `copies` returned."""
-        for look in looks:
-            self.kept.setdefault(look.judge, []).append(look)
-
-    def ask(self, name: str, question: str | None) -> None:
-        """Warn of a question that was not asked before."""
-        if question is not None and name not in self.asked:
-            self.asked.add(name)
+    def ask(self, judge: Judge, question: str | None) -> None:
+        """Warn of a question that the judge, or a check of this name, has not asked before."""
+        if question is not None and judge not in self.asked:
+            self.asked.add(judge)
             warn_caller(question, always=True)
 
     def judge(self) -> None:
         """Judge the facts of all batches, which waits for the device, and warn."""
         for judge, looks in self.kept.items():
             facts = [look.facts for look in looks]
-            if looks[0].of_batches:
+            if looks and looks[0].of_batches:
                 tensors = [tensor for tensor, *_ in facts if tensor is not None]
                 values = (
                     torch.stack([tensor.to(tensors[0]) for tensor in tensors]).tolist()
@@ -78,14 +72,15 @@ class Looks:
                     else [[] for _ in facts]
                 )
                 facts = [([(*row, *numbers) for row, (_, *numbers) in zip(values, facts, strict=True)],)]
-            for of_batch in facts if judge.__name__ not in self.asked else ():
-                self.ask(judge.__name__, judge(*of_batch))
+            for of_batch in facts if judge not in self.asked else ():
+                self.ask(judge, judge(*of_batch))
 
 
 def ask(checks: Checks, judge: Judge, *facts: Any, refuse: bool = False) -> None:
     """Judge a batch on the CPU, where a question is a warning or, with `refuse`, an error; or leave it to `compute`."""
     if not checks.enabled:
         return
+    facts = tuple(sample(fact) if isinstance(fact, Tensor) else fact for fact in facts)
     if not checks.at_once:
         checks.looks.append(Look(judge, facts))
     elif (question := judge(*facts)) is not None:
@@ -101,7 +96,7 @@ def count(checks: Checks, judge: Judge, values: Tensor | None, *numbers: int) ->
 
 
 def sample(matrix: Tensor) -> Tensor:
-    """Return the rows and columns of [B, n] that are looked at, or the entries of [E]."""
+    """Return the rows and columns of [B, n, ...] that are looked at, or the entries of [E]."""
     return matrix[:SAMPLE_COLUMNS] if matrix.dim() == 1 else matrix[:SAMPLE_ROWS, :SAMPLE_COLUMNS]
 
 
@@ -158,7 +153,7 @@ def zero_padding(ids: Tensor) -> str | None:
 
 def matrix_of_two(ids: Tensor) -> str | None:
     """Judge integer target [B, 2] beside 2 items that holds 0 and 1 in both orders."""
-    if len(ids) < 2 or not ((ids == 0) | (ids == 1)).all() or not (ids[:, 0] > ids[:, 1]).any():
+    if len(ids) < 8 or not ((ids == 0) | (ids == 1)).all() or not (ids[:, 0] > ids[:, 1]).any():
         return None
     return (
         f"target of shape {list(ids.shape)} looks like a 0/1 matrix: pass target.bool(); as item ids both of the two "

@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+UNREAD_HISTORY = (
+    "this metric or collection does not read history=, which removes no item; exclude= takes a user's earlier items "
+    "out of the candidates"
+)
+
+
 class BatchInput:
     """Data of one batch; subclasses are frozen data classes with a method `rank`."""
 
@@ -112,11 +118,3 @@ def refuse_dense(name: str, target: Any, where: str) -> None:
     """Raise for a target, beside `where`, that is not item ids."""
     if not isinstance(target, Tensor) or target.dtype == torch.bool or target.is_floating_point():
         raise TypeError(f"{name} beside {where} is item ids [B] or [B, T], got {describe(target)}")
-
-
-def unread_history() -> str:
-    """Return the question of a history that no metric reads, and that removes no item from the candidates."""
-    return (
-        "this metric or collection does not read history=, which removes no item; exclude= takes a user's earlier "
-        "items out of the candidates"
-    )

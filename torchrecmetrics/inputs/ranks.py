@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchrecmetrics.core import looks
 from torchrecmetrics.core.arrays import float_dtype, running_sums, sort_rows
 from torchrecmetrics.core.checks import (
     ID_DTYPES,
@@ -20,7 +21,6 @@ from torchrecmetrics.core.checks import (
     describe,
     shown,
 )
-from torchrecmetrics.core.looks import ask, count, flags_as_ranks, found_as_relevant, ids_as_ranks, sample
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranked_items import RankedItems
 from torchrecmetrics.core.ranking import Ranking
@@ -110,9 +110,9 @@ class Ranks(BatchInput):
         row_depth = None
         if checks.enabled:
             if not one_each and not hasattr(given, "depth"):
-                ask(checks, flags_as_ranks, sample(ranks), refuse=True)
+                looks.ask(checks, looks.flags_as_ranks, ranks, refuse=True)
             if columns is not None and not depth_known and given.dim() == 2 and not given.is_floating_point():
-                ask(checks, ids_as_ranks, sample(given), columns)
+                looks.ask(checks, looks.ids_as_ranks, given, columns)
             refused = None
             if is_asked and self.padding != 0:
                 refused = ranks <= 0 if self.padding is None and self.miss is None else ranks == 0
@@ -188,7 +188,7 @@ class Hits(BatchInput):
         found = flags.sum(1)
         checks.reject("hits", found > number, lambda row: f"row {row} has {int(found[row])} of {int(number[row])}")
         if isinstance(given, Tensor):
-            count(checks, found_as_relevant, torch.stack([found == number, number == 0]).sum(1), rows)
+            looks.count(checks, looks.found_as_relevant, torch.stack([found == number, number == 0]).sum(1), rows)
         places = torch.arange(1, depth + 1, dtype=dtype, device=device)
         ranks = sort_rows(torch.where(flags, places, torch.inf))[:, :width]
         ranks = torch.nn.functional.pad(ranks, (0, width - ranks.shape[1]), value=torch.inf)

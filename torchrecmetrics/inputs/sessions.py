@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchrecmetrics.core import looks
 from torchrecmetrics.core.arrays import float_dtype, run_starts
 from torchrecmetrics.core.checks import (
     Checks,
@@ -17,15 +18,6 @@ from torchrecmetrics.core.checks import (
     check_strided,
     check_tensor,
     describe,
-)
-from torchrecmetrics.core.looks import (
-    ask,
-    count,
-    cut_sessions,
-    numbers_within,
-    relevant_entries,
-    sample,
-    swapped_scores,
 )
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
@@ -86,8 +78,9 @@ class Sessions(BatchInput):
 
         look_at_entries(self.scores, self.labels, self.indexes, checks)
         if self.indexes is not None and len(self.indexes) > 1:
+            ends = self.indexes[:: len(self.indexes) - 1].long()
             descents = (self.indexes[1:] < self.indexes[:-1]).sum()
-            count(checks, cut_sessions, torch.stack([descents, *self.indexes[:: len(self.indexes) - 1].long()]))
+            looks.count(checks, looks.cut_sessions, torch.stack([descents, *ends]))
         graded, threshold = needs.graded, needs.score_threshold
         counts = count_sessions(self.scores, self.labels, session, checks, name, graded=graded, min_score=threshold)
         return rank_counts(counts, needs, options, checks, made_with=("ties",), row_ids=row_ids, entry_rows=entry_rows)
@@ -119,7 +112,7 @@ def count_sessions(
     run_length = torch.bincount(run, minlength=len(run))[run]
     gain = labels.to(float_dtype(scores.device))
     if len(gain):
-        count(checks, relevant_entries, torch.stack(gain.aminmax()), rows, len(gain), graded)
+        looks.count(checks, looks.relevant_entries, torch.stack(gain.aminmax()), rows, len(gain), graded)
     if checks.enabled:
         rules = {
             "scores": scores.isnan() | (scores == torch.inf),
@@ -161,9 +154,9 @@ def count_sessions(
 def look_at_entries(scores: Tensor, labels: Tensor, indexes: Tensor | None, checks: Checks) -> None:
     """Ask about entries [E] whose scores and labels seem to be swapped, and whose ids number them within sessions."""
     if labels.is_floating_point():
-        ask(checks, swapped_scores, sample(scores), sample(labels))
+        looks.ask(checks, looks.swapped_scores, scores, labels)
     if indexes is not None:
-        ask(checks, numbers_within, sample(indexes))
+        looks.ask(checks, looks.numbers_within, indexes)
 
 
 def check_entries(scores: Tensor, labels: Tensor, indexes: Tensor) -> None:

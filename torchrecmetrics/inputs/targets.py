@@ -18,7 +18,7 @@ from torchrecmetrics.core.checks import (
     describe,
     shown,
 )
-from torchrecmetrics.core.looks import ask, matrix_of_two, sample, zero_padding
+from torchrecmetrics.core.looks import ask, matrix_of_two, zero_padding
 from torchrecmetrics.core.options import Options
 from torchrecmetrics.inputs.base import SelectedItems
 from torchrecmetrics.inputs.exclude import Exclude, Exclusion
@@ -200,9 +200,9 @@ def _check_values(
     asked = ids if options.padding_idx is None else torch.where(ids != options.padding_idx, ids, -1)
     if ids.shape[1] > 1 and not (target.dtype == torch.bool or target.is_floating_point()):
         if options.padding_idx != 0:
-            ask(checks, zero_padding, sample(ids))
+            ask(checks, zero_padding, ids)
         if items == 2 == ids.shape[1] and gain is None:
-            ask(checks, matrix_of_two, sample(ids), refuse=True)
+            ask(checks, matrix_of_two, ids, refuse=True)
         in_order = sort_rows(asked)
         twice = (in_order[:, 1:] == in_order[:, :-1]) & (in_order[:, 1:] >= 0)
         checks.reject("target_repeat", twice, lambda row: _repeat_detail(row, ids, target, items))
