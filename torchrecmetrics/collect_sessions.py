@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.collection import RecMetricCollection
+from torchrecmetrics.core import looks
 from torchrecmetrics.core.accumulators import Accumulator, State
 from torchrecmetrics.core.arrays import ordinary_tensors
 from torchrecmetrics.core.checks import Checks, check_device, check_tensor, describe
@@ -24,7 +25,7 @@ from torchrecmetrics.core.row_buffer import BUDGET, check_same_columns, with_bat
 from torchrecmetrics.core.rows import Summary
 from torchrecmetrics.core.windows import Decay, Window
 from torchrecmetrics.inputs.base import BatchInput
-from torchrecmetrics.inputs.sessions import Sessions, check_entries, count_sessions
+from torchrecmetrics.inputs.sessions import Sessions, check_entries, count_sessions, look_at_entries
 from torchrecmetrics.inputs.ties import rank_counts
 
 BUCKETS = 256
@@ -80,7 +81,8 @@ class SessionEvaluator(Evaluator):
             TypeError: for a dtype that is not accepted, and for an unknown argument.
             ValueError: for shapes or devices that do not fit and, on the CPU, for bad values. Nothing is added then.
         """
-        entries = self._entries(scores, labels, indexes, weights, columns)
+        entries, checks = self._entries(scores, labels, indexes, weights, columns)
+        self.looks.add(checks.looks)
         if len(scores):
             kept = self._kept()
             _check_alike(kept, {name: [column] for name, column in entries.items()})
@@ -105,8 +107,8 @@ class SessionEvaluator(Evaluator):
 
     def _entries(
         self, scores: Tensor, labels: Tensor, indexes: Tensor, weights: Any, columns: Mapping[str, Any]
-    ) -> dict[str, Tensor]:
-        """Return copies of the checked columns of a batch, [E] by name."""
+    ) -> tuple[dict[str, Tensor], Checks]:
+        """Return copies of the checked columns of a batch, [E] by name, and its checks."""
         self._check_not_synced("add a batch")
         check_entries(scores, labels, indexes)
         device = getattr(self, self._sums).device
@@ -136,6 +138,12 @@ class SessionEvaluator(Evaluator):
             checks.reject("scores", scores.isnan() | (scores == torch.inf), lambda entry: f"entry {entry}")
             checks.reject("gains", ~labels.isfinite(), lambda entry: f"entry {entry}")
         checks.settle()
+        look_at_entries(scores, labels, indexes, checks)
+        if len(indexes):
+            ids = indexes.long()
+            steps = (ids.diff() >> 1).count_nonzero()  # that are not 0 or 1
+            facts = [steps, ids[0], ids[-1], labels.count_nonzero(), ids.sum()]
+            looks.count(checks, looks.renumbered_sessions, torch.stack(facts), len(indexes))
         wide = torch.float64 if scores.dtype == torch.float64 else torch.float32
         entries = {
             "scores": scores.to(wide, copy=True),
@@ -144,7 +152,7 @@ class SessionEvaluator(Evaluator):
         }
         for name, column in named.items():
             entries[name] = column.to(torch.float64 if name == "weights" else torch.int64, copy=True)
-        return entries
+        return entries, checks
 
     def _kept(self) -> dict[str, list[Tensor]]:
         """Return the batches of each column that has any, by name."""
@@ -168,6 +176,7 @@ class SessionEvaluator(Evaluator):
                 vars(self)[name] = self._defaults[name]
             for accumulator in self._added_up:
                 accumulator.reset()
+            self.looks.kept.pop(looks.relevant_entries, None)  # of the compute before
             rules = replace(self.rules, validate_args=self.rules.validate_args and "deferred")  # all processes raise
             rules_before, self.rules = self.rules, rules
             try:
@@ -289,8 +298,8 @@ class _Chunk(BatchInput):
         def name(row: int) -> str:
             return f"session {int(self.ids[row])}"
 
-        threshold = needs.score_threshold
-        counts = count_sessions(self.scores, self.labels, self.session, checks, name, self.width, threshold)
+        threshold, graded = needs.score_threshold, needs.graded
+        counts = count_sessions(self.scores, self.labels, self.session, checks, name, self.width, threshold, graded)
         return rank_counts(
             counts, needs, options, checks, made_with=("ties",), row_ids=self.ids, entry_rows=self.session
         )

@@ -57,8 +57,11 @@ class RecMetricCollection(MetricCollection):
             beyond accuracy "AveragePopularity", "Calibration", "CategoryShare", "Coverage", "Entropy",
             "EqualOpportunity", "ExposureGini", "Gini", "IntraListDiversity", "Invalid", "Missing", "Novelty",
             "Personalization", "PopularityLift", "Repeats", "Seen", "Serendipity", "StatisticalParity", "TailShare";
-            case is ignored; Hit, Hits, HitRatio, HitRate = HR, P = Precision, R = Recall, MR = MeanRank,
-            AdjustedHitRate = AdjustedHR, MeanAveragePrecision = MAP, MeanReciprocalRank = MRR.
+            case is ignored; Hit, Hits, HitRatio, HitRate, Success, SuccessRate = HR, P = Precision, R = Recall, MR =
+            MeanRank, AdjustedHitRate = AdjustedHR, ILD = IntraListDiversity, ARP = AveragePopularity, APLT = TailShare,
+            Cov, ItemCoverage, CatalogCoverage, CatalogueCoverage = Coverage, RSP = StatisticalParity, REO =
+            EqualOpportunity, AP, AveragePrecision, MeanAveragePrecision = MAP, RR, ReciprocalRank, MeanReciprocalRank =
+            MRR.
         k: cut-off or cut-offs for the names.
         prefix: put in front of every key.
         postfix: put behind every key.

@@ -295,6 +295,7 @@ class DCG(RankingMetric):
 
     formula: ClassVar[Formula] = staticmethod(functional.dcg)
     many_cutoffs = True
+    graded = True
 
     def __init__(self, k: int | None = None, *, gain: Gain = "linear", **options: Unpack[MetricOptions]) -> None:
         super().__init__(k, gain=gain, **options)

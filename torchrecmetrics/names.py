@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
+from torch import Tensor
 from torchmetrics import Metric
 
 from torchrecmetrics import metrics as _metrics
@@ -28,14 +29,28 @@ _CLASSES: dict[str, type[RankingMetric]] = {
     for cls in (getattr(module, name) for name in module.__all__)
 }
 _BY_NAME = {name.lower(): cls for name, cls in _CLASSES.items()} | {
-    **dict.fromkeys(("hit", "hits", "hitratio", "hitrate"), _metrics.HitRate),
+    **dict.fromkeys(("hit", "hits", "hitratio", "hitrate", "success", "successrate"), _metrics.HitRate),
     "p": _metrics.Precision,
     "r": _metrics.Recall,
-    "meanaverageprecision": _metrics.MAP,
-    "meanreciprocalrank": _metrics.MRR,
+    **dict.fromkeys(("meanaverageprecision", "averageprecision", "ap"), _metrics.MAP),
+    **dict.fromkeys(("meanreciprocalrank", "reciprocalrank", "rr"), _metrics.MRR),
     "mr": _rank_metrics.MeanRank,
     "adjustedhitrate": _rank_metrics.AdjustedHitRate,
+    "ild": _beyond.IntraListDiversity,
+    "arp": _beyond.AveragePopularity,
+    "aplt": _beyond.TailShare,
+    **dict.fromkeys(("cov", "itemcoverage", "catalogcoverage", "cataloguecoverage"), _beyond.Coverage),
+    "rsp": _beyond.StatisticalParity,
+    "reo": _beyond.EqualOpportunity,
 }
+_MEANT = {
+    **dict.fromkeys(("rmse", "mse", "mae"), "errors of predicted ratings are torchmetrics.MeanSquaredError, ..."),
+    **dict.fromkeys(("auc", "gauc", "rocauc"), "AUROC is the mean of each row's AUC (GAUC); one AUC: torchmetrics"),
+    **dict.fromkeys(("acc", "accuracy"), "the share of rows whose best item is relevant is HR@1"),
+    "efd": "Novelty is the mean of -log2 of popularity, without discount and relevance",
+    "ils": "IntraListDiversity is 1 - intra-list similarity",
+}
+"""Metrics that have no alias here, and what is closest to them."""
 
 
 def members_of(
@@ -49,6 +64,8 @@ def members_of(
     cutoffs = [] if k is None else [k] if not isinstance(k, Iterable) or getattr(k, "ndim", 1) == 0 else list(k)
     cutoffs = [check_k(cutoff) for cutoff in cutoffs]
     members: list[RankingMetric] = []
+    if isinstance(metrics, Tensor):
+        raise TypeError("metrics come first, got a tensor: evaluate(['HR'], users, items, target=, k=10)")
     if not isinstance(metrics, (Iterable, Metric)):
         raise TypeError(f"metrics must be a name, a metric, a list of them or a dict of metrics, got {metrics!r}")
     for metric in [metrics] if isinstance(metrics, (str, Metric)) else metrics:
@@ -111,13 +128,7 @@ def _from_name(text: str, cutoffs: list[int], options: MetricOptions) -> list[Ra
     name, at, cutoff = text.partition("@")
     cls = _BY_NAME.get(re.sub(r"[\s_-]", "", name).lower())
     if cls is None:
-        close = difflib.get_close_matches(name.lower(), _BY_NAME, n=1, cutoff=0.5)
-        hint = f"; did you mean {_BY_NAME[close[0]]._name!r}?" if close else "."
-        if "," in text:
-            hint = "; several names are given as a list."
-        if "-" in name and _BY_NAME.get(name.split("-")[0].lower()):
-            hint = "; a metric with options is given as an instance, such as NDCG(10, gain='exponential')."
-        raise ValueError(f"unknown metric {text!r}{hint} Known: {', '.join(_CLASSES)}")
+        raise _unknown(text, name)
     signature = cls._signature
     assert signature is not None
     if not signature.takes_k:
@@ -136,6 +147,23 @@ def _from_name(text: str, cutoffs: list[int], options: MetricOptions) -> list[Ra
     if signature.needs_k:
         raise ValueError(f"{text!r} needs a cut-off: pass k=[...] or write {cls._name}@10")
     return [_make(cls, None, options)]
+
+
+def _unknown(text: str, name: str) -> ValueError:
+    """Return the error for an unknown metric, with the metric or the spelling that is meant, or all names."""
+    joined = re.fullmatch(r"(.*?)[\s_-]*(?:at|@)?[\s_-]*(\d+)", name.lower())
+    if joined and (cls := _BY_NAME.get(re.sub(r"[\s_-]", "", joined[1]))):
+        return ValueError(f"unknown metric {text!r}; a cut-off follows '@': {cls._name}@{joined[2]}")
+    if meant := _MEANT.get(re.sub(r"[\s_-]", "", name).lower()):
+        return ValueError(f"unknown metric {text!r}: {meant}")
+    if "," in text:
+        return ValueError(f"unknown metric {text!r}; several names are given as a list, {text.split(',')}")
+    if "-" in name and _BY_NAME.get(name.split("-")[0].lower()):
+        cure = "a metric with options is given as an instance, such as NDCG(10, gain='exponential')"
+        return ValueError(f"unknown metric {text!r}; {cure}")
+    close = difflib.get_close_matches(name.lower(), _BY_NAME, n=1)
+    hint = f"; did you mean {_BY_NAME[close[0]]._name!r}?" if close else "."
+    return ValueError(f"unknown metric {text!r}{hint} Known: {', '.join(_CLASSES)}")
 
 
 def _make(cls: type[RankingMetric], k: int | None, options: MetricOptions) -> RankingMetric:

@@ -324,7 +324,7 @@ def test_ranks(kind, nothing):
     ranks = [1, 4, nothing, None, 7, 2]
     given_as = ranks if not pa.types.is_nested(kind) else [None if rank is None else [rank] for rank in ranks]
     collection = RecMetricCollection(NAMES, k=K)
-    collection.update(torch.tensor([1, 4, -1, -1, 7, 2]))
+    collection.update(trm.Ranks(torch.tensor([1, 4, -1, -1, 7, 2]), depth_known=False, padding=-1))
     found = evaluated(pa.table({"rank": pa.array(given_as, kind)}), ranks="rank")
     same(found, collection)
     assert (found.num_users, found.num_skipped) == (4, 2)

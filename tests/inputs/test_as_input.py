@@ -103,15 +103,14 @@ def test_a_history_without_a_catalogue_holds_any_ids():
 @pytest.mark.parametrize("shape", [(3,), (3, 1)])
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int16])
 def test_a_single_rank_of_0_is_refused(shape, dtype):
-    """A 0 in ranks [B] or [B, 1] raises an error whose three cures give the right values."""
+    """A 0 in ranks [B] or [B, 1] raises an error whose two cures give the right values."""
     ranks = torch.tensor([0, 2, 1], dtype=dtype).view(shape)
     with pytest.raises(
         ValueError,
-        match=r"^1 of 3 rows .*: row 0 is \[0\]: if ranks start at 0, say Ranks\(.*; .* -1",
+        match=r"^1 of 3 rows .*: row 0 is \[0\]: if ranks start at 0, say Ranks\(.*; .* padding=0",
     ):
         mean_reciprocal_rank(ranks)
     assert mean_reciprocal_rank(ranks + 1) == (1 + 1 / 3 + 1 / 2) / 3
-    assert mean_reciprocal_rank(ranks.where(ranks != 0, -1)) == (1 / 2 + 1) / 2
     assert mean_reciprocal_rank(trm.Ranks(ranks, padding=0).ranking()) == (1 / 2 + 1) / 2
 
 
@@ -119,11 +118,11 @@ def test_a_single_rank_of_0_is_refused(shape, dtype):
 def test_from_ranks_refuses_a_single_rank_of_0(given):
     """`Ranks` refuses a 0 in whole or float ranks [B] unless `padding=0` says that it is padding."""
     ranks = torch.tensor(given)
-    with pytest.raises(ValueError, match=r"1 of 2 rows with ranks that are no places .* write -1 or say Ranks"):
+    with pytest.raises(ValueError, match=r"1 of 2 rows with ranks that are no places .* say Ranks.ranks, padding=0"):
         trm.Ranks(ranks).ranking()
     assert trm.Ranks(ranks, padding=0).ranking().num_relevant.tolist() == [0, 1]
-    with pytest.raises(ValueError, match="padding must be one of None, 0, got -1"):
-        trm.Ranks(ranks, padding=-1).ranking()
+    with pytest.raises(ValueError, match="padding must be one of None, 0, -1, got 1"):
+        trm.Ranks(ranks, padding=1).ranking()
 
 
 @pytest.mark.fixed
@@ -149,7 +148,7 @@ def test_a_rank_of_0_is_padding_beside_others():
     assert mean_reciprocal_rank(ranks) == 1 / 2
     metric = trm.MRR(9)
     metric.update(torch.zeros((2, 0), dtype=torch.int64))
-    metric.update(torch.tensor([1, -1, -100]))
+    metric.update(trm.Ranks(torch.tensor([1, -1, -100]), padding=-1))
     assert (metric.compute(), metric.num_skipped) == (1, 4)
 
 

@@ -198,10 +198,17 @@ def fault(rank, world_size, kind):
         scores = scores.tolist()
     elif kind == "range":
         target = target + 10
+    elif kind == "row_ids":
+        given["row_ids"] = torch.tensor([7, 5, 6, 4 + rank])
+    elif kind == "named" and rank:
+        given["row_ids"] = torch.arange(4)
+    elif kind == "column":
+        metric = trm.RecMetricCollection("HR", k=2, accumulators=[trm.KeptRows()])
+        weights["row_ids"] = torch.arange(4).roll(rank)
     try:
         metric.update(trm.ItemShard(scores, target, **given), **weights)
     except (ValueError, TypeError, RuntimeError) as error:
-        return str(error), metric.update_count
+        return str(error), getattr(metric, "evaluator", metric).update_count
     return None
 
 
@@ -228,6 +235,9 @@ def fault(rank, world_size, kind):
         ("one", "target beside a shard is item ids"),
         ("scores", "scores must be a tensor"),
         ("range", "4 of 4 rows with a target id beyond the last item: row 0 holds 11 of 10 items"),
+        ("row_ids", "1 of 4 rows whose row_ids differ between processes: row 3"),
+        ("named", "processes differ in rows with row_ids: [0, 2]"),
+        ("column", "4 of 4 rows whose row_ids differ between processes: row 0"),
         ("nan", "1 of 4 rows with a score that is NaN or +inf: row 1"),
     ],
 )
@@ -236,6 +246,27 @@ def test_faults_raise_on_all_processes(processes, kind, message):
     for found, count in processes.run(fault, 2, kind):
         assert message in found
         assert count == 0
+
+
+def other_rows(rank, world_size, row_ids):
+    """Return the value of two rows whose scores stand in another order on process 1, and whether checks wait."""
+    scores = torch.tensor([[3.0, 1.0, 2.0, 0.0], [0.0, 2.0, 1.0, 3.0]])
+    scores = scores.flip(0) if rank else scores
+    metric = trm.HR(1, validate_args="deferred")
+    ids = None if row_ids is None else row_ids[rank]
+    metric.update(trm.ItemShard(scores[:, 2 * rank :][:, :2], torch.zeros(2).long(), 2 * rank, 4, row_ids=ids))
+    try:
+        return metric.compute().item()
+    except ValueError as error:
+        return str(error)
+
+
+def test_rows_are_named(processes):
+    """Scores of other rows show in `row_ids` alone: 3 1 1 3 and 0 2 2 0 give (1 / 2 + 0) / 2, the true rows 1 / 2."""
+    same = [torch.tensor([2**40, 5])] * 2
+    assert processes.run(other_rows, 2, None) == processes.run(other_rows, 2, same) == [1 / 4] * 2
+    message = "HR@1: bad input since the last reset: 2 rows whose row_ids differ between processes"
+    assert processes.run(other_rows, 2, [torch.tensor([2**40, 5]), torch.tensor([5, 2**40])]) == [message] * 2
 
 
 def mixed(rank, world_size):

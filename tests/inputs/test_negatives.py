@@ -48,7 +48,7 @@ def test_equals_plain_python(ties, dtype, batch):
     expected = [plain_rank(*row, ties) for row in zip(*batch, strict=True)]
     assert list(zip(found.ranks[:, 0].tolist(), found.num_ranked.tolist(), strict=True)) == expected
     pool = negative.flatten()
-    pooled = trm.Negatives(positive[:, None], pool).ranking(ties=ties)
+    pooled = trm.Negatives(positive[:, None], pool, pool=True).ranking(ties=ties)
     assert pooled.ranks[:, 0].tolist() == [plain_rank(p, pool.tolist(), ties)[0] for p in batch[0]]
     each = trm.Negatives(positive, pool.expand(len(positive), -1)).ranking(ties=ties)
     for name in ("ranks", "num_ranked", "num_relevant", "tied", "unreachable"):

@@ -99,7 +99,7 @@ class Counting:
         weights = _weights(columns["weights"]) if "weights" in columns else None
         evaluator = self.collection.evaluator
         if "ranks" in columns:
-            padding = 0 if columns["ranks"].holds_lists else None  # also if these lists all have length 1
+            padding = 0 if columns["ranks"].holds_lists else -1  # 0 also if these lists all have length 1
             values = columns["ranks"].padded(columns["ranks"].numbers(), -1)
             ranks = Ranks(values, depth_known=self.complete, padding=padding)
             self.collection.update(ranks, weights=weights, **groups)

@@ -8,11 +8,14 @@ import operator
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor, peek_interpreter_stack  # torch.func has no public name
+
+if TYPE_CHECKING:
+    from torchrecmetrics.core.looks import Look
 
 Validation: TypeAlias = bool | Literal["deferred"]
 """True: bad values raise at once on the CPU, else in `compute`; "deferred": in `compute` everywhere; False: never."""
@@ -33,16 +36,22 @@ VIOLATIONS = {
     "scores": "with a score that is NaN or +inf",
     "list_repeat": "with an item recommended twice",
     "list_order": "whose scores rise along the list, or hold NaN or +inf",
-    "list_short": "known to fewer than k places (lists: recommend k + history, and repeats, or complete=True; ranks: "
-    "look at k places; item ids are no ranks: Lists)",
+    "list_short": "known to fewer than k places (excluded or repeated items left the list: recommend k + history, and "
+    "repeats, or complete=True)",
+    "ranks_short": "known to fewer than k places (a rank that stands twice is behind the last known place: look at k "
+    "places; item ids are no ranks: Lists(item_ids, target))",
     "ranks": "with ranks that are no places (NaN, between 0 and 1, a place twice, beyond num_ranked, marked invalid; 0 "
-    "in [B] or [B, 1], for ranks start at 1; item ids are no ranks: Lists)",
+    "or less in [B] or [B, 1], for ranks start at 1: Ranks(miss=, zero_based=, padding=); item ids are no ranks: "
+    "Lists)",
+    "hits": "with more hits than relevant items (num_relevant counts found and missed ones; of a repeated item the "
+    "first place is the hit: hits & (hits.cumsum(1) <= 1))",
     "catalogue_range": "with an item, in the list or the history, that the catalogue does not have",
     "groups": "whose group is none of those there are",
     "weights": "with a weight that is negative, NaN or infinite",
     "missing": "with a target that is no candidate (missing='error')",
     "session": "of sessions whose entries have several weights or groups",
     "negatives": "without a negative (a positive alone is always a hit)",
+    "shard_rows": "whose row_ids differ between processes",
     "empty": "without a relevant item (empty_target_action='error')",
 }
 SCORE_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -64,6 +73,8 @@ class Checks:
         self.own_rows: Tensor | None = None
         """Bool [B]: rows whose violations this process counts, if several processes have the same rows; None = all."""
         self._rejected: list[tuple[str, Tensor, Callable[[int], str]]] = []
+        self.looks: list[Look] = []
+        """Questions about the batch, and facts for those that `compute` asks."""
 
     def reject(self, kind: str, rows: Tensor, detail: Callable[[int], str]) -> None:
         """Reject the rows in which `rows`, bool [B] or [B, n], is True; `detail(row)` describes the first of them."""
@@ -166,7 +177,7 @@ def check_scores(scores: Tensor, dims: int) -> None:
             "positives and their negatives: update(Negatives(positive, negative))",
             3: "; one position of each: scores[:, -1]",
         }
-        hint = hints.get(scores.dim(), "") if dims == 2 else ""
+        hint = hints.get(scores.dim(), "") if dims == 2 else "; pass scores[:, 0]" * (scores.shape[1:] == (1,))
         raise ValueError(f"scores must be {wanted}, got shape {list(scores.shape)}{hint}")
 
 
@@ -221,16 +232,18 @@ def as_interactions(name: str, value: Any) -> str | None:
     return None
 
 
-def warn_caller(message: str) -> None:
-    """Warn at the line that called this package, through torch and torchmetrics if need be."""
-    frame, level = sys._getframe(1), 2
+def warn_caller(message: str, always: bool = False) -> None:
+    """Warn at the line that called this package; `always`: also where the same warning was given there before."""
+    frame = sys._getframe(1)
     while frame.f_back and frame.f_globals["__name__"].partition(".")[0] in (
         "torchrecmetrics",
         "torch",
         "torchmetrics",
     ):
-        frame, level = frame.f_back, level + 1
-    warnings.warn(message, UserWarning, stacklevel=level)
+        frame = frame.f_back
+    registry = None if always else frame.f_globals.setdefault("__warningregistry__", {})
+    module, line = frame.f_globals["__name__"], frame.f_lineno
+    warnings.warn_explicit(message, UserWarning, frame.f_code.co_filename, line, module, registry)
 
 
 def check_strided(name: str, tensor: Tensor, padding: str = "-1") -> None:

@@ -14,11 +14,13 @@ import torch
 from torch import Tensor
 from torch._compile import _disable_dynamo
 from torchmetrics.utilities import rank_zero_warn
+from torchmetrics.utilities.prints import rank_zero_only
 
 from torchrecmetrics.core.accumulators import Accumulator
 from torchrecmetrics.core.arrays import cached_constant, float_dtype
 from torchrecmetrics.core.checks import VIOLATIONS, Checks, in_words, shown
 from torchrecmetrics.core.distributed import is_distributed
+from torchrecmetrics.core.looks import Looks
 from torchrecmetrics.core.options import Input, Needs, Options
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.core.rows import FormulaBatch, Layout, RowValues, Summary, formula_batches
@@ -30,19 +32,12 @@ if TYPE_CHECKING:
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-MIN_ROWS = 10
-"""Minimum number of rows, without a relevant item or tied, for a warning."""
-SKIPPED = (
-    "have no relevant item and are left out of the mean. If they are misses, say so: lists in which nothing was found "
-    "are Hits(flags, num_relevant=1), or ranks of inf; rows without anything to find count as 0 by "
-    'empty_target_action="neg"'
-)
+MIN_TIED = 10
+"""Minimum number of tied rows for a warning."""
 TIED = (
     "have a relevant item that shares its score with other candidates: are scores constant, rounded or saturated? "
     "ties= says what such rows are worth, by default the mean over all orders of equal scores"
 )
-_warned: set[str] = set()
-"""Property of rows of which this process was warned."""
 
 
 def outside_graphs(method: Method) -> Method:
@@ -105,6 +100,8 @@ class Evaluator(SummedStates):
             if key in seen:
                 raise ValueError(f"{key!r} would be the key of two values")
             seen.add(key)
+        self.looks: Looks = Looks()
+        """Facts of batches that `compute` judges, and what was asked."""
         self._results: dict[str, Summary] = {}
         self._gathered: Any = None
         """Rows that a collection gathered since the last update."""
@@ -202,6 +199,7 @@ class Evaluator(SummedStates):
             results: dict[str, Summary] = computed[1]
         else:
             totals = self._totals(self.sync_on_compute) if self._synced is None else self._synced
+            self.looks.judge()  # before bad values are an error, whose cause a question may be
             results = self._summarize(totals, self._added_up)
             self._warn(results)
             self._computed = (updates, results) if self.compute_with_cache else None
@@ -213,6 +211,7 @@ class Evaluator(SummedStates):
     def reset(self) -> None:
         """Forget all updates; the results of the last `compute` stay readable."""
         super().reset()
+        self.looks.kept = {}  # what was asked stays asked
         self.num_value_updates = 0
         if self._gathered is not None:
             self._gathered = None, self._gathered[1]
@@ -224,6 +223,12 @@ class Evaluator(SummedStates):
     def _as_value(self, results: Mapping[str, Summary]) -> Any:
         """Return the value of `compute` and `forward`, which the caller may write to, from results by key."""
         return {key: summary.value.clone() for key, summary in results.items()}
+
+    def add(self, rows: RowValues) -> None:
+        """Add a batch of rows to the states, and keep its facts for `compute`."""
+        if rows.ranking is not None and rows.ranking.looks:
+            self.looks.add(rows.ranking.looks)
+        super().add(rows)
 
     # ------------------------------------------------------------------------------------------------------ row values
 
@@ -257,7 +262,7 @@ class Evaluator(SummedStates):
         if action == "error" and not (self.metrics and all(m.of_lists or m.of_items for m in self.metrics.values())):
             checks.reject("empty", empty, lambda row: f"row {row}")
         if ranking.row_depth is not None:
-            checks.reject("list_short", self._short_rows(ranking), ranking.describe_short_row)
+            checks.reject(ranking.kind_of_short, self._short_rows(ranking), ranking.describe_short_row)
         if weights is not None:
             weights = self._read_weights(ranking, weights, checks)
         columns = {name: self._read_column(ranking, name, column, checks) for name, column in columns.items()}
@@ -375,16 +380,14 @@ class Evaluator(SummedStates):
             raise ValueError(f"{self.label}: bad input since the last reset: {told}")
 
     def _warn(self, results: Mapping[str, Summary]) -> None:
-        """Warn of values without a row and, once per process, if most rows are tied or have no relevant item."""
+        """Warn of values without a row and, once per metric or collection, if most rows are tied."""
         empty = [key for key in self.metrics if results[key].num_users == 0]
         if empty:
             rank_zero_warn(f"no row to average over, the value is nan: {', '.join(empty)}", UserWarning)
-        for count, text in (("num_skipped", SKIPPED), ("num_tied", TIED)):
-            most = max((results[key] for key in self.metrics), key=attrgetter(count))
-            number, rows = getattr(most, count), most.num_skipped + most.num_users
-            if count not in _warned and 2 * number > rows and number >= MIN_ROWS:
-                _warned.add(count)
-                rank_zero_warn(f"{number} of {rows} rows {text}", UserWarning)
+        most = max((results[key] for key in self.metrics), key=attrgetter("num_tied"))
+        number, rows = most.num_tied, most.num_skipped + most.num_users
+        if 2 * number > rows and number >= MIN_TIED:
+            rank_zero_only(self.looks.ask)("tied", f"{number} of {rows} rows {TIED}")
 
 
 @cached_constant

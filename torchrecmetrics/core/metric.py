@@ -178,6 +178,8 @@ class RankingMetric(LastResult, Evaluator):
     """True for metrics that count over all rows and are not means over rows."""
     infinite: ClassVar[bool] = False
     """True if the value of a row may be infinite although the bounds are finite."""
+    graded: ClassVar[bool] = False
+    """True if the order of relevant items matters, by their gains, where all items are relevant."""
     plot_lower_bound: float | None = None
     plot_upper_bound: float | None = None
     _name: ClassVar[str]
@@ -315,7 +317,7 @@ class RankingMetric(LastResult, Evaluator):
         A formula with a parameter `catalogue` also reads the items of the first `k` ranks. If a formula reads
         `Ranking.num_ranked`, override this property: `return super().needs._replace(num_ranked=True)`.
         """
-        needs = Needs(self.k, score_threshold=self.options.get("score_threshold"))
+        needs = Needs(self.k, score_threshold=self.options.get("score_threshold"), graded=self.graded)
         if self._signature is None or not self._signature.reads_catalogue or self.catalogue is None:
             return needs
         return needs._replace(list_depth=self.k or 0, num_items=self.catalogue.num_items)

@@ -107,6 +107,8 @@ class Needs(NamedTuple):
     """True: the history of each row's user is read."""
     num_items: int | None = None
     """Number of items of the catalogue, if one is read."""
+    graded: bool = False
+    """True: only gains of the relevant items make a difference, as in NDCG of ratings; warnings read it."""
 
     @classmethod
     def union(cls, all_needs: Iterable[Needs]) -> Needs:
@@ -133,6 +135,7 @@ class Needs(NamedTuple):
             max((need.list_depth for need in needs), default=0),
             any(need.history for need in needs),
             next(iter(sizes), None),
+            all(need.graded for need in needs),
         )
 
     def depth_for(self, width: int) -> int | None:

@@ -16,6 +16,8 @@ from torchrecmetrics.core.ranked_items import Cutoffs, Discount, K, RankedItems,
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from torchrecmetrics.core.looks import Look
+
 DEPTH_UNKNOWN = (
     "the depth of these ranks is unknown: pass update(ranks, depth=...), Ranks(ranks) where they are ranks of the "
     "whole list, or scores (of item ids: Lists)"
@@ -104,6 +106,8 @@ class Ranking:
     """The kernels that counted the candidates, "eager" or "triton"; None = nothing was counted."""
     lists: ListedItems | None = None
     """The items of the top ranks; None = not asked for."""
+    looks: Sequence[Look] = ()
+    """Questions about the batch that were asked, and facts for those that `compute` asks."""
 
     _cache: dict[Any, Any] = field(default_factory=dict, init=False)
 
@@ -295,7 +299,7 @@ class Ranking:
         if self.row_depth is not None:
             checks = Checks(True, self.row_depth.device, len(self))
             short = self.short_rows(None if k is None or isinstance(k, Tensor) else deepest)
-            checks.reject("list_short", short, self.describe_short_row)
+            checks.reject(self.kind_of_short, short, self.describe_short_row)
             checks.settle()
         return k
 
@@ -304,6 +308,11 @@ class Ranking:
         assert self.row_depth is not None
         short = self.row_depth < (self.num_relevant if depth is None else depth)
         return short if self.valid is None else short & self.valid
+
+    @property
+    def kind_of_short(self) -> str:
+        """The kind of violation of a row that is not known deep enough; only plain ranks have no known depth."""
+        return "list_short" if self.depth_known else "ranks_short"
 
     def describe_short_row(self, row: int) -> str:
         """Return a description of the known depth of a row, for a message."""

@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+UNREAD_HISTORY = (
+    "this metric or collection does not read history=, which removes no item; exclude= takes a user's earlier items "
+    "out of the candidates"
+)
+
+
 class BatchInput:
     """Data of one batch; subclasses are frozen data classes with a method `rank`."""
 
@@ -59,7 +65,11 @@ class BatchInput:
         threshold = check_score_threshold(score_threshold)
         list_depth = (depth or 0) if items else 0
         needs = Needs(depth, num_ranked=True, score_threshold=threshold, list_depth=list_depth)
-        return self.rank(needs, Options(**options))
+        ranking = self.rank(needs, Options(**options))
+        for look in ranking.looks:
+            if look.question is not None:
+                warn_caller(look.question)
+        return ranking
 
     def __repr__(self) -> str:
         given = [field.name for field in fields(self) if getattr(self, field.name) is not None]  # type: ignore[arg-type]
@@ -108,11 +118,3 @@ def refuse_dense(name: str, target: Any, where: str) -> None:
     """Raise for a target, beside `where`, that is not item ids."""
     if not isinstance(target, Tensor) or target.dtype == torch.bool or target.is_floating_point():
         raise TypeError(f"{name} beside {where} is item ids [B] or [B, T], got {describe(target)}")
-
-
-def warn_of_history() -> None:
-    """Warn that no metric reads the history, which removes no item from the candidates."""
-    warn_caller(
-        "this metric or collection does not read history=, which removes no item; exclude= takes a user's earlier "
-        "items out of the candidates"
-    )

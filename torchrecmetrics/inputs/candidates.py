@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchrecmetrics.core.arrays import search
 from torchrecmetrics.core.checks import Checks, check_choice, check_device, check_ids, check_scores, shown
+from torchrecmetrics.core.looks import ask, shifted_candidates
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.inputs.base import BatchInput, read_history, refuse_dense
@@ -74,6 +75,7 @@ class Candidates(BatchInput):
         ids = targets.ids.where(targets.listed, -1)
         slots = columns.of_items(ids)
         absent = (ids >= 0) & (slots < 0)
+        ask(checks, shifted_candidates, absent, ids, self.items)
         if self.missing == "error":
             checks.reject("missing", absent, lambda row: f"row {row} has {shown(ids[row][absent[row]])}")
         valid, violations = checks.settle()  # before the columns are ranked, whose checks would count rows again
@@ -102,6 +104,7 @@ class Candidates(BatchInput):
             num_repeated=columns.repeated.sum(-1).expand(rows),
             options=options.of_ranks,
             lists=lists,
+            looks=[*checks.looks, *ranking.looks],
         )
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchrecmetrics.core.arrays import find_first, float_dtype, rowwise_isin, search, sort_rows
 from torchrecmetrics.core.checks import Checks, check_choice, check_device, check_ids, check_k
+from torchrecmetrics.core.looks import ask, codes_as_rows, shifted_codes
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import ListedItems, Ranking
 from torchrecmetrics.inputs.base import BatchInput, no_target, read_history
@@ -220,6 +221,8 @@ class Beams(BatchInput):
         if self.target_codes is not None and self.exclude is not None:
             raise ValueError("exclude= removes items, which target_codes= do not name: give target=, item row numbers")
         target, target_matches = self._target(rows, needs)
+        if self.target is not None and self.target.shape == (rows, index.num_levels) and index.num_levels > 1:
+            ask(checks, codes_as_rows, index, self.target, refuse=True)
         targets = Targets.read(target, self.gains, self.exclude, (rows, len(index)), options, checks)
         if targets.excluded is not None and targets.excluded.masks:
             raise TypeError("exclude beside codes is item ids, got a bool: give the ids of each row")
@@ -227,6 +230,7 @@ class Beams(BatchInput):
         if targets.outside is not None and options.overlap_rule != "keep":
             may_rank = may_rank & ~targets.outside
         matches, gone = index.look_up(beams), self._gone(targets, options)
+        ask(checks, shifted_codes, index, beams, given, matches.size, refuse=True)
         if target_matches is None:
             codes = index.codes[targets.ids]
             target_matches = index.look_up(codes)

@@ -13,7 +13,7 @@ from torch.distributed import ReduceOp
 
 from torchrecmetrics import kernels
 from torchrecmetrics.core.arrays import float_dtype, working
-from torchrecmetrics.core.checks import Checks, check_k, check_scores
+from torchrecmetrics.core.checks import Checks, check_device, check_ids, check_k, check_scores
 from torchrecmetrics.core.distributed import fingerprint, same_on_all_ranks
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
@@ -34,7 +34,8 @@ class ItemShard(BatchInput):
     rows, and `compute` adds them up.
 
     On the CPU the processes compare their arguments at each batch, elsewhere at the first batch alone, since the
-    comparison waits for the device.
+    comparison waits for the device. Scores of other rows show in no argument: `row_ids` name the rows, and are compared
+    at each batch.
 
     Args:
         scores: float [B, I_local].
@@ -45,6 +46,7 @@ class ItemShard(BatchInput):
         exclude: item ids, or bool [num_items].
         history: as in `Scores`.
         process_group: the processes that share the catalogue; None = all.
+        row_ids: integers [B] that name the rows, such as user ids; those of `update`, if given there.
 
     Raises:
         ValueError: for invalid numbers; when ranked, on all processes, if shards overlap or leave items out, or if
@@ -63,6 +65,7 @@ class ItemShard(BatchInput):
     exclude: Any = None
     history: Any = None
     process_group: Any = None
+    row_ids: Tensor | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "offset", check_k(self.offset, "offset", 0))
@@ -80,6 +83,8 @@ class ItemShard(BatchInput):
     @contextmanager
     def scope(self, weights: Tensor | None, columns: Mapping[str, Tensor]) -> Iterator[None]:
         """Raise on all processes if one raises inside the block, or if weights or columns differ."""
+        if self.row_ids is None and "row_ids" in columns:
+            object.__setattr__(self, "row_ids", columns["row_ids"])
         if self._is_compared or not torch.distributed.is_available() or not torch.distributed.is_initialized():
             yield
             return
@@ -104,10 +109,16 @@ class ItemShard(BatchInput):
                 self.target, self.gains, self.exclude, shape, scores.dtype, self._device, needs, options
             )
             history = read_history(self.history, shape[0], self._device)
+            names = _hashes(self.row_ids, shape[0], self._device)
+            facts["rows with row_ids"] = names.shape[1]
             if not self._is_compared:
                 facts |= counter.facts() | {"dtype of scores": scores.dtype}
                 facts["items"] = [self.offset, self.offset + scores.shape[1]]
-        target_scores = over_processes(counter.target_scores(scores, self.offset), ReduceOp.MAX, group)
+        target_scores = torch.cat([counter.target_scores(scores, self.offset), names], 1)
+        over_processes(target_scores, ReduceOp.MAX, group)
+        if width := names.shape[1]:
+            target_scores, names = target_scores[:, :-width], target_scores[:, -width:]
+            counter.checks.reject("shard_rows", names.sum(1) != 0, lambda row: f"row {row}")
         counted = over_processes(counter.count(scores, self.offset, target_scores), ReduceOp.SUM, group)
         best = counter.best(scores, self.offset)
         if needs.list_depth:
@@ -302,6 +313,21 @@ def merged(lists: list[tuple[Tensor, Tensor]], k: int) -> tuple[Tensor, Tensor]:
     ids, by_id = ids.sort(dim=1, stable=True)
     scores, order = scores.gather(1, by_id).sort(dim=1, descending=True, stable=True)
     return scores[:, :k], ids.gather(1, order)[:, :k]
+
+
+def _hashes(row_ids: Any, rows: int, device: torch.device) -> Tensor:
+    """Return hashes of the ids of rows and their negatives, float32 [B, 2], whose maxima add up to 0 if all are alike.
+
+    Without ids [B, 0].
+    """
+    if row_ids is None:
+        return torch.zeros(rows, 0, device=device)
+    check_ids("row_ids", row_ids)
+    check_device("row_ids", row_ids, device)
+    if row_ids.shape != (rows,):
+        raise ValueError(f"row_ids must be [{rows}], got {list(row_ids.shape)}")
+    hashed = ((row_ids.long() * -7046029254386353131) >> 40).float()  # 24 bits, which float32 holds
+    return torch.stack([hashed, -hashed], 1)
 
 
 def _look_up(scores: Tensor, offset: int, items: Tensor) -> Tensor:

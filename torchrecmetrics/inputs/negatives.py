@@ -12,11 +12,13 @@ from torchrecmetrics.core.arrays import working
 from torchrecmetrics.core.checks import (
     SCORE_DTYPES,
     Checks,
+    check_choice,
     check_device,
     check_strided,
     check_tensor,
     describe,
 )
+from torchrecmetrics.core.looks import count, pools_of_rows
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.inputs.base import BatchInput
@@ -37,6 +39,7 @@ class Negatives(BatchInput):
         negative: the scores of the other candidates in the same dtype: [B, N], `-inf` = none; or [N], one pool for
             all positives, which is sorted once (memory for B + N numbers). A flat tensor of B * N numbers is a
             pool, too: reshape it to [B, N] where each row has negatives of its own.
+        pool: True says that `negative` [N] is a pool, where N is B, or grows with B, which is asked about.
 
     Examples:
         >>> import torch
@@ -49,14 +52,17 @@ class Negatives(BatchInput):
 
     positive: Tensor
     negative: Tensor
+    pool: bool = False
 
     @torch.no_grad()
     def rank(self, needs: Needs, options: Options) -> Ranking:
         """Count the negatives that score higher than the positive, and as high."""
         if needs.list_depth or needs.history:
             raise ValueError("scores of negatives do not name items, which metrics of the lists read")
-        positive, negative = _check_scores(self.positive, self.negative), self.negative
+        positive, negative = _check_scores(self.positive, self.negative, self.pool), self.negative
         checks = Checks(options.validate_args, positive.device, len(positive))
+        if negative.dim() == 1 and not self.pool:
+            count(checks, pools_of_rows, None, len(positive), len(negative))
         wrong = positive.isnan() | (positive == torch.inf)
         checks.reject("scores", wrong, lambda row: f"the positive of row {row} scores {positive[row, 0]}")
         pooled = negative.dim() == 1
@@ -95,8 +101,9 @@ def _count_pool(positive: Tensor, pool: Tensor) -> Counts:
     return Counts((len(pool) - behind)[:, None], equal[:, None], num_negatives, pool.amax().expand(len(positive)))
 
 
-def _check_scores(positive: Tensor, negative: Tensor) -> Tensor:
+def _check_scores(positive: Tensor, negative: Tensor, pool: bool) -> Tensor:
     """Return the positives as [B, 1]; raise unless both have accepted dtypes, and fit in shape, dtype and device."""
+    check_choice("pool", pool, (True, False))
     for name, scores in (("positive", positive), ("negative", negative)):
         check_tensor(name, scores)
         check_strided(name, scores, "-torch.inf")
@@ -115,6 +122,13 @@ def _check_scores(positive: Tensor, negative: Tensor) -> Tensor:
     if negative.dim() not in (1, 2) or (negative.dim() == 2 and len(negative) != len(positive)):
         raise ValueError(
             f"negative must be [{len(positive)}, N], or one pool [N] for all positives, got {list(negative.shape)}"
+        )
+    if pool and negative.dim() != 1:
+        raise ValueError(f"pool=True: negative must be one pool [N] for all positives, got {list(negative.shape)}")
+    if len(negative) == len(positive) > 1 and negative.dim() == 1 and not pool:
+        raise ValueError(
+            f"negative [{len(negative)}] beside as many positives: one of each row's own is negative[:, None], one "
+            "pool for all positives Negatives(positive, negative, pool=True)"
         )
     if negative.shape[-1] == 0:
         raise ValueError("negative holds no score: a positive alone is always a hit")

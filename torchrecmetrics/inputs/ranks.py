@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchrecmetrics.core import looks
 from torchrecmetrics.core.arrays import float_dtype, running_sums, sort_rows
 from torchrecmetrics.core.checks import (
     ID_DTYPES,
@@ -19,7 +20,6 @@ from torchrecmetrics.core.checks import (
     check_tensor,
     describe,
     shown,
-    warn_caller,
 )
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranked_items import RankedItems
@@ -40,10 +40,11 @@ class Ranks(BatchInput):
             rank beyond `depth`, is a relevant item that was missed.
         depth: number of known ranks; None = the tensor's own (`get_topk_ranks`), or the whole list.
         num_ranked: number of candidates per row, a number or integer [B]; AUROC needs it.
-        zero_based: True: ranks start at 0; a negative one is padding.
+        zero_based: True: ranks start at 0; a negative one is padding, but see `padding`.
         miss: this whole number means "not found", such as -1 or 999, and is then no padding.
-        padding: 0 says that a 0 in [B] or [B, 1] is a row without a relevant item. None (default) refuses it, since it
-            may be the best of ranks that start at 0; the tensor that `get_topk_ranks` returned may hold it.
+        padding: -1 says that a negative entry of [B] or [B, 1] is a row without a relevant item, 0 that 0 is, too. None
+            (default) refuses both, since -1 may be "not found", and 0 the best of ranks that start at 0; the tensor
+            that `get_topk_ranks` returned may hold them.
         depth_known: False if the ranks may have been cut at an unknown depth, as `update(ranks)` assumes: metrics
             without a cut-off refuse them.
 
@@ -65,11 +66,11 @@ class Ranks(BatchInput):
     depth_known: bool = True
 
     def __post_init__(self) -> None:
-        check_choice("padding", self.padding, (None, 0))
+        check_choice("padding", self.padding, (None, 0, -1))
         check_choice("zero_based", self.zero_based, (True, False))
         if self.miss is not None and (isinstance(self.miss, bool) or not hasattr(self.miss, "__index__")):
             raise TypeError(f"miss must be a whole number, such as -1 or 999, got {self.miss!r}; inf is a miss anyway")
-        if self.zero_based and self.padding is not None:
+        if self.zero_based and self.padding == 0:
             raise ValueError("padding=0 and zero_based=True contradict each other: 0 is the best rank then")
 
     @torch.no_grad()
@@ -91,7 +92,7 @@ class Ranks(BatchInput):
         if missed is not None:  # beyond any length of a list
             ranks = ranks.masked_fill(missed, torch.inf if ranks.is_floating_point() else 2**62)
         one_each = ranks.shape[1:] in ((), (1,))  # one entry per row, with no other entry that it could pad
-        zero_is_rank = one_each and self.padding is None and not hasattr(given, "depth")
+        is_asked = one_each and not hasattr(given, "depth")
         if ranks.dim() == 1:
             ranks = ranks[:, None]
         if ranks.dim() != 2:
@@ -108,9 +109,14 @@ class Ranks(BatchInput):
         last = min(LONGEST_LIST if limit is None else limit for limit in (columns, depth))  # higher: misses
         row_depth = None
         if checks.enabled:
-            row_depth = _check_values(ranks, in_order, last, num_ranked, depth_known, checks, zero_is_rank)
-            if columns is not None and not depth_known and checks.at_once:
-                _warn_of_lists(given, columns)
+            if not one_each and not hasattr(given, "depth"):
+                looks.ask(checks, looks.flags_as_ranks, ranks, refuse=True)
+            if columns is not None and not depth_known and given.dim() == 2 and not given.is_floating_point():
+                looks.ask(checks, looks.ids_as_ranks, given, columns)
+            refused = None
+            if is_asked and self.padding != 0:
+                refused = ranks <= 0 if self.padding is None and self.miss is None else ranks == 0
+            row_depth = _check_values(ranks, in_order, last, num_ranked, depth_known, checks, refused)
         in_order = in_order if columns is None else in_order[:, :columns]
         if num_ranked is not None and not isinstance(num_ranked, Tensor):
             num_ranked = torch.full((len(ranks),), num_ranked, dtype=dtype, device=device)
@@ -127,6 +133,7 @@ class Ranks(BatchInput):
             row_depth=row_depth,
             valid=valid,
             violations=violations,
+            looks=checks.looks,
         )
 
 
@@ -178,8 +185,10 @@ class Hits(BatchInput):
         if hits.dtype != torch.bool:
             wrong = (hits != 0) & (hits != 1)
             checks.reject("ranks", wrong, lambda row: f"row {row} is {shown(hits[row])}, hits are 0 or 1")
-        more = flags.sum(1) > number
-        checks.reject("ranks", more, lambda row: f"row {row} has more hits than its {int(number[row])} relevant items")
+        found = flags.sum(1)
+        checks.reject("hits", found > number, lambda row: f"row {row} has {int(found[row])} of {int(number[row])}")
+        if isinstance(given, Tensor):
+            looks.count(checks, looks.found_as_relevant, torch.stack([found == number, number == 0]).sum(1), rows)
         places = torch.arange(1, depth + 1, dtype=dtype, device=device)
         ranks = sort_rows(torch.where(flags, places, torch.inf))[:, :width]
         ranks = torch.nn.functional.pad(ranks, (0, width - ranks.shape[1]), value=torch.inf)
@@ -194,6 +203,7 @@ class Hits(BatchInput):
             depth=None if self.complete else depth,
             valid=valid,
             violations=violations,
+            looks=checks.looks,
         )
 
 
@@ -231,11 +241,12 @@ def _check_values(
     num_ranked: int | Tensor | None,
     depth_known: bool,
     checks: Checks,
-    zero_is_rank: bool,
+    refused: Tensor | None,
 ) -> Tensor | None:
     """Reject rows whose entries, ascending in `in_order`, cannot be ranks.
 
-    Returns the number of known ranks of each row, int64 [B], where ranks of unknown depth repeat; else None.
+    `refused`: further entries that are no ranks, bool [B, T]. Returns the number of known ranks of each row, int64 [B],
+    where ranks of unknown depth repeat; else None.
     """
     row_depth = None
     if ranks.is_floating_point():  # tied ranks may be averages; the first i add up to at least 1 + ... + i
@@ -256,30 +267,23 @@ def _check_values(
     if num_ranked is not None:
         beyond = in_order > (num_ranked[:, None] if isinstance(num_ranked, Tensor) else num_ranked)
         wrong = wrong | (beyond & (in_order <= last))
-    if zero_is_rank:
-        wrong = wrong | (ranks == 0)
+    if refused is not None:
+        wrong = wrong | refused
     checks.reject("ranks", wrong, lambda row: _detail(row, ranks))
     return row_depth
 
 
 def _detail(row: int, ranks: Tensor) -> str:
-    """Return a description of a row's ranks for a message, with the cure for a single 0."""
+    """Return a description of a row's ranks for a message, with the cure for a single 0 or -1."""
     cure = ""
-    if ranks[row].tolist() == [0]:
+    if len(ranks[row]) == 1 and ranks[row] == 0:
         cure = (
             ": if ranks start at 0, say Ranks(ranks, zero_based=True); if 0 is a row without a relevant "
-            "item, write -1 or say Ranks(ranks, padding=0); flags of hits are Hits"
+            "item, say Ranks(ranks, padding=0); flags of hits are Hits"
+        )
+    elif len(ranks[row]) == 1 and ranks[row] < 0:
+        cure = (
+            f": if {int(ranks[row])} is a relevant item that was not found, say Ranks(ranks, miss={int(ranks[row])}); "
+            "if it is a row without a relevant item, say Ranks(ranks, padding=-1)"
         )
     return f"row {row} is {shown(ranks[row])}{cure}"
-
-
-def _warn_of_lists(ranks: Tensor, k: int) -> None:
-    """Warn if ranks look like lists of item ids: large, k or more in each row, and without padding."""
-    if ranks.is_floating_point() or ranks.dim() != 2 or not len(ranks) or ranks.shape[1] < max(k, 5):
-        return
-    # a list has item 0 at most once, while padded ranks have many zeros
-    if int(ranks.max()) > 10 * ranks.shape[1] and int((ranks <= 0).sum(1).max()) < 2:
-        warn_caller(
-            f"integers without a target are ranks, and these, up to {int(ranks.max())}, look like item ids: lists of "
-            "item ids are Lists(item_ids, target), ranks of the whole list Ranks(ranks)"
-        )

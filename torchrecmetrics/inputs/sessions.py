@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchrecmetrics.core import looks
 from torchrecmetrics.core.arrays import float_dtype, run_starts
 from torchrecmetrics.core.checks import (
     Checks,
@@ -75,7 +76,13 @@ class Sessions(BatchInput):
         def name(row: int) -> str:
             return f"session {row if row_ids is None else int(row_ids[row])}"
 
-        counts = count_sessions(self.scores, self.labels, session, checks, name, min_score=needs.score_threshold)
+        look_at_entries(self.scores, self.labels, self.indexes, checks)
+        if self.indexes is not None and len(self.indexes) > 1:
+            ends = self.indexes[:: len(self.indexes) - 1].long()
+            descents = (self.indexes[1:] < self.indexes[:-1]).sum()
+            looks.count(checks, looks.cut_sessions, torch.stack([descents, *ends]))
+        graded, threshold = needs.graded, needs.score_threshold
+        counts = count_sessions(self.scores, self.labels, session, checks, name, graded=graded, min_score=threshold)
         return rank_counts(counts, needs, options, checks, made_with=("ties",), row_ids=row_ids, entry_rows=entry_rows)
 
 
@@ -87,11 +94,12 @@ def count_sessions(
     name: Callable[[int], str],
     width: int | None = None,
     min_score: float | None = None,
+    graded: bool = False,
 ) -> TargetCounts:
     """Count within each session; `session` holds numbers from 0 to `checks.num_rows` - 1 in any order.
 
     `width` is T of the result: at least the most entries of a session whose label is not 0; None = just that number.
-    Entries that reach `min_score` are counted as recommended.
+    Entries that reach `min_score` are counted as recommended. `graded`: all metrics read gains.
     """
     rows = checks.num_rows
     # sort entries by session, best first; find where runs of equal scores begin, and their lengths
@@ -103,6 +111,8 @@ def count_sessions(
     run = torch.maximum(start, run_starts(scores))
     run_length = torch.bincount(run, minlength=len(run))[run]
     gain = labels.to(float_dtype(scores.device))
+    if len(gain):
+        looks.count(checks, looks.relevant_entries, torch.stack(gain.aminmax()), rows, len(gain), graded)
     if checks.enabled:
         rules = {
             "scores": scores.isnan() | (scores == torch.inf),
@@ -141,9 +151,22 @@ def count_sessions(
     )
 
 
+def look_at_entries(scores: Tensor, labels: Tensor, indexes: Tensor | None, checks: Checks) -> None:
+    """Ask about entries [E] whose scores and labels seem to be swapped, and whose ids number them within sessions."""
+    if labels.is_floating_point():
+        looks.ask(checks, looks.swapped_scores, scores, labels)
+    if indexes is not None:
+        looks.ask(checks, looks.numbers_within, indexes)
+
+
 def check_entries(scores: Tensor, labels: Tensor, indexes: Tensor) -> None:
     """Raise unless flat scores, labels and session ids have accepted dtypes, one shape and one device."""
     check_scores(scores, dims=1)
+    if not isinstance(indexes, Tensor) and len(indexes) and isinstance(indexes[0], str):
+        raise TypeError(
+            f"indexes must be a tensor, got text such as {str(indexes[0])!r}: number the sessions of all batches, "
+            "_, indexes = trm.Vocabulary.number(ids)"
+        )
     check_ids("indexes", indexes)
     check_tensor("labels", labels)
     check_strided("labels", labels)

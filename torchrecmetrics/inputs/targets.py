@@ -18,6 +18,7 @@ from torchrecmetrics.core.checks import (
     describe,
     shown,
 )
+from torchrecmetrics.core.looks import ask, matrix_of_two, zero_padding
 from torchrecmetrics.core.options import Options
 from torchrecmetrics.inputs.base import SelectedItems
 from torchrecmetrics.inputs.exclude import Exclude, Exclusion
@@ -198,6 +199,10 @@ def _check_values(
     """Reject rows with a repeated item, an id beyond the last item, or a gain that is NaN or infinite."""
     asked = ids if options.padding_idx is None else torch.where(ids != options.padding_idx, ids, -1)
     if ids.shape[1] > 1 and not (target.dtype == torch.bool or target.is_floating_point()):
+        if options.padding_idx != 0:
+            ask(checks, zero_padding, ids)
+        if items == 2 == ids.shape[1] and gain is None:
+            ask(checks, matrix_of_two, ids, refuse=True)
         in_order = sort_rows(asked)
         twice = (in_order[:, 1:] == in_order[:, :-1]) & (in_order[:, 1:] >= 0)
         checks.reject("target_repeat", twice, lambda row: _repeat_detail(row, ids, target, items))

@@ -51,7 +51,11 @@ class Share:
         rows = len(ranking)
         kept = self.num_kept(batch_idx, rows)
         if kept is None:
-            return weights, f"a batch with repeats has {in_words(rows)}, which are not its samples{_MAY_REPEAT}"
+            what = f"a batch with repeats has {in_words(rows)}, which are not its samples"
+            if ranking.entry_rows is not None:  # sample_ids would have to be those of sessions
+                cure = "make each sample one session, or pass sample_ids=, one per session in ascending order of ids"
+                return weights, f"{what}, so some may count twice: of flat rows {cure}"
+            return weights, f"{what}{_MAY_REPEAT}"
         if kept == rows:
             return weights, None
         return _weights_of(ranking, torch.arange(rows, device=ranking.ranks.device) < kept, weights), None

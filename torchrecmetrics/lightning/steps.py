@@ -186,7 +186,11 @@ class RecMetricsCallback(Reporting):
         """Add the output of the training step, and log the recent values every `log_every_n_steps` batches."""
         if self._training is None:
             return
-        entries, rows_input, _ = self._read("training_step", outputs, batch)
+        try:
+            entries, rows_input, _ = self._read("training_step", outputs, batch)
+        except (TypeError, ValueError) as error:
+            options = " and ".join(accumulator.option for accumulator in self._recent)
+            raise type(error)(f"{options} of RecMetricsCallback add up rows of training steps: {error}") from error
         self._training.update(rows_input, weights=entries.get("weights"))
         if (batch_idx + 1) % trainer.log_every_n_steps == 0:
             endings = tuple(suffix for accumulator in self._recent for suffix in accumulator.suffixes)
