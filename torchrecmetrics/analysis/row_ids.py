@@ -21,9 +21,14 @@ def numbered(ids: RowIds) -> tuple[RowIds, Tensor]:
 
 def find(ids: RowIds, asked: RowIds) -> Tensor:
     """Return the row of each asked id in `ids`, which are distinct and of the same kind, int64 [n]; -1 = absent."""
-    rows = {id_: row for row, id_ in enumerate(ids.tolist() if isinstance(ids, Tensor) else ids)}
-    listed = asked.tolist() if isinstance(asked, Tensor) else asked
-    return torch.tensor([rows.get(id_, -1) for id_ in listed], dtype=torch.int64, device="cpu")
+    if isinstance(ids, Tensor) and isinstance(asked, Tensor):
+        if not len(ids):
+            return torch.full_like(asked, -1)
+        ascending, row = ids.sort()
+        at = torch.searchsorted(ascending, asked).clamp_(max=len(ids) - 1)
+        return row[at].where(ascending[at] == asked, -1)
+    rows = {id_: row for row, id_ in enumerate(ids)}
+    return torch.tensor([rows.get(id_, -1) for id_ in asked], dtype=torch.int64, device="cpu")
 
 
 def id_at(ids: RowIds, row: int) -> int | str:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torchrecmetrics.core.student import quantile, upper_tail
 
 Alternative: TypeAlias = Literal["two-sided", "greater", "less"]
-Correction: TypeAlias = Literal["max-t", "holm", "none"]
+Correction: TypeAlias = Literal["max-t", "holm", "bh", "none"]
 
 _TIE = 1e-9
 """Tolerance up to which a flip is as extreme as the observed t."""
@@ -25,9 +25,12 @@ class Decisions(NamedTuple):
     """Critical value that |t| (t if one-sided) must exceed for p <= alpha."""
     adjusted_p: list[float]
     joint_critical: list[float]
-    """Critical value of the first step of the correction: intervals made of it cover all true differences together.
+    """Critical value of the corrected intervals.
 
-    A later step has a lower critical value, so that a column with adjusted p <= alpha may have an interval with 0.
+    That of the first step of max-T and Holm's method, so that the intervals cover all true differences together; later
+    steps have lower ones, so that a column with adjusted p <= alpha may have an interval with 0. For "bh" the p value
+    up to which p is significant, alpha x significant columns / columns (Benjamini and Yekutieli, False discovery
+    rate-adjusted multiple confidence intervals, JASA 100, 2005).
     """
 
 
@@ -123,6 +126,15 @@ def decide(test: ByStudent | ByFlips, columns: list[int], alpha: float, correcti
         left = [len(order) - step for step in range(len(order))]
         p = [min(1.0, num_left * decisions.p[column]) for num_left, column in zip(left, order, strict=True)]
         _step_down(decisions, order, p, {column: test.critical(column, alpha / len(order)) for column in order})
+    elif correction == "bh":
+        least = 1.0
+        order = sorted(columns, key=lambda column: decisions.p[column])
+        for rank in range(len(order), 0, -1):
+            least = min(least, decisions.p[order[rank - 1]] * len(order) / rank)
+            decisions.adjusted_p[order[rank - 1]] = least
+        num_significant = sum(decisions.adjusted_p[column] <= alpha + 1e-12 for column in columns)
+        for column in columns:
+            decisions.joint_critical[column] = test.critical(column, alpha * max(num_significant, 1) / len(columns))
     else:
         decisions.adjusted_p[:], decisions.joint_critical[:] = decisions.p, decisions.critical
     return decisions

@@ -1,4 +1,4 @@
-"""Confidence intervals of a mean from its value, standard error and effective number of rows (Wilson's, Student's)."""
+"""Confidence intervals of a mean from its value, error and effective number of rows: Wilson's, Student's, ABC."""
 
 from __future__ import annotations
 
@@ -81,6 +81,37 @@ def interval(
     if method == "score" and low <= value <= high and math.isinf(high - low):
         return max(low, ends[0]), min(high, ends[1])
     return ends
+
+
+def skewed_interval(
+    value: float, standard_error: float, size: float, skewness: float, curvature: float = 0.0, level: float = 0.95
+) -> tuple[float, float]:
+    """Return the ABC interval of a mean, which a BCa bootstrap has in the limit of many resamples; none are needed.
+
+    With z = ±t of n - 1 degrees of freedom, a the skewness and u = (a + z) / (1 - a (a + z))^2, the ends are
+    m + u SE / (1 + u c). Without skewness and weights this is Student's interval.
+
+    Args:
+        value: the mean m = sum w x / sum w.
+        standard_error: standard error SE of the mean.
+        size: number of rows n.
+        skewness: sum d^3 / (6 (sum d^2)^1.5) with d = w (x - m), the acceleration a.
+        curvature: sum w d / (sum w sqrt(sum d^2)), c; 0 for equal weights.
+        level: confidence level, between 0 and 1.
+
+    Source: DiCiccio and Efron, More accurate confidence intervals in exponential families, Biometrika 79, 1992; t in
+    place of the normal quantile is this library's.
+
+    Example:
+        >>> [round(end, 3) for end in skewed_interval(0.1, 0.0213, 200, 0.0314)]
+        [0.063, 0.148]
+    """
+    ends = []
+    for z in (quantile((1 - level) / 2, size - 1), quantile((1 + level) / 2, size - 1)):
+        moved = skewness + z
+        u = moved / (1 - skewness * moved) ** 2 if skewness * moved < 1 else math.copysign(math.inf, moved)
+        ends.append(value + u * standard_error / (1 + u * curvature) if u * curvature > -1 else u * math.inf)
+    return ends[0], ends[1]
 
 
 def _wilson(mean: float, inverse: float, t: float) -> tuple[float, float]:
