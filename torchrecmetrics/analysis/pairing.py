@@ -94,10 +94,16 @@ class Paired:
         The units of a column are u = w (x - y), summed by cluster where there are clusters; u is 0 where x or y is
         undefined.
         """
-        layout, numbers = self.layout.only(torch.ones(len(self.ids), dtype=torch.bool) if chosen is None else chosen)
-        columns = [self._column(*pair, label, layout, margin) for pair, label in product(self.pairs, self.labels)]
-        units, totals = zip(*columns, strict=True)
-        return Columns(Units(numbers, torch.stack(units)), Totals.joined(totals), len(layout.order))
+        layout, numbers = self.layout, torch.arange(len(self.layout.keys), device="cpu")
+        if chosen is not None:
+            layout, numbers = layout.only(chosen)
+        names = [(*pair, label) for pair, label in product(self.pairs, self.labels)]
+        units = torch.empty(len(names), len(numbers), dtype=torch.float64, device="cpu")
+        totals = []
+        for column, (first, second, label) in enumerate(names):
+            units[column], totals_of_column = self._column(first, second, label, layout, margin)
+            totals.append(totals_of_column)
+        return Columns(Units(numbers, units), Totals.joined(totals), len(layout.order))
 
     def _column(self, first: str, second: str, label: str, layout: Layout, margin: float) -> tuple[Tensor, Totals]:
         """Return the units of a column, [units], and its totals."""
@@ -106,7 +112,7 @@ class Paired:
             self._run_means(name, label, layout, scales) for name in (first, second)
         )
         difference, weighted = _rounded_difference(x, y), _rounded_difference(wx, wy)
-        weights = ((weight_x + weight_y) / 2).masked_fill_(difference.isnan(), 0)
+        weights = ((weight_x + weight_y) / 2).masked_fill(difference.isnan(), 0)
         used = weights > 0
         if margin:
             weighted = _rounded_difference(weighted, -margin * weights)
@@ -130,13 +136,14 @@ class Paired:
         self, name: str, label: str, layout: Layout, scales: dict[int, float]
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the means of x, w and w x over the runs of a name; weights of a run are multiplied by its scale."""
-        values, weights = [], []
+        x = w = wx = torch.zeros((), dtype=torch.float64, device="cpu")
         for run in self.runs[name]:
             row = self._row_in[id(run)][layout.order]
-            values.append(run.values[label][row])
-            weights.append(run.weights_of(label)[row] * scales.get(id(run), self._row_scale))
-        x, w = torch.stack(values), torch.stack(weights)
-        return x.mean(0), w.mean(0), (w * x).mean(0)
+            values, weights = run.values[label][row], run.weights_of(label)[row]
+            weights *= scales.get(id(run), self._row_scale)
+            x, w, wx = x + values, w + weights, wx + weights * values
+        number = len(self.runs[name])
+        return x / number, w / number, wx / number
 
     def _scales(self, first: str, second: str, label: str, layout: Layout) -> dict[int, float]:
         """Return factors that scale a metric's own weights to a mean of 1, {id(run): factor}; empty without them."""

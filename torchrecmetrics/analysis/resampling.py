@@ -114,7 +114,7 @@ def flipped_sums(keys: Tensor, tables: Sequence[Units], resamples: int, seed: in
     most `MANY` units per column are left to flip.
     """
     words = -(-resamples // _PER_WORD)
-    squares = torch.cat([table.values.square().sum(1) for table in tables])
+    squares = torch.cat([torch.linalg.vector_norm(table.values, dim=1) for table in tables]).square()
     sums = torch.zeros(len(squares), words * _PER_WORD, dtype=torch.float64, device="cpu")
     covariance = torch.zeros(len(squares), len(squares), dtype=torch.float64, device="cpu")
     for start in range(0, len(keys), _BLOCK):
