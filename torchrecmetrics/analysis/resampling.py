@@ -191,7 +191,7 @@ class Layout:
         """
         kept = chosen[self.order]
         if self.unit_of_row is None:
-            return Layout(self.order[kept], self.keys[kept], None), kept.nonzero()[:, 0]
+            return Layout(self.order[kept], self.keys[kept], None), kept.nonzero().flatten()
         units, unit_of_row = torch.unique(self.unit_of_row[kept], return_inverse=True)
         return Layout(self.order[kept], self.keys[units], unit_of_row), units
 

@@ -150,7 +150,8 @@ class Rows(Columns):
         It is the ABC interval: that of a BCa bootstrap of rows (of clusters, where there are clusters) with very many
         resamples. Few hits do not show the variation of other samples: all resamples of 200 rows without a hit are 0.
         Therefore, a label with fewer than 10 rows (clusters) that differ from the most common value gets the score
-        interval of `RankingMetric.confidence_interval` instead. This is so for all labels of 10 rows or fewer.
+        interval of `RankingMetric.confidence_interval` instead. This is so for all labels of 10 rows or fewer, and for
+        weights that leave an effective size, (sum w)^2 / sum w^2, below 10.
 
         Args:
             level: confidence level, between 0 and 1.
@@ -199,7 +200,7 @@ class Rows(Columns):
         # float32, so that clusters whose means differ by rounding are equal
         differing = len(w) - int(torch.unique(means.float(), return_counts=True)[1].max())
         statistics = mean.item(), error.item(), size.item()
-        if differing >= MIN_DIFFERING:
+        if min(differing, statistics[2]) >= MIN_DIFFERING:
             skewness, curvature = d.pow(3).sum() / (6 * squares**1.5), (w * d).sum() / (total * squares.sqrt())
             low, high = skewed_interval(*statistics, skewness.item(), curvature.item(), level)
             return max(low, means.min().item()), min(high, means.max().item())

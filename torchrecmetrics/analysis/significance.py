@@ -61,7 +61,7 @@ class ByStudent:
         """Return the p value of a column, a tail of Student's t; 1 if all differences are 0."""
         if self._equal[column]:
             return 1.0
-        return self._sides * upper_tail(self.extreme[column], self._units[column] - 1)
+        return min(1.0, self._sides * upper_tail(self.extreme[column], self._units[column] - 1))
 
     def critical(self, column: int, alpha: float) -> float:
         """Return the critical value of a column at which p = alpha, a quantile of Student's t."""

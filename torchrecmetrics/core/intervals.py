@@ -88,8 +88,8 @@ def skewed_interval(
 ) -> tuple[float, float]:
     """Return the ABC interval of a mean, which a BCa bootstrap has in the limit of many resamples; none are needed.
 
-    With z = ±t of n - 1 degrees of freedom, a the skewness and u = (a + z) / (1 - a (a + z))^2, the ends are
-    m + u SE / (1 + u c). Without skewness and weights this is Student's interval.
+    With t of n - 1 degrees of freedom, a the skewness, v = a ± t and u = v / (1 - a v)^2, the ends are
+    m + u SE / (1 + u c); infinite where a large `a` or c leaves no such end. Without skewness and weights this is Student's interval.
 
     Args:
         value: the mean m = sum w x / sum w.
@@ -106,11 +106,15 @@ def skewed_interval(
         >>> [round(end, 3) for end in skewed_interval(0.1, 0.0213, 200, 0.0314)]
         [0.063, 0.148]
     """
+    if not size > 1:
+        return math.nan, math.nan
+    t, largest = quantile((1 + level) / 2, size - 1), 1 / max(abs(skewness), _NEAR)
     ends = []
-    for z in (quantile((1 - level) / 2, size - 1), quantile((1 + level) / 2, size - 1)):
-        moved = skewness + z
-        u = moved / (1 - skewness * moved) ** 2 if skewness * moved < 1 else math.copysign(math.inf, moved)
-        ends.append(value + u * standard_error / (1 + u * curvature) if u * curvature > -1 else u * math.inf)
+    for v in (skewness - t, skewness + t):
+        moved = max(-largest, min(largest, v))  # u turns back beyond -1 / a
+        u = moved / max(1 - skewness * moved, _NEAR) ** 2
+        scale = 1 + u * curvature
+        ends.append(value + (u * standard_error / scale if scale > 0 else math.copysign(math.inf, u)))
     return ends[0], ends[1]
 
 
