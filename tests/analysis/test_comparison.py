@@ -358,6 +358,48 @@ def test_clusters_of_equal_rows():
         assert getattr(found, name) == pytest.approx(getattr(once, name)), name
 
 
+# many units
+
+
+def test_many_hits_are_mcnemars():
+    """Of 30,000 rows that hit or miss, p is the binomial test's of the rows in which the runs differ."""
+    a, b = torch.zeros(30_000), torch.zeros(30_000)
+    a[:10_100], b[10_100:20_500] = 1, 1
+    found = trm.compare({"a": make({"m": a}), "b": make({"m": b})})
+    expected = stats.binomtest(10_100, 20_500).pvalue
+    assert found["m"].p == pytest.approx(expected, abs=0.008)
+    assert "signs of 30000 rows flipped (10000 draws, seed 0, of their normal limit), two-sided." in str(found)
+    assert "normal limit" not in str(trm.compare({"a": make({"m": a}), "b": make({"m": b})}, test="t"))
+    few = torch.zeros(30_000)
+    few[:20] = 1  # and one the other way: all of these are flipped
+    few[20] = -1
+    found = trm.compare({"a": make({"m": torch.zeros(30_000)}), "b": make({"m": few})})["m"]
+    assert found.p == pytest.approx(stats.binomtest(1, 21).pvalue, abs=1e-4)
+
+
+@pytest.mark.parametrize("clustered", [False, True])
+def test_the_limit_is_that_of_the_flips(clustered, monkeypatch):
+    """p values of 12,000 units and a group of 40 are those of the flips, up to the error of the draws."""
+    n = 24_000 if clustered else 12_000
+    runs = models(n, labels=3, shift=0.001, seed=3, alike=0.5)
+    if clustered:
+        runs = {name: trm.Rows(rows.values, rows.ids, clusters=rows.ids // 2) for name, rows in runs.items()}
+    groups = trm.Groups(torch.where(torch.arange(n) < 40, 0, -1), ["x"])
+    options = {"groups": groups, "margin": 0.002, "resamples": 4000}
+    limit = trm.compare(runs, **options)
+    assert limit.normal
+    from torchrecmetrics.analysis import resampling
+
+    monkeypatch.setattr(resampling, "MANY", 10**9)
+    flips = trm.compare(runs, **options)
+    for mine, other in zip(limit.results, flips.results, strict=True):
+        assert mine.difference == other.difference
+        for name in ("p", "adjusted_p", "noninferior_p"):
+            p = getattr(other, name)
+            assert getattr(mine, name) == pytest.approx(p, abs=6 * (p * (1 - p) / 4000) ** 0.5 + 1e-3), (mine.key, name)
+        assert (mine.low, mine.high) == pytest.approx((other.low, other.high), abs=0.1 * (other.high - other.low))
+
+
 # corrections
 
 
@@ -481,9 +523,10 @@ def test_interval_and_p_agree(n, labels, seed, shift, coarse, test, correction, 
 
 @pytest.mark.nightly
 @pytest.mark.slow
-def test_null_simulation():
-    """With n = 200 and 18 labels of one ranking, families without a difference have a p <= .05 as often as expected."""
-    families, n = 400, 200
+@pytest.mark.parametrize("n", [200, 10_001])
+def test_null_simulation(n):
+    """With n rows and 18 labels of one ranking, families without a difference have a p <= .05 as often as expected."""
+    families = 400 if n == 200 else 300
     generator = torch.Generator().manual_seed(0)
     some = dict.fromkeys(("none", "max-t", "holm"), 0)
     for _ in range(families):
