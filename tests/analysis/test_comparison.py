@@ -371,10 +371,9 @@ def test_many_hits_are_mcnemars():
     assert "signs of 30000 rows flipped (10000 draws, seed 0, of their normal limit), two-sided." in str(found)
     assert "normal limit" not in str(trm.compare({"a": make({"m": a}), "b": make({"m": b})}, test="t"))
     few = torch.zeros(30_000)
-    few[:20] = 1  # and one the other way: all of these are flipped
-    few[20] = -1
+    few[:15], few[15:20] = 1, -1  # few rows are flipped one by one
     found = trm.compare({"a": make({"m": torch.zeros(30_000)}), "b": make({"m": few})})["m"]
-    assert found.p == pytest.approx(stats.binomtest(1, 21).pvalue, abs=1e-4)
+    assert found.p == pytest.approx(stats.binomtest(5, 20).pvalue, abs=0.008)
 
 
 @pytest.mark.parametrize("clustered", [False, True])
@@ -614,7 +613,7 @@ def taken(rows, chosen):
 )
 @pytest.mark.parametrize("options", [{}, {"test": "t"}, {"alternative": "greater", "margin": 0.1, "level": 0.8}])
 def test_a_group_is_its_rows(kind, options):
-    """Without a correction, the result of a group is that of a comparison of its rows alone, with the same signs."""
+    """Without a correction, the result of a group is that of a comparison of its rows alone, up to the signs drawn."""
     generator = torch.Generator().manual_seed(5)
     random = lambda: torch.rand(90, generator=generator).double()  # noqa: E731
     ids = torch.randperm(90, generator=generator)
@@ -630,7 +629,7 @@ def test_a_group_is_its_rows(kind, options):
     several = 3 if kind == "seeds" else 1
     runs = {name: [run(shift) for _ in range(several)] for name, shift in (("a", 0.0), ("b", 0.1), ("c", 0.2))}
     by_id = torch.empty(90, dtype=torch.int64).scatter(0, ids, codes)
-    options = {"correction": "none", "resamples": 200, **options}
+    options = {"correction": "none", "resamples": 3000, **options}
     found = trm.compare(runs, groups=trm.Groups(by_id, ["x", "y", "z"]), **options)
     expected = {None: trm.compare(runs, **options)}
     for code, name in enumerate("xyz"):
@@ -641,8 +640,13 @@ def test_a_group_is_its_rows(kind, options):
     for r in found.results:
         alone = expected[r.group][r.label, r.run, r.against]
         assert r[:3] == alone[:3]
-        numbers = ([NAN if x is None else x for x in each[4:]] for each in (r, alone))
-        assert next(numbers) == pytest.approx(next(numbers), rel=1e-9, nan_ok=True), r.key
+        for name in r._fields[4:]:
+            value, other = (NAN if getattr(each, name) is None else getattr(each, name) for each in (r, alone))
+            near = {"p": 0.06, "adjusted_p": 0.06, "noninferior_p": 0.06}.get(name, 0)
+            near = 0.2 * abs(alone.detectable) if name in ("low", "high", "adjusted_low", "adjusted_high") else near
+            near = 0.1 * abs(alone.detectable) if name == "detectable" else near
+            near = 0 if found.test == "t" else near
+            assert value == pytest.approx(other, rel=1e-9, abs=near + 1e-12, nan_ok=True), (r.key, name)
     assert found.groups == {name: int((codes == code).sum()) for code, name in enumerate("xyz")}
     assert found.num_in_none == int((codes < 0).sum())
 

@@ -279,7 +279,7 @@ def compare(
         alternative: "two-sided"; "greater" or "less": the mean of the run is higher or lower than that of the other.
         margin: > 0, in the metrics' unit: test also whether a run is worse by less than this (non-inferior), where
             higher values are better. One-sided, with the same correction.
-        seed: seed of the hash of row ids that gives the signs; the result does not depend on the order of rows.
+        seed: seed of the signs; the result does not depend on the order of rows, which are sorted by id.
         groups: compare the runs over the rows of each group as well: `group_users(train)`, or `Groups` of any column.
             Row ids are looked up in `user_ids`, or are row numbers of users; if rows are sessions and not users,
             `user_ids` must be session ids. One correction covers all rows and the groups.
@@ -317,15 +317,15 @@ def compare(
     chosen_by_group: dict[str | None, Tensor | None] = {None: None}
     if groups is not None:
         chosen_by_group |= _rows_by_group(paired, groups)
-    keys = paired.layout.keys
-    exact = test == "randomization" and 2 ** min(len(keys), 62) <= resamples
+    num_units = paired.layout.num_units
+    exact = test == "randomization" and 2 ** min(num_units, 62) <= resamples
 
     def decided(tables: Sequence[Columns], side: Alternative) -> Decisions:
         flips: Tensor | None = None
         if exact:
-            flips = all_flips(torch.cat([table.units.block(0, len(keys)) for table in tables]))
+            flips = all_flips(torch.cat([table.units.block(0, num_units) for table in tables]))
         elif test == "randomization":
-            flips = flipped_sums(keys, [table.units for table in tables], resamples, seed)
+            flips = flipped_sums([table.units for table in tables], num_units, resamples, seed)
         return _decide(Totals.joined(table.totals for table in tables), flips, side, round(1 - level, 12), correction)
 
     by_group = {name: paired.columns(chosen) for name, chosen in chosen_by_group.items()}
@@ -341,9 +341,9 @@ def compare(
         correction=correction,
         alternative=alternative,
         level=level,
-        resamples=None if test == "t" else 2 ** len(keys) - 1 if exact else resamples,
+        resamples=None if test == "t" else 2**num_units - 1 if exact else resamples,
         exact=exact,
-        normal=test == "randomization" and len(keys) > MANY,
+        normal=test == "randomization" and num_units > MANY,
         margin=margin,
         seed=seed,
         clustered=paired.layout.unit_of_row is not None,
@@ -388,7 +388,7 @@ def _results(
     share = (sums.square() / (units * squares)).where(squares > 0, 0).clamp(max=1)
     left = (squares * (1 - share)).where(1 - share >= 1e-12, 0)  # sum of squares around the mean
     spread = (left / (units - 1)).sqrt().where(defined, math.nan)
-    difference, error = sums / totals.weights, spread * units.double().sqrt() / totals.weights
+    difference, error = sums / totals.weights, spread * units.sqrt() / totals.weights
     critical, joint = torch.tensor([decisions.critical, decisions.joint_critical], dtype=torch.float64)
     power = torch.tensor([quantile(_POWER, n - 1) if n >= 2 else math.nan for n in units.tolist()], dtype=torch.float64)
     low, high = _ends(difference, critical, error, alternative)
@@ -404,11 +404,11 @@ def _results(
         "adjusted_high": adjusted_high,
         "adjusted_p": decisions.adjusted_p,
         "effect_size": (sums / units / spread).where((sums != 0) | ~defined, 0).tolist(),
-        "wins": totals.wins.tolist(),
-        "ties": totals.ties.tolist(),
-        "losses": totals.losses.tolist(),
-        "num_rows": totals.rows.tolist(),
-        "num_units": units.tolist(),
+        "wins": totals.wins.long().tolist(),
+        "ties": totals.ties.long().tolist(),
+        "losses": totals.losses.long().tolist(),
+        "num_rows": totals.rows.long().tolist(),
+        "num_units": units.long().tolist(),
         "detectable": _half_width(joint + power, error).tolist(),
         "noninferior_p": [None] * len(units) if noninferior is None else noninferior,
     }

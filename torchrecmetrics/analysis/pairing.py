@@ -29,12 +29,12 @@ Runs: TypeAlias = "Mapping[str, Run | Sequence[Run]]"
 
 
 class Totals(NamedTuple):
-    """Sums over the units of each column, [columns] per field."""
+    """Sums over the units of each column, float64 [columns] per field."""
 
     units: Tensor
-    """Number of units with a weight > 0, int64."""
+    """Number of units with a weight > 0."""
     rows: Tensor
-    """Number of rows with a weight > 0, int64."""
+    """Number of rows with a weight > 0."""
     sums: Tensor
     squares: Tensor
     weights: Tensor
@@ -44,14 +44,14 @@ class Totals(NamedTuple):
     against: Tensor
     """Mean of the second run over the rows with a weight > 0."""
     wins: Tensor
-    """Number of rows in which the first run is higher, int64."""
+    """Number of rows in which the first run is higher."""
     ties: Tensor
     losses: Tensor
 
     @staticmethod
     def joined(totals: Iterable[Totals]) -> Totals:
         """Concatenate the columns of several totals."""
-        return Totals(*(torch.cat(columns) for columns in zip(*totals, strict=True)))
+        return Totals(*torch.cat([torch.stack(columns) for columns in totals], 1))
 
 
 class Columns(NamedTuple):
@@ -94,43 +94,40 @@ class Paired:
         The units of a column are u = w (x - y), summed by cluster where there are clusters; u is 0 where x or y is
         undefined.
         """
-        layout, numbers = self.layout, torch.arange(len(self.layout.keys), device="cpu")
+        layout, numbers = self.layout, torch.arange(self.layout.num_units, device="cpu")
         if chosen is not None:
             layout, numbers = layout.only(chosen)
         names = [(*pair, label) for pair, label in product(self.pairs, self.labels)]
         units = torch.empty(len(names), len(numbers), dtype=torch.float64, device="cpu")
-        totals = []
+        totals = torch.empty(len(Totals._fields), len(names), dtype=torch.float64, device="cpu")
         for column, (first, second, label) in enumerate(names):
-            units[column], totals_of_column = self._column(first, second, label, layout, margin)
-            totals.append(totals_of_column)
-        return Columns(Units(numbers, units), Totals.joined(totals), len(layout.order))
+            units[column], sums = self._column(first, second, label, layout, margin)
+            totals[:, column] = torch.stack([number.double() for number in sums])
+        return Columns(Units(numbers, units), Totals(*totals), len(layout.order))
 
     def _column(self, first: str, second: str, label: str, layout: Layout, margin: float) -> tuple[Tensor, Totals]:
-        """Return the units of a column, [units], and its totals."""
+        """Return the units of a column, [units], and its totals, a number per field."""
         scales = self._scales(first, second, label, layout)
-        (x, weight_x, wx), (y, weight_y, wy) = (
-            self._run_means(name, label, layout, scales) for name in (first, second)
-        )
+        x, weight_x, wx = self._run_means(first, label, layout, scales)
+        y, weight_y, wy = self._run_means(second, label, layout, scales)
         difference, weighted = _rounded_difference(x, y), _rounded_difference(wx, wy)
         weights = ((weight_x + weight_y) / 2).masked_fill(difference.isnan(), 0)
         used = weights > 0
         if margin:
             weighted = _rounded_difference(weighted, -margin * weights)
-        units, total = layout.sums(weighted.where(used, 0)), weights.sum()
-        better = difference.sign()
-        totals = Totals(
+        units = layout.sums(weighted.where(used, 0))
+        return units, Totals(
             units=(layout.sums(used.double()) > 0).sum(),
             rows=used.sum(),
             sums=units.sum(),
             squares=units.square().sum(),
-            weights=total,
-            value=wx.where(used, 0).sum() / total,
-            against=wy.where(used, 0).sum() / total,
-            wins=(used & (better == 1)).sum(),
-            ties=(used & (better == 0)).sum(),
-            losses=(used & (better == -1)).sum(),
+            weights=weights.sum(),
+            value=wx.where(used, 0).sum() / weights.sum(),
+            against=wy.where(used, 0).sum() / weights.sum(),
+            wins=(used & (difference > 0)).sum(),
+            ties=(used & (difference == 0)).sum(),
+            losses=(used & (difference < 0)).sum(),
         )
-        return units, Totals(*(number[None] for number in totals))
 
     def _run_means(
         self, name: str, label: str, layout: Layout, scales: dict[int, float]

@@ -11,11 +11,11 @@ RowIds: TypeAlias = Tensor | list[str]
 
 
 def numbered(ids: RowIds) -> tuple[RowIds, Tensor]:
-    """Return the distinct ids, and the index of each id among them, int64 [n]."""
+    """Return the distinct ids in ascending order, and the index of each id among them, int64 [n]."""
     if isinstance(ids, Tensor):
         distinct, number = torch.unique(ids, return_inverse=True)
         return distinct, number
-    index = {id_: at for at, id_ in enumerate(dict.fromkeys(ids))}
+    index = {id_: at for at, id_ in enumerate(sorted(set(ids)))}
     return [*index], torch.tensor([index[id_] for id_ in ids], dtype=torch.int64, device="cpu")
 
 

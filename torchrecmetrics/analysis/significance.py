@@ -128,10 +128,8 @@ def decide(test: ByStudent | ByFlips, columns: list[int], alpha: float, correcti
         _step_down(decisions, order, p, {column: test.critical(column, alpha / len(order)) for column in order})
     elif correction == "bh":
         least = 1.0
-        order = sorted(columns, key=lambda column: decisions.p[column])
-        for rank in range(len(order), 0, -1):
-            least = min(least, decisions.p[order[rank - 1]] * len(order) / rank)
-            decisions.adjusted_p[order[rank - 1]] = least
+        for rank, column in sorted(enumerate(sorted(columns, key=decisions.p.__getitem__), 1), reverse=True):
+            decisions.adjusted_p[column] = least = min(least, decisions.p[column] * (len(columns) / rank))
         num_significant = sum(decisions.adjusted_p[column] <= alpha + 1e-12 for column in columns)
         for column in columns:
             decisions.joint_critical[column] = test.critical(column, alpha * max(num_significant, 1) / len(columns))

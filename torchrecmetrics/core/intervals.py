@@ -88,8 +88,8 @@ def skewed_interval(
 ) -> tuple[float, float]:
     """Return the ABC interval of a mean, which a BCa bootstrap has in the limit of many resamples; none are needed.
 
-    With t of n - 1 degrees of freedom, a the skewness, v = a ± t and u = v / (1 - a v)^2, the ends are
-    m + u SE / (1 + u c); infinite where a large `a` or c leaves no such end. Without skewness and weights this is Student's interval.
+    With t of n - 1 degrees of freedom, v = a ± t and u = v / (1 - a v)^2, the ends are m + u SE / (1 + u c), infinite
+    where a large c leaves no such end. Without skewness and weights this is Student's interval.
 
     Args:
         value: the mean m = sum w x / sum w.
