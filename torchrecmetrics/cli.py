@@ -356,7 +356,7 @@ def _evaluate(args: argparse.Namespace) -> int:
 
 def _catalogue(*sources: FileSource) -> Catalogue:
     """Return the catalogue of the first file's interactions, with the items of all files."""
-    interactions = [Log.of_source(source, time=None).to_interactions() for source in sources]
+    interactions = [Log.of_source(source, time=None, value=None).to_interactions() for source in sources]
     item_ids = reduce(Vocabulary.union, (of_file.item_ids for of_file in interactions if of_file.item_ids is not None))
     return Catalogue.from_interactions(interactions[0].recode(item_ids=item_ids))
 

@@ -679,3 +679,14 @@ def test_scores_of_lists(ties):
     )
     with pytest.raises(ValueError, match="scores= belong to lists, and ranks='target' takes their place"):
         arrow.tally(table, "MRR", k=3, scores="scores", ranks="target")
+
+
+@pytest.mark.parametrize("type_", [pa.float32(), pa.float16()])
+def test_ids_that_floats_round(type_):
+    """Floats that skip whole numbers are no ids."""
+    np = pytest.importorskip("numpy")
+    number = {pa.float32(): 2**24, pa.float16(): 2**11}[type_]
+    lists = pa.array([np.array([number], type_.to_pandas_dtype())], pa.list_(type_))
+    table = pa.table({"lists": lists, "target": pa.array([[number]])})
+    with pytest.raises(ValueError, match="rounds whole numbers from"):
+        arrow.tally(table, "HR@1", lists="lists")

@@ -16,11 +16,13 @@ import pytest
 import torch
 
 import torchrecmetrics as trm
+from torchrecmetrics.data.files import open_file
 
 pa = pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
 
+PROGRAMS = {"gz": "gzip", "bz2": "bz2", "xz": "xz", "zst": "zstd", "zip": "zip"}
 PAIRS = pd.DataFrame({"user": ["al", "bo"], "item": ["x", "y"]})
 
 
@@ -271,7 +273,7 @@ def zipped(name, *files):
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("a.csv.gz", gzip.compress(TABLE.encode())),
+        ("a.csv.gz", gzip.compress(TABLE.encode(), mtime=0)),
         ("a.csv.bz2", bz2.compress(TABLE.encode())),
         ("a.csv.xz", lzma.compress(TABLE.encode())),
         ("a.csv.zip", zipped("a.csv")),
@@ -323,3 +325,72 @@ def test_files_that_are_refused(tmp_path):
         trm.Log.from_file(tmp_path / "two.zip")
     with pytest.raises(ValueError, match="is a folder without parquet files: pass one file"):
         trm.Log.from_file(tmp_path)
+
+
+def test_records_with_other_keys(tmp_path):
+    """A record that lacks a key of others has no entry there; no key is lost."""
+    records = [{"user": 1, "item": 10}, {"user": 1, "item": 11, "score": 0.9}]
+    path = tmp_path / "lists.json"
+    path.write_text(json.dumps(records))
+    for lists in (records, path):
+        with pytest.raises(ValueError, match=r"'score' .*1 missing"):
+            trm.evaluate_lists("HR@1", lists, target={1: [11]})
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv.xz", b"no xz"),
+        ("a.csv.zip", b"no zip"),
+        ("a.csv.gz", b"no gz"),
+        ("a.csv.bz2", b"no bz2"),
+        ("a.csv.zst", b"no zst"),
+        ("a.csv.xz", lzma.compress(TABLE.encode())[:-9]),
+    ],
+)
+def test_broken_archives(name, content, tmp_path):
+    """A file that is not what its name says is an error that names it."""
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"{name} is no {PROGRAMS[name[6:]]}"):
+        open_file(path)
+
+
+def test_broken_utf16(tmp_path):
+    """Text that begins as UTF-16 and ends within a character is an error that names the file."""
+    path = tmp_path / "a.csv"
+    path.write_bytes(TABLE.encode("utf-16")[:-1])
+    with pytest.raises(ValueError, match=r"a.csv begins as UTF-16 and is none"):
+        open_file(path)
+
+
+def test_what_macos_adds_to_an_archive(tmp_path):
+    """The folder __MACOSX is no member."""
+    path = tmp_path / "a.csv.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.csv", TABLE)
+        archive.writestr("__MACOSX/._a.csv", "x")
+    assert open_file(path).names == TABLE.splitlines()[0].split(",")
+
+
+def test_qrels_by_the_name_of_their_text_file(tmp_path):
+    """Files such as qrels.robust04.txt are qrels, not lines of a user and items."""
+    path = tmp_path / "qrels.robust04.txt"
+    path.write_text("301 0 7 1\n301 0 8 0\n")
+    assert open_file(path).trec == "qrels"
+
+
+@pytest.mark.parametrize("header", ["1,10,4.5", "u1,i1,4.5", "196\t242\t3\t881250949"])
+def test_a_first_line_of_numbers_is_no_header(header, tmp_path):
+    """Files without a header would lose their first row: the error says how to read them."""
+    path = tmp_path / "log.csv"
+    path.write_text(f"{header}\n{header}\n")
+    with pytest.raises(ValueError, match=r"line 1 holds numbers where names of columns are expected.*header=None"):
+        open_file(path)
+
+
+def test_columns_that_pandas_has_numbered(tmp_path):
+    """The header 0,1,2 is one."""
+    path = tmp_path / "log.csv"
+    path.write_text("0,1,2\n5,6,7\n")
+    assert len(trm.Log.from_file(path, user="0", item="1", value=None)) == 1

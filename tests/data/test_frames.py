@@ -141,9 +141,9 @@ def test_a_missing_entry_is_named(form, name, value, message):
 
 
 def test_what_is_no_frame_is_refused():
-    """Arrays, lists, paths, lazy frames, columns twice or of unequal length, and mixed or wrong types are refused."""
-    cure = "pass a frame of pandas, polars or pyarrow, a dict of columns, or a structured array of numpy"
-    for wrong in ([(0, 1)], 7, torch.zeros(2, 2), np.zeros((2, 2)), None):
+    """Arrays, paths, lazy frames, columns twice or of unequal length, and mixed or wrong types are refused."""
+    cure = "pass a frame of pandas, polars or pyarrow, a dict of columns, a list of records, or a structured array of"
+    for wrong in ([[0, 1]], 7, torch.zeros(2, 2), np.zeros((2, 2)), None):
         with pytest.raises(TypeError, match=f"frame must be a frame, got .*: {cure}"):
             Log.from_frame(wrong)
     with pytest.raises(TypeError, match=r"frame must be a frame, got a path: Log\.from_file"):

@@ -420,7 +420,7 @@ def test_leave_last_out():
     train, valid, test = Log.from_frame(frame, time="t", item_ids=range(9)).leave_last_out()
     assert pairs(train.to_interactions()) == [(0, 5), (0, 7), (1, 1), (1, 2), (2, 3)]
     assert [pairs(part.to_interactions()) for part in (valid, test)] == [[(0, 6), (2, 2)], [(0, 8), (2, 1)]]
-    _, valid, test = Log.from_frame(frame, time=None, item_ids=range(9)).leave_last_out()
+    _, valid, test = Log.from_frame(frame, time=None, value=None, item_ids=range(9)).leave_last_out()
     assert [pairs(part.to_interactions()) for part in (valid, test)] == [[(0, 7), (2, 2)], [(0, 8), (2, 3)]]
 
 

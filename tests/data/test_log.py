@@ -328,3 +328,47 @@ def test_a_column_of_times_is_named_or_ignored(name, tmp_path):
         ) == [3]
     in_order = {**columns, name: columns[name][::-1]}
     assert Log.from_frame(in_order).leave_last_out()[2].items.tolist() == [2]  # sorting moves no row
+
+
+def test_events_that_may_be_irrelevant_are_asked_about():
+    """A column of clicks that was not read is an error of to_interactions, also after a split and in a saved log."""
+    frame = {"user": [1, 1, 1], "item": [10, 11, 12], "is_click": [1, 0, 1]}
+    log = Log.from_frame(frame, time=None)
+    for part in (log, log.take(torch.tensor([0, 1])), log.leave_last_out().train):
+        with pytest.raises(ValueError, match=r"'is_click' \(whole numbers 0 .. 1\): pass value="):
+            part.to_interactions()
+    with pytest.raises(ValueError, match="is_click"):
+        trm.evaluate_lists("HR@1", {1: [11]}, target=log)
+    assert trm.evaluate_lists("HR@1", {1: [11]}, target=Log.from_frame(frame, value="is_click")) == {"HR@1": 0}
+    assert len(Log.from_frame(frame, value=None).to_interactions()) == 3
+
+
+def test_questions_are_saved(tmp_path):
+    """A loaded log asks what the saved one asked."""
+    frame = {"user": [1, 1], "item": [10, 11], "is_click": [1, 0], "ts": [1_700_000_009, 1_700_000_001]}
+    Log.from_frame(frame).save(tmp_path / "log.pt")
+    log = Log.load(tmp_path / "log.pt")
+    with pytest.raises(ValueError, match="is_click"):
+        log.to_interactions()
+    with pytest.raises(ValueError, match="'ts'"):
+        log.leave_last_out()
+
+
+def test_ratings_are_no_question_of_a_log():
+    """Ratings above 0 leave all events relevant."""
+    assert len(Log.from_frame({"user": [1, 1], "item": [10, 11], "rating": [5, 3]}).to_interactions()) == 2
+
+
+def test_the_time_that_was_named_is_not_the_relevance():
+    """Columns that have a role are no candidates for another."""
+    log = Log.from_frame({"user": [1, 1], "item": [10, 11], "day": [0, 1]}, time="day")
+    assert len(log.to_interactions()) == 2
+
+
+def test_qrels_have_grades_in_every_door(tmp_path):
+    """The relevance of qrels is the value, and what is below 0 is 0, as in trec_eval."""
+    path = tmp_path / "q.qrels"
+    path.write_text("q1 0 d1 2\nq1 0 d2 0\nq1 0 d3 -1\n")
+    assert Log.from_file(path).values.tolist() == [2, 0, 0]
+    run = {"q1": ["d2", "d3", "d1"]}
+    assert trm.evaluate_lists("MRR@3", run, target=Log.from_file(path)) == {"MRR@3": 1 / 3}

@@ -12,6 +12,7 @@ import later_tables  # noqa: E402
 import tables  # noqa: E402
 
 from torchrecmetrics.data import roles  # noqa: E402
+from torchrecmetrics.data.frames import FrameSource, Roles, frame_of  # noqa: E402
 
 FIND = {
     "order": roles.order_candidates,
@@ -388,3 +389,50 @@ def test_question():
 def test_content_of_times(values, content):
     """Times are shown as the dates that they are."""
     assert FIND["time"](small({"time": values}), "user", "item") == {"time": content}
+
+
+TEXT_QUESTIONS = [
+    ("order", {"score": ["0.1", "0.9"]}),
+    ("order", {"score": ["1e-3", "2"]}),
+    ("relevance", {"label": ["1", "0"]}),
+    ("relevance", {"is_click": ["True", "False"]}),
+    ("relevance", {"is_click": ["false", "true"]}),
+    ("time", {"ts": ["1700000009", "1700000001"]}),
+]
+
+
+@pytest.mark.parametrize(("role", "column"), TEXT_QUESTIONS)
+@pytest.mark.parametrize("library", ["dict", "pyarrow", "pandas", "polars"])
+def test_numbers_in_text_are_asked_about(role, column, library):
+    """Numbers, true and false that a frame holds as text change the answer as much as others."""
+    columns = {"user": [1, 1], "item": [10, 11], **column}
+    frame = columns if library == "dict" else frame_of(library, columns)
+    assert FrameSource(frame).questions([role], Roles("user", "item")).keys() == {role}
+
+
+def test_columns_that_cannot_be_read_are_no_reason_to_be_silent():
+    """Names that occur twice, and columns of other shapes or lengths are errors."""
+    pd, np = pytest.importorskip("pandas"), pytest.importorskip("numpy")
+    twice = pd.DataFrame([[1, 10, 0.1, 0.2], [1, 11, 0.9, 0.1]], columns=["user", "item", "score", "score"])
+    for frame, match in (
+        (twice, "2 columns named 'score'"),
+        ({"user": [1, 1], "item": [10, 11], "score": np.array([[0.1], [0.9]])}, r"'score' .*one column.*\[2, 1\]"),
+        ({"user": [1, 1], "item": [10, 11], "score": [0.1]}, "equally long"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            FrameSource(frame).questions(["order"], Roles("user", "item"))
+
+
+@pytest.mark.parametrize("ids", [[2**63 + 5, 2**63], [2**64 - 1, 0]])
+def test_large_hashes_order_nothing(ids):
+    """Columns of unsigned hashes are read without an error."""
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({"user": [1, 1], "item": [10, 11], "session_key": pa.array(ids, pa.uint64())})
+    assert FrameSource(table).questions(["order", "relevance", "time"], Roles("user", "item")) == {}
+
+
+def test_a_duration_may_be_the_time():
+    """Durations have an order; the question shows their range."""
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({"user": [1, 1], "item": [10, 11], "time": pa.array([5, 3], pa.duration("s"))})
+    assert "'time' (whole numbers 3 .. 5)" in FrameSource(table).questions(["time"], Roles("user", "item"))["time"]

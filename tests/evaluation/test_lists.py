@@ -1044,3 +1044,37 @@ def test_negative_judgements_are_not_relevant(tmp_path):
     labelled = {"user": [1, 1], "item": ["x", "y"], "score": [2, 1], "label": [1, -1]}
     with pytest.raises(ValueError, match="1 of 1 row with a label below 0"):
         evaluate_lists("NDCG@2", labelled, label="label", score="score")
+
+
+def test_grades_beside_users_without_items():
+    """An empty list among dicts of grades is a user without items, and takes no grade away."""
+    run = {1: [10, 11], 2: [12]}
+    graded = {1: {10: 0, 11: 2}, 2: []}
+    assert evaluate_lists("MRR@2", run, target=graded, complete=True) == {"MRR@2": 1 / 2}
+    assert evaluate_lists("MRR@2", run, target=graded, complete=True, empty_target_action="neg") == {"MRR@2": 1 / 4}
+    with pytest.raises(TypeError, match="a dict of grades for 1 and a list without for 2"):
+        evaluate_lists("MRR@2", run, target={1: {10: 0}, 2: [12]}, complete=True)
+
+
+@pytest.mark.parametrize("name", ["item_rank", "recRank", "the position", "rank2"])
+def test_ranks_as_scores_by_other_names(name):
+    """The last word of the name says that a column holds ranks, which the highest would turn upside down."""
+    rows = {"user": ["u", "u"], "item": ["x", "y"], name: [1, 2]}
+    with pytest.raises(ValueError, match=f"score='{name}' would turn the lists"):
+        evaluate_lists("MRR", rows, target={"u": ["x"]}, score=name, k=2)
+
+
+@pytest.mark.parametrize(
+    ("history", "what"),
+    [({"u": [" x"]}, "items of exclude.*blanks"), ({"u ": ["x"]}, "users of exclude.*blanks")],
+)
+def test_history_in_another_spelling(history, what):
+    """Ids of a history that differ from those of the ground truth in blanks alone exclude nothing, and are refused."""
+    with pytest.raises(ValueError, match=what):
+        evaluate_lists("MRR@1", {"u": ["x"]}, target={"u": ["x"]}, exclude=history, complete=True)
+
+
+def test_leading_zeros_in_text():
+    """Text that lost its zeros is refused."""
+    with pytest.raises(ValueError, match="differ from its ids in leading zeros alone, such as '7'"):
+        evaluate_lists("MRR@1", {"u": ["7"]}, target={"u": ["007"]})

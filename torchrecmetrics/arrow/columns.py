@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
 from torchrecmetrics.core.accumulators import ByGroup
+from torchrecmetrics.data.columns import check_exact
 from torchrecmetrics.data.vocabulary import Vocabulary
 
 _TEXT = (
@@ -92,6 +93,8 @@ class Column(NamedTuple):
         """
         kind = self.values.type
         if pa.types.is_floating(kind) or pa.types.is_integer(kind):
+            if kind in (pa.float16(), pa.float32()):
+                check_exact(self.name, tensor_of(self.values))
             try:
                 return self.values.cast(pa.int64())
             except pa.ArrowInvalid as error:

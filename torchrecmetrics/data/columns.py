@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from typing import Any
 
 import torch
@@ -150,3 +151,8 @@ def check_range(name: str, ids: Tensor, first: int, size: int, hint: str) -> Non
         if not hint and first == 0 and low == 1 and high == size:
             hint = ": ids seem to start at 1; subtract 1"
         raise ValueError(f"{name} hold ids {low}..{high}, expected {first}..{first + size - 1}{hint}")
+
+
+def words(name: str) -> list[str]:
+    """Split a name into its words in lower case: "is_click", "isClick" and "is click2" are "is" and "click"."""
+    return [word.lower() for word in re.findall(r"[^\W\d_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name))]

@@ -146,11 +146,11 @@ def _converted(table: Table, name: str, column: Any, roles: Roles) -> Any:
     if name == roles.value:
         return _as_numbers(table, name, column)
     if name == roles.time:
-        return _as_whole(column)
+        return as_whole(column)
     column = column.combine_chunks()
     if not len(column.dictionary):
         return column
-    ids = _as_whole(column.dictionary)
+    ids = as_whole(column.dictionary)
     if ids is column.dictionary and compute().all(compute().match_substring_regex(ids, _LIST)).as_py():
         raise ValueError(
             f"{table.name(name)} holds whole lists, such as {ids[0].as_py()[:80]!r}: write a row per item, "
@@ -159,7 +159,7 @@ def _converted(table: Table, name: str, column: Any, roles: Roles) -> Any:
     return arrow().DictionaryArray.from_arrays(column.indices, ids)
 
 
-def _as_whole(column: Any) -> Any:
+def as_whole(column: Any) -> Any:
     """Convert a column of text to 64-bit integers if all entries are whole numbers; return it unchanged otherwise."""
     pa, pc = arrow(), compute()
     text = column
@@ -178,7 +178,7 @@ def _as_whole(column: Any) -> Any:
 def _as_numbers(table: Table, name: str, column: Any) -> Any:
     """Convert a column of text to integers if all entries are whole numbers, and to float64 otherwise."""
     pa, pc = arrow(), compute()
-    whole = _as_whole(column)
+    whole = as_whole(column)
     if whole is not column:
         return whole
     row = pc.index(pc.match_substring_regex(column, NUMBER), False).as_py()

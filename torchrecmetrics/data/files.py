@@ -20,7 +20,17 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.data.delimited import NUMBER, Layout, check_encoding, read_delimited, typed_table
-from torchrecmetrics.data.frames import FrameSource, Roles, Source, Table, check_names, distinct, needed
+from torchrecmetrics.data.frames import (
+    FrameSource,
+    Roles,
+    Source,
+    Table,
+    check_names,
+    columns_of_records,
+    compute,
+    distinct,
+    needed,
+)
 
 _DELIMITERS = {"\t": "a tab", ";": "';'", "|": "'|'", ",": "','"}
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".xz": "xz", ".zip": "zip"}
@@ -30,8 +40,8 @@ _RECBOLE = {"token", "token_seq", "float", "float_seq"}
 _MOVIELENS = ("user", "item", "rating", "timestamp")
 _KNOWN = (
     ".csv, .tsv, .parquet, .json, .jsonl, .ndjson, RecBole's .inter, MovieLens' u.data (.data, .base, .test) and "
-    "ratings.dat, LightGCN's lines of 'user item item ...' (.txt), TREC's runs (.run, .trec, .txt) and qrels (.qrels), "
-    "each also with .gz, .bz2, .xz, .zst or .zip behind it"
+    "ratings.dat, LightGCN's lines of 'user item item ...' (.txt), TREC's runs (.run, .trec, .txt) and qrels (.qrels, "
+    "qrels*.txt), each also with .gz, .bz2, .xz, .zst or .zip behind it"
 )
 
 
@@ -57,7 +67,7 @@ def open_file(path: str | Path, delimiter: str | None = None) -> FileSource:
     | MovieLens | .data, .base, .test; four whole numbers, tabs between | user, item, rating, timestamp |
     | MovieLens | .dat; four fields, "::" between | user, item, rating, timestamp |
     | TREC run | .run, .trec, also .txt; five words or more, the second Q0 or 0 | user, item, rank, score, tag |
-    | TREC qrels | .qrels, .qrel; four words | user, item, relevance |
+    | TREC qrels | .qrels, .qrel, qrels*.txt; four words | user, item, relevance |
     | LightGCN | .txt; lines of whole numbers | user, item |
 
     After any of these, .gz, .bz2, .xz, .zst and .zip (of one file) mean a compressed file. A folder of parquet files is
@@ -96,7 +106,7 @@ def open_file(path: str | Path, delimiter: str | None = None) -> FileSource:
         tags = ("tag", *(f"tag{number}" for number in range(7, len(words) + 1)))  # a tag may hold blanks
         names = ("user", "Q0", "item", "rank", "score", *tags)[: len(words)]
         return _Text(content, Layout(" ", names), {"score": "score"}, "run")
-    if suffix in (".qrels", ".qrel"):
+    if suffix in (".qrels", ".qrel") or (suffix == ".txt" and Path(path).name.startswith("qrels")):
         if len(words) != 4:
             raise ValueError(f"{path} is no TREC qrels file, 'query 0 document relevance': {first[:80]!r}")
         return _Text(content, Layout(" ", ("user", "0", "item", "relevance")), {"value": "relevance"}, "qrels")
@@ -147,7 +157,7 @@ class _Content:
             self.data = path.read_bytes() if is_text else None
         if self.data is not None and self.data[:4] != b"PAR1":
             if self.data[:2] in _UTF16:
-                self.data = self.data.decode("utf-16").encode()
+                self.data = _decoded(path, self.data)
             self.data = self.data.rstrip(b"\r\n") + b"\n" if self.data.strip() else b""
             size = len(self.data)
         if not size:
@@ -174,21 +184,36 @@ class _Content:
             raise ValueError(f"{self.path}, line 1 is not UTF-8 ({error.reason}): save the file as UTF-8") from None
 
 
+def _decoded(path: Path, data: bytes) -> bytes:
+    try:
+        return data.decode("utf-16").encode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} begins as UTF-16 and is none ({error.reason}): save the file as UTF-8") from None
+
+
 def _decompressed(path: Path, data: bytes, compression: str) -> bytes:
     if compression == "zip":
+        return _only_member(path, data)
+    pa = needed("pyarrow", f"reading {path}")
+    try:
+        if compression == "xz":
+            return lzma.decompress(data)
+        with pa.CompressedInputStream(pa.BufferReader(data), compression) as stream:
+            return bytes(stream.read())
+    except (pa.ArrowException, lzma.LZMAError, OSError) as error:
+        raise ValueError(f"{path} is no {compression} file, or was cut short: {error}") from error
+
+
+def _only_member(path: Path, data: bytes) -> bytes:
+    try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            names = [name for name in archive.namelist() if not name.endswith("/")]
+            # folders, and what macOS adds
+            names = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX/")]
             if len(names) != 1:
                 raise ValueError(f"{path} holds {len(names)} files ({', '.join(names[:5])}): take one out of it")
             return archive.read(names[0])
-    if compression == "xz":
-        return lzma.decompress(data)
-    pa = needed("pyarrow", f"reading {path}")
-    try:
-        with pa.CompressedInputStream(pa.BufferReader(data), compression) as stream:
-            return bytes(stream.read())
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path} is no {compression} file, or was cut short: {error}") from error
+    except zipfile.BadZipFile as error:
+        raise ValueError(f"{path} is no zip file, or was cut short: {error}") from error
 
 
 class FileSource(Source):
@@ -214,7 +239,10 @@ class _Text(FileSource):
     def read(self, roles: Roles) -> Table:
         """Read the columns of `roles`."""
         with self.content.open() as stream:
-            return read_delimited(stream, self.layout, roles, self.what)
+            table = read_delimited(stream, self.layout, roles, self.what)
+        if self.trec == "qrels" and roles.value is not None:  # as trec_eval reads them
+            table.columns[roles.value] = compute().max_element_wise(table.columns[roles.value], 0)
+        return table
 
     def whole(self) -> Any:
         """Return all columns."""
@@ -240,6 +268,12 @@ class _Csv(_Text):
                         f"{path}, line 1: {_DELIMITERS.get(delimiter, repr(delimiter))} is not in the header "
                         f"{header[:80]!r}, but {said}: pass delimiter={other!r}"
                     )
+        numbered = [str(number) for number in range(len(names))]  # as pandas names columns without names
+        if names != numbered and any(re.fullmatch(NUMBER, name) for name in names):
+            raise ValueError(
+                f"{path}, line 1 holds numbers where names of columns are expected: {header[:80]!r}. A file without a "
+                "header is read by pandas.read_csv(path, header=None, names=[...]), whose frame can be passed"
+            )
         # pandas writes the column of its index without a name
         names = [name or f"Unnamed: {number}" for number, name in enumerate(names)]
         super().__init__(content, Layout(delimiter, tuple(names), header=True, quoted=True))
@@ -342,7 +376,7 @@ def _json_lines(content: _Content) -> _TableFile:
                 raise ValueError(f"{what} is no JSON: {error}") from error
             if not all(isinstance(row, dict) for row in rows):
                 raise ValueError(f"{what}, line 1: expected a list of objects, [{{...}}], got {first[:80]!r}")
-            return _TableFile(what, pa.Table.from_pylist(rows), 1)
+            return _TableFile(what, pa.table(columns_of_records(what, rows)), 1)
         if not first.lstrip().startswith("{"):
             raise ValueError(f"{what}, line 1: expected an object, {{...}}, got {first[:80]!r}")
         try:

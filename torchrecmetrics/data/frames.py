@@ -20,6 +20,10 @@ _EXTRA = extra("frames")
 _UNITS = ("s", "ms", "us", "ns")
 
 
+Role = Literal["order", "relevance", "time"]
+"""Role of a column beside users and items."""
+
+
 class Roles(NamedTuple):
     """Names of columns by role; None = there is no such column."""
 
@@ -62,31 +66,6 @@ class Table(NamedTuple):
     def name(self, column: str) -> str:
         """Return the name of a column in messages."""
         return f"column {column!r} of {self.what}"
-
-    def exploded(self, column: str, separator: str | None) -> Table:
-        """Return the table with a row for each entry of the cells of a column, in their order.
-
-        Cells hold lists, or text whose pieces `separator` separates; other cells are left as they are without one.
-
-        Raises:
-            TypeError: if there is a separator, and the column is no text.
-        """
-        pa, pc = arrow(), compute()
-        if separator is None and not holds_lists(self.columns[column]):
-            return self
-        cells = arrow_array(self.name(column), self.columns[column])
-        cells = cells.cast(cells.type.value_type) if pa.types.is_dictionary(cells.type) else cells
-        if separator is not None:
-            if not pa.types.is_string(cells.type) and not pa.types.is_large_string(cells.type):
-                raise TypeError(f"split= is for text, {self.name(column)} {holds(column)} {cells.type}")
-            cells = pc.split_pattern(cells, separator)
-        entries, rows = pc.list_flatten(cells), pc.list_parent_indices(cells)
-        if separator is not None:
-            entries = pc.utf8_trim_whitespace(entries)
-            is_id = pc.not_equal(entries, "")
-            entries, rows = entries.filter(is_id), rows.filter(is_id)
-        columns = {name: arrow_array(self.name(name), given).take(rows) for name, given in self.columns.items()}
-        return Table({**columns, column: entries}, self.what)
 
 
 class Source(ABC):
@@ -139,33 +118,42 @@ class Source(ABC):
         """
         user, item = self.known.get("user", user), self.known.get("item", item)
         time = self.known.get("time") if time is ... else time
-        if value is ...:
-            value = self.known.get("value")
-            if value is None and (question := self.question("relevance", user, item, reads_gains)):
-                raise ValueError(question)
-        return Roles(user, item, time, value)
+        if value is not ...:
+            return Roles(user, item, time, value)
+        roles = Roles(user, item, time, self.known.get("value"))
+        if roles.value is None and (questions := self.questions(("relevance",), roles, reads_gains)):
+            raise ValueError(questions["relevance"])
+        return roles
 
-    def question(
-        self, role: Literal["order", "relevance", "time"], user: str, item: str, reads_gains: bool = True
-    ) -> str | None:
-        """Return an error that lists the columns that may have a role, if there are any; see `data.roles`.
+    def questions(self, unnamed: Iterable[Role], roles: Roles, reads_gains: bool = True) -> dict[Role, str]:
+        """Return an error for each role that other columns may have, with their content; see `data.roles`.
+
+        Args:
+            unnamed: the roles, for which the caller named no column.
+            roles: names of the columns that have a role.
+            reads_gains: as in `roles`.
 
         Raises:
             ValueError: if there is no column of users or of items.
         """
-        if not self.names:
-            return None  # no table, which `read` says
-        check_names([user, item], self.names, self.what)
-        if not set(self.names) - {user, item}:
-            return None
-        arrow()  # before `roles`, which imports pyarrow
-        from torchrecmetrics.data import roles
+        wanted = tuple(unnamed)
+        if not self.names or not wanted:
+            return {}  # no table, which `read` says
+        check_names([roles.user, roles.item], self.names, self.what)
+        named = {*roles} - {roles.user, roles.item, None}
+        if not {*self.names} - {*roles}:
+            return {}
+        arrow()  # before `data.roles`, which imports pyarrow
+        from torchrecmetrics.data.roles import question
 
-        return roles.question(self.what, role, self.whole(), user, item, reads_gains)
+        table = self.whole()
+        table = table.select([name for name in table.column_names if name not in named])
+        asked = {role: question(self.what, role, table, roles.user, roles.item, reads_gains) for role in wanted}
+        return {role: text for role, text in asked.items() if text is not None}
 
 
 class FrameSource(Source):
-    """A frame of pandas, polars, pyarrow or another library with Arrow's interface, or a dict of columns."""
+    """A frame of pandas, polars, pyarrow or another library with Arrow's interface, a dict of columns, or records."""
 
     def __init__(self, frame: Any, what: str = "frame") -> None:
         if type(frame).__name__ == "Series" and hasattr(frame, "to_dict"):
@@ -178,8 +166,9 @@ class FrameSource(Source):
         index = getattr(getattr(frame, "index", None), "names", None)  # of pandas: a named index is a column
         if index and any(name is not None and name not in frame.columns for name in index):
             frame = frame.reset_index([name for name in index if name is not None and name not in frame.columns])
-        if isinstance(frame, list) and frame and all(isinstance(row, Mapping) for row in frame):
-            frame = arrow().Table.from_pylist(frame)
+        if holds_records(frame):
+            named = [row if isinstance(row, Mapping) else dict(enumerate(row)) for row in frame]
+            frame = columns_of_records(what, named)
         fields = getattr(getattr(frame, "dtype", None), "names", None)
         if isinstance(frame, Mapping) or fields is not None:
             names = frame if fields is None else fields
@@ -190,15 +179,18 @@ class FrameSource(Source):
         self.names = [*map(str, names)]
 
     def whole(self) -> Any:
-        """Return all columns that hold one value a row; others are left out, since they have no role."""
+        """Return all columns but those that hold entries of several kinds."""
+        check_names(self.names, self.names, self.what)
         columns = {}
         for name in self.names:
             try:
-                columns[name] = arrow_array(name, self.frame[self._columns[name]])
-            except (TypeError, ValueError, KeyError):  # of several kinds, or with a name that is no text
+                columns[name] = arrow_array(f"column {name!r} of {self.what}", self.frame[self._columns[name]])
+            except TypeError:  # entries of several kinds have no role
                 continue
-        lengths = {len(column) for column in columns.values()}
-        return arrow().table(columns if len(lengths) == 1 else {})
+        if len({*map(len, columns.values())}) > 1:
+            lengths = {name: len(column) for name, column in columns.items()}
+            raise ValueError(f"columns of {self.what} must be equally long, got {lengths}")
+        return arrow().table(columns)
 
     def read(self, roles: Roles) -> Table:
         """Return the columns of `roles`."""
@@ -211,7 +203,7 @@ class FrameSource(Source):
         if not self.names and not isinstance(self.frame, Mapping) and not hasattr(self.frame, "columns"):
             raise TypeError(
                 f"{self.what} must be a frame, got {describe(self.frame)}: pass a frame of pandas, polars or pyarrow, "
-                "a dict of columns, or a structured array of numpy"
+                "a dict of columns, a list of records, or a structured array of numpy"
             )
         check_names(wanted, self.names, self.what)
         return Table({name: self.frame[self._columns[name]] for name in wanted}, self.what)
@@ -307,14 +299,18 @@ def _converted(name: str, column: Any) -> Any:
         raise TypeError(f"{name} {holds(name)} {' and '.join(held)}: {cure}") from error
 
 
-def holds_lists(column: Any) -> bool:
-    """Return True if a column of any library has a list in its first cell."""
-    first: Any = None
-    for cell in column[:100] if hasattr(column, "__getitem__") else ():
-        first = cell.as_py() if hasattr(cell, "as_py") else cell
-        if first is not None:
-            break
-    return isinstance(first, (list, tuple)) or type(first).__name__ in ("ndarray", "Series")
+def holds_records(given: Any) -> bool:
+    """Return True for a list of dicts, or of tuples, whose columns are named 0, 1, 2, ... as those of pandas."""
+    return isinstance(given, list) and bool(given) and all(isinstance(row, (Mapping, tuple)) for row in given)
+
+
+def columns_of_records(what: str, records: list[Mapping[Any, Any]]) -> dict[str, Any]:
+    """Return the values of records by key, as arrays of pyarrow; a record without a key has a missing entry."""
+    keys = {str(key): key for record in records for key in record}
+    return {
+        name: arrow_array(f"column {name!r} of {what}", [record.get(key) for record in records])
+        for name, key in keys.items()
+    }
 
 
 def tensor_of(array: Any) -> Tensor:

@@ -16,7 +16,7 @@ from torchrecmetrics.core.checks import check_k
 from torchrecmetrics.core.saving import read, write
 from torchrecmetrics.data.events import Events
 from torchrecmetrics.data.files import open_file
-from torchrecmetrics.data.frames import FrameSource, Source
+from torchrecmetrics.data.frames import FrameSource, Role, Source
 from torchrecmetrics.data.interactions import Duplicates, Interactions, Reduce
 from torchrecmetrics.data.times import read_bound, shown_time
 from torchrecmetrics.data.vocabulary import Vocabulary
@@ -71,6 +71,8 @@ class Log(Events):
     """Ids of the item rows."""
     time_question: str | None = None
     """Error of whatever depends on the order of events: columns that were not read may be their times; None = none."""
+    relevance_question: str | None = None
+    """Error of `to_interactions`: columns that were not read may say which events are relevant; None = none."""
 
     # ----------------------------------------------------------------------------------------------------- constructors
 
@@ -81,7 +83,7 @@ class Log(Events):
         user: str = "user",
         item: str = "item",
         time: str | EllipsisType | None = ...,
-        value: str | None = None,
+        value: str | EllipsisType | None = ...,
         *,
         user_ids: Any = None,
         item_ids: Any = None,
@@ -96,7 +98,9 @@ class Log(Events):
             time: name of the column of times: numbers or datetimes, both also as text; datetimes without a time zone
                 count as UTC. None = the rows are in order of time, and the log has no times. Not given = None, except
                 that a column which may be the times is an error in `leave_last_out` and whatever else depends on order.
-            value: name of the column of values, numbers such as ratings.
+            value: name of the column of values, numbers such as ratings. None = all events are alike. Not given = None,
+                except that a column which may say which events are relevant, such as clicks, is an error in
+                `to_interactions`.
             user_ids: vocabulary of the users, such as `other.user_ids`; default: the users that occur, ascending.
             item_ids: vocabulary of the items, such as `other.item_ids`; default: the items that occur, ascending.
 
@@ -114,7 +118,7 @@ class Log(Events):
         user: str = "user",
         item: str = "item",
         time: str | EllipsisType | None = ...,
-        value: str | None = None,
+        value: str | EllipsisType | None = ...,
         *,
         user_ids: Any = None,
         item_ids: Any = None,
@@ -154,16 +158,19 @@ class Log(Events):
         user: str = "user",
         item: str = "item",
         time: str | EllipsisType | None = ...,
-        value: str | None = None,
+        value: str | EllipsisType | None = ...,
         user_ids: Any = None,
         item_ids: Any = None,
     ) -> Log:
         """Read columns of a frame or an open file; arguments and errors are those of `from_frame`."""
-        roles = source.roles(user, item, time, value)
+        known = source.known.get("value") if value is ... else value
+        roles = source.roles(user, item, time, known)
         log = cls.of_table(source.read(roles), roles, user_ids, item_ids)
-        if time is not ... or roles.time is not None:
-            return log
-        return replace(log, time_question=source.question("time", roles.user, roles.item))
+        unnamed: dict[Role, bool] = {"time": time is ..., "relevance": value is ...}
+        named = {"time": roles.time, "relevance": roles.value}
+        wanted = [role for role, is_unnamed in unnamed.items() if is_unnamed and named[role] is None]
+        questions = source.questions(wanted, roles, reads_gains=False)
+        return replace(log, time_question=questions.get("time"), relevance_question=questions.get("relevance"))
 
     def check_order(self) -> None:
         """Raise if a column that was not read may hold the times, by which events would be in another order."""
@@ -198,9 +205,11 @@ class Log(Events):
             values_reduce: as in `Interactions.from_edge_index`.
 
         Raises:
-            ValueError: for a `min_value` if the log has no values, and for repeated events with values if
-                `values_reduce` is None.
+            ValueError: for a `min_value` if the log has no values, for repeated events with values if `values_reduce`
+                is None, and if a column that was not read may say which events are relevant.
         """
+        if self.relevance_question is not None:
+            raise ValueError(self.relevance_question)
         events = self
         if values_reduce == "last" and self.values is not None:
             self.check_order()
@@ -245,6 +254,7 @@ class Log(Events):
             "values": self.values,
             "user_ids": self.user_ids.state(),
             "item_ids": self.item_ids.state(),
+            "questions": {"time": self.time_question, "relevance": self.relevance_question},
         }
         write(path, "Log", fields)
 
@@ -257,7 +267,7 @@ class Log(Events):
         """
         fields = read(path, "Log")
         user_ids, item_ids = (Vocabulary.from_state(fields[name]) for name in ("user_ids", "item_ids"))
-        times = fields["times"] or {"numbers": None, "unit": None}
+        times, questions = fields["times"] or {"numbers": None, "unit": None}, fields["questions"]
         return cls(
             fields["users"],
             fields["items"],
@@ -267,6 +277,8 @@ class Log(Events):
             times["numbers"],
             times["unit"],
             fields["values"],
+            questions["time"],
+            questions["relevance"],
         )
 
     # ---------------------------------------------------------------------------------------------------------- subsets

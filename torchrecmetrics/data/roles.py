@@ -7,15 +7,16 @@ their content and proposes none. Names count by the words in the sets below; all
 
 from __future__ import annotations
 
-import re
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Role = Literal["order", "relevance", "time"]
+from torchrecmetrics.data.cells import without_lists
+from torchrecmetrics.data.columns import words
+from torchrecmetrics.data.frames import Role
 
 _ORDER = {
     *("score", "scores", "pred", "prediction", "predicted", "est", "yhat", "prob", "probability", "logit"),
@@ -125,9 +126,10 @@ class _Leftovers:
     """Columns of a table that are neither users, items nor empty, and samples of its rows by user and by item."""
 
     def __init__(self, table: pa.Table, user: str, item: str) -> None:
-        columns = {name: _plain(column) for name, column in zip(table.column_names, table.columns, strict=True)}
+        columns = dict(zip(table.column_names, table.columns, strict=True))
         self.columns = {}
         if user in columns and item in columns:  # else the table cannot be read, which the reader says
+            columns = {name: _plain(column) for name, column in without_lists(columns, item).items()}
             self._users, self._items = columns.pop(user), columns.pop(item)
             self.columns = {name: column for name, column in columns.items() if column.null_count < len(column)}
 
@@ -209,7 +211,7 @@ def _rows_follow(name: str, column: pa.ChunkedArray, rows: _GroupedRows) -> bool
     before, after = rows.neighbours(column)
     if not (_all(pc.is_finite(before)) and _all(pc.is_finite(after))):
         return False
-    usual = [word for word in _words(name) if word in _ORDER | _ORDER_FROM_LOWEST]
+    usual = [word for word in words(name) if word in _ORDER | _ORDER_FROM_LOWEST]
     if usual and usual[-1] in _ORDER_FROM_LOWEST:
         return _all(pc.greater(after, before))
     return _all(pc.less(after, before)) or _all(pc.equal(pc.subtract(after, before), 1))
@@ -289,27 +291,32 @@ def _content(column: pa.ChunkedArray) -> str:
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Convert categories, text views, decimals and half precision to types that all functions of pyarrow read."""
+    """Convert columns to types that all functions of pyarrow read; text of numbers, true and false to these."""
     if pa.types.is_dictionary(column.type):
-        return column.cast(column.type.value_type)
+        column = column.cast(column.type.value_type)
     if pa.types.is_string_view(column.type):
-        return column.cast(pa.large_string())
-    if pa.types.is_decimal(column.type):
-        return column.cast(pa.float64())
+        column = column.cast(pa.large_string())
+    if _is_text(column):
+        for type_ in (pa.int64(), pa.float64(), pa.bool_()):
+            try:
+                column[:100].cast(type_)
+                return column.cast(type_)
+            except pa.ArrowInvalid:
+                continue
+        return column
+    if pa.types.is_duration(column.type):
+        return column.cast(pa.int64())
+    if pa.types.is_decimal(column.type) or pa.types.is_uint64(column.type):
+        return column.cast(pa.float64(), safe=False)
     return column.cast(pa.float32()) if pa.types.is_float16(column.type) else column
 
 
-def _words(name: str) -> list[str]:
-    """Split a name into its words in lower case: "is_click", "isClick" and "is click2" are "is" and "click"."""
-    return [word.lower() for word in re.findall(r"[^\W\d_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name))]
-
-
 def _last_word(name: str) -> str:
-    return (_words(name) or [""])[-1]
+    return (words(name) or [""])[-1]
 
 
-def _has_word(name: str, words: set[str]) -> bool:
-    return not words.isdisjoint(_words(name))
+def _has_word(name: str, usual: set[str]) -> bool:
+    return not usual.isdisjoint(words(name))
 
 
 def _is_number(column: pa.ChunkedArray) -> bool:

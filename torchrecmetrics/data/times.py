@@ -111,4 +111,7 @@ def _of_text(name: str, array: Any) -> Any:
         if type_ == pa.float64():
             check_exact(name, tensor_of(converted.drop_null()))
         return converted
-    raise TypeError(f"{name} must be numbers or datetimes, with a time zone in all rows or in none: {reasons[2]}")
+    raise TypeError(
+        f"{name} must be numbers or datetimes, with a time zone in all rows or in none: {reasons[2]}; of other forms "
+        "pandas.to_datetime makes datetimes"
+    )

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.core.checks import describe
-from torchrecmetrics.data.columns import row_numbers
+from torchrecmetrics.data.cells import exploded
+from torchrecmetrics.data.columns import row_numbers, words
 from torchrecmetrics.data.events import numbers_in
 from torchrecmetrics.data.files import source_of
-from torchrecmetrics.data.frames import Roles, Source, Table, arrow, compute, distinct, tensor_of
+from torchrecmetrics.data.frames import Roles, Source, Table, arrow, compute, distinct, holds_records, tensor_of
 from torchrecmetrics.data.ids import read_ids
 from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.recommendations import Recommendations
@@ -22,8 +23,8 @@ from torchrecmetrics.evaluation.unknown_ids import refuse_respelled
 from torchrecmetrics.inputs.jagged import side_by_side
 
 _PIECE = 2**20
-#: Usual names of columns of ranks.
-_RANKS = {"rank", "rank_", "ranking", "position", "pos", "place", "order"}
+#: Usual last words of names of columns of ranks.
+_RANKS = {"rank", "ranks", "ranking", "position", "pos", "place", "order"}
 
 
 class Names(NamedTuple):
@@ -247,7 +248,7 @@ def _is_wide(lists: Any, names: Names) -> bool:
             raise TypeError(f"lists must be a tuple of two, (item ids [B, K], users [B]), got {len(lists)} things")
         return True
     columns = getattr(getattr(lists, "dtype", None), "names", None)
-    if isinstance(lists, list) and lists and all(isinstance(row, Mapping) for row in lists):
+    if holds_records(lists):
         return False
     if isinstance(lists, (Tensor, list)) or (hasattr(lists, "__array__") and hasattr(lists, "reshape") and not columns):
         raise TypeError(
@@ -271,14 +272,14 @@ def _checked(lists: Source, names: Names, in_order: bool) -> Names:
         return names
     if "score" in lists.known:
         return names._replace(score=lists.known["score"])
-    if question := lists.question("order", names.user, names.item):
-        raise ValueError(question)
+    if questions := lists.questions(["order"], Roles(names.user, names.item)):
+        raise ValueError(questions["order"])
     return names
 
 
 def check_score(what: str, name: str, values: Tensor) -> None:
     """Refuse scores that look like ranks by name and values, which the highest score would turn upside down."""
-    if name.strip().lower() in _RANKS and bool(((values >= 0) & (values == values.double().floor())).all()):
+    if {*words(name)[-1:]} & _RANKS and bool(((values >= 0) & (values == values.double().floor())).all()):
         raise ValueError(
             f"score={name!r} would turn the lists of {what} upside down if 1 is the best: pass rank={name!r}, or "
             "rename the column if the highest is best"
@@ -295,11 +296,15 @@ def _long(lists: Source, names: Names, users: IdMap, items: IdMap) -> Iterator[_
                 f"target.with_ids({side.name}_ids=torch.arange({side.size}))"
             )
     order = names.score if names.rank is None else names.rank
-    for table in lists.parts(Roles(names.user, names.item, None, order)):
-        if names.split is not None or order is None:
-            table = table.exploded(names.item, names.split)
-        rows = users.rows(table.name(names.user), table.columns[names.user], table, lists.as_written)
-        columns = items.rows(table.name(names.item), table.columns[names.item], table, lists.as_written)
+    owners_of_cells: list[Tensor] = []
+    for cells in lists.parts(Roles(names.user, names.item, None, order)):
+        table = exploded(cells, names.item, names.split)
+        rows = owners = users.rows(table.name(names.user), table.columns[names.user], table, lists.as_written)
+        if table is not cells:  # each cell is a list, which may be empty
+            owners = users.rows(cells.name(names.user), cells.columns[names.user], cells, lists.as_written)
+            owners_of_cells.append(owners)
+        written = lists.as_written or names.split is not None
+        columns = items.rows(table.name(names.item), table.columns[names.item], table, written)
         lengths = {names.user: len(rows), names.item: len(columns)}
         values = None
         if order is not None:
@@ -311,7 +316,9 @@ def _long(lists: Source, names: Names, users: IdMap, items: IdMap) -> Iterator[_
             values = _ranks(values, table, names.rank)
         elif values is not None and names.score is not None and not table.first_row:
             check_score(lists.what, names.score, values)
-        yield _Part(rows, columns, values, rows, table.first_line)
+        yield _Part(rows, columns, values, owners, table.first_line)
+    if owners_of_cells:
+        _check_owners(lists.what, torch.cat(owners_of_cells), users)
 
 
 def _ranks(values: Tensor, table: Table, name: str) -> Tensor:

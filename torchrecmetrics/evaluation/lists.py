@@ -19,6 +19,7 @@ from torchrecmetrics.core.options import Needs, Overlap
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.core.signature import METRIC_OPTIONS, MetricOptions
 from torchrecmetrics.data.catalogue import Catalogue
+from torchrecmetrics.data.cells import exploded
 from torchrecmetrics.data.events import Events
 from torchrecmetrics.data.files import FileSource, open_if_path, source_of
 from torchrecmetrics.data.frames import check_names
@@ -39,6 +40,7 @@ from torchrecmetrics.evaluation.labelled import evaluate_labelled
 from torchrecmetrics.evaluation.listed import IdMap, Names, RecommendedLists, check_zeros
 from torchrecmetrics.evaluation.progress import Progress, ProgressBar
 from torchrecmetrics.evaluation.result import Evaluation
+from torchrecmetrics.evaluation.unknown_ids import refuse_respelled
 from torchrecmetrics.inputs.lists import Duplicates, Lists
 from torchrecmetrics.metrics import NDCG
 from torchrecmetrics.names import Metrics, check_options
@@ -90,9 +92,10 @@ def evaluate_lists(
 
     Args:
         metrics: as in `evaluate`; metrics that need more than lists (AUROC) are refused.
-        lists: a frame of pandas, polars or pyarrow, a dict of columns or a structured array, with a row per listed
-            item; a path (csv, tsv, parquet, jsonl, TREC run, ...); a dict {user: [items]}, best first; a tuple (item
-            ids [B, K], users [B]), best first, short lists padded with -1; or a result of `recommend`.
+        lists: a frame of pandas, polars or pyarrow, a dict of columns, a list of records (dicts, or tuples, whose
+            columns are named "0", "1", "2", ...) or a structured array, with a row per listed item or, in cells of
+            lists, per user; a path (csv, tsv, parquet, jsonl, TREC run, ...); a dict {user: [items]}, best first; a
+            tuple (item ids [B, K], users [B]), best first, short lists padded with -1; or a result of `recommend`.
         target: ground truth: `Interactions`, a `Log`, a frame, a dict {user: items} or {user: {item: grade}}, or a
             path. Values of interactions and logs, grades, and the relevance in TREC's qrels, are gains; for frames and
             other files see `value`.
@@ -387,8 +390,10 @@ def _interactions(
         check_names([column for column in wanted if column is not None], source.names, name, cure)
     roles = source.roles(names.user, names.item, value=value, reads_gains=reads_gains)
     table = source.read(roles)
-    table = table.exploded(roles.item, names.split)
-    events = Events.of_table(table, roles, user_ids, None)
+    entries = exploded(table, roles.item, names.split)
+    if entries is not table:  # users of empty cells, too
+        user_ids, _ = Vocabulary.number(table.columns[roles.user], table.name(roles.user), table.row)
+    events = Events.of_table(entries, roles, user_ids, None)
     if judged and events.values is not None:  # as trec_eval reads them
         events = replace(events, values=events.values.clamp(min=0))
     return Interactions.of_events(events, duplicates="error" if judged else "merge", values_reduce=values_reduce)
@@ -420,8 +425,15 @@ def _columns_of_dict(name: str, given: Mapping[Any, Any], names: Names) -> dict[
     lists = {user: [*items] for user, items in given.items()}
     users = chain.from_iterable(repeat(user, len(items)) for user, items in lists.items())
     columns = {names.user: [*users], names.item: [*chain.from_iterable(lists.values())]}
-    if given and name == "target" and all(isinstance(items, Mapping) for items in given.values()):
-        columns[_GRADE] = [grade for items in given.values() for grade in items.values()]
+    graded = {user: items for user, items in given.items() if isinstance(items, Mapping)}
+    if graded:
+        plain = next((user for user, items in lists.items() if items and user not in graded), None)
+        if plain is not None:
+            raise TypeError(
+                f"{name} holds a dict of grades for {next(iter(graded))!r} and a list without for {plain!r}: make them "
+                "all one kind"
+            )
+        columns[_GRADE] = [grade for items in graded.values() for grade in items.values()]
     return columns
 
 
@@ -451,8 +463,12 @@ def _in_one_numbering(truth: Interactions, parts: list[Any]) -> tuple[Interactio
     """Return ground truth and histories with the same row numbers; items known to a history alone come last."""
     item_ids = truth.item_ids
     for part in parts:
-        if item_ids is not None and isinstance(part, Interactions) and part.item_ids is not None:
-            item_ids = item_ids.union(part.item_ids)
+        if item_ids is None or not isinstance(part, Interactions) or part.item_ids is None:
+            continue
+        if truth.user_ids is not None and part.user_ids is not None:
+            refuse_respelled("users of exclude", truth.user_ids.union(part.user_ids), truth.num_users)
+        refuse_respelled("items of exclude", item_ids.union(part.item_ids), len(item_ids))
+        item_ids = item_ids.union(part.item_ids)
     whole = truth if item_ids is None or item_ids == truth.item_ids else truth.recode(item_ids=item_ids)
     numbered: list[Any] = []
     for part in parts:

@@ -67,6 +67,8 @@ def _changes(known: Any, unknown: Any) -> dict[str, Callable[[Any], Any]]:
         "NUL characters": lambda texts: pc.replace_substring(texts, "\0", ""),
         "the form of Unicode (NFC or NFD)": lambda texts: pc.utf8_normalize(texts, form="NFC"),
     }
+    if all(pc.all(pc.match_substring_regex(texts, r"^\d+$")).as_py() for texts in (known, unknown)):
+        changes["leading zeros"] = lambda texts: pc.replace_substring_regex(texts, "^0+(.+)$", r"\1")
     if _has_one_case(known) and _has_one_case(unknown):
         changes["upper and lower case"] = pc.utf8_lower
     return changes

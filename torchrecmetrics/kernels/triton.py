@@ -7,6 +7,9 @@ Only `count_products_until` makes host syncs. Counts are sums of integers, or of
 # Kernels get their types at launch; mypy checks all other code.
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
 
+# Arguments of kernels stand in groups: a tensor and its strides, sizes, constants.
+# fmt: off
+
 # no `from __future__ import annotations`: some versions of Triton's interpreter do not know tl.constexpr as text
 from functools import reduce
 from typing import Any, NamedTuple
@@ -89,26 +92,12 @@ def _compare(score, edge, above, at_least, EDGES: tl.constexpr):
 
 @triton.jit(do_not_specialize=["items", "steps", "ranges"])
 def _by_comparing(
-    scores,
-    row_step,
-    step,
-    masks,
-    mask_step,
-    matrix,
-    matrix_row_step,
-    matrix_step,
-    edges,
-    above_out,
-    at_least_out,
-    highest_out,
-    items,
-    steps,
-    ranges,
-    MASKED: tl.constexpr,
-    MATRIX: tl.constexpr,
-    FAR: tl.constexpr,
-    EDGES: tl.constexpr,
-    LANES: tl.constexpr,
+    scores, row_step, step,
+    masks, mask_step,
+    matrix, matrix_row_step, matrix_step,
+    edges, above_out, at_least_out, highest_out,
+    items, steps, ranges,
+    MASKED: tl.constexpr, MATRIX: tl.constexpr, FAR: tl.constexpr, EDGES: tl.constexpr, LANES: tl.constexpr,
 ):
     """Compare every score of `steps` tiles of one row with every edge."""
     program, row, start, size = _range(items, steps, ranges, LANES)
@@ -171,25 +160,12 @@ def _add(key, found, found_out, KEYS: tl.constexpr, ON_CHIP: tl.constexpr):
 
 @triton.jit(do_not_specialize=["items", "steps", "ranges"])
 def _by_buckets(
-    scores,
-    row_step,
-    step,
-    masks,
-    mask_step,
-    matrix,
-    matrix_row_step,
-    matrix_step,
-    edges,
-    found_out,
-    highest_out,
-    items,
-    steps,
-    ranges,
-    MASKED: tl.constexpr,
-    MATRIX: tl.constexpr,
-    FAR: tl.constexpr,
-    LEVELS: tl.constexpr,
-    LANES: tl.constexpr,
+    scores, row_step, step,
+    masks, mask_step,
+    matrix, matrix_row_step, matrix_step,
+    edges, found_out, highest_out,
+    items, steps, ranges,
+    MASKED: tl.constexpr, MATRIX: tl.constexpr, FAR: tl.constexpr, LEVELS: tl.constexpr, LANES: tl.constexpr,
     ON_CHIP: tl.constexpr,
 ):
     """Count the scores of `steps` tiles of one row by their key among its 2^LEVELS - 1 ascending edges."""
@@ -287,22 +263,14 @@ def _launch(kernel: Any, dense: _Dense, others: tuple[Tensor, ...], options: dic
     if rows:
         with torch.cuda.device_of(scores):
             kernel[(rows * ranges,)](
-                scores,
-                *scores.stride(),
-                mask,
-                mask.stride(-1),
-                matrix,
-                *matrix.stride(),
-                *others,
-                partial,
-                items,
-                steps,
-                ranges,
-                MASKED=dense.mask is not None,
-                MATRIX=dense.matrix is not None,
+                scores, *scores.stride(),
+                mask, mask.stride(-1),
+                matrix, *matrix.stride(),
+                *others, partial,
+                items, steps, ranges,
+                MASKED=dense.mask is not None, MATRIX=dense.matrix is not None,
                 FAR=steps * lanes * max(part.stride(-1) for part in (scores, mask, matrix)) >= 2**31,
-                enable_fp_fusion=_FUSED,
-                **options,
+                enable_fp_fusion=_FUSED, **options,
             )
     return partial.amax(1)
 
@@ -338,20 +306,10 @@ def _entries(matrix, at, step, first, OPERAND: tl.constexpr, D: tl.constexpr, K:
 
 @triton.jit
 def _products(
-    users,
-    user_at,
-    user_step,
-    held,
-    items,
-    item_at,
-    item_step,
-    bias,
-    item,
-    OPERAND: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BIASED: tl.constexpr,
-    D: tl.constexpr,
-    K: tl.constexpr,
+    users, user_at, user_step, held,
+    items, item_at, item_step,
+    bias, item,
+    OPERAND: tl.constexpr, PRECISION: tl.constexpr, BIASED: tl.constexpr, D: tl.constexpr, K: tl.constexpr,
 ):
     """Return the scores of some users and some items, [users, items]; `held` is the first K entries of the users.
 
@@ -399,32 +357,13 @@ def _tally(score, edge, edges, edge_at, first, last, above, at_least, COLUMNS: t
 
 @triton.jit(do_not_specialize=["width", "num_rows", "num_items", "steps", "blocks"])
 def _by_products(
-    users,
-    user_row_step,
-    user_step,
-    items,
-    item_row_step,
-    item_step,
-    bias,
-    order,
-    asked,
-    edges,
-    width,
-    above_out,
-    at_least_out,
-    num_rows,
-    num_items,
-    steps,
-    blocks,
-    OPERAND: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BIASED: tl.constexpr,
-    D: tl.constexpr,
-    M: tl.constexpr,
-    N: tl.constexpr,
-    K: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    SHARE: tl.constexpr,
+    users, user_row_step, user_step,
+    items, item_row_step, item_step,
+    bias, order, asked,
+    edges, width, above_out, at_least_out,
+    num_rows, num_items, steps, blocks,
+    OPERAND: tl.constexpr, PRECISION: tl.constexpr, BIASED: tl.constexpr, D: tl.constexpr,
+    M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, COLUMNS: tl.constexpr, SHARE: tl.constexpr,
 ):
     """Count M rows, `steps` tiles of items and COLUMNS edges: programs that run together read the same items."""
     program = tl.program_id(0)
@@ -449,40 +388,16 @@ def _by_products(
         for left in range(start, whole, N):
             item = left + lanes
             score = _products(
-                users,
-                user_at,
-                user_step,
-                held,
-                items,
-                item * item_row_step,
-                item_step,
-                bias,
-                item,
-                OPERAND,
-                PRECISION,
-                BIASED,
-                D,
-                K,
+                users, user_at, user_step, held, items, item * item_row_step, item_step, bias, item,
+                OPERAND, PRECISION, BIASED, D, K,
             )
             above, at_least = _tally(score, edge, edges, edge_at, first, last, above, at_least, COLUMNS, SHARE)
         if whole < stop:
             item = whole + lanes
             known = tl.minimum(item, num_items - 1)
             score = _products(
-                users,
-                user_at,
-                user_step,
-                held,
-                items,
-                known * item_row_step,
-                item_step,
-                bias,
-                known,
-                OPERAND,
-                PRECISION,
-                BIASED,
-                D,
-                K,
+                users, user_at, user_step, held, items, known * item_row_step, item_step, bias, known,
+                OPERAND, PRECISION, BIASED, D, K,
             )
             score = tl.where((item < stop)[None, :], score, float("-inf"))
             above, at_least = _tally(score, edge, edges, edge_at, first, last, above, at_least, COLUMNS, SHARE)
@@ -502,23 +417,11 @@ def _by_products(
 
 @triton.jit(do_not_specialize=["width", "pairs"])
 def _diagonal(
-    users,
-    user_row_step,
-    user_step,
-    items,
-    item_row_step,
-    item_step,
-    bias,
-    ids,
-    width,
-    out,
-    pairs,
-    OPERAND: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BIASED: tl.constexpr,
-    D: tl.constexpr,
-    M: tl.constexpr,
-    K: tl.constexpr,
+    users, user_row_step, user_step,
+    items, item_row_step, item_step,
+    bias, ids, width, out, pairs,
+    OPERAND: tl.constexpr, PRECISION: tl.constexpr, BIASED: tl.constexpr, D: tl.constexpr,
+    M: tl.constexpr, K: tl.constexpr,
 ):
     """Compute the scores of M pairs: all M users times all M items, of which the diagonal is stored."""
     lanes = tl.arange(0, M)
@@ -528,20 +431,8 @@ def _diagonal(
     user_at = known // width * user_row_step
     held = _entries(users, user_at, user_step, 0, OPERAND, D, K)
     score = _products(
-        users,
-        user_at,
-        user_step,
-        held,
-        items,
-        item * item_row_step,
-        item_step,
-        bias,
-        item,
-        OPERAND,
-        PRECISION,
-        BIASED,
-        D,
-        K,
+        users, user_at, user_step, held, items, item * item_row_step, item_step, bias, item,
+        OPERAND, PRECISION, BIASED, D, K,
     )
     own = tl.sum(tl.where(lanes[:, None] == lanes[None, :], score, 0.0), 1)
     tl.store(out + pair, own, mask=pair < pairs)
@@ -561,6 +452,18 @@ class _TileSizes(NamedTuple):
     """Tiles that are loaded ahead: `num_stages` of Triton."""
     share: int
     """Threads that share a row of products, two numbers each in turn, and keep their sums apart. 1 = another layout."""
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        """Constants and launch options that both kernels over products take."""
+        return {
+            "OPERAND": _TYPES[self.operand],
+            "PRECISION": self.precision,
+            "K": self.entries,
+            "num_warps": self.warps,
+            "num_stages": self.stages,
+            "enable_fp_fusion": _FUSED,
+        }
 
 
 def _tile_sizes(
@@ -613,24 +516,10 @@ def _pair_scores(users: Tensor, items: Tensor, bias: Tensor | None, ids: Tensor)
     if ids.numel():
         with torch.cuda.device_of(users):
             _diagonal[(-(-ids.numel() // cut.rows),)](
-                users,
-                *users.stride(),
-                items,
-                *items.stride(),
-                scores if bias is None else bias.contiguous(),
-                ids.contiguous(),
-                ids.shape[1],
-                scores,
-                ids.numel(),
-                OPERAND=_TYPES[cut.operand],
-                PRECISION=cut.precision,
-                BIASED=bias is not None,
-                D=users.shape[1],
-                M=cut.rows,
-                K=cut.entries,
-                num_warps=cut.warps,
-                enable_fp_fusion=_FUSED,
-                num_stages=cut.stages,
+                users, *users.stride(),
+                items, *items.stride(),
+                scores if bias is None else bias.contiguous(), ids.contiguous(), ids.shape[1], scores, ids.numel(),
+                BIASED=bias is not None, D=users.shape[1], M=cut.rows, **cut.constants,
             )
     return scores
 
@@ -717,33 +606,13 @@ def _count_products(users: Tensor, items: Tensor, bias: Tensor | None, edges: Te
         steps, ranges = _split(len(items), cut.items, blocks * groups, _RESIDENT_PRODUCTS, users.device)
         with torch.cuda.device_of(users):
             _by_products[(blocks * ranges, groups)](
-                users,
-                *users.stride(),
-                items,
-                *items.stride(),
-                ascending if bias is None else bias.contiguous(),
-                order,
-                asked,
-                ascending,
-                width,
-                above,
-                at_least,
-                rows,
-                len(items),
-                steps,
-                blocks,
-                OPERAND=_TYPES[cut.operand],
-                PRECISION=cut.precision,
-                BIASED=bias is not None,
-                D=users.shape[1],
-                M=cut.rows,
-                N=cut.items,
-                K=cut.entries,
-                COLUMNS=columns,
-                SHARE=cut.share,
-                num_warps=cut.warps,
-                enable_fp_fusion=_FUSED,
-                num_stages=cut.stages,
+                users, *users.stride(),
+                items, *items.stride(),
+                ascending if bias is None else bias.contiguous(), order, asked,
+                ascending, width, above, at_least,
+                rows, len(items), steps, blocks,
+                BIASED=bias is not None, D=users.shape[1], M=cut.rows, N=cut.items,
+                COLUMNS=columns, SHARE=cut.share, **cut.constants,
             )
     return torch.empty_like(above).scatter_(1, slot, above), torch.empty_like(above).scatter_(1, slot, at_least)
 

@@ -1,0 +1,86 @@
+"""Give each entry of cells that hold several ids, as lists or in one text, a row of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchrecmetrics.data.delimited import as_whole
+from torchrecmetrics.data.frames import Table, arrow, arrow_array, compute
+
+
+def exploded(table: Table, column: str, separator: str | None = None) -> Table:
+    """Return a table with a row for each entry of the cells of a column, in their order.
+
+    Without a separator, cells that hold no lists are left as they are. Lists of other columns are taken apart, too:
+    their entries belong to those of the column.
+
+    Args:
+        table: the table.
+        column: name of the column.
+        separator: separator of the entries of a cell of text; entries are whole numbers if all are written as such.
+
+    Raises:
+        TypeError: if there is a separator, and the column is no text.
+        ValueError: for an empty separator, and lists of other lengths; names column and row.
+    """
+    if separator is None and not _holds_lists(table.columns[column]):
+        return table
+    arrays = {name: arrow_array(table.name(name), values) for name, values in table.columns.items()}
+    if separator is None:
+        return Table(_flat(table, column, arrays), table.what)
+    pa, pc, cells = arrow(), compute(), arrays[column]
+    cells = cells.dictionary_decode() if pa.types.is_dictionary(cells.type) else cells
+    if not separator:
+        raise ValueError("split= is the separator of the items of a cell, such as ' ', got ''")
+    if pa.types.is_integer(cells.type):  # each cell holds one id
+        return table
+    if not pa.types.is_string(cells.type) and not pa.types.is_large_string(cells.type):
+        raise TypeError(f"split= is for text, {table.name(column)} holds {cells.type}")
+    lists = pc.split_pattern(cells, separator)
+    entries, rows = pc.utf8_trim_whitespace(pc.list_flatten(lists)), pc.list_parent_indices(lists)
+    is_id = pc.not_equal(entries, "")
+    entries, rows = entries.filter(is_id), rows.filter(is_id)
+    columns = {name: array.take(rows) for name, array in arrays.items()}
+    return Table({**columns, column: as_whole(entries)}, table.what)
+
+
+def without_lists(columns: dict[str, Any], column: str) -> dict[str, Any]:
+    """Return arrays of pyarrow with a row for each entry of a column, if it holds lists; errors as in `exploded`."""
+    return _flat(Table(columns, "the table"), column, columns) if _is_list(columns[column]) else columns
+
+
+def _flat(table: Table, column: str, arrays: dict[str, Any]) -> dict[str, Any]:
+    pc = compute()
+    lengths, rows = _lengths(arrays[column]), pc.list_parent_indices(arrays[column])
+    columns = {}
+    for name, array in arrays.items():
+        if not _is_list(array):
+            columns[name] = array.take(rows)
+            continue
+        differs = pc.index(pc.equal(_lengths(array), lengths), False).as_py()
+        if differs >= 0:
+            raise ValueError(
+                f"{table.name(name)} holds {_lengths(array)[differs]} entries in {table.row(differs)}, column "
+                f"{column!r} holds {lengths[differs]}: lists of one row must be equally long"
+            )
+        columns[name] = pc.list_flatten(array)
+    return columns
+
+
+def _lengths(lists: Any) -> Any:
+    return compute().list_value_length(lists).fill_null(0)
+
+
+def _is_list(array: Any) -> bool:
+    types = arrow().types
+    return bool(types.is_list(array.type) or types.is_large_list(array.type) or types.is_fixed_size_list(array.type))
+
+
+def _holds_lists(column: Any) -> bool:
+    """Return True if a column of any library has a list in its first cell that is not missing."""
+    cell: Any = None
+    for cell in column[:100] if hasattr(column, "__getitem__") else ():
+        cell = cell.as_py() if hasattr(cell, "as_py") else cell
+        if cell is not None:
+            break
+    return isinstance(cell, (list, tuple)) or type(cell).__name__ in ("ndarray", "Series")
