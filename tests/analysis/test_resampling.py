@@ -61,7 +61,7 @@ def test_tables_share_signs(monkeypatch):
 def test_all_flips():
     """All 2^n - 1 combinations of signs appear once each; the one without a minus is left out."""
     values = torch.tensor([[1.0, 2.0, 4.0]]).double()
-    assert sorted(resampling.all_flips(values)[:, 0].tolist()) == [-7, -5, -3, -1, 1, 3, 5]
+    assert sorted(resampling.all_flips([units(values)], 3)[:, 0].tolist()) == [-7, -5, -3, -1, 1, 3, 5]
 
 
 class TestManyUnits:

@@ -321,12 +321,14 @@ def compare(
     exact = test == "randomization" and 2 ** min(num_units, 62) <= resamples
 
     def decided(tables: Sequence[Columns], side: Alternative) -> Decisions:
-        flips: Tensor | None = None
-        if exact:
-            flips = all_flips(torch.cat([table.units.block(0, num_units) for table in tables]))
-        elif test == "randomization":
-            flips = flipped_sums([table.units for table in tables], num_units, resamples, seed)
-        return _decide(Totals.joined(table.totals for table in tables), flips, side, round(1 - level, 12), correction)
+        units, totals = [table.units for table in tables], Totals.joined(table.totals for table in tables)
+        t = studentised(totals.sums, totals.squares, totals.units)
+        if test == "t":
+            tested: ByStudent | ByFlips = ByStudent(t, totals.units, totals.squares, side)
+        else:
+            flips = all_flips(units, num_units) if exact else flipped_sums(units, num_units, resamples, seed)
+            tested = ByFlips(t, studentised(flips, totals.squares, totals.units), side)
+        return decide(tested, (totals.units >= 2).nonzero().flatten().tolist(), round(1 - level, 12), correction)
 
     by_group = {name: paired.columns(chosen) for name, chosen in chosen_by_group.items()}
     decisions, noninferior = decided([*by_group.values()], alternative), None
@@ -350,17 +352,6 @@ def compare(
         groups=sizes,
         num_in_none=len(paired.ids) - sum(sizes.values()) if sizes else 0,
     )
-
-
-def _decide(totals: Totals, flips: Tensor | None, side: Alternative, alpha: float, correction: Correction) -> Decisions:
-    """Test the columns with two or more units, by sums under other signs, [R, columns], or for None by Student's t."""
-    sums, squares, units = totals.sums, totals.squares, totals.units
-    t = studentised(sums, squares, units)
-    if flips is None:
-        test: ByStudent | ByFlips = ByStudent(t, units, squares, side)
-    else:
-        test = ByFlips(t, studentised(flips, squares, units), side)
-    return decide(test, (units >= 2).nonzero()[:, 0].tolist(), alpha, correction)
 
 
 def _rows_by_group(paired: Paired, groups: Groups) -> dict[str | None, Tensor | None]:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import torch
 from torch import Tensor
 
-from torchrecmetrics.analysis.resampling import EQUAL, Layout, Units
-from torchrecmetrics.analysis.row_ids import RowIds, find, id_at
+from torchrecmetrics.analysis.resampling import Units
+from torchrecmetrics.analysis.row_ids import EQUAL, Layout, RowIds, find, id_at
 from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.core.checks import describe, nearest
 

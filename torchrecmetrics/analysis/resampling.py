@@ -1,4 +1,4 @@
-"""Units of rows, sorted by id so that the order of rows does not matter, and sums of units with random signs.
+"""Sums of units, rows or clusters of rows, with random signs.
 
 The sums of all resamples are the product [columns, units] x [units, resamples], computed in bounded chunks and in
 float64; of many units, most are replaced by their normal limit.
@@ -8,16 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-
-from torchrecmetrics.analysis.row_ids import RowIds, numbered
-
-EQUAL = 1e-12
-"""Relative difference up to which two numbers count as equal, since sums are rounded."""
 
 MANY = 10_000
 """Number of units up to which all of them are flipped one by one."""
@@ -102,51 +96,10 @@ def _root(covariance: Tensor) -> Tensor:
     return root * scale[:, None]
 
 
-def all_flips(values: Tensor) -> Tensor:
-    """Return sums of units, float64 [columns, n], under all combinations of signs but all +: [2^n - 1, columns]."""
-    sums = values.new_zeros(1, len(values))
-    for unit in values.T.flip(0):
+def all_flips(tables: Sequence[Units], num_units: int) -> Tensor:
+    """Return sums of few units under all combinations of signs but all +: [2^n - 1, columns of all tables]."""
+    units = torch.cat([table.block(0, num_units) for table in tables]).T
+    sums = units.new_zeros(1, units.shape[1])
+    for unit in units.flip(0):
         sums = torch.stack([sums + unit, sums - unit], 1).flatten(0, 1)
     return sums[1:]
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Rows sorted by id, so that their input order does not matter, and their units: rows or clusters."""
-
-    order: Tensor
-    """Row numbers, sorted by cluster if there are any, then by id, int64 [n]."""
-    num_units: int
-    unit_of_row: Tensor | None
-    """Number of the unit of each row in `order`, ascending, int64 [n]; None = every row is a unit."""
-
-    @classmethod
-    def of(cls, ids: RowIds, clusters: RowIds | None) -> Layout:
-        """Return the layout of rows with these ids and clusters."""
-        order = numbered(ids)[1].argsort()
-        if clusters is None:
-            return cls(order, len(ids), None)
-        distinct, number = numbered(clusters)
-        unit_of_row, by_unit = number[order].sort(stable=True)
-        return cls(order[by_unit], len(distinct), unit_of_row)
-
-    def only(self, chosen: Tensor) -> tuple[Layout, Tensor]:
-        """Return the layout of the rows that `chosen`, bool [n], selects, and the numbers of its units here.
-
-        Units that have no selected row are left out.
-        """
-        kept = chosen[self.order]
-        if self.unit_of_row is None:
-            units = kept.nonzero().flatten()
-            return Layout(self.order[kept], len(units), None), units
-        units, unit_of_row = torch.unique(self.unit_of_row[kept], return_inverse=True)
-        return Layout(self.order[kept], len(units), unit_of_row), units
-
-    def sums(self, values: Tensor) -> Tensor:
-        """Return the sums of rows in `order`, float64 [n], by unit, [units]."""
-        if self.unit_of_row is None:
-            return values
-        none = values.new_zeros(self.num_units)
-        sums = none.index_add(0, self.unit_of_row, values)
-        sizes = none.index_add(0, self.unit_of_row, values.abs())
-        return sums.masked_fill(sums.abs() <= EQUAL * sizes, 0)  # sums that are only rounding error are 0

@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchrecmetrics.analysis.resampling import Layout
-from torchrecmetrics.analysis.row_ids import RowIds, id_at, numbered
+from torchrecmetrics.analysis.row_ids import Layout, RowIds, id_at, numbered
 from torchrecmetrics.analysis.tables import Columns
 from torchrecmetrics.core.checks import describe, nearest
 from torchrecmetrics.core.intervals import check_bounds, check_level, interval, skewed_interval
@@ -25,7 +24,7 @@ _VERSION = 1
 _TAKEN = ("id", "cluster", "weight")
 _OWN = "weight of "
 MIN_DIFFERING = 10
-"""Minimum number of rows (clusters) that must differ from the most common value for the ABC interval."""
+"""Minimum number of rows (clusters) that must differ from their median for the ABC interval."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -149,7 +148,7 @@ class Rows(Columns):
 
         It is the ABC interval: that of a BCa bootstrap of rows (of clusters, where there are clusters) with very many
         resamples. Few hits do not show the variation of other samples: all resamples of 200 rows without a hit are 0.
-        Therefore, a label with fewer than 10 rows (clusters) that differ from the most common value gets the score
+        Therefore, a label with fewer than 10 rows (clusters) that differ from their median gets the score
         interval of `RankingMetric.confidence_interval` instead. This is so for all labels of 10 rows or fewer, and for
         weights that leave an effective size, (sum w)^2 / sum w^2, below 10.
 
@@ -197,8 +196,8 @@ class Rows(Columns):
         d = w * (means - mean)
         squares, size = d.square().sum(), total**2 / w.square().sum()
         error = (squares * len(w) / (len(w) - 1)).sqrt() / total
-        # float32, so that clusters whose means differ by rounding are equal
-        differing = len(w) - int(torch.unique(means.float(), return_counts=True)[1].max())
+        rounded = means.float()  # so that clusters whose means differ by rounding are equal
+        differing = int((rounded != rounded.median()).sum())
         statistics = mean.item(), error.item(), size.item()
         if min(differing, statistics[2]) >= MIN_DIFFERING:
             skewness, curvature = d.pow(3).sum() / (6 * squares**1.5), (w * d).sum() / (total * squares.sqrt())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import accumulate
 from typing import Literal, NamedTuple, TypeAlias
 
 import torch
@@ -109,39 +110,26 @@ class ByFlips:
 
 def decide(test: ByStudent | ByFlips, columns: list[int], alpha: float, correction: Correction) -> Decisions:
     """Test the columns whose numbers are in `columns`, and correct for all of them; other columns get nan."""
-    decisions = Decisions(*([math.nan] * len(test.extreme) for _ in Decisions._fields))
+    decisions, count = Decisions(*([math.nan] * len(test.extreme) for _ in Decisions._fields)), len(columns)
     for column in columns:
         decisions.p[column] = test.p(column)
         decisions.critical[column] = test.critical(column, alpha)
-    if correction == "max-t":
-        assert isinstance(test, ByFlips)
+    order = sorted(columns, key=lambda column: (decisions.p[column], -test.extreme[column]))
+    p = [decisions.p[column] for column in order]
+    corrected_alpha = alpha
+    if correction == "max-t" and isinstance(test, ByFlips) and count:
         order = sorted(columns, key=lambda column: -test.extreme[column])
-        ordered = test.flips[:, order]
-        largest = ordered.flip(1).cummax(1).values.flip(1)  # maximum of a column and all less extreme columns
-        p = [test.share(largest[:, step], column) for step, column in enumerate(order)]
-        joint = test.order_statistic(largest[:, 0], alpha) if order else math.nan
-        _step_down(decisions, order, p, dict.fromkeys(order, joint))
-    elif correction == "holm":
-        order = sorted(columns, key=lambda column: (decisions.p[column], -test.extreme[column]))
-        left = [len(order) - step for step in range(len(order))]
-        p = [min(1.0, num_left * decisions.p[column]) for num_left, column in zip(left, order, strict=True)]
-        _step_down(decisions, order, p, {column: test.critical(column, alpha / len(order)) for column in order})
-    elif correction == "bh":
-        least = 1.0
-        for rank, column in sorted(enumerate(sorted(columns, key=decisions.p.__getitem__), 1), reverse=True):
-            decisions.adjusted_p[column] = least = min(least, decisions.p[column] * (len(columns) / rank))
-        num_significant = sum(decisions.adjusted_p[column] <= alpha + 1e-12 for column in columns)
-        for column in columns:
-            decisions.joint_critical[column] = test.critical(column, alpha * max(num_significant, 1) / len(columns))
+        largest = test.flips[:, order].flip(1).cummax(1).values.flip(1)  # of a column and all less extreme columns
+        p = [*accumulate((test.share(largest[:, step], column) for step, column in enumerate(order)), max)]
+        joint = [test.order_statistic(largest[:, 0], alpha)] * count
     else:
-        decisions.adjusted_p[:], decisions.joint_critical[:] = decisions.p, decisions.critical
+        if correction == "holm":
+            p = [*accumulate((min(1.0, (count - step) * value) for step, value in enumerate(p)), max)]
+            corrected_alpha = alpha / max(count, 1)
+        elif correction == "bh":
+            p = [*accumulate((p[rank - 1] * (count / rank) for rank in range(count, 0, -1)), min)][::-1]
+            corrected_alpha = alpha * max(1, sum(value <= alpha + 1e-12 for value in p)) / max(count, 1)
+        joint = [test.critical(column, corrected_alpha) for column in order]
+    for column, adjusted_p, critical in zip(order, p, joint, strict=True):
+        decisions.adjusted_p[column], decisions.joint_critical[column] = adjusted_p, critical
     return decisions
-
-
-def _step_down(decisions: Decisions, order: list[int], p: list[float], joint: dict[int, float]) -> None:
-    """Write corrected p, most extreme column first and none below the one before it, and `joint` critical values."""
-    worst = 0.0
-    for step, column in enumerate(order):
-        worst = max(worst, p[step])
-        decisions.adjusted_p[column] = worst
-        decisions.joint_critical[column] = joint[column]
