@@ -1,5 +1,7 @@
 """Cells that hold several ids, as lists or in one text: each entry is a row of its own."""
 
+from decimal import Decimal
+
 import numpy as np
 import pytest
 import torch
@@ -66,6 +68,7 @@ def test_two_cells_of_one_user_are_two_lists():
 def test_pieces_of_text_are_whole_numbers_if_all_are(truth, tmp_path):
     """Pieces compare with whole numbers and with text; a file whose cells hold one number each is not text."""
     assert value({"user": [1, 2], "item": ["9 10", "12"]}, truth, split=" ") == (1 / 2 + 1) / 2
+    assert value({"user": [1, 2], "item": ["x 10", "12"]}, truth, split=" ") == (1 / 2 + 1) / 2
     path = tmp_path / "lists.csv"
     path.write_text("user,item\n1,10\n2,12\n")
     assert value(path, truth, split=" ") == 1
@@ -88,6 +91,7 @@ def test_a_column_for_each_place():
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame({"user": [1, 2], "rec_1": [9, 12], "rec_2": [10, 8]})
     assert value((frame[["rec_1", "rec_2"]].to_numpy(), frame["user"])) == (1 / 2 + 1) / 2
+    assert value((frame[["rec_1", "rec_2"]], frame["user"])) == (1 / 2 + 1) / 2
 
 
 def test_an_empty_separator_is_no_separator():
@@ -99,3 +103,22 @@ def test_an_empty_separator_is_no_separator():
 def test_tensors_in_cells():
     """Cells may hold arrays."""
     assert value({"user": [1, 2], "item": [torch.tensor([9, 10]).numpy(), torch.tensor([12, 8]).numpy()]}) == 3 / 4
+
+
+def test_text_of_lists():
+    """Lists that a csv has made text of are no cells with a separator."""
+    with pytest.raises(ValueError, match=r"cells hold text of lists, .*ast.literal_eval"):
+        value({"user": [1], "item": ["['x', 'y']"]}, {1: ["x"]})
+
+
+def test_decimals_are_numbers():
+    """Decimals, such as Spark's and BigQuery's, may be scores."""
+    frame = pa.table({"user": [1, 1], "item": [9, 10], "score": [Decimal("0.10"), Decimal("0.90")]})
+    assert value(frame, {1: [10]}, score="score") == 1
+
+
+def test_numbers_beyond_64_bits():
+    """Scores of 2^63 and more are named with a cure."""
+    frame = pa.table({"user": [1], "item": [9], "score": pa.array([2**63], pa.uint64())})
+    with pytest.raises(ValueError, match=r"'score' of lists must hold numbers below 2.63: make them floats"):
+        value(frame, score="score")

@@ -394,3 +394,45 @@ def test_columns_that_pandas_has_numbered(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("0,1,2\n5,6,7\n")
     assert len(trm.Log.from_file(path, user="0", item="1", value=None)) == 1
+
+
+@pytest.mark.parametrize("lines", ["0 25 5\n1 30 4\n2 31 3\n", "0\t25\t5\t881250949\n1\t30\t4\t881250950\n"])
+def test_edges_with_a_line_for_each_user(lines, tmp_path):
+    """A third column of ratings says that lines are edges, also where no user occurs twice."""
+    path = tmp_path / "edges.txt"
+    path.write_text(lines)
+    with pytest.raises(ValueError, match="the third seems to hold ratings or times"):
+        open_file(path)
+
+
+def test_two_items_in_each_line(tmp_path):
+    """Lines of a user and two items are not edges, if the numbers are those of items."""
+    path = tmp_path / "test.txt"
+    path.write_text("0 25 17\n1 4 30\n2 31 8\n")
+    assert len(trm.Log.from_file(path)) == 6
+
+
+def test_a_header_in_the_middle(tmp_path):
+    """Files that were joined with their headers are refused."""
+    path = tmp_path / "log.csv"
+    path.write_text("user,item\nal,x\nuser,item\nbo,y\n")
+    with pytest.raises(ValueError, match="has its header twice"):
+        trm.Log.from_file(path)
+
+
+def test_folders_of_other_kinds(tmp_path):
+    """A table of Delta Lake, and a folder with files that are no parquet, are errors that say so."""
+    pd.DataFrame({"user": [1], "item": [2]}).to_parquet(tmp_path / "a.parquet")
+    (tmp_path / "README.parquet").write_text("no parquet")
+    with pytest.raises(ValueError, match="holds a file that is no parquet file"):
+        open_file(tmp_path)
+    (tmp_path / "_delta_log").mkdir()
+    with pytest.raises(ValueError, match="is a table of Delta Lake: pass deltalake"):
+        open_file(tmp_path)
+
+
+def test_notes_of_several_kinds(tmp_path):
+    """A column without a role may hold numbers and text in records, too."""
+    path = tmp_path / "lists.json"
+    path.write_text(json.dumps([{"user": 1, "item": 10, "note": 1}, {"user": 1, "item": 11, "note": "q"}]))
+    assert trm.evaluate_lists("MRR@2", path, target={1: [11]}) == {"MRR@2": 1 / 2}

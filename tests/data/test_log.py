@@ -372,3 +372,20 @@ def test_qrels_have_grades_in_every_door(tmp_path):
     assert Log.from_file(path).values.tolist() == [2, 0, 0]
     run = {"q1": ["d2", "d3", "d1"]}
     assert trm.evaluate_lists("MRR@3", run, target=Log.from_file(path)) == {"MRR@3": 1 / 3}
+
+
+def test_ratings_are_gains_where_a_metric_reads_them():
+    """A log whose ratings were not read is a question for NDCG alone, as the frame is."""
+    log = Log.from_frame({"user": ["al", "al"], "item": ["x", "w"], "rating": [5, 1]})
+    lists = {"al": ["w", "x"]}
+    assert trm.evaluate_lists("HR@1", lists, target=log) == {"HR@1": 1}
+    with pytest.raises(ValueError, match=r"'rating' .*pass value="):
+        trm.evaluate_lists("NDCG@2", lists, target=log)
+
+
+@pytest.mark.parametrize("value", [math.nan, "4"])
+def test_a_smallest_value_is_a_number(value):
+    """Text and NaN are refused."""
+    log = Log.from_frame({"user": [1], "item": [10], "rating": [5]}, value="rating")
+    with pytest.raises(ValueError, match="min_value must be a number, got"):
+        log.to_interactions(value)

@@ -360,17 +360,17 @@ def test_one_long_list():
 def test_question():
     """One message lists all candidates of a role with their content, and how to answer; it proposes none."""
     table = small({"prob": np.tile([0.5, 0.99, 0.01, 0.2], 3), "rank": pa.array([*RANKS[:11], None])})
-    assert roles.question("lists.csv", "order", table, "user", "item", True) == (
+    assert roles.question("lists.csv", "order", table, "user", "item") == (
         "lists.csv has columns that may order the lists: 'prob' (floats 0.01 .. 0.99), 'rank' (whole numbers 1 .. 4, "
         "1 missing): pass score= or rank= with one of them, or rank=None if the rows are in order"
     )
     table = small({"clicked": CLICKS > 0, "target": CLICKS})
-    assert roles.question("truth.csv", "relevance", table, "user", "item", True) == (
+    assert roles.question("truth.csv", "relevance", table, "user", "item") == (
         "truth.csv has columns that may say which rows are relevant: 'clicked' (true or false), 'target' (whole "
         "numbers 0 .. 1): pass value= with one of them, or value=None if every row is relevant"
     )
     table = small({"when": texts(MOVED)})
-    assert roles.question("log.csv", "time", table, "user", "item", True) == (
+    assert roles.question("log.csv", "time", table, "user", "item") == (
         "log.csv has a column that may be the times: 'when' (text such as '2020-09-14 12:26:40'): "
         "pass time= with it, or time=None if the rows of each user are in order of time"
     )
@@ -436,3 +436,55 @@ def test_a_duration_may_be_the_time():
     pa = pytest.importorskip("pyarrow")
     table = pa.table({"user": [1, 1], "item": [10, 11], "time": pa.array([5, 3], pa.duration("s"))})
     assert "'time' (whole numbers 3 .. 5)" in FrameSource(table).questions(["time"], Roles("user", "item"))["time"]
+
+
+RELEVANCE_BY_OTHER_MEANS = {
+    "missing means no": ("clicked", [1, None, None, 1]),
+    "true or missing": ("bought", [True, None, None, True]),
+    "yes and no": ("clicked", ["yes", "no", "no", "yes"]),
+    "of several kinds": ("clicked", [1, "0", "0", 1]),
+    "parts of a split": ("part", ["test", "train", "train", "test"]),
+}
+
+
+@pytest.mark.parametrize(("name", "values"), RELEVANCE_BY_OTHER_MEANS.values(), ids=RELEVANCE_BY_OTHER_MEANS)
+def test_relevance_by_other_means(name, values):
+    """Labels that are missing where they are 0, text, of several kinds, and rows of training in a ground truth."""
+    frame = {"user": [1, 1, 2, 2], "item": [10, 11, 11, 10], name: values}
+    assert FrameSource(frame).questions(["relevance"], Roles("user", "item")).keys() == {"relevance"}
+
+
+@pytest.mark.parametrize("values", [["0,1", "0,9"], ["10%", "90%"], [False, 0.9], ["0.1", 0.9]])
+def test_scores_in_other_writing(values):
+    """Text that is called a score, and numbers of several kinds, may order the lists."""
+    frame = {"user": [1, 1], "item": [10, 11], "score": values}
+    assert FrameSource(frame).questions(["order"], Roles("user", "item")).keys() == {"order"}
+
+
+OTHER_DATES = [
+    ["12/31/2020", "2/5/2020"],
+    ["31.12.2020", "5.2.2020"],
+    ["2020-12-31", "2020-1-5"],
+    ["2020-12-31", None, "2020-02-05"],
+    [datetime.datetime(2020, 12, 31), datetime.date(2020, 2, 5)],
+]
+
+
+@pytest.mark.parametrize("dates", OTHER_DATES)
+def test_dates_in_other_writing(dates):
+    """Dates as text of other forms, with gaps and of several kinds may be the times."""
+    frame = {"user": [1] * len(dates), "item": [*range(len(dates))], "seen": dates}
+    assert FrameSource(frame).questions(["time"], Roles("user", "item")).keys() == {"time"}
+
+
+def test_columns_without_a_role_may_hold_anything():
+    """Numbers of more than 64 bits, text that is no Unicode, and objects beside users and items are no error."""
+    frame = {
+        "user": [1, 1],
+        "item": [10, 11],
+        "hash": [2**70, 1],
+        "note": ["\ud800", "b"],
+        "object": [object(), {1: 2}],
+        "when": [datetime.datetime(2020, 1, 1), datetime.datetime(2020, 1, 2, tzinfo=datetime.timezone.utc)],
+    }
+    assert FrameSource(frame).questions(["order", "relevance"], Roles("user", "item")) == {}

@@ -92,7 +92,7 @@ def test_the_command(tmp_path, capsys):
     [
         (FRAME, {}, "give score= or rank=, one of the two"),
         (FRAME, {"score": "score", "rank": "score"}, "give score= or rank=, one of the two"),
-        (FRAME, {"score": "clicked"}, "column 'clicked' cannot be time and value at once"),
+        (FRAME, {"score": "clicked"}, "column 'clicked' cannot be the label and the order of the rows at once"),
         (FRAME, {"score": "scores"}, "no column 'scores'; did you mean 'score'"),
         (FRAME.assign(item="a"), {"score": "score"}, "item 'a' twice for session 's'.*row 0.*duplicates='first'"),
         (FRAME, {"score": "score", "duplicates": "keep_place"}, "duplicates='keep_place' is for target="),

@@ -905,8 +905,11 @@ def test_a_column_that_may_order_lists_is_named_or_ignored(name, role):
         evaluate_lists("MRR", lists, target=target, k=2)
     for said in ({"rank": None}, {"score": None}):
         assert float(evaluate_lists("MRR", lists, target=target, k=2, **said)["MRR@2"]) == 0.5
-    expected = 0.5 if name == "Distance" else 1
-    assert float(evaluate_lists("MRR", lists, target=target, k=2, **{role: name})["MRR@2"]) == expected
+    if name == "Distance":  # the smallest is best
+        with pytest.raises(ValueError, match=r"score='Distance' would turn the lists of lists upside down.*: negate"):
+            evaluate_lists("MRR", lists, target=target, k=2, score=name)
+        lists[name] = [-2, -1]
+    assert float(evaluate_lists("MRR", lists, target=target, k=2, **{role: name})["MRR@2"]) == 1
 
 
 def test_swapped_files_of_trec_are_refused(tmp_path):

@@ -53,9 +53,18 @@ def read_delimited(stream: IO[bytes], layout: Layout, roles: Roles, what: str) -
     for name in columns.column_names:
         if name.startswith(_NAMELESS):
             _check_empty(table, columns[name])
+    if layout.header and _repeats_header(columns, roles):
+        raise ValueError(f"{what} has its header twice: files that were joined need one header")
     for name in distinct(roles):
         table.columns[name] = _converted(table, name, columns[name], roles)
     return table
+
+
+def _repeats_header(columns: Any, roles: Roles) -> bool:
+    """Return True if a row has the names of the columns of users and items as its user and item."""
+    pc = compute()
+    rows = [pc.equal(columns[name].cast(arrow().string()), name) for name in (roles.user, roles.item)]
+    return pc.any(pc.and_(*rows)).as_py() is True
 
 
 def typed_table(stream: IO[bytes], layout: Layout, what: str) -> Any:

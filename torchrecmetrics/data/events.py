@@ -105,14 +105,20 @@ def _numbered(table: Table, name: str, column: str, vocabulary: Any) -> tuple[Te
 def numbers_in(table: Table, column: str) -> Tensor:
     """Return a column of values as a tensor [E]; refuse missing entries and entries that are no numbers."""
     array, types = _present(table, column), arrow().types
+    if types.is_decimal(array.type):
+        array = array.cast(arrow().float64())
     if not (types.is_integer(array.type) or types.is_floating(array.type) or types.is_boolean(array.type)) and len(
         array
     ):
         raise TypeError(
-            f"{table.name(column)} must hold numbers, got {array.type}: {array[0].as_py()!r} in {table.row(0)}"
+            f"{table.name(column)} must hold numbers, got {array.type}: {array[0].as_py()!r} in {table.row(0)}; "
+            f"convert it, frame[{column!r}].astype(float)"
         )
     if types.is_uint64(array.type):
-        array = array.cast(arrow().int64())  # refuses 2^63 and more
+        try:
+            array = array.cast(arrow().int64())
+        except arrow().ArrowInvalid:
+            raise ValueError(f"{table.name(column)} must hold numbers below 2^63: make them floats") from None
     return values_of(tensor_of(array))
 
 

@@ -26,7 +26,6 @@ from torchrecmetrics.data.frames import (
     Source,
     Table,
     check_names,
-    columns_of_records,
     compute,
     distinct,
     needed,
@@ -212,8 +211,8 @@ def _only_member(path: Path, data: bytes) -> bytes:
             if len(names) != 1:
                 raise ValueError(f"{path} holds {len(names)} files ({', '.join(names[:5])}): take one out of it")
             return archive.read(names[0])
-    except zipfile.BadZipFile as error:
-        raise ValueError(f"{path} is no zip file, or was cut short: {error}") from error
+    except (zipfile.BadZipFile, RuntimeError) as error:  # RuntimeError: encrypted
+        raise ValueError(f"{path} is no zip file, was cut short or is encrypted: {error}") from error
 
 
 class FileSource(Source):
@@ -357,14 +356,35 @@ class _TableFile(FileSource):
         return Table({name: self.table[name] for name in distinct(roles)}, self.what, self.first_line)
 
 
+class _RecordsFile(FileSource):
+    """A list of records, read when the file was opened."""
+
+    def __init__(self, what: str, records: list[dict[str, Any]]) -> None:
+        self.frame = FrameSource(records, what)
+        super().__init__(what, self.frame.names)
+
+    def whole(self) -> Any:
+        """Return all columns."""
+        return self.frame.whole()
+
+    def read(self, roles: Roles) -> Table:
+        """Return the columns of `roles`."""
+        return self.frame.read(roles)
+
+
 def _parquet_folder(path: Path) -> _TableFile:
     """Read a folder of parquet files, which are parts of one table."""
     if not any(path.rglob("*.parquet")):
         raise ValueError(f"{path} is a folder without parquet files: pass one file")
-    return _TableFile(str(path), needed("pyarrow.parquet", f"reading {path}").read_table(path))
+    if (path / "_delta_log").is_dir():  # which names the files that count
+        raise ValueError(f"{path} is a table of Delta Lake: pass deltalake.DeltaTable(path).to_pyarrow_table()")
+    try:
+        return _TableFile(str(path), needed("pyarrow.parquet", f"reading {path}").read_table(path))
+    except (needed("pyarrow", f"reading {path}").ArrowException, OSError) as error:
+        raise ValueError(f"{path} holds a file that is no parquet file: {error}") from error
 
 
-def _json_lines(content: _Content) -> _TableFile:
+def _json_lines(content: _Content) -> FileSource:
     """Read a file whose lines are json objects, which may have different keys, or a list of objects."""
     what, first = str(content.path), content.first_line
     pa, reader = needed("pyarrow", f"reading {what}"), needed("pyarrow.json", f"reading {what}")
@@ -376,7 +396,7 @@ def _json_lines(content: _Content) -> _TableFile:
                 raise ValueError(f"{what} is no JSON: {error}") from error
             if not all(isinstance(row, dict) for row in rows):
                 raise ValueError(f"{what}, line 1: expected a list of objects, [{{...}}], got {first[:80]!r}")
-            return _TableFile(what, pa.table(columns_of_records(what, rows)), 1)
+            return _RecordsFile(what, rows)
         if not first.lstrip().startswith("{"):
             raise ValueError(f"{what}, line 1: expected an object, {{...}}, got {first[:80]!r}")
         try:
@@ -397,6 +417,11 @@ def _item_lines_file(content: _Content) -> _TableFile:
     if not len(users):
         raise ValueError(f"{what} holds users alone, and no item")
     return _TableFile(what, pa.table({"user": users.numpy(), "item": items.numpy()}), as_written=True)
+
+
+def _are_ratings(values: list[int], items: list[int]) -> bool:
+    """Return True if a column beside item ids holds small ratings, or seconds since 1970 from 1990 on."""
+    return (max(values) <= 10 < max(items)) or min(values) >= 631_152_000
 
 
 _EDGE_FILES = (
@@ -432,6 +457,11 @@ def _item_lines(stream: IO[bytes], what: str) -> tuple[Tensor, Tensor]:
         raise ValueError(
             f"{what} has {1 + counts[0]} columns in every line and user {user} in several: these seem to be edges, not "
             f"'user item item ...'; {_EDGE_FILES}"
+        )
+    if len(users) > 1 and set(counts) in ({2}, {3}) and _are_ratings(items[1 :: counts[0]], items[:: counts[0]]):
+        raise ValueError(
+            f"{what} has {1 + counts[0]} columns in every line, of which the third seems to hold ratings or times: "
+            f"these seem to be edges, not 'user item item ...'; {_EDGE_FILES}"
         )
     columns = tuple(torch.tensor(x, dtype=torch.int64, device="cpu") for x in (users, counts, items))
     return torch.stack([columns[0].repeat_interleave(columns[1]), columns[2]]), columns[0]

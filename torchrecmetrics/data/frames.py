@@ -20,8 +20,8 @@ _EXTRA = extra("frames")
 _UNITS = ("s", "ms", "us", "ns")
 
 
-Role = Literal["order", "relevance", "time"]
-"""Role of a column beside users and items."""
+Role = Literal["order", "relevance", "gains", "time"]
+"""Role of a column beside users and items; "gains" says how relevant a row is, "relevance" alone whether it is."""
 
 
 class Roles(NamedTuple):
@@ -121,17 +121,17 @@ class Source(ABC):
         if value is not ...:
             return Roles(user, item, time, value)
         roles = Roles(user, item, time, self.known.get("value"))
-        if roles.value is None and (questions := self.questions(("relevance",), roles, reads_gains)):
-            raise ValueError(questions["relevance"])
+        role: Role = "gains" if reads_gains else "relevance"
+        for question in () if roles.value is not None else self.questions((role,), roles).values():
+            raise ValueError(question)
         return roles
 
-    def questions(self, unnamed: Iterable[Role], roles: Roles, reads_gains: bool = True) -> dict[Role, str]:
+    def questions(self, unnamed: Iterable[Role], roles: Roles) -> dict[Role, str]:
         """Return an error for each role that other columns may have, with their content; see `data.roles`.
 
         Args:
             unnamed: the roles, for which the caller named no column.
             roles: names of the columns that have a role.
-            reads_gains: as in `roles`.
 
         Raises:
             ValueError: if there is no column of users or of items.
@@ -148,7 +148,7 @@ class Source(ABC):
 
         table = self.whole()
         table = table.select([name for name in table.column_names if name not in named])
-        asked = {role: question(self.what, role, table, roles.user, roles.item, reads_gains) for role in wanted}
+        asked = {role: question(self.what, role, table, roles.user, roles.item) for role in wanted}
         return {role: text for role, text in asked.items() if text is not None}
 
 
@@ -168,7 +168,7 @@ class FrameSource(Source):
             frame = frame.reset_index([name for name in index if name is not None and name not in frame.columns])
         if holds_records(frame):
             named = [row if isinstance(row, Mapping) else dict(enumerate(row)) for row in frame]
-            frame = columns_of_records(what, named)
+            frame = columns_of_records(named)
         fields = getattr(getattr(frame, "dtype", None), "names", None)
         if isinstance(frame, Mapping) or fields is not None:
             names = frame if fields is None else fields
@@ -179,14 +179,18 @@ class FrameSource(Source):
         self.names = [*map(str, names)]
 
     def whole(self) -> Any:
-        """Return all columns but those that hold entries of several kinds."""
+        """Return all columns; entries of several kinds, and of kinds that pyarrow lacks, are text."""
         check_names(self.names, self.names, self.what)
         columns = {}
         for name in self.names:
+            named, column = f"column {name!r} of {self.what}", self.frame[self._columns[name]]
+            if getattr(column, "ndim", 1) != 1:
+                raise ValueError(f"{named} must be one column [E], got shape {list(column.shape)}")
             try:
-                columns[name] = arrow_array(f"column {name!r} of {self.what}", self.frame[self._columns[name]])
-            except TypeError:  # entries of several kinds have no role
-                continue
+                columns[name] = arrow_array(named, column)
+            except (TypeError, ValueError, arrow().ArrowException):  # several kinds, numbers of more than 64 bits, ...
+                texts = [None if entry is None else str(entry) for entry in column]
+                columns[name] = arrow_array(named, [text and text.encode(errors="replace").decode() for text in texts])
         if len({*map(len, columns.values())}) > 1:
             lengths = {name: len(column) for name, column in columns.items()}
             raise ValueError(f"columns of {self.what} must be equally long, got {lengths}")
@@ -304,13 +308,10 @@ def holds_records(given: Any) -> bool:
     return isinstance(given, list) and bool(given) and all(isinstance(row, (Mapping, tuple)) for row in given)
 
 
-def columns_of_records(what: str, records: list[Mapping[Any, Any]]) -> dict[str, Any]:
-    """Return the values of records by key, as arrays of pyarrow; a record without a key has a missing entry."""
+def columns_of_records(records: list[Mapping[Any, Any]]) -> dict[str, list[Any]]:
+    """Return the values of records by key; a record without a key has a missing entry."""
     keys = {str(key): key for record in records for key in record}
-    return {
-        name: arrow_array(f"column {name!r} of {what}", [record.get(key) for record in records])
-        for name, key in keys.items()
-    }
+    return {name: [record.get(key) for record in records] for name, key in keys.items()}
 
 
 def tensor_of(array: Any) -> Tensor:

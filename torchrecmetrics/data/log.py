@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import EllipsisType
 from typing import Any, NamedTuple
@@ -69,10 +69,9 @@ class Log(Events):
     """Ids of the user rows."""
     item_ids: Vocabulary
     """Ids of the item rows."""
-    time_question: str | None = None
-    """Error of whatever depends on the order of events: columns that were not read may be their times; None = none."""
-    relevance_question: str | None = None
-    """Error of `to_interactions`: columns that were not read may say which events are relevant; None = none."""
+    questions: Mapping[Role, str] = field(default_factory=dict)
+    """Errors for what depends on columns that were not named: the order of events ("time"), which of them are relevant
+    ("relevance") and how much ("gains")."""
 
     # ----------------------------------------------------------------------------------------------------- constructors
 
@@ -166,16 +165,18 @@ class Log(Events):
         known = source.known.get("value") if value is ... else value
         roles = source.roles(user, item, time, known)
         log = cls.of_table(source.read(roles), roles, user_ids, item_ids)
-        unnamed: dict[Role, bool] = {"time": time is ..., "relevance": value is ...}
-        named = {"time": roles.time, "relevance": roles.value}
-        wanted = [role for role, is_unnamed in unnamed.items() if is_unnamed and named[role] is None]
-        questions = source.questions(wanted, roles, reads_gains=False)
-        return replace(log, time_question=questions.get("time"), relevance_question=questions.get("relevance"))
+        unnamed: list[Role] = ["time"] if time is ... and roles.time is None else []
+        unnamed += ["relevance", "gains"] if value is ... and known is None else []
+        return replace(log, questions=source.questions(unnamed, roles))
 
     def check_order(self) -> None:
         """Raise if a column that was not read may hold the times, by which events would be in another order."""
-        if self.time_question is not None:
-            raise ValueError(self.time_question)
+        self.check_read("time")
+
+    def check_read(self, role: Role) -> None:
+        """Raise if a column that was not read may have a role."""
+        if role in self.questions:
+            raise ValueError(self.questions[role])
 
     # ----------------------------------------------------------------------------------------- contents and conversions
 
@@ -208,8 +209,9 @@ class Log(Events):
             ValueError: for a `min_value` if the log has no values, for repeated events with values if `values_reduce`
                 is None, and if a column that was not read may say which events are relevant.
         """
-        if self.relevance_question is not None:
-            raise ValueError(self.relevance_question)
+        self.check_read("relevance")
+        if isinstance(min_value, str) or min_value != min_value:
+            raise ValueError(f"min_value must be a number, got {min_value!r}")
         events = self
         if values_reduce == "last" and self.values is not None:
             self.check_order()
@@ -254,7 +256,7 @@ class Log(Events):
             "values": self.values,
             "user_ids": self.user_ids.state(),
             "item_ids": self.item_ids.state(),
-            "questions": {"time": self.time_question, "relevance": self.relevance_question},
+            "questions": dict(self.questions),
         }
         write(path, "Log", fields)
 
@@ -267,7 +269,7 @@ class Log(Events):
         """
         fields = read(path, "Log")
         user_ids, item_ids = (Vocabulary.from_state(fields[name]) for name in ("user_ids", "item_ids"))
-        times, questions = fields["times"] or {"numbers": None, "unit": None}, fields["questions"]
+        times = fields["times"] or {"numbers": None, "unit": None}
         return cls(
             fields["users"],
             fields["items"],
@@ -277,8 +279,7 @@ class Log(Events):
             times["numbers"],
             times["unit"],
             fields["values"],
-            questions["time"],
-            questions["relevance"],
+            fields["questions"],
         )
 
     # ---------------------------------------------------------------------------------------------------------- subsets

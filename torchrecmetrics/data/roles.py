@@ -29,23 +29,27 @@ _RELEVANCE = {
     "target",
 }
 _TIME = {"time", "timestamp", "date", "datetime", "timeframe", "when", "unix", "ts", "dt", "dat"}
+_PARTS = {"train", "training", "valid", "validation", "val", "dev", "test", "testing", "eval", "holdout"}
 _ID = {"id", "ids", "idx", "index", "key", "code", "sku", "asin", "isbn", "unnamed"}
 
 _SAMPLE_KEYS = 2048
 _SAMPLE_ROWS = 2**17
 _MIN_REPEATS = 5
+_MAX_CLASSES = 10
 _STEPS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _FIRST_SECOND, _LAST_SECOND = 631_152_000, 1_924_992_000  # 1990-01-01, 2031-01-01
 _ISO_DATE = r"^\d{4}[-/.]\d\d[-/.]\d\d([T ]\d\d:\d\d.*)?$"
+_DATE = r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([^0-9]|$)"
 
 _QUESTIONS: dict[Role, tuple[str, str, str]] = {
     "order": ("may order the lists", "score= or rank=", "rank=None if the rows are in order"),
     "relevance": ("may say which rows are relevant", "value=", "value=None if every row is relevant"),
+    "gains": ("may say which rows are relevant", "value=", "value=None if every row is relevant"),
     "time": ("may be the times", "time=", "time=None if the rows of each user are in order of time"),
 }
 
 
-def question(what: str, role: Role, table: pa.Table, user: str, item: str, reads_gains: bool) -> str | None:
+def question(what: str, role: Role, table: pa.Table, user: str, item: str) -> str | None:
     """Return an error that lists all candidates for a role, and how to answer; None if there is no candidate.
 
     Args:
@@ -54,10 +58,9 @@ def question(what: str, role: Role, table: pa.Table, user: str, item: str, reads
         table: the table, a row per user and item.
         user: name of the column of users.
         item: name of the column of items.
-        reads_gains: as in `value_candidates`.
     """
-    if role == "relevance":
-        candidates = value_candidates(table, user, item, reads_gains)
+    if role in ("relevance", "gains"):
+        candidates = value_candidates(table, user, item, reads_gains=role == "gains")
     else:
         candidates = (order_candidates if role == "order" else time_candidates)(table, user, item)
     if not candidates:
@@ -71,11 +74,15 @@ def question(what: str, role: Role, table: pa.Table, user: str, item: str, reads
 def order_candidates(table: pa.Table, user: str, item: str) -> dict[str, str]:
     """Return the columns of lists that may order them, with their content; empty if the rows follow all of them.
 
-    A candidate is numeric, and either the last word of its name is usual, or it is no id, no row number, no time and no
-    property of the user or the item, and most of its values in a list differ.
+    A candidate is numeric or text, and the last word of its name is usual; or it is numeric, no id, no row number, no
+    time and no property of the user or the item, and most of its values in a list differ.
     """
     leftovers = _Leftovers(table, user, item)
-    numbers = {name: column for name, column in leftovers.columns.items() if _is_number(column)}
+    numbers = {
+        name: column
+        for name, column in leftovers.columns.items()
+        if _is_number(column) or (_is_text(column) and _last_word(name) in _ORDER | _ORDER_FROM_LOWEST)
+    }
     ignored = {name for name, column in numbers.items() if not _rows_follow(name, column, leftovers.by_user)}
     if not ignored:
         return {}
@@ -86,8 +93,9 @@ def order_candidates(table: pa.Table, user: str, item: str) -> dict[str, str]:
 def value_candidates(table: pa.Table, user: str, item: str, reads_gains: bool) -> dict[str, str]:
     """Return the columns of a ground truth that may say which rows are relevant, with their content.
 
-    A candidate holds both true and false, or whole numbers from 0 or -1 up to at most 5, and is no id and no property
-    of the user or the item; or the last word of its name is usual and it has values on both sides of "above 0".
+    A candidate holds both true and false (or missing), or whole numbers from 0 or -1 up to at most 5, and is no id and
+    no property of the user or the item; or the last word of its name is usual, and some values are not above 0 or
+    missing, or text; or it tells rows of training from rows of test.
 
     Args:
         table: the ground truth, a row per user and item.
@@ -209,6 +217,8 @@ def _may_order(name: str, column: pa.ChunkedArray, leftovers: _Leftovers) -> boo
 def _rows_follow(name: str, column: pa.ChunkedArray, rows: _GroupedRows) -> bool:
     """Return True if each list is strictly in order of the column: falling, or rising by its name or in steps of 1."""
     before, after = rows.neighbours(column)
+    if _is_text(column):  # such as "10 %" or "0,9", whose order is unknown
+        return _all(pc.equal(before, after))
     if not (_all(pc.is_finite(before)) and _all(pc.is_finite(after))):
         return False
     usual = [word for word in words(name) if word in _ORDER | _ORDER_FROM_LOWEST]
@@ -227,13 +237,18 @@ def _is_row_number(column: pa.ChunkedArray, rows: _GroupedRows) -> bool:
 
 
 def _may_be_relevance(name: str, column: pa.ChunkedArray, leftovers: _Leftovers, reads_gains: bool) -> bool:
-    is_bool = pa.types.is_boolean(column.type)
+    is_usual, is_bool = _last_word(name) in _RELEVANCE, pa.types.is_boolean(column.type)
+    if _is_text(column):
+        few = pc.unique(column[:_SAMPLE_ROWS]).drop_null().to_pylist()
+        if not 1 < len(few) <= _MAX_CLASSES:
+            return False
+        return {value.lower() for value in few} <= _PARTS or (is_usual and not leftovers.is_property(column))
     if not (is_bool or _is_number(column)):
         return False
     low, high = _range(column)
-    if low == high or high <= 0:
+    if high <= 0 or (low == high and not column.null_count):
         return False
-    if _last_word(name) in _RELEVANCE and (low <= 0 or reads_gains):
+    if is_usual and (low <= 0 or low == high or reads_gains):
         return True
     if not is_bool and (low < -1 or low > 0 or high > 5 or column.null_count or not _is_whole(column)):
         return False
@@ -242,7 +257,7 @@ def _may_be_relevance(name: str, column: pa.ChunkedArray, leftovers: _Leftovers,
 
 def _may_be_time(name: str, column: pa.ChunkedArray) -> bool:
     of_type, types = column.type, pa.types
-    if types.is_timestamp(of_type) or types.is_date(of_type) or _is_iso_text(column):
+    if types.is_timestamp(of_type) or types.is_date(of_type) or _is_text_like(column, _DATE):
         return True
     if _has_word(name, _TIME):
         return _is_number(column) or _is_text(column) or types.is_temporal(of_type)
@@ -252,9 +267,9 @@ def _may_be_time(name: str, column: pa.ChunkedArray) -> bool:
 def _sorting_moves_rows(column: pa.ChunkedArray, rows: _GroupedRows) -> bool:
     """Return True if sorting by the column may move a row within a user; text that is not ISO has no known order."""
     before, after = rows.neighbours(column)
-    unknown_order = _is_text(column) and not _is_iso_text(column)
+    unknown_order = _is_text(column) and not _is_text_like(column, _ISO_DATE)
     moved = pc.not_equal(after, before) if unknown_order else pc.less(after, before)
-    return pc.any(moved).as_py() is True
+    return pc.any(pc.fill_null(moved, True)).as_py() is True
 
 
 def _unit_of_time(column: pa.ChunkedArray) -> str | None:
@@ -327,10 +342,10 @@ def _is_text(column: pa.ChunkedArray) -> bool:
     return bool(pa.types.is_string(column.type) or pa.types.is_large_string(column.type))
 
 
-def _is_iso_text(column: pa.ChunkedArray) -> bool:
-    """Return True if the first 50 values are dates of the form 2020-12-31, with or without a time."""
+def _is_text_like(column: pa.ChunkedArray, pattern: str) -> bool:
+    """Return True if the first 50 values are text of a pattern."""
     head = column[:50].drop_null() if _is_text(column) else []
-    return len(head) > 0 and _all(pc.match_substring_regex(head, _ISO_DATE))
+    return len(head) > 0 and _all(pc.match_substring_regex(head, pattern))
 
 
 def _is_whole(column: pa.ChunkedArray) -> bool:

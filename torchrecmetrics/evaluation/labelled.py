@@ -48,6 +48,8 @@ def evaluate_labelled(
         raise ValueError("a label column is read beside an order: give score= or rank=, one of the two")
     if duplicates == "keep_place":
         raise ValueError("duplicates='keep_place' is for target=; beside label= it is 'error' or 'first'")
+    if label == order:
+        raise ValueError(f"column {label!r} cannot be the label and the order of the rows at once")
     item = None if names.item in ("item", "") and names.item not in source.names else names.item
     distinct(Roles(names.user, item or label, order, label if item else None))
     table = source.read(Roles(names.user, item or label, None, order))  # without items: each number beside the other

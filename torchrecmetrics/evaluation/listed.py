@@ -23,8 +23,9 @@ from torchrecmetrics.evaluation.unknown_ids import refuse_respelled
 from torchrecmetrics.inputs.jagged import side_by_side
 
 _PIECE = 2**20
-#: Usual last words of names of columns of ranks.
+#: Usual last words of names of columns of ranks, and of numbers of which the lowest is best.
 _RANKS = {"rank", "ranks", "ranking", "position", "pos", "place", "order"}
+_DISTANCES = {"distance", "distances", "dist"}
 
 
 class Names(NamedTuple):
@@ -278,11 +279,17 @@ def _checked(lists: Source, names: Names, in_order: bool) -> Names:
 
 
 def check_score(what: str, name: str, values: Tensor) -> None:
-    """Refuse scores that look like ranks by name and values, which the highest score would turn upside down."""
-    if {*words(name)[-1:]} & _RANKS and bool(((values >= 0) & (values == values.double().floor())).all()):
+    """Refuse scores of which the lowest is best by their name (ranks: and values): the highest would be upside down."""
+    last = {*[word for word in words(name) if word not in ("no", "nr", "number")][-1:]}
+    if last & _RANKS and bool(((values >= 0) & (values == values.double().floor())).all()):
         raise ValueError(
             f"score={name!r} would turn the lists of {what} upside down if 1 is the best: pass rank={name!r}, or "
             "rename the column if the highest is best"
+        )
+    if last & _DISTANCES and bool((values >= 0).all()):
+        raise ValueError(
+            f"score={name!r} would turn the lists of {what} upside down if the smallest is the best: negate the column "
+            "and rename it"
         )
 
 
@@ -375,6 +382,8 @@ def _wide(lists: Any, names: Names, users: IdMap, items: IdMap) -> _Part:
 
 def _flat(lists: Any) -> tuple[Any, Tensor]:
     """Return the concatenated entries of lists, and the length of each list, int64 [B]."""
+    if hasattr(lists, "columns") and hasattr(lists, "to_numpy"):  # a frame with a column per place
+        lists = lists.to_numpy()
     shape = getattr(lists, "shape", None)
     if shape is not None:
         if len(shape) != 2:

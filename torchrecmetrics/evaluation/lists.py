@@ -275,7 +275,7 @@ class _Truth(NamedTuple):
                 )
         written = isinstance(target, FileSource) and target.as_written
         users = IdMap("user", truth.user_ids, truth.num_users, written)
-        items = IdMap("item", truth.item_ids, truth.num_items, written)
+        items = IdMap("item", truth.item_ids, truth.num_items, written or names.split is not None)
         return cls(truth, num_known_items, history, past, num_excluded, columns, users, items)
 
 
@@ -372,6 +372,8 @@ def _interactions(
     if isinstance(given, Interactions):
         return given.to("cpu")
     if isinstance(given, Log):
+        if reads_gains:
+            given.check_read("gains")
         return given.to_interactions(values_reduce=values_reduce)
     user_ids, judged = None, isinstance(given, FileSource) and given.trec == "qrels"
     if isinstance(given, Mapping) and not {names.user, names.item} & {*given}:

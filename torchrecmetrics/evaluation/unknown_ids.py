@@ -45,6 +45,11 @@ def refuse_respelled(named: str, ids: Vocabulary, num_known: int) -> None:
         texts = [cell for cell in cells.to_pylist() if len(_SEPARATORS.split(cell.strip())) > 1]
         pieces = [piece for text in texts for piece in _SEPARATORS.split(text) if piece]
         if pieces and sum(_found(arrow().array(pieces, others.type), others)) >= _MIN_SHARE * len(pieces):
+            if texts[0].strip()[:1] in "[(":
+                raise ValueError(
+                    f"{owner}: cells hold text of lists, such as {texts[0]!r}: make lists of them, "
+                    "frame[column].map(ast.literal_eval)"
+                )
             separator = _SEPARATORS.findall(texts[0].strip())[0]
             raise ValueError(
                 f"{owner}: cells hold several ids, such as {texts[0]!r}: pass split={separator!r} if they are in "
