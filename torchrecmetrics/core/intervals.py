@@ -104,7 +104,7 @@ def skewed_interval(
 
     Example:
         >>> [round(end, 3) for end in skewed_interval(0.1, 0.0213, 200, 0.0314)]
-        [0.063, 0.148]
+        [0.063, 0.149]
     """
     if not size > 1:
         return math.nan, math.nan
