@@ -53,7 +53,10 @@ class Layout:
     @classmethod
     def of(cls, ids: RowIds, clusters: RowIds | None) -> Layout:
         """Return the layout of rows with these ids and clusters."""
-        order = (ids if isinstance(ids, Tensor) else numbered(ids)[1]).argsort()
+        if isinstance(ids, Tensor):
+            order = ids.argsort()
+        else:
+            order = torch.tensor(sorted(range(len(ids)), key=ids.__getitem__), dtype=torch.int64, device="cpu")
         if clusters is None:
             return cls(order, len(ids), None)
         distinct, number = numbered(clusters)

@@ -90,8 +90,8 @@ class Rows(Columns):
         settled["options"] = dict(self.options)
         for attribute, value in settled.items():
             object.__setattr__(self, attribute, value)
-        distinct, number = numbered(ids)
-        if len(distinct) < rows:
+        if len(torch.unique(ids) if isinstance(ids, Tensor) else set(ids)) < rows:
+            number = numbered(ids)[1]
             times = torch.bincount(number)[number]
             row = int((times > 1).nonzero()[0])
             raise ValueError(
