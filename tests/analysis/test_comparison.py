@@ -190,7 +190,10 @@ def test_any_order(seed, kind, clustered):
         order = torch.randperm(n, generator=generator)
         ids = order if kind == "numbers" else [f"user {i}" for i in order.tolist()]
         values = {label: column[order] for label, column in rows.values.items()}
-        return trm.Rows(values, ids, clusters=None if clusters is None else clusters[order])
+        of_rows = None if clusters is None else clusters[order]
+        if of_rows is not None and kind == "words":
+            of_rows = [f"cluster {i}" for i in of_rows.tolist()]
+        return trm.Rows(values, ids, clusters=of_rows)
 
     first, second = ({name: shuffled(rows) for name, rows in runs.items()} for _ in range(2))
     assert trm.compare(first, resamples=200).results == trm.compare(second, resamples=200).results
@@ -306,6 +309,8 @@ def test_weights():
     kept = weights.numpy() > 0
     assert found.p == pytest.approx(stats.ttest_1samp((weights.numpy() * differences(runs))[kept], 0).pvalue)
     assert (found.num_rows, found.num_left_out) == (49, 1)
+    runs = {n: make({"m": m}, weights=torch.tensor([0, 0, 0, 1])) for n, m in (("a", [0.0] * 4), ("b", [1, -1, 0, 1]))}
+    assert trm.compare(runs)["m"][-8:-5] == (1, 0, 0)  # wins, ties, losses
 
 
 def test_weights_of_metrics_themselves():
@@ -369,7 +374,7 @@ def test_many_hits_are_mcnemars():
     expected = stats.binomtest(10_100, 20_500).pvalue
     assert found["m"].p == pytest.approx(expected, abs=0.008)
     assert "signs of 30000 rows flipped (10000 draws, seed 0, of their normal limit), two-sided." in str(found)
-    assert "normal limit" not in str(trm.compare({"a": make({"m": a}), "b": make({"m": b})}, test="t"))
+    assert not trm.compare({"a": make({"m": a}), "b": make({"m": b})}, test="t").normal
     few = torch.zeros(30_000)
     few[:15], few[15:20] = 1, -1  # few rows are flipped one by one
     found = trm.compare({"a": make({"m": torch.zeros(30_000)}), "b": make({"m": few})})["m"]
@@ -841,7 +846,10 @@ def test_table():
     assert re.split("  +", header) == columns
     r, means = found["m@1"], [runs[name].values["m@1"].mean().item() for name in ("gcn", "pop")]
     assert re.split("  +", line)[:5] == ["m@1", "gcn - pop", *(f"{mean:.4f}" for mean in means), f"{r.difference:+.4f}"]
-    assert f"[{r.adjusted_low:+.4f}, {r.adjusted_high:+.4f}]" in line
+    assert line.endswith(
+        f"[{r.adjusted_low:+.4f}, {r.adjusted_high:+.4f}]      {r.adjusted_p:.4f}          {r.noninferior_p:.4f}"
+    )
+    assert r.adjusted_p != r.p
     assert "Paired randomisation test: signs of 60 rows flipped (10000 draws, seed 0), two-sided." in others
     assert any("Corrected for 2 comparisons (step-down max-T; exact for each, asymptotic for all" in x for x in others)
     assert any("worse by less than 0.01, where higher values are better" in line for line in others)
