@@ -1,4 +1,4 @@
-"""The rows of the CPU table, C1 to C9: each function makes the inputs and yields cases with contenders and goals."""
+"""The rows of the CPU table, C1 to C10: each function makes the inputs and yields cases with contenders and goals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from benchmarks import peers
 from benchmarks.problem import CUTOFFS, NAMES, Array, Problem, Run, expected, formulas
-from torchrecmetrics import Interactions
+from torchrecmetrics import Interactions, Rows, compare
 
 DATA = Path(os.environ.get("GOWALLA", Path(__file__).parents[1] / ".." / "shared" / "data" / "gowalla"))
 METRICS = f"{len(NAMES)} metrics x k = {', '.join(map(str, CUTOFFS))}"
@@ -313,5 +313,31 @@ def c9(tiny: bool, data: Path) -> Iterator[Case]:
     yield Case("C9", "items among the best", text, rows, entrants, partial(expected, best[0]), goals)
 
 
+def c10(tiny: bool, data: Path) -> Iterator[Case]:
+    """Intervals and a comparison of kept rows, with the default of 10,000 resamples, beside means and errors alone."""
+    users, k = 20_000 if tiny else 1_000_000, 10
+    torch.manual_seed(0)
+    ids, runs = torch.randperm(users), {}
+    for name, power in (("one", 2.0), ("other", 2.05)):
+        ranks = (torch.rand(users).pow(power) * 200).long() + 1
+        hits = (ranks <= k).double()
+        runs[name] = Rows({f"HR@{k}": hits, f"NDCG@{k}": hits / (ranks + 1).double().log2()}, ids)
+    columns = {label: values.numpy() for label, values in runs["other"].values.items()}
+
+    def intervals() -> dict[str, float]:
+        return dict.fromkeys(runs["other"].confidence_interval(), 0.0) | runs["other"].mean()
+
+    def differences() -> dict[str, float]:
+        return {result.label: result.value for result in compare(runs).results}
+
+    def errors() -> dict[str, float]:
+        return {label: float(values.mean()) for label, values in columns.items() if values.std() > 0}
+
+    for text, run, seconds in (("intervals", intervals, 0.5), ("comparison of two runs", differences, 3.0)):
+        entrants = [Contender("ours", run), Contender("NumPy, mean and error", errors)]
+        goals = [Goal("ours", 1e3 * seconds), Goal("ours", 200, memory=True)]
+        yield Case("C10", text, f"{users:,} users, 2 metrics", users, entrants, lambda: columns, goals)
+
+
 # C7, the number of calls that reach the device, is a test, tests/core/test_calls.py, and printed by benchmarks/core.py
-ROWS: dict[str, Row] = {"C1": c1, "C2": c2, "C3": c3, "C4": c4, "C5": c5, "C6": c6, "C8": c8, "C9": c9}
+ROWS: dict[str, Row] = {"C1": c1, "C2": c2, "C3": c3, "C4": c4, "C5": c5, "C6": c6, "C8": c8, "C9": c9, "C10": c10}

@@ -551,11 +551,7 @@ def curve_numbers() -> dict[str, list[tuple[float, float, float]]]:
 def forest_numbers() -> trm.Comparison:
     """Comparison of the planted models with the first one."""
     shown = [f"{name}@{k}" for k in (10, 50) for name in ("HR", "NDCG", "Recall")]
-    runs = {
-        model: trm.Rows({label: found.rows.values[label] for label in shown}, found.rows.ids)
-        for model, found in planted().items()
-    }
-    return trm.compare(runs, baseline="popularity", resamples=2000)
+    return trm.compare(planted(), shown, baseline="popularity", resamples=2000)
 
 
 def themed(style: Style) -> Any:

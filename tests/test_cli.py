@@ -433,7 +433,7 @@ def test_compare(folder, capsys):
         (label, "other", "a", 1) for label in ("HR@1", "MRR@2")
     ]
     assert main(["compare", "x=a.parquet", "y=a.parquet", "y=b.parquet", "--baseline", "x", "--markdown"]) == 0
-    assert capsys.readouterr().out.startswith("| label")
+    assert capsys.readouterr().out.startswith("| metric | runs ")
     for words, message in (
         (["a.parquet", "a=b.parquet"], "two runs or more are compared, got 1"),
         (["a.parquet"], "two runs or more are compared, got 1"),

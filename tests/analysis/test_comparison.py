@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 from fractions import Fraction
 
 import pytest
@@ -170,7 +171,10 @@ def test_wins_ties_losses():
     assert (found.wins, found.ties, found.losses) == (2, 1, 1)
     assert (found.num_rows, found.num_left_out, found.num_units) == (4, 2, 4)
     assert found.difference == pytest.approx((0.2 + 0 - 0.8 + 0.1) / 4)
-    assert "left out" in str(trm.compare({"a": a, "b": b}))
+    assert found.value == pytest.approx((0.7 + 0.5 + 0.2 + 0.1) / 4)
+    assert found.against_value == pytest.approx((0.5 + 0.5 + 1.0 + 0.0) / 4)
+    assert "Left out: up to 2 rows, undefined in one of two runs" in str(trm.compare({"a": a, "b": b}))
+    assert "Left out" not in str(trm.compare({"a": ROWS, "b": ROWS}))
 
 
 @settings(max_examples=examples(15), deadline=None)
@@ -186,7 +190,10 @@ def test_any_order(seed, kind, clustered):
         order = torch.randperm(n, generator=generator)
         ids = order if kind == "numbers" else [f"user {i}" for i in order.tolist()]
         values = {label: column[order] for label, column in rows.values.items()}
-        return trm.Rows(values, ids, clusters=None if clusters is None else clusters[order])
+        of_rows = None if clusters is None else clusters[order]
+        if of_rows is not None and kind == "words":
+            of_rows = [f"cluster {i}" for i in of_rows.tolist()]
+        return trm.Rows(values, ids, clusters=of_rows)
 
     first, second = ({name: shuffled(rows) for name, rows in runs.items()} for _ in range(2))
     assert trm.compare(first, resamples=200).results == trm.compare(second, resamples=200).results
@@ -214,7 +221,7 @@ ROWS = make({"m": [1.0, 0.5, 0.2]})
 @pytest.mark.parametrize(
     ("other", "error", "says"),
     [
-        (make({"n": [1.0, 0.5, 0.2]}), ValueError, "same labels: m only in 'a'; n only in 'b'"),
+        (make({"n": [1.0, 0.5, 0.2]}), ValueError, r"m only in 'a'; n only in 'b'; or choose some with metrics=\["),
         (make({"m": [1, 2]}), ValueError, r"1 of 3 ids of 'a' are not in 'b' \(id 2, for example\); compare runs over"),
         (make({"m": [1, 2, 3, 4]}), ValueError, r"pair: 1 of 4 ids of 'b' are not in 'a' \(id 3, for example\)"),
         (
@@ -231,9 +238,9 @@ ROWS = make({"m": [1.0, 0.5, 0.2]})
         (make({"m": [1, 2, 3]}, weights=torch.ones(3)), ValueError, "weights: one of 'a' and 'b' has them"),
         (make({"m": [1, 2, 3]}, clusters=torch.ones(3).int()), ValueError, "clusters: one of 'a' and 'b' has them"),
         ([], ValueError, "run 'b' is an empty list"),
-        ("b.parquet", TypeError, r"run 'b' must be Rows.* got str: pass Rows.from_parquet\('b.parquet'\)"),
-        (ROWS.values, TypeError, "run 'b' must be Rows or a list of them, got dict"),
-        (type("Evaluation", (), {"rows": 1})(), TypeError, "got Evaluation: pass its .rows"),
+        ("b.parquet", TypeError, r"run 'b' must be an evaluation, Rows.* got str: pass Rows.from_parquet\('b.parquet'"),
+        (ROWS.values, TypeError, "run 'b' must be an evaluation, Rows, or a list of them, got dict: pass {name: eval"),
+        (type("Other", (), {"rows": 1})(), TypeError, "got Other: pass {name: evaluation"),
     ],
 )
 def test_runs_that_do_not_pair(other, error, says):
@@ -256,8 +263,16 @@ def test_weights_and_clusters_must_be_equal():
     ("options", "error", "says"),
     [
         ({"baseline": "c"}, ValueError, r"baseline 'c' is no run\. There are a, b"),
-        ({"test": "wilcoxon"}, ValueError, "test must be one of 'randomization', 't', got 'wilcoxon'"),
-        ({"correction": "bonferroni"}, ValueError, "correction must be one of 'max-t', 'holm', 'none'"),
+        (
+            {"test": "wilcoxon"},
+            ValueError,
+            r"not offered: it tests signs or ranks .*Smucker, .* CIKM 2007\): use 'rand",
+        ),
+        ({"test": "sign"}, ValueError, "test='sign' is not offered"),
+        ({"test": "z"}, ValueError, "test must be one of 'randomization', 't', got 'z'"),
+        ({"correction": "bonferroni"}, ValueError, "correction must be one of 'max-t', 'holm', 'bh', 'none'"),
+        ({"metrics": ["m", "M"]}, ValueError, r"run 'a' has no metric 'M'\. There are m"),
+        ({"metrics": []}, ValueError, "metrics is empty: name the metrics"),
         ({"test": "t", "correction": "max-t"}, ValueError, "needs the flips of test='randomization'"),
         ({"alternative": "better"}, ValueError, "alternative must be one of 'two-sided', 'greater', 'less'"),
         ({"resamples": 0}, ValueError, "resamples must be at least 1"),
@@ -274,7 +289,7 @@ def test_refused(options, error, says):
 def test_refused_runs():
     for runs, error, says in (
         ({"a": ROWS}, ValueError, "two runs or more are compared, got 1"),
-        ([ROWS, ROWS], TypeError, "runs must be a dict of Rows by name, got list"),
+        ([ROWS, ROWS], TypeError, "runs must be a dict of evaluations or Rows by name, got list"),
     ):
         with pytest.raises(error, match=says):
             trm.compare(runs)
@@ -294,6 +309,8 @@ def test_weights():
     kept = weights.numpy() > 0
     assert found.p == pytest.approx(stats.ttest_1samp((weights.numpy() * differences(runs))[kept], 0).pvalue)
     assert (found.num_rows, found.num_left_out) == (49, 1)
+    runs = {n: make({"m": m}, weights=torch.tensor([0, 0, 0, 1])) for n, m in (("a", [0.0] * 4), ("b", [1, -1, 0, 1]))}
+    assert trm.compare(runs)["m"][-8:-5] == (1, 0, 0)  # wins, ties, losses
 
 
 def test_weights_of_metrics_themselves():
@@ -346,6 +363,47 @@ def test_clusters_of_equal_rows():
         assert getattr(found, name) == pytest.approx(getattr(once, name)), name
 
 
+# many units
+
+
+def test_many_hits_are_mcnemars():
+    """Of 30,000 rows that hit or miss, p is the binomial test's of the rows in which the runs differ."""
+    a, b = torch.zeros(30_000), torch.zeros(30_000)
+    a[:10_100], b[10_100:20_500] = 1, 1
+    found = trm.compare({"a": make({"m": a}), "b": make({"m": b})})
+    expected = stats.binomtest(10_100, 20_500).pvalue
+    assert found["m"].p == pytest.approx(expected, abs=0.008)
+    assert "signs of 30000 rows flipped (10000 draws, seed 0, of their normal limit), two-sided." in str(found)
+    assert not trm.compare({"a": make({"m": a}), "b": make({"m": b})}, test="t").normal
+    few = torch.zeros(30_000)
+    few[:15], few[15:20] = 1, -1  # few rows are flipped one by one
+    found = trm.compare({"a": make({"m": torch.zeros(30_000)}), "b": make({"m": few})})["m"]
+    assert found.p == pytest.approx(stats.binomtest(5, 20).pvalue, abs=0.008)
+
+
+@pytest.mark.parametrize("clustered", [False, True])
+def test_the_limit_is_that_of_the_flips(clustered, monkeypatch):
+    """p values of 12,000 units and a group of 40 are those of the flips, up to the error of the draws."""
+    n = 24_000 if clustered else 12_000
+    runs = models(n, labels=3, shift=0.001, seed=3, alike=0.5)
+    if clustered:
+        runs = {name: trm.Rows(rows.values, rows.ids, clusters=rows.ids // 2) for name, rows in runs.items()}
+    groups = trm.Groups(torch.where(torch.arange(n) < 40, 0, -1), ["x"])
+    options = {"groups": groups, "margin": 0.002, "resamples": 4000}
+    limit = trm.compare(runs, **options)
+    assert limit.normal
+    from torchrecmetrics.analysis import resampling
+
+    monkeypatch.setattr(resampling, "MANY", 10**9)
+    flips = trm.compare(runs, **options)
+    for mine, other in zip(limit.results, flips.results, strict=True):
+        assert mine.difference == other.difference
+        for name in ("p", "adjusted_p", "noninferior_p"):
+            p = getattr(other, name)
+            assert getattr(mine, name) == pytest.approx(p, abs=6 * (p * (1 - p) / 4000) ** 0.5 + 1e-3), (mine.key, name)
+        assert (mine.low, mine.high) == pytest.approx((other.low, other.high), abs=0.1 * (other.high - other.low))
+
+
 # corrections
 
 
@@ -393,6 +451,31 @@ def test_holm_is_statsmodels():
         assert [r.adjusted_p for r in found.results] == pytest.approx(expected.tolist())
 
 
+def test_benjamini_hochberg_is_scipys():
+    """Adjusted p values are scipy's, and the intervals exclude 0 exactly where they are at most 1 - level.
+
+    The intervals have the level 1 - 0.05 R / m for R significant comparisons of m, as Benjamini and Yekutieli say.
+    """
+    runs = models(60, labels=8, seed=2, alike=0.3)
+    for i in range(8):
+        runs["gcn"].values[f"m@{i + 1}"].add_(0.04 * i)
+    found = trm.compare(runs, test="t", correction="bh")
+    expected = stats.false_discovery_control([r.p for r in found.results])
+    assert [r.adjusted_p for r in found.results] == pytest.approx(expected.tolist())
+    significant = sum(p <= 0.05 for p in expected)
+    assert 0 < significant < 8
+    for r in found.results:
+        assert (r.adjusted_p <= 0.05) == (not r.adjusted_low <= 0 <= r.adjusted_high)
+        error = stats.sem(differences(runs, r.label))
+        assert r.adjusted_high - r.difference == pytest.approx(error * stats.t(59).ppf(1 - 0.025 * significant / 8))
+    assert "(Benjamini-Hochberg); of those with an adjusted p <= 0.05, whose intervals exclude 0, a share" in str(found)
+    flips = trm.compare(runs, correction="bh")
+    expected = stats.false_discovery_control([r.p for r in flips.results])
+    assert [r.adjusted_p for r in flips.results] == pytest.approx(expected.tolist())
+    nothing = trm.compare(models(60, labels=3), correction="bh")
+    assert all(r.adjusted_low < 0 < r.adjusted_high for r in nothing.results)
+
+
 def test_holm_by_hand():
     """Holm multiplies the sorted p values by 3, 2 and 1, and no p becomes less than the one before it."""
     from torchrecmetrics.analysis.significance import decide
@@ -421,7 +504,7 @@ def test_holm_by_hand():
     shift=st.sampled_from([0.0, 0.05, 0.2]),
     coarse=st.booleans(),
     test=st.sampled_from(["randomization", "t"]),
-    correction=st.sampled_from([None, "holm", "none"]),
+    correction=st.sampled_from([None, "holm", "bh", "none"]),
     alternative=st.sampled_from(["two-sided", "greater", "less"]),
     level=st.sampled_from([0.8, 0.85, 0.9, 0.95, 0.99]),
     resamples=st.sampled_from([19, 99, 500]),
@@ -444,9 +527,13 @@ def test_interval_and_p_agree(n, labels, seed, shift, coarse, test, correction, 
 
 @pytest.mark.nightly
 @pytest.mark.slow
-def test_null_simulation():
-    """With n = 200 and 18 labels of one ranking, families without a difference have a p <= .05 as often as expected."""
-    families, n = 400, 200
+@pytest.mark.parametrize(
+    ("n", "expected"),
+    [(200, {"none": 0.15, "max-t": 0.06, "holm": 0.02}), (10_001, {"none": 0.195, "max-t": 0.05, "holm": 0.0})],
+)
+def test_null_simulation(n, expected):
+    """With n rows and 18 labels of one ranking, families without a difference have a p <= .05 as often as expected."""
+    families = 400
     generator = torch.Generator().manual_seed(0)
     some = dict.fromkeys(("none", "max-t", "holm"), 0)
     for _ in range(families):
@@ -461,7 +548,7 @@ def test_null_simulation():
             found = trm.compare(runs, correction=correction, resamples=200)
             some[correction] += min(r.adjusted_p for r in found.results) <= 0.05
     shares = {correction: number / families for correction, number in some.items()}
-    assert shares == pytest.approx({"none": 0.15, "max-t": 0.06, "holm": 0.02}, abs=0.025)
+    assert shares == pytest.approx(expected, abs=0.03)
 
 
 @pytest.mark.nightly
@@ -534,7 +621,7 @@ def taken(rows, chosen):
 )
 @pytest.mark.parametrize("options", [{}, {"test": "t"}, {"alternative": "greater", "margin": 0.1, "level": 0.8}])
 def test_a_group_is_its_rows(kind, options):
-    """Without a correction, the result of a group is that of a comparison of its rows alone, with the same signs."""
+    """Without a correction, the result of a group is that of a comparison of its rows alone, up to the signs drawn."""
     generator = torch.Generator().manual_seed(5)
     random = lambda: torch.rand(90, generator=generator).double()  # noqa: E731
     ids = torch.randperm(90, generator=generator)
@@ -550,7 +637,7 @@ def test_a_group_is_its_rows(kind, options):
     several = 3 if kind == "seeds" else 1
     runs = {name: [run(shift) for _ in range(several)] for name, shift in (("a", 0.0), ("b", 0.1), ("c", 0.2))}
     by_id = torch.empty(90, dtype=torch.int64).scatter(0, ids, codes)
-    options = {"correction": "none", "resamples": 200, **options}
+    options = {"correction": "none", "resamples": 3000, **options}
     found = trm.compare(runs, groups=trm.Groups(by_id, ["x", "y", "z"]), **options)
     expected = {None: trm.compare(runs, **options)}
     for code, name in enumerate("xyz"):
@@ -561,8 +648,13 @@ def test_a_group_is_its_rows(kind, options):
     for r in found.results:
         alone = expected[r.group][r.label, r.run, r.against]
         assert r[:3] == alone[:3]
-        numbers = ([NAN if x is None else x for x in each[4:]] for each in (r, alone))
-        assert next(numbers) == pytest.approx(next(numbers), rel=1e-9, nan_ok=True), r.key
+        for name in r._fields[4:]:
+            value, other = (NAN if getattr(each, name) is None else getattr(each, name) for each in (r, alone))
+            near = {"p": 0.06, "adjusted_p": 0.06, "noninferior_p": 0.06}.get(name, 0)
+            near = 0.2 * abs(alone.detectable) if name in ("low", "high", "adjusted_low", "adjusted_high") else near
+            near = 0.1 * abs(alone.detectable) if name == "detectable" else near
+            near = 0 if found.test == "t" else near
+            assert value == pytest.approx(other, rel=1e-9, abs=near + 1e-12, nan_ok=True), (r.key, name)
     assert found.groups == {name: int((codes == code).sum()) for code, name in enumerate("xyz")}
     assert found.num_in_none == int((codes < 0).sum())
 
@@ -614,7 +706,7 @@ def test_forms_of_groups():
         found["m@1/cald"]
     assert found.to_dict()["group"] == [None, "cold", "warm"] * 4
     assert '"group": "cold"' in found.to_json()
-    assert found.to_markdown().startswith("| label | run   | against | group |")
+    assert "| m@1/cold | gcn - pop " in found.to_markdown()
     text = str(found)
     assert "m@1/cold  gcn - pop" in text
     assert "Over all rows, and those of 2 groups each; 20 rows are in none." in text
@@ -746,19 +838,72 @@ def test_seeds_as_clusters():
 
 
 def test_table():
-    found = trm.compare(models(60, labels=2, shift=0.1), margin=0.01)
-    header, *lines = str(found).splitlines()
-    for name in ("difference", "95 % interval", "p", "adjusted p", "d_z", "won/tied/lost", "detectable"):
-        assert name in header
-    assert lines[0].startswith("m@1  gcn - pop  ")
-    assert f"[{found['m@1'].adjusted_low:+.4f}, {found['m@1'].adjusted_high:+.4f}]" in lines[0]
-    assert "Paired randomisation test: signs of 60 rows flipped (10000 draws, seed 0), two-sided." in lines
-    assert any("Corrected for 2 comparisons (step-down max-T; exact for each, asymptotic for all" in x for x in lines)
-    assert any("worse by less than 0.01, where higher values are better" in line for line in lines)
-    assert all(line == line.rstrip() for line in lines)
-    assert "Not corrected for 2 comparisons" in str(trm.compare(models(60, labels=2), correction="none"))
+    """The table has the values of both runs, the difference, its corrected interval and p, in at most eight columns."""
+    runs = models(60, labels=2, shift=0.1)
+    found = trm.compare(runs, margin=0.01)
+    header, line, *others = str(found).splitlines()
+    columns = ["metric", "runs", "value", "against", "difference", "95 % interval", "adjusted p", "non-inferior p"]
+    assert re.split("  +", header) == columns
+    r, means = found["m@1"], [runs[name].values["m@1"].mean().item() for name in ("gcn", "pop")]
+    assert re.split("  +", line)[:5] == ["m@1", "gcn - pop", *(f"{mean:.4f}" for mean in means), f"{r.difference:+.4f}"]
+    assert line.endswith(
+        f"[{r.adjusted_low:+.4f}, {r.adjusted_high:+.4f}]      {r.adjusted_p:.4f}          {r.noninferior_p:.4f}"
+    )
+    assert r.adjusted_p != r.p
+    assert "Paired randomisation test: signs of 60 rows flipped (10000 draws, seed 0), two-sided." in others
+    assert any("Corrected for 2 comparisons (step-down max-T; exact for each, asymptotic for all" in x for x in others)
+    assert any("worse by less than 0.01, where higher values are better" in line for line in others)
+    assert all(line == line.rstrip() for line in others)
+    for name in ("to_markdown", "to_latex"):
+        text = getattr(found, name)()
+        assert all(column.replace("%", "\\%" if name == "to_latex" else "%") in text for column in columns)
+    assert "Not corrected for 2 comparisons" in str(trm.compare(runs, correction="none"))
+    assert "adjusted p" not in str(trm.compare(runs, "m@1"))
     assert "Paired t test over 60 rows, one-sided (less)" in str(trm.compare(models(60), test="t", alternative="less"))
     assert "all 255 other signs" in str(trm.compare(models(8)))
+
+
+def test_evaluations_as_they_are():
+    """Evaluations and collections that kept their rows are compared by them; `metrics` chooses labels."""
+    generator = torch.Generator().manual_seed(0)
+    items, target = torch.randn(30, 4, generator=generator), torch.randint(30, (40, 1), generator=generator)
+    test = trm.Interactions.from_padded(target, num_items=30)
+
+    def evaluated(metrics, keep_rows=True):
+        users = torch.randn(40, 4, generator=generator)
+        return trm.evaluate(metrics, users, items, target=test, k=10, keep_rows=keep_rows)
+
+    runs = {"a": evaluated(["HR", "NDCG"]), "b": [evaluated(["NDCG", "MRR"]) for _ in range(2)]}
+    found = trm.compare(runs, "NDCG@10")
+    assert found.results == trm.compare(runs, metrics=["NDCG@10", "NDCG@10"]).results
+    r = found["NDCG@10"]
+    assert r.against_value == pytest.approx(runs["a"]["NDCG@10"].item())
+    assert r.value == pytest.approx(sum(each["NDCG@10"].item() for each in runs["b"]) / 2)
+    rows = {"a": make({"n": runs["a"].rows.values["NDCG@10"]}), "b": [make(x.rows.values) for x in runs["b"]]}
+    rows["b"] = [make({"n": x.values["NDCG@10"]}) for x in rows["b"]]
+    assert trm.compare(rows)["n"][3:] == r[3:]
+    with pytest.raises(ValueError, match=r"HR@10 only in 'a'; MRR@10 only in 'b'; or choose some with metrics="):
+        trm.compare(runs)
+    with pytest.raises(ValueError, match=r"run 'a' has no metric 'MRR@10'"):
+        trm.compare(runs, ["NDCG@10", "MRR@10"])
+    with pytest.raises(ValueError, match=r"run 'b': no rows were kept: evaluate with keep_rows=True"):
+        trm.compare({"a": runs["a"], "b": evaluated(["HR", "NDCG"], keep_rows=False)})
+    collection = trm.RecMetricCollection("NDCG@10", accumulators=[trm.KeptRows()])
+    collection.update(torch.rand(40, 30, generator=generator), target)
+    value = collection.compute()["NDCG@10"].item()
+    assert trm.compare({**runs, "c": collection}, "NDCG@10", baseline="a")["NDCG@10", "c", "a"].value == (
+        pytest.approx(value)
+    )
+    with pytest.raises(ValueError, match=r"run 'c': no rows were kept: make the collection with accumulators="):
+        trm.compare({"a": runs["a"], "c": trm.RecMetricCollection("NDCG@10")})
+
+
+def test_infinite_values_of_other_metrics():
+    """Infinite values are refused in the metrics that are compared, not in others."""
+    ranks = {name: make({"MeanRank": [math.inf, 2.0, 3.0], "m": [at, 0.5, 0.2]}) for name, at in (("a", 0), ("b", 1))}
+    assert trm.compare(ranks, "m")["m"].difference == pytest.approx(1 / 3)
+    with pytest.raises(ValueError, match="values of MeanRank are infinite in 1 of 3 rows"):
+        trm.compare(ranks)
 
 
 def test_small_differences_are_shown():
@@ -779,11 +924,10 @@ def test_other_forms():
     assert frame["noninferior_p"].dtype == "float64"
     head, rule, *lines = found.to_markdown().splitlines()
     assert len(lines) == 2
-    assert head.startswith("| label | run | against | difference |")
-    assert rule.startswith("| ----- | --- | ------- | ---------: |")
-    assert "noninferior_p" not in head
-    assert "adjusted\\_p" in found.to_latex()
-    assert found.to_latex().startswith("\\begin{tabular}{lllr")
+    assert head.startswith("| metric | runs      |  value | against | difference |")
+    assert rule.startswith("| ------ | --------- | -----: | ------: | ---------: |")
+    assert "non-inferior" not in head
+    assert found.to_latex().startswith("\\begin{tabular}{llrrrrr}")
 
 
 class TestRounding:

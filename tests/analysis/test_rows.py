@@ -1,8 +1,8 @@
-"""Rows kept by id: their contents, their files, and intervals by resampling that depend on ids alone."""
+"""Rows kept by id: their contents, their files, and their intervals."""
 
 import math
 import re
-from itertools import pairwise
+from statistics import NormalDist
 
 import pytest
 import torch
@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from sizes import examples
 
 import torchrecmetrics as trm
-from torchrecmetrics.analysis import resampling
-from torchrecmetrics.analysis.rows import bootstrap_interval
 from torchrecmetrics.core.intervals import interval
 
 np = pytest.importorskip("numpy")
@@ -161,134 +159,83 @@ def test_frames():
     assert math.isnan(rows.to_pandas()["RPrecision"][0])
 
 
-# resampling
-
-
-def test_hashes_do_not_change():
-    """Hashes are splitmix64's (its published first outputs from 0) and BLAKE2b's, so files of other versions pair."""
-    import hashlib
-
-    first = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
-    steps = torch.arange(3) * resampling._GOLDEN
-    assert [h % 2**64 for h in resampling.hashes(steps).tolist()] == first
-    word = int.from_bytes(hashlib.blake2b("ü".encode(), digest_size=8).digest(), "little")
-    assert resampling.hashes(["ü"]).item() % 2**64 == word
-
-
-def test_poisson_table():
-    """The 65,536 equally likely values have mean 1 and variance 1, and each value's count is within 4 of Poisson's."""
-    counts = torch.tensor(resampling._POISSON)
-    k = torch.arange(len(counts))
-    assert (counts.sum(), (k * counts).sum(), (k * k * counts).sum()) == (2**16, 2**16, 2**17)
-    assert (counts - 2**16 * torch.from_numpy(stats.poisson.pmf(k.numpy(), 1))).abs().max() < 4
-
-
-@pytest.mark.parametrize("make_weights", [resampling.signs, resampling.poisson])
-def test_weights_are_random(make_weights):
-    """Weights have the right mean and variance, and are uncorrelated with neighbours, other resamples and seeds."""
-    keys = resampling.hashes(torch.arange(4000))
-    words = 8 if make_weights is resampling.signs else 128
-    weights = make_weights(keys, 5, 0, words)
-    mean = 0 if make_weights is resampling.signs else 1
-    assert weights.shape == (4000, 512)
-    z = weights - mean
-    assert z.mean().abs() < 4 / z.numel() ** 0.5
-    assert z.square().mean() == pytest.approx(1, abs=0.01)
-    for direction in (0, 1):
-        assert (z.mean(direction).abs() * z.shape[direction] ** 0.5).max() < 5
-    for other in (z.roll(1, 0), z.roll(1, 1), make_weights(keys, 6, 0, words) - mean):
-        assert (z * other).mean().abs() < 5 / z.numel() ** 0.5
-    assert torch.equal(
-        make_weights(keys, 5, 1, 1), weights[:, weights.shape[1] // words :][:, : weights.shape[1] // words]
-    )
-
-
-@pytest.mark.parametrize("add_up", [resampling.flipped_sums, resampling.resampled_sums])
-@settings(max_examples=examples(25), deadline=None)
-@given(cuts=st.lists(st.integers(0, 700), max_size=5), resamples=st.integers(1, 600), seed=st.integers(0, 2**62))
-def test_sums_of_any_chunks(add_up, cuts, resamples, seed):
-    """Sums are those of the parts, however units are divided, and fewer resamples are the first of more resamples."""
-    keys = resampling.hashes(torch.arange(700))
-    values = torch.rand(700, 3, generator=torch.Generator().manual_seed(seed % 1000), dtype=torch.float64)
-    whole = add_up(keys, values, resamples, seed)
-    assert whole.shape == (resamples, 3)
-    parts = [add_up(keys[a:b], values[a:b], resamples, seed) for a, b in pairwise([0, *sorted(cuts), 700])]
-    assert torch.allclose(sum(parts), whole, rtol=0, atol=1e-11)
-    assert torch.allclose(add_up(keys, values, resamples + 70, seed)[:resamples], whole, rtol=0, atol=1e-11)
-
-
-def test_all_flips():
-    """All 2^n - 1 combinations of signs appear once each; the one without a minus is left out."""
-    units = torch.tensor([[1.0], [2.0], [4.0]]).double()
-    assert sorted(resampling.all_flips(units)[:, 0].tolist()) == [-7, -5, -3, -1, 1, 3, 5]
-
-
-def test_threads_are_given_back():
-    """Resampling runs on one thread and then restores their number, also after errors."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    try:
-        with resampling.one_thread(), resampling.one_thread():
-            assert torch.get_num_threads() == 1
-        with pytest.raises(ValueError, match="level"):
-            make().confidence_interval(level=2)
-        make().confidence_interval()
-        assert torch.get_num_threads() == 3
-    finally:
-        torch.set_num_threads(before)
-
-
 # intervals
 
 
-def test_bootstrap_is_scipys():
-    """The interval of a skewed sample of 250 rows is scipy's BCa interval, up to the randomness of the draws."""
-    rows = trm.Rows({"a": torch.rand(250, generator=torch.Generator().manual_seed(2)).double() ** 4}, torch.arange(250))
-    ends = rows.confidence_interval(resamples=40_000)["a"]
+@pytest.mark.parametrize("power", [1, 4])
+def test_abc_is_scipys_bootstrap(power):
+    """The interval of 250 rows is scipy's BCa bootstrap, up to the draws and t in place of the normal quantile."""
+    values = torch.rand(250, generator=torch.Generator().manual_seed(2)).double() ** power
+    ends = trm.Rows({"a": values}, torch.arange(250)).confidence_interval()["a"]
     low, high = (
         stats.bootstrap(
-            (rows.values["a"].numpy(),),
-            np.mean,
-            n_resamples=40_000,
-            method=method,
-            rng=np.random.default_rng(0),
+            (values.numpy(),), np.mean, n_resamples=40_000, method=method, rng=np.random.default_rng(0)
         ).confidence_interval
         for method in ("BCa", "percentile")
     )
     assert ends == pytest.approx(tuple(low), abs=0.02 * (low.high - low.low))
-    assert abs(ends[1] - high.high) > 0.02 * (low.high - low.low)
+    if power > 1:
+        assert abs(ends[1] - high.high) > 0.02 * (low.high - low.low)
 
 
-def test_bca_by_hand():
-    """For means of 0.01 to 1, bias and acceleration move the quantiles, and a tie counts one half."""
-    means = torch.arange(1, 101).double() / 100
-    normal = stats.norm
-    for value, share in ((0.6, 0.595), (0.605, 0.60)):
-        z0, skewness = normal.ppf(share), 0.03
-        z = z0 + normal.ppf([0.05, 0.95])
-        expected = np.quantile(means.numpy(), normal.cdf(z0 + z / (1 - skewness * z)))
-        assert bootstrap_interval(means, value, skewness, 0.9) == pytest.approx(tuple(expected))
+def abc(values, weights, z, step=1e-4):
+    """Return the ABC interval of a weighted mean by numerical derivatives: Efron and Tibshirani's `abcnon` (1993)."""
+    n, normal = len(values), NormalDist()
+
+    def mean(shares):
+        weighted = [share * weight for share, weight in zip(shares, weights, strict=True)]
+        return sum(w * x for w, x in zip(weighted, values, strict=True)) / sum(weighted)
+
+    def moved(row, by):
+        return mean([(1 - by) / n + by * (other == row) for other in range(n)])
+
+    centre = mean([1 / n] * n)
+    slopes = [(moved(row, step) - moved(row, -step)) / (2 * step) for row in range(n)]
+    bends = [(moved(row, step) - 2 * centre + moved(row, -step)) / step**2 for row in range(n)]
+    squares = sum(slope**2 for slope in slopes)
+    error, skewness = squares**0.5 / n, sum(slope**3 for slope in slopes) / (6 * squares**1.5)
+    direction = [slope / (n**2 * error) for slope in slopes]
+    along = lambda by: mean([1 / n + by * d for d in direction])  # noqa: E731
+    curvature = (along(step) - 2 * centre + along(-step)) / (2 * error * step**2)
+    bias = sum(bends) / (2 * n**2)
+    z0 = normal.inv_cdf(2 * normal.cdf(skewness) * normal.cdf(curvature - bias / error))
+    return [along((z0 + end) / (1 - skewness * (z0 + end)) ** 2) for end in (-z, z)]
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_acceleration_is_the_jackknifes(weighted, monkeypatch):
-    """The acceleration is the jackknife's, which leaves out each row in turn, and scipy's for equal weights.
-    It is sum d^3 / (6 (sum d^2)^1.5) with d = w (x - m).
-    """
-    from torchrecmetrics.analysis import rows as rows_module
+def test_abc_by_numerical_derivatives(weighted):
+    """Distances from the mean are those of the ABC algorithm with t for z, times sqrt(n / (n - 1)) as Student's are."""
+    generator = torch.Generator().manual_seed(6)
+    values = torch.rand(50, generator=generator).double() ** 5
+    weights = (1 + 9 * torch.rand(50, generator=generator)).double() if weighted else torch.ones(50).double()
+    low, high = trm.Rows({"a": values}, torch.arange(50), weights).confidence_interval(0.9)["a"]
+    t = stats.t((weights.sum() ** 2 / weights.square().sum()).item() - 1).ppf(0.95)
+    expected = abc(values.tolist(), weights.tolist(), t)
+    mean = ((weights * values).sum() / weights.sum()).item()
+    assert (low - mean, high - mean) == pytest.approx([(50 / 49) ** 0.5 * (end - mean) for end in expected], rel=1e-5)
+    assert abs(high + low - 2 * mean) > 0.1 * (high - low)
 
-    values = torch.rand(50, generator=torch.Generator().manual_seed(6)).double() ** 5
-    weights = torch.arange(1, 51).double() if weighted else torch.ones(50).double()
-    asked = []
-    monkeypatch.setattr(rows_module, "bootstrap_interval", lambda *arguments: asked.append(arguments[1:3]))
-    trm.Rows({"a": values}, torch.arange(50), weights if weighted else None).confidence_interval(resamples=9)
-    mean = (weights * values).sum() / weights.sum()
-    d = weights * (values - mean)
-    if not weighted:
-        left = (values.sum() - values) / 49
-        d = left.mean() - left
-    expected = (d**3).sum() / (6 * (d**2).sum() ** 1.5)
-    assert asked == [pytest.approx((mean.item(), expected.item()))]
+
+def test_abc_of_symmetric_rows_is_students():
+    values = torch.linspace(0.2, 0.8, 30, dtype=torch.float64)
+    ends = trm.Rows({"a": values}, torch.arange(30)).confidence_interval()["a"]
+    assert ends == pytest.approx(stats.t.interval(0.95, 29, 0.5, values.std().item() / 30**0.5))
+
+
+def test_ends_are_within_the_rows():
+    """At extreme levels and weights, no end leaves the range of the rows' values; a few heavy rows are few rows."""
+    values = torch.tensor([0.5] + [0.1] * 20 + [0.2] * 20).double()
+    for level in (0.95, 1 - 1e-9, 1 - 1e-15):
+        for largest in (1.0, 10.0):
+            weights = torch.ones(41).double()
+            weights[0] = largest
+            low, high = trm.Rows({"a": values}, torch.arange(41), weights).confidence_interval(level)["a"]
+            assert 0.1 <= low <= high <= 0.5
+    weights[0] = 1000.0
+    mean, size = (500 + 2 + 4) / 1040, 1040**2 / (1000**2 + 40)
+    squares = (1000 * (0.5 - mean)) ** 2 + 20 * (0.1 - mean) ** 2 + 20 * (0.2 - mean) ** 2
+    expected = interval(mean, (squares * 41 / 40) ** 0.5 / 1040, size)
+    assert trm.Rows({"a": values}, torch.arange(41), weights).confidence_interval()["a"] == pytest.approx(expected)
 
 
 @settings(max_examples=examples(20), deadline=None)
@@ -298,7 +245,7 @@ def test_intervals_know_no_order(seed, words, clustered, weighted):
     options = {"clusters": torch.arange(40) % 13} if clustered else {}
     rows = make(words=words, **options, **(FULL if weighted else {}))
     order = torch.randperm(40, generator=torch.Generator().manual_seed(seed))
-    assert rearranged(rows, order).confidence_interval(resamples=99) == rows.confidence_interval(resamples=99)
+    assert rearranged(rows, order).confidence_interval() == rows.confidence_interval()
 
 
 def test_clusters_are_drawn_whole():
@@ -387,11 +334,11 @@ def test_intervals_of_rare_hits_cover(n, share, monkeypatch):
         return sum(low <= share <= high for low, high in intervals) / 1000
 
     plain = covered(interval(v.mean().item(), v.std().item() / n**0.5, n) for v in values)
-    got = covered(rows.confidence_interval(resamples=400).values())
+    got = covered(rows.confidence_interval().values())
     assert got == pytest.approx(plain, abs=0.01)
     assert got > 0.93
     monkeypatch.setattr(rows_module, "MIN_DIFFERING", 0)
-    assert covered(rows.confidence_interval(resamples=400).values()) < 0.9
+    assert covered(rows.confidence_interval().values()) < 0.9
 
 
 @pytest.mark.parametrize(
@@ -399,8 +346,6 @@ def test_intervals_of_rare_hits_cover(n, share, monkeypatch):
     [
         ({"bounds": (1, 0)}, "bounds must be (least, greatest) of a row's value, or None, got (1, 0)"),
         ({"level": 2}, "level must be between 0 and 1"),
-        ({"resamples": 0}, "resamples must be at least 1, got 0"),
-        ({"seed": -1}, "seed must be at least 0, got -1"),
     ],
 )
 def test_refused_intervals(options, says):

@@ -31,14 +31,15 @@ def kept():
 
 def test_every_row_checks_values(kept):
     """All our labels are checked, and those of peers with our definition; bare operations have no value to check."""
-    cases = {"C1": 4, "C2": 1, "C3": 1, "C4": 1, "C5": 9, "C6": 2, "C8": 3, "C9": 1}
+    cases = {"C1": 4, "C2": 1, "C3": 1, "C4": 1, "C5": 9, "C6": 2, "C8": 3, "C9": 1, "C10": 2}
     assert [case["id"] for case in kept["cases"]] == [id for id, count in cases.items() for _ in range(count)]
     seen = set()
     for case in kept["cases"]:
         checked = {one["name"]: one["checked"] for one in case["contenders"]}
         if case["case"] != "one update":  # an update without a compute has no value
-            assert checked["ours"] == (1 if case["id"] == "C8" else 18)
-            assert {name for name, count in checked.items() if count} == (MULTIPLES | {"ours"}) & set(checked)
+            assert checked["ours"] == {"C8": 1, "C10": 2}.get(case["id"], 18)
+            same_values = MULTIPLES | {"ours", "NumPy, mean and error"}
+            assert {name for name, count in checked.items() if count} == same_values & set(checked)
         seen |= set(checked) | set(case["not_installed"])
         assert all(one["rounds"] == 1 and one["median_ms"] > 0 for one in case["contenders"])
     assert seen >= MULTIPLES
@@ -62,6 +63,8 @@ def test_goals(kept):
         ("C8", "updates and compute"): [],
         ("C8", "one update"): [("ours, ms", "<=", 0.4)],
         ("C9", "items among the best"): [("ours / ours, items at random", "<=", 2.0)],
+        ("C10", "intervals"): [("ours, ms", "<=", 500)],  # and memory
+        ("C10", "comparison of two runs"): [("ours, ms", "<=", 3000)],
     }
     for size, excluded in (("1,000", 50), ("3,706", 100), ("10,000", 100)):
         expected_limits["C5", f"I = {size}, T = 1"] = [(loop, "<=", 0.75)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrecmetrics.analysis.pairing import Paired, Runs, Totals
-from torchrecmetrics.analysis.resampling import one_thread
+from torchrecmetrics.analysis.pairing import Columns, Paired, Runs, Totals
+from torchrecmetrics.analysis.resampling import MANY, all_flips, flipped_sums, one_thread
 from torchrecmetrics.analysis.significance import (
     Alternative,
     ByFlips,
@@ -30,7 +30,13 @@ from torchrecmetrics.core.student import quantile
 from torchrecmetrics.data.groups import Groups, check_groups
 
 _POWER = 0.8
-_METHODS = {"max-t": "step-down max-T; exact for each, asymptotic for all together", "holm": "Holm's method"}
+_TOGETHER = "the intervals hold together, so one with 0 may have an adjusted p <= {alpha}"
+_METHODS = {
+    "max-t": f"(step-down max-T; exact for each, asymptotic for all together); {_TOGETHER}",
+    "holm": f"(Holm's method); {_TOGETHER}",
+    "bh": "(Benjamini-Hochberg); of those with an adjusted p <= {alpha}, whose intervals exclude 0, a share of {alpha} "
+    "is expected to be chance",
+}
 _SIDES = {"two-sided": "two-sided", "greater": "one-sided (greater)", "less": "one-sided (less)"}
 
 
@@ -42,8 +48,12 @@ class PairResult(NamedTuple):
     against: str
     group: str | None
     """Name of the group; None = all rows, including rows of no group."""
+    value: float
+    """Mean of `run` over the rows that are compared."""
+    against_value: float
+    """Mean of `against` over the rows that are compared."""
     difference: float
-    """Mean of `run` minus mean of `against`, over the rows that are compared."""
+    """`value` minus `against_value`."""
     low: float
     """Lower end of the interval of the difference, which excludes 0 exactly where p <= 1 - level."""
     high: float
@@ -88,12 +98,15 @@ class PairResult(NamedTuple):
 class Comparison(Table):
     """Result of `compare`; `str()` returns a table, and sentences that describe the test.
 
+    The table, also that of `to_markdown` and `to_latex`, has the values of both runs, the difference, its corrected
+    interval and corrected p; `to_dict`, `to_pandas` and `to_polars` have all fields of `PairResult`.
+
     `comparison["NDCG@10"]` is the `PairResult` of a label if only one pair of runs was compared, and
     `comparison["NDCG@10", "gcn", "pop"]` the result of gcn minus pop; `comparison["NDCG@10/cold"]` is for a group.
     """
 
     _gaps: ClassVar[dict[str, str]] = {"group": "text", "noninferior_p": "floats"}
-    _words: ClassVar[tuple[str, ...]] = ("label", "run", "against", "group")
+    _words: ClassVar[tuple[str, ...]] = ("metric", "runs")
 
     results: tuple[PairResult, ...]
     """One result per pair and label, each followed by the results of the groups."""
@@ -107,6 +120,8 @@ class Comparison(Table):
     """Number of sign flips; None = t test."""
     exact: bool
     """True if the flips are all combinations of signs, not a random sample."""
+    normal: bool
+    """True if sums of small units are drawn from the normal limit of their flips, since there are many units."""
     margin: float | None
     seed: int
     clustered: bool
@@ -161,33 +176,32 @@ class Comparison(Table):
         return json.dumps({"results": records(self.results), **settings}, indent=indent, allow_nan=False)
 
     def __str__(self) -> str:
-        table = self._cells()
-        width = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = []
-        for line in table:
-            words = [cell.ljust(w) for cell, w in zip(line[:2], width[:2], strict=True)]  # label and pair
-            numbers = [cell.rjust(w) for cell, w in zip(line[2:], width[2:], strict=True)]
-            lines.append("  ".join([*words, *numbers]).rstrip())
-        return "\n".join([*lines, "", *self._sentences()])
+        columns = [
+            [cell.ljust(width) if name in self._words else cell.rjust(width) for cell in (name, *cells)]
+            for name, cells in self._texts().items()
+            for width in [max(map(len, (name, *cells)))]
+        ]
+        return "\n".join([*("  ".join(line).rstrip() for line in zip(*columns, strict=True)), "", *self._sentences()])
 
-    def _cells(self) -> list[list[str]]:
-        """Return the table of `str()` as lines of cells, the header first."""
+    def _texts(self) -> dict[str, list[str]]:
+        """Return the columns of the table as text."""
         widths = [r.adjusted_high - r.adjusted_low for r in self.results]
         least = min((w for w in widths if 0 < w < math.inf), default=1.0)
         digits = min(12, max(4, 1 - math.floor(math.log10(least))))
-        counts = any(r.num_left_out for r in self.results)
-        lines = [["", "", "difference", f"{100 * self.level:g} % interval", "p", *["adjusted p"][: self.is_corrected]]]
-        lines[0] += ["d_z", "won/tied/lost", "rows", *["left out"][:counts], "detectable"]
-        lines[0] += ["non-inferior p"] * (self.margin is not None)
-        for r in self.results:
-            line = [r.key, r.pair, f"{r.difference:+.{digits}f}"]
-            line += [f"[{r.adjusted_low:+.{digits}f}, {r.adjusted_high:+.{digits}f}]", _p(r.p)]
-            line += [_p(r.adjusted_p)] * self.is_corrected
-            line += [f"{r.effect_size:+.2f}", f"{r.wins}/{r.ties}/{r.losses}", str(r.num_rows)]
-            line += [str(r.num_left_out)] * counts + [f"{r.detectable:.{digits}f}"]
-            line += [] if r.noninferior_p is None else [_p(r.noninferior_p)]
-            lines.append(line)
-        return lines
+        columns = {
+            "metric": [r.key for r in self.results],
+            "runs": [r.pair for r in self.results],
+            "value": [f"{r.value:.{digits}f}" for r in self.results],
+            "against": [f"{r.against_value:.{digits}f}" for r in self.results],
+            "difference": [f"{r.difference:+.{digits}f}" for r in self.results],
+            f"{100 * self.level:g} % interval": [
+                f"[{r.adjusted_low:+.{digits}f}, {r.adjusted_high:+.{digits}f}]" for r in self.results
+            ],
+            "adjusted p" if self.is_corrected else "p": [_p(r.adjusted_p) for r in self.results],
+        }
+        if self.margin is not None:
+            columns["non-inferior p"] = [_p(r.noninferior_p) for r in self.results if r.noninferior_p is not None]
+        return columns
 
     def _sentences(self) -> list[str]:
         """Return the sentences below the table of `str()`: test, correction, groups, margin, averaged runs."""
@@ -197,13 +211,12 @@ class Comparison(Table):
             said = [f"Paired t test over {number} {units}, {sides}."]
         else:
             how = f"all {self.resamples} other signs" if self.exact else f"{self.resamples} draws, seed {self.seed}"
+            how += ", of their normal limit" if self.normal else ""
             said = [f"Paired randomisation test: signs of {number} {units} flipped ({how}), {sides}."]
         alpha = f"{1 - self.level:.4g}"
         if self.is_corrected:
-            said.append(
-                f"Corrected for {self.num_tested} comparisons ({_METHODS[self.correction]}); the intervals hold "
-                f"together, so one with 0 may have an adjusted p <= {alpha}."
-            )
+            method = _METHODS[self.correction].format(alpha=alpha)
+            said.append(f"Corrected for {self.num_tested} comparisons {method}.")
         elif self.num_tested > 1:
             said.append(f"Not corrected for {self.num_tested} comparisons; an interval excludes 0 where p <= {alpha}.")
         else:
@@ -213,6 +226,8 @@ class Comparison(Table):
             said.append(f"Over all rows, and those of {len(self.groups)} groups each{none}.")
         if untested := [*dict.fromkeys(r.key for r in self.results if math.isnan(r.p))]:
             said.append(f"Not tested, with fewer than two {units}: {', '.join(untested)}.")
+        if num_left_out := max(r.num_left_out for r in self.results):
+            said.append(f"Left out: up to {num_left_out} rows, undefined in one of two runs or of weight 0.")
         if self.margin is not None:
             said.append(f"Non-inferior: worse by less than {self.margin:g}, where higher values are better.")
         if averaged := [f"{name} is the mean of {number}" for name, number in self.runs.items() if number > 1]:
@@ -223,6 +238,7 @@ class Comparison(Table):
 @one_thread()
 def compare(
     runs: Runs,
+    metrics: str | Sequence[str] | None = None,
     *,
     baseline: str | None = None,
     test: Literal["randomization", "t"] = "randomization",
@@ -243,22 +259,27 @@ def compare(
     "randomization": if the two runs are interchangeable, both signs of each u are equally likely. b of R random sign
     flips have |t_r| >= |t| (1 - 1e-9), and p = (b + 1) / (R + 1); all flips are used if 2^n is at most `resamples`.
     A unit has the same sign for all labels and pairs, so that the correction takes their dependence into account.
+    Beyond 10,000 units, those that are no large share of a column (1 / 10,000 of sum u^2) are not flipped one by one:
+    their sums are drawn from the normal distribution that the sums of their flips have in the limit.
     Intervals are difference ± q s / sqrt(n) / mean w, q the order statistic of the same t_r, so that an interval
     excludes 0 exactly where its p is at most 1 - level. "t": Student's distribution in place of the flips.
 
     Args:
-        runs: {name: `Rows`}, or {name: [Rows, Rows, ...]} of several runs (seeds), which are averaged row by row.
+        runs: {name: evaluation} with `keep_rows=True`, a collection with `KeptRows`, or `Rows`; {name: [several]} of
+            several runs (seeds), which are averaged row by row.
+        metrics: labels to compare, such as ["NDCG@10"]. None: all, which all runs must have.
         baseline: compare each other run with this one. None: all pairs, each run minus each run before it.
         test: "randomization" or "t".
         correction: for all labels and pairs that are compared: "max-t", step-down (for randomization; its default),
-            exact for one comparison and asymptotic for all together; "holm" (the t test's default); or "none".
-            Corrected intervals have the critical value of the first step, so that they hold for all together.
+            exact for one comparison and asymptotic for all together; "holm" (the t test's default); "bh", Benjamini and
+            Hochberg's false discovery rate; or "none". Corrected intervals of the first two have the critical value
+            of the first step, so that they hold for all together.
         resamples: number of sign flips.
         level: confidence level of the intervals, between 0 and 1.
         alternative: "two-sided"; "greater" or "less": the mean of the run is higher or lower than that of the other.
         margin: > 0, in the metrics' unit: test also whether a run is worse by less than this (non-inferior), where
             higher values are better. One-sided, with the same correction.
-        seed: seed of the hash of row ids that gives the signs; the result does not depend on the order of rows.
+        seed: seed of the signs; the result does not depend on the order of rows, which are sorted by id.
         groups: compare the runs over the rows of each group as well: `group_users(train)`, or `Groups` of any column.
             Row ids are looked up in `user_ids`, or are row numbers of users; if rows are sessions and not users,
             `user_ids` must be session ids. One correction covers all rows and the groups.
@@ -268,12 +289,13 @@ def compare(
         fewer rows.
 
     Raises:
-        TypeError: for runs that are no `Rows`, groups that are no `Groups` or have ids of another kind.
-        ValueError: for ids that do not pair, labels, options, weights or clusters that differ between runs, infinite
-            values, groups that hold none of the rows, and for unknown arguments.
+        TypeError: for runs without `rows`, groups that are no `Groups` or have ids of another kind.
+        ValueError: for runs that kept no rows, ids that do not pair, labels, options, weights or clusters that differ
+            between runs, infinite values, groups that hold none of the rows, and for unknown arguments.
 
-    Source: Westfall and Young, Resampling-based multiple testing, 1993; Smucker et al., A comparison of statistical
-    significance tests for information retrieval evaluation, CIKM 2007.
+    Source: Westfall and Young, Resampling-based multiple testing, 1993; Benjamini and Hochberg, Controlling the false
+    discovery rate, JRSS B 57, 1995; Smucker et al., A comparison of statistical significance tests for information
+    retrieval evaluation, CIKM 2007.
 
     Example:
         >>> import torch
@@ -291,82 +313,80 @@ def compare(
     if margin is not None and not (isinstance(margin, (int, float)) and 0 < margin < math.inf):
         raise ValueError(f"margin must be a number > 0 in the metrics' unit, or None, got {margin!r}")
     check_groups(groups)
-    paired = Paired(runs, baseline)
-    paired_by_group: dict[str | None, Paired] = {None: paired}
+    paired = Paired(runs, metrics, baseline)
+    chosen_by_group: dict[str | None, Tensor | None] = {None: None}
     if groups is not None:
-        paired_by_group |= _pair_by_group(paired, groups)
-    num_units = len(paired.layout.keys)
+        chosen_by_group |= _rows_by_group(paired, groups)
+    num_units = paired.layout.num_units
     exact = test == "randomization" and 2 ** min(num_units, 62) <= resamples
-    num_flips = 2**num_units - 1 if exact else resamples
 
-    def decided(of_groups: Iterable[Paired], totals: Totals, side: Alternative) -> Decisions:
-        flips = [pairs.flipped(None if exact else resamples, seed) for pairs in of_groups if test == "randomization"]
-        return _decide(totals, torch.cat(flips, 1) if flips else None, side, round(1 - level, 12), correction)
+    def decided(tables: Sequence[Columns], side: Alternative) -> Decisions:
+        units, totals = [table.units for table in tables], Totals.joined(table.totals for table in tables)
+        t = studentised(totals.sums, totals.squares, totals.units)
+        if test == "t":
+            tested: ByStudent | ByFlips = ByStudent(t, totals.units, totals.squares, side)
+        else:
+            flips = all_flips(units, num_units) if exact else flipped_sums(units, num_units, resamples, seed)
+            tested = ByFlips(t, studentised(flips, totals.squares, totals.units), side)
+        return decide(tested, (totals.units >= 2).nonzero().flatten().tolist(), round(1 - level, 12), correction)
 
-    totals = Totals.joined(pairs.totals() for pairs in paired_by_group.values())
-    decisions, noninferior = decided(paired_by_group.values(), totals, alternative), None
+    by_group = {name: paired.columns(chosen) for name, chosen in chosen_by_group.items()}
+    decisions, noninferior = decided([*by_group.values()], alternative), None
     if margin is not None:
-        shifted = [pairs.shifted(margin) for pairs in paired_by_group.values()]
-        noninferior = decided(shifted, Totals.joined(pairs.totals() for pairs in shifted), "greater").adjusted_p
-    sizes = {name: len(pairs.layout.order) for name, pairs in paired_by_group.items() if name is not None}
+        shifted = [paired.columns(chosen, margin) for chosen in chosen_by_group.values()]
+        noninferior = decided(shifted, "greater").adjusted_p
+    sizes = {name: table.num_rows for name, table in by_group.items() if name is not None}
     return Comparison(
-        results=tuple(_results(paired_by_group, totals, decisions, noninferior, alternative)),
+        results=tuple(_results(paired, by_group, decisions, noninferior, alternative)),
         runs={name: len(repeats) for name, repeats in paired.runs.items()},
         test=test,
         correction=correction,
         alternative=alternative,
         level=level,
-        resamples=None if test == "t" else num_flips,
+        resamples=None if test == "t" else 2**num_units - 1 if exact else resamples,
         exact=exact,
+        normal=test == "randomization" and num_units > MANY,
         margin=margin,
         seed=seed,
         clustered=paired.layout.unit_of_row is not None,
         groups=sizes,
-        num_in_none=len(paired.layout.order) - sum(sizes.values()) if sizes else 0,
+        num_in_none=len(paired.ids) - sum(sizes.values()) if sizes else 0,
     )
 
 
-def _decide(totals: Totals, flips: Tensor | None, side: Alternative, alpha: float, correction: Correction) -> Decisions:
-    """Test the columns with two or more units, by sums under other signs, [R, columns], or for None by Student's t."""
-    sums, squares, units = totals.sums, totals.squares, totals.units
-    t = studentised(sums, squares, units)
-    if flips is None:
-        test: ByStudent | ByFlips = ByStudent(t, units, squares, side)
-    else:
-        test = ByFlips(t, studentised(flips, squares, units), side)
-    return decide(test, (units >= 2).nonzero()[:, 0].tolist(), alpha, correction)
-
-
-def _pair_by_group(paired: Paired, groups: Groups) -> dict[str | None, Paired]:
-    """Return the paired runs over the rows of each group, by group name."""
+def _rows_by_group(paired: Paired, groups: Groups) -> dict[str | None, Tensor | None]:
+    """Return which rows are in each group, {name: bool [n]}."""
     taken = [
         f"{label}/{name}" for label in paired.labels for name in groups.names if f"{label}/{name}" in paired.labels
     ]
     if taken:
         raise ValueError(f"{taken[0]} is a label of the runs, and would be that of a group: leave one of them out")
-    codes = groups.of_rows(paired.first.ids)
-    return {name: paired.only(codes == code) for code, name in enumerate(groups.names)}
+    codes = groups.of_rows(paired.ids)
+    return {name: codes == code for code, name in enumerate(groups.names)}
 
 
 def _results(
-    paired_by_group: dict[str | None, Paired],
-    totals: Totals,
+    paired: Paired,
+    by_group: dict[str | None, Columns],
     decisions: Decisions,
     noninferior: list[float] | None,
     alternative: Alternative,
 ) -> list[PairResult]:
     """Return the results by pair and label: the result over all rows, followed by those of the groups."""
+    totals = Totals.joined(table.totals for table in by_group.values())
     units, sums, squares = totals.units, totals.sums, totals.squares
     defined = units >= 2
     share = (sums.square() / (units * squares)).where(squares > 0, 0).clamp(max=1)
     left = (squares * (1 - share)).where(1 - share >= 1e-12, 0)  # sum of squares around the mean
     spread = (left / (units - 1)).sqrt().where(defined, math.nan)
-    difference, error = sums / totals.weights, spread * units.double().sqrt() / totals.weights
+    difference, error = sums / totals.weights, spread * units.sqrt() / totals.weights
     critical, joint = torch.tensor([decisions.critical, decisions.joint_critical], dtype=torch.float64)
     power = torch.tensor([quantile(_POWER, n - 1) if n >= 2 else math.nan for n in units.tolist()], dtype=torch.float64)
     low, high = _ends(difference, critical, error, alternative)
     adjusted_low, adjusted_high = _ends(difference, joint, error, alternative)
     columns = {
+        "value": totals.value.tolist(),
+        "against_value": totals.against.tolist(),
         "difference": difference.tolist(),
         "low": low,
         "high": high,
@@ -375,21 +395,22 @@ def _results(
         "adjusted_high": adjusted_high,
         "adjusted_p": decisions.adjusted_p,
         "effect_size": (sums / units / spread).where((sums != 0) | ~defined, 0).tolist(),
-        **dict(zip(("wins", "ties", "losses"), totals.signs.tolist(), strict=True)),
-        "num_rows": totals.rows.tolist(),
-        "num_units": units.tolist(),
+        "wins": totals.wins.long().tolist(),
+        "ties": totals.ties.long().tolist(),
+        "losses": totals.losses.long().tolist(),
+        "num_rows": totals.rows.long().tolist(),
+        "num_units": units.long().tolist(),
         "detectable": _half_width(joint + power, error).tolist(),
         "noninferior_p": [None] * len(units) if noninferior is None else noninferior,
     }
     results = []
-    over_all = paired_by_group[None]
-    names = product(paired_by_group.items(), over_all.pairs, over_all.labels)
-    for column, ((group, paired), (run, against), label) in enumerate(names):
+    names = product(by_group.items(), paired.pairs, paired.labels)
+    for column, ((group, table), (run, against), label) in enumerate(names):
         numbers: dict[str, Any] = {name: values[column] for name, values in columns.items()}
-        num_left_out = len(paired.layout.order) - numbers["num_rows"]
+        num_left_out = table.num_rows - numbers["num_rows"]
         numbers |= {"label": label, "run": run, "against": against, "group": group, "num_left_out": num_left_out}
         results.append(PairResult(**numbers))
-    num_columns = len(over_all.pairs) * len(over_all.labels)
+    num_columns = len(paired.pairs) * len(paired.labels)
     return [result for first in range(num_columns) for result in results[first::num_columns]]
 
 
@@ -413,11 +434,16 @@ def _ends(
 
 def _check_correction(test: str, correction: Correction | None) -> Correction:
     """Return the correction of a test, or the test's default for None; raise for an unknown correction."""
+    if test in ("wilcoxon", "sign"):
+        raise ValueError(
+            f"test={test!r} is not offered: it tests signs or ranks of differences, not their mean; its use should "
+            "be discontinued (Smucker, Allan and Carterette, CIKM 2007): use 'randomization' or 't'"
+        )
     check_choice("test", test, ("randomization", "t"))
     correction = correction or ("max-t" if test == "randomization" else "holm")
-    check_choice("correction", correction, ("max-t", "holm", "none"))
+    check_choice("correction", correction, ("max-t", "holm", "bh", "none"))
     if test == "t" and correction == "max-t":
-        raise ValueError("correction='max-t' needs the flips of test='randomization'; a t test takes 'holm' or 'none'")
+        raise ValueError("correction='max-t' needs the flips of test='randomization'; a t test takes 'holm' or 'bh'")
     return correction
 
 

@@ -3,153 +3,156 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from copy import copy
 from itertools import chain, product
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.analysis.resampling import EQUAL, Layout, all_flips, flipped_sums
-from torchrecmetrics.analysis.row_ids import RowIds, find, id_at
+from torchrecmetrics.analysis.resampling import Units
+from torchrecmetrics.analysis.row_ids import EQUAL, Layout, RowIds, find, id_at
 from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.core.checks import describe, nearest
 
-Runs: TypeAlias = "Mapping[str, Rows | Sequence[Rows]]"
+
+class HasRows(Protocol):
+    """Protocol of a result that kept its rows: an evaluation, or a collection."""
+
+    @property
+    def rows(self) -> Rows:
+        """Per-row values."""
+        ...
+
+
+Run: TypeAlias = "Rows | HasRows"
+Runs: TypeAlias = "Mapping[str, Run | Sequence[Run]]"
 
 
 class Totals(NamedTuple):
-    """Sums over the units of each column, [columns] per field."""
+    """Sums over the units of each column, float64 [columns] per field."""
 
     units: Tensor
-    """Number of units with a weight > 0, int64."""
+    """Number of units with a weight > 0."""
     rows: Tensor
-    """Number of rows with a weight > 0, int64."""
+    """Number of rows with a weight > 0."""
     sums: Tensor
     squares: Tensor
     weights: Tensor
     """Sums of the row weights; `sums / weights` is the difference of the means."""
-    signs: Tensor
-    """Number of rows in which the first run is higher, equal, lower: int64 [3, columns]."""
+    value: Tensor
+    """Mean of the first run over the rows with a weight > 0."""
+    against: Tensor
+    """Mean of the second run over the rows with a weight > 0."""
+    wins: Tensor
+    """Number of rows in which the first run is higher."""
+    ties: Tensor
+    losses: Tensor
 
     @staticmethod
     def joined(totals: Iterable[Totals]) -> Totals:
         """Concatenate the columns of several totals."""
-        return Totals(*(torch.cat(columns, -1) for columns in zip(*totals, strict=True)))
+        return Totals(*torch.cat([torch.stack(columns) for columns in totals], 1))
+
+
+class Columns(NamedTuple):
+    """Differences of paired runs: a column is one label of one pair of runs, in the order of pairs, then of labels."""
+
+    units: Units
+    totals: Totals
+    num_rows: int
+    """Number of rows, including those that are undefined in a column."""
 
 
 class Paired:
     """Runs whose rows have been paired by id.
 
-    A column is one label of one pair of runs, in the order of pairs, then of labels. The units of a column are
-    u = w (x - y), summed by cluster where there are clusters; u is 0 where x or y is undefined.
-
     Args:
-        runs: {name: `Rows`}, or {name: [Rows, ...]} of several runs, which are averaged row by row.
+        runs: {name: `Rows`, or an evaluation or collection that kept them}, or {name: [several]}, averaged row by row.
+        metrics: labels that are compared; None = all.
         baseline: name of the run that each other run is compared with; None = each run with every run before it.
     """
 
-    def __init__(self, runs: Runs, baseline: str | None) -> None:
+    def __init__(self, runs: Runs, metrics: str | Sequence[str] | None, baseline: str | None) -> None:
         self.runs: dict[str, list[Rows]] = _listed(runs)
+        self.labels: list[str] = _labels(self.runs, metrics)
         (first_name, first), *others = [(name, rows) for name, repeats in self.runs.items() for rows in repeats]
-        self.first: Rows = first
-        self.labels: list[str] = [*self.first.values]
+        self.ids: RowIds = first.ids
         self._row_in: dict[int, Tensor] = {id(first): torch.arange(len(first), device="cpu")}
         for name, rows in others:
             if id(rows) not in self._row_in:
                 self._row_in[id(rows)] = _pair(first_name, first, name, rows)
         for rows in chain.from_iterable(self.runs.values()):
-            rows.check_finite()
+            rows.check_finite(self.labels)
         self.layout: Layout = Layout.of(first.ids, first.clusters)
-        self._all_keys = self.layout.keys
         self.pairs: list[tuple[str, str]] = _pairs([*self.runs], baseline)
         weights = first.weights  # scaled to a maximum of 1: squares neither overflow nor vanish
         self._row_scale: float = 1.0 if weights is None or not weights.any() else 1 / weights.max().item()
-        self._scales = self._scales_of_own_weights()
-        self._shift = 0.0
 
-    def only(self, chosen: Tensor) -> Paired:
-        """Return the same pairs over the rows of the first run that `chosen`, bool [n], selects."""
-        selected = copy(self)
-        selected.layout = self.layout.only(chosen)
-        selected._scales = selected._scales_of_own_weights()
-        return selected
+    def columns(self, chosen: Tensor | None = None, margin: float = 0.0) -> Columns:
+        """Return the columns over the rows that `chosen`, bool [n], selects, with differences larger by `margin`.
 
-    def shifted(self, margin: float) -> Paired:
-        """Return the same pairs, with differences that are larger by `margin`."""
-        shifted = copy(self)
-        shifted._shift = margin
-        return shifted
+        The units of a column are u = w (x - y), summed by cluster where there are clusters; u is 0 where x or y is
+        undefined.
+        """
+        layout, numbers = self.layout, torch.arange(self.layout.num_units, device="cpu")
+        if chosen is not None:
+            layout, numbers = layout.only(chosen)
+        names = [(*pair, label) for pair, label in product(self.pairs, self.labels)]
+        units = torch.empty(len(names), len(numbers), dtype=torch.float64, device="cpu")
+        totals = torch.empty(len(Totals._fields), len(names), dtype=torch.float64, device="cpu")
+        for column, (first, second, label) in enumerate(names):
+            units[column], sums = self._column(first, second, label, layout, margin)
+            totals[:, column] = torch.stack([number.double() for number in sums])
+        return Columns(Units(numbers, units), Totals(*totals), len(layout.order))
 
-    def totals(self) -> Totals:
-        """Return the sums over all units."""
-        better, differences, weights = self._differences()
-        used, units = weights > 0, self.layout.sums(differences)
-        return Totals(
-            units=(self.layout.sums(used.double()) > 0).sum(0),
-            rows=used.sum(0),
-            sums=units.sum(0),
-            squares=units.square().sum(0),
-            weights=weights.sum(0),
-            signs=torch.stack([(used & (better == sign)).sum(0) for sign in (1, 0, -1)]),
+    def _column(self, first: str, second: str, label: str, layout: Layout, margin: float) -> tuple[Tensor, Totals]:
+        """Return the units of a column, [units], and its totals, a number per field."""
+        scales = self._scales(first, second, label, layout)
+        x, weight_x, wx = self._run_means(first, label, layout, scales)
+        y, weight_y, wy = self._run_means(second, label, layout, scales)
+        difference, weighted = _rounded_difference(x, y), _rounded_difference(wx, wy)
+        weights = ((weight_x + weight_y) / 2).masked_fill(difference.isnan(), 0)
+        used = weights > 0
+        if margin:
+            weighted = _rounded_difference(weighted, -margin * weights)
+        units = layout.sums(weighted.where(used, 0))
+        return units, Totals(
+            units=(layout.sums(used.double()) > 0).sum(),
+            rows=used.sum(),
+            sums=units.sum(),
+            squares=units.square().sum(),
+            weights=weights.sum(),
+            value=wx.where(used, 0).sum() / weights.sum(),
+            against=wy.where(used, 0).sum() / weights.sum(),
+            wins=(used & (difference > 0)).sum(),
+            ties=(used & (difference == 0)).sum(),
+            losses=(used & (difference < 0)).sum(),
         )
 
-    def flipped(self, resamples: int | None, seed: int) -> Tensor:
-        """Return sums of the units with random signs, float64 [resamples, columns]; None = all combinations of signs.
-
-        Signs are those of the units of all rows, also for a part of the rows.
-        """
-        keys, units = self.layout.keys, self.layout.sums(self._differences()[1])
-        if resamples is not None:
-            return flipped_sums(keys, units, resamples, seed)
-        all_units = units.new_zeros(len(self._all_keys), units.shape[1])
-        all_units[torch.searchsorted(self._all_keys, keys)] = units
-        return all_flips(all_units)
-
-    def _differences(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return sign(x - y), w (x - y) and w of the rows, three tensors [rows, columns]."""
-        columns = []
-        for (first, second), label in product(self.pairs, self.labels):
-            scales = self._scales.get((first, second, label), {})
-            (x, weight_x, wx), (y, weight_y, wy) = (self._run_means(name, label, scales) for name in (first, second))
-            difference, weighted = _rounded_difference(x, y), _rounded_difference(wx, wy)
-            weights = ((weight_x + weight_y) / 2).masked_fill(difference.isnan(), 0)
-            weighted = weighted.masked_fill(weights == 0, 0)
-            if self._shift:
-                weighted = _rounded_difference(weighted, -self._shift * weights)
-            columns.append((difference.sign(), weighted, weights))
-        better, differences, all_weights = (torch.stack(of_columns, 1) for of_columns in zip(*columns, strict=True))
-        return better, differences, all_weights
-
-    def _run_means(self, name: str, label: str, scales: dict[int, float]) -> tuple[Tensor, Tensor, Tensor]:
+    def _run_means(
+        self, name: str, label: str, layout: Layout, scales: dict[int, float]
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the means of x, w and w x over the runs of a name; weights of a run are multiplied by its scale."""
-        values, weights = [], []
+        x = w = wx = torch.zeros((), dtype=torch.float64, device="cpu")
         for run in self.runs[name]:
-            values.append(self._values(run, label))
-            weights.append(self._weights(run, label) * scales.get(id(run), self._row_scale))
-        x, w = torch.stack(values), torch.stack(weights)
-        return x.mean(0), w.mean(0), (w * x).mean(0)
+            row = self._row_in[id(run)][layout.order]
+            values, weights = run.values[label][row], run.weights_of(label)[row]
+            weights *= scales.get(id(run), self._row_scale)
+            x, w, wx = x + values, w + weights, wx + weights * values
+        number = len(self.runs[name])
+        return x / number, w / number, wx / number
 
-    def _values(self, run: Rows, label: str) -> Tensor:
-        """Return a run's values of the rows, float64 [rows]."""
-        return run.values[label][self._row_in[id(run)][self.layout.order]]
-
-    def _weights(self, run: Rows, label: str) -> Tensor:
-        """Return a run's weights of the rows, float64 [rows]: the metric's own weights if it has any."""
-        return run.weights_of(label)[self._row_in[id(run)][self.layout.order]]
-
-    def _scales_of_own_weights(self) -> dict[tuple[str, str, str], dict[int, float]]:
-        """Return factors that scale a metric's own weights to a mean of 1, {(run, run, label): {id(run): factor}}."""
-        scales = {}
-        for (first, second), label in product(self.pairs, self.labels):
-            runs = [*self.runs[first], *self.runs[second]]
-            if any(label in run.own_weights for run in runs):
-                values = torch.stack([self._values(run, label) for run in runs])
-                weights = torch.stack([self._weights(run, label) for run in runs])
-                used = ~values.isnan().any(0) & (weights > 0).any(0)
-                factors = (used.sum() / (weights * used).sum(1)).tolist()
-                scales[first, second, label] = dict(zip(map(id, runs), factors, strict=True))
-        return scales
+    def _scales(self, first: str, second: str, label: str, layout: Layout) -> dict[int, float]:
+        """Return factors that scale a metric's own weights to a mean of 1, {id(run): factor}; empty without them."""
+        runs = [*self.runs[first], *self.runs[second]]
+        if not any(label in run.own_weights for run in runs):
+            return {}
+        rows = [self._row_in[id(run)][layout.order] for run in runs]
+        values = torch.stack([run.values[label][row] for run, row in zip(runs, rows, strict=True)])
+        weights = torch.stack([run.weights_of(label)[row] for run, row in zip(runs, rows, strict=True)])
+        used = ~values.isnan().any(0) & (weights > 0).any(0)
+        factors = (used.sum() / (weights * used).sum(1)).tolist()
+        return dict(zip(map(id, runs), factors, strict=True))
 
 
 def _rounded_difference(x: Tensor, y: Tensor) -> Tensor:
@@ -169,9 +172,9 @@ def _pairs(names: list[str], baseline: str | None) -> list[tuple[str, str]]:
 
 def _listed(runs: Runs) -> dict[str, list[Rows]]:
     """Return the runs of each name as a list of `Rows`; raise for other types and fewer than two names."""
-    cure = "pass {name: rows, other name: rows}; several runs of one name are a list"
+    cure = "pass {name: evaluation, other name: evaluation}, or their rows; several runs of one name are a list"
     if not isinstance(runs, Mapping):
-        raise TypeError(f"runs must be a dict of Rows by name, got {describe(runs)}: {cure}")
+        raise TypeError(f"runs must be a dict of evaluations or Rows by name, got {describe(runs)}: {cure}")
     if len(runs) < 2:
         raise ValueError(f"two runs or more are compared, got {len(runs)}: {cure}")
     listed: dict[str, list[Rows]] = {}
@@ -179,21 +182,43 @@ def _listed(runs: Runs) -> dict[str, list[Rows]]:
         repeats: list[Any] = [*value] if isinstance(value, (list, tuple)) else [value]
         if not repeats:
             raise ValueError(f"run {name!r} is an empty list: {cure}")
-        for rows in repeats:
-            if not isinstance(rows, Rows):
-                hint = "pass its .rows" if hasattr(rows, "rows") else cure
-                hint = f"pass Rows.from_parquet({rows!r})" if isinstance(rows, str) else hint
-                raise TypeError(f"run {name!r} must be Rows or a list of them, got {describe(rows)}: {hint}")
-        listed[name] = repeats
+        listed[name] = [_rows_of(name, run, cure) for run in repeats]
     return listed
+
+
+def _rows_of(name: str, run: Any, cure: str) -> Rows:
+    """Return the rows of a run; raise for other types, and for a result without rows."""
+    try:
+        rows = getattr(run, "rows", run)
+    except ValueError as error:
+        raise ValueError(f"run {name!r}: {error}") from None
+    if isinstance(rows, Rows):
+        return rows
+    hint = f"pass Rows.from_parquet({run!r})" if isinstance(run, str) else cure
+    raise TypeError(f"run {name!r} must be an evaluation, Rows, or a list of them, got {describe(run)}: {hint}")
+
+
+def _labels(runs: dict[str, list[Rows]], metrics: str | Sequence[str] | None) -> list[str]:
+    """Return the labels that are compared, which all runs have; None = all labels, which must be the same."""
+    named = [(name, rows.values) for name, repeats in runs.items() for rows in repeats]
+    if metrics is not None:
+        labels = [metrics] if isinstance(metrics, str) else [*dict.fromkeys(metrics)]
+        for (name, values), label in product(named, labels):
+            if label not in values:
+                raise ValueError(f"run {name!r} has no metric {label!r}{nearest(label, [*values])}")
+        if not labels:
+            raise ValueError("metrics is empty: name the metrics that are compared, or None for all")
+        return labels
+    left, first = named[0]
+    for right, values in named:
+        lone = {left: first.keys() - values.keys(), right: values.keys() - first.keys()}
+        if texts := [f"{', '.join(sorted(labels))} only in {name!r}" for name, labels in lone.items() if labels]:
+            raise ValueError(f"runs must have the same labels: {'; '.join(texts)}; or choose some with metrics=[...]")
+    return [*first]
 
 
 def _pair(left: str, first: Rows, right: str, rows: Rows) -> Tensor:
     """Return for each row of `first` the row of `rows` with the same id, int64 [n]; raise if runs do not pair."""
-    if rows.values.keys() != first.values.keys():
-        lone = {left: first.values.keys() - rows.values.keys(), right: rows.values.keys() - first.values.keys()}
-        texts = [f"{', '.join(sorted(labels))} only in {name!r}" for name, labels in lone.items() if labels]
-        raise ValueError(f"runs must have the same labels: {'; '.join(texts)}")
     if rows.options != first.options:
         names = sorted({*first.options, *rows.options})
         name = next(n for n in names if first.options.get(n, "") != rows.options.get(n, ""))

@@ -1,22 +1,21 @@
-"""`Rows`: the value of every row for every metric, by row id, with bootstrap intervals, frames and parquet files."""
+"""`Rows`: the value of every row for every metric, by row id, with intervals, frames and parquet files."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import NormalDist
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.analysis.resampling import Layout, one_thread, resampled_sums
-from torchrecmetrics.analysis.row_ids import RowIds, id_at, numbered
-from torchrecmetrics.core.checks import check_k, describe, nearest
-from torchrecmetrics.core.intervals import check_bounds, check_level, interval
+from torchrecmetrics.analysis.row_ids import Layout, RowIds, id_at, numbered
+from torchrecmetrics.analysis.tables import Columns
+from torchrecmetrics.core.checks import describe, nearest
+from torchrecmetrics.core.intervals import check_bounds, check_level, interval, skewed_interval
 from torchrecmetrics.core.saving import whole
 from torchrecmetrics.data.frames import frame_of, needed
 
@@ -25,11 +24,11 @@ _VERSION = 1
 _TAKEN = ("id", "cluster", "weight")
 _OWN = "weight of "
 MIN_DIFFERING = 10
-"""Minimum number of rows (clusters) that must differ from the most common value for the bootstrap to be used."""
+"""Minimum number of rows (clusters) that must differ from their median for the ABC interval."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Rows:
+class Rows(Columns):
     """Per-row values of metrics, by the rows' ids.
 
     The weighted mean of a label's values, without nan, is the metric. Input of `compare`; made by collections and
@@ -91,8 +90,8 @@ class Rows:
         settled["options"] = dict(self.options)
         for attribute, value in settled.items():
             object.__setattr__(self, attribute, value)
-        distinct, number = numbered(ids)
-        if len(distinct) < rows:
+        if len(torch.unique(ids) if isinstance(ids, Tensor) else set(ids)) < rows:
+            number = numbered(ids)[1]
             times = torch.bincount(number)[number]
             row = int((times > 1).nonzero()[0])
             raise ValueError(
@@ -128,55 +127,45 @@ class Rows:
             means[label] = ((used * values).where(used > 0, 0).sum() / used.sum()).item()
         return means
 
-    def check_finite(self) -> None:
-        """Raise if a label has infinite values, which have no spread and no differences.
+    def check_finite(self, labels: Iterable[str]) -> None:
+        """Raise if one of the labels has infinite values, which have no spread and no differences.
 
         Raises:
             ValueError: names the label and the number of rows.
         """
-        for label, values in self.values.items():
-            if number := int(values.isinf().sum()):
+        for label in labels:
+            if number := int(self.values[label].isinf().sum()):
                 raise ValueError(
-                    f"values of {label} are infinite in {number} of {len(self)} rows, so it has no interval, resamples "
+                    f"values of {label} are infinite in {number} of {len(self)} rows, so it has no interval "
                     "or differences: an item that is no candidate (excluded, or without a score) has rank inf. Leave "
                     f"{label} out, or let every relevant item be a candidate (overlap='keep')"
                 )
 
-    @one_thread()
     def confidence_interval(
-        self,
-        level: float = 0.95,
-        resamples: int = 2000,
-        seed: int = 0,
-        bounds: tuple[float, float] | None = (0.0, 1.0),
+        self, level: float = 0.95, bounds: tuple[float, float] | None = (0.0, 1.0)
     ) -> dict[str, tuple[float, float]]:
-        """Return each label's confidence interval by the bootstrap (BCa), {label: (low, high)}.
+        """Return each label's confidence interval, {label: (low, high)}, from sums over rows; nothing is resampled.
 
-        Every row (every cluster, where there are clusters) gets a Poisson(1) weight in every resample, a function of
-        `seed`, the id and the resample; it does not depend on the order of rows or on the number of processes that made
-        them. The same resamples serve all labels.
-
-        Resamples of a few hits do not show the variation of other samples: all resamples of 200 rows without a hit are
-        0. Therefore, a label with fewer than 10 rows (clusters) that differ from the most common value gets the score
-        interval of `RankingMetric.confidence_interval` instead. This is so for all labels of 10 rows or fewer.
+        It is the ABC interval: that of a BCa bootstrap of rows (of clusters, where there are clusters) with very many
+        resamples. Few hits do not show the variation of other samples: all resamples of 200 rows without a hit are 0.
+        Therefore, a label with fewer than 10 rows (clusters) that differ from their median gets the score
+        interval of `RankingMetric.confidence_interval` instead. This is so for all labels of 10 rows or fewer, and for
+        weights that leave an effective size, (sum w)^2 / sum w^2, below 10.
 
         Args:
             level: confidence level, between 0 and 1.
-            resamples: number of resamples.
-            seed: seed of the hash of ids.
-            bounds: lowest and highest possible value of a row, which the score interval needs; None = unknown. Labels
-                with values beyond the bounds get Student's interval in place of the score interval, as for None.
+            bounds: lowest and highest possible value of a row; None = unknown. Labels with values beyond the bounds get
+                Student's interval in place of the score interval, as for None.
 
         Returns:
             Low and high of each label; nan for a label with fewer than 2 defined rows (clusters), and for a label whose
             rows are all equal and have no bounds, since the spread of other rows is unknown.
 
         Raises:
-            ValueError: for a level outside (0, 1), no resamples, bounds that are not ascending, and
-                infinite values.
+            ValueError: for a level outside (0, 1), bounds that are not ascending, and infinite values.
 
-        Source: Efron, Better bootstrap confidence intervals, JASA 82, 1987; Poisson weights: Chamandy et al.,
-        Estimating uncertainty for massive data streams, Google, 2012.
+        Source: DiCiccio and Efron, More accurate confidence intervals in exponential families, Biometrika 79, 1992;
+        BCa: Efron, Better bootstrap confidence intervals, JASA 82, 1987.
 
         Example:
             >>> import torch
@@ -189,50 +178,36 @@ class Rows:
             >>> low, round(high, 3)
             (0.0, 0.019)
         """
-        level, (least, greatest) = check_level(level), check_bounds(bounds)
-        resamples, seed = check_k(resamples, "resamples"), check_k(seed, "seed", least=0)
-        self.check_finite()
-        keys, wx, w = self._units()
-        sums, weights = resampled_sums(keys, torch.cat([wx, w], 1), resamples, seed).chunk(2, 1)
-        means, totals = sums / weights, w.sum(0)
-        centre = wx.sum(0) / totals
-        d = wx - w * centre
-        squares, cubes = d.square().sum(0), d.pow(3).sum(0)
-        unit_values = (wx / w).float()  # float32, so that clusters whose means differ by rounding are equal
-        skewness = cubes / (6 * squares**1.5)
-        intervals = {}
-        for i, label in enumerate(self.values):
-            counts = torch.unique(unit_values[:, i][~unit_values[:, i].isnan()], return_counts=True)[1]
-            used = int(counts.sum())
-            differing = used - int(counts.max()) if used else 0
-            if used < 2:
-                intervals[label] = (math.nan, math.nan)
-            elif differing >= MIN_DIFFERING:
-                intervals[label] = bootstrap_interval(means[:, i], centre[i].item(), skewness[i].item(), level)
-            else:
-                error = (squares[i] * used / (used - 1)).sqrt() / totals[i]
-                size = totals[i] ** 2 / w[:, i].square().sum()
-                limits = bounds if self._within(label, least, greatest) else None
-                known = limits is not None or differing > 0
-                ends = interval(centre[i].item(), error.item(), size.item(), limits, level)
-                intervals[label] = ends if known else (math.nan, math.nan)
-        return intervals
-
-    def _within(self, label: str, least: float, greatest: float) -> bool:
-        """Return True if the bounds are finite and all values of a label are within the bounds."""
-        values = self.values[label]
-        return math.isfinite(greatest - least) and not bool(((values < least) | (values > greatest)).any())
-
-    def _units(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the keys of the units, [units], and their sums of w x and of w per label, two tensors [units, labels].
-
-        w is 0 where x is undefined.
-        """
+        level, ends = check_level(level), check_bounds(bounds)
+        self.check_finite(self.values)
         layout = Layout.of(self.ids, self.clusters)
-        x = torch.stack([*self.values.values()], 1)[layout.order]
-        w = torch.stack([self.weights_of(label) for label in self.values], 1)[layout.order]
-        w = w.masked_fill(x.isnan(), 0)
-        return layout.keys, layout.sums(w * x.nan_to_num()), layout.sums(w)
+        return {label: self._interval(label, layout, level, ends) for label in self.values}
+
+    def _interval(self, label: str, layout: Layout, level: float, bounds: tuple[float, float]) -> tuple[float, float]:
+        """Return the interval of a label, from sums over the units of the layout."""
+        x, w = self.values[label][layout.order], self.weights_of(label)[layout.order]
+        w, wx = layout.sums(w.masked_fill(x.isnan(), 0)), layout.sums((w * x).nan_to_num_())
+        used = w > 0
+        w, means = w[used], wx[used] / w[used]
+        if len(w) < 2:
+            return math.nan, math.nan
+        total = w.sum()
+        mean = (w * means).sum() / total
+        d = w * (means - mean)
+        squares, size = d.square().sum(), total**2 / w.square().sum()
+        error = (squares * len(w) / (len(w) - 1)).sqrt() / total
+        rounded = means.float()  # so that clusters whose means differ by rounding are equal
+        differing = int((rounded != rounded.median()).sum())
+        statistics = mean.item(), error.item(), size.item()
+        if min(differing, statistics[2]) >= MIN_DIFFERING:
+            skewness, curvature = d.pow(3).sum() / (6 * squares**1.5), (w * d).sum() / (total * squares.sqrt())
+            low, high = skewed_interval(*statistics, skewness.item(), curvature.item(), level)
+            return max(low, means.min().item()), min(high, means.max().item())
+        values = self.values[label]
+        within = math.isfinite(bounds[1] - bounds[0]) and not bool(((values < bounds[0]) | (values > bounds[1])).any())
+        if not within and not differing:
+            return math.nan, math.nan
+        return interval(*statistics, bounds if within else None, level)
 
     def _columns(self) -> dict[str, Any]:
         """Return all columns by name, ids first: numbers as NumPy arrays, text as lists."""
@@ -244,33 +219,6 @@ class Rows:
         columns |= self.values
         columns |= {_OWN + label: weights for label, weights in self.own_weights.items()}
         return {name: column.numpy() if isinstance(column, Tensor) else column for name, column in columns.items()}
-
-    def to_dict(self) -> dict[str, list[Any]]:
-        """Return the columns as lists: id, cluster and weight where there are any, each label, own weights.
-
-        Example:
-            >>> import torch
-            >>> import torchrecmetrics as trm
-            >>> trm.Rows({"MRR": torch.tensor([1.0, 0.5])}, ["ann", "bo"]).to_dict()
-            {'id': ['ann', 'bo'], 'MRR': [1.0, 0.5]}
-        """
-        return {n: column if isinstance(column, list) else column.tolist() for n, column in self._columns().items()}
-
-    def to_pandas(self) -> Any:
-        """Return a pandas.DataFrame of the columns of `to_dict`.
-
-        Raises:
-            ImportError: without pandas.
-        """
-        return frame_of("pandas", self._columns())
-
-    def to_polars(self) -> Any:
-        """Return a polars.DataFrame of the columns of `to_dict`; undefined values are NaN.
-
-        Raises:
-            ImportError: without polars.
-        """
-        return frame_of("polars", self._columns())
 
     def to_arrow(self) -> Any:
         """Return a pyarrow.Table of the columns of `to_dict`, with options and the role of each column in its metadata.
@@ -323,27 +271,6 @@ class Rows:
             own_weights={label: columns[_OWN + label] for label in roles["own_weights"]},
             options=roles["options"],
         )
-
-
-def bootstrap_interval(means: Tensor, value: float, skewness: float, level: float) -> tuple[float, float]:
-    """Return the BCa bootstrap interval of a mean, (low, high): quantiles of means, moved by bias and skewness.
-
-    Args:
-        means: resampled means, float64 [resamples]; nan = the resample is empty.
-        value: the mean m of the rows; in the bias z0, a resampled mean equal to it counts half.
-        skewness: the acceleration, sum d^3 / (6 (sum d^2)^1.5) with d = w (x - m).
-        level: confidence level.
-    """
-    means = means[~means.isnan()]
-    if not len(means):
-        return math.nan, math.nan
-    normal, near = NormalDist(), 1e-12 * max(abs(value), 1e-300)
-    below = int((means < value - near).sum()) + int(((means - value).abs() <= near).sum()) / 2
-    bias = normal.inv_cdf(min(max(below / len(means), 0.5 / len(means)), 1 - 0.5 / len(means)))
-    moved = [bias + normal.inv_cdf(end) for end in ((1 - level) / 2, (1 + level) / 2)]
-    ends = [normal.cdf(bias + z / (1 - skewness * z)) if skewness * z < 1 else float(z > 0) for z in moved]
-    low, high = means.quantile(torch.tensor(ends, dtype=means.dtype)).tolist()
-    return low, high
 
 
 def _check_ids(name: str, ids: Any) -> RowIds:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import accumulate
 from typing import Literal, NamedTuple, TypeAlias
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from torchrecmetrics.core.student import quantile, upper_tail
 
 Alternative: TypeAlias = Literal["two-sided", "greater", "less"]
-Correction: TypeAlias = Literal["max-t", "holm", "none"]
+Correction: TypeAlias = Literal["max-t", "holm", "bh", "none"]
 
 _TIE = 1e-9
 """Tolerance up to which a flip is as extreme as the observed t."""
@@ -25,9 +26,12 @@ class Decisions(NamedTuple):
     """Critical value that |t| (t if one-sided) must exceed for p <= alpha."""
     adjusted_p: list[float]
     joint_critical: list[float]
-    """Critical value of the first step of the correction: intervals made of it cover all true differences together.
+    """Critical value of the corrected intervals.
 
-    A later step has a lower critical value, so that a column with adjusted p <= alpha may have an interval with 0.
+    That of the first step of max-T and Holm's method, so that the intervals cover all true differences together; later
+    steps have lower ones, so that a column with adjusted p <= alpha may have an interval with 0. For "bh" the p value
+    up to which p is significant, alpha x significant columns / columns (Benjamini and Yekutieli, False discovery
+    rate-adjusted multiple confidence intervals, JASA 100, 2005).
     """
 
 
@@ -58,7 +62,7 @@ class ByStudent:
         """Return the p value of a column, a tail of Student's t; 1 if all differences are 0."""
         if self._equal[column]:
             return 1.0
-        return self._sides * upper_tail(self.extreme[column], self._units[column] - 1)
+        return min(1.0, self._sides * upper_tail(self.extreme[column], self._units[column] - 1))
 
     def critical(self, column: int, alpha: float) -> float:
         """Return the critical value of a column at which p = alpha, a quantile of Student's t."""
@@ -106,32 +110,26 @@ class ByFlips:
 
 def decide(test: ByStudent | ByFlips, columns: list[int], alpha: float, correction: Correction) -> Decisions:
     """Test the columns whose numbers are in `columns`, and correct for all of them; other columns get nan."""
-    decisions = Decisions(*([math.nan] * len(test.extreme) for _ in Decisions._fields))
+    decisions, count = Decisions(*([math.nan] * len(test.extreme) for _ in Decisions._fields)), len(columns)
     for column in columns:
         decisions.p[column] = test.p(column)
         decisions.critical[column] = test.critical(column, alpha)
-    if correction == "max-t":
-        assert isinstance(test, ByFlips)
+    order = sorted(columns, key=lambda column: (decisions.p[column], -test.extreme[column]))
+    p = [decisions.p[column] for column in order]
+    corrected_alpha = alpha
+    if correction == "max-t" and isinstance(test, ByFlips) and count:
         order = sorted(columns, key=lambda column: -test.extreme[column])
-        ordered = test.flips[:, order]
-        largest = ordered.flip(1).cummax(1).values.flip(1)  # maximum of a column and all less extreme columns
-        p = [test.share(largest[:, step], column) for step, column in enumerate(order)]
-        joint = test.order_statistic(largest[:, 0], alpha) if order else math.nan
-        _step_down(decisions, order, p, dict.fromkeys(order, joint))
-    elif correction == "holm":
-        order = sorted(columns, key=lambda column: (decisions.p[column], -test.extreme[column]))
-        left = [len(order) - step for step in range(len(order))]
-        p = [min(1.0, num_left * decisions.p[column]) for num_left, column in zip(left, order, strict=True)]
-        _step_down(decisions, order, p, {column: test.critical(column, alpha / len(order)) for column in order})
+        largest = test.flips[:, order].flip(1).cummax(1).values.flip(1)  # of a column and all less extreme columns
+        p = [*accumulate((test.share(largest[:, step], column) for step, column in enumerate(order)), max)]
+        joint = [test.order_statistic(largest[:, 0], alpha)] * count
     else:
-        decisions.adjusted_p[:], decisions.joint_critical[:] = decisions.p, decisions.critical
+        if correction == "holm":
+            p = [*accumulate((min(1.0, (count - step) * value) for step, value in enumerate(p)), max)]
+            corrected_alpha = alpha / max(count, 1)
+        elif correction == "bh":
+            p = [*accumulate((p[rank - 1] * (count / rank) for rank in range(count, 0, -1)), min)][::-1]
+            corrected_alpha = alpha * max(1, sum(value <= alpha + 1e-12 for value in p)) / max(count, 1)
+        joint = [test.critical(column, corrected_alpha) for column in order]
+    for column, adjusted_p, critical in zip(order, p, joint, strict=True):
+        decisions.adjusted_p[column], decisions.joint_critical[column] = adjusted_p, critical
     return decisions
-
-
-def _step_down(decisions: Decisions, order: list[int], p: list[float], joint: dict[int, float]) -> None:
-    """Write corrected p, most extreme column first and none below the one before it, and `joint` critical values."""
-    worst = 0.0
-    for step, column in enumerate(order):
-        worst = max(worst, p[step])
-        decisions.adjusted_p[column] = worst
-        decisions.joint_critical[column] = joint[column]

@@ -9,16 +9,14 @@ from typing import Any, ClassVar
 from torchrecmetrics.data.frames import frame_of
 
 
-class Table:
-    """Base class of result tables: converts named tuples to columns, frames, Markdown and LaTeX."""
+class Columns:
+    """Base class of results with columns: converts them to lists and frames."""
 
-    _gaps: ClassVar[Mapping[str, str]]
+    _gaps: ClassVar[Mapping[str, str]] = {}
     """Kind of each column that may hold None, by name: "whole numbers", "floats" or "text"."""
-    _words: ClassVar[Collection[str]]
-    """Names of the columns of text, which are aligned to the left."""
 
-    def result_rows(self) -> Sequence[Any]:
-        """Return the rows, in order: at least one named tuple."""
+    def _columns(self) -> dict[str, Any]:
+        """Return the columns by name: lists, or NumPy arrays."""
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, list[Any]]:
@@ -30,8 +28,9 @@ class Table:
             >>> found.to_dict()["metric"], found.to_dict()["value"], found.to_dict()["low"]
             (['MRR'], [0.5], [None])
         """
-        rows = self.result_rows()
-        return {name: [getattr(row, name) for row in rows] for name in rows[0]._fields}
+        return {
+            name: column if isinstance(column, list) else column.tolist() for name, column in self._columns().items()
+        }
 
     def to_pandas(self) -> Any:
         """Return a pandas.DataFrame of `to_dict`; None is pd.NA among whole numbers (type Int64), and NaN among floats.
@@ -39,15 +38,31 @@ class Table:
         Raises:
             ImportError: without pandas.
         """
-        return frame_of("pandas", self.to_dict(), self._gaps)
+        return frame_of("pandas", self._columns(), self._gaps)
 
     def to_polars(self) -> Any:
-        """Return a polars.DataFrame of `to_dict`; None is null.
+        """Return a polars.DataFrame of `to_dict`; None is null, and nan stays NaN.
 
         Raises:
             ImportError: without polars.
         """
-        return frame_of("polars", self.to_dict(), self._gaps)
+        return frame_of("polars", self._columns(), self._gaps)
+
+
+class Table(Columns):
+    """Base class of result tables: converts named tuples to columns, frames, Markdown and LaTeX."""
+
+    _words: ClassVar[Collection[str]]
+    """Names of the columns of text, which are aligned to the left."""
+
+    def result_rows(self) -> Sequence[Any]:
+        """Return the rows, in order: at least one named tuple."""
+        raise NotImplementedError
+
+    def _columns(self) -> dict[str, Any]:
+        """Return the fields of the rows as lists."""
+        rows = self.result_rows()
+        return {name: [getattr(row, name) for row in rows] for name in rows[0]._fields}
 
     def to_markdown(self) -> str:
         """Return a table in Markdown, without columns that are None in all rows."""

@@ -1,4 +1,4 @@
-"""Confidence intervals of a mean from its value, standard error and effective number of rows (Wilson's, Student's)."""
+"""Confidence intervals of a mean from its value, error and effective number of rows: Wilson's, Student's, ABC."""
 
 from __future__ import annotations
 
@@ -81,6 +81,41 @@ def interval(
     if method == "score" and low <= value <= high and math.isinf(high - low):
         return max(low, ends[0]), min(high, ends[1])
     return ends
+
+
+def skewed_interval(
+    value: float, standard_error: float, size: float, skewness: float, curvature: float = 0.0, level: float = 0.95
+) -> tuple[float, float]:
+    """Return the ABC interval of a mean, which a BCa bootstrap has in the limit of many resamples; none are needed.
+
+    With t of n - 1 degrees of freedom, v = a ± t and u = v / (1 - a v)^2, the ends are m + u SE / (1 + u c), infinite
+    where a large c leaves no such end. Without skewness and weights this is Student's interval.
+
+    Args:
+        value: the mean m = sum w x / sum w.
+        standard_error: standard error SE of the mean.
+        size: number of rows n.
+        skewness: sum d^3 / (6 (sum d^2)^1.5) with d = w (x - m), the acceleration a.
+        curvature: sum w d / (sum w sqrt(sum d^2)), c; 0 for equal weights.
+        level: confidence level, between 0 and 1.
+
+    Source: DiCiccio and Efron, More accurate confidence intervals in exponential families, Biometrika 79, 1992; t in
+    place of the normal quantile is this library's.
+
+    Example:
+        >>> [round(end, 3) for end in skewed_interval(0.1, 0.0213, 200, 0.0314)]
+        [0.063, 0.149]
+    """
+    if not size > 1:
+        return math.nan, math.nan
+    t, largest = quantile((1 + level) / 2, size - 1), 1 / max(abs(skewness), _NEAR)
+    ends = []
+    for v in (skewness - t, skewness + t):
+        moved = max(-largest, min(largest, v))  # u turns back beyond -1 / a
+        u = moved / max(1 - skewness * moved, _NEAR) ** 2
+        scale = 1 + u * curvature
+        ends.append(value + (u * standard_error / scale if scale > 0 else math.copysign(math.inf, u)))
+    return ends[0], ends[1]
 
 
 def _wilson(mean: float, inverse: float, t: float) -> tuple[float, float]:
