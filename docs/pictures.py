@@ -656,7 +656,7 @@ def coverage(style: Style) -> Canvas:
 LAYERS = [  # the packages of one layer; the names are those of CONTRIBUTING.md's table
     ("frameworks, command line", ["pyg/", "lightning/", "arrow/", "cli.py"]),
     ("evaluation of models and lists", ["evaluation/"]),
-    ("collections, names", ["collect_sessions.py", "collection.py", "values.py", "names.py"]),
+    ("collections, results", ["collect_sessions.py", "collection.py", "result.py", "values.py", "names.py"]),
     ("metrics", ["metrics.py", "rank_metrics.py", "beyond/"]),
     ("formulas", ["functional.py"]),
     ("rows, intervals, comparisons", ["analysis/"]),

@@ -1,7 +1,6 @@
 """Recommender-system metrics for PyTorch: exact, over whole catalogues, with one ranking for all metrics."""
 
 from torchrecmetrics import metrics, rank_metrics
-from torchrecmetrics.analysis.agreement import agreement
 from torchrecmetrics.analysis.comparison import Comparison, compare
 from torchrecmetrics.analysis.plots import plot
 from torchrecmetrics.analysis.rows import Rows
@@ -22,6 +21,7 @@ from torchrecmetrics.data.groups import Groups, group_users, slice_targets
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.log import Log
 from torchrecmetrics.data.vocabulary import Vocabulary
+from torchrecmetrics.evaluation.agreement import agreement
 from torchrecmetrics.evaluation.embeddings import Embeddings
 from torchrecmetrics.evaluation.lists import evaluate_lists
 from torchrecmetrics.evaluation.models import evaluate

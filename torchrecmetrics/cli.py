@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import torch
 
-from torchrecmetrics.analysis.agreement import agreement, agreement_metrics
 from torchrecmetrics.analysis.comparison import compare
 from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.collection import RecMetricCollection
@@ -29,6 +28,7 @@ from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.files import FileSource, open_file
 from torchrecmetrics.data.log import Log, LogSplit
 from torchrecmetrics.data.vocabulary import Vocabulary
+from torchrecmetrics.evaluation.agreement import agreement, agreement_metrics
 from torchrecmetrics.evaluation.lists import evaluate_lists
 from torchrecmetrics.result import Evaluation
 

@@ -264,7 +264,7 @@ def ranks():
         "[B]": Ranks(one),
         "[B, 1], depth 20": Ranks(one[:, None], depth=20),
         "from 0, -1 is a miss": Ranks(one.where(one < 30, 0) - 1, depth=40, zero_based=True, miss=-1),
-        "from 0, negative is padding": Ranks(one.where(one < 30, 0) - 1, depth=40, zero_based=True),
+        "from 0, negative is padding": Ranks(one.where(one < 30, 0) - 1, depth=40, zero_based=True, padding=-1),
         "999 is a miss": Ranks(one.where(one < 30, 999), depth=40, miss=999),
         "0 is padding": Ranks(one.where(one < 30, 0), depth=40, padding=0),
         "averages": Ranks(halves, depth=20),

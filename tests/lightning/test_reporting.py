@@ -73,7 +73,7 @@ def test_prefix_and_key_format(pl, tmp_path):
         ),
         (
             lambda: RecMetricsCallback("NDCG", k=1, gain="exponential"),
-            r"^RecMetricsCallback has no option 'gain': .* instance, trm\.NDCG\(10, gain=\.\.\.\)",
+            r"^RecMetricsCallback has no option 'gain': .* instance, trm\.DCG\(10, gain=\.\.\.\)",
         ),
         (
             lambda: RecMetricsCallback("HR", k=1, stages="val"),

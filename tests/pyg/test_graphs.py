@@ -276,7 +276,7 @@ def test_bad_input(graph):
             "pyg.evaluate has no option 'batchsize'; did you mean 'batch_size'[?] There are",
         ),
         ({"edge_types": ("a", "b")}, ValueError, "did you mean 'edge_type'[?]"),
-        ({"gain": "exponential"}, ValueError, "'gain': an option of some metrics goes to an instance, trm.NDCG"),
+        ({"gain": "exponential"}, ValueError, "'gain': an option of some metrics goes to an instance, trm.DCG"),
         ({"target": train}, ValueError, "pairs of target are also in exclude"),
     ):
         with pytest.raises(error, match=message):
