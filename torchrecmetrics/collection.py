@@ -220,7 +220,7 @@ class RecMetricCollection(MetricCollection):
     @property
     def accumulators(self) -> list[Accumulator]:
         """The accumulators that were given."""
-        return self.evaluator._added_up[len(self.evaluator._counters) :]
+        return self.evaluator._added_up[len(self.evaluator._place_of_counts) :]
 
     @property
     def groups(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from torchrecmetrics.analysis.row_ids import Layout, RowIds, id_at, numbered
 from torchrecmetrics.analysis.tables import Columns
 from torchrecmetrics.core.checks import describe, nearest
 from torchrecmetrics.core.intervals import check_bounds, check_level, interval, skewed_interval
-from torchrecmetrics.core.saving import whole
+from torchrecmetrics.core.saving import atomic_path
 from torchrecmetrics.data.frames import frame_of, needed
 
 _FORMAT = b"torchrecmetrics"
@@ -238,7 +238,7 @@ class Rows(Columns):
             OSError: where the path cannot be written.
         """
         table = self.to_arrow()
-        with whole(path) as temporary:
+        with atomic_path(path) as temporary:
             needed("pyarrow.parquet", f"writing {path}").write_table(table, temporary)
 
     @classmethod

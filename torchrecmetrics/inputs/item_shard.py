@@ -136,7 +136,7 @@ class ItemShard(BatchInput):
         if self._is_compared:
             yield
             return
-        with same_on_all_ranks(facts, self.process_group, own="items"):
+        with same_on_all_ranks(facts, self.process_group, may_differ="items"):
             yield
         ends = sorted([first, last] for first, last in facts["items"] if first < last)
         starts, stops = [start for start, _ in ends], [stop for _, stop in ends]
