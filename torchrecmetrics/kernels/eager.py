@@ -126,8 +126,8 @@ def bucket(scores: Tensor, question: Question) -> Counts:
 
 def select(scores: Tensor, question: Question) -> Counts:
     """Take the best scores of each row, one more than can matter, and search for the thresholds among them."""
-    thresholds, depth, _, _, removed, nan_is_rejected = question
-    thresholds, items, dtype = working(thresholds), scores.shape[1], float_dtype(scores.device)
+    depth, removed, nan_is_rejected = question.depth, question.removed, question.nan_is_rejected
+    thresholds, items, dtype = working(question.thresholds), scores.shape[1], float_dtype(scores.device)
     assert depth is not None
     number = min(items, depth + 1 + (0 if removed is None else removed.shape[1]))
     candidates = scores

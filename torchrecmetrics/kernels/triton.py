@@ -483,13 +483,13 @@ def _tile_sizes(
     elif precision == "medium":
         operand = torch.bfloat16
     padded, size = max(16, _power_of_two(width)), operand.itemsize
-    rows, items, warps, stages, how = 128, 64, 8, 3, "ieee"
+    rows, items, warps, stages, input_precision = 128, 64, 8, 3, "ieee"
     without_cores = operand == torch.float32 and precision == "highest"
     if without_cores:  # without tensor cores, operands pass through a thread's registers
         entries = 16
         rows = 128 if columns == 1 else 64
     else:
-        how = "tf32" if operand == torch.float32 else how
+        input_precision = "tf32" if operand == torch.float32 else input_precision
         hopper = capability[0] == 9  # multiplies from shared memory; other GPUs hold users in registers
         # users stay on the chip if they fit; otherwise users and items are loaded in parts of 32 entries
         entries = padded if padded * size <= (512 if hopper else 256) else 32
@@ -500,7 +500,16 @@ def _tile_sizes(
     if columns == 0:
         rows, items, warps, stages = 64, 64, 8 if without_cores else 4, 2
     share = 4 if capability[0] == 9 and not without_cores else 1
-    return _TileSizes(rows, items, entries, operand, how, warps, stages, share)
+    return _TileSizes(
+        rows=rows,
+        items=items,
+        entries=entries,
+        operand=operand,
+        precision=input_precision,
+        warps=warps,
+        stages=stages,
+        share=share,
+    )
 
 
 def pair_scores(products: Products, ids: Tensor) -> Tensor:
@@ -549,11 +558,10 @@ def _settling_counts(question: Question) -> Tensor | None:
 
     The removed items above a threshold are added: they may be among the better scores, and are subtracted later.
     """
-    thresholds, depth, min_scores, _, removed, _ = question
-    if depth is None or min_scores:
+    if question.depth is None or question.min_scores:
         return None
-    enough = torch.full((), depth, dtype=torch.int64, device=thresholds.device)
-    return enough if removed is None else enough + count_above(removed, thresholds)
+    enough = torch.full((), question.depth, dtype=torch.int64, device=question.thresholds.device)
+    return enough if question.removed is None else enough + count_above(question.removed, question.thresholds)
 
 
 def count_products_until(products: Products, question: Question, chunk: int | None = None) -> Counts:
