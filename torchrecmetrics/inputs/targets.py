@@ -216,7 +216,9 @@ def _check_values(
         checks.reject("target_repeat", twice, lambda row: _repeat_detail(row, ids, target, items))
     if items is not None:
         checks.reject(
-            "target_range", checked_ids >= items, lambda row: f"row {row} holds {int(ids[row].max())} of {items} items"
+            "target_range",
+            checked_ids >= items,
+            lambda row: f"row {row} holds {int(ids[row].max())} of {items} items",
         )
     if gain is not None:
         checks.reject("gains", is_item & ~gain.isfinite(), lambda row: f"row {row} is {shown(gain[row])}")
@@ -280,7 +282,7 @@ def _repeat_detail(row: int, ids: Tensor, target: Tensor, items: int | None) -> 
 def _overlap_detail(row: int, ids: Tensor, overlap: Tensor) -> str:
     """Return a message that says how many relevant items are excluded, and names the cures."""
     return (
-        f"{int(overlap.sum())} pairs, in row {row} item {int(ids[row][overlap[row]][0])}. Unless ids are shifted, or the "
-        "history holds the targets themselves: take them out of the target, or pass overlap='keep' "
+        f"{int(overlap.sum())} pairs, in row {row} item {int(ids[row][overlap[row]][0])}. Unless ids are shifted, or "
+        "the history holds the targets themselves: take them out of the target, or pass overlap='keep' "
         "(they stay candidates: repeat consumption), overlap='miss' (they cannot be hit) or overlap='error' (this)"
     )
