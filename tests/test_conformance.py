@@ -3,6 +3,8 @@
 import importlib.util
 import json
 import math
+import re
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -56,11 +58,17 @@ def test_our_values(given):
         assert mean == (None if case["mean"] is None else pytest.approx(case["mean"], abs=1e-12)), told
 
 
+def program(name):
+    """Return a program of the folder as a module."""
+    spec = importlib.util.spec_from_file_location(f"conformance_{name}", FOLDER / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def test_files_are_those_of_the_definitions():
     """Nobody wrote a value by hand."""
-    spec = importlib.util.spec_from_file_location("make_conformance", FOLDER / "make.py")
-    make = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(make)
+    make = program("make")
     assert sorted(TOPICS) == sorted(make.TOPICS)
     for topic in TOPICS:
         assert (FOLDER / f"{topic}.json").read_text(encoding="utf-8") == make.text_of(topic), topic
@@ -71,3 +79,16 @@ def test_cases_are_many_and_tell_metrics_apart():
     cases = [case for topic in TOPICS.values() for given in topic["inputs"] for case in given["cases"]]
     assert len(cases) >= 300
     assert sum(len(set(case["values"])) == 1 for case in cases) < len(cases) / 3
+
+
+@pytest.mark.nightly
+def test_table_of_peers(capsys):
+    """The page's table is what the installed versions give; scikit-learn agrees with all ties, ranx without ties."""
+    peers = program("peers")
+    page = (FOLDER.parent / "docs" / "explanations" / "conformance.md").read_text(encoding="utf-8")
+    told = re.search(r"^\| cases \|.*?\n\n", page, re.M | re.S)[0]
+    for peer, version in re.findall(r"([\w-]+) (\d[\w.]+) \|", told.partition("\n")[0]):
+        if version not in [found.version for found in metadata.distributions(name=peer)]:
+            pytest.skip(f"the table has {peer} {version}")
+    peers.main()
+    assert capsys.readouterr().out.startswith(told)
