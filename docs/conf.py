@@ -116,9 +116,7 @@ def metric_signature(cls: type) -> str:
             keywords.append(parameter.name + value)
         elif parameter.kind is not parameter.VAR_KEYWORD:
             parts.append(parameter.name + value)
-    if cls._signature is not None and (
-        cls._signature.reads_catalogue or issubclass(cls, torchrecmetrics.ItemCountMetric)
-    ):
+    if cls._signature and (cls._signature.reads_catalogue or issubclass(cls, torchrecmetrics.ItemCountMetric)):
         keywords.append("catalogue")
     return f"({', '.join([*parts, *(['*', *keywords] if keywords else []), '...'])})"
 
@@ -128,8 +126,8 @@ def _on_signature(app, what, name, obj, options, signature, result):
     if inspect.isclass(obj) and issubclass(obj, torchrecmetrics.RankingMetric):
         return metric_signature(obj), None
     if signature:
-        signature = re.sub(r"(\*\*?\w+): (?:Any|Unpack\[\w+\])", r"\1", signature)
-    return signature, result
+        signature = re.sub(r"(\*\*?\w+): [~\w.]*(?:Any|Unpack\[[~\w.]+\])", r"\1", signature)
+    return "(...)" if signature == "(*args, **kwargs)" else signature, result
 
 
 # ------------------------------------------------------------------------------------------------------------ formulas

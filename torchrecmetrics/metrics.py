@@ -155,8 +155,10 @@ class Recall(RankingMetric):
         >>> metric.update(scores, target)
         >>> metric.compute()  # (1/2 + 1/1 + 0/1) / 3
         tensor(0.5000, dtype=torch.float64)
-        >>> trm.Recall(1)(scores, target), trm.Recall(1, normalize="min")(scores, target)  # first user: 1/2, 1/1
-        (tensor(0.1667, dtype=torch.float64), tensor(0.3333, dtype=torch.float64))
+        >>> trm.Recall(1)(scores, target)  # (1/2 + 0 + 0) / 3
+        tensor(0.1667, dtype=torch.float64)
+        >>> trm.Recall(1, normalize="min")(scores, target)  # (1/1 + 0 + 0) / 3
+        tensor(0.3333, dtype=torch.float64)
         >>> gains = torch.tensor([[3.0, 1], [1, 0], [1, 0]])
         >>> trm.Recall(3, weighted=True)(scores, target, gains=gains)  # (3/4 + 1/1 + 0/1) / 3
         tensor(0.5833, dtype=torch.float64)
@@ -290,8 +292,10 @@ class MAP(RankingMetric):
         >>> metric.update(scores, target)
         >>> metric.compute()  # ((1/1 + 2/4) / 2 + 1/2 + 1/4) / 3
         tensor(0.5000, dtype=torch.float64)
-        >>> trm.MAP(1)(scores, target), trm.MAP(1, normalize="min")(scores, target)  # first user: 1/2, 1/1
-        (tensor(0.1667, dtype=torch.float64), tensor(0.3333, dtype=torch.float64))
+        >>> trm.MAP(1)(scores, target)  # ((1/1) / 2 + 0 + 0) / 3
+        tensor(0.1667, dtype=torch.float64)
+        >>> trm.MAP(1, normalize="min")(scores, target)  # ((1/1) / 1 + 0 + 0) / 3
+        tensor(0.3333, dtype=torch.float64)
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.average_precision)
@@ -370,12 +374,14 @@ class NDCG(DCG):
         >>> target = torch.tensor([[0, 3], [2, -1], [2, -1]])  # at ranks 1 and 4; 2; 4
         >>> metric = trm.NDCG(3)
         >>> metric.update(scores, target)
-        >>> metric.compute()  # (1 / (1 + 0.6309) + 0.6309 / 1 + 0) / 3, where 1 / log2(1 + 2) = 0.6309
+        >>> # discounts of ranks 1, 2 and 3: 1, 1 / log2(3) = 0.6309, 1 / log2(4) = 0.5
+        >>> metric.compute()  # (1 / (1 + 0.6309) + 0.6309 / 1 + 0) / 3
         tensor(0.4147, dtype=torch.float64)
         >>> gains = torch.tensor([[2.0, 3], [1, 0], [1, 0]])
         >>> trm.NDCG(3)(scores, target, gains=gains)  # first user: 2 / (3 + 2 * 0.6309)
         tensor(0.3667, dtype=torch.float64)
-        >>> trm.NDCG(3, gain="exponential")(scores, target, gains=gains)  # first user: 3 / (7 + 3 * 0.6309)
+        >>> metric = trm.NDCG(3, gain="exponential")
+        >>> metric(scores, target, gains=gains)  # first user: 3 / (7 + 3 * 0.6309)
         tensor(0.3228, dtype=torch.float64)
     """
 
@@ -453,7 +459,7 @@ class AUROC(RankingMetric):
         >>> metric.update(scores, target)
         >>> metric.compute()  # (2/4 + 2/3 + 0/3) / 3
         tensor(0.3889, dtype=torch.float64)
-        >>> trm.AUROC(weight="relevant")(scores, target)  # (2 * 2/4 + 2/3 + 0/3) / (2 + 1 + 1)
+        >>> trm.AUROC(weight="relevant")(scores, target)  # (2 * 2/4 + 2/3 + 0) / (2 + 1 + 1)
         tensor(0.4167, dtype=torch.float64)
     """
 

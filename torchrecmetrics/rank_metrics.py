@@ -378,7 +378,7 @@ class AdjustedMRR(_Adjusted):
         >>> target = torch.tensor([0, 2, 2])  # at ranks 1, 2 and 4 of 4
         >>> metric = trm.AdjustedMRR()
         >>> metric.update(scores, target)
-        >>> metric.compute()  # (0.5833 - 0.5208) / (1 - 0.5208): E is (1 + 1/2 + 1/3 + 1/4) / 4
+        >>> metric.compute()  # (0.5833 - E) / (1 - E): E = (1 + 1/2 + 1/3 + 1/4) / 4
         tensor(0.1304, dtype=torch.float64)
     """
 

@@ -71,10 +71,10 @@ class AveragePopularity(_ListAtK):
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])  # lists 0 1, 1 2, 1 0
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
         >>> catalogue = trm.Catalogue(4, popularity=torch.tensor([8, 4, 2, 1]), num_users=8)
         >>> metric = trm.AveragePopularity(2, catalogue=catalogue)
-        >>> metric.update(scores)
+        >>> metric.update(scores)  # lists 0 1; 1 2; 1 0
         >>> metric.compute()  # ((8 + 4) / 2 + (4 + 2) / 2 + (4 + 8) / 2) / 3
         tensor(5., dtype=torch.float64)
     """
@@ -98,11 +98,11 @@ class PopularityLift(_ListAtK):
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])  # lists 0 1, 1 2, 1 0
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
         >>> catalogue = trm.Catalogue(4, popularity=torch.tensor([8, 4, 2, 1]), num_users=8)
         >>> history = torch.tensor([1, 0, 2])  # one item per user
         >>> metric = trm.PopularityLift(2, catalogue=catalogue)
-        >>> metric.update(trm.Scores(scores, history=history))
+        >>> metric.update(trm.Scores(scores, history=history))  # lists 0 1; 1 2; 1 0
         >>> metric.compute()  # ((6 / 4 - 1) + (3 / 8 - 1) + (6 / 2 - 1)) / 3
         tensor(0.6250, dtype=torch.float64)
     """
@@ -132,10 +132,10 @@ class Novelty(_MetricOfLists):
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])  # lists 0 1, 1 2, 1 0
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
         >>> catalogue = trm.Catalogue(4, popularity=torch.tensor([8, 4, 2, 1]), num_users=8)
         >>> metric = trm.Novelty(2, catalogue=catalogue)
-        >>> metric.update(scores)
+        >>> metric.update(scores)  # lists 0 1; 1 2; 1 0
         >>> metric.compute()  # ((0 + 1) / 2 + (1 + 2) / 2 + (1 + 0) / 2) / 3 bits
         tensor(0.8333, dtype=torch.float64)
         >>> trm.Novelty(2, normalize=True, catalogue=catalogue)(scores)  # divided by log2(8)
@@ -168,11 +168,11 @@ class TailShare(_MetricOfLists):
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])  # lists 0 1, 1 2, 1 0
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
         >>> catalogue = trm.Catalogue(4, popularity=torch.tensor([8, 4, 2, 1]), num_users=8)
         >>> metric = trm.TailShare(2, head=0.75, catalogue=catalogue)
-        >>> metric.update(scores)
-        >>> metric.compute()  # (0/2 + 1/2 + 0/2) / 3: items 0 and 1 have 12 of 15 interactions
+        >>> metric.update(scores)  # lists 0 1; 1 2; 1 0
+        >>> metric.compute()  # (0/2 + 1/2 + 0/2) / 3: the head, 0 and 1, has 12 of 15
         tensor(0.1667, dtype=torch.float64)
     """
 
@@ -202,10 +202,10 @@ class IntraListDiversity(_MetricOfLists):
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])  # lists 0 1, 1 2, 1 0
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
         >>> catalogue = trm.Catalogue(4, categories=torch.tensor([0, 0, 1, 1]))
         >>> metric = trm.IntraListDiversity(2, catalogue=catalogue)
-        >>> metric.update(scores)
+        >>> metric.update(scores)  # lists 0 1; 1 2; 1 0
         >>> metric.compute()  # (0 + 1 + 0) / 3: items 1 and 2 differ
         tensor(0.3333, dtype=torch.float64)
     """
@@ -230,10 +230,10 @@ class CategoryShare(_ListAtK):
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])  # lists 0 1, 1 2, 1 0
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
         >>> catalogue = trm.Catalogue(4, categories=torch.tensor([0, 0, 1, 1]))
         >>> metric = trm.CategoryShare(2, catalogue=catalogue)
-        >>> metric.update(scores)
+        >>> metric.update(scores)  # lists 0 1; 1 2; 1 0
         >>> metric.compute()  # (1/2 + 2/2 + 1/2) / 3
         tensor(0.6667, dtype=torch.float64)
     """
@@ -256,11 +256,12 @@ class Serendipity(_ListAtK):
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])  # lists 0 1, 1 2, 1 0
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
         >>> catalogue = trm.Catalogue(4, popularity=torch.tensor([8, 4, 2, 1]), num_users=8)
         >>> metric = trm.Serendipity(2, catalogue=catalogue)
-        >>> metric.update(scores, torch.tensor([0, 2, 2]))
-        >>> metric.compute()  # (0 + (3/4 - 2/4) / 2 + 0) / 3: item 2 has rank 2, and 3 in popularity
+        >>> metric.update(scores, torch.tensor([0, 2, 2]))  # lists 0 1; 1 2; 1 0
+        >>> # the second user's hit, item 2, has rank 2 in the list and rank 3 in popularity
+        >>> metric.compute()  # (0 + (3/4 - 2/4) / 2 + 0) / 3
         tensor(0.0417, dtype=torch.float64)
     """
 
@@ -287,11 +288,11 @@ class Calibration(_MetricOfLists):
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])  # lists 0 1, 1 2, 1 0
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
         >>> catalogue = trm.Catalogue(4, categories=torch.tensor([0, 0, 1, 1]))
         >>> history = torch.tensor([1, 0, 2])  # one item per user
         >>> metric = trm.Calibration(2, catalogue=catalogue)
-        >>> metric.update(trm.Scores(scores, history=history))
+        >>> metric.update(trm.Scores(scores, history=history))  # lists 0 1; 1 2; 1 0
         >>> metric.compute()  # (ln 1 + ln(1 / (0.99 * 1/2 + 0.01)) + ln 100) / 3
         tensor(1.7628, dtype=torch.float64)
         >>> metric = trm.Calibration(2, divergence="js", catalogue=catalogue)
@@ -320,10 +321,10 @@ class Seen(_ListAtK):
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])  # lists 0 1, 1 2, 1 0
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
         >>> history = torch.tensor([1, 0, 2])  # one item per user
         >>> metric = trm.Seen(2)
-        >>> metric.update(trm.Scores(scores, history=history))
+        >>> metric.update(trm.Scores(scores, history=history))  # lists 0 1; 1 2; 1 0
         >>> metric.compute()  # (1/2 + 0/2 + 0/2) / 3
         tensor(0.1667, dtype=torch.float64)
     """
@@ -442,10 +443,10 @@ class Coverage(_AttainableAtK):
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])  # lists 0 1, 1 2, 1 0
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
         >>> catalogue = trm.Catalogue(4)
         >>> metric = trm.Coverage(2, catalogue=catalogue)
-        >>> metric.update(scores)
+        >>> metric.update(scores)  # lists 0 1; 1 2; 1 0
         >>> metric.compute()  # 3 of 4 items
         tensor(0.7500, dtype=torch.float64)
         >>> trm.Coverage(2, attainable=True, catalogue=catalogue)(scores)  # (3 - 2) / (4 - 2)
@@ -480,10 +481,10 @@ class Gini(_AttainableAtK):
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])  # lists 0 1, 1 2, 1 0
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
         >>> catalogue = trm.Catalogue(4)
         >>> metric = trm.Gini(2, catalogue=catalogue)
-        >>> metric.update(scores)
+        >>> metric.update(scores)  # lists 0 1; 1 2; 1 0
         >>> metric.compute()  # counts 0 1 2 3: (-3 * 0 - 1 * 1 + 1 * 2 + 3 * 3) / (4 * 6)
         tensor(0.4167, dtype=torch.float64)
         >>> metric = trm.Gini(2, attainable=True, catalogue=catalogue)
@@ -519,10 +520,10 @@ class Entropy(_AttainableAtK):
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])  # lists 0 1, 1 2, 1 0
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
         >>> catalogue = trm.Catalogue(4)
         >>> metric = trm.Entropy(2, catalogue=catalogue)
-        >>> metric.update(scores)
+        >>> metric.update(scores)  # lists 0 1; 1 2; 1 0
         >>> metric.compute()  # shares 2/6, 3/6, 1/6: 0.5283 + 0.5 + 0.4308
         tensor(1.4591, dtype=torch.float64)
         >>> metric = trm.Entropy(2, attainable=True, catalogue=catalogue)
@@ -548,10 +549,10 @@ class Personalization(_ItemCountAtK):
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])  # lists 0 1, 1 2, 1 0
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
         >>> catalogue = trm.Catalogue(4)
         >>> metric = trm.Personalization(2, catalogue=catalogue)
-        >>> metric.update(scores)
+        >>> metric.update(scores)  # lists 0 1; 1 2; 1 0
         >>> metric.compute()  # 1 - (1 + 2 + 1) / (2 + 2 + 2)
         tensor(0.3333, dtype=torch.float64)
     """
@@ -571,11 +572,12 @@ class ExposureGini(_ItemCountAtK):
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])  # lists 0 1, 1 2, 1 0
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
         >>> catalogue = trm.Catalogue(4)
         >>> metric = trm.ExposureGini(2, catalogue=catalogue)
-        >>> metric.update(scores)
-        >>> metric.compute()  # 0, 0.6309, 1.6309, 2.6309: (-0.6309 + 1.6309 + 3 * 2.6309) / (4 * 4.8928)
+        >>> metric.update(scores)  # lists 0 1; 1 2; 1 0
+        >>> # exposures of 0, 0.6309, 1.6309, 2.6309, whose sum is 4.8928
+        >>> metric.compute()  # (-0.6309 + 1.6309 + 3 * 2.6309) / (4 * 4.8928)
         tensor(0.4544, dtype=torch.float64)
     """
 
@@ -607,11 +609,12 @@ class StatisticalParity(ItemGroupMetric):
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])  # lists 0 1, 1 2, 1 0
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
         >>> catalogue = trm.Catalogue(4, popularity=torch.tensor([8, 4, 2, 1]))
-        >>> metric = trm.StatisticalParity(2, head=0.75, catalogue=catalogue)  # the head: 0, 1
-        >>> metric.update(trm.Scores(scores, history=torch.tensor([3, 0, -1])))
-        >>> metric.compute()  # 5 / (3 * 2 - 1) and 1 / (3 * 2 - 1): a deviation of 0.4, a mean of 0.6
+        >>> history = torch.tensor([3, 0, -1])
+        >>> metric = trm.StatisticalParity(2, head=0.75, catalogue=catalogue)  # head: 0, 1
+        >>> metric.update(trm.Scores(scores, history=history))  # lists 0 1; 1 2; 1 0
+        >>> metric.compute()  # 5 / (3 * 2 - 1) and 1 / (3 * 2 - 1): 0.4 / 0.6
         tensor(0.6667, dtype=torch.float64)
     """
 
@@ -648,12 +651,12 @@ class EqualOpportunity(ItemGroupMetric):
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])  # lists 0 1, 1 2, 1 0
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
         >>> catalogue = trm.Catalogue(4, popularity=torch.tensor([8, 4, 2, 1]))
         >>> target = torch.tensor([[0, 3], [2, -1], [2, -1]])
-        >>> metric = trm.EqualOpportunity(2, head=0.75, catalogue=catalogue)  # the head: 0, 1
-        >>> metric.update(scores, target)
-        >>> metric.compute()  # recalls of 1/1 and 1/3: a deviation of 1/3, a mean of 2/3
+        >>> metric = trm.EqualOpportunity(2, head=0.75, catalogue=catalogue)  # head: 0, 1
+        >>> metric.update(scores, target)  # lists 0 1; 1 2; 1 0
+        >>> metric.compute()  # recalls of 1/1 and 1/3: (1/3) / (2/3)
         tensor(0.5000, dtype=torch.float64)
     """
 
