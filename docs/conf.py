@@ -80,7 +80,7 @@ def _table(text: str) -> str:
 def _inline(text: str) -> str:
     """Return a paragraph of Markdown as reStructuredText."""
     parts = re.split(r"(`[^`]+`)", text)
-    parts[::2] = [part.replace("|", r"\|") for part in parts[::2]]
+    parts[::2] = [re.sub(r"[|@]", r"\\\g<0>", part) for part in parts[::2]]  # no substitution, no address
     parts[1::2] = [_code(part[1:-1]) for part in parts[1::2]]
     parts[2::2] = [rf"\ {part}" if part[:1].isalnum() else part for part in parts[2::2]]  # `Rows`s
     return re.sub(r"\[([^\]\n]+)\]\((http[^)]+)\)", r"`\1 <\2>`__", "".join(parts))
