@@ -32,9 +32,9 @@ class _OfRecommended(RankingMetric):
 
 
 class HitRate(RankingMetric):
-    """Hit rate at k: share of rows with a relevant item in the first `k` places.
+    """Hit rate at k: share of rows with a relevant item in the first `k` ranks.
 
-    A row counts 1 if h(k) > 0, else 0, with h(k) the number of its relevant items in the first k places.
+    A row counts 1 if h(k) > 0, else 0, with h(k) the number of its relevant items in the first k ranks.
 
     Range: 0 to 1. No relevant item: left out, unless `empty_target_action` says otherwise. Fewer than `k` items: all of
     them are read. Ties: the probability of a hit over all orders of equal scores, unless `ties` says otherwise.
@@ -71,7 +71,7 @@ HR = HitRate
 
 
 class Precision(_OfRecommended):
-    """Precision at k: mean of h(k) / k, the share of the first `k` places that is relevant.
+    """Precision at k: mean of h(k) / k, the share of the first `k` ranks that is relevant.
 
     Range: 0 to 1. No relevant item: left out, unless `empty_target_action` says otherwise. Fewer than `k` items: the
     denominator stays `k`, unless an option below says otherwise. Ties: the mean over all orders of equal scores, unless
@@ -130,7 +130,7 @@ class Precision(_OfRecommended):
 
 
 class Recall(RankingMetric):
-    """Recall at k: mean of h(k) / R, the share of the R relevant items in the first `k` places.
+    """Recall at k: mean of h(k) / R, the share of the R relevant items in the first `k` ranks.
 
     Range: 0 to 1; below 1 where R > k, unless `normalize="min"`. No relevant item: left out, unless
     `empty_target_action` says otherwise. Fewer than `k` items: all of them are read. Ties: the mean over all orders of
@@ -265,7 +265,7 @@ class RPrecision(RankingMetric):
 
 
 class MAP(RankingMetric):
-    """Mean average precision: mean of (1/R) sum of i / r_i over hits in the first `k` places.
+    """Mean average precision: mean of (1/R) sum of i / r_i over hits in the first `k` ranks.
 
     r_i is the rank of the i-th best of R relevant items, so i / r_i is the precision at that rank. Without `k` it is
     the area under the precision-recall curve.
@@ -309,7 +309,7 @@ class MAP(RankingMetric):
 
 
 class DCG(RankingMetric):
-    """Discounted cumulative gain: mean of the sum of gain_i / log2(1 + r_i) over hits in the first `k` places.
+    """Discounted cumulative gain: mean of the sum of gain_i / log2(1 + r_i) over hits in the first `k` ranks.
 
     Range: from 0, without an upper bound (below 0 with negative gains). Gains as for `NDCG`. No relevant item: left
     out, unless `empty_target_action` says otherwise. Fewer than `k` items: all of them are read. Ties: the mean over
@@ -349,7 +349,7 @@ class DCG(RankingMetric):
 
 class NDCG(DCG):
     """Normalised discounted cumulative gain: mean of DCG / IDCG, DCG = sum of gain_i / log2(1 + r_i)
-    over hits in the first `k` places.
+    over hits in the first `k` ranks.
 
     The ideal, IDCG, orders *all* of the row's gains best first and cuts at `k`. Gain 1 for every relevant item unless
     `gains` or a graded target say otherwise; then linear and exponential are equal.
