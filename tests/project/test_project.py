@@ -46,6 +46,16 @@ def test_readme_is_one_screen():
     assert not [target for target in targets if not target.startswith("https://") and not (ROOT / target).is_file()]
 
 
+def test_badges():
+    """The badges of README say what pyproject.toml says."""
+    badges = re.findall(r"^!\[(.*?)\]\(https://img\.shields\.io/badge/", README, re.M)
+    oldest = PROJECT["requires-python"].removeprefix(">=")
+    assert badges[:3] == [f"License: {PROJECT['license']}", f"Python: {oldest} or newer", "Typed: mypy strict"]
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert settings["tool"]["mypy"]["strict"]
+    assert (ROOT / "torchrecmetrics" / "py.typed").is_file()
+
+
 def test_internal_names_are_not_public():
     """Internal names, such as those of options, needs and cached tensors, are in no `__all__`."""
     internal = {"Evaluator", "Layout", "Needs", "Options", "RankedItems", "ScoreRows", "Targets", "derived"}
@@ -64,7 +74,7 @@ def test_two_commands():
     commands = re.findall(r"^python -m pip install .* && .*$", README, re.M)
     assert [command.rpartition("&& ")[2] for command in commands] == [
         "python examples/sasrec_lightning.py",
-        "python -m pytest",
+        "python -m pytest -n auto",
     ]
     assert README[: README.index(commands[1])].endswith("<!-- test command -->\n<!-- not run: installs -->\n```bash\n")
     assert "<!-- test command -->" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
