@@ -413,7 +413,8 @@ def _check_agreement(
         if name == "catalogue" and (value is None or expected is None):
             continue  # a metric without a catalogue reads none
         default = _DEFAULTS.get(name)
-        value, expected = default if value is None else value, default if expected is None else expected
+        value = default if value is None else value
+        expected = default if expected is None else expected
         if value != expected:
             raise ValueError(
                 f"{key} was made with {name}={value!r}, {owner} with {name}={expected!r}: give both the same "

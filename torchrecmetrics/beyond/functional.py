@@ -246,7 +246,7 @@ def _share_of_entries(ranking: Ranking, k: Cutoffs, marked: Tensor | None) -> Te
     cut = check_cutoffs(k)
     length = _num_entries(ranking, cut)
     if marked is None:
-        return torch.zeros_like(length) / length
+        return torch.zeros_like(length).masked_fill(length == 0, torch.nan)
     marked, numbers = marked & ranking.entries, ranking.entries.cumsum(1)  # padding has no number of its own
     cutoffs = cut if isinstance(cut, tuple) else (cut,)
     num_marked = torch.stack([(marked & (numbers <= cutoff)).sum(1) for cutoff in cutoffs])

@@ -177,7 +177,9 @@ def check_scores(scores: Tensor, dims: int) -> None:
             "positives and their negatives: update(Negatives(positive, negative))",
             3: "; one position of each: scores[:, -1]",
         }
-        hint = hints.get(scores.dim(), "") if dims == 2 else "; pass scores[:, 0]" * (scores.shape[1:] == (1,))
+        hint = hints.get(scores.dim(), "") if dims == 2 else ""
+        if dims == 1 and scores.shape[1:] == (1,):
+            hint = "; pass scores[:, 0]"
         raise ValueError(f"scores must be {accepted}, got shape {list(scores.shape)}{hint}")
 
 

@@ -84,7 +84,8 @@ class Evaluator(SummedStates):
         self._of_lists = tuple(metric.of_lists for metric in rows.values())
         self._reads_lists = bool(self.batch_needs.list_depth) or any(self._of_lists)
         infinite = [place for place, metric in enumerate(rows.values()) if metric.may_be_infinite()]
-        layout = Layout(list(rows), len(rows) - len(self._with_own_weights), infinite, self._of_lists)
+        num_plain = len(rows) - len(self._with_own_weights)
+        layout = Layout(list(rows), num_plain=num_plain, unbounded=infinite, of_lists=self._of_lists)
         # metrics that count the same share an accumulator
         counting = {metric.counts_key: metric for metric in self.counted_metrics.values()}
         self._place_of_counts = {key: place for place, key in enumerate(counting)}
@@ -154,7 +155,8 @@ class Evaluator(SummedStates):
     @torch.no_grad()
     def forward(self, scores: Any = None, target: Any = None, **arguments: Any) -> Any:
         """Add a batch and return its own values; takes the arguments of `update` and waits for the device."""
-        gains, exclude, weights, depth = (arguments.pop(name, None) for name in ARGUMENTS[2:])
+        gains, exclude = arguments.pop("gains", None), arguments.pop("exclude", None)
+        weights, depth = arguments.pop("weights", None), arguments.pop("depth", None)
         if scores is None:
             self._check_names(arguments)
         batch = as_input(scores, target, gains, exclude, depth)

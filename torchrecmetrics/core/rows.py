@@ -149,7 +149,12 @@ class Layout:
         values, standard_errors, effective_sizes = mean.unbind(), errors.unbind(), (w.square() / w2).unbind()
         summaries = {}
         for place, key in enumerate(self.keys):
-            summary = Summary(values[place], standard_errors[place], effective_sizes[place], num_used[place])
+            summary = Summary(
+                value=values[place],
+                standard_error=standard_errors[place],
+                effective_size=effective_sizes[place],
+                num_users=num_used[place],
+            )
             if not self.of_lists[place]:
                 summary = summary._replace(num_skipped=skipped, num_unreachable=unreachable, num_tied=tied)
             summaries[key] = summary
@@ -173,7 +178,7 @@ class Summary(NamedTuple):
     def without_error(cls, value: Tensor, num_users: int) -> Summary:
         """Return the result of a metric that is not a mean over rows, with an unknown standard error."""
         unknown = torch.full((), torch.nan, dtype=value.dtype, device=value.device)
-        return cls(value, unknown, unknown, num_users)
+        return cls(value, standard_error=unknown, effective_size=unknown, num_users=num_users)
 
 
 def _standard_errors(w: Tensor, w2: Tensor, mean: Tensor, w2v: Tensor, w2v2: Tensor, num_used: Sequence[int]) -> Tensor:

@@ -51,7 +51,7 @@ def as_input(scores: Any, target: Any, gains: Any, exclude: Any, depth: int | No
     if isinstance(scores, Tensor) and (target is not None or scores.is_floating_point()):
         if depth is not None:
             raise ValueError("depth belongs to ranks; the depth of scores follows from the metrics' k")
-        return Scores(scores, target, gains, exclude)
+        return Scores(scores, target, gains=gains, exclude=exclude)
     is_input = isinstance(scores, Ranking) or (hasattr(scores, "rank") and not hasattr(scores, "to_numpy"))  # a frame
     if scores is not None and not is_input:
         check_tensor("scores", scores)

@@ -91,9 +91,8 @@ class Candidates(BatchInput):
         exclusions = (left_out,) if excluded is None else (columns.of_items(excluded), left_out)
         overlap = "miss" if options.overlap_rule == "error" else options.overlap
         inner = replace(options, padding_idx=None, overlap=overlap)
-        ranking = Scores(scores, slots, targets.gains, exclusions).rank(
-            needs._replace(num_items=None, target=True), inner
-        )
+        by_column = Scores(scores, slots, gains=targets.gains, exclude=exclusions)
+        ranking = by_column.rank(needs._replace(num_items=None, target=True), inner)
         lists = ranking.lists
         if lists is not None:
             inside = (lists.ids >= 0) & (lists.ids < width)

@@ -107,7 +107,14 @@ class ItemShard(BatchInput):
                 check_scores(scores, dims=2)
             shape = scores.shape[0], self.num_items
             counter = ShardCounter(
-                self.target, self.gains, self.exclude, shape, scores.dtype, self._device, needs, options
+                target=self.target,
+                gains=self.gains,
+                exclude=self.exclude,
+                shape=shape,
+                dtype=scores.dtype,
+                device=self._device,
+                needs=needs,
+                options=options,
             )
             history = read_history(self.history, shape[0], self._device)
             names = _hashes(self.row_ids, shape[0], self._device)

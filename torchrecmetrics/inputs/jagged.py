@@ -68,7 +68,13 @@ class Spans:
         return len(self.start)
 
     def __getitem__(self, rows: slice | Tensor) -> Spans:
-        return Spans(self.values, self.start[rows], self.stop[rows], self.longest, self.broken[rows])
+        return Spans(
+            values=self.values,
+            start=self.start[rows],
+            stop=self.stop[rows],
+            longest=self.longest,
+            broken=self.broken[rows],
+        )
 
     def __repr__(self) -> str:
         return f"Spans({len(self)} rows of up to {self.longest} of {len(self.values)} values, {self.values.device})"
@@ -176,7 +182,7 @@ def as_spans(name: str, jagged: Jagged, checks: Checks, longest: int | None = No
         longest = max_length
     if longest is None:
         longest = int((stop - start).max()) if rows else 0
-    return Spans(values, start, stop, longest, broken)
+    return Spans(values=values, start=start, stop=stop, longest=longest, broken=broken)
 
 
 def prefix_history(values: Any, offsets: Tensor | None = None, *, max_length: int | None = None) -> Spans:
@@ -230,4 +236,5 @@ def prefix_history(values: Any, offsets: Tensor | None = None, *, max_length: in
     # clamped for invalid offsets, whose rows are broken anyway
     sequence = (torch.searchsorted(offsets, position, right=True) - 1).clamp(0, max(len(sequences) - 1, 0))
     start, broken = sequences.start[sequence], sequences.broken[sequence]
-    return Spans(values, start, position.where(~broken, start), max(sequences.longest - 1, 0), broken)
+    stop = position.where(~broken, start)
+    return Spans(values=values, start=start, stop=stop, longest=max(sequences.longest - 1, 0), broken=broken)

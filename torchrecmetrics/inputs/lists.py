@@ -104,10 +104,10 @@ class Lists(BatchInput):
             "row_depth": row_depth,
             "unreachable": none if missed is None else missed.any(1),
             "lists": ListedItems(
-                entries.ids,
-                torch.where(targets.relevant, targets.ids, -1),
-                entries.stays,
-                entries.repeated,
+                ids=entries.ids,
+                relevant=torch.where(targets.relevant, targets.ids, -1),
+                stays=entries.stays,
+                repeated=entries.repeated,
                 history=read_history(self.history, rows, device),
             ),
         }

@@ -209,7 +209,12 @@ def count_targets(
         return counter.finish(target_scores, missing, counter.count(scores, target_scores, missing), check_scores=True)
     if excluded is not None and isinstance(scores, Tensor) and counter.copies_pay(scores):
         # copies that fit the cache: no excluded item is read again to be taken off the counts
-        scores = ScoreRows(scores.shape, working_dtype(scores), scores.device, partial(_copies, scores, excluded))  # type: ignore[arg-type]
+        scores = ScoreRows(
+            shape=(scores.shape[0], scores.shape[1]),
+            dtype=working_dtype(scores),
+            device=scores.device,
+            chunks=partial(_copies, scores, excluded),
+        )
     pieces, owns_memory, start = [], isinstance(scores, ScoreRows), 0
     for piece in _pieces(scores, counter.num_rows if excluded is None else excluded.rows_at_once):
         rows = slice(start, start + piece.shape[0])

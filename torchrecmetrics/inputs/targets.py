@@ -156,10 +156,11 @@ def _ids_and_gains(
     check_ids("target", target)
     ids = (target[:, None] if target.dim() == 1 else target).long()
     if ids.dim() != 2 or ids.shape[0] != rows:
-        edges = ids.dim() == 2 and len(ids) == 2
-        cure = "; edges are target=Interactions.from_edge_index(edges, num_users, num_items).select(user_ids).items"
+        cure = ""
+        if ids.dim() == 2 and len(ids) == 2:
+            cure = "; edges are target=Interactions.from_edge_index(edges, num_users, num_items).select(user_ids).items"
         raise ValueError(
-            f"target ids must be [{rows}] or [{rows}, T] to fit the scores, got {list(target.shape)}{cure * edges}"
+            f"target ids must be [{rows}] or [{rows}, T] to fit the scores, got {list(target.shape)}{cure}"
         )
     gain: Tensor | None = None
     if gains is not None:

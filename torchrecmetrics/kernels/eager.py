@@ -59,7 +59,8 @@ def count(scores: Tensor, question: Question) -> Counts:
     equal = torch.cat([counts.equal for counts in tile_counts])
     reached = [counts.at_least for counts in tile_counts if counts.at_least is not None]
     at_least = torch.cat(reached) if reached else None
-    return Counts(better, equal, at_least, working(scores.amax(1)))  # `highest` includes masked items
+    highest = working(scores.amax(1))  # masked items included
+    return Counts(better=better, equal=equal, at_least=at_least, highest=highest)
 
 
 def compare(scores: Tensor, question: Question) -> Counts:
@@ -77,7 +78,7 @@ def compare(scores: Tensor, question: Question) -> Counts:
             equal[rows] += same
     highest = working(scores.amax(1))
     if not question.min_scores and question.removed is None:
-        return Counts(better, equal, None, highest)
+        return Counts(better=better, equal=equal, at_least=None, highest=highest)
     return _finished(scores, question, better, equal, highest)
 
 
@@ -104,7 +105,7 @@ def _finished(scores: Tensor, question: Question, better: Tensor, equal: Tensor,
         width = better.shape[1]
         better, equal = better - above[:, :width], equal - (reached - above)[:, :width]
         at_least = None if at_least is None else at_least - reached[:, width:]
-    return Counts(better, equal, at_least, highest)
+    return Counts(better=better, equal=equal, at_least=at_least, highest=highest)
 
 
 def bucket(scores: Tensor, question: Question) -> Counts:
