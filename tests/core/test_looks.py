@@ -4,9 +4,12 @@ import warnings
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from waiting import away, never_waits
 
 import torchrecmetrics as trm
+from torchrecmetrics.core import looks
+from torchrecmetrics.inputs import candidates, codes, negatives, targets
 
 INF = float("inf")
 
@@ -57,9 +60,9 @@ TWO_BATCHES = [
     (torch.tensor([0.9, 0.1, 0.5, 0.4, 0.3]), torch.tensor([1, 0, 0, 1, 0]), torch.tensor([0, 0, 1, 1, 1])),
     (torch.tensor([0.2, 0.1, 0.6, 0.1, 0.0]), torch.tensor([0, 1, 1, 0, 0]), torch.tensor([0, 0, 1, 1, 1])),
 ]
-LENGTHS = torch.tensor([1, 3, 1, 3])
-WITHIN = torch.tensor([0, 0, 1, 2, 0, 0, 1, 2])
-ENTRIES = torch.tensor([0.1, 0.9, 0.5, 0.1] * 2), torch.tensor([1, 0, 1, 0] * 2)
+LENGTHS = torch.tensor([1, 3] * 4)
+WITHIN = torch.tensor([0, 0, 1, 2] * 4)
+ENTRIES = torch.tensor([0.1, 0.9, 0.5, 0.1] * 4), torch.tensor([1, 0, 1, 0] * 4)
 PAIRS = torch.tensor([0.9, 0.1]).repeat(20), torch.tensor([1, 2]).repeat(20), torch.arange(20).repeat_interleave(2)
 CUT = [[0, 0, 1], [1, 2], [2, 3], [3, 3, 4]]
 FOUND = torch.tensor([[True, False]] * 300 + [[False, False]] * 200)
@@ -125,7 +128,7 @@ MISTAKES = {
         (1 + 1 / 2 + 1 / 2 + 1) / 4, "session ids begin at 0 in each of 2 batches",
     ),
     "rows numbered in sessions": (
-        "MRR", [trm.Sessions(*ENTRIES, WITHIN)], (1 / 3 + 1) / 2, [trm.Sessions(*ENTRIES, lengths=LENGTHS)],
+        "MRR", [trm.Sessions(*ENTRIES, WITHIN)], (1 / 5 + 1) / 2, [trm.Sessions(*ENTRIES, lengths=LENGTHS)],
         (1 + 1 / 2) / 2, "lengths= the number of entries",
     ),
     "labels 1 and 2": (
@@ -223,7 +226,7 @@ def test_where_no_value_is_waited_for_compute_asks(name):
     assert told(collection.compute)[1] == []
 
 
-def candidates(rows, items, recall, width):
+def retrieved(rows, items, recall, width):
     """Return candidates of a retrieval stage, in random order, which hold the target in a share of the rows."""
     ids = torch.rand(rows, items, generator=random()).argsort(1)
     inside = torch.rand(rows, generator=random(1)) < recall
@@ -254,9 +257,10 @@ HONEST = {
     "a pool of one size": ("MRR", [trm.Negatives(torch.rand(rows), torch.rand(8)) for rows in (4, 2, 8 - 7)]),
     "pools of whole multiples, said": ("MRR", [trm.Negatives(*part, pool=True) for part in FLAT]),
     "batches of one size": ("MRR", [trm.Negatives(torch.rand(4), torch.rand(8))] * 3),
-    "a retrieval stage": ("MRR", [candidates(64, 5000, 0.05, 50)]),
-    "a retrieval stage of a tiny catalogue": ("MRR", [candidates(64, 6, 0.2, 2)]),
-    "one row that was not retrieved": ("MRR", [candidates(1, 50, 0, 5)] * 40),
+    "a retrieval stage": ("MRR", [retrieved(64, 5000, 0.05, 50)]),
+    "a retrieval stage of a tiny catalogue": ("MRR", [retrieved(64, 6, 0.2, 2)]),
+    "a new item for all rows": ("MRR", [trm.Candidates(SECOND, torch.full((32,), 50), ITEMS)]),
+    "one row that was not retrieved": ("MRR", [retrieved(1, 50, 0, 5)] * 40),
     "an untrained generator": ("HR@5", [beams(0)]),
     "a half-trained generator": ("HR@5", [beams(0.5)]),
     "targets of as many items as levels": ("HR@5", [SEMANTIC.beams(BEAMS, many(32, 3, 16), complete=True)]),
@@ -274,6 +278,8 @@ HONEST = {
     "sessions whole in sorted batches": ("MRR", [trm.Sessions(*sessions(PAIRED))] * 5),
     "one session per batch": ("MRR", [trm.Sessions(*sessions(torch.zeros(5).long()))] * 5),
     "an item of each session in turn": ("MRR", [trm.Sessions(*sessions(torch.arange(4).repeat(6)))]),
+    "two sessions in turn": ("MRR", [trm.Sessions(*sessions(torch.tensor([0, 1, 0, 0, 1, 0, 0, 0, 1] * 2)))]),
+    "15 entries": ("MRR", [trm.Sessions(*sessions(WITHIN[:15]))]),
     "shorter sessions end first": ("MRR", [trm.Sessions(*sessions(torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 0])))]),
     "ratings and NDCG": ("NDCG", [trm.Sessions(*sessions(PAIRED, 1 + torch.arange(60) % 5))]),
     "ratings of all items and NDCG": ("NDCG", [(DOWN, 1 + torch.arange(10.0).expand(32, -1) % 5)]),
@@ -282,6 +288,9 @@ HONEST = {
     "ratings of 19 sessions": ("HR@1", [trm.Sessions(*sessions(PAIRED[:38], 1 + torch.arange(38) % 5))]),
     "one label that is not relevant": ("HR@1", [trm.Sessions(*sessions(PAIRED, 1 - (PAIRED == 9).long()))]),
     "scores of a rule, and graded labels": ("HR@1", [trm.Sessions((PAIRED % 2).float(), 1.0 * (PAIRED % 3), PAIRED)]),
+    "scores of a rule, and seconds": (
+        "HR@1", [trm.Sessions((PAIRED % 2).float(), (torch.arange(60) % 7 > 0) * 0.25, PAIRED)],
+    ),
     "most relevant items found": (
         "Recall@2", [trm.Hits(FOUND, num_relevant=torch.tensor([1] * 440 + [0] * 60))],
     ),
@@ -318,6 +327,53 @@ def test_a_question_is_asked_once_by_each_metric():
         assert [len(told(lambda: metric.update(FALLING, FLAGS))[1]) for _ in range(2)] == [1, 0]  # noqa: B023
         metric.reset()
         assert told(lambda: metric.update(FALLING, FLAGS))[1] == []  # noqa: B023
+    collection = trm.RecMetricCollection(["HR@1"])
+    copies = [trm.CollectSessions(collection) for _ in range(2)]  # as callbacks make one for each epoch
+    assert [len(told(lambda: copy.update(*ENTRIES, WITHIN))[1]) for copy in copies] == [1, 0]  # noqa: B023
     quiet = trm.HR(1, validate_args=False)
     assert told(lambda: [quiet.update(FALLING, FLAGS), quiet.compute()])[1] == []
     assert len(told(trm.Scores(FALLING, FLAGS).ranking)[1]) == 1
+
+
+class Calls(TorchDispatchMode):
+    """Counter of calls that reach the device; views do not."""
+
+    def __init__(self):
+        super().__init__()
+        self.number = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.number += not func.is_view
+        return func(*args, **(kwargs or {}))
+
+
+WIDE = torch.rand(256, 1000, generator=random())
+THREE = many(256, 3, 1000)
+DENSE = torch.zeros(256, 1000, dtype=torch.bool).scatter(1, THREE, True)
+UPDATES = {
+    "item ids": (WIDE, THREE),
+    "dense": (WIDE, DENSE),
+    "grades": (WIDE, DENSE.float()),
+    "ranks": (many(256, 5, 40) + 1,),
+    "hits": (trm.Hits(DENSE[:, :5], num_relevant=DENSE.sum(1)),),
+    "a pool": (trm.Negatives(WIDE[:, 0], WIDE[0]),),
+    "candidates": (trm.Candidates(WIDE[:, :50], THREE, many(256, 50, 1000)),),
+    "beams": (SEMANTIC.beams(BEAMS, ROW, complete=True),),
+    "sessions": (trm.Sessions(WIDE[:, 0], ROW.repeat(8) > 9, torch.arange(256) // 8),),
+}
+
+
+@pytest.mark.parametrize("name", UPDATES)
+def test_looks_are_few_calls(name, monkeypatch):
+    """Where no value is waited for, questions add at most ten calls to an update."""
+    numbers = []
+    for _ in range(2):
+        metrics = ["MRR@2"] if name in ("a pool", "beams", "ranks", "hits") else ["NDCG@5", "AUROC"]
+        collection = trm.RecMetricCollection(metrics, validate_args="deferred", max_relevant=3)
+        with Calls() as calls:
+            collection.update(*UPDATES[name])
+        numbers.append(calls.number)
+        for module in (looks, candidates, codes, negatives, targets):
+            for asking in ("ask", "count"):
+                monkeypatch.setattr(module, asking, lambda *_, **__: None, raising=False)
+    assert 0 <= numbers[0] - numbers[1] <= 10, numbers

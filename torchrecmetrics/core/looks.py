@@ -102,7 +102,7 @@ def sample(matrix: Tensor) -> Tensor:
 
 def flags_as_ranks(ranks: Tensor) -> str | None:
     """Judge ranks [B, T] that are all 0 or 1, with two 1s in a row."""
-    if not ranks.numel() or not (ranks.max() == 1 and ranks.min() == 0) or not ((ranks == 1).sum(1) > 1).any():
+    if not ranks.numel() or [int(end) for end in ranks.aminmax()] != [0, 1] or int((ranks == 1).sum(1).max()) < 2:
         return None
     row = int((ranks == 1).sum(1).argmax())
     return (
@@ -115,11 +115,12 @@ def ids_as_ranks(ranks: Tensor, k: int) -> str | None:
     """Judge integer ranks [B, T] that are large, or hold a single 0 per row in any column, as lists of item ids do."""
     if not len(ranks) or ranks.shape[1] < max(k, 5):
         return None
-    zeros = ranks == 0
-    single = int((ranks <= 0).sum(1).max()) < 2  # padded ranks have many zeros
-    anywhere = len(ranks) >= 32 and int(zeros.any(0).sum()) > 2 and bool((ranks >= 0).all())
-    if not single or not (anywhere or int(ranks.max()) > 10 * ranks.shape[1]):
+    lowest, highest = (int(end) for end in ranks.aminmax())
+    large = highest > 10 * ranks.shape[1]
+    if not large and (lowest != 0 or len(ranks) < 32 or int((ranks == 0).any(0).sum()) < 3):
         return None
+    if int((ranks <= 0).sum(1).max()) > 1:
+        return None  # padded ranks have many zeros
     return (
         f"integers without a target are ranks, and these, {shown(ranks[0])}, look like item ids: lists of item ids are "
         "Lists(item_ids, target), ranks of the whole list Ranks(ranks), ranks that start at 0 Ranks(ranks, "
@@ -156,7 +157,7 @@ def matrix_of_two(ids: Tensor) -> str | None:
     if len(ids) < 8 or not ((ids == 0) | (ids == 1)).all() or not (ids[:, 0] > ids[:, 1]).any():
         return None
     return (
-        f"target of shape {list(ids.shape)} looks like a 0/1 matrix: pass target.bool(); as item ids both of the two "
+        "target of shape [B, 2] beside 2 items looks like a 0/1 matrix: pass target.bool(); as item ids both of the two "
         "items are relevant, target.sort(1).values"
     )
 
@@ -181,6 +182,8 @@ def swapped_scores(scores: Tensor, labels: Tensor) -> str | None:
         return None
     if scores.min() == scores.max() or not (labels != labels.floor()).any():
         return None
+    if (labels == 0).float().mean() > 0.1:
+        return None  # labels, many of which are not relevant, beside scores of a rule
     return (
         "scores are all 0 or 1, and the labels beside them have fractions: are the two swapped? update(scores, target),"
         " Sessions(scores, labels, indexes)"
@@ -218,7 +221,7 @@ def shifted_candidates(absent: Tensor, ids: Tensor, items: Tensor) -> str | None
         return None
     start = f"{int(absent[:, 0].sum())} of {len(target)} targets are no candidates, "
     items = items if items.dim() == 1 else items[ids[:, 0] >= 0]
-    if (target == target[0]).all():
+    if (target == target[0]).all() and int(target[0]) < items.shape[-1]:
         return (
             f"{start}and all are item {int(target[0])}: target beside candidates is item ids, not columns; of the "
             "candidate in column 0 items[:, 0]"
@@ -274,7 +277,9 @@ def relevant_entries(batches: Numbers) -> str | None:
 def numbers_within(indexes: Tensor) -> str | None:
     """Judge session ids [E] that count 0, 1, 2, ... again and again, in runs of unequal lengths."""
     starts = (indexes == 0).nonzero()[:, 0]
-    if len(starts) < 4 or indexes[0] != 0 or not ((indexes[1:] == 0) | (indexes[1:] == indexes[:-1] + 1)).all():
+    if len(indexes) < 16 or len(starts) < 4 or indexes.max() < 2 or indexes[0] != 0:
+        return None
+    if not ((indexes[1:] == 0) | (indexes[1:] == indexes[:-1] + 1)).all():
         return None
     lengths = starts.diff()
     if not (lengths[1:] > lengths[:-1]).any():
