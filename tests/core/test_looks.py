@@ -1,6 +1,7 @@
 """Data of the right shape and the wrong meaning is asked about; honest data near each limit is not."""
 
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -377,3 +378,128 @@ def test_looks_are_few_calls(name, monkeypatch):
             for asking in ("ask", "count"):
                 monkeypatch.setattr(module, asking, lambda *_, **__: None, raising=False)
     assert 0 <= numbers[0] - numbers[1] <= 10, numbers
+
+
+def rows_of(*entries, times=32):
+    return torch.tensor(entries).repeat(times, 1)
+
+
+class Codes:
+    """Codes 0 and 1 of one level, each of one item."""
+
+    codes = torch.tensor([[0], [1]])
+
+    def look_up(self, codes):
+        return SimpleNamespace(size=((codes >= 0) & (codes < 2)).all(-1).long())
+
+
+def coded(shifted, valid, total=100):
+    """Return beams [1, K, 1] of which `valid` are codes, `shifted` are if 1 is taken off, and others are far away."""
+    beams = torch.full((1, total, 1), 50)
+    beams[0, :shifted], beams[0, shifted : shifted + valid] = 2, 0
+    return Codes(), beams, torch.ones(1, total, dtype=torch.bool), (beams[..., 0] == 0).long()
+
+
+def absent(missing, rows=32, shifted=32):
+    """Return targets that are no candidates in `missing` rows, and candidates beside `shifted` of them."""
+    ids = torch.arange(rows)[:, None] * 10
+    return torch.arange(rows)[:, None] < missing, ids, ids + 5 - 4 * (torch.arange(rows)[:, None] < shifted)
+
+
+LOW = torch.tensor([[0.0, 1, -2e3], [0.5, 1, -2e3], [0, 1, 0.5], [0, 1, 0.5]])
+COLUMN = torch.tensor([0])
+LISTED = torch.arange(10.0, 0, -1) ** (1 + torch.arange(8.0)[:, None])
+FLIP = torch.tensor([[0, 1], [1, 0]] * 4)
+GRADES = torch.tensor([0.5, 0, 0.25, 0.5] * 5)
+RULE = torch.tensor([0.0, 1] * 10)
+LIMITS = {
+    # name of the judge: facts that are asked about, facts near them that are not
+    "flags_as_ranks": [(rows_of(0, 1, 1),), [(rows_of(2, 1, 1),), (rows_of(0, 1, 0),), (rows_of(1, 1, 1),)]],
+    "ids_as_ranks": [
+        (torch.eye(32, 5).long() * -3 + 3, 5),
+        [
+            (torch.eye(31, 5).long() * -3 + 3, 5),
+            (torch.eye(32, 5).long() * -3 + 3, 6),
+            (torch.eye(32, 4).long() * -3 + 3, 3),
+            (rows_of(3, 3, 3, 0, 3), 5),
+            (torch.tensor([[0, 3, 3, 3, 3], [3, 0, 3, 3, 3]] * 16), 5),
+            (rows_of(0, 0, 0, 0, 60), 5),
+            (rows_of(1, 2, 3, 4, 50), 5),
+        ],
+    ],
+    "found_as_relevant": [
+        ([[250, 25, 250], [250, 25, 250]],),
+        [([[500, 49, 500]],), ([[499, 50, 500]],), ([[499, 100, 499]],)],
+    ],
+    "zero_padding": [
+        (torch.tensor([[5, 0]] * 7 + [[3, 7]] * 25),),
+        [(torch.tensor([[5, 0]] * 7 + [[3, 7]] * 24 + [[3, -1]]),), (torch.tensor([[5, 0]] * 6 + [[3, 7]] * 26),)],
+    ],
+    "matrix_of_two": [(FLIP,), [(FLIP[1:],), (rows_of(0, 1),), (FLIP + 1,)]],
+    "flags_beside_lists": [(LISTED,), [(LISTED[1:],), (LISTED[:, :4],), (LISTED[:1].repeat(8, 1),)]],
+    "swapped_scores": [
+        (RULE, GRADES.clamp(min=0.1)),
+        [(RULE, GRADES), (RULE, GRADES.ceil() + 1), (0 * RULE, GRADES + 1), (RULE[:7], GRADES[:7] + 1)],
+    ],
+    "masked_by_number": [
+        (LOW,),
+        [(LOW[1:],), (LOW / 2.5,), (LOW * torch.tensor([30.0, 30, 1]),), ((LOW / 2.5).index_fill(1, COLUMN, -INF),)],
+    ],
+    "shifted_candidates": [absent(17), [absent(16), absent(31, 31, 31), absent(32, 32, 28)]],
+    "shifted_codes": [coded(50, 4), [coded(49, 4), coded(50, 5), coded(31, 0, 31)]],
+    "codes_as_rows": [
+        (Codes(), torch.tensor([[1]] * 19 + [[7]])),
+        [(Codes(), torch.tensor([[1]] * 18 + [[7]] * 2)), (Codes(), torch.tensor([[1]] * 7))],
+    ],
+    "relevant_entries": [
+        ([[1, 2, 20, 40, 0]],),
+        [([[1, 2, 19, 40, 0]],), ([[1, 2, 20, 39, 0]],), ([[0, 2, 20, 40, 0]],), ([[1, 2, 20, 40, 1]],)],
+    ],
+    "numbers_within": [
+        (torch.tensor([0, 0, 1, 2] * 4),),
+        [
+            (torch.tensor([0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4]),),
+            (torch.tensor([0, 0, 1, 1] * 4),),
+            (torch.tensor([0, 1, 2, 3] * 4),),
+        ],
+    ],
+    "cut_sessions": [
+        ([[0, 0, 2], [0, 2, 3], [0, 3, 5], [0, 5, 6]],),
+        [
+            ([[0, 0, 2], [0, 2, 3], [0, 3, 5]],),
+            ([[0, 0, 2], [0, 2, 3], [1, 3, 5], [0, 5, 6]],),
+            ([[0, 0, 2], [0, 2, 3], [0, 3, 5], [0, 5, 6], [0, 0, 3]],),
+            ([[0, 2, 2], [0, 2, 2], [0, 2, 2], [0, 2, 2]],),
+        ],
+    ],
+    "renumbered_sessions": [
+        ([[0, 0, 3, 9, 20, 9], [0, 0, 4, 9, 20, 9]],),
+        [
+            ([[0, 0, 3, 4, 20, 9]],),
+            ([[1, 0, 3, 9, 20, 9], [0, 0, 4, 9, 20, 9]],),
+            ([[0, 1, 3, 9, 20, 9], [0, 1, 4, 9, 20, 9]],),
+            ([[0, 0, 0, 1, 0, 9], [0, 0, 0, 1, 0, 8]],),
+            ([[0, 0, 3, 9, 12, 8], [0, 0, 3, 9, 13, 8]],),
+        ],
+    ],
+    "pools_of_rows": [
+        ([[4, 8], [2, 4]],),
+        [([[4, 8], [4, 8]],), ([[4, 4], [2, 2]],), ([[4, 10], [2, 5]],), ([[4, 8], [2, 6]],)],
+    ],
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_limits_of_questions(name):
+    """Each judge asks about the facts at its limit, and not about those on the other side."""
+    judge, (asked, quiet) = getattr(looks, name), LIMITS[name]
+    assert judge(*asked)
+    assert [judge(*facts) for facts in quiet] == [None] * len(quiet)
+
+
+def test_limits_of_sessions_in_chunks():
+    """Two chunks of the same sessions are quiet, unless both are uneven or one entry of each session is relevant."""
+    chunks = [[0, 0, 3, 9, 12, 8], [0, 0, 3, 9, 13, 8]]
+    assert not looks.renumbered_sessions(chunks)
+    assert looks.renumbered_sessions([*chunks, chunks[1]])
+    assert looks.renumbered_sessions([[0, 0, 3, 4, 12, 8], [0, 0, 3, 4, 12, 8]])

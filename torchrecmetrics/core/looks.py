@@ -157,8 +157,8 @@ def matrix_of_two(ids: Tensor) -> str | None:
     if len(ids) < 8 or not ((ids == 0) | (ids == 1)).all() or not (ids[:, 0] > ids[:, 1]).any():
         return None
     return (
-        "target of shape [B, 2] beside 2 items looks like a 0/1 matrix: pass target.bool(); as item ids both of the two "
-        "items are relevant, target.sort(1).values"
+        "target of shape [B, 2] beside 2 items looks like a 0/1 matrix: pass target.bool(); as item ids both items are "
+        "relevant, target.sort(1).values"
     )
 
 
