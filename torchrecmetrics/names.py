@@ -47,9 +47,9 @@ _MEANT = {
     **dict.fromkeys(("rmse", "mse", "mae"), "errors of predicted ratings are torchmetrics.MeanSquaredError, ..."),
     **dict.fromkeys(("auc", "gauc", "rocauc"), "AUROC is the mean of each row's AUC (GAUC); one AUC: torchmetrics"),
     **dict.fromkeys(("acc", "accuracy"), "the share of rows whose best item is relevant is HR@1"),
-    **dict.fromkeys(("rbp", "err", "bpref"), "it is in ir_measures; NDCG and MRR are the closest here"),
+    **dict.fromkeys(("rbp", "bpref"), "it is in ir_measures; NDCG and MRR are the closest here"),
+    **dict.fromkeys(("err", "epc", "fbeta", "srecall"), "docs/how-to/own-metric.md has its code"),
     **dict.fromkeys(("se", "shannonentropy"), "Entropy is Shannon's, of the recommended items"),
-    "epc": "Novelty is the mean of -log2 of popularity; AveragePopularity the mean of popularity",
     "efd": "Novelty is the mean of -log2 of popularity, without discount and relevance",
     "ils": "IntraListDiversity is 1 - intra-list similarity",
 }

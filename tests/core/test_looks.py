@@ -503,3 +503,43 @@ def test_limits_of_sessions_in_chunks():
     assert not looks.renumbered_sessions(chunks)
     assert looks.renumbered_sessions([*chunks, chunks[1]])
     assert looks.renumbered_sessions([[0, 0, 3, 4, 12, 8], [0, 0, 3, 4, 12, 8]])
+
+
+@pytest.mark.parametrize(
+    ("scores", "indexes", "words"),
+    [
+        (torch.rand(3), ["a", "a", "b"], r"text such as 'a': .* trm.Vocabulary.number\(ids\)"),
+        (torch.rand(3, 1), torch.tensor([0, 0, 1]), r"pass scores\[:, 0\]"),
+    ],
+)
+def test_entries_of_other_forms(scores, indexes, words):
+    """Sessions named by text, and scores [E, 1], are refused with the cure."""
+    for metric in (trm.MRR(2), trm.CollectSessions(trm.MRR(2))):
+        arguments = scores, torch.tensor([0, 1, 1]), indexes
+        with pytest.raises((TypeError, ValueError), match=words):
+            metric.update(*(arguments if isinstance(metric, trm.CollectSessions) else (trm.Sessions(*arguments),)))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Success HR",
+        "RR MRR",
+        "AP MAP",
+        "ILD IntraListDiversity",
+        "ARP AveragePopularity",
+        "APLT TailShare",
+        "Cov Coverage",
+        "RSP StatisticalParity",
+        "REO EqualOpportunity",
+    ],
+)
+def test_names_of_papers(name):
+    """Names that papers print are those of metrics of ours, or told so by the error."""
+    printed, ours = name.split()
+    try:
+        (metric,) = trm.RecMetricCollection([printed], k=10).metrics.values()
+        label = metric.label
+    except ValueError as error:
+        label = str(error)
+    assert label.startswith(ours)

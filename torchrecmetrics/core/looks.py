@@ -100,6 +100,11 @@ def sample(matrix: Tensor) -> Tensor:
     return matrix[:SAMPLE_COLUMNS] if matrix.dim() == 1 else matrix[:SAMPLE_ROWS, :SAMPLE_COLUMNS]
 
 
+def all_zero_or_one(values: Tensor) -> bool:
+    """Return True if all values are 0 or 1; waits for the device."""
+    return bool(((values == 0) | (values == 1)).all())
+
+
 def flags_as_ranks(ranks: Tensor) -> str | None:
     """Judge ranks [B, T] that are all 0 or 1, with two 1s in a row."""
     if not ranks.numel() or [int(end) for end in ranks.aminmax()] != [0, 1] or int((ranks == 1).sum(1).max()) < 2:
@@ -154,7 +159,7 @@ def zero_padding(ids: Tensor) -> str | None:
 
 def matrix_of_two(ids: Tensor) -> str | None:
     """Judge integer target [B, 2] beside 2 items that holds 0 and 1 in both orders."""
-    if len(ids) < 8 or not ((ids == 0) | (ids == 1)).all() or not (ids[:, 0] > ids[:, 1]).any():
+    if len(ids) < 8 or not all_zero_or_one(ids) or not (ids[:, 0] > ids[:, 1]).any():
         return None
     return (
         "target of shape [B, 2] beside 2 items looks like a 0/1 matrix: pass target.bool(); as item ids both items are "
@@ -178,8 +183,8 @@ def flags_beside_lists(scores: Tensor) -> str | None:
 
 def swapped_scores(scores: Tensor, labels: Tensor) -> str | None:
     """Judge scores that are all 0 and 1 beside labels with fractions."""
-    if scores.numel() < 8 or not ((scores == 0) | (scores == 1)).all():
-        return None
+    if scores.numel() < 8 or not all_zero_or_one(scores[:1]) or not all_zero_or_one(scores):
+        return None  # most scores by their first row
     if scores.min() == scores.max() or not (labels != labels.floor()).any():
         return None
     if (labels == 0).float().mean() > 0.1:
@@ -194,18 +199,14 @@ def masked_by_number(scores: Tensor) -> str | None:
     """Judge scores whose lowest value is far below all others, the same in half of the rows."""
     if not scores.numel() or not scores.min() < -1000:
         return None
-    wide = working(scores)
-    finite = wide.where(wide > -torch.inf, torch.inf)
+    finite = working(scores).nan_to_num(neginf=torch.inf)  # -inf removes items
     low = float(finite.min())
+    if low > -1000:
+        return None
     rest = finite.where(finite > low, torch.inf)
-    highest, above = float(wide.max()), float(rest.min())
+    highest, above = float(scores.max()), float(rest.min())
     at_low = (finite == low).any(1)
-    if (
-        low > -1000
-        or above == torch.inf
-        or above - low <= 100 * max(highest - above, 1e-9)
-        or at_low.float().mean() < 0.5
-    ):
+    if above == torch.inf or above - low <= 100 * max(highest - above, 1e-9) or at_low.float().mean() < 0.5:
         return None
     return (
         f"score {low:g} in {int(at_low.sum())} of {len(scores)} rows is far below all others, {above:g} to "
