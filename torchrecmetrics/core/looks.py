@@ -107,7 +107,7 @@ def all_zero_or_one(values: Tensor) -> bool:
 
 def flags_as_ranks(ranks: Tensor) -> str | None:
     """Judge ranks [B, T] that are all 0 or 1, with two 1s in a row."""
-    if not ranks.numel() or [int(end) for end in ranks.aminmax()] != [0, 1] or int((ranks == 1).sum(1).max()) < 2:
+    if not ranks.numel() or [end.item() for end in ranks.aminmax()] != [0, 1] or int((ranks == 1).sum(1).max()) < 2:
         return None
     row = int((ranks == 1).sum(1).argmax())
     return (
@@ -120,7 +120,7 @@ def ids_as_ranks(ranks: Tensor, k: int) -> str | None:
     """Judge integer ranks [B, T] that are large, or hold a single 0 per row in any column, as lists of item ids do."""
     if not len(ranks) or ranks.shape[1] < max(k, 5):
         return None
-    lowest, highest = (int(end) for end in ranks.aminmax())
+    lowest, highest = (end.item() for end in ranks.aminmax())
     large = highest > 10 * ranks.shape[1]
     if not large and (lowest != 0 or len(ranks) < 32 or int((ranks == 0).any(0).sum()) < 3):
         return None
