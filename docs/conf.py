@@ -1,5 +1,6 @@
 """The site: `python -m sphinx -W --keep-going docs site`."""
 
+import inspect
 import os
 import re
 import sys
@@ -79,7 +80,7 @@ def _table(text: str) -> str:
 def _inline(text: str) -> str:
     """Return a paragraph of Markdown as reStructuredText."""
     parts = re.split(r"(`[^`]+`)", text)
-    parts[::2] = [part.replace("|", r"\|") for part in parts[::2]]
+    parts[::2] = [re.sub(r"[|@]", r"\\\g<0>", part) for part in parts[::2]]  # no substitution, no address
     parts[1::2] = [_code(part[1:-1]) for part in parts[1::2]]
     parts[2::2] = [rf"\ {part}" if part[:1].isalnum() else part for part in parts[2::2]]  # `Rows`s
     return re.sub(r"\[([^\]\n]+)\]\((http[^)]+)\)", r"`\1 <\2>`__", "".join(parts))
@@ -102,6 +103,33 @@ def _on_docstring(app, what, name, obj, options, lines):
     lines[:] = GoogleDocstring(text, Config(napoleon_use_rtype=False), app, "object", name, obj, options).lines()
 
 
+# ---------------------------------------------------------------------------------------------------------- signatures
+
+
+def metric_signature(cls: type) -> str:
+    """Return the signature of a metric as people type it: `(k=None, *, gain="linear", ...)`; options are "..."."""
+    parts, keywords = [], []
+    for parameter in list(inspect.signature(cls.__init__).parameters.values())[1:]:
+        default = parameter.default
+        value = "" if default is parameter.empty else f'="{default}"' if isinstance(default, str) else f"={default!r}"
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            keywords.append(parameter.name + value)
+        elif parameter.kind is not parameter.VAR_KEYWORD:
+            parts.append(parameter.name + value)
+    if cls._signature and (cls._signature.reads_catalogue or issubclass(cls, torchrecmetrics.ItemCountMetric)):
+        keywords.append("catalogue")
+    return f"({', '.join([*parts, *(['*', *keywords] if keywords else []), '...'])})"
+
+
+def _on_signature(app, what, name, obj, options, signature, result):
+    """Shorten the signatures of metrics, and elsewhere the types of arguments that are passed on."""
+    if inspect.isclass(obj) and issubclass(obj, torchrecmetrics.RankingMetric):
+        return metric_signature(obj), None
+    if signature:
+        signature = re.sub(r"(\*\*?\w+): [~\w.]*(?:Any|Unpack\[[~\w.]+\])", r"\1", signature)
+    return "(...)" if signature == "(*args, **kwargs)" else signature, result
+
+
 # ------------------------------------------------------------------------------------------------------------ formulas
 
 
@@ -113,6 +141,7 @@ def _mathml(self, node, display):
 def setup(app):
     """Register what Sphinx does not do by itself."""
     app.connect("autodoc-process-docstring", _on_docstring)
+    app.connect("autodoc-process-signature", _on_signature)
     app.add_html_math_renderer(
         "mathml",
         (lambda self, node: _mathml(self, node, "inline"), None),

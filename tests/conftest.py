@@ -39,6 +39,12 @@ def pytest_addoption(parser):
     parser.addoption("--nightly", action="store_true", help="run the tests marked nightly, too, as .ci/nightly does")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """`-n auto`: a worker takes about 1 GB."""
+    return min(os.cpu_count() or 1, 4)
+
+
 def pytest_configure(config):
     """Let random tests know, when they are imported, that they may try many examples."""
     if config.getoption("--nightly"):

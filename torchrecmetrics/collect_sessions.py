@@ -230,8 +230,9 @@ class CollectSessions(RecMetricCollection):
         >>> import torch
         >>> import torchrecmetrics as trm
         >>> metrics = trm.CollectSessions(trm.RecMetricCollection(["MRR"]))
-        >>> metrics.update(torch.tensor([0.2, 0.9]), torch.tensor([1, 0]), torch.tensor([7, 7]))
-        >>> metrics.update(torch.tensor([0.1]), torch.tensor([0]), torch.tensor([7]))  # session 7 goes on
+        >>> scores, labels = torch.tensor([0.2, 0.9, 0.1]), torch.tensor([1, 0, 0])
+        >>> metrics.update(scores[:2], labels[:2], torch.tensor([7, 7]))
+        >>> metrics.update(scores[2:], labels[2:], torch.tensor([7]))  # session 7 goes on
         >>> metrics.compute()
         {'MRR': tensor(0.5000, dtype=torch.float64)}
     """

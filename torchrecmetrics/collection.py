@@ -82,7 +82,8 @@ class RecMetricCollection(MetricCollection):
         >>> import torch
         >>> from torchrecmetrics import RecMetricCollection
         >>> collection = RecMetricCollection(["HR", "MRR"], k=[1, 2])
-        >>> collection.update(torch.tensor([[0.1, 0.9, 0.5], [0.7, 0.2, 0.1]]), torch.tensor([2, 0]))
+        >>> scores = torch.tensor([[0.1, 0.9, 0.5], [0.7, 0.2, 0.1]])
+        >>> collection.update(scores, torch.tensor([2, 0]))
         >>> print(collection.result())
         HR@1   0.5000 ± 0.5000
         MRR@1  0.5000 ± 0.5000

@@ -32,13 +32,15 @@ class _OfRecommended(RankingMetric):
 
 
 class HitRate(RankingMetric):
-    """Hit rate at k: share of rows with a relevant item in the first `k` places.
+    """Hit rate at k: share of rows with a relevant item in the first `k` ranks.
 
-    1 if h(k) > 0, else 0 (with ties, the probability), with h(k) the number of relevant items in the first k places.
-    Range 0 to 1; rows with fewer than `k` items are no special case.
+    A row counts 1 if h(k) > 0, else 0, with h(k) the number of its relevant items in the first k ranks.
 
-    Also called hit ratio, Hit@k, Success@k, accuracy@k. Source: Deshpande & Karypis, Item-based top-N recommendation
-    algorithms, 2004.
+    Range: 0 to 1. No relevant item: left out, unless `empty_target_action` says otherwise. Fewer than `k` items: all of
+    them are read. Ties: the probability of a hit over all orders of equal scores, unless `ties` says otherwise.
+
+    Also called hit ratio, Hit@k, Hits@k, Success@k, accuracy@k; where each row has one relevant item, Recall@k. Source:
+    Deshpande & Karypis, Item-based top-N recommendation algorithms, 2004.
 
     Args:
         k: cut-off, >= 1.
@@ -47,11 +49,13 @@ class HitRate(RankingMetric):
 
     Examples:
         >>> import torch
-        >>> from torchrecmetrics import HitRate
-        >>> metric = HitRate(2)
-        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5], [0.3, 0.2, 0.1]]), torch.tensor([2, 2]))
-        >>> metric.compute()
-        tensor(0.5000, dtype=torch.float64)
+        >>> import torchrecmetrics as trm
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
+        >>> target = torch.tensor([[0, 3], [2, -1], [2, -1]])  # at ranks 1 and 4; 2; 4
+        >>> metric = trm.HitRate(3)
+        >>> metric.update(scores, target)
+        >>> metric.compute()  # (1 + 1 + 0) / 3
+        tensor(0.6667, dtype=torch.float64)
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.hit_rate)
@@ -67,9 +71,11 @@ HR = HitRate
 
 
 class Precision(_OfRecommended):
-    """Precision at k: mean of h(k) / k, the share of the first `k` places that is relevant.
+    """Precision at k: mean of h(k) / k, the share of the first `k` ranks that is relevant.
 
-    Range 0 to 1; with fewer than `k` items the denominator stays `k`.
+    Range: 0 to 1. No relevant item: left out, unless `empty_target_action` says otherwise. Fewer than `k` items: the
+    denominator stays `k`, unless an option below says otherwise. Ties: the mean over all orders of equal scores, unless
+    `ties` says otherwise.
 
     Also called P@k. Source: Manning, Raghavan & Schütze, Introduction to Information Retrieval, 2008, chapter 8.
 
@@ -78,18 +84,25 @@ class Precision(_OfRecommended):
         normalize: "k", divided by k; or "min", by min(k, R) with R relevant items (TP@k of recometrics, r_precision of
             RecTools).
         denominator: "k"; or "recommended", h / min(k, n'): n' is the length of a list handed in, for scores the number
-            of candidates (with `score_threshold=t`: those with score >= t; relison, Surprise).
+            of candidates (with `score_threshold=t`: those with score >= t, which alone can be hits; relison, Surprise).
         score_threshold: only items with score >= this are recommended.
         zero_division: value of a row whose denominator is 0: 0.0, 1.0 or nan (the row is left out).
         options: keywords of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`, for methods and counts too.
 
     Examples:
         >>> import torch
-        >>> from torchrecmetrics import Precision
-        >>> metric = Precision(2)
-        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2, 0]]))
-        >>> metric.compute()
+        >>> import torchrecmetrics as trm
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
+        >>> target = torch.tensor([[0, 3], [2, -1], [2, -1]])  # at ranks 1 and 4; 2; 4
+        >>> metric = trm.Precision(3)
+        >>> metric.update(scores, target)
+        >>> metric.compute()  # (1/3 + 1/3 + 0/3) / 3
+        tensor(0.2222, dtype=torch.float64)
+        >>> trm.Precision(3, normalize="min")(scores, target)  # (1/2 + 1/1 + 0/1) / 3
         tensor(0.5000, dtype=torch.float64)
+        >>> metric = trm.Precision(3, denominator="recommended", score_threshold=2.5)
+        >>> metric(scores, target)  # (1/2 + 1/2 + 0/2) / 3: two scores reach 2.5
+        tensor(0.3333, dtype=torch.float64)
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.precision)
@@ -117,9 +130,11 @@ class Precision(_OfRecommended):
 
 
 class Recall(RankingMetric):
-    """Recall at k: mean of h(k) / R, the share of the R relevant items in the first `k` places.
+    """Recall at k: mean of h(k) / R, the share of the R relevant items in the first `k` ranks.
 
-    Range 0 to 1; below 1 where R > k, unless `normalize="min"`.
+    Range: 0 to 1; below 1 where R > k, unless `normalize="min"`. No relevant item: left out, unless
+    `empty_target_action` says otherwise. Fewer than `k` items: all of them are read. Ties: the mean over all orders of
+    equal scores, unless `ties` says otherwise.
 
     Also called R@k, sensitivity@k. Source: Manning, Raghavan & Schütze, Introduction to Information Retrieval, 2008,
     chapter 8.
@@ -133,11 +148,20 @@ class Recall(RankingMetric):
 
     Examples:
         >>> import torch
-        >>> from torchrecmetrics import Recall
-        >>> metric = Recall(1)
-        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[1, 0]]))
-        >>> metric.compute()
+        >>> import torchrecmetrics as trm
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
+        >>> target = torch.tensor([[0, 3], [2, -1], [2, -1]])  # at ranks 1 and 4; 2; 4
+        >>> metric = trm.Recall(3)
+        >>> metric.update(scores, target)
+        >>> metric.compute()  # (1/2 + 1/1 + 0/1) / 3
         tensor(0.5000, dtype=torch.float64)
+        >>> trm.Recall(1)(scores, target)  # (1/2 + 0 + 0) / 3
+        tensor(0.1667, dtype=torch.float64)
+        >>> trm.Recall(1, normalize="min")(scores, target)  # (1/1 + 0 + 0) / 3
+        tensor(0.3333, dtype=torch.float64)
+        >>> gains = torch.tensor([[3.0, 1], [1, 0], [1, 0]])
+        >>> trm.Recall(3, weighted=True)(scores, target, gains=gains)  # (3/4 + 1/1 + 0/1) / 3
+        tensor(0.5833, dtype=torch.float64)
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.recall)
@@ -165,25 +189,28 @@ class Recall(RankingMetric):
 class F1(_OfRecommended):
     """F1 at k: mean of 2 h(k) / (k + R), the harmonic mean of the row's precision and recall.
 
-    Range 0 to 1; with fewer than `k` items k does not change.
+    Range: 0 to 1. No relevant item: left out, unless `empty_target_action` says otherwise. Fewer than `k` items: k does
+    not change. Ties: the mean over all orders of equal scores, unless `ties` says otherwise.
 
     Also called F-measure@k; other libraries take the harmonic mean of the mean precision and the mean recall, a
     different number. Source: van Rijsbergen, Information Retrieval, 1979, chapter 7.
 
     Args:
         k: cut-off, >= 1.
-        normalize: as in `Precision`.
+        normalize: as in `Precision`, whose denominator replaces k.
         denominator: as in `Precision`.
         score_threshold: only items with score >= this are recommended.
         options: keywords of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`, for methods and counts too.
 
     Examples:
         >>> import torch
-        >>> from torchrecmetrics import F1
-        >>> metric = F1(2)
-        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[1, 0]]))
-        >>> metric.compute()
-        tensor(0.5000, dtype=torch.float64)
+        >>> import torchrecmetrics as trm
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
+        >>> target = torch.tensor([[0, 3], [2, -1], [2, -1]])  # at ranks 1 and 4; 2; 4
+        >>> metric = trm.F1(3)
+        >>> metric.update(scores, target)
+        >>> metric.compute()  # (2 * 1 / (3 + 2) + 2 * 1 / (3 + 1) + 0) / 3
+        tensor(0.3000, dtype=torch.float64)
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.f1)
@@ -205,7 +232,8 @@ class F1(_OfRecommended):
 class RPrecision(RankingMetric):
     """R-precision: mean of #{r_i <= R} / R, the precision at R, where r_i are the ranks of the row's R relevant items.
 
-    Range 0 to 1, no cut-off; with fewer than R candidates R does not change.
+    Range: 0 to 1; there is no cut-off. No relevant item: left out, unless `empty_target_action` says otherwise. Fewer
+    than R candidates: R does not change. Ties: the mean over all orders of equal scores, unless `ties` says otherwise.
 
     Also called precision@R, recall@R. Source: Manning, Raghavan & Schütze, Introduction to Information Retrieval, 2008,
     section 8.4.
@@ -215,11 +243,13 @@ class RPrecision(RankingMetric):
 
     Examples:
         >>> import torch
-        >>> from torchrecmetrics import RPrecision
-        >>> metric = RPrecision()
-        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[1, 0]]))
-        >>> metric.compute()
-        tensor(0.5000, dtype=torch.float64)
+        >>> import torchrecmetrics as trm
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
+        >>> target = torch.tensor([[0, 3], [2, -1], [2, -1]])  # at ranks 1 and 4; 2; 4
+        >>> metric = trm.RPrecision()
+        >>> metric.update(scores, target)
+        >>> metric.compute()  # (1/2 + 0/1 + 0/1) / 3: ranks up to 2, 1 and 1 are read
+        tensor(0.1667, dtype=torch.float64)
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.r_precision)
@@ -235,26 +265,37 @@ class RPrecision(RankingMetric):
 
 
 class MAP(RankingMetric):
-    """Mean average precision: mean of (1/R) sum of i / r_i over hits in the first `k` places.
+    """Mean average precision: mean of (1/R) sum of i / r_i over hits in the first `k` ranks.
 
-    r_i is the rank of the i-th best of R relevant items. Range 0 to 1; below 1 where R > k.
+    r_i is the rank of the i-th best of R relevant items, so i / r_i is the precision at that rank. Without `k` it is
+    the area under the precision-recall curve.
+
+    Range: 0 to 1; below 1 where R > k, unless `normalize="min"`. No relevant item: left out, unless
+    `empty_target_action` says otherwise. Fewer than `k` items: all of them are read. Ties: the mean over all orders of
+    equal scores, unless `ties` says otherwise.
 
     Also called AP@k for one row; torchmetrics divides by the number of hits, which gives a different number. Source:
     Manning, Raghavan & Schütze, Introduction to Information Retrieval, 2008, section 8.4.
 
     Args:
-        k: cut-off, >= 1; None = the whole ranking (area under the precision-recall curve).
+        k: cut-off, >= 1; None = the whole ranking.
         normalize: "relevant", divided by R; or "min", by min(k, R) (RecBole, PyG, RePlay, Spark; recometrics' TAP@k).
             Without `k` the two are equal.
         options: keywords of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`, for methods and counts too.
 
     Examples:
         >>> import torch
-        >>> from torchrecmetrics import MAP
-        >>> metric = MAP()
-        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5, 0.3]]), torch.tensor([[1, 3]]))
-        >>> metric.compute()  # (1/1 + 2/3) / 2
-        tensor(0.8333, dtype=torch.float64)
+        >>> import torchrecmetrics as trm
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
+        >>> target = torch.tensor([[0, 3], [2, -1], [2, -1]])  # at ranks 1 and 4; 2; 4
+        >>> metric = trm.MAP()
+        >>> metric.update(scores, target)
+        >>> metric.compute()  # ((1/1 + 2/4) / 2 + 1/2 + 1/4) / 3
+        tensor(0.5000, dtype=torch.float64)
+        >>> trm.MAP(1)(scores, target)  # ((1/1) / 2 + 0 + 0) / 3
+        tensor(0.1667, dtype=torch.float64)
+        >>> trm.MAP(1, normalize="min")(scores, target)  # ((1/1) / 1 + 0 + 0) / 3
+        tensor(0.3333, dtype=torch.float64)
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.average_precision)
@@ -268,11 +309,14 @@ class MAP(RankingMetric):
 
 
 class DCG(RankingMetric):
-    """Discounted cumulative gain: mean of the sum of gain_i / log2(1 + r_i) over hits in the first `k` places.
+    """Discounted cumulative gain: mean of the sum of gain_i / log2(1 + r_i) over hits in the first `k` ranks.
 
-    Range from 0, without an upper bound (below 0 with negative gains). `NDCG` divides each row by its ideal, so the
-    means of the two can put models into opposite orders; of the two, only DCG can be an unbiased estimate of the reward
-    of an online test. Gains as for `NDCG`.
+    Range: from 0, without an upper bound (below 0 with negative gains). Gains as for `NDCG`. No relevant item: left
+    out, unless `empty_target_action` says otherwise. Fewer than `k` items: all of them are read. Ties: the mean over
+    all orders of equal scores, unless `ties` says otherwise.
+
+    `NDCG` divides each row by its ideal, so the means of the two can put models into opposite orders; of the two, only
+    DCG can be an unbiased estimate of the reward of an online test.
 
     Sources: Järvelin & Kekäläinen, Cumulated gain-based evaluation of IR techniques, 2002; this discount and
     exponential gains: Burges et al., Learning to rank using gradient descent, 2005; orders: Jeunen, Potapov &
@@ -286,11 +330,13 @@ class DCG(RankingMetric):
 
     Examples:
         >>> import torch
-        >>> from torchrecmetrics import DCG
-        >>> metric = DCG(2)
-        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5, 0.3]]), torch.tensor([[1, 2, 0]]))
-        >>> metric.compute()  # 1 / log2(1 + 1) + 1 / log2(1 + 2)
-        tensor(1.6309, dtype=torch.float64)
+        >>> import torchrecmetrics as trm
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
+        >>> target = torch.tensor([[0, 3], [2, -1], [2, -1]])  # at ranks 1 and 4; 2; 4
+        >>> metric = trm.DCG(3)
+        >>> metric.update(scores, target)
+        >>> metric.compute()  # (1 / log2(1 + 1) + 1 / log2(1 + 2) + 0) / 3
+        tensor(0.5436, dtype=torch.float64)
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.dcg)
@@ -303,11 +349,14 @@ class DCG(RankingMetric):
 
 class NDCG(DCG):
     """Normalised discounted cumulative gain: mean of DCG / IDCG, DCG = sum of gain_i / log2(1 + r_i)
-    over hits in the first `k` places.
+    over hits in the first `k` ranks.
 
-    The ideal orders *all* of the row's gains best first and cuts at `k`. Range 0 to 1 (below 0 with negative gains,
-    which count in DCG only); fewer than `k` items do not lower the ideal. Gain 1 for every relevant item unless `gains`
-    or a graded target say otherwise.
+    The ideal, IDCG, orders *all* of the row's gains best first and cuts at `k`. Gain 1 for every relevant item unless
+    `gains` or a graded target say otherwise; then linear and exponential are equal.
+
+    Range: 0 to 1 (below 0 with negative gains, which count in DCG only). No relevant item: left out, unless
+    `empty_target_action` says otherwise. Fewer than `k` items: the ideal is not lowered. Ties: the mean over all orders
+    of equal scores, unless `ties` says otherwise.
 
     Also called nDCG@k. Sources: Järvelin & Kekäläinen, Cumulated gain-based evaluation of IR techniques, 2002, whose
     discount, log2 r from rank 2 on, leaves the first two ranks undiscounted; this discount and exponential gains:
@@ -320,11 +369,20 @@ class NDCG(DCG):
 
     Examples:
         >>> import torch
-        >>> from torchrecmetrics import NDCG
-        >>> metric = NDCG(10)
-        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5, 0.3]]), torch.tensor([[2]]))
-        >>> metric.compute()  # 1 / log2(1 + 2)
-        tensor(0.6309, dtype=torch.float64)
+        >>> import torchrecmetrics as trm
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
+        >>> target = torch.tensor([[0, 3], [2, -1], [2, -1]])  # at ranks 1 and 4; 2; 4
+        >>> metric = trm.NDCG(3)
+        >>> metric.update(scores, target)
+        >>> # discounts of ranks 1, 2 and 3: 1, 1 / log2(3) = 0.6309, 1 / log2(4) = 0.5
+        >>> metric.compute()  # (1 / (1 + 0.6309) + 0.6309 / 1 + 0) / 3
+        tensor(0.4147, dtype=torch.float64)
+        >>> gains = torch.tensor([[2.0, 3], [1, 0], [1, 0]])
+        >>> trm.NDCG(3)(scores, target, gains=gains)  # first user: 2 / (3 + 2 * 0.6309)
+        tensor(0.3667, dtype=torch.float64)
+        >>> metric = trm.NDCG(3, gain="exponential")
+        >>> metric(scores, target, gains=gains)  # first user: 3 / (7 + 3 * 0.6309)
+        tensor(0.3228, dtype=torch.float64)
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.ndcg)
@@ -334,10 +392,11 @@ class NDCG(DCG):
 class MRR(RankingMetric):
     """Mean reciprocal rank: mean of 1 / rank of the best relevant item, or 0 if it is not in the first `k`.
 
-    Range 0 to 1; rows with fewer than `k` items are no special case.
+    Range: 0 to 1. No relevant item: left out, unless `empty_target_action` says otherwise. Fewer than `k` items: all of
+    them are read. Ties: the mean over all orders of equal scores, unless `ties` says otherwise.
 
-    Also called RR@k for one row, ARHR where there is one relevant item. Source: Voorhees, The TREC-8 question answering
-    track report, 1999.
+    Also called RR@k for one row, reciprocal hit rate; ARHR where there is one relevant item. Source: Voorhees, The
+    TREC-8 question answering track report, 1999.
 
     Args:
         k: cut-off, >= 1; None = the whole ranking.
@@ -345,10 +404,12 @@ class MRR(RankingMetric):
 
     Examples:
         >>> import torch
-        >>> from torchrecmetrics import MRR
-        >>> metric = MRR()
-        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[0, 2]]))
-        >>> metric.compute()
+        >>> import torchrecmetrics as trm
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
+        >>> target = torch.tensor([[0, 3], [2, -1], [2, -1]])  # at ranks 1 and 4; 2; 4
+        >>> metric = trm.MRR(3)
+        >>> metric.update(scores, target)
+        >>> metric.compute()  # (1/1 + 1/2 + 0) / 3; without k (1/1 + 1/2 + 1/4) / 3
         tensor(0.5000, dtype=torch.float64)
     """
 
@@ -375,8 +436,10 @@ _WEIGHTS: dict[str, Callable[[Ranking], Tensor]] = {"relevant": _num_relevant, "
 class AUROC(RankingMetric):
     """Area under the ROC curve, averaged over rows: share of (relevant, other) pairs in the right order.
 
-    Range 0 to 1; a tied pair counts half, unless `ties` places it. Needs the whole ranking and its length. Rows with no
-    other candidate are left out; a relevant item that is no candidate loses to every other one.
+    Range: 0 to 1; 0.5 in random order. No relevant item: left out, unless `empty_target_action` says otherwise. Rows
+    with no other candidate are left out, so AUROC may average fewer rows than other metrics. A relevant item that is no
+    candidate loses to every other one; other items that are no candidates form no pairs. Ties: a tied pair counts half,
+    unless `ties` places it. Needs the whole ranking and its length; there is no cut-off.
 
     Also called AUC, and as a mean over users GAUC. Source: Hanley & McNeil, The meaning and use of the area under a
     receiver operating characteristic curve, 1982.
@@ -389,11 +452,15 @@ class AUROC(RankingMetric):
 
     Examples:
         >>> import torch
-        >>> from torchrecmetrics import AUROC
-        >>> metric = AUROC()
-        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([2]))
-        >>> metric.compute()
-        tensor(0.5000, dtype=torch.float64)
+        >>> import torchrecmetrics as trm
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
+        >>> target = torch.tensor([[0, 3], [2, -1], [2, -1]])  # at ranks 1 and 4; 2; 4
+        >>> metric = trm.AUROC()
+        >>> metric.update(scores, target)
+        >>> metric.compute()  # (2/4 + 2/3 + 0/3) / 3
+        tensor(0.3889, dtype=torch.float64)
+        >>> trm.AUROC(weight="relevant")(scores, target)  # (2 * 2/4 + 2/3 + 0) / (2 + 1 + 1)
+        tensor(0.4167, dtype=torch.float64)
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.auroc)

@@ -137,10 +137,12 @@ class _OfRank(RankingMetric):
 class MeanRank(_OfRank):
     """Mean rank: mean of the rank of the row's one relevant item, from 1 (best) to the number of candidates.
 
-    Lower is better. A relevant item that is no candidate has rank `inf`, which makes the mean `inf`; `num_unreachable`
-    counts such rows. Ranks start at 1 here; PyG's `KGEModel.test` counts from 0.
+    Range: from 1; lower is better. No relevant item: the row is left out, or an error (`empty_target_action`). A
+    relevant item that is no candidate has rank `inf`, which makes the mean `inf`; `num_unreachable` counts such rows.
+    Ties: the mean rank, unless `ties` says otherwise.
 
-    Also called MR. Source: Bordes et al., Translating embeddings for modeling multi-relational data, 2013.
+    Also called MR. Ranks start at 1 here; PyG's `KGEModel.test` counts from 0. Source: Bordes et al., Translating
+    embeddings for modeling multi-relational data, 2013.
 
     Args:
         options: keywords of every metric (`ties`, ...), see `RankingMetric`, also for methods and counts;
@@ -152,10 +154,12 @@ class MeanRank(_OfRank):
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
+        >>> target = torch.tensor([0, 2, 2])  # at ranks 1, 2 and 4 of 4
         >>> metric = trm.MeanRank()
-        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5], [0.3, 0.2, 0.1]]), torch.tensor([2, 2]))
-        >>> metric.compute()  # ranks 2 and 3
-        tensor(2.5000, dtype=torch.float64)
+        >>> metric.update(scores, target)
+        >>> metric.compute()  # (1 + 2 + 4) / 3
+        tensor(2.3333, dtype=torch.float64)
     """
 
     formula: ClassVar[Formula] = staticmethod(mean_rank)
@@ -169,9 +173,11 @@ class MeanRank(_OfRank):
 class MedianRank(_OfRank, CountedMetric):
     """Median rank: the middle rank of the rows' one relevant item; of an even number of rows, the mean of both middles.
 
-    Lower is better. The metric is no mean over rows: the state counts ranks in steps of 1/2 up to `max_rank` (16 bytes
-    x `max_rank`), and all higher ranks together. So it is exact, and there is no standard error, nor values of groups.
-    Rows of weight 0 are left out, other weights count as 1. A tied item has its mean rank.
+    Range: from 1; lower is better. The metric is no mean over rows: the state counts ranks in steps of 1/2 up to
+    `max_rank` (16 bytes x `max_rank`), and all higher ranks together. So it is exact, and there is no standard error,
+    nor values of groups. Rows of weight 0 are left out, other weights count as 1. No relevant item: the row is left
+    out, or an error (`empty_target_action`). A relevant item that is no candidate has rank `inf`. Ties: the mean rank,
+    unless `ties` says otherwise.
 
     Source: as `MeanRank`; less sensitive to a few bad ranks.
 
@@ -185,10 +191,15 @@ class MedianRank(_OfRank, CountedMetric):
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
+        >>> target = torch.tensor([0, 2, 2])  # at ranks 1, 2 and 4 of 4
         >>> metric = trm.MedianRank()
-        >>> metric.update(trm.Ranks(torch.tensor([1, 7, 3, 4])))
+        >>> metric.update(scores, target)
         >>> metric.compute()
-        tensor(3.5000, dtype=torch.float64)
+        tensor(2., dtype=torch.float64)
+        >>> metric.update(trm.Ranks(torch.tensor([7])))  # a fourth user
+        >>> metric.compute()  # (2 + 4) / 2
+        tensor(3., dtype=torch.float64)
     """
 
     formula: ClassVar[Formula] = staticmethod(median_rank)
@@ -281,8 +292,10 @@ class _Adjusted(_OfRank):
 class AMR(_Adjusted):
     """Adjusted mean rank: mean rank / its expectation in random order, the mean of (N + 1) / 2 over rows.
 
-    Range 0 to 2; 1 in random order, lower is better. N is the number of the row's candidates, the relevant item
-    included. Equals the mean of rank / expected rank with the expected rank as row weight.
+    Range: 0 to 2; 1 in random order, lower is better. N is the number of the row's candidates, the relevant item
+    included. Equals the mean of rank / expected rank with the expected rank as row weight. No relevant item: the row is
+    left out, or an error (`empty_target_action`). A relevant item that is no candidate makes the value `inf`. Ties: the
+    mean rank, unless `ties` says otherwise.
 
     Source: Berrendorf et al., On the ambiguity of rank-based evaluation of entity alignment or link prediction methods,
     2020; PyKEEN's adjusted_arithmetic_mean_rank.
@@ -293,10 +306,12 @@ class AMR(_Adjusted):
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
+        >>> target = torch.tensor([0, 2, 2])  # at ranks 1, 2 and 4 of 4
         >>> metric = trm.AMR()
-        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5], [0.3, 0.2, 0.1]]), torch.tensor([2, 2]))
-        >>> metric.compute()  # (2 + 3) / (2 + 2)
-        tensor(1.2500, dtype=torch.float64)
+        >>> metric.update(scores, target)
+        >>> metric.compute()  # (1 + 2 + 4) / (2.5 + 2.5 + 2.5)
+        tensor(0.9333, dtype=torch.float64)
     """
 
     formula: ClassVar[Formula] = staticmethod(adjusted_rank)
@@ -312,8 +327,10 @@ class AMR(_Adjusted):
 class AMRI(_Adjusted):
     """Adjusted mean rank index: 1 - (mean rank - 1) / (its expectation in random order - 1).
 
-    Range -1 (all relevant items last) to 1 (all first); 0 in random order. Rows with one candidate are left out. Equals
-    the mean of 1 - (rank - 1) / (E - 1) with row weights E - 1, where E = (N + 1) / 2.
+    Range: -1 (all relevant items last) to 1 (all first); 0 in random order. Equals the mean of 1 - (rank - 1) / (E - 1)
+    with row weights E - 1, where E = (N + 1) / 2. No relevant item: the row is left out, or an error
+    (`empty_target_action`). Rows with one candidate are left out. A relevant item that is no candidate makes the value
+    `-inf`. Ties: the mean rank, unless `ties` says otherwise.
 
     Source: Berrendorf et al., 2020, as `AMR`; PyKEEN's adjusted_arithmetic_mean_rank_index.
 
@@ -323,10 +340,12 @@ class AMRI(_Adjusted):
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
+        >>> target = torch.tensor([0, 2, 2])  # at ranks 1, 2 and 4 of 4
         >>> metric = trm.AMRI()
-        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5], [0.3, 0.2, 0.1]]), torch.tensor([2, 2]))
-        >>> metric.compute()  # 1 - 1.5 / 1
-        tensor(-0.5000, dtype=torch.float64)
+        >>> metric.update(scores, target)
+        >>> metric.compute()  # 1 - (0 + 1 + 3) / (1.5 + 1.5 + 1.5)
+        tensor(0.1111, dtype=torch.float64)
     """
 
     formula: ClassVar[Formula] = staticmethod(adjusted_rank_index)
@@ -341,8 +360,10 @@ class AMRI(_Adjusted):
 class AdjustedMRR(_Adjusted):
     """Adjusted mean reciprocal rank: (MRR - E) / (1 - E), where E is the expected MRR in random order.
 
-    Range up to 1; 0 in random order, below 0 if worse. A row of N candidates has the expectation (1 + 1/2 + ... + 1/N)
-    / N. Rows with one candidate are left out. A mean over rows with row weights 1 - expectation.
+    Range: up to 1; 0 in random order, below 0 if worse. A row of N candidates has the expectation (1 + 1/2 + ... + 1/N)
+    / N. A mean over rows with row weights 1 - expectation. No relevant item: the row is left out, or an error
+    (`empty_target_action`). Rows with one candidate are left out. A relevant item that is no candidate counts as 1 /
+    rank = 0. Ties: the mean over all orders of equal scores, unless `ties` says otherwise.
 
     Source: Hoyt et al., A unified framework for rank-based evaluation metrics for link prediction, 2022; PyKEEN's
     adjusted_inverse_harmonic_mean_rank.
@@ -353,10 +374,12 @@ class AdjustedMRR(_Adjusted):
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
+        >>> target = torch.tensor([0, 2, 2])  # at ranks 1, 2 and 4 of 4
         >>> metric = trm.AdjustedMRR()
-        >>> metric.update(torch.tensor([[0.1, 0.9], [0.2, 0.3]]), torch.tensor([1, 0]))
-        >>> metric.compute()  # MRR and its expectation are 3/4
-        tensor(0., dtype=torch.float64)
+        >>> metric.update(scores, target)
+        >>> metric.compute()  # (0.5833 - E) / (1 - E): E = (1 + 1/2 + 1/3 + 1/4) / 4
+        tensor(0.1304, dtype=torch.float64)
     """
 
     formula: ClassVar[Formula] = staticmethod(adjusted_reciprocal_rank)
@@ -370,8 +393,10 @@ class AdjustedMRR(_Adjusted):
 class AdjustedHitRate(_Adjusted):
     """Adjusted hit rate at k: (HR@k - E) / (1 - E), where E is the expected hit rate in random order.
 
-    Range up to 1; 0 in random order, below 0 if worse. A row of N candidates has the expectation min(k, N) / N. Rows
-    with at most k candidates are left out. A mean over rows with row weights 1 - expectation.
+    Range: up to 1; 0 in random order, below 0 if worse. A row of N candidates has the expectation min(k, N) / N. A mean
+    over rows with row weights 1 - expectation. No relevant item: the row is left out, or an error
+    (`empty_target_action`). Rows with at most `k` candidates are left out. A relevant item that is no candidate is no
+    hit. Ties: the mean over all orders of equal scores, unless `ties` says otherwise.
 
     Source: as `AdjustedMRR`; PyKEEN's adjusted_hits_at_k.
 
@@ -382,10 +407,12 @@ class AdjustedHitRate(_Adjusted):
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> metric = trm.AdjustedHitRate(1)
-        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5, 0.3]]), torch.tensor([1]))
-        >>> metric.compute()
-        tensor(1., dtype=torch.float64)
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
+        >>> target = torch.tensor([0, 2, 2])  # at ranks 1, 2 and 4 of 4
+        >>> metric = trm.AdjustedHitRate(2)
+        >>> metric.update(scores, target)
+        >>> metric.compute()  # (2/3 - 2/4) / (1 - 2/4)
+        tensor(0.3333, dtype=torch.float64)
     """
 
     formula: ClassVar[Formula] = staticmethod(adjusted_hit)

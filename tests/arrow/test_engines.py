@@ -102,7 +102,7 @@ ray.shutdown()
 
 def test_ray(files, one_process, tmp_path):
     """Two workers tally blocks or files; a worker that is killed is replaced, and no row counts twice."""
-    pytest.importorskip("ray", reason="RAY WAS NOT TESTED: pip install 'torchrecmetrics[engines]'")
+    pytest.importorskip("ray", reason="RAY WAS NOT TESTED: pip install --group engines")
     flag, out = tmp_path / "killed", tmp_path / "tallies.parquet"
     script = "import pyarrow.parquet\n" + RAY % (NAMES, K)
     done = subprocess.run(
@@ -133,7 +133,7 @@ spark.stop()
 
 
 def test_spark(files, one_process, tmp_path):
-    pytest.importorskip("pyspark", reason="SPARK WAS NOT TESTED: pip install 'torchrecmetrics[engines]'")
+    pytest.importorskip("pyspark", reason="SPARK WAS NOT TESTED: pip install --group engines")
     if shutil.which("java") is None:
         pytest.skip("SPARK WAS NOT TESTED: there is no Java on this machine")
     out = tmp_path / "tallies.parquet"
@@ -154,7 +154,7 @@ def test_one_file_after_another(files, one_process):
 
 
 def test_duckdb(files, one_process):
-    duckdb = pytest.importorskip("duckdb", reason="DUCKDB WAS NOT TESTED: pip install 'torchrecmetrics[engines]'")
+    duckdb = pytest.importorskip("duckdb", reason="DUCKDB WAS NOT TESTED: pip install --group engines")
     reader = duckdb.sql(f"select item_ids, target from '{files}/*.parquet'").to_arrow_reader(10_000)
     same(pa.Table.from_batches(arrow.tally(reader, NAMES, K)), one_process)
 
@@ -166,7 +166,7 @@ def test_polars(files, one_process):
 
 
 def test_dask(files, one_process):
-    dask = pytest.importorskip("dask", reason="DASK WAS NOT TESTED: pip install 'torchrecmetrics[engines]'")
+    dask = pytest.importorskip("dask", reason="DASK WAS NOT TESTED: pip install --group engines")
     read = dask.delayed(pq.read_table)
     parts = [dask.delayed(arrow.tally)(read(path), NAMES, K) for path in sorted(Path(files).iterdir())]
     same(pa.concat_tables(dask.compute(*parts, scheduler="threads", num_workers=2)), one_process)

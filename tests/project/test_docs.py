@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import inspect
 import os
 import pkgutil
 import re
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import torchrecmetrics as trm
+from torchrecmetrics import names
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,6 +26,30 @@ def test_docstrings():
         assert results.failed == 0
         tried[info.name] = results.attempted
     assert sum(tried.values()) >= 100
+
+
+METRICS = sorted({cls.__name__ for cls in names._CLASSES.values()})
+PAGES = ROOT / "docs" / "reference" / "metrics"
+
+
+def test_every_metric_has_its_page():
+    """Every public metric has a page, which the table of metrics and the side bar name, and no other page is there."""
+    table = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
+    assert sorted(path.stem for path in PAGES.glob("*.md")) == METRICS
+    assert sorted(re.findall(r"^\| \[(\w+)\]\(metrics/\1\.md\)", table, re.M)) == METRICS
+    assert sorted(re.findall(r"^(\w+) <metrics/\1>$", table, re.M)) == METRICS
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_page_of_a_metric(name):
+    """The page shows the class, whose docstring has range, aliases or source, and an example that fits on the page."""
+    page = (PAGES / f"{name}.md").read_text(encoding="utf-8")
+    doc = inspect.getdoc(getattr(trm, name))
+    assert page.startswith(f"# {name}")
+    assert f".. autoclass:: torchrecmetrics.{name}\n" in page
+    assert re.search(r"\b[Rr]ange", doc)
+    assert "metric.compute()  #" in doc or name == "MedianRank"
+    assert not [line for line in doc.splitlines() if line.strip().startswith(">>>") and len(line) > 4 + 86]
 
 
 EXAMPLES = {  # arguments for a short run, and what must be printed

@@ -74,7 +74,7 @@ def test_two_commands():
     commands = re.findall(r"^python -m pip install .* && .*$", README, re.M)
     assert [command.rpartition("&& ")[2] for command in commands] == [
         "python examples/sasrec_lightning.py",
-        "python -m pytest",
+        "python -m pytest -n auto",
     ]
     assert README[: README.index(commands[1])].endswith("<!-- test command -->\n<!-- not run: installs -->\n```bash\n")
     assert "<!-- test command -->" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")

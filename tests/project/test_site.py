@@ -1,6 +1,7 @@
 """The site builds without a warning, and every page is shown correctly in a browser, on a desktop and on a phone."""
 
 import functools
+import html
 import http.server
 import os
 import re
@@ -47,6 +48,18 @@ def test_every_formula_is_drawn(site):
         for page, text in pages.items()
         if re.search(r'<(?:script|link|img)[^>]* (?:src|href)="https?://', text.replace('<link rel="canonical"', ""))
     ]
+
+
+def test_signatures_are_those_that_people_type(site):
+    """Metrics have the signature of their options, and no page shows arguments that are passed on with their type."""
+    assert not [page.name for page in site.rglob("*.html") if "mailto:" in page.read_text(encoding="utf-8")]  # MAP@10
+    passed_on = re.compile(r"(?<!\*)\*(?:arguments|args)\b|\*\*\w+: (?:Any|Unpack)")
+    pages = {page: re.sub(r"<[^>]+>", "", page.read_text(encoding="utf-8")) for page in site.rglob("*.html")}
+    assert not [page.name for page, text in pages.items() if passed_on.search(text)]
+    typed = {page.stem: html.unescape(text) for page, text in pages.items() if page.parent.name == "metrics"}
+    assert 'NDCG(k=None, *, gain="linear", ...)' in typed["NDCG"]
+    assert "Coverage(k, *, attainable=False, catalogue, ...)" in typed["Coverage"]
+    assert "RPrecision(...)" in typed["RPrecision"]
 
 
 def test_every_page_has_an_icon(site):

@@ -137,7 +137,7 @@ class ItemCountMetric(CountedMetric):
         >>> class LargestShare(trm.ItemCountMetric):
         ...     formula = staticmethod(largest_share)
         >>> metric = LargestShare(1, catalogue=trm.Catalogue(3))
-        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5], [0.2, 0.8, 0.1], [0.7, 0.1, 0.3], [0.2, 0.8, 0.1]]))
+        >>> metric.update(torch.tensor([[1.0, 9, 5], [2, 8, 1], [7, 1, 3], [2, 8, 1]]))
         >>> metric.compute()  # item 1 has three of four places
         tensor(0.7500, dtype=torch.float64)
     """

@@ -61,7 +61,8 @@ class _ListAtK(_MetricOfLists):
 class AveragePopularity(_ListAtK):
     """Average popularity at k: mean over rows of the mean popularity of the items in the first `k` ranks.
 
-    Reads the popularity. Range 0 to infinity; neither high nor low is better.
+    Reads the popularity. Range: from 0; neither high nor low is better. Rows with an empty list are left out; shorter
+    lists are judged by the items that they have. Ties: equal scores are listed in the order of their ids.
 
     Also called ARP, average recommendation popularity: PyG's LinkPredAveragePopularity and RecTools' AvgRecPopularity
     give the same number; RecBole's AveragePopularity, too. Source: Yin et al., Challenging the long tail
@@ -70,11 +71,12 @@ class AveragePopularity(_ListAtK):
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> catalogue = trm.Catalogue(3, popularity=torch.tensor([9, 1, 3]))
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
+        >>> catalogue = trm.Catalogue(4, popularity=torch.tensor([8, 4, 2, 1]), num_users=8)
         >>> metric = trm.AveragePopularity(2, catalogue=catalogue)
-        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5]]))
-        >>> metric.compute()  # (1 + 3) / 2
-        tensor(2., dtype=torch.float64)
+        >>> metric.update(scores)  # lists 0 1; 1 2; 1 0
+        >>> metric.compute()  # ((8 + 4) / 2 + (4 + 2) / 2 + (4 + 8) / 2) / 3
+        tensor(5., dtype=torch.float64)
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.average_popularity)
@@ -85,8 +87,10 @@ class AveragePopularity(_ListAtK):
 class PopularityLift(_ListAtK):
     """Popularity lift at k: mean over rows of (mean popularity of the list / mean popularity of the row's history) - 1.
 
-    Reads the popularity and the history, each item of which counts once. Range -1 to infinity: 0.5 if the list is 50 %
-    more popular. A row whose history is empty, or has a mean popularity of 0, is left out.
+    Reads the popularity and the history, each item of which counts once. Range: from -1; 0.5 if the list is 50 % more
+    popular, 0 if as popular as the history; neither high nor low is better. A row whose history is empty, or has a mean
+    popularity of 0, is left out. Rows with an empty list are left out; shorter lists are judged by the items that they
+    have. Ties: equal scores are listed in the order of their ids.
 
     Source: Abdollahpouri et al., The unfairness of popularity bias in recommendation, 2019, where it is a ratio of
     means over a group of users; here it is the mean of each user's ratio.
@@ -94,11 +98,13 @@ class PopularityLift(_ListAtK):
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> catalogue = trm.Catalogue(3, popularity=torch.tensor([9, 1, 3]))
-        >>> metric = trm.PopularityLift(1, catalogue=catalogue)
-        >>> metric.update(trm.Scores(torch.tensor([[0.9, 0.1, 0.5]]), history=torch.tensor([[1, 2]])))
-        >>> metric.compute()  # 9 / 2 - 1
-        tensor(3.5000, dtype=torch.float64)
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
+        >>> catalogue = trm.Catalogue(4, popularity=torch.tensor([8, 4, 2, 1]), num_users=8)
+        >>> history = torch.tensor([1, 0, 2])  # one item per user
+        >>> metric = trm.PopularityLift(2, catalogue=catalogue)
+        >>> metric.update(trm.Scores(scores, history=history))  # lists 0 1; 1 2; 1 0
+        >>> metric.compute()  # ((6 / 4 - 1) + (3 / 8 - 1) + (6 / 2 - 1)) / 3
+        tensor(0.6250, dtype=torch.float64)
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.popularity_lift)
@@ -110,24 +116,30 @@ class PopularityLift(_ListAtK):
 class Novelty(_MetricOfLists):
     """Novelty at k: mean over rows of the mean of -log2(users of the item / all users) in the first `k` ranks.
 
-    Reads the popularity and the number of users. Range 0 to log2(all users) bits; an item without users counts as an
-    item of one user.
+    Reads the popularity and the number of users. Range: 0 to log2(all users) bits; an item without users counts as an
+    item of one user. Rows with an empty list are left out; shorter lists are judged by the items that they have. Ties:
+    equal scores are listed in the order of their ids.
 
-    Also called self-information, mean inverse user frequency. RecTools' MeanInvUserFreq is the same number; RePlay's
-    Surprisal is the number of `normalize=True` where lists are full (it divides by k). RePlay's Novelty is 1 - `Seen`.
-    Source: Zhou et al., Solving the apparent diversity-accuracy dilemma of recommender systems, 2010.
+    Also called self-information, surprisal, mean inverse user frequency. RecTools' MeanInvUserFreq is the same number;
+    RePlay's Surprisal is the number of `normalize=True` where lists are full (it divides by k). RePlay's Novelty is 1 -
+    `Seen`. Source: Zhou et al., Solving the apparent diversity-accuracy dilemma of recommender systems, 2010.
 
     Args:
+        k: cut-off, >= 1.
         normalize: divide by log2(all users), for a range of 0 to 1.
+        options: `catalogue`, and keywords of every metric; see `ListMetric`.
 
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> catalogue = trm.Catalogue(3, popularity=torch.tensor([8, 1, 2]), num_users=8)
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
+        >>> catalogue = trm.Catalogue(4, popularity=torch.tensor([8, 4, 2, 1]), num_users=8)
         >>> metric = trm.Novelty(2, catalogue=catalogue)
-        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5]]))
-        >>> metric.compute()  # (log2(8 / 1) + log2(8 / 2)) / 2
-        tensor(2.5000, dtype=torch.float64)
+        >>> metric.update(scores)  # lists 0 1; 1 2; 1 0
+        >>> metric.compute()  # ((0 + 1) / 2 + (1 + 2) / 2 + (1 + 0) / 2) / 3 bits
+        tensor(0.8333, dtype=torch.float64)
+        >>> trm.Novelty(2, normalize=True, catalogue=catalogue)(scores)  # divided by log2(8)
+        tensor(0.2778, dtype=torch.float64)
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.novelty)
@@ -141,23 +153,27 @@ class TailShare(_MetricOfLists):
     """Tail share at k: mean over rows of the share of the list that is outside the head of the catalogue.
 
     Reads the popularity: the head is the fewest items that hold a share `head` of all interactions; of equally popular
-    items at its border, the lower ids are in the head.
+    items at its border, the lower ids are in the head. Range: 0 to 1. Rows with an empty list are left out; shorter
+    lists are judged by the items that they have. Ties: equal scores are listed in the order of their ids.
 
     Also called APLT, average percentage of long-tail items: Elliot's APLT is the same number. RecBole's TailPercentage
     is another number: its tail is a share of the *items* that occur in the training data. Source: Abdollahpouri et al.,
     Managing popularity bias in recommender systems with personalized re-ranking, 2019.
 
     Args:
+        k: cut-off, >= 1.
         head: share of all interactions, between 0 and 1.
+        options: `catalogue`, and keywords of every metric; see `ListMetric`.
 
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> catalogue = trm.Catalogue(3, popularity=torch.tensor([9, 1, 3]))
-        >>> metric = trm.TailShare(2, catalogue=catalogue)  # items 0 and 2 hold 12 of 13 interactions
-        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5]]))
-        >>> metric.compute()
-        tensor(0.5000, dtype=torch.float64)
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
+        >>> catalogue = trm.Catalogue(4, popularity=torch.tensor([8, 4, 2, 1]), num_users=8)
+        >>> metric = trm.TailShare(2, head=0.75, catalogue=catalogue)
+        >>> metric.update(scores)  # lists 0 1; 1 2; 1 0
+        >>> metric.compute()  # (0/2 + 1/2 + 0/2) / 3: the head, 0 and 1, has 12 of 15
+        tensor(0.1667, dtype=torch.float64)
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.tail_share)
@@ -170,8 +186,8 @@ class IntraListDiversity(_MetricOfLists):
     """Intra-list diversity at k: mean over rows of 1 - the mean similarity of all pairs of items in the list.
 
     The similarity of two items is 1 for the same category and else 0 (codes), the product of their shares of
-    categories, or the cosine of their embeddings. Range 0 to 1, with embeddings to 2. A row whose list has fewer than
-    two items is left out.
+    categories, or the cosine of their embeddings. Range: 0 to 1, with embeddings to 2. A row whose list has fewer than
+    two items is left out. Ties: equal scores are listed in the order of their ids.
 
     Also called ILD; 1 - ILS, intra-list similarity. With codes it is PyG's LinkPredDiversity (which divides by zero at
     k = 1), and half of RecTools' Hamming distance of one-hot columns; with embeddings jurity's, and 1 - LensKit's ILS.
@@ -179,16 +195,19 @@ class IntraListDiversity(_MetricOfLists):
     al., Improving recommendation lists through topic diversification, 2005, sum similarities.
 
     Args:
+        k: cut-off, >= 1.
         of: "categories" or "embeddings"; required if the catalogue has both.
+        options: `catalogue`, and keywords of every metric; see `ListMetric`.
 
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> catalogue = trm.Catalogue(4, categories=torch.tensor([0, 0, 1, 0]))
-        >>> metric = trm.IntraListDiversity(3, catalogue=catalogue)
-        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5, 0.3]]))
-        >>> metric.compute()  # of three pairs one is alike
-        tensor(0.6667, dtype=torch.float64)
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
+        >>> catalogue = trm.Catalogue(4, categories=torch.tensor([0, 0, 1, 1]))
+        >>> metric = trm.IntraListDiversity(2, catalogue=catalogue)
+        >>> metric.update(scores)  # lists 0 1; 1 2; 1 0
+        >>> metric.compute()  # (0 + 1 + 0) / 3: items 1 and 2 differ
+        tensor(0.3333, dtype=torch.float64)
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.intra_list_diversity)
@@ -201,8 +220,9 @@ class IntraListDiversity(_MetricOfLists):
 class CategoryShare(_ListAtK):
     """Category share at k: mean over rows of the number of distinct categories in the list / its length.
 
-    Reads the categories. At most 1 if every item has a single category, and more if items have shares of several, since
-    any share counts.
+    Reads the categories. Range: above 0; at most 1 if every item has a single category, and more if items have shares
+    of several, since any share counts. Rows with an empty list are left out; shorter lists are judged by the items that
+    they have. Ties: equal scores are listed in the order of their ids.
 
     Also called categorical diversity: RePlay's CategoricalDiversity is the same number where lists are full (it divides
     by k).
@@ -210,10 +230,11 @@ class CategoryShare(_ListAtK):
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> catalogue = trm.Catalogue(4, categories=torch.tensor([0, 0, 1, 0]))
-        >>> metric = trm.CategoryShare(3, catalogue=catalogue)
-        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5, 0.3]]))
-        >>> metric.compute()
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
+        >>> catalogue = trm.Catalogue(4, categories=torch.tensor([0, 0, 1, 1]))
+        >>> metric = trm.CategoryShare(2, catalogue=catalogue)
+        >>> metric.update(scores)  # lists 0 1; 1 2; 1 0
+        >>> metric.compute()  # (1/2 + 2/2 + 1/2) / 3
         tensor(0.6667, dtype=torch.float64)
     """
 
@@ -225,7 +246,9 @@ class Serendipity(_ListAtK):
     """Serendipity at k: mean over rows and ranks of max(p - p', 0) for relevant items and 0 for other items.
 
     p = (I + 1 - rank) / I is the item's likelihood by its rank in the list; p' is the same by its rank in popularity,
-    which equally popular items share, and 0 for items without users. A row without a relevant item counts 0.
+    which equally popular items share (the next ones have the next rank), and 0 for items without users. Reads the
+    popularity. Range: 0 to 1. A row without a relevant item counts 0. Rows with an empty list are left out; shorter
+    lists are judged by the items that they have. Ties: equal scores are listed in the order of their ids.
 
     Same number as RecTools 0.19 (the source), whose code divides by the length of the list, whereas its documentation
     says k.
@@ -233,11 +256,13 @@ class Serendipity(_ListAtK):
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> catalogue = trm.Catalogue(4, popularity=torch.tensor([9, 1, 3, 2]))
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
+        >>> catalogue = trm.Catalogue(4, popularity=torch.tensor([8, 4, 2, 1]), num_users=8)
         >>> metric = trm.Serendipity(2, catalogue=catalogue)
-        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5, 0.3]]), torch.tensor([1]))
-        >>> metric.compute()  # rank 1 here, 4th in popularity: (4/4 - 1/4 + 0) / 2
-        tensor(0.3750, dtype=torch.float64)
+        >>> metric.update(scores, torch.tensor([0, 2, 2]))  # lists 0 1; 1 2; 1 0
+        >>> # the second user's hit, item 2, has rank 2 in the list and rank 3 in popularity
+        >>> metric.compute()  # (0 + (3/4 - 2/4) / 2 + 0) / 3
+        tensor(0.0417, dtype=torch.float64)
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.serendipity)
@@ -249,22 +274,30 @@ class Calibration(_MetricOfLists):
 
     "kl": sum of p ln(p / q') with q' = 0.99 q + 0.01 p, range 0 to ln 100; "js": mean of the KL divergences of p and of
     q from (p + q) / 2, range 0 to ln 2. Less is better. Reads the categories and the history, each item of which counts
-    once; a row with an empty history is left out.
+    once; a row with an empty history is left out. Rows with an empty list are left out; shorter lists are judged by the
+    items that they have. Ties: equal scores are listed in the order of their ids.
 
     Also called C_KL, MRMC's base. "js" is the square of SciPy's `jensenshannon`. Source: Steck, Calibrated
     recommendations, 2018.
 
     Args:
+        k: cut-off, >= 1.
         divergence: "kl" or "js".
+        options: `catalogue`, and keywords of every metric; see `ListMetric`.
 
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
         >>> catalogue = trm.Catalogue(4, categories=torch.tensor([0, 0, 1, 1]))
+        >>> history = torch.tensor([1, 0, 2])  # one item per user
         >>> metric = trm.Calibration(2, catalogue=catalogue)
-        >>> metric.update(trm.Scores(torch.tensor([[0.1, 0.2, 0.9, 0.5]]), history=torch.tensor([[0, 1]])))
-        >>> metric.compute()  # ln 100: no category of the history
-        tensor(4.6052, dtype=torch.float64)
+        >>> metric.update(trm.Scores(scores, history=history))  # lists 0 1; 1 2; 1 0
+        >>> metric.compute()  # (ln 1 + ln(1 / (0.99 * 1/2 + 0.01)) + ln 100) / 3
+        tensor(1.7628, dtype=torch.float64)
+        >>> metric = trm.Calibration(2, divergence="js", catalogue=catalogue)
+        >>> metric(trm.Scores(scores, history=history))  # (0 + 0.2158 + ln 2) / 3
+        tensor(0.3030, dtype=torch.float64)
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.calibration)
@@ -279,16 +312,21 @@ class Calibration(_MetricOfLists):
 class Seen(_ListAtK):
     """Seen at k: mean over rows of the share of the items in the list that are also in the row's history.
 
-    Neither high nor low is better: 0 if the history is empty or excluded, else the share recommended again. RePlay's
-    Novelty is 1 - Seen (and 1 for empty lists).
+    Range: 0 to 1; neither high nor low is better: 0 if the history is empty or excluded, else the share recommended
+    again. Rows with an empty list are left out; shorter lists are judged by the items that they have. Ties: equal
+    scores are listed in the order of their ids.
+
+    RePlay's Novelty is 1 - Seen (and 1 for empty lists).
 
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
+        >>> history = torch.tensor([1, 0, 2])  # one item per user
         >>> metric = trm.Seen(2)
-        >>> metric.update(trm.Scores(torch.tensor([[0.1, 0.9, 0.5]]), history=torch.tensor([[0, 2]])))
-        >>> metric.compute()
-        tensor(0.5000, dtype=torch.float64)
+        >>> metric.update(trm.Scores(scores, history=history))  # lists 0 1; 1 2; 1 0
+        >>> metric.compute()  # (1/2 + 0/2 + 0/2) / 3
+        tensor(0.1667, dtype=torch.float64)
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.seen)
@@ -299,17 +337,20 @@ class Seen(_ListAtK):
 class Repeats(_ListAtK):
     """Repeats at k: mean over rows of the share of the first `k` entries passed in whose item is at an earlier entry.
 
-    0 for lists made from scores. Reads the lists as they were passed in, with the repeats that
-    `Lists(..., duplicates="first")` allows; the entries of generated codes are the beams. It is 1 - RecTools'
-    UnrepeatedReco(deep=True).
+    Range: 0 to 1; less is better. 0 for lists made from scores. Reads the lists as they were passed in, with the
+    repeats that `Lists(..., duplicates="first")` allows; the entries of generated codes are the beams. A row without an
+    entry is left out.
+
+    It is 1 - RecTools' UnrepeatedReco(deep=True).
 
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> metric = trm.Repeats(4)
-        >>> metric.update(trm.Lists(torch.tensor([[7, 3, 7, 9, 8]]), duplicates="first"))
-        >>> metric.compute()
-        tensor(0.2500, dtype=torch.float64)
+        >>> lists = torch.tensor([[7, 3, 7], [1, 2, 3], [5, 5, 5]])
+        >>> metric = trm.Repeats(3)
+        >>> metric.update(trm.Lists(lists, duplicates="first", complete=True))
+        >>> metric.compute()  # (1/3 + 0/3 + 2/3) / 3
+        tensor(0.3333, dtype=torch.float64)
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.repeats)
@@ -319,15 +360,17 @@ class Repeats(_ListAtK):
 class Invalid(_ListAtK):
     """Invalid at k: mean over rows of the share of the first `k` generated codes, repeats included, that no item has.
 
-    0 for lists of items. Reads the beams of `SemanticIds`, without padding; a row without a beam is left out.
+    Range: 0 to 1; less is better. 0 for lists of items. Reads the beams of `SemanticIds`, without padding; a row
+    without a beam is left out.
 
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> codes = trm.SemanticIds(torch.tensor([[0, 0], [0, 1]]))
+        >>> codes = trm.SemanticIds(torch.tensor([[0, 0], [0, 1], [1, 1]]))  # of three items
+        >>> beams = torch.tensor([[[0, 1], [1, 0]], [[0, 0], [1, 1]], [[1, 0], [2, 2]]])
         >>> metric = trm.Invalid(2)
-        >>> metric.update(codes.beams(torch.tensor([[[0, 1], [7, 7], [0, 0]]])))
-        >>> metric.compute()
+        >>> metric.update(codes.beams(beams))
+        >>> metric.compute()  # (1/2 + 0/2 + 2/2) / 3: no item has the code 1 0 or 2 2
         tensor(0.5000, dtype=torch.float64)
     """
 
@@ -338,16 +381,17 @@ class Invalid(_ListAtK):
 class Missing(_ListAtK):
     """Missing at k: mean over rows of 1 - l / k, the share of the first `k` ranks that hold no item (l: list length).
 
-    An empty list counts 1. The rank of an invalid code (`Invalid`) holds no item. It is 1 - RecTools'
-    SufficientReco(deep=True).
+    Range: 0 to 1; less is better. An empty list counts 1. The rank of an invalid code (`Invalid`) holds no item.
+
+    It is 1 - RecTools' SufficientReco(deep=True).
 
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> metric = trm.Missing(4)
-        >>> metric.update(trm.Lists(torch.tensor([[7, 3, 9, -1]])))
-        >>> metric.compute()
-        tensor(0.2500, dtype=torch.float64)
+        >>> metric = trm.Missing(2)
+        >>> metric.update(trm.Lists(torch.tensor([[7, 3], [9, -1], [-1, -1]])))
+        >>> metric.compute()  # (0/2 + 1/2 + 2/2) / 3
+        tensor(0.5000, dtype=torch.float64)
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.missing)
@@ -378,25 +422,34 @@ class _AttainableAtK(ItemCountMetric):
 class Coverage(_AttainableAtK):
     """Coverage at k: share of all items that stand in the first `k` ranks of at least one list.
 
+    Range: above 0 to 1. NaN if no list holds an item. There is no standard error: the value is no mean over rows. Ties:
+    equal scores are listed in the order of their ids.
+
     `attainable=True` scales it to the values that other lists of the same lengths can have: 0 if all lists hold the
     same items, 1 if as many items as possible are listed: (distinct - l) / (min(S, I) - l), with S entries, I items and
     a longest list of l items. NaN if there is a single possible value, as for one list.
 
     Also called catalogue coverage, item coverage, and as a number aggregate diversity: PyG's LinkPredCoverage,
-    RecTools' CatalogCoverage(normalize=True) and recpack's CoverageK are the same number; RecBole's ItemCoverage
-    counts the padding item among all. Sources: Ge, Delgado-Battenfeld & Jannach, Beyond accuracy, 2010; attainable
-    values of full lists: Rampisela et al., Evaluation measures of individual item fairness for recommender systems,
-    ACM TORS 2024; of lists of several lengths: Gale, A theorem on flows in networks, 1957.
+    RecTools' CatalogCoverage(normalize=True) and recpack's CoverageK are the same number; RecBole's ItemCoverage counts
+    the padding item among all. Sources: Ge, Delgado-Battenfeld & Jannach, Beyond accuracy, 2010; attainable values of
+    full lists: Rampisela et al., Evaluation measures of individual item fairness for recommender systems, ACM TORS
+    2024; of lists of several lengths: Gale, A theorem on flows in networks, 1957.
 
     Args:
+        k: cut-off, >= 1.
         attainable: scale to the possible values, if any item may be in any list (excluded items narrow them further).
+        options: `catalogue`, and keywords of every metric; see `ItemCountMetric`.
 
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> metric = trm.Coverage(1, catalogue=trm.Catalogue(4))
-        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5, 0.3], [0.4, 0.3, 0.2, 0.1]]))
-        >>> metric.compute()
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
+        >>> catalogue = trm.Catalogue(4)
+        >>> metric = trm.Coverage(2, catalogue=catalogue)
+        >>> metric.update(scores)  # lists 0 1; 1 2; 1 0
+        >>> metric.compute()  # 3 of 4 items
+        tensor(0.7500, dtype=torch.float64)
+        >>> trm.Coverage(2, attainable=True, catalogue=catalogue)(scores)  # (3 - 2) / (4 - 2)
         tensor(0.5000, dtype=torch.float64)
     """
 
@@ -406,8 +459,9 @@ class Coverage(_AttainableAtK):
 class Gini(_AttainableAtK):
     """Gini coefficient at k of the number of lists that hold each item: sum of (2 j - I - 1) c_(j) / (I S).
 
-    c_(j) is the j-th smallest of these numbers, S their sum. Range 0 (all items are in equally many lists) to (I - 1) /
-    I (a single item is in all lists); less is better.
+    c_(j) is the j-th smallest of these numbers, S their sum. Range: 0 (all items are in equally many lists) to (I - 1)
+    / I (a single item is in all lists); less is better. NaN if no list holds an item. There is no standard error: the
+    value is no mean over rows. Ties: equal scores are listed in the order of their ids.
 
     Few entries cannot reach these ends: 10 lists of 10 items out of 100,000 have at least .9990. `attainable=True`
     scales the value to those of other lists of the same lengths, (G - G_even) / (G_same - G_even), so 0 and 1 can be
@@ -419,13 +473,23 @@ class Gini(_AttainableAtK):
     item, too). Elliot's and RankSys' Gini are 1 - this x I / (I - 1). Sources: Fleder & Hosanagar, Blockbuster
     culture's next rise or fall, 2009; attainable values: as `Coverage`.
 
+    Args:
+        k: cut-off, >= 1.
+        attainable: scale to the possible values, if any item may be in any list (excluded items narrow them further).
+        options: `catalogue`, and keywords of every metric; see `ItemCountMetric`.
+
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> metric = trm.Gini(1, catalogue=trm.Catalogue(4))
-        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5, 0.3], [0.4, 0.3, 0.2, 0.1]]))
-        >>> metric.compute()  # 0, 0, 1, 1: (1 + 3) / (4 x 2)
-        tensor(0.5000, dtype=torch.float64)
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
+        >>> catalogue = trm.Catalogue(4)
+        >>> metric = trm.Gini(2, catalogue=catalogue)
+        >>> metric.update(scores)  # lists 0 1; 1 2; 1 0
+        >>> metric.compute()  # counts 0 1 2 3: (-3 * 0 - 1 * 1 + 1 * 2 + 3 * 3) / (4 * 6)
+        tensor(0.4167, dtype=torch.float64)
+        >>> metric = trm.Gini(2, attainable=True, catalogue=catalogue)
+        >>> metric(scores)  # counts 1 1 2 2 have 1/6, and 0 0 3 3 have 1/2
+        tensor(0.7500, dtype=torch.float64)
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.gini)
@@ -435,23 +499,36 @@ class Gini(_AttainableAtK):
 class Entropy(_AttainableAtK):
     """Entropy at k of the items' shares of all entries, in bits: -sum of p log2 p.
 
-    Range 0 (a single item is recommended) to log2 I (all items equally often). `attainable=True` scales it to the
-    values that other lists of the same lengths can have, (H - H_same) / (H_even - H_same), for a range of 0 to 1 that
-    can be reached. Of the counts that `Gini` names, H_same is log2 k for full lists, and H_even is log2 S for S <= I
-    and about log2 I for S > I. NaN if there is a single possible value, as for one list.
+    Range: 0 (a single item is recommended) to log2 I (all items equally often). NaN if no list holds an item. There is
+    no standard error: the value is no mean over rows. Ties: equal scores are listed in the order of their ids.
+
+    `attainable=True` scales it to the values that other lists of the same lengths can have, (H - H_same) / (H_even -
+    H_same), for a range of 0 to 1 that can be reached. Of the counts that `Gini` names, H_same is log2 k for full
+    lists, and H_even is log2 S for S <= I and about log2 I for S > I. NaN if there is a single possible value, as for
+    one list.
 
     Also called Shannon entropy: Elliot's SEntropy is the same number where lists have one length (it weighs each entry
     by 1 / length outside the logarithm); RecBole's has natural logarithms and divides by the number of recommended
     items. Sources: Szlávik, Kowalczyk & Schut, Diversity measurement of recommender systems under different user choice
     models, 2011; attainable values: as `Coverage`.
 
+    Args:
+        k: cut-off, >= 1.
+        attainable: scale to the possible values, if any item may be in any list (excluded items narrow them further).
+        options: `catalogue`, and keywords of every metric; see `ItemCountMetric`.
+
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> metric = trm.Entropy(1, catalogue=trm.Catalogue(4))
-        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5, 0.3], [0.4, 0.3, 0.2, 0.1]]))
-        >>> metric.compute()
-        tensor(1., dtype=torch.float64)
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
+        >>> catalogue = trm.Catalogue(4)
+        >>> metric = trm.Entropy(2, catalogue=catalogue)
+        >>> metric.update(scores)  # lists 0 1; 1 2; 1 0
+        >>> metric.compute()  # shares 2/6, 3/6, 1/6: 0.5283 + 0.5 + 0.4308
+        tensor(1.4591, dtype=torch.float64)
+        >>> metric = trm.Entropy(2, attainable=True, catalogue=catalogue)
+        >>> metric(scores)  # (1.4591 - 1) / (1.9183 - 1)
+        tensor(0.5000, dtype=torch.float64)
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.entropy)
@@ -461,8 +538,9 @@ class Entropy(_AttainableAtK):
 class Personalization(_ItemCountAtK):
     """Personalization at k: 1 - shared items / items that two lists could share, both summed over all pairs of lists.
 
-    Lists of a and b items could share min(a, b) items. Range 0 (all lists are alike) to 1 (no two lists share an item);
-    NaN for fewer than two lists that hold an item. All users are compared, since counts of items suffice.
+    Lists of a and b items could share min(a, b) items. Range: 0 (all lists are alike) to 1 (no two lists share an
+    item); NaN for fewer than two lists that hold an item. All users are compared, since counts of items suffice. There
+    is no standard error. Ties: equal scores are listed in the order of their ids.
 
     Also called inter-list diversity. Where lists are full, PyG's LinkPredPersonalization (of the first 4,096 users) and
     jurity's InterListDiversity are the same number; jurity compares shorter lists by cosine, a / sqrt(a b). Source:
@@ -471,10 +549,12 @@ class Personalization(_ItemCountAtK):
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> metric = trm.Personalization(2, catalogue=trm.Catalogue(4))
-        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5, 0.3], [0.4, 0.3, 0.2, 0.1]]))
-        >>> metric.compute()  # one of two items is the same
-        tensor(0.5000, dtype=torch.float64)
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
+        >>> catalogue = trm.Catalogue(4)
+        >>> metric = trm.Personalization(2, catalogue=catalogue)
+        >>> metric.update(scores)  # lists 0 1; 1 2; 1 0
+        >>> metric.compute()  # 1 - (1 + 2 + 1) / (2 + 2 + 2)
+        tensor(0.3333, dtype=torch.float64)
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.personalization)
@@ -483,17 +563,22 @@ class Personalization(_ItemCountAtK):
 class ExposureGini(_ItemCountAtK):
     """Gini coefficient at k of the items' exposure: an entry counts 1 / log2(1 + rank) in place of 1.
 
-    Less is better. LensKit's ExposureGini with `LogRankWeight(offset=1)` is the same number (its default is geometric,
-    and its sums are float32). Source of the exposure and its discount: Singh & Joachims, Fairness of exposure in
-    rankings, KDD 2018.
+    Range: 0 to (I - 1) / I, as for `Gini`; less is better. NaN if no list holds an item. There is no standard error:
+    the value is no mean over rows. Ties: equal scores are listed in the order of their ids.
+
+    LensKit's ExposureGini with `LogRankWeight(offset=1)` is the same number (its default is geometric, and its sums are
+    float32). Source of the exposure and its discount: Singh & Joachims, Fairness of exposure in rankings, KDD 2018.
 
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> metric = trm.ExposureGini(2, catalogue=trm.Catalogue(2))
-        >>> metric.update(torch.tensor([[0.1, 0.9]]))
-        >>> metric.compute()  # 0.63 and 1: (1 - 0.63) / (2 x 1.63)
-        tensor(0.1131, dtype=torch.float64)
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
+        >>> catalogue = trm.Catalogue(4)
+        >>> metric = trm.ExposureGini(2, catalogue=catalogue)
+        >>> metric.update(scores)  # lists 0 1; 1 2; 1 0
+        >>> # exposures of 0, 0.6309, 1.6309, 2.6309, whose sum is 4.8928
+        >>> metric.compute()  # (-0.6309 + 1.6309 + 3 * 2.6309) / (4 * 4.8928)
+        tensor(0.4544, dtype=torch.float64)
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.exposure_gini)
@@ -508,21 +593,29 @@ class StatisticalParity(ItemGroupMetric):
     """Statistical parity at k: how far groups of items differ in their rate of recommendation, std / mean of rates.
 
     A group's rate is its number of entries in the first `k` ranks of all lists, over the number of pairs of a row with
-    a list and an item of the group that is not in the row's history. Range 0 (all rates are equal) to sqrt(G - 1) (one
-    of G groups has all entries); less is better. NaN if no list holds an item, and for fewer than two groups.
+    a list and an item of the group that is not in the row's history. Range: 0 (all rates are equal) to sqrt(G - 1) (one
+    of G groups has all entries); less is better. NaN if no list holds an item, and for fewer than two groups. There is
+    no standard error. Ties: equal scores are listed in the order of their ids.
 
-    Elliot's PopRSP is the same number for head and tail, its RSP for categories. Source: Zhu, Wang & Caverlee,
-    Measuring and mitigating item under-recommendation bias in personalized ranking systems, SIGIR 2020.
+    Also called RSP. Elliot's PopRSP is the same number for head and tail, its RSP for categories. Source: Zhu, Wang &
+    Caverlee, Measuring and mitigating item under-recommendation bias in personalized ranking systems, SIGIR 2020.
+
+    Args:
+        k: cut-off, >= 1.
+        of: "popularity": head and tail of the catalogue, as for `TailShare`; or "categories": its category codes.
+        head: share of all interactions that the head holds, between 0 and 1.
+        options: `catalogue`, and keywords of every metric; see `RankingMetric`.
 
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> catalogue = trm.Catalogue(4, popularity=torch.tensor([9, 1, 1, 1]))
-        >>> metric = trm.StatisticalParity(1, catalogue=catalogue)  # the head is the items 0 and 1
-        >>> scores, history = torch.tensor([[0.9, 0.1, 0.2, 0.3], [0.4, 0.1, 0.8, 0.2]]), torch.tensor([[1], [-1]])
-        >>> metric.update(trm.Scores(scores, history=history))
-        >>> metric.compute()  # 1 / 3 and 1 / 4: a deviation of 1 / 24, a mean of 7 / 24
-        tensor(0.1429, dtype=torch.float64)
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
+        >>> catalogue = trm.Catalogue(4, popularity=torch.tensor([8, 4, 2, 1]))
+        >>> history = torch.tensor([3, 0, -1])
+        >>> metric = trm.StatisticalParity(2, head=0.75, catalogue=catalogue)  # head: 0, 1
+        >>> metric.update(trm.Scores(scores, history=history))  # lists 0 1; 1 2; 1 0
+        >>> metric.compute()  # 5 / (3 * 2 - 1) and 1 / (3 * 2 - 1): 0.4 / 0.6
+        tensor(0.6667, dtype=torch.float64)
     """
 
     formula: ClassVar[Formula] = staticmethod(spread)
@@ -542,21 +635,29 @@ class EqualOpportunity(ItemGroupMetric):
     """Equal opportunity at k: how far groups of items differ in recall, as std / mean of their recalls.
 
     A group's recall is the number of its relevant items in the first `k` ranks of all lists, over the number of its
-    relevant items in rows with a list. Range 0 (all recalls are equal) to sqrt(G - 1) (one of G groups has all hits);
-    less is better. NaN without hits, and for fewer than two groups with relevant items.
+    relevant items in rows with a list. Range: 0 (all recalls are equal) to sqrt(G - 1) (one of G groups has all hits);
+    less is better. NaN without hits, and for fewer than two groups with relevant items. There is no standard error.
+    Ties: equal scores are listed in the order of their ids.
 
-    Elliot's PopREO is the same number for head and tail, its REO for categories. Elliot counts no relevant item that
-    the user had in train; here `overlap` decides. Source: as `StatisticalParity`.
+    Also called REO. Elliot's PopREO is the same number for head and tail, its REO for categories. Elliot counts no
+    relevant item that the user had in train; here `overlap` decides. Source: as `StatisticalParity`.
+
+    Args:
+        k: cut-off, >= 1.
+        of: "popularity": head and tail of the catalogue, as for `TailShare`; or "categories": its category codes.
+        head: share of all interactions that the head holds, between 0 and 1.
+        options: `catalogue`, and keywords of every metric; see `RankingMetric`.
 
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> catalogue = trm.Catalogue(4, popularity=torch.tensor([9, 1, 1, 1]))
-        >>> metric = trm.EqualOpportunity(1, catalogue=catalogue)  # the head is the items 0 and 1
-        >>> scores = torch.tensor([[0.9, 0.1, 0.2, 0.3], [0.4, 0.1, 0.8, 0.2]])
-        >>> metric.update(scores, torch.tensor([[0, 3], [2, -1]]))
-        >>> metric.compute()  # recalls of 1 and 1 / 2
-        tensor(0.3333, dtype=torch.float64)
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
+        >>> catalogue = trm.Catalogue(4, popularity=torch.tensor([8, 4, 2, 1]))
+        >>> target = torch.tensor([[0, 3], [2, -1], [2, -1]])
+        >>> metric = trm.EqualOpportunity(2, head=0.75, catalogue=catalogue)  # head: 0, 1
+        >>> metric.update(scores, target)  # lists 0 1; 1 2; 1 0
+        >>> metric.compute()  # recalls of 1/1 and 1/3: (1/3) / (2/3)
+        tensor(0.5000, dtype=torch.float64)
     """
 
     formula: ClassVar[Formula] = staticmethod(spread)

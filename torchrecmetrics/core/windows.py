@@ -92,7 +92,8 @@ class Window(_Recent):
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> collection = trm.RecMetricCollection("HR", k=1, accumulators=[trm.Window(updates=1)])
+        >>> window = trm.Window(updates=1)
+        >>> collection = trm.RecMetricCollection("HR", k=1, accumulators=[window])
         >>> for ranks in (torch.tensor([2, 2]), torch.tensor([1, 2])):
         ...     collection.update(ranks)
         >>> collection.result().floats()

@@ -50,8 +50,9 @@ class SemanticIds:
         >>> codes = trm.SemanticIds(torch.tensor([[0, 1], [0, 2], [0, 1]]))
         >>> codes
         SemanticIds(3 items, 2 codes of 2 levels, 2 items share one)
-        >>> beams = torch.tensor([[[0, 2], [0, 1], [1, 1]]])  # one row of three beams, the last one of no item
-        >>> codes.beams(beams, torch.tensor([2])).ranking().ranks  # items 0 and 2 are tied at ranks 2 and 3
+        >>> # one row of three beams, the last one of no item; items 0 and 2 are tied
+        >>> beams = torch.tensor([[[0, 2], [0, 1], [1, 1]]])
+        >>> codes.beams(beams, torch.tensor([2])).ranking().ranks
         tensor([[2.5000]], dtype=torch.float64)
     """
 

@@ -54,7 +54,8 @@ class ItemShard(BatchInput):
 
     Examples:
         >>> # on each of two processes, which hold 500 of 1,000 items:
-        >>> # collection.update(trm.ItemShard(scores, target, offset=500 * rank, num_items=1000))
+        >>> # shard = trm.ItemShard(scores, target, offset=500 * rank, num_items=1000)
+        >>> # collection.update(shard)
     """
 
     scores: Tensor

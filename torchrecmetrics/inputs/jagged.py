@@ -26,7 +26,8 @@ class Jagged(NamedTuple):
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> target = trm.Jagged(torch.tensor([2, 0, 1]), torch.tensor([0, 2, 3]))  # rows [2, 0] and [1]
+        >>> # rows [2, 0] and [1]
+        >>> target = trm.Jagged(torch.tensor([2, 0, 1]), torch.tensor([0, 2, 3]))
         >>> scores = torch.tensor([[0.1, 0.9, 0.5], [0.4, 0.3, 0.2]])
         >>> trm.Scores(scores, target).ranking().ranks
         tensor([[2., 3.],
@@ -202,8 +203,8 @@ def prefix_history(values: Any, offsets: Tensor | None = None, *, max_length: in
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> items, offsets = torch.tensor([4, 1, 3, 2, 0]), torch.tensor([0, 3, 5])  # 4 1 3, and 2 0
-        >>> past = trm.prefix_history(items, offsets)
+        >>> items = torch.tensor([4, 1, 3, 2, 0])  # 4 1 3, and 2 0
+        >>> past = trm.prefix_history(items, offsets=torch.tensor([0, 3, 5]))
         >>> past.padded(-1)
         tensor([[-1, -1],
                 [ 4, -1],

@@ -44,8 +44,10 @@ class Negatives(BatchInput):
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> positive, negative = torch.tensor([0.5, 0.2]), torch.tensor([[0.9, 0.1, 0.3], [0.4, 0.2, 0.1]])
-        >>> trm.Negatives(positive, negative).ranking().ranks  # behind 0.9; behind 0.4, tied with 0.2
+        >>> positive = torch.tensor([0.5, 0.2])
+        >>> negative = torch.tensor([[0.9, 0.1, 0.3], [0.4, 0.2, 0.1]])
+        >>> # behind 0.9; behind 0.4, tied with 0.2
+        >>> trm.Negatives(positive, negative).ranking().ranks
         tensor([[2.0000],
                 [2.5000]], dtype=torch.float64)
     """

@@ -51,7 +51,8 @@ class Ranks(BatchInput):
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> trm.Ranks(torch.tensor([0, 4, -1]), zero_based=True, miss=-1, depth=10).ranking().ranks
+        >>> ranks = torch.tensor([0, 4, -1])
+        >>> trm.Ranks(ranks, zero_based=True, miss=-1, depth=10).ranking().ranks
         tensor([[1.],
                 [5.],
                 [inf]], dtype=torch.float64)

@@ -69,7 +69,8 @@ class Scores(BatchInput):
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> trm.Scores(torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2, 0]])).ranking(depth=2).ranks
+        >>> scores, target = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2, 0]])
+        >>> trm.Scores(scores, target).ranking(depth=2).ranks
         tensor([[2., inf]], dtype=torch.float64)
     """
 
