@@ -73,8 +73,8 @@ class Rows(Columns):
         rows = len(ids)
         if not isinstance(self.values, Mapping) or not self.values:
             raise TypeError(f"values must be a dict of labels, {{label: float64 [n]}}, got {describe(self.values)}")
-        if taken := [label for label in self.values if label in _TAKEN or label.startswith(_OWN)]:
-            raise ValueError(f"{taken[0]!r} cannot be a label: it is the name of another column")
+        if reserved := [label for label in self.values if label in _TAKEN or label.startswith(_OWN)]:
+            raise ValueError(f"{reserved[0]!r} cannot be a label: it is the name of another column")
         settled["values"] = {n: _check_numbers(f"values of {n}", v, rows) for n, v in self.values.items()}
         if self.weights is not None:
             settled["weights"] = _check_weights("weights", self.weights, rows)
@@ -85,7 +85,7 @@ class Rows(Columns):
         if unknown := [label for label in self.own_weights if label not in self.values]:
             raise ValueError(f"own_weights has {unknown[0]!r}, values has not{nearest(unknown[0], [*self.values])}")
         settled["own_weights"] = {
-            n: _check_weights(f"own_weights of {n}", own, rows) for n, own in self.own_weights.items()
+            n: _check_weights(f"own_weights of {n}", weights, rows) for n, weights in self.own_weights.items()
         }
         settled["options"] = dict(self.options)
         for attribute, value in settled.items():
@@ -103,13 +103,12 @@ class Rows(Columns):
         return len(self.ids)
 
     def __repr__(self) -> str:
-        parts = [f"{len(self)} row{'s' * (len(self) != 1)}", f"{len(self.values)} label{'s' * (len(self.values) != 1)}"]
+        texts = [_with_number("row", len(self)), _with_number("label", len(self.values))]
         if self.weights is not None:
-            parts.append("weights")
+            texts.append("weights")
         if self.clusters is not None:
-            number = len(numbered(self.clusters)[0])
-            parts.append(f"{number} cluster{'s' * (number != 1)}")
-        return f"Rows({', '.join(parts)})"
+            texts.append(_with_number("cluster", len(numbered(self.clusters)[0])))
+        return f"Rows({', '.join(texts)})"
 
     def weights_of(self, label: str) -> Tensor:
         """Return the row weights of a label, float64 [n]: its own, or those of the rows, or 1."""
@@ -123,8 +122,8 @@ class Rows(Columns):
         """
         means = {}
         for label, values in self.values.items():
-            used = self.weights_of(label).where(~values.isnan(), 0)
-            means[label] = ((used * values).where(used > 0, 0).sum() / used.sum()).item()
+            weights = self.weights_of(label).where(~values.isnan(), 0)
+            means[label] = ((weights * values).where(weights > 0, 0).sum() / weights.sum()).item()
         return means
 
     def check_finite(self, labels: Iterable[str]) -> None:
@@ -187,8 +186,8 @@ class Rows(Columns):
         """Return the interval of a label, from sums over the units of the layout."""
         x, w = self.values[label][layout.order], self.weights_of(label)[layout.order]
         w, wx = layout.sums(w.masked_fill(x.isnan(), 0)), layout.sums((w * x).nan_to_num_())
-        used = w > 0
-        w, means = w[used], wx[used] / w[used]
+        counted = w > 0
+        w, means = w[counted], wx[counted] / w[counted]
         if len(w) < 2:
             return math.nan, math.nan
         total = w.sum()
@@ -204,10 +203,12 @@ class Rows(Columns):
             low, high = skewed_interval(*statistics, skewness.item(), curvature.item(), level)
             return max(low, means.min().item()), min(high, means.max().item())
         values = self.values[label]
-        within = math.isfinite(bounds[1] - bounds[0]) and not bool(((values < bounds[0]) | (values > bounds[1])).any())
-        if not within and not differing:
+        in_bounds = math.isfinite(bounds[1] - bounds[0]) and not bool(
+            ((values < bounds[0]) | (values > bounds[1])).any()
+        )
+        if not in_bounds and not differing:
             return math.nan, math.nan
-        return interval(*statistics, bounds if within else None, level)
+        return interval(*statistics, bounds if in_bounds else None, level)
 
     def _columns(self) -> dict[str, Any]:
         """Return all columns by name, ids first: numbers as NumPy arrays, text as lists."""
@@ -271,6 +272,10 @@ class Rows(Columns):
             own_weights={label: columns[_OWN + label] for label in roles["own_weights"]},
             options=roles["options"],
         )
+
+
+def _with_number(noun: str, number: int) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _check_ids(name: str, ids: Any) -> RowIds:
