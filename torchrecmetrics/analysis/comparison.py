@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrecmetrics.analysis.pairing import Columns, Paired, Runs, Totals
+from torchrecmetrics.analysis.pairing import PairColumns, Paired, PairTotals, Runs
 from torchrecmetrics.analysis.resampling import MANY, all_flips, flipped_sums, one_thread
 from torchrecmetrics.analysis.significance import (
     Alternative,
@@ -324,8 +324,8 @@ def compare(
     num_units = paired.layout.num_units
     exact = test == "randomization" and 2 ** min(num_units, 62) <= resamples
 
-    def decided(tables: Sequence[Columns], side: Alternative) -> Decisions:
-        units, totals = [table.units for table in tables], Totals.joined(table.totals for table in tables)
+    def decided(tables: Sequence[PairColumns], side: Alternative) -> Decisions:
+        units, totals = [table.units for table in tables], PairTotals.joined(table.totals for table in tables)
         t = studentised(totals.sums, totals.squares, totals.units)
         if test == "t":
             tested: ByStudent | ByFlips = ByStudent(t, totals.units, totals.squares, side)
@@ -372,13 +372,13 @@ def _rows_by_group(paired: Paired, groups: Groups) -> dict[str | None, Tensor | 
 
 def _results(
     paired: Paired,
-    by_group: dict[str | None, Columns],
+    by_group: dict[str | None, PairColumns],
     decisions: Decisions,
     noninferior: list[float] | None,
     alternative: Alternative,
 ) -> list[PairResult]:
     """Return the results by pair and label: the result over all rows, followed by those of the groups."""
-    totals = Totals.joined(table.totals for table in by_group.values())
+    totals = PairTotals.joined(table.totals for table in by_group.values())
     units, sums, squares = totals.units, totals.sums, totals.squares
     defined = units >= 2
     share = (sums.square() / (units * squares)).where(squares > 0, 0).clamp(max=1)

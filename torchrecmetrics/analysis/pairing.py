@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.analysis.resampling import Units
-from torchrecmetrics.analysis.row_ids import EQUAL, Layout, RowIds, find, id_at
+from torchrecmetrics.analysis.row_ids import EQUAL, RowIds, UnitLayout, find, id_at
 from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.core.checks import describe, nearest
 
@@ -28,7 +28,7 @@ Run: TypeAlias = "Rows | HasRows"
 Runs: TypeAlias = "Mapping[str, Run | Sequence[Run]]"
 
 
-class Totals(NamedTuple):
+class PairTotals(NamedTuple):
     """Sums over the units of each column, float64 [columns] per field."""
 
     units: Tensor
@@ -49,16 +49,16 @@ class Totals(NamedTuple):
     losses: Tensor
 
     @staticmethod
-    def joined(totals: Iterable[Totals]) -> Totals:
+    def joined(totals: Iterable[PairTotals]) -> PairTotals:
         """Concatenate the columns of several totals."""
-        return Totals(*torch.cat([torch.stack(columns) for columns in totals], 1))
+        return PairTotals(*torch.cat([torch.stack(columns) for columns in totals], 1))
 
 
-class Columns(NamedTuple):
+class PairColumns(NamedTuple):
     """Differences of paired runs: a column is one label of one pair of runs, in the order of pairs, then of labels."""
 
     units: Units
-    totals: Totals
+    totals: PairTotals
     num_rows: int
     """Number of rows, including those that are undefined in a column."""
 
@@ -83,12 +83,12 @@ class Paired:
                 self._row_in[id(rows)] = _pair(first_name, first_rows, name, rows)
         for rows in chain.from_iterable(self.runs.values()):
             rows.check_finite(self.labels)
-        self.layout: Layout = Layout.of(first_rows.ids, first_rows.clusters)
+        self.layout: UnitLayout = UnitLayout.of(first_rows.ids, first_rows.clusters)
         self.pairs: list[tuple[str, str]] = _pairs([*self.runs], baseline)
         weights = first_rows.weights  # scaled to a maximum of 1: squares neither overflow nor vanish
         self._row_scale: float = 1.0 if weights is None or not weights.any() else 1 / weights.max().item()
 
-    def columns(self, selected: Tensor | None = None, margin: float = 0.0) -> Columns:
+    def columns(self, selected: Tensor | None = None, margin: float = 0.0) -> PairColumns:
         """Return the columns over the `selected` rows, bool [n], with differences larger by `margin`.
 
         The units of a column are u = w (x - y), summed by cluster where there are clusters; u is 0 where x or y is
@@ -99,13 +99,15 @@ class Paired:
             layout, numbers = layout.only(selected)
         names = [(*pair, label) for pair, label in product(self.pairs, self.labels)]
         units = torch.empty(len(names), len(numbers), dtype=torch.float64, device="cpu")
-        totals = torch.empty(len(Totals._fields), len(names), dtype=torch.float64, device="cpu")
+        totals = torch.empty(len(PairTotals._fields), len(names), dtype=torch.float64, device="cpu")
         for column, (run, against, label) in enumerate(names):
             units[column], sums = self._column(run, against, label, layout, margin)
             totals[:, column] = torch.stack([number.double() for number in sums])
-        return Columns(Units(numbers, units), Totals(*totals), len(layout.order))
+        return PairColumns(Units(numbers, units), PairTotals(*totals), len(layout.order))
 
-    def _column(self, run: str, against: str, label: str, layout: Layout, margin: float) -> tuple[Tensor, Totals]:
+    def _column(
+        self, run: str, against: str, label: str, layout: UnitLayout, margin: float
+    ) -> tuple[Tensor, PairTotals]:
         """Return the units of a column, [units], and its totals, a number per field."""
         scales = self._scales(run, against, label, layout)
         x, weight_x, wx = self._run_means(run, label, layout, scales)
@@ -116,7 +118,7 @@ class Paired:
         if margin:
             weighted = _rounded_difference(weighted, -margin * weights)
         units = layout.sums(weighted.where(counted, 0))
-        return units, Totals(
+        return units, PairTotals(
             units=(layout.sums(counted.double()) > 0).sum(),
             rows=counted.sum(),
             sums=units.sum(),
@@ -130,7 +132,7 @@ class Paired:
         )
 
     def _run_means(
-        self, name: str, label: str, layout: Layout, scales: dict[int, float]
+        self, name: str, label: str, layout: UnitLayout, scales: dict[int, float]
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the means of x, w and w x over the runs of a name; weights of a run are multiplied by its scale."""
         x = w = wx = torch.zeros((), dtype=torch.float64, device="cpu")
@@ -142,7 +144,7 @@ class Paired:
         number = len(self.runs[name])
         return x / number, w / number, wx / number
 
-    def _scales(self, run_name: str, against: str, label: str, layout: Layout) -> dict[int, float]:
+    def _scales(self, run_name: str, against: str, label: str, layout: UnitLayout) -> dict[int, float]:
         """Return factors that scale a metric's own weights to a mean of 1, {id(run): factor}; empty without them."""
         runs = [*self.runs[run_name], *self.runs[against]]
         if not any(label in run.own_weights for run in runs):

@@ -41,7 +41,7 @@ def id_at(ids: RowIds, row: int) -> int | str:
 
 
 @dataclass(frozen=True)
-class Layout:
+class UnitLayout:
     """Rows sorted by id, so that their input order does not matter, and their units: rows or clusters."""
 
     order: Tensor
@@ -51,7 +51,7 @@ class Layout:
     """Number of the unit of each row in `order`, ascending, int64 [n]; None = every row is a unit."""
 
     @classmethod
-    def of(cls, ids: RowIds, clusters: RowIds | None) -> Layout:
+    def of(cls, ids: RowIds, clusters: RowIds | None) -> UnitLayout:
         """Return the layout of rows with these ids and clusters."""
         if isinstance(ids, Tensor):
             order = ids.argsort()
@@ -63,7 +63,7 @@ class Layout:
         unit_of_row, by_unit = number[order].sort(stable=True)
         return cls(order[by_unit], len(distinct), unit_of_row)
 
-    def only(self, selected: Tensor) -> tuple[Layout, Tensor]:
+    def only(self, selected: Tensor) -> tuple[UnitLayout, Tensor]:
         """Return the layout of the `selected` rows, bool [n], and the numbers of its units in this layout.
 
         Units that have no selected row are left out.
@@ -71,9 +71,9 @@ class Layout:
         in_order = selected[self.order]
         if self.unit_of_row is None:
             units = in_order.nonzero().flatten()
-            return Layout(self.order[in_order], len(units), None), units
+            return UnitLayout(self.order[in_order], len(units), None), units
         units, unit_of_row = torch.unique(self.unit_of_row[in_order], return_inverse=True)
-        return Layout(self.order[in_order], len(units), unit_of_row), units
+        return UnitLayout(self.order[in_order], len(units), unit_of_row), units
 
     def sums(self, values: Tensor) -> Tensor:
         """Return the sums of rows in `order`, float64 [n], by unit, [units]."""

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchrecmetrics.analysis.row_ids import Layout, RowIds, id_at, numbered
+from torchrecmetrics.analysis.row_ids import RowIds, UnitLayout, id_at, numbered
 from torchrecmetrics.analysis.tables import Columns
 from torchrecmetrics.core.checks import describe, nearest
 from torchrecmetrics.core.intervals import check_bounds, check_level, interval, skewed_interval
@@ -179,10 +179,12 @@ class Rows(Columns):
         """
         level, ends = check_level(level), check_bounds(bounds)
         self.check_finite(self.values)
-        layout = Layout.of(self.ids, self.clusters)
+        layout = UnitLayout.of(self.ids, self.clusters)
         return {label: self._interval(label, layout, level, ends) for label in self.values}
 
-    def _interval(self, label: str, layout: Layout, level: float, bounds: tuple[float, float]) -> tuple[float, float]:
+    def _interval(
+        self, label: str, layout: UnitLayout, level: float, bounds: tuple[float, float]
+    ) -> tuple[float, float]:
         """Return the interval of a label, from sums over the units of the layout."""
         x, w = self.values[label][layout.order], self.weights_of(label)[layout.order]
         w, wx = layout.sums(w.masked_fill(x.isnan(), 0)), layout.sums((w * x).nan_to_num_())

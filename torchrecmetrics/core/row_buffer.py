@@ -1,4 +1,4 @@
-"""Columns of kept rows: check their ids, and gather them over the processes."""
+"""Batches of columns that `KeptRows` and `CollectSessions` keep: check, add on a budget, and gather them."""
 
 from __future__ import annotations
 

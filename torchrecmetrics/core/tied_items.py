@@ -61,7 +61,7 @@ class TiedItems(RankedItems):
     def sum_hits(self, discount: Discount, k: K, gains: Tensor | None = None) -> Tensor:
         """Return the sum over items of gain times the mean discount of the tie group's places, 0 beyond the top k."""
         table = _cached_sums if any(discount is known for known in CONSTANT_DISCOUNTS) else _prefix_sums
-        sums, (start, end) = table(discount, self._last_place(k), self._kind), self._span(k)
+        sums, (start, end) = table(discount, self._last_place(k), self._dtype_and_device), self._span(k)
         means = (sums[end] - sums[start]) / self.tie_groups.size
         # without rounding where there is no tie
         means = means.where(self.tie_groups.size > 1, discount(self._start(k) + 1) * self._num_in_top(k))
@@ -132,14 +132,14 @@ class TiedItems(RankedItems):
         return replace(self, ranks=self.ranks.where(self.ranks <= depth, torch.inf))
 
     @property
-    def _kind(self) -> tuple[torch.dtype, torch.device]:
+    def _dtype_and_device(self) -> tuple[torch.dtype, torch.device]:
         return self.ranks.dtype, self.ranks.device
 
     def _cutoff(self, k: K) -> int | Tensor:
         """Return the cut-offs in a shape that broadcasts against [B, T]."""
         edges: Any = self.tie_groups.num_ranks if k is None else k
         if isinstance(k, Cutoffs):
-            edges = k.column(*self._kind)
+            edges = k.column(*self._dtype_and_device)
         return edges[..., None] if isinstance(edges, Tensor) else edges
 
     def _last_place(self, k: K) -> int:
@@ -167,7 +167,7 @@ class TiedItems(RankedItems):
     def _harmonic_sums(self, k: K) -> Tensor:
         """Return the sum of 1 / p over the group's places p in the top `k`, with an error below 1e-12 / `better`."""
         last_place, better = self._last_place(k), self.tie_groups.better
-        sums, (start, end) = _cached_sums(torch.reciprocal, last_place, self._kind), self._span(k)
+        sums, (start, end) = _cached_sums(torch.reciprocal, last_place, self._dtype_and_device), self._span(k)
         table_sums = sums[end] - sums[start]
         if last_place <= TABLE_RANKS:
             return table_sums
@@ -180,9 +180,9 @@ class TiedItems(RankedItems):
         return table_sums.where(better < TABLE_BETTER, series_sums)
 
 
-def _prefix_sums(discount: Discount, last_place: int, kind: tuple[torch.dtype, torch.device]) -> Tensor:
+def _prefix_sums(discount: Discount, last_place: int, dtype_and_device: tuple[torch.dtype, torch.device]) -> Tensor:
     """Return the sums of the discounts of the first 0, 1, ..., `last_place` places, float [last_place + 1]."""
-    dtype, device = kind
+    dtype, device = dtype_and_device
     places = torch.arange(1, last_place + 1, dtype=dtype, device=device)
     return torch.nn.functional.pad(running_sums(discount(places)[None])[0], (1, 0))
 

@@ -96,10 +96,10 @@ class Candidates(BatchInput):
         lists = ranking.lists
         if lists is not None:
             inside = (lists.ids >= 0) & (lists.ids < width)
-            listed = columns.ids.expand(rows, -1).gather(1, lists.ids.where(inside, 0)).where(inside, -1)
+            listed_ids = columns.ids.expand(rows, -1).gather(1, lists.ids.where(inside, 0)).where(inside, -1)
             history = read_history(self.history, rows, device)
             relevant = ids.where(lists.relevant >= 0, -1)
-            lists = lists._replace(ids=listed, relevant=relevant, num_items=None, history=history)
+            lists = lists._replace(ids=listed_ids, relevant=relevant, num_items=None, history=history)
         return replace(
             ranking.rejecting(valid, violations),
             num_repeated=columns.repeated.sum(-1).expand(rows),

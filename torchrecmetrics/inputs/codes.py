@@ -249,21 +249,21 @@ class Beams(BatchInput):
         size = size - (search(removed, matches.start + size) - search(removed, matches.start))
         size = size.clamp(max=1) if shared == "code" else size  # the number of items that each beam lists
         items = size.masked_fill(repeated, 0)
-        bad = entries & (matches.size == 0)
-        places = size + bad.long() if self.invalid == "keep" else size
+        without_item = entries & (matches.size == 0)
+        places = size + without_item.long() if self.invalid == "keep" else size
         places = places.clamp(max=int(self.duplicates == "keep_place")).where(repeated, places)
         places_before = places.cumsum(1) - places
         beam, present = find_first(matches.start, target_matches.start)
-        listed = present & (target_matches.size > 0) & (items.gather(1, beam) > 0)
+        is_listed = present & (target_matches.size > 0) & (items.gather(1, beam) > 0)
         if shared == "first":
-            listed = listed & (index.positions[targets.ids] == target_matches.start)
+            is_listed = is_listed & (index.positions[targets.ids] == target_matches.start)
         counts = TargetCounts(
             relevant=targets.relevant,
             penalised=None if targets.gains is None else targets.penalised,
             gains=targets.gains,
             missing=~may_rank,
-            better=places_before.gather(1, beam).to(float_dtype(beams.device)).masked_fill(~listed, torch.inf),
-            group_size=items.gather(1, beam).where(listed, 1),
+            better=places_before.gather(1, beam).to(float_dtype(beams.device)).masked_fill(~is_listed, torch.inf),
+            group_size=items.gather(1, beam).where(is_listed, 1),
             num_ranks=depth + len(index),
             num_recommended=places.sum(1),
         )
@@ -285,7 +285,7 @@ class Beams(BatchInput):
                 num_items=len(index),
                 history=read_history(self.history, rows, beams.device),
                 entries=entries,
-                invalid=bad,
+                invalid=without_item,
             )
             counts = counts._replace(lists=lists)
         row_depth = torch.where(entries.all(1), places.sum(1).clamp(max=depth), depth)
@@ -298,7 +298,7 @@ class Beams(BatchInput):
             made_with=("ties", "overlap"),
             row_depth=None if self.complete else row_depth,
             num_repeated=repeated.sum(1),
-            num_invalid=bad.sum(1),
+            num_invalid=without_item.sum(1),
         )
 
     def _target(self, rows: int, needs: Needs) -> tuple[Tensor, _Matches | None]:
