@@ -188,7 +188,16 @@ def _recoded(events: Events, users: Vocabulary | None, items: Vocabulary | None)
     rows = events.users if users is None or events.user_ids is None else events.user_ids.recode(events.users, users)
     columns = events.items if items is None or events.item_ids is None else events.item_ids.recode(events.items, items)
     shape = (events.shape[0] if users is None else len(users), events.shape[1] if items is None else len(items))
-    return Events(rows, columns, shape, users, items, events.times, events.time_unit, events.values)
+    return Events(
+        users=rows,
+        items=columns,
+        shape=shape,
+        user_ids=users,
+        item_ids=items,
+        times=events.times,
+        time_unit=events.time_unit,
+        values=events.values,
+    )
 
 
 def _joined(parts: list[Events]) -> Events:

@@ -34,7 +34,7 @@ from torchrecmetrics.data.frames import (
 _DELIMITERS = {"\t": "a tab", ";": "';'", "|": "'|'", ",": "','"}
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".xz": "xz", ".zip": "zip"}
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-_ROWS_PER_PART = 2**18
+_ROWS_PER_CHUNK = 2**18
 _RECBOLE = {"token", "token_seq", "float", "float_seq"}
 _MOVIELENS = ("user", "item", "rating", "timestamp")
 _KNOWN = (
@@ -327,14 +327,14 @@ class _Parquet(FileSource):
             raise ValueError(f"{self.what} holds no rows")
         return Table({name: table[name] for name in wanted}, self.what)
 
-    def parts(self, roles: Roles) -> Iterator[Table]:
+    def chunks(self, roles: Roles) -> Iterator[Table]:
         """Yield the columns of `roles`, at most 2^18 rows at a time."""
         wanted, done = distinct(roles), 0
         check_names(wanted, self.names, self.what)
         with self._open(roles.user, roles.item) as file:
-            for part in file.iter_batches(_ROWS_PER_PART, columns=wanted, use_threads=False):
-                yield Table({name: part.column(name) for name in wanted}, self.what, first_row=done)
-                done += part.num_rows
+            for chunk in file.iter_batches(_ROWS_PER_CHUNK, columns=wanted, use_threads=False):
+                yield Table({name: chunk.column(name) for name in wanted}, self.what, first_row=done)
+                done += chunk.num_rows
         if not done:
             raise ValueError(f"{self.what} holds no rows")
 

@@ -56,7 +56,7 @@ class Table(NamedTuple):
     first_line: int | None = None
     """Line number of the file's row 0; None = rows are not lines of a file."""
     first_row: int = 0
-    """Number of rows of the file before this table, if the table is a part of the file."""
+    """Number of rows of the file before this table, if the table is a chunk of the file."""
 
     def row(self, row: int) -> str:
         """Return the name of a row in messages."""
@@ -88,8 +88,8 @@ class Source(ABC):
             ValueError: if there is no such column, and for unreadable content; names row and column.
         """
 
-    def parts(self, roles: Roles) -> Iterator[Table]:
-        """Yield the columns of `roles`, in several parts if the format allows it."""
+    def chunks(self, roles: Roles) -> Iterator[Table]:
+        """Yield the columns of `roles`, in several chunks if the format allows it."""
         yield self.read(roles)
 
     def whole(self) -> Any:
