@@ -80,7 +80,7 @@ class Catalogue:
         if self.item_ids is not None and len(self.item_ids) != self.num_items:
             raise ValueError(f"item_ids holds {len(self.item_ids)} ids, but there are {self.num_items} items")
         self._num_categories = 0 if self._categories is None else _number_of(self._categories)
-        held = [part for part in (self._embeddings, self._categories, self._popularity) if part is not None]
+        held = [tensor for tensor in (self._embeddings, self._categories, self._popularity) if tensor is not None]
         self.device: torch.device = held[0].device if held else torch.device("cpu")
         self._move(self.device)
         self._by_device: dict[torch.device, Catalogue] = {self.device: self}
@@ -132,8 +132,8 @@ class Catalogue:
         for held in (self._popularity, self._categories, self._embeddings):
             digest = zlib.crc32(b"none" if held is None else repr((held.dtype, held.shape)).encode(), digest)
             if held is not None and not held.is_meta:
-                for part in torch.split(held, 2**20):
-                    digest = zlib.crc32(part.cpu().contiguous().view(torch.uint8).numpy().tobytes(), digest)
+                for rows in torch.split(held, 2**20):
+                    digest = zlib.crc32(rows.cpu().contiguous().view(torch.uint8).numpy().tobytes(), digest)
         return f"{self.num_items}items-{digest:08x}"
 
     @property
@@ -265,7 +265,7 @@ class Catalogue:
         """1 / |e| of each embedding e, float [I]; 0 if |e| = 0."""
         dtype = float_dtype(self.device)
         parts = torch.split(self.embeddings, 2**16)  # memory may not hold a copy of all embeddings in this dtype
-        lengths = torch.cat([torch.linalg.vector_norm(part.to(dtype), dim=1) for part in parts])
+        lengths = torch.cat([torch.linalg.vector_norm(rows.to(dtype), dim=1) for rows in parts])
         return lengths.reciprocal().where(lengths > 0, 0)
 
 
@@ -294,13 +294,13 @@ def _popularity(popularity: Tensor, num_items: int, num_users: int | None) -> Te
     return popularity
 
 
-def _categories(given: Any, num_items: int) -> Tensor:
-    if isinstance(given, Mapping):
+def _categories(column: Any, num_items: int) -> Tensor:
+    if isinstance(column, Mapping):
         raise TypeError(
             "categories must be in the order of the items, got a dict: [categories[one] for one in train.item_ids]"
         )
-    words = not isinstance(given, Tensor) and _holds_words(given)
-    categories: Tensor = Vocabulary.number(list(given), "categories", "item {}".format)[1] if words else given
+    words = not isinstance(column, Tensor) and _holds_words(column)
+    categories: Tensor = Vocabulary.number(list(column), "categories", "item {}".format)[1] if words else column
     check_tensor("categories", categories)
     check_strided("categories", categories, "0")
     codes = categories.dtype in (*SIGNED, torch.uint8)

@@ -142,15 +142,15 @@ def check_size(name: str, value: Any) -> int:
     return size
 
 
-def check_range(name: str, ids: Tensor, first: int, size: int, hint: str) -> None:
+def check_range(name: str, ids: Tensor, start: int, size: int, hint: str) -> None:
     """Refuse ids outside first .. first + size - 1."""
     if not len(ids):
         return
     low, high = map(int, ids.aminmax())
-    if low < first or high >= first + size:
-        if not hint and first == 0 and low == 1 and high == size:
+    if low < start or high >= start + size:
+        if not hint and start == 0 and low == 1 and high == size:
             hint = ": ids seem to start at 1; subtract 1"
-        raise ValueError(f"{name} hold ids {low}..{high}, expected {first}..{first + size - 1}{hint}")
+        raise ValueError(f"{name} hold ids {low}..{high}, expected {start}..{start + size - 1}{hint}")
 
 
 def words(name: str) -> list[str]:

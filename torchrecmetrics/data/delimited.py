@@ -187,9 +187,9 @@ def as_whole(column: Any) -> Any:
 def _as_numbers(table: Table, name: str, column: Any) -> Any:
     """Convert a column of text to integers if all entries are whole numbers, and to float64 otherwise."""
     pa, pc = arrow(), compute()
-    whole = as_whole(column)
-    if whole is not column:
-        return whole
+    numbers = as_whole(column)
+    if numbers is not column:
+        return numbers
     row = pc.index(pc.match_substring_regex(column, NUMBER), False).as_py()
     if row >= 0:
         text = column[row].as_py()

@@ -44,14 +44,14 @@ _KNOWN = (
 )
 
 
-def open_if_path(given: Any) -> Any:
+def open_if_path(argument: Any) -> Any:
     """Open the file if `given` is a path, and return anything else as it is."""
-    return open_file(given) if isinstance(given, (str, Path)) else given
+    return open_file(argument) if isinstance(argument, (str, Path)) else argument
 
 
-def source_of(given: Any, what: str) -> Source:
+def source_of(argument: Any, what: str) -> Source:
     """Return a frame as a source of columns, named `what` in messages; return an open file unchanged."""
-    return given if isinstance(given, FileSource) else FrameSource(given, what)
+    return argument if isinstance(argument, FileSource) else FrameSource(argument, what)
 
 
 def open_file(path: str | Path, delimiter: str | None = None) -> FileSource:
@@ -89,11 +89,11 @@ def open_file(path: str | Path, delimiter: str | None = None) -> FileSource:
     suffix = content.suffix
     if suffix in (".parquet", ".pq") or content.first_line == "PAR1":
         return _Parquet(content)
-    first = content.first_line
-    words = first.split()
+    first_line = content.first_line
+    words = first_line.split()
     if not suffix:
         is_qrels = len(words) == 4 and words[1] in ("0", "Q0")
-        suffix = ".jsonl" if first.lstrip()[:1] in ("{", "[") else ".qrels" if is_qrels else ".csv"
+        suffix = ".jsonl" if first_line.lstrip()[:1] in ("{", "[") else ".qrels" if is_qrels else ".csv"
         suffix = ".run" if _is_run(words) else suffix
     if suffix in (".csv", ".tsv"):
         return _Csv(content, delimiter)
@@ -107,17 +107,21 @@ def open_file(path: str | Path, delimiter: str | None = None) -> FileSource:
         return _Text(content, Layout(" ", names), {"score": "score"}, "run")
     if suffix in (".qrels", ".qrel") or (suffix == ".txt" and Path(path).name.startswith("qrels")):
         if len(words) != 4:
-            raise ValueError(f"{path} is no TREC qrels file, 'query 0 document relevance': {first[:80]!r}")
+            raise ValueError(f"{path} is no TREC qrels file, 'query 0 document relevance': {first_line[:80]!r}")
         return _Text(content, Layout(" ", ("user", "0", "item", "relevance")), {"value": "relevance"}, "qrels")
     if delimiter is not None:
         return _Csv(content, delimiter)
     if suffix in (".data", ".base", ".test"):
-        if len(first.split("\t")) != 4 or not all(word.isdecimal() for word in words):
-            raise ValueError(f"{path} is no file like MovieLens' u.data, four whole numbers and tabs: {first[:80]!r}")
+        if len(first_line.split("\t")) != 4 or not all(word.isdecimal() for word in words):
+            raise ValueError(
+                f"{path} is no file like MovieLens' u.data, four whole numbers and tabs: {first_line[:80]!r}"
+            )
         return _Text(content, Layout("\t", _MOVIELENS), {"time": "timestamp"})
     if suffix == ".dat":
-        if len(first.split("::")) != 4:
-            raise ValueError(f"{path} is no file like MovieLens' ratings.dat, user::item::rating::time: {first[:80]!r}")
+        if len(first_line.split("::")) != 4:
+            raise ValueError(
+                f"{path} is no file like MovieLens' ratings.dat, user::item::rating::time: {first_line[:80]!r}"
+            )
         return _Text(content, Layout(":", ("user", "", "item", "", "rating", "", "timestamp")), {"time": "timestamp"})
     if suffix == ".txt" and all(word.isdecimal() for word in words):
         return _item_lines_file(content)
@@ -243,7 +247,7 @@ class _Text(FileSource):
             table.columns[roles.value] = compute().max_element_wise(table.columns[roles.value], 0)
         return table
 
-    def whole(self) -> Any:
+    def all_columns(self) -> Any:
         """Return all columns."""
         with self.content.open() as stream:
             return typed_table(stream, self.layout, self.what)
@@ -312,7 +316,7 @@ class _Parquet(FileSource):
         except (pa.ArrowException, OSError) as error:
             raise ValueError(f"{self.what} is no parquet file, or was cut short: {error}") from error
 
-    def whole(self) -> Any:
+    def all_columns(self) -> Any:
         """Return all columns."""
         with self._open() as file:
             return file.read(use_threads=False)
@@ -346,7 +350,7 @@ class _TableFile(FileSource):
         super().__init__(what, table.column_names)
         self.table, self.first_line, self.as_written = table, first_line, as_written
 
-    def whole(self) -> Any:
+    def all_columns(self) -> Any:
         """Return all columns."""
         return self.table
 
@@ -363,9 +367,9 @@ class _RecordsFile(FileSource):
         self.frame = FrameSource(records, what)
         super().__init__(what, self.frame.names)
 
-    def whole(self) -> Any:
+    def all_columns(self) -> Any:
         """Return all columns."""
-        return self.frame.whole()
+        return self.frame.all_columns()
 
     def read(self, roles: Roles) -> Table:
         """Return the columns of `roles`."""
@@ -386,19 +390,19 @@ def _parquet_folder(path: Path) -> _TableFile:
 
 def _json_lines(content: _Content) -> FileSource:
     """Read a file whose lines are json objects, which may have different keys, or a list of objects."""
-    what, first = str(content.path), content.first_line
+    what, first_line = str(content.path), content.first_line
     pa, reader = needed("pyarrow", f"reading {what}"), needed("pyarrow.json", f"reading {what}")
     with content.open() as stream:
-        if first.lstrip().startswith("["):
+        if first_line.lstrip().startswith("["):
             try:
                 rows = json.load(stream)
             except ValueError as error:
                 raise ValueError(f"{what} is no JSON: {error}") from error
             if not all(isinstance(row, dict) for row in rows):
-                raise ValueError(f"{what}, line 1: expected a list of objects, [{{...}}], got {first[:80]!r}")
+                raise ValueError(f"{what}, line 1: expected a list of objects, [{{...}}], got {first_line[:80]!r}")
             return _RecordsFile(what, rows)
-        if not first.lstrip().startswith("{"):
-            raise ValueError(f"{what}, line 1: expected an object, {{...}}, got {first[:80]!r}")
+        if not first_line.lstrip().startswith("{"):
+            raise ValueError(f"{what}, line 1: expected an object, {{...}}, got {first_line[:80]!r}")
         try:
             table = reader.read_json(stream, read_options=reader.ReadOptions(use_threads=False))
             table.validate(full=True)

@@ -39,11 +39,11 @@ def distinct(names: NamedTuple) -> list[str]:
     Raises:
         ValueError: if one column has two roles.
     """
-    given = {role: name for role, name in names._asdict().items() if name is not None}
-    for role, name in given.items():
-        if len(same := [other for other in given if given[other] == name]) > 1:
+    names_by_role = {role: name for role, name in names._asdict().items() if name is not None}
+    for role, name in names_by_role.items():
+        if len(same := [other for other in names_by_role if names_by_role[other] == name]) > 1:
             raise ValueError(f"column {name!r} cannot be {' and '.join(same)} at once: {role}=... says which is")
-    return list(given.values())
+    return list(names_by_role.values())
 
 
 class Table(NamedTuple):
@@ -92,7 +92,7 @@ class Source(ABC):
         """Yield the columns of `roles`, in several chunks if the format allows it."""
         yield self.read(roles)
 
-    def whole(self) -> Any:
+    def all_columns(self) -> Any:
         """Return all columns that hold one value a row, as a table of pyarrow; numbers in text are numbers."""
         raise NotImplementedError
 
@@ -146,10 +146,10 @@ class Source(ABC):
         arrow()  # before `data.roles`, which imports pyarrow
         from torchrecmetrics.data.roles import question
 
-        table = self.whole()
+        table = self.all_columns()
         table = table.select([name for name in table.column_names if name not in named])
-        asked = {role: question(self.what, role, table, roles.user, roles.item) for role in wanted}
-        return {role: text for role, text in asked.items() if text is not None}
+        questions = {role: question(self.what, role, table, roles.user, roles.item) for role in wanted}
+        return {role: text for role, text in questions.items() if text is not None}
 
 
 class FrameSource(Source):
@@ -178,7 +178,7 @@ class FrameSource(Source):
         self._columns = {str(name): name for name in names}
         self.names = [*map(str, names)]
 
-    def whole(self) -> Any:
+    def all_columns(self) -> Any:
         """Return all columns; entries of several kinds, and of kinds that pyarrow lacks, are text."""
         check_names(self.names, self.names, self.what)
         columns = {}
@@ -303,9 +303,9 @@ def _converted(name: str, column: Any) -> Any:
         raise TypeError(f"{name} {holds(name)} {' and '.join(held)}: {cure}") from error
 
 
-def holds_records(given: Any) -> bool:
+def holds_records(frame: Any) -> bool:
     """Return True for a list of dicts, or of tuples, whose columns are named 0, 1, 2, ... as those of pandas."""
-    return isinstance(given, list) and bool(given) and all(isinstance(row, (Mapping, tuple)) for row in given)
+    return isinstance(frame, list) and bool(frame) and all(isinstance(row, (Mapping, tuple)) for row in frame)
 
 
 def columns_of_records(records: list[Mapping[Any, Any]]) -> dict[str, list[Any]]:
