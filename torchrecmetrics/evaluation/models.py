@@ -146,17 +146,17 @@ def evaluate(
     check_choice("shard", shard, (None, "users", "items", "both"))
     for name in options.keys() & {field.name for field in fields(Embeddings)}:
         raise ValueError(f"evaluate has no option {name!r}: pass trm.Embeddings(users, items, {name}=...)")
-    group = options.get("process_group")
+    process_group = options.get("process_group")
     facts: dict[str, Any] = {}
-    with in_agreement(shard, group, facts):
+    with in_agreement(shard, process_group, facts):
         check_options("evaluate", options, ["target", "exclude", *EvaluateOptions.__annotations__])
         check_groups(groups)
         collection = empty_collection(metrics, k, options, groups, keep_rows)
-        scorer = scorer_of(users, items, target, device, shard, group)
+        scorer = scorer_of(users, items, target, device, shard, process_group)
         data = _Data.read(collection, scorer, target, exclude, user_ids, device is not None)
         columns = columns_of(collection, groups, data.target)
         sizes, (ids, without_target) = data.num_entries(), data.split_ids(all_users)
-        rank, world_size = _rank_and_world_size(shard, group)
+        rank, world_size = _rank_and_world_size(shard, process_group)
         if shard == "users":
             ids = ids[sizes[ids].argsort(stable=True)][rank::world_size]
         bar = ProgressBar(progress, len(ids), rank == 0)
@@ -177,7 +177,8 @@ def evaluate(
         collection.update(scorer.input(data.batch(batch), at_once), **columns(batch))
 
     # processes that share items raise together in `update` already
-    with bar, evaluating(users), raise_on_all_ranks(scorer.device, group) if shard == "users" else nullcontext():
+    together = raise_on_all_ranks(scorer.device, process_group) if shard == "users" else nullcontext()
+    with bar, evaluating(users), together:
         for batch in batches(scorer, ids, sizes, update, batch_size):
             bar.advance(batch, collection)
     return Evaluation(collection, kernel, data.target.user_ids)

@@ -129,9 +129,9 @@ def recommend(
         >>> import torch
         >>> import torchrecmetrics as trm
         >>> had = trm.Interactions.from_frame({"user": ["al", "bo"], "item": ["x", "y"]})
-        >>> found = trm.recommend(torch.eye(2), torch.eye(2), 1, exclude=had)
-        >>> ids, scores = found
-        >>> ids, found.to_dict()["item"]
+        >>> best = trm.recommend(torch.eye(2), torch.eye(2), 1, exclude=had)
+        >>> ids, scores = best
+        >>> ids, best.to_dict()["item"]
         (tensor([[1],
                 [0]]), ['y', 'x'])
     """
@@ -220,8 +220,8 @@ class _TopItems:
                     _check_scores(scores, users)
             else:
                 _check_scores(scores, users)
-            first, last = self._scorer.offset, self._scorer.offset + scores.shape[1]
-            masks = [mask[first:last] for mask in self._history.masks]
+            start, stop = self._scorer.offset, self._scorer.offset + scores.shape[1]
+            masks = [mask[start:stop] for mask in self._history.masks]
             if self._allowed is not None:
                 candidates = self._allowed.select(users).items
                 is_out = torch.ones(len(users), scores.shape[1] + 1, dtype=torch.bool, device=scores.device)
@@ -229,8 +229,8 @@ class _TopItems:
                 masks.append(is_out[:, :-1])
             columns = self._history.excluded(users)
             if columns is not None:  # items of other processes become padding
-                columns = torch.where((columns >= first) & (columns < last), columns - first, -1)
-            top_scores, top_items = best_items(scores, first, self.items.shape[1], masks, columns)
+                columns = torch.where((columns >= start) & (columns < stop), columns - start, -1)
+            top_scores, top_items = best_items(scores, start, self.items.shape[1], masks, columns)
             if self._is_shared:
                 top_scores, top_items = best_of_processes((top_scores, top_items), self._group)
             if not len(self.scores):  # a function's scores may have another dtype than the scorer expects
@@ -260,6 +260,6 @@ def _in_one_numbering(exclude: Histories | None) -> tuple[Sequence[Interactions]
     renumbered = list(histories(exclude))
     indices = [index for index, excluded in enumerate(renumbered) if isinstance(excluded, Interactions)]
     for index in indices[1:]:
-        first = renumbered[indices[0]]
-        renumbered[index] = renumbered[index].numbered_as(first, f"exclude[{index}]", f"exclude[{indices[0]}]")
+        reference = renumbered[indices[0]]
+        renumbered[index] = renumbered[index].numbered_as(reference, f"exclude[{index}]", f"exclude[{indices[0]}]")
     return [histories(exclude)[index] for index in indices], tuple(renumbered)

@@ -169,8 +169,8 @@ class _Nodes(NamedTuple):
             users, items = torch.minimum(users, items), torch.maximum(users, items) - self.num_users
         outside = (users < 0) | (users >= self.num_users) | (items < 0) | (items >= self.num_items)
         if outside.any():
-            first, last = self.num_users, self.num_users + self.num_items - 1
-            numbering = f"items are nodes {first} to {last}, as in Interactions.to_edge_index(item_offset={first})"
+            start, last = self.num_users, self.num_users + self.num_items - 1
+            numbering = f"items are nodes {start} to {last}, as in Interactions.to_edge_index(item_offset={start})"
             if self.from_0:
                 numbering = "users stand in row 0 (edge_type leads from users to items), and both are numbered from 0"
             raise ValueError(
