@@ -35,7 +35,7 @@ from torchrecmetrics.evaluation.arguments import (
     past_of,
 )
 from torchrecmetrics.evaluation.embeddings import TargetDevice
-from torchrecmetrics.evaluation.history import History, histories
+from torchrecmetrics.evaluation.exclusions import Exclusions, exclude_entries
 from torchrecmetrics.evaluation.labelled import evaluate_labelled
 from torchrecmetrics.evaluation.listed import IdMap, Names, RecommendedLists, check_zeros
 from torchrecmetrics.evaluation.progress import Progress, ProgressBar
@@ -185,17 +185,18 @@ def evaluate_lists(
         )
     collection = empty_collection(metrics, k, metric_options, groups, keep_rows).to("cpu")
     collection.evaluator.set_sync_on_compute(False)
-    lists, target, *history = map(open_if_path, (lists, target, *histories(exclude)))
+    lists, target, *exclude = map(open_if_path, (lists, target, *exclude_entries(exclude)))
     _check_not_swapped(lists, target)
     in_order = rank is None or score is None
-    truth = _Truth.read(collection, target, history, names, groups, without_excluded, (value, values_reduce))
+    truth = _Truth.read(collection, target, exclude, names, groups, without_excluded, (value, values_reduce))
     degree = truth.target.host_degree
     recommended = RecommendedLists.read(
         lists, names, truth.users, truth.items, degree > 0, in_order, duplicates == "first"
     )
     ids, without_target = (degree > 0).nonzero()[:, 0], (degree == 0).nonzero()[:, 0]
     _check_known(truth, recommended)
-    ranked = _Lists(recommended, recommended.lengths, int(recommended.lengths.max()), complete, duplicates)
+    longest = int(recommended.lengths.max())
+    ranked = _Lists(recommended, recommended.lengths, longest, complete=complete, duplicates=duplicates)
     ranked.check(collection, truth, ids)
     if len(without_target):
         add_without_target(collection, truth.target, without_target, truth.columns(without_target))
@@ -229,16 +230,16 @@ def _update_all(
 
 
 class _Truth(NamedTuple):
-    """Ground truth and histories with the same row numbers."""
+    """Ground truth and exclusions with the same row numbers."""
 
     target: Interactions
     num_known_items: int
-    """Number of items of the ground truth or the catalogue; items of the history alone have higher row numbers."""
-    history: History
+    """Number of items of the ground truth or the catalogue; items of `exclusions` alone have higher row numbers."""
+    exclusions: Exclusions
     past: Interactions | None
     """Interactions of the catalogue; None = no metric reads them."""
     num_excluded: Tensor
-    """Number of items of each user in `history` and `past`, int64 [U]."""
+    """Number of items of each user in `exclusions` and `past`, int64 [U]."""
     columns: Callable[[Tensor], dict[str, Any]]
     """Function of user ids [b] that returns the columns of these users for accumulators."""
     users: IdMap
@@ -255,7 +256,7 @@ class _Truth(NamedTuple):
         without_excluded: bool,
         gains: tuple[str | EllipsisType | None, Reduce | None],
     ) -> _Truth:
-        """Read ground truth and histories of any form, and give them the same row numbers.
+        """Read ground truth and exclusions of any form, and give them the same row numbers.
 
         Raises:
             ValueError: if there is no ground truth, or `without_excluded` leaves none, and for ids that do not fit.
@@ -265,7 +266,7 @@ class _Truth(NamedTuple):
             raise ValueError(f"target holds no interactions, there is nothing to evaluate: {truth}")
         arguments = [target, *exclude]
         truth, *excluded = _with_ids_of_one_kind(
-            arguments, [truth, *(_history(argument, names) for argument in arguments[1:])]
+            arguments, [truth, *(_excluded(argument, names) for argument in arguments[1:])]
         )
         if (catalogue := collection.catalogue) is not None:
             truth = _numbered_as_catalogue(truth, catalogue)
@@ -274,12 +275,12 @@ class _Truth(NamedTuple):
         past, columns = past_of(collection, truth), columns_of(collection, groups, truth)
         if collection.evaluator.rules.padding_idx is not None and truth.item_ids is not None:
             raise ValueError("padding_idx is a row number, but target has item_ids: leave rows of padding out")
-        history = History(tuple(excluded), truth.num_items, TargetDevice.of(None, truth.device))
-        num_excluded = history.lengths(torch.zeros(truth.num_users, dtype=torch.int64, device="cpu"))
+        exclusions = Exclusions(tuple(excluded), truth.num_items, TargetDevice.of(None, truth.device))
+        num_excluded = exclusions.lengths(torch.zeros(truth.num_users, dtype=torch.int64, device="cpu"))
         if past is not None:
             num_excluded = num_excluded + past.host_degree
         if without_excluded:
-            truth = truth.take(~history.holds(truth))
+            truth = truth.take(~exclusions.holds(truth))
             if not len(truth):
                 raise ValueError(
                     "all pairs of target are also in exclude: overlap='without' leaves nothing to evaluate"
@@ -287,7 +288,16 @@ class _Truth(NamedTuple):
         written = isinstance(target, FileSource) and target.as_written
         users = IdMap("user", truth.user_ids, truth.num_users, written)
         items = IdMap("item", truth.item_ids, truth.num_items, written or names.split is not None)
-        return cls(truth, num_known_items, history, past, num_excluded, columns, users, items)
+        return cls(
+            target=truth,
+            num_known_items=num_known_items,
+            exclusions=exclusions,
+            past=past,
+            num_excluded=num_excluded,
+            columns=columns,
+            users=users,
+            items=items,
+        )
 
 
 class _Lists(NamedTuple):
@@ -304,7 +314,7 @@ class _Lists(NamedTuple):
         """Raise if relevant items are excluded, lists are too short, or the catalogue lacks listed items."""
         rules, needs = collection.evaluator.rules, collection.evaluator.batch_needs
         if rules.overlap_rule == "error":
-            truth.history.check_overlap(truth.target, ids, rules.padding_idx, "overlap='without'")
+            truth.exclusions.check_overlap(truth.target, ids, rules.padding_idx, "overlap='without'")
         for key, metric in collection.metrics.items():
             check_depth(key, metric.needs, self.complete, (self.longest, self.recommended.origin.what))
         if (catalogue := collection.catalogue) is not None and needs.list_depth:
@@ -323,13 +333,13 @@ class _Lists(NamedTuple):
         item_ids, scores = self.recommended.select(ids, min(self.longest, width) or 1)
         lists = Lists(
             item_ids,
-            relevant.items,
-            relevant.values,
-            truth.history.select(ids),
-            self.complete,
-            self.duplicates,
-            None if truth.past is None else truth.past.select(ids).items,
-            scores,
+            target=relevant.items,
+            gains=relevant.values,
+            exclude=truth.exclusions.select(ids),
+            complete=self.complete,
+            duplicates=self.duplicates,
+            history=None if truth.past is None else truth.past.select(ids).items,
+            scores=scores,
         )
         try:
             ranking = lists.rank(needs, rules)
@@ -376,7 +386,7 @@ def _interactions(
     argument: Any,
     names: Names,
     value: str | EllipsisType | None = None,
-    values_reduce: Reduce | None = "last",  # history has no gains
+    values_reduce: Reduce | None = "last",  # exclude has no gains
     reads_gains: bool = False,
 ) -> Interactions:
     """Return the interactions of any accepted form, on the CPU."""
@@ -450,8 +460,8 @@ def _columns_of_dict(name: str, argument: Mapping[Any, Any], names: Names) -> di
     return columns
 
 
-def _history(argument: Any, names: Names) -> Any:
-    """Return a history of any accepted form as `Interactions`, or a mask of items as a tensor, on the CPU."""
+def _excluded(argument: Any, names: Names) -> Any:
+    """Return an entry of `exclude` as `Interactions`, or a mask of items as a tensor, on the CPU."""
     if isinstance(argument, Tensor):
         return argument.cpu()
     return _interactions("exclude", argument, names)
@@ -475,7 +485,7 @@ def _with_ids_of_one_kind(arguments: list[Any], interactions: list[Any]) -> list
 
 
 def _in_one_numbering(truth: Interactions, exclude: list[Any]) -> tuple[Interactions, list[Any]]:
-    """Return ground truth and histories with the same row numbers; items known to a history alone come last."""
+    """Return ground truth and exclusions with the same row numbers; items that exclude alone knows come last."""
     item_ids = truth.item_ids
     for excluded in exclude:
         if item_ids is None or not isinstance(excluded, Interactions) or excluded.item_ids is None:
@@ -492,7 +502,7 @@ def _in_one_numbering(truth: Interactions, exclude: list[Any]) -> tuple[Interact
         elif excluded.dtype == torch.bool and excluded.shape == (truth.num_items,):
             numbered.append(torch.cat([excluded, excluded.new_zeros(recoded.num_items - truth.num_items)]))
         else:
-            numbered.append(excluded)  # refused by History
+            numbered.append(excluded)  # refused by Exclusions
     return recoded, numbered
 
 
