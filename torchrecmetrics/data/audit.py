@@ -164,7 +164,9 @@ def _parts(what: Any) -> dict[str, Events]:
     for name, events in logs.items():
         if isinstance(events, Interactions):
             shape = (events.num_users, events.num_items)
-            events = Events(events.users.cpu(), events.items.cpu(), shape, events.user_ids, events.item_ids)
+            events = Events(
+                events.users.cpu(), events.items.cpu(), shape, user_ids=events.user_ids, item_ids=events.item_ids
+            )
         elif not isinstance(events, Log):
             raise TypeError(f"{name} must be a Log or Interactions, got {describe(events)}")
         parts[name] = events
@@ -204,7 +206,7 @@ def _joined(parts: list[Events]) -> Events:
     """Return the users and items of all parts as one `Events`, without times and values."""
     shape = (max(events.shape[0] for events in parts), max(events.shape[1] for events in parts))
     users, items = torch.cat([events.users for events in parts]), torch.cat([events.items for events in parts])
-    return Events(users, items, shape, parts[0].user_ids, parts[0].item_ids)
+    return Events(users, items, shape, user_ids=parts[0].user_ids, item_ids=parts[0].item_ids)
 
 
 def _times(parts: dict[str, Events]) -> dict[str, Tensor] | None:

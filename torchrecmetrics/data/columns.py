@@ -101,7 +101,9 @@ def real_numbers(values: Tensor) -> Tensor:
 def entry_at(column: Any, row: int) -> Any:
     """Return the entry of a column at a row, for a message."""
     entry = getattr(column, "iloc", column)[row]
-    return entry.as_py() if hasattr(entry, "as_py") else entry.item() if hasattr(entry, "item") else entry
+    if hasattr(entry, "as_py"):
+        return entry.as_py()
+    return entry.item() if hasattr(entry, "item") else entry
 
 
 def holds(name: str) -> str:

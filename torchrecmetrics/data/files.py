@@ -92,9 +92,14 @@ def open_file(path: str | Path, delimiter: str | None = None) -> FileSource:
     first_line = content.first_line
     words = first_line.split()
     if not suffix:
-        is_qrels = len(words) == 4 and words[1] in ("0", "Q0")
-        suffix = ".jsonl" if first_line.lstrip()[:1] in ("{", "[") else ".qrels" if is_qrels else ".csv"
-        suffix = ".run" if _is_run(words) else suffix
+        if _is_run(words):
+            suffix = ".run"
+        elif first_line.lstrip()[:1] in ("{", "["):
+            suffix = ".jsonl"
+        elif len(words) == 4 and words[1] in ("0", "Q0"):
+            suffix = ".qrels"
+        else:
+            suffix = ".csv"
     if suffix in (".csv", ".tsv"):
         return _Csv(content, delimiter)
     if suffix in (".jsonl", ".ndjson", ".json"):
@@ -104,11 +109,12 @@ def open_file(path: str | Path, delimiter: str | None = None) -> FileSource:
     if suffix in (".run", ".trec", ".txt") and _is_run(words):
         tags = ("tag", *(f"tag{number}" for number in range(7, len(words) + 1)))  # a tag may hold blanks
         names = ("user", "Q0", "item", "rank", "score", *tags)[: len(words)]
-        return _Text(content, Layout(" ", names), {"score": "score"}, "run")
+        return _Text(content, Layout(" ", names), known={"score": "score"}, trec="run")
     if suffix in (".qrels", ".qrel") or (suffix == ".txt" and Path(path).name.startswith("qrels")):
         if len(words) != 4:
             raise ValueError(f"{path} is no TREC qrels file, 'query 0 document relevance': {first_line[:80]!r}")
-        return _Text(content, Layout(" ", ("user", "0", "item", "relevance")), {"value": "relevance"}, "qrels")
+        layout = Layout(" ", ("user", "0", "item", "relevance"))
+        return _Text(content, layout, known={"value": "relevance"}, trec="qrels")
     if delimiter is not None:
         return _Csv(content, delimiter)
     if suffix in (".data", ".base", ".test"):
@@ -260,7 +266,9 @@ class _Csv(_Text):
         path, header = content.path, content.first_line
         if delimiter is None:
             others = [other for other in _DELIMITERS if other in header]
-            delimiter = "\t" if content.suffix == ".tsv" else others[0] if len(others) == 1 else ","
+            delimiter = others[0] if len(others) == 1 else ","
+            if content.suffix == ".tsv":
+                delimiter = "\t"
         elif len(delimiter) != 1:
             raise ValueError(f"delimiter must be one character, got {delimiter!r}")
         names = next(csv.reader([header], delimiter=delimiter))

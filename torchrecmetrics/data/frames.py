@@ -119,8 +119,8 @@ class Source(ABC):
         user, item = self.known.get("user", user), self.known.get("item", item)
         time = self.known.get("time") if time is ... else time
         if value is not ...:
-            return Roles(user, item, time, value)
-        roles = Roles(user, item, time, self.known.get("value"))
+            return Roles(user, item, time=time, value=value)
+        roles = Roles(user, item, time=time, value=self.known.get("value"))
         role: Role = "gains" if reads_gains else "relevance"
         for question in () if roles.value is not None else self.questions((role,), roles).values():
             raise ValueError(question)

@@ -164,11 +164,9 @@ def group_users(train: Interactions, bins: Sequence[int] = (0, 1, 5, 20)) -> Gro
     starts = [check_k(start, "bins", 0) for start in bins]
     if not starts or sorted(set(starts)) != starts:
         raise ValueError(f"bins must ascend, such as [0, 1, 5, 20], got {list(bins)}")
-    ends = [*(start - 1 for start in starts[1:]), None]
-    names = [
-        f"{start}+" if end is None else str(start) if end == start else f"{start}-{end}"
-        for start, end in zip(starts, ends, strict=True)
-    ]
+    ends = [start - 1 for start in starts[1:]]
+    names = [str(start) if end == start else f"{start}-{end}" for start, end in zip(starts, ends, strict=False)]
+    names.append(f"{starts[-1]}+")
     codes = torch.bucketize(train.host_degree, torch.tensor(starts, device="cpu"), right=True) - 1
     return Groups(codes, names, user_ids=train.user_ids)
 

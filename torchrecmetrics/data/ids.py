@@ -77,7 +77,9 @@ def kind_of(ids: Any) -> str:
     """Return the kind of ids for messages and comparisons: "whole numbers", "text" or "bytes"."""
     types = arrow().types
     value_type = ids.type.value_type if types.is_dictionary(ids.type) else ids.type
-    return "whole numbers" if types.is_integer(value_type) else "text" if types.is_large_string(value_type) else "bytes"
+    if types.is_integer(value_type):
+        return "whole numbers"
+    return "text" if types.is_large_string(value_type) else "bytes"
 
 
 def check_kind(name: str, ids: Any, where: str, known: Any) -> None:

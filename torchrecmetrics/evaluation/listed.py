@@ -311,7 +311,7 @@ def _long(lists: Source, names: Names, users: IdMap, items: IdMap) -> Iterator[_
             )
     order = names.score if names.rank is None else names.rank
     owners_of_cells: list[Tensor] = []
-    for cells in lists.chunks(Roles(names.user, names.item, None, order)):
+    for cells in lists.chunks(Roles(names.user, names.item, value=order)):
         table = exploded(cells, names.item, names.split)
         rows = owners = users.rows(table.name(names.user), table.columns[names.user], table, lists.as_written)
         if table is not cells:  # each cell is a list, which may be empty
@@ -330,7 +330,7 @@ def _long(lists: Source, names: Names, users: IdMap, items: IdMap) -> Iterator[_
             values = _ranks(values, table, names.rank)
         elif values is not None and names.score is not None and not table.first_row:
             check_score(lists.what, names.score, values)
-        yield _Entries(rows, columns, values, owners, table.first_line)
+        yield _Entries(rows, columns, order=values, owners=owners, first_line=table.first_line)
     if owners_of_cells:
         _check_owners(lists.what, torch.cat(owners_of_cells), users)
 
@@ -384,7 +384,7 @@ def _wide(lists: Any, names: Names, users: IdMap, items: IdMap) -> _Entries:
             )
         is_item &= ~is_padding
         columns = items.rows("the items of lists", entries.filter(arrow().array(is_item.numpy())))
-    return _Entries(rows.repeat_interleave(lengths)[is_item], columns, None, rows)
+    return _Entries(rows.repeat_interleave(lengths)[is_item], columns, order=None, owners=rows)
 
 
 def _concatenated(lists: Any) -> tuple[Any, Tensor]:
@@ -421,7 +421,8 @@ def _recommended(lists: Recommendations, users: IdMap, items: IdMap) -> _Entries
     _check_owners("the recommendations", owners, users)
     is_item = ids >= 0
     row, scores = is_item.nonzero()[:, 0], lists.scores.cpu()[is_item].double()
-    return _Entries(owners[row], items.recoded(ids[is_item], lists.item_ids), scores, owners)
+    columns = items.recoded(ids[is_item], lists.item_ids)
+    return _Entries(owners[row], columns, order=scores, owners=owners)
 
 
 def _check_owners(what: str, rows: Tensor, users: IdMap) -> None:
@@ -443,7 +444,10 @@ def _in_order(
     chunks: Iterable[_Entries], origin: Origin, users: IdMap, has_target: Tensor | None, may_repeat: bool
 ) -> RecommendedLists:
     """Return the lists of the users with ground truth, with the entries of all chunks in order."""
-    rows, columns, orders, others = [], [], [], []
+    rows: list[Tensor] = []
+    columns: list[Tensor] = []
+    orders: list[Tensor] = []
+    others: list[Tensor] = []
     number, any_target = 0, False
     for entries in chunks:
         origin.first_line = entries.first_line
@@ -490,7 +494,9 @@ def _in_order(
     if origin.places is not None:
         item = _placed(item, origin.places)
         scores = None if scores is None else _placed(scores, origin.places)
-    return RecommendedLists(offsets, item, scores, origin, len(left_out), num_repeated)
+    return RecommendedLists(
+        offsets, item, scores=scores, origin=origin, num_left_out=len(left_out), num_repeated=num_repeated
+    )
 
 
 def _as_scores(order: Tensor) -> Tensor:

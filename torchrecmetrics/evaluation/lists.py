@@ -163,11 +163,11 @@ def evaluate_lists(
     if item is None and label is None:
         raise ValueError("item=None is for label=: lists and target are matched by their items")
     names = Names(
-        str(user),
-        "" if item is None else str(item),
-        None if rank is ... else rank,
-        None if score is ... else score,
-        split,
+        user=str(user),
+        item="" if item is None else str(item),
+        rank=None if rank is ... else rank,
+        score=None if score is ... else score,
+        split=split,
     )
     if label is not None:
         for name, argument in {"target": target, "exclude": exclude, "groups": groups}.items():
@@ -286,8 +286,8 @@ class _Truth(NamedTuple):
                     "all pairs of target are also in exclude: overlap='without' leaves nothing to evaluate"
                 )
         written = isinstance(target, FileSource) and target.as_written
-        users = IdMap("user", truth.user_ids, truth.num_users, written)
-        items = IdMap("item", truth.item_ids, truth.num_items, written or names.split is not None)
+        users = IdMap("user", truth.user_ids, truth.num_users, written=written)
+        items = IdMap("item", truth.item_ids, truth.num_items, written=written or names.split is not None)
         return cls(
             target=truth,
             num_known_items=num_known_items,
@@ -373,12 +373,11 @@ def _check_known(truth: _Truth, lists: RecommendedLists) -> None:
 
 def _check_not_swapped(lists: Any, target: Any) -> None:
     """Refuse TREC qrels as lists, and TREC runs as ground truth."""
-    for name, argument, wrong, kind in (("lists", lists, "qrels", "qrels"), ("target", target, "run", "a run")):
-        if isinstance(argument, FileSource) and argument.trec == wrong:
-            raise ValueError(
-                f"{argument.what} is {kind} of TREC, got as {name}: lists are runs and target is qrels; are the two "
-                "swapped?"
-            )
+    cure = "lists are runs and target is qrels; are the two swapped?"
+    if isinstance(lists, FileSource) and lists.trec == "qrels":
+        raise ValueError(f"{lists.what} is qrels of TREC, got as lists: {cure}")
+    if isinstance(target, FileSource) and target.trec == "run":
+        raise ValueError(f"{target.what} is a run of TREC, got as target: {cure}")
 
 
 def _interactions(

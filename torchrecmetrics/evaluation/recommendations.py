@@ -68,14 +68,12 @@ class Recommendations(tuple[Tensor, Tensor]):
         Raises:
             ValueError: for a vocabulary that is too short.
         """
-        vocabularies = [
-            known if ids is None else Vocabulary.named(name, ids)
-            for name, ids, known in (("user_ids", user_ids, self.user_ids), ("item_ids", item_ids, self.item_ids))
-        ]
-        for name, ids, rows in zip(("user_ids", "item_ids"), vocabularies, (self.users, self.ids), strict=True):
+        users = self.user_ids if user_ids is None else Vocabulary.named("user_ids", user_ids)
+        items = self.item_ids if item_ids is None else Vocabulary.named("item_ids", item_ids)
+        for name, ids, rows in (("user_ids", users, self.users), ("item_ids", items, self.ids)):
             if ids is not None and rows.numel() and len(ids) <= int(rows.max()):
                 raise ValueError(f"{name} holds {len(ids)} ids, but row {int(rows.max())} is recommended")
-        return Recommendations(self.ids, self.scores, self.users, *vocabularies)
+        return Recommendations(self.ids, self.scores, self.users, user_ids=users, item_ids=items)
 
     def to_dict(self) -> dict[str, list[Any]]:
         """Return the columns user, item, rank (from 1) and score, a row per recommended item; ids where known."""
@@ -186,12 +184,12 @@ def recommend(
         is_out = scorer.leaves_out_item_0 or any(mask[0] for mask in exclusions.masks)
         cure = f"Embeddings(..., allowed=torch.arange({scorer.num_items}) > 0)"
         warn_of_item_0(exclusions.interactions, is_out, cure, stacklevel=4)
-    top = _TopItems(scorer, exclusions, allowed, ids, k, shard is not None, process_group)
+    top = _TopItems(scorer, exclusions, allowed, ids, k=k, is_shared=shard is not None, process_group=process_group)
     with bar, evaluating(users):
         for batch in batches(scorer, torch.arange(len(ids), device="cpu"), sizes, top.add, batch_size):
             bar.advance(batch, None)
-    vocabularies = (interactions[0].user_ids, interactions[0].item_ids) if interactions else (None, None)
-    return Recommendations(top.items, top.scores, ids, *vocabularies)
+    user_ids, item_ids = (interactions[0].user_ids, interactions[0].item_ids) if interactions else (None, None)
+    return Recommendations(top.items, top.scores, ids, user_ids=user_ids, item_ids=item_ids)
 
 
 class _TopItems:
@@ -207,8 +205,12 @@ class _TopItems:
         is_shared: bool,
         process_group: Any,
     ) -> None:
-        self._scorer, self._exclusions, self._allowed, self._ids = scorer, exclusions, allowed, ids
-        self._is_shared, self._group = is_shared, process_group
+        self._scorer = scorer
+        self._exclusions = exclusions
+        self._allowed = allowed
+        self._ids = ids
+        self._is_shared = is_shared
+        self._process_group = process_group
         self.items = torch.full((len(ids), k), -1, device=scorer.device)
         """Int64 [n, k], best first; -1 = fewer candidates."""
         self.scores = torch.empty((0, k), dtype=scorer.dtype, device=scorer.device)
@@ -221,7 +223,7 @@ class _TopItems:
             scored = self._scorer.scores(users, at_once)
             scores = scored if isinstance(scored, Tensor) else next(iter(scored.parts()))  # type: ignore[union-attr]
             if self._is_shared:
-                with raise_on_all_ranks(self._scorer.device, self._group):
+                with raise_on_all_ranks(self._scorer.device, self._process_group):
                     _check_scores(scores, users)
             else:
                 _check_scores(scores, users)
@@ -237,7 +239,7 @@ class _TopItems:
                 columns = torch.where((columns >= start) & (columns < stop), columns - start, -1)
             top_scores, top_items = best_items(scores, start, self.items.shape[1], masks, columns)
             if self._is_shared:
-                top_scores, top_items = best_of_processes((top_scores, top_items), self._group)
+                top_scores, top_items = best_of_processes((top_scores, top_items), self._process_group)
             if not len(self.scores):  # a function's scores may have another dtype than the scorer expects
                 self.scores = scores.new_full(self.items.shape, -torch.inf)
             rows = rows.to(self.items.device)

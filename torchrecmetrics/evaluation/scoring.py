@@ -77,7 +77,13 @@ class Scorer:
     def input(self, batch: Batch, at_once: int) -> BatchInput:
         """Return the input of a batch of users, `at_once` of whom are scored at a time."""
         scores = self.scores(batch.users, at_once)
-        return Scores(scores, batch.target.items, batch.target.values, batch.exclude, batch.history)
+        return Scores(
+            scores,
+            batch.target.items,
+            gains=batch.target.values,
+            exclude=batch.exclude,
+            history=batch.history,
+        )
 
     @property
     def leaves_out_item_0(self) -> bool:
