@@ -14,7 +14,7 @@ from torchmetrics import Metric
 from torchrecmetrics import metrics as _metrics
 from torchrecmetrics import rank_metrics as _rank_metrics
 from torchrecmetrics.beyond import metrics as _beyond
-from torchrecmetrics.core.checks import check_k
+from torchrecmetrics.core.checks import check_k, describe
 from torchrecmetrics.core.metric import RankingMetric
 from torchrecmetrics.core.signature import METRIC_OPTIONS, MetricOptions, check_spelling, option_hint
 
@@ -47,13 +47,16 @@ _MEANT = {
     **dict.fromkeys(("rmse", "mse", "mae"), "errors of predicted ratings are torchmetrics.MeanSquaredError, ..."),
     **dict.fromkeys(("auc", "gauc", "rocauc"), "AUROC is the mean of each row's AUC (GAUC); one AUC: torchmetrics"),
     **dict.fromkeys(("acc", "accuracy"), "the share of rows whose best item is relevant is HR@1"),
+    **dict.fromkeys(("rbp", "bpref"), "it is in ir_measures; NDCG and MRR are the closest here"),
+    **dict.fromkeys(("err", "epc", "fbeta", "srecall"), "docs/how-to/own-metric.md has its code"),
+    **dict.fromkeys(("se", "shannonentropy"), "Entropy is Shannon's, of the recommended items"),
     "efd": "Novelty is the mean of -log2 of popularity, without discount and relevance",
     "ils": "IntraListDiversity is 1 - intra-list similarity",
 }
 """Metrics that have no alias here, and what is closest to them."""
 
 
-def members_of(
+def make_metrics(
     metrics: Sequence[str | RankingMetric] | str | RankingMetric,
     k: int | Iterable[int] | None,
     options: MetricOptions,
@@ -61,22 +64,28 @@ def members_of(
     """Return a metric for each name and cut-off, and the instances, by ascending k; metrics without k come last."""
     if isinstance(k, str):
         raise TypeError(f"k must be whole numbers, got the string {k!r}")
-    cutoffs = [] if k is None else [k] if not isinstance(k, Iterable) or getattr(k, "ndim", 1) == 0 else list(k)
-    cutoffs = [check_k(cutoff) for cutoff in cutoffs]
-    members: list[RankingMetric] = []
+    if k is None:
+        cutoffs = []
+    elif isinstance(k, Iterable) and getattr(k, "ndim", 1) != 0:
+        cutoffs = [check_k(cutoff) for cutoff in k]
+    else:
+        cutoffs = [check_k(k)]
+    instances: list[RankingMetric] = []
     if isinstance(metrics, Tensor):
         raise TypeError("metrics come first, got a tensor: evaluate(['HR'], users, items, target=, k=10)")
     if not isinstance(metrics, (Iterable, Metric)):
-        raise TypeError(f"metrics must be a name, a metric, a list of them or a dict of metrics, got {metrics!r}")
+        raise TypeError(
+            f"metrics must be a name, a metric, a list of them or a dict of metrics, got {describe(metrics)}"
+        )
     for metric in [metrics] if isinstance(metrics, (str, Metric)) else metrics:
         if isinstance(metric, str):
-            members += _from_name(metric, cutoffs, options)
+            instances += _from_name(metric, cutoffs, options)
         else:
-            members.append(ours(metric, metric))
-    return sorted(members, key=lambda member: member.k or float("inf"))
+            instances.append(check_instance(describe(metric), metric))
+    return sorted(instances, key=lambda metric: metric.k or float("inf"))
 
 
-def ours(key: object, metric: object) -> RankingMetric:
+def check_instance(key: object, metric: object) -> RankingMetric:
     """Return `metric` if it is a metric of this package; else raise, naming `key`."""
     if not isinstance(metric, RankingMetric):
         if isinstance(metric, type) and issubclass(metric, RankingMetric):
@@ -87,6 +96,8 @@ def ours(key: object, metric: object) -> RankingMetric:
         cure = "put others beside it in a torchmetrics.MetricCollection"
         if metric is None or isinstance(metric, (int, list, tuple)):
             cure = "cut-offs go into names, ['HR@5', 'HR@10', 'MRR'], or k=[5, 10]"
+        elif hasattr(metric, "shape"):
+            cure = "metrics come first: evaluate(['HR'], users, items, target=, k=10)"
         raise TypeError(
             f"{key}: a RecMetricCollection holds instances of torchrecmetrics' metrics (names in its constructor "
             f"only), got {what}; {cure}"
@@ -96,15 +107,15 @@ def ours(key: object, metric: object) -> RankingMetric:
 
 def _instances_with(option: str) -> str:
     """Return code, for a message, that makes the metrics which have an option of their own; empty if none has it."""
-    taken = {name: inspect.signature(cls.__init__).parameters for name, cls in _CLASSES.items()}
+    parameters_of = {name: inspect.signature(cls.__init__).parameters for name, cls in _CLASSES.items()}
     return " or ".join(
         f"trm.{name}({'10, ' if 'k' in parameters else ''}{option}=...)"
-        for name, parameters in taken.items()
+        for name, parameters in parameters_of.items()
         if option in parameters and option not in ("self", "options")
     )
 
 
-def check_options(what: str, options: Iterable[str], known: Sequence[str]) -> None:
+def check_options(what: str, options: Iterable[str], known_names: Sequence[str]) -> None:
     """Refuse options, given beside names of metrics, that only some metrics or no metrics have.
 
     Raises:
@@ -114,8 +125,12 @@ def check_options(what: str, options: Iterable[str], known: Sequence[str]) -> No
     check_spelling(options)
     for name in options:
         if name not in METRIC_OPTIONS:
-            made = _instances_with(name)
-            hint = f": an option of some metrics goes to an instance, {made}" if made else option_hint(name, known)
+            instances = _instances_with(name)
+            hint = (
+                f": an option of some metrics goes to an instance, {instances}"
+                if instances
+                else option_hint(name, known_names)
+            )
             raise ValueError(f"{what} has no option {name!r}{hint}")
 
 
@@ -167,10 +182,10 @@ def _unknown(text: str, name: str) -> ValueError:
 
 
 def _make(cls: type[RankingMetric], k: int | None, options: MetricOptions) -> RankingMetric:
-    own = set(inspect.signature(cls.__init__).parameters) & set(options) if options else ()
-    if own:
+    own_options = set(inspect.signature(cls.__init__).parameters) & set(options) if options else ()
+    if own_options:
         raise ValueError(
-            f"{', '.join(sorted(own))}: an option of {cls._name} alone goes to an instance, {cls.__name__}(...)"
+            f"{', '.join(sorted(own_options))}: an option of {cls._name} alone goes to an instance, {cls.__name__}(...)"
         )
     return cls(**options) if k is None else cls(k, **options)
 
