@@ -356,10 +356,10 @@ def _embeddings(embeddings: Tensor, num_items: int) -> Tensor:
     if embeddings.dim() != 2 or len(embeddings) != num_items or not embeddings.shape[1]:
         raise ValueError(f"embeddings must be [{num_items}, d], one row an item, got shape {list(embeddings.shape)}")
     embeddings = embeddings.detach()
-    for first in range(0, num_items, 2**16):
-        wrong = ~embeddings[first : first + 2**16].isfinite().all(1)
+    for start in range(0, num_items, 2**16):
+        wrong = ~embeddings[start : start + 2**16].isfinite().all(1)
         if wrong.any():
-            item = first + int(wrong.nonzero()[0])
+            item = start + int(wrong.nonzero()[0])
             raise ValueError(f"embeddings must be finite, that of item {item} holds NaN or infinity")
     return embeddings
 

@@ -1,4 +1,4 @@
-"""Convert columns of lists, numpy, pandas, polars or tensors to tensors of ids and values."""
+"""Columns of numbers, that is row numbers or values, as tensors, with their checks; other ids are read by `ids`."""
 
 from __future__ import annotations
 

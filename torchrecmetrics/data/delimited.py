@@ -1,4 +1,4 @@
-"""Read columns of delimited text as numbers or text, without changing an id."""
+"""Parse text with delimiters, once `files` knows its layout: columns of numbers or text, no id changed."""
 
 from __future__ import annotations
 

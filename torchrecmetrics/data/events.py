@@ -1,4 +1,4 @@
-"""`Events`: users and items of interactions as row numbers, with times and values, read from tables."""
+"""`Events`: columns of users, items, times and values as tensors, read from a table; the base of `Log`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Open files of interactions: csv, parquet, json lines, TREC runs and qrels, LightGCN and other formats."""
+"""`open_file`: tell the format of a file by name and content, and make it a `Source` of named columns."""
 
 from __future__ import annotations
 

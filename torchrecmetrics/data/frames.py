@@ -1,4 +1,4 @@
-"""Read named columns of frames, and convert columns of any library to arrays of pyarrow."""
+"""`Source`, named columns that a frame or a file holds; `FrameSource`, a frame; arrays of pyarrow from any column."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read ids of users and items as pyarrow arrays, number them in ascending order, and look them up exactly."""
+"""Functions over arrays of ids, on which `Vocabulary` stands: read ids exactly, number them, find their rows."""
 
 from __future__ import annotations
 
@@ -148,15 +148,15 @@ def to_list(ids: Any) -> list[Any]:
     return entries
 
 
-def joined(first: Any, second: Any) -> Any:
+def joined(ids: Any, others: Any) -> Any:
     """Concatenate two columns of ids of the same kind."""
     pa = arrow()
-    if first.type != second.type:
+    if ids.type != others.type:
         try:
-            return pa.concat_arrays([first.cast(pa.uint64()), second.cast(pa.uint64())])
+            return pa.concat_arrays([ids.cast(pa.uint64()), others.cast(pa.uint64())])
         except pa.ArrowInvalid:
             raise ValueError("some ids are below 0 and others 2^63 or more, too far apart for 64 bits") from None
-    return pa.concat_arrays([first, second])
+    return pa.concat_arrays([ids, others])
 
 
 def to_state(ids: Any) -> dict[str, Any]:

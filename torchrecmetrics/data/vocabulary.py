@@ -1,4 +1,4 @@
-"""`Vocabulary`: a mapping between ids and row numbers."""
+"""`Vocabulary`: ids by row number and back, for callers; the functions that read and find ids are in `ids`."""
 
 from __future__ import annotations
 
@@ -242,9 +242,9 @@ def _complete(name: str, column: Any, row_name: Callable[[int], str] = "row {}".
     """Read a column of ids; refuse missing ids."""
     ids = read_ids(name, column)
     if ids.null_count:
-        first = row_name(compute().index(ids.is_null(), True).as_py())
+        missing = row_name(compute().index(ids.is_null(), True).as_py())
         raise ValueError(
-            f"{name} {holds(name)} a missing value: {ids.null_count} of {len(ids)} rows, the first is {first}; leave "
+            f"{name} {holds(name)} a missing value: {ids.null_count} of {len(ids)} rows, the first is {missing}; leave "
             "them out"
         )
     return ids

@@ -48,8 +48,8 @@ class Exclusions:
                 )
                 if isinstance(excluded, SelectedItems):
                     what += ": pass the Interactions whole, without select"
-                elif (whole := as_interactions("exclude", excluded)) is not None:
-                    what += f": pass {whole}"
+                elif (cure := as_interactions("exclude", excluded)) is not None:
+                    what += f": pass {cure}"
                 elif isinstance(excluded, Tensor) and excluded.dtype == torch.uint8 and excluded.shape == (num_items,):
                     what += ": pass exclude.bool()"
                 raise TypeError(f"exclude must be Interactions, bool [{num_items}] or a tuple of these, got {what}")

@@ -1,4 +1,4 @@
-"""`RecommendedLists`: lists of row numbers by user, best first, read from frames, files, dicts or arrays."""
+"""`RecommendedLists`: read recommended lists of any form as row numbers by user; `lists` evaluates them."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class Origin:
     """Column names; None = the lists are not in columns."""
     first_line: int | None = None
     """As in `Table`."""
-    kept: list[Tensor] = field(default_factory=list)
+    kept_rows: list[Tensor] = field(default_factory=list)
     """Mask of the rows that were kept, bool, for each chunk."""
     places: Tensor | None = None
     """Index in the ordered lists of each kept row, int32 or int64 [E]; None = the rows were in order."""
@@ -148,7 +148,7 @@ class Origin:
         if self.names is None:
             return self.what
         at = entry if self.places is None else int((self.places == entry).nonzero()[0])
-        row = int(torch.cat(self.kept).nonzero()[at])
+        row = int(torch.cat(self.kept_rows).nonzero()[at])
         return f"{self.what}, {Table({}, self.what, self.first_line).row(row)}, column {getattr(self.names, role)!r}"
 
 
@@ -459,7 +459,7 @@ def _in_order(
         others.append(torch.unique(entries.owners[~with_target]))
         is_kept = _with_target(entries.users, has_target)
         keeps_all = bool(is_kept.all())
-        origin.kept.append(is_kept)
+        origin.kept_rows.append(is_kept)
         rows.append((entries.users if keeps_all else entries.users[is_kept]).int())
         narrow = not len(entries.items) or int(entries.items.max()) < 2**31
         chosen = entries.items if keeps_all else entries.items[is_kept]
@@ -481,8 +481,9 @@ def _in_order(
     order = _joined(orders) if orders else None
     by_rank, num_repeated = origin.names is not None and origin.names.rank is not None, 0
     if may_repeat and by_rank and order is not None:
-        new, is_kept = _first_of_each(owner, item, order), torch.cat(origin.kept)
-        num_repeated, origin.kept = int((~new).sum()), [is_kept.masked_scatter(is_kept, new)]
+        new, is_kept = _first_of_each(owner, item, order), torch.cat(origin.kept_rows)
+        num_repeated = int((~new).sum())
+        origin.kept_rows = [is_kept.masked_scatter(is_kept, new)]
         owner, item, order = owner[new], item[new], order[new]
     offsets = torch.zeros(size + 1, dtype=torch.int64, device="cpu")
     offsets[1:] = torch.bincount(owner, minlength=size).cumsum(0)

@@ -1,4 +1,4 @@
-"""`evaluate_lists`: evaluation of recommended lists of any program against the ground truth."""
+"""`evaluate_lists`: match lists, which `listed` reads, with the ground truth by id, and update the metrics."""
 
 from __future__ import annotations
 
