@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -164,15 +165,14 @@ def _parts(what: Any) -> dict[str, Events]:
     for name, events in logs.items():
         if isinstance(events, Interactions):
             shape = (events.num_users, events.num_items)
-            events = Events(
-                events.users.cpu(), events.items.cpu(), shape, user_ids=events.user_ids, item_ids=events.item_ids
-            )
+            users, items = events.users.cpu(), events.items.cpu()
+            events = Events(users, items, shape, user_ids=events.user_ids, item_ids=events.item_ids)
         elif not isinstance(events, Log):
             raise TypeError(f"{name} must be a Log or Interactions, got {describe(events)}")
         parts[name] = events
-    users = _vocabulary([events.user_ids for events in parts.values()], "user_ids")
-    items = _vocabulary([events.item_ids for events in parts.values()], "item_ids")
-    return {name: _recoded(events, users, items) for name, events in parts.items()}
+    user_ids = _vocabulary([events.user_ids for events in parts.values()], "user_ids")
+    item_ids = _vocabulary([events.item_ids for events in parts.values()], "item_ids")
+    return {name: _recoded(events, user_ids, item_ids) for name, events in parts.items()}
 
 
 def _vocabulary(vocabularies: list[Vocabulary | None], name: str) -> Vocabulary | None:
@@ -185,21 +185,15 @@ def _vocabulary(vocabularies: list[Vocabulary | None], name: str) -> Vocabulary 
     return reduce(Vocabulary.union, known)
 
 
-def _recoded(events: Events, users: Vocabulary | None, items: Vocabulary | None) -> Events:
-    """Return the events of a part with the row numbers of `users` and `items`, which hold all ids of the part."""
-    rows = events.users if users is None or events.user_ids is None else events.user_ids.recode(events.users, users)
-    columns = events.items if items is None or events.item_ids is None else events.item_ids.recode(events.items, items)
-    shape = (events.shape[0] if users is None else len(users), events.shape[1] if items is None else len(items))
-    return Events(
-        users=rows,
-        items=columns,
-        shape=shape,
-        user_ids=users,
-        item_ids=items,
-        times=events.times,
-        time_unit=events.time_unit,
-        values=events.values,
-    )
+def _recoded(events: Events, user_ids: Vocabulary | None, item_ids: Vocabulary | None) -> Events:
+    """Return the events of a part with the row numbers of vocabularies that hold all ids of the part."""
+    users, items = events.users, events.items
+    num_users, num_items = events.shape
+    if user_ids is not None and events.user_ids is not None:
+        users, num_users = events.user_ids.recode(users, user_ids), len(user_ids)
+    if item_ids is not None and events.item_ids is not None:
+        items, num_items = events.item_ids.recode(items, item_ids), len(item_ids)
+    return replace(events, users=users, items=items, shape=(num_users, num_items), user_ids=user_ids, item_ids=item_ids)
 
 
 def _joined(parts: list[Events]) -> Events:
@@ -228,9 +222,8 @@ def _findings_of_parts(events: Events, times: Tensor | None, in_test: Tensor, sp
         findings |= _findings_of_times(times, of_all)
     findings |= _most_frequent(events, per_user, per_item, of_all)
     if not split:
-        findings["popular_item"] = _popular_item_finding(events, events, "users have the most popular item")._replace(
-            wrong=False
-        )
+        popular_item = _popular_item_finding(events, events, "users have the most popular item")
+        findings["popular_item"] = popular_item._replace(wrong=False)
     return findings | _unused(events, per_user, per_item, split)
 
 

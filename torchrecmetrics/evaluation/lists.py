@@ -36,9 +36,9 @@ from torchrecmetrics.evaluation.arguments import (
 )
 from torchrecmetrics.evaluation.embeddings import TargetDevice
 from torchrecmetrics.evaluation.exclusions import Exclusions, exclude_entries
-from torchrecmetrics.evaluation.labelled import evaluate_labelled
 from torchrecmetrics.evaluation.listed import IdMap, Names, RecommendedLists, check_zeros
 from torchrecmetrics.evaluation.progress import Progress, ProgressBar
+from torchrecmetrics.evaluation.sessions import evaluate_sessions
 from torchrecmetrics.evaluation.unknown_ids import refuse_respelled
 from torchrecmetrics.inputs.lists import Duplicates, Lists
 from torchrecmetrics.metrics import DCG
@@ -173,7 +173,7 @@ def evaluate_lists(
         for name, argument in {"target": target, "exclude": exclude, "groups": groups}.items():
             if argument is not None:
                 raise ValueError(f"{name} was given beside label=, which names the ground truth in the lists")
-        return evaluate_labelled(
+        return evaluate_sessions(
             metrics,
             open_if_path(lists),
             names,

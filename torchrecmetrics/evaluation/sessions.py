@@ -1,4 +1,4 @@
-"""Evaluation of a frame or a file of (session, item, score, label), whose label column is the ground truth."""
+"""`label=` of `evaluate_lists`: a table of (session, item, score, label), whose labels are the ground truth."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from torchrecmetrics.names import Metrics
 from torchrecmetrics.result import Evaluation
 
 
-def evaluate_labelled(
+def evaluate_sessions(
     metrics: Metrics | RecMetricCollection,
     lists: Any,
     names: Names,
