@@ -97,8 +97,8 @@ def _numbered(table: Table, name: str, column: str, vocabulary: Any) -> tuple[Te
     """Return the row number of each entry of a column of ids, int64 [E], and the vocabulary."""
     named, entries = table.name(column), table.columns[column]
     if vocabulary is None:
-        made, rows = Vocabulary.number(entries, named, table.row)
-        return rows, made
+        new_ids, rows = Vocabulary.number(entries, named, table.row)
+        return rows, new_ids
     known = Vocabulary.named(name, vocabulary)
     rows = known.rows_of(named, entries, name)
     unknown = (rows < 0).nonzero()[:, 0]

@@ -345,16 +345,16 @@ def frame_of(library: str, columns: dict[str, list[Any]], gaps: Mapping[str, str
     """
     check_choice("library", library, tuple(_MAKERS))
     try:
-        made = importlib.import_module(library)
+        module = importlib.import_module(library)
     except ImportError as error:
         raise ImportError(f"a frame of {library} needs it: pip install {library}") from error
     types = {name: _NULLABLE[library][kind] for name, kind in (gaps or {}).items()}
     if library == "pyarrow":
-        return made.table({n: made.array(c, types[n]) if n in types else c for n, c in columns.items()})
-    frame = getattr(made, _MAKERS[library])(columns)
+        return module.table({n: module.array(c, types[n]) if n in types else c for n, c in columns.items()})
+    frame = getattr(module, _MAKERS[library])(columns)
     if library == "pandas":
         return frame.astype(types)
-    return frame.cast({name: getattr(made, type_) for name, type_ in types.items()})
+    return frame.cast({name: getattr(module, type_) for name, type_ in types.items()})
 
 
 def check_names(

@@ -394,20 +394,24 @@ class Log(Events):
         """
         if not isinstance(share_of_items, (int, float)) or not 0 < share_of_items < 1:
             raise ValueError(f"share_of_items must be between 0 and 1, got {share_of_items!r}")
-        pairs, pair = torch.unique(self.users * max(self.num_items, 1) + self.items, return_inverse=True)
-        owner = torch.div(pairs, max(self.num_items, 1), rounding_mode="floor")
-        count = torch.bincount(owner, minlength=self.num_users)
-        able = (count >= 2).nonzero()[:, 0]
-        chosen = able[_shuffled(len(able), seed)[: _how_many(users, len(able))]]
-        held = torch.zeros(self.num_users, dtype=torch.bool, device="cpu")
-        held[chosen] = True
+        pairs, pair_of_event = torch.unique(self.users * max(self.num_items, 1) + self.items, return_inverse=True)
+        user_of_pair = torch.div(pairs, max(self.num_items, 1), rounding_mode="floor")
+        num_pairs = torch.bincount(user_of_pair, minlength=self.num_users)
+        eligible = (num_pairs >= 2).nonzero()[:, 0]
+        chosen = eligible[_shuffled(len(eligible), seed)[: _how_many(users, len(eligible))]]
+        is_held_out = torch.zeros(self.num_users, dtype=torch.bool, device="cpu")
+        is_held_out[chosen] = True
         order = _shuffled(len(pairs), seed + 1)
-        order = order[owner[order].argsort(stable=True)]
-        place = torch.empty_like(order)
-        place[order] = torch.arange(len(order), device="cpu") - (count.cumsum(0) - count)[owner[order]]
-        wanted = (count * share_of_items).round().long().clamp(min=1).minimum(count - 1)
-        hidden = (place < wanted[owner])[pair] & held[self.users]
-        return UserSplit(self.take(~held[self.users]), self.take(held[self.users] & ~hidden), self.take(hidden))
+        order = order[user_of_pair[order].argsort(stable=True)]
+        place_in_user = torch.empty_like(order)
+        place_in_user[order] = (
+            torch.arange(len(order), device="cpu") - (num_pairs.cumsum(0) - num_pairs)[user_of_pair[order]]
+        )
+        num_test = (num_pairs * share_of_items).round().long().clamp(min=1).minimum(num_pairs - 1)
+        in_test = (place_in_user < num_test[user_of_pair])[pair_of_event] & is_held_out[self.users]
+        return UserSplit(
+            self.take(~is_held_out[self.users]), self.take(is_held_out[self.users] & ~in_test), self.take(in_test)
+        )
 
     def _split(self, part_of_event: Tensor) -> LogSplit:
         """Return the events of part 0 as train, of part 1 as validation, of part 2 as test; `part_of_event`: [E]."""
