@@ -2,7 +2,7 @@
 
 The programme counts the functions of this package that are entered, and their files; the calls that reach the device,
 on tensors without data; the parameters of `update`, and the lines of the package. `--list` names functions and calls.
-Then it times batches of 256 rows beside a hand-written loop, the cases of C5; `--no-times` leaves this out.
+Then it times batches of 256 rows beside a hand-written loop; `--no-times` leaves this out.
 """
 
 from __future__ import annotations
