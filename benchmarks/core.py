@@ -24,7 +24,7 @@ import torchrecmetrics as trm
 from benchmarks.problem import CUTOFFS, NAMES
 from benchmarks.report import header, run_case, text_of
 from benchmarks.timing import machine
-from benchmarks.workloads import DATA, METRICS, c5, distinct
+from benchmarks.workloads import DATA, METRICS, small_catalogues, distinct
 
 PACKAGE = Path(trm.__file__).parent
 COMPREHENSIONS = ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
@@ -144,7 +144,7 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"together {sum(map(lines, PARTS)):,}, the whole package {lines():,}")
     if chosen.no_times:
         return
-    for case in c5(chosen.tiny, DATA):
+    for case in small_catalogues(chosen.tiny, DATA):
         if "excluded" not in case.name:
             print(text_of(run_case(replace(case, contenders=case.contenders[:2]), chosen.rounds)), flush=True)
 
