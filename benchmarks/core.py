@@ -24,7 +24,7 @@ import torchrecmetrics as trm
 from benchmarks.problem import CUTOFFS, NAMES
 from benchmarks.report import header, run_case, text_of
 from benchmarks.timing import machine
-from benchmarks.workloads import DATA, METRICS, small_catalogues, distinct
+from benchmarks.workloads import DATA, METRICS, distinct, small_catalogues
 
 PACKAGE = Path(trm.__file__).parent
 COMPREHENSIONS = ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")

@@ -60,8 +60,8 @@ class RecMetricCollection(MetricCollection):
             case is ignored; Hit, Hits, HitRatio, HitRate, Success, SuccessRate = HR, P = Precision, R = Recall, MR =
             MeanRank, AdjustedHitRate = AdjustedHR, ILD = IntraListDiversity, ARP = AveragePopularity, APLT = TailShare,
             Cov, ItemCoverage, CatalogCoverage, CatalogueCoverage = Coverage, RSP = StatisticalParity, REO =
-            EqualOpportunity, AP, AveragePrecision, MeanAveragePrecision = MAP, RR, ReciprocalRank, MeanReciprocalRank =
-            MRR.
+            EqualOpportunity, NormalizedDCG = NDCG, AP, AveragePrecision, MeanAveragePrecision = MAP, RR,
+            ReciprocalRank, MeanReciprocalRank = MRR.
         k: cut-off or cut-offs for the names.
         prefix: put in front of every key.
         postfix: put behind every key.

@@ -31,6 +31,7 @@ _CLASSES: dict[str, type[RankingMetric]] = {
 _BY_NAME = {name.lower(): cls for name, cls in _CLASSES.items()} | {
     **dict.fromkeys(("hit", "hits", "hitratio", "hitrate", "success", "successrate"), _metrics.HitRate),
     "p": _metrics.Precision,
+    "normalizeddcg": _metrics.NDCG,
     "r": _metrics.Recall,
     **dict.fromkeys(("meanaverageprecision", "averageprecision", "ap"), _metrics.MAP),
     **dict.fromkeys(("meanreciprocalrank", "reciprocalrank", "rr"), _metrics.MRR),
@@ -171,6 +172,8 @@ def _unknown(text: str, name: str) -> ValueError:
         return ValueError(f"unknown metric {text!r}; a cut-off follows '@': {cls._name}@{joined[2]}")
     if meant := _MEANT.get(re.sub(r"[\s_-]", "", name).lower()):
         return ValueError(f"unknown metric {text!r}: {meant}")
+    if cls := _BY_NAME.get(re.sub(r"^(retrieval|linkpred)|[\s_-]", "", name.lower())):
+        return ValueError(f"unknown metric {text!r}; here it is {cls._name!r}")
     if "," in text:
         return ValueError(f"unknown metric {text!r}; several names are given as a list, {text.split(',')}")
     if "-" in name and _BY_NAME.get(name.split("-")[0].lower()):

@@ -366,6 +366,13 @@ def test_clusters_of_equal_rows():
 # many units
 
 
+def test_two_evaluations_are_no_dict_of_runs():
+    """An evaluation is a dict of values, and is not read as runs."""
+    result = trm.evaluate_lists("MRR", {1: [2]}, target={1: [2]}, k=1)
+    with pytest.raises(TypeError, match="got Evaluation.*pass {name: evaluation"):
+        trm.compare(result)
+
+
 def test_many_hits_are_mcnemars():
     """Of 30,000 rows that hit or miss, p is the binomial test's of the rows in which the runs differ."""
     a, b = torch.zeros(30_000), torch.zeros(30_000)

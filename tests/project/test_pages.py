@@ -72,9 +72,7 @@ def test_lines_of_the_readme(tmp_path, monkeypatch):
     from torch.utils.data import DataLoader
     from torch_geometric.nn import LightGCN
 
-    from torchrecmetrics import pyg
     from torchrecmetrics.cli import main
-    from torchrecmetrics.lightning import RecMetricsCallback
 
     class _Step(pl.LightningModule):
         def validation_step(self, batch, batch_idx):
@@ -83,9 +81,9 @@ def test_lines_of_the_readme(tmp_path, monkeypatch):
     python, command = (block.text for block in BLOCKS if block.not_run and block.not_run.startswith("lines"))
     monkeypatch.chdir(tmp_path)
     edges = torch.stack([torch.arange(2000), torch.arange(2000) % 50 + 2000])
-    program = {"pl": pl, "RecMetricsCallback": RecMetricsCallback, "pyg": pyg, "light_gcn": LightGCN(2050, 4, 1)}
-    trainer, evaluate = python.splitlines()
-    exec(trainer, program)
+    program = {"pl": pl, "light_gcn": LightGCN(2050, 4, 1)}
+    program_lines, _, evaluate = python.strip().rpartition("\n")
+    exec(program_lines, program)
     (found,) = program["trainer"].validate(_Step(), DataLoader(torch.eye(20)), verbose=False)
     assert found["val/HR@10"] == found["val/NDCG@10"] == 1
     result = eval(evaluate, program | {"edge_index": edges, "test_edges": torch.stack([edges[0], edges[1].flip(0)])})

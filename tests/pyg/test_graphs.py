@@ -269,6 +269,8 @@ def test_bad_input(graph):
         ({"embed": lambda model, graph: graph}, TypeError, "missing 1 required positional argument: 'graph'"),
         ({"embed": lambda model: 3}, TypeError, r"embed must return \(users, items\), .*, got int"),
         ({"embed": lambda model: edges, "edge_weight": edges[0]}, ValueError, "edge_weight is for get_embedding"),
+        ({"edge_weight": torch.ones(3)}, ValueError, r"edge_weight has 3 values for \d+ edges"),
+        ({"embed": lambda model: {"u": edges}}, TypeError, "got dict: pass the HeteroData as edge_index"),
         ({"exclude": "train"}, ValueError, "exclude must be one of 'message_passing', got 'train'"),
         (
             {"batchsize": 5},

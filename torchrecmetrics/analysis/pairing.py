@@ -175,7 +175,7 @@ def _pairs(names: list[str], baseline: str | None) -> list[tuple[str, str]]:
 def _rows_by_name(runs: Runs) -> dict[str, list[Rows]]:
     """Return the runs of each name as a list of `Rows`; raise for other types and fewer than two names."""
     cure = "pass {name: evaluation, other name: evaluation}, or their rows; several runs of one name are a list"
-    if not isinstance(runs, Mapping):
+    if not isinstance(runs, Mapping) or hasattr(type(runs), "rows"):  # an evaluation is a mapping, too
         raise TypeError(f"runs must be a dict of evaluations or Rows by name, got {describe(runs)}: {cure}")
     if len(runs) < 2:
         raise ValueError(f"two runs or more are compared, got {len(runs)}: {cure}")

@@ -160,7 +160,10 @@ def group_users(train: Interactions, bins: Sequence[int] = (0, 1, 5, 20)) -> Gro
         Groups(0: 1, 1-2: 1, 3+: 1)
     """
     if not isinstance(train, Interactions):
-        raise TypeError(f"users are grouped by Interactions, got {describe(train)}")
+        raise TypeError(
+            f"users are grouped by Interactions, got {describe(train)}; of a graph: "
+            "torchrecmetrics.pyg.message_passing_interactions(graph, num_users, num_items)"
+        )
     starts = [check_k(start, "bins", 0) for start in bins]
     if not starts or sorted(set(starts)) != starts:
         raise ValueError(f"bins must ascend, such as [0, 1, 5, 20], got {list(bins)}")

@@ -101,6 +101,8 @@ def read_history(history: Any, rows: int, device: torch.device) -> Tensor | None
         checks.settle()
     if isinstance(history, Spans):
         history = history.padded(-1)
+    if isinstance(history, Tensor) and history.dtype == torch.bool:
+        raise TypeError("history holds ids [B, H], negative = padding; a mask [B, I] of removed items is exclude=")
     check_ids("history", history)
     check_device("history", history, device)
     if history.dim() not in (1, 2) or len(history) != rows:

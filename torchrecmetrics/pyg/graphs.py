@@ -237,6 +237,8 @@ def _embed(
             what = "HeteroData" if is_hetero else f"{type(model).__name__} has no get_embedding(edge_index)"
             raise TypeError(f"{what}: pass embed=, a function of the model that returns embeddings")
         else:
+            if edge_weight is not None and len(edge_weight) != edge_index.shape[1]:
+                raise ValueError(f"edge_weight has {len(edge_weight)} values for {edge_index.shape[1]} edges")
             get_embedding: Any = model.get_embedding
             embedded = get_embedding(edge_index, *([] if edge_weight is None else [edge_weight]))
     if is_hetero and isinstance(embedded, Mapping):
@@ -252,7 +254,8 @@ def _embed(
         embedded = Embeddings(*embedded)
     if not isinstance(embedded, Embeddings) or embedded.users is None:
         what = "(users, items), Embeddings, one tensor of both or, for HeteroData, {node type: embeddings}"
-        raise TypeError(f"embed must return {what}, got {describe(embedded)}")
+        cure = ": pass the HeteroData as edge_index" if isinstance(embedded, Mapping) else ""
+        raise TypeError(f"embed must return {what}, got {describe(embedded)}{cure}")
     return embedded
 
 
