@@ -76,7 +76,6 @@ def test_order_and_batches_change_no_value(kind, seed, cuts, at_once):
     assert numbers(found) == pytest.approx(numbers(expected), abs=1e-12)
 
 
-@pytest.mark.fixed
 def test_chunks_change_no_value(monkeypatch):
     """Values are the same for any number of entries that are ranked together, as docs/how-to/sessions.md says."""
     flat = rows(0)

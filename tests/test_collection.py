@@ -93,7 +93,6 @@ def test_first_batch_decides_nothing(first, device):
     assert len({value.item() for value in collection.compute().values()}) > 4
 
 
-@pytest.mark.fixed
 def test_the_classic_snippet():
     """The twenty lines that people copy, with our names in them, are right after a first batch without hits."""
     max_k, metrics = 10, {"HR": trm.HitRate, "NDCG": trm.NDCG, "MRR": trm.MRR}
@@ -141,7 +140,6 @@ def test_a_member_gets_what_it_alone_needs(device):
     assert numbers(collection.compute()) == {metric.label: metric(scores, target).item() for metric in members}
 
 
-@pytest.mark.fixed
 def test_ranks_are_kept_as_far_as_any_member_reads(device):
     """R-precision reads ranks beyond every cut-off of the other members."""
     ranks = torch.tensor([[4, 1, 9, 3], [2, 7, 0, 0]], device=device)
@@ -161,7 +159,6 @@ def test_reset_starts_from_zero(device):
     assert numbers(collection.compute()) == numbers(first)
 
 
-@pytest.mark.fixed
 def test_keys_in_numeric_order():
     """Keys are in order of k, then in the order of the names; members without a cut-off come last."""
     collection = trm.RecMetricCollection(["NDCG", "hitrate", "AUROC", "map@7", trm.MRR(), trm.HR(3)], k=[100, 5, 20])
@@ -195,13 +192,11 @@ def test_names_are_told():
     assert sorted({name.lower() for name in re.findall(r"\w+", told)}) == sorted(names_of_metrics._BY_NAME)
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize("name", ["HR", "hr", "Hit", "HitRatio", "hitrate", "HitRate", "hit_rate", "Hit-Ratio"])
 def test_names_of_hit_rate(name):
     assert list(trm.RecMetricCollection([name], k=1).keys()) == ["HR@1"]
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize(
     ("name", "key"),
     [
@@ -499,7 +494,6 @@ def test_two_collectives_for_all_members(how_many, order, processes):
         assert (once, twice) == (2, 4)
 
 
-@pytest.mark.fixed
 def test_more_ranks_than_the_largest_cutoff(device):
     """Values do not change when columns of ranks that no cut-off can reach are left unread."""
     ranks = torch.tensor([[9, 2, 0, 4, 1], [3, 0, 7, 8, 2], [6, 5, 4, 3, 9]], device=device)
@@ -563,7 +557,6 @@ def test_one_relevant_item_a_row(ties, action, device):
             assert one.equal(other)
 
 
-@pytest.mark.fixed
 def test_places_of_others_are_not_looked_up():
     """Ranks made by the caller are not looked up, as they may be any numbers from 1 on."""
     collection = trm.RecMetricCollection(["MRR", "NDCG", "HR"], k=5)

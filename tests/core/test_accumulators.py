@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from copy import deepcopy
 
 import pytest
 import torch
@@ -324,3 +325,21 @@ def test_groups_never_wait_for_the_device():
         **{"groups": CODES.to("meta"), "price": PRICES.to("meta"), "weights": WEIGHTS.to("meta")},
     )
     assert metrics.evaluator.update_count == 1
+
+
+def test_a_value_with_groups_is_updated_alone_or_says_why_not():
+    collection = trm.RecMetricCollection("HR", k=1, accumulators=[trm.ByGroup("a", "b")])
+    with pytest.raises((TypeError, ValueError), match="groups"):
+        collection["HR@1"].update(torch.tensor([1]))
+
+
+def test_keys_of_groups_do_not_replace_others():
+    with pytest.raises(ValueError, match="HR@1/cold"):
+        trm.RecMetricCollection({"HR@1/cold": trm.MRR(), "HR@1": trm.HR(1)}, accumulators=[trm.ByGroup("cold")])
+
+
+def test_group_value_alone():
+    collection = trm.RecMetricCollection("HR", k=1, accumulators=[trm.ByGroup("a")])
+    collection.update(torch.tensor([1]), groups=torch.tensor([0]))
+    for copied in (deepcopy, lambda part: pickle.loads(pickle.dumps(part))):
+        assert copied(collection["HR@1/a"]).compute() == 1

@@ -36,7 +36,6 @@ def same(rows, other):
     assert torch.equal(rows.ids, other.ids)
 
 
-@pytest.mark.fixed
 def test_rows_are_the_formulas(device):
     """Kept rows hold each formula's value by id, NaN without a relevant item, and their mean is the metric."""
     metrics, scores, targets = collection().to(device), [], []
@@ -63,7 +62,6 @@ def test_rows_are_the_formulas(device):
     assert rows.options["ties"] == "expected"
 
 
-@pytest.mark.fixed
 def test_numbered_as_they_come():
     """Rows without ids are numbered in the order of the updates."""
     metrics = collection()
@@ -73,7 +71,6 @@ def test_numbered_as_they_come():
     assert metrics.rows.ids.tolist() == list(range(10))
 
 
-@pytest.mark.fixed
 def test_weights_and_clusters():
     """Weights and clusters are kept, a row of weight 0 is left out, and a weighted metric has weights of its own."""
     metrics = trm.RecMetricCollection([trm.HR(2), trm.AUROC(weight="relevant")], accumulators=[trm.KeptRows()])
@@ -347,7 +344,6 @@ def gathered(rank, world_size, named):
     }
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_processes(world_size, processes):
     """Every process has the rows of all processes, also where shares are uneven and one process has no rows."""
@@ -386,7 +382,6 @@ def world():
     return users, items, names, target
 
 
-@pytest.mark.fixed
 def test_evaluate():
     """`evaluate` keeps rows by user id, or by row number without a vocabulary; users without targets have rows too."""
     users, items, names, target = world()
@@ -408,7 +403,6 @@ def sharded(rank, world_size):
     return dict(zip(found.rows.ids, found.rows.values["NDCG@3"].tolist(), strict=True))
 
 
-@pytest.mark.fixed
 def test_evaluate_over_processes(processes):
     """With users sharded, every process has the rows of all processes, under the users' ids."""
     users, items, _, target = world()
@@ -417,7 +411,6 @@ def test_evaluate_over_processes(processes):
     assert processes.run(sharded, 2) == [expected, expected]
 
 
-@pytest.mark.fixed
 def test_evaluate_lists():
     users, items, names, target = world()
     lists = dict(zip(names, trm.recommend(users, items, 3).ids.tolist(), strict=True))

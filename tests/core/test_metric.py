@@ -70,7 +70,6 @@ def test_class_flags(metric):
     assert repr(metric) == f"{type(metric).__name__}({metric.label})"
 
 
-@pytest.mark.fixed
 def test_update_compute_reset(metric, device):
     """Updates add up, `compute` returns the same scalar each time, and `reset` starts again."""
     for seed in (1, 2):
@@ -86,7 +85,6 @@ def test_update_compute_reset(metric, device):
     assert metric.compute().item() == pytest.approx(expected(metric, 3)[0], abs=1e-12)
 
 
-@pytest.mark.fixed
 def test_forward(metric, device):
     """`forward` returns the value of its batch and adds the batch to the state."""
     for seed in (1, 2):
@@ -338,7 +336,6 @@ def test_no_users(device):
     assert len(caught) == 1
 
 
-@pytest.mark.fixed
 def test_one_user_has_no_standard_error(device):
     metric = trm.MRR().to(device)
     metric.update(torch.tensor([[0.1, 0.2]], device=device), torch.tensor([0], device=device))
@@ -386,7 +383,6 @@ def bad_batches():
     }
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize("name", bad_batches())
 def test_deferred_violations_raise_in_compute(name):
     """A deferred check raises in `compute`, which counts bad rows until reset, and in `forward`, which adds nothing."""
@@ -405,7 +401,6 @@ def test_deferred_violations_raise_in_compute(name):
     assert metric.compute() == 1
 
 
-@pytest.mark.fixed
 def test_deferred_empty_rows_raise_in_compute():
     metric = trm.HR(3, validate_args="deferred", empty_target_action="error")
     metric.update(torch.tensor([[0.1, 0.9, math.nan], [0.3, 0.2, 0.1]]), torch.tensor([1, -1]))
@@ -413,7 +408,6 @@ def test_deferred_empty_rows_raise_in_compute():
         metric.compute()
 
 
-@pytest.mark.fixed
 def test_unchecked_values():
     """`validate_args=False` raises nothing, and ids out of range are still safe."""
     metric = trm.HR(1, validate_args=False)
@@ -588,7 +582,6 @@ def synced_values(rank, world_size, split):
     return out
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize("split", [((1, 2, 3), (4,)), ((), (1, 2)), ((1, 2), ()), ((1,), (), (2, 3))])
 def test_processes_do_not_show(split, processes):
     """Uneven processes, one of them (first or later) without a batch, give the value of all batches and no warning."""
@@ -613,7 +606,6 @@ def deferred_error(rank, world_size):
     return str(e.value)
 
 
-@pytest.mark.fixed
 def test_deferred_errors_are_the_same_everywhere(processes):
     assert len(set(processes.run(deferred_error, 2))) == 1
 
@@ -636,13 +628,11 @@ def own_values(rank, world_size):
     return mine.compute().item(), step(torch.tensor([rank + 1])).item(), own.compute().item(), len(calls)
 
 
-@pytest.mark.fixed
 def test_torchmetrics_sync_keywords(processes):
     """The synchronisation keywords of torchmetrics mean here what they mean there."""
     assert processes.run(own_values, 2) == [(1.0, 0.5, 0.5, 2), (0.0, 0.5, 0.5, 2)]
 
 
-@pytest.mark.fixed
 def test_plain_metric_collection_merges_nothing():
     """A MetricCollection does not merge our metrics, even if states are equal after one batch (no hit, all hits)."""
     names = {"HR": trm.HitRate, "NDCG": trm.NDCG, "MRR": trm.MRR, "P": trm.Precision, "R": trm.Recall}

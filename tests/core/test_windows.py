@@ -57,7 +57,6 @@ def without_groups(values):
     return {key: value for key, value in values.items() if "/" not in key}
 
 
-@pytest.mark.fixed
 @settings(max_examples=examples(60), deadline=None)
 @given(window=st.integers(100, 400), sizes=st.lists(st.integers(1, 60), min_size=8, max_size=20))
 @pytest.mark.filterwarnings("ignore:no row to average over")
@@ -81,7 +80,6 @@ def test_a_window_of_rows(window, sizes):
     assert numbers(metrics.compute())["NDCG@3"] == pytest.approx(alone(slice(0, end))[0]["NDCG@3"], nan_ok=True)
 
 
-@pytest.mark.fixed
 def test_a_window_of_updates():
     """A window of 3 updates holds the last three batches, whatever their sizes."""
     metrics = make(trm.Window(updates=3))
@@ -89,7 +87,6 @@ def test_a_window_of_updates():
     assert recent(metrics, "window")[0] == pytest.approx(without_groups(alone(slice(end - 63, end))[0]))
 
 
-@pytest.mark.fixed
 @settings(max_examples=examples(40), deadline=None)
 @given(half_life=st.sampled_from([0.5, 30, 1000.0]), sizes=st.lists(st.integers(1, 60), min_size=1, max_size=15))
 @pytest.mark.filterwarnings("ignore:no row to average over")
@@ -117,7 +114,6 @@ def shared(rank, world_size):
     return values
 
 
-@pytest.mark.fixed
 def test_processes(processes):
     """A window and a decayed mean count the rows of all processes."""
     (window, decayed), other = processes.run(shared, 2)

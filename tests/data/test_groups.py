@@ -3,6 +3,7 @@
 import pickle
 
 import pandas
+import pyarrow as pa
 import pytest
 import torch
 from distributed import counted_collectives
@@ -376,3 +377,16 @@ def test_slices_by_popularity():
     slices = trm.slice_targets(target, popularity, shares=[0.2, 0.51, 0.8])
     assert {name: items(part) for name, part in slices.items()} == {"1": [1], "2": [3], "3": [0], "4": [2, 4]}
     assert [part.num_items for part in slices.values()] == [5] * 4
+
+
+def test_groups_of_columns_with_missing_values():
+    pandas = pytest.importorskip("pandas")
+    for column in (pandas.Series(["a", None], dtype="string"), pa.chunked_array([["a", None]]), pa.array(["a", None])):
+        assert trm.Groups.from_column(column).sizes == {"a": 1}
+
+
+def test_slices_end_where_heads_end():
+    popularity = torch.full((10,), 0.1, dtype=torch.float64)
+    target = trm.Interactions.from_columns(users=[0] * 10, items=list(range(10)), num_items=10)
+    head = ~trm.Catalogue(10, popularity=popularity).tail(0.8)
+    assert len(trm.slice_targets(target, popularity, [0.8])["head"]) == int(head.sum()) == 8

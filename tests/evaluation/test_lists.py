@@ -50,7 +50,6 @@ def same(found, expected):
 # ------------------------------------------------------------------------------------------------------------ oracles
 
 
-@pytest.mark.fixed
 def test_lists_of_embeddings_get_what_the_embeddings_get():
     """Lists made from embeddings without the history get the values, standard errors and counts of the embeddings."""
     users, items, train, test, recommended = made(history=4)
@@ -61,7 +60,6 @@ def test_lists_of_embeddings_get_what_the_embeddings_get():
     assert (found.num_users, found.num_skipped, found.num_unserved) == (expected.num_users, expected.num_skipped, 0)
 
 
-@pytest.mark.fixed
 def test_history_leaves_the_lists():
     """`exclude=` removes the history from longer lists, which get the values of lists that never held the history."""
     users, items, train, test, _ = made(history=4)
@@ -120,7 +118,6 @@ def given_as(form, recommended):
     return ((np.array(named), np.array(owners)) if form == "arrays" else recommended), {}
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_gets_the_same(form):
     """Frames in any order of rows, dicts and tuples give equal values, with truth as interactions, log or frame."""
@@ -131,7 +128,6 @@ def test_every_form_gets_the_same(form):
         same(evaluate_lists(NAMES, lists, target=target, k=[1, 5, K], **how), expected)
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet", "jsonl", "run"])
 def test_every_kind_of_file_gets_the_same(suffix, tmp_path, monkeypatch):
     """Lists get equal values from every kind of file, also if row groups split the rows of a user.
@@ -175,7 +171,6 @@ def graded(tmp_path, seed=5):
     return run, qrels
 
 
-@pytest.mark.fixed
 def test_ranx_pytrec_eval_and_ir_measures_agree_on_the_files(tmp_path):
     """Values for a run and qrels of TREC equal those of the three packages.
     Users without a list score 0, as in ranx and ir_measures; pytrec_eval leaves them out.
@@ -213,7 +208,6 @@ def test_ranx_pytrec_eval_and_ir_measures_agree_on_the_files(tmp_path):
         assert float(found[asked[measure]]) == pytest.approx(value, abs=1e-9), measure
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize("package", ["rectools", "replay"])
 def test_rectools_and_replay_agree(package):
     """RecTools and RePlay agree on frames with ranks or scores, if RecTools' NDCG divides by the achievable DCG."""
@@ -246,7 +240,6 @@ def test_lines_of_lightgcn(tmp_path):
         evaluate_lists("MRR", tmp_path / "lists.txt", target=tmp_path / "a.qrels", k=5)
 
 
-@pytest.mark.fixed
 def test_plain_reference():
     """Values equal plain Python definitions, item by item, for uneven and empty lists and for unknown items."""
     generator = torch.Generator().manual_seed(3)
@@ -273,7 +266,6 @@ def test_plain_reference():
 TRUTH = {"user": ["al", "al", "bo", "eve"], "item": ["x", "y", "z", "x"]}
 
 
-@pytest.mark.fixed
 def test_who_has_no_list_and_who_has_no_truth():
     """Users without a list, or with an empty one, score 0 and are counted; those without truth are only counted."""
     lists = {"al": ["x"], "bo": [], "zoe": ["x"], "ian": []}
@@ -286,7 +278,6 @@ def test_who_has_no_list_and_who_has_no_truth():
     assert (float(found["HR@1"]), found.num_unserved, found.num_left_out) == (1 / 3, 2, 1)
 
 
-@pytest.mark.fixed
 def test_items_that_truth_does_not_know_take_their_places():
     """Items that the truth lacks keep their ranks as misses and are counted; history that has them removes them."""
     lists = {"al": ["new", "x"], "bo": ["old", "z"], "eve": ["x", "new"]}
@@ -405,7 +396,6 @@ def test_recommended_lists_have_the_value_of_the_model(generator):
         assert found.num_tied == whole.num_tied > 0
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize("first", [0, 1])
 def test_ranks_begin_at_0_or_1_throughout(first):
     """Ranks begin at 0 or 1 for all users, with rows in any order; users without truth may have any ranks."""
@@ -473,7 +463,6 @@ def test_unknown_items_that_repeat_are_found():
         evaluate_lists("HR", {"al": ["new", "x", "new"]}, target=TRUTH, k=1)
 
 
-@pytest.mark.fixed
 def test_ids_of_64_bits():
     """Ids of 64 bits, signed or not, are exact; frames may hold negative ids, and only -1 is padding in arrays."""
     big = [2**63 + 1, 2**63 + 2, 2**64 - 1]

@@ -50,7 +50,6 @@ def by_hand(users, items, train, test, **options):
     return near(collection.compute())
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize("batch_size", [1, 3, 17, None])
 @pytest.mark.parametrize("history", [True, False])
 def test_batches_do_not_show(batch_size, history, device):
@@ -71,7 +70,6 @@ def test_batches_do_not_show(batch_size, history, device):
     assert got.num_skipped == int((test.degree == 0).sum())
 
 
-@pytest.mark.fixed
 @settings(max_examples=examples(60), deadline=None)
 @given(data=st.data(), users=st.integers(1, 6), items=st.integers(1, 7), batch_size=st.integers(1, 6))
 @pytest.mark.filterwarnings("ignore:no row to average over")
@@ -98,7 +96,6 @@ def test_random_graphs(data, users, items, batch_size):
     }
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
 def test_low_precision_embeddings_score_in_float32(dtype, device):
     """Half-precision embeddings, autocast and inference mode change nothing: scores are made and kept in float32."""
@@ -111,7 +108,6 @@ def test_low_precision_embeddings_score_in_float32(dtype, device):
     assert numbers(got) == expected
 
 
-@pytest.mark.fixed
 def test_random_floats_differ_by_close_scores_only():
     """Products of other batch shapes differ in the last bits; ranks differ only by items within d 2^-22 |u||v|."""
     users, items, train, test = world(integer=False)
@@ -132,7 +128,6 @@ def test_random_floats_differ_by_close_scores_only():
             assert 1 / max(int(maybe), 1) - 1e-9 <= got["MRR"] <= 1 / (1 + int(surely)) + 1e-9
 
 
-@pytest.mark.fixed
 def test_score_function(device):
     """A function of user ids gives the same as embeddings; it is called only for users with ground truth."""
     users, items, train, test = world()
@@ -197,7 +192,6 @@ def test_functions_may_change_their_ids():
     assert numbers(got) == by_hand(users, items, train, test)
 
 
-@pytest.mark.fixed
 def test_bias_cosine_allowed(device):
     """Bias, cosine similarity and allowed items of `Embeddings` give the same as metrics of the changed scores."""
     users, items, train, test = world(dtype=torch.float64)
@@ -218,7 +212,6 @@ def test_bias_cosine_allowed(device):
     assert cosine["NDCG@5"] == pytest.approx(trm.evaluate("NDCG@5", *unit, target=test, exclude=train)["NDCG@5"].item())
 
 
-@pytest.mark.fixed
 def test_gains_and_exclude_tuples(device):
     """Values of the ground truth are used as gains; Interactions and item masks exclude together."""
     users, items, train, test = world()
@@ -239,7 +232,6 @@ def test_gains_and_exclude_tuples(device):
     assert got["NDCG-exponential@5"].item() == pytest.approx(metric.compute().item(), abs=1e-12)
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize("action", ["skip", "neg", "pos"])
 def test_users_without_ground_truth(action):
     """Users without ground truth are counted as `empty_target_action` says, and are never scored."""
@@ -277,7 +269,6 @@ def test_leaves_the_callers_metric_alone():
     assert not metric.update_called
 
 
-@pytest.mark.fixed
 def test_user_subset():
     """`user_ids` selects the users that are evaluated, in any order."""
     users, items, train, test = world()

@@ -13,8 +13,6 @@ from torchmetrics import MetricCollection
 
 import torchrecmetrics as trm
 
-pytestmark = pytest.mark.fixed
-
 
 def rank_biased_precision(ranking: trm.Ranking, k: int, *, p: float = 0.8) -> Tensor:
     return (1 - p) * (p ** (ranking.ranks - 1) * ranking.hits(k)).sum(-1)
