@@ -377,6 +377,11 @@ BAD = [
         "did you mean .Coverage.. Known: AUROC, DCG, F1, HR",
     ),
     (lambda: trm.RecMetricCollection(["HR"]), ValueError, "'HR' needs a cut-off: pass k="),
+    (lambda: trm.RecMetricCollection(["Recall_at_10"]), ValueError, "a cut-off follows '@': Recall@10$"),
+    (lambda: trm.RecMetricCollection(["RMSE"]), ValueError, "'RMSE': .* are torchmetrics.MeanSquaredError"),
+    (lambda: trm.RecMetricCollection(["ERR"], k=5), ValueError, "'ERR': docs/how-to/own-metric.md"),
+    (lambda: trm.RecMetricCollection(torch.rand(2, 3)), TypeError, "metrics come first, got a tensor"),
+    (lambda: trm.RecMetricCollection([torch.rand(2)]), TypeError, r"^a torch.float32 tensor .* metrics come first"),
     (
         lambda: trm.RecMetricCollection(["HR@x"]),
         ValueError,

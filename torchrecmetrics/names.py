@@ -14,7 +14,7 @@ from torchmetrics import Metric
 from torchrecmetrics import metrics as _metrics
 from torchrecmetrics import rank_metrics as _rank_metrics
 from torchrecmetrics.beyond import metrics as _beyond
-from torchrecmetrics.core.checks import check_k
+from torchrecmetrics.core.checks import check_k, describe
 from torchrecmetrics.core.metric import RankingMetric
 from torchrecmetrics.core.signature import METRIC_OPTIONS, MetricOptions, check_spelling, option_hint
 
@@ -47,6 +47,9 @@ _MEANT = {
     **dict.fromkeys(("rmse", "mse", "mae"), "errors of predicted ratings are torchmetrics.MeanSquaredError, ..."),
     **dict.fromkeys(("auc", "gauc", "rocauc"), "AUROC is the mean of each row's AUC (GAUC); one AUC: torchmetrics"),
     **dict.fromkeys(("acc", "accuracy"), "the share of rows whose best item is relevant is HR@1"),
+    **dict.fromkeys(("rbp", "bpref"), "it is in ir_measures; NDCG and MRR are the closest here"),
+    **dict.fromkeys(("err", "epc", "fbeta", "srecall"), "docs/how-to/own-metric.md has its code"),
+    **dict.fromkeys(("se", "shannonentropy"), "Entropy is Shannon's, of the recommended items"),
     "efd": "Novelty is the mean of -log2 of popularity, without discount and relevance",
     "ils": "IntraListDiversity is 1 - intra-list similarity",
 }
@@ -67,12 +70,14 @@ def members_of(
     if isinstance(metrics, Tensor):
         raise TypeError("metrics come first, got a tensor: evaluate(['HR'], users, items, target=, k=10)")
     if not isinstance(metrics, (Iterable, Metric)):
-        raise TypeError(f"metrics must be a name, a metric, a list of them or a dict of metrics, got {metrics!r}")
+        raise TypeError(
+            f"metrics must be a name, a metric, a list of them or a dict of metrics, got {describe(metrics)}"
+        )
     for metric in [metrics] if isinstance(metrics, (str, Metric)) else metrics:
         if isinstance(metric, str):
             members += _from_name(metric, cutoffs, options)
         else:
-            members.append(ours(metric, metric))
+            members.append(ours(describe(metric), metric))
     return sorted(members, key=lambda member: member.k or float("inf"))
 
 
@@ -87,6 +92,8 @@ def ours(key: object, metric: object) -> RankingMetric:
         cure = "put others beside it in a torchmetrics.MetricCollection"
         if metric is None or isinstance(metric, (int, list, tuple)):
             cure = "cut-offs go into names, ['HR@5', 'HR@10', 'MRR'], or k=[5, 10]"
+        elif hasattr(metric, "shape"):
+            cure = "metrics come first: evaluate(['HR'], users, items, target=, k=10)"
         raise TypeError(
             f"{key}: a RecMetricCollection holds instances of torchrecmetrics' metrics (names in its constructor "
             f"only), got {what}; {cure}"

@@ -3,6 +3,7 @@
 import math
 import re
 import typing
+import warnings
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -827,3 +828,23 @@ def test_missing_fields_are_refused(field, tmp_path):
     torch.save(kept, path)
     with pytest.raises(ValueError, match=f"graph holds a damaged Interactions: it has no {field}"):
         Interactions.load(path)
+
+
+@pytest.mark.parametrize(
+    ("items", "options", "asked"),
+    [
+        (range(20, 40), {}, True),
+        (range(20, 39), {}, False),
+        (range(19, 40), {}, False),
+        (range(20, 40), {"item_offset": 0}, False),
+    ],
+)
+def test_items_behind_the_users(items, options, asked):
+    """Twenty of 40 items, none below the number of 20 users, are asked about unless item_offset= is given."""
+    items = torch.tensor(items)
+    edges = torch.stack([items % 20, items])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        built = Interactions.from_edge_index(edges, 20, 40, **options)
+    assert built.num_items == 40
+    assert ["item_offset=20, else item_offset=0" in str(warning.message) for warning in caught] == [True] * asked

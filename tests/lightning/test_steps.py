@@ -57,6 +57,20 @@ def test_fit_validate_test_predict(pl, tmp_path):
     assert callback.collections == before
 
 
+def test_a_question_about_data_is_asked_once(pl, tmp_path):
+    """Data that may mean something else is asked about in the first epoch, not in each one."""
+
+    def step(scores, target, users):
+        falling = scores.sort(1, descending=True).values
+        return {"scores": falling, "target": falling > 0.9}
+
+    run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=5), max_epochs=3)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run.fit(make_module(pl, step), loader(samples(16), batch_size=8), loader(samples(16), batch_size=8))
+    assert sum("scores fall along every row" in str(warning.message) for warning in caught) == 1
+
+
 @pytest.mark.parametrize("outputs", ["ranks", "ranking", "input", "gains", "weights", "dense", "function"])
 def test_every_form_of_update(outputs, pl, tmp_path):
     """A step may return every input of `update`, and the options of scores; other entries are ignored."""

@@ -18,6 +18,7 @@ LONG = {
     "evaluation/lists.py",
     "analysis/comparison.py",
     "kernels/triton.py",
+    "metrics.py",
 }
 """Files of more than 450 lines: formulas, options with their docstrings, readers of many forms."""
 

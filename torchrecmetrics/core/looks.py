@@ -100,9 +100,14 @@ def sample(matrix: Tensor) -> Tensor:
     return matrix[:SAMPLE_COLUMNS] if matrix.dim() == 1 else matrix[:SAMPLE_ROWS, :SAMPLE_COLUMNS]
 
 
+def all_zero_or_one(values: Tensor) -> bool:
+    """Return True if all values are 0 or 1; waits for the device."""
+    return bool(((values == 0) | (values == 1)).all())
+
+
 def flags_as_ranks(ranks: Tensor) -> str | None:
     """Judge ranks [B, T] that are all 0 or 1, with two 1s in a row."""
-    if not ranks.numel() or not (ranks.max() == 1 and ranks.min() == 0) or not ((ranks == 1).sum(1) > 1).any():
+    if not ranks.numel() or [end.item() for end in ranks.aminmax()] != [0, 1] or int((ranks == 1).sum(1).max()) < 2:
         return None
     row = int((ranks == 1).sum(1).argmax())
     return (
@@ -115,11 +120,12 @@ def ids_as_ranks(ranks: Tensor, k: int) -> str | None:
     """Judge integer ranks [B, T] that are large, or hold a single 0 per row in any column, as lists of item ids do."""
     if not len(ranks) or ranks.shape[1] < max(k, 5):
         return None
-    zeros = ranks == 0
-    single = int((ranks <= 0).sum(1).max()) < 2  # padded ranks have many zeros
-    anywhere = len(ranks) >= 32 and int(zeros.any(0).sum()) > 2 and bool((ranks >= 0).all())
-    if not single or not (anywhere or int(ranks.max()) > 10 * ranks.shape[1]):
+    lowest, highest = (end.item() for end in ranks.aminmax())
+    large = highest > 10 * ranks.shape[1]
+    if not large and (lowest != 0 or len(ranks) < 32 or int((ranks == 0).any(0).sum()) < 3):
         return None
+    if int((ranks <= 0).sum(1).max()) > 1:
+        return None  # padded ranks have many zeros
     return (
         f"integers without a target are ranks, and these, {shown(ranks[0])}, look like item ids: lists of item ids are "
         "Lists(item_ids, target), ranks of the whole list Ranks(ranks), ranks that start at 0 Ranks(ranks, "
@@ -153,11 +159,11 @@ def zero_padding(ids: Tensor) -> str | None:
 
 def matrix_of_two(ids: Tensor) -> str | None:
     """Judge integer target [B, 2] beside 2 items that holds 0 and 1 in both orders."""
-    if len(ids) < 8 or not ((ids == 0) | (ids == 1)).all() or not (ids[:, 0] > ids[:, 1]).any():
+    if len(ids) < 8 or not all_zero_or_one(ids) or not (ids[:, 0] > ids[:, 1]).any():
         return None
     return (
-        f"target of shape {list(ids.shape)} looks like a 0/1 matrix: pass target.bool(); as item ids both of the two "
-        "items are relevant, target.sort(1).values"
+        "target of shape [B, 2] beside 2 items looks like a 0/1 matrix: pass target.bool(); as item ids both items are "
+        "relevant, target.sort(1).values"
     )
 
 
@@ -177,10 +183,12 @@ def flags_beside_lists(scores: Tensor) -> str | None:
 
 def swapped_scores(scores: Tensor, labels: Tensor) -> str | None:
     """Judge scores that are all 0 and 1 beside labels with fractions."""
-    if scores.numel() < 8 or not ((scores == 0) | (scores == 1)).all():
-        return None
+    if scores.numel() < 8 or not all_zero_or_one(scores[:1]) or not all_zero_or_one(scores):
+        return None  # most scores by their first row
     if scores.min() == scores.max() or not (labels != labels.floor()).any():
         return None
+    if (labels == 0).float().mean() > 0.1:
+        return None  # labels, many of which are not relevant, beside scores of a rule
     return (
         "scores are all 0 or 1, and the labels beside them have fractions: are the two swapped? update(scores, target),"
         " Sessions(scores, labels, indexes)"
@@ -191,18 +199,14 @@ def masked_by_number(scores: Tensor) -> str | None:
     """Judge scores whose lowest value is far below all others, the same in half of the rows."""
     if not scores.numel() or not scores.min() < -1000:
         return None
-    wide = working(scores)
-    finite = wide.where(wide > -torch.inf, torch.inf)
+    finite = working(scores).nan_to_num(neginf=torch.inf)  # -inf removes items
     low = float(finite.min())
+    if low > -1000:
+        return None
     rest = finite.where(finite > low, torch.inf)
-    highest, above = float(wide.max()), float(rest.min())
+    highest, above = float(scores.max()), float(rest.min())
     at_low = (finite == low).any(1)
-    if (
-        low > -1000
-        or above == torch.inf
-        or above - low <= 100 * max(highest - above, 1e-9)
-        or at_low.float().mean() < 0.5
-    ):
+    if above == torch.inf or above - low <= 100 * max(highest - above, 1e-9) or at_low.float().mean() < 0.5:
         return None
     return (
         f"score {low:g} in {int(at_low.sum())} of {len(scores)} rows is far below all others, {above:g} to "
@@ -218,7 +222,7 @@ def shifted_candidates(absent: Tensor, ids: Tensor, items: Tensor) -> str | None
         return None
     start = f"{int(absent[:, 0].sum())} of {len(target)} targets are no candidates, "
     items = items if items.dim() == 1 else items[ids[:, 0] >= 0]
-    if (target == target[0]).all():
+    if (target == target[0]).all() and int(target[0]) < items.shape[-1]:
         return (
             f"{start}and all are item {int(target[0])}: target beside candidates is item ids, not columns; of the "
             "candidate in column 0 items[:, 0]"
@@ -274,7 +278,9 @@ def relevant_entries(batches: Numbers) -> str | None:
 def numbers_within(indexes: Tensor) -> str | None:
     """Judge session ids [E] that count 0, 1, 2, ... again and again, in runs of unequal lengths."""
     starts = (indexes == 0).nonzero()[:, 0]
-    if len(starts) < 4 or indexes[0] != 0 or not ((indexes[1:] == 0) | (indexes[1:] == indexes[:-1] + 1)).all():
+    if len(indexes) < 16 or len(starts) < 4 or indexes.max() < 2 or indexes[0] != 0:
+        return None
+    if not ((indexes[1:] == 0) | (indexes[1:] == indexes[:-1] + 1)).all():
         return None
     lengths = starts.diff()
     if not (lengths[1:] > lengths[:-1]).any():

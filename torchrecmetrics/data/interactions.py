@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, overload
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.checks import Checks, check_choice, describe, plain, shown
+from torchrecmetrics.core.checks import Checks, check_choice, describe, plain, shown, warn_caller
 from torchrecmetrics.core.saving import read, write
 from torchrecmetrics.data.columns import (
     SIGNED,
@@ -93,7 +93,7 @@ class Interactions:
         num_users: int,
         num_items: int,
         values: Tensor | None = None,
-        item_offset: int = 0,
+        item_offset: int | None = None,
         *,
         duplicates: Duplicates = "merge",
         values_reduce: Reduce | None = None,
@@ -106,6 +106,7 @@ class Interactions:
             num_items: items are item_offset .. item_offset + num_items - 1.
             values: number [E], such as ratings.
             item_offset: id of the first item, `num_users` in a homogeneous bipartite graph; subtracted from the items.
+                None = 0, with a warning if many items, and none below `num_users`, are there.
             duplicates: an edge that occurs twice is "merge"d or an "error".
             values_reduce: value of an edge that occurs more than once: "sum", "max" or the "last" one given.
                 None = an error if such edges have values.
@@ -120,7 +121,8 @@ class Interactions:
             hint = "; pass edges.T" if edge_index.dim() == 2 and edge_index.shape[1] == 2 else ""
             raise ValueError(f"edge_index must be [2, E], users above items, got {list(edge_index.shape)}{hint}")
         num_users, num_items = check_size("num_users", num_users), check_size("num_items", num_items)
-        item_offset = check_size("item_offset", item_offset)
+        is_asked = item_offset is None
+        item_offset = check_size("item_offset", 0 if item_offset is None else item_offset)
         check_container("values", values)
         if values is not None and not isinstance(values, Tensor):
             hint = ": pass item_offset= by name" if isinstance(values, int) else ""
@@ -138,6 +140,13 @@ class Interactions:
         ):
             hint = f": items seem to be numbered behind the users; pass item_offset={num_users}"
         check_range("items (edge_index[1])", items, item_offset, num_items, hint)
+        if is_asked and len(items) and 0 < num_users <= int(items.min()):
+            number = len(items.unique())
+            if number * num_users >= 10 * num_items:  # by chance, e to the power of -10
+                warn_caller(
+                    f"none of {number} items (edge_index[1]) is below {num_users}, the number of users: if items are "
+                    f"numbered behind the users pass item_offset={num_users}, else item_offset=0"
+                )
         return cls._of_edges((users, items - item_offset), (num_users, num_items), values, duplicates, values_reduce)
 
     @classmethod
@@ -340,7 +349,7 @@ class Interactions:
         for name, ids in (("users", users), ("items", items)):
             check_spread(name, ids, "")
         num_users, num_items = (int(ids.max()) + 1 if len(ids) else 0 for ids in (users, items))
-        built = tuple(cls.from_edge_index(edges, num_users, num_items) for edges, _ in read)
+        built = tuple(cls.from_edge_index(edges, num_users, num_items, item_offset=0) for edges, _ in read)
         for interactions in built:
             interactions.num_items_inferred = True
         return built[0] if len(built) == 1 else built
@@ -363,7 +372,7 @@ class Interactions:
             coo = matrix.tocoo()
             edges = torch.stack([torch.as_tensor(ids, dtype=torch.int64, device="cpu") for ids in (coo.row, coo.col)])
             values = values_of(coo.data)
-        return cls.from_edge_index(edges, int(matrix.shape[0]), int(matrix.shape[1]), values)
+        return cls.from_edge_index(edges, int(matrix.shape[0]), int(matrix.shape[1]), values, item_offset=0)
 
     @classmethod
     def from_padded(cls, ids: Tensor, num_items: int) -> Interactions:
@@ -372,7 +381,7 @@ class Interactions:
         if ids.dim() != 2:
             raise ValueError(f"ids must be [users, T], got {list(ids.shape)}")
         user, slot = (ids >= 0).nonzero(as_tuple=True)
-        return cls.from_edge_index(torch.stack([user, ids[user, slot].long()]), len(ids), num_items)
+        return cls.from_edge_index(torch.stack([user, ids[user, slot].long()]), len(ids), num_items, item_offset=0)
 
     @classmethod
     def from_jagged(
@@ -424,7 +433,7 @@ class Interactions:
         checks.settle()
         users = torch.repeat_interleave(ends.diff(), output_size=len(items))
         edges, size = torch.stack([users, items.long()]), check_size("num_items", num_items)
-        return cls.from_edge_index(edges, num_users, size, gains, duplicates=duplicates, values_reduce=values_reduce)
+        return cls.from_edge_index(edges, num_users, size, gains, 0, duplicates=duplicates, values_reduce=values_reduce)
 
     @classmethod
     def from_dense(cls, dense: Tensor) -> Interactions:
@@ -432,7 +441,7 @@ class Interactions:
         check_container("dense", dense)
         if not isinstance(dense, Tensor) or dense.dtype != torch.bool or dense.dim() != 2:
             raise TypeError(f"dense must be a bool tensor [users, items], got {describe(dense)}")
-        return cls.from_edge_index(dense.nonzero().T, *dense.shape)
+        return cls.from_edge_index(dense.nonzero().T, len(dense), dense.shape[1], item_offset=0)
 
     # ----------------------------------------------------------------------------------------- contents and conversions
 

@@ -59,7 +59,7 @@ def from_edges(name: str, argument: Any, num_users: int | None, num_items: int |
     if argument.shape[1] and int(argument[1].min()) >= num_users:
         raise ValueError(
             f"{name}: all items (edge_index[1]) are {num_users} or more, the number of users, as PyG numbers items. "
-            "Pass Interactions.from_edge_index(edge_index, num_users, num_items), with item_offset=num_users if so"
+            "Pass Interactions.from_edge_index(edge_index, num_users, num_items), with item_offset=num_users, or else 0"
         )
     try:
         return Interactions.from_edge_index(argument, num_users, num_items)

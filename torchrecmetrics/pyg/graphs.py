@@ -181,7 +181,7 @@ class _Nodes(NamedTuple):
 
     def interactions(self, name: str, edges: Tensor) -> Interactions:
         """Return edges as `Interactions`."""
-        return Interactions.from_edge_index(self.pairs(name, edges), self.num_users, self.num_items)
+        return Interactions.from_edge_index(self.pairs(name, edges), self.num_users, self.num_items, item_offset=0)
 
 
 def _evaluate_labelled(
