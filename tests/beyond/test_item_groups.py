@@ -7,7 +7,6 @@ from statistics import fmean, pstdev
 
 import pytest
 import torch
-from distributed import counted_collectives
 
 import torchrecmetrics as trm
 from torchrecmetrics.beyond.item_groups import GroupCounts, spread
@@ -181,34 +180,6 @@ def test_whole_evaluations():
         all_users=True,
     )
     assert [value.item() for value in [*evaluation.values()][:2]] == pytest.approx(theirs, rel=1e-12)
-
-
-def shared(rank, world_size):
-    """Return the values that a process computes, and its number of collectives."""
-    parts = torch.arange(rank, USERS, world_size).split(9)
-    with counted_collectives() as collectives:
-        ours, _ = found(KINDS, parts, of="categories")
-    return ours, len(collectives)
-
-
-@pytest.mark.parametrize("world_size", [2, 3])
-def test_processes_add_up(processes, world_size):
-    ((alone, _),) = processes.run(shared, 1)
-    for ours, collectives in processes.run(shared, world_size):
-        assert ours == alone
-        assert collectives == 2
-
-
-@pytest.mark.parametrize("options", [{}, {"of": "categories"}, {"padding_idx": 0}, {"head": 0.5}])
-def test_metrics_wait_for_nothing(options):
-    """Updates with scores and with lists work on the meta device, where no value can be read."""
-    *_, catalogue = world()
-    collection = trm.RecMetricCollection([kind(3, catalogue=catalogue, **options) for kind in KINDS]).to("meta")
-    scores = torch.empty(4, ITEMS, device="meta")
-    ids = torch.empty(4, 2, dtype=torch.int64, device="meta")
-    collection.update(trm.Scores(scores, ids, exclude=ids, history=ids), weights=scores[:, 0])
-    if "padding_idx" not in options:
-        collection.update(trm.Lists(ids, ids, complete=True, history=ids))
 
 
 def test_relevant_items_beyond_the_catalogue():

@@ -1,12 +1,10 @@
 """Metrics of lists: the ranking that a formula gets, the rows that count, and the states that are shared."""
 
-import copy
 import math
 from copy import deepcopy
 
 import pytest
 import torch
-from distributed import counted_collectives
 from torchmetrics import MetricCollection
 
 import torchrecmetrics as trm
@@ -286,78 +284,6 @@ def test_lists_that_are_cut_short():
 
 
 # ------------------------------------------------------------------------------------------------------- shared states
-
-
-def test_histograms_add_up():
-    """Counts of items add up over batches, forward, a clone, a reset and a merge."""
-    several = [kind(k, catalogue=CATALOGUE) for k in (2, 3) for kind in (Named, Entries, Shown)]
-    collection = trm.RecMetricCollection(several)
-    collection.update(SCORES, TARGET)
-    assert [value.item() for value in collection(SCORES, TARGET).values()][:2] == [3, 4]
-    assert [value.item() for value in collection.compute().values()][:2] == [3, 8]
-    clone = collection.clone()
-    clone.reset()
-    clone.update(SCORES[:1], TARGET[:1])
-    clone.update(SCORES[1:2], TARGET[1:2])
-    clone.update(SCORES[2:], TARGET[2:])
-    assert [value.item() for value in clone.compute().values()][:2] == [3, 4]
-    collection.merge_state(clone)
-    assert [value.item() for value in collection.compute().values()][:2] == [3, 12]
-
-
-def test_an_update_changes_no_tensor_that_others_hold():
-    metric = Named(2, catalogue=CATALOGUE)
-    metric.update(SCORES)
-    shallow, counts = copy.copy(metric), metric.accumulators[0].item_counts
-    before = counts.clone()
-    metric.update(SCORES + torch.arange(6.0))
-    assert shallow.compute().item() == 3
-    assert metric.compute().item() == 6
-    assert torch.equal(counts, before)
-
-
-def both_ways(rank, world_size):
-    """Update this process's share of the rows; return values, user counts and the collectives of one compute."""
-    generator = torch.Generator().manual_seed(5)
-    scores = torch.rand(20, 6, generator=generator)
-    target = torch.randint(0, 6, (20, 1), generator=generator)
-    kinds = [kind(k, catalogue=CATALOGUE) for k in (2, 3) for kind in (Named, Entries, Shown, Price)]
-    collection = trm.RecMetricCollection([*kinds, trm.HR(2)])
-    for row in range(rank, 20, world_size):
-        collection.update(scores[row : row + 1], target[row : row + 1])
-    with counted_collectives() as collectives:
-        found = values(collection.compute())
-    return found, {key: member.num_users for key, member in collection.items()}, list(collectives)
-
-
-@pytest.mark.parametrize("world_size", [2, 3])
-def test_processes_add_up(processes, world_size):
-    ((alone, users, _),) = processes.run(both_ways, 1)
-    for found, of, collectives in processes.run(both_ways, world_size):
-        assert found == pytest.approx(alone, abs=1e-12)
-        assert [found[f"{name}@{k}"] for name in ("Named", "Entries") for k in (2, 3)] == [
-            alone[f"{name}@{k}"] for name in ("Named", "Entries") for k in (2, 3)
-        ]
-        assert of == users
-        assert len(collectives) == 2
-
-
-def test_meta_is_never_read():
-    """All metrics of lists run on the meta device, where no value can be read, so no update waits for a device."""
-    catalogue = Catalogue(20, popularity=torch.arange(20), num_users=30)
-    for options in ({}, {"empty_target_action": "neg"}, {"overlap": "keep"}, {"padding_idx": 0}):
-        made = [
-            *(First(5, **options), SeenItems(5, **options), Wanted(3, **options), trm.NDCG(5, **options)),
-            *(kind(k, catalogue=catalogue, **options) for kind in (Price, Named, Shown) for k in (3, 5)),
-        ]
-        collection = trm.RecMetricCollection(made).to("meta")
-        scores = torch.empty(6, 20, device="meta")
-        ids = torch.empty(6, 4, dtype=torch.int64, device="meta")
-        collection.update(trm.Scores(scores, ids, exclude=ids, history=ids), weights=scores[:, 0])
-        if "overlap" not in options:
-            collection.update(
-                trm.Lists(torch.empty(6, 9, dtype=torch.int64, device="meta"), ids, exclude=ids, history=ids)
-            )
 
 
 # --------------------------------------------------------------------------------------------------- whole evaluations

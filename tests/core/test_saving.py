@@ -110,19 +110,6 @@ def test_bad_weights_of_entries_are_not_kept(weights, error, message):
     assert metrics["HR@1"].num_users == 1
 
 
-def test_rows_before_a_reset():
-    """Rows stay readable after `reset`, like other results, until the next `compute`."""
-    metrics = recent()
-    metrics.update(torch.tensor([1, 2]))
-    metrics.compute()
-    assert len(metrics.rows.ids) == 2
-    metrics.reset()
-    assert len(metrics.rows.ids) == 2
-    with pytest.warns(UserWarning, match="no row"):
-        metrics.compute()
-    assert len(metrics.rows.ids) == 0
-
-
 def test_groups_take_memory_of_their_rows_alone():
     """Sums of thousands of groups equal the values of each group alone; rows in none are in no sum."""
     names = [str(number) for number in range(3000)]
@@ -132,13 +119,6 @@ def test_groups_take_memory_of_their_rows_alone():
     found = metrics.compute()
     assert (found["HR@1/0"], found["HR@1/2999"]) == (0.75, 1)
     assert found["HR@1/1"].isnan()
-
-
-def test_sessions_beside_another_metric():
-    """A `MetricCollection` gives entries of sessions by keyword, and other metrics their own arguments."""
-    outer = torchmetrics.MetricCollection({"r": sessions(), "loss": torchmetrics.MeanMetric()})
-    outer.update(scores=FLAT[0], labels=FLAT[1], indexes=FLAT[2], value=torch.tensor(3.0))
-    assert outer.compute() == {"r_HR@1": 0, "loss": 3}
 
 
 def test_rows_of_one_process_are_not_saved_as_those_of_all(monkeypatch):

@@ -1,8 +1,6 @@
 """Windows and decay, compared with the same rows computed anew, over batches, processes and checkpoints."""
 
-import copy
 import itertools
-import pickle
 
 import hypothesis.strategies as st
 import pytest
@@ -270,32 +268,6 @@ def test_values_alone():
     outer.update(ranks)
     assert numbers(outer.compute()) == {"HR@10": 1, "HR@10/window": 1, "MRR@10": 0.5, "MRR@10/window": 0.5}
     assert outer["MRR@10"].num_users == 10
-
-
-def test_life_of_a_window():
-    """A window survives copies, pickles, checkpoints and merging, its keys have the prefix, and `reset` empties it."""
-    metrics = make(trm.Window(100), prefix="train/")
-    fed(metrics, [60] * 5)
-    metrics.persistent(True)
-    loaded = make(trm.Window(100), prefix="train/")
-    loaded.persistent(True)
-    loaded.load_state_dict(metrics.state_dict())
-    for other in (copy.deepcopy(metrics), pickle.loads(pickle.dumps(metrics)), loaded):
-        assert numbers(other.compute()) == numbers(metrics.compute())
-    assert "train/NDCG@3/window" in metrics.compute()
-    merged = make(trm.Window(100), prefix="train/")
-    merged.merge_state(metrics)
-    assert merged.compute()["train/HR@3/window"] == metrics.compute()["train/HR@3/window"]
-    merged.merge_state(metrics)  # as of two processes: the last update of both has 120 rows
-    assert merged.compute()["train/HR@3/window"].item() == pytest.approx(alone(slice(240, 300))[0]["HR@3"])
-    assert merged["train/HR@3/window"].num_users == 2 * int((TARGET[240:300] >= 0).sum())
-    with pytest.raises(
-        ValueError, match=r"one of the two has .*Window\(rows=100.*, the other ByGroup\('a', 'b'.*: make both alike"
-    ):
-        merged.merge_state(make(prefix="train/"))
-    metrics.reset()
-    fed(metrics, [30])
-    assert numbers(metrics.compute())["train/HR@3/window"] == numbers(metrics.compute())["train/HR@3"]
 
 
 def test_never_waits_for_the_device():
