@@ -68,17 +68,6 @@ def test_repeated_and_missing_items_are_counted():
         deferred.compute()
 
 
-def test_forms_of_exclude():
-    """`exclude` may be ids, jagged ids, a result of `select`, or a tuple of these."""
-    scores, candidates = torch.tensor([[3.0, 2.0, 1.0]] * 2), torch.tensor([9, 8, 7])
-    values, offsets = torch.tensor([9, 9, 8]), torch.tensor([0, 1, 3])
-    batch = trm.Interactions.from_columns([0, 1, 1], [9, 9, 8], num_users=2, num_items=10).select([0, 1])
-    for exclude in (torch.tensor([[9, -1], [9, 8]]), trm.Jagged(values, offsets), batch, (torch.tensor([9, 9]), batch)):
-        metric = trm.MRR()
-        metric.update(trm.Candidates(scores, torch.tensor([7, 7]), candidates, exclude=exclude))
-        assert metric.compute() == (1 / 2 + 1) / 2
-
-
 def test_never_waits_for_the_device():
     """Updates work on the "meta" device, where there are no values to read."""
     scores, target = torch.empty(3, 4, device="meta"), torch.empty(3, 2, dtype=torch.int64, device="meta")
