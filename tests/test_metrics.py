@@ -379,21 +379,6 @@ def test_what_is_tied_depends_on_the_row_alone(others, tied, form, split):
     assert metric["RPrecision"].num_tied == tied
 
 
-@pytest.mark.parametrize("split", [1, 3, 16])
-def test_batches_do_not_show(split, generator):
-    """Any split into batches gives the value and standard error of the whole to 1e-12, not a mean of batch means."""
-    scores, target = torch.rand(16, 40, generator=generator), torch.randint(-1, 40, (16, 1), generator=generator)
-    weights = torch.rand(16, generator=generator)
-    whole = trm.RecMetricCollection(["HR", "NDCG", "MRR", "AUROC"], k=5)
-    parts = whole.clone()
-    whole.update(scores, target, weights=weights)
-    for s, t, w in zip(scores.split(split), target.split(split), weights.split(split), strict=True):
-        parts.update(s, t, weights=w)
-    for key, number in whole.compute().items():
-        assert parts.compute()[key].item() == pytest.approx(number.item(), abs=1e-12)
-        assert parts[key].standard_error().item() == pytest.approx(whole[key].standard_error().item(), abs=1e-12)
-
-
 @pytest.mark.parametrize("name", trm.functional.__all__)
 def test_functions_ask_for_a_ranking(name):
     """A function that is given something else than a Ranking says how scores become one."""

@@ -107,13 +107,6 @@ def test_rows_without_a_relevant_item_have_no_rank():
         trm.MeanRank(empty_target_action="neg")
 
 
-def test_an_unreachable_item_has_no_finite_rank():
-    """A relevant item that is no candidate makes the mean rank infinite."""
-    metric = trm.MeanRank()
-    metric.update(trm.Negatives(torch.tensor([-torch.inf, 1.0]), torch.zeros(2, 3)))
-    assert (metric.compute(), metric.num_unreachable) == (torch.inf, 1)
-
-
 def test_lists_that_are_all_there_is():
     """Complete lists are enough for mean and median rank; adjusted metrics need the number of candidates, too."""
     found = trm.evaluate_lists(

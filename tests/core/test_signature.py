@@ -93,21 +93,6 @@ def test_in_a_collection(kind):
         assert values[f"{name}@3"] == expected(3)
 
 
-@pytest.mark.parametrize(("action", "value"), [("neg", 0.0), ("pos", 1.0)])
-def test_rows_without_a_relevant_item(action, value):
-    """The base class decides the value of rows without a relevant item, whatever the formula returns there."""
-
-    class Wrong(trm.RankingMetric):
-        formula = staticmethod(lambda ranking: torch.full_like(ranking.ranks[:, 0], 7.0))
-
-    skipping, deciding = Wrong(), Wrong(empty_target_action=action)
-    for metric in (skipping, deciding):
-        metric.update(SCORES, TARGET)
-    assert skipping.compute() == 7
-    assert skipping.num_users == 3
-    assert deciding.compute() == (21 + value) / 4
-
-
 def test_in_evaluate():
     """`evaluate` computes a user's own metric from embeddings, beside ours."""
     test = trm.Interactions.from_padded(TARGET, num_items=4)
@@ -242,42 +227,6 @@ def test_needs_of_its_own(device):
     metric.update(SCORES.to(device), TARGET.to(device))
     assert metric.compute() == (4 / 4 + 4 / 4 + 2 / 4) / 3
     assert metric.label == "Depth"
-
-
-def test_in_a_callback(tmp_path):
-    """The Lightning callback logs a user's own metric under its label."""
-    pl = pytest.importorskip("pytorch_lightning")
-    from torchrecmetrics.lightning import RecMetricsCallback
-
-    class Module(pl.LightningModule):
-        def validation_step(self, batch, batch_idx):
-            return {"scores": batch[0], "target": batch[1]}
-
-    data = torch.utils.data.TensorDataset(SCORES, TARGET)
-    trainer = pl.Trainer(
-        callbacks=[RecMetricsCallback([RBP(2, p=0.5)])],
-        accelerator="cpu",
-        logger=False,
-        enable_progress_bar=False,
-        default_root_dir=tmp_path,
-    )
-    trainer.validate(Module(), torch.utils.data.DataLoader(data, batch_size=3), verbose=False)
-    assert trainer.callback_metrics["val/RBP-p0_5@2"] == expected(2, 0.5)
-
-
-test_in_a_callback = pytest.mark.filterwarnings("ignore::UserWarning")(test_in_a_callback)
-
-
-def shared(rank, world_size):
-    """Return the result and the number of users of a process, after each process has updated with its own rows."""
-    metric = RBP(2)
-    metric.update(SCORES[rank::world_size], TARGET[rank::world_size])
-    return metric.compute().item(), metric.num_users
-
-
-@pytest.mark.parametrize("world_size", [2])
-def test_over_processes(processes, world_size):
-    assert processes.run(shared, world_size) == [(expected(2), 3)] * world_size
 
 
 LABELS = {

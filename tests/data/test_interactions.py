@@ -407,24 +407,6 @@ def test_whole_numbers_are_ids_whatever_holds_them(make):
         assert GRAPH.select(ids).items.tolist() == [[1, 3], [0, 4], [-1, -1]]
 
 
-def test_columns_of_data_frames():
-    """Columns of pandas data frames may hold numbers or strings."""
-    pd = pytest.importorskip("pandas")
-    frame = pd.DataFrame({"user": ["b", "a"], "item": [3, 1], "rating": [5.0, 2.0]})
-    graph = Interactions.from_columns(frame["user"], frame["item"], frame["rating"], user_ids=["a", "b"])
-    assert (pairs(graph), graph.values.tolist()) == ([(0, 1), (1, 3)], [2.0, 5.0])
-
-
-def test_leave_last_out():
-    """Events are split by time, with ties in input order; users with fewer than three events stay in train."""
-    frame = {"user": [0, 0, 1, 0, 0, 1, 2, 2, 2], "item": [5, 6, 1, 7, 8, 2, 1, 2, 3], "t": [2, 2, 0, 1, 2, 1, 3, 2, 1]}
-    train, valid, test = Log.from_frame(frame, time="t", item_ids=range(9)).leave_last_out()
-    assert pairs(train.to_interactions()) == [(0, 5), (0, 7), (1, 1), (1, 2), (2, 3)]
-    assert [pairs(part.to_interactions()) for part in (valid, test)] == [[(0, 6), (2, 2)], [(0, 8), (2, 1)]]
-    _, valid, test = Log.from_frame(frame, time=None, value=None, item_ids=range(9)).leave_last_out()
-    assert [pairs(part.to_interactions()) for part in (valid, test)] == [[(0, 7), (2, 2)], [(0, 8), (2, 3)]]
-
-
 def test_splits_by_time_take_dates():
     """Bounds of dates may be text or datetimes of pandas."""
     pd = pytest.importorskip("pandas")
@@ -544,17 +526,6 @@ def test_missing_ids_are_unknown(missing):
     assert (pairs(graph), graph.num_dropped) == ([(0, 0), (1, 2)], 1)
     with pytest.raises(ValueError, match=f"first in row 1: user {missing}"):
         Interactions.from_columns(["a", missing, "b"], [0, 1, 2], user_ids=["a", "b"])
-
-
-def test_split_by_time():
-    """A time equal to a bound is in the later part."""
-    assert parts([1, 2, 3, 3.5], 2, 3) == [[0], [1], [2, 3]]
-    with pytest.raises(ValueError, match="valid_from must not be later"):
-        parts([1], 3, 2)
-    with pytest.raises(ValueError, match=r"no event is left for test, from test_from=9 on; times run from 1 to 5"):
-        parts([1, 5], 3, 9)
-    with pytest.raises(ValueError, match=r"no event is left for train, before valid_from=0\.5"):
-        parts([1, 5], 0.5, 2)
 
 
 def test_a_million_edges():
@@ -740,7 +711,6 @@ BAD = [
     (lambda: in_order([1, 2, 3j]), TypeError, "holds complex and int: make them all one kind"),
     (lambda: parts([1, 2, 3], math.nan, 3), ValueError, "valid_from: 1 of 1 are missing"),
     (lambda: parts(["2024-01-01"], None, 3), ValueError, "valid_from: 1 of 1 are missing"),
-    (lambda: parts([1, 2, 3], "2024-01-01", 3), TypeError, "valid_from is '2024-01-01', but times are numbers"),
     (lambda: parts([NEW_YEAR] * 3, NEW_YEAR, 3), TypeError, "test_from is 3, but times are datetimes"),
     (lambda: log_at(["noon"]), TypeError, "must be numbers or datetimes"),
     (lambda: Interactions.from_columns([-1, 1], [0, 1]), ValueError, "users hold ids -1..1"),
@@ -779,17 +749,6 @@ BAD = [
 def test_bad_input(make, error, message):
     with pytest.raises(error, match=message):
         make()
-
-
-def test_a_column_of_values_is_named_or_ignored():
-    """A column of ratings must be named or ignored explicitly, because rows rated 0 would become edges."""
-    frame = {"user": [1, 1], "item": [3, 4], "Rating ": [0, 5]}
-    with pytest.raises(
-        ValueError, match=r"column that may say which rows are relevant: 'Rating ' .*: pass value= .*value=None"
-    ):
-        Interactions.from_frame(frame)
-    assert Interactions.from_frame(frame, value=None).values is None
-    assert Interactions.from_frame(frame, value="Rating ").values.tolist() == [0, 5]
 
 
 @pytest.mark.parametrize(

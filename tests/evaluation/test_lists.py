@@ -866,39 +866,14 @@ def test_other_names_in_the_ground_truth_show_the_cure():
     assert float(found["HR@1"]) == 1
 
 
-@pytest.mark.parametrize("name", ["label", "Rating", "relevance", "gain", "grade", "value"])
-def test_a_column_of_gains_is_named_or_ignored(name, tmp_path):
-    """A column that looks like gains must be named or declined, because rows with a gain of 0 would be relevant."""
-    pd = pytest.importorskip("pandas")
-    pytest.importorskip("pyarrow")
-    truth = pd.DataFrame({"user": ["al", "al"], "item": ["x", "y"], name: [0, 2]})
-    truth.to_csv(tmp_path / "truth.csv", index=False)
-    lists = {"al": ["x", "z"]}
-    for target in (truth, tmp_path / "truth.csv"):
-        with pytest.raises(ValueError, match=f"may say which rows are relevant: '{name}' .*: pass value="):
-            evaluate_lists("HR", lists, target=target, k=2)
-        assert float(evaluate_lists("HR", lists, target=target, value=name, k=2)["HR@2"]) == 0
-        assert float(evaluate_lists("HR", lists, target=target, value=None, k=2)["HR@2"]) == 1
-    assert float(evaluate_lists("HR", lists, target=truth[["user", "item"]], k=2)["HR@2"]) == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "role"),
-    [("ranking", "rank"), ("rank_", "rank")]
-    + [(n, "score") for n in ("rating", "prediction", "pred", "similarity", "relevance", "est", "weight", "Distance")],
-)
-def test_a_column_that_may_order_lists_is_named_or_ignored(name, role):
-    lists = {"user": ["al", "al"], "item": ["x", "y"], name: [2, 1] if role == "rank" or name == "Distance" else [1, 5]}
+def test_distances_are_negated():
+    """The smallest distance is best: it may not be the score as it is."""
+    lists = {"user": ["al", "al"], "item": ["x", "y"], "Distance": [2, 1]}
     target = {"user": ["al"], "item": ["y"]}
-    with pytest.raises(ValueError, match=f"may order the lists: '{name}' .*: pass score= or rank= .*rank=None"):
-        evaluate_lists("MRR", lists, target=target, k=2)
-    for said in ({"rank": None}, {"score": None}):
-        assert float(evaluate_lists("MRR", lists, target=target, k=2, **said)["MRR@2"]) == 0.5
-    if name == "Distance":  # the smallest is best
-        with pytest.raises(ValueError, match=r"score='Distance' would turn the lists of lists upside down.*: negate"):
-            evaluate_lists("MRR", lists, target=target, k=2, score=name)
-        lists[name] = [-2, -1]
-    assert float(evaluate_lists("MRR", lists, target=target, k=2, **{role: name})["MRR@2"]) == 1
+    with pytest.raises(ValueError, match=r"score='Distance' would turn the lists of lists upside down.*: negate"):
+        evaluate_lists("MRR", lists, target=target, k=2, score="Distance")
+    lists["Distance"] = [-2, -1]
+    assert float(evaluate_lists("MRR", lists, target=target, k=2, score="Distance")["MRR@2"]) == 1
 
 
 def test_swapped_files_of_trec_are_refused(tmp_path):

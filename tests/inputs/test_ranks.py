@@ -72,6 +72,22 @@ def test_ranks_from_zero_and_misses():
 
 
 BAD = [
+    (lambda: trm.Ranks(torch.tensor([[0.5, 1.0]])).ranking(), ValueError, "ranks that are no places"),
+    (lambda: trm.Ranks(torch.tensor([[math.nan, 1.0]])).ranking(), ValueError, "ranks that are no places"),
+    # the mean of the i lowest is below that of the first i ranks
+    (lambda: trm.Ranks(torch.tensor([[1.0, 1.0, 1.0]])).ranking(), ValueError, "ranks that are no places"),
+    (lambda: trm.Ranks(torch.tensor([[2.0, 5.0, 1.0, 1.0]])).ranking(), ValueError, "ranks that are no places"),
+    (lambda: trm.Ranks(torch.tensor([[INVALID_RANK, 1]])).ranking(), ValueError, "marked invalid"),
+    (lambda: trm.Ranks(torch.tensor([[True]])).ranking(), TypeError, "ranks must be an integer or float tensor"),
+    (lambda: trm.Ranks(torch.ones(1, 1, 1)).ranking(), ValueError, r"ranks must be \[B\] or \[B, T\]"),
+    (lambda: trm.Ranks(torch.tensor([[2, 2]]), depth=2).ranking(), ValueError, "a place twice"),
+    (lambda: trm.Ranks(torch.tensor([[5]]), num_ranked=3).ranking(), ValueError, "beyond num_ranked"),
+    (
+        lambda: trm.Ranks(torch.tensor([[5]]), num_ranked=-3).ranking(),
+        ValueError,
+        "num_ranked must be at least 1, got -3",
+    ),
+    (lambda: trm.Ranks(torch.tensor([[1]]), num_ranked=True).ranking(), TypeError, "num_ranked must be an integer"),
     (lambda: trm.Hits(HITS.float(), num_relevant=1).ranking(), TypeError, "flags must be bool, or integers 0 and 1"),
     (lambda: trm.Ranks(HITS, miss=2.5).ranking(), TypeError, "miss must be a whole number, .* got 2.5"),
     (lambda: trm.Ranks(HITS, miss=True).ranking(), TypeError, "miss must be a whole number, .* got True"),
@@ -168,22 +184,7 @@ def test_a_repeated_place_tells_the_depth():
     with pytest.raises(ValueError, match="a place twice"):
         trm.HR(1).update(torch.tensor([[1, 3, 1]]), depth=3)
     assert trm.Ranks(torch.tensor([[2.5, 2.5]])).ranking().ranks.tolist() == [[2.5, 2.5]]  # the mean place of a tie
-
-
-@pytest.mark.parametrize("ranks", [[[1.0, 1.0, 1.0]], [[2.0, 5.0, 1.0, 1.0]]])
-def test_impossible_mean_places(ranks):
-    """Ranks are refused if the mean of the i lowest is below that of the first i ranks."""
-    with pytest.raises(ValueError, match="ranks that are no places"):
-        trm.Ranks(torch.tensor(ranks)).ranking()
-
-
-def test_ranks_beyond_the_ranked():
-    with pytest.raises(ValueError, match="beyond num_ranked"):
-        trm.Ranks(torch.tensor([[5]]), num_ranked=3).ranking()
-    with pytest.raises(ValueError, match="num_ranked must be at least 1, got -3"):
-        trm.Ranks(torch.tensor([[5]]), num_ranked=-3).ranking()
-    with pytest.raises(TypeError, match="num_ranked must be an integer"):
-        trm.Ranks(torch.tensor([[1]]), num_ranked=True).ranking()
+    assert trm.Ranks(torch.tensor([[3, 3]]), depth=2).ranking().ranks.tolist() == [[INF, INF]]
 
 
 @pytest.mark.parametrize("columns", [None, 3, 99, 100, 130])
@@ -207,21 +208,6 @@ def test_ranks(device):
     assert trm.Ranks(torch.tensor([1.5, INF], device=device)).ranking().ranks.tolist() == [[1.5], [INF]]
 
 
-@pytest.mark.parametrize(
-    ("ranks", "error", "message"),
-    [
-        (torch.tensor([[0.5, 1.0]]), ValueError, "ranks that are no places"),
-        (torch.tensor([[math.nan, 1.0]]), ValueError, "ranks that are no places"),
-        (torch.tensor([[INVALID_RANK, 1]]), ValueError, "marked invalid"),
-        (torch.tensor([[True]]), TypeError, "ranks must be an integer or float tensor"),
-        (torch.ones(1, 1, 1), ValueError, r"ranks must be \[B\] or \[B, T\]"),
-    ],
-)
-def test_bad_ranks(ranks, error, message):
-    with pytest.raises(error, match=message):
-        trm.Ranks(ranks).ranking()
-
-
 def test_ranks_without_a_sort_of_their_own():
     """Ranks [B, T] in any order are sorted and cut at the largest k.
 
@@ -236,12 +222,3 @@ def test_ranks_without_a_sort_of_their_own():
     assert whole.ranks.tolist() == [[1, 3, 9, INF], [2, 9, INF, INF], [4, INF, INF, INF]]
     with pytest.raises(ValueError, match=r"1 of 2 rows .* a place twice.*: row 1 is \[3, 3\]"):
         trm.Ranks(torch.tensor([[1, 3], [3, 3]])).ranking()
-
-
-def test_places_that_are_none():
-    """A rank that occurs twice is refused up to the depth, not beyond it; a row that was marked invalid is refused."""
-    with pytest.raises(ValueError, match="a place twice"):
-        trm.Ranks(torch.tensor([[2, 2]]), depth=2).ranking()
-    assert trm.Ranks(torch.tensor([[3, 3]]), depth=2).ranking().ranks.tolist() == [[INF, INF]]
-    with pytest.raises(ValueError, match="marked invalid"):
-        trm.Ranks(torch.tensor([[INVALID_RANK, 1]])).ranking()

@@ -104,12 +104,6 @@ def test_topk_ranks_agree_with_the_ranking(batch, k, ties):
     assert torch.equal(ascending.clamp(max=10**6).double(), ranking.ranks.ceil().nan_to_num(posinf=10**6))
 
 
-def test_constant_scores_stand_in_the_middle(device):
-    """One target among I equal scores has the rank (I + 1) / 2."""
-    ranking = trm.Scores(torch.zeros(1, 100, device=device), torch.tensor([7], device=device)).ranking()
-    assert ranking.ranks.tolist() == [[50.5]]
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("layout", ["contiguous", "transposed", "strided", "expanded"])
 def test_dtypes_and_strides(dtype, layout, device, generator):

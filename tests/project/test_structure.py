@@ -122,7 +122,7 @@ ELSEWHERE = {
     "data/columns": "data/test_interactions",
     "data/events": "data/test_files",
     "data/ids": "data/test_vocabulary",
-    "data/times": "data/test_log",
+    "data/times": "data/test_interactions",
     "evaluation/arguments": "evaluation/test_models",
     "evaluation/batches": "evaluation/test_models",
     "evaluation/history": "evaluation/test_models",
