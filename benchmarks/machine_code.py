@@ -117,7 +117,7 @@ def over_scores(card: int, kind: str, edges: int, masked: bool = False) -> Build
     from torchrecmetrics.kernels import triton as kernels
 
     working = "fp64" if kind == "fp64" else "fp32"
-    types = {"scores": f"*{kind}", "masks": "*u8", "matrix": "*u8", "found_out": "*i64"}
+    types = {"scores": f"*{kind}", "masks": "*u8", "matrix": "*u8", "histogram_out": "*i64"}
     types |= dict.fromkeys(("edges", "highest_out"), f"*{working}")
     types |= dict.fromkeys(("above_out", "at_least_out"), "*i64")
     kernel, options = kernels._choose_kernel(edges)
@@ -133,7 +133,7 @@ def over_products(card: int, kind: str, precision: str, width: int, columns: int
     from torchrecmetrics.kernels import triton as kernels
 
     types = dict.fromkeys(("users", "items"), f"*{kind}") | dict.fromkeys(("bias", "edges", "out"), "*fp32")
-    types |= dict.fromkeys(("order", "asked", "above_out", "at_least_out", "ids"), "*i64")
+    types |= dict.fromkeys(("order", "num_edges", "above_out", "at_least_out", "ids"), "*i64")
     cut = kernels._tile_sizes((KINDS[kind],) * 2, precision, width, columns, divmod(card, 10))
     constants = {"user_step": 1, "item_step": 1, "OPERAND": kernels._TYPES[cut.operand], "PRECISION": cut.precision}
     constants |= {"BIASED": biased, "D": width, "M": cut.rows, "K": cut.entries}

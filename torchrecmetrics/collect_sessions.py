@@ -84,10 +84,10 @@ class SessionEvaluator(Evaluator):
         entries, checks = self._entries(scores, labels, indexes, weights, columns)
         self.looks.add(checks.looks)
         if len(scores):
-            kept = self._kept()
-            _check_alike(kept, {name: [column] for name, column in entries.items()})
+            buffered = self._entry_batches()
+            _check_alike(buffered, {name: [column] for name, column in entries.items()})
             with ordinary_tensors():
-                added, device_bytes = with_batch(kept, entries, self._device_bytes, self.budget)
+                added, device_bytes = with_batch(buffered, entries, self._device_bytes, self.budget)
             vars(self).update({f"entry_{name}": batches for name, batches in added.items()}, _device_bytes=device_bytes)
         self._update_count += 1
         self._forget_results()
@@ -131,9 +131,9 @@ class SessionEvaluator(Evaluator):
         checks = Checks(self.rules.validate_args, scores.device, len(scores))
         if weights is not None:
             self.check_weights(weights, checks, "entry")
-        later = Checks("deferred", scores.device, len(scores))  # the entries of a session share its row_ids
+        deferred = Checks("deferred", scores.device, len(scores))  # the entries of a session share its row_ids
         for accumulator in self._added_up:
-            accumulator.check(len(scores), present, later if isinstance(accumulator, KeptRows) else checks)
+            accumulator.check(len(scores), present, deferred if isinstance(accumulator, KeptRows) else checks)
         if checks.at_once:
             checks.reject("scores", scores.isnan() | (scores == torch.inf), lambda entry: f"entry {entry}")
             checks.reject("gains", ~labels.isfinite(), lambda entry: f"entry {entry}")
@@ -144,9 +144,9 @@ class SessionEvaluator(Evaluator):
             steps = (ids.diff() >> 1).count_nonzero()  # that are not 0 or 1
             facts = [steps, ids[0], ids[-1], labels.count_nonzero(), ids.sum()]
             looks.count(checks, looks.renumbered_sessions, torch.stack(facts), len(indexes))
-        wide = torch.float64 if scores.dtype == torch.float64 else torch.float32
+        score_dtype = torch.float64 if scores.dtype == torch.float64 else torch.float32
         entries = {
-            "scores": scores.to(wide, copy=True),
+            "scores": scores.to(score_dtype, copy=True),
             "labels": labels.clone() if labels.dtype == torch.bool else labels.to(torch.float64, copy=True),
             "ids": indexes.to(torch.int64, copy=True),
         }
@@ -154,21 +154,22 @@ class SessionEvaluator(Evaluator):
             entries[name] = column.to(torch.float64 if name == "weights" else torch.int64, copy=True)
         return entries, checks
 
-    def _kept(self) -> dict[str, list[Tensor]]:
+    def _entry_batches(self) -> dict[str, list[Tensor]]:
         """Return the batches of each column that has any, by name."""
         return {name: batches for name in self._names if (batches := getattr(self, f"entry_{name}"))}
 
     @property
     def num_entries(self) -> int:
         """Number of entries that are kept on this process."""
-        return sum(len(part) for part in self.entry_ids)
+        return sum(len(batch) for batch in self.entry_ids)
 
     def compute_results(self) -> dict[str, Summary]:
         """Rank all sessions of all processes, and return the results by key."""
         if self._computed is None:
             updates, device = self._update_count, getattr(self, self._sums).device
             columns = {
-                name: torch.cat([column.to(device) for column in batches]) for name, batches in self._kept().items()
+                name: torch.cat([column.to(device) for column in batches])
+                for name, batches in self._entry_batches().items()
             }
             if self.sync_on_compute and self.distributed_available_fn():
                 columns = _exchange(columns, device, self.process_group)
@@ -180,16 +181,16 @@ class SessionEvaluator(Evaluator):
             rules = replace(self.rules, validate_args=self.rules.validate_args and "deferred")  # all processes raise
             rules_before, self.rules = self.rules, rules
             try:
-                for chunk, others in _chunks(columns) if columns else ():
-                    weights = others.pop("weights", None)
-                    self.add(self.rows(chunk, weights, others))
+                for chunk, chunk_columns in _chunks(columns) if columns else ():
+                    weights = chunk_columns.pop("weights", None)
+                    self.add(self.rows(chunk, weights, chunk_columns))
             finally:
                 self.rules, self._update_count = rules_before, updates
         return super().compute_results()
 
     def _filter_kwargs(self, **kwargs: Any) -> dict[str, Any]:
-        taken = ("scores", "labels", "indexes", "weights", *self.columns)
-        return {name: value for name, value in kwargs.items() if name in taken}
+        arguments = ("scores", "labels", "indexes", "weights", *self.columns)
+        return {name: value for name, value in kwargs.items() if name in arguments}
 
     def reset(self) -> None:
         """Forget all entries; the results of the last `compute` stay readable."""
@@ -199,14 +200,14 @@ class SessionEvaluator(Evaluator):
     def _merged(self, other: Any) -> tuple[State, list[tuple[Accumulator, State]]]:
         if not isinstance(other, SessionEvaluator) or other.state_name != self.state_name:
             raise ValueError(f"{self.label} merges sessions of the same metrics and options, got {describe(other)}")
-        ours, theirs = self._kept(), other._kept()
-        _check_alike(ours, theirs)
-        return {f"entry_{name}": [*ours.get(name, ()), *batches] for name, batches in theirs.items()}, []
+        columns, other_columns = self._entry_batches(), other._entry_batches()
+        _check_alike(columns, other_columns)
+        return {f"entry_{name}": [*columns.get(name, ()), *batches] for name, batches in other_columns.items()}, []
 
     def _sync_dist(self, dist_sync_fn: Any = None, process_group: Any | None = None) -> None:
-        waiting = torch.tensor(self.num_entries, device=getattr(self, self._sums).device)
-        torch.distributed.all_reduce(waiting, group=process_group or self.process_group)
-        if waiting:
+        num_entries = torch.tensor(self.num_entries, device=getattr(self, self._sums).device)
+        torch.distributed.all_reduce(num_entries, group=process_group or self.process_group)
+        if num_entries:
             raise ValueError(
                 "sync() moves no entries of sessions: compute() puts sessions of several processes together"
             )
@@ -272,14 +273,14 @@ class CollectSessions(RecMetricCollection):
         return super().rows
 
 
-def _check_alike(kept: Mapping[str, list[Tensor]], added: Mapping[str, list[Tensor]]) -> None:
+def _check_alike(buffered: Mapping[str, list[Tensor]], added: Mapping[str, list[Tensor]]) -> None:
     """Raise for columns that only some batches have, and for scores or labels of another dtype."""
-    if not kept or not added:
+    if not buffered or not added:
         return
-    check_same_columns(kept, added)
-    before, now = ((columns["scores"][0].dtype, columns["labels"][0].dtype) for columns in (kept, added))
-    if before != now:
-        raise ValueError(f"scores and labels are {now}, those of batches before {before}: give all alike")
+    check_same_columns(buffered, added)
+    old_dtypes, new_dtypes = ((columns["scores"][0].dtype, columns["labels"][0].dtype) for columns in (buffered, added))
+    if old_dtypes != new_dtypes:
+        raise ValueError(f"scores and labels are {new_dtypes}, those of batches before {old_dtypes}: give all alike")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -299,8 +300,16 @@ class _Chunk(BatchInput):
         def name(row: int) -> str:
             return f"session {int(self.ids[row])}"
 
-        threshold, graded = needs.score_threshold, needs.graded
-        counts = count_sessions(self.scores, self.labels, self.session, checks, name, self.width, threshold, graded)
+        counts = count_sessions(
+            self.scores,
+            self.labels,
+            self.session,
+            checks,
+            name,
+            width=self.width,
+            min_score=needs.score_threshold,
+            graded=needs.graded,
+        )
         return rank_counts(
             counts, needs, options, checks, made_with=("ties",), row_ids=self.ids, entry_rows=self.session
         )
@@ -313,28 +322,35 @@ def _chunks(columns: Mapping[str, Tensor]) -> Iterator[tuple[_Chunk, dict[str, T
     """
     bucket = _bucket(columns["ids"])
     order = bucket.argsort(stable=True)
-    chunk = torch.bincount(bucket, minlength=BUCKETS).cumsum(0) // ENTRIES_AT_ONCE  # chunk of each bucket
-    ends = torch.bincount(chunk[bucket.long()]).tolist()
-    for at in torch.split(order, ends):
-        if not len(at):
+    split = torch.bincount(bucket, minlength=BUCKETS).cumsum(0) // ENTRIES_AT_ONCE  # number of each bucket's split
+    sizes = torch.bincount(split[bucket.long()]).tolist()
+    for places in torch.split(order, sizes):
+        if not len(places):
             continue
-        entries = {name: column[at] for name, column in columns.items()}
+        entries = {name: column[places] for name, column in columns.items()}
         ids, session = torch.unique(entries.pop("ids"), return_inverse=True)
         relevant = torch.bincount(session[entries["labels"] != 0], minlength=len(ids))
         width = torch.exp2(relevant.clamp(min=1).double().log2().ceil()).long()
-        for wide in torch.unique(width).tolist():
-            chosen = width == wide
-            number = chosen.cumsum(0) - 1
-            inside = chosen[session]
-            taken = {name: column[inside] for name, column in entries.items()}
-            scores, labels = taken.pop("scores"), taken.pop("labels")
-            yield _Chunk(scores, labels, number[session[inside]], ids[chosen], wide), taken
+        for chunk_width in torch.unique(width).tolist():
+            of_width = width == chunk_width
+            number = of_width.cumsum(0) - 1
+            in_chunk = of_width[session]
+            chunk_columns = {name: column[in_chunk] for name, column in entries.items()}
+            scores, labels = chunk_columns.pop("scores"), chunk_columns.pop("labels")
+            chunk = _Chunk(
+                scores=scores,
+                labels=labels,
+                session=number[session[in_chunk]],
+                ids=ids[of_width],
+                width=chunk_width,
+            )
+            yield chunk, chunk_columns
 
 
 def _bucket(ids: Tensor) -> Tensor:
     """Return the bucket of each session id, uint8 [n], in steps of `ENTRIES_AT_ONCE` ids."""
-    parts = [(_hashed(part) & (BUCKETS - 1)).to(torch.uint8) for part in torch.split(ids, ENTRIES_AT_ONCE)]
-    return torch.cat(parts) if parts else ids.to(torch.uint8)
+    buckets = [(_hashed(chunk) & (BUCKETS - 1)).to(torch.uint8) for chunk in torch.split(ids, ENTRIES_AT_ONCE)]
+    return torch.cat(buckets) if buckets else ids.to(torch.uint8)
 
 
 def _hashed(ids: Tensor) -> Tensor:
@@ -344,18 +360,18 @@ def _hashed(ids: Tensor) -> Tensor:
     return ids ^ ((ids >> 31) & (2**33 - 1))
 
 
-def _exchange(columns: Mapping[str, Tensor], device: torch.device, group: Any) -> dict[str, Tensor]:
+def _exchange(columns: Mapping[str, Tensor], device: torch.device, process_group: Any) -> dict[str, Tensor]:
     """Send each entry to the process that owns its bucket; return the entries that this process received, [E] by name.
 
     Raises:
         ValueError: on all processes, if weights, groups or dtypes are not the same on all processes with entries.
     """
-    world, rank = torch.distributed.get_world_size(group), torch.distributed.get_rank(group)
+    world, rank = torch.distributed.get_world_size(process_group), torch.distributed.get_rank(process_group)
     owner = _bucket(columns["ids"]) % world if columns else torch.zeros(0, dtype=torch.int64, device=device)
     order, sent = owner.argsort(stable=True), torch.bincount(owner, minlength=world).tolist()
-    shares = gathered(({name: column.dtype for name, column in columns.items()}, sent), group)
+    shares = gathered(({name: column.dtype for name, column in columns.items()}, sent), process_group)
     dtypes = [dtypes for dtypes, _ in shares if dtypes]
-    if any(dtypes[0] != others for others in dtypes):
+    if any(dtypes[0] != process_dtypes for process_dtypes in dtypes):
         raise ValueError(
             "entries of sessions have weights, groups, or dtypes of scores and labels on some processes that others "
             "have not"
@@ -364,5 +380,5 @@ def _exchange(columns: Mapping[str, Tensor], device: torch.device, group: Any) -
     for name, dtype in dtypes[0].items() if dtypes else ():
         column = columns[name][order] if columns else torch.zeros(0, dtype=dtype, device=device)
         received[name] = column.new_empty(sum(numbers))
-        torch.distributed.all_to_all_single(received[name], column, numbers, sent, group=group)
+        torch.distributed.all_to_all_single(received[name], column, numbers, sent, group=process_group)
     return received

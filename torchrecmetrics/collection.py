@@ -27,7 +27,7 @@ from torchrecmetrics.core.signature import (
     fingerprint,
 )
 from torchrecmetrics.core.windows import Decay, Window
-from torchrecmetrics.names import KeyFormat, Metrics, key_of, members_of, ours
+from torchrecmetrics.names import KeyFormat, Metrics, check_instance, key_of, make_metrics
 from torchrecmetrics.result import Evaluation
 from torchrecmetrics.values import Found, Value, rows_of
 
@@ -129,12 +129,12 @@ class RecMetricCollection(MetricCollection):
         """Make an empty collection: the evaluator, and a value for each key."""
         MetricCollection.__init__(self, {}, prefix=prefix, postfix=postfix, compute_groups=False)
         self._groups = {}  # torchmetrics 1.4 sets it in its add_metrics
-        first = next(iter(metrics.values()))
-        evaluator = self._evaluator_class(**{name: getattr(first, name) for name in TORCHMETRICS_OPTIONS})
-        parts: dict[str, Any] = {"metrics": [(key, metric.state_name) for key, metric in metrics.items()]}
-        parts["accumulators"] = [accumulator.option for accumulator in accumulators]
+        leader = next(iter(metrics.values()))
+        evaluator = self._evaluator_class(**{name: getattr(leader, name) for name in TORCHMETRICS_OPTIONS})
+        described: dict[str, Any] = {"metrics": [(key, metric.state_name) for key, metric in metrics.items()]}
+        described["accumulators"] = [accumulator.option for accumulator in accumulators]
         self.__dict__["evaluator"] = evaluator  # a submodule of the first value
-        evaluator.begin(metrics, f"collection-{fingerprint(RecMetricCollection, parts)}", accumulators)
+        evaluator.begin(metrics, f"collection-{fingerprint(RecMetricCollection, described)}", accumulators)
         for key in evaluator.keys_of_results:
             if "." in key:
                 continue  # names of groups that `evaluate` found in data; modules cannot have such names
@@ -161,23 +161,23 @@ class RecMetricCollection(MetricCollection):
         if k is not None or options:
             beside = ", ".join([*(["k"] if k is not None else []), *options])
             raise ValueError(f"{beside} given beside a collection, which has its own")
-        kept = [acc for acc in metrics.accumulators if not isinstance(acc, (Window, Decay))]
+        inherited = [acc for acc in metrics.accumulators if not isinstance(acc, (Window, Decay))]
         added = list(accumulators)
         for accumulator in accumulators:
-            same = [acc for acc in kept if type(acc) is type(accumulator)]
+            same = [acc for acc in inherited if type(acc) is type(accumulator)]
             if isinstance(accumulator, ByGroup) and same and all(acc.suffixes != accumulator.suffixes for acc in same):
                 has = ", ".join(metrics.groups)
                 raise ValueError(f"the collection has the groups {has}, not these: {', '.join(accumulator.names)}")
             if same:
                 added.remove(accumulator)
-        empty._copy_of(metrics, [*(acc.empty_copy() for acc in kept), *added])
+        empty._copy_of(metrics, [*(acc.empty_copy() for acc in inherited), *added])
         return empty
 
     def _copy_of(self, collection: RecMetricCollection, accumulators: Sequence[Accumulator]) -> None:
         """Make this an empty collection of the same metrics, with the accumulators."""
         with collection.evaluator.device:  # the default device may be another one
-            groups = {id(metric.process_group): metric.process_group for metric in collection.metrics.values()}
-            metrics = deepcopy(collection.metrics, groups)  # process groups cannot be copied
+            process_groups = {id(metric.process_group): metric.process_group for metric in collection.metrics.values()}
+            metrics = deepcopy(collection.metrics, process_groups)  # process groups cannot be copied
             self._begin(metrics, accumulators, collection.prefix, collection.postfix)
         self.evaluator.looks.asked = collection.evaluator.looks.asked  # no question again in each epoch
 
@@ -222,7 +222,7 @@ class RecMetricCollection(MetricCollection):
     @property
     def accumulators(self) -> list[Accumulator]:
         """The accumulators that were given."""
-        return self.evaluator._added_up[len(self.evaluator._counters) :]
+        return self.evaluator._added_up[len(self.evaluator._place_of_counts) :]
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -262,13 +262,13 @@ class RecMetricCollection(MetricCollection):
             ValueError: without `KeptRows`, for repeated ids, for several processes without ids, and for bad values
                 that could not raise at once.
         """
-        kept = next((acc for acc in self.accumulators if isinstance(acc, KeptRows)), None)
-        if kept is None:
+        kept_rows = next((acc for acc in self.accumulators if isinstance(acc, KeptRows)), None)
+        if kept_rows is None:
             raise ValueError("no rows were kept: make the collection with accumulators=[trm.KeptRows()]")
         evaluator = self.evaluator
         updates, gathered = evaluator._update_count, evaluator._gathered
         if gathered is None or (updates and gathered[0] != updates):
-            columns, violations = kept.gathered(vars(evaluator)[evaluator._violations])
+            columns, violations = kept_rows.gathered(vars(evaluator)[evaluator._violations])
             evaluator._check_violations(violations)
             evaluator._gathered = gathered = updates, rows_of(columns, evaluator)
         rows: Rows = gathered[1]
@@ -362,15 +362,15 @@ def _described(
     if isinstance(metrics, Mapping):
         keyed: list[tuple[Any, Any]] = list(metrics.items())
     else:
-        keyed = [(key_of(metric, key_format), metric) for metric in members_of(metrics, k, options)]
+        keyed = [(key_of(metric, key_format), metric) for metric in make_metrics(metrics, k, options)]
     if not keyed:
         raise ValueError("a collection needs at least one metric")
     described: dict[str, RankingMetric] = {}
     for key, metric in keyed:
         _check_key(key, described)
-        described[key] = ours(key, metric)
-    first_key, first = next(iter(described.items()))
-    agreed = {**{name: _option(first, name) for name in _AGREED}, "catalogue": _catalogue(described)}
+        described[key] = check_instance(key, metric)
+    first_key, leader = next(iter(described.items()))
+    agreed = {**{name: _option(leader, name) for name in _AGREED}, "catalogue": _catalogue(described)}
     for key, metric in described.items():
         _check_agreement(key, metric, options)
         _check_agreement(key, metric, agreed, first_key)
@@ -389,13 +389,13 @@ def _catalogue(metrics: Mapping[str, RankingMetric]) -> Any:
     return next((metric.catalogue for metric in metrics.values() if metric.catalogue is not None), None)
 
 
-def _check_key(key: Any, taken: Mapping[str, Any]) -> None:
+def _check_key(key: Any, known_keys: Mapping[str, Any]) -> None:
     """Refuse keys that a ModuleDict refuses, and a key twice."""
     if not isinstance(key, str) or not key or "." in key:
         raise ValueError(
             f"a key must be a string that is not empty and holds no '.' (ModuleDict refuses it), got {key!r}"
         )
-    if key in taken:
+    if key in known_keys:
         raise ValueError(f"two metrics have the key {key!r}; keys come from name and k, see key_format")
 
 
@@ -404,19 +404,20 @@ def _option(metric: RankingMetric, name: str) -> Any:
 
 
 def _check_agreement(
-    key: str, metric: RankingMetric, options: Mapping[str, Any], other: str = "the collection"
+    key: str, metric: RankingMetric, options: Mapping[str, Any], owner: str = "the collection"
 ) -> None:
     """Refuse a metric with other options, which would need its own ranking or synchronisation."""
-    for name, wanted in options.items():
+    for name, expected in options.items():
         if name not in METRIC_OPTIONS:
             raise ValueError(f"unknown option {name!r}")
         value = _option(metric, name)
-        if name == "catalogue" and (value is None or wanted is None):
+        if name == "catalogue" and (value is None or expected is None):
             continue  # a metric without a catalogue reads none
         default = _DEFAULTS.get(name)
-        value, wanted = default if value is None else value, default if wanted is None else wanted
-        if value != wanted:
+        value = default if value is None else value
+        expected = default if expected is None else expected
+        if value != expected:
             raise ValueError(
-                f"{key} was made with {name}={value!r}, {other} with {name}={wanted!r}: give both the same "
+                f"{key} was made with {name}={value!r}, {owner} with {name}={expected!r}: give both the same "
                 f"{name}, or make a collection of each (with a prefix)"
             )

@@ -184,9 +184,9 @@ def auroc(ranking: Ranking) -> Tensor:
     if ranking.num_ranked is None:
         raise ValueError("AUROC needs to know how many items were ranked: pass scores, or Ranks(..., num_ranked=...)")
     num_found = ranking.num_hits(None)
-    others = ranking.num_ranked - num_found
+    num_others = ranking.num_ranked - num_found
     overtaken_by = ranking.ranks.where(ranking.ranks.isfinite(), 0).sum(1) - num_found * (num_found + 1) / 2
-    return (num_found * others - overtaken_by) / (ranking.num_relevant * others)
+    return (num_found * num_others - overtaken_by) / (ranking.num_relevant * num_others)
 
 
 # ----------------------------------------------------------------------------------------- helpers
@@ -304,5 +304,5 @@ def _exponential(gains: Tensor) -> Tensor:
 def _scaled_exponential(gains: Tensor, top: Tensor) -> Tensor:
     """Return (2^gain - 1) / 2^top, precise for small and for large gains."""
     ln2 = math.log(2)
-    wanted = torch.exp2(gains - top) * -torch.expm1(-gains * ln2)
-    return wanted.where(gains > 0, torch.expm1(gains * ln2) * torch.exp2(-top))
+    scaled = torch.exp2(gains - top) * -torch.expm1(-gains * ln2)
+    return scaled.where(gains > 0, torch.expm1(gains * ln2) * torch.exp2(-top))

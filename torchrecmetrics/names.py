@@ -56,7 +56,7 @@ _MEANT = {
 """Metrics that have no alias here, and what is closest to them."""
 
 
-def members_of(
+def make_metrics(
     metrics: Sequence[str | RankingMetric] | str | RankingMetric,
     k: int | Iterable[int] | None,
     options: MetricOptions,
@@ -64,9 +64,13 @@ def members_of(
     """Return a metric for each name and cut-off, and the instances, by ascending k; metrics without k come last."""
     if isinstance(k, str):
         raise TypeError(f"k must be whole numbers, got the string {k!r}")
-    cutoffs = [] if k is None else [k] if not isinstance(k, Iterable) or getattr(k, "ndim", 1) == 0 else list(k)
-    cutoffs = [check_k(cutoff) for cutoff in cutoffs]
-    members: list[RankingMetric] = []
+    if k is None:
+        cutoffs = []
+    elif isinstance(k, Iterable) and getattr(k, "ndim", 1) != 0:
+        cutoffs = [check_k(cutoff) for cutoff in k]
+    else:
+        cutoffs = [check_k(k)]
+    instances: list[RankingMetric] = []
     if isinstance(metrics, Tensor):
         raise TypeError("metrics come first, got a tensor: evaluate(['HR'], users, items, target=, k=10)")
     if not isinstance(metrics, (Iterable, Metric)):
@@ -75,13 +79,13 @@ def members_of(
         )
     for metric in [metrics] if isinstance(metrics, (str, Metric)) else metrics:
         if isinstance(metric, str):
-            members += _from_name(metric, cutoffs, options)
+            instances += _from_name(metric, cutoffs, options)
         else:
-            members.append(ours(describe(metric), metric))
-    return sorted(members, key=lambda member: member.k or float("inf"))
+            instances.append(check_instance(describe(metric), metric))
+    return sorted(instances, key=lambda metric: metric.k or float("inf"))
 
 
-def ours(key: object, metric: object) -> RankingMetric:
+def check_instance(key: object, metric: object) -> RankingMetric:
     """Return `metric` if it is a metric of this package; else raise, naming `key`."""
     if not isinstance(metric, RankingMetric):
         if isinstance(metric, type) and issubclass(metric, RankingMetric):
@@ -103,15 +107,15 @@ def ours(key: object, metric: object) -> RankingMetric:
 
 def _instances_with(option: str) -> str:
     """Return code, for a message, that makes the metrics which have an option of their own; empty if none has it."""
-    taken = {name: inspect.signature(cls.__init__).parameters for name, cls in _CLASSES.items()}
+    parameters_of = {name: inspect.signature(cls.__init__).parameters for name, cls in _CLASSES.items()}
     return " or ".join(
         f"trm.{name}({'10, ' if 'k' in parameters else ''}{option}=...)"
-        for name, parameters in taken.items()
+        for name, parameters in parameters_of.items()
         if option in parameters and option not in ("self", "options")
     )
 
 
-def check_options(what: str, options: Iterable[str], known: Sequence[str]) -> None:
+def check_options(what: str, options: Iterable[str], known_names: Sequence[str]) -> None:
     """Refuse options, given beside names of metrics, that only some metrics or no metrics have.
 
     Raises:
@@ -121,8 +125,12 @@ def check_options(what: str, options: Iterable[str], known: Sequence[str]) -> No
     check_spelling(options)
     for name in options:
         if name not in METRIC_OPTIONS:
-            made = _instances_with(name)
-            hint = f": an option of some metrics goes to an instance, {made}" if made else option_hint(name, known)
+            instances = _instances_with(name)
+            hint = (
+                f": an option of some metrics goes to an instance, {instances}"
+                if instances
+                else option_hint(name, known_names)
+            )
             raise ValueError(f"{what} has no option {name!r}{hint}")
 
 
@@ -174,10 +182,10 @@ def _unknown(text: str, name: str) -> ValueError:
 
 
 def _make(cls: type[RankingMetric], k: int | None, options: MetricOptions) -> RankingMetric:
-    own = set(inspect.signature(cls.__init__).parameters) & set(options) if options else ()
-    if own:
+    own_options = set(inspect.signature(cls.__init__).parameters) & set(options) if options else ()
+    if own_options:
         raise ValueError(
-            f"{', '.join(sorted(own))}: an option of {cls._name} alone goes to an instance, {cls.__name__}(...)"
+            f"{', '.join(sorted(own_options))}: an option of {cls._name} alone goes to an instance, {cls.__name__}(...)"
         )
     return cls(**options) if k is None else cls(k, **options)
 

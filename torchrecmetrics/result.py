@@ -84,6 +84,15 @@ class PointTable(Table):
         return json.dumps(results, indent=indent, allow_nan=False)
 
 
+class _Cells(NamedTuple):
+    """Texts of one row of a table, empty where there is none."""
+
+    label: str
+    value: str
+    error: str
+    interval: str
+
+
 class GroupResults(PointTable):
     """Table of the values of groups of users, with a row for each metric, cut-off and group; `str()` prints it.
 
@@ -145,7 +154,7 @@ class Evaluation(dict[str, Tensor], PointTable):
         self.kernels: Kernels | None = kernels
         self._rows = _named(collection.rows, user_ids) if collection.keep_rows else None
         results = collection.found()
-        self._of_items = {entry.key for entry in results if entry.metric.of_items}
+        self._keys_of_items = {entry.key for entry in results if entry.metric.of_items}
         of_lists = [e for e in results if e.group is None and (e.metric.of_lists or e.metric.of_items)]
         self._num_lists = max((entry.summary.num_users for entry in of_lists), default=leading.num_users)
         self.num_users: int = leading.num_users
@@ -183,8 +192,8 @@ class Evaluation(dict[str, Tensor], PointTable):
 
         Examples:
             >>> import torchrecmetrics as trm
-            >>> found = trm.evaluate_lists("MRR", {7: [1, 2, 3]}, target={7: [3]}, k=3)
-            >>> found.floats(4)
+            >>> evaluation = trm.evaluate_lists("MRR", {7: [1, 2, 3]}, target={7: [3]}, k=3)
+            >>> evaluation.floats(4)
             {'MRR@3': 0.3333}
         """
         values = {label: value.item() for label, value in self.items()}
@@ -192,25 +201,28 @@ class Evaluation(dict[str, Tensor], PointTable):
 
     def __str__(self) -> str:
         width = max(map(len, self))
-        lines = [f"{label:{width}}  {value}{error}{ends}" for label, value, error, ends in self._cells()]
+        lines = [f"{row.label:{width}}  {row.value}{row.error}{row.interval}" for row in self._cells()]
         return "\n".join([*lines, *self._notes()])
 
     def _repr_html_(self) -> str:
         return _html([("metric", "value", "", ""), *self._cells()], self._notes())
 
-    def _cells(self) -> list[tuple[str, str, str, str]]:
-        """Return the texts of each row: label, value, standard error and interval, empty where there is none."""
+    def _cells(self) -> list[_Cells]:
+        """Return the texts of each row."""
         cells = []
         for point in self.points:
             low, high = self.confidence_intervals[point.key]
             error = "" if math.isnan(point.standard_error) else f" ± {point.standard_error:.4f}"
             has_interval = not math.isnan(low) and point.num_users >= MIN_USERS
-            cells.append((point.key, f"{point.value:.4f}", error, f"  [{low:.4f}, {high:.4f}]" if has_interval else ""))
+            interval = f"  [{low:.4f}, {high:.4f}]" if has_interval else ""
+            cells.append(_Cells(label=point.key, value=f"{point.value:.4f}", error=error, interval=interval))
         return cells
 
     def _notes(self) -> list[str]:
         """Return the lines below the table: counts, and the meaning or absence of errors and intervals."""
-        means = [point for point in self.points if point.key not in self._of_items]  # others have no standard error
+        means = [
+            point for point in self.points if point.key not in self._keys_of_items
+        ]  # others have no standard error
         spread = [point.num_users >= MIN_USERS for point in means if not math.isnan(point.interval()[0])]
         notes = [self.counted()]
         if True in spread:
@@ -257,8 +269,8 @@ def _named(rows: Rows, user_ids: Vocabulary | None) -> Rows:
     if user_ids is None or not isinstance(rows.ids, Tensor):
         return rows
     ids = user_ids.ids(rows.ids)
-    whole = all(isinstance(id_, int) and abs(id_) < 2**63 for id_ in ids)
-    return replace(rows, ids=torch.tensor(ids, dtype=torch.int64) if whole else [str(id_) for id_ in ids])
+    are_integers = all(isinstance(id_, int) and abs(id_) < 2**63 for id_ in ids)
+    return replace(rows, ids=torch.tensor(ids, dtype=torch.int64) if are_integers else [str(id_) for id_ in ids])
 
 
 def _entries(number: int) -> str:

@@ -141,12 +141,12 @@ def rows_of(columns: Mapping[str, Tensor], evaluator: Evaluator) -> Rows:
     rules = evaluator.rules
     labels = {f"metric of {key}": metric.label for key, metric in evaluator.row_metrics.items() if key != metric.label}
     return Rows(
-        {key: by_key[key] for key in keys},
-        columns["ids"][0].long(),
-        None if bool((weights == 1).all()) else weights,
-        columns["clusters"][0] if "clusters" in columns else None,
-        own_weights,
-        {
+        values={key: by_key[key] for key in keys},
+        ids=columns["ids"][0].long(),
+        weights=None if bool((weights == 1).all()) else weights,
+        clusters=columns["clusters"][0] if "clusters" in columns else None,
+        own_weights=own_weights,
+        options={
             "ties": rules.tie_rule,
             "overlap": rules.overlap_rule,
             "padding_idx": None if rules.padding_idx is None else str(rules.padding_idx),

@@ -750,38 +750,6 @@ def test_bad_truth_and_history_name_the_cure(how, said):
 # ---------------------------------------------------------------------------------------------------- recommendations
 
 
-def test_recommendations_know_whose_they_are():
-    """Recommendations unpack into ids and scores, and frames have ids, ranks and scores without empty entries."""
-    train = Interactions.from_frame({"user": ["al", "al", "bo"], "item": ["x", "y", "x"]})
-    scores = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
-    found = trm.recommend(lambda ids: scores[ids], k=2, exclude=train)
-    ids, values = found
-    assert (ids.tolist(), values.shape) == ([[-1, -1], [1, -1]], (2, 2))
-    assert (found.user_ids, found.item_ids) == (train.user_ids, train.item_ids)
-    columns = {"user": ["bo"], "item": ["y"], "rank": [1], "score": [4.0]}
-    assert found.to_dict() == columns
-    assert found.to_frame().to_dict("list") == columns
-    assert found.to_frame("polars").to_dict(as_series=False) == columns
-    assert found.to_frame("pyarrow").to_pydict() == columns
-    with pytest.raises(ValueError, match="library must be one of 'pandas'"):
-        found.to_frame("excel")
-    with pytest.raises(ValueError, match="user_ids holds 1 ids, but row 1 is recommended"):
-        found.with_ids(user_ids=["al"])
-    bare = trm.recommend(lambda ids: scores[ids], k=1, num_users=2, num_items=2, user_ids=[1])
-    assert (bare.to_dict()["user"], bare.user_ids) == ([1], None)
-
-
-def test_histories_of_recommend_are_matched_by_id():
-    """Several histories of `recommend` are matched by id, and refused if only one has a vocabulary."""
-    first = Interactions.from_frame({"user": ["al", "bo"], "item": ["x", "y"]})
-    other = Interactions.from_frame({"user": ["bo", "al"], "item": ["x", "x"]}, user_ids=["bo", "al"], item_ids=["x"])
-    ids, _ = trm.recommend(torch.eye(2), torch.eye(2), 1, exclude=(first, other))
-    assert ids.tolist() == [[1], [-1]]
-    bare = Interactions.from_columns([0], [1], num_users=2, num_items=2)
-    with pytest.raises(ValueError, match=r"exclude\[0\] has user_ids, exclude\[1\] has none"):
-        trm.recommend(torch.eye(2), torch.eye(2), 1, exclude=(first, bare))
-
-
 @pytest.mark.parametrize(("truth", "lists"), [("7,x9", "7,8"), ("7,8", "x9,7")])
 def test_ids_of_text_files_are_what_is_written(truth, lists, tmp_path):
     """Ids of text files are the text as written: 7 in a file of numbers is the same id as 7 in a file with text."""

@@ -541,7 +541,7 @@ def test_products_begin_with_a_cache_line(generator):
     """On the CPU, rows of products begin with a cache line: up to twice as fast for an odd number of items."""
     users, items = torch.randn(40, 8, generator=generator), torch.randn(501, 8, generator=generator)
     scorer = scoring.EmbeddingScorer(trm.Embeddings(users, items), TargetDevice(users.device, False))
-    (part,) = scorer.scores(torch.arange(40), 40).parts()
+    (part,) = scorer.scores(torch.arange(40), 40).chunks()
     assert part.shape == (40, 501)
     assert part.stride() == (512, 1)
     torch.testing.assert_close(part, users @ items.T)

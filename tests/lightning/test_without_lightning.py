@@ -13,7 +13,7 @@ import torchrecmetrics as trm
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # warnings of the frameworks
 
-PAGE = (Path(__file__).parents[2] / "docs/how-to/processes.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/how-to/hugging-face.md").read_text()
 
 
 def block(start):
@@ -52,10 +52,11 @@ def accelerate_loop(n):
     """Run the page's loop over n samples; return values and num_users."""
     from torch.utils.data import DataLoader, TensorDataset
 
-    scores, target = data(n)
-    names = {"torch": torch, "trm": trm, "model": Model()}
+    features, target = data(n)
+    names = {"torch": torch, "trm": trm, "Model": Model, "TensorDataset": TensorDataset}
+    names |= {"users": torch.arange(n), "features": features, "target": target}
     names["history"] = trm.Interactions.from_padded((target[:, None] + 1) % 50, num_items=50)
-    names["loader"] = DataLoader(TensorDataset(torch.arange(n), scores, target), batch_size=4)
+    names["DataLoader"] = lambda dataset, batch_size: DataLoader(dataset, batch_size=4)
     exec(block("from accelerate import Accelerator"), names)
     metrics = names["metrics"]
     return numbers(metrics.compute()), metrics["HR@5"].num_users

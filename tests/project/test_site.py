@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import urllib.parse
 import urllib.request
 from pathlib import Path
 
@@ -126,13 +127,14 @@ WHOLE = """
 const wide = document.documentElement.scrollWidth - window.innerWidth;
 const shown = [...document.images].filter(image => getComputedStyle(image).display !== "none");
 const missing = shown.filter(image => !(image.complete && image.naturalWidth > 0)).map(image => image.src);
-return [wide, missing, shown.length];
+const cut = [...document.querySelectorAll("pre")].filter(block => block.scrollWidth > block.clientWidth + 1);
+return [wide, missing, shown.length, cut.map(block => block.textContent.trim().slice(0, 60))];
 """
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_pages_in_a_browser(browser, site, address, width, tmp_path):
-    """No page logs a warning or an error on the console, is wider than the window, or misses an image."""
+    """No page logs a warning or an error, is wider than the window, misses an image or, on a desk, cuts a block."""
     browser.set_window_size(*WIDTHS[width])
     browser.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride",
@@ -146,13 +148,43 @@ def test_pages_in_a_browser(browser, site, address, width, tmp_path):
         browser.execute_async_script(
             "const done = arguments[0]; document.fonts.ready.then(() => requestAnimationFrame(done));"
         )
-        wide, missing, shown = browser.execute_script(WHOLE)
+        wide, missing, shown, cut = browser.execute_script(WHOLE)
         said = [entry["message"] for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
         images += shown
-        if wide > 0 or missing or said:
-            faults.append((name, f"{wide} pixels too wide" if wide > 0 else "", missing, said))
+        cut = cut if width == "desktop" and not name.startswith("_modules") else []
+        if wide > 0 or missing or said or cut:
+            faults.append((name, f"{wide} pixels too wide" if wide > 0 else "", missing, said, cut))
         if keep:
             Path(keep).mkdir(parents=True, exist_ok=True)
             browser.save_screenshot(str(Path(keep, f"{name.replace('/', '_')}-{width}.png")))
     assert not faults
     assert images > 0
+
+
+WORDS = """
+Hugging Face|wandb|MLflow|TensorBoard|early stopping|checkpoint|cold start|sampled negatives|sessions|semantic ids
+several GPUs|DDP|Spark|Ray|NDCG|MRR|hit rate|implicit feedback|leave-one-out|popularity bias|diversity
+significance|confidence interval|Triton|out of memory|NaN|ties
+"""
+
+
+SEARCHED = """
+const done = arguments[0];
+const summary = () => document.querySelector("#search-results p.search-summary")?.textContent ?? "";
+const wait = () => summary().match(/found|did not match/) ? done() : setTimeout(wait, 50);
+wait();
+"""
+
+
+def test_search_finds_words(browser, address):
+    """People come by these words: the first ten results have one with the word in its title or its excerpt."""
+    missed = []
+    for word in WORDS.strip().replace("\n", "|").split("|"):
+        browser.get(f"{address}search.html?q={urllib.parse.quote(word)}")
+        browser.execute_async_script(SEARCHED)
+        results = browser.execute_script(
+            "return [...document.querySelectorAll('#search-results li')].slice(0, 10).map(found => found.textContent);"
+        )
+        if not any(word.lower() in result.lower() for result in results):
+            missed.append((word, results[:2]))
+    assert not missed

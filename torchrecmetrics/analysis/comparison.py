@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrecmetrics.analysis.pairing import Columns, Paired, Runs, Totals
+from torchrecmetrics.analysis.pairing import PairColumns, Paired, PairTotals, Runs
 from torchrecmetrics.analysis.resampling import MANY, all_flips, flipped_sums, one_thread
 from torchrecmetrics.analysis.significance import (
     Alternative,
@@ -208,31 +208,35 @@ class Comparison(Table):
         units = "whole clusters" if self.clustered else "rows"
         number, sides = max(r.num_units for r in self.results), _SIDES[self.alternative]
         if self.test == "t":
-            said = [f"Paired t test over {number} {units}, {sides}."]
+            sentences = [f"Paired t test over {number} {units}, {sides}."]
         else:
             how = f"all {self.resamples} other signs" if self.exact else f"{self.resamples} draws, seed {self.seed}"
             how += ", of their normal limit" if self.normal else ""
-            said = [f"Paired randomisation test: signs of {number} {units} flipped ({how}), {sides}."]
+            sentences = [f"Paired randomisation test: signs of {number} {units} flipped ({how}), {sides}."]
         alpha = f"{1 - self.level:.4g}"
         if self.is_corrected:
             method = _METHODS[self.correction].format(alpha=alpha)
-            said.append(f"Corrected for {self.num_tested} comparisons {method}.")
+            sentences.append(f"Corrected for {self.num_tested} comparisons {method}.")
         elif self.num_tested > 1:
-            said.append(f"Not corrected for {self.num_tested} comparisons; an interval excludes 0 where p <= {alpha}.")
+            sentences.append(
+                f"Not corrected for {self.num_tested} comparisons; an interval excludes 0 where p <= {alpha}."
+            )
         else:
-            said.append(f"The interval excludes 0 exactly where p <= {alpha}.")
+            sentences.append(f"The interval excludes 0 exactly where p <= {alpha}.")
         if self.groups:
             none = f"; {self.num_in_none} rows are in none" if self.num_in_none else ""
-            said.append(f"Over all rows, and those of {len(self.groups)} groups each{none}.")
+            sentences.append(f"Over all rows, and those of {len(self.groups)} groups each{none}.")
         if untested := [*dict.fromkeys(r.key for r in self.results if math.isnan(r.p))]:
-            said.append(f"Not tested, with fewer than two {units}: {', '.join(untested)}.")
+            sentences.append(f"Not tested, with fewer than two {units}: {', '.join(untested)}.")
         if num_left_out := max(r.num_left_out for r in self.results):
-            said.append(f"Left out: up to {num_left_out} rows, undefined in one of two runs or of weight 0.")
+            sentences.append(f"Left out: up to {num_left_out} rows, undefined in one of two runs or of weight 0.")
         if self.margin is not None:
-            said.append(f"Non-inferior: worse by less than {self.margin:g}, where higher values are better.")
+            sentences.append(f"Non-inferior: worse by less than {self.margin:g}, where higher values are better.")
         if averaged := [f"{name} is the mean of {number}" for name, number in self.runs.items() if number > 1]:
-            said.append(f"{', '.join(averaged)} runs: this tests these runs, not others that other seeds would give.")
-        return said
+            sentences.append(
+                f"{', '.join(averaged)} runs: this tests these runs, not others that other seeds would give."
+            )
+        return sentences
 
 
 @one_thread()
@@ -303,8 +307,8 @@ def compare(
         >>> ids = torch.arange(400)
         >>> pop = trm.Rows({"HR@10": (ids % 5 == 0).double()}, ids)
         >>> gcn = trm.Rows({"HR@10": (ids % 4 == 0).double()}, ids)
-        >>> found = trm.compare({"pop": pop, "gcn": gcn})["HR@10"]
-        >>> round(found.difference, 4), found.wins, found.losses, 0.05 < found.p < 0.15
+        >>> result = trm.compare({"pop": pop, "gcn": gcn})["HR@10"]
+        >>> round(result.difference, 4), result.wins, result.losses, 0.05 < result.p < 0.15
         (0.05, 80, 60, True)
     """
     correction = _check_correction(test, correction)
@@ -314,14 +318,14 @@ def compare(
         raise ValueError(f"margin must be a number > 0 in the metrics' unit, or None, got {margin!r}")
     check_groups(groups)
     paired = Paired(runs, metrics, baseline)
-    chosen_by_group: dict[str | None, Tensor | None] = {None: None}
+    selected_by_group: dict[str | None, Tensor | None] = {None: None}
     if groups is not None:
-        chosen_by_group |= _rows_by_group(paired, groups)
+        selected_by_group |= _rows_by_group(paired, groups)
     num_units = paired.layout.num_units
     exact = test == "randomization" and 2 ** min(num_units, 62) <= resamples
 
-    def decided(tables: Sequence[Columns], side: Alternative) -> Decisions:
-        units, totals = [table.units for table in tables], Totals.joined(table.totals for table in tables)
+    def decided(tables: Sequence[PairColumns], side: Alternative) -> Decisions:
+        units, totals = [table.units for table in tables], PairTotals.joined(table.totals for table in tables)
         t = studentised(totals.sums, totals.squares, totals.units)
         if test == "t":
             tested: ByStudent | ByFlips = ByStudent(t, totals.units, totals.squares, side)
@@ -330,11 +334,12 @@ def compare(
             tested = ByFlips(t, studentised(flips, totals.squares, totals.units), side)
         return decide(tested, (totals.units >= 2).nonzero().flatten().tolist(), round(1 - level, 12), correction)
 
-    by_group = {name: paired.columns(chosen) for name, chosen in chosen_by_group.items()}
+    by_group = {name: paired.columns(selected) for name, selected in selected_by_group.items()}
     decisions, noninferior = decided([*by_group.values()], alternative), None
     if margin is not None:
-        shifted = [paired.columns(chosen, margin) for chosen in chosen_by_group.values()]
+        shifted = [paired.columns(selected, margin) for selected in selected_by_group.values()]
         noninferior = decided(shifted, "greater").adjusted_p
+    num_flips = 2**num_units - 1 if exact else resamples
     sizes = {name: table.num_rows for name, table in by_group.items() if name is not None}
     return Comparison(
         results=tuple(_results(paired, by_group, decisions, noninferior, alternative)),
@@ -343,7 +348,7 @@ def compare(
         correction=correction,
         alternative=alternative,
         level=level,
-        resamples=None if test == "t" else 2**num_units - 1 if exact else resamples,
+        resamples=None if test == "t" else num_flips,
         exact=exact,
         normal=test == "randomization" and num_units > MANY,
         margin=margin,
@@ -356,29 +361,29 @@ def compare(
 
 def _rows_by_group(paired: Paired, groups: Groups) -> dict[str | None, Tensor | None]:
     """Return which rows are in each group, {name: bool [n]}."""
-    taken = [
+    clashing = [
         f"{label}/{name}" for label in paired.labels for name in groups.names if f"{label}/{name}" in paired.labels
     ]
-    if taken:
-        raise ValueError(f"{taken[0]} is a label of the runs, and would be that of a group: leave one of them out")
+    if clashing:
+        raise ValueError(f"{clashing[0]} is a label of the runs, and would be that of a group: leave one of them out")
     codes = groups.of_rows(paired.ids)
     return {name: codes == code for code, name in enumerate(groups.names)}
 
 
 def _results(
     paired: Paired,
-    by_group: dict[str | None, Columns],
+    by_group: dict[str | None, PairColumns],
     decisions: Decisions,
     noninferior: list[float] | None,
     alternative: Alternative,
 ) -> list[PairResult]:
     """Return the results by pair and label: the result over all rows, followed by those of the groups."""
-    totals = Totals.joined(table.totals for table in by_group.values())
+    totals = PairTotals.joined(table.totals for table in by_group.values())
     units, sums, squares = totals.units, totals.sums, totals.squares
     defined = units >= 2
     share = (sums.square() / (units * squares)).where(squares > 0, 0).clamp(max=1)
-    left = (squares * (1 - share)).where(1 - share >= 1e-12, 0)  # sum of squares around the mean
-    spread = (left / (units - 1)).sqrt().where(defined, math.nan)
+    residual = (squares * (1 - share)).where(1 - share >= 1e-12, 0)  # sum of squares around the mean
+    spread = (residual / (units - 1)).sqrt().where(defined, math.nan)
     difference, error = sums / totals.weights, spread * units.sqrt() / totals.weights
     critical, joint = torch.tensor([decisions.critical, decisions.joint_critical], dtype=torch.float64)
     power = torch.tensor([quantile(_POWER, n - 1) if n >= 2 else math.nan for n in units.tolist()], dtype=torch.float64)
@@ -411,7 +416,7 @@ def _results(
         numbers |= {"label": label, "run": run, "against": against, "group": group, "num_left_out": num_left_out}
         results.append(PairResult(**numbers))
     num_columns = len(paired.pairs) * len(paired.labels)
-    return [result for first in range(num_columns) for result in results[first::num_columns]]
+    return [result for start in range(num_columns) for result in results[start::num_columns]]
 
 
 def _half_width(critical: Tensor, error: Tensor) -> Tensor:

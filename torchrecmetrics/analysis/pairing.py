@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.analysis.resampling import Units
-from torchrecmetrics.analysis.row_ids import EQUAL, Layout, RowIds, find, id_at
+from torchrecmetrics.analysis.row_ids import EQUAL, RowIds, UnitLayout, find, id_at
 from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.core.checks import describe, nearest
 
@@ -28,7 +28,7 @@ Run: TypeAlias = "Rows | HasRows"
 Runs: TypeAlias = "Mapping[str, Run | Sequence[Run]]"
 
 
-class Totals(NamedTuple):
+class PairTotals(NamedTuple):
     """Sums over the units of each column, float64 [columns] per field."""
 
     units: Tensor
@@ -49,16 +49,16 @@ class Totals(NamedTuple):
     losses: Tensor
 
     @staticmethod
-    def joined(totals: Iterable[Totals]) -> Totals:
+    def joined(totals: Iterable[PairTotals]) -> PairTotals:
         """Concatenate the columns of several totals."""
-        return Totals(*torch.cat([torch.stack(columns) for columns in totals], 1))
+        return PairTotals(*torch.cat([torch.stack(columns) for columns in totals], 1))
 
 
-class Columns(NamedTuple):
+class PairColumns(NamedTuple):
     """Differences of paired runs: a column is one label of one pair of runs, in the order of pairs, then of labels."""
 
     units: Units
-    totals: Totals
+    totals: PairTotals
     num_rows: int
     """Number of rows, including those that are undefined in a column."""
 
@@ -73,64 +73,66 @@ class Paired:
     """
 
     def __init__(self, runs: Runs, metrics: str | Sequence[str] | None, baseline: str | None) -> None:
-        self.runs: dict[str, list[Rows]] = _listed(runs)
-        self.labels: list[str] = _labels(self.runs, metrics)
-        (first_name, first), *others = [(name, rows) for name, repeats in self.runs.items() for rows in repeats]
-        self.ids: RowIds = first.ids
-        self._row_in: dict[int, Tensor] = {id(first): torch.arange(len(first), device="cpu")}
+        self.runs: dict[str, list[Rows]] = _rows_by_name(runs)
+        self.labels: list[str] = _common_labels(self.runs, metrics)
+        (first_name, first_rows), *others = [(name, rows) for name, repeats in self.runs.items() for rows in repeats]
+        self.ids: RowIds = first_rows.ids
+        self._row_in: dict[int, Tensor] = {id(first_rows): torch.arange(len(first_rows), device="cpu")}
         for name, rows in others:
             if id(rows) not in self._row_in:
-                self._row_in[id(rows)] = _pair(first_name, first, name, rows)
+                self._row_in[id(rows)] = _pair(first_name, first_rows, name, rows)
         for rows in chain.from_iterable(self.runs.values()):
             rows.check_finite(self.labels)
-        self.layout: Layout = Layout.of(first.ids, first.clusters)
+        self.layout: UnitLayout = UnitLayout.of(first_rows.ids, first_rows.clusters)
         self.pairs: list[tuple[str, str]] = _pairs([*self.runs], baseline)
-        weights = first.weights  # scaled to a maximum of 1: squares neither overflow nor vanish
+        weights = first_rows.weights  # scaled to a maximum of 1: squares neither overflow nor vanish
         self._row_scale: float = 1.0 if weights is None or not weights.any() else 1 / weights.max().item()
 
-    def columns(self, chosen: Tensor | None = None, margin: float = 0.0) -> Columns:
-        """Return the columns over the rows that `chosen`, bool [n], selects, with differences larger by `margin`.
+    def columns(self, selected: Tensor | None = None, margin: float = 0.0) -> PairColumns:
+        """Return the columns over the `selected` rows, bool [n], with differences larger by `margin`.
 
         The units of a column are u = w (x - y), summed by cluster where there are clusters; u is 0 where x or y is
         undefined.
         """
         layout, numbers = self.layout, torch.arange(self.layout.num_units, device="cpu")
-        if chosen is not None:
-            layout, numbers = layout.only(chosen)
+        if selected is not None:
+            layout, numbers = layout.only(selected)
         names = [(*pair, label) for pair, label in product(self.pairs, self.labels)]
         units = torch.empty(len(names), len(numbers), dtype=torch.float64, device="cpu")
-        totals = torch.empty(len(Totals._fields), len(names), dtype=torch.float64, device="cpu")
-        for column, (first, second, label) in enumerate(names):
-            units[column], sums = self._column(first, second, label, layout, margin)
+        totals = torch.empty(len(PairTotals._fields), len(names), dtype=torch.float64, device="cpu")
+        for column, (run, against, label) in enumerate(names):
+            units[column], sums = self._column(run, against, label, layout, margin)
             totals[:, column] = torch.stack([number.double() for number in sums])
-        return Columns(Units(numbers, units), Totals(*totals), len(layout.order))
+        return PairColumns(Units(numbers, units), PairTotals(*totals), len(layout.order))
 
-    def _column(self, first: str, second: str, label: str, layout: Layout, margin: float) -> tuple[Tensor, Totals]:
+    def _column(
+        self, run: str, against: str, label: str, layout: UnitLayout, margin: float
+    ) -> tuple[Tensor, PairTotals]:
         """Return the units of a column, [units], and its totals, a number per field."""
-        scales = self._scales(first, second, label, layout)
-        x, weight_x, wx = self._run_means(first, label, layout, scales)
-        y, weight_y, wy = self._run_means(second, label, layout, scales)
+        scales = self._scales(run, against, label, layout)
+        x, weight_x, wx = self._run_means(run, label, layout, scales)
+        y, weight_y, wy = self._run_means(against, label, layout, scales)
         difference, weighted = _rounded_difference(x, y), _rounded_difference(wx, wy)
         weights = ((weight_x + weight_y) / 2).masked_fill(difference.isnan(), 0)
-        used = weights > 0
+        counted = weights > 0
         if margin:
             weighted = _rounded_difference(weighted, -margin * weights)
-        units = layout.sums(weighted.where(used, 0))
-        return units, Totals(
-            units=(layout.sums(used.double()) > 0).sum(),
-            rows=used.sum(),
+        units = layout.sums(weighted.where(counted, 0))
+        return units, PairTotals(
+            units=(layout.sums(counted.double()) > 0).sum(),
+            rows=counted.sum(),
             sums=units.sum(),
             squares=units.square().sum(),
             weights=weights.sum(),
-            value=wx.where(used, 0).sum() / weights.sum(),
-            against=wy.where(used, 0).sum() / weights.sum(),
-            wins=(used & (difference > 0)).sum(),
-            ties=(used & (difference == 0)).sum(),
-            losses=(used & (difference < 0)).sum(),
+            value=wx.where(counted, 0).sum() / weights.sum(),
+            against=wy.where(counted, 0).sum() / weights.sum(),
+            wins=(counted & (difference > 0)).sum(),
+            ties=(counted & (difference == 0)).sum(),
+            losses=(counted & (difference < 0)).sum(),
         )
 
     def _run_means(
-        self, name: str, label: str, layout: Layout, scales: dict[int, float]
+        self, name: str, label: str, layout: UnitLayout, scales: dict[int, float]
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the means of x, w and w x over the runs of a name; weights of a run are multiplied by its scale."""
         x = w = wx = torch.zeros((), dtype=torch.float64, device="cpu")
@@ -142,16 +144,16 @@ class Paired:
         number = len(self.runs[name])
         return x / number, w / number, wx / number
 
-    def _scales(self, first: str, second: str, label: str, layout: Layout) -> dict[int, float]:
+    def _scales(self, run_name: str, against: str, label: str, layout: UnitLayout) -> dict[int, float]:
         """Return factors that scale a metric's own weights to a mean of 1, {id(run): factor}; empty without them."""
-        runs = [*self.runs[first], *self.runs[second]]
+        runs = [*self.runs[run_name], *self.runs[against]]
         if not any(label in run.own_weights for run in runs):
             return {}
         rows = [self._row_in[id(run)][layout.order] for run in runs]
         values = torch.stack([run.values[label][row] for run, row in zip(runs, rows, strict=True)])
         weights = torch.stack([run.weights_of(label)[row] for run, row in zip(runs, rows, strict=True)])
-        used = ~values.isnan().any(0) & (weights > 0).any(0)
-        factors = (used.sum() / (weights * used).sum(1)).tolist()
+        counted = ~values.isnan().any(0) & (weights > 0).any(0)
+        factors = (counted.sum() / (weights * counted).sum(1)).tolist()
         return dict(zip(map(id, runs), factors, strict=True))
 
 
@@ -170,20 +172,20 @@ def _pairs(names: list[str], baseline: str | None) -> list[tuple[str, str]]:
     return [(name, baseline) for name in names if name != baseline]
 
 
-def _listed(runs: Runs) -> dict[str, list[Rows]]:
+def _rows_by_name(runs: Runs) -> dict[str, list[Rows]]:
     """Return the runs of each name as a list of `Rows`; raise for other types and fewer than two names."""
     cure = "pass {name: evaluation, other name: evaluation}, or their rows; several runs of one name are a list"
     if not isinstance(runs, Mapping):
         raise TypeError(f"runs must be a dict of evaluations or Rows by name, got {describe(runs)}: {cure}")
     if len(runs) < 2:
         raise ValueError(f"two runs or more are compared, got {len(runs)}: {cure}")
-    listed: dict[str, list[Rows]] = {}
+    rows_by_name: dict[str, list[Rows]] = {}
     for name, value in runs.items():
         repeats: list[Any] = [*value] if isinstance(value, (list, tuple)) else [value]
         if not repeats:
             raise ValueError(f"run {name!r} is an empty list: {cure}")
-        listed[name] = [_rows_of(name, run, cure) for run in repeats]
-    return listed
+        rows_by_name[name] = [_rows_of(name, run, cure) for run in repeats]
+    return rows_by_name
 
 
 def _rows_of(name: str, run: Any, cure: str) -> Rows:
@@ -198,7 +200,7 @@ def _rows_of(name: str, run: Any, cure: str) -> Rows:
     raise TypeError(f"run {name!r} must be an evaluation, Rows, or a list of them, got {describe(run)}: {hint}")
 
 
-def _labels(runs: dict[str, list[Rows]], metrics: str | Sequence[str] | None) -> list[str]:
+def _common_labels(runs: dict[str, list[Rows]], metrics: str | Sequence[str] | None) -> list[str]:
     """Return the labels that are compared, which all runs have; None = all labels, which must be the same."""
     named = [(name, rows.values) for name, repeats in runs.items() for rows in repeats]
     if metrics is not None:
@@ -209,49 +211,53 @@ def _labels(runs: dict[str, list[Rows]], metrics: str | Sequence[str] | None) ->
         if not labels:
             raise ValueError("metrics is empty: name the metrics that are compared, or None for all")
         return labels
-    left, first = named[0]
-    for right, values in named:
-        lone = {left: first.keys() - values.keys(), right: values.keys() - first.keys()}
+    first_name, first_values = named[0]
+    for name, values in named:
+        lone = {first_name: first_values.keys() - values.keys(), name: values.keys() - first_values.keys()}
         if texts := [f"{', '.join(sorted(labels))} only in {name!r}" for name, labels in lone.items() if labels]:
             raise ValueError(f"runs must have the same labels: {'; '.join(texts)}; or choose some with metrics=[...]")
-    return [*first]
+    return [*first_values]
 
 
-def _pair(left: str, first: Rows, right: str, rows: Rows) -> Tensor:
-    """Return for each row of `first` the row of `rows` with the same id, int64 [n]; raise if runs do not pair."""
-    if rows.options != first.options:
-        names = sorted({*first.options, *rows.options})
-        name = next(n for n in names if first.options.get(n, "") != rows.options.get(n, ""))
-        a, b = (run.options.get(name, "not told") for run in (first, rows))
-        raise ValueError(f"runs must be made with the same options: {name} is {a!r} in {left!r} and {b!r} in {right!r}")
-    if isinstance(rows.ids, list) is not isinstance(first.ids, list):
-        raise ValueError(f"ids do not pair: one of {left!r} and {right!r} has whole numbers, the other text")
-    row_of_id = find(rows.ids, first.ids)
-    if len(rows) != len(first) or bool((row_of_id < 0).any()):
-        texts = [_unpaired(left, first.ids, right, row_of_id)]
-        texts.append(_unpaired(right, rows.ids, left, find(first.ids, rows.ids)))
+def _pair(first_name: str, first_rows: Rows, name: str, rows: Rows) -> Tensor:
+    """Return for each row of `first_rows` the row of `rows` with the same id, int64 [n]; raise if runs do not pair."""
+    if rows.options != first_rows.options:
+        options = sorted({*first_rows.options, *rows.options})
+        option = next(n for n in options if first_rows.options.get(n, "") != rows.options.get(n, ""))
+        first_value, value = (run.options.get(option, "not told") for run in (first_rows, rows))
+        raise ValueError(
+            f"runs must be made with the same options: {option} is {first_value!r} in {first_name!r} and {value!r} in "
+            f"{name!r}"
+        )
+    if isinstance(rows.ids, list) is not isinstance(first_rows.ids, list):
+        raise ValueError(f"ids do not pair: one of {first_name!r} and {name!r} has whole numbers, the other text")
+    row_of_id = find(rows.ids, first_rows.ids)
+    if len(rows) != len(first_rows) or bool((row_of_id < 0).any()):
+        texts = [_unpaired(first_name, first_rows.ids, name, row_of_id)]
+        texts.append(_unpaired(name, rows.ids, first_name, find(first_rows.ids, rows.ids)))
         raise ValueError(f"rows do not pair: {'; '.join(filter(None, texts))}; compare runs over the same rows")
     for what in ("weights", "clusters"):
-        if (getattr(first, what) is None) is not (getattr(rows, what) is None):
-            raise ValueError(f"{what}: one of {left!r} and {right!r} has them, the other not")
-    if first.weights is not None and rows.weights is not None and not first.weights.equal(rows.weights[row_of_id]):
-        raise ValueError(f"weights of some rows differ between {left!r} and {right!r}")
-    if first.clusters is not None and rows.clusters is not None and not _same(first.clusters, rows.clusters, row_of_id):
-        raise ValueError(f"clusters of some rows differ between {left!r} and {right!r}")
+        if (getattr(first_rows, what) is None) is not (getattr(rows, what) is None):
+            raise ValueError(f"{what}: one of {first_name!r} and {name!r} has them, the other not")
+    weights, clusters = first_rows.weights, first_rows.clusters
+    if weights is not None and rows.weights is not None and not weights.equal(rows.weights[row_of_id]):
+        raise ValueError(f"weights of some rows differ between {first_name!r} and {name!r}")
+    if clusters is not None and rows.clusters is not None and not _same(clusters, rows.clusters, row_of_id):
+        raise ValueError(f"clusters of some rows differ between {first_name!r} and {name!r}")
     return row_of_id
 
 
-def _same(mine: RowIds, theirs: RowIds, row_of_id: Tensor) -> bool:
-    """Return True if both runs have the same clusters; `row_of_id` is the row in `theirs` of each row of `mine`."""
-    if isinstance(mine, Tensor) and isinstance(theirs, Tensor):
-        return torch.equal(mine, theirs[row_of_id])
-    return type(mine) is type(theirs) and mine == [theirs[row] for row in row_of_id.tolist()]
+def _same(clusters: RowIds, other_clusters: RowIds, row_of_id: Tensor) -> bool:
+    """Return True if both runs have the same clusters; `row_of_id` is the row in the other run of each row."""
+    if isinstance(clusters, Tensor) and isinstance(other_clusters, Tensor):
+        return torch.equal(clusters, other_clusters[row_of_id])
+    return type(clusters) is type(other_clusters) and clusters == [other_clusters[row] for row in row_of_id.tolist()]
 
 
-def _unpaired(name: str, ids: RowIds, other: str, row_of_id: Tensor) -> str:
+def _unpaired(name: str, ids: RowIds, other_name: str, row_of_id: Tensor) -> str:
     """Return a message with the number of ids that another run does not have; empty if it has all of them."""
     missing = (row_of_id < 0).nonzero()[:, 0]
     if not len(missing):
         return ""
     example = id_at(ids, int(missing[0]))
-    return f"{len(missing)} of {len(ids)} ids of {name!r} are not in {other!r} (id {example!r}, for example)"
+    return f"{len(missing)} of {len(ids)} ids of {name!r} are not in {other_name!r} (id {example!r}, for example)"

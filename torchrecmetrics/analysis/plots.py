@@ -177,8 +177,8 @@ def _lines_by_unit(points: Sequence[Point]) -> Mapping[str, Sequence[Line]]:
 
 def _label(curve: Sequence[Point]) -> str:
     """Return the label of several points on one line: their key without the cut-off."""
-    first, with_cutoff = curve[0], f"{curve[0].name}@{curve[0].k}"
-    return first.key.replace(with_cutoff, first.name, 1) if with_cutoff in first.key else first.name
+    point, with_cutoff = curve[0], f"{curve[0].name}@{curve[0].k}"
+    return point.key.replace(with_cutoff, point.name, 1) if with_cutoff in point.key else point.name
 
 
 def _are_rows(lines: Sequence[Line]) -> bool:
@@ -210,8 +210,8 @@ def _draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
         for artist in drawn.get_children():  # after drawing: limits are those of the unshifted data
             artist.set_transform(shifted)
     for line in across:
-        whole, (low, high) = axes.get_yaxis_transform(), line.points[0].interval()
-        (level,) = axes.plot([0, 1], line.values * 2, ls="--", lw=1.4, label=line.label, transform=whole)
+        full_width, (low, high) = axes.get_yaxis_transform(), line.points[0].interval()
+        (level,) = axes.plot([0, 1], line.values * 2, ls="--", lw=1.4, label=line.label, transform=full_width)
         if not math.isnan(low):
             axes.axhspan(low, high, color=level.get_color(), alpha=0.12, lw=0)
     _draw_axis_of_k(axes, {k for line in against for k in line.k})
@@ -275,8 +275,9 @@ def _panels(units: Sequence[str], heights: Sequence[float | None], ax: Axes | Se
     """
     plt = _pyplot()
     if ax is None:
-        width, usual = plt.rcParams["figure.figsize"]
-        inches = [(usual if len(heights) == 1 else _PANEL) if height is None else height for height in heights]
+        width, figure_height = plt.rcParams["figure.figsize"]
+        usual_height = figure_height if len(heights) == 1 else _PANEL
+        inches = [usual_height if height is None else height for height in heights]
         layout: dict[str, Any] = {"height_ratios": inches, "layout": "constrained", "squeeze": False}
         return [*plt.subplots(len(inches), figsize=(width, sum(inches)), **layout)[1][:, 0]]
     flat: Any = getattr(ax, "flat", ax)  # plt.subplots returns an array

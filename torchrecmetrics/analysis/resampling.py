@@ -28,12 +28,12 @@ def one_thread() -> Iterator[None]:
     Chunks fit into the cache of one core and take less time than the synchronisation of threads: on a machine that
     others use too, two threads took ten times as long as one.
     """
-    before = torch.get_num_threads()
+    num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(num_threads)
 
 
 def signs(units: int, resamples: int, generator: torch.Generator) -> Tensor:
@@ -53,9 +53,9 @@ class Units(NamedTuple):
 
     def block(self, start: int, stop: int) -> Tensor:
         """Return the values of the units from number `start` up to `stop`, [columns, stop - start]."""
-        first, last = torch.searchsorted(self.numbers, torch.tensor([start, stop], device="cpu")).tolist()
+        begin, end = torch.searchsorted(self.numbers, torch.tensor([start, stop], device="cpu")).tolist()
         block = self.values.new_zeros(len(self.values), stop - start)
-        block[:, self.numbers[first:last] - start] = self.values[:, first:last]
+        block[:, self.numbers[begin:end] - start] = self.values[:, begin:end]
         return block
 
 

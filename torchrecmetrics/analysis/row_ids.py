@@ -19,20 +19,20 @@ def numbered(ids: RowIds) -> tuple[RowIds, Tensor]:
     if isinstance(ids, Tensor):
         distinct, number = torch.unique(ids, return_inverse=True)
         return distinct, number
-    index = {id_: at for at, id_ in enumerate(sorted(set(ids)))}
+    index = {id_: place for place, id_ in enumerate(sorted(set(ids)))}
     return [*index], torch.tensor([index[id_] for id_ in ids], dtype=torch.int64, device="cpu")
 
 
-def find(ids: RowIds, asked: RowIds) -> Tensor:
-    """Return the row of each asked id in `ids`, which are distinct and of the same kind, int64 [n]; -1 = absent."""
-    if isinstance(ids, Tensor) and isinstance(asked, Tensor):
+def find(ids: RowIds, wanted_ids: RowIds) -> Tensor:
+    """Return the row of each of `wanted_ids` in `ids`, distinct ones of the same kind, int64 [n]; -1 = absent."""
+    if isinstance(ids, Tensor) and isinstance(wanted_ids, Tensor):
         if not len(ids):
-            return torch.full_like(asked, -1)
+            return torch.full_like(wanted_ids, -1)
         ascending, row = ids.sort()
-        at = torch.searchsorted(ascending, asked).clamp_(max=len(ids) - 1)
-        return row[at].where(ascending[at] == asked, -1)
+        place = torch.searchsorted(ascending, wanted_ids).clamp_(max=len(ids) - 1)
+        return row[place].where(ascending[place] == wanted_ids, -1)
     rows = {id_: row for row, id_ in enumerate(ids)}
-    return torch.tensor([rows.get(id_, -1) for id_ in asked], dtype=torch.int64, device="cpu")
+    return torch.tensor([rows.get(id_, -1) for id_ in wanted_ids], dtype=torch.int64, device="cpu")
 
 
 def id_at(ids: RowIds, row: int) -> int | str:
@@ -41,7 +41,7 @@ def id_at(ids: RowIds, row: int) -> int | str:
 
 
 @dataclass(frozen=True)
-class Layout:
+class UnitLayout:
     """Rows sorted by id, so that their input order does not matter, and their units: rows or clusters."""
 
     order: Tensor
@@ -51,7 +51,7 @@ class Layout:
     """Number of the unit of each row in `order`, ascending, int64 [n]; None = every row is a unit."""
 
     @classmethod
-    def of(cls, ids: RowIds, clusters: RowIds | None) -> Layout:
+    def of(cls, ids: RowIds, clusters: RowIds | None) -> UnitLayout:
         """Return the layout of rows with these ids and clusters."""
         if isinstance(ids, Tensor):
             order = ids.argsort()
@@ -63,17 +63,17 @@ class Layout:
         unit_of_row, by_unit = number[order].sort(stable=True)
         return cls(order[by_unit], len(distinct), unit_of_row)
 
-    def only(self, chosen: Tensor) -> tuple[Layout, Tensor]:
-        """Return the layout of the rows that `chosen`, bool [n], selects, and the numbers of its units here.
+    def only(self, selected: Tensor) -> tuple[UnitLayout, Tensor]:
+        """Return the layout of the `selected` rows, bool [n], and the numbers of its units in this layout.
 
         Units that have no selected row are left out.
         """
-        kept = chosen[self.order]
+        in_order = selected[self.order]
         if self.unit_of_row is None:
-            units = kept.nonzero().flatten()
-            return Layout(self.order[kept], len(units), None), units
-        units, unit_of_row = torch.unique(self.unit_of_row[kept], return_inverse=True)
-        return Layout(self.order[kept], len(units), unit_of_row), units
+            units = in_order.nonzero().flatten()
+            return UnitLayout(self.order[in_order], len(units), None), units
+        units, unit_of_row = torch.unique(self.unit_of_row[in_order], return_inverse=True)
+        return UnitLayout(self.order[in_order], len(units), unit_of_row), units
 
     def sums(self, values: Tensor) -> Tensor:
         """Return the sums of rows in `order`, float64 [n], by unit, [units]."""

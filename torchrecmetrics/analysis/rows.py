@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchrecmetrics.analysis.row_ids import Layout, RowIds, id_at, numbered
+from torchrecmetrics.analysis.row_ids import RowIds, UnitLayout, id_at, numbered
 from torchrecmetrics.analysis.tables import Columns
 from torchrecmetrics.core.checks import describe, nearest
 from torchrecmetrics.core.intervals import check_bounds, check_level, interval, skewed_interval
-from torchrecmetrics.core.saving import whole
+from torchrecmetrics.core.saving import atomic_path
 from torchrecmetrics.data.frames import frame_of, needed
 
 _FORMAT = b"torchrecmetrics"
@@ -73,8 +73,8 @@ class Rows(Columns):
         rows = len(ids)
         if not isinstance(self.values, Mapping) or not self.values:
             raise TypeError(f"values must be a dict of labels, {{label: float64 [n]}}, got {describe(self.values)}")
-        if taken := [label for label in self.values if label in _TAKEN or label.startswith(_OWN)]:
-            raise ValueError(f"{taken[0]!r} cannot be a label: it is the name of another column")
+        if reserved := [label for label in self.values if label in _TAKEN or label.startswith(_OWN)]:
+            raise ValueError(f"{reserved[0]!r} cannot be a label: it is the name of another column")
         settled["values"] = {n: _check_numbers(f"values of {n}", v, rows) for n, v in self.values.items()}
         if self.weights is not None:
             settled["weights"] = _check_weights("weights", self.weights, rows)
@@ -85,7 +85,7 @@ class Rows(Columns):
         if unknown := [label for label in self.own_weights if label not in self.values]:
             raise ValueError(f"own_weights has {unknown[0]!r}, values has not{nearest(unknown[0], [*self.values])}")
         settled["own_weights"] = {
-            n: _check_weights(f"own_weights of {n}", own, rows) for n, own in self.own_weights.items()
+            n: _check_weights(f"own_weights of {n}", weights, rows) for n, weights in self.own_weights.items()
         }
         settled["options"] = dict(self.options)
         for attribute, value in settled.items():
@@ -103,13 +103,12 @@ class Rows(Columns):
         return len(self.ids)
 
     def __repr__(self) -> str:
-        parts = [f"{len(self)} row{'s' * (len(self) != 1)}", f"{len(self.values)} label{'s' * (len(self.values) != 1)}"]
+        texts = [_with_number("row", len(self)), _with_number("label", len(self.values))]
         if self.weights is not None:
-            parts.append("weights")
+            texts.append("weights")
         if self.clusters is not None:
-            number = len(numbered(self.clusters)[0])
-            parts.append(f"{number} cluster{'s' * (number != 1)}")
-        return f"Rows({', '.join(parts)})"
+            texts.append(_with_number("cluster", len(numbered(self.clusters)[0])))
+        return f"Rows({', '.join(texts)})"
 
     def weights_of(self, label: str) -> Tensor:
         """Return the row weights of a label, float64 [n]: its own, or those of the rows, or 1."""
@@ -123,8 +122,8 @@ class Rows(Columns):
         """
         means = {}
         for label, values in self.values.items():
-            used = self.weights_of(label).where(~values.isnan(), 0)
-            means[label] = ((used * values).where(used > 0, 0).sum() / used.sum()).item()
+            weights = self.weights_of(label).where(~values.isnan(), 0)
+            means[label] = ((weights * values).where(weights > 0, 0).sum() / weights.sum()).item()
         return means
 
     def check_finite(self, labels: Iterable[str]) -> None:
@@ -180,15 +179,17 @@ class Rows(Columns):
         """
         level, ends = check_level(level), check_bounds(bounds)
         self.check_finite(self.values)
-        layout = Layout.of(self.ids, self.clusters)
+        layout = UnitLayout.of(self.ids, self.clusters)
         return {label: self._interval(label, layout, level, ends) for label in self.values}
 
-    def _interval(self, label: str, layout: Layout, level: float, bounds: tuple[float, float]) -> tuple[float, float]:
+    def _interval(
+        self, label: str, layout: UnitLayout, level: float, bounds: tuple[float, float]
+    ) -> tuple[float, float]:
         """Return the interval of a label, from sums over the units of the layout."""
         x, w = self.values[label][layout.order], self.weights_of(label)[layout.order]
         w, wx = layout.sums(w.masked_fill(x.isnan(), 0)), layout.sums((w * x).nan_to_num_())
-        used = w > 0
-        w, means = w[used], wx[used] / w[used]
+        counted = w > 0
+        w, means = w[counted], wx[counted] / w[counted]
         if len(w) < 2:
             return math.nan, math.nan
         total = w.sum()
@@ -204,10 +205,12 @@ class Rows(Columns):
             low, high = skewed_interval(*statistics, skewness.item(), curvature.item(), level)
             return max(low, means.min().item()), min(high, means.max().item())
         values = self.values[label]
-        within = math.isfinite(bounds[1] - bounds[0]) and not bool(((values < bounds[0]) | (values > bounds[1])).any())
-        if not within and not differing:
+        in_bounds = math.isfinite(bounds[1] - bounds[0]) and not bool(
+            ((values < bounds[0]) | (values > bounds[1])).any()
+        )
+        if not in_bounds and not differing:
             return math.nan, math.nan
-        return interval(*statistics, bounds if within else None, level)
+        return interval(*statistics, bounds if in_bounds else None, level)
 
     def _columns(self) -> dict[str, Any]:
         """Return all columns by name, ids first: numbers as NumPy arrays, text as lists."""
@@ -238,7 +241,7 @@ class Rows(Columns):
             OSError: where the path cannot be written.
         """
         table = self.to_arrow()
-        with whole(path) as temporary:
+        with atomic_path(path) as temporary:
             needed("pyarrow.parquet", f"writing {path}").write_table(table, temporary)
 
     @classmethod
@@ -271,6 +274,10 @@ class Rows(Columns):
             own_weights={label: columns[_OWN + label] for label in roles["own_weights"]},
             options=roles["options"],
         )
+
+
+def _with_number(noun: str, number: int) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _check_ids(name: str, ids: Any) -> RowIds:

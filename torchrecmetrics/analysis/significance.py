@@ -45,7 +45,9 @@ def studentised(sums: Tensor, squares: Tensor, units: Tensor) -> Tensor:
 
 def directed(t: Tensor, alternative: Alternative) -> Tensor:
     """Return the test statistic |t|, t or -t, which is large where t supports the alternative."""
-    return t.abs() if alternative == "two-sided" else t if alternative == "greater" else -t
+    if alternative == "two-sided":
+        return t.abs()
+    return t if alternative == "greater" else -t
 
 
 class ByStudent:

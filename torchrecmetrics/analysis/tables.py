@@ -24,8 +24,9 @@ class Columns:
 
         Examples:
             >>> import torchrecmetrics as trm
-            >>> found = trm.evaluate_lists("MRR", {7: [1, 2]}, target={"user": [7], "item": [2]}, k=2)
-            >>> found.to_dict()["metric"], found.to_dict()["value"], found.to_dict()["low"]
+            >>> evaluation = trm.evaluate_lists("MRR", {7: [1, 2]}, target={"user": [7], "item": [2]}, k=2)
+            >>> columns = evaluation.to_dict()
+            >>> columns["metric"], columns["value"], columns["low"]
             (['MRR'], [0.5], [None])
         """
         return {
@@ -96,7 +97,9 @@ class Table(Columns):
 
 
 def _text(cell: Any) -> str:
-    return "" if cell is None else f"{cell:.4f}" if isinstance(cell, float) else str(cell)
+    if cell is None:
+        return ""
+    return f"{cell:.4f}" if isinstance(cell, float) else str(cell)
 
 
 def records(rows: Iterable[Any]) -> list[dict[str, Any]]:

@@ -73,13 +73,13 @@ def novelty(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, normalize: bo
     `normalize`: divided by log2(all users), so that an item of one user has 1. 0 to log2(all users).
     """
     catalogue = _on(ranking, catalogue)
-    found = _mean(ranking, k, _of_items(ranking, catalogue.self_information))
-    return found / math.log2(max(catalogue.num_users, 1)) if normalize else found  # at most one user: 0 / 0 is NaN
+    mean = _mean(ranking, k, _values_of_items(ranking, catalogue.self_information))
+    return mean / math.log2(max(catalogue.num_users, 1)) if normalize else mean  # at most one user: 0 / 0 is NaN
 
 
 def tail_share(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, head: float = 0.8) -> Tensor:
     """Share of the list outside the head, which is the fewest items that hold a share `head` of all interactions."""
-    return _mean(ranking, k, _of_items(ranking, _on(ranking, catalogue).tail(head)))
+    return _mean(ranking, k, _values_of_items(ranking, _on(ranking, catalogue).tail(head)))
 
 
 def intra_list_diversity(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, of: Likeness | None = None) -> Tensor:
@@ -118,8 +118,8 @@ def calibration(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, divergenc
     cut = check_cutoffs(k)
     cutoffs = cut if isinstance(cut, tuple) else (cut,)
     pairs = _distributions(ranking, _on(ranking, catalogue), cutoffs)
-    found = torch.cat([_divergence(p, q, divergence) for p, q in pairs], 1)
-    return found if isinstance(cut, tuple) else found[0]
+    divergences = torch.cat([_divergence(p, q, divergence) for p, q in pairs], 1)
+    return divergences if isinstance(cut, tuple) else divergences[0]
 
 
 def seen(ranking: Ranking, k: Cutoffs) -> Tensor:
@@ -203,8 +203,8 @@ def _attainable(histogram: Histogram, formula: Callable[[Tensor], Tensor]) -> Te
 
 def _coverage(counts: Tensor) -> Tensor:
     """Return the share of counts [I] that are above 0; NaN if none is."""
-    found = (counts > 0).sum().to(float_dtype(counts.device))
-    return (found / len(counts)).masked_fill(found == 0, torch.nan)
+    num_covered = (counts > 0).sum().to(float_dtype(counts.device))
+    return (num_covered / len(counts)).masked_fill(num_covered == 0, torch.nan)
 
 
 def _entropy(counts: Tensor) -> Tensor:
@@ -246,14 +246,14 @@ def _share_of_entries(ranking: Ranking, k: Cutoffs, marked: Tensor | None) -> Te
     cut = check_cutoffs(k)
     length = _num_entries(ranking, cut)
     if marked is None:
-        return torch.zeros_like(length) / length
+        return torch.zeros_like(length).masked_fill(length == 0, torch.nan)
     marked, numbers = marked & ranking.entries, ranking.entries.cumsum(1)  # padding has no number of its own
     cutoffs = cut if isinstance(cut, tuple) else (cut,)
-    found = torch.stack([(marked & (numbers <= cutoff)).sum(1) for cutoff in cutoffs])
-    return (found if isinstance(cut, tuple) else found[0]) / length
+    num_marked = torch.stack([(marked & (numbers <= cutoff)).sum(1) for cutoff in cutoffs])
+    return (num_marked if isinstance(cut, tuple) else num_marked[0]) / length
 
 
-def _of_items(ranking: Ranking, table: Tensor) -> Tensor:
+def _values_of_items(ranking: Ranking, table: Tensor) -> Tensor:
     """Look the listed items up in a table [I]; return [B, D], 0 at ranks without an item."""
     return _fill_empty_ranks(ranking, _lookup(table, _table_indices(ranking)))
 
@@ -288,11 +288,11 @@ def _lookup(table: Tensor, ids: Tensor) -> Tensor:
 
 def _sum(ranking: Ranking, k: Cutoffs, values: Tensor) -> Tensor:
     """Sum values [B, D] over the first `k` ranks: [B] or [K, B]."""
-    k, last = check_cutoffs(k), values.shape[1] - 1
+    k, last_column = check_cutoffs(k), values.shape[1] - 1
     sums = running_sums(values.to(float_dtype(values.device)))
     if isinstance(k, int):
-        return sums[:, min(k - 1, last)]
-    return torch.stack([sums[:, min(cutoff - 1, last)] for cutoff in k])
+        return sums[:, min(k - 1, last_column)]
+    return torch.stack([sums[:, min(cutoff - 1, last_column)] for cutoff in k])
 
 
 def _mean(ranking: Ranking, k: Cutoffs, values: Tensor) -> Tensor:
@@ -303,7 +303,7 @@ def _mean(ranking: Ranking, k: Cutoffs, values: Tensor) -> Tensor:
 @derived
 def _mean_popularity(ranking: Ranking, k: int | tuple[int, ...], catalogue: Catalogue) -> Tensor:
     """Return the mean popularity of the list, float [B] or [K, B]."""
-    return _mean(ranking, k, _of_items(ranking, catalogue.popularity))
+    return _mean(ranking, k, _values_of_items(ranking, catalogue.popularity))
 
 
 @derived
@@ -360,11 +360,11 @@ def _serendipities(ranking: Ranking, catalogue: Catalogue) -> Tensor:
     size = max(catalogue.num_items - padded, 1)
     place = torch.arange(1, items.shape[1] + 1, dtype=float_dtype(items.device), device=items.device)
     hits = _fill_empty_ranks(ranking, hits_of(ranking))
-    usual = _lookup(catalogue.popularity_rank, _table_indices(ranking)).clamp(
+    popularity_place = _lookup(catalogue.popularity_rank, _table_indices(ranking)).clamp(
         max=size + 1
     )  # items without users: I + 1
     # (I + 1 - place) / I - (I + 1 - usual place) / I
-    return torch.where(hits, ((usual - place) / size).clamp(min=0), 0)
+    return torch.where(hits, ((popularity_place - place) / size).clamp(min=0), 0)
 
 
 # ----------------------------------------------------------------------------------------- similarity of items
@@ -386,7 +386,7 @@ def _similarity_to_previous(ranking: Ranking, catalogue: Catalogue, of: Likeness
     if of == "categories" and catalogue.categories.dim() == 1:
         return _num_previous_of_category(ranking, catalogue)
     table = catalogue.categories if of == "categories" else catalogue.embeddings
-    weights = _has_item(ranking) if of == "categories" else _of_items(ranking, catalogue.inverse_lengths)
+    weights = _has_item(ranking) if of == "categories" else _values_of_items(ranking, catalogue.inverse_lengths)
     return _by_pieces(_table_indices(ranking), table, weights, _products)
 
 
@@ -402,8 +402,8 @@ def _num_previous_of_category(ranking: Ranking, catalogue: Catalogue) -> Tensor:
     place = torch.arange(codes.shape[1], device=codes.device)
     bits = codes.shape[1].bit_length()
     keys = sort_rows((codes << bits) + place)  # by code, and by rank among equal codes
-    before = place[1:] - _starts(keys >> bits)
-    return _fill_empty_ranks(ranking, torch.zeros_like(codes).scatter_(1, keys[:, 1:] & ((1 << bits) - 1), before))
+    num_before = place[1:] - _starts(keys >> bits)
+    return _fill_empty_ranks(ranking, torch.zeros_like(codes).scatter_(1, keys[:, 1:] & ((1 << bits) - 1), num_before))
 
 
 @derived
@@ -441,8 +441,8 @@ def _running(vectors: Tensor) -> Tensor:
 def _pieces(rows: int, cells_per_row: int, device: torch.device) -> Iterator[slice]:
     """Yield slices of rows, at least one, of at most 2^21 numbers (2^24 off the CPU) at `cells_per_row` per row."""
     size = max(1, 2 ** (21 if device.type == "cpu" else 24) // max(cells_per_row, 1))
-    for first in range(0, max(rows, 1), size):
-        yield slice(first, first + size)
+    for start in range(0, max(rows, 1), size):
+        yield slice(start, start + size)
 
 
 def _vectors(items: Tensor, table: Tensor, weights: Tensor) -> Tensor:
@@ -461,31 +461,31 @@ def _distributions(ranking: Ranking, catalogue: Catalogue, k: Sequence[int]) -> 
     """Yield the categories of the history, p [b, C], and of the list, q [K, b, C], for slices of rows; NaN if empty."""
     items, history, device = _table_indices(ranking), _history_ids(ranking), ranking.items.device
     dtype, (rows, depth), width = float_dtype(device), items.shape, items.shape[1] + history.shape[1]
-    weights, first, length = _has_item(ranking), first_had(ranking).to(dtype), _length(ranking, tuple(k))
+    weights, is_first, length = _has_item(ranking), first_had(ranking).to(dtype), _length(ranking, tuple(k))
     shares = catalogue.categories.dim() == 2
     cells_per_row = width * catalogue.num_categories if shares else len(k) * min(width, catalogue.num_categories)
     for piece in _pieces(rows, cells_per_row, device):
-        piece_items, usual, weight, once = items[piece], history[piece], weights[piece], first[piece]
+        piece_items, history_ids, weight, first_flags = items[piece], history[piece], weights[piece], is_first[piece]
         if shares:
-            p = _vectors(usual, catalogue.categories, once).sum(2)
+            p = _vectors(history_ids, catalogue.categories, first_flags).sum(2)
             running = _running(_vectors(piece_items, catalogue.categories, weight))
             q = torch.stack([running[..., min(cutoff, depth) - 1] for cutoff in k])
         else:
-            codes = _codes(ranking, catalogue)[piece], _lookup(catalogue.categories, usual)
-            listed, had, columns = _slots(*codes, catalogue.num_categories)
+            codes = _codes(ranking, catalogue)[piece], _lookup(catalogue.categories, history_ids)
+            list_columns, history_columns, columns = _slots(*codes, catalogue.num_categories)
             tables = torch.zeros((1 + len(k), len(piece_items), columns), dtype=dtype, device=device)
-            p, q = tables[0].scatter_add_(1, had, once), tables[1:]
+            p, q = tables[0].scatter_add_(1, history_columns, first_flags), tables[1:]
             for table, cutoff in zip(q, k, strict=True):
-                table.scatter_add_(1, listed[:, :cutoff], weight[:, :cutoff])
+                table.scatter_add_(1, list_columns[:, :cutoff], weight[:, :cutoff])
         yield p / _history_sizes(ranking)[piece, None], q / length[:, piece, None]
 
 
-def _slots(codes: Tensor, others: Tensor, categories: int) -> tuple[Tensor, Tensor, int]:
+def _slots(list_codes: Tensor, history_codes: Tensor, categories: int) -> tuple[Tensor, Tensor, int]:
     """Return table columns of category codes [b, D] and [b, H], and the table's width, min(categories, D + H)."""
-    depth, width = codes.shape[1], codes.shape[1] + others.shape[1]
+    depth, width = list_codes.shape[1], list_codes.shape[1] + history_codes.shape[1]
     if categories <= width:
-        return codes, others, categories
-    in_order, order = torch.cat([codes, others], 1).sort(1)
+        return list_codes, history_codes, categories
+    in_order, order = torch.cat([list_codes, history_codes], 1).sort(1)
     slots = torch.zeros_like(order).scatter_(1, order[:, 1:], _starts(in_order))
     return slots[:, :depth], slots[:, depth:], width
 

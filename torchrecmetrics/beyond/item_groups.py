@@ -26,6 +26,19 @@ ItemGroups: TypeAlias = Literal["popularity", "categories"]
 """Groups of items: the head and the tail by popularity, or one group per category code."""
 
 
+class GroupEntries(NamedTuple):
+    """Entries of each row that are counted for the group of their item, ids and counts int64 [B, n]."""
+
+    items: Tensor
+    """Ids of the listed items."""
+    hits: Tensor
+    """Counts of the listed items, for `GroupCounts.hits`."""
+    possible_items: Tensor
+    """Ids of the items that could be listed."""
+    possible: Tensor
+    """Counts of these, for `GroupCounts.possible`."""
+
+
 class GroupCounts(NamedTuple):
     """Counts over all lists for each group of items, int64 [G]."""
 
@@ -94,8 +107,8 @@ class ItemGroupMetric(CountedMetric):
         check_choice("of", self.options["of"], ("popularity", "categories"))
         self.codes(self._catalogue.device)
 
-    def pairs(self, ranking: Ranking, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return item ids [B, n] and counts, int64 [B, n], of the listed entries, then of the possible entries."""
+    def pairs(self, ranking: Ranking, k: int) -> GroupEntries:
+        """Return the listed and the possible entries of each row."""
         raise NotImplementedError
 
     def possible(self, counts: Tensor, rows: int, sizes: Tensor) -> Tensor:
@@ -151,17 +164,17 @@ class ItemGroupCounts(Accumulator):
         metric, ranking = self.metric, rows.ranking
         assert ranking is not None
         assert metric.k is not None
-        items, hits, others, possible = metric.pairs(ranking, metric.k)
-        codes, size = metric.codes(items.device), metric._catalogue.num_items
-        with_list = (items >= 0).any(1) & counted_lists(rows)
+        entries = metric.pairs(ranking, metric.k)
+        codes, size = metric.codes(entries.items.device), metric._catalogue.num_items
+        with_list = (entries.items >= 0).any(1) & counted_lists(rows)
         totals = []
-        for ids, numbers in ((items, hits), (others, possible)):
+        for ids, numbers in ((entries.items, entries.hits), (entries.possible_items, entries.possible)):
             inside = (ids >= 0) & (ids < size) & with_list[:, None]
             if metric.rules.padding_idx is not None:  # padding is not an item
                 inside = inside & (ids != metric.rules.padding_idx)
-            group = codes.index_select(0, ids.where(inside, 0).flatten())
+            entry_groups = codes.index_select(0, ids.where(inside, 0).flatten())
             none = torch.zeros(metric.num_groups, dtype=torch.int64, device=ids.device)
-            totals.append(none.index_add(0, group, (numbers * inside).flatten()))
+            totals.append(none.index_add(0, entry_groups, (numbers * inside).flatten()))
         return with_list.sum(), torch.stack(totals)
 
     def added(self, rows: RowValues) -> State:
@@ -187,9 +200,9 @@ def spread(
     there are no hits, and for fewer than two groups. Needs no host sync.
     """
     hits, possible = counts
-    there, dtype = possible > 0, float_dtype(possible.device)
-    rates = torch.where(there, hits.to(dtype) / possible.to(dtype), 0)
-    groups = there.sum().to(dtype)
-    mean = rates.sum() / groups
-    variance = torch.where(there, (rates - mean).square(), 0).sum() / groups
-    return (variance.sqrt() / mean).masked_fill(groups < 2, torch.nan)
+    possible_groups, dtype = possible > 0, float_dtype(possible.device)
+    rates = torch.where(possible_groups, hits.to(dtype) / possible.to(dtype), 0)
+    num_groups = possible_groups.sum().to(dtype)
+    mean = rates.sum() / num_groups
+    variance = torch.where(possible_groups, (rates - mean).square(), 0).sum() / num_groups
+    return (variance.sqrt() / mean).masked_fill(num_groups < 2, torch.nan)

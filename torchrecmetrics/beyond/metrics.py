@@ -11,7 +11,7 @@ from torch import Tensor
 from torchrecmetrics.beyond import functional
 from torchrecmetrics.beyond.functional import Divergence, Likeness
 from torchrecmetrics.beyond.item_counts import ItemCountMetric
-from torchrecmetrics.beyond.item_groups import ItemGroupMetric, spread
+from torchrecmetrics.beyond.item_groups import GroupEntries, ItemGroupMetric, spread
 from torchrecmetrics.beyond.list_metric import ListMetric
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.core.signature import Formula, MetricOptions
@@ -621,10 +621,15 @@ class StatisticalParity(ItemGroupMetric):
     formula: ClassVar[Formula] = staticmethod(spread)
     reads_history: ClassVar[bool] = True
 
-    def pairs(self, ranking: Ranking, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def pairs(self, ranking: Ranking, k: int) -> GroupEntries:
         """Return the listed items with count 1, then the history with count -1: these entries are not possible."""
         items, past = ranking.items[:, :k], functional.history_of(ranking)
-        return items, torch.ones_like(items), past, -functional.first_had(ranking).long()
+        return GroupEntries(
+            items=items,
+            hits=torch.ones_like(items),
+            possible_items=past,
+            possible=-functional.first_had(ranking).long(),
+        )
 
     def possible(self, counts: Tensor, rows: int, sizes: Tensor) -> Tensor:
         """Return the number of pairs of a row and an item of each group, less the pairs in the history."""
@@ -663,7 +668,12 @@ class EqualOpportunity(ItemGroupMetric):
     formula: ClassVar[Formula] = staticmethod(spread)
     reads_target: ClassVar[bool] = True
 
-    def pairs(self, ranking: Ranking, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def pairs(self, ranking: Ranking, k: int) -> GroupEntries:
         """Return the listed items with count 1 if relevant and else 0, then the relevant items with count 1."""
         items, relevant = ranking.items[:, :k], ranking.relevant_items
-        return items, functional.hits_of(ranking)[:, :k].long(), relevant, torch.ones_like(relevant)
+        return GroupEntries(
+            items=items,
+            hits=functional.hits_of(ranking)[:, :k].long(),
+            possible_items=relevant,
+            possible=torch.ones_like(relevant),
+        )

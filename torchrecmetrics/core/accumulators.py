@@ -178,7 +178,7 @@ def move_states(metric: Metric, fn: Callable[[Tensor], Tensor]) -> None:
         if isinstance(value, (list, tuple)):  # of rows, such as float32 scores, which stay float32
             return type(value)(moved(entry, True) for entry in value)
         if isinstance(value, Mapping):
-            return {name: moved(part) for name, part in value.items()}
+            return {name: moved(entry) for name, entry in value.items()}
         if not isinstance(value, Tensor):
             return value
         is_sum = value.dtype == torch.float64 or (value.dtype == torch.float32 and not in_list)
@@ -271,8 +271,8 @@ class ByGroup(Accumulator):
         """Return the result of each metric in each group."""
         return {
             f"{key}/{name}": summary
-            for name, part in zip(self.names, sums[0].unbind(-1), strict=True)
-            for key, summary in self.layout.summaries(part).items()
+            for name, group_sums in zip(self.names, sums[0].unbind(-1), strict=True)
+            for key, summary in self.layout.summaries(group_sums).items()
         }
 
     def batch_totals(self, rows: RowValues) -> tuple[Sequence[Tensor], Sequence[Tensor]]:

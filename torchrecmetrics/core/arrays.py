@@ -52,12 +52,12 @@ def cached_constant(make: Callable[P, Tensor]) -> Callable[P, Tensor]:
     cached = lru_cache(32)(make)
 
     @wraps(make)
-    def made(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+    def constant(*args: P.args, **kwargs: P.kwargs) -> Tensor:
         if is_traced():
             return make(*args, **kwargs)
         return cached(*args, **kwargs)  # type: ignore[arg-type]  # hashable by contract
 
-    return made
+    return constant
 
 
 def array(values: Tensor) -> Any:
@@ -82,8 +82,8 @@ def tiles(matrix: Tensor, wide: int) -> Iterator[tuple[tuple[slice, slice], Tens
     tall_piece = max(1, budget // wide_piece)
     for top in range(0, rows, tall_piece):
         for left in range(0, items, wide_piece):
-            here = slice(top, top + tall_piece), slice(left, left + wide_piece)
-            yield here, matrix[here]
+            tile_slices = slice(top, top + tall_piece), slice(left, left + wide_piece)
+            yield tile_slices, matrix[tile_slices]
 
 
 def sort_rows(values: Tensor) -> Tensor:
@@ -104,13 +104,13 @@ def take_top(values: Tensor, number: int) -> Tensor:
         return values.topk(number, dim=1).values.flip(1)
     import numpy as np
 
-    behind = values.shape[1] - number
+    num_lower = values.shape[1] - number
     rows_at_once = max(1, 2**20 // values.shape[1])  # so many copied rows fit the CPU's cache
-    parts = [
-        np.partition(array(part), behind, axis=1)[:, behind:] if behind else array(part)
-        for part in torch.split(values, rows_at_once)
+    top_chunks = [
+        np.partition(array(chunk), num_lower, axis=1)[:, num_lower:] if num_lower else array(chunk)
+        for chunk in torch.split(values, rows_at_once)
     ]
-    return torch.from_numpy(np.sort(np.concatenate(parts), axis=1))
+    return torch.from_numpy(np.sort(np.concatenate(top_chunks), axis=1))
 
 
 def search(ascending: Tensor, values: Tensor, right: bool = False) -> Tensor:
@@ -128,11 +128,11 @@ def rowwise_isin(items: Tensor, ids: Tensor) -> Tensor:
     return ids.gather(1, nearest) == items
 
 
-def find_first(entries: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+def find_first(entries: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
     """Return the first slot in its row [B, K] of each wanted number [B, T], and whether the row holds it, bool."""
     ascending, slot = entries.sort(dim=1, stable=True)
-    nearest = search(ascending, wanted).clamp(max=entries.shape[1] - 1)
-    return slot.gather(1, nearest), ascending.gather(1, nearest) == wanted
+    nearest = search(ascending, numbers).clamp(max=entries.shape[1] - 1)
+    return slot.gather(1, nearest), ascending.gather(1, nearest) == numbers
 
 
 def running_sums(values: Tensor) -> Tensor:
@@ -160,11 +160,11 @@ def count_at_least(ascending: Tensor, thresholds: Tensor) -> Tensor:
     return ascending.shape[1] - search(ascending, thresholds)
 
 
-def group_mean(values: Tensor, group: Tensor) -> Tensor:
-    """Replace each value of [B, T] by the mean of its group; `group` holds the first slot of each value's group."""
-    total = torch.zeros_like(values).scatter_add(1, group, values)
-    count = torch.zeros_like(values).scatter_add(1, group, torch.ones_like(values))
-    return (total / count).gather(1, group)
+def group_mean(values: Tensor, tie_group: Tensor) -> Tensor:
+    """Replace each value of [B, T] by the mean of its group; `tie_group` holds the first slot of each value's group."""
+    total = torch.zeros_like(values).scatter_add(1, tie_group, values)
+    count = torch.zeros_like(values).scatter_add(1, tie_group, torch.ones_like(values))
+    return (total / count).gather(1, tie_group)
 
 
 def run_starts(values: Tensor) -> Tensor:
@@ -183,11 +183,11 @@ def slices(values: Tensor, shares: Sequence[float]) -> Tensor:
     values = values.to(float_dtype(values.device))
     total = values.sum()
     ordered, places = values.sort(descending=True, stable=True)
-    before = running_sums(ordered[None])[0] - ordered
+    earlier_total = running_sums(ordered[None])[0] - ordered
     number = torch.zeros_like(places)
     for share in shares:
         # tolerates rounding: 0.07 * 100 is 7.000000000000001
-        number += before >= share * (1 - 2**-50) * total
+        number += earlier_total >= share * (1 - 2**-50) * total
     return torch.empty_like(number).scatter(0, places, number)
 
 

@@ -72,14 +72,14 @@ class Checks:
         self.num_rows: int = num_rows
         self.own_rows: Tensor | None = None
         """Bool [B]: rows whose violations this process counts, if several processes have the same rows; None = all."""
-        self._rejected: list[tuple[str, Tensor, Callable[[int], str]]] = []
+        self._violations: list[tuple[str, Tensor, Callable[[int], str]]] = []
         self.looks: list[Look] = []
         """Questions about the batch, and facts for those that `compute` asks."""
 
     def reject(self, kind: str, rows: Tensor, detail: Callable[[int], str]) -> None:
         """Reject the rows in which `rows`, bool [B] or [B, n], is True; `detail(row)` describes the first of them."""
         if self.enabled:
-            self._rejected.append((kind, rows, detail))
+            self._violations.append((kind, rows, detail))
 
     def settle(self) -> tuple[Tensor | None, Tensor | None]:
         """Raise, or return a mask of the valid rows, bool [B], and the number of bad rows per kind, int64 [kinds].
@@ -89,14 +89,14 @@ class Checks:
         Raises:
             ValueError: on the CPU, if a row was rejected; names the first kind of violation and its first row.
         """
-        if not self._rejected:
+        if not self._violations:
             return None, None
         if self.at_once:
-            if torch.cat([rows.reshape(-1) for _, rows, _ in self._rejected]).count_nonzero():
+            if torch.cat([rows.reshape(-1) for _, rows, _ in self._violations]).count_nonzero():
                 self._raise()
             return None, None
         by_kind: dict[str, Tensor] = {}
-        for kind, rows, _ in self._rejected:  # a row counts once per kind
+        for kind, rows, _ in self._violations:  # a row counts once per kind
             rows = any_of_row(rows)
             by_kind[kind] = by_kind[kind] | rows if kind in by_kind else rows
         masks = torch.stack([*by_kind.values()])
@@ -106,11 +106,11 @@ class Checks:
         return ~masks.any(0), torch.stack([numbers.get(kind, none) for kind in VIOLATIONS])
 
     def _raise(self) -> None:
-        for kind, rows, detail in self._rejected:
+        for kind, rows, detail in self._violations:
             rows = any_of_row(rows)
             if number := int(rows.count_nonzero()):
-                first = int(rows.nonzero()[0])
-                raise ValueError(f"{in_words(number, len(rows))} {VIOLATIONS[kind]}: {detail(first)}")
+                first_row = int(rows.nonzero()[0])
+                raise ValueError(f"{in_words(number, len(rows))} {VIOLATIONS[kind]}: {detail(first_row)}")
 
 
 def any_of_row(mask: Tensor) -> Tensor:
@@ -130,8 +130,8 @@ def check_k(k: Any, name: str = "k", least: int = 1) -> int:
         cure = '; several cut-offs go to RecMetricCollection(["HR"], k=[5, 10])' if isinstance(k, (list, tuple)) else ""
         raise TypeError(f"{name} must be an integer >= {least}, got {k!r} ({type(k).__name__}){cure}") from None
     if not least <= value < 2**53:
-        wanted = f"at least {least}" if value < least else "below 2^53, where float64 begins to skip whole numbers"
-        raise ValueError(f"{name} must be {wanted}, got {value}")
+        accepted = f"at least {least}" if value < least else "below 2^53, where float64 begins to skip whole numbers"
+        raise ValueError(f"{name} must be {accepted}, got {value}")
     return value
 
 
@@ -171,21 +171,23 @@ def check_scores(scores: Tensor, dims: int) -> None:
             cure += "; for scores that are whole numbers scores.double()"
         raise TypeError(f"scores must be float64, float32, float16 or bfloat16, got {describe(scores)}{cure}")
     if scores.dim() != dims or (dims == 2 and scores.shape[1] == 0):
-        wanted = "[rows, items] with at least one item" if dims == 2 else "[entries]"
+        accepted = "[rows, items] with at least one item" if dims == 2 else "[entries]"
         hints = {
             1: "; one row: scores[None]; flat rows of sessions: update(Sessions(scores, labels, indexes=session_ids)); "
             "positives and their negatives: update(Negatives(positive, negative))",
             3: "; one position of each: scores[:, -1]",
         }
-        hint = hints.get(scores.dim(), "") if dims == 2 else "; pass scores[:, 0]" * (scores.shape[1:] == (1,))
-        raise ValueError(f"scores must be {wanted}, got shape {list(scores.shape)}{hint}")
+        hint = hints.get(scores.dim(), "") if dims == 2 else ""
+        if dims == 1 and scores.shape[1:] == (1,):
+            hint = "; pass scores[:, 0]"
+        raise ValueError(f"scores must be {accepted}, got shape {list(scores.shape)}{hint}")
 
 
 def check_ids(name: str, ids: Any) -> None:
     """Raise unless `ids` is a strided tensor of int64, int32 or int16."""
-    whole = None if isinstance(ids, Tensor) else as_interactions(name, ids)
-    if whole is not None:
-        raise TypeError(f"{name} must be a tensor, got {describe(ids)}: pass {whole}.select(user_ids).items")
+    interactions = None if isinstance(ids, Tensor) else as_interactions(name, ids)
+    if interactions is not None:
+        raise TypeError(f"{name} must be a tensor, got {describe(ids)}: pass {interactions}.select(user_ids).items")
     uneven = ", or for lists of uneven length torch.nn.utils.rnn.pad_sequence(..., batch_first=True, padding_value=-1)"
     check_tensor(name, ids, uneven)
     check_strided(name, ids)
@@ -288,8 +290,8 @@ def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
 
 def in_words(rows: int, of: int | None = None) -> str:
     """Return a number of rows in words for a message: "3 rows", or with `of` "3 of 5 rows"."""
-    last = rows if of is None else of
-    return f"{rows}{'' if of is None else f' of {of}'} {'row' if last == 1 else 'rows'}"
+    counted = rows if of is None else of
+    return f"{rows}{'' if of is None else f' of {of}'} {'row' if counted == 1 else 'rows'}"
 
 
 def extra(name: str) -> str:
@@ -297,12 +299,12 @@ def extra(name: str) -> str:
     return f"pip install 'torchrecmetrics[{name}]', or in a copy of the repository pip install -e '.[{name}]'"
 
 
-def nearest(name: str, known: Sequence[str]) -> str:
-    """Return the end of a message about an unknown name: the closest of the `known` names, and a list of all."""
-    close = difflib.get_close_matches(name, known, n=1)
+def nearest(name: str, known_names: Sequence[str]) -> str:
+    """Return the end of a message about an unknown name: the closest of `known_names`, and a list of all."""
+    close = difflib.get_close_matches(name, known_names, n=1)
     if name == "weights" and not close:
         return ": rows are weighed in update(..., weights=) of a metric or a RecMetricCollection, batch by batch"
-    return f"{f'; did you mean {close[0]!r}?' if close else '.'} There are {', '.join(known)}"
+    return f"{f'; did you mean {close[0]!r}?' if close else '.'} There are {', '.join(known_names)}"
 
 
 def describe(value: object) -> str:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, distributed
 from torchmetrics.utilities.distributed import gather_all_tensors
 
-Thing = TypeVar("Thing")
+Value = TypeVar("Value")
 
 
 def is_distributed() -> bool:
@@ -18,31 +18,31 @@ def is_distributed() -> bool:
     return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
 
 
-def gathered(thing: Thing, group: Any = None) -> list[Thing]:
-    """Return the `thing` of each process, in the order of ranks."""
-    things: list[Thing] = [thing] * distributed.get_world_size(group)
-    distributed.all_gather_object(things, thing, group=group)
-    return things
+def gathered(value: Value, process_group: Any = None) -> list[Value]:
+    """Return the `value` of each process, in the order of ranks."""
+    values: list[Value] = [value] * distributed.get_world_size(process_group)
+    distributed.all_gather_object(values, value, group=process_group)
+    return values
 
 
-def sum_over_processes(tensors: Sequence[Tensor], gather: Any, group: Any) -> list[Tensor]:
+def sum_over_processes(tensors: Sequence[Tensor], gather: Any, process_group: Any) -> list[Tensor]:
     """Sum tensors over the processes: one all-reduce per dtype, or the `dist_sync_fn` that the user gave."""
     totals = list(tensors)
     for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
         places = [place for place, tensor in enumerate(tensors) if tensor.dtype == dtype]
         packed = torch.cat([tensors[place].flatten() for place in places])
         if gather in (None, gather_all_tensors):
-            distributed.all_reduce(packed, group=group)
+            distributed.all_reduce(packed, group=process_group)
         else:
-            packed = torch.stack(list(gather(packed, group=group))).sum(0)
+            packed = torch.stack(list(gather(packed, group=process_group))).sum(0)
         sizes = [tensors[place].numel() for place in places]
-        for place, part in zip(places, torch.split(packed, sizes), strict=True):
-            totals[place] = part.view(tensors[place].shape)
+        for place, total in zip(places, torch.split(packed, sizes), strict=True):
+            totals[place] = total.view(tensors[place].shape)
     return totals
 
 
 @contextmanager
-def raise_on_all_ranks(device: torch.device, group: Any = None) -> Iterator[None]:
+def raise_on_all_ranks(device: torch.device, process_group: Any = None) -> Iterator[None]:
     """Raise an error of one process on all processes, once each process has reached the end of the block.
 
     Costs one all-reduce of a number on `device` if no process raises. If one is out of memory, all raise that error.
@@ -56,22 +56,22 @@ def raise_on_all_ranks(device: torch.device, group: Any = None) -> Iterator[None
     except Exception as raised:
         error = _known_to_all(raised)
     failed = torch.tensor(int(error is not None), device=device)
-    distributed.all_reduce(failed, group=group)
+    distributed.all_reduce(failed, group=process_group)
     if not failed:
         return
-    told = gathered(None if error is None else f"{type(error).__name__}: {error}", group)
+    errors = gathered(None if error is None else f"{type(error).__name__}: {error}", process_group)
     if error is not None:
         raise error
-    process, text = next((process, text) for process, text in enumerate(told) if text is not None)
+    process, text = next((process, text) for process, text in enumerate(errors) if text is not None)
     kind = torch.cuda.OutOfMemoryError if text.startswith("OutOfMemoryError") else RuntimeError
     raise _known_to_all(kind(f"process {process} failed with {text}"))
 
 
 @contextmanager
-def same_on_all_ranks(facts: dict[str, Any], group: Any, own: str = "") -> Iterator[None]:
+def same_on_all_ranks(facts: dict[str, Any], process_group: Any, may_differ: str = "") -> Iterator[None]:
     """Raise on all processes if one of them raises inside the block, or if the `facts` that the block fills in differ.
 
-    The entry `own` may differ; afterwards it is the list of all processes' values. Blocks may be nested: if a process
+    The entry `may_differ` may; afterwards it is the list of all processes' values. Blocks may be nested: if a process
     fails before its inner block, its outer block communicates with the inner blocks of the other processes.
     """
     error: Exception | None = None
@@ -81,16 +81,16 @@ def same_on_all_ranks(facts: dict[str, Any], group: Any, own: str = "") -> Itera
         if hasattr(raised, "known_to_all_ranks"):
             raise
         error = _known_to_all(raised)
-    told = gathered((None if error is None else f"{type(error).__name__}: {error}", facts), group)
+    reports = gathered((None if error is None else f"{type(error).__name__}: {error}", facts), process_group)
     if error is not None:
         raise error
-    for process, (text, _) in enumerate(told):
+    for process, (text, _) in enumerate(reports):
         if text is not None:
             raise _known_to_all(RuntimeError(f"process {process} failed with {text}"))
     for name in facts:
-        values = [theirs[name] for _, theirs in told]
-        if name == own:
-            facts[own] = values
+        values = [report[name] for _, report in reports]
+        if name == may_differ:
+            facts[may_differ] = values
         elif any(value != values[0] for value in values):
             raise _known_to_all(ValueError(f"processes differ in {name}: {values}, in order of rank"))
 

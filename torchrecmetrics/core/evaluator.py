@@ -66,9 +66,9 @@ class Evaluator(SummedStates):
     def begin(self, metrics: Mapping[str, RankingMetric], name: str, accumulators: Sequence[Accumulator] = ()) -> None:
         """Set the metrics, by key, and register an empty state; `name` contains everything that values depend on."""
         self.state_name = name  # read by metrics that count for themselves alone
-        first = next(iter(metrics.values()))
-        self.rules: Options = first.rules
-        self.empty_target_action: str = first.empty_target_action
+        leader = next(iter(metrics.values()))
+        self.rules: Options = leader.rules
+        self.empty_target_action: str = leader.empty_target_action
         self.metrics: dict[str, RankingMetric] = dict(metrics)
         """All metrics by key."""
         self.batch_needs: Needs = Needs.union(metric.needs for metric in metrics.values())
@@ -80,26 +80,27 @@ class Evaluator(SummedStates):
         self.counted_metrics: dict[str, CountedMetric] = {
             key: cast("CountedMetric", metric) for key, metric in metrics.items() if metric.of_items
         }
-        self._own = [metric for metric in rows.values() if metric.weights is not None]
+        self._with_own_weights = [metric for metric in rows.values() if metric.weights is not None]
         self._of_lists = tuple(metric.of_lists for metric in rows.values())
         self._reads_lists = bool(self.batch_needs.list_depth) or any(self._of_lists)
         infinite = [place for place, metric in enumerate(rows.values()) if metric.may_be_infinite()]
-        layout = Layout(list(rows), len(rows) - len(self._own), infinite, self._of_lists)
+        num_plain = len(rows) - len(self._with_own_weights)
+        layout = Layout(list(rows), num_plain=num_plain, unbounded=infinite, of_lists=self._of_lists)
         # metrics that count the same share an accumulator
-        counters = {metric.counts_key: metric for metric in self.counted_metrics.values()}
-        self._counters = {key: place for place, key in enumerate(counters)}
-        counts = [metric.make_counts() for metric in counters.values()]
+        counting = {metric.counts_key: metric for metric in self.counted_metrics.values()}
+        self._place_of_counts = {key: place for place, key in enumerate(counting)}
+        counts = [metric.make_counts() for metric in counting.values()]
         self._begin_states(name, layout, [*counts, *accumulators])
         suffixes = ["", *(suffix for accumulator in self._added_up for suffix in accumulator.suffixes)]
         self.keys_of_results: list[str] = [
             key + suffix for key in metrics for suffix in (suffixes if key in rows else [""])
         ]
         """Keys of all results: of each metric, then those that accumulators add."""
-        seen: set[str] = set()
+        known_keys: set[str] = set()
         for key in self.keys_of_results:
-            if key in seen:
+            if key in known_keys:
                 raise ValueError(f"{key!r} would be the key of two values")
-            seen.add(key)
+            known_keys.add(key)
         self.looks: Looks = Looks()
         """Facts of batches that `compute` judges, and what was asked."""
         self._results: dict[str, Summary] = {}
@@ -154,7 +155,8 @@ class Evaluator(SummedStates):
     @torch.no_grad()
     def forward(self, scores: Any = None, target: Any = None, **arguments: Any) -> Any:
         """Add a batch and return its own values; takes the arguments of `update` and waits for the device."""
-        gains, exclude, weights, depth = (arguments.pop(name, None) for name in ARGUMENTS[2:])
+        gains, exclude = arguments.pop("gains", None), arguments.pop("exclude", None)
+        weights, depth = arguments.pop("weights", None), arguments.pop("depth", None)
         if scores is None:
             self._check_names(arguments)
         batch = as_input(scores, target, gains, exclude, depth)
@@ -166,15 +168,15 @@ class Evaluator(SummedStates):
         return copy
 
     def rows(
-        self, given: Input | Ranking, weights: Tensor | None = None, columns: Mapping[str, Tensor | None] | None = None
+        self, batch: Input | Ranking, weights: Tensor | None = None, columns: Mapping[str, Tensor | None] | None = None
     ) -> RowValues:
         """Return the values of a batch of rows for each of `row_metrics`; changes no state. Errors as in `update`."""
         present = {name: column for name, column in (columns or {}).items() if column is not None}
-        scope = getattr(given, "scope", None)
+        scope = getattr(batch, "scope", None)
         with nullcontext() if scope is None else scope(weights, present):
             if columns:
                 self._check_names(columns)
-            ranking = given if isinstance(given, Ranking) else given.rank(self.batch_needs, self.rules)
+            ranking = batch if isinstance(batch, Ranking) else batch.rank(self.batch_needs, self.rules)
             return self._row_values(ranking, weights, present)
 
     def _check_names(self, columns: Iterable[str]) -> None:
@@ -244,9 +246,9 @@ class Evaluator(SummedStates):
             ranking = inside_catalogue(ranking, self.batch_needs, checks)
             wants_list = ranking.listed().wants_list
         # formulas refuse short rows at once; here they are rejected with the other checks, below
-        read = ranking if ranking.row_depth is None else replace(ranking, row_depth=None)
-        parts = [batch.values(read) for batch in self._batches]
-        values = torch.cat(parts) if parts else torch.zeros(0, num_rows, dtype=dtype, device=device)
+        readable = ranking if ranking.row_depth is None else replace(ranking, row_depth=None)
+        batch_values = [batch.values(readable) for batch in self._batches]
+        values = torch.cat(batch_values) if batch_values else torch.zeros(0, num_rows, dtype=dtype, device=device)
         empty = ranking.num_relevant == 0
         judged, of_lists = empty, None  # rows to which `empty_target_action` applies
         if any(self._of_lists):
@@ -277,27 +279,29 @@ class Evaluator(SummedStates):
         if counted is not None:
             undefined = undefined | ~counted
         own_weights = None
-        if self._own:
+        if self._with_own_weights:
             own_weights, undefined = self._own_weights(ranking, weights, undefined)
         return RowValues(
-            values.masked_fill(undefined, 0),
-            undefined,
-            torch.stack([empty, ranking.unreachable, ranking.tied]),
-            weights,
-            own_weights,
-            counted,
-            checked.violations,
-            ranking,
-            columns,
+            values=values.masked_fill(undefined, 0),
+            undefined=undefined,
+            flags=torch.stack([empty, ranking.unreachable, ranking.tied]),
+            weights=weights,
+            own_weights=own_weights,
+            counted=counted,
+            violations=checked.violations,
+            ranking=ranking,
+            columns=columns,
         )
 
     def _check_ready(self, ranking: Ranking) -> None:
         """Raise while the metric is synchronised, and for a ranking of another device or other options."""
         if self._is_synced:
             self._check_not_synced("add a batch")
-        mine, device = vars(self)[self._sums].device, ranking.num_relevant.device
-        if mine != device:
-            raise ValueError(f"{self.label} is on {mine}, its input on {device}: move the metric with .to(device)")
+        metric_device, device = vars(self)[self._sums].device, ranking.num_relevant.device
+        if metric_device != device:
+            raise ValueError(
+                f"{self.label} is on {metric_device}, its input on {device}: move the metric with .to(device)"
+            )
         if ranking.options is not self.rules.of_ranks and (text := self.rules.contradiction(ranking.options)):
             raise ValueError(f"{self.label} {text}")
 
@@ -331,7 +335,7 @@ class Evaluator(SummedStates):
     def _own_weights(self, ranking: Ranking, weights: Tensor | None, undefined: Tensor) -> tuple[Tensor, Tensor]:
         """Return the weights of metrics that weigh rows themselves, float [n, B], and `undefined` with theirs."""
         shared = torch.ones_like(ranking.num_relevant) if weights is None else weights
-        own_weights = torch.stack([metric.row_weights(ranking, shared) for metric in self._own])
+        own_weights = torch.stack([metric.row_weights(ranking, shared) for metric in self._with_own_weights])
         number = len(undefined) - len(own_weights)  # of metrics with the shared weights
         unweighted = undefined[number:] | ~(own_weights > 0)
         return own_weights.masked_fill(unweighted, 0), torch.cat([undefined[:number], unweighted])
@@ -343,32 +347,40 @@ class Evaluator(SummedStates):
 
         `process_group`: the processes that count a share each of the same rows; None = this metric's.
         """
-        parts = [(acc, *totals) for acc in self._added_up if (totals := acc.batch_totals(rows)) is not None]
+        accumulators: list[Accumulator] = []
+        counts: list[Tensor] = []
+        sums: list[Tensor] = []
+        for accumulator in self._added_up:
+            totals = accumulator.batch_totals(rows)
+            if totals is not None:
+                accumulators.append(accumulator)
+                counts += totals[0]
+                sums += totals[1]
         violations = torch.zeros_like(vars(self)[self._violations]) if rows.violations is None else rows.violations
-        counts = [violations, torch.zeros_like(vars(self)[self._counts])]
-        counts += [number for _, numbers, _ in parts for number in numbers]
-        sums = [rows.sums(self.layout), *(total for _, _, totals in parts for total in totals)]
-        across, group = self.dist_sync_on_step and self.distributed_available_fn(), self.process_group
+        counts = [violations, torch.zeros_like(vars(self)[self._counts]), *counts]
+        sums = [rows.sums(self.layout), *sums]
+        across, summing_group = self.dist_sync_on_step and self.distributed_available_fn(), self.process_group
         if not across and rows.ranking is not None and rows.ranking.own_rows is not None:
-            across, group = is_distributed(), group if process_group is None else process_group
+            across = is_distributed()
+            summing_group = self.process_group if process_group is None else process_group
         if across:
-            counts, sums = self._reduced(counts, group), self._reduced(sums, group)
-        return self._summarize(Totals(counts, sums), [accumulator for accumulator, _, _ in parts])
+            counts, sums = self._reduced(counts, summing_group), self._reduced(sums, summing_group)
+        return self._summarize(Totals(counts, sums), accumulators)
 
     def _summarize(self, totals: Totals, accumulators: Sequence[Accumulator]) -> dict[str, Summary]:
         """Return the results by key from totals over the processes, of this metric and of accumulators."""
         counts, sums = iter(totals.counts), iter(totals.sums)
         self._check_violations(next(counts))
         results = self.layout.summaries(next(sums), next(counts))
-        parts = []
+        accumulator_totals = []
         for accumulator in accumulators:
-            parts.append(
-                ([next(counts) for _ in accumulator.counts()], [next(sums) for _ in range(accumulator.num_sums)])
-            )
+            its_counts = [next(counts) for _ in accumulator.counts()]
+            its_sums = [next(sums) for _ in range(accumulator.num_sums)]
+            accumulator_totals.append(Totals(its_counts, its_sums))
         for key, metric in self.counted_metrics.items():
-            results[key] = metric.summary(*parts[self._counters[metric.counts_key]])
-        for accumulator, part in zip(accumulators, parts, strict=True):
-            results |= accumulator.results(*part)
+            results[key] = metric.summary(*accumulator_totals[self._place_of_counts[metric.counts_key]])
+        for accumulator, its_totals in zip(accumulators, accumulator_totals, strict=True):
+            results |= accumulator.results(*its_totals)
         return {key: results[key] for key in self.keys_of_results if key in results}
 
     def _check_violations(self, counts: Tensor) -> None:
@@ -376,8 +388,8 @@ class Evaluator(SummedStates):
         numbers = counts.tolist()
         if any(numbers):
             pairs = zip(numbers, VIOLATIONS.values(), strict=True)
-            told = "; ".join(f"{in_words(rows)} {text}" for rows, text in pairs if rows)
-            raise ValueError(f"{self.label}: bad input since the last reset: {told}")
+            kinds = "; ".join(f"{in_words(rows)} {text}" for rows, text in pairs if rows)
+            raise ValueError(f"{self.label}: bad input since the last reset: {kinds}")
 
     def _warn(self, results: Mapping[str, Summary]) -> None:
         """Warn of values without a row and, once per metric or collection, if most rows are tied."""

@@ -90,23 +90,23 @@ class KeptRows(Accumulator):
         batch = self._batch(rows)
         if not len(rows):
             return {}
-        kept = self._kept()
-        if kept:
-            check_same_columns(kept, batch)
-        added, device_bytes = with_batch(kept, batch, self._device_bytes, self.budget)
+        batches = self._batches()
+        if batches:
+            check_same_columns(batches, batch)
+        added, device_bytes = with_batch(batches, batch, self._device_bytes, self.budget)
         return {**added, "_device_bytes": device_bytes}
 
-    def _kept(self) -> dict[str, list[Tensor]]:
+    def _batches(self) -> dict[str, list[Tensor]]:
         """Return the batches of each column that the rows have, by name."""
         states = dict(vars(self))  # of one moment, if another thread updates
         return {name: states[name] for name in self.names if states[name]}
 
     def merged(self, other: Any) -> State:
         """Return the rows with those of another one added."""
-        ours, theirs = self._kept(), other._kept()
-        if ours and theirs:
-            check_same_columns(ours, theirs)
-        joined: State = {name: [*ours.get(name, ()), *batches] for name, batches in theirs.items()}
+        columns, other_columns = self._batches(), other._batches()
+        if columns and other_columns:
+            check_same_columns(columns, other_columns)
+        joined: State = {name: [*columns.get(name, ()), *batches] for name, batches in other_columns.items()}
         return {**joined, "_device_bytes": self._device_bytes + other._device_bytes}
 
     def reset(self) -> None:
@@ -115,7 +115,7 @@ class KeptRows(Accumulator):
         self._device_bytes = 0
 
     def __len__(self) -> int:
-        return sum(part.shape[1] for part in self.values)
+        return sum(batch.shape[1] for batch in self.values)
 
     def gathered(self, violations: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """Return the columns of all processes on the CPU, [height, n] by name, and the sum of their violations.
@@ -125,7 +125,9 @@ class KeptRows(Accumulator):
         Raises:
             ValueError: for rows of several processes without ids, or columns that only some processes have.
         """
-        columns = {name: torch.cat([column.cpu() for column in batches], 1) for name, batches in self._kept().items()}
+        columns = {
+            name: torch.cat([column.cpu() for column in batches], 1) for name, batches in self._batches().items()
+        }
         if not columns:
             none = torch.zeros(len(self.layout.keys), 0, dtype=torch.float64, device="cpu")
             columns = {"values": none, "used": none.bool(), "weights": none[:1]}

@@ -102,7 +102,8 @@ class LastResult:
             >>> [round(end, 3) for end in metric.confidence_interval()]
             [0.218, 0.398]
         """
-        value, error, size = (float(number) for number in self.last_summary()[:3])
+        summary = self.last_summary()
+        value, error, size = float(summary.value), float(summary.standard_error), float(summary.effective_size)
         bounds: tuple[float, float] | None = self.bounds  # type: ignore[attr-defined]
         return interval(value, error, size, bounds, level, method)
 
@@ -211,8 +212,8 @@ class RankingMetric(LastResult, Evaluator):
                 "function of (ranking, k, *, options) that returns one value a row"
             )
         self._check_known(options)
-        ours = (*signature.options, *OPTIONS, "empty_target_action", "catalogue")
-        super().__init__(**{name: value for name, value in options.items() if name not in ours})
+        own_options = (*signature.options, *OPTIONS, "empty_target_action", "catalogue")
+        super().__init__(**{name: value for name, value in options.items() if name not in own_options})
         if k is not None and not signature.takes_k:
             raise ValueError(f"{self._name} has no cut-off, got k={k!r}")
         if k is None and signature.needs_k:
@@ -241,9 +242,9 @@ class RankingMetric(LastResult, Evaluator):
 
     def _try_formula(self) -> None:
         """Call the formula on a ranking without rows, so that it raises for bad options now."""
-        nobody = Ranking.without_relevant(0, torch.device("cpu"), self.needs.score_threshold)
+        no_rows = Ranking.without_relevant(0, torch.device("cpu"), self.needs.score_threshold)
         k = (self.k,) if self.takes_k else ()
-        self.formula(nobody, *k, **self.arguments)
+        self.formula(no_rows, *k, **self.arguments)
 
     def _check_catalogue(self, catalogue: Any) -> ItemCatalogue | None:
         """Return the catalogue, or raise if the metric needs one and none is given."""
@@ -267,19 +268,18 @@ class RankingMetric(LastResult, Evaluator):
         """Refuse unknown options, and name required ones that are missing."""
         assert self._signature is not None
         check_spelling(options)
-        own = self._signature.options
-        known = [*own, *METRIC_OPTIONS]
+        formula_options = self._signature.options
+        known = [*formula_options, *METRIC_OPTIONS]
         for name in options:
-            if name not in known:
-                asked = inspect.signature(type(self).__init__).parameters.values()  # a class may have more keywords
-                known = list(
-                    dict.fromkeys([*(param.name for param in asked if param.kind is param.KEYWORD_ONLY), *known])
-                )
+            if name not in known:  # a class may have more keywords
+                parameters = inspect.signature(type(self).__init__).parameters.values()
+                keywords = [param.name for param in parameters if param.kind is param.KEYWORD_ONLY]
+                known = list(dict.fromkeys([*keywords, *known]))
                 raise ValueError(f"{self._name} has no option {name!r}{option_hint(name, known)}")
-        required = (name for name, default in own.items() if default is inspect.Parameter.empty)
+        required = (name for name, default in formula_options.items() if default is inspect.Parameter.empty)
         if missing := [f"{name}=" for name in required if name not in options]:
             raise TypeError(f"{self._name} needs {', '.join(missing)}")
-        for name in own.keys() & options.keys():
+        for name in formula_options.keys() & options.keys():
             label_part(name, options[name])  # refuses values that no label can show
 
     # ------------------------------------------------------------------------------------------ names, options, results

@@ -78,10 +78,10 @@ class Options:
 
     def contradiction(self, made_with: Mapping[str, object]) -> str | None:
         """Return which given option differs from the options of a ranking, for a message; None if all agree."""
-        for name, made in made_with.items():
-            asked = getattr(self, name)
-            if asked is not None and asked != made:
-                return f"has {name}={asked!r}, but the ranking was made with {name}={made!r}"
+        for name, ranking_option in made_with.items():
+            option = getattr(self, name)
+            if option is not None and option != ranking_option:
+                return f"has {name}={option!r}, but the ranking was made with {name}={ranking_option!r}"
         return None
 
 
@@ -127,15 +127,15 @@ class Needs(NamedTuple):
         if len(sizes) > 1:
             raise ValueError(f"metrics with catalogues of {sorted(sizes)} items need a collection each")
         return cls(
-            None if None in depths else max((depth for depth in depths if depth is not None), default=0),
-            any(need.whole_targets for need in needs),
-            any(need.num_ranked for need in needs),
-            next(iter(thresholds), None),
-            any(need.target for need in needs),
-            max((need.list_depth for need in needs), default=0),
-            any(need.history for need in needs),
-            next(iter(sizes), None),
-            all(need.graded for need in needs),
+            depth=None if None in depths else max((depth for depth in depths if depth is not None), default=0),
+            whole_targets=any(need.whole_targets for need in needs),
+            num_ranked=any(need.num_ranked for need in needs),
+            score_threshold=next(iter(thresholds), None),
+            target=any(need.target for need in needs),
+            list_depth=max((need.list_depth for need in needs), default=0),
+            history=any(need.history for need in needs),
+            num_items=next(iter(sizes), None),
+            graded=all(need.graded for need in needs),
         )
 
     def depth_for(self, width: int) -> int | None:

@@ -287,7 +287,10 @@ class Ranking:
             k = check_cutoffs(k)
         if self.depth is None and self.depth_known:
             return k
-        deepest = self.ranks.shape[1] if isinstance(k, Tensor) else max(k) if isinstance(k, Cutoffs) else k
+        if isinstance(k, Tensor):
+            deepest: int | None = self.ranks.shape[1]
+        else:
+            deepest = max(k) if isinstance(k, Cutoffs) else k
         if not self.depth_known and (k is None or isinstance(k, Tensor)):
             raise ValueError(DEPTH_UNKNOWN)
         if self.depth is not None and (deepest is None or deepest > self.depth):
@@ -317,9 +320,9 @@ class Ranking:
     def describe_short_row(self, row: int) -> str:
         """Return a description of the known depth of a row, for a message."""
         assert self.row_depth is not None
-        known = int(self.row_depth[row])
+        depth = int(self.row_depth[row])
         # plain ranks of unknown depth are cut short by a repeated rank alone
-        return f"row {row} to {known}" + ("" if self.depth_known else f", since rank {known + 1} stands twice in it")
+        return f"row {row} to {depth}" + ("" if self.depth_known else f", since rank {depth + 1} stands twice in it")
 
     def per_row(self, name: str, values: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return a column of `update` with one value per row, [B], and a mask of rows with several values or None.
@@ -354,9 +357,9 @@ def _items(ranking: Ranking) -> Tensor:
     ids, stays = lists.ids, lists.stays
     if stays is None:
         return ids
-    rows, last = ids.shape  # entries without a rank go to one more column, which is cut off
-    places = (stays.cumsum(1) - 1).where(stays, last)
-    return ids.new_full((rows, last + 1), -1).scatter(1, places, ids)[:, :last]
+    rows, width = ids.shape  # entries without a rank go to one more column, which is cut off
+    places = (stays.cumsum(1) - 1).where(stays, width)
+    return ids.new_full((rows, width + 1), -1).scatter(1, places, ids)[:, :width]
 
 
 @derived

@@ -1,4 +1,4 @@
-"""Columns of kept rows: check their ids, and gather them over the processes."""
+"""Batches of columns that `KeptRows` and `CollectSessions` keep: check, add on a budget, and gather them."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ def check_keys(name: str, keys: Any, rows: int) -> Tensor:
     return keys.to(torch.int64, copy=True)  # a loader may reuse the memory of its tensor
 
 
-def check_same_columns(before: Iterable[str], batch: Iterable[str]) -> None:
+def check_same_columns(buffered: Iterable[str], batch: Iterable[str]) -> None:
     """Raise for columns that only some batches have."""
-    if only_some := set(before) ^ set(batch):
+    if only_some := set(buffered) ^ set(batch):
         raise ValueError(f"rows are kept with {', '.join(sorted(only_some))} in all batches, or in none")
 
 
 def with_batch(
-    kept: Mapping[str, list[Tensor]], batch: Mapping[str, Tensor], device_bytes: int, budget: int
+    buffered: Mapping[str, list[Tensor]], batch: Mapping[str, Tensor], device_bytes: int, budget: int
 ) -> tuple[dict[str, list[Tensor]], int]:
     """Return the columns with a batch added, and their bytes on a device; beyond `budget` all move to the CPU."""
-    added = {name: [*kept.get(name, ()), column] for name, column in batch.items()}
+    added = {name: [*buffered.get(name, ()), column] for name, column in batch.items()}
     device_bytes += sum(column.nbytes for column in batch.values() if column.device.type != "cpu")
     if device_bytes <= budget:
         return added, device_bytes
-    return {name: [part.cpu() for part in parts] for name, parts in added.items()}, 0
+    return {name: [column.cpu() for column in columns] for name, columns in added.items()}, 0
 
 
 def gathered_columns(
-    columns: Mapping[str, Tensor], violations: Tensor, group: Any = None
+    columns: Mapping[str, Tensor], violations: Tensor, process_group: Any = None
 ) -> tuple[dict[str, Tensor], Tensor]:
     """Return the columns [height, n] of all processes, in their order, on the CPU, and the sum of their violations.
 
@@ -51,7 +51,7 @@ def gathered_columns(
     Raises:
         ValueError: on all processes, if a column, or its dtype, is not the same on all processes with rows.
     """
-    shares = gathered(({name: column.cpu() for name, column in columns.items()}, violations.cpu()), group)
+    shares = gathered(({name: column.cpu() for name, column in columns.items()}, violations.cpu()), process_group)
     with_rows = [share for share, _ in shares if any(column.shape[1] for column in share.values())]
     for name in {name for share in with_rows for name in share}:
         if len({share[name].dtype if name in share else None for share in with_rows}) > 1:

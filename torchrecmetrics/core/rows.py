@@ -60,23 +60,26 @@ class RowValues:
             unbounded = torch.stack([values[row] for row in layout.unbounded])
             infinite = torch.cat([unbounded == torch.inf, unbounded == -torch.inf])
             values = values.where(values.isfinite(), 0)
-        parts = [present[:number], self.flags, values[:number], values[:number].square()]
-        rows = torch.cat([*parts, infinite] if layout.unbounded else parts)
-        weights = self.weights if factors is None else factors if self.weights is None else factors * self.weights
+        summed = [present[:number], self.flags, values[:number], values[:number].square()]
+        rows = torch.cat([*summed, infinite] if layout.unbounded else summed)
+        weights = self.weights
+        if factors is not None:
+            weights = factors if weights is None else factors * weights
         if self.own_weights is None and weights is None and groups is None:
             rows = rows if self.counted is None else rows * self.counted
             return rows.sum(1)[:, None].expand(-1, 3)
         totals = _product(rows, self._powers(weights), groups, num_groups)
         if self.own_weights is None:
             return totals
-        own = self.own_weights if factors is None else self.own_weights * factors
+        own_weights = self.own_weights if factors is None else self.own_weights * factors
         own_rows = torch.stack([present[number:], values[number:], values[number:].square()], 1)
-        own_totals = _product(own_rows.to(values.dtype), self._powers(own), groups, num_groups)
-        counts, flags, first, second, infinite = torch.split(
+        own_totals = _product(own_rows.to(values.dtype), self._powers(own_weights), groups, num_groups)
+        counts, flags, value_sums, square_sums, infinite = torch.split(
             totals, [number, 3, number, number, len(totals) - 3 * number - 3]
         )
-        own_counts, own_first, own_second = own_totals.unbind(1)
-        return torch.cat([counts, own_counts, flags, first, own_first, second, own_second, infinite])
+        own_counts, own_value_sums, own_square_sums = own_totals.unbind(1)
+        moments = [value_sums, own_value_sums, square_sums, own_square_sums]
+        return torch.cat([counts, own_counts, flags, *moments, infinite])
 
     def _powers(self, weights: Tensor | None) -> Tensor:
         """Return 1, w and w^2 of each row, float [..., B, 3]; 0 in rows that do not count."""
@@ -120,9 +123,9 @@ class Layout:
         self.num_counts: int = len(self.keys) + 3
         """Number of leading rows of the matrix whose first column holds counts of rows."""
 
-    def zeros(self, *more: int, device: torch.device) -> Tensor:
-        """Return empty sums, float [size, 3, *more]."""
-        return torch.zeros(self.size, 3, *more, dtype=float_dtype(device), device=device)
+    def zeros(self, *sizes: int, device: torch.device) -> Tensor:
+        """Return empty sums, float [size, 3, *sizes]."""
+        return torch.zeros(self.size, 3, *sizes, dtype=float_dtype(device), device=device)
 
     def summaries(self, sums: Tensor, counts: Tensor | None = None) -> dict[str, Summary]:
         """Return the result of each metric from its sums [size, 3]; waits for the device.
@@ -130,11 +133,12 @@ class Layout:
         `counts`, int64 [num_counts], are counts that were kept beside the sums; None = 0.
         """
         number = len(self.keys)
-        used, _, first, second, infinite = torch.split(sums, [number, 3, number, number, 2 * len(self.unbounded)])
-        wv, w2v, w2v2 = first[:, 1], first[:, 2], second[:, 2]
+        sizes = [number, 3, number, number, 2 * len(self.unbounded)]
+        row_sums, _, value_sums, square_sums, infinite = torch.split(sums, sizes)
+        wv, w2v, w2v2 = value_sums[:, 1], value_sums[:, 2], square_sums[:, 2]
         totals = sums[: self.num_counts, 0].long()
         *num_used, skipped, unreachable, tied = (totals if counts is None else totals + counts).tolist()
-        w, w2 = used[:, 1], used[:, 2]
+        w, w2 = row_sums[:, 1], row_sums[:, 2]
         mean = wv / w
         errors = _standard_errors(w, w2, mean, w2v, w2v2, num_used)
         if self.unbounded:
@@ -142,11 +146,19 @@ class Layout:
             far = torch.where(above > 0, torch.inf, 0.0) - torch.where(below > 0, torch.inf, 0.0)
             mean = mean.index_add(0, torch.tensor(self.unbounded, device=mean.device), far.to(mean.dtype))
             errors = errors.where(mean.isfinite(), torch.nan)
-        rows = zip(self.keys, mean.unbind(), errors.unbind(), (w.square() / w2).unbind(), num_used, strict=True)
-        return {
-            key: Summary(value, error, size, users, *((0, 0, 0) if of_lists else (skipped, unreachable, tied)))
-            for (key, value, error, size, users), of_lists in zip(rows, self.of_lists, strict=True)
-        }
+        values, standard_errors, effective_sizes = mean.unbind(), errors.unbind(), (w.square() / w2).unbind()
+        summaries = {}
+        for place, key in enumerate(self.keys):
+            summary = Summary(
+                value=values[place],
+                standard_error=standard_errors[place],
+                effective_size=effective_sizes[place],
+                num_users=num_used[place],
+            )
+            if not self.of_lists[place]:
+                summary = summary._replace(num_skipped=skipped, num_unreachable=unreachable, num_tied=tied)
+            summaries[key] = summary
+        return summaries
 
 
 class Summary(NamedTuple):
@@ -166,7 +178,7 @@ class Summary(NamedTuple):
     def without_error(cls, value: Tensor, num_users: int) -> Summary:
         """Return the result of a metric that is not a mean over rows, with an unknown standard error."""
         unknown = torch.full((), torch.nan, dtype=value.dtype, device=value.device)
-        return cls(value, unknown, unknown, num_users)
+        return cls(value, standard_error=unknown, effective_size=unknown, num_users=num_users)
 
 
 def _standard_errors(w: Tensor, w2: Tensor, mean: Tensor, w2v: Tensor, w2v2: Tensor, num_used: Sequence[int]) -> Tensor:
@@ -186,28 +198,28 @@ class FormulaBatch:
     def __init__(self, metrics: Mapping[str, RankingMetric]) -> None:
         self.metrics: dict[str, RankingMetric] = dict(metrics)
         """Metrics by key, in the order of the values."""
-        self._first = first = next(iter(metrics.values()))
+        self._leader = leader = next(iter(metrics.values()))
         self._number = len(metrics)
-        self._reads_catalogue = "catalogue" in first.arguments
+        self._reads_catalogue = "catalogue" in leader.arguments
         self._k: tuple[Any, ...] = ()
-        if first.takes_k:
+        if leader.takes_k:
             shared = self._number > 1
-            self._k = (Cutoffs(metric.k or 0 for metric in metrics.values()) if shared else first.k,)
-        whole = first.many_cutoffs or first.needs.whole_targets or first.k is None
-        self._depth = None if whole else first.k  # a formula of one cut-off sees only the first k ranks
+            self._k = (Cutoffs(metric.k or 0 for metric in metrics.values()) if shared else leader.k,)
+        reads_all = leader.many_cutoffs or leader.needs.whole_targets or leader.k is None
+        self._depth = None if reads_all else leader.k  # a formula of one cut-off sees only the first k ranks
 
     def values(self, ranking: Ranking) -> Tensor:
         """Return the value of each row for each metric, float [metrics, B]."""
-        metric, number, device = self._first, self._number, ranking.num_relevant.device
-        seen = ranking if self._depth is None else ranking.within(self._depth)
+        metric, number, device = self._leader, self._number, ranking.num_relevant.device
+        visible = ranking if self._depth is None else ranking.within(self._depth)
         arguments = {**metric.options, "catalogue": metric.catalogue} if self._reads_catalogue else metric.options
-        values = metric.formula(seen, *self._k, **arguments)
+        values = metric.formula(visible, *self._k, **arguments)
         rows = ranking.num_relevant.shape[0]
         shape = (number, rows) if number > 1 else (rows,)
         if not isinstance(values, Tensor) or values.shape != shape or values.device != device:
-            wanted = f"a row for each of the cut-offs {self._k[0]}, " if number > 1 else "one value a row, "
+            expected = f"a row for each of the cut-offs {self._k[0]}, " if number > 1 else "one value a row, "
             raise TypeError(
-                f"the formula of {metric.label} must return {wanted}a tensor {list(shape)} on {device}, got "
+                f"the formula of {metric.label} must return {expected}a tensor {list(shape)} on {device}, got "
                 f"{describe(values)}{f' on {values.device}' if isinstance(values, Tensor) else ''}"
             )
         return (values if number > 1 else values[None]).to(ranking.num_relevant.dtype)
@@ -215,22 +227,22 @@ class FormulaBatch:
 
 def formula_batches(metrics: Mapping[str, RankingMetric]) -> list[FormulaBatch]:
     """Return the formulas of metrics that are means over rows; those that weigh rows themselves come last."""
-    groups: list[dict[str, RankingMetric]] = []
+    with_row_weights: list[dict[str, RankingMetric]] = []
     with_own_weights: list[dict[str, RankingMetric]] = []
     for key, metric in metrics.items():
         if metric.of_items:
             continue
-        chosen = with_own_weights if metric.weights is not None else groups
-        for group in chosen if metric.many_cutoffs and metric.k is not None else ():
-            if _shares_formula(next(iter(group.values())), metric):
-                group[key] = metric
+        batches = with_own_weights if metric.weights is not None else with_row_weights
+        for batch in batches if metric.many_cutoffs and metric.k is not None else ():
+            if _shares_formula(next(iter(batch.values())), metric):
+                batch[key] = metric
                 break
         else:
-            chosen.append({key: metric})
-    return [FormulaBatch(group) for group in groups + with_own_weights]
+            batches.append({key: metric})
+    return [FormulaBatch(batch) for batch in with_row_weights + with_own_weights]
 
 
-def _shares_formula(first: RankingMetric, metric: RankingMetric) -> bool:
+def _shares_formula(leader: RankingMetric, metric: RankingMetric) -> bool:
     """Return True if two metrics differ only in their cut-offs."""
-    same = type(metric).formula is type(first).formula and metric.options == first.options
-    return same and metric.catalogue is first.catalogue and first.k is not None
+    same = type(metric).formula is type(leader).formula and metric.options == leader.options
+    return same and metric.catalogue is leader.catalogue and leader.k is not None

@@ -15,18 +15,18 @@ _VERSION = 1
 
 def write(path: str | Path, type_name: str, fields: dict[str, Any]) -> None:
     """Write the fields of an object to a file, completely or not at all."""
-    with whole(path) as part:
-        torch.save({"torchrecmetrics": type_name, "version": _VERSION, **fields}, part)
+    with atomic_path(path) as temporary:
+        torch.save({"torchrecmetrics": type_name, "version": _VERSION, **fields}, temporary)
 
 
 def write_text(path: str | Path, text: str) -> None:
     """Write text to a file, completely or not at all."""
-    with whole(path) as part:
-        part.write_text(text, encoding="utf-8")
+    with atomic_path(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 @contextmanager
-def whole(path: str | Path) -> Iterator[Path]:
+def atomic_path(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path to write to, and move the complete file to `path` at the end."""
     path = Path(path).resolve()  # the target of a link is replaced, the link stays
     if path.exists() and not path.is_file():  # a device or a pipe cannot be replaced
@@ -34,14 +34,14 @@ def whole(path: str | Path) -> Iterator[Path]:
         return
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path} cannot be written: there is no folder {path.parent}")
-    part = path.with_name(f".{path.name}.{uuid4().hex}.part")
+    temporary = path.with_name(f".{path.name}.{uuid4().hex}.part")
     try:
-        yield part
+        yield temporary
         if path.exists():
-            part.chmod(path.stat().st_mode)
-        part.replace(path)
+            temporary.chmod(path.stat().st_mode)
+        temporary.replace(path)
     finally:
-        part.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def read(path: str | Path, type_name: str) -> dict[str, Any]:
@@ -56,11 +56,11 @@ def read(path: str | Path, type_name: str) -> dict[str, Any]:
         raise
     except Exception as error:
         raise ValueError(f"{path} was not written by {type_name}.save: {error}") from error
-    held = fields.get("torchrecmetrics") if isinstance(fields, dict) else None
-    if held is None:
+    saved_type = fields.get("torchrecmetrics") if isinstance(fields, dict) else None
+    if saved_type is None:
         raise ValueError(f"{path} was not written by {type_name}.save")
-    if held != type_name:
-        raise ValueError(f"{path} holds {held}, not {type_name}: {held}.load reads it")
+    if saved_type != type_name:
+        raise ValueError(f"{path} holds {saved_type}, not {type_name}: {saved_type}.load reads it")
     checked = _Fields(fields)
     checked.origin = f"{path} holds a damaged {type_name}"
     if checked["version"] > _VERSION:

@@ -64,9 +64,9 @@ def check_spelling(options: Iterable[str]) -> None:
             raise TypeError(f"{name}= is called k here: k=10, or several cut-offs of a collection k=[5, 10]")
 
 
-def option_hint(name: str, known: Sequence[str]) -> str:
+def option_hint(name: str, known_names: Sequence[str]) -> str:
     """Return the end of a message about an unknown option: the accumulator that serves for it, or the nearest name."""
-    return f": collections have accumulators=[trm.{_SERVES[name]}]" if name in _SERVES else nearest(name, known)
+    return f": collections have accumulators=[trm.{_SERVES[name]}]" if name in _SERVES else nearest(name, known_names)
 
 
 class Signature(NamedTuple):
@@ -85,29 +85,31 @@ class Signature(NamedTuple):
         Raises:
             TypeError: for other parameters, or anything but a function.
         """
-        wanted = f"{owner}.formula must be a function of (ranking, k, *, ...) or (ranking, *, ...)"
+        rule = f"{owner}.formula must be a function of (ranking, k, *, ...) or (ranking, *, ...)"
         try:
-            ranking, *rest = inspect.signature(formula).parameters.values()
+            ranking, *parameters = inspect.signature(formula).parameters.values()
         except (TypeError, ValueError):
-            raise TypeError(f"{wanted}, got {formula!r}") from None
+            raise TypeError(f"{rule}, got {formula!r}") from None
         if ranking.name == "self":
-            raise TypeError(f"{wanted}: it knows no self; options come as arguments")
-        k = rest.pop(0) if rest and rest[0].name == "k" else None
-        check_spelling(parameter.name for parameter in rest)
-        catalogue = [rest.pop(place) for place, parameter in enumerate(rest) if parameter.name == "catalogue"]
-        for parameter in rest:
+            raise TypeError(f"{rule}: it knows no self; options come as arguments")
+        k = parameters.pop(0) if parameters and parameters[0].name == "k" else None
+        check_spelling(parameter.name for parameter in parameters)
+        reads_catalogue = any(parameter.name == "catalogue" for parameter in parameters)
+        parameters = [parameter for parameter in parameters if parameter.name != "catalogue"]
+        for parameter in parameters:
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-                raise TypeError(f"{wanted}, each option by its name, got {parameter}")
-        if taken := [parameter.name for parameter in rest if parameter.name in (*METRIC_OPTIONS, "k", "weights")]:
-            raise TypeError(f"{owner}.formula has the option {', '.join(taken)}, which every metric has: rename it")
-        options = {parameter.name: parameter.default for parameter in rest}
-        return cls(k is not None, k is not None and k.default is k.empty, bool(catalogue), options)
+                raise TypeError(f"{rule}, each option by its name, got {parameter}")
+        options = {parameter.name: parameter.default for parameter in parameters}
+        if reserved := [name for name in options if name in (*METRIC_OPTIONS, "k", "weights")]:
+            raise TypeError(f"{owner}.formula has the option {', '.join(reserved)}, which every metric has: rename it")
+        needs_k = k is not None and k.default is k.empty
+        return cls(takes_k=k is not None, needs_k=needs_k, reads_catalogue=reads_catalogue, options=options)
 
 
 def label_part(option: str, value: Any) -> str:
     """Return an option and its value in letters, digits, '-' and '_', which ModuleDict and file names accept."""
     if isinstance(value, str):
-        return re.sub(r"[^A-Za-z0-9_-]", lambda other: f"_{ord(other[0]):x}_", value)
+        return re.sub(r"[^A-Za-z0-9_-]", lambda match: f"_{ord(match[0]):x}_", value)
     if isinstance(value, bool) or value is None:
         return option if value else f"no_{option}"
     if isinstance(value, (int, float)):

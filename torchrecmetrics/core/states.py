@@ -71,7 +71,7 @@ class SummedStates(BareMetric):
             for option in ("sync_on_compute", "dist_sync_fn", "process_group", "distributed_available_fn", "_device"):
                 setattr(accumulator, option, getattr(self, option))
             accumulator.begin(layout)
-        self._sums, self._violations, self._counts = (f"{name}-{part}" for part in ("sums", "violations", "counts"))
+        self._sums, self._violations, self._counts = (f"{name}-{state}" for state in ("sums", "violations", "counts"))
         with ordinary_tensors():
             sums = layout.zeros(device=self._device)
             violations = torch.zeros(len(VIOLATIONS), dtype=torch.int64, device=self._device)
@@ -109,7 +109,7 @@ class SummedStates(BareMetric):
         """Return the states, and those of the accumulators, summed over the processes: by two all-reduces."""
         states, accumulators = vars(self), self._added_up
         counts = [states[self._violations], states[self._counts]]
-        counts += [part for accumulator in accumulators for part in accumulator.counts()]
+        counts += [count for accumulator in accumulators for count in accumulator.counts()]
         clocks = [clock for accumulator in accumulators for clock in accumulator.clock()]
         across = sync and self.distributed_available_fn()
         world, rank = 1, 0
@@ -167,8 +167,8 @@ class SummedStates(BareMetric):
 
     def _check_state(self, state_dict: Mapping[str, Any], prefix: str) -> None:
         """Raise if a state dict holds some of the states only, or of other shapes: torch would load what it can."""
-        parts = {prefix: self} | {f"{prefix}accumulators.{i}.": part for i, part in enumerate(self._added_up)}
-        empty = {start + name: value for start, part in parts.items() for name, value in part._defaults.items()}
+        metrics = {prefix: self} | {f"{prefix}accumulators.{i}.": metric for i, metric in enumerate(self._added_up)}
+        empty = {start + name: value for start, metric in metrics.items() for name, value in metric._defaults.items()}
         inside = [key for key in state_dict if key in empty or key.startswith(f"{prefix}accumulators.")]
         if not inside:
             return
@@ -184,10 +184,10 @@ class SummedStates(BareMetric):
         state: Any = other.metric_state if isinstance(other, Metric) else other
         if not isinstance(state, dict):
             raise TypeError(f"{self.label} merges a metric like itself or its metric_state, got {type(other).__name__}")
-        ours, theirs = self._added_up, other._added_up if isinstance(other, SummedStates) else []
-        options = [[accumulator.option for accumulator in part] for part in (ours, theirs)]
+        incoming = other._added_up if isinstance(other, SummedStates) else []
+        options = [[accumulator.option for accumulator in owner] for owner in (self._added_up, incoming)]
         if options[0] != options[1]:
-            has = [", ".join(part) or "no accumulators" for part in options]
+            has = [", ".join(names) or "no accumulators" for names in options]
             raise ValueError(f"one of the two has {has[0]}, the other {has[1]}: make both alike")
         expected: dict[str, Tensor] = {name: getattr(self, name) for name in self._defaults}
         shapes = {name: value.shape for name, value in expected.items()}
@@ -198,15 +198,16 @@ class SummedStates(BareMetric):
                 device = expected[name].device
                 raise ValueError(f"{self.label} is on {device}, the state on {value.device}: move one with .to(device)")
         new = {name: value + state[name] for name, value in expected.items()}
-        return new, [(mine, mine.merged(other)) for mine, other in zip(ours, theirs, strict=True)]
+        pairs = zip(self._added_up, incoming, strict=True)
+        return new, [(accumulator, accumulator.merged(added)) for accumulator, added in pairs]
 
     def __copy__(self) -> SummedStates:
         """Return a shallow copy, which shares the states until one of the two is updated."""
-        other = type(self).__new__(type(self))
-        other.__setstate__(self.__getstate__())
-        other._added_up = [copy(accumulator) for accumulator in self._added_up]
-        other._modules = {**self._modules, "accumulators": nn.ModuleList(other._added_up)}
-        return other
+        copied = type(self).__new__(type(self))
+        copied.__setstate__(self.__getstate__())
+        copied._added_up = [copy(accumulator) for accumulator in self._added_up]
+        copied._modules = {**self._modules, "accumulators": nn.ModuleList(copied._added_up)}
+        return copied
 
     def set_sync_on_compute(self, sync: bool) -> None:
         """Set whether `compute` adds up over the processes."""

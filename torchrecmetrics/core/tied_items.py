@@ -8,7 +8,7 @@ the top k, and each member stands at each of the n places with equal probability
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,10 +31,10 @@ class TieGroups(NamedTuple):
     """Number of candidates that score higher; 2^52 for items that are not ranked."""
     size: Tensor
     """Number of candidates in the group."""
-    members: Tensor | float
+    num_members: Tensor | float
     """Number of the row's items in the group; 1.0 where T = 1."""
     number: Tensor | float
-    """1, 2, ..., `members`: number of the item in the group; 1.0 where T = 1."""
+    """1, 2, ..., `num_members`: number of the item in the group; 1.0 where T = 1."""
     num_ranks: int
     """Number of ranks that a row can have: at least its number of candidates."""
 
@@ -43,28 +43,28 @@ class TieGroups(NamedTuple):
 class TiedItems(RankedItems):
     """Items of which some share their score with other candidates. `ranks` holds their expected ranks."""
 
-    groups: TieGroups = field(kw_only=True)
+    tie_groups: TieGroups = field(kw_only=True)
 
     @derived
     def num_hits(self, k: K) -> Tensor:
         """Return the expected number of items in the top `k`, float."""
-        return _row_sums(self._num_in_top(k) / self.groups.size)
+        return _row_sums(self._num_in_top(k) / self.tie_groups.size)
 
     @derived
     def any_hit(self, k: K) -> Tensor:
         """Return the probability that an item is in the top `k`: 1 - that of none, the items placed one by one."""
         if self.ranks.shape[1] == 1:
             return self.num_hits(k)
-        free = self.groups.size - self.groups.number + 1
+        free = self.tie_groups.size - self.tie_groups.number + 1
         return 1 - (1 - self._num_in_top(k) / free).prod(-1)
 
     def sum_hits(self, discount: Discount, k: K, gains: Tensor | None = None) -> Tensor:
         """Return the sum over items of gain times the mean discount of the tie group's places, 0 beyond the top k."""
-        table = _kept_sums if any(discount is known for known in CONSTANT_DISCOUNTS) else _prefix_sums
-        sums, (start, end) = table(discount, self._last_place(k), self._kind), self._span(k)
-        means = (sums[end] - sums[start]) / self.groups.size
+        table = _cached_sums if any(discount is known for known in CONSTANT_DISCOUNTS) else _prefix_sums
+        sums, (start, end) = table(discount, self._last_place(k), self._dtype_and_device), self._span(k)
+        means = (sums[end] - sums[start]) / self.tie_groups.size
         # without rounding where there is no tie
-        means = means.where(self.groups.size > 1, discount(self._start(k) + 1) * self._num_in_top(k))
+        means = means.where(self.tie_groups.size > 1, discount(self._start(k) + 1) * self._num_in_top(k))
         return _row_sums(means if gains is None else gains * means)
 
     @derived
@@ -72,33 +72,39 @@ class TiedItems(RankedItems):
         """Return the sum over the places r of the top `k` of P(the first item stands at r) / r."""
         if self.ranks.shape[1] == 1:
             return self.sum_hits(torch.reciprocal, k)
-        better, size, members = (part[:, :1] for part in self.groups[:3])  # type: ignore[index]  # T > 1
+        groups = self.tie_groups
+        assert isinstance(groups.num_members, Tensor)  # T > 1
+        better, size, num_members = groups.better[:, :1], groups.size[:, :1], groups.num_members[:, :1]
         plain = self._num_in_top(k)[..., 0] / (better[:, 0] + 1)
         if not can_sync(better):
-            return torch.where(size[:, 0] > 1, self._first_of_group(better, size, members, k), plain)
+            return torch.where(size[:, 0] > 1, self._first_of_group(better, size, num_members, k), plain)
         rows = ((size > 1) & (better < self._last_place(k)))[:, 0].nonzero()[:, 0]  # only these, a few at a time
         if not len(rows):
             return plain
         longest = int((better + size)[rows].max())
-        for part in torch.split(rows, max(1, TILE_NUMBERS // min(longest, TILE_PLACES))):
-            cut = k[..., part] if isinstance(k, Tensor) else k
-            plain[..., part] = self._first_of_group(better[part], size[part], members[part], cut)
+        for tile_rows in torch.split(rows, max(1, TILE_NUMBERS // min(longest, TILE_PLACES))):
+            cut = k[..., tile_rows] if isinstance(k, Tensor) else k
+            tile = better[tile_rows], size[tile_rows], num_members[tile_rows]
+            plain[..., tile_rows] = self._first_of_group(*tile, cut)
         return plain
 
-    def _first_of_group(self, better: Tensor, size: Tensor, members: Tensor, k: K) -> Tensor | float:
-        """Return the mean of 1 / r over the places r of the first of the `members`, 0 beyond the top `k`.
+    def _first_of_group(self, better: Tensor, size: Tensor, num_members: Tensor, k: K) -> Tensor | float:
+        """Return the mean of 1 / r over the places r of the first of `num_members` items, 0 beyond the top `k`.
 
         The group of a row is described by [n, 1]; places are walked in tiles.
         """
-        last, edges = self._last_place(k), self._cutoff(k)
+        last_place, edges = self._last_place(k), self._cutoff(k)
         if can_sync(better):
-            last = min(last, int((better + size).max()))
+            last_place = min(last_place, int((better + size).max()))
         survival = torch.ones_like(better)
         total: Tensor | float = 0.0
         tile = max(1, min(TILE_PLACES, TILE_NUMBERS // max(1, len(better))))
-        for start in range(0, last, tile):
-            places = torch.arange(start + 1, min(start + tile, last) + 1, dtype=better.dtype, device=better.device)
-            hazard = members / (better + size + 1 - places).clamp(min=members) * (places > better)  # if none is before
+        for start in range(0, last_place, tile):
+            places = torch.arange(
+                start + 1, min(start + tile, last_place) + 1, dtype=better.dtype, device=better.device
+            )
+            open_places = (better + size + 1 - places).clamp(min=num_members)
+            hazard = num_members / open_places * (places > better)  # the probability, if none is before
             none = survival * (1 - hazard).cumprod(1)
             terms = torch.cat([survival, none[:, :-1]], 1) * hazard / places
             if isinstance(k, Cutoffs):
@@ -115,9 +121,9 @@ class TiedItems(RankedItems):
         """
         if self.ranks.shape[1] == 1:
             return self.reciprocal_first(k)
-        (better, size, members, number, _), num_in_top = self.groups, self._num_in_top(k)
-        slope = (members - 1) / (size - 1).clamp(min=1)
-        hits = self.positions - number + 1 - slope * (better + 1)
+        better, size, num_in_top = self.tie_groups.better, self.tie_groups.size, self._num_in_top(k)
+        slope = (self.tie_groups.num_members - 1) / (size - 1).clamp(min=1)
+        hits = self.positions - self.tie_groups.number + 1 - slope * (better + 1)
         means = (hits * self._harmonic_sums(k) + slope * num_in_top) / size
         return _row_sums(means.where(size > 1, self.positions / (better + 1) * num_in_top))
 
@@ -126,25 +132,26 @@ class TiedItems(RankedItems):
         return replace(self, ranks=self.ranks.where(self.ranks <= depth, torch.inf))
 
     @property
-    def _kind(self) -> tuple[torch.dtype, torch.device]:
+    def _dtype_and_device(self) -> tuple[torch.dtype, torch.device]:
         return self.ranks.dtype, self.ranks.device
 
     def _cutoff(self, k: K) -> int | Tensor:
         """Return the cut-offs in a shape that broadcasts against [B, T]."""
-        edges = k.column(*self._kind) if isinstance(k, Cutoffs) else self.groups.num_ranks if k is None else k
-        return edges[..., None] if isinstance(edges, Tensor) else edges  # type: ignore[return-value]
+        edges: Any = self.tie_groups.num_ranks if k is None else k
+        if isinstance(k, Cutoffs):
+            edges = k.column(*self._dtype_and_device)
+        return edges[..., None] if isinstance(edges, Tensor) else edges
 
     def _last_place(self, k: K) -> int:
         """Return the last place that the cut-offs reach, from shapes alone."""
-        deepest = (
-            self.groups.num_ranks if k is None or isinstance(k, Tensor) else max(k) if isinstance(k, Cutoffs) else k
-        )
-        return min(deepest, self.groups.num_ranks)  # type: ignore[type-var, return-value]
+        if k is None or isinstance(k, Tensor):
+            return self.tie_groups.num_ranks
+        return min(k if isinstance(k, int) else max(k), self.tie_groups.num_ranks)
 
     @derived
     def _num_in_top(self, k: K) -> Tensor:
         """Return c, how many places of each item's group are in the top `k`: [B, T] or [K, B, T]."""
-        return (self._cutoff(k) - self.groups.better).clamp(min=0).minimum(self.groups.size)
+        return (self._cutoff(k) - self.tie_groups.better).clamp(min=0).minimum(self.tie_groups.size)
 
     @derived
     def _span(self, k: K) -> tuple[Tensor, Tensor]:
@@ -155,32 +162,32 @@ class TiedItems(RankedItems):
     @derived
     def _start(self, k: K) -> Tensor:
         """Return the number of places before each group, at most the last place that the cut-offs reach, [B, T]."""
-        return self.groups.better.clamp(max=self._last_place(k))
+        return self.tie_groups.better.clamp(max=self._last_place(k))
 
     def _harmonic_sums(self, k: K) -> Tensor:
         """Return the sum of 1 / p over the group's places p in the top `k`, with an error below 1e-12 / `better`."""
-        last, better = self._last_place(k), self.groups.better
-        sums, (start, end) = _kept_sums(torch.reciprocal, last, self._kind), self._span(k)
-        near = sums[end] - sums[start]
-        if last <= TABLE_RANKS:
-            return near
+        last_place, better = self._last_place(k), self.tie_groups.better
+        sums, (start, end) = _cached_sums(torch.reciprocal, last_place, self._dtype_and_device), self._span(k)
+        table_sums = sums[end] - sums[start]
+        if last_place <= TABLE_RANKS:
+            return table_sums
         middle = better + 0.5
-        far = (
+        series_sums = (
             torch.log1p(self._num_in_top(k) / middle)
             + _harmonic_rest(middle + self._num_in_top(k))
             - _harmonic_rest(middle)
         )
-        return near.where(better < TABLE_BETTER, far)
+        return table_sums.where(better < TABLE_BETTER, series_sums)
 
 
-def _prefix_sums(discount: Discount, last: int, kind: tuple[torch.dtype, torch.device]) -> Tensor:
-    """Return the sums of the discounts of the first 0, 1, ..., `last` places, float [last + 1]."""
-    dtype, device = kind
-    places = torch.arange(1, last + 1, dtype=dtype, device=device)
+def _prefix_sums(discount: Discount, last_place: int, dtype_and_device: tuple[torch.dtype, torch.device]) -> Tensor:
+    """Return the sums of the discounts of the first 0, 1, ..., `last_place` places, float [last_place + 1]."""
+    dtype, device = dtype_and_device
+    places = torch.arange(1, last_place + 1, dtype=dtype, device=device)
     return torch.nn.functional.pad(running_sums(discount(places)[None])[0], (1, 0))
 
 
-_kept_sums = cached_constant(_prefix_sums)
+_cached_sums = cached_constant(_prefix_sums)
 
 
 def _harmonic_rest(x: Tensor) -> Tensor:

@@ -141,9 +141,9 @@ class Window(_Recent):
             filled.append((1, number))
             matrices.append(sums.clone())
         # a process with fewer rows per update may need more updates than this one: as many slots as there can be
-        spare = SLOTS if self.num_processes() > 1 else 0
+        min_slots = SLOTS if self.num_processes() > 1 else 0
         total = sum(self._size_of(slot) for slot in filled)
-        while len(filled) > spare and total - self._size_of(filled[0]) >= self.size:
+        while len(filled) > min_slots and total - self._size_of(filled[0]) >= self.size:
             total -= self._size_of(filled.pop(0))
             matrices.pop(0)
         return {
@@ -167,20 +167,20 @@ class Window(_Recent):
         most = int(clocks[:, 0].max())
         begin = most - int(clocks[clocks[:, 0] == most, 1].max())  # number of updates before the window
         states = dict(vars(self))  # of one moment, if another thread updates
-        total, last = self.layout.zeros(device=self.device), states["num_updates"]
+        total, newest = self.layout.zeros(device=self.device), states["num_updates"]
         for (updates, _), matrix in zip(reversed(states["_slots"]), reversed(states["slots"]), strict=True):
-            if last <= begin:
+            if newest <= begin:
                 break
-            total, last = total + matrix.to(total.device), last - updates
+            total, newest = total + matrix.to(total.device), newest - updates
         return [total]
 
     def merged(self, other: Any) -> State:
         """Return the slots with those of another window added, pairwise from the newest to the oldest."""
         pairs = []
         for back in range(1, max(len(self._slots), len(other._slots)) + 1):
-            both = [window for window in (self, other) if back <= len(window._slots)]
-            matrices = [window.slots[-back] for window in both]
-            updates, rows = zip(*(window._slots[-back] for window in both), strict=True)
+            windows = [window for window in (self, other) if back <= len(window._slots)]
+            matrices = [window.slots[-back] for window in windows]
+            updates, rows = zip(*(window._slots[-back] for window in windows), strict=True)
             pairs.append(((max(updates), sum(rows)), sum(matrices[1:], matrices[0])))
         pairs.reverse()
         return {

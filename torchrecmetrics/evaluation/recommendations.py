@@ -214,7 +214,7 @@ class _TopItems:
         for rows in torch.split(batch, at_once):
             users = self._ids[rows]
             scored = self._scorer.scores(users, at_once)
-            scores = scored if isinstance(scored, Tensor) else next(iter(scored.parts()))  # type: ignore[union-attr]
+            scores = scored if isinstance(scored, Tensor) else next(iter(scored.chunks()))  # type: ignore[union-attr]
             if self._is_shared:
                 with raise_on_all_ranks(self._scorer.device, self._group):
                     _check_scores(scores, users)

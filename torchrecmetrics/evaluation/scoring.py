@@ -335,7 +335,7 @@ class ShardScorer(EmbeddingScorer):
     ) -> None:
         sizes: list[tuple[int, int, int]] = []
         facts: dict[str, Any] = {}
-        with same_on_all_ranks(facts, process_group, own="sizes"):
+        with same_on_all_ranks(facts, process_group, may_differ="sizes"):
             if embeddings.users is None or isinstance(embeddings.allowed, Interactions):
                 raise TypeError('shard="items" and "both" take embeddings of users and items, and allowed= as bool [I]')
             super().__init__(embeddings, target_device)

@@ -51,7 +51,7 @@ def as_input(scores: Any, target: Any, gains: Any, exclude: Any, depth: int | No
     if isinstance(scores, Tensor) and (target is not None or scores.is_floating_point()):
         if depth is not None:
             raise ValueError("depth belongs to ranks; the depth of scores follows from the metrics' k")
-        return Scores(scores, target, gains, exclude)
+        return Scores(scores, target, gains=gains, exclude=exclude)
     is_input = isinstance(scores, Ranking) or (hasattr(scores, "rank") and not hasattr(scores, "to_numpy"))  # a frame
     if scores is not None and not is_input:
         check_tensor("scores", scores)
@@ -72,8 +72,8 @@ def as_input(scores: Any, target: Any, gains: Any, exclude: Any, depth: int | No
             "update takes scores with target, or ranks, a Ranking, or an input such as Lists; got none (a "
             "torchmetrics.MetricCollection passes on the names scores and target alone, not preds=)"
         )
-    given: Input | Ranking = scores
-    return given
+    batch: Input | Ranking = scores
+    return batch
 
 
 def refusal_scope(scores: Any) -> AbstractContextManager[None]:
@@ -83,13 +83,13 @@ def refusal_scope(scores: Any) -> AbstractContextManager[None]:
     return context
 
 
-def unknown_argument(name: str, known: Sequence[str]) -> TypeError:
+def unknown_argument(name: str, known_names: Sequence[str]) -> TypeError:
     """Return the error for a keyword that `update` and `forward` do not have."""
     if name in _OTHER_NAMES:
         return TypeError(f"{name}= is called {_OTHER_NAMES[name]} here: update(scores, target), or by these names")
     if name in _OTHER_CALLS:
         return TypeError(f"update has no argument {name!r}; {_OTHER_CALLS[name]}")
-    return TypeError(f"update has no argument {name!r}{nearest(name, known)}")
+    return TypeError(f"update has no argument {name!r}{nearest(name, known_names)}")
 
 
 def too_many_arguments(value: object) -> TypeError:

@@ -72,8 +72,8 @@ class BatchInput:
         return ranking
 
     def __repr__(self) -> str:
-        given = [field.name for field in fields(self) if getattr(self, field.name) is not None]  # type: ignore[arg-type]
-        return f"{type(self).__name__}({', '.join(f'{name}=...' for name in given)})"
+        names = [field.name for field in fields(self) if getattr(self, field.name) is not None]  # type: ignore[arg-type]
+        return f"{type(self).__name__}({', '.join(f'{name}=...' for name in names)})"
 
 
 class SelectedItems(NamedTuple):

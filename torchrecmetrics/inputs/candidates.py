@@ -20,7 +20,7 @@ from torchrecmetrics.inputs.scores import Scores
 from torchrecmetrics.inputs.targets import Gains, Target, Targets, selected
 
 MissingTarget: TypeAlias = Literal["unreachable", "error"]
-"""A relevant item that is no candidate counts as an item that cannot be slots, or is an error."""
+"""A relevant item that is no candidate counts as an item that cannot be found, or is an error."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -72,7 +72,7 @@ class Candidates(BatchInput):
                 "exclude beside candidates is item ids: a bool could mean items or columns; give -inf scores"
             )
         columns = _Columns.of(self.items.long(), options.padding_idx)
-        ids = targets.ids.where(targets.listed, -1)
+        ids = targets.ids.where(targets.is_item, -1)
         slots = columns.of_items(ids)
         absent = (ids >= 0) & (slots < 0)
         ask(checks, shifted_candidates, absent, ids, self.items)
@@ -88,17 +88,18 @@ class Candidates(BatchInput):
         scores = torch.cat([known_scores, scores.new_full((rows, ids.shape[1]), -torch.inf)], 1)
         left_out: Tensor = torch.nn.functional.pad(columns.repeated | (columns.ids < 0), (0, ids.shape[1]))
         excluded = None if targets.excluded is None else targets.excluded.ids()
-        parts = (left_out,) if excluded is None else (columns.of_items(excluded), left_out)
+        exclusions = (left_out,) if excluded is None else (columns.of_items(excluded), left_out)
         overlap = "miss" if options.overlap_rule == "error" else options.overlap
         inner = replace(options, padding_idx=None, overlap=overlap)
-        ranking = Scores(scores, slots, targets.gains, parts).rank(needs._replace(num_items=None, target=True), inner)
+        by_column = Scores(scores, slots, gains=targets.gains, exclude=exclusions)
+        ranking = by_column.rank(needs._replace(num_items=None, target=True), inner)
         lists = ranking.lists
         if lists is not None:
             inside = (lists.ids >= 0) & (lists.ids < width)
-            listed = columns.ids.expand(rows, -1).gather(1, lists.ids.where(inside, 0)).where(inside, -1)
+            listed_ids = columns.ids.expand(rows, -1).gather(1, lists.ids.where(inside, 0)).where(inside, -1)
             history = read_history(self.history, rows, device)
             relevant = ids.where(lists.relevant >= 0, -1)
-            lists = lists._replace(ids=listed, relevant=relevant, num_items=None, history=history)
+            lists = lists._replace(ids=listed_ids, relevant=relevant, num_items=None, history=history)
         return replace(
             ranking.rejecting(valid, violations),
             num_repeated=columns.repeated.sum(-1).expand(rows),
@@ -125,18 +126,18 @@ class _Columns(NamedTuple):
         if padding_idx is not None:
             padding = padding | (candidates == padding_idx)
         ids, order = candidates.masked_fill(padding, -1).sort(dim=-1, stable=True)
-        again = torch.nn.functional.pad((ids[..., 1:] == ids[..., :-1]) & (ids[..., 1:] >= 0), (1, 0))
-        return cls(ids, order, again)
+        repeated = torch.nn.functional.pad((ids[..., 1:] == ids[..., :-1]) & (ids[..., 1:] >= 0), (1, 0))
+        return cls(ids, order, repeated)
 
     def of_items(self, items: Tensor) -> Tensor:
         """Return the index of each item among the candidates, [B, n]; -1 for padding and items that are not there."""
         if self.ids.dim() == 1:
-            at = torch.searchsorted(self.ids, items.contiguous()).clamp(max=len(self.ids) - 1)
-            known = self.ids[at] == items
+            place = torch.searchsorted(self.ids, items.contiguous()).clamp(max=len(self.ids) - 1)
+            matches = self.ids[place] == items
         else:
-            at = search(self.ids, items).clamp(max=self.ids.shape[1] - 1)
-            known = self.ids.gather(1, at) == items
-        return at.where(known & (items >= 0), -1)
+            place = search(self.ids, items).clamp(max=self.ids.shape[1] - 1)
+            matches = self.ids.gather(1, place) == items
+        return place.where(matches & (items >= 0), -1)
 
     def sorted(self, scores: Tensor) -> Tensor:
         """Return the columns of scores [B, C] in the order of the candidates."""

@@ -151,14 +151,14 @@ class SemanticIds:
         check_choice("duplicates", duplicates, get_args(RepeatedBeams))
         check_choice("invalid", invalid, get_args(InvalidBeams))
         check_ids("beams", beams)
-        codes, given = self, (beams >= 0).any(-1)
+        codes, entries = self, (beams >= 0).any(-1)
         if prefix is not None:
             codes, shared, beams = self.prefix(prefix), "code", beams[..., :prefix]
             target_codes = None if target_codes is None else target_codes[..., :prefix]
         return Beams(
             codes=codes,
             beams=beams,
-            given=given,
+            entries=entries,
             target=target,
             target_codes=target_codes,
             gains=gains,
@@ -175,21 +175,21 @@ class SemanticIds:
         check_ids(name, codes)
         check_device(name, codes, self.codes.device)
         if codes.dim() != dims or codes.shape[-1] != self.num_levels or 0 in codes.shape[1:]:
-            wanted = "[rows, levels]" if dims == 2 else "[rows, beams, levels]"
-            raise ValueError(f"{name} must be {wanted} with {self.num_levels} levels, got {list(codes.shape)}")
+            accepted = "[rows, levels]" if dims == 2 else "[rows, beams, levels]"
+            raise ValueError(f"{name} must be {accepted} with {self.num_levels} levels, got {list(codes.shape)}")
 
     def look_up(self, codes: Tensor) -> _Matches:
         """Look up codes [..., L] in the index of the items' codes."""
         keys = _hash(codes, self._seed).contiguous()
         start = torch.searchsorted(self._keys, keys).clamp_(max=len(self) - 1)
-        held = self.codes.index_select(0, self._order[start].flatten()).view_as(codes)
-        known = (held == codes).all(-1)
-        return _Matches(start.where(known, -1), self._sizes[start].long().where(known, 0), keys)
+        found_codes = self.codes.index_select(0, self._order[start].flatten()).view_as(codes)
+        has_item = (found_codes == codes).all(-1)
+        return _Matches(start.where(has_item, -1), self._sizes[start].long().where(has_item, 0), keys)
 
-    def item(self, start: Tensor, number: Tensor | int, gone: Tensor) -> Tensor:
-        """Return item 0, 1, ... of the codes at `start` [B, D], without the positions `gone` [B, H], ascending."""
-        at = start + number - search(gone, start)  # among the items that stay
-        at = at + search(gone - torch.arange(gone.shape[1], device=gone.device), at, right=True)
+    def item(self, start: Tensor, number: Tensor | int, removed: Tensor) -> Tensor:
+        """Return item 0, 1, ... of the codes at `start` [B, D], without the positions `removed` [B, H], ascending."""
+        at = start + number - search(removed, start)  # among the items that stay
+        at = at + search(removed - torch.arange(removed.shape[1], device=removed.device), at, right=True)
         return self._order[at.clamp(0, len(self) - 1)].long()
 
 
@@ -199,7 +199,7 @@ class Beams(BatchInput):
 
     codes: SemanticIds
     beams: Tensor
-    given: Tensor
+    entries: Tensor
     """Bool [B, K]: False for padding."""
     target: Tensor | None
     target_codes: Tensor | None
@@ -214,7 +214,7 @@ class Beams(BatchInput):
     @torch.no_grad()
     def rank(self, needs: Needs, options: Options) -> Ranking:
         """Find the relevant items among the items of the generated codes."""
-        index, beams, given, shared = self.codes, self.beams, self.given, self.shared
+        index, beams, entries, shared = self.codes, self.beams, self.entries, self.shared
         index.check("beams", beams, 3)
         check_padding_item(options, len(index))
         rows, depth, _ = beams.shape
@@ -227,56 +227,56 @@ class Beams(BatchInput):
         targets = Targets.read(target, self.gains, self.exclude, (rows, len(index)), options, checks)
         if targets.excluded is not None and targets.excluded.masks:
             raise TypeError("exclude beside codes is item ids, got a bool: give the ids of each row")
-        may_rank = targets.listed
+        may_rank = targets.is_item
         if targets.outside is not None and options.overlap_rule != "keep":
             may_rank = may_rank & ~targets.outside
-        matches, gone = index.look_up(beams), self._gone(targets, options)
-        ask(checks, shifted_codes, index, beams, given, matches.size, refuse=True)
+        matches, removed = index.look_up(beams), self._removed(targets, options)
+        ask(checks, shifted_codes, index, beams, entries, matches.size, refuse=True)
         if target_matches is None:
             codes = index.codes[targets.ids]
             target_matches = index.look_up(codes)
             if shared == "code" and codes.shape[1] > 1:
                 # of items with one code, the first that may rank is kept
-                keys = (2 * target_matches.start - may_rank.long()).where(targets.listed, _BEHIND)
-                twice = targets.listed & _repeated(codes, keys)
+                keys = (2 * target_matches.start - may_rank.long()).where(targets.is_item, _BEHIND)
+                twice = targets.is_item & _repeated(codes, keys)
                 if targets.gains is not None:
                     checks.reject("target_repeat", twice, partial(_gains_detail, targets=targets, twice=twice))
-                targets = targets._replace(listed=targets.listed & ~twice, relevant=targets.relevant & ~twice)
+                targets = targets._replace(is_item=targets.is_item & ~twice, relevant=targets.relevant & ~twice)
                 may_rank = may_rank & ~twice
-        repeated = given & _repeated(beams, matches.key.where(given, _BEHIND))
+        repeated = entries & _repeated(beams, matches.key.where(entries, _BEHIND))
         size = matches.size
         size = size.clamp(max=1) if shared == "first" else size
-        size = size - (search(gone, matches.start + size) - search(gone, matches.start))
+        size = size - (search(removed, matches.start + size) - search(removed, matches.start))
         size = size.clamp(max=1) if shared == "code" else size  # the number of items that each beam lists
         items = size.masked_fill(repeated, 0)
-        bad = given & (matches.size == 0)
-        places = size + bad.long() if self.invalid == "keep" else size
+        without_item = entries & (matches.size == 0)
+        places = size + without_item.long() if self.invalid == "keep" else size
         places = places.clamp(max=int(self.duplicates == "keep_place")).where(repeated, places)
-        before = places.cumsum(1) - places
+        places_before = places.cumsum(1) - places
         beam, present = find_first(matches.start, target_matches.start)
-        listed = present & (target_matches.size > 0) & (items.gather(1, beam) > 0)
+        is_listed = present & (target_matches.size > 0) & (items.gather(1, beam) > 0)
         if shared == "first":
-            listed = listed & (index.positions[targets.ids] == target_matches.start)
+            is_listed = is_listed & (index.positions[targets.ids] == target_matches.start)
         counts = TargetCounts(
             relevant=targets.relevant,
             penalised=None if targets.gains is None else targets.penalised,
             gains=targets.gains,
             missing=~may_rank,
-            better=before.gather(1, beam).to(float_dtype(beams.device)).masked_fill(~listed, torch.inf),
-            group_size=items.gather(1, beam).where(listed, 1),
+            better=places_before.gather(1, beam).to(float_dtype(beams.device)).masked_fill(~is_listed, torch.inf),
+            group_size=items.gather(1, beam).where(is_listed, 1),
             num_ranks=depth + len(index),
             num_recommended=places.sum(1),
         )
         if needs.list_depth:
             ranks = torch.arange(min(needs.list_depth, counts.num_ranks), device=beams.device).expand(rows, -1)
-            beam = search(before + places, ranks, right=True)
+            beam = search(places_before + places, ranks, right=True)
             ended, beam = beam == depth, beam.clamp(max=depth - 1)
-            ids = index.item(matches.start.gather(1, beam), ranks - before.gather(1, beam), gone)
+            ids = index.item(matches.start.gather(1, beam), ranks - places_before.gather(1, beam), removed)
             # where codes are compared, the item that its code lists stands for a relevant item
             relevant = (
                 targets.ids
                 if shared != "code"
-                else index.item(target_matches.start, 0, gone).where(may_rank, targets.ids)
+                else index.item(target_matches.start, 0, removed).where(may_rank, targets.ids)
             )
             lists = ListedItems(
                 ids.masked_fill(ended | (size.gather(1, beam) == 0), -1),
@@ -284,11 +284,11 @@ class Beams(BatchInput):
                 repeated=repeated,
                 num_items=len(index),
                 history=read_history(self.history, rows, beams.device),
-                entries=given,
-                invalid=bad,
+                entries=entries,
+                invalid=without_item,
             )
             counts = counts._replace(lists=lists)
-        row_depth = torch.where(given.all(1), places.sum(1).clamp(max=depth), depth)
+        row_depth = torch.where(entries.all(1), places.sum(1).clamp(max=depth), depth)
         return rank_counts(
             counts,
             needs._replace(score_threshold=None),
@@ -298,7 +298,7 @@ class Beams(BatchInput):
             made_with=("ties", "overlap"),
             row_depth=None if self.complete else row_depth,
             num_repeated=repeated.sum(1),
-            num_invalid=bad.sum(1),
+            num_invalid=without_item.sum(1),
         )
 
     def _target(self, rows: int, needs: Needs) -> tuple[Tensor, _Matches | None]:
@@ -313,10 +313,10 @@ class Beams(BatchInput):
         index.check("target_codes", codes, 2)
         if len(codes) != rows:
             raise ValueError(f"target_codes must be [{rows}, {index.num_levels}], got {list(codes.shape)}")
-        matches = _Matches(*(part[:, None] for part in index.look_up(codes)))
+        matches = _Matches(*(field[:, None] for field in index.look_up(codes)))
         return index.item(matches.start, 0, torch.full_like(matches.start, _BEHIND)), matches
 
-    def _gone(self, targets: Targets, options: Options) -> Tensor:
+    def _removed(self, targets: Targets, options: Options) -> Tensor:
         """Return the positions of excluded items in the index, int64 [B, H], ascending."""
         excluded = None if targets.excluded is None else targets.excluded.ids()
         if excluded is None:
@@ -340,8 +340,8 @@ def _repeated(codes: Tensor, keys: Tensor) -> Tensor:
     """Return which codes [B, K, L] equal the code before them in the order of the keys [B, K], bool [B, K]."""
     slot = keys.argsort(dim=1, stable=True)
     in_order = codes.gather(1, slot[..., None].expand_as(codes))
-    again = torch.nn.functional.pad((in_order[:, 1:] == in_order[:, :-1]).all(-1), (1, 0))
-    return torch.zeros_like(again).scatter(1, slot, again)
+    repeats = torch.nn.functional.pad((in_order[:, 1:] == in_order[:, :-1]).all(-1), (1, 0))
+    return torch.zeros_like(repeats).scatter(1, slot, repeats)
 
 
 def _gains_detail(row: int, targets: Targets, twice: Tensor) -> str:

@@ -24,23 +24,23 @@ or a tuple of these. A tuple of two columns of integers is `(values, offsets)` w
 entry more than there are rows."""
 
 
-def _parts(exclude: Any, checks: Checks) -> list[Any]:
-    """Return the parts of `exclude=` as a list of ids, spans and masks."""
+def _as_list(exclude: Any, checks: Checks) -> list[Any]:
+    """Return `exclude=` as a list of ids, spans and masks."""
     if exclude is None:
         return []
     if type(exclude) is tuple and not _is_pair(exclude, checks.num_rows):
-        return [entry for part in exclude for entry in _parts(part, checks)]
+        return [entry for nested in exclude for entry in _as_list(nested, checks)]
     if isinstance(exclude, SelectedItems):
         return [exclude.items]
     jagged = as_jagged("exclude", exclude)
     return [exclude if jagged is None else as_spans("exclude", jagged, checks)]
 
 
-def _is_pair(parts: tuple[Any, ...], rows: int) -> bool:
-    """Return True if `parts` are values and offsets, of which there are rows + 1; a column of ids has one per row."""
-    if len(parts) != 2 or not all(isinstance(part, Tensor) and not part.is_nested for part in parts):
+def _is_pair(columns: tuple[Any, ...], rows: int) -> bool:
+    """Return True if `columns` are values and offsets, of which there are rows + 1; a column of ids has one per row."""
+    if len(columns) != 2 or not all(isinstance(column, Tensor) and not column.is_nested for column in columns):
         return False
-    offsets = parts[1]
+    offsets = columns[1]
     return offsets.dim() == 1 and len(offsets) == rows + 1 and offsets.dtype != torch.bool
 
 
@@ -62,13 +62,13 @@ class Exclusion:
         self.rows_at_once: int = max(1, shape[0])
         """Number of rows whose excluded items are padded together."""
         columns, spans = [], []
-        for part in _parts(exclude, checks):
-            if isinstance(part, Tensor) and part.dtype == torch.bool:
-                self.masks.append(self._check_mask(part))
-            elif isinstance(part, Spans):
-                spans.append(self._check_spans(part, checks))
+        for entry in _as_list(exclude, checks):
+            if isinstance(entry, Tensor) and entry.dtype == torch.bool:
+                self.masks.append(self._check_mask(entry))
+            elif isinstance(entry, Spans):
+                spans.append(self._check_spans(entry, checks))
             else:
-                columns.append(self._check_ids(part, checks))
+                columns.append(self._check_ids(entry, checks))
         if spans:
             at_once = PADDED_IDS_CPU if self._device.type == "cpu" else PADDED_IDS
             self.rows_at_once = max(1, at_once // max(1, sum(span.longest for span in spans)))
@@ -77,10 +77,10 @@ class Exclusion:
             else:
                 columns += [span.padded(-1) for span in spans]
         if columns:
-            given = torch.cat(columns, 1) if len(columns) > 1 else columns[0]
-            ids, beyond = self._in_catalogue(given)
+            all_ids = torch.cat(columns, 1) if len(columns) > 1 else columns[0]
+            ids, beyond = self._in_catalogue(all_ids)
             if beyond is not None:
-                checks.reject("exclude_range", beyond, lambda row: _beyond_detail(row, shape[1], given[row]))
+                checks.reject("exclude_range", beyond, lambda row: _beyond_detail(row, shape[1], all_ids[row]))
             self._ids = sort_rows(ids)
 
     def _check_mask(self, mask: Tensor) -> Tensor:
@@ -93,20 +93,20 @@ class Exclusion:
         check_device("exclude", mask, self._device)
         return mask
 
-    def _check_ids(self, part: Tensor, checks: Checks) -> Tensor:
+    def _check_ids(self, item_ids: Tensor, checks: Checks) -> Tensor:
         """Return ids [B] or [B, H] as int64 [B, H], checked."""
         rows, items = self._shape
-        check_ids("exclude", part)
-        ids = part[:, None] if part.dim() == 1 else part
+        check_ids("exclude", item_ids)
+        ids = item_ids[:, None] if item_ids.dim() == 1 else item_ids
         if ids.dim() != 2 or len(ids) != rows:
-            offsets = "" if part.dim() != 1 else f"; offsets of a jagged exclude are [{rows + 1}]"
-            raise ValueError(f"exclude ids must be [{rows}] or [{rows}, H], got {list(part.shape)}{offsets}")
+            offsets = "" if item_ids.dim() != 1 else f"; offsets of a jagged exclude are [{rows + 1}]"
+            raise ValueError(f"exclude ids must be [{rows}] or [{rows}, H], got {list(item_ids.shape)}{offsets}")
         looks_binary = items is not None and 10 <= items == ids.shape[1] and self._padding_idx not in (0, 1)
         if looks_binary and checks.enabled:
             # no history has the items 0 and 1 alone, and as many entries as there are items
             binary = ((ids == 0) | (ids == 1)).all(1)
             checks.reject("exclude_matrix", binary & binary.all(), lambda row: f"row {row} holds 0 and 1 alone")
-        check_device("exclude", part, self._device)
+        check_device("exclude", item_ids, self._device)
         return ids.long()
 
     def _check_spans(self, span: Spans, checks: Checks) -> Spans:
@@ -144,21 +144,21 @@ class Exclusion:
         cls, exclude: Exclude | None, shape: tuple[int, int | None], options: Options, checks: Checks
     ) -> Exclusion | None:
         """Return the checked excluded items of rows; None if every item of every row is a candidate."""
-        read = cls(exclude, shape, options, checks)
-        has_ids = bool(read._spans) or (read._ids is not None and read._ids.shape[1] > 0)
-        return read if has_ids or read.masks or options.padding_idx is not None else None
+        exclusion = cls(exclude, shape, options, checks)
+        has_ids = bool(exclusion._spans) or (exclusion._ids is not None and exclusion._ids.shape[1] > 0)
+        return exclusion if has_ids or exclusion.masks or options.padding_idx is not None else None
 
-    def contains(self, ids: Tensor, listed: Tensor) -> Tensor:
-        """Return which of `ids` [B, N] are excluded in their row, bool [B, N]; False where not `listed`."""
-        excluded = torch.zeros_like(listed)
-        for first in range(0, len(ids), self.rows_at_once):
-            rows = slice(first, first + self.rows_at_once)
-            held = self._sorted_ids(rows)
-            if held is not None:
-                excluded[rows] = rowwise_isin(ids[rows], held)
+    def contains(self, ids: Tensor, is_item: Tensor) -> Tensor:
+        """Return which of `ids` [B, N] are excluded in their row, bool [B, N]; False where not `is_item`."""
+        excluded = torch.zeros_like(is_item)
+        for start in range(0, len(ids), self.rows_at_once):
+            rows = slice(start, start + self.rows_at_once)
+            excluded_ids = self._sorted_ids(rows)
+            if excluded_ids is not None:
+                excluded[rows] = rowwise_isin(ids[rows], excluded_ids)
         for mask in self.masks:
             excluded = excluded | masked(mask, ids)
-        return excluded & listed
+        return excluded & is_item
 
     def _sorted_ids(self, rows: slice) -> Tensor | None:
         """Return the excluded ids of `rows` without `padding_idx`, [n, H], ascending, -1 = padding; None = no ids."""
@@ -176,13 +176,13 @@ class Exclusion:
         padding = torch.full((self._shape[0], 1), self._padding_idx, dtype=torch.int64, device=self._device)[rows]
         return padding if ids is None else torch.cat([ids, padding], 1)
 
-    def among(self, rows: slice, first: int, width: int) -> ExcludedColumns:
-        """Return the excluded items of some rows among the items `first` to `first + width - 1`, as columns."""
+    def among(self, rows: slice, first_item: int, width: int) -> ExcludedColumns:
+        """Return the excluded items of some rows among `width` items from `first_item` on, as columns."""
         ids = self.ids(rows)
-        if ids is not None and (first or width != self._shape[1]):
-            ids = (ids - first).where((ids >= first) & (ids < first + width), -1)
+        if ids is not None and (first_item or width != self._shape[1]):
+            ids = (ids - first_item).where((ids >= first_item) & (ids < first_item + width), -1)
         masks = [mask[rows] if mask.dim() == 2 else mask for mask in self.masks]
-        return ExcludedColumns(ids, [mask[..., first : first + width] for mask in masks])
+        return ExcludedColumns(ids, [mask[..., first_item : first_item + width] for mask in masks])
 
 
 class ExcludedColumns(NamedTuple):
@@ -217,10 +217,10 @@ class ExcludedColumns(NamedTuple):
         if self.ids is None:
             return highest
         # padding becomes an excluded id of the row; a row without one writes back the score it has read
-        last = self.ids.amax(1, keepdim=True)
-        ids = self.ids.where(self.ids >= 0, last.clamp(min=0))
+        highest_id = self.ids.amax(1, keepdim=True)
+        ids = self.ids.where(self.ids >= 0, highest_id.clamp(min=0))
         values = scores.gather(1, ids)
-        scores.scatter_(1, ids, values.where(last < 0, -torch.inf))
+        scores.scatter_(1, ids, values.where(highest_id < 0, -torch.inf))
         return values.amax(1).to(dtype) if highest is None else highest
 
 

@@ -100,14 +100,21 @@ class ItemShard(BatchInput):
     @torch.no_grad()
     def rank(self, needs: Needs, options: Options) -> Ranking:
         """Rank the columns of all processes; every process returns the same ranking, and counts its share of rows."""
-        scores, group = self.scores, self.process_group
+        scores, process_group = self.scores, self.process_group
         facts: dict[str, Any] = {}
         with self._agreement(facts):
             if not (isinstance(scores, Tensor) and scores.dim() == 2 and scores.shape[1] == 0):
                 check_scores(scores, dims=2)
             shape = scores.shape[0], self.num_items
             counter = ShardCounter(
-                self.target, self.gains, self.exclude, shape, scores.dtype, self._device, needs, options
+                target=self.target,
+                gains=self.gains,
+                exclude=self.exclude,
+                shape=shape,
+                dtype=scores.dtype,
+                device=self._device,
+                needs=needs,
+                options=options,
             )
             history = read_history(self.history, shape[0], self._device)
             names = _hashes(self.row_ids, shape[0], self._device)
@@ -116,17 +123,17 @@ class ItemShard(BatchInput):
                 facts |= counter.facts() | {"dtype of scores": scores.dtype}
                 facts["items"] = [self.offset, self.offset + scores.shape[1]]
         target_scores = torch.cat([counter.target_scores(scores, self.offset), names], 1)
-        over_processes(target_scores, ReduceOp.MAX, group)
+        over_processes(target_scores, ReduceOp.MAX, process_group)
         if width := names.shape[1]:
             target_scores, names = target_scores[:, :-width], target_scores[:, -width:]
             counter.checks.reject("shard_rows", names.sum(1) != 0, lambda row: f"row {row}")
-        counted = over_processes(counter.count(scores, self.offset, target_scores), ReduceOp.SUM, group)
+        counted = over_processes(counter.count(scores, self.offset, target_scores), ReduceOp.SUM, process_group)
         best = counter.best(scores, self.offset)
         if needs.list_depth:
-            best = best_of_processes(best, group)
-        world_size = torch.distributed.get_world_size(group)
+            best = best_of_processes(best, process_group)
+        world_size = torch.distributed.get_world_size(process_group)
         rows = torch.arange(shape[0], device=self._device)
-        own_rows = rows % world_size == torch.distributed.get_rank(group)
+        own_rows = rows % world_size == torch.distributed.get_rank(process_group)
         return replace(counter.ranking(target_scores, counted, best, own_rows, history), num_holders=world_size)
 
     @contextmanager
@@ -137,9 +144,9 @@ class ItemShard(BatchInput):
         if self._is_compared:
             yield
             return
-        with same_on_all_ranks(facts, self.process_group, own="items"):
+        with same_on_all_ranks(facts, self.process_group, may_differ="items"):
             yield
-        ends = sorted([first, last] for first, last in facts["items"] if first < last)
+        ends = sorted([start, stop] for start, stop in facts["items"] if start < stop)
         starts, stops = [start for start, _ in ends], [stop for _, stop in ends]
         if starts != [0, *stops[:-1]] or stops[-1:] != [self.num_items]:
             raise ValueError(f"shards must hold each of {self.num_items} items once, got the ranges {ends}")
@@ -213,7 +220,7 @@ class ShardCounter:
         """
         if not scores.shape[1]:
             return torch.zeros(len(target_scores), self.num_counts, dtype=torch.int32, device=scores.device)
-        counts = self.counter.count(scores, target_scores, self.counter.missing(target_scores), first=offset)
+        counts = self.counter.count(scores, target_scores, self.counter.missing(target_scores), first_item=offset)
         assert counts.at_least is not None
         bad = ~(counts.highest < torch.inf)
         return torch.cat([counts.better, counts.equal, counts.at_least, bad[:, None]], 1).int()
@@ -265,25 +272,25 @@ class ShardCounter:
             "length of lists": self.needs.list_depth,
             "score_threshold": self.needs.score_threshold,
             "options": self.options,
-            "targets": fingerprint(self.targets.ids.where(self.targets.listed, -1)),
+            "targets": fingerprint(self.targets.ids.where(self.targets.is_item, -1)),
             "gains": fingerprint(self.targets.gains),
             "history": None if excluded is None else (fingerprint(excluded.ids()), *map(fingerprint, excluded.masks)),
         }
 
 
-def over_processes(numbers: Tensor, operation: Any, group: Any) -> Tensor:
+def over_processes(numbers: Tensor, operation: Any, process_group: Any) -> Tensor:
     """Return the sum or maximum of `numbers` over processes, which overwrites `numbers`."""
-    torch.distributed.all_reduce(numbers, op=operation, group=group)
+    torch.distributed.all_reduce(numbers, op=operation, group=process_group)
     return numbers
 
 
-def best_of_processes(best: tuple[Tensor, Tensor], group: Any) -> tuple[Tensor, Tensor]:
+def best_of_processes(best: tuple[Tensor, Tensor], process_group: Any) -> tuple[Tensor, Tensor]:
     """Return scores and ids of the best items over all processes, [B, k]; `best` is that of this process."""
     columns = []
     for column in best:
-        of_processes = [torch.empty_like(column) for _ in range(torch.distributed.get_world_size(group))]
-        torch.distributed.all_gather(of_processes, column.contiguous(), group=group)
-        columns.append(of_processes)
+        shards = [torch.empty_like(column) for _ in range(torch.distributed.get_world_size(process_group))]
+        torch.distributed.all_gather(shards, column.contiguous(), group=process_group)
+        columns.append(shards)
     return merged(list(zip(*columns, strict=True)), best[0].shape[1])
 
 

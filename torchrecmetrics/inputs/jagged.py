@@ -68,7 +68,13 @@ class Spans:
         return len(self.start)
 
     def __getitem__(self, rows: slice | Tensor) -> Spans:
-        return Spans(self.values, self.start[rows], self.stop[rows], self.longest, self.broken[rows])
+        return Spans(
+            values=self.values,
+            start=self.start[rows],
+            stop=self.stop[rows],
+            longest=self.longest,
+            broken=self.broken[rows],
+        )
 
     def __repr__(self) -> str:
         return f"Spans({len(self)} rows of up to {self.longest} of {len(self.values)} values, {self.values.device})"
@@ -82,8 +88,8 @@ class Spans:
 
     def hold(self, marked: Tensor) -> Tensor:
         """Return a mask of the rows that hold a marked value, bool [B]; `marked` is a mask of the values, bool [E]."""
-        before = torch.nn.functional.pad(marked.cumsum(0), (1, 0))
-        return before[self.stop.clamp(0, len(marked))] > before[self.start.clamp(0, len(marked))]
+        num_marked = torch.nn.functional.pad(marked.cumsum(0), (1, 0))
+        return num_marked[self.stop.clamp(0, len(marked))] > num_marked[self.start.clamp(0, len(marked))]
 
 
 def side_by_side(values: Tensor, start: Tensor, stop: Tensor, width: int, fill: float) -> Tensor:
@@ -91,38 +97,38 @@ def side_by_side(values: Tensor, start: Tensor, stop: Tensor, width: int, fill: 
     at = start[:, None] + torch.arange(max(width, 1), device=values.device)
     if not len(values):
         return values.new_full(at.shape, fill)
-    behind = at >= stop[:, None]
+    past_end = at >= stop[:, None]
     # clamped in place, and without values[at], which is half as fast
-    found = values.index_select(0, at.clamp_(0, len(values) - 1).flatten())
-    return found.view(at.shape).masked_fill_(behind, fill)
+    entries = values.index_select(0, at.clamp_(0, len(values) - 1).flatten())
+    return entries.view(at.shape).masked_fill_(past_end, fill)
 
 
-def as_jagged(name: str, given: Any, padding: str = "-1") -> Jagged | None:
+def as_jagged(name: str, value: Any, padding: str = "-1") -> Jagged | None:
     """Convert a nested tensor, a pair or a `Jagged` to a `Jagged` with int64 offsets; return None for other types.
 
     Raises:
         TypeError: for nested tensors of the strided layout, and offsets of another dtype.
         ValueError: for shapes and devices that do not fit. `broken_rows` checks the values of offsets.
     """
-    if isinstance(given, Tensor):
-        if not given.is_nested:
+    if isinstance(value, Tensor):
+        if not value.is_nested:
             return None
-        if given.layout != torch.jagged:
+        if value.layout != torch.jagged:
             raise TypeError(
                 f"{name} is a nested tensor of the strided layout: pass torch.nested.to_padded_tensor({name}, "
                 f"{padding}), or make it with layout=torch.jagged"
             )
-        if given.lengths() is not None:  # type: ignore[attr-defined]
+        if value.lengths() is not None:  # type: ignore[attr-defined]
             raise ValueError(f"{name} is a nested tensor with gaps between its rows: pass {name}.contiguous()")
-        given = Jagged(given.values(), given.offsets())  # type: ignore[attr-defined]
-    elif type(given) is tuple and len(given) == 2 and all(isinstance(part, Tensor) for part in given):
-        given = Jagged(*given)
-    elif not isinstance(given, Jagged):
+        value = Jagged(value.values(), value.offsets())  # type: ignore[attr-defined]
+    elif type(value) is tuple and len(value) == 2 and all(isinstance(entry, Tensor) for entry in value):
+        value = Jagged(*value)
+    elif not isinstance(value, Jagged):
         return None
-    values, offsets, max_length = given
-    for part, tensor in (("values", values), ("offsets", offsets)):
-        check_tensor(f"{part} of a jagged {name}", tensor)
-        check_strided(f"{part} of a jagged {name}", tensor)
+    values, offsets, max_length = value
+    for field, tensor in (("values", values), ("offsets", offsets)):
+        check_tensor(f"{field} of a jagged {name}", tensor)
+        check_strided(f"{field} of a jagged {name}", tensor)
     if values.dim() != 1:
         raise ValueError(f"values of a jagged {name} must be [E], one number an entry, got {list(values.shape)}")
     if offsets.dtype not in (torch.int64, torch.int32):
@@ -176,7 +182,7 @@ def as_spans(name: str, jagged: Jagged, checks: Checks, longest: int | None = No
         longest = max_length
     if longest is None:
         longest = int((stop - start).max()) if rows else 0
-    return Spans(values, start, stop, longest, broken)
+    return Spans(values=values, start=start, stop=stop, longest=longest, broken=broken)
 
 
 def prefix_history(values: Any, offsets: Tensor | None = None, *, max_length: int | None = None) -> Spans:
@@ -226,8 +232,9 @@ def prefix_history(values: Any, offsets: Tensor | None = None, *, max_length: in
     checks = Checks(True, values.device, len(offsets) - 1)
     sequences = as_spans("history", jagged, checks)
     checks.settle()
-    row = torch.arange(len(values), device=values.device)
+    position = torch.arange(len(values), device=values.device)
     # clamped for invalid offsets, whose rows are broken anyway
-    of = (torch.searchsorted(offsets, row, right=True) - 1).clamp(0, max(len(sequences) - 1, 0))
-    start, broken = sequences.start[of], sequences.broken[of]
-    return Spans(values, start, row.where(~broken, start), max(sequences.longest - 1, 0), broken)
+    sequence = (torch.searchsorted(offsets, position, right=True) - 1).clamp(0, max(len(sequences) - 1, 0))
+    start, broken = sequences.start[sequence], sequences.broken[sequence]
+    stop = position.where(~broken, start)
+    return Spans(values=values, start=start, stop=stop, longest=max(sequences.longest - 1, 0), broken=broken)

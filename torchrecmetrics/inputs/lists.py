@@ -96,28 +96,28 @@ class Lists(BatchInput):
         shortens = self.exclude is not None or options.padding_idx is not None or self.duplicates == "first"
         row_depth = None
         if shortens and not self.complete and checks.enabled:
-            row_depth = torch.where(entries.given.all(1), length, depth)
+            row_depth = torch.where(entries.is_item.all(1), length, depth)
         none = torch.zeros(rows, dtype=torch.bool, device=device)
         missed = targets.overlapping if options.overlap_rule == "miss" else None
-        known: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "num_repeated": None if entries.repeated is None else entries.repeated.sum(1),
             "row_depth": row_depth,
             "unreachable": none if missed is None else missed.any(1),
             "lists": ListedItems(
-                entries.ids,
-                torch.where(targets.relevant, targets.ids, -1),
-                entries.stays,
-                entries.repeated,
+                ids=entries.ids,
+                relevant=torch.where(targets.relevant, targets.ids, -1),
+                stays=entries.stays,
+                repeated=entries.repeated,
                 history=read_history(self.history, rows, device),
             ),
         }
-        last = None if self.complete else depth
+        known_depth = None if self.complete else depth
         if scores is not None or targets.gains is not None:
             rules = options if scores is not None else replace(options, ties="optimistic")  # every entry has its place
             counts = entries.counts(targets, scores, checks)._replace(num_recommended=length)
             made_with = ("padding_idx", "overlap") if scores is None else ()
             needs = needs._replace(score_threshold=None)
-            return replace(rank_counts(counts, needs, rules, checks, last, made_with), **known)
+            return replace(rank_counts(counts, needs, rules, checks, known_depth, made_with), **fields)
         relevant = entries.hits(targets)
         valid, violations = checks.settle()
         return Ranking(
@@ -125,12 +125,12 @@ class Lists(BatchInput):
             num_relevant=targets.relevant.sum(1, dtype=relevant.ranks.dtype),
             tied=none,
             num_recommended=length.to(relevant.ranks.dtype),
-            depth=last,
+            depth=known_depth,
             valid=valid,
             violations=violations,
             options={name: options.of_ranks[name] for name in ("padding_idx", "overlap")},
             looks=checks.looks,
-            **known,
+            **fields,
         )
 
 
@@ -138,7 +138,7 @@ class _Entries(NamedTuple):
     """The entries of lists; every tensor is [B, K]."""
 
     ids: Tensor  # int64
-    given: Tensor  # bool: holds an item
+    is_item: Tensor  # bool: holds an item
     stays: Tensor  # bool: has a rank; entries behind one that has none move up
     repeated: Tensor | None  # bool: repeats an earlier entry; None = was not asked for
     ranks: Tensor  # int64, the rank of an entry that stays
@@ -146,44 +146,50 @@ class _Entries(NamedTuple):
     @classmethod
     def read(cls, ids: Tensor, targets: Targets, duplicates: Duplicates, options: Options, checks: Checks) -> _Entries:
         """Return the entries, and which of them have a rank; reject repeated items if `duplicates` is "error"."""
-        given = ids >= 0
-        stays, repeated = given, None
+        is_item = ids >= 0
+        stays, repeated = is_item, None
         if duplicates != "error":
-            by_id, slot = torch.where(given, ids, -1).sort(dim=1, stable=True)
-            repeated = torch.zeros_like(given).scatter(1, slot[:, 1:], _again(by_id, options.padding_idx))
+            by_id, slot = torch.where(is_item, ids, -1).sort(dim=1, stable=True)
+            repeated = torch.zeros_like(is_item).scatter(1, slot[:, 1:], _repeats(by_id, options.padding_idx))
             stays = stays & ~repeated if duplicates == "first" else stays
         elif checks.enabled:
-            again = _again(sort_rows(torch.where(given, ids, -1)), options.padding_idx)
-            checks.reject("list_repeat", again, lambda row: _repeat_detail(row, ids))
+            repeats = _repeats(sort_rows(torch.where(is_item, ids, -1)), options.padding_idx)
+            checks.reject("list_repeat", repeats, lambda row: _repeat_detail(row, ids))
         if targets.excluded is not None:
-            removed = targets.excluded.contains(ids, given)
-            if (both := targets.overlapping) is not None and options.overlap_rule == "keep":
-                removed = removed & ~rowwise_isin(ids, sort_rows(torch.where(both, targets.ids, -1)))
+            removed = targets.excluded.contains(ids, is_item)
+            if (overlapping := targets.overlapping) is not None and options.overlap_rule == "keep":
+                removed = removed & ~rowwise_isin(ids, sort_rows(torch.where(overlapping, targets.ids, -1)))
             stays = stays & ~removed
         if options.padding_idx is not None:
             stays = stays & (ids != options.padding_idx)
-        return cls(ids, given, stays, repeated, stays.cumsum(1))
+        return cls(ids=ids, is_item=is_item, stays=stays, repeated=repeated, ranks=stays.cumsum(1))
 
     def counts(self, targets: Targets, scores: Tensor | None, checks: Checks) -> TargetCounts:
         """Return, for each target, how many entries score higher and how many as high; reject scores that rise."""
-        slot, present = find_first(torch.where(self.given, self.ids, -1), targets.ids)
-        listed = targets.listed & present & self.stays.gather(1, slot)
+        slot, present = find_first(torch.where(self.is_item, self.ids, -1), targets.ids)
+        is_ranked = targets.is_item & present & self.stays.gather(1, slot)
         if scores is None:
             better = self.ranks.gather(1, slot) - 1
             size = torch.ones_like(better)
         else:
-            lowest = scores.where(self.given, torch.inf).cummin(1).values
-            wrong = self.given & ~(scores < torch.inf)
-            wrong[:, 1:] |= self.given[:, 1:] & (scores[:, 1:] > lowest[:, :-1])
+            lowest = scores.where(self.is_item, torch.inf).cummin(1).values
+            wrong = self.is_item & ~(scores < torch.inf)
+            wrong[:, 1:] |= self.is_item[:, 1:] & (scores[:, 1:] > lowest[:, :-1])
             checks.reject("list_order", wrong, partial(_order_detail, scores=scores))
             values = scores.where(self.stays & ~scores.isnan(), -torch.inf)
             target_scores, ascending = values.gather(1, slot), sort_rows(values)
-            listed = listed & (target_scores > -torch.inf)
+            is_ranked = is_ranked & (target_scores > -torch.inf)
             better = count_above(ascending, target_scores)
             size = count_at_least(ascending, target_scores) - better
         penalised = None if targets.gains is None else targets.penalised
         return TargetCounts(
-            targets.relevant, penalised, targets.gains, ~listed, better, size, num_ranks=self.ids.shape[1]
+            relevant=targets.relevant,
+            penalised=penalised,
+            gains=targets.gains,
+            missing=~is_ranked,
+            better=better,
+            group_size=size,
+            num_ranks=self.ids.shape[1],
         )
 
     def hits(self, targets: Targets) -> RankedItems:
@@ -198,10 +204,10 @@ class _Entries(NamedTuple):
         return RankedItems(torch.nn.functional.pad(ranks, (0, width - ranks.shape[1]), value=torch.inf))
 
 
-def _again(by_id: Tensor, padding_idx: int | None) -> Tensor:
+def _repeats(by_id: Tensor, padding_idx: int | None) -> Tensor:
     """Return which entries of ascending lists repeat the item before them, bool [B, K - 1]."""
-    again = (by_id[:, 1:] == by_id[:, :-1]) & (by_id[:, 1:] >= 0)
-    return again if padding_idx is None else again & (by_id[:, 1:] != padding_idx)
+    repeats = (by_id[:, 1:] == by_id[:, :-1]) & (by_id[:, 1:] >= 0)
+    return repeats if padding_idx is None else repeats & (by_id[:, 1:] != padding_idx)
 
 
 def _order_detail(row: int, scores: Tensor) -> str:

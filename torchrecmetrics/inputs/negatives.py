@@ -97,10 +97,15 @@ def _count_rows(positive: Tensor, negative: Tensor, options: Options) -> Counts:
 def _count_pool(positive: Tensor, pool: Tensor) -> Counts:
     pool, thresholds = working(pool), working(positive[:, 0]).contiguous()
     ascending = without_nan(pool, -torch.inf).sort().values
-    behind = torch.searchsorted(ascending, thresholds, right=True)
-    equal = behind - torch.searchsorted(ascending, thresholds)
+    num_at_most = torch.searchsorted(ascending, thresholds, right=True)
+    equal = num_at_most - torch.searchsorted(ascending, thresholds)
     num_negatives = (ascending > -torch.inf).sum().expand(len(positive), 1)
-    return Counts((len(pool) - behind)[:, None], equal[:, None], num_negatives, pool.amax().expand(len(positive)))
+    return Counts(
+        better=(len(pool) - num_at_most)[:, None],
+        equal=equal[:, None],
+        at_least=num_negatives,
+        highest=pool.amax().expand(len(positive)),
+    )
 
 
 def _check_scores(positive: Tensor, negative: Tensor, pool: bool) -> Tensor:

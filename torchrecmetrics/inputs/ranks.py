@@ -77,15 +77,17 @@ class Ranks(BatchInput):
     @torch.no_grad()
     def rank(self, needs: Needs, options: Options) -> Ranking:
         """Check the ranks and put them in order."""
-        given = self.ranks
-        depth, depth_known = _known_depth(given, self.depth, self.depth_known)
-        if options.ties == "expected" and hasattr(given, "ties"):
+        input_ranks = self.ranks
+        depth, depth_known = _known_depth(input_ranks, self.depth, self.depth_known)
+        if options.ties == "expected" and hasattr(input_ranks, "ties"):
             raise ValueError(
-                f"ties='expected' was asked for, and these ranks place equal scores: they are {given.ties!r} ranks of "
-                "get_topk_ranks. Pass scores, or leave ties= out"
+                "ties='expected' was asked for, and these ranks place equal scores: they are "
+                f"{input_ranks.ties!r} ranks of get_topk_ranks. Pass scores, or leave ties= out"
             )
-        ranks = given if given.is_floating_point() else given.long()  # a smaller type may not hold the limits
-        if (self.zero_based or self.miss is not None) and hasattr(given, "depth"):
+        ranks = (
+            input_ranks if input_ranks.is_floating_point() else input_ranks.long()
+        )  # a smaller type may not hold the limits
+        if (self.zero_based or self.miss is not None) and hasattr(input_ranks, "depth"):
             raise ValueError("ranks of get_topk_ranks start at 1, and say themselves what was missed")
         missed = None if self.miss is None else ranks == self.miss
         if self.zero_based:
@@ -93,7 +95,7 @@ class Ranks(BatchInput):
         if missed is not None:  # beyond any length of a list
             ranks = ranks.masked_fill(missed, torch.inf if ranks.is_floating_point() else 2**62)
         one_each = ranks.shape[1:] in ((), (1,))  # one entry per row, with no other entry that it could pad
-        is_asked = one_each and not hasattr(given, "depth")
+        is_ambiguous = one_each and not hasattr(input_ranks, "depth")
         if ranks.dim() == 1:
             ranks = ranks[:, None]
         if ranks.dim() != 2:
@@ -107,24 +109,29 @@ class Ranks(BatchInput):
         in_order = sort_rows(torch.where(relevant, ranks.to(dtype), torch.inf))
         # metrics with a cut-off read at most as many items of a row
         columns = None if needs.whole_targets or not needs.depth else needs.depth
-        last = min(LONGEST_LIST if limit is None else limit for limit in (columns, depth))  # higher: misses
+        last_rank = min(LONGEST_LIST if limit is None else limit for limit in (columns, depth))  # higher: misses
         row_depth = None
         if checks.enabled:
-            if not one_each and not hasattr(given, "depth"):
+            if not one_each and not hasattr(input_ranks, "depth"):
                 looks.ask(checks, looks.flags_as_ranks, ranks, refuse=True)
-            if columns is not None and not depth_known and given.dim() == 2 and not given.is_floating_point():
-                looks.ask(checks, looks.ids_as_ranks, given, columns)
+            if (
+                columns is not None
+                and not depth_known
+                and input_ranks.dim() == 2
+                and not input_ranks.is_floating_point()
+            ):
+                looks.ask(checks, looks.ids_as_ranks, input_ranks, columns)
             refused = None
-            if is_asked and self.padding != 0:
+            if is_ambiguous and self.padding != 0:
                 refused = ranks <= 0 if self.padding is None and self.miss is None else ranks == 0
-            row_depth = _check_values(ranks, in_order, last, num_ranked, depth_known, checks, refused)
+            row_depth = _check_values(ranks, in_order, last_rank, num_ranked, depth_known, checks, refused)
         in_order = in_order if columns is None else in_order[:, :columns]
         if num_ranked is not None and not isinstance(num_ranked, Tensor):
             num_ranked = torch.full((len(ranks),), num_ranked, dtype=dtype, device=device)
         none = torch.zeros(len(ranks), dtype=torch.bool, device=device)
         valid, violations = checks.settle()
         return Ranking(
-            relevant=RankedItems(torch.where(in_order <= last, in_order, torch.inf)),
+            relevant=RankedItems(torch.where(in_order <= last_rank, in_order, torch.inf)),
             num_relevant=relevant.sum(1, dtype=dtype),
             tied=none,
             unreachable=none,
@@ -175,10 +182,17 @@ class Hits(BatchInput):
             raise ValueError(f"flags must be [rows, ranks], got {list(hits.shape)}")
         (rows, depth), device = hits.shape, hits.device
         dtype = float_dtype(device)
-        given = _number_per_row(self.num_relevant, rows, device, "num_relevant")
-        number = given if isinstance(given, Tensor) else hits.new_full((rows,), given or 0, dtype=torch.int64)
+        num_relevant = _number_per_row(self.num_relevant, rows, device, "num_relevant")
+        number = (
+            num_relevant
+            if isinstance(num_relevant, Tensor)
+            else hits.new_full((rows,), num_relevant or 0, dtype=torch.int64)
+        )
         number = number.long().clamp(min=0)
-        width = max(1, given or 0 if not isinstance(given, Tensor) else int(number.max()) if rows else 1)
+        if isinstance(num_relevant, Tensor):
+            width = max(1, int(number.max())) if rows else 1
+        else:
+            width = max(1, num_relevant or 0)
         if not self.complete:
             width = min(width, depth + 1)  # a metric that reads more is refused
         checks = Checks(options.validate_args, device, rows)
@@ -186,10 +200,12 @@ class Hits(BatchInput):
         if hits.dtype != torch.bool:
             wrong = (hits != 0) & (hits != 1)
             checks.reject("ranks", wrong, lambda row: f"row {row} is {shown(hits[row])}, hits are 0 or 1")
-        found = flags.sum(1)
-        checks.reject("hits", found > number, lambda row: f"row {row} has {int(found[row])} of {int(number[row])}")
-        if isinstance(given, Tensor):
-            looks.count(checks, looks.found_as_relevant, torch.stack([found == number, number == 0]).sum(1), rows)
+        num_hits = flags.sum(1)
+        checks.reject(
+            "hits", num_hits > number, lambda row: f"row {row} has {int(num_hits[row])} of {int(number[row])}"
+        )
+        if isinstance(num_relevant, Tensor):
+            looks.count(checks, looks.found_as_relevant, torch.stack([num_hits == number, number == 0]).sum(1), rows)
         places = torch.arange(1, depth + 1, dtype=dtype, device=device)
         ranks = sort_rows(torch.where(flags, places, torch.inf))[:, :width]
         ranks = torch.nn.functional.pad(ranks, (0, width - ranks.shape[1]), value=torch.inf)
@@ -208,7 +224,7 @@ class Hits(BatchInput):
         )
 
 
-def _known_depth(ranks: Tensor, depth: int | None, known: bool) -> tuple[int | None, bool]:
+def _known_depth(ranks: Tensor, depth: int | None, depth_known: bool) -> tuple[int | None, bool]:
     """Return the depth of ranks, as given or as the tensor's own `.depth`, and whether it is known."""
     check_tensor("ranks", ranks)
     check_strided("ranks", ranks)
@@ -219,26 +235,26 @@ def _known_depth(ranks: Tensor, depth: int | None, known: bool) -> tuple[int | N
         depth = cut_at
     elif check_k(depth, "depth") > (cut_at or depth):
         raise ValueError(f"depth={depth} was given for ranks that were cut at {cut_at}")
-    return depth, known or depth is not None
+    return depth, depth_known or depth is not None
 
 
 def _number_per_row(
-    num_ranked: int | Tensor | None, rows: int, device: torch.device, name: str = "num_ranked"
+    number: int | Tensor | None, rows: int, device: torch.device, name: str = "num_ranked"
 ) -> int | Tensor | None:
     """Return the number of candidates, or of relevant items, checked: a number, or integer [B]."""
-    if isinstance(num_ranked, Tensor):
-        check_ids(name, num_ranked)
-        if num_ranked.shape != (rows,) or num_ranked.device != device:
-            raise ValueError(f"{name} must be a number or [{rows}] on {device}, got {describe(num_ranked)}")
-    elif num_ranked is not None and num_ranked != 0:
-        num_ranked = check_k(num_ranked, name)
-    return num_ranked
+    if isinstance(number, Tensor):
+        check_ids(name, number)
+        if number.shape != (rows,) or number.device != device:
+            raise ValueError(f"{name} must be a number or [{rows}] on {device}, got {describe(number)}")
+    elif number is not None and number != 0:
+        number = check_k(number, name)
+    return number
 
 
 def _check_values(
     ranks: Tensor,
     in_order: Tensor,
-    last: float,
+    last_rank: float,
     num_ranked: int | Tensor | None,
     depth_known: bool,
     checks: Checks,
@@ -257,17 +273,17 @@ def _check_values(
     else:
         wrong = ranks == INVALID_RANK
         later = in_order[:, 1:]
-        again = (later == in_order[:, :-1]) & (later <= last)
+        repeats = (later == in_order[:, :-1]) & (later <= last_rank)
         if depth_known:
-            wrong[:, 1:] |= again
-        elif checks.device.type != "cpu" or again.any():
+            wrong[:, 1:] |= repeats
+        elif checks.device.type != "cpu" or repeats.any():
             # a repeated rank is taken for the k + 1 that other libraries write for "not in the top k"
             unknown = torch.iinfo(torch.int64).max // 2
-            repeated = torch.where(again, later, unknown).long()
+            repeated = torch.where(repeats, later, unknown).long()
             row_depth = torch.nn.functional.pad(repeated, (0, 1), value=unknown).amin(1) - 1
     if num_ranked is not None:
         beyond = in_order > (num_ranked[:, None] if isinstance(num_ranked, Tensor) else num_ranked)
-        wrong = wrong | (beyond & (in_order <= last))
+        wrong = wrong | (beyond & (in_order <= last_rank))
     if refused is not None:
         wrong = wrong | refused
     checks.reject("ranks", wrong, lambda row: _detail(row, ranks))

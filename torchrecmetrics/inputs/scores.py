@@ -43,7 +43,7 @@ class ScoreRows(NamedTuple):
     shape: tuple[int, int]
     dtype: torch.dtype
     device: torch.device
-    parts: Callable[[], Iterable[Tensor]]  # yields consecutive rows; each part is valid until the next
+    chunks: Callable[[], Iterable[Tensor]]  # yields consecutive rows; each chunk is valid until the next
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -159,7 +159,7 @@ def get_topk_ranks(
     """
     k = check_k(k)
     check_choice("ties of ranks", ties, get_args(PlacedTies))
-    options = Options(ties, padding_idx, overlap, None, validate_args, kernels)
+    options = Options(ties=ties, padding_idx=padding_idx, overlap=overlap, validate_args=validate_args, kernels=kernels)
     shape, device = check_shape(scores, options)
     checks = Checks(validate_args, device, shape[0])
     target, gains = selected(target, None, checks)
@@ -173,7 +173,7 @@ def get_topk_ranks(
     ranks = in_order.ranks.ceil().nan_to_num(posinf=k + 1).to(torch.int64)
     if in_order.order is not None:
         ranks = torch.empty_like(ranks).scatter_(1, in_order.order, ranks)
-    ranks = torch.where(targets.listed, ranks, 0)
+    ranks = torch.where(targets.is_item, ranks, 0)
     if valid is not None:
         ranks = ranks.where(valid[:, None], INVALID_RANK)
     if target.dim() == 2:
@@ -209,7 +209,12 @@ def count_targets(
         return counter.finish(target_scores, missing, counter.count(scores, target_scores, missing), check_scores=True)
     if excluded is not None and isinstance(scores, Tensor) and counter.copies_pay(scores):
         # copies that fit the cache: no excluded item is read again to be taken off the counts
-        scores = ScoreRows(scores.shape, working_dtype(scores), scores.device, partial(_copies, scores, excluded))  # type: ignore[arg-type]
+        scores = ScoreRows(
+            shape=(scores.shape[0], scores.shape[1]),
+            dtype=working_dtype(scores),
+            device=scores.device,
+            chunks=partial(_copies, scores, excluded),
+        )
     pieces, owns_memory, start = [], isinstance(scores, ScoreRows), 0
     for piece in _pieces(scores, counter.num_rows if excluded is None else excluded.rows_at_once):
         rows = slice(start, start + piece.shape[0])
@@ -218,8 +223,8 @@ def count_targets(
         missing = counter.missing(target_scores, rows)
         counts = counter.count(piece, target_scores, missing, rows, owns_memory=owns_memory)
         pieces.append((target_scores, missing, *counts))
-    parts: Any = pieces[0] if len(pieces) == 1 else map(_cat, zip(*pieces, strict=True))
-    target_scores, missing, *all_counts = parts
+    columns: Any = pieces[0] if len(pieces) == 1 else map(_cat, zip(*pieces, strict=True))
+    target_scores, missing, *all_counts = columns
     return counter.finish(target_scores, missing, PieceCounts(*all_counts), check_scores=True)
 
 
@@ -253,7 +258,7 @@ class TargetCounter:
         )
         self.kept: Tensor | None = targets.overlapping if options.overlap_rule == "keep" else None
         """Excluded targets that are still candidates, bool [B, T]: added at the end, since no count holds them."""
-        self._may_rank = targets.listed
+        self._may_rank = targets.is_item
         if targets.outside is not None:
             self._may_rank = self._may_rank & ~targets.outside
         if self.kept is not None:
@@ -280,21 +285,21 @@ class TargetCounter:
         target_scores: Tensor,
         missing: Tensor,
         rows: slice = ALL_ROWS,
-        first: int = 0,
+        first_item: int = 0,
         owns_memory: bool = False,
     ) -> PieceCounts:
-        """Return the counts over a piece: scores of some rows and of the items from `first` on.
+        """Return the counts over a piece: scores of some rows and of the items from `first_item` on.
 
         Args:
             scores: scores [n, C], or `Products`.
             target_scores: scores of the targets, [n, T], over all items.
             missing: which targets are no candidates, bool [n, T].
             rows: rows of the piece.
-            first: item of the first column.
+            first_item: item of the first column.
             owns_memory: True = the scores may be overwritten.
         """
         excluded, k = self.targets.excluded, self.needs.list_depth
-        columns = None if excluded is None else excluded.among(rows, first, scores.shape[1])
+        columns = None if excluded is None else excluded.among(rows, first_item, scores.shape[1])
         overwritten = removed = None
         masks: list[Tensor] = []
         if columns is not None and owns_memory:
@@ -305,7 +310,14 @@ class TargetCounter:
         elif columns is not None:
             masks, removed = columns.masks, columns.scores(partial(kernels.look_up, scores))
         thresholds = target_scores.masked_fill(missing, torch.nan).to(scores.dtype)
-        question = Question(thresholds, self.needs.depth, self.min_scores, masks, removed, self.checks.enabled)
+        question = Question(
+            thresholds=thresholds,
+            depth=self.needs.depth,
+            min_scores=self.min_scores,
+            masks=masks,
+            removed=removed,
+            nan_is_rejected=self.checks.enabled,
+        )
         if self.kernels == "eager" and isinstance(scores, Tensor):  # the path of most updates
             counts = eager.count(scores, question)
         else:
@@ -319,7 +331,9 @@ class TargetCounter:
             if self.kept is not None:
                 ids = self.targets.ids[rows]
                 topk_ids = _with_kept(topk_ids, scores, ids, torch.where(self.kept[rows], target_scores, -torch.inf))
-        return PieceCounts(counts.better, counts.equal, counts.at_least, highest, topk_ids)
+        return PieceCounts(
+            better=counts.better, equal=counts.equal, at_least=counts.at_least, highest=highest, topk_ids=topk_ids
+        )
 
     def finish(self, target_scores: Tensor, missing: Tensor, counts: PieceCounts, check_scores: bool) -> TargetCounts:
         """Return the counts over all items; `target_scores` are [B, T], `missing` targets are no candidates.
@@ -356,22 +370,22 @@ class TargetCounter:
         )
 
 
-def _cat(parts: tuple[Tensor | None, ...]) -> Tensor | None:
-    return None if parts[0] is None else torch.cat(parts)  # type: ignore[arg-type]
+def _cat(pieces: tuple[Tensor | None, ...]) -> Tensor | None:
+    return None if pieces[0] is None else torch.cat(pieces)  # type: ignore[arg-type]
 
 
-def _with_kept(first: Tensor, scores: Tensor, ids: Tensor, target_scores: Tensor) -> Tensor:
-    """Return the ids of the k best of `first` [B, k] and of excluded items that are still candidates, best first."""
-    values = torch.where(first >= 0, scores.gather(1, first.clamp(min=0)), -torch.inf)
-    ids, by_id = torch.cat([first, torch.where(target_scores > -torch.inf, ids, -1)], 1).sort(dim=1, stable=True)
+def _with_kept(listed_ids: Tensor, scores: Tensor, ids: Tensor, target_scores: Tensor) -> Tensor:
+    """Return the ids of the k best of `listed_ids` [B, k] and of excluded items that stay candidates, best first."""
+    values = torch.where(listed_ids >= 0, scores.gather(1, listed_ids.clamp(min=0)), -torch.inf)
+    ids, by_id = torch.cat([listed_ids, torch.where(target_scores > -torch.inf, ids, -1)], 1).sort(dim=1, stable=True)
     best = torch.cat([values, target_scores], 1).gather(1, by_id).sort(dim=1, descending=True, stable=True).indices
-    return ids.gather(1, best[:, : first.shape[1]])
+    return ids.gather(1, best[:, : listed_ids.shape[1]])
 
 
 def _pieces(scores: Tensor | ScoreRows | Products, rows_at_once: int) -> Iterable[Tensor | Products]:
     """Return the scores of some rows at a time: those of `ScoreRows`, or `rows_at_once` of a tensor or `Products`."""
     if isinstance(scores, ScoreRows):
-        return scores.parts()
+        return scores.chunks()
     if isinstance(scores, Products):
         return (scores._replace(users=users) for users in torch.split(scores.users, rows_at_once))
     return torch.split(scores, rows_at_once)
@@ -385,7 +399,7 @@ def _copies(scores: Tensor, excluded: Exclusion) -> Iterator[Tensor]:
 
 def round_up(threshold: float, dtype: torch.dtype) -> float:
     """Return the smallest number of `dtype` >= `threshold`: scores of `dtype` reach both, or neither."""
-    near = torch.tensor(threshold, dtype=dtype, device="cpu")
-    if float(near) < threshold:
-        near = torch.nextafter(near, torch.tensor(torch.inf, dtype=dtype, device="cpu"))
-    return float(near)
+    rounded = torch.tensor(threshold, dtype=dtype, device="cpu")
+    if float(rounded) < threshold:
+        rounded = torch.nextafter(rounded, torch.tensor(torch.inf, dtype=dtype, device="cpu"))
+    return float(rounded)

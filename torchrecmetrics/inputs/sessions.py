@@ -132,17 +132,17 @@ def count_sessions(
         width = max(1, int(size.max())) if rows else 1
 
     def table(values: Tensor, fill: int | bool) -> Tensor:
-        out = torch.full((rows, width), fill, dtype=values.dtype, device=values.device)
-        out[row, slot] = values[picked]
-        return out
+        table = torch.full((rows, width), fill, dtype=values.dtype, device=values.device)
+        table[row, slot] = values[picked]
+        return table
 
-    listed = table(torch.ones_like(usable), False)
+    is_item = table(torch.ones_like(usable), False)
     gains = table(gain, 0)
     return TargetCounts(
-        relevant=listed & (gains > 0),
-        penalised=None if labels.dtype == torch.bool else listed & (gains < 0),
+        relevant=is_item & (gains > 0),
+        penalised=None if labels.dtype == torch.bool else is_item & (gains < 0),
         gains=None if labels.dtype == torch.bool else gains,
-        missing=~(listed & table(usable, False)),
+        missing=~(is_item & table(usable, False)),
         better=table(run - start, 0),
         group_size=table(run_length, 0),
         num_ranks=int(torch.bincount(session, minlength=1).max()),

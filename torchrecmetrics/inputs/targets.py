@@ -34,7 +34,7 @@ class Targets(NamedTuple):
     """The target items of each row, [B, T], with their gains and flags, and the excluded items."""
 
     ids: Tensor  # int64, clamped into the catalogue
-    listed: Tensor  # bool: an item of the catalogue, not padding
+    is_item: Tensor  # bool: an item of the catalogue, not padding
     gains: Tensor | None  # float, None = 1 for all
     relevant: Tensor  # bool
     outside: Tensor | None  # bool: excluded; None = no item is excluded
@@ -55,20 +55,28 @@ class Targets(NamedTuple):
         ids, gain = _ids_and_gains(target, gains, shape, options, checks)
         items = shape[1]
         inside = ids if items is None else ids.clamp(0, items - 1)
-        listed = ids >= 0 if items is None else inside == ids
+        is_item = ids >= 0 if items is None else inside == ids
         if options.padding_idx is not None:
-            listed = listed & (ids != options.padding_idx)
+            is_item = is_item & (ids != options.padding_idx)
         if checks.enabled:
-            _check_values(ids, gain, listed, target, items, options, checks)
+            _check_values(ids, gain, is_item, target, items, options, checks)
         excluded = None
         if exclude is not None or options.padding_idx is not None:
             excluded = Exclusion.read(exclude, shape, options, checks)
-        relevant = listed if gain is None else listed & (gain > 0)
-        outside = None if excluded is None else excluded.contains(inside, listed)
-        targets = cls(inside, listed, gain, relevant, outside, excluded, items)
+        relevant = is_item if gain is None else is_item & (gain > 0)
+        outside = None if excluded is None else excluded.contains(inside, is_item)
+        targets = cls(
+            ids=inside,
+            is_item=is_item,
+            gains=gain,
+            relevant=relevant,
+            outside=outside,
+            excluded=excluded,
+            num_items=items,
+        )
         if outside is not None and options.overlap_rule == "error":
-            both = relevant & outside
-            checks.reject("overlap", both, lambda row: _overlap_detail(row, inside, both))
+            overlap = relevant & outside
+            checks.reject("overlap", overlap, lambda row: _overlap_detail(row, inside, overlap))
         return targets
 
     @property
@@ -80,7 +88,7 @@ class Targets(NamedTuple):
     def penalised(self) -> Tensor:
         """Mask of items with a negative gain, bool [B, T]; for targets with gains."""
         assert self.gains is not None
-        return self.listed & (self.gains < 0)
+        return self.is_item & (self.gains < 0)
 
 
 def selected(
@@ -94,16 +102,16 @@ def selected(
             raise ValueError("gains were given beside a target that holds values: pass target.items")
         ids: Tensor = target.items
         return selected(ids, target.values if gains is None else gains, checks, max_relevant)
-    jagged, worth = as_jagged("target", target), None if gains is None else as_jagged("gains", gains, "0")
+    jagged, jagged_gains = as_jagged("target", target), None if gains is None else as_jagged("gains", gains, "0")
     if jagged is not None:
-        return _side_by_side(jagged, gains, worth, checks, max_relevant)
-    if worth is not None:
+        return _side_by_side(jagged, gains, jagged_gains, checks, max_relevant)
+    if jagged_gains is not None:
         raise ValueError("gains are jagged, target is not: pass both as one or the other")
     return cast(Tensor, target), cast("Tensor | None", gains)  # `Targets.read` refuses anything but a tensor
 
 
 def _side_by_side(
-    ids: Jagged, gains: Gains | None, worth: Jagged | None, checks: Checks, max_relevant: int | None
+    ids: Jagged, gains: Gains | None, jagged_gains: Jagged | None, checks: Checks, max_relevant: int | None
 ) -> tuple[Tensor, Tensor | None]:
     """Return jagged ids and gains as padded ids [B, T] and gains [B, T]."""
     check_ids("target", ids.values)
@@ -115,21 +123,21 @@ def _side_by_side(
     padded = side_by_side(ids.values, start, stop, width, -1)
     if gains is None:
         return padded, None
-    if worth is None:
+    if jagged_gains is None:
         raise ValueError(
             f"gains beside a jagged target are jagged too, such as (gains, offsets); got {describe(gains)}"
         )
-    check_tensor("gains", worth.values)
-    if worth.values.shape != ids.values.shape or worth.offsets.shape != ids.offsets.shape:
+    check_tensor("gains", jagged_gains.values)
+    if jagged_gains.values.shape != ids.values.shape or jagged_gains.offsets.shape != ids.offsets.shape:
         raise ValueError(
             f"jagged gains must have the target's rows, {len(start)} of {len(ids.values)} entries, got "
-            f"{len(worth.offsets) - 1} of {len(worth.values)}"
+            f"{len(jagged_gains.offsets) - 1} of {len(jagged_gains.values)}"
         )
-    check_device("gains", worth.values, checks.device)
-    if worth.offsets is not ids.offsets and checks.enabled:
-        other = (worth.offsets[:-1] != ids.offsets[:-1]) | (worth.offsets[1:] != ids.offsets[1:])
-        checks.reject("offsets", other, lambda row: f"row {row} of gains is not where row {row} of target is")
-    return padded, side_by_side(worth.values, start, stop, width, 0)
+    check_device("gains", jagged_gains.values, checks.device)
+    if jagged_gains.offsets is not ids.offsets and checks.enabled:
+        differs = (jagged_gains.offsets[:-1] != ids.offsets[:-1]) | (jagged_gains.offsets[1:] != ids.offsets[1:])
+        checks.reject("offsets", differs, lambda row: f"row {row} of gains is not where row {row} of target is")
+    return padded, side_by_side(jagged_gains.values, start, stop, width, 0)
 
 
 def _ids_and_gains(
@@ -148,10 +156,11 @@ def _ids_and_gains(
     check_ids("target", target)
     ids = (target[:, None] if target.dim() == 1 else target).long()
     if ids.dim() != 2 or ids.shape[0] != rows:
-        edges = ids.dim() == 2 and len(ids) == 2
-        cure = "; edges are target=Interactions.from_edge_index(edges, num_users, num_items).select(user_ids).items"
+        cure = ""
+        if ids.dim() == 2 and len(ids) == 2:
+            cure = "; edges are target=Interactions.from_edge_index(edges, num_users, num_items).select(user_ids).items"
         raise ValueError(
-            f"target ids must be [{rows}] or [{rows}, T] to fit the scores, got {list(target.shape)}{cure * edges}"
+            f"target ids must be [{rows}] or [{rows}, T] to fit the scores, got {list(target.shape)}{cure}"
         )
     gain: Tensor | None = None
     if gains is not None:
@@ -190,28 +199,30 @@ def _dense_ids_and_gains(
 def _check_values(
     ids: Tensor,
     gain: Tensor | None,
-    listed: Tensor,
+    is_item: Tensor,
     target: Tensor,
     items: int | None,
     options: Options,
     checks: Checks,
 ) -> None:
     """Reject rows with a repeated item, an id beyond the last item, or a gain that is NaN or infinite."""
-    asked = ids if options.padding_idx is None else torch.where(ids != options.padding_idx, ids, -1)
+    checked_ids = ids if options.padding_idx is None else torch.where(ids != options.padding_idx, ids, -1)
     if ids.shape[1] > 1 and not (target.dtype == torch.bool or target.is_floating_point()):
         if options.padding_idx != 0:
             ask(checks, zero_padding, ids)
         if items == 2 == ids.shape[1] and gain is None:
             ask(checks, matrix_of_two, ids, refuse=True)
-        in_order = sort_rows(asked)
+        in_order = sort_rows(checked_ids)
         twice = (in_order[:, 1:] == in_order[:, :-1]) & (in_order[:, 1:] >= 0)
         checks.reject("target_repeat", twice, lambda row: _repeat_detail(row, ids, target, items))
     if items is not None:
         checks.reject(
-            "target_range", asked >= items, lambda row: f"row {row} holds {int(ids[row].max())} of {items} items"
+            "target_range",
+            checked_ids >= items,
+            lambda row: f"row {row} holds {int(ids[row].max())} of {items} items",
         )
     if gain is not None:
-        checks.reject("gains", listed & ~gain.isfinite(), lambda row: f"row {row} is {shown(gain[row])}")
+        checks.reject("gains", is_item & ~gain.isfinite(), lambda row: f"row {row} is {shown(gain[row])}")
 
 
 def _columns(dense: Tensor, max_relevant: int | None, checks: Checks) -> Tensor:
@@ -219,19 +230,19 @@ def _columns(dense: Tensor, max_relevant: int | None, checks: Checks) -> Tensor:
     if max_relevant is not None and not can_sync(dense):
         return _columns_unseen(dense, max_relevant, checks)
     rows = len(dense)
-    found = [
-        torch.stack([row + here[0].start, column + here[1].start])
-        for here, tile in tiles(dense, 1)
+    coordinates = [
+        torch.stack([row + tile_slices[0].start, column + tile_slices[1].start])
+        for tile_slices, tile in tiles(dense, 1)
         for row, column in [tile.nonzero(as_tuple=True)]
     ]
-    row, column = torch.cat(found, 1) if found else dense.new_empty((2, 0), dtype=torch.int64)
+    row, column = torch.cat(coordinates, 1) if coordinates else dense.new_empty((2, 0), dtype=torch.int64)
     size = torch.bincount(row, minlength=rows)
     slot = torch.arange(len(row), device=row.device) - (size.cumsum(0) - size)[row]
     longest = int(size.max()) if rows else 0
     width = max(1, longest) if max_relevant is None else max_relevant
     if longest > width:
         _reject_wide(size, width, checks)
-        row, column, slot = (column_[slot < width] for column_ in (row, column, slot))
+        row, column, slot = (entries[slot < width] for entries in (row, column, slot))
     ids = torch.full((rows, width), -1, dtype=torch.int64, device=dense.device)
     ids[row, slot] = column
     return ids
@@ -259,20 +270,20 @@ def _reject_wide(size: Tensor, width: int, checks: Checks) -> None:
 
 
 def _repeat_detail(row: int, ids: Tensor, target: Tensor, items: int | None) -> str:
-    held = ids[row][ids[row] >= 0]
-    if target.dim() == 2 and target.shape[1] == items and bool((held <= 1).all()):
+    row_items = ids[row][ids[row] >= 0]
+    if target.dim() == 2 and target.shape[1] == items and bool((row_items <= 1).all()):
         return f"target of shape {list(target.shape)} looks like a 0/1 matrix: pass target.bool()"
-    values, counts = torch.unique(held, return_counts=True)
+    values, counts = torch.unique(row_items, return_counts=True)
     hint = ""
     if target.dim() == 2 and target.shape[1] == items:
         hint = " (integers are item ids; for grades in the scores' shape pass target.float())"
     return f"row {row} holds item {int(values[counts > 1][0])} more than once{hint}"
 
 
-def _overlap_detail(row: int, ids: Tensor, both: Tensor) -> str:
+def _overlap_detail(row: int, ids: Tensor, overlap: Tensor) -> str:
     """Return a message that says how many relevant items are excluded, and names the cures."""
     return (
-        f"{int(both.sum())} pairs, in row {row} item {int(ids[row][both[row]][0])}. Unless ids are shifted, or the "
-        "history holds the targets themselves: take them out of the target, or pass overlap='keep' "
+        f"{int(overlap.sum())} pairs, in row {row} item {int(ids[row][overlap[row]][0])}. Unless ids are shifted, or "
+        "the history holds the targets themselves: take them out of the target, or pass overlap='keep' "
         "(they stay candidates: repeat consumption), overlap='miss' (they cannot be hit) or overlap='error' (this)"
     )

@@ -62,8 +62,8 @@ def refusal(reason: str) -> ValueError:
 
 
 def _is_recorded(device: torch.device) -> bool:
-    known = device.type == "cuda" and torch.cuda.is_available()
-    return known and torch.cuda.get_device_capability(device) in _RECORDED
+    on_cuda = device.type == "cuda" and torch.cuda.is_available()
+    return on_cuda and torch.cuda.get_device_capability(device) in _RECORDED
 
 
 def count(scores: Tensor | Products, question: Question, kernels: Kernels = "eager") -> Counts:
@@ -80,9 +80,9 @@ def count(scores: Tensor | Products, question: Question, kernels: Kernels = "eag
 def _count_products(scores: Products, question: Question) -> Counts:
     from torchrecmetrics.kernels import triton
 
-    thresholds, _, min_scores, masks, removed, _ = question
-    for mask in masks:
-        bias = scores.bias if scores.bias is not None else thresholds.new_zeros(scores.shape[1])
+    min_scores = question.min_scores
+    for mask in question.masks:
+        bias = scores.bias if scores.bias is not None else question.thresholds.new_zeros(scores.shape[1])
         scores = scores._replace(bias=bias.masked_fill(mask, -torch.inf))
     # every finite score reaches the lowest minimum: the number of candidates is the count, without products
     lowest = torch.finfo(scores.dtype).min
@@ -90,11 +90,11 @@ def _count_products(scores: Products, question: Question) -> Counts:
     counts = triton.count_products_until(scores, question._replace(min_scores=higher, masks=()))
     if lowest not in min_scores:
         return counts
-    candidates = counts.better.new_full((len(thresholds),), scores.shape[1])
+    candidates = counts.better.new_full((len(question.thresholds),), scores.shape[1])
     if scores.bias is not None:
         candidates -= (scores.bias == -torch.inf).sum()
-    if removed is not None:
-        candidates -= (removed > -torch.inf).sum(1)
+    if question.removed is not None:
+        candidates -= (question.removed > -torch.inf).sum(1)
     columns = iter(() if counts.at_least is None else counts.at_least.unbind(1))
     reached = [next(columns) if min_score > lowest else candidates for min_score in min_scores]
     return counts._replace(at_least=torch.stack(reached, 1))

@@ -32,6 +32,6 @@ def take(scores: Tensor, blocks: Tensor) -> Tensor:
     (rows, items), stride = scores.shape, scores.stride(0)
     windows = scores.as_strided(((rows - 1) * stride + items - BLOCK_ITEMS + 1, BLOCK_ITEMS), (1, 1))  # at every start
     starts = blocks * BLOCK_ITEMS + stride * torch.arange(rows, device=scores.device)[:, None]
-    taken = windows.index_select(0, starts.flatten()).view(rows, -1)
-    behind = items % BLOCK_ITEMS
-    return torch.cat([taken, scores[:, items - behind :]], 1) if behind else taken
+    full_blocks = windows.index_select(0, starts.flatten()).view(rows, -1)
+    num_trailing = items % BLOCK_ITEMS
+    return torch.cat([full_blocks, scores[:, items - num_trailing :]], 1) if num_trailing else full_blocks

@@ -54,11 +54,13 @@ def count(scores: Tensor, question: Question) -> Counts:
     readable = scores.device.type != "cpu" or (scores.itemsize >= 4 and scores.stride(1) == 1)
     if readable and not question.masks:
         return strategy(scores, question)
-    found = [strategy(tile, part) for tile, part in _copies(scores, question)]
-    better, equal = torch.cat([part.better for part in found]), torch.cat([part.equal for part in found])
-    reached = [part.at_least for part in found if part.at_least is not None]
+    tile_counts = [strategy(tile, tile_question) for tile, tile_question in _copies(scores, question)]
+    better = torch.cat([counts.better for counts in tile_counts])
+    equal = torch.cat([counts.equal for counts in tile_counts])
+    reached = [counts.at_least for counts in tile_counts if counts.at_least is not None]
     at_least = torch.cat(reached) if reached else None
-    return Counts(better, equal, at_least, working(scores.amax(1)))  # `highest` includes masked items
+    highest = working(scores.amax(1))  # masked items included
+    return Counts(better=better, equal=equal, at_least=at_least, highest=highest)
 
 
 def compare(scores: Tensor, question: Question) -> Counts:
@@ -76,19 +78,19 @@ def compare(scores: Tensor, question: Question) -> Counts:
             equal[rows] += same
     highest = working(scores.amax(1))
     if not question.min_scores and question.removed is None:
-        return Counts(better, equal, None, highest)
+        return Counts(better=better, equal=equal, at_least=None, highest=highest)
     return _finished(scores, question, better, equal, highest)
 
 
 def _compare_tile(scores: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:
     """Return the numbers of scores > and == each threshold of the row, float [B, T]."""
-    values, wanted, dtype = scores[:, None], thresholds[:, :, None], float_dtype(scores.device)
+    values, edges, dtype = scores[:, None], thresholds[:, :, None], float_dtype(scores.device)
     if not can_sync(scores):
-        return (values > wanted).sum(2, dtype=dtype), (values == wanted).sum(2, dtype=dtype)
+        return (values > edges).sum(2, dtype=dtype), (values == edges).sum(2, dtype=dtype)
     # the CPU sums floats several times faster than bools, exactly up to 2^24
     flags = torch.empty(thresholds.shape + scores.shape[1:], dtype=torch.float32, device=scores.device)
-    better = torch.gt(values, wanted, out=flags).sum(2).to(dtype)
-    return better, torch.eq(values, wanted, out=flags).sum(2).to(dtype)
+    better = torch.gt(values, edges, out=flags).sum(2).to(dtype)
+    return better, torch.eq(values, edges, out=flags).sum(2).to(dtype)
 
 
 def _finished(scores: Tensor, question: Question, better: Tensor, equal: Tensor, highest: Tensor) -> Counts:
@@ -103,7 +105,7 @@ def _finished(scores: Tensor, question: Question, better: Tensor, equal: Tensor,
         width = better.shape[1]
         better, equal = better - above[:, :width], equal - (reached - above)[:, :width]
         at_least = None if at_least is None else at_least - reached[:, width:]
-    return Counts(better, equal, at_least, highest)
+    return Counts(better=better, equal=equal, at_least=at_least, highest=highest)
 
 
 def bucket(scores: Tensor, question: Question) -> Counts:
@@ -125,8 +127,8 @@ def bucket(scores: Tensor, question: Question) -> Counts:
 
 def select(scores: Tensor, question: Question) -> Counts:
     """Take the best scores of each row, one more than can matter, and search for the thresholds among them."""
-    thresholds, depth, _, _, removed, nan_is_rejected = question
-    thresholds, items, dtype = working(thresholds), scores.shape[1], float_dtype(scores.device)
+    depth, removed, nan_is_rejected = question.depth, question.removed, question.nan_is_rejected
+    thresholds, items, dtype = working(question.thresholds), scores.shape[1], float_dtype(scores.device)
     assert depth is not None
     number = min(items, depth + 1 + (0 if removed is None else removed.shape[1]))
     candidates = scores
@@ -151,10 +153,10 @@ STRATEGIES = (compare, bucket, select)
 def choose_strategy(scores: Tensor, question: Question) -> Callable[[Tensor, Question], Counts]:
     """Return the fastest strategy for these shapes."""
     (rows, items), width, depth = scores.shape, question.thresholds.shape[1], question.depth
-    taken = 0 if question.removed is None else question.removed.shape[1]
+    num_removed = 0 if question.removed is None else question.removed.shape[1]
     on_cpu = scores.device.type == "cpu"
     pays = width * items >= SELECT_COMPARISONS_CPU if on_cpu else rows * width * items >= SELECT_COMPARISONS
-    if pays and rows and depth is not None and depth + taken + 1 < items:
+    if pays and rows and depth is not None and depth + num_removed + 1 < items:
         return select
     return compare if width < (BUCKET_THRESHOLDS_CPU if on_cpu else BUCKET_THRESHOLDS) else bucket
 
@@ -166,32 +168,34 @@ def _best(scores: Tensor, number: int) -> Tensor:
         and scores.stride(1) == 1
         and (can_sync(scores) or scores.numel() >= BLOCK_SCORES)
     ):
-        chosen = blocks.maxima(scores).topk(number, dim=1, sorted=False).indices
-        scores = blocks.take(scores, chosen)
+        best_blocks = blocks.maxima(scores).topk(number, dim=1, sorted=False).indices
+        scores = blocks.take(scores, best_blocks)
     return take_top(scores, number)
 
 
-def _count_last(scores: Tensor, thresholds: Tensor, last: Tensor, below: Tensor, equal: Tensor) -> Tensor:
-    """Return `equal`, with all scores counted for thresholds equal to `last`, the lowest of the best scores.
+def _count_last(scores: Tensor, thresholds: Tensor, lowest: Tensor, below: Tensor, equal: Tensor) -> Tensor:
+    """Return `equal`, with all scores counted for thresholds equal to `lowest`, that of the best scores.
 
     `below` are the numbers of the best scores <= the thresholds.
     """
-    is_last = thresholds == last
+    is_lowest = thresholds == lowest
     if not can_sync(scores):
-        return torch.where(is_last, (scores == last).sum(1, keepdim=True), equal)
-    is_last &= below > 1  # if it occurs once, its rank is beyond `depth`
-    rows = is_last.any(1).nonzero()[:, 0]
+        return torch.where(is_lowest, (scores == lowest).sum(1, keepdim=True), equal)
+    is_lowest &= below > 1  # if it occurs once, its rank is beyond `depth`
+    rows = is_lowest.any(1).nonzero()[:, 0]
     if not len(rows):
         return equal
-    counted = torch.cat([(scores[chunk] == last[chunk]).sum(1, keepdim=True) for chunk in torch.split(rows, 64)])
-    return equal.index_copy(0, rows, torch.where(is_last[rows], counted, equal[rows]))
+    counted = torch.cat([(scores[chunk] == lowest[chunk]).sum(1, keepdim=True) for chunk in torch.split(rows, 64)])
+    return equal.index_copy(0, rows, torch.where(is_lowest[rows], counted, equal[rows]))
 
 
 def _copies(scores: Tensor, question: Question) -> Iterator[tuple[Tensor, Question]]:
     """Yield copies of some rows at a time in a readable layout, -inf for masked items, and the question about them."""
     cpu = scores.device.type == "cpu"
     tall = max(1, (TILE_SCORES_CPU if cpu else TILE_SCORES) // scores.shape[1])
-    for first in range(0, max(1, len(scores)), tall):
-        part = question.rows(slice(first, first + tall))
-        tile = torch.empty(part.thresholds.shape[0], scores.shape[1], dtype=working_dtype(scores), device=scores.device)
-        yield mask_(tile.copy_(scores[first : first + tall]), part.masks), part
+    for start in range(0, max(1, len(scores)), tall):
+        rows = slice(start, start + tall)
+        tile_question = question.rows(rows)
+        shape = tile_question.thresholds.shape[0], scores.shape[1]
+        tile = torch.empty(shape, dtype=working_dtype(scores), device=scores.device)
+        yield mask_(tile.copy_(scores[rows]), tile_question.masks), tile_question

@@ -60,4 +60,4 @@ def to_counts(
         fewer_above, fewer = count_removed(removed, edges)
         above, at_least = above - fewer_above[:, :width], at_least - fewer
     reached = None if width == at_least.shape[1] else at_least[:, width:]
-    return Counts(above, at_least[:, :width] - above, reached, highest)
+    return Counts(better=above, equal=at_least[:, :width] - above, at_least=reached, highest=highest)

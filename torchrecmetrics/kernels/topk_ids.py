@@ -37,11 +37,11 @@ def topk_ids(scores: Tensor, k: int, masks: Sequence[Tensor] = (), excluded: Ten
     k = min(k, items)
     if not rows or not k:
         return torch.empty((rows, k), dtype=torch.int64, device=scores.device)
-    found = []
+    tile_ids = []
     for tile in _candidates(scores, masks, excluded):
         top, ids = _top(tile, k)
-        found.append(ids.masked_fill(top == -torch.inf, -1))
-    return torch.cat(found)
+        tile_ids.append(ids.masked_fill(top == -torch.inf, -1))
+    return torch.cat(tile_ids)
 
 
 def _candidates(scores: Tensor, masks: Sequence[Tensor], excluded: Tensor | None) -> Iterator[Tensor]:
@@ -49,8 +49,8 @@ def _candidates(scores: Tensor, masks: Sequence[Tensor], excluded: Tensor | None
     cpu = scores.device.type == "cpu"
     dtype = working_dtype(scores) if cpu else scores.dtype
     tall = max(1, (TILE_SCORES_CPU if cpu else TILE_SCORES) // scores.shape[1])
-    for first in range(0, len(scores), tall):
-        rows = slice(first, first + tall)
+    for start in range(0, len(scores), tall):
+        rows = slice(start, start + tall)
         tile = without_nan(scores[rows].to(dtype).contiguous(), -torch.inf)
         mask_(tile, [mask[rows] if mask.dim() == 2 else mask for mask in masks])
         if excluded is not None and excluded.shape[1]:
@@ -66,11 +66,12 @@ def _top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     if not (can_sync(scores) and blocks.pays(scores.shape[1], k)):
         return _settle_ties(scores, k)
     # equal maxima by ascending block: k items then precede an item of any other block, ties by id included
-    chosen = _top(blocks.maxima(scores), k)[1].sort(dim=1).values
-    items = chosen[:, :, None] * blocks.BLOCK_ITEMS + torch.arange(blocks.BLOCK_ITEMS, device=scores.device)
-    behind = torch.arange(scores.shape[1] - scores.shape[1] % blocks.BLOCK_ITEMS, scores.shape[1], device=scores.device)
-    items = torch.cat([items.flatten(1), behind.expand(len(scores), -1)], 1)
-    top, places = _settle_ties(blocks.take(scores, chosen), k)
+    best_blocks = _top(blocks.maxima(scores), k)[1].sort(dim=1).values
+    items = best_blocks[:, :, None] * blocks.BLOCK_ITEMS + torch.arange(blocks.BLOCK_ITEMS, device=scores.device)
+    width = scores.shape[1]
+    trailing_items = torch.arange(width - width % blocks.BLOCK_ITEMS, width, device=scores.device)
+    items = torch.cat([items.flatten(1), trailing_items.expand(len(scores), -1)], 1)
+    top, places = _settle_ties(blocks.take(scores, best_blocks), k)
     return top, items.gather(1, places)
 
 
@@ -90,9 +91,9 @@ def _settle_ties(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 def _lowest_columns(scores: Tensor, top: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
     """Replace the columns of the lowest top score by the lowest columns with this score; sort ties by column."""
-    last = top[:, -1:]
-    equal = (scores == last).cumsum(1, dtype=torch.int32)
-    better = (top > last).sum(1, keepdim=True, dtype=torch.int32)
+    lowest = top[:, -1:]
+    equal = (scores == lowest).cumsum(1, dtype=torch.int32)
+    better = (top > lowest).sum(1, keepdim=True, dtype=torch.int32)
     number = torch.arange(1, top.shape[1] + 1, dtype=torch.int32, device=top.device) - better
     ids = torch.where(number > 0, torch.searchsorted(equal, number), ids).sort(dim=1).values
     top, order = scores.gather(1, ids).sort(dim=1, descending=True, stable=True)

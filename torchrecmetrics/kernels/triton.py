@@ -50,9 +50,9 @@ _TYPES = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: 
 
 
 @triton.jit
-def _larger(first, second):
+def _larger(score, other_score):
     """Return the larger of two numbers; NaN if either is NaN, which tl.max would ignore."""
-    return tl.maximum(first, second, propagate_nan=tl.PropagateNan.ALL)
+    return tl.maximum(score, other_score, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit
@@ -101,7 +101,7 @@ def _by_comparing(
 ):
     """Compare every score of `steps` tiles of one row with every edge."""
     program, row, start, size = _range(items, steps, ranges, LANES)
-    whole = size // LANES * LANES
+    num_full = size // LANES * LANES
     lanes = tl.arange(0, LANES).to(tl.int64) if FAR else tl.arange(0, LANES)
     scores += row * row_step + start * step
     if MASKED:
@@ -109,28 +109,28 @@ def _by_comparing(
     if MATRIX:
         matrix += row * matrix_row_step + start * matrix_step
     if EDGES == 1:  # no data moves between threads
-        own = row
-        edge = tl.load(edges + own)
+        row_edges = row
+        edge = tl.load(edges + row_edges)
         above = tl.zeros([LANES], tl.float32)
     else:
-        own = row * EDGES + tl.arange(0, EDGES)
-        edge = tl.load(edges + own)[:, None]
+        row_edges = row * EDGES + tl.arange(0, EDGES)
+        edge = tl.load(edges + row_edges)[:, None]
         above = tl.zeros([EDGES, LANES], tl.float32)
     at_least = above
     highest = tl.full([LANES], float("-inf"), edge.dtype)
-    for left in range(0, whole, LANES):
-        score = _read(scores, left + lanes, step, size, edge.dtype, False)
+    for tile_start in range(0, num_full, LANES):
+        score = _read(scores, tile_start + lanes, step, size, edge.dtype, False)
         highest = _larger(highest, score)
-        score = _candidates(score, masks, mask_step, matrix, matrix_step, left + lanes, size, MASKED, MATRIX)
+        score = _candidates(score, masks, mask_step, matrix, matrix_step, tile_start + lanes, size, MASKED, MATRIX)
         above, at_least = _compare(score, edge, above, at_least, EDGES)
-    if whole < size:
-        score = _read(scores, whole + lanes, step, size, edge.dtype, True)
+    if num_full < size:
+        score = _read(scores, num_full + lanes, step, size, edge.dtype, True)
         highest = _larger(highest, score)
-        score = _candidates(score, masks, mask_step, matrix, matrix_step, whole + lanes, size, MASKED, MATRIX)
+        score = _candidates(score, masks, mask_step, matrix, matrix_step, num_full + lanes, size, MASKED, MATRIX)
         above, at_least = _compare(score, edge, above, at_least, EDGES)
     lane: tl.constexpr = 0 if EDGES == 1 else 1
-    tl.atomic_add(above_out + own, tl.sum(above.to(tl.int32), lane).to(tl.int64), sem="relaxed")
-    tl.atomic_add(at_least_out + own, tl.sum(at_least.to(tl.int32), lane).to(tl.int64), sem="relaxed")
+    tl.atomic_add(above_out + row_edges, tl.sum(above.to(tl.int32), lane).to(tl.int64), sem="relaxed")
+    tl.atomic_add(at_least_out + row_edges, tl.sum(at_least.to(tl.int32), lane).to(tl.int64), sem="relaxed")
     tl.store(highest_out + program, tl.reduce(highest, 0, _larger))
 
 
@@ -149,13 +149,13 @@ def _keys(score, edges, LEVELS: tl.constexpr):
 
 
 @triton.jit
-def _add(key, found, found_out, KEYS: tl.constexpr, ON_CHIP: tl.constexpr):
-    """Add the keys to the histogram: ON_CHIP to `found`, else by atomics to `found_out` in memory."""
+def _add(key, histogram, histogram_out, KEYS: tl.constexpr, ON_CHIP: tl.constexpr):
+    """Add the keys to the histogram: ON_CHIP to `histogram`, else by atomics to `histogram_out` in memory."""
     if ON_CHIP:
-        found += tl.histogram(key, KEYS)
+        histogram += tl.histogram(key, KEYS)
     else:
-        tl.atomic_add(found_out + key, tl.full(key.shape, 1, tl.int64), mask=key > 1, sem="relaxed")
-    return found
+        tl.atomic_add(histogram_out + key, tl.full(key.shape, 1, tl.int64), mask=key > 1, sem="relaxed")
+    return histogram
 
 
 @triton.jit(do_not_specialize=["items", "steps", "ranges"])
@@ -163,7 +163,7 @@ def _by_buckets(
     scores, row_step, step,
     masks, mask_step,
     matrix, matrix_row_step, matrix_step,
-    edges, found_out, highest_out,
+    edges, histogram_out, highest_out,
     items, steps, ranges,
     MASKED: tl.constexpr, MATRIX: tl.constexpr, FAR: tl.constexpr, LEVELS: tl.constexpr, LANES: tl.constexpr,
     ON_CHIP: tl.constexpr,
@@ -171,7 +171,7 @@ def _by_buckets(
     """Count the scores of `steps` tiles of one row by their key among its 2^LEVELS - 1 ascending edges."""
     KEYS: tl.constexpr = 2 ** (LEVELS + 1)
     program, row, start, size = _range(items, steps, ranges, LANES)
-    whole = size // LANES * LANES
+    num_full = size // LANES * LANES
     lanes = tl.arange(0, LANES).to(tl.int64) if FAR else tl.arange(0, LANES)
     scores += row * row_step + start * step
     if MASKED:
@@ -179,21 +179,21 @@ def _by_buckets(
     if MATRIX:
         matrix += row * matrix_row_step + start * matrix_step
     edges += row * (2**LEVELS - 1)
-    found_out += row * KEYS
+    histogram_out += row * KEYS
     highest = tl.full([LANES], float("-inf"), edges.dtype.element_ty)
-    found = tl.zeros([KEYS if ON_CHIP else 1], tl.int32)
-    for left in range(0, whole, LANES):
-        score = _read(scores, left + lanes, step, size, highest.dtype, False)
+    histogram = tl.zeros([KEYS if ON_CHIP else 1], tl.int32)
+    for tile_start in range(0, num_full, LANES):
+        score = _read(scores, tile_start + lanes, step, size, highest.dtype, False)
         highest = _larger(highest, score)
-        score = _candidates(score, masks, mask_step, matrix, matrix_step, left + lanes, size, MASKED, MATRIX)
-        found = _add(_keys(score, edges, LEVELS), found, found_out, KEYS, ON_CHIP)
-    if whole < size:
-        score = _read(scores, whole + lanes, step, size, highest.dtype, True)
+        score = _candidates(score, masks, mask_step, matrix, matrix_step, tile_start + lanes, size, MASKED, MATRIX)
+        histogram = _add(_keys(score, edges, LEVELS), histogram, histogram_out, KEYS, ON_CHIP)
+    if num_full < size:
+        score = _read(scores, num_full + lanes, step, size, highest.dtype, True)
         highest = _larger(highest, score)
-        score = _candidates(score, masks, mask_step, matrix, matrix_step, whole + lanes, size, MASKED, MATRIX)
-        found = _add(_keys(score, edges, LEVELS), found, found_out, KEYS, ON_CHIP)
+        score = _candidates(score, masks, mask_step, matrix, matrix_step, num_full + lanes, size, MASKED, MATRIX)
+        histogram = _add(_keys(score, edges, LEVELS), histogram, histogram_out, KEYS, ON_CHIP)
     if ON_CHIP:
-        tl.atomic_add(found_out + tl.arange(0, KEYS), found.to(tl.int64), sem="relaxed")
+        tl.atomic_add(histogram_out + tl.arange(0, KEYS), histogram.to(tl.int64), sem="relaxed")
     tl.store(highest_out + program, tl.reduce(highest, 0, _larger))
 
 
@@ -204,8 +204,8 @@ def count(scores: Tensor, question: Question) -> Counts:
     """Count over scores in memory, of any strides, in one pass, exactly at every depth."""
     edges, masks = with_min_scores(question.thresholds, question.min_scores), list(question.masks)
     above, at_least, highest = _count_scores(scores, working(edges), masks)
-    asked = question.thresholds.shape[1]
-    return to_counts(edges, asked, above[:, :asked], at_least, highest, question.removed)
+    width = question.thresholds.shape[1]
+    return to_counts(edges, width, above[:, :width], at_least, highest, question.removed)
 
 
 @torch.library.custom_op(
@@ -225,9 +225,9 @@ def _count_scores(scores: Tensor, edges: Tensor, masks: list[Tensor]) -> tuple[T
         return above[:, :width].contiguous(), at_least[:, :width].contiguous(), highest
     buckets = 2 ** options["LEVELS"]
     ascending, order = without_nan(_padded(edges, buckets - 1), torch.inf).sort(dim=1)  # a search needs an order
-    found = edges.new_zeros((len(edges), buckets, 2), dtype=torch.int64)
-    highest = _launch(kernel, dense, (ascending, found), options)
-    above, at_least = from_buckets(ascending, order, found.sum(2), found[:, :, 1])
+    histogram = edges.new_zeros((len(edges), buckets, 2), dtype=torch.int64)
+    highest = _launch(kernel, dense, (ascending, histogram), options)
+    above, at_least = from_buckets(ascending, order, histogram.sum(2), histogram[:, :, 1])
     return above[:, :width].contiguous(), at_least[:, :width].contiguous(), highest
 
 
@@ -252,24 +252,24 @@ class _Dense(NamedTuple):
         return cls(scores, *merged)
 
 
-def _launch(kernel: Any, dense: _Dense, others: tuple[Tensor, ...], options: dict[str, int]) -> Tensor:
-    """Run a kernel that writes to some of the tensors `others`; return the highest score of each row, [B]."""
+def _launch(kernel: Any, dense: _Dense, edges_and_counts: tuple[Tensor, ...], options: dict[str, int]) -> Tensor:
+    """Run a kernel that writes to some of `edges_and_counts`; return the highest score of each row, [B]."""
     scores = dense.scores
-    mask, matrix = (scores if part is None else part for part in dense[1:])
+    mask, matrix = (scores if tensor is None else tensor for tensor in dense[1:])
     rows, items = scores.shape
     lanes = options["LANES"]
     steps, ranges = _split(items, lanes, rows, _PROGRAMS_PER_MULTIPROCESSOR, scores.device)
-    partial = others[0].new_empty((rows, ranges))
+    partial = edges_and_counts[0].new_empty((rows, ranges))
     if rows:
         with torch.cuda.device_of(scores):
             kernel[(rows * ranges,)](
                 scores, *scores.stride(),
                 mask, mask.stride(-1),
                 matrix, *matrix.stride(),
-                *others, partial,
+                *edges_and_counts, partial,
                 items, steps, ranges,
                 MASKED=dense.mask is not None, MATRIX=dense.matrix is not None,
-                FAR=steps * lanes * max(part.stride(-1) for part in (scores, mask, matrix)) >= 2**31,
+                FAR=steps * lanes * max(tensor.stride(-1) for tensor in (scores, mask, matrix)) >= 2**31,
                 enable_fp_fusion=_FUSED, **options,
             )
     return partial.amax(1)
@@ -294,35 +294,36 @@ def _choose_kernel(width: int) -> tuple[Any, dict[str, int]]:
 
 
 @triton.jit
-def _entries(matrix, at, step, first, OPERAND: tl.constexpr, D: tl.constexpr, K: tl.constexpr):
-    """Return entries [first, first + K) of the rows of `matrix` at the offsets `at`, 0 beyond entry D: [rows, K]."""
-    k = first + tl.arange(0, K)
-    here = matrix + at[:, None] + k.to(tl.int64)[None, :] * step
+def _entries(matrix, at, step, start, OPERAND: tl.constexpr, D: tl.constexpr, K: tl.constexpr):
+    """Return entries [start, start + K) of the rows of `matrix` at the offsets `at`, 0 beyond entry D: [rows, K]."""
+    k = start + tl.arange(0, K)
+    entry_at = matrix + at[:, None] + k.to(tl.int64)[None, :] * step
     if D >= K and D % K == 0:
-        return tl.load(here).to(OPERAND)
+        return tl.load(entry_at).to(OPERAND)
     else:
-        return tl.load(here, mask=(k < D)[None, :], other=0.0).to(OPERAND)
+        return tl.load(entry_at, mask=(k < D)[None, :], other=0.0).to(OPERAND)
 
 
 @triton.jit
 def _products(
-    users, user_at, user_step, held,
+    users, user_at, user_step, user_entries,
     items, item_at, item_step,
     bias, item,
     OPERAND: tl.constexpr, PRECISION: tl.constexpr, BIASED: tl.constexpr, D: tl.constexpr, K: tl.constexpr,
 ):
-    """Return the scores of some users and some items, [users, items]; `held` is the first K entries of the users.
+    """Return the scores of some users and some items, [users, items]; `user_entries` are their first K entries.
 
     Thresholds are computed by this function too: sums in another order would differ in their last bits.
     """
     if D <= K:
-        score = tl.dot(held, tl.trans(_entries(items, item_at, item_step, 0, OPERAND, D, K)), input_precision=PRECISION)
+        item_entries = _entries(items, item_at, item_step, 0, OPERAND, D, K)
+        score = tl.dot(user_entries, tl.trans(item_entries), input_precision=PRECISION)
     else:
         score = tl.zeros([user_at.shape[0], item_at.shape[0]], tl.float32)
-        for first in range(0, D, K):
-            own = _entries(users, user_at, user_step, first, OPERAND, D, K)
-            others = _entries(items, item_at, item_step, first, OPERAND, D, K)
-            score = tl.dot(own, tl.trans(others), score, input_precision=PRECISION)
+        for start in range(0, D, K):
+            user_slice = _entries(users, user_at, user_step, start, OPERAND, D, K)
+            item_slice = _entries(items, item_at, item_step, start, OPERAND, D, K)
+            score = tl.dot(user_slice, tl.trans(item_slice), score, input_precision=PRECISION)
     if BIASED:
         score += tl.load(bias + item)[None, :]
     return score
@@ -338,7 +339,10 @@ def _by_thread(hits, SHARE: tl.constexpr):
 
 
 @triton.jit
-def _tally(score, edge, edges, edge_at, first, last, above, at_least, COLUMNS: tl.constexpr, SHARE: tl.constexpr):
+def _tally(
+    score, edge, edges, edge_at, first_edge, end_edge, above, at_least,
+    COLUMNS: tl.constexpr, SHARE: tl.constexpr,
+):
     """Add how many scores are > and >= the edges of each row: `edge` if COLUMNS is 1, else edges loaded here."""
     if COLUMNS == 1:
         above += _by_thread(tl.where(score > edge[:, None], 1.0, 0.0), SHARE)
@@ -346,12 +350,12 @@ def _tally(score, edge, edges, edge_at, first, last, above, at_least, COLUMNS: t
     else:
         slot = tl.arange(0, COLUMNS)[None, :]
         for column in tl.static_range(COLUMNS):
-            if first + column < last:
-                edge = tl.load(edges + edge_at + (first + column))
-                more = tl.sum(tl.where(score > edge[:, None], 1.0, 0.0), 1)
-                above += tl.where(slot == column, more[:, None], 0.0)
-                more = tl.sum(tl.where(score >= edge[:, None], 1.0, 0.0), 1)
-                at_least += tl.where(slot == column, more[:, None], 0.0)
+            if first_edge + column < end_edge:
+                edge = tl.load(edges + edge_at + (first_edge + column))
+                counts = tl.sum(tl.where(score > edge[:, None], 1.0, 0.0), 1)
+                above += tl.where(slot == column, counts[:, None], 0.0)
+                counts = tl.sum(tl.where(score >= edge[:, None], 1.0, 0.0), 1)
+                at_least += tl.where(slot == column, counts[:, None], 0.0)
     return above, at_least
 
 
@@ -359,7 +363,7 @@ def _tally(score, edge, edges, edge_at, first, last, above, at_least, COLUMNS: t
 def _by_products(
     users, user_row_step, user_step,
     items, item_row_step, item_step,
-    bias, order, asked,
+    bias, order, num_edges,
     edges, width, above_out, at_least_out,
     num_rows, num_items, steps, blocks,
     OPERAND: tl.constexpr, PRECISION: tl.constexpr, BIASED: tl.constexpr, D: tl.constexpr,
@@ -371,48 +375,48 @@ def _by_products(
     start = (program // blocks).to(tl.int64) * steps * N
     stop = tl.minimum(start + steps * N, num_items)
     row = tl.load(order + tl.minimum(place, num_rows - 1))
-    first = tl.program_id(1) * COLUMNS
-    last = tl.minimum(tl.max(tl.load(asked + row), 0), first + COLUMNS)
-    if first < last:
+    first_edge = tl.program_id(1) * COLUMNS
+    end_edge = tl.minimum(tl.max(tl.load(num_edges + row), 0), first_edge + COLUMNS)
+    if first_edge < end_edge:
         edge_at = row * width
         user_at = row * user_row_step
-        held = _entries(users, user_at, user_step, 0, OPERAND, D, K)
-        edge = tl.load(edges + edge_at + first)
+        user_entries = _entries(users, user_at, user_step, 0, OPERAND, D, K)
+        edge = tl.load(edges + edge_at + first_edge)
         if COLUMNS > 1:
             above = tl.zeros([M, COLUMNS], tl.float32)
         else:
             above = tl.zeros([M], tl.float32) if SHARE == 1 else tl.zeros([M, SHARE], tl.float32)
         at_least = above
         lanes = tl.arange(0, N).to(tl.int64)
-        whole = start + (stop - start) // N * N
-        for left in range(start, whole, N):
-            item = left + lanes
+        full_stop = start + (stop - start) // N * N
+        for tile_start in range(start, full_stop, N):
+            item = tile_start + lanes
             score = _products(
-                users, user_at, user_step, held, items, item * item_row_step, item_step, bias, item,
+                users, user_at, user_step, user_entries, items, item * item_row_step, item_step, bias, item,
                 OPERAND, PRECISION, BIASED, D, K,
             )
-            above, at_least = _tally(score, edge, edges, edge_at, first, last, above, at_least, COLUMNS, SHARE)
-        if whole < stop:
-            item = whole + lanes
-            known = tl.minimum(item, num_items - 1)
+            above, at_least = _tally(score, edge, edges, edge_at, first_edge, end_edge, above, at_least, COLUMNS, SHARE)
+        if full_stop < stop:
+            item = full_stop + lanes
+            loaded = tl.minimum(item, num_items - 1)
             score = _products(
-                users, user_at, user_step, held, items, known * item_row_step, item_step, bias, known,
+                users, user_at, user_step, user_entries, items, loaded * item_row_step, item_step, bias, loaded,
                 OPERAND, PRECISION, BIASED, D, K,
             )
             score = tl.where((item < stop)[None, :], score, float("-inf"))
-            above, at_least = _tally(score, edge, edges, edge_at, first, last, above, at_least, COLUMNS, SHARE)
+            above, at_least = _tally(score, edge, edges, edge_at, first_edge, end_edge, above, at_least, COLUMNS, SHARE)
         if COLUMNS == 1:
-            here = edge_at + first
-            mine = place < num_rows
+            counter_at = edge_at + first_edge
+            stored = place < num_rows
             if SHARE > 1:
                 above = tl.sum(above, 1)
                 at_least = tl.sum(at_least, 1)
         else:
-            column = first + tl.arange(0, COLUMNS)
-            here = edge_at[:, None] + column[None, :]
-            mine = (place < num_rows)[:, None] & (column < last)[None, :]
-        tl.atomic_add(above_out + here, above.to(tl.int64), mask=mine, sem="relaxed")
-        tl.atomic_add(at_least_out + here, at_least.to(tl.int64), mask=mine, sem="relaxed")
+            column = first_edge + tl.arange(0, COLUMNS)
+            counter_at = edge_at[:, None] + column[None, :]
+            stored = (place < num_rows)[:, None] & (column < end_edge)[None, :]
+        tl.atomic_add(above_out + counter_at, above.to(tl.int64), mask=stored, sem="relaxed")
+        tl.atomic_add(at_least_out + counter_at, at_least.to(tl.int64), mask=stored, sem="relaxed")
 
 
 @triton.jit(do_not_specialize=["width", "pairs"])
@@ -426,16 +430,16 @@ def _diagonal(
     """Compute the scores of M pairs: all M users times all M items, of which the diagonal is stored."""
     lanes = tl.arange(0, M)
     pair = tl.program_id(0).to(tl.int64) * M + lanes
-    known = tl.minimum(pair, pairs - 1)
-    item = tl.load(ids + known)
-    user_at = known // width * user_row_step
-    held = _entries(users, user_at, user_step, 0, OPERAND, D, K)
+    clamped_pair = tl.minimum(pair, pairs - 1)
+    item = tl.load(ids + clamped_pair)
+    user_at = clamped_pair // width * user_row_step
+    user_entries = _entries(users, user_at, user_step, 0, OPERAND, D, K)
     score = _products(
-        users, user_at, user_step, held, items, item * item_row_step, item_step, bias, item,
+        users, user_at, user_step, user_entries, items, item * item_row_step, item_step, bias, item,
         OPERAND, PRECISION, BIASED, D, K,
     )
-    own = tl.sum(tl.where(lanes[:, None] == lanes[None, :], score, 0.0), 1)
-    tl.store(out + pair, own, mask=pair < pairs)
+    diagonal = tl.sum(tl.where(lanes[:, None] == lanes[None, :], score, 0.0), 1)
+    tl.store(out + pair, diagonal, mask=pair < pairs)
 
 
 class _TileSizes(NamedTuple):
@@ -479,13 +483,13 @@ def _tile_sizes(
     elif precision == "medium":
         operand = torch.bfloat16
     padded, size = max(16, _power_of_two(width)), operand.itemsize
-    rows, items, warps, stages, how = 128, 64, 8, 3, "ieee"
+    rows, items, warps, stages, input_precision = 128, 64, 8, 3, "ieee"
     without_cores = operand == torch.float32 and precision == "highest"
     if without_cores:  # without tensor cores, operands pass through a thread's registers
         entries = 16
         rows = 128 if columns == 1 else 64
     else:
-        how = "tf32" if operand == torch.float32 else how
+        input_precision = "tf32" if operand == torch.float32 else input_precision
         hopper = capability[0] == 9  # multiplies from shared memory; other GPUs hold users in registers
         # users stay on the chip if they fit; otherwise users and items are loaded in parts of 32 entries
         entries = padded if padded * size <= (512 if hopper else 256) else 32
@@ -496,7 +500,16 @@ def _tile_sizes(
     if columns == 0:
         rows, items, warps, stages = 64, 64, 8 if without_cores else 4, 2
     share = 4 if capability[0] == 9 and not without_cores else 1
-    return _TileSizes(rows, items, entries, operand, how, warps, stages, share)
+    return _TileSizes(
+        rows=rows,
+        items=items,
+        entries=entries,
+        operand=operand,
+        precision=input_precision,
+        warps=warps,
+        stages=stages,
+        share=share,
+    )
 
 
 def pair_scores(products: Products, ids: Tensor) -> Tensor:
@@ -545,11 +558,10 @@ def _settling_counts(question: Question) -> Tensor | None:
 
     The removed items above a threshold are added: they may be among the better scores, and are subtracted later.
     """
-    thresholds, depth, min_scores, _, removed, _ = question
-    if depth is None or min_scores:
+    if question.depth is None or question.min_scores:
         return None
-    enough = torch.full((), depth, dtype=torch.int64, device=thresholds.device)
-    return enough if removed is None else enough + count_above(removed, thresholds)
+    enough = torch.full((), question.depth, dtype=torch.int64, device=question.thresholds.device)
+    return enough if question.removed is None else enough + count_above(question.removed, question.thresholds)
 
 
 def count_products_until(products: Products, question: Question, chunk: int | None = None) -> Counts:
@@ -566,15 +578,16 @@ def count_products_until(products: Products, question: Question, chunk: int | No
     chunk = chunk or max(_SMALLEST_CHUNK, len(items) // 16)
     above = thresholds.new_zeros(thresholds.shape, dtype=torch.int64)
     at_least = torch.zeros_like(above)
-    asked = thresholds
+    open_edges = thresholds
     live = torch.arange(len(thresholds), device=thresholds.device)
-    for left in range(0, len(items), chunk):
-        here = slice(left, left + chunk)
-        more = _count_products(users[live], items[here], None if bias is None else bias[here], asked[live])
-        above[live] += more[0]
-        at_least[live] += more[1]
-        asked = asked.masked_fill(above >= enough, torch.nan)
-        live = (~asked.isnan()).any(1).nonzero()[:, 0]
+    for chunk_start in range(0, len(items), chunk):
+        columns = slice(chunk_start, chunk_start + chunk)
+        chunk_bias = None if bias is None else bias[columns]
+        chunk_counts = _count_products(users[live], items[columns], chunk_bias, open_edges[live])
+        above[live] += chunk_counts[0]
+        at_least[live] += chunk_counts[1]
+        open_edges = open_edges.masked_fill(above >= enough, torch.nan)
+        live = (~open_edges.isnan()).any(1).nonzero()[:, 0]
         if not len(live):
             break
     return _product_counts(thresholds, thresholds.shape[1], above, at_least, removed)
@@ -592,8 +605,8 @@ def _count_products(users: Tensor, items: Tensor, bias: Tensor | None, edges: Te
     cut = _tile_sizes_for(users, items, columns)
     # NaN edges last, and rows of similar numbers of edges together: a block costs as much as its longest row
     ascending, slot = edges.contiguous().sort(dim=1)
-    asked = (~edges.isnan()).sum(1)
-    order = asked.argsort(descending=True, stable=True)
+    num_edges = (~edges.isnan()).sum(1)
+    order = num_edges.argsort(descending=True, stable=True)
     above = torch.zeros_like(slot)
     at_least = torch.zeros_like(slot)
     if edges.numel() and len(items):
@@ -608,7 +621,7 @@ def _count_products(users: Tensor, items: Tensor, bias: Tensor | None, edges: Te
             _by_products[(blocks * ranges, groups)](
                 users, *users.stride(),
                 items, *items.stride(),
-                ascending if bias is None else bias.contiguous(), order, asked,
+                ascending if bias is None else bias.contiguous(), order, num_edges,
                 ascending, width, above, at_least,
                 rows, len(items), steps, blocks,
                 BIASED=bias is not None, D=users.shape[1], M=cut.rows, N=cut.items,
@@ -640,8 +653,8 @@ def _float32_precision() -> str:
         return "high" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "highest"
 
 
-def _product_counts(edges: Tensor, asked: int, above: Tensor, at_least: Tensor, removed: Tensor | None) -> Counts:
-    return to_counts(edges, asked, above[:, :asked], at_least, edges.new_zeros(len(edges)), removed)
+def _product_counts(edges: Tensor, width: int, above: Tensor, at_least: Tensor, removed: Tensor | None) -> Counts:
+    return to_counts(edges, width, above[:, :width], at_least, edges.new_zeros(len(edges)), removed)
 
 
 # ----------------------------------------------------------------------------------------- devices, numbers of programs
@@ -663,12 +676,12 @@ def _power_of_two(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
 
-def _split(items: int, tile: int, others: int, resident: int, device: torch.device) -> tuple[int, int]:
-    """Return the tiles per program and the programs per row of tiles; `others` such rows together fill the device."""
-    wanted = 4
+def _split(items: int, tile: int, rows: int, resident: int, device: torch.device) -> tuple[int, int]:
+    """Return the tiles per program and the programs per row of tiles; `rows` of them together fill the device."""
+    programs = 4
     if device.type == "cuda":
-        wanted = _WAVES * resident * torch.cuda.get_device_properties(device).multi_processor_count
+        programs = _WAVES * resident * torch.cuda.get_device_properties(device).multi_processor_count
     tiles = -(-items // tile)
-    steps = -(-tiles // min(tiles, -(-wanted // max(1, others))))
+    steps = -(-tiles // min(tiles, -(-programs // max(1, rows))))
     steps = min(steps, 2**23 // tile)  # counts are floats
     return steps, -(-tiles // steps)
