@@ -759,16 +759,3 @@ def test_batches_in_and_out_of_inference_mode():
         inside.update(scores, target)
     outside.update(scores, target)
     assert inside.compute() == outside.compute()
-
-
-@pytest.mark.parametrize("name", trm.functional.__all__)
-@pytest.mark.parametrize("width", [1, 2])
-def test_formulas_are_nan_without_a_relevant_item(name, width):
-    """Formulas are nan in rows without a relevant item, and only there, for one cut-off and for several."""
-    target = torch.tensor([[1, 2], [-1, -1]])[:, :width]
-    ranking = trm.Scores(torch.tensor([[0.1, 0.9, 0.5, 0.3]] * 2), target).ranking()
-    formula = getattr(trm.functional, name)
-    for k in [()] if name in ("auroc", "r_precision") else [(1,), ([1, 3],)]:
-        values = formula(ranking, *k)
-        assert values[..., 1].isnan().all()
-        assert values[..., 0].isfinite().all()

@@ -14,6 +14,7 @@ from values import numbers
 
 import torchrecmetrics as trm
 from benchmarks.core import LIMITS, DeviceCalls, batches, device_calls, parameters, update_and_compute
+from torchrecmetrics import functional
 
 
 def calls(metrics, *batch, **options):
@@ -194,3 +195,40 @@ def test_compute(case):
         else:
             break
     assert value_of(metrics) == expected
+
+
+def test_a_formula_is_asked_once(monkeypatch, generator):
+    """All cut-offs of a metric go through its formula in one call, and other options make another call."""
+    asked = []
+
+    def ndcg(ranking, k=None, *, gain="linear"):
+        asked.append(k)
+        return functional.ndcg(ranking, k, gain=gain)
+
+    monkeypatch.setattr(trm.NDCG, "formula", staticmethod(ndcg))
+    members = [trm.NDCG(5), trm.NDCG(), trm.NDCG(2), trm.NDCG(5, gain="exponential"), trm.HR(5)]
+    asked.clear()
+    trm.RecMetricCollection(members).update(torch.rand(4, 9, generator=generator), torch.tensor([1, 2, 3, 4]))
+    assert sorted(asked, key=str) == [(2, 5), 5, None]
+
+
+def test_members_keep_their_own_cutoffs(generator):
+    """Members keep their cut-offs in any order, beside others of the same formula, and with unhashable options."""
+    scores, target = torch.rand(9, 30, generator=generator), torch.randint(30, (9, 1), generator=generator)
+    alone = {k: trm.NDCG(k) for k in (9, 2, 5)}
+    together = trm.RecMetricCollection({f"n{k}": trm.NDCG(k) for k in alone} | {"n": trm.NDCG(), "hit": trm.HR(9)})
+    for metric in (*alone.values(), together):
+        metric.update(scores, target)
+    values = together.compute()
+    assert all(values[f"n{k}"] == metric.compute() for k, metric in alone.items())
+
+    listed = [1, 2]
+
+    class Within(trm.HR):
+        formula = staticmethod(lambda ranking, k, score_threshold=None, places=(): functional.hit_rate(ranking, k))
+
+    one = trm.RecMetricCollection({f"w{k}": Within(k, places=listed) for k in (5, 2)})
+    one.update(scores, target)
+    Within.formula = staticmethod(lambda ranking, k, score_threshold=None, places=(): ranking.ranks[:, 0])
+    with pytest.raises(TypeError, match="a row for each of the cut-offs \\(5, 2\\)"):
+        one.update(scores, target)

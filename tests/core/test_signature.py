@@ -212,15 +212,6 @@ def test_another_formula_need_not_have_a_value():
         assert (found["FirstAtLast@2"] if isinstance(found, dict) else found) == 1
 
 
-def test_gains_and_penalties_are_cut_with_the_ranks():
-    """Cut at rank k, relevant and penalised items beyond k have no rank; the number of items and the gains remain."""
-    ranking = trm.Scores(SCORES[:1], torch.tensor([[1, 0, 3]]), gains=torch.tensor([[1.0, 2.0, -1.0]])).ranking()
-    two = ranking.within(2)
-    assert (ranking.ranks.tolist(), two.ranks.tolist()) == ([[1, 4, float("inf")]], [[1, float("inf"), float("inf")]])
-    assert (two.penalties.ranks[0, 0], ranking.penalties.ranks[0, 0]) == (float("inf"), 3)
-    assert (two.depth, two.num_relevant.tolist(), two.gains.tolist()) == (2, [2], ranking.gains.tolist())
-
-
 def test_needs_of_its_own(device):
     """A formula that declares that it needs the number of ranked items gets it."""
     metric = Depth().to(device)

@@ -6,7 +6,6 @@ import re
 import pytest
 import torch
 from values import numbers
-from worlds import ITEMS, USERS
 
 import torchrecmetrics as trm
 from torchrecmetrics.evaluation import scoring

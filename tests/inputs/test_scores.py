@@ -417,12 +417,6 @@ def test_topk_ranks_of_no_targets():
     assert trm.get_topk_ranks(SCORES, TARGET[:, :0], 2).shape == (2, 0)
 
 
-def test_repr():
-    """A Ranking shows its shape, not its tensors."""
-    assert repr(RANKING) == "Ranking(2 rows, up to 2 relevant items, first 2, cpu)"
-    assert "whole" in repr(trm.Ranks(torch.tensor([1])).ranking())
-
-
 SCORES = torch.tensor([[0.1, 0.9, 0.5], [0.3, 0.2, 0.1]])
 
 
@@ -639,22 +633,6 @@ def test_topk_ranks_mark_invalid_rows():
     scores = SCORES.where(SCORES < 0.9, math.nan)
     ranks = trm.get_topk_ranks(scores, TARGET, 2, validate_args="deferred")
     assert ranks.tolist() == [[INVALID_RANK] * 2, [2, INVALID_RANK * 0]]
-
-
-def test_a_ranking_that_was_read_can_be_kept():
-    """A ranking can be pickled after metrics have read it, without cached results, and gives the same values."""
-    import pickle
-
-    graded = torch.tensor([[0.0, 1, 2, 0, 0], [3, 0, 0, 0, 1]])
-    ranking = trm.Scores(torch.rand(2, 5), graded).ranking()
-    trm.RecMetricCollection(["NDCG", "HR"], k=[1, 3]).update(ranking)
-    again = pickle.loads(pickle.dumps(ranking))
-    assert ranking._cache
-    assert ranking.relevant._cache
-    assert not again._cache
-    assert not again.relevant._cache
-    assert torch.equal(again.ranks, ranking.ranks)
-    assert trm.NDCG(3)(again) == trm.NDCG(3)(ranking)
 
 
 @pytest.mark.parametrize("width", [1, 12, 120])
