@@ -422,6 +422,9 @@ def test_merge_state():
     )
     assert values[2:] == expected[2:]
     assert values[0]["HR@3/window"] == pytest.approx(expected[0]["HR@3"])  # both had their last two updates
+    faded = WEIGHTS * (0.5 ** ((7 - torch.arange(8.0, dtype=torch.float64)) / HALF_LIFE)).repeat(3)
+    for key, value in plain("scores", faded, slice(0, 16)).items():
+        assert values[0][f"{key}/decayed"] == pytest.approx(value, abs=1e-12)
     before = snapshot(one)
     with pytest.raises(ValueError, match="only one of the two has"):
         one.merge_state(make("ByGroup"))
