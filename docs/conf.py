@@ -45,7 +45,8 @@ if os.environ.get("LINKS"):  # given a network
         "torchmetrics": ("https://lightning.ai/docs/torchmetrics/stable", None),
     }
 html_theme = "furo"
-html_title = "torchrecmetrics"
+html_title = f"torchrecmetrics {version}"
+html_logo = "favicon.svg"
 html_favicon = "favicon.svg"
 html_static_path = ["site.css"]
 html_css_files = ["site.css"]

@@ -145,7 +145,7 @@ def test_every_kind_of_file_gets_the_same(suffix, tmp_path, monkeypatch):
     else:
         pairs.to_csv(truth, index=False)
     if suffix == "parquet":
-        monkeypatch.setattr("torchrecmetrics.data.files._ROWS_PER_PART", 7)
+        monkeypatch.setattr("torchrecmetrics.data.files._ROWS_PER_CHUNK", 7)
         frame.to_parquet(path, row_group_size=11)
     elif suffix == "jsonl":
         frame.to_json(path, orient="records", lines=True)

@@ -17,7 +17,7 @@ from torchrecmetrics.core.accumulators import ByGroup
 from torchrecmetrics.core.checks import describe
 from torchrecmetrics.data.frames import check_names
 from torchrecmetrics.data.vocabulary import Vocabulary
-from torchrecmetrics.evaluation.lists import check_reach, check_shortened
+from torchrecmetrics.evaluation.lists import check_depth, check_shortened
 from torchrecmetrics.inputs.lists import Duplicates, Lists
 from torchrecmetrics.inputs.ranks import Ranks
 
@@ -158,4 +158,4 @@ def _check_columns_suffice(collection: RecMetricCollection, complete: bool, has_
             raise ValueError(f"{label} reads which items are relevant: target= names their column")
         if metric.needs.history:
             raise ValueError(f"{label} reads the users' histories, and data has no column of them: use evaluate_lists")
-        check_reach(label, metric.needs, complete)
+        check_depth(label, metric.needs, complete)

@@ -112,8 +112,10 @@ class TallyStates:
                 f"{expected!r}"
             )
         if total is not None and record.fingerprint != total.fingerprint:
-            first = total.fingerprint.rpartition("\n")[2]
-            raise ValueError(f"tally {number} was made with {settings}, tally 0 with {first}: they do not add up")
+            settings_of_first = total.fingerprint.rpartition("\n")[2]
+            raise ValueError(
+                f"tally {number} was made with {settings}, tally 0 with {settings_of_first}: they do not add up"
+            )
 
 
 def read(tallies: Any) -> Iterator[Record]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -40,9 +41,9 @@ class Finding(NamedTuple):
     """Total that `number` is a part of; 0 = there is no total."""
     says: str
     """Description of the counted events, users, items or pairs."""
-    example: str
+    example: str = ""
     """One of the counted events, users or items, as text; "" = none."""
-    wrong: bool
+    wrong: bool = False
     """True if the finding is a fault."""
 
     def __str__(self) -> str:
@@ -129,47 +130,49 @@ def audit(what: Log | LogSplit | UserSplit | Interactions) -> Audit:
         1 of 2 (50.0%) test events are older than the last train event: user 'al', item 'z' at 3, train ends at 4
     """
     parts = _parts(what)
-    whole = _joined(list(parts.values()))
-    if not len(whole):
+    all_events = _joined(list(parts.values()))
+    if not len(all_events):
         raise ValueError(f"there are no events to audit: {what}")
     times = _times(parts)
     is_split = len(parts) > 1
     in_test = torch.cat(
-        [torch.full((len(part),), int(is_split and name == "test"), device="cpu") for name, part in parts.items()]
+        [torch.full((len(events),), int(is_split and name == "test"), device="cpu") for name, events in parts.items()]
     )
-    findings = _findings_of_parts(whole, None if times is None else torch.cat(list(times.values())), in_test, is_split)
+    all_times = None if times is None else torch.cat(list(times.values()))
+    findings = _findings_of_parts(all_events, all_times, in_test, is_split)
     if is_split:
         findings |= _findings_of_split(parts, times)
-    title = ", ".join(f"{name} {len(part)}" for name, part in parts.items())
+    title = ", ".join(f"{name} {len(events)}" for name, events in parts.items())
     return Audit(f"{type(what).__name__}: {title} events" if is_split else f"{type(what).__name__}: {title}", findings)
 
 
 def _parts(what: Any) -> dict[str, Events]:
     """Return the events of each part, {name: Events}, all with the row numbers of shared vocabularies."""
-    given: dict[str, Any]
+    logs: dict[str, Any]
     for log in what if isinstance(what, tuple) else [what]:
         if isinstance(log, Log):
             log.check_order()
     if isinstance(what, (Log, Interactions)):
-        given = {"events": what}
+        logs = {"events": what}
     elif isinstance(what, UserSplit):
-        given = {"train": what.train, "test": what.test, "others": what.fit}
+        logs = {"train": what.train, "test": what.test, "others": what.fit}
     elif isinstance(what, LogSplit):
-        given = {"train": what.train, "valid": what.valid, "test": what.test}
+        logs = {"train": what.train, "valid": what.valid, "test": what.test}
     else:
         cure = "pass a Log, Interactions, or a split of one, such as LogSplit(train, valid, test)"
         raise TypeError(f"audit looks at logs and their splits, got {describe(what)}: {cure}")
     parts = {}
-    for name, part in given.items():
-        if isinstance(part, Interactions):
-            shape = (part.num_users, part.num_items)
-            part = Events(part.users.cpu(), part.items.cpu(), shape, part.user_ids, part.item_ids)
-        elif not isinstance(part, Log):
-            raise TypeError(f"{name} must be a Log or Interactions, got {describe(part)}")
-        parts[name] = part
-    users = _vocabulary([part.user_ids for part in parts.values()], "user_ids")
-    items = _vocabulary([part.item_ids for part in parts.values()], "item_ids")
-    return {name: _recoded(part, users, items) for name, part in parts.items()}
+    for name, events in logs.items():
+        if isinstance(events, Interactions):
+            shape = (events.num_users, events.num_items)
+            users, items = events.users.cpu(), events.items.cpu()
+            events = Events(users, items, shape, user_ids=events.user_ids, item_ids=events.item_ids)
+        elif not isinstance(events, Log):
+            raise TypeError(f"{name} must be a Log or Interactions, got {describe(events)}")
+        parts[name] = events
+    user_ids = _vocabulary([events.user_ids for events in parts.values()], "user_ids")
+    item_ids = _vocabulary([events.item_ids for events in parts.values()], "item_ids")
+    return {name: _recoded(events, user_ids, item_ids) for name, events in parts.items()}
 
 
 def _vocabulary(vocabularies: list[Vocabulary | None], name: str) -> Vocabulary | None:
@@ -182,69 +185,70 @@ def _vocabulary(vocabularies: list[Vocabulary | None], name: str) -> Vocabulary 
     return reduce(Vocabulary.union, known)
 
 
-def _recoded(part: Events, users: Vocabulary | None, items: Vocabulary | None) -> Events:
-    """Return the events of a part with the row numbers of `users` and `items`, which hold all ids of the part."""
-    rows = part.users if users is None or part.user_ids is None else part.user_ids.recode(part.users, users)
-    columns = part.items if items is None or part.item_ids is None else part.item_ids.recode(part.items, items)
-    shape = (part.shape[0] if users is None else len(users), part.shape[1] if items is None else len(items))
-    return Events(rows, columns, shape, users, items, part.times, part.time_unit, part.values)
+def _recoded(events: Events, user_ids: Vocabulary | None, item_ids: Vocabulary | None) -> Events:
+    """Return the events of a part with the row numbers of vocabularies that hold all ids of the part."""
+    users, items = events.users, events.items
+    num_users, num_items = events.shape
+    if user_ids is not None and events.user_ids is not None:
+        users, num_users = events.user_ids.recode(users, user_ids), len(user_ids)
+    if item_ids is not None and events.item_ids is not None:
+        items, num_items = events.item_ids.recode(items, item_ids), len(item_ids)
+    return replace(events, users=users, items=items, shape=(num_users, num_items), user_ids=user_ids, item_ids=item_ids)
 
 
 def _joined(parts: list[Events]) -> Events:
     """Return the users and items of all parts as one `Events`, without times and values."""
-    first = parts[0]
-    shape = (max(part.shape[0] for part in parts), max(part.shape[1] for part in parts))
-    users, items = torch.cat([part.users for part in parts]), torch.cat([part.items for part in parts])
-    return Events(users, items, shape, first.user_ids, first.item_ids)
+    shape = (max(events.shape[0] for events in parts), max(events.shape[1] for events in parts))
+    users, items = torch.cat([events.users for events in parts]), torch.cat([events.items for events in parts])
+    return Events(users, items, shape, user_ids=parts[0].user_ids, item_ids=parts[0].item_ids)
 
 
 def _times(parts: dict[str, Events]) -> dict[str, Tensor] | None:
     """Return the times of each part in one unit, {name: [E]}; None if a part has no times."""
-    times = [part.times for part in parts.values() if part.times is not None]
+    times = [events.times for events in parts.values() if events.times is not None]
     if len(times) < len(parts):
         return None
-    return dict(zip(parts, in_one_unit(times, [part.time_unit for part in parts.values()]), strict=True))
+    return dict(zip(parts, in_one_unit(times, [events.time_unit for events in parts.values()]), strict=True))
 
 
-def _findings_of_parts(whole: Events, times: Tensor | None, in_test: Tensor, split: bool) -> dict[str, Finding]:
+def _findings_of_parts(events: Events, times: Tensor | None, in_test: Tensor, split: bool) -> dict[str, Finding]:
     """Return the findings about the events of all parts together."""
-    per_user = torch.bincount(whole.users, minlength=whole.shape[0])
-    per_item = torch.bincount(whole.items, minlength=whole.shape[1])
+    per_user = torch.bincount(events.users, minlength=events.shape[0])
+    per_item = torch.bincount(events.items, minlength=events.shape[1])
     of_all = " of all parts" if split else ""
-    found = _sizes(whole, per_user, per_item, times, split)
-    found |= _findings_of_events(whole, times, in_test, of_all)
+    findings = _sizes(events, per_user, per_item, times, split)
+    findings |= _findings_of_events(events, times, in_test, of_all)
     if times is not None:
-        found |= _findings_of_times(times, of_all)
-    found |= _most_frequent(whole, per_user, per_item, of_all)
+        findings |= _findings_of_times(times, of_all)
+    findings |= _most_frequent(events, per_user, per_item, of_all)
     if not split:
-        found["popular_item"] = _popular_item_finding(whole, whole, "users have the most popular item")._replace(
-            wrong=False
-        )
-    return found | _unused(whole, per_user, per_item, split)
+        popular_item = _popular_item_finding(events, events, "users have the most popular item")
+        findings["popular_item"] = popular_item._replace(wrong=False)
+    return findings | _unused(events, per_user, per_item, split)
 
 
-def _sizes(whole: Events, per_user: Tensor, per_item: Tensor, times: Tensor | None, split: bool) -> dict[str, Finding]:
+def _sizes(events: Events, per_user: Tensor, per_item: Tensor, times: Tensor | None, split: bool) -> dict[str, Finding]:
     """Return the findings `events`, `users`, `items` and `pairs`: counts, never faults."""
     of_all, in_all = (" of all parts", " in all parts") if split else ("", "")
-    found = {"events": Finding(len(whole), 0, f"events{of_all}{_time_range_text(times)}", "", False)}
-    for name, count, ids in (("users", per_user, whole.user_ids), ("items", per_item, whole.item_ids)):
+    findings = {"events": Finding(len(events), 0, f"events{of_all}{_time_range_text(times)}")}
+    for name, count, ids in (("users", per_user, events.user_ids), ("items", per_item, events.item_ids)):
         used = int((count > 0).sum())
-        found[name] = Finding(used, 0, f"{name}{of_all} occur; {_range(count, ids)}", "", False)
-    pairs = torch.unique(_keys(whole))
-    density = len(pairs) / max(1, found["users"].number * found["items"].number)
+        findings[name] = Finding(used, 0, f"{name}{of_all} occur; {_range(count, ids)}")
+    pairs = torch.unique(_keys(events))
+    density = len(pairs) / max(1, findings["users"].number * findings["items"].number)
     says = f"different pairs of user and item{in_all}, density {density:.2g}"
-    found["pairs"] = Finding(len(pairs), 0, says, "", False)
-    return found
+    findings["pairs"] = Finding(len(pairs), 0, says)
+    return findings
 
 
-def _findings_of_events(whole: Events, times: Tensor | None, in_test: Tensor, of_all: str) -> dict[str, Finding]:
+def _findings_of_events(events: Events, times: Tensor | None, in_test: Tensor, of_all: str) -> dict[str, Finding]:
     """Return the findings `repeated_events`, `empty_ids` (such as "" and "nan") and `blank_ids`."""
     when = "" if times is None else " and time"
     says = f"events{of_all} repeat the user, item{when} of another"
-    found = {"repeated_events": _finding(_repeats(_keys(whole) * 2 + in_test, times), says, _namer(whole), True)}
-    empty = torch.zeros(len(whole), dtype=torch.bool, device="cpu")
+    findings = {"repeated_events": _finding(_repeats(_keys(events) * 2 + in_test, times), says, _namer(events))}
+    empty = torch.zeros(len(events), dtype=torch.bool, device="cpu")
     blank = empty.clone()
-    for rows, ids in ((whole.users, whole.user_ids), (whole.items, whole.item_ids)):
+    for rows, ids in ((events.users, events.user_ids), (events.items, events.item_ids)):
         if ids is None:
             continue
         nothing = ids.rows(_EMPTY_IDS[ids.kind], unknown="mark")
@@ -255,10 +259,10 @@ def _findings_of_events(whole: Events, times: Tensor | None, in_test: Tensor, of
             is_other = pc.and_(pc.not_equal(trimmed, ids.array), pc.is_in(trimmed, value_set=ids.array))
             blank |= tensor_of(is_other)[rows]
     says = f"events{of_all} are of an id that seems to stand for nothing"
-    found["empty_ids"] = _finding(empty, says, _namer(whole), True)
+    findings["empty_ids"] = _finding(empty, says, _namer(events))
     says = f"events{of_all} are of an id with blanks around it, which also occurs without"
-    found["blank_ids"] = _finding(blank, says, _namer(whole), True)
-    return found
+    findings["blank_ids"] = _finding(blank, says, _namer(events))
+    return findings
 
 
 def _findings_of_times(times: Tensor, of_all: str) -> dict[str, Finding]:
@@ -266,119 +270,122 @@ def _findings_of_times(times: Tensor, of_all: str) -> dict[str, Finding]:
     number = len(times)
     same = number > 1 and bool((times == times[0]).all())
     says = f"events{of_all} have one and the same time"
-    found = {"one_time": Finding(number if same else 0, number, says, str(times[0].item()), same)}
+    findings = {"one_time": Finding(number if same else 0, number, says, example=str(times[0].item()), wrong=same)}
     sizes = times.double()  # int64 overflows at 100 times a time in nanoseconds
     levels = torch.unique(sizes)
     jumps = levels[1:] > levels[:-1] * _UNIT_RATIO
     ends = jumps.new_ones(1)
-    first, last = levels[torch.cat([ends, jumps])], levels[torch.cat([jumps, ends])]
+    lowest, highest = levels[torch.cat([ends, jumps])], levels[torch.cat([jumps, ends])]  # of each range
     mixed = (
-        bool(levels[0] > 0) and bool(levels[-1] >= _SMALLEST_CLOCK_TIME) and bool((last <= first * _UNIT_RATIO).all())
+        bool(levels[0] > 0)
+        and bool(levels[-1] >= _SMALLEST_CLOCK_TIME)
+        and bool((highest <= lowest * _UNIT_RATIO).all())
     )
-    unit = torch.bucketize(sizes, first, right=True)
+    unit = torch.bucketize(sizes, lowest, right=True)
     apart = (unit != unit.median()) & mixed
-    found["time_units"] = _finding(
+    findings["time_units"] = _finding(
         apart,
         f"times{of_all} are more than {_UNIT_RATIO} times as large, or as small, as most",
         lambda row: f"{times[row].item()} beside {times.median().item()}",
-        True,
     )
-    return found
+    return findings
 
 
-def _most_frequent(whole: Events, per_user: Tensor, per_item: Tensor, of_all: str) -> dict[str, Finding]:
+def _most_frequent(events: Events, per_user: Tensor, per_item: Tensor, of_all: str) -> dict[str, Finding]:
     """Return the findings `head_share` (events of the most popular items) and `heaviest_user`."""
-    number, num_users, num_items = len(whole), int((per_user > 0).sum()), int((per_item > 0).sum())
+    number, num_users, num_items = len(events), int((per_user > 0).sum()), int((per_item > 0).sum())
     head = max(1, num_items // 100)
     top = int(per_item.sort(descending=True).values[:head].sum())
     says = f"events{of_all} are with the {'' if head == 1 else f'{head} '}most popular item{'' if head == 1 else 's'}"
     crowded = top > _HEAD * number and head < num_items
     heaviest = int(per_user.max())
     return {
-        "head_share": Finding(top, number, says, _item(whole, per_item), crowded),
+        "head_share": Finding(top, number, says, example=_item(events, per_item), wrong=crowded),
         "heaviest_user": Finding(
             heaviest,
             number,
             f"events{of_all} are of one user",
-            f"user {_id_text(whole.user_ids, int(per_user.argmax()))}",
-            heaviest > max(_HEAVY, _HEAVY_TIMES_MEAN / num_users) * number,
+            example=f"user {_id_text(events.user_ids, int(per_user.argmax()))}",
+            wrong=heaviest > max(_HEAVY, _HEAVY_TIMES_MEAN / num_users) * number,
         ),
     }
 
 
-def _unused(whole: Events, per_user: Tensor, per_item: Tensor, split: bool) -> dict[str, Finding]:
+def _unused(events: Events, per_user: Tensor, per_item: Tensor, split: bool) -> dict[str, Finding]:
     """Return the findings `unused_users` and `unused_items`: ids of the vocabularies without an event."""
-    found = {}
-    for name, count, ids in (("users", per_user, whole.user_ids), ("items", per_item, whole.item_ids)):
+    findings = {}
+    for name, count, ids in (("users", per_user, events.user_ids), ("items", per_item, events.item_ids)):
         unused = count == 0
         number, says = int(unused.sum()), f"{name} of the vocabulary have no event{' in any part' if split else ''}"
         example = f"{name[:-1]} {_id_text(ids, int(unused.long().argmax()))}"
-        found[f"unused_{name}"] = Finding(number, len(count), says, example, split and number > 0)
-    return found
+        findings[f"unused_{name}"] = Finding(number, len(count), says, example=example, wrong=split and number > 0)
+    return findings
 
 
 def _findings_of_split(parts: dict[str, Events], times: dict[str, Tensor] | None) -> dict[str, Finding]:
     """Return the findings that compare the parts of a split: empty parts, leaks, order in time, unseen ids."""
     train, test = parts["train"], parts["test"]
-    known = _joined([part for name, part in parts.items() if name in ("train", "others")])
-    found = {
+    known_events = _joined([events for name, events in parts.items() if name in ("train", "others")])
+    findings = {
         f"no_{name}": Finding(
-            int(not len(part)), 0, f"{name} {'parts are' if len(part) else 'part is'} empty", "", not len(part)
+            int(not len(events)), 0, f"{name} {'parts are' if len(events) else 'part is'} empty", wrong=not len(events)
         )
-        for name, part in (("train", known), ("test", test))
+        for name, events in (("train", known_events), ("test", test))
     }
     if times is None:
         says = "parts have no times: nothing can be said of their order (time= names the column)"
-        found["no_times"] = Finding(len(parts), len(parts), says, "", False)
-    named = _namer(test)
-    if len(test) and len(known):
+        findings["no_times"] = Finding(len(parts), len(parts), says)
+    name_row = _namer(test)
+    if len(test) and len(known_events):
         says = f"users of test have the most popular item of {'train' if 'others' not in parts else 'fit and train'}"
-        found["popular_item"] = _popular_item_finding(known, test, says)
+        findings["popular_item"] = _popular_item_finding(known_events, test, says)
     for name in ("train", "valid"):
         if name in parts:
-            both = torch.isin(_keys(test, known), _keys(parts[name], known))
-            found[f"in_{name}"] = _finding(both, f"test pairs of user and item are in {name} too", named, True)
+            both = torch.isin(_keys(test, known_events), _keys(parts[name], known_events))
+            findings[f"in_{name}"] = _finding(both, f"test pairs of user and item are in {name} too", name_row)
     if times is not None and len(train):
         when, last = times["test"], times["train"].max()
 
         def dated(row: int) -> str:
-            return f"{named(row)} at {_shown(parts['test'], row)}"
+            return f"{name_row(row)} at {_shown(parts['test'], row)}"
 
         ends = _shown(train, int(times["train"].argmax()))
         if "others" not in parts:
-            found["before_train_ends"] = _finding(
+            findings["before_train_ends"] = _finding(
                 when < last,
                 "test events are older than the last train event",
                 lambda row: f"{dated(row)}, train ends at {ends}",
-                True,
             )
-        own = times["train"].min().repeat(max(train.shape[0], test.shape[0]))
+        last_train_times = times["train"].min().repeat(max(train.shape[0], test.shape[0]))
         known_user = torch.isin(test.users, train.users)
-        own = own.scatter_reduce(0, train.users, times["train"], "amax")[test.users]
+        last_train_times = last_train_times.scatter_reduce(0, train.users, times["train"], "amax")[test.users]
         if "others" not in parts:  # a `UserSplit` holds out random items, whatever their times
             says = "test events are older than the same user's last train event"
-            found["before_own_train"] = _finding(known_user & (when < own), says, dated, True)
+            findings["before_own_train"] = _finding(known_user & (when < last_train_times), says, dated)
             says = "test events have the time of the same user's last train event"
-            found["equal_times"] = _finding(known_user & (when == own), says, dated, True)
-    for name, side, seen in (("users", test.users, train.users), ("items", test.items, known.items)):
+            findings["equal_times"] = _finding(known_user & (when == last_train_times), says, dated)
+    for name, side, seen in (("users", test.users, train.users), ("items", test.items, known_events.items)):
         says = f"test events are of {name} that train has never seen"
-        found[f"unseen_{name}"] = _finding(~torch.isin(side, seen), says, named, True)
-    return found
+        findings[f"unseen_{name}"] = _finding(~torch.isin(side, seen), says, name_row)
+    return findings
 
 
-def _finding(rows: Tensor, says: str, named: Callable[[int], str], fault: bool) -> Finding:
-    """Return a finding that counts the marked events, bool [E], and gives the first as its example."""
+def _finding(rows: Tensor, says: str, name_row: Callable[[int], str]) -> Finding:
+    """Return a fault that counts the marked events, bool [E], and gives the first as its example."""
     count = int(rows.sum())
-    return Finding(count, len(rows), says, named(int(rows.long().argmax())) if count else "", fault and count > 0)
+    example = name_row(int(rows.long().argmax())) if count else ""
+    return Finding(count, len(rows), says, example=example, wrong=count > 0)
 
 
-def _popular_item_finding(known: Events, asked: Events, says: str) -> Finding:
-    """Return a finding that counts the users of `asked` who have the most popular item of `known`."""
-    popularity = torch.bincount(torch.unique(_keys(known)) % max(known.shape[1], 1), minlength=known.shape[1])
+def _popular_item_finding(known_events: Events, tested: Events, says: str) -> Finding:
+    """Return a finding that counts the users of `tested` who have the most popular item of `known_events`."""
+    num_items = known_events.num_items
+    popularity = torch.bincount(torch.unique(_keys(known_events)) % max(num_items, 1), minlength=num_items)
     best = int(popularity.argmax())
-    reached = len(torch.unique(asked.users[asked.items == best]))
-    number = len(torch.unique(asked.users))
-    return Finding(reached, number, says, _item(known, popularity), reached > _POPULAR * number)
+    reached = len(torch.unique(tested.users[tested.items == best]))
+    number = len(torch.unique(tested.users))
+    wrong = reached > _POPULAR * number
+    return Finding(reached, number, says, example=_item(known_events, popularity), wrong=wrong)
 
 
 def _repeats(keys: Tensor, times: Tensor | None) -> Tensor:
@@ -433,5 +440,5 @@ def _range(count: Tensor, ids: Vocabulary | None) -> str:
     used = count.nonzero()[:, 0]
     if ids is None:
         return f"rows {int(used.min())} to {int(used.max())}"
-    listed = ids.ids(used)
-    return f"{ids.kind}, {min(listed)!r} to {max(listed)!r}"
+    used_ids = ids.ids(used)
+    return f"{ids.kind}, {min(used_ids)!r} to {max(used_ids)!r}"

@@ -80,8 +80,8 @@ class Catalogue:
         if self.item_ids is not None and len(self.item_ids) != self.num_items:
             raise ValueError(f"item_ids holds {len(self.item_ids)} ids, but there are {self.num_items} items")
         self._num_categories = 0 if self._categories is None else _number_of(self._categories)
-        held = [part for part in (self._embeddings, self._categories, self._popularity) if part is not None]
-        self.device: torch.device = held[0].device if held else torch.device("cpu")
+        tensors = [tensor for tensor in (self._embeddings, self._categories, self._popularity) if tensor is not None]
+        self.device: torch.device = tensors[0].device if tensors else torch.device("cpu")
         self._move(self.device)
         self._by_device: dict[torch.device, Catalogue] = {self.device: self}
 
@@ -112,7 +112,7 @@ class Catalogue:
         if not isinstance(train, Interactions):
             hint = "pass train.to_interactions()" if hasattr(train, "to_interactions") else FROM_TABLES
             raise TypeError(f"a catalogue is made from Interactions, got {describe(train)}: {hint}")
-        made = cls(
+        catalogue = cls(
             train.num_items,
             popularity=train.popularity,
             num_users=int((train.host_degree > 0).sum()),
@@ -120,8 +120,8 @@ class Catalogue:
             embeddings=embeddings,
             item_ids=train.item_ids,
         )
-        made.interactions = train
-        return made
+        catalogue.interactions = train
+        return catalogue
 
     # ------------------------------------------------------------------------------------------------------ properties
 
@@ -129,11 +129,11 @@ class Catalogue:
     def fingerprint(self) -> str:
         """Text that identifies the data of the catalogue by a checksum, the same on every process."""
         digest = zlib.crc32(repr((self.num_items, self._num_users)).encode())
-        for held in (self._popularity, self._categories, self._embeddings):
-            digest = zlib.crc32(b"none" if held is None else repr((held.dtype, held.shape)).encode(), digest)
-            if held is not None and not held.is_meta:
-                for part in torch.split(held, 2**20):
-                    digest = zlib.crc32(part.cpu().contiguous().view(torch.uint8).numpy().tobytes(), digest)
+        for tensor in (self._popularity, self._categories, self._embeddings):
+            digest = zlib.crc32(b"none" if tensor is None else repr((tensor.dtype, tensor.shape)).encode(), digest)
+            if tensor is not None and not tensor.is_meta:
+                for rows in torch.split(tensor, 2**20):
+                    digest = zlib.crc32(rows.cpu().contiguous().view(torch.uint8).numpy().tobytes(), digest)
         return f"{self.num_items}items-{digest:08x}"
 
     @property
@@ -194,19 +194,19 @@ class Catalogue:
         if device.index is None and device.type not in ("cpu", "meta"):
             device = torch.empty(0, device=device).device  # "cuda" means the current CUDA device
         if device not in self._by_device:
-            made = object.__new__(type(self))
-            made.__dict__.update(self._uncached_attributes())
-            made.device = device
-            made._move(device)
-            self._by_device[device] = made
-            made._by_device = self._by_device
+            moved = object.__new__(type(self))
+            moved.__dict__.update(self._uncached_attributes())
+            moved.device = device
+            moved._move(device)
+            self._by_device[device] = moved
+            moved._by_device = self._by_device
         return self._by_device[device]
 
     def _move(self, device: torch.device) -> None:
         for name in ("_popularity", "_categories", "_embeddings"):
-            if (held := getattr(self, name)) is not None:
-                dtype = float_dtype(device) if held.dtype == torch.float64 else held.dtype
-                setattr(self, name, held.to(device, dtype))
+            if (tensor := getattr(self, name)) is not None:
+                dtype = float_dtype(device) if tensor.dtype == torch.float64 else tensor.dtype
+                setattr(self, name, tensor.to(device, dtype))
 
     def _uncached_attributes(self) -> dict[str, Any]:
         """Return the attributes without derived tensors and without the catalogues of other devices."""
@@ -226,9 +226,10 @@ class Catalogue:
     @cached_property
     def self_information(self) -> Tensor:
         """-log2(max(popularity, 1) / num_users), float [I]: an item without users counts like an item with one user."""
-        users = self.popularity.to(float_dtype(self.device)).clamp(min=1)
-        # NaN if there are no users: -log2(1 / 0) would be minus infinity
-        return -torch.log2(users / (self.num_users or torch.nan))
+        counts = self.popularity.to(float_dtype(self.device)).clamp(min=1)
+        if not self.num_users:
+            return torch.full_like(counts, torch.nan)
+        return -torch.log2(counts / self.num_users)
 
     @cached_property
     def popularity_rank(self) -> Tensor:
@@ -265,7 +266,7 @@ class Catalogue:
         """1 / |e| of each embedding e, float [I]; 0 if |e| = 0."""
         dtype = float_dtype(self.device)
         parts = torch.split(self.embeddings, 2**16)  # memory may not hold a copy of all embeddings in this dtype
-        lengths = torch.cat([torch.linalg.vector_norm(part.to(dtype), dim=1) for part in parts])
+        lengths = torch.cat([torch.linalg.vector_norm(rows.to(dtype), dim=1) for rows in parts])
         return lengths.reciprocal().where(lengths > 0, 0)
 
 
@@ -294,13 +295,13 @@ def _popularity(popularity: Tensor, num_items: int, num_users: int | None) -> Te
     return popularity
 
 
-def _categories(given: Any, num_items: int) -> Tensor:
-    if isinstance(given, Mapping):
+def _categories(column: Any, num_items: int) -> Tensor:
+    if isinstance(column, Mapping):
         raise TypeError(
             "categories must be in the order of the items, got a dict: [categories[one] for one in train.item_ids]"
         )
-    words = not isinstance(given, Tensor) and _holds_words(given)
-    categories: Tensor = Vocabulary.number(list(given), "categories", "item {}".format)[1] if words else given
+    words = not isinstance(column, Tensor) and _holds_words(column)
+    categories: Tensor = Vocabulary.number(list(column), "categories", "item {}".format)[1] if words else column
     check_tensor("categories", categories)
     check_strided("categories", categories, "0")
     codes = categories.dtype in (*SIGNED, torch.uint8)
@@ -356,10 +357,10 @@ def _embeddings(embeddings: Tensor, num_items: int) -> Tensor:
     if embeddings.dim() != 2 or len(embeddings) != num_items or not embeddings.shape[1]:
         raise ValueError(f"embeddings must be [{num_items}, d], one row an item, got shape {list(embeddings.shape)}")
     embeddings = embeddings.detach()
-    for first in range(0, num_items, 2**16):
-        wrong = ~embeddings[first : first + 2**16].isfinite().all(1)
+    for start in range(0, num_items, 2**16):
+        wrong = ~embeddings[start : start + 2**16].isfinite().all(1)
         if wrong.any():
-            item = first + int(wrong.nonzero()[0])
+            item = start + int(wrong.nonzero()[0])
             raise ValueError(f"embeddings must be finite, that of item {item} holds NaN or infinity")
     return embeddings
 

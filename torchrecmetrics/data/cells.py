@@ -27,7 +27,7 @@ def exploded(table: Table, column: str, separator: str | None = None) -> Table:
         return table
     arrays = {name: arrow_array(table.name(name), values) for name, values in table.columns.items()}
     if separator is None:
-        return Table(_flat(table, column, arrays), table.what)
+        return Table(_one_row_per_entry(table, column, arrays), table.what)
     pa, pc, cells = arrow(), compute(), arrays[column]
     cells = cells.dictionary_decode() if pa.types.is_dictionary(cells.type) else cells
     if not separator:
@@ -46,10 +46,10 @@ def exploded(table: Table, column: str, separator: str | None = None) -> Table:
 
 def without_lists(columns: dict[str, Any], column: str) -> dict[str, Any]:
     """Return arrays of pyarrow with a row for each entry of a column, if it holds lists; errors as in `exploded`."""
-    return _flat(Table(columns, "the table"), column, columns) if _is_list(columns[column]) else columns
+    return _one_row_per_entry(Table(columns, "the table"), column, columns) if _is_list(columns[column]) else columns
 
 
-def _flat(table: Table, column: str, arrays: dict[str, Any]) -> dict[str, Any]:
+def _one_row_per_entry(table: Table, column: str, arrays: dict[str, Any]) -> dict[str, Any]:
     pc = compute()
     lengths, rows = _lengths(arrays[column]), pc.list_parent_indices(arrays[column])
     columns = {}

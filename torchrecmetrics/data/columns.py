@@ -1,4 +1,4 @@
-"""Convert columns of lists, numpy, pandas, polars or tensors to tensors of ids and values."""
+"""Columns of numbers, that is row numbers or values, as tensors, with their checks; other ids are read by `ids`."""
 
 from __future__ import annotations
 
@@ -101,7 +101,9 @@ def real_numbers(values: Tensor) -> Tensor:
 def entry_at(column: Any, row: int) -> Any:
     """Return the entry of a column at a row, for a message."""
     entry = getattr(column, "iloc", column)[row]
-    return entry.as_py() if hasattr(entry, "as_py") else entry.item() if hasattr(entry, "item") else entry
+    if hasattr(entry, "as_py"):
+        return entry.as_py()
+    return entry.item() if hasattr(entry, "item") else entry
 
 
 def holds(name: str) -> str:
@@ -142,15 +144,15 @@ def check_size(name: str, value: Any) -> int:
     return size
 
 
-def check_range(name: str, ids: Tensor, first: int, size: int, hint: str) -> None:
+def check_range(name: str, ids: Tensor, start: int, size: int, hint: str) -> None:
     """Refuse ids outside first .. first + size - 1."""
     if not len(ids):
         return
     low, high = map(int, ids.aminmax())
-    if low < first or high >= first + size:
-        if not hint and first == 0 and low == 1 and high == size:
+    if low < start or high >= start + size:
+        if not hint and start == 0 and low == 1 and high == size:
             hint = ": ids seem to start at 1; subtract 1"
-        raise ValueError(f"{name} hold ids {low}..{high}, expected {first}..{first + size - 1}{hint}")
+        raise ValueError(f"{name} hold ids {low}..{high}, expected {start}..{start + size - 1}{hint}")
 
 
 def words(name: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Read columns of delimited text as numbers or text, without changing an id."""
+"""Parse text with delimiters, once `files` knows its layout: columns of numbers or text, no id changed."""
 
 from __future__ import annotations
 
@@ -187,9 +187,9 @@ def as_whole(column: Any) -> Any:
 def _as_numbers(table: Table, name: str, column: Any) -> Any:
     """Convert a column of text to integers if all entries are whole numbers, and to float64 otherwise."""
     pa, pc = arrow(), compute()
-    whole = as_whole(column)
-    if whole is not column:
-        return whole
+    numbers = as_whole(column)
+    if numbers is not column:
+        return numbers
     row = pc.index(pc.match_substring_regex(column, NUMBER), False).as_py()
     if row >= 0:
         text = column[row].as_py()

@@ -1,4 +1,4 @@
-"""`Events`: users and items of interactions as row numbers, with times and values, read from tables."""
+"""`Events`: columns of users, items, times and values as tensors, read from a table; the base of `Log`."""
 
 from __future__ import annotations
 
@@ -76,7 +76,16 @@ class Events:
             lengths[roles.value] = len(values)
         if len(set(lengths.values())) > 1:
             raise ValueError(f"columns of {table.what} must be equally long, got {lengths}")
-        return cls(users, items, (len(user_ids), len(item_ids)), user_ids, item_ids, times, unit, values)
+        return cls(
+            users=users,
+            items=items,
+            shape=(len(user_ids), len(item_ids)),
+            user_ids=user_ids,
+            item_ids=item_ids,
+            times=times,
+            time_unit=unit,
+            values=values,
+        )
 
     def take(self: _Events, rows: Tensor) -> _Events:
         """Return the events of the given rows, int64 [n], or of a mask, bool [E]; the vocabularies stay whole."""
@@ -86,15 +95,15 @@ class Events:
 
 def _numbered(table: Table, name: str, column: str, vocabulary: Any) -> tuple[Tensor, Vocabulary]:
     """Return the row number of each entry of a column of ids, int64 [E], and the vocabulary."""
-    named, given = table.name(column), table.columns[column]
+    named, entries = table.name(column), table.columns[column]
     if vocabulary is None:
-        made, rows = Vocabulary.number(given, named, table.row)
-        return rows, made
+        new_ids, rows = Vocabulary.number(entries, named, table.row)
+        return rows, new_ids
     known = Vocabulary.named(name, vocabulary)
-    rows = known.rows_of(named, given, name)
+    rows = known.rows_of(named, entries, name)
     unknown = (rows < 0).nonzero()[:, 0]
     if len(unknown):
-        what = repr(entry_at(given, int(unknown[0])))
+        what = repr(entry_at(entries, int(unknown[0])))
         raise ValueError(
             f"{named} holds {what} in {table.row(int(unknown[0]))}, which is not in {name} ({len(unknown)} of "
             f"{len(rows)} rows): leave {name} out, or join the two, {name}.union(...)"

@@ -1,4 +1,4 @@
-"""Open files of interactions: csv, parquet, json lines, TREC runs and qrels, LightGCN and other formats."""
+"""`open_file`: tell the format of a file by name and content, and make it a `Source` of named columns."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from torchrecmetrics.data.frames import (
 _DELIMITERS = {"\t": "a tab", ";": "';'", "|": "'|'", ",": "','"}
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".xz": "xz", ".zip": "zip"}
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-_ROWS_PER_PART = 2**18
+_ROWS_PER_CHUNK = 2**18
 _RECBOLE = {"token", "token_seq", "float", "float_seq"}
 _MOVIELENS = ("user", "item", "rating", "timestamp")
 _KNOWN = (
@@ -44,14 +44,14 @@ _KNOWN = (
 )
 
 
-def open_if_path(given: Any) -> Any:
+def open_if_path(argument: Any) -> Any:
     """Open the file if `given` is a path, and return anything else as it is."""
-    return open_file(given) if isinstance(given, (str, Path)) else given
+    return open_file(argument) if isinstance(argument, (str, Path)) else argument
 
 
-def source_of(given: Any, what: str) -> Source:
+def source_of(argument: Any, what: str) -> Source:
     """Return a frame as a source of columns, named `what` in messages; return an open file unchanged."""
-    return given if isinstance(given, FileSource) else FrameSource(given, what)
+    return argument if isinstance(argument, FileSource) else FrameSource(argument, what)
 
 
 def open_file(path: str | Path, delimiter: str | None = None) -> FileSource:
@@ -89,12 +89,17 @@ def open_file(path: str | Path, delimiter: str | None = None) -> FileSource:
     suffix = content.suffix
     if suffix in (".parquet", ".pq") or content.first_line == "PAR1":
         return _Parquet(content)
-    first = content.first_line
-    words = first.split()
+    first_line = content.first_line
+    words = first_line.split()
     if not suffix:
-        is_qrels = len(words) == 4 and words[1] in ("0", "Q0")
-        suffix = ".jsonl" if first.lstrip()[:1] in ("{", "[") else ".qrels" if is_qrels else ".csv"
-        suffix = ".run" if _is_run(words) else suffix
+        if _is_run(words):
+            suffix = ".run"
+        elif first_line.lstrip()[:1] in ("{", "["):
+            suffix = ".jsonl"
+        elif len(words) == 4 and words[1] in ("0", "Q0"):
+            suffix = ".qrels"
+        else:
+            suffix = ".csv"
     if suffix in (".csv", ".tsv"):
         return _Csv(content, delimiter)
     if suffix in (".jsonl", ".ndjson", ".json"):
@@ -104,20 +109,25 @@ def open_file(path: str | Path, delimiter: str | None = None) -> FileSource:
     if suffix in (".run", ".trec", ".txt") and _is_run(words):
         tags = ("tag", *(f"tag{number}" for number in range(7, len(words) + 1)))  # a tag may hold blanks
         names = ("user", "Q0", "item", "rank", "score", *tags)[: len(words)]
-        return _Text(content, Layout(" ", names), {"score": "score"}, "run")
+        return _Text(content, Layout(" ", names), known={"score": "score"}, trec="run")
     if suffix in (".qrels", ".qrel") or (suffix == ".txt" and Path(path).name.startswith("qrels")):
         if len(words) != 4:
-            raise ValueError(f"{path} is no TREC qrels file, 'query 0 document relevance': {first[:80]!r}")
-        return _Text(content, Layout(" ", ("user", "0", "item", "relevance")), {"value": "relevance"}, "qrels")
+            raise ValueError(f"{path} is no TREC qrels file, 'query 0 document relevance': {first_line[:80]!r}")
+        layout = Layout(" ", ("user", "0", "item", "relevance"))
+        return _Text(content, layout, known={"value": "relevance"}, trec="qrels")
     if delimiter is not None:
         return _Csv(content, delimiter)
     if suffix in (".data", ".base", ".test"):
-        if len(first.split("\t")) != 4 or not all(word.isdecimal() for word in words):
-            raise ValueError(f"{path} is no file like MovieLens' u.data, four whole numbers and tabs: {first[:80]!r}")
+        if len(first_line.split("\t")) != 4 or not all(word.isdecimal() for word in words):
+            raise ValueError(
+                f"{path} is no file like MovieLens' u.data, four whole numbers and tabs: {first_line[:80]!r}"
+            )
         return _Text(content, Layout("\t", _MOVIELENS), {"time": "timestamp"})
     if suffix == ".dat":
-        if len(first.split("::")) != 4:
-            raise ValueError(f"{path} is no file like MovieLens' ratings.dat, user::item::rating::time: {first[:80]!r}")
+        if len(first_line.split("::")) != 4:
+            raise ValueError(
+                f"{path} is no file like MovieLens' ratings.dat, user::item::rating::time: {first_line[:80]!r}"
+            )
         return _Text(content, Layout(":", ("user", "", "item", "", "rating", "", "timestamp")), {"time": "timestamp"})
     if suffix == ".txt" and all(word.isdecimal() for word in words):
         return _item_lines_file(content)
@@ -243,7 +253,7 @@ class _Text(FileSource):
             table.columns[roles.value] = compute().max_element_wise(table.columns[roles.value], 0)
         return table
 
-    def whole(self) -> Any:
+    def all_columns(self) -> Any:
         """Return all columns."""
         with self.content.open() as stream:
             return typed_table(stream, self.layout, self.what)
@@ -256,7 +266,9 @@ class _Csv(_Text):
         path, header = content.path, content.first_line
         if delimiter is None:
             others = [other for other in _DELIMITERS if other in header]
-            delimiter = "\t" if content.suffix == ".tsv" else others[0] if len(others) == 1 else ","
+            delimiter = others[0] if len(others) == 1 else ","
+            if content.suffix == ".tsv":
+                delimiter = "\t"
         elif len(delimiter) != 1:
             raise ValueError(f"delimiter must be one character, got {delimiter!r}")
         names = next(csv.reader([header], delimiter=delimiter))
@@ -312,7 +324,7 @@ class _Parquet(FileSource):
         except (pa.ArrowException, OSError) as error:
             raise ValueError(f"{self.what} is no parquet file, or was cut short: {error}") from error
 
-    def whole(self) -> Any:
+    def all_columns(self) -> Any:
         """Return all columns."""
         with self._open() as file:
             return file.read(use_threads=False)
@@ -327,14 +339,14 @@ class _Parquet(FileSource):
             raise ValueError(f"{self.what} holds no rows")
         return Table({name: table[name] for name in wanted}, self.what)
 
-    def parts(self, roles: Roles) -> Iterator[Table]:
+    def chunks(self, roles: Roles) -> Iterator[Table]:
         """Yield the columns of `roles`, at most 2^18 rows at a time."""
         wanted, done = distinct(roles), 0
         check_names(wanted, self.names, self.what)
         with self._open(roles.user, roles.item) as file:
-            for part in file.iter_batches(_ROWS_PER_PART, columns=wanted, use_threads=False):
-                yield Table({name: part.column(name) for name in wanted}, self.what, first_row=done)
-                done += part.num_rows
+            for chunk in file.iter_batches(_ROWS_PER_CHUNK, columns=wanted, use_threads=False):
+                yield Table({name: chunk.column(name) for name in wanted}, self.what, first_row=done)
+                done += chunk.num_rows
         if not done:
             raise ValueError(f"{self.what} holds no rows")
 
@@ -346,7 +358,7 @@ class _TableFile(FileSource):
         super().__init__(what, table.column_names)
         self.table, self.first_line, self.as_written = table, first_line, as_written
 
-    def whole(self) -> Any:
+    def all_columns(self) -> Any:
         """Return all columns."""
         return self.table
 
@@ -363,9 +375,9 @@ class _RecordsFile(FileSource):
         self.frame = FrameSource(records, what)
         super().__init__(what, self.frame.names)
 
-    def whole(self) -> Any:
+    def all_columns(self) -> Any:
         """Return all columns."""
-        return self.frame.whole()
+        return self.frame.all_columns()
 
     def read(self, roles: Roles) -> Table:
         """Return the columns of `roles`."""
@@ -386,19 +398,19 @@ def _parquet_folder(path: Path) -> _TableFile:
 
 def _json_lines(content: _Content) -> FileSource:
     """Read a file whose lines are json objects, which may have different keys, or a list of objects."""
-    what, first = str(content.path), content.first_line
+    what, first_line = str(content.path), content.first_line
     pa, reader = needed("pyarrow", f"reading {what}"), needed("pyarrow.json", f"reading {what}")
     with content.open() as stream:
-        if first.lstrip().startswith("["):
+        if first_line.lstrip().startswith("["):
             try:
                 rows = json.load(stream)
             except ValueError as error:
                 raise ValueError(f"{what} is no JSON: {error}") from error
             if not all(isinstance(row, dict) for row in rows):
-                raise ValueError(f"{what}, line 1: expected a list of objects, [{{...}}], got {first[:80]!r}")
+                raise ValueError(f"{what}, line 1: expected a list of objects, [{{...}}], got {first_line[:80]!r}")
             return _RecordsFile(what, rows)
-        if not first.lstrip().startswith("{"):
-            raise ValueError(f"{what}, line 1: expected an object, {{...}}, got {first[:80]!r}")
+        if not first_line.lstrip().startswith("{"):
+            raise ValueError(f"{what}, line 1: expected an object, {{...}}, got {first_line[:80]!r}")
         try:
             table = reader.read_json(stream, read_options=reader.ReadOptions(use_threads=False))
             table.validate(full=True)

@@ -1,4 +1,4 @@
-"""Read named columns of frames, and convert columns of any library to arrays of pyarrow."""
+"""`Source`, named columns that a frame or a file holds; `FrameSource`, a frame; arrays of pyarrow from any column."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def distinct(names: NamedTuple) -> list[str]:
     Raises:
         ValueError: if one column has two roles.
     """
-    given = {role: name for role, name in names._asdict().items() if name is not None}
-    for role, name in given.items():
-        if len(same := [other for other in given if given[other] == name]) > 1:
+    names_by_role = {role: name for role, name in names._asdict().items() if name is not None}
+    for role, name in names_by_role.items():
+        if len(same := [other for other in names_by_role if names_by_role[other] == name]) > 1:
             raise ValueError(f"column {name!r} cannot be {' and '.join(same)} at once: {role}=... says which is")
-    return list(given.values())
+    return list(names_by_role.values())
 
 
 class Table(NamedTuple):
@@ -56,7 +56,7 @@ class Table(NamedTuple):
     first_line: int | None = None
     """Line number of the file's row 0; None = rows are not lines of a file."""
     first_row: int = 0
-    """Number of rows of the file before this table, if the table is a part of the file."""
+    """Number of rows of the file before this table, if the table is a chunk of the file."""
 
     def row(self, row: int) -> str:
         """Return the name of a row in messages."""
@@ -88,11 +88,11 @@ class Source(ABC):
             ValueError: if there is no such column, and for unreadable content; names row and column.
         """
 
-    def parts(self, roles: Roles) -> Iterator[Table]:
-        """Yield the columns of `roles`, in several parts if the format allows it."""
+    def chunks(self, roles: Roles) -> Iterator[Table]:
+        """Yield the columns of `roles`, in several chunks if the format allows it."""
         yield self.read(roles)
 
-    def whole(self) -> Any:
+    def all_columns(self) -> Any:
         """Return all columns that hold one value a row, as a table of pyarrow; numbers in text are numbers."""
         raise NotImplementedError
 
@@ -119,8 +119,8 @@ class Source(ABC):
         user, item = self.known.get("user", user), self.known.get("item", item)
         time = self.known.get("time") if time is ... else time
         if value is not ...:
-            return Roles(user, item, time, value)
-        roles = Roles(user, item, time, self.known.get("value"))
+            return Roles(user, item, time=time, value=value)
+        roles = Roles(user, item, time=time, value=self.known.get("value"))
         role: Role = "gains" if reads_gains else "relevance"
         for question in () if roles.value is not None else self.questions((role,), roles).values():
             raise ValueError(question)
@@ -146,10 +146,10 @@ class Source(ABC):
         arrow()  # before `data.roles`, which imports pyarrow
         from torchrecmetrics.data.roles import question
 
-        table = self.whole()
+        table = self.all_columns()
         table = table.select([name for name in table.column_names if name not in named])
-        asked = {role: question(self.what, role, table, roles.user, roles.item) for role in wanted}
-        return {role: text for role, text in asked.items() if text is not None}
+        questions = {role: question(self.what, role, table, roles.user, roles.item) for role in wanted}
+        return {role: text for role, text in questions.items() if text is not None}
 
 
 class FrameSource(Source):
@@ -178,7 +178,7 @@ class FrameSource(Source):
         self._columns = {str(name): name for name in names}
         self.names = [*map(str, names)]
 
-    def whole(self) -> Any:
+    def all_columns(self) -> Any:
         """Return all columns; entries of several kinds, and of kinds that pyarrow lacks, are text."""
         check_names(self.names, self.names, self.what)
         columns = {}
@@ -303,9 +303,9 @@ def _converted(name: str, column: Any) -> Any:
         raise TypeError(f"{name} {holds(name)} {' and '.join(held)}: {cure}") from error
 
 
-def holds_records(given: Any) -> bool:
+def holds_records(frame: Any) -> bool:
     """Return True for a list of dicts, or of tuples, whose columns are named 0, 1, 2, ... as those of pandas."""
-    return isinstance(given, list) and bool(given) and all(isinstance(row, (Mapping, tuple)) for row in given)
+    return isinstance(frame, list) and bool(frame) and all(isinstance(row, (Mapping, tuple)) for row in frame)
 
 
 def columns_of_records(records: list[Mapping[Any, Any]]) -> dict[str, list[Any]]:
@@ -345,16 +345,16 @@ def frame_of(library: str, columns: dict[str, list[Any]], gaps: Mapping[str, str
     """
     check_choice("library", library, tuple(_MAKERS))
     try:
-        made = importlib.import_module(library)
+        module = importlib.import_module(library)
     except ImportError as error:
         raise ImportError(f"a frame of {library} needs it: pip install {library}") from error
     types = {name: _NULLABLE[library][kind] for name, kind in (gaps or {}).items()}
     if library == "pyarrow":
-        return made.table({n: made.array(c, types[n]) if n in types else c for n, c in columns.items()})
-    frame = getattr(made, _MAKERS[library])(columns)
+        return module.table({n: module.array(c, types[n]) if n in types else c for n, c in columns.items()})
+    frame = getattr(module, _MAKERS[library])(columns)
     if library == "pandas":
         return frame.astype(types)
-    return frame.cast({name: getattr(made, type_) for name, type_ in types.items()})
+    return frame.cast({name: getattr(module, type_) for name, type_ in types.items()})
 
 
 def check_names(

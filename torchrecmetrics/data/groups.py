@@ -69,7 +69,7 @@ class Groups:
             column: a list, numpy array or series of words or whole numbers, one per user.
             user_ids: as in the constructor.
         """
-        words = ["" if _is_nothing(value) else str(value) for value in _listed(column)]
+        words = ["" if _is_nothing(value) else str(value) for value in _values(column)]
         names = sorted({word for word in words if word})
         number = {name: place for place, name in enumerate(names)}
         codes = torch.tensor([number.get(word, -1) for word in words], dtype=torch.int64, device="cpu")
@@ -100,15 +100,15 @@ class Groups:
         Raises:
             ValueError: for another number of users without ids, and if only one of the two has `user_ids`.
         """
-        theirs = target.user_ids
-        if (theirs is None) != (self.user_ids is None):
-            has, lacks = ("groups", "target") if theirs is None else ("target", "groups")
+        target_ids = target.user_ids
+        if (target_ids is None) != (self.user_ids is None):
+            has, lacks = ("groups", "target") if target_ids is None else ("target", "groups")
             raise ValueError(f"{has} have user_ids, {lacks} none: row 5 could mean two users; user_ids= names them")
-        if theirs is None or self.user_ids is None or theirs == self.user_ids:
+        if target_ids is None or self.user_ids is None or target_ids == self.user_ids:
             if len(self) != target.num_users:
                 raise ValueError(f"groups have {len(self)} users, target has {target.num_users}")
             return self.codes
-        rows = theirs.rows_in(self.user_ids)
+        rows = target_ids.rows_in(self.user_ids)
         return self.codes[rows.clamp(min=0)].where(rows >= 0, -1)
 
     def of_rows(self, ids: Tensor | list[str]) -> Tensor:
@@ -133,11 +133,11 @@ class Groups:
         known_ids = self.user_ids
         if isinstance(ids, list) and known_ids.kind == "bytes":
             known_ids = Vocabulary([*map(str, known_ids)])  # evaluations write ids as text
-        found = known_ids.rows_of("ids of rows", ids, "user_ids of groups")
-        if len(found) and not bool((found >= 0).any()):
-            first = ids[0].item() if isinstance(ids, Tensor) else ids[0]
-            raise ValueError(f"none of {len(found)} rows is of a user that groups know, such as {first!r}")
-        return self.codes[found.clamp(min=0)].where(found >= 0, -1)
+        rows = known_ids.rows_of("ids of rows", ids, "user_ids of groups")
+        if len(rows) and not bool((rows >= 0).any()):
+            example = ids[0].item() if isinstance(ids, Tensor) else ids[0]
+            raise ValueError(f"none of {len(rows)} rows is of a user that groups know, such as {example!r}")
+        return self.codes[rows.clamp(min=0)].where(rows >= 0, -1)
 
 
 def group_users(train: Interactions, bins: Sequence[int] = (0, 1, 5, 20)) -> Groups:
@@ -164,11 +164,9 @@ def group_users(train: Interactions, bins: Sequence[int] = (0, 1, 5, 20)) -> Gro
     starts = [check_k(start, "bins", 0) for start in bins]
     if not starts or sorted(set(starts)) != starts:
         raise ValueError(f"bins must ascend, such as [0, 1, 5, 20], got {list(bins)}")
-    ends = [*(start - 1 for start in starts[1:]), None]
-    names = [
-        f"{start}+" if end is None else str(start) if end == start else f"{start}-{end}"
-        for start, end in zip(starts, ends, strict=True)
-    ]
+    ends = [start - 1 for start in starts[1:]]
+    names = [str(start) if end == start else f"{start}-{end}" for start, end in zip(starts, ends, strict=False)]
+    names.append(f"{starts[-1]}+")
     codes = torch.bucketize(train.host_degree, torch.tensor(starts, device="cpu"), right=True) - 1
     return Groups(codes, names, user_ids=train.user_ids)
 
@@ -213,20 +211,20 @@ def slice_targets(
     names = {1: ["head", "tail"], 2: ["head", "mid", "tail"]}.get(
         len(shares), [str(n + 1) for n in range(len(shares) + 1)]
     )
-    part = slices(counts, shares)
-    return {name: target.take(part[target.items] == number) for number, name in enumerate(names)}
+    slice_of_item = slices(counts, shares)
+    return {name: target.take(slice_of_item[target.items] == number) for number, name in enumerate(names)}
 
 
-def _listed(column: Any) -> list[Any]:
-    flat = len(getattr(column, "shape", (0,))) == 1
-    if isinstance(column, (str, Mapping)) or not hasattr(column, "__iter__") or not flat:
+def _values(column: Any) -> list[Any]:
+    is_column = len(getattr(column, "shape", (0,))) == 1
+    if isinstance(column, (str, Mapping)) or not hasattr(column, "__iter__") or not is_column:
         raise TypeError(f"a column holds one value a user, got {describe(column)}: of a frame, frame['region']")
     if hasattr(column, "to_pylist"):  # a column of pyarrow
         column = column.to_pylist()
     values = list(column.tolist() if hasattr(column, "tolist") else column)
     for user, value in enumerate(values):
-        whole = isinstance(value, (str, int)) or (isinstance(value, float) and value.is_integer())
-        if not (whole or _is_nothing(value)):
+        is_name = isinstance(value, (str, int)) or (isinstance(value, float) and value.is_integer())
+        if not (is_name or _is_nothing(value)):
             raise TypeError(
                 f"groups are words or whole numbers, user {user} has {value!r}: cut numbers into bands first"
             )

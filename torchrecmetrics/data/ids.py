@@ -1,4 +1,4 @@
-"""Read ids of users and items as pyarrow arrays, number them in ascending order, and look them up exactly."""
+"""Functions over arrays of ids, on which `Vocabulary` stands: read ids exactly, number them, find their rows."""
 
 from __future__ import annotations
 
@@ -77,15 +77,17 @@ def kind_of(ids: Any) -> str:
     """Return the kind of ids for messages and comparisons: "whole numbers", "text" or "bytes"."""
     types = arrow().types
     value_type = ids.type.value_type if types.is_dictionary(ids.type) else ids.type
-    return "whole numbers" if types.is_integer(value_type) else "text" if types.is_large_string(value_type) else "bytes"
+    if types.is_integer(value_type):
+        return "whole numbers"
+    return "text" if types.is_large_string(value_type) else "bytes"
 
 
-def check_kind(name: str, asked: Any, where: str, known: Any) -> None:
+def check_kind(name: str, ids: Any, where: str, known: Any) -> None:
     """Refuse ids of another kind than those of the vocabulary `where`, with which they cannot be compared."""
-    if kind_of(asked) != kind_of(known):
-        example = asked.drop_null()[0].as_py()
+    if kind_of(ids) != kind_of(known):
+        example = ids.drop_null()[0].as_py()
         raise TypeError(
-            f"{name} {holds(name)} {kind_of(asked)} ({example!r}), {where} {holds(where)} {kind_of(known)} "
+            f"{name} {holds(name)} {kind_of(ids)} ({example!r}), {where} {holds(where)} {kind_of(known)} "
             f"({known[0].as_py()!r}): they cannot be compared; convert one of the two"
         )
 
@@ -105,34 +107,34 @@ def numbered(ids: Any) -> tuple[Any, Tensor]:
     return take(distinct, order), place[codes]
 
 
-def find(known: Any, asked: Any) -> Tensor:
-    """Return the row of each asked id among known ids of the same kind, int64 [n]; -1 = unknown or missing."""
+def find(known: Any, wanted: Any) -> Tensor:
+    """Return the row of each wanted id among known ids of the same kind, int64 [n]; -1 = unknown or missing."""
     pa, pc = arrow(), compute()
-    if pa.types.is_dictionary(asked.type):
-        rows = find(known, asked.dictionary)
-        codes = tensor_of(asked.indices.cast(pa.int64()).fill_null(len(rows)))
+    if pa.types.is_dictionary(wanted.type):
+        rows = find(known, wanted.dictionary)
+        codes = tensor_of(wanted.indices.cast(pa.int64()).fill_null(len(rows)))
         return torch.cat([rows, rows.new_full((1,), -1)])[codes]
-    if asked.type != known.type:  # one is signed, the other unsigned: numbers that do not fit into both are unknown
-        unsigned = pa.types.is_uint64(asked.type)
+    if wanted.type != known.type:  # one is signed, the other unsigned: numbers that do not fit into both are unknown
+        unsigned = pa.types.is_uint64(wanted.type)
         fits = (
-            pc.less_equal(asked, pa.scalar(2**63 - 1, pa.uint64()))
+            pc.less_equal(wanted, pa.scalar(2**63 - 1, pa.uint64()))
             if unsigned
-            else pc.greater_equal(asked, pa.scalar(0))
+            else pc.greater_equal(wanted, pa.scalar(0))
         )
-        asked = pc.if_else(fits, asked, pa.scalar(None, asked.type)).cast(known.type)
-    if 8 * len(asked) < len(known):  # a hash table of few ids is faster: find those known, and look the asked up there
-        rows = tensor_of(pc.indices_nonzero(pc.is_in(known, value_set=asked.unique())))
-        return torch.cat([rows, rows.new_full((1,), -1)])[find(take(known, rows), asked)]
-    return tensor_of(pc.index_in(asked, value_set=known).fill_null(-1))
+        wanted = pc.if_else(fits, wanted, pa.scalar(None, wanted.type)).cast(known.type)
+    if 8 * len(wanted) < len(known):  # a hash table of few ids is faster: find those known, and look ids up there
+        rows = tensor_of(pc.indices_nonzero(pc.is_in(known, value_set=wanted.unique())))
+        return torch.cat([rows, rows.new_full((1,), -1)])[find(take(known, rows), wanted)]
+    return tensor_of(pc.index_in(wanted, value_set=known).fill_null(-1))
 
 
 def repeat(ids: Any) -> tuple[int, int] | None:
     """Return two rows that hold the same id; rows are compared only if there are fewer distinct ids than rows."""
     if len(ids.unique()) == len(ids):
         return None
-    first = find(ids, ids)
-    row = int((first != torch.arange(len(ids), device="cpu")).nonzero()[0])
-    return int(first[row]), row
+    first_rows = find(ids, ids)
+    row = int((first_rows != torch.arange(len(ids), device="cpu")).nonzero()[0])
+    return int(first_rows[row]), row
 
 
 def take(ids: Any, rows: Tensor) -> Any:
@@ -146,15 +148,15 @@ def to_list(ids: Any) -> list[Any]:
     return entries
 
 
-def joined(first: Any, second: Any) -> Any:
+def joined(ids: Any, others: Any) -> Any:
     """Concatenate two columns of ids of the same kind."""
     pa = arrow()
-    if first.type != second.type:
+    if ids.type != others.type:
         try:
-            return pa.concat_arrays([first.cast(pa.uint64()), second.cast(pa.uint64())])
+            return pa.concat_arrays([ids.cast(pa.uint64()), others.cast(pa.uint64())])
         except pa.ArrowInvalid:
             raise ValueError("some ids are below 0 and others 2^63 or more, too far apart for 64 bits") from None
-    return pa.concat_arrays([first, second])
+    return pa.concat_arrays([ids, others])
 
 
 def to_state(ids: Any) -> dict[str, Any]:

@@ -176,11 +176,11 @@ class Interactions:
             if values.device != keys.device:
                 raise ValueError(f"values are on {values.device}, the edges on {keys.device}")
             values = real_numbers(values)[order]
-        first = torch.ones_like(keys, dtype=torch.bool)
-        first[1:] = keys[1:] != keys[:-1]
-        repeated = len(keys) - int(first.sum())
+        is_first = torch.ones_like(keys, dtype=torch.bool)
+        is_first[1:] = keys[1:] != keys[:-1]
+        repeated = len(keys) - int(is_first.sum())
         if repeated and (duplicates == "error" or (values is not None and values_reduce is None)):
-            repeats = (keys == keys[~first][0]).nonzero()[:, 0]
+            repeats = (keys == keys[~is_first][0]).nonzero()[:, 0]
             rows = divmod(int(keys[repeats[0]]), num_items)
             ids = (named.get("user_ids"), named.get("item_ids"))
             user, item = (row if of_side is None else of_side[row] for row, of_side in zip(rows, ids, strict=True))
@@ -192,15 +192,15 @@ class Interactions:
                 f"{shown(values[repeats])}: values_reduce='sum', 'max' or 'last' says which counts"
             )
         if repeated and values is not None:
-            group = first.cumsum(0) - 1
+            edge_rows = is_first.cumsum(0) - 1
             size = len(keys) - repeated
             if values_reduce == "last":
-                values = values[torch.cat([first[1:], first.new_ones(1)])]
+                values = values[torch.cat([is_first[1:], is_first.new_ones(1)])]
             elif values_reduce == "sum":
-                values = values.new_zeros(size).index_add_(0, group, values)
+                values = values.new_zeros(size).index_add_(0, edge_rows, values)
             else:
-                values = values.new_zeros(size).scatter_reduce_(0, group, values, "amax", include_self=False)
-        keys = keys[first]
+                values = values.new_zeros(size).scatter_reduce_(0, edge_rows, values, "amax", include_self=False)
+        keys = keys[is_first]
         users = torch.div(keys, max(num_items, 1), rounding_mode="floor")
         offsets = torch.zeros(num_users + 1, dtype=torch.int64, device=keys.device)
         offsets[1:] = torch.bincount(users, minlength=num_users).cumsum(0)
@@ -513,27 +513,27 @@ class Interactions:
             ValueError: if these interactions have no vocabulary to match.
         """
         sides = []
-        for name, mine, given, size, rows in (
+        for name, ids, new_ids, size, rows in (
             ("user", self.user_ids, user_ids, self.num_users, self.users),
             ("item", self.item_ids, item_ids, self.num_items, self.items),
         ):
-            if given is None:
-                sides.append((rows, size, mine))
+            if new_ids is None:
+                sides.append((rows, size, ids))
                 continue
-            if mine is None:
+            if ids is None:
                 raise ValueError(f"{self} has no {name}_ids to match: name them, with_ids({name}_ids=...)")
-            new = Vocabulary.named(f"{name}_ids", given)
-            sides.append((mine.recode(rows, new), len(new), new))
+            vocabulary = Vocabulary.named(f"{name}_ids", new_ids)
+            sides.append((ids.recode(rows, vocabulary), len(vocabulary), vocabulary))
         (users, num_users, users_named), (items, num_items, items_named) = sides
-        kept = (users >= 0) & (items >= 0)
-        values = None if self.values is None else self.values[kept]
+        is_known = (users >= 0) & (items >= 0)
+        values = None if self.values is None else self.values[is_known]
         return self._of_edges(
-            (users[kept], items[kept]),
+            (users[is_known], items[is_known]),
             (num_users, num_items),
             values,
             user_ids=users_named,
             item_ids=items_named,
-            num_dropped=len(kept) - int(kept.sum()),
+            num_dropped=len(is_known) - int(is_known.sum()),
             num_items_inferred=self.num_items_inferred and item_ids is None,
         )
 
@@ -552,18 +552,18 @@ class Interactions:
             ValueError: if only one of the two has a vocabulary.
         """
         new: list[Vocabulary | None] = []
-        for side, mine, theirs in (
+        for side, ids, other_ids in (
             ("user", self.user_ids, other.user_ids),
             ("item", self.item_ids, other.item_ids),
         ):
-            if (mine is None) != (theirs is None):
-                has, lacks = (name, others_name) if theirs is None else (others_name, name)
+            if (ids is None) != (other_ids is None):
+                has, lacks = (name, others_name) if other_ids is None else (others_name, name)
                 raise ValueError(
                     f"{has} has {side}_ids, {lacks} has none: row 5 could mean two {side}s. If their rows are the "
                     f"same, say so: {lacks}.with_ids({side}_ids={has}.{side}_ids); if not, make {lacks} with ids, too "
                     f"(from_frame, or from_columns(..., {side}_ids=))"
                 )
-            new.append(None if mine is None or mine == theirs else theirs)
+            new.append(None if ids is None or ids == other_ids else other_ids)
         return self if new == [None, None] else self.recode(*new)
 
     @property

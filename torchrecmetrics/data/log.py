@@ -187,8 +187,8 @@ class Log(Events):
     def _time_range(self) -> str:
         """Return the first and the last time as text, for a message."""
         assert self.times is not None
-        first, last = int(self.times.argmin()), int(self.times.argmax())
-        return f"{shown_time(self.times, first, self.time_unit)} to {shown_time(self.times, last, self.time_unit)}"
+        rows = int(self.times.argmin()), int(self.times.argmax())
+        return " to ".join(shown_time(self.times, row, self.time_unit) for row in rows)
 
     def to_interactions(
         self,
@@ -233,13 +233,13 @@ class Log(Events):
         """
         new_users, new_items = Vocabulary.named("user_ids", user_ids), Vocabulary.named("item_ids", item_ids)
         users, items = self.user_ids.recode(self.users, new_users), self.item_ids.recode(self.items, new_items)
-        for name, mine, rows, found in (
+        for name, ids, rows, new_rows in (
             ("user", self.user_ids, self.users, users),
             ("item", self.item_ids, self.items, items),
         ):
-            if bool((found < 0).any()):
-                at = int((found < 0).nonzero()[0])
-                raise ValueError(f"{name}_ids has no {mine[int(rows[at])]!r}, the {name} of event {at}")
+            if bool((new_rows < 0).any()):
+                at = int((new_rows < 0).nonzero()[0])
+                raise ValueError(f"{name}_ids has no {ids[int(rows[at])]!r}, the {name} of event {at}")
         return self._numbered(users, new_users, items, new_items)
 
     def _numbered(self, users: Tensor, user_ids: Vocabulary, items: Tensor, item_ids: Vocabulary) -> Log:
@@ -271,15 +271,15 @@ class Log(Events):
         user_ids, item_ids = (Vocabulary.from_state(fields[name]) for name in ("user_ids", "item_ids"))
         times = fields["times"] or {"numbers": None, "unit": None}
         return cls(
-            fields["users"],
-            fields["items"],
-            (len(user_ids), len(item_ids)),
-            user_ids,
-            item_ids,
-            times["numbers"],
-            times["unit"],
-            fields["values"],
-            fields["questions"],
+            users=fields["users"],
+            items=fields["items"],
+            shape=(len(user_ids), len(item_ids)),
+            user_ids=user_ids,
+            item_ids=item_ids,
+            times=times["numbers"],
+            time_unit=times["unit"],
+            values=fields["values"],
+            questions=fields["questions"],
         )
 
     # ---------------------------------------------------------------------------------------------------------- subsets
@@ -294,20 +294,20 @@ class Log(Events):
             ValueError: if nothing is left.
         """
         n = check_k(n, "n")
-        kept = torch.arange(len(self), device="cpu")
+        remaining = torch.arange(len(self), device="cpu")
         while True:
-            enough = torch.ones_like(kept, dtype=torch.bool)
-            for side in (self.users[kept], self.items[kept]):
+            enough = torch.ones_like(remaining, dtype=torch.bool)
+            for side in (self.users[remaining], self.items[remaining]):
                 enough &= torch.bincount(side)[side] >= n if len(side) else enough
             if bool(enough.all()):
                 break
-            kept = kept[enough]
-        if not len(kept):
+            remaining = remaining[enough]
+        if not len(remaining):
             raise ValueError(f"no event is left: {self} has no part whose users and items all have {n} events")
-        users, user_rows = torch.unique(self.users[kept], return_inverse=True)
-        items, item_rows = torch.unique(self.items[kept], return_inverse=True)
+        users, user_rows = torch.unique(self.users[remaining], return_inverse=True)
+        items, item_rows = torch.unique(self.items[remaining], return_inverse=True)
         user_ids, item_ids = self.user_ids.take(users), self.item_ids.take(items)
-        return self.take(kept)._numbered(user_rows, user_ids, item_rows, item_ids)
+        return self.take(remaining)._numbered(user_rows, user_ids, item_rows, item_ids)
 
     # ------------------------------------------------------------------------------------------------------- splits
 
@@ -325,9 +325,9 @@ class Log(Events):
         order = order[self.users[order].argsort(stable=True)]
         count = torch.bincount(self.users, minlength=self.num_users)
         place_from_end = count.cumsum(0)[self.users[order]] - torch.arange(len(order), device="cpu")
-        part = torch.zeros_like(self.users)
-        part[order] = (3 - place_from_end).clamp(min=0) * (count[self.users[order]] >= 3)
-        return self._split(part)
+        part_of_event = torch.zeros_like(self.users)
+        part_of_event[order] = (3 - place_from_end).clamp(min=0) * (count[self.users[order]] >= 3)
+        return self._split(part_of_event)
 
     def split_by_time(self, valid_from: Any, test_from: Any) -> LogSplit:
         """Put events before `valid_from` into train, those before `test_from` into validation, the rest into test.
@@ -344,15 +344,15 @@ class Log(Events):
         self.check_order()
         if self.times is None:
             raise ValueError("the events have no times: name their column, time=")
-        first = read_bound("valid_from", valid_from, self.times, self.time_unit)
-        second = read_bound("test_from", test_from, self.times, self.time_unit)
-        if not first <= second:
+        valid_start = read_bound("valid_from", valid_from, self.times, self.time_unit)
+        test_start = read_bound("test_from", test_from, self.times, self.time_unit)
+        if not valid_start <= test_start:
             raise ValueError(f"valid_from must not be later than test_from, got {valid_from} and {test_from}")
-        part = (self.times >= first).long() + (self.times >= second).long()
-        for which, name in ((0, f"train, before valid_from={valid_from}"), (2, f"test, from test_from={test_from} on")):
-            if len(self) and not bool((part == which).any()):
+        part_of_event = (self.times >= valid_start).long() + (self.times >= test_start).long()
+        for part, name in ((0, f"train, before valid_from={valid_from}"), (2, f"test, from test_from={test_from} on")):
+            if len(self) and not bool((part_of_event == part).any()):
                 raise ValueError(f"no event is left for {name}; times run from {self._time_range()}")
-        return self._split(part)
+        return self._split(part_of_event)
 
     def split_random(self, ratio: Sequence[float] = (0.8, 0.1, 0.1), seed: int = 0) -> LogSplit:
         """Put events into train, validation and test at random.
@@ -372,9 +372,11 @@ class Log(Events):
         ends = (shares.cumsum(0) / shares.sum() * len(self)).round().long()
         if not int(ends[0]) or int(ends[1]) == len(self):
             raise ValueError(f"ratio={ratio!r} leaves no event for {'test' if int(ends[0]) else 'train'}: {self}")
-        part = torch.empty_like(self.users)
-        part[_shuffled(len(self), seed)] = torch.searchsorted(ends, torch.arange(len(self), device="cpu"), right=True)
-        return self._split(part)
+        part_of_event = torch.empty_like(self.users)
+        part_of_event[_shuffled(len(self), seed)] = torch.searchsorted(
+            ends, torch.arange(len(self), device="cpu"), right=True
+        )
+        return self._split(part_of_event)
 
     def split_users(self, users: int | float, share_of_items: float = 0.3, seed: int = 0) -> UserSplit:
         """Hold some users out: part of their items is history, the rest ground truth; fit a model on the other users.
@@ -392,24 +394,29 @@ class Log(Events):
         """
         if not isinstance(share_of_items, (int, float)) or not 0 < share_of_items < 1:
             raise ValueError(f"share_of_items must be between 0 and 1, got {share_of_items!r}")
-        pairs, pair = torch.unique(self.users * max(self.num_items, 1) + self.items, return_inverse=True)
-        owner = torch.div(pairs, max(self.num_items, 1), rounding_mode="floor")
-        count = torch.bincount(owner, minlength=self.num_users)
-        able = (count >= 2).nonzero()[:, 0]
-        chosen = able[_shuffled(len(able), seed)[: _how_many(users, len(able))]]
-        held = torch.zeros(self.num_users, dtype=torch.bool, device="cpu")
-        held[chosen] = True
+        pairs, pair_of_event = torch.unique(self.users * max(self.num_items, 1) + self.items, return_inverse=True)
+        user_of_pair = torch.div(pairs, max(self.num_items, 1), rounding_mode="floor")
+        num_pairs = torch.bincount(user_of_pair, minlength=self.num_users)
+        eligible = (num_pairs >= 2).nonzero()[:, 0]
+        chosen = eligible[_shuffled(len(eligible), seed)[: _how_many(users, len(eligible))]]
+        is_held_out = torch.zeros(self.num_users, dtype=torch.bool, device="cpu")
+        is_held_out[chosen] = True
         order = _shuffled(len(pairs), seed + 1)
-        order = order[owner[order].argsort(stable=True)]
-        place = torch.empty_like(order)
-        place[order] = torch.arange(len(order), device="cpu") - (count.cumsum(0) - count)[owner[order]]
-        wanted = (count * share_of_items).round().long().clamp(min=1).minimum(count - 1)
-        hidden = (place < wanted[owner])[pair] & held[self.users]
-        return UserSplit(self.take(~held[self.users]), self.take(held[self.users] & ~hidden), self.take(hidden))
+        order = order[user_of_pair[order].argsort(stable=True)]
+        place_in_user = torch.empty_like(order)
+        place_in_user[order] = (
+            torch.arange(len(order), device="cpu") - (num_pairs.cumsum(0) - num_pairs)[user_of_pair[order]]
+        )
+        num_test = (num_pairs * share_of_items).round().long().clamp(min=1).minimum(num_pairs - 1)
+        in_test = (place_in_user < num_test[user_of_pair])[pair_of_event] & is_held_out[self.users]
+        return UserSplit(
+            self.take(~is_held_out[self.users]), self.take(is_held_out[self.users] & ~in_test), self.take(in_test)
+        )
 
-    def _split(self, part: Tensor) -> LogSplit:
-        """Return the events of part 0 as train, of part 1 as validation, of part 2 as test."""
-        return LogSplit(*(self.take(part == which) for which in range(3)))
+    def _split(self, part_of_event: Tensor) -> LogSplit:
+        """Return the events of part 0 as train, of part 1 as validation, of part 2 as test; `part_of_event`: [E]."""
+        train, valid, test = (self.take(part_of_event == part) for part in range(3))
+        return LogSplit(train, valid, test)
 
 
 def _how_many(users: int | float, able: int) -> int:

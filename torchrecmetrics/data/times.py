@@ -34,8 +34,8 @@ def read_times(name: str, column: Any) -> tuple[Tensor, str | None]:
     if types.is_string(array.type) or types.is_large_string(array.type) or types.is_string_view(array.type):
         array = arrow_array(name, _of_text(name, array))
     if array.null_count:
-        first = compute().index(array.is_null(), True).as_py()
-        raise ValueError(f"{name}: {array.null_count} of {len(array)} are missing, the first in row {first}")
+        row = compute().index(array.is_null(), True).as_py()
+        raise ValueError(f"{name}: {array.null_count} of {len(array)} are missing, the first in row {row}")
     unit = None
     if types.is_date(array.type):
         array = array.cast(pa.timestamp("s"))

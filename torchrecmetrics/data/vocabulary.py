@@ -1,4 +1,4 @@
-"""`Vocabulary`: a mapping between ids and row numbers."""
+"""`Vocabulary`: ids by row number and back, for callers; the functions that read and find ids are in `ids`."""
 
 from __future__ import annotations
 
@@ -118,14 +118,14 @@ class Vocabulary:
             ValueError: for an unknown id; says which, and in which row.
         """
         check_choice("unknown", unknown, ("error", "mark"))
-        found = self.rows_of("ids", ids, "the vocabulary")
-        if unknown == "error" and bool((found < 0).any()):
-            row = int((found < 0).nonzero()[0])
+        rows = self.rows_of("ids", ids, "the vocabulary")
+        if unknown == "error" and bool((rows < 0).any()):
+            row = int((rows < 0).nonzero()[0])
             raise ValueError(
-                f"{int((found < 0).sum())} of {len(found)} ids are not in the vocabulary, the first in row {row}: "
+                f"{int((rows < 0).sum())} of {len(rows)} ids are not in the vocabulary, the first in row {row}: "
                 f"{entry_at(ids, row)!r}; unknown='mark' gives -1 for them"
             )
-        return found
+        return rows
 
     @property
     def array(self) -> Any:
@@ -203,12 +203,12 @@ class Vocabulary:
         """Return the row of each id, int64 [E]; -1 = unknown or missing; messages call the vocabulary `where`."""
         return self._find(name, read_ids(name, column), where)
 
-    def _find(self, name: str, asked: Any, where: str) -> Tensor:
+    def _find(self, name: str, ids: Any, where: str) -> Tensor:
         """Return the row of each id, int64 [E]; -1 = unknown or missing; refuse ids of another kind."""
-        if not len(self) or asked.null_count == len(asked):
-            return torch.full((len(asked),), -1, device="cpu")
-        check_kind(name, asked, where, self._ids)
-        return find(self._ids, asked)
+        if not len(self) or ids.null_count == len(ids):
+            return torch.full((len(ids),), -1, device="cpu")
+        check_kind(name, ids, where, self._ids)
+        return find(self._ids, ids)
 
     def __getitem__(self, row: int) -> Any:
         row = check_size("row", row)
@@ -242,9 +242,9 @@ def _complete(name: str, column: Any, row_name: Callable[[int], str] = "row {}".
     """Read a column of ids; refuse missing ids."""
     ids = read_ids(name, column)
     if ids.null_count:
-        first = row_name(compute().index(ids.is_null(), True).as_py())
+        missing = row_name(compute().index(ids.is_null(), True).as_py())
         raise ValueError(
-            f"{name} {holds(name)} a missing value: {ids.null_count} of {len(ids)} rows, the first is {first}; leave "
+            f"{name} {holds(name)} a missing value: {ids.null_count} of {len(ids)} rows, the first is {missing}; leave "
             "them out"
         )
     return ids

@@ -19,7 +19,7 @@ from torchrecmetrics.core.signature import MetricOptions
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.groups import Groups
 from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.evaluation.history import histories
+from torchrecmetrics.evaluation.exclusions import exclude_entries
 from torchrecmetrics.inputs.base import SelectedItems
 from torchrecmetrics.names import Metrics
 
@@ -170,7 +170,7 @@ def numbered_as(target: Interactions, exclude: Any) -> tuple[Any, ...]:
     """Return the entries of `exclude`, interactions with the row numbers of the ground truth."""
     return tuple(
         excluded.numbered_as(target) if isinstance(excluded, Interactions) else excluded
-        for excluded in histories(exclude)
+        for excluded in exclude_entries(exclude)
     )
 
 

@@ -1,4 +1,4 @@
-"""`RecommendedLists`: lists of row numbers by user, best first, read from frames, files, dicts or arrays."""
+"""`RecommendedLists`: read recommended lists of any form as row numbers by user; `lists` evaluates them."""
 
 from __future__ import annotations
 
@@ -72,38 +72,38 @@ class IdMap:
         except TypeError:  # ids of another kind
             if not written or not (self.written or self.ids.kind == "text"):
                 raise
-            here, places = Vocabulary.number(column, named, row_name)
-            if {here.kind, self.ids.kind} != {"text", "whole numbers"}:
+            column_ids, codes = Vocabulary.number(column, named, row_name)
+            if {column_ids.kind, self.ids.kind} != {"text", "whole numbers"}:
                 raise
-            check_zeros(named, self.ids, here)
-            check_zeros(named, here, self.ids)
+            check_zeros(named, self.ids, column_ids)
+            check_zeros(named, column_ids, self.ids)
             self.ids = self.ids.as_text()
-            return self._renumbered(here.as_text())[places]
+            return self._renumbered(column_ids.as_text())[codes]
         if bool((rows < 0).any()):
-            here, places = Vocabulary.number(column, named, row_name)
-            rows = self._renumbered(here)[places]
+            column_ids, codes = Vocabulary.number(column, named, row_name)
+            rows = self._renumbered(column_ids)[codes]
         return rows
 
-    def recoded(self, rows: Tensor, theirs: Vocabulary | None) -> Tensor:
-        """Return the row numbers here of rows that another vocabulary numbers, int64 [E].
+    def recoded(self, rows: Tensor, other: Vocabulary | None) -> Tensor:
+        """Return row numbers of another vocabulary as row numbers of this map, int64 [E].
 
         Raises:
             ValueError: if only one of the two numberings has a vocabulary.
         """
-        if (theirs is None) != (self.ids is None):
-            has, lacks = ("target", "the recommendations") if theirs is None else ("the recommendations", "target")
-            cure = f"{'recommendations' if theirs is None else 'target'}.with_ids({self.name}_ids=...)"
+        if (other is None) != (self.ids is None):
+            has, lacks = ("target", "the recommendations") if other is None else ("the recommendations", "target")
+            cure = f"{'recommendations' if other is None else 'target'}.with_ids({self.name}_ids=...)"
             raise ValueError(
                 f"{has} has {self.name}_ids, {lacks} has none: row 5 could mean two {self.name}s; {cure} says what "
                 "its rows are"
             )
-        return rows if theirs is None or theirs == self.ids else self._renumbered(theirs)[rows]
+        return rows if other is None or other == self.ids else self._renumbered(other)[rows]
 
-    def _renumbered(self, theirs: Vocabulary) -> Tensor:
-        """Return the row number here of each id of another vocabulary, int64 [n]; new ids get new rows."""
+    def _renumbered(self, other: Vocabulary) -> Tensor:
+        """Return the row number of each id of another vocabulary, int64 [n]; new ids get new rows."""
         assert self.ids is not None
-        self.ids = self.ids.union(theirs)
-        return theirs.rows_in(self.ids)
+        self.ids = self.ids.union(other)
+        return other.rows_in(self.ids)
 
     def check_unknown(self, what: str) -> None:
         """Refuse ids of lists that are the ground truth's ids, written otherwise; `what` names the lists."""
@@ -138,8 +138,8 @@ class Origin:
     """Column names; None = the lists are not in columns."""
     first_line: int | None = None
     """As in `Table`."""
-    kept: list[Tensor] = field(default_factory=list)
-    """Mask of the rows that were kept, bool, for each part."""
+    kept_rows: list[Tensor] = field(default_factory=list)
+    """Mask of the rows that were kept, bool, for each chunk."""
     places: Tensor | None = None
     """Index in the ordered lists of each kept row, int32 or int64 [E]; None = the rows were in order."""
 
@@ -148,7 +148,7 @@ class Origin:
         if self.names is None:
             return self.what
         at = entry if self.places is None else int((self.places == entry).nonzero()[0])
-        row = int(torch.cat(self.kept).nonzero()[at])
+        row = int(torch.cat(self.kept_rows).nonzero()[at])
         return f"{self.what}, {Table({}, self.what, self.first_line).row(row)}, column {getattr(self.names, role)!r}"
 
 
@@ -175,7 +175,7 @@ class RecommendedLists(NamedTuple):
         names: Names,
         users: IdMap,
         items: IdMap,
-        asked: Tensor | None,
+        has_target: Tensor | None,
         in_order: bool,
         may_repeat: bool,
     ) -> RecommendedLists:
@@ -186,7 +186,7 @@ class RecommendedLists(NamedTuple):
             names: column names of a frame or a file.
             users: row numbers of the users.
             items: row numbers of the items; new ids in the lists get new rows.
-            asked: bool [U]: users with ground truth; the lists of other users are left out. None = all users.
+            has_target: bool [U]: users with ground truth; the lists of other users are left out. None = all users.
             in_order: True if the caller said that rows are in order.
             may_repeat: True if rows of one user, item and rank are the same row.
 
@@ -195,16 +195,16 @@ class RecommendedLists(NamedTuple):
             ValueError: for missing columns or ids, ranks that do not number a list, two lists of one user, no rows, and
                 if no user of the lists has ground truth.
         """
-        parts: Iterable[_Part]
+        chunks: Iterable[_Entries]
         if isinstance(lists, Recommendations):
-            parts, origin = [_recommended(lists, users, items)], Origin("the recommendations")
+            chunks, origin = [_recommended(lists, users, items)], Origin("the recommendations")
         elif _is_wide(lists, names):
-            parts, origin = [_wide(lists, names, users, items)], Origin("lists")
+            chunks, origin = [_wide(lists, names, users, items)], Origin("lists")
         else:
             columns = source_of(lists, "lists")
             names = _checked(columns, names, in_order)
-            parts, origin = _long(columns, names, users, items), Origin(columns.what, names)
-        return _in_order(parts, origin, users, asked, may_repeat)
+            chunks, origin = _long(columns, names, users, items), Origin(columns.what, names)
+        return _in_order(chunks, origin, users, has_target, may_repeat)
 
     @property
     def lengths(self) -> Tensor:
@@ -232,8 +232,8 @@ class RecommendedLists(NamedTuple):
 # ------------------------------------------------------------------------------------------------------------- forms
 
 
-class _Part(NamedTuple):
-    """A part of the entries of the lists, or all entries."""
+class _Entries(NamedTuple):
+    """Entries of the lists of one chunk of a file, or of all lists."""
 
     users: Tensor
     """Row number of the user of each entry, int64 [E]."""
@@ -300,8 +300,8 @@ def check_score(what: str, name: str, values: Tensor) -> None:
         )
 
 
-def _long(lists: Source, names: Names, users: IdMap, items: IdMap) -> Iterator[_Part]:
-    """Yield the entries of a frame or a file with one row per listed item, part by part."""
+def _long(lists: Source, names: Names, users: IdMap, items: IdMap) -> Iterator[_Entries]:
+    """Yield the entries of a frame or a file with one row per listed item, chunk by chunk."""
     for side in (users, items):
         if side.ids is None:
             raise ValueError(
@@ -311,7 +311,7 @@ def _long(lists: Source, names: Names, users: IdMap, items: IdMap) -> Iterator[_
             )
     order = names.score if names.rank is None else names.rank
     owners_of_cells: list[Tensor] = []
-    for cells in lists.parts(Roles(names.user, names.item, None, order)):
+    for cells in lists.chunks(Roles(names.user, names.item, value=order)):
         table = exploded(cells, names.item, names.split)
         rows = owners = users.rows(table.name(names.user), table.columns[names.user], table, lists.as_written)
         if table is not cells:  # each cell is a list, which may be empty
@@ -330,7 +330,7 @@ def _long(lists: Source, names: Names, users: IdMap, items: IdMap) -> Iterator[_
             values = _ranks(values, table, names.rank)
         elif values is not None and names.score is not None and not table.first_row:
             check_score(lists.what, names.score, values)
-        yield _Part(rows, columns, values, owners, table.first_line)
+        yield _Entries(rows, columns, order=values, owners=owners, first_line=table.first_line)
     if owners_of_cells:
         _check_owners(lists.what, torch.cat(owners_of_cells), users)
 
@@ -349,7 +349,7 @@ def _ranks(values: Tensor, table: Table, name: str) -> Tensor:
     return values.int()
 
 
-def _wide(lists: Any, names: Names, users: IdMap, items: IdMap) -> _Part:
+def _wide(lists: Any, names: Names, users: IdMap, items: IdMap) -> _Entries:
     """Return the entries of a dict {user: [items]}, or of a tuple (lists, users)."""
     if names.rank is not None or names.score is not None:
         role = "score" if names.rank is None else "rank"
@@ -358,7 +358,7 @@ def _wide(lists: Any, names: Names, users: IdMap, items: IdMap) -> _Part:
             f"order, best first (a dict of columns has the columns {names.user!r} and {names.item!r})"
         )
     ids, owners = (list(lists.values()), list(lists)) if isinstance(lists, Mapping) else lists
-    flat, lengths = _flat(ids)
+    item_ids, lengths = _concatenated(ids)
     if not len(lengths):
         raise ValueError("lists holds no list")
     rows = users.rows("the users of lists", owners)
@@ -366,28 +366,28 @@ def _wide(lists: Any, names: Names, users: IdMap, items: IdMap) -> _Part:
         raise ValueError(f"there are {len(lengths)} lists and {len(rows)} users: each list has one user")
     _check_owners("lists", rows, users)
     if items.ids is None:
-        columns = row_numbers("the items of lists", flat)
-        listed = columns >= 0
-        columns = columns[listed]
+        columns = row_numbers("the items of lists", item_ids)
+        is_item = columns >= 0
+        columns = columns[is_item]
     else:
-        flat = flat.tolist() if getattr(flat, "dtype", None) == object else flat  # noqa: E721
-        if isinstance(flat, list) and {int, str} <= {*map(type, flat)}:  # -1 may fill up lists of text
-            flat = [None if entry == -1 else entry for entry in flat]
-        entries = read_ids("the items of lists", flat)
-        listed, unlisted = tensor_of(entries.is_valid()), torch.zeros(len(entries), dtype=torch.bool, device="cpu")
+        item_ids = item_ids.tolist() if getattr(item_ids, "dtype", None) == object else item_ids  # noqa: E721
+        if isinstance(item_ids, list) and {int, str} <= {*map(type, item_ids)}:  # -1 may fill up lists of text
+            item_ids = [None if entry == -1 else entry for entry in item_ids]
+        entries = read_ids("the items of lists", item_ids)
+        is_item, is_padding = tensor_of(entries.is_valid()), torch.zeros(len(entries), dtype=torch.bool, device="cpu")
         if entries.type == arrow().int64():
-            unlisted = tensor_of(compute().equal(entries, -1).fill_null(False))
-        if bool(unlisted.any()) and -1 in items.ids:
+            is_padding = tensor_of(compute().equal(entries, -1).fill_null(False))
+        if bool(is_padding.any()) and -1 in items.ids:
             raise ValueError(
                 "-1 fills up lists, but it is an item of target, too: pass a dict or a frame without such entries, and "
                 "another id for the item"
             )
-        listed &= ~unlisted
-        columns = items.rows("the items of lists", entries.filter(arrow().array(listed.numpy())))
-    return _Part(rows.repeat_interleave(lengths)[listed], columns, None, rows)
+        is_item &= ~is_padding
+        columns = items.rows("the items of lists", entries.filter(arrow().array(is_item.numpy())))
+    return _Entries(rows.repeat_interleave(lengths)[is_item], columns, order=None, owners=rows)
 
 
-def _flat(lists: Any) -> tuple[Any, Tensor]:
+def _concatenated(lists: Any) -> tuple[Any, Tensor]:
     """Return the concatenated entries of lists, and the length of each list, int64 [B]."""
     if hasattr(lists, "columns") and hasattr(lists, "to_numpy"):  # a frame with a column per place
         lists = lists.to_numpy()
@@ -415,13 +415,14 @@ def _flat(lists: Any) -> tuple[Any, Tensor]:
     return list(chain.from_iterable(list_.tolist() if hasattr(list_, "tolist") else list_ for list_ in lists)), lengths
 
 
-def _recommended(lists: Recommendations, users: IdMap, items: IdMap) -> _Part:
+def _recommended(lists: Recommendations, users: IdMap, items: IdMap) -> _Entries:
     """Return the entries of a result of `recommend`."""
     ids, owners = lists.ids.cpu(), users.recoded(lists.users.cpu(), lists.user_ids)
     _check_owners("the recommendations", owners, users)
-    listed = ids >= 0
-    row, scores = listed.nonzero()[:, 0], lists.scores.cpu()[listed].double()
-    return _Part(owners[row], items.recoded(ids[listed], lists.item_ids), scores, owners)
+    is_item = ids >= 0
+    row, scores = is_item.nonzero()[:, 0], lists.scores.cpu()[is_item].double()
+    columns = items.recoded(ids[is_item], lists.item_ids)
+    return _Entries(owners[row], columns, order=scores, owners=owners)
 
 
 def _check_owners(what: str, rows: Tensor, users: IdMap) -> None:
@@ -440,45 +441,49 @@ def _check_owners(what: str, rows: Tensor, users: IdMap) -> None:
 
 
 def _in_order(
-    parts: Iterable[_Part], origin: Origin, users: IdMap, asked: Tensor | None, may_repeat: bool
+    chunks: Iterable[_Entries], origin: Origin, users: IdMap, has_target: Tensor | None, may_repeat: bool
 ) -> RecommendedLists:
-    """Return the lists of the users in `asked`, with the entries of all parts in order."""
-    rows, columns, orders, others = [], [], [], []
-    number, met = 0, False
-    for part in parts:
-        origin.first_line = part.first_line
-        number += len(part.owners)
-        if users.ids is None and len(part.owners) and int(part.owners.min()) < 0:
-            raise ValueError(f"the users of {origin.what} hold {int(part.owners.min())}: row numbers are 0 or more")
-        wanted = _asked(part.owners, asked)
-        met = met or bool(wanted.any())
-        others.append(torch.unique(part.owners[~wanted]))
-        kept = _asked(part.users, asked)
-        keeps_all = bool(kept.all())
-        origin.kept.append(kept)
-        rows.append((part.users if keeps_all else part.users[kept]).int())
-        narrow = not len(part.items) or int(part.items.max()) < 2**31
-        chosen = part.items if keeps_all else part.items[kept]
+    """Return the lists of the users with ground truth, with the entries of all chunks in order."""
+    rows: list[Tensor] = []
+    columns: list[Tensor] = []
+    orders: list[Tensor] = []
+    others: list[Tensor] = []
+    number, any_target = 0, False
+    for entries in chunks:
+        origin.first_line = entries.first_line
+        number += len(entries.owners)
+        if users.ids is None and len(entries.owners) and int(entries.owners.min()) < 0:
+            raise ValueError(f"the users of {origin.what} hold {int(entries.owners.min())}: row numbers are 0 or more")
+        with_target = _with_target(entries.owners, has_target)
+        any_target = any_target or bool(with_target.any())
+        others.append(torch.unique(entries.owners[~with_target]))
+        is_kept = _with_target(entries.users, has_target)
+        keeps_all = bool(is_kept.all())
+        origin.kept_rows.append(is_kept)
+        rows.append((entries.users if keeps_all else entries.users[is_kept]).int())
+        narrow = not len(entries.items) or int(entries.items.max()) < 2**31
+        chosen = entries.items if keeps_all else entries.items[is_kept]
         columns.append(chosen.int() if narrow else chosen)
-        if part.order is not None:
-            orders.append(part.order if keeps_all else part.order[kept])
+        if entries.order is not None:
+            orders.append(entries.order if keeps_all else entries.order[is_kept])
     if not number:
         raise ValueError(f"{origin.what} holds no rows")
     left_out = torch.unique(torch.cat(others))
-    size = users.size if asked is not None or users.ids is None else len(users.ids)
-    if asked is not None and not met:
+    size = users.size if has_target is not None or users.ids is None else len(users.ids)
+    if has_target is not None and not any_target:
         users.check_unknown(origin.what)
         raise ValueError(
             f"no user of {origin.what} has ground truth; such as user {users.called(int(left_out[0]))}, while target "
-            f"has {users.called(int(asked.nonzero()[0]))}: are these ids of one kind?"
+            f"has {users.called(int(has_target.nonzero()[0]))}: are these ids of one kind?"
             + (" (A dict of columns needs the columns that user= and item= name.)" if origin.names is None else "")
         )
     owner, item = _joined(rows), _joined(columns)
     order = _joined(orders) if orders else None
     by_rank, num_repeated = origin.names is not None and origin.names.rank is not None, 0
     if may_repeat and by_rank and order is not None:
-        new, kept = _first_of_each(owner, item, order), torch.cat(origin.kept)
-        num_repeated, origin.kept = int((~new).sum()), [kept.masked_scatter(kept, new)]
+        new, is_kept = _first_of_each(owner, item, order), torch.cat(origin.kept_rows)
+        num_repeated = int((~new).sum())
+        origin.kept_rows = [is_kept.masked_scatter(is_kept, new)]
         owner, item, order = owner[new], item[new], order[new]
     offsets = torch.zeros(size + 1, dtype=torch.int64, device="cpu")
     offsets[1:] = torch.bincount(owner, minlength=size).cumsum(0)
@@ -490,7 +495,9 @@ def _in_order(
     if origin.places is not None:
         item = _placed(item, origin.places)
         scores = None if scores is None else _placed(scores, origin.places)
-    return RecommendedLists(offsets, item, scores, origin, len(left_out), num_repeated)
+    return RecommendedLists(
+        offsets, item, scores=scores, origin=origin, num_left_out=len(left_out), num_repeated=num_repeated
+    )
 
 
 def _as_scores(order: Tensor) -> Tensor:
@@ -519,18 +526,18 @@ def _first_of_each(*columns: Tensor) -> Tensor:
     return new
 
 
-def _joined(parts: list[Tensor]) -> Tensor:
-    """Concatenate parts, and empty the list to free their memory."""
-    whole = torch.cat(parts)
-    parts.clear()
-    return whole
+def _joined(chunks: list[Tensor]) -> Tensor:
+    """Concatenate chunks, and empty the list to free their memory."""
+    joined = torch.cat(chunks)
+    chunks.clear()
+    return joined
 
 
-def _asked(rows: Tensor, asked: Tensor | None) -> Tensor:
-    """Return which rows belong to users in `asked`, bool [n]; None = all users."""
-    if asked is None:
+def _with_target(rows: Tensor, has_target: Tensor | None) -> Tensor:
+    """Return which rows are of users with ground truth, bool [n]; None = all users count."""
+    if has_target is None:
         return torch.ones_like(rows, dtype=torch.bool)
-    return (rows < len(asked)) & asked[rows.clamp(max=len(asked) - 1)]
+    return (rows < len(has_target)) & has_target[rows.clamp(max=len(has_target) - 1)]
 
 
 def _by_score(owner: Tensor, item: Tensor, scores: Tensor | None) -> Tensor | None:
@@ -566,18 +573,18 @@ def _indices(n: int) -> torch.dtype:
 def _by_rank(owner: Tensor, ranks: Tensor, offsets: Tensor, origin: Origin, users: IdMap) -> Tensor:
     """Return each entry's index by user and rank; ranks run 1, 2, 3, ... in each list, or 0, 1, 2, ... in all lists."""
     lengths = offsets.diff()
-    first = 0 if int((ranks == 0).sum()) == int((lengths > 0).sum()) else 1
+    lowest_rank = 0 if int((ranks == 0).sum()) == int((lengths > 0).sum()) else 1
     places = torch.empty(len(ranks), dtype=_indices(len(ranks)), device="cpu")
     taken = torch.zeros(len(ranks), dtype=torch.bool, device="cpu")
     fits = True
-    for part in _pieces(len(ranks)):
-        user, behind = owner[part].long(), ranks[part] - first
-        fits = fits and bool(((behind >= 0) & (behind < lengths[user])).all())
+    for piece in _pieces(len(ranks)):
+        user, place = owner[piece].long(), ranks[piece] - lowest_rank
+        fits = fits and bool(((place >= 0) & (place < lengths[user])).all())
         if fits:
-            at = offsets[user] + behind
-            places[part], taken[at] = at.to(places.dtype), True
+            at = offsets[user] + place
+            places[piece], taken[at] = at.to(places.dtype), True
     if not (fits and bool(taken.all())):
-        _refuse_ranks(owner, ranks, first, origin, users)
+        _refuse_ranks(owner, ranks, lowest_rank, origin, users)
     return places
 
 
@@ -586,24 +593,24 @@ def _pieces(n: int) -> Iterator[slice]:
     return (slice(start, start + _PIECE) for start in range(0, n, _PIECE))
 
 
-def _refuse_ranks(owner: Tensor, ranks: Tensor, first: int, origin: Origin, users: IdMap) -> NoReturn:
+def _refuse_ranks(owner: Tensor, ranks: Tensor, lowest_rank: int, origin: Origin, users: IdMap) -> NoReturn:
     """Raise an error that names the first rank that is missing or repeated."""
     order = (owner.long() * (int(ranks.max()) + 1) + ranks).argsort(stable=True)
     owner, ranks = owner[order], ranks[order]
-    wrong = ranks != first
+    wrong = ranks != lowest_rank
     wrong[1:] = (ranks[1:] - ranks[:-1] != 1).where(owner[1:] == owner[:-1], wrong[1:])
     entry = int(wrong.nonzero()[0])
     origin.places = _places(order)
-    found = f"user {users.called(int(owner[entry]))} has rank {int(ranks[entry])}"
+    fault = f"user {users.called(int(owner[entry]))} has rank {int(ranks[entry])}"
     cure = "if places were left out on purpose, the negated ranks will do as score=..."
     if not entry or int(owner[entry - 1]) != int(owner[entry]):
-        found += " as the best"
+        fault += " as the best"
     else:
         before = int(ranks[entry - 1])
-        found += " twice" if int(ranks[entry]) == before else f" after {before}"
+        fault += " twice" if int(ranks[entry]) == before else f" after {before}"
         if int(ranks[entry]) == before:
             cure = "duplicates='first' takes rows that repeat as the same row; other items are two lists: pass one list"
     raise ValueError(
-        f"{origin.at(entry, 'rank')}: {found}, but ranks must run 1, 2, 3, ... in each list (or 0, "
+        f"{origin.at(entry, 'rank')}: {fault}, but ranks must run 1, 2, 3, ... in each list (or 0, "
         f"1, 2, ... in all); {cure}"
     )

@@ -1,4 +1,4 @@
-"""`evaluate_lists`: evaluation of recommended lists of any program against the ground truth."""
+"""`evaluate_lists`: match lists, which `listed` reads, with the ground truth by id, and update the metrics."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from torchrecmetrics.evaluation.arguments import (
     past_of,
 )
 from torchrecmetrics.evaluation.embeddings import TargetDevice
-from torchrecmetrics.evaluation.history import History, histories
-from torchrecmetrics.evaluation.labelled import evaluate_labelled
+from torchrecmetrics.evaluation.exclusions import Exclusions, exclude_entries
 from torchrecmetrics.evaluation.listed import IdMap, Names, RecommendedLists, check_zeros
 from torchrecmetrics.evaluation.progress import Progress, ProgressBar
+from torchrecmetrics.evaluation.sessions import evaluate_sessions
 from torchrecmetrics.evaluation.unknown_ids import refuse_respelled
 from torchrecmetrics.inputs.lists import Duplicates, Lists
 from torchrecmetrics.metrics import DCG
@@ -155,49 +155,59 @@ def evaluate_lists(
         raise ValueError(f"evaluate_lists has no option {name!r}: {_ELSEWHERE[name]}")
     check_options("evaluate_lists", options, [*signature(evaluate_lists).parameters, *METRIC_OPTIONS])
     check_choice("duplicates", duplicates, get_args(Duplicates))
-    own: Any = dict(options)
-    without_excluded = own.get("overlap") == "without"
-    if without_excluded or own.get("overlap") is None:
-        own.pop("overlap", None)
+    metric_options: Any = dict(options)
+    without_excluded = metric_options.get("overlap") == "without"
+    if without_excluded or metric_options.get("overlap") is None:
+        metric_options.pop("overlap", None)
     check_groups(groups)
     if item is None and label is None:
         raise ValueError("item=None is for label=: lists and target are matched by their items")
     names = Names(
-        str(user),
-        "" if item is None else str(item),
-        None if rank is ... else rank,
-        None if score is ... else score,
-        split,
+        user=str(user),
+        item="" if item is None else str(item),
+        rank=None if rank is ... else rank,
+        score=None if score is ... else score,
+        split=split,
     )
     if label is not None:
-        for name, given in {"target": target, "exclude": exclude, "groups": groups}.items():
-            if given is not None:
+        for name, argument in {"target": target, "exclude": exclude, "groups": groups}.items():
+            if argument is not None:
                 raise ValueError(f"{name} was given beside label=, which names the ground truth in the lists")
-        return evaluate_labelled(
-            metrics, open_if_path(lists), names, label, k, duplicates=duplicates, keep_rows=keep_rows, options=own
+        return evaluate_sessions(
+            metrics,
+            open_if_path(lists),
+            names,
+            label,
+            k,
+            duplicates=duplicates,
+            keep_rows=keep_rows,
+            options=metric_options,
         )
-    collection = empty_collection(metrics, k, own, groups, keep_rows).to("cpu")
+    collection = empty_collection(metrics, k, metric_options, groups, keep_rows).to("cpu")
     collection.evaluator.set_sync_on_compute(False)
-    lists, target, *history = map(open_if_path, (lists, target, *histories(exclude)))
+    lists, target, *exclude = map(open_if_path, (lists, target, *exclude_entries(exclude)))
     _check_not_swapped(lists, target)
     in_order = rank is None or score is None
-    truth = _Truth.read(collection, target, history, names, groups, without_excluded, (value, values_reduce))
+    truth = _Truth.read(collection, target, exclude, names, groups, without_excluded, (value, values_reduce))
     degree = truth.target.host_degree
-    listed = RecommendedLists.read(lists, names, truth.users, truth.items, degree > 0, in_order, duplicates == "first")
+    recommended = RecommendedLists.read(
+        lists, names, truth.users, truth.items, degree > 0, in_order, duplicates == "first"
+    )
     ids, without_target = (degree > 0).nonzero()[:, 0], (degree == 0).nonzero()[:, 0]
-    _check_known(truth, listed)
-    ranked = _Lists(listed, listed.lengths, int(listed.lengths.max()), complete, duplicates)
+    _check_known(truth, recommended)
+    longest = int(recommended.lengths.max())
+    ranked = _Lists(recommended, recommended.lengths, longest, complete=complete, duplicates=duplicates)
     ranked.check(collection, truth, ids)
     if len(without_target):
         add_without_target(collection, truth.target, without_target, truth.columns(without_target))
-    num_repeated = listed.num_repeated + _update_all(collection, truth, ranked, ids, progress)
+    num_repeated = recommended.num_repeated + _update_all(collection, truth, ranked, ids, progress)
     return Evaluation(
         collection,
         "eager",
         truth.target.user_ids,
         num_unserved=int((ranked.lengths[ids] == 0).sum()),
-        num_left_out=listed.num_left_out,
-        num_unknown=int((listed.items >= truth.num_known_items).sum()),
+        num_left_out=recommended.num_left_out,
+        num_unknown=int((recommended.items >= truth.num_known_items).sum()),
         num_repeated=num_repeated,
     )
 
@@ -220,16 +230,16 @@ def _update_all(
 
 
 class _Truth(NamedTuple):
-    """Ground truth and histories with the same row numbers."""
+    """Ground truth and exclusions with the same row numbers."""
 
     target: Interactions
     num_known_items: int
-    """Number of items of the ground truth or the catalogue; items of the history alone have higher row numbers."""
-    history: History
+    """Number of items of the ground truth or the catalogue; items of `exclusions` alone have higher row numbers."""
+    exclusions: Exclusions
     past: Interactions | None
     """Interactions of the catalogue; None = no metric reads them."""
     num_excluded: Tensor
-    """Number of items of each user in `history` and `past`, int64 [U]."""
+    """Number of items of each user in `exclusions` and `past`, int64 [U]."""
     columns: Callable[[Tensor], dict[str, Any]]
     """Function of user ids [b] that returns the columns of these users for accumulators."""
     users: IdMap
@@ -246,7 +256,7 @@ class _Truth(NamedTuple):
         without_excluded: bool,
         gains: tuple[str | EllipsisType | None, Reduce | None],
     ) -> _Truth:
-        """Read ground truth and histories of any form, and give them the same row numbers.
+        """Read ground truth and exclusions of any form, and give them the same row numbers.
 
         Raises:
             ValueError: if there is no ground truth, or `without_excluded` leaves none, and for ids that do not fit.
@@ -254,35 +264,46 @@ class _Truth(NamedTuple):
         truth = _interactions("target", target, names, *gains, reads_gains=_reads_gains(collection))
         if not len(truth):
             raise ValueError(f"target holds no interactions, there is nothing to evaluate: {truth}")
-        given = [target, *exclude]
-        truth, *parts = _with_ids_of_one_kind(given, [truth, *(_history(part, names) for part in given[1:])])
+        arguments = [target, *exclude]
+        truth, *excluded = _with_ids_of_one_kind(
+            arguments, [truth, *(_excluded(argument, names) for argument in arguments[1:])]
+        )
         if (catalogue := collection.catalogue) is not None:
             truth = _numbered_as_catalogue(truth, catalogue)
         num_known_items = truth.num_items
-        truth, parts = _in_one_numbering(truth, parts)
+        truth, excluded = _in_one_numbering(truth, excluded)
         past, columns = past_of(collection, truth), columns_of(collection, groups, truth)
         if collection.evaluator.rules.padding_idx is not None and truth.item_ids is not None:
             raise ValueError("padding_idx is a row number, but target has item_ids: leave rows of padding out")
-        history = History(tuple(parts), truth.num_items, TargetDevice.of(None, truth.device))
-        num_excluded = history.lengths(torch.zeros(truth.num_users, dtype=torch.int64, device="cpu"))
+        exclusions = Exclusions(tuple(excluded), truth.num_items, TargetDevice.of(None, truth.device))
+        num_excluded = exclusions.lengths(torch.zeros(truth.num_users, dtype=torch.int64, device="cpu"))
         if past is not None:
             num_excluded = num_excluded + past.host_degree
         if without_excluded:
-            truth = truth.take(~history.holds(truth))
+            truth = truth.take(~exclusions.holds(truth))
             if not len(truth):
                 raise ValueError(
                     "all pairs of target are also in exclude: overlap='without' leaves nothing to evaluate"
                 )
         written = isinstance(target, FileSource) and target.as_written
-        users = IdMap("user", truth.user_ids, truth.num_users, written)
-        items = IdMap("item", truth.item_ids, truth.num_items, written or names.split is not None)
-        return cls(truth, num_known_items, history, past, num_excluded, columns, users, items)
+        users = IdMap("user", truth.user_ids, truth.num_users, written=written)
+        items = IdMap("item", truth.item_ids, truth.num_items, written=written or names.split is not None)
+        return cls(
+            target=truth,
+            num_known_items=num_known_items,
+            exclusions=exclusions,
+            past=past,
+            num_excluded=num_excluded,
+            columns=columns,
+            users=users,
+            items=items,
+        )
 
 
 class _Lists(NamedTuple):
     """Recommended lists, with the options that say how to rank them."""
 
-    listed: RecommendedLists
+    recommended: RecommendedLists
     lengths: Tensor
     """Number of items in each user's list, int64 [U]."""
     longest: int
@@ -293,11 +314,11 @@ class _Lists(NamedTuple):
         """Raise if relevant items are excluded, lists are too short, or the catalogue lacks listed items."""
         rules, needs = collection.evaluator.rules, collection.evaluator.batch_needs
         if rules.overlap_rule == "error":
-            truth.history.check_overlap(truth.target, ids, rules.padding_idx, "overlap='without'")
+            truth.exclusions.check_overlap(truth.target, ids, rules.padding_idx, "overlap='without'")
         for key, metric in collection.metrics.items():
-            check_reach(key, metric.needs, self.complete, (self.longest, self.listed.origin.what))
+            check_depth(key, metric.needs, self.complete, (self.longest, self.recommended.origin.what))
         if (catalogue := collection.catalogue) is not None and needs.list_depth:
-            _check_in_catalogue(self.listed, catalogue, truth.items)
+            _check_in_catalogue(self.recommended, catalogue, truth.items)
 
     def rank(self, evaluator: Evaluator, truth: _Truth, ids: Tensor) -> Ranking:
         """Return the ranking of the given users' lists.
@@ -309,21 +330,21 @@ class _Lists(NamedTuple):
         relevant, depth = truth.target.select(ids), needs.depth
         # padded to the longest list of all users, up to the width from which more padding changes no value
         width = max(depth or 1, relevant.items.shape[1], int(self.lengths[ids].max()) + 1)
-        item_ids, scores = self.listed.select(ids, min(self.longest, width) or 1)
+        item_ids, scores = self.recommended.select(ids, min(self.longest, width) or 1)
         lists = Lists(
             item_ids,
-            relevant.items,
-            relevant.values,
-            truth.history.select(ids),
-            self.complete,
-            self.duplicates,
-            None if truth.past is None else truth.past.select(ids).items,
-            scores,
+            target=relevant.items,
+            gains=relevant.values,
+            exclude=truth.exclusions.select(ids),
+            complete=self.complete,
+            duplicates=self.duplicates,
+            history=None if truth.past is None else truth.past.select(ids).items,
+            scores=scores,
         )
         try:
             ranking = lists.rank(needs, rules)
         except ValueError:
-            _explain_repeat(self.listed, ids, truth.users, truth.items, self.duplicates)
+            _explain_repeat(self.recommended, ids, truth.users, truth.items, self.duplicates)
             raise
         if not self.complete and rules.validate_args is not False:
             check_shortened(ranking, self.lengths[ids], depth, ids, lambda user: f"user {truth.users.called(user)}")
@@ -333,16 +354,16 @@ class _Lists(NamedTuple):
 # ------------------------------------------------------------------------------------------------------- arguments
 
 
-def _check_known(truth: _Truth, listed: RecommendedLists) -> None:
+def _check_known(truth: _Truth, lists: RecommendedLists) -> None:
     """Refuse lists whose users or items are those of the ground truth in another spelling; warn if no item is known.
 
     Lists of a few users may hold no relevant item; lists of many users that hold none are of other ids.
     """
     for side in (truth.users, truth.items):
-        side.check_unknown(listed.origin.what)
-    number = int((listed.lengths > 0).sum())
-    if number and truth.items.ids is not None and bool((listed.items >= truth.target.num_items).all()):
-        items = f"{truth.items.called(int(listed.items[0]))} in {listed.origin.what}, {truth.items.called(0)} in target"
+        side.check_unknown(lists.origin.what)
+    number = int((lists.lengths > 0).sum())
+    if number and truth.items.ids is not None and bool((lists.items >= truth.target.num_items).all()):
+        items = f"{truth.items.called(int(lists.items[0]))} in {lists.origin.what}, {truth.items.called(0)} in target"
         text = f"no listed item of {number} users is an item of target: {items}; are these ids of one kind?"
         if number >= _MANY_USERS:
             raise ValueError(text)
@@ -352,40 +373,39 @@ def _check_known(truth: _Truth, listed: RecommendedLists) -> None:
 
 def _check_not_swapped(lists: Any, target: Any) -> None:
     """Refuse TREC qrels as lists, and TREC runs as ground truth."""
-    for name, given, wrong, kind in (("lists", lists, "qrels", "qrels"), ("target", target, "run", "a run")):
-        if isinstance(given, FileSource) and given.trec == wrong:
-            raise ValueError(
-                f"{given.what} is {kind} of TREC, got as {name}: lists are runs and target is qrels; are the two "
-                "swapped?"
-            )
+    cure = "lists are runs and target is qrels; are the two swapped?"
+    if isinstance(lists, FileSource) and lists.trec == "qrels":
+        raise ValueError(f"{lists.what} is qrels of TREC, got as lists: {cure}")
+    if isinstance(target, FileSource) and target.trec == "run":
+        raise ValueError(f"{target.what} is a run of TREC, got as target: {cure}")
 
 
 def _interactions(
     name: str,
-    given: Any,
+    argument: Any,
     names: Names,
     value: str | EllipsisType | None = None,
-    values_reduce: Reduce | None = "last",  # history has no gains
+    values_reduce: Reduce | None = "last",  # exclude has no gains
     reads_gains: bool = False,
 ) -> Interactions:
     """Return the interactions of any accepted form, on the CPU."""
-    if isinstance(given, Interactions):
-        return given.to("cpu")
-    if isinstance(given, Log):
+    if isinstance(argument, Interactions):
+        return argument.to("cpu")
+    if isinstance(argument, Log):
         if reads_gains:
-            given.check_read("gains")
-        return given.to_interactions(values_reduce=values_reduce)
-    user_ids, judged = None, isinstance(given, FileSource) and given.trec == "qrels"
-    if isinstance(given, Mapping) and not {names.user, names.item} & {*given}:
-        user_ids, _ = Vocabulary.number([*given], f"the users of {name}")  # those without items, too
+            argument.check_read("gains")
+        return argument.to_interactions(values_reduce=values_reduce)
+    user_ids, judged = None, isinstance(argument, FileSource) and argument.trec == "qrels"
+    if isinstance(argument, Mapping) and not {names.user, names.item} & {*argument}:
+        user_ids, _ = Vocabulary.number([*argument], f"the users of {name}")  # those without items, too
         names = names._replace(split=None)
-        given = _columns_of_dict(name, given, names)
-        judged = _GRADE in given
+        argument = _columns_of_dict(name, argument, names)
+        judged = _GRADE in argument
         value = _GRADE if judged else None
-    source = source_of(given, name)
+    source = source_of(argument, name)
     if not isinstance(source, FileSource):
         if not source.names:
-            check_target(given, name)
+            check_target(argument, name)
         elsewhere = f"where they differ, {name}=trm.Log.from_frame({name}, user=..., item=...)"
         wanted = [names.user, names.item, value if isinstance(value, str) else None]
         cure = f"user= and item= name the columns of all tables: {elsewhere}"
@@ -409,9 +429,9 @@ def _reads_gains(collection: RecMetricCollection) -> bool:
     )
 
 
-def _columns_of_dict(name: str, given: Mapping[Any, Any], names: Names) -> dict[str, list[Any]]:
+def _columns_of_dict(name: str, argument: Mapping[Any, Any], names: Names) -> dict[str, list[Any]]:
     """Return a dict {user: items} as a dict of two columns."""
-    for user, items in given.items():
+    for user, items in argument.items():
         if isinstance(items, Interactions):
             raise TypeError(
                 f"{name} holds several ground truths, lists are looked up in one: "
@@ -424,10 +444,10 @@ def _columns_of_dict(name: str, given: Mapping[Any, Any], names: Names) -> dict[
                 f"{name} must be a dict {{user: items}} or of columns {names.user!r} and {names.item!r}, got "
                 f"{describe(items)} for {user!r}"
             )
-    lists = {user: [*items] for user, items in given.items()}
+    lists = {user: [*items] for user, items in argument.items()}
     users = chain.from_iterable(repeat(user, len(items)) for user, items in lists.items())
     columns = {names.user: [*users], names.item: [*chain.from_iterable(lists.values())]}
-    graded = {user: items for user, items in given.items() if isinstance(items, Mapping)}
+    graded = {user: items for user, items in argument.items() if isinstance(items, Mapping)}
     if graded:
         plain = next((user for user, items in lists.items() if items and user not in graded), None)
         if plain is not None:
@@ -439,48 +459,50 @@ def _columns_of_dict(name: str, given: Mapping[Any, Any], names: Names) -> dict[
     return columns
 
 
-def _history(given: Any, names: Names) -> Any:
-    """Return a history of any accepted form as `Interactions`, or a mask of items as a tensor, on the CPU."""
-    if isinstance(given, Tensor):
-        return given.cpu()
-    return _interactions("exclude", given, names)
+def _excluded(argument: Any, names: Names) -> Any:
+    """Return an entry of `exclude` as `Interactions`, or a mask of items as a tensor, on the CPU."""
+    if isinstance(argument, Tensor):
+        return argument.cpu()
+    return _interactions("exclude", argument, names)
 
 
-def _with_ids_of_one_kind(given: list[Any], read: list[Any]) -> list[Any]:
+def _with_ids_of_one_kind(arguments: list[Any], interactions: list[Any]) -> list[Any]:
     """Return the inputs; if an input has text ids, ids that were read from text files become text, too."""
-    found = list(read)
-    files = [at for at, part in enumerate(given) if isinstance(part, FileSource) and part.as_written]
+    converted = list(interactions)
+    files = [at for at, source in enumerate(arguments) if isinstance(source, FileSource) and source.as_written]
     for name in ("user_ids", "item_ids"):
-        all_ids = [getattr(part, name) for part in read if isinstance(part, Interactions) and getattr(part, name)]
+        all_ids = [
+            getattr(pairs, name) for pairs in interactions if isinstance(pairs, Interactions) and getattr(pairs, name)
+        ]
         texts = [ids for ids in all_ids if ids.kind == "text"]
         for at in files if texts else ():
-            ids = getattr(found[at], name)
+            ids = getattr(converted[at], name)
             for text in texts:
-                check_zeros(f"{name} of {given[at].what}", text, ids)
-            found[at] = found[at].with_ids(**{name: ids.as_text()})
-    return found
+                check_zeros(f"{name} of {arguments[at].what}", text, ids)
+            converted[at] = converted[at].with_ids(**{name: ids.as_text()})
+    return converted
 
 
-def _in_one_numbering(truth: Interactions, parts: list[Any]) -> tuple[Interactions, list[Any]]:
-    """Return ground truth and histories with the same row numbers; items known to a history alone come last."""
+def _in_one_numbering(truth: Interactions, exclude: list[Any]) -> tuple[Interactions, list[Any]]:
+    """Return ground truth and exclusions with the same row numbers; items that exclude alone knows come last."""
     item_ids = truth.item_ids
-    for part in parts:
-        if item_ids is None or not isinstance(part, Interactions) or part.item_ids is None:
+    for excluded in exclude:
+        if item_ids is None or not isinstance(excluded, Interactions) or excluded.item_ids is None:
             continue
-        if truth.user_ids is not None and part.user_ids is not None:
-            refuse_respelled("users of exclude", truth.user_ids.union(part.user_ids), truth.num_users)
-        refuse_respelled("items of exclude", item_ids.union(part.item_ids), len(item_ids))
-        item_ids = item_ids.union(part.item_ids)
-    whole = truth if item_ids is None or item_ids == truth.item_ids else truth.recode(item_ids=item_ids)
+        if truth.user_ids is not None and excluded.user_ids is not None:
+            refuse_respelled("users of exclude", truth.user_ids.union(excluded.user_ids), truth.num_users)
+        refuse_respelled("items of exclude", item_ids.union(excluded.item_ids), len(item_ids))
+        item_ids = item_ids.union(excluded.item_ids)
+    recoded = truth if item_ids is None or item_ids == truth.item_ids else truth.recode(item_ids=item_ids)
     numbered: list[Any] = []
-    for part in parts:
-        if isinstance(part, Interactions):
-            numbered.append(part.numbered_as(whole))
-        elif part.dtype == torch.bool and part.shape == (truth.num_items,):
-            numbered.append(torch.cat([part, part.new_zeros(whole.num_items - truth.num_items)]))
+    for excluded in exclude:
+        if isinstance(excluded, Interactions):
+            numbered.append(excluded.numbered_as(recoded))
+        elif excluded.dtype == torch.bool and excluded.shape == (truth.num_items,):
+            numbered.append(torch.cat([excluded, excluded.new_zeros(recoded.num_items - truth.num_items)]))
         else:
-            numbered.append(part)  # refused by History
-    return whole, numbered
+            numbered.append(excluded)  # refused by Exclusions
+    return recoded, numbered
 
 
 def _numbered_as_catalogue(truth: Interactions, catalogue: Catalogue) -> Interactions:
@@ -514,7 +536,7 @@ def sized_batches(ids: Tensor, sizes: Tensor, depth: int) -> Iterator[Tensor]:
 # ------------------------------------------------------------------------------------------------------- checks
 
 
-def check_reach(label: str, needs: Needs, complete: bool, longest: tuple[int, str] | None = None) -> None:
+def check_depth(label: str, needs: Needs, complete: bool, longest: tuple[int, str] | None = None) -> None:
     """Refuse a metric that needs more than lists, and lists that are all shorter than the metric's cut-off.
 
     Args:
@@ -540,14 +562,14 @@ def check_reach(label: str, needs: Needs, complete: bool, longest: tuple[int, st
         )
 
 
-def _check_in_catalogue(listed: RecommendedLists, catalogue: Catalogue, items: IdMap) -> None:
+def _check_in_catalogue(lists: RecommendedLists, catalogue: Catalogue, items: IdMap) -> None:
     """Refuse listed items that the catalogue lacks, since their popularity and categories are unknown."""
-    beyond = listed.items >= catalogue.num_items
+    beyond = lists.items >= catalogue.num_items
     if bool(beyond.any()):
         number = int(beyond.sum())
         raise ValueError(
-            f"{number} list {'entry' if number == 1 else 'entries'} of {listed.origin.what} whose item the catalogue "
-            f"does not have, such as {items.called(int(listed.items[beyond][0]))}: make the catalogue of all items "
+            f"{number} list {'entry' if number == 1 else 'entries'} of {lists.origin.what} whose item the catalogue "
+            f"does not have, such as {items.called(int(lists.items[beyond][0]))}: make the catalogue of all items "
             "that can be recommended, Catalogue.from_interactions(train.recode(item_ids=every_id)), in whose order "
             "categories and embeddings are"
         )
@@ -582,13 +604,13 @@ def _items(number: int) -> str:
     return f"{number} {'item' if number == 1 else 'items'}"
 
 
-def _explain_repeat(listed: RecommendedLists, batch: Tensor, users: IdMap, items: IdMap, duplicates: str) -> None:
+def _explain_repeat(lists: RecommendedLists, batch: Tensor, users: IdMap, items: IdMap, duplicates: str) -> None:
     """Raise an error that names the entry with a repeated item, if repeats are an error and there is such an entry."""
-    found = listed.repeat(batch) if duplicates == "error" else None
-    if found is not None:
-        user, entry = found
+    repeated = lists.repeat(batch) if duplicates == "error" else None
+    if repeated is not None:
+        user, entry = repeated
         raise ValueError(
-            f"{listed.origin.at(entry, 'item')}: user {users.called(user)} has item "
-            f"{items.called(int(listed.items[entry]))} for the second time; duplicates='first' lets its first place "
+            f"{lists.origin.at(entry, 'item')}: user {users.called(user)} has item "
+            f"{items.called(int(lists.items[entry]))} for the second time; duplicates='first' lets its first place "
             "stand alone"
         ) from None

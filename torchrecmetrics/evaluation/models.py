@@ -31,7 +31,7 @@ from torchrecmetrics.evaluation.arguments import (
 )
 from torchrecmetrics.evaluation.batches import batches
 from torchrecmetrics.evaluation.embeddings import Embeddings, TargetDevice
-from torchrecmetrics.evaluation.history import Histories, History, histories
+from torchrecmetrics.evaluation.exclusions import Exclusions, Histories, exclude_entries
 from torchrecmetrics.evaluation.progress import Progress, ProgressBar
 from torchrecmetrics.evaluation.scoring import (
     Batch,
@@ -146,17 +146,17 @@ def evaluate(
     check_choice("shard", shard, (None, "users", "items", "both"))
     for name in options.keys() & {field.name for field in fields(Embeddings)}:
         raise ValueError(f"evaluate has no option {name!r}: pass trm.Embeddings(users, items, {name}=...)")
-    group = options.get("process_group")
+    process_group = options.get("process_group")
     facts: dict[str, Any] = {}
-    with in_agreement(shard, group, facts):
+    with in_agreement(shard, process_group, facts):
         check_options("evaluate", options, ["target", "exclude", *EvaluateOptions.__annotations__])
         check_groups(groups)
         collection = empty_collection(metrics, k, options, groups, keep_rows)
-        scorer = scorer_of(users, items, target, device, shard, group)
+        scorer = scorer_of(users, items, target, device, shard, process_group)
         data = _Data.read(collection, scorer, target, exclude, user_ids, device is not None)
         columns = columns_of(collection, groups, data.target)
         sizes, (ids, without_target) = data.num_entries(), data.split_ids(all_users)
-        rank, world_size = _rank_and_world_size(shard, group)
+        rank, world_size = _rank_and_world_size(shard, process_group)
         if shard == "users":
             ids = ids[sizes[ids].argsort(stable=True)][rank::world_size]
         bar = ProgressBar(progress, len(ids), rank == 0)
@@ -171,13 +171,14 @@ def evaluate(
             facts |= {"keep_rows": collection.keep_rows} | scorer.facts()
             facts["groups"] = None if groups is None else fingerprint(groups.of(data.target))
             facts |= {"target": fingerprint(data.target.keys), "values of target": fingerprint(data.target.values)}
-            facts["history"] = data.history.fingerprint()
+            facts["history"] = data.exclusions.fingerprint()
 
     def update(batch: Tensor, at_once: int) -> None:
         collection.update(scorer.input(data.batch(batch), at_once), **columns(batch))
 
     # processes that share items raise together in `update` already
-    with bar, evaluating(users), raise_on_all_ranks(scorer.device, group) if shard == "users" else nullcontext():
+    together = raise_on_all_ranks(scorer.device, process_group) if shard == "users" else nullcontext()
+    with bar, evaluating(users), together:
         for batch in batches(scorer, ids, sizes, update, batch_size):
             bar.advance(batch, collection)
     return Evaluation(collection, kernel, data.target.user_ids)
@@ -251,11 +252,11 @@ def with_kernel(scorer: Scorer, collection: RecMetricCollection) -> tuple[Scorer
 
 
 class _Data(NamedTuple):
-    """Ground truth and histories, on one device and with the row numbers of the ground truth."""
+    """Ground truth and exclusions, on one device and with the row numbers of the ground truth."""
 
     scorer: Scorer
     target: Interactions
-    history: History
+    exclusions: Exclusions
     past: Interactions | None
     """Earlier items of the users; None = no metric reads them."""
     ids: Tensor
@@ -278,27 +279,27 @@ class _Data(NamedTuple):
             raise ValueError("user_ids hold a user twice")
         target_device = TargetDevice(scorer.device, moves)
         target = target_device.move("target", target)
-        exclude = tuple(from_edges("exclude", excluded, *shape) for excluded in histories(exclude))
-        history = History(numbered_as(target, exclude), target.num_items, target_device)
+        exclude = tuple(from_edges("exclude", excluded, *shape) for excluded in exclude_entries(exclude))
+        exclusions = Exclusions(numbered_as(target, exclude), target.num_items, target_device)
         check_catalogue(collection.catalogue, target)
         past = past_of(collection, target)
         past = None if past is None else target_device.move("the catalogue's interactions", past)
         if isinstance(scorer, CandidateScorer):
-            scorer.number_as(target, history)
-        return cls(scorer=scorer, target=target, history=history, past=past, ids=ids)
+            scorer.number_as(target, exclusions)
+        return cls(scorer=scorer, target=target, exclusions=exclusions, past=past, ids=ids)
 
     def check(self, collection: RecMetricCollection, is_first: bool) -> None:
         """Refuse relevant items that are excluded; the first process warns of ids that seem to start at 1."""
         rules = collection.evaluator.rules
         if rules.padding_idx is None and is_first and not isinstance(self.scorer, CandidateScorer):
-            is_out = self.scorer.leaves_out_item_0 or any(mask[0] for mask in self.history.masks)
-            warn_of_item_0([self.target, *self.history.interactions], is_out, "padding_idx=0", stacklevel=5)
+            is_out = self.scorer.leaves_out_item_0 or any(mask[0] for mask in self.exclusions.masks)
+            warn_of_item_0([self.target, *self.exclusions.interactions], is_out, "padding_idx=0", stacklevel=5)
         if rules.overlap_rule == "error":
-            self.history.check_overlap(self.target, self.ids, rules.padding_idx)
+            self.exclusions.check_overlap(self.target, self.ids, rules.padding_idx)
 
     def num_entries(self) -> Tensor:
         """Return the number of relevant, excluded and earlier items of every user, int64 [U] on the host."""
-        number = self.history.lengths(self.target.host_degree)
+        number = self.exclusions.lengths(self.target.host_degree)
         if isinstance(self.scorer, CandidateScorer):
             number = number + self.scorer.num_entries()
         return number if self.past is None else number + self.past.host_degree
@@ -313,5 +314,5 @@ class _Data(NamedTuple):
     def batch(self, users: Tensor) -> Batch:
         """Return a batch of users with their items."""
         past = None if self.past is None else self.past.select(users).items
-        target, exclude = self.target.select(users), self.history.select(users)
+        target, exclude = self.target.select(users), self.exclusions.select(users)
         return Batch(users=users, target=target, exclude=exclude, history=past)

@@ -17,14 +17,14 @@ Progress: TypeAlias = Callable[[int, int], None]
 class ProgressBar:
     """Display of progress: a tqdm bar, a function of the caller, or nothing."""
 
-    def __init__(self, shown: bool | Progress, total: int, here: bool = True, unit: str = "user") -> None:
+    def __init__(self, shown: bool | Progress, total: int, on_this_process: bool = True, unit: str = "user") -> None:
         if not isinstance(shown, bool) and not callable(shown):
             what = "True, False or a function of (users done, users in all)"
             raise TypeError(f"progress must be {what}, got {shown!r} ({type(shown).__name__})")
         self._bar: Any = None
-        self._tell = shown if callable(shown) and here else None
+        self._tell = shown if callable(shown) and on_this_process else None
         self._done, self._total = 0, total
-        if shown is True and here:
+        if shown is True and on_this_process:
             try:
                 from tqdm.auto import tqdm
             except ImportError as error:

@@ -17,7 +17,7 @@ from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.arguments import row_numbers, warn_of_item_0
 from torchrecmetrics.evaluation.batches import batches
 from torchrecmetrics.evaluation.embeddings import Embeddings, TargetDevice
-from torchrecmetrics.evaluation.history import Histories, History, histories
+from torchrecmetrics.evaluation.exclusions import Exclusions, Histories, exclude_entries
 from torchrecmetrics.evaluation.models import in_agreement, scorer_of
 from torchrecmetrics.evaluation.progress import Progress, ProgressBar
 from torchrecmetrics.evaluation.scoring import FunctionScorer, ScoreFunction, Scorer, evaluating
@@ -68,14 +68,12 @@ class Recommendations(tuple[Tensor, Tensor]):
         Raises:
             ValueError: for a vocabulary that is too short.
         """
-        vocabularies = [
-            known if ids is None else Vocabulary.named(name, ids)
-            for name, ids, known in (("user_ids", user_ids, self.user_ids), ("item_ids", item_ids, self.item_ids))
-        ]
-        for name, ids, rows in zip(("user_ids", "item_ids"), vocabularies, (self.users, self.ids), strict=True):
+        users = self.user_ids if user_ids is None else Vocabulary.named("user_ids", user_ids)
+        items = self.item_ids if item_ids is None else Vocabulary.named("item_ids", item_ids)
+        for name, ids, rows in (("user_ids", users, self.users), ("item_ids", items, self.ids)):
             if ids is not None and rows.numel() and len(ids) <= int(rows.max()):
                 raise ValueError(f"{name} holds {len(ids)} ids, but row {int(rows.max())} is recommended")
-        return Recommendations(self.ids, self.scores, self.users, *vocabularies)
+        return Recommendations(self.ids, self.scores, self.users, user_ids=users, item_ids=items)
 
     def to_dict(self) -> dict[str, list[Any]]:
         """Return the columns user, item, rank (from 1) and score, a row per recommended item; ids where known."""
@@ -129,9 +127,9 @@ def recommend(
         >>> import torch
         >>> import torchrecmetrics as trm
         >>> had = trm.Interactions.from_frame({"user": ["al", "bo"], "item": ["x", "y"]})
-        >>> found = trm.recommend(torch.eye(2), torch.eye(2), 1, exclude=had)
-        >>> ids, scores = found
-        >>> ids, found.to_dict()["item"]
+        >>> best = trm.recommend(torch.eye(2), torch.eye(2), 1, exclude=had)
+        >>> ids, scores = best
+        >>> ids, best.to_dict()["item"]
         (tensor([[1],
                 [0]]), ['y', 'x'])
     """
@@ -166,27 +164,32 @@ def recommend(
         ids = row_numbers(user_ids, check_k(num_users, "num_users", 0))
         check_k(scorer.num_items, "num_items")
         target_device = TargetDevice(scorer.device, device is not None)
-        history = History(exclude, scorer.num_items, target_device)
+        exclusions = Exclusions(exclude, scorer.num_items, target_device)
         if allowed is not None:
             if (allowed.num_users, allowed.num_items) != (num_users, scorer.num_items):
                 has = f"{allowed.num_users} x {allowed.num_items}"
                 raise ValueError(f"allowed is {has}, there are {num_users} users and {scorer.num_items} items")
             allowed = target_device.move("allowed", allowed)
-        sizes = history.lengths(torch.zeros(num_users, dtype=torch.int64, device="cpu")).index_select(0, ids)
+        sizes = exclusions.lengths(torch.zeros(num_users, dtype=torch.int64, device="cpu")).index_select(0, ids)
         is_first = shard is None or torch.distributed.get_rank(process_group) == 0
         bar = ProgressBar(progress, len(ids), is_first)
         if shard is not None:
-            facts |= {"k": k, "user_ids": fingerprint(ids), "history": history.fingerprint(), "batch_size": batch_size}
+            facts |= {
+                "k": k,
+                "user_ids": fingerprint(ids),
+                "history": exclusions.fingerprint(),
+                "batch_size": batch_size,
+            }
     if is_first:
-        is_out = scorer.leaves_out_item_0 or any(mask[0] for mask in history.masks)
+        is_out = scorer.leaves_out_item_0 or any(mask[0] for mask in exclusions.masks)
         cure = f"Embeddings(..., allowed=torch.arange({scorer.num_items}) > 0)"
-        warn_of_item_0(history.interactions, is_out, cure, stacklevel=4)
-    top = _TopItems(scorer, history, allowed, ids, k, shard is not None, process_group)
+        warn_of_item_0(exclusions.interactions, is_out, cure, stacklevel=4)
+    top = _TopItems(scorer, exclusions, allowed, ids, k=k, is_shared=shard is not None, process_group=process_group)
     with bar, evaluating(users):
         for batch in batches(scorer, torch.arange(len(ids), device="cpu"), sizes, top.add, batch_size):
             bar.advance(batch, None)
-    vocabularies = (interactions[0].user_ids, interactions[0].item_ids) if interactions else (None, None)
-    return Recommendations(top.items, top.scores, ids, *vocabularies)
+    user_ids, item_ids = (interactions[0].user_ids, interactions[0].item_ids) if interactions else (None, None)
+    return Recommendations(top.items, top.scores, ids, user_ids=user_ids, item_ids=item_ids)
 
 
 class _TopItems:
@@ -195,15 +198,19 @@ class _TopItems:
     def __init__(
         self,
         scorer: Scorer,
-        history: History,
+        exclusions: Exclusions,
         allowed: Interactions | None,
         ids: Tensor,
         k: int,
         is_shared: bool,
         process_group: Any,
     ) -> None:
-        self._scorer, self._history, self._allowed, self._ids = scorer, history, allowed, ids
-        self._is_shared, self._group = is_shared, process_group
+        self._scorer = scorer
+        self._exclusions = exclusions
+        self._allowed = allowed
+        self._ids = ids
+        self._is_shared = is_shared
+        self._process_group = process_group
         self.items = torch.full((len(ids), k), -1, device=scorer.device)
         """Int64 [n, k], best first; -1 = fewer candidates."""
         self.scores = torch.empty((0, k), dtype=scorer.dtype, device=scorer.device)
@@ -216,23 +223,23 @@ class _TopItems:
             scored = self._scorer.scores(users, at_once)
             scores = scored if isinstance(scored, Tensor) else next(iter(scored.chunks()))  # type: ignore[union-attr]
             if self._is_shared:
-                with raise_on_all_ranks(self._scorer.device, self._group):
+                with raise_on_all_ranks(self._scorer.device, self._process_group):
                     _check_scores(scores, users)
             else:
                 _check_scores(scores, users)
-            first, last = self._scorer.offset, self._scorer.offset + scores.shape[1]
-            masks = [mask[first:last] for mask in self._history.masks]
+            start, stop = self._scorer.offset, self._scorer.offset + scores.shape[1]
+            masks = [mask[start:stop] for mask in self._exclusions.masks]
             if self._allowed is not None:
                 candidates = self._allowed.select(users).items
                 is_out = torch.ones(len(users), scores.shape[1] + 1, dtype=torch.bool, device=scores.device)
                 is_out.scatter_(1, candidates.where(candidates >= 0, scores.shape[1]), False)
                 masks.append(is_out[:, :-1])
-            columns = self._history.excluded(users)
+            columns = self._exclusions.excluded(users)
             if columns is not None:  # items of other processes become padding
-                columns = torch.where((columns >= first) & (columns < last), columns - first, -1)
-            top_scores, top_items = best_items(scores, first, self.items.shape[1], masks, columns)
+                columns = torch.where((columns >= start) & (columns < stop), columns - start, -1)
+            top_scores, top_items = best_items(scores, start, self.items.shape[1], masks, columns)
             if self._is_shared:
-                top_scores, top_items = best_of_processes((top_scores, top_items), self._group)
+                top_scores, top_items = best_of_processes((top_scores, top_items), self._process_group)
             if not len(self.scores):  # a function's scores may have another dtype than the scorer expects
                 self.scores = scores.new_full(self.items.shape, -torch.inf)
             rows = rows.to(self.items.device)
@@ -257,9 +264,9 @@ def _check_size(name: str, number: int | None, known: int) -> None:
 
 def _in_one_numbering(exclude: Histories | None) -> tuple[Sequence[Interactions], tuple[Any, ...]]:
     """Return the `Interactions` in `exclude`, and all of `exclude` with the row numbers of its first `Interactions`."""
-    renumbered = list(histories(exclude))
+    renumbered = list(exclude_entries(exclude))
     indices = [index for index, excluded in enumerate(renumbered) if isinstance(excluded, Interactions)]
     for index in indices[1:]:
-        first = renumbered[indices[0]]
-        renumbered[index] = renumbered[index].numbered_as(first, f"exclude[{index}]", f"exclude[{indices[0]}]")
-    return [histories(exclude)[index] for index in indices], tuple(renumbered)
+        reference = renumbered[indices[0]]
+        renumbered[index] = renumbered[index].numbered_as(reference, f"exclude[{index}]", f"exclude[{indices[0]}]")
+    return [exclude_entries(exclude)[index] for index in indices], tuple(renumbered)

@@ -15,7 +15,7 @@ from torchrecmetrics.core.checks import describe
 from torchrecmetrics.core.distributed import fingerprint, raise_on_all_ranks, same_on_all_ranks
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.evaluation.embeddings import Embeddings, TargetDevice
-from torchrecmetrics.evaluation.history import History
+from torchrecmetrics.evaluation.exclusions import Exclusions
 from torchrecmetrics.inputs.base import BatchInput, SelectedItems
 from torchrecmetrics.inputs.candidates import Candidates
 from torchrecmetrics.inputs.exclude import Exclude
@@ -77,7 +77,13 @@ class Scorer:
     def input(self, batch: Batch, at_once: int) -> BatchInput:
         """Return the input of a batch of users, `at_once` of whom are scored at a time."""
         scores = self.scores(batch.users, at_once)
-        return Scores(scores, batch.target.items, batch.target.values, batch.exclude, batch.history)
+        return Scores(
+            scores,
+            batch.target.items,
+            gains=batch.target.values,
+            exclude=batch.exclude,
+            history=batch.history,
+        )
 
     @property
     def leaves_out_item_0(self) -> bool:
@@ -292,9 +298,9 @@ class CandidateScorer(EmbeddingScorer):
         assert isinstance(embeddings.allowed, Interactions)
         self._candidates = target_device.move("allowed", embeddings.allowed)
 
-    def number_as(self, target: Interactions, history: History) -> None:
+    def number_as(self, target: Interactions, exclusions: Exclusions) -> None:
         """Give the candidates the row numbers of the ground truth; refuse other sizes, and masks of excluded items."""
-        if history.masks:
+        if exclusions.masks:
             raise ValueError("allowed items of each user go with excluded Interactions, not with bool [I]")
         candidates = self._candidates.numbered_as(target, "allowed")
         if (candidates.num_users, candidates.num_items) != (target.num_users, target.num_items):

@@ -34,7 +34,7 @@ def refuse_respelled(named: str, ids: Vocabulary, num_known: int) -> None:
     known = ids.take(torch.arange(num_known, device="cpu")).array
     unknown = ids.take(torch.arange(num_known, min(len(ids), num_known + _MAX_IDS), device="cpu")).array
     for difference, change in _changes(known, unknown).items():
-        respelled = _found(change(unknown), change(known))
+        respelled = _is_known(change(unknown), change(known))
         if sum(respelled) >= _MIN_SHARE * len(unknown):
             example = unknown[respelled.index(True)].as_py()
             raise ValueError(
@@ -44,7 +44,7 @@ def refuse_respelled(named: str, ids: Vocabulary, num_known: int) -> None:
     for owner, cells, others in ((named, unknown, known), (f"target, {named}", known[:_MAX_IDS], unknown)):
         texts = [cell for cell in cells.to_pylist() if len(_SEPARATORS.split(cell.strip())) > 1]
         pieces = [piece for text in texts for piece in _SEPARATORS.split(text) if piece]
-        if pieces and sum(_found(arrow().array(pieces, others.type), others)) >= _MIN_SHARE * len(pieces):
+        if pieces and sum(_is_known(arrow().array(pieces, others.type), others)) >= _MIN_SHARE * len(pieces):
             if texts[0].strip()[:1] in "[(":
                 raise ValueError(
                     f"{owner}: cells hold text of lists, such as {texts[0]!r}: make lists of them, "
@@ -57,10 +57,10 @@ def refuse_respelled(named: str, ids: Vocabulary, num_known: int) -> None:
             )
 
 
-def _found(asked: Any, known: Any) -> list[bool]:
-    """Return whether each of the asked ids is known."""
-    found: list[bool] = compute().is_in(asked, value_set=known).to_pylist()
-    return found
+def _is_known(ids: Any, known: Any) -> list[bool]:
+    """Return whether each of the ids is known."""
+    is_known: list[bool] = compute().is_in(ids, value_set=known).to_pylist()
+    return is_known
 
 
 def _changes(known: Any, unknown: Any) -> dict[str, Callable[[Any], Any]]:

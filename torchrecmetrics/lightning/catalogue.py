@@ -18,7 +18,7 @@ from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.evaluation.arguments import check_target
 from torchrecmetrics.evaluation.embeddings import Embeddings
-from torchrecmetrics.evaluation.history import Histories
+from torchrecmetrics.evaluation.exclusions import Histories
 from torchrecmetrics.evaluation.models import evaluate
 from torchrecmetrics.evaluation.scoring import evaluating
 from torchrecmetrics.lightning.replicas import buffers_of_the_first, check_alike

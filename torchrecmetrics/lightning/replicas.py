@@ -40,11 +40,12 @@ def check_alike(name: str, values: Any, device: torch.device) -> None:
     if all(alike) and type(values) is Tensor and values.layout == torch.strided and values.is_floating_point():
         rows = torch.linspace(0, max(len(values) - 1, 0), min(_MAX_ROWS, len(values)), device="cpu").long()
         values = values[rows.to(values.device)]
-        first = _sent_by_the_first(values, device)
+        reference = _sent_by_the_first(values, device)
         tolerance = torch.finfo(values.dtype).eps ** 0.5
-        size = first.abs().double().masked_fill(~first.isfinite(), torch.nan).nanmedian().nan_to_num()
-        near = torch.isclose(values.double(), first.double(), tolerance, tolerance * size.item(), equal_nan=True)
-        alike = gathered(bool(near.all()))
+        size = reference.abs().double().masked_fill(~reference.isfinite(), torch.nan).nanmedian().nan_to_num()
+        atol = tolerance * size.item()
+        is_close = torch.isclose(values.double(), reference.double(), tolerance, atol, equal_nan=True)
+        alike = gathered(bool(is_close.all()))
     if not all(alike):
         process = alike.index(False)
         both = f" ({shapes[0]}, {shapes[process]})" if shapes[0] != shapes[process] else ""

@@ -37,28 +37,28 @@ class Share:
         """Return the number of rows of a batch that count; None if rows are not samples."""
         if self.batch_size is None:
             return rows if batch_idx < self.num_distinct else 0
-        first = batch_idx * self.batch_size
-        size = min(self.batch_size, self.num_samples - first)
-        kept = min(max(self.num_distinct - first, 0), size)
-        if kept in (0, size):
-            return rows if kept else 0
-        return kept if rows == size else None
+        start = batch_idx * self.batch_size
+        size = min(self.batch_size, self.num_samples - start)
+        num_kept = min(max(self.num_distinct - start, 0), size)
+        if num_kept in (0, size):
+            return rows if num_kept else 0
+        return num_kept if rows == size else None
 
     def without_repeats(
         self, weights: Tensor | None, batch_idx: int, ranking: Ranking
     ) -> tuple[Tensor | None, str | None]:
         """Return weights that are 0 for repeated samples, and a message if repeats cannot be known."""
         rows = len(ranking)
-        kept = self.num_kept(batch_idx, rows)
-        if kept is None:
+        num_kept = self.num_kept(batch_idx, rows)
+        if num_kept is None:
             what = f"a batch with repeats has {in_words(rows)}, which are not its samples"
             if ranking.entry_rows is not None:  # sample_ids would have to be those of sessions
                 cure = "make each sample one session, or pass sample_ids=, one per session in ascending order of ids"
                 return weights, f"{what}, so some may count twice: of flat rows {cure}"
             return weights, f"{what}{_MAY_REPEAT}"
-        if kept == rows:
+        if num_kept == rows:
             return weights, None
-        return _weights_of(ranking, torch.arange(rows, device=ranking.ranks.device) < kept, weights), None
+        return _weights_of(ranking, torch.arange(rows, device=ranking.ranks.device) < num_kept, weights), None
 
 
 def share_of(loader: Any) -> tuple[Share | None, str | None]:

@@ -126,10 +126,10 @@ class RecMetricsCallback(Reporting):
             check_function("outputs", outputs, "(output of the step, batch)", 2)
         if sample_ids is not None and not isinstance(sample_ids, str):
             check_function("sample_ids", sample_ids, "(output of the step, batch), or the name of a step's entry", 2)
-        for history in exclude.values() if isinstance(exclude, Mapping) else [exclude]:
-            if history is not None and not isinstance(history, Interactions):
+        for excluded in exclude.values() if isinstance(exclude, Mapping) else [exclude]:
+            if excluded is not None and not isinstance(excluded, Interactions):
                 raise TypeError(
-                    f"exclude must be Interactions or a dict of them by the loader's name, got {describe(history)}"
+                    f"exclude must be Interactions or a dict of them by the loader's name, got {describe(excluded)}"
                 )
         self.outputs = outputs
         self.dataloaders: list[str] = [dataloaders] if isinstance(dataloaders, str) else list(dataloaders or ())

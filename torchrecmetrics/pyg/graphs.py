@@ -15,7 +15,7 @@ from torchrecmetrics.core.signature import METRIC_OPTIONS, MetricOptions
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.evaluation.arguments import check_target
 from torchrecmetrics.evaluation.embeddings import Embeddings, TargetDevice
-from torchrecmetrics.evaluation.history import Histories, histories
+from torchrecmetrics.evaluation.exclusions import Histories, exclude_entries
 from torchrecmetrics.evaluation.models import EvaluateOptions
 from torchrecmetrics.evaluation.models import evaluate as evaluate_embeddings
 from torchrecmetrics.evaluation.scoring import EmbeddingScorer, evaluating
@@ -121,13 +121,13 @@ def evaluate(
         return _evaluate_labelled(metrics, embeddings, pairs, edge_label, **options)
     truth: Any = nodes.interactions("target", target) if isinstance(target, Tensor) else target
     check_target(truth)
-    history: list[Any] = [
+    exclude_by_edges: list[Any] = [
         nodes.interactions("exclude", excluded).with_ids(truth.user_ids, truth.item_ids)
         if isinstance(excluded, Tensor) and excluded.dtype != torch.bool
         else excluded
-        for excluded in ([edges] if by_graph else histories(exclude))
+        for excluded in ([edges] if by_graph else exclude_entries(exclude))
     ]
-    return evaluate_embeddings(metrics, embeddings, target=truth, exclude=history, **options)
+    return evaluate_embeddings(metrics, embeddings, target=truth, exclude=exclude_by_edges, **options)
 
 
 def message_passing_interactions(
@@ -169,8 +169,8 @@ class _Nodes(NamedTuple):
             users, items = torch.minimum(users, items), torch.maximum(users, items) - self.num_users
         outside = (users < 0) | (users >= self.num_users) | (items < 0) | (items >= self.num_items)
         if outside.any():
-            first, last = self.num_users, self.num_users + self.num_items - 1
-            numbering = f"items are nodes {first} to {last}, as in Interactions.to_edge_index(item_offset={first})"
+            start, last = self.num_users, self.num_users + self.num_items - 1
+            numbering = f"items are nodes {start} to {last}, as in Interactions.to_edge_index(item_offset={start})"
             if self.from_0:
                 numbering = "users stand in row 0 (edge_type leads from users to items), and both are numbered from 0"
             raise ValueError(

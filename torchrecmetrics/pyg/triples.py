@@ -93,8 +93,8 @@ def evaluate_triples(
         >>> likes = torch.tensor([[0.1, 0.9, 0.5], [0.2, 0.8, 0.3], [0.5, 0.4, 0.6]])  # one relation
         >>> functions = {"tail": lambda head, relation: likes[head], "head": lambda relation, tail: likes.T[tail]}
         >>> test, known = torch.tensor([[0], [0], [2]]), torch.tensor([[0, 0], [0, 0], [1, 2]])
-        >>> found = pyg.evaluate_triples("MRR", functions, *test, known=known, num_entities=3)
-        >>> found.floats()  # entity 1 is a known tail
+        >>> result = pyg.evaluate_triples("MRR", functions, *test, known=known, num_entities=3)
+        >>> result.floats()  # entity 1 is a known tail
         {'MRR': 0.75, 'MRR/head': 0.5, 'MRR/tail': 1.0}
     """
     check_options("evaluate_triples", options, [*_ARGUMENTS, *METRIC_OPTIONS])

@@ -1,4 +1,4 @@
-"""Evaluation of a frame or a file of (session, item, score, label), whose label column is the ground truth."""
+"""`label=` of `evaluate_lists`: a table of (session, item, score, label), whose labels are the ground truth."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from torchrecmetrics.names import Metrics
 from torchrecmetrics.result import Evaluation
 
 
-def evaluate_labelled(
+def evaluate_sessions(
     metrics: Metrics | RecMetricCollection,
     lists: Any,
     names: Names,
@@ -51,13 +51,13 @@ def evaluate_labelled(
     if label == order:
         raise ValueError(f"column {label!r} cannot be the label and the order of the rows at once")
     item = None if names.item in ("item", "") and names.item not in source.names else names.item
-    distinct(Roles(names.user, item or label, order, label if item else None))
-    table = source.read(Roles(names.user, item or label, None, order))  # without items: each number beside the other
+    distinct(Roles(names.user, item or label, time=order, value=label if item else None))
+    table = source.read(Roles(names.user, item or label, value=order))  # without items: each number beside the other
     scores = numbers_in(table, order).double()
     if names.score is not None:
         check_score(source.what, names.score, scores)
     scores = -scores if names.score is None else scores
-    labels = numbers_in(source.read(Roles(names.user, item or order, None, label)), label).double()
+    labels = numbers_in(source.read(Roles(names.user, item or order, value=label)), label).double()
     if len({*map(len, table.columns.values()), len(labels)}) > 1:
         raise ValueError(f"columns of {source.what} must be equally long")
     user_ids, users = Vocabulary.number(table.columns[names.user], table.name(names.user), table.row)

@@ -1,4 +1,4 @@
-"""`History`: the excluded items of each user, as interactions and masks of items."""
+"""`Exclusions`: the excluded items of each user, as interactions and masks of items."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ Histories: TypeAlias = Interactions | Tensor | Sequence[Interactions | Tensor]
 """Types of `exclude=` for a whole catalogue: interactions, bool [I] for all users alike, or a tuple of these."""
 
 
-def histories(exclude: Any) -> Sequence[Any]:
-    """Return one, several or no histories as a sequence."""
+def exclude_entries(exclude: Any) -> Sequence[Any]:
+    """Return what `exclude=` holds, one entry, several or none, as a sequence."""
     if exclude is None:
         return ()
     return exclude if type(exclude) in (tuple, list) else (exclude,)  # SelectedItems and Split are one argument
 
 
-class History:
+class Exclusions:
     """Excluded items of each user, as interactions and masks of items."""
 
     def __init__(self, exclude: Histories | None, num_items: int, target_device: TargetDevice) -> None:
         self.interactions: list[Interactions] = []
         self.masks: list[Tensor] = []
         """Items excluded for all users, bool [I] each."""
-        for excluded in histories(exclude):
+        for excluded in exclude_entries(exclude):
             if isinstance(excluded, Interactions):
                 if excluded.num_items != num_items:
                     raise ValueError(f"exclude has {excluded.num_items} items, the scores have {num_items}")
@@ -48,8 +48,8 @@ class History:
                 )
                 if isinstance(excluded, SelectedItems):
                     what += ": pass the Interactions whole, without select"
-                elif (whole := as_interactions("exclude", excluded)) is not None:
-                    what += f": pass {whole}"
+                elif (cure := as_interactions("exclude", excluded)) is not None:
+                    what += f": pass {cure}"
                 elif isinstance(excluded, Tensor) and excluded.dtype == torch.uint8 and excluded.shape == (num_items,):
                     what += ": pass exclude.bool()"
                 raise TypeError(f"exclude must be Interactions, bool [{num_items}] or a tuple of these, got {what}")
@@ -74,7 +74,7 @@ class History:
         return torch.cat(items, 1) if items else None
 
     def fingerprint(self) -> list[object]:
-        """Return hashes of interactions and masks, to compare histories across processes; costs host syncs."""
+        """Return hashes of interactions and masks, to compare exclusions across processes; costs host syncs."""
         return [*(fingerprint(interactions.keys) for interactions in self.interactions), *map(fingerprint, self.masks)]
 
     def holds(self, target: Interactions) -> Tensor:
