@@ -213,3 +213,15 @@ def test_rows_without_weight_are_undefined():
     """Accumulators of one's own see which rows are in no mean: those of weight 0, too."""
     rows = trm.HR(1).rows(trm.Ranks(torch.tensor([1, 2])), torch.tensor([0.0, 1.0]))
     assert (rows.undefined.tolist(), rows.values.tolist()) == ([[True, False]], [[0.0, 0.0]])
+
+
+def test_counts_beside_sums_of_float32(monkeypatch):
+    """Where a device has no float64, rows are counted in int64: float32 stalls at 2^24."""
+    for name, module in [*sys.modules.items()]:
+        if name.startswith("torchrecmetrics.") and hasattr(module, "float_dtype"):
+            monkeypatch.setattr(module, "float_dtype", lambda device: torch.float32)
+    metric = trm.HR(1)
+    for _ in range(5):
+        metric.update(torch.ones(2**22, 1, dtype=torch.int64))
+    assert metric.compute().dtype == torch.float32
+    assert metric.num_users == 5 * 2**22

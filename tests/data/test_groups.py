@@ -209,6 +209,11 @@ def test_slices_by_popularity():
     assert [part.num_items for part in slices.values()] == [5] * 4
 
 
+def test_sizes_of_groups():
+    """A group without users has the size 0."""
+    assert trm.Groups(torch.tensor([0, -1]), ["a", "b"]).sizes == {"a": 1, "b": 0}
+
+
 def test_groups_of_columns_with_missing_values():
     pandas = pytest.importorskip("pandas")
     for column in (pandas.Series(["a", None], dtype="string"), pa.chunked_array([["a", None]]), pa.array(["a", None])):

@@ -121,7 +121,7 @@ ELSEWHERE = {
     "data/events": "data/test_files",
     "data/ids": "data/test_vocabulary",
     "evaluation/arguments": "evaluation/test_models",
-    "evaluation/history": "evaluation/test_models",
+    "evaluation/exclusions": "evaluation/test_models",
     "evaluation/listed": "evaluation/test_lists",
     "evaluation/unknown_ids": "evaluation/test_lists",
     "inputs/base": "inputs/test_as_input",
