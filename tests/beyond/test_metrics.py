@@ -501,26 +501,6 @@ def test_many_vectors_are_looked_at_in_pieces(monkeypatch):
     assert [len(range(50)[some]) for some in pieces(50, 2**40, torch.device("cpu"))] == [1] * 50
 
 
-@pytest.mark.parametrize("metric", ALL, ids=lambda metric: metric.__name__)
-def test_never_waits_for_a_device(metric):
-    """Every metric takes scores, and its formula lists, on the device `meta`, where reading a value raises."""
-    options = {"of": "embeddings"} if metric is trm.IntraListDiversity else {}
-    made = metric(3, catalogue=CATALOGUE, **options).to("meta")
-    scores = torch.zeros(4, 6, device="meta")
-    history = (
-        {"history": torch.zeros(4, 2, dtype=torch.int64, device="meta")}
-        if getattr(metric, "reads_history", False)
-        else {}
-    )
-    made.update(trm.Scores(scores, torch.zeros(4, 2, dtype=torch.int64, device="meta"), **history))
-    if metric is trm.IntraListDiversity or metric is trm.Calibration:
-        shares = trm.Catalogue(6, categories=torch.full((6, 2), 0.5))
-        made = metric(3, catalogue=shares).to("meta")
-        made.update(trm.Scores(scores, torch.zeros(4, 2, dtype=torch.int64, device="meta"), **history))
-    with pytest.raises((RuntimeError, NotImplementedError)):
-        scores.sum().item()
-
-
 @pytest.mark.parametrize("metric", ROWS, ids=lambda metric: metric.__name__)
 def test_nothing_is_looked_at_while_traced(metric):
     """Formulas read no value of lists and history: they run on fake tensors of the CPU."""

@@ -454,12 +454,19 @@ def test_update_with_ranks_and_lists_never_waits(k):
         collections[1].update(trm.Lists(items, target, exclude=target, gains=target).ranking())
 
 
-@pytest.mark.parametrize("categories", [torch.arange(20) % 5, torch.ones(20, 2) / 2], ids=["codes", "shares"])
-def test_no_metric_waits_for_the_device(categories):
+@pytest.mark.parametrize(
+    ("data", "lacking"),
+    [
+        ({"categories": torch.arange(20) % 5}, set()),
+        ({"categories": torch.ones(20, 2) / 2}, {"EqualOpportunity", "StatisticalParity"}),
+        ({"embeddings": torch.ones(20, 3)}, {"CategoryShare", "Calibration"}),
+    ],
+    ids=["codes", "shares", "embeddings"],
+)
+def test_no_metric_waits_for_the_device(data, lacking):
     """All metrics of the package, those of single ranks, lists and histories among them, read no value either."""
-    catalogue = trm.Catalogue(20, popularity=torch.arange(20), num_users=40, categories=categories)
-    names = _CLASSES.keys() - (set() if categories.dim() == 1 else {"EqualOpportunity", "StatisticalParity"})
-    collection = trm.RecMetricCollection(sorted(names), k=[2, 3], catalogue=catalogue).to("meta")
+    catalogue = trm.Catalogue(20, popularity=torch.arange(20), num_users=40, **data)
+    collection = trm.RecMetricCollection(sorted(_CLASSES.keys() - lacking), k=[2, 3], catalogue=catalogue).to("meta")
     scores, ids = torch.empty(6, 20, device="meta"), torch.empty(6, 3, dtype=torch.int64, device="meta")
     catalogue.on("meta")
     with never_waits():
