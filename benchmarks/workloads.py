@@ -339,5 +339,5 @@ def c10(tiny: bool, data: Path) -> Iterator[Case]:
         yield Case("C10", text, f"{users:,} users, 2 metrics", users, entrants, lambda: columns, goals)
 
 
-# C7, the number of calls that reach the device, is a test, tests/core/test_evaluator.py, and printed by benchmarks/core.py
+# C7, the number of calls that reach the device, is in tests/core/test_evaluator.py, and printed by benchmarks/core.py
 ROWS: dict[str, Row] = {"C1": c1, "C2": c2, "C3": c3, "C4": c4, "C5": c5, "C6": c6, "C8": c8, "C9": c9, "C10": c10}
