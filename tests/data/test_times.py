@@ -8,6 +8,8 @@ import torch
 
 from torchrecmetrics import Log
 
+pytest.importorskip("pyarrow")
+
 
 def test_splits_by_time_take_dates():
     """Bounds of dates may be text or datetimes of pandas."""
