@@ -3,7 +3,7 @@
 python -m benchmarks                       run all rows, C on the CPU and, if there is a GPU with CUDA, G on the GPU:
                                            printed, and written to benchmarks/results (cpu.json, nvidia-h200.json)
 python -m benchmarks --device cuda         run the rows of one device; printed and written in the same way
-python -m benchmarks --only C1 G4          run some rows: printed, and written to the file that --out names
+python -m benchmarks --only scores ranks    run some rows: printed, and written to the file that --out names
 python -m benchmarks table [FILE ...]      write the tables of docs/benchmarks.md (default: all in benchmarks/results)
 python -m benchmarks scaling               measure cost against size: benchmarks/results/scaling.json and scaling.png
 """

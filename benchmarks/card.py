@@ -4,7 +4,7 @@ python -m benchmarks.card versions              versions of what the other comma
 python -m benchmarks.card rates                 the card's best rates: copies, reads, products
 python -m benchmarks.card updates               one update at usual sizes: host, wall, busy, kernels; others beside it
 python -m benchmarks.card strategies            counts alone: eager's strategies and Triton
-python -m benchmarks.card rows G1 G2            rows of the GPU table, case by case: a failure costs one case
+python -m benchmarks.card rows card-scores      rows of the GPU table, case by case: a failure costs one case
 python -m benchmarks.card products              evaluations from float32 embeddings by both kernels
 python -m benchmarks.card launch scores-1       one of LAUNCHES, run three times, for a profiler to look at
 
@@ -203,7 +203,7 @@ def _by_blocks(scores: Tensor, number: int) -> Tensor:
 
 
 def rates(tiny: bool) -> None:
-    """Time copies, reads and products, to compare the rows G1 to G5 with the card's best rates."""
+    """Time copies, reads and products, to compare the rows of the GPU table with the card's best rates."""
     here, numbers = device(), 2**12 if tiny else 2**31
     x = torch.empty(numbers, device=here).normal_()
     y = torch.empty_like(x)

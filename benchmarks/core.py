@@ -2,7 +2,7 @@
 
 The programme counts the functions of this package that are entered, and their files; the calls that reach the device,
 on tensors without data; the parameters of `update`, and the lines of the package. `--list` names functions and calls.
-Then it times batches of 256 rows beside a hand-written loop, the cases of C5; `--no-times` leaves this out.
+Then it times batches of 256 rows beside a hand-written loop; `--no-times` leaves this out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import torchrecmetrics as trm
 from benchmarks.problem import CUTOFFS, NAMES
 from benchmarks.report import header, run_case, text_of
 from benchmarks.timing import machine
-from benchmarks.workloads import DATA, METRICS, c5, distinct
+from benchmarks.workloads import DATA, METRICS, distinct, small_catalogues
 
 PACKAGE = Path(trm.__file__).parent
 COMPREHENSIONS = ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
@@ -144,7 +144,7 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"together {sum(map(lines, PARTS)):,}, the whole package {lines():,}")
     if chosen.no_times:
         return
-    for case in c5(chosen.tiny, DATA):
+    for case in small_catalogues(chosen.tiny, DATA):
         if "excluded" not in case.name:
             print(text_of(run_case(replace(case, contenders=case.contenders[:2]), chosen.rounds)), flush=True)
 

@@ -39,16 +39,16 @@ case ${1:-first} in
     tests gpu 170 tests/gpu --deselect tests/gpu/test_sanitizer.py
     tests conformance 60 tests/test_conformance.py -k cuda
     card updates 70 2 updates
-    card G1G2 110 12 rows G1 G2
-    card G4 90 6 rows G4
-    card G3 60 6 rows G3
+    card scores 110 12 rows card-scores card-all-metrics
+    card card-1M-items 90 6 rows card-1M-items
+    card card-embeddings 60 6 rows card-embeddings
     tests numeric 90 $NUMERIC -k cuda
     ;;
   rest)
     BUDGET=${REST:-185}
     card strategies 60 1 strategies
     card products 40 1 products
-    card G5 80 6 rows G5
+    card card-100M-items 80 6 rows card-100M-items
     card rates 30 1 rates
     step memcheck 60 3 env PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool memcheck --error-exitcode 9 \
       "$PYTHON" tests/gpu/small_case.py
@@ -63,7 +63,7 @@ case ${1:-first} in
     tests numeric 90 $NUMERIC tests/evaluation tests/test_collect_sessions.py -k cuda
     tests gpu 100 tests/gpu --deselect tests/gpu/test_sanitizer.py
     card updates 50 2 updates
-    card G1G2 80 12 rows G1 G2
+    card scores 80 12 rows card-scores card-all-metrics
     card products 40 1 products
     ;;
   *) echo "usage: first_contact.sh [rest | again]" >&2; exit 2 ;;

@@ -1,4 +1,4 @@
-"""The rows of the GPU table, G1 to G5; in tiny sizes they also run on the CPU, to try the programme.
+"""The rows of the GPU table; in tiny sizes they also run on the CPU, to try the programme.
 
 "ours" counts with the Triton kernels where they run; there, "ours, eager" is timed as well. Times end when the host has
 waited for the GPU. Values are compared with those of float64 on randomly drawn rows.
@@ -239,7 +239,7 @@ def _if_there(make: Callable[[Problem], Run], sample: Problem) -> Run | None:
         return None
 
 
-def g1(tiny: bool, data: Path) -> Iterator[Case]:
+def card_scores(tiny: bool, data: Path) -> Iterator[Case]:
     """Dense scores of a large catalogue; in every other row one relevant item is among the row's 20 best."""
     where = device(tiny)
     for dtype in (torch.float32, torch.bfloat16):
@@ -253,7 +253,7 @@ def _g1(tiny: bool, where: torch.device, dtype: torch.dtype, relevant: int) -> C
     text = f"scores {str(dtype).removeprefix('torch.')} [{rows}, {size}], {relevant} relevant; {METRICS}; {by(where)}"
     needed = 1.6 * rows * size * dtype.itemsize
     if reason := lacks(where, needed):
-        return Case("G1", name, text, rows, [], dict, skipped=reason)
+        return Case("card-scores", name, text, rows, [], dict, skipped=reason)
     torch.manual_seed(0)
     scores = torch.randn(rows, size, dtype=dtype, device=where)
     ids = apart(rows, 32 + relevant, size, where)
@@ -274,16 +274,16 @@ def _g1(tiny: bool, where: torch.device, dtype: torch.dtype, relevant: int) -> C
         Goal("RecBole-style", 8, "ours", at_least=True),
     ]
     answer = partial(expected, problem.some(sample).cpu())
-    return Case("G1", name, text, rows, entrants, answer, goals, device=where.type)
+    return Case("card-scores", name, text, rows, entrants, answer, goals, device=where.type)
 
 
-def g2(tiny: bool, data: Path) -> Iterator[Case]:
+def card_all_metrics(tiny: bool, data: Path) -> Iterator[Case]:
     """Dense scores of a catalogue of usual size: 1 to 50 relevant items per row, a history, every metric."""
     where = device(tiny)
     rows, size, listed, seen = (8, 300, 10, 20) if tiny else (16_384, 20_108, 50, 100)
     text = f"scores float32 [{rows}, {size}], 1 to {listed} relevant, history {seen}; {', '.join(ALL)}; {by(where)}"
     if reason := lacks(where, 6 * rows * size * 4):
-        yield Case("G2", "all metrics", text, rows, [], dict, skipped=reason)
+        yield Case("card-all-metrics", "all metrics", text, rows, [], dict, skipped=reason)
         return
     torch.manual_seed(0)
     scores = torch.randn(rows, size, device=where)
@@ -300,7 +300,7 @@ def g2(tiny: bool, data: Path) -> Iterator[Case]:
         replayed = Contender("ours, graph replay", None, absent=f"cannot be recorded: {str(error).splitlines()[0]}")
     goals = [Goal("ours, graph replay", 2, COPY)]
     answer = partial(expected, problem.some(sample).cpu())
-    yield Case("G2", "all metrics", text, rows, [*entrants, replayed], answer, goals, device=where.type)
+    yield Case("card-all-metrics", "all metrics", text, rows, [*entrants, replayed], answer, goals, device=where.type)
 
 
 # ------------------------------------------------------------------------------------------------- scores of embeddings
@@ -317,7 +317,7 @@ def from_products(problem: Problem, sample: Problem, rows: int | None) -> list[C
     return [*entrants, contender(RATE, partial(rate, problem))]
 
 
-def g3(tiny: bool, data: Path) -> Iterator[Case]:
+def card_embeddings(tiny: bool, data: Path) -> Iterator[Case]:
     """Random embeddings in the shapes of ML-20M, from embeddings to metric values."""
     where = device(tiny)
     for dtype in (sixteen(where), torch.float32):
@@ -330,7 +330,7 @@ def _g3(tiny: bool, where: torch.device, dtype: torch.dtype) -> Case:
     text = f"embeddings {name} [{rows}, {d}] x [{size}, {d}], 1 to {listed} relevant, history up to {seen}; {METRICS}"
     text += f"; {by(where)}"
     if reason := lacks(where, 12e9):
-        return Case("G3", name, text, rows, [], dict, skipped=reason)
+        return Case("card-embeddings", name, text, rows, [], dict, skipped=reason)
     torch.manual_seed(0)
     items = torch.randn(size, d, device=where)
     ids = apart(rows, listed + seen, size, where)
@@ -349,23 +349,23 @@ def _g3(tiny: bool, where: torch.device, dtype: torch.dtype) -> Case:
     ]
     answer, near = partial(expected_in_parts, few), 1.5 / few.num_users
     goals = [Goal("ours", 4.0)] if dtype.itemsize == 2 else []
-    return Case("G3", name, text, rows, entrants, answer, goals, near, device=where.type)
+    return Case("card-embeddings", name, text, rows, entrants, answer, goals, near, device=where.type)
 
 
-def g4(tiny: bool, data: Path) -> Iterator[Case]:
+def card_1m_items(tiny: bool, data: Path) -> Iterator[Case]:
     """Embeddings of a million users and a million items, one relevant item each."""
     where = device(tiny)
     shape = (64, 300, 16) if tiny else (10**6, 10**6, 128)
-    yield leave_one_out("G4", shape, where, whole=True, limit=1.5, stretch=1.2)
-    yield leave_one_out("G4", shape, where, whole=False, limit=0.6)
+    yield leave_one_out("card-1M-items", shape, where, whole=True, limit=1.5, stretch=1.2)
+    yield leave_one_out("card-1M-items", shape, where, whole=False, limit=0.6)
 
 
-def g5(tiny: bool, data: Path) -> Iterator[Case]:
+def card_100m_items(tiny: bool, data: Path) -> Iterator[Case]:
     """Embeddings of a hundred million items."""
     where = device(tiny)
     shape = (32, 2000, 16) if tiny else (16_384, 10**8, 64)
-    yield leave_one_out("G5", shape, where, whole=True, limit=1.5, memory=1000)
-    yield leave_one_out("G5", shape, where, whole=False, limit=1.5, memory=1000)
+    yield leave_one_out("card-100M-items", shape, where, whole=True, limit=1.5, memory=1000)
+    yield leave_one_out("card-100M-items", shape, where, whole=False, limit=1.5, memory=1000)
 
 
 def leave_one_out(
@@ -420,4 +420,10 @@ def leave_one_out(
     return Case(id, name, text, rows, entrants, answer, goals, near, device=where.type)
 
 
-ROWS: dict[str, Row] = {"G1": g1, "G2": g2, "G3": g3, "G4": g4, "G5": g5}
+ROWS: dict[str, Row] = {
+    "card-scores": card_scores,
+    "card-all-metrics": card_all_metrics,
+    "card-embeddings": card_embeddings,
+    "card-1M-items": card_1m_items,
+    "card-100M-items": card_100m_items,
+}

@@ -28,17 +28,17 @@ PAGE = ROOT / "docs" / "benchmarks.md"
 OTHERS = ("machine_code", "scaling")  # results files that do not hold rows of the table
 #: Cases that are shown on the page; the other cases are only in the results file.
 MAIN = {
-    "C1 far, T = 1",
-    "C1 near, T = 20",
-    "C2 from embeddings",
-    "C3 Gowalla",
-    "C4 from ranks",
-    "C5 I = 1,000, T = 1",
-    "C5 I = 3,706, T = 20",
-    "C5 I = 10,000, T = 20, 100 excluded",
-    "C6 from lists, T = 1",
-    "C6 from lists, T = 50",
-    "C8 one update",
+    "scores far, T = 1",
+    "scores near, T = 20",
+    "embeddings from embeddings",
+    "gowalla Gowalla",
+    "ranks from ranks",
+    "small-catalogues I = 1,000, T = 1",
+    "small-catalogues I = 3,706, T = 20",
+    "small-catalogues I = 10,000, T = 20, 100 excluded",
+    "lists from lists, T = 1",
+    "lists from lists, T = 50",
+    "one-row one update",
 }
 MARKS = "<!-- benchmarks: written by `python -m benchmarks table` -->", "<!-- end of benchmarks -->"
 

@@ -1,4 +1,4 @@
-"""The rows of the CPU table, C1 to C10: each function makes the inputs and yields cases with contenders and goals."""
+"""The rows of the CPU table: each function makes the inputs and yields cases with contenders and goals."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def distinct(rows: int, count: int, size: int) -> Tensor:
 # ------------------------------------------------------------------------------------------------------------- rows
 
 
-def c1(tiny: bool, data: Path) -> Iterator[Case]:
+def scores_rows(tiny: bool, data: Path) -> Iterator[Case]:
     """Dense scores: the targets are random (far), or one of them is among the row's 20 best items (near)."""
     rows, size = (8, 400) if tiny else (512, 50_000)
     torch.manual_seed(0)
@@ -114,10 +114,10 @@ def c1(tiny: bool, data: Path) -> Iterator[Case]:
             name, goals = f"{position}, T = {relevant}", [Goal("ours", limit, "torch.topk")]
             where = "at random" if position == "far" else "one of them among the row's 20 best"
             text = f"scores float32 [{rows}, {size}], {relevant} relevant, {where}; {METRICS}"
-            yield Case("C1", name, text, rows, entrants, partial(expected, problem), goals)
+            yield Case("scores", name, text, rows, entrants, partial(expected, problem), goals)
 
 
-def c2(tiny: bool, data: Path) -> Iterator[Case]:
+def embeddings_rows(tiny: bool, data: Path) -> Iterator[Case]:
     """Embeddings: each user's embedding is the sum of the embeddings of the user's relevant and excluded items."""
     rows, size, d = (16, 300, 8) if tiny else (2_000, 20_000, 64)
     torch.manual_seed(0)
@@ -132,10 +132,10 @@ def c2(tiny: bool, data: Path) -> Iterator[Case]:
         slow(problem, 8),
     ]
     goals = [Goal("ours", 2.0, "product, kept buffer"), Goal("recometrics", 10, "ours", at_least=True)]
-    yield Case("C2", "from embeddings", text, rows, entrants, partial(expected, problem), goals, tolerance=1e-4)
+    yield Case("embeddings", "from embeddings", text, rows, entrants, partial(expected, problem), goals, tolerance=1e-4)
 
 
-def c3(tiny: bool, data: Path) -> Iterator[Case]:
+def gowalla(tiny: bool, data: Path) -> Iterator[Case]:
     """Gowalla with train items masked; the embeddings are from a truncated SVD of the normalised train matrix."""
     torch.manual_seed(0)
     if tiny:
@@ -152,11 +152,11 @@ def c3(tiny: bool, data: Path) -> Iterator[Case]:
     entrants = [*from_embeddings(problem), slow(problem, 8)]
     # the measured memory does not include the inputs, which are the embeddings and the edges
     goals = [Goal("ours", 1.5, "product, kept buffer"), Goal("ours", 256, memory=True)]
-    yield Case("C3", "Gowalla", text, rows, entrants, partial(expected, problem), goals, tolerance=1e-4)
+    yield Case("gowalla", "Gowalla", text, rows, entrants, partial(expected, problem), goals, tolerance=1e-4)
 
 
 def from_embeddings(problem: Problem) -> list[Contender]:
-    """Return the contenders of C2 and C3."""
+    """Return the contenders of products of embeddings."""
     return [
         contender("ours", partial(peers.ours_from_embeddings, problem)),
         contender("product, kept buffer", partial(peers.product, problem)),
@@ -177,7 +177,7 @@ def spectral(train: Interactions, d: int) -> tuple[Tensor, Tensor]:
     return (users * strength).contiguous(), items.contiguous()
 
 
-def c4(tiny: bool, data: Path) -> Iterator[Case]:
+def ranks_rows(tiny: bool, data: Path) -> Iterator[Case]:
     """Metrics from ranks: 1 to 50 relevant items per row among its 200 best items; ranks beyond 20 are unknown."""
     rows, pool, depth = (16 if tiny else 4096), 200, max(CUTOFFS)
     torch.manual_seed(0)
@@ -207,10 +207,10 @@ def c4(tiny: bool, data: Path) -> Iterator[Case]:
     goals = [Goal("PyG", 1.8, "ours", at_least=True)]
     answer = partial(formulas, places, listed.sum(1).numpy(), CUTOFFS)
     text = f"ranks int64 [{rows}, 50], 1 to 50 relevant; {METRICS}"
-    yield Case("C4", "from ranks", text, rows, entrants, answer, goals)
+    yield Case("ranks", "from ranks", text, rows, entrants, answer, goals)
 
 
-def c5(tiny: bool, data: Path) -> Iterator[Case]:
+def small_catalogues(tiny: bool, data: Path) -> Iterator[Case]:
     """Loop over batches of scores of a small catalogue, compared with a typical hand-written evaluation loop."""
     times, rows = (2, 8) if tiny else (16, 256)
     for size, num_excluded in ((1_000, 50), (3_706, 100), (10_000, 100)):
@@ -228,7 +228,7 @@ def c5(tiny: bool, data: Path) -> Iterator[Case]:
             ]
             text = f"{times} batches of scores float32 [{rows}, {size}], {relevant} relevant, at random; {METRICS}"
             name, goals = f"I = {size:,}, T = {relevant}", [Goal("ours", limit, "hand-written loop")]
-            yield Case("C5", name, text, times * rows, entrants, partial(expected, problem), goals)
+            yield Case("small-catalogues", name, text, times * rows, entrants, partial(expected, problem), goals)
         problem, target, exclude = with_excluded(scores, 20, num_excluded, pool=size, times=times)
         entrants = [
             contender("ours", partial(peers.ours_from_scores, problem, target, exclude)),
@@ -239,7 +239,7 @@ def c5(tiny: bool, data: Path) -> Iterator[Case]:
         text = f"{times} batches of scores float32 [{rows}, {size}], 20 relevant, {num_excluded} excluded, at random; "
         text += METRICS
         name, goals = f"I = {size:,}, T = 20, {num_excluded} excluded", [Goal("ours", 1.3, "hand-written loop")]
-        yield Case("C5", name, text, times * rows, entrants, partial(expected, problem), goals)
+        yield Case("small-catalogues", name, text, times * rows, entrants, partial(expected, problem), goals)
 
 
 def with_excluded(
@@ -252,7 +252,7 @@ def with_excluded(
     return Problem(test, history, scores=scores, times=times), target, exclude
 
 
-def c6(tiny: bool, data: Path) -> Iterator[Case]:
+def lists_rows(tiny: bool, data: Path) -> Iterator[Case]:
     """Metrics from lists of 20 items: one relevant item per row, or 1 to 50, anywhere among its 200 best items."""
     rows, pool, depth = (16 if tiny else 4096), 200, max(CUTOFFS)
     for relevant in (1, 50):
@@ -272,10 +272,10 @@ def c6(tiny: bool, data: Path) -> Iterator[Case]:
         places = (place + 1).double().masked_fill(~listed, torch.inf).sort(1).values.numpy()
         answer = partial(formulas, places, listed.sum(1).numpy(), CUTOFFS)
         text = f"lists int64 [{rows}, {depth}], {'1' if relevant == 1 else f'1 to {relevant}'} relevant; {METRICS}"
-        yield Case("C6", f"from lists, T = {relevant}", text, rows, entrants, answer, [Goal("ours", 0.8, "PyG")])
+        yield Case("lists", f"from lists, T = {relevant}", text, rows, entrants, answer, [Goal("ours", 0.8, "PyG")])
 
 
-def c8(tiny: bool, data: Path) -> Iterator[Case]:
+def one_row(tiny: bool, data: Path) -> Iterator[Case]:
     """One metric and one row per update, as in streaming evaluation and in notebooks."""
     size, k = 1_000, 10
     cases: dict[str, tuple[str, list[Goal]]] = {
@@ -293,10 +293,10 @@ def c8(tiny: bool, data: Path) -> Iterator[Case]:
             contender("torchmetrics", partial(peers.torchmetrics_streaming, problem, target, k, how)),
         ]
         text = f"HR@{k}, scores float32 [1, {size}], {rows} update{'s' if rows > 1 else ''}, 1 relevant"
-        yield Case("C8", name, text, rows, entrants, partial(expected, problem), goals)
+        yield Case("one-row", name, text, rows, entrants, partial(expected, problem), goals)
 
 
-def c9(tiny: bool, data: Path) -> Iterator[Case]:
+def best_items(tiny: bool, data: Path) -> Iterator[Case]:
     """Relevant and excluded items that are all among the row's best, compared with the same number of random items."""
     rows, size, relevant, excluded = (8, 1_000, 20, 100) if tiny else (256, 10_000, 20, 100)
     torch.manual_seed(0)
@@ -310,10 +310,10 @@ def c9(tiny: bool, data: Path) -> Iterator[Case]:
     text = f"scores float32 [{rows}, {size}], {relevant} relevant, {excluded} excluded, "
     text += f"both among the row's {3 * excluded} best; {METRICS}"
     goals = [Goal("ours", 2.0, "ours, items at random")]
-    yield Case("C9", "items among the best", text, rows, entrants, partial(expected, best[0]), goals)
+    yield Case("best-items", "items among the best", text, rows, entrants, partial(expected, best[0]), goals)
 
 
-def c10(tiny: bool, data: Path) -> Iterator[Case]:
+def comparisons(tiny: bool, data: Path) -> Iterator[Case]:
     """Intervals and a comparison of kept rows, with the default of 10,000 resamples, beside means and errors alone."""
     users, k = 20_000 if tiny else 1_000_000, 10
     torch.manual_seed(0)
@@ -336,8 +336,18 @@ def c10(tiny: bool, data: Path) -> Iterator[Case]:
     for text, run, seconds in (("intervals", intervals, 0.5), ("comparison of two runs", differences, 3.0)):
         entrants = [Contender("ours", run), Contender("NumPy, mean and error", errors)]
         goals = [Goal("ours", 1e3 * seconds), Goal("ours", 200, memory=True)]
-        yield Case("C10", text, f"{users:,} users, 2 metrics", users, entrants, lambda: columns, goals)
+        yield Case("comparisons", text, f"{users:,} users, 2 metrics", users, entrants, lambda: columns, goals)
 
 
-# C7, the number of calls that reach the device, is in tests/core/test_evaluator.py, and printed by benchmarks/core.py
-ROWS: dict[str, Row] = {"C1": c1, "C2": c2, "C3": c3, "C4": c4, "C5": c5, "C6": c6, "C8": c8, "C9": c9, "C10": c10}
+# calls that reach the device are counted by tests/core/test_evaluator.py and benchmarks/core.py
+ROWS: dict[str, Row] = {
+    "scores": scores_rows,
+    "embeddings": embeddings_rows,
+    "gowalla": gowalla,
+    "ranks": ranks_rows,
+    "small-catalogues": small_catalogues,
+    "lists": lists_rows,
+    "one-row": one_row,
+    "best-items": best_items,
+    "comparisons": comparisons,
+}

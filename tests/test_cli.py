@@ -529,6 +529,7 @@ def test_the_note_below_intervals_names_the_command(folder, capsys):
         ("--fail-below HR@1=0", "did you mean --fail-"),
         ("--metrics=HR@1", "did you mean --metric?"),
         ("--csv found.csv", "unrecognized arguments: --csv found.csv"),
+        ("-m HR@1 NDCG@1", "values of one option are joined by commas, such as -m HR@10,NDCG@10"),
     ],
 )
 def test_unknown_options_name_the_right_one(words, said, folder, capsys):

@@ -282,6 +282,8 @@ class _Parser(argparse.ArgumentParser):
         if unknown:
             close = difflib.get_close_matches(unknown[0].partition("=")[0], self._option_string_actions, n=1)
             cure = f"; did you mean {close[0]}?" if close else ""
+            if not unknown[0].startswith("-"):
+                cure = "; values of one option are joined by commas, such as -m HR@10,NDCG@10"
             self.error(f"unrecognized arguments: {' '.join(unknown)}{cure}")
         return parsed, unknown
 

@@ -373,11 +373,20 @@ def test_what_macos_adds_to_an_archive(tmp_path):
     assert open_file(path).names == TABLE.splitlines()[0].split(",")
 
 
-def test_qrels_by_the_name_of_their_text_file(tmp_path):
-    """Files such as qrels.robust04.txt are qrels, not lines of a user and items."""
-    path = tmp_path / "qrels.robust04.txt"
+@pytest.mark.parametrize("name", ["qrels.robust04.txt", "test_qrels.txt", "qrels.dev"])
+def test_qrels_by_their_name(name, tmp_path):
+    """Such files are qrels, not lines of a user and items."""
+    path = tmp_path / name
     path.write_text("301 0 7 1\n301 0 8 0\n")
     assert open_file(path).trec == "qrels"
+
+
+def test_qrels_without_the_name_are_told_it(tmp_path):
+    """Their lines are no csv, which the error advises for other files."""
+    path = tmp_path / "judged.dev"
+    path.write_text("301 0 7 1\n301 0 8 0\n")
+    with pytest.raises(ValueError, match=r"Qrels have qrels in their name, such as judged\.qrels"):
+        open_file(path)
 
 
 @pytest.mark.parametrize("header", ["1,10,4.5", "u1,i1,4.5", "196\t242\t3\t881250949"])

@@ -514,7 +514,7 @@ BAD = [
     (
         lambda: Interactions.from_edge_index(EDGES.repeat(1, 2), 3, 5, duplicates="error"),
         ValueError,
-        "4 edges occur more than once, such as user 0, item 0",
+        "4 pairs of user and item occur more than once, such as user 0, item 0",
     ),
     (
         lambda: Interactions.from_edge_index(EDGES, 3, 5, values_reduce="mean"),

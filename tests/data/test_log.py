@@ -156,7 +156,7 @@ def test_to_interactions():
     """
     log = log_of([(1, 1, 0, 5), (0, 2, 0, 1), (1, 1, 3, 2), (0, 1, 0, 4)])
     with pytest.raises(
-        ValueError, match=r"1 of 4 edges repeat .* user 'u1', item 10 with \[5, 2\]: values_reduce='sum'"
+        ValueError, match=r"1 of 4 rows repeat .* user 'u1', item 10 with \[5, 2\]: values_reduce='sum'"
     ):
         log.to_interactions()
     graph = log.to_interactions(values_reduce="sum")
@@ -167,7 +167,7 @@ def test_to_interactions():
     liked = log.to_interactions(4)
     assert (liked.users.tolist(), liked.items.tolist(), liked.values) == ([0, 1], [0, 0], None)
     assert (liked.num_users, liked.num_items) == (2, 2)
-    with pytest.raises(ValueError, match="1 edges occur more than once"):
+    with pytest.raises(ValueError, match="1 pairs of user and item occur more than once"):
         log.to_interactions(duplicates="error")
 
 

@@ -236,7 +236,7 @@ def test_lines_of_lightgcn(tmp_path):
     found = evaluate_lists("MRR", tmp_path / "lists.txt", target=tmp_path / "truth.txt", k=5)
     assert float(found["MRR@5"]) == pytest.approx((1 / 3 + 1 / 2) / 2)
     (tmp_path / "a.qrels").write_text("0 0 9 1\n0 0 9 2\n")
-    with pytest.raises(ValueError, match="1 edges occur more than once"):
+    with pytest.raises(ValueError, match="1 pairs of user and item occur more than once"):
         evaluate_lists("MRR", tmp_path / "lists.txt", target=tmp_path / "a.qrels", k=5)
 
 
@@ -797,7 +797,7 @@ def test_scores_that_are_called_rank(values):
 def test_lists_in_the_cells_of_a_csv_are_refused(cell, tmp_path):
     """Cells of a text file that hold whole lists are an error that says how to write a row per item."""
     pd.DataFrame({"user": ["al"], "item": [cell]}).to_csv(tmp_path / "lists.csv", index=False)
-    with pytest.raises(ValueError, match=r"column 'item' of .*holds whole lists.*explode\('item'\)"):
+    with pytest.raises(ValueError, match=r"column 'item' of .*holds whole lists.*ast.literal_eval"):
         evaluate_lists("MRR", tmp_path / "lists.csv", target=TRUTH, k=1, complete=True)
 
 
@@ -941,17 +941,18 @@ def test_lists_without_a_known_item():
             assert evaluate_lists("HR@1", lists, target=target)["HR@1"] == 0
 
 
-@pytest.mark.parametrize("separator", [" ", ", ", "|", ";"])
+@pytest.mark.parametrize("separator", [" ", "  ", ", ", "|", ";"])
 def test_several_ids_in_a_cell(separator, tmp_path):
     """Cells with several ids are an error that names `split=`, which reads them in order; in the ground truth, too."""
     users = [f"u{row}" for row in range(40)]
     cells = [separator.join((IDS[(row + 1) % 40], IDS[row], "unknown")) for row in range(40)]
     lists, truth = pd.DataFrame({"user": users, "item": cells}), {"user": users, "item": IDS}
     lists.to_csv(tmp_path / "lists.csv", index=False, quoting=1)
+    cure = separator if separator.strip() else " "
     for given in (lists, tmp_path / "lists.csv"):
-        with pytest.raises(ValueError, match=rf"several ids, such as .*: pass split={re.escape(repr(separator))}"):
+        with pytest.raises(ValueError, match=rf"several ids, such as .*: pass split={re.escape(repr(cure))}"):
             evaluate_lists("MRR@3", given, target=truth)
-        assert evaluate_lists("MRR@3", given, target=truth, split=separator)["MRR@3"] == 0.5
+        assert evaluate_lists("MRR@3", given, target=truth, split=cure)["MRR@3"] == 0.5
     blanks = lists.assign(item=lists.item.str.replace(separator, f" {separator} "))
     assert separator == " " or evaluate_lists("MRR@3", blanks, target=truth, split=separator)["MRR@3"] == 0.5
     known = {"user": users, "item": [separator.join((IDS[row], IDS[row - 1])) for row in range(40)]}

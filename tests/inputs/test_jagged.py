@@ -451,7 +451,7 @@ def test_interactions_of_repeats():
     values, offsets, gains = torch.tensor([1, 1, 2]), torch.tensor([0, 3]), torch.tensor([1.0, 2.0, 5.0])
     built = trm.Interactions.from_jagged(values, offsets, 3, gains=gains, values_reduce="max")
     assert (built.items.tolist(), built.values.tolist()) == ([1, 2], [2.0, 5.0])
-    with pytest.raises(ValueError, match="1 edges occur more than once, such as user 0, item 1"):
+    with pytest.raises(ValueError, match="1 pairs of user and item occur more than once, such as user 0, item 1"):
         trm.Interactions.from_jagged(values, offsets, 3, duplicates="error")
 
 

@@ -31,13 +31,23 @@ def kept():
 
 def test_every_row_checks_values(kept):
     """All our labels are checked, and those of peers with our definition; bare operations have no value to check."""
-    cases = {"C1": 4, "C2": 1, "C3": 1, "C4": 1, "C5": 9, "C6": 2, "C8": 3, "C9": 1, "C10": 2}
+    cases = {
+        "scores": 4,
+        "embeddings": 1,
+        "gowalla": 1,
+        "ranks": 1,
+        "small-catalogues": 9,
+        "lists": 2,
+        "one-row": 3,
+        "best-items": 1,
+        "comparisons": 2,
+    }
     assert [case["id"] for case in kept["cases"]] == [id for id, count in cases.items() for _ in range(count)]
     seen = set()
     for case in kept["cases"]:
         checked = {one["name"]: one["checked"] for one in case["contenders"]}
         if case["case"] != "one update":  # an update without a compute has no value
-            assert checked["ours"] == {"C8": 1, "C10": 2}.get(case["id"], 18)
+            assert checked["ours"] == {"one-row": 1, "comparisons": 2}.get(case["id"], 18)
             same_values = MULTIPLES | {"ours", "NumPy, mean and error"}
             assert {name for name, count in checked.items() if count} == same_values & set(checked)
         seen |= set(checked) | set(case["not_installed"])
@@ -53,23 +63,23 @@ def test_goals(kept):
     }
     loop, product = "ours / hand-written loop", "ours / product, kept buffer"
     expected_limits = {
-        **{("C1", f"far, T = {relevant}"): [("ours / torch.topk", "<=", 0.5)] for relevant in (1, 20)},
-        **{("C1", f"near, T = {relevant}"): [("ours / torch.topk", "<=", 0.65)] for relevant in (1, 20)},
-        ("C2", "from embeddings"): [(product, "<=", 2.0), ("recometrics / ours", ">=", 10)],
-        ("C3", "Gowalla"): [(product, "<=", 1.5)],  # and memory, which is not measured here
-        ("C4", "from ranks"): [("PyG / ours", ">=", 1.8)],
-        **{("C6", f"from lists, T = {relevant}"): [("ours / PyG", "<=", 0.8)] for relevant in (1, 50)},
-        ("C8", "metric(...)"): [],
-        ("C8", "updates and compute"): [],
-        ("C8", "one update"): [("ours, ms", "<=", 0.4)],
-        ("C9", "items among the best"): [("ours / ours, items at random", "<=", 2.0)],
-        ("C10", "intervals"): [("ours, ms", "<=", 500)],  # and memory
-        ("C10", "comparison of two runs"): [("ours, ms", "<=", 3000)],
+        **{("scores", f"far, T = {relevant}"): [("ours / torch.topk", "<=", 0.5)] for relevant in (1, 20)},
+        **{("scores", f"near, T = {relevant}"): [("ours / torch.topk", "<=", 0.65)] for relevant in (1, 20)},
+        ("embeddings", "from embeddings"): [(product, "<=", 2.0), ("recometrics / ours", ">=", 10)],
+        ("gowalla", "Gowalla"): [(product, "<=", 1.5)],  # and memory, which is not measured here
+        ("ranks", "from ranks"): [("PyG / ours", ">=", 1.8)],
+        **{("lists", f"from lists, T = {relevant}"): [("ours / PyG", "<=", 0.8)] for relevant in (1, 50)},
+        ("one-row", "metric(...)"): [],
+        ("one-row", "updates and compute"): [],
+        ("one-row", "one update"): [("ours, ms", "<=", 0.4)],
+        ("best-items", "items among the best"): [("ours / ours, items at random", "<=", 2.0)],
+        ("comparisons", "intervals"): [("ours, ms", "<=", 500)],  # and memory
+        ("comparisons", "comparison of two runs"): [("ours, ms", "<=", 3000)],
     }
     for size, excluded in (("1,000", 50), ("3,706", 100), ("10,000", 100)):
-        expected_limits["C5", f"I = {size}, T = 1"] = [(loop, "<=", 0.75)]
-        expected_limits["C5", f"I = {size}, T = 20"] = [(loop, "<=", 0.9)]
-        expected_limits["C5", f"I = {size}, T = 20, {excluded} excluded"] = [(loop, "<=", 1.3)]
+        expected_limits["small-catalogues", f"I = {size}, T = 1"] = [(loop, "<=", 0.75)]
+        expected_limits["small-catalogues", f"I = {size}, T = 20"] = [(loop, "<=", 0.9)]
+        expected_limits["small-catalogues", f"I = {size}, T = 20, {excluded} excluded"] = [(loop, "<=", 1.3)]
     assert limits == expected_limits
     times = {"a": [6.0, 9.0, 7.0], "b": [2.0, 1.0, 2.0]}
     judged = report.judge(workloads.Goal("a", 3, "b", stretch=4, at_least=True), times)
@@ -81,7 +91,7 @@ def test_a_wrong_value_is_not_timed():
     """A contender whose values differ from the reference stops the run."""
     case = next(workloads.c1(True, workloads.DATA))
     wrong = workloads.Contender("wrong", lambda: {"HR@5": 0.5})
-    with pytest.raises(ValueError, match=r"C1 far, T = 1: wrong has HR@5 = 0\.5, expected"):
+    with pytest.raises(ValueError, match=r"scores far, T = 1: wrong has HR@5 = 0\.5, expected"):
         report.run_case(replace(case, contenders=[case.contenders[0], wrong]), rounds=1)
 
 
@@ -93,9 +103,9 @@ def test_a_missing_peer_is_reported(monkeypatch):
 
 
 def test_missing_data_is_reported(tmp_path, capsys):
-    (result,) = report.run_rows(["C3"], rounds=1, tiny=False, data=tmp_path)
-    assert result == {"id": "C3", "skipped": f"no Gowalla in {tmp_path}: pass --data"}
-    assert "C3: skipped, no Gowalla" in capsys.readouterr().out
+    (result,) = report.run_rows(["gowalla"], rounds=1, tiny=False, data=tmp_path)
+    assert result == {"id": "gowalla", "skipped": f"no Gowalla in {tmp_path}: pass --data"}
+    assert "gowalla: skipped, no Gowalla" in capsys.readouterr().out
 
 
 def test_contenders_take_turns():
@@ -123,7 +133,7 @@ def test_ratio_is_taken_within_rounds():
 
 def test_memory_is_measured():
     """The memory of each contender is a number where Linux's counter can be reset, and None elsewhere."""
-    added = report.memory_of("C4", 0, True, workloads.DATA)
+    added = report.memory_of("ranks", 0, True, workloads.DATA)
     assert "ours" in added
     assert all(mb is None or mb >= 0 for mb in added.values())
 
@@ -147,7 +157,7 @@ def test_table(kept, tmp_path):
     table = [line for line in text.split("## On a GPU")[0].splitlines() if line.startswith("|")]
     assert {line.count("|") for line in table} == {6}
     assert len(table) == 2 + sum(f"{case['id']} {case['case']}" in report.MAIN for case in kept["cases"])
-    assert table[2].startswith("| C1 | scores float32 [")
+    assert table[2].startswith("| scores | scores float32 [")
     main = [case for case in kept["cases"] if f"{case['id']} {case['case']}" in report.MAIN]
     for case, line in zip(main, table[2:], strict=True):
         ours, _, others = line.split(" | ")[2:]
@@ -164,9 +174,9 @@ def test_page_shows_what_is_kept():
 
 
 def test_command_line(tmp_path, capsys):
-    program.main(["--tiny", "--only", "C4", "--rounds", "1", "--no-memory", "--out", str(tmp_path / "c4.json")])
+    program.main(["--tiny", "--only", "ranks", "--rounds", "1", "--no-memory", "--out", str(tmp_path / "c4.json")])
     kept = json.loads((tmp_path / "c4.json").read_text())
-    assert [case["id"] for case in kept["cases"]] == ["C4"]
+    assert [case["id"] for case in kept["cases"]] == ["ranks"]
     assert kept["machine"]["versions"]["torch"] in capsys.readouterr().out
 
 
@@ -202,7 +212,15 @@ def test_counts_of_the_core(capsys):
 
 # ------------------------------------------------------------------------------------------------------ rows of a card
 
-G_CASES = ["G1"] * 4 + ["G2", "G3", "G3", "G4", "G4", "G5", "G5"]
+G_CASES = ["card-scores"] * 4 + [
+    "card-all-metrics",
+    "card-embeddings",
+    "card-embeddings",
+    "card-1M-items",
+    "card-1M-items",
+    "card-100M-items",
+    "card-100M-items",
+]
 
 
 def check_rows_of_a_card(cases, ours):
@@ -248,12 +266,15 @@ def test_rows_of_a_card_without_one(monkeypatch, capsys, tmp_path):
     """Without a GPU one reason is printed for all its rows, nothing is measured, and no results are replaced."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(report, "RESULTS", tmp_path)
-    program.main(["--only", "G1", "G4", "--out", str(tmp_path / "g.json")])
-    assert capsys.readouterr().out.count("G1, G4: skipped, no CUDA device") == 1
+    program.main(["--only", "card-scores", "card-1M-items", "--out", str(tmp_path / "g.json")])
+    assert capsys.readouterr().out.count("card-scores, card-1M-items: skipped, no CUDA device") == 1
     cases = json.loads((tmp_path / "g.json").read_text())["cases"]
-    assert cases == [{"id": id, "skipped": "no CUDA device"} for id in ("G1", "G4")]
+    assert cases == [{"id": id, "skipped": "no CUDA device"} for id in ("card-scores", "card-1M-items")]
     program.main(["--device", "cuda"])
-    assert "G1, G2, G3, G4, G5: skipped, no CUDA device" in capsys.readouterr().out
+    assert (
+        "card-scores, card-all-metrics, card-embeddings, card-1M-items, card-100M-items: skipped, no CUDA device"
+        in capsys.readouterr().out
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["g.json"]
 
 
@@ -267,11 +288,15 @@ def test_a_second_machine_on_the_page(kept, small, tmp_path):
     for file, results in zip(files, (kept, other), strict=True):
         file.write_text(json.dumps(results))
     text = report.section(files)
-    assert text.index("| C4 | ranks int64") < text.index("| G1 | scores float32") < text.index("NVIDIA H200 (compute")
+    assert (
+        text.index("| ranks | ranks int64")
+        < text.index("| card-scores | scores float32")
+        < text.index("NVIDIA H200 (compute")
+    )
     assert "## On a card: NVIDIA H200" in text
     assert "No run is on record yet" not in text
     assert report.section([]).strip().startswith("## On a GPU\n\nNo run is on record yet")
-    nothing = other | {"cases": [{"id": "G1", "skipped": "no CUDA device"}]}
+    nothing = other | {"cases": [{"id": "card-scores", "skipped": "no CUDA device"}]}
     assert report.markdown(nothing).startswith("No row was run on NVIDIA H200")
 
 
@@ -289,9 +314,9 @@ def test_a_case_that_does_not_fit_is_left_out(monkeypatch, capsys):
         yield replace(case, contenders=[case.contenders[0], greedy])
         yield replace(case, contenders=[greedy], goals=[])
 
-    monkeypatch.setitem(report.ROWS, "C1", row)
-    first, second, third = report.run_rows(["C1"], rounds=1, tiny=True, data=workloads.DATA, memory=False)
-    assert first == {"id": "C1", "case": "far, T = 1", "skipped": "needs 900 GB"}
+    monkeypatch.setitem(report.ROWS, "scores", row)
+    first, second, third = report.run_rows(["scores"], rounds=1, tiny=True, data=workloads.DATA, memory=False)
+    assert first == {"id": "scores", "case": "far, T = 1", "skipped": "needs 900 GB"}
     assert [one["name"] for one in second["contenders"]] == ["ours"]
     assert second["absent"] == {"greedy": "out of memory"}
     assert third["skipped"] == "ours ran out of memory"

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from textwrap import fill
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -30,6 +31,8 @@ from torchrecmetrics.core.student import quantile
 from torchrecmetrics.data.groups import Groups, check_groups
 
 _POWER = 0.8
+WIDTH = 88
+"""Columns of the text below a table."""
 _TOGETHER = "the intervals hold together, so one with 0 may have an adjusted p <= {alpha}"
 _METHODS = {
     "max-t": f"(step-down max-T; exact for each, asymptotic for all together); {_TOGETHER}",
@@ -181,7 +184,8 @@ class Comparison(Table):
             for name, cells in self._texts().items()
             for width in [max(map(len, (name, *cells)))]
         ]
-        return "\n".join([*("  ".join(line).rstrip() for line in zip(*columns, strict=True)), "", *self._sentences()])
+        table = ["  ".join(line).rstrip() for line in zip(*columns, strict=True)]
+        return "\n".join([*table, "", *(fill(sentence, WIDTH) for sentence in self._sentences())])
 
     def _texts(self) -> dict[str, list[str]]:
         """Return the columns of the table as text."""

@@ -162,8 +162,8 @@ def _converted(table: Table, name: str, column: Any, roles: Roles) -> Any:
     ids = as_whole(column.dictionary)
     if ids is column.dictionary and compute().all(compute().match_substring_regex(ids, _LIST)).as_py():
         raise ValueError(
-            f"{table.name(name)} holds whole lists, such as {ids[0].as_py()[:80]!r}: write a row per item, "
-            f"frame.explode({name!r}) of pandas"
+            f"{table.name(name)} holds whole lists, such as {ids[0].as_py()[:80]!r}: make lists of them, "
+            f"frame[{name!r}] = frame[{name!r}].map(ast.literal_eval) of pandas, and pass the frame"
         )
     return arrow().DictionaryArray.from_arrays(column.indices, ids)
 

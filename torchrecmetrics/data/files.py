@@ -40,7 +40,7 @@ _MOVIELENS = ("user", "item", "rating", "timestamp")
 _KNOWN = (
     ".csv, .tsv, .parquet, .json, .jsonl, .ndjson, RecBole's .inter, MovieLens' u.data (.data, .base, .test) and "
     "ratings.dat, LightGCN's lines of 'user item item ...' (.txt), TREC's runs (.run, .trec, .txt) and qrels (.qrels, "
-    "qrels*.txt), each also with .gz, .bz2, .xz, .zst or .zip behind it"
+    "or qrels in the name), each also with .gz, .bz2, .xz, .zst or .zip behind it"
 )
 
 
@@ -66,7 +66,7 @@ def open_file(path: str | Path, delimiter: str | None = None) -> FileSource:
     | MovieLens | .data, .base, .test; four whole numbers, tabs between | user, item, rating, timestamp |
     | MovieLens | .dat; four fields, "::" between | user, item, rating, timestamp |
     | TREC run | .run, .trec, also .txt; five words or more, the second Q0 or 0 | user, item, rank, score, tag |
-    | TREC qrels | .qrels, .qrel, qrels*.txt; four words | user, item, relevance |
+    | TREC qrels | .qrels, .qrel, or qrels in the name; four words | user, item, relevance |
     | LightGCN | .txt; lines of whole numbers | user, item |
 
     After any of these, .gz, .bz2, .xz, .zst and .zip (of one file) mean a compressed file. A folder of parquet files is
@@ -110,7 +110,7 @@ def open_file(path: str | Path, delimiter: str | None = None) -> FileSource:
         tags = ("tag", *(f"tag{number}" for number in range(7, len(words) + 1)))  # a tag may hold blanks
         names = ("user", "Q0", "item", "rank", "score", *tags)[: len(words)]
         return _Text(content, Layout(" ", names), known={"score": "score"}, trec="run")
-    if suffix in (".qrels", ".qrel") or (suffix == ".txt" and Path(path).name.startswith("qrels")):
+    if suffix in (".qrels", ".qrel") or "qrels" in Path(path).name:
         if len(words) != 4:
             raise ValueError(f"{path} is no TREC qrels file, 'query 0 document relevance': {first_line[:80]!r}")
         layout = Layout(" ", ("user", "0", "item", "relevance"))
@@ -131,7 +131,10 @@ def open_file(path: str | Path, delimiter: str | None = None) -> FileSource:
         return _Text(content, Layout(":", ("user", "", "item", "", "rating", "", "timestamp")), {"time": "timestamp"})
     if suffix == ".txt" and all(word.isdecimal() for word in words):
         return _item_lines_file(content)
-    raise ValueError(f"{path} is of no known kind; there are {_KNOWN}. Other files of columns: delimiter=','")
+    cure = "Other files of columns: delimiter=','"
+    if len(words) == 4 and words[1] in ("0", "Q0"):
+        cure = f"Qrels have qrels in their name, such as {Path(path).stem}.qrels"
+    raise ValueError(f"{path} is of no known kind; there are {_KNOWN}. {cure}")
 
 
 def _is_run(words: list[str]) -> bool:

@@ -186,9 +186,9 @@ class Interactions:
             user, item = (row if of_side is None else of_side[row] for row, of_side in zip(rows, ids, strict=True))
             example = f"user {user!r}, item {item!r}"
             if duplicates == "error" or values is None:
-                raise ValueError(f"{repeated} edges occur more than once, such as {example}")
+                raise ValueError(f"{repeated} pairs of user and item occur more than once, such as {example}")
             raise ValueError(
-                f"{repeated} of {len(keys)} edges repeat a user and an item and have values, such as {example} with "
+                f"{repeated} of {len(keys)} rows repeat a user and an item and have values, such as {example} with "
                 f"{shown(values[repeats])}: values_reduce='sum', 'max' or 'last' says which counts"
             )
         if repeated and values is not None:

@@ -51,6 +51,7 @@ def refuse_respelled(named: str, ids: Vocabulary, num_known: int) -> None:
                     "frame[column].map(ast.literal_eval)"
                 )
             separator = _SEPARATORS.findall(texts[0].strip())[0]
+            separator = separator if separator.strip() else " "  # which several blanks are, too
             raise ValueError(
                 f"{owner}: cells hold several ids, such as {texts[0]!r}: pass split={separator!r} if they are in "
                 "order, best first"
