@@ -37,8 +37,7 @@ case ${1:-first} in
     card versions 40 12 versions
     step kernels 100 4 "$PYTHON" tests/gpu/small_case.py
     tests gpu 170 tests/gpu --deselect tests/gpu/test_sanitizer.py
-    FIXED_POINT_DEVICE=cuda FIXED_POINT_KERNELS=eager tests fixed-eager 60 tests/fixed_point -k "test_values and not processes"
-    FIXED_POINT_DEVICE=cuda FIXED_POINT_KERNELS=triton tests fixed-triton 70 tests/fixed_point -k "test_values and not processes"
+    tests conformance 60 tests/test_conformance.py -k cuda
     card updates 70 2 updates
     card scores 110 12 rows card-scores card-all-metrics
     card card-1M-items 90 6 rows card-1M-items
@@ -64,7 +63,6 @@ case ${1:-first} in
     tests numeric 90 $NUMERIC tests/evaluation tests/test_collect_sessions.py -k cuda
     tests gpu 100 tests/gpu --deselect tests/gpu/test_sanitizer.py
     card updates 50 2 updates
-    FIXED_POINT_DEVICE=cuda FIXED_POINT_KERNELS=triton tests fixed 45 tests/fixed_point -k "evaluations or sessions or many"
     card scores 80 12 rows card-scores card-all-metrics
     card products 40 1 products
     ;;

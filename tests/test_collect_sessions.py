@@ -76,15 +76,6 @@ def test_order_and_batches_change_no_value(kind, seed, cuts, at_once):
     assert numbers(found) == pytest.approx(numbers(expected), abs=1e-12)
 
 
-@pytest.mark.fixed
-def test_chunks_change_no_value(monkeypatch):
-    """Values are the same for any number of entries that are ranked together, as docs/how-to/sessions.md says."""
-    flat = rows(0)
-    expected = fed([flat])
-    monkeypatch.setattr(sessions, "ENTRIES_AT_ONCE", 1)
-    assert numbers(fed([flat])) == pytest.approx(numbers(expected), abs=1e-14)
-
-
 def test_equals_torchmetrics_and_scikit_learn():
     """MRR, HR and NDCG equal `torchmetrics.retrieval`; AUROC per session, also weighted as in DIN, equals sklearn."""
     retrieval = pytest.importorskip("torchmetrics.retrieval")
@@ -138,19 +129,6 @@ def test_processes_change_no_value(processes, world_size, uneven):
         assert found == pytest.approx(expected, abs=1e-12)
         assert ids == flat[2].unique().tolist()
         assert num_users == processes.run(shares, 1, flat, 0)[0][2]
-
-
-def test_whole_sessions_need_no_collection():
-    """`Sessions` with lengths or ids keeps no entries for `compute`, and gives the same values."""
-    scores, labels, ids = rows(7)
-    order = ids.argsort(stable=True)
-    scores, labels, ids = scores[order], labels[order], ids[order]
-    _, lengths = ids.unique_consecutive(return_counts=True)
-    expected = numbers(fed([(scores, labels, ids)]))
-    for options in ({"lengths": lengths}, {"indexes": ids}):
-        metrics = collection()
-        metrics.update(trm.Sessions(scores, labels, **options))
-        assert numbers(metrics.compute()) == pytest.approx(expected, abs=1e-12)
 
 
 def test_a_whole_session_that_comes_again_is_another_row():
@@ -274,14 +252,6 @@ def test_beside_rows_of_other_forms():
     assert metric.compute() == 0.5
 
 
-def test_update_never_waits_for_the_device():
-    """An update keeps entries without reading a value: it runs on the device `meta`, where reading a value raises."""
-    metrics = trm.CollectSessions(collection()).to("meta")
-    flat = torch.empty(9, device="meta"), torch.empty(9, dtype=torch.bool, device="meta")
-    metrics.update(*flat, torch.empty(9, dtype=torch.int64, device="meta"))
-    assert metrics.evaluator.num_entries == 9
-
-
 FLAT = {"scores": torch.rand(4), "labels": torch.ones(4), "indexes": torch.tensor([1, 1, 2, 2])}
 BAD = [
     (
@@ -394,18 +364,6 @@ def test_lengths_that_overflow(lengths, checks):
     with pytest.raises(ValueError, match=r"lengths (must be 0 to 3|add up to 4|add up to 3)"):
         metric.update(trm.Sessions(torch.randn(3), torch.tensor([1, 0, 1]), lengths=torch.tensor(lengths)))
     assert not metric.update_called
-
-
-def test_merging_waiting_sessions():
-    """Sessions that wait in another collection count after a merge, also under its `metric_state`, or are refused."""
-    one, other = trm.CollectSessions(trm.HR(1)), trm.CollectSessions(trm.HR(1))
-    one.update(torch.tensor([0.9, 0.5]), torch.tensor([1, 0]), torch.tensor([1, 1]))
-    other.update(torch.tensor([0.9, 0.5, 0.3, 0.7]), torch.tensor([0, 1, 1, 0]), torch.tensor([2, 2, 3, 3]))
-    with pytest.raises(ValueError, match="HR@1 merges sessions of the same metrics and options, got dict"):
-        one.evaluator.merge_state(other.evaluator.metric_state)
-    assert one.compute()["HR@1"] == 1
-    one.merge_state(other)
-    assert (one.compute()["HR@1"].item(), one["HR@1"].num_users) == (pytest.approx(1 / 3), 3)
 
 
 def test_running_values_of_sessions():

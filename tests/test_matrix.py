@@ -351,7 +351,8 @@ def everything(metrics):
     values = {key: value.nan_to_num(-1).item() for key, value in metrics.compute().items()}
     errors = {key: value.nan_to_num(-1).item() for key, value in metrics.standard_errors().items()}
     rows = metrics.rows
-    return values, errors, rows.ids.tolist(), {key: value.nan_to_num(-1).tolist() for key, value in rows.values.items()}
+    ids = rows.ids.tolist(), rows.clusters.tolist()
+    return values, errors, ids, {key: value.nan_to_num(-1).tolist() for key, value in rows.values.items()}
 
 
 COPIES = {
@@ -421,6 +422,9 @@ def test_merge_state():
     )
     assert values[2:] == expected[2:]
     assert values[0]["HR@3/window"] == pytest.approx(expected[0]["HR@3"])  # both had their last two updates
+    faded = WEIGHTS * (0.5 ** ((7 - torch.arange(8.0, dtype=torch.float64)) / HALF_LIFE)).repeat(3)
+    for key, value in plain("scores", faded, slice(0, 16)).items():
+        assert values[0][f"{key}/decayed"] == pytest.approx(value, abs=1e-12)
     before = snapshot(one)
     with pytest.raises(ValueError, match="only one of the two has"):
         one.merge_state(make("ByGroup"))
@@ -465,8 +469,8 @@ def test_first_batches_merge_nothing():
             "g": trm.HR(1),
         }
     )
-    for rows in torch.arange(ROWS).split(8):
-        outer.update(SCORES[rows], ONE[rows])
+    for number, rows in enumerate(torch.arange(ROWS).split(8)):
+        outer(SCORES[rows], ONE[rows]) if number == 1 else outer.update(SCORES[rows], ONE[rows])
     values = numbers(outer.compute())
     assert (values["a"], values["d"], values["f"]) == (values["b"], values["e"], values["g"])
     for key, metric in {"a": trm.Coverage(2, catalogue=CATALOGUE), "d": trm.MedianRank(), "f": trm.HR(1)}.items():
@@ -531,15 +535,18 @@ def test_inference_mode():
 def test_around_a_compiled_function(call):
     """`torch.compile` leaves a collection with all accumulators out of its graph, in every batch."""
     torch._dynamo.reset()
-    metrics = full()
+    metrics, single, plain = full(), trm.HR(3), trm.HR(3)
 
     def step(rows):
         columns = {name: column[rows] for name, column in columns_of(ALL, WEIGHTS).items()}
         scores = SCORES[rows] * 2 - SCORES[rows]
         getattr(metrics, call)(scores, TARGET[rows], **columns)
+        getattr(single, call)(scores, TARGET[rows])
         return scores.sum()
 
     compiled = torch.compile(step, backend="eager")
     for rows in torch.arange(ROWS).split(8):
         compiled(rows)
+    plain.update(SCORES, TARGET)
+    assert single.compute() == plain.compute()
     assert everything(metrics) == everything(update(full(), 0, 1, 2))

@@ -20,8 +20,6 @@ from values import numbers
 
 import torchrecmetrics as trm
 
-pytestmark = pytest.mark.fixed
-
 USERS, ITEMS = 12, 40
 K = (1, 3, 10, 50)  # the last is above the number of items
 

@@ -1,5 +1,6 @@
 """Metrics of the rank: against exact fractions of PyKEEN's definitions, and rankings that they refuse."""
 
+import math
 import statistics
 from fractions import Fraction
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from sizes import examples
+from values import numbers
 
 import torchrecmetrics as trm
 
@@ -44,7 +46,6 @@ EXPECTED = {
 }
 
 
-@pytest.mark.fixed
 @settings(max_examples=examples(150), deadline=None)
 @given(rows=ranked_rows(), split=st.integers(0, 8))
 @pytest.mark.filterwarnings("ignore:no row to average over")
@@ -64,7 +65,6 @@ def test_equals_fractions(rows, split):
             assert found[name].item() == pytest.approx(float(expected), abs=1e-12), name
 
 
-@pytest.mark.fixed
 def test_groups_weights_and_standard_errors():
     """A row of weight 2 counts twice, and groups have their own values; the median ignores weights and groups."""
     metrics = trm.RecMetricCollection(["AMR", "MeanRank", "MedianRank"], accumulators=[trm.ByGroup("head", "tail")])
@@ -87,7 +87,6 @@ def test_groups_weights_and_standard_errors():
     assert [metrics[name].higher_is_better for name in ("AMR", "MeanRank", "MedianRank")] == [False] * 3
 
 
-@pytest.mark.fixed
 def test_a_median_beyond_max_rank_is_an_error():
     """A median among ranks beyond max_rank, which are counted together, is an error."""
     metric = trm.MedianRank(max_rank=3)
@@ -98,7 +97,6 @@ def test_a_median_beyond_max_rank_is_an_error():
         metric.compute()
 
 
-@pytest.mark.fixed
 def test_rows_without_a_relevant_item_have_no_rank():
     """Rows without a relevant item are left out and counted, because a value of 0 would be better than any rank."""
     metrics = trm.RecMetricCollection(["MeanRank", "MedianRank", "AdjustedHR@1"])
@@ -109,15 +107,6 @@ def test_rows_without_a_relevant_item_have_no_rank():
         trm.MeanRank(empty_target_action="neg")
 
 
-@pytest.mark.fixed
-def test_an_unreachable_item_has_no_finite_rank():
-    """A relevant item that is no candidate makes the mean rank infinite."""
-    metric = trm.MeanRank()
-    metric.update(trm.Negatives(torch.tensor([-torch.inf, 1.0]), torch.zeros(2, 3)))
-    assert (metric.compute(), metric.num_unreachable) == (torch.inf, 1)
-
-
-@pytest.mark.fixed
 def test_lists_that_are_all_there_is():
     """Complete lists are enough for mean and median rank; adjusted metrics need the number of candidates, too."""
     found = trm.evaluate_lists(
@@ -154,7 +143,6 @@ def test_rankings_that_do_not_tell(metric, ranking, message):
     assert not metric.update_called
 
 
-@pytest.mark.fixed
 def test_gauc_has_three_weights():
     """AUROC weighs sessions equally, by positives or by candidates.
     The sessions have AUC 1, 0 and 1/2; 1, 1 and 2 positives; 2, 4 and 4 candidates.
@@ -192,3 +180,87 @@ def test_weights_of_a_metric_of_ones_own(tmp_path):
     Weighted.weights = staticmethod(lambda ranking, k: torch.ones(9))
     with pytest.raises(TypeError, match="must return one weight per row"):
         Weighted(2).update(ranking)
+
+
+# ---------------------------------------------------------------------------------------------------- unreachable items
+
+
+INF = math.inf
+GAPS = torch.tensor([[0.1, 0.9, 0.5], [0.5, -INF, 0.2], [0.3, 0.2, 0.1], [-INF, -INF, -INF]])
+TARGET = torch.tensor([2, 1, 1, 0])  # ranks 2, none, 2, none among no candidates
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "num_users"),
+    [
+        ("MeanRank", INF, 4),
+        ("MedianRank", INF, 4),
+        ("AMR", INF, 4),
+        ("AMRI", -INF, 3),  # of no candidates there is no random order
+        ("AdjustedMRR", ((1 / 2 - 11 / 18) * 2 + (0 - 3 / 4)) / ((1 - 11 / 18) * 2 + (1 - 3 / 4)), 3),
+        ("AdjustedHR@1", ((0 - 1 / 3) * 2 + (0 - 1 / 2)) / (2 / 3 * 2 + 1 / 2), 3),
+    ],
+)
+def test_rows_without_candidates(name, value, num_users):
+    """An unreachable item has rank inf, and a row without candidates has no value where chance is divided by."""
+    metrics = trm.RecMetricCollection([name])
+    for rows in (slice(0, 3), slice(3, 4)):
+        metrics.update(GAPS[rows], TARGET[rows])
+    assert metrics.compute()[name].item() == pytest.approx(value)
+    assert metrics[name].num_users == num_users
+    assert math.isnan(metrics[name].standard_error()) is math.isinf(value) or name == "MedianRank"
+
+
+def test_a_row_in_which_nothing_is_a_candidate():
+    """AMRI leaves out a row without candidates, in every way that rows are added up."""
+    accumulators = [trm.ByGroup("a"), trm.Window(100), trm.Decay(50), trm.KeptRows()]
+    metrics = trm.RecMetricCollection(["AMRI"], accumulators=accumulators)
+    scores, target = torch.tensor([[0.1, 0.9, 0.5], [-INF, -INF, -INF]]), torch.tensor([1, 2])
+    values = metrics(scores, target, groups=torch.zeros(2).long())
+    assert numbers(values) == {"AMRI": 1.0, "AMRI/a": 1.0}
+    assert numbers(metrics.compute()) == {"AMRI": 1.0, "AMRI/a": 1.0, "AMRI/window": 1.0, "AMRI/decayed": 1.0}
+    assert [value.num_users for value in metrics.values()] == [1] * 4
+    assert metrics.rows.values["AMRI"].nan_to_num(9).tolist() == [1, 9]
+
+
+def test_infinite_ranks_are_kept():
+    """Kept rows, groups, windows and decay hold infinite ranks; differences and intervals of them say what is wrong."""
+    accumulators = [trm.ByGroup("far", "near"), trm.Window(100), trm.Decay(50), trm.KeptRows()]
+    metrics = trm.RecMetricCollection(["MeanRank", "AMR", "MRR"], accumulators=accumulators)
+    metrics.update(GAPS[:3], TARGET[:3], groups=torch.tensor([1, 0, 1]))
+    found = numbers(metrics.compute())
+    for name, near in (("MeanRank", 2.0), ("AMR", 1.0)):
+        assert [found[f"{name}{suffix}"] for suffix in ("", "/far", "/window", "/decayed")] == [INF] * 4
+        assert found[f"{name}/near"] == near
+        assert metrics.rows.values[name].tolist() == [near, INF, near]
+        assert metrics.rows.mean()[name] == INF
+    assert found["MRR"] == found["MRR/window"] == pytest.approx(1 / 3)
+    assert (metrics["MeanRank"].num_unreachable, metrics["MeanRank/near"].num_unreachable) == (1, 0)
+    for ask in (metrics.rows.confidence_interval, lambda: trm.compare({"a": metrics.rows, "b": metrics.rows})):
+        with pytest.raises(ValueError, match=r"values of MeanRank are infinite in 1 of 3 rows.*that is no candidate"):
+            ask()
+    assert all(map(math.isnan, metrics["MeanRank"].confidence_interval()))
+
+
+@pytest.mark.parametrize(("reachable", "median"), [(3, 2.0), (2, INF), (1, INF), (0, INF)])
+def test_a_median_of_unreachable_items(reachable, median):
+    """The median is inf if half of the items, or more, are no candidates, and no `max_rank` is asked for."""
+    metric = trm.MedianRank(max_rank=3)
+    scores = torch.tensor([[0.1, 0.9, 0.5]] * reachable + [[0.1, 0.9, -INF]] * 2)
+    metric.update(scores, torch.full((len(scores),), 2))
+    assert metric.compute() == median
+    assert metric.num_users == reachable + 2
+    if reachable == 3:
+        metric.update(trm.Ranks(torch.tensor([4.0] * 6)))
+        with pytest.raises(ValueError, match="the median is beyond max_rank=3: give the number of candidates"):
+            metric.compute()
+
+
+@pytest.mark.parametrize("weights", [torch.tensor([1.0, 0.0, 2.0, 0.0]), torch.tensor([0.5, 0.0, 0.5, 0.0])])
+def test_infinite_ranks_of_weight_0_do_not_count(weights):
+    """An infinite value of weight 0 leaves the mean finite."""
+    metrics = trm.RecMetricCollection(["MeanRank", "AMR"], accumulators=[trm.ByGroup("a"), trm.Decay(9)])
+    metrics.update(GAPS, TARGET, weights=weights, groups=torch.zeros(4).long())
+    found = numbers(metrics.compute())
+    assert all(found[f"MeanRank{suffix}"] == 2 for suffix in ("", "/a", "/decayed"))
+    assert metrics["MeanRank"].num_users == 2

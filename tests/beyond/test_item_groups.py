@@ -7,7 +7,6 @@ from statistics import fmean, pstdev
 
 import pytest
 import torch
-from distributed import counted_collectives
 
 import torchrecmetrics as trm
 from torchrecmetrics.beyond.item_groups import GroupCounts, spread
@@ -36,7 +35,6 @@ def elliots(lists, train, relevant, groups, k):
     return spreads, [torch.tensor(counts) for counts in (recommended, candidates, found, able)]
 
 
-@pytest.mark.fixed
 def test_elliots():
     """The formula needs only counts to equal Elliot's, for two groups (head and tail) and for five."""
     rng = random.Random(0)
@@ -53,7 +51,6 @@ def test_elliots():
         assert spread_of(found, able).item() == pytest.approx(reo, rel=1e-14)
 
 
-@pytest.mark.fixed
 def test_by_hand():
     """Equal rates give 0, whatever the counts; if one of G groups has all hits, the result is sqrt(G - 1)."""
     assert spread_of(torch.tensor([10, 40]), torch.tensor([100, 400])) == 0
@@ -61,7 +58,6 @@ def test_by_hand():
     assert one.item() == pytest.approx(math.sqrt(4))
 
 
-@pytest.mark.fixed
 def test_groups_left_out():
     """A group without a possible item is left out; a single group, or no hit at all, gives nan."""
     full = spread_of(torch.tensor([3, 1]), torch.tensor([10, 10]))
@@ -130,7 +126,6 @@ def found(kinds, parts, **options):
     return [value.item() for value in collection.compute().values()], collection
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize("of", ["popularity", "categories"])
 @pytest.mark.parametrize("padding_idx", [None, 3])
 def test_metrics_are_elliots(of, padding_idx):
@@ -147,7 +142,6 @@ def test_metrics_are_elliots(of, padding_idx):
         assert all(member.standard_error().isnan() for member in collection.values())
 
 
-@pytest.mark.fixed
 def test_which_rows_count():
     """Rows of weight 0 and rows without a list are left out; any other weight counts as 1."""
     scores, target, history, catalogue = world()
@@ -164,7 +158,6 @@ def test_which_rows_count():
     assert [metric.num_users for metric in metrics] == [58, 58]
 
 
-@pytest.mark.fixed
 def test_whole_evaluations():
     """`evaluate` takes each user's history from the interactions of the catalogue."""
     scores, target, history, _ = world()
@@ -189,36 +182,6 @@ def test_whole_evaluations():
     assert [value.item() for value in [*evaluation.values()][:2]] == pytest.approx(theirs, rel=1e-12)
 
 
-def shared(rank, world_size):
-    """Return the values that a process computes, and its number of collectives."""
-    parts = torch.arange(rank, USERS, world_size).split(9)
-    with counted_collectives() as collectives:
-        ours, _ = found(KINDS, parts, of="categories")
-    return ours, len(collectives)
-
-
-@pytest.mark.fixed
-@pytest.mark.parametrize("world_size", [2, 3])
-def test_processes_add_up(processes, world_size):
-    ((alone, _),) = processes.run(shared, 1)
-    for ours, collectives in processes.run(shared, world_size):
-        assert ours == alone
-        assert collectives == 2
-
-
-@pytest.mark.parametrize("options", [{}, {"of": "categories"}, {"padding_idx": 0}, {"head": 0.5}])
-def test_metrics_wait_for_nothing(options):
-    """Updates with scores and with lists work on the meta device, where no value can be read."""
-    *_, catalogue = world()
-    collection = trm.RecMetricCollection([kind(3, catalogue=catalogue, **options) for kind in KINDS]).to("meta")
-    scores = torch.empty(4, ITEMS, device="meta")
-    ids = torch.empty(4, 2, dtype=torch.int64, device="meta")
-    collection.update(trm.Scores(scores, ids, exclude=ids, history=ids), weights=scores[:, 0])
-    if "padding_idx" not in options:
-        collection.update(trm.Lists(ids, ids, complete=True, history=ids))
-
-
-@pytest.mark.fixed
 def test_relevant_items_beyond_the_catalogue():
     """Relevant items beyond the catalogue belong to no group."""
     metric = trm.EqualOpportunity(2, of="categories", catalogue=trm.Catalogue(4, categories=torch.arange(4) // 2))
@@ -227,7 +190,6 @@ def test_relevant_items_beyond_the_catalogue():
     assert metric.compute().item() == 0  # each group has 1 hit of 2
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_refused(kind):
     shares = trm.Catalogue(4, categories=torch.full((4, 2), 0.5))

@@ -18,8 +18,6 @@ from torch import nan, tensor
 import torchrecmetrics as trm
 from torchrecmetrics.beyond import functional
 
-pytestmark = pytest.mark.fixed
-
 USERS, ITEMS, DEPTH, GENRES = 14, 30, 10, 4
 K = (2, 5, 10)
 

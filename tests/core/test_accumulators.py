@@ -1,12 +1,11 @@
 """Accumulators: groups of rows beside the totals, and accumulators of one's own."""
 
-import copy
 import pickle
+from copy import deepcopy
 
 import pytest
 import torch
 from states import same, snapshot
-from torch import nn
 from torchmetrics import MeanMetric
 from values import numbers
 
@@ -271,18 +270,6 @@ def test_an_accumulator_of_ones_own(size):
     assert list(metrics.keys())[4:8] == ["NDCG@1", "NDCG@1/squares", "NDCG@1/a", "NDCG@1/b"]
     found = metrics.compute()["NDCG@3/squares"].item(), metrics["NDCG@3/squares"].num_users
     assert found == squares()
-    copies = [copy.deepcopy(metrics), pickle.loads(pickle.dumps(metrics)), metrics.clone()]
-    metrics.persistent(True)
-    loaded = make(Highest(), trm.ByGroup("a", "b"))
-    loaded.load_state_dict(metrics.state_dict())
-    for other in (*copies, loaded):
-        assert numbers(other.compute()) == numbers(metrics.compute())
-    merged = make(Highest(), trm.ByGroup("a", "b"))
-    for _ in range(2):
-        merged.merge_state(metrics)
-    assert merged.compute()["NDCG@3/squares"].item() == pytest.approx(2 * found[0])
-    module = nn.ModuleDict({"metrics": metrics}).to(torch.bfloat16).half()
-    assert module["metrics"].compute()["NDCG@3/squares"] == found[0]
     metrics.reset()
     assert not any(state.any() for state in (metrics.accumulators[0].squares, metrics.accumulators[0].ones))
     assert metrics(SCORES, TARGET, price=PRICES, groups=CODES)["NDCG@3/squares"].item() == squares()[0]
@@ -316,11 +303,19 @@ def test_processes_add_up(processes, world_size):
         assert counts == [pytest.approx(facts(value), nan_ok=True) for value in whole.values()]
 
 
-def test_groups_never_wait_for_the_device():
-    """An update with groups reads no value: it runs on the device `meta`, where reading a value raises."""
-    metrics = make(trm.ByGroup("a", "b"), Highest(), trm.KeptRows()).to("meta")
-    metrics.update(
-        *(tensor.to("meta") for tensor in (SCORES, TARGET)),
-        **{"groups": CODES.to("meta"), "price": PRICES.to("meta"), "weights": WEIGHTS.to("meta")},
-    )
-    assert metrics.evaluator.update_count == 1
+def test_a_value_with_groups_is_updated_alone_or_says_why_not():
+    collection = trm.RecMetricCollection("HR", k=1, accumulators=[trm.ByGroup("a", "b")])
+    with pytest.raises((TypeError, ValueError), match="groups"):
+        collection["HR@1"].update(torch.tensor([1]))
+
+
+def test_keys_of_groups_do_not_replace_others():
+    with pytest.raises(ValueError, match="HR@1/cold"):
+        trm.RecMetricCollection({"HR@1/cold": trm.MRR(), "HR@1": trm.HR(1)}, accumulators=[trm.ByGroup("cold")])
+
+
+def test_group_value_alone():
+    collection = trm.RecMetricCollection("HR", k=1, accumulators=[trm.ByGroup("a")])
+    collection.update(torch.tensor([1]), groups=torch.tensor([0]))
+    for copied in (deepcopy, lambda part: pickle.loads(pickle.dumps(part))):
+        assert copied(collection["HR@1/a"]).compute() == 1

@@ -19,3 +19,10 @@ def test_rows_are_sorted(shape, kind, generator):
     before = values.detach().clone()
     torch.testing.assert_close(arrays.sort_rows(values), values.detach().sort(dim=1).values, equal_nan=True)
     torch.testing.assert_close(values.detach(), before, equal_nan=True)
+
+
+@pytest.mark.parametrize("width", [0, 1, 2, 3, 4, 7, 8, 9, 100])
+def test_sums_by_doubling(width, generator):
+    """`doubling_sums` equals `cumsum`, which it replaces where `cumsum` refuses to be deterministic."""
+    values = torch.randint(-9, 9, (3, width), generator=generator).double()
+    assert torch.equal(arrays.doubling_sums(values), values.cumsum(1))

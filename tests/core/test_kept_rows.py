@@ -1,8 +1,5 @@
 """`KeptRows`: collections keep the values of every row once, by id, over batches and processes."""
 
-import copy
-import pickle
-
 import pytest
 import torch
 
@@ -36,7 +33,6 @@ def same(rows, other):
     assert torch.equal(rows.ids, other.ids)
 
 
-@pytest.mark.fixed
 def test_rows_are_the_formulas(device):
     """Kept rows hold each formula's value by id, NaN without a relevant item, and their mean is the metric."""
     metrics, scores, targets = collection().to(device), [], []
@@ -63,7 +59,6 @@ def test_rows_are_the_formulas(device):
     assert rows.options["ties"] == "expected"
 
 
-@pytest.mark.fixed
 def test_numbered_as_they_come():
     """Rows without ids are numbered in the order of the updates."""
     metrics = collection()
@@ -73,7 +68,6 @@ def test_numbered_as_they_come():
     assert metrics.rows.ids.tolist() == list(range(10))
 
 
-@pytest.mark.fixed
 def test_weights_and_clusters():
     """Weights and clusters are kept, a row of weight 0 is left out, and a weighted metric has weights of its own."""
     metrics = trm.RecMetricCollection([trm.HR(2), trm.AUROC(weight="relevant")], accumulators=[trm.KeptRows()])
@@ -138,19 +132,6 @@ def test_rows_need_no_compute():
     assert len(metrics.rows) == 10
 
 
-@pytest.mark.parametrize(
-    "copied", [copy.deepcopy, lambda metrics: pickle.loads(pickle.dumps(metrics)), lambda m: m.clone()]
-)
-def test_copies_have_them(copied):
-    """A copy has the kept rows, and later updates of the copy do not change the original."""
-    metrics = collection()
-    metrics.update(*batch(0))
-    other = copied(metrics)
-    other.update(*batch(1))
-    other.compute(), metrics.compute()
-    assert (len(metrics.rows), len(other.rows)) == (5, 10)
-
-
 def test_merge_appends():
     """`merge_state` appends the rows of the other collection; one that keeps no rows is refused and changes nothing."""
     one, two, whole = collection(), collection(), collection()
@@ -173,19 +154,6 @@ def test_merge_appends():
     assert one["HR@2"].num_users == 8
     assert one.compute() == values
     same(one.rows, whole.rows)
-
-
-def test_state_dicts():
-    """State dicts hold the rows, with the other states, after `persistent(True)` alone."""
-    metrics, loaded = collection(), collection()
-    metrics.update(*batch(0), row_ids=torch.arange(5) + 7, clusters=torch.arange(5))
-    assert not metrics.state_dict()
-    metrics.persistent(True), loaded.persistent(True)
-    loaded.load_state_dict(metrics.state_dict())
-    same(loaded.rows, metrics.rows)
-    assert loaded.rows.clusters.tolist() == metrics.rows.clusters.tolist()
-    loaded.update(*batch(1), row_ids=torch.arange(5), clusters=torch.arange(5))
-    assert (len(loaded.rows), len(metrics.rows)) == (10, 5)
 
 
 def test_a_value_that_is_asked_first():
@@ -219,14 +187,6 @@ def test_memory_that_is_used_again():
     metrics.compute()
     assert metrics.rows.ids.tolist() == metrics.rows.clusters.tolist() == list(range(10))
     assert metrics.rows.weights.tolist() == [1] * 5 + [2] * 5
-
-
-def test_nothing_waits_for_the_device():
-    """An update reads no value: it runs on the device `meta`, where reading a value raises."""
-    metrics = collection(validate_args=False).to("meta")
-    scores, target, ids = (each.to("meta") for each in (*batch(0), torch.arange(5)))
-    metrics.update(scores, target, row_ids=ids, clusters=ids, weights=torch.ones(5, device="meta"))
-    assert len(kept(metrics)) == 5
 
 
 IDS = torch.arange(5)
@@ -347,7 +307,6 @@ def gathered(rank, world_size, named):
     }
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_processes(world_size, processes):
     """Every process has the rows of all processes, also where shares are uneven and one process has no rows."""
@@ -386,7 +345,6 @@ def world():
     return users, items, names, target
 
 
-@pytest.mark.fixed
 def test_evaluate():
     """`evaluate` keeps rows by user id, or by row number without a vocabulary; users without targets have rows too."""
     users, items, names, target = world()
@@ -408,7 +366,6 @@ def sharded(rank, world_size):
     return dict(zip(found.rows.ids, found.rows.values["NDCG@3"].tolist(), strict=True))
 
 
-@pytest.mark.fixed
 def test_evaluate_over_processes(processes):
     """With users sharded, every process has the rows of all processes, under the users' ids."""
     users, items, _, target = world()
@@ -417,7 +374,6 @@ def test_evaluate_over_processes(processes):
     assert processes.run(sharded, 2) == [expected, expected]
 
 
-@pytest.mark.fixed
 def test_evaluate_lists():
     users, items, names, target = world()
     lists = dict(zip(names, trm.recommend(users, items, 3).ids.tolist(), strict=True))

@@ -1,8 +1,6 @@
 """Windows and decay, compared with the same rows computed anew, over batches, processes and checkpoints."""
 
-import copy
 import itertools
-import pickle
 
 import hypothesis.strategies as st
 import pytest
@@ -57,7 +55,6 @@ def without_groups(values):
     return {key: value for key, value in values.items() if "/" not in key}
 
 
-@pytest.mark.fixed
 @settings(max_examples=examples(60), deadline=None)
 @given(window=st.integers(100, 400), sizes=st.lists(st.integers(1, 60), min_size=8, max_size=20))
 @pytest.mark.filterwarnings("ignore:no row to average over")
@@ -81,7 +78,6 @@ def test_a_window_of_rows(window, sizes):
     assert numbers(metrics.compute())["NDCG@3"] == pytest.approx(alone(slice(0, end))[0]["NDCG@3"], nan_ok=True)
 
 
-@pytest.mark.fixed
 def test_a_window_of_updates():
     """A window of 3 updates holds the last three batches, whatever their sizes."""
     metrics = make(trm.Window(updates=3))
@@ -89,7 +85,6 @@ def test_a_window_of_updates():
     assert recent(metrics, "window")[0] == pytest.approx(without_groups(alone(slice(end - 63, end))[0]))
 
 
-@pytest.mark.fixed
 @settings(max_examples=examples(40), deadline=None)
 @given(half_life=st.sampled_from([0.5, 30, 1000.0]), sizes=st.lists(st.integers(1, 60), min_size=1, max_size=15))
 @pytest.mark.filterwarnings("ignore:no row to average over")
@@ -117,7 +112,6 @@ def shared(rank, world_size):
     return values
 
 
-@pytest.mark.fixed
 def test_processes(processes):
     """A window and a decayed mean count the rows of all processes."""
     (window, decayed), other = processes.run(shared, 2)
@@ -274,32 +268,6 @@ def test_values_alone():
     outer.update(ranks)
     assert numbers(outer.compute()) == {"HR@10": 1, "HR@10/window": 1, "MRR@10": 0.5, "MRR@10/window": 0.5}
     assert outer["MRR@10"].num_users == 10
-
-
-def test_life_of_a_window():
-    """A window survives copies, pickles, checkpoints and merging, its keys have the prefix, and `reset` empties it."""
-    metrics = make(trm.Window(100), prefix="train/")
-    fed(metrics, [60] * 5)
-    metrics.persistent(True)
-    loaded = make(trm.Window(100), prefix="train/")
-    loaded.persistent(True)
-    loaded.load_state_dict(metrics.state_dict())
-    for other in (copy.deepcopy(metrics), pickle.loads(pickle.dumps(metrics)), loaded):
-        assert numbers(other.compute()) == numbers(metrics.compute())
-    assert "train/NDCG@3/window" in metrics.compute()
-    merged = make(trm.Window(100), prefix="train/")
-    merged.merge_state(metrics)
-    assert merged.compute()["train/HR@3/window"] == metrics.compute()["train/HR@3/window"]
-    merged.merge_state(metrics)  # as of two processes: the last update of both has 120 rows
-    assert merged.compute()["train/HR@3/window"].item() == pytest.approx(alone(slice(240, 300))[0]["HR@3"])
-    assert merged["train/HR@3/window"].num_users == 2 * int((TARGET[240:300] >= 0).sum())
-    with pytest.raises(
-        ValueError, match=r"one of the two has .*Window\(rows=100.*, the other ByGroup\('a', 'b'.*: make both alike"
-    ):
-        merged.merge_state(make(prefix="train/"))
-    metrics.reset()
-    fed(metrics, [30])
-    assert numbers(metrics.compute())["train/HR@3/window"] == numbers(metrics.compute())["train/HR@3"]
 
 
 def test_never_waits_for_the_device():

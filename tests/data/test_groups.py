@@ -1,15 +1,11 @@
 """Groups of rows in collections, evaluations and over processes; slices of items."""
 
-import pickle
-
 import pandas
+import pyarrow as pa
 import pytest
 import torch
-from distributed import counted_collectives
 
 import torchrecmetrics as trm
-
-NAMES = ("HR", "NDCG", "MRR", "RPrecision", "AUROC")
 
 
 @pytest.fixture
@@ -26,18 +22,6 @@ def test_default_device_does_not_matter():
     assert trm.Groups.from_column(["se", "de", None]).codes.tolist() == [1, 0, -1]
     train = trm.Interactions.from_columns(users=[0, 1, 1, 1], items=[0, 0, 1, 2], num_users=3, num_items=3)
     assert trm.group_users(train, bins=[0, 1, 3]).codes.tolist() == [1, 2, 0]
-
-
-def batch(seed=3, rows=60, items=15, groups=4):
-    generator = torch.Generator().manual_seed(seed)
-    target = torch.rand(rows, items, generator=generator).argsort(1)[:, :3]
-    target[torch.rand(rows, 3, generator=generator) < 0.4] = -1
-    return {
-        "scores": torch.rand(rows, items, generator=generator),
-        "target": target,
-        "weights": torch.randint(0, 4, (rows,), generator=generator) / 2,
-        "groups": torch.randint(-1, groups, (rows,), generator=generator),
-    }
 
 
 def values(found):
@@ -60,34 +44,6 @@ def made(seed=1, users=80, items=25):
 # -------------------------------------------------------------------------------------------------------- the numbers
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("action", ["skip", "neg"])
-def test_groups_are_a_groupby(weighted, action):
-    """Each group's value, error and counts are those of its rows alone; overall values are as without groups."""
-    given = batch()
-    codes = given.pop("groups")
-    if not weighted:
-        del given["weights"]
-    names = ["a", "b", "c", "d"]
-    options = {"k": [2, 5], "empty_target_action": action}
-    collection = trm.RecMetricCollection(NAMES, accumulators=[trm.ByGroup(names)], **options)
-    for some in torch.arange(60).split(13):
-        collection.update(**{name: value[some] for name, value in given.items()}, groups=codes[some])
-    found, errors = values(collection.compute()), values(collection.standard_errors())
-    alone = trm.RecMetricCollection(NAMES, **options)
-    for some in torch.arange(60).split(13):
-        alone.update(**{name: value[some] for name, value in given.items()})
-    assert {key: found[key] for key in alone} == pytest.approx(values(alone.compute()), abs=1e-15)
-    for number, name in enumerate(names):
-        theirs = trm.RecMetricCollection(NAMES, **options)
-        theirs.update(**{key: value[codes == number] for key, value in given.items()})
-        assert {key: found[f"{key}/{name}"] for key in theirs} == pytest.approx(values(theirs.compute()), abs=1e-14)
-        own = values(theirs.standard_errors())
-        assert {key: errors[f"{key}/{name}"] for key in theirs} == pytest.approx(own, abs=1e-12, nan_ok=True)
-        parts = [collection[f"{key}/{name}"] for key in theirs]
-        assert [part.num_users for part in parts] == [theirs[key].num_users for key in theirs]
-
-
 def test_pandas_groups_the_rows_alike():
     train, test, users, items = made()
     groups = trm.group_users(train, bins=[0, 3, 6, 9])
@@ -104,27 +60,6 @@ def test_pandas_groups_the_rows_alike():
         means = torch.stack([found[f"{label}/{name}"] for name in groups.names])
         assert ((weights * means).sum() / weights.sum()).item() == pytest.approx(found[label].item(), abs=1e-15)
     assert found.groups.counts() == {"num_empty": 0}
-
-
-def on_processes(rank, world_size):
-    given = batch(rows=61)
-    collection = trm.RecMetricCollection(NAMES, k=[2, 5], accumulators=[trm.ByGroup("a", "b", "c", "d")])
-    for row in range(rank, 61, world_size):
-        collection.update(**{name: value[row : row + 1] for name, value in given.items()})
-    with counted_collectives() as collectives:
-        asked_first = collection["NDCG@5/c"].compute().item()
-        found = values(collection.compute())
-    assert asked_first == found["NDCG@5/c"]
-    return found, len(collectives)
-
-
-@pytest.mark.parametrize("world_size", [2, 3])
-def test_processes_agree(processes, world_size):
-    """All processes have the values of one, with two collectives for any number of groups, whichever is read first."""
-    ((alone, _),) = processes.run(on_processes, 1)
-    for found, collectives in processes.run(on_processes, world_size):
-        assert found == pytest.approx(alone, abs=1e-14)
-        assert collectives == 2
 
 
 def sharded(rank, world_size):
@@ -163,117 +98,13 @@ def test_a_group_without_users_is_nan():
 # ------------------------------------------------------------------------------------------------- items of collections
 
 
-def test_children_are_metrics_without_a_state():
-    collection = trm.RecMetricCollection(["HR", "NDCG"], k=5, accumulators=[trm.ByGroup("cold", "warm")], prefix="val/")
-    assert list(collection) == [f"val/{name}@5{group}" for name in ("HR", "NDCG") for group in ("", "/cold", "/warm")]
-    assert [metric.label for metric in collection.metrics.values()] == ["HR@5", "NDCG@5"]
-    child = collection["val/NDCG@5/cold"]
-    assert (child.label, child.higher_is_better, child.metric_state) == ("NDCG@5/cold", True, {})
-    assert not child.update_called
-    given = batch(groups=2)
-    del given["weights"]
-    collection.update(**given)
-    assert child.update_called
-    assert child.compute() == collection.compute()["val/NDCG@5/cold"]
-    for copy in (collection.clone(), pickle.loads(pickle.dumps(collection))):
-        copy.reset()
-        copy.update(**{name: value[:9] for name, value in given.items()})
-        assert copy["val/NDCG@5/cold"].compute() == copy.compute()["val/NDCG@5/cold"] != child.compute()
-    other = collection.clone()
-    other.merge_state(collection)
-    assert values(other.compute()) == pytest.approx(values(collection.compute()))
-    assert other["val/NDCG@5/warm"].num_users == 2 * collection["val/NDCG@5/warm"].num_users
-    with pytest.raises(TypeError, match="a collection is made with all its metrics"):
-        del collection["NDCG@5/cold"]
-    other.reset()
-    other["val/NDCG@5/cold"].update(given["scores"], given["target"], groups=given["groups"])
-    with pytest.raises(ValueError, match="HR@5 was not updated with the other values: update the collection"):
-        other["val/HR@5"].compute()
-
-
-def test_forward_gives_the_batch_of_each_group():
-    collection = trm.RecMetricCollection("HR", k=2, accumulators=[trm.ByGroup("a", "b", "c", "d")])
-    given = batch()
-    del given["weights"]
-    collection.update(**given)
-    some = {name: value[:20] for name, value in given.items()}
-    own = collection(**some)
-    alone = trm.RecMetricCollection("HR", k=2, accumulators=[trm.ByGroup("a", "b", "c", "d")])
-    alone.update(**some)
-    assert values(own) == values(alone.compute())
-    assert collection["HR@2/b"]._forward_cache == own["HR@2/b"]
-
-
-def test_histograms_have_no_groups():
-    catalogue = trm.Catalogue(15)
-    collection = trm.RecMetricCollection(
-        ["Coverage", "HR"], k=5, accumulators=[trm.ByGroup("a", "b")], catalogue=catalogue
-    )
-    assert list(collection) == ["Coverage@5", "HR@5", "HR@5/a", "HR@5/b"]
-
-
-def test_meta_is_never_read():
-    collection = trm.RecMetricCollection(NAMES, k=[2, 5], accumulators=[trm.ByGroup("a", "b", "c", "d")]).to("meta")
-    collection.update(**{name: value.to("meta") for name, value in batch().items()})
-
-
-def test_a_thousand_groups():
-    """With a thousand groups every value is that of the rows of its group."""
-    given = batch(rows=3000, groups=1000)
-    del given["weights"]
-    codes = given.pop("groups")
-    test = [trm.RecMetricCollection("HR", k=3), trm.RecMetricCollection("HR", k=3)]
-    test[1] = trm.RecMetricCollection.fresh(
-        test[1], None, {}, accumulators=[trm.ByGroup(f"g{number}" for number in range(1000))]
-    )
-    test[1].update(**given, groups=codes)
-    test[0].update(**given)
-    found = values(test[1].compute())
-    assert found["HR@3"] == test[0].compute()["HR@3"]
-    rows = test[0].evaluator.rows(trm.Scores(**given))
-    for number in (0, 7, 999):
-        mine = ~rows.undefined[0] & (codes == number)
-        assert found[f"HR@3/g{number}"] == pytest.approx(rows.values[0][mine].mean().item(), nan_ok=True)
-
-
 # ---------------------------------------------------------------------------------------------------------- bad input
-
-
-def test_codes_that_are_none():
-    collection = trm.RecMetricCollection("HR", k=2, accumulators=[trm.ByGroup("a", "b")])
-    given = batch(groups=2)
-    codes = given.pop("groups")
-    with pytest.raises(ValueError, match=r"the collection has the groups a, b: update\(\.\.\., groups=\) says"):
-        collection.update(**given)
-    for wrong in (2, -2):
-        with pytest.raises(ValueError, match=rf"1 of 60 rows whose group is none.*row 5 is of group {wrong} of 2"):
-            collection.update(**given, groups=codes.index_fill(0, torch.tensor([5]), wrong))
-    with pytest.raises(ValueError, match=r"groups must be \[60\], one per row"):
-        collection.update(**given, groups=codes[:-1])
-    with pytest.raises(TypeError, match="groups must"):
-        collection.update(**given, groups=codes.float())
-    assert not collection.evaluator.update_called
-    with pytest.raises(
-        TypeError, match=r"groups of rows are read by RecMetricCollection.*trm.ByGroup\('cold', 'warm'\)"
-    ):
-        trm.RecMetricCollection("HR", k=2).update(**given, groups=codes)
-    later = trm.RecMetricCollection("HR", k=2, accumulators=[trm.ByGroup("a", "b")], validate_args="deferred")
-    later.update(**given, groups=codes.index_fill(0, torch.tensor([5]), 2))
-    with pytest.raises(ValueError, match="1 row whose group is none of those there are"):
-        later.compute()
 
 
 @pytest.mark.parametrize(
     ("wrong", "error", "message"),
     [
-        (lambda: trm.ByGroup("a", "a"), ValueError, "two groups are called 'a'"),
         (lambda: trm.ByGroup(3), TypeError, r"names of groups are words, such as \['cold', 'warm'\], got int"),
-        (
-            lambda: trm.RecMetricCollection("HR", k=2, accumulators=[trm.ByGroup("a.b")]),
-            ValueError,
-            r"a word without '/' or '\.', got 'a\.b'",
-        ),
-        (lambda: trm.ByGroup(), ValueError, "groups holds no name"),
         (lambda: trm.ByGroup([]), ValueError, "groups holds no name"),
         (
             lambda: trm.Groups(torch.tensor([0, 1]), ["a"]),
@@ -380,3 +211,21 @@ def test_slices_by_popularity():
     slices = trm.slice_targets(target, popularity, shares=[0.2, 0.51, 0.8])
     assert {name: items(part) for name, part in slices.items()} == {"1": [1], "2": [3], "3": [0], "4": [2, 4]}
     assert [part.num_items for part in slices.values()] == [5] * 4
+
+
+def test_sizes_of_groups():
+    """A group without users has the size 0."""
+    assert trm.Groups(torch.tensor([0, -1]), ["a", "b"]).sizes == {"a": 1, "b": 0}
+
+
+def test_groups_of_columns_with_missing_values():
+    pandas = pytest.importorskip("pandas")
+    for column in (pandas.Series(["a", None], dtype="string"), pa.chunked_array([["a", None]]), pa.array(["a", None])):
+        assert trm.Groups.from_column(column).sizes == {"a": 1}
+
+
+def test_slices_end_where_heads_end():
+    popularity = torch.full((10,), 0.1, dtype=torch.float64)
+    target = trm.Interactions.from_columns(users=[0] * 10, items=list(range(10)), num_items=10)
+    head = ~trm.Catalogue(10, popularity=popularity).tail(0.8)
+    assert len(trm.slice_targets(target, popularity, [0.8])["head"]) == int(head.sum()) == 8

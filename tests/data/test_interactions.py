@@ -4,7 +4,6 @@ import math
 import re
 import typing
 import warnings
-from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -367,13 +366,11 @@ def test_missing_entries_do_not_round_the_others():
 
 
 def test_masked_entries_are_missing():
-    """Masked entries of numpy arrays are missing ids and missing times; masked values raise."""
+    """Masked entries of numpy arrays are missing ids; masked values raise."""
     np = pytest.importorskip("numpy")
     masked = np.ma.array([2, 9, 1], mask=[False, True, False])
     graph = Interactions.from_columns(masked, [0, 1, 2], user_ids=[1, 2, 9], unknown="drop")
     assert (pairs(graph), graph.num_dropped) == ([(0, 2), (1, 0)], 1)
-    with pytest.raises(ValueError, match="column 'time' of frame is missing in row 1"):
-        in_order(masked)
     with pytest.raises(TypeError, match="values must be numbers"):
         Interactions.from_columns([0, 1, 2], [0, 1, 2], masked)
 
@@ -394,7 +391,7 @@ def test_masked_entries_are_missing():
     ],
 )
 def test_whole_numbers_are_ids_whatever_holds_them(make):
-    """Whole numbers of any dtype, byte order or container work as ids, with or without vocabulary, times and values."""
+    """Whole numbers of any dtype, byte order or container work as ids, with or without vocabulary, and values."""
     np = pytest.importorskip("numpy")
     ids = make(np, [2, 0, 1])
     expected = [(0, 0), (1, 1), (2, 2)]
@@ -402,139 +399,8 @@ def test_whole_numbers_are_ids_whatever_holds_them(make):
     assert pairs(Interactions.from_columns(ids, ids, user_ids=ids, item_ids=[2, 0, 1])) == expected
     assert pairs(Interactions.from_columns([2, 0, 1], ids, user_ids=ids)) == [(0, 2), (1, 0), (2, 1)]
     assert Interactions.from_columns([0, 1, 2], [0, 1, 2], ids).values.tolist() == [2, 0, 1]
-    assert in_order(ids) == [1, 2, 0]
     if not isinstance(ids, torch.Tensor):
         assert GRAPH.select(ids).items.tolist() == [[1, 3], [0, 4], [-1, -1]]
-
-
-def test_columns_of_data_frames():
-    """Columns of pandas data frames may hold numbers or strings."""
-    pd = pytest.importorskip("pandas")
-    frame = pd.DataFrame({"user": ["b", "a"], "item": [3, 1], "rating": [5.0, 2.0]})
-    graph = Interactions.from_columns(frame["user"], frame["item"], frame["rating"], user_ids=["a", "b"])
-    assert (pairs(graph), graph.values.tolist()) == ([(0, 1), (1, 3)], [2.0, 5.0])
-
-
-def test_leave_last_out():
-    """Events are split by time, with ties in input order; users with fewer than three events stay in train."""
-    frame = {"user": [0, 0, 1, 0, 0, 1, 2, 2, 2], "item": [5, 6, 1, 7, 8, 2, 1, 2, 3], "t": [2, 2, 0, 1, 2, 1, 3, 2, 1]}
-    train, valid, test = Log.from_frame(frame, time="t", item_ids=range(9)).leave_last_out()
-    assert pairs(train.to_interactions()) == [(0, 5), (0, 7), (1, 1), (1, 2), (2, 3)]
-    assert [pairs(part.to_interactions()) for part in (valid, test)] == [[(0, 6), (2, 2)], [(0, 8), (2, 1)]]
-    _, valid, test = Log.from_frame(frame, time=None, value=None, item_ids=range(9)).leave_last_out()
-    assert [pairs(part.to_interactions()) for part in (valid, test)] == [[(0, 7), (2, 2)], [(0, 8), (2, 3)]]
-
-
-def test_splits_by_time_take_dates():
-    """Bounds of dates may be text or datetimes of pandas."""
-    pd = pytest.importorskip("pandas")
-    times = pd.to_datetime(["2024-01-02", "2024-02-01", "2024-03-01"])
-    for bounds in (("2024-02-01", "2024-03-01"), (pd.Timestamp("2024-02-01"), pd.Timestamp("2024-03-01"))):
-        assert parts(times, *bounds) == [[0], [1], [2]]
-
-
-def log_at(times):
-    """Return a log in which one user has the items 0, 1, 2, ... at these times."""
-    return Log.from_frame({"user": [0] * len(times), "item": range(len(times)), "time": times}, time="time")
-
-
-def in_order(times):
-    """Return the items 0, 1, 2 of one user in the order that `leave_last_out` gives them by time."""
-    return [part.items.tolist()[0] for part in log_at(times).leave_last_out()]
-
-
-def parts(times, valid_from, test_from):
-    return [part.items.tolist() for part in log_at(times).split_by_time(valid_from, test_from)]
-
-
-def test_large_whole_times_are_not_rounded():
-    """Large whole times are exact: nanoseconds do not fit into float32, nor all of them into float64."""
-    base = 1_700_000_000_000_000_000
-    assert parts([base, base + 1, base + 2], base + 1, base + 2) == [[0], [1], [2]]
-    unix = list(range(1_600_000_000, 1_600_001_000))
-    for times in (unix, [float(t) for t in unix], torch.tensor(unix)):
-        for bounds in ((1_600_000_800, 1_600_000_900), (1_600_000_799.5, 1_600_000_900.0)):
-            assert [len(part) for part in parts(times, *bounds)] == [800, 100, 100]
-    assert parts([1, 2, 3], 1.5, 2.5) == [[0], [1], [2]]
-
-
-NEW_YEAR = datetime(2024, 1, 1)
-
-
-@pytest.mark.parametrize(
-    ("times", "expected", "bounds"),
-    [
-        (torch.tensor([16777215.0, 16777213.0, 16777214.0]), [1, 2, 0], (16777214, 16777215)),
-        (["1337922397", "1072575677", "1042233828"], [2, 1, 0], ("1072575677", "1337922397")),
-        (["1337922397", "1072575677", "1042233828"], [2, 1, 0], (1072575677, 1337922396.5)),
-        (["20", "-3", "100"], [1, 0, 2], (20, "1e2")),
-        (["1.5", "-2e1", ".25"], [1, 2, 0], ("0.25", 1.5)),
-        (["20240301", "20231231", "20240101"], [1, 2, 0], (20240101, "20240201")),
-        ([2**53 + 2, 2**53 + 1, 2**53], [2, 1, 0], (2**53 + 1, 2**53 + 2)),
-        ([datetime.max, NEW_YEAR, datetime.min], [2, 1, 0], (NEW_YEAR, "2024-01-02")),
-        (
-            ["9999-12-31", "2024-01-01", "0001-01-01T00:00:00.123456"],
-            [2, 1, 0],
-            ("2024-01-01", "2024-01-01T00:00:00.000001"),
-        ),
-        (
-            [date(2024, 1, 3), date(2024, 1, 2), date(2024, 1, 1)],
-            [2, 1, 0],
-            ("2024-01-01T12:00", "2024-01-02T00:00:00.1"),
-        ),
-        (
-            ["2024-01-01T01:00:00Z", "2024-01-01T01:30:00+02:00", "2023-12-31T23:00Z"],
-            [2, 1, 0],
-            ("2023-12-31T23:30Z", NEW_YEAR),
-        ),
-        (
-            [
-                NEW_YEAR.replace(tzinfo=timezone.utc),
-                NEW_YEAR.replace(tzinfo=timezone(timedelta(hours=1))),
-                NEW_YEAR.replace(tzinfo=timezone(timedelta(hours=2))),
-            ],
-            [2, 1, 0],
-            (NEW_YEAR.replace(tzinfo=timezone(timedelta(hours=1))), NEW_YEAR),
-        ),
-    ],
-)
-def test_times_are_ordered_whatever_they_are_written_in(times, expected, bounds):
-    """Times are ordered as numbers, dates or text, beyond float64, int64 and nanoseconds, and across time zones."""
-    assert in_order(times) == expected
-    assert parts(times, *bounds) == [[item] for item in expected]
-
-
-@pytest.mark.parametrize("unit", ["D", "s", "us", "ns"])
-def test_datetimes_of_numpy_keep_their_unit(unit):
-    """A bound of a finer unit counts from the next step on; a bound beyond the unit's range is after all times."""
-    np = pytest.importorskip("numpy")
-    times = np.array(["2024-01-03", "2024-01-02", "2024-01-01"], dtype=f"M8[{unit}]")
-    assert in_order(times) == [2, 1, 0]
-    assert parts(times, np.datetime64("2024-01-01T00:00:00.000000001"), date(2024, 1, 3)) == [[2], [1], [0]]
-    with pytest.raises(
-        ValueError, match=r"no event is left for test, from test_from=9999-12-31 on; .* from 2024-01-01"
-    ):
-        parts(times, "2024-01-02", "9999-12-31")
-
-
-@pytest.mark.parametrize("zone", ["Europe/Paris", "America/New_York", "UTC"])
-@pytest.mark.parametrize("unit", ["ns", "us", "s"])
-def test_time_zones_of_pandas_are_brought_to_utc(zone, unit):
-    """Times with a zone work as a column, an index or objects, without a warning; a bound may be in another zone."""
-    pd = pytest.importorskip("pandas")
-    naive = pd.to_datetime(["2024-01-03", "2024-01-02", "2024-01-01"]).as_unit(unit)
-    column = pd.Series(naive.tz_localize(zone))
-    bounds = pd.Timestamp("2024-01-02", tz=zone), pd.Timestamp("2024-01-03", tz=zone).tz_convert("Asia/Tokyo")
-    for times in (column, pd.DatetimeIndex(column), column.astype(object), list(column)):
-        assert in_order(times) == [2, 1, 0]
-        assert parts(times, *bounds) == [[2], [1], [0]]
-
-
-def test_nanoseconds_of_pandas_objects_count():
-    pd = pytest.importorskip("pandas")
-    times = [pd.Timestamp("2024-01-01") + pd.Timedelta(n, unit="ns") for n in (2, 1, 0)]
-    assert in_order(pd.Series(times, dtype=object)) == [2, 1, 0]
-    assert parts(times, times[1], times[0]) == [[2], [1], [0]]
 
 
 @pytest.mark.parametrize("missing", [None, math.nan])
@@ -544,17 +410,6 @@ def test_missing_ids_are_unknown(missing):
     assert (pairs(graph), graph.num_dropped) == ([(0, 0), (1, 2)], 1)
     with pytest.raises(ValueError, match=f"first in row 1: user {missing}"):
         Interactions.from_columns(["a", missing, "b"], [0, 1, 2], user_ids=["a", "b"])
-
-
-def test_split_by_time():
-    """A time equal to a bound is in the later part."""
-    assert parts([1, 2, 3, 3.5], 2, 3) == [[0], [1], [2, 3]]
-    with pytest.raises(ValueError, match="valid_from must not be later"):
-        parts([1], 3, 2)
-    with pytest.raises(ValueError, match=r"no event is left for test, from test_from=9 on; times run from 1 to 5"):
-        parts([1, 5], 3, 9)
-    with pytest.raises(ValueError, match=r"no event is left for train, before valid_from=0\.5"):
-        parts([1, 5], 0.5, 2)
 
 
 def test_a_million_edges():
@@ -600,8 +455,6 @@ def test_complex_numbers_are_refused_by_every_function(column):
         lambda: Interactions.from_columns(column, [0] * len(column), user_ids=column),
         lambda: Interactions.from_columns([0], [0], item_ids=column),
         lambda: Interactions.from_columns([0] * len(column), [0] * len(column), column),
-        lambda: log_at(column),
-        lambda: parts([0, 1, 2], column[0], 2),
         lambda: GRAPH.select(column),
     ]
     for function in functions:
@@ -719,30 +572,6 @@ BAD = [
     (lambda: Interactions.from_columns([1, 2], [1, 2], num_users=2), ValueError, "ids seem to start at 1; subtract 1"),
     (lambda: Interactions.from_edge_index(torch.ones(5, 2).long(), 3, 5), ValueError, "pass edges.T"),
     (lambda: Interactions.from_dense([[0, 1]]), TypeError, "dense must be a bool tensor"),
-    (lambda: in_order(["7", "2024-01-01", "9"]), TypeError, r"must be numbers or datetimes.* '[79]'"),
-    (
-        lambda: in_order(["2024-01-01", "2024-01-02Z", "2024-01-03"]),
-        TypeError,
-        "with a time zone in all rows or in none",
-    ),
-    (
-        lambda: in_order([NEW_YEAR, NEW_YEAR.replace(tzinfo=timezone.utc), NEW_YEAR]),
-        ValueError,
-        "holds datetimes with and without a time zone",
-    ),
-    (lambda: in_order([NEW_YEAR, NEW_YEAR.date(), NEW_YEAR]), TypeError, "holds date and datetime: make them all one"),
-    (lambda: in_order(["1337922397123456788.5", "1"]), ValueError, r"float64 rounds whole numbers from 2\^53 on"),
-    (lambda: in_order([str(2**63), "5"]), ValueError, r"float64 rounds whole numbers from 2\^53 on"),
-    (lambda: in_order([2**63, 5, 6]), ValueError, r"must be below 2\^63: pass them in a coarser unit"),
-    (lambda: in_order(torch.tensor([16777216.0, 1, 2])), ValueError, r"float32 rounds whole numbers from 2\^24 on"),
-    (lambda: in_order([1.0, math.inf, 2]), ValueError, "holds inf"),
-    (lambda: in_order(["1", "nan", "2.5"]), ValueError, "1 of 3 are missing, the first in row 1"),
-    (lambda: in_order([1, 2, 3j]), TypeError, "holds complex and int: make them all one kind"),
-    (lambda: parts([1, 2, 3], math.nan, 3), ValueError, "valid_from: 1 of 1 are missing"),
-    (lambda: parts(["2024-01-01"], None, 3), ValueError, "valid_from: 1 of 1 are missing"),
-    (lambda: parts([1, 2, 3], "2024-01-01", 3), TypeError, "valid_from is '2024-01-01', but times are numbers"),
-    (lambda: parts([NEW_YEAR] * 3, NEW_YEAR, 3), TypeError, "test_from is 3, but times are datetimes"),
-    (lambda: log_at(["noon"]), TypeError, "must be numbers or datetimes"),
     (lambda: Interactions.from_columns([-1, 1], [0, 1]), ValueError, "users hold ids -1..1"),
     (lambda: Interactions.from_edge_index(EDGES, 3, 2**62), ValueError, "more cells than int64 can number"),
     (lambda: Interactions.from_edge_index(EDGES, 3, 5, torch.ones(4) * 1j), TypeError, "values must be real numbers"),
@@ -779,17 +608,6 @@ BAD = [
 def test_bad_input(make, error, message):
     with pytest.raises(error, match=message):
         make()
-
-
-def test_a_column_of_values_is_named_or_ignored():
-    """A column of ratings must be named or ignored explicitly, because rows rated 0 would become edges."""
-    frame = {"user": [1, 1], "item": [3, 4], "Rating ": [0, 5]}
-    with pytest.raises(
-        ValueError, match=r"column that may say which rows are relevant: 'Rating ' .*: pass value= .*value=None"
-    ):
-        Interactions.from_frame(frame)
-    assert Interactions.from_frame(frame, value=None).values is None
-    assert Interactions.from_frame(frame, value="Rating ").values.tolist() == [0, 5]
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,6 @@ def same(found, expected):
 # ------------------------------------------------------------------------------------------------------------ oracles
 
 
-@pytest.mark.fixed
 def test_lists_of_embeddings_get_what_the_embeddings_get():
     """Lists made from embeddings without the history get the values, standard errors and counts of the embeddings."""
     users, items, train, test, recommended = made(history=4)
@@ -61,7 +60,6 @@ def test_lists_of_embeddings_get_what_the_embeddings_get():
     assert (found.num_users, found.num_skipped, found.num_unserved) == (expected.num_users, expected.num_skipped, 0)
 
 
-@pytest.mark.fixed
 def test_history_leaves_the_lists():
     """`exclude=` removes the history from longer lists, which get the values of lists that never held the history."""
     users, items, train, test, _ = made(history=4)
@@ -120,7 +118,6 @@ def given_as(form, recommended):
     return ((np.array(named), np.array(owners)) if form == "arrays" else recommended), {}
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_gets_the_same(form):
     """Frames in any order of rows, dicts and tuples give equal values, with truth as interactions, log or frame."""
@@ -131,7 +128,6 @@ def test_every_form_gets_the_same(form):
         same(evaluate_lists(NAMES, lists, target=target, k=[1, 5, K], **how), expected)
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet", "jsonl", "run"])
 def test_every_kind_of_file_gets_the_same(suffix, tmp_path, monkeypatch):
     """Lists get equal values from every kind of file, also if row groups split the rows of a user.
@@ -175,7 +171,6 @@ def graded(tmp_path, seed=5):
     return run, qrels
 
 
-@pytest.mark.fixed
 def test_ranx_pytrec_eval_and_ir_measures_agree_on_the_files(tmp_path):
     """Values for a run and qrels of TREC equal those of the three packages.
     Users without a list score 0, as in ranx and ir_measures; pytrec_eval leaves them out.
@@ -213,7 +208,6 @@ def test_ranx_pytrec_eval_and_ir_measures_agree_on_the_files(tmp_path):
         assert float(found[asked[measure]]) == pytest.approx(value, abs=1e-9), measure
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize("package", ["rectools", "replay"])
 def test_rectools_and_replay_agree(package):
     """RecTools and RePlay agree on frames with ranks or scores, if RecTools' NDCG divides by the achievable DCG."""
@@ -246,7 +240,6 @@ def test_lines_of_lightgcn(tmp_path):
         evaluate_lists("MRR", tmp_path / "lists.txt", target=tmp_path / "a.qrels", k=5)
 
 
-@pytest.mark.fixed
 def test_plain_reference():
     """Values equal plain Python definitions, item by item, for uneven and empty lists and for unknown items."""
     generator = torch.Generator().manual_seed(3)
@@ -273,7 +266,6 @@ def test_plain_reference():
 TRUTH = {"user": ["al", "al", "bo", "eve"], "item": ["x", "y", "z", "x"]}
 
 
-@pytest.mark.fixed
 def test_who_has_no_list_and_who_has_no_truth():
     """Users without a list, or with an empty one, score 0 and are counted; those without truth are only counted."""
     lists = {"al": ["x"], "bo": [], "zoe": ["x"], "ian": []}
@@ -286,7 +278,6 @@ def test_who_has_no_list_and_who_has_no_truth():
     assert (float(found["HR@1"]), found.num_unserved, found.num_left_out) == (1 / 3, 2, 1)
 
 
-@pytest.mark.fixed
 def test_items_that_truth_does_not_know_take_their_places():
     """Items that the truth lacks keep their ranks as misses and are counted; history that has them removes them."""
     lists = {"al": ["new", "x"], "bo": ["old", "z"], "eve": ["x", "new"]}
@@ -405,7 +396,6 @@ def test_recommended_lists_have_the_value_of_the_model(generator):
         assert found.num_tied == whole.num_tied > 0
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize("first", [0, 1])
 def test_ranks_begin_at_0_or_1_throughout(first):
     """Ranks begin at 0 or 1 for all users, with rows in any order; users without truth may have any ranks."""
@@ -473,7 +463,6 @@ def test_unknown_items_that_repeat_are_found():
         evaluate_lists("HR", {"al": ["new", "x", "new"]}, target=TRUTH, k=1)
 
 
-@pytest.mark.fixed
 def test_ids_of_64_bits():
     """Ids of 64 bits, signed or not, are exact; frames may hold negative ids, and only -1 is padding in arrays."""
     big = [2**63 + 1, 2**63 + 2, 2**64 - 1]
@@ -761,38 +750,6 @@ def test_bad_truth_and_history_name_the_cure(how, said):
 # ---------------------------------------------------------------------------------------------------- recommendations
 
 
-def test_recommendations_know_whose_they_are():
-    """Recommendations unpack into ids and scores, and frames have ids, ranks and scores without empty entries."""
-    train = Interactions.from_frame({"user": ["al", "al", "bo"], "item": ["x", "y", "x"]})
-    scores = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
-    found = trm.recommend(lambda ids: scores[ids], k=2, exclude=train)
-    ids, values = found
-    assert (ids.tolist(), values.shape) == ([[-1, -1], [1, -1]], (2, 2))
-    assert (found.user_ids, found.item_ids) == (train.user_ids, train.item_ids)
-    columns = {"user": ["bo"], "item": ["y"], "rank": [1], "score": [4.0]}
-    assert found.to_dict() == columns
-    assert found.to_frame().to_dict("list") == columns
-    assert found.to_frame("polars").to_dict(as_series=False) == columns
-    assert found.to_frame("pyarrow").to_pydict() == columns
-    with pytest.raises(ValueError, match="library must be one of 'pandas'"):
-        found.to_frame("excel")
-    with pytest.raises(ValueError, match="user_ids holds 1 ids, but row 1 is recommended"):
-        found.with_ids(user_ids=["al"])
-    bare = trm.recommend(lambda ids: scores[ids], k=1, num_users=2, num_items=2, user_ids=[1])
-    assert (bare.to_dict()["user"], bare.user_ids) == ([1], None)
-
-
-def test_histories_of_recommend_are_matched_by_id():
-    """Several histories of `recommend` are matched by id, and refused if only one has a vocabulary."""
-    first = Interactions.from_frame({"user": ["al", "bo"], "item": ["x", "y"]})
-    other = Interactions.from_frame({"user": ["bo", "al"], "item": ["x", "x"]}, user_ids=["bo", "al"], item_ids=["x"])
-    ids, _ = trm.recommend(torch.eye(2), torch.eye(2), 1, exclude=(first, other))
-    assert ids.tolist() == [[1], [-1]]
-    bare = Interactions.from_columns([0], [1], num_users=2, num_items=2)
-    with pytest.raises(ValueError, match=r"exclude\[0\] has user_ids, exclude\[1\] has none"):
-        trm.recommend(torch.eye(2), torch.eye(2), 1, exclude=(first, bare))
-
-
 @pytest.mark.parametrize(("truth", "lists"), [("7,x9", "7,8"), ("7,8", "x9,7")])
 def test_ids_of_text_files_are_what_is_written(truth, lists, tmp_path):
     """Ids of text files are the text as written: 7 in a file of numbers is the same id as 7 in a file with text."""
@@ -877,39 +834,14 @@ def test_other_names_in_the_ground_truth_show_the_cure():
     assert float(found["HR@1"]) == 1
 
 
-@pytest.mark.parametrize("name", ["label", "Rating", "relevance", "gain", "grade", "value"])
-def test_a_column_of_gains_is_named_or_ignored(name, tmp_path):
-    """A column that looks like gains must be named or declined, because rows with a gain of 0 would be relevant."""
-    pd = pytest.importorskip("pandas")
-    pytest.importorskip("pyarrow")
-    truth = pd.DataFrame({"user": ["al", "al"], "item": ["x", "y"], name: [0, 2]})
-    truth.to_csv(tmp_path / "truth.csv", index=False)
-    lists = {"al": ["x", "z"]}
-    for target in (truth, tmp_path / "truth.csv"):
-        with pytest.raises(ValueError, match=f"may say which rows are relevant: '{name}' .*: pass value="):
-            evaluate_lists("HR", lists, target=target, k=2)
-        assert float(evaluate_lists("HR", lists, target=target, value=name, k=2)["HR@2"]) == 0
-        assert float(evaluate_lists("HR", lists, target=target, value=None, k=2)["HR@2"]) == 1
-    assert float(evaluate_lists("HR", lists, target=truth[["user", "item"]], k=2)["HR@2"]) == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "role"),
-    [("ranking", "rank"), ("rank_", "rank")]
-    + [(n, "score") for n in ("rating", "prediction", "pred", "similarity", "relevance", "est", "weight", "Distance")],
-)
-def test_a_column_that_may_order_lists_is_named_or_ignored(name, role):
-    lists = {"user": ["al", "al"], "item": ["x", "y"], name: [2, 1] if role == "rank" or name == "Distance" else [1, 5]}
+def test_distances_are_negated():
+    """The smallest distance is best: it may not be the score as it is."""
+    lists = {"user": ["al", "al"], "item": ["x", "y"], "Distance": [2, 1]}
     target = {"user": ["al"], "item": ["y"]}
-    with pytest.raises(ValueError, match=f"may order the lists: '{name}' .*: pass score= or rank= .*rank=None"):
-        evaluate_lists("MRR", lists, target=target, k=2)
-    for said in ({"rank": None}, {"score": None}):
-        assert float(evaluate_lists("MRR", lists, target=target, k=2, **said)["MRR@2"]) == 0.5
-    if name == "Distance":  # the smallest is best
-        with pytest.raises(ValueError, match=r"score='Distance' would turn the lists of lists upside down.*: negate"):
-            evaluate_lists("MRR", lists, target=target, k=2, score=name)
-        lists[name] = [-2, -1]
-    assert float(evaluate_lists("MRR", lists, target=target, k=2, **{role: name})["MRR@2"]) == 1
+    with pytest.raises(ValueError, match=r"score='Distance' would turn the lists of lists upside down.*: negate"):
+        evaluate_lists("MRR", lists, target=target, k=2, score="Distance")
+    lists["Distance"] = [-2, -1]
+    assert float(evaluate_lists("MRR", lists, target=target, k=2, score="Distance")["MRR@2"]) == 1
 
 
 def test_swapped_files_of_trec_are_refused(tmp_path):

@@ -5,11 +5,10 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from counts import compared
+from counting import defined
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from torchrecmetrics.core.arrays import count_above, count_at_least
 from torchrecmetrics.kernels import Question
 from torchrecmetrics.kernels import triton as kernels
 
@@ -67,12 +66,11 @@ def test_pairs_have_the_bits_of_their_tiles(d, biased, kind, place):
         bias[::7] = -INF
     products = kernels.Products(users, others, bias)
     pairs = kernels.pair_scores(products, torch.arange(items, device=place.device).expand(rows, items))
-    ascending = pairs.sort(1).values
+    question = Question(pairs.where(pairs > -INF, NAN))
+    found, expected = kernels.count_products(products, question), defined(pairs, question)
     ranked = pairs > -INF
-    found = kernels.count_products(products, Question(pairs.where(ranked, NAN)))
-    assert torch.equal(found.better[ranked], count_above(ascending, pairs)[ranked])
-    assert torch.equal((found.better + found.equal)[ranked], count_at_least(ascending, pairs)[ranked])
-    assert (found.equal[ranked] >= 1).all()
+    assert torch.equal(found.better[ranked], expected.better[ranked])
+    assert torch.equal(found.equal[ranked], expected.equal[ranked])
 
     # one target per row is another kernel: each row is repeated once per target
     asks = place.pick(512, 2)
@@ -82,13 +80,12 @@ def test_pairs_have_the_bits_of_their_tiles(d, biased, kind, place):
     own = kernels.pair_scores(again, ids)
     assert torch.equal(own, pairs[row[:, None], ids])
     ranked = own > -INF
-    better, at_least = (
-        count(ascending, own.view(rows, asks)).view(-1, 1)[ranked] for count in (count_above, count_at_least)
-    )
     thresholds = own.where(ranked, NAN)
+    expected = defined(pairs, Question(thresholds.view(rows, asks)))
+    better, equal = (part.view(-1, 1)[ranked] for part in (expected.better, expected.equal))
     found = kernels.count_products(again, Question(thresholds))
     assert torch.equal(found.better[ranked], better)
-    assert torch.equal((found.better + found.equal)[ranked], at_least)
+    assert torch.equal(found.equal[ranked], equal)
     # only better scores reach the next float above an item's own score
     further = kernels.count_products(again, Question(thresholds.nextafter(own.new_tensor(INF))))
     assert torch.equal((further.better + further.equal)[ranked], better)
@@ -137,7 +134,7 @@ def test_whole_numbers_have_no_rounding(targets, kind, place):
     asked = ~thresholds.isnan()
     removed = kernels.pair_scores(products, history).sort(1).values
     found = kernels.count_products(products, Question(thresholds, None, (0.5,), (), removed))
-    wanted = compared(scores, Question(thresholds, None, (0.5,), [], removed))
+    wanted = defined(scores, Question(thresholds, None, (0.5,), [], removed))
     for name in ("better", "equal"):
         assert torch.equal(getattr(found, name)[asked], getattr(wanted, name)[asked])
     assert torch.equal(found.at_least, wanted.at_least)

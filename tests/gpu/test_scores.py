@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from counts import compared, same
+from counting import defined, same
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
@@ -34,7 +34,7 @@ def problem(width, dtype, place):
 def test_counts_are_those_of_eager(width, dtype, place):
     """Counts equal those of the eager kernel for every dtype and way of counting, in each of three runs."""
     scores, thresholds, *rest = problem(width, dtype, place)
-    wanted = compared(scores, Question(thresholds, *rest))
+    wanted = defined(scores, Question(thresholds, *rest))
     for _ in range(3):
         same(kernels.count(scores, Question(thresholds, *rest)), wanted, thresholds)
 
@@ -49,6 +49,6 @@ def test_more_scores_than_32_bits_can_number(width, place):
     thresholds = scores[:, -width:].clone()
     whole = kernels.count(scores, Question(thresholds))
     last = slice(rows - 3, rows)
-    alone = compared(scores[last].clone(), Question(thresholds[last]))
+    alone = defined(scores[last].clone(), Question(thresholds[last]))
     assert torch.equal(whole.better[last], alone.better)
     assert torch.equal(whole.equal[last], alone.equal)

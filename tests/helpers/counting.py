@@ -1,9 +1,12 @@
-"""Random inputs of the counting kernels, and a check of their counts against plain Python."""
+"""Random inputs of the counting kernels, and their counts by definition, with NumPy alone."""
 
 import math
 
 import hypothesis.strategies as st
+import numpy as np
 import torch
+
+from torchrecmetrics.kernels import Counts, Question
 
 INF, NAN = math.inf, math.nan
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -62,28 +65,53 @@ def removed(scores, out, width):
     return values[:, max(0, values.shape[1] - int(out.sum(1).max()) - width) :] if len(values) else values
 
 
+def defined(scores, question):
+    """Return the counts by their definition: candidates of each row, sorted, less the scores taken out of them."""
+    (rows, items), (thresholds, _, min_scores, masks, taken, _) = scores.shape, question
+    better, equal = torch.zeros(2, *thresholds.shape, dtype=torch.float64)
+    at_least = torch.zeros(rows, len(min_scores), dtype=torch.float64)
+    highest = torch.zeros(rows, dtype=torch.float64)
+    for row in range(rows):
+        values = plain(scores[row])
+        highest[row] = values.max()
+        out = np.zeros(items, dtype=bool)
+        for mask in masks:
+            out |= (mask if mask.dim() == 1 else mask[row]).cpu().numpy()
+        for sign, part in ((1, values[~out]), (-1, plain(scores[:0, 0] if taken is None else taken[row]))):
+            part = np.sort(part[~np.isnan(part)])
+            wanted = plain(thresholds[row])
+            above, reaching = (len(part) - np.searchsorted(part, wanted, side) for side in ("right", "left"))
+            better[row] += torch.from_numpy(sign * above)
+            equal[row] += torch.from_numpy(sign * (reaching - above))
+            at_least[row] += torch.tensor([sign * int((part >= least).sum()) for least in min_scores])
+    dtype = torch.float64 if scores.dtype == torch.float64 else torch.float32
+    counts = Counts(better, equal, at_least if len(min_scores) else None, highest.to(dtype))
+    return Counts(*(None if part is None else part.to(scores.device) for part in counts))
+
+
+def plain(values):
+    return values.double().cpu().numpy()
+
+
 def check(counts, scores, thresholds, depth, min_scores, masks, out):
-    """Compare the counts with plain Python, one score at a time."""
-    for row in range(len(scores)):
-        gone = [
-            bool(out[row, i]) or any(bool((m if m.dim() == 1 else m[row])[i]) for m in masks)
-            for i in range(scores.shape[1])
-        ]
-        values = [s for s, is_gone in zip(scores[row].tolist(), gone, strict=True) if not is_gone]
-        for slot, threshold in enumerate(thresholds[row].tolist()):
-            better = sum(s > threshold for s in values)
-            if math.isnan(threshold):
-                continue
-            if depth is None or better < depth:
-                assert counts.better[row, slot] == better
-                assert counts.equal[row, slot] == sum(s == threshold for s in values)
-            else:
-                assert counts.better[row, slot] >= depth
-        found = [] if counts.at_least is None else counts.at_least[row].tolist()
-        assert found == [sum(s >= floor for s in values) for floor in min_scores]
-        highest = max((INF if math.isnan(s) else s) for s in scores[row].tolist())
-        found = counts.highest[row].item()
-        assert math.isnan(found) if scores[row].isnan().any() else found == highest
-    assert {part.dtype for part in counts[:3] if part is not None} == {torch.float64}
-    assert (counts.at_least is None) is (not min_scores)
-    assert counts.better.shape == counts.equal.shape == thresholds.shape
+    """Compare the counts with their definition; they are exact where fewer than `depth` scores are better."""
+    scores, thresholds = scores.to(counts.better.device), thresholds.to(counts.better.device)
+    expected = defined(scores, Question(thresholds, None, min_scores, [*masks, out]))
+    near = torch.full_like(expected.better, depth is None, dtype=torch.bool)
+    near |= expected.better < (depth or 0)
+    same(counts, expected, thresholds.where(near, NAN))
+    beyond = ~near & ~thresholds.isnan()
+    assert (counts.better[beyond] >= (depth or 0)).all()
+
+
+def same(found, expected, thresholds):
+    """Assert that both counts are equal for thresholds that are not NaN, and that their other fields are equal."""
+    asked = ~thresholds.isnan()
+    for name in ("better", "equal"):
+        counts = getattr(found, name)
+        assert counts.dtype == torch.float64
+        assert counts.shape == thresholds.shape
+        assert torch.equal(counts[asked], getattr(expected, name)[asked]), name
+    assert (found.at_least is None) is (expected.at_least is None)
+    assert found.at_least is None or torch.equal(found.at_least, expected.at_least)
+    torch.testing.assert_close(found.highest, expected.highest, rtol=0, atol=0, equal_nan=True)

@@ -134,3 +134,19 @@ def catalogue():
     edges = torch.stack([cells // ITEMS, cells % ITEMS])
     parts = [edges[:, :40], edges[:, 40:90], edges[:, 90:]]
     return [trm.Interactions.from_edge_index(part, USERS, ITEMS) for part in parts]
+
+
+GROUP_CODES = torch.tensor([0, 1, -1] * 10)
+
+
+def group_step(scores, target, users):
+    """Return what a step with groups "a" and "b" returns."""
+    return {"scores": scores, "target": target, "user_ids": users, "groups": GROUP_CODES[users]}
+
+
+def groups_by_hand(data, metrics=("HR", "NDCG"), **options):
+    """Return all values of all samples and of both groups, computed in one update without Lightning."""
+    collection = trm.RecMetricCollection(metrics, k=[5], prefix="val/", accumulators=[trm.ByGroup("a", "b")], **options)
+    scores, target = torch.stack([s for s, _, _ in data]), torch.stack([t for _, t, _ in data])
+    collection.update(scores, target, groups=GROUP_CODES[: len(data)])
+    return near(collection.compute(), 1e-6)

@@ -37,7 +37,6 @@ def updated_from_dtensor(rank, world_size):
     return str(error.value), float(local.compute()), float(full.compute()), local.num_users, full.num_users
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize("world_size", [1, 2])
 def test_scores_that_are_a_dtensor_are_refused(processes, world_size):
     """A DTensor raises an error that advises `to_local()` and `full_tensor()`, and both give the right value."""
@@ -52,7 +51,6 @@ def test_scores_that_are_a_dtensor_are_refused(processes, world_size):
 # A history with items that the catalogue does not have
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize("name", ["Seen", "PopularityLift"])
 @pytest.mark.parametrize("in_collection", [False, True])
 def test_a_history_beyond_the_catalogue_is_refused(name, in_collection):
@@ -79,7 +77,6 @@ def test_a_history_beyond_the_catalogue_is_refused(name, in_collection):
     assert unchecked.compute() == expected.compute()
 
 
-@pytest.mark.fixed
 def test_lists_and_scores_beyond_the_catalogue_of_a_history_are_refused():
     """`Seen` with a catalogue reads lists and scores of that catalogue's items only."""
     seen = trm.Seen(2, catalogue=trm.Catalogue(2))
@@ -89,7 +86,6 @@ def test_lists_and_scores_beyond_the_catalogue_of_a_history_are_refused():
         seen.update(trm.Lists(torch.tensor([[1, 2]]), history=torch.tensor([[0]])))
 
 
-@pytest.mark.fixed
 def test_a_history_without_a_catalogue_holds_any_ids():
     """`Seen` without a catalogue takes ids of any size in lists and history."""
     seen = trm.Seen(2)
@@ -125,7 +121,6 @@ def test_from_ranks_refuses_a_single_rank_of_0(given):
         trm.Ranks(ranks, padding=1).ranking()
 
 
-@pytest.mark.fixed
 def test_a_single_rank_of_0_is_counted_where_values_are_not_waited_for(device):
     """With "deferred", rows with a single rank of 0 raise in `compute`; unchecked, and on "meta", they do not raise."""
     ranks = torch.tensor([0, 2, 0, 1], device=device)
@@ -139,7 +134,6 @@ def test_a_single_rank_of_0_is_counted_where_values_are_not_waited_for(device):
     trm.MRR(9).to("meta").update(ranks.to("meta"))  # reads no value
 
 
-@pytest.mark.fixed
 def test_a_rank_of_0_is_padding_beside_others():
     """A 0 in ranks [B, T] or in the ranks of `get_topk_ranks` is padding, and a row without ranks is empty."""
     assert mean_reciprocal_rank(torch.tensor([[0, 2], [1, 0], [0, 0]])) == (1 / 2 + 1) / 2
@@ -257,7 +251,6 @@ def test_updates_inside_torch_func_are_refused(transform):
     copy.deepcopy(metric)
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize(
     "given",
     [

@@ -132,7 +132,6 @@ OPTIONS = {
 }
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize("ties", ["realistic", "optimistic", "pessimistic"])
 @pytest.mark.parametrize("shared", ["tie", "first", "code"])
 @settings(max_examples=examples(200), deadline=None)
@@ -151,7 +150,6 @@ def test_equals_all_orders(ties, shared, problem, duplicates, invalid, overlap):
     assert ranking.num_relevant.item() == len({codes[item] for item in target} if shared == "code" else target)
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize("shared", ["tie", "first", "code"])
 @settings(max_examples=examples(200), deadline=None)
 @given(**OPTIONS)
@@ -169,7 +167,6 @@ def test_values_are_means_over_all_orders(shared, problem, duplicates, invalid, 
     assert {key: value.item() for key, value in metrics.compute().items()} == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.fixed
 def test_a_code_of_two_items():
     """The code of the target and another item is generated first: the target is first in half of the orders."""
     codes = trm.SemanticIds(torch.tensor([[0, 0], [0, 0], [1, 0], [1, 0]]))
@@ -179,7 +176,6 @@ def test_a_code_of_two_items():
     assert metrics["HR@1"].num_tied == 1
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize("shared", ["tie", "first", "code"])
 @settings(max_examples=examples(200), deadline=None)
 @given(**OPTIONS, depth=st.integers(1, 9))
@@ -204,7 +200,6 @@ def test_lists_of_beams(shared, problem, duplicates, invalid, overlap, depth):
     )
 
 
-@pytest.mark.fixed
 @pytest.mark.filterwarnings("ignore:no row to average over")
 @settings(max_examples=examples(100), deadline=None)
 @given(rows=st.lists(st.lists(st.sampled_from(CODES), max_size=5), min_size=1, max_size=4), k=st.integers(1, 6))
@@ -238,7 +233,6 @@ def test_metrics_of_lists(rows, k):
     assert found == pytest.approx(expected, abs=1e-12, nan_ok=True)
 
 
-@pytest.mark.fixed
 @pytest.mark.filterwarnings("ignore:no row to average over")
 def test_lists_of_beams_beside_a_history_and_a_smaller_catalogue():
     """A history is compared with the items of beams; a catalogue of fewer items refuses others, and moves none up."""
@@ -254,7 +248,6 @@ def test_lists_of_beams_beside_a_history_and_a_smaller_catalogue():
         metrics.update(codes.beams(torch.tensor([[[1, 1], [1, 0]]]), history=history[:, :1]))
 
 
-@pytest.mark.fixed
 def test_a_kept_target_of_a_compared_code_is_listed():
     """Of two targets of one code, one excluded and kept, the code still lists its first item, as if none were."""
     codes = trm.SemanticIds(torch.tensor([[0, 2], [0, 2]]))
@@ -262,7 +255,6 @@ def test_a_kept_target_of_a_compared_code_is_listed():
     assert given.ranking(1, items=True, overlap="keep").items.tolist() == [[0]]
 
 
-@pytest.mark.fixed
 def test_an_unknown_target_code_is_no_listed_item():
     """A target code of no item is relevant, cannot be found, and is none of the listed items."""
     codes = trm.SemanticIds(torch.tensor([[0, 0], [0, 1]]))
@@ -275,7 +267,6 @@ def test_an_unknown_target_code_is_no_listed_item():
 LEVELS = st.sampled_from([-1, -1, -2, 0, 1])
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize("prefix", [None, 1, 2])
 @settings(max_examples=examples(200), deadline=None)
 @given(
@@ -313,7 +304,6 @@ def test_padding_is_no_beam(prefix, beams, duplicates, invalid, item):
     assert ranking.num_recommended.item() == rank
 
 
-@pytest.mark.fixed
 @settings(max_examples=examples(100), deadline=None)
 @given(seed=st.integers(0, 2**20), duplicates=st.sampled_from(["first", "keep_place"]))
 def test_unique_codes_are_item_ids(seed, duplicates):
@@ -336,7 +326,6 @@ def test_unique_codes_are_item_ids(seed, duplicates):
     assert made.items.equal(same.items.where(same.items < 100, -1))
 
 
-@pytest.mark.fixed
 def test_codes_of_repositories():
     """Options give the values of other repositories for a list with a repeated and an invalid code.
 
@@ -375,7 +364,6 @@ def test_codes_of_repositories():
     assert codes.beams(beams, torch.tensor([2]), shared="first").ranking().ranks.item() == INF
 
 
-@pytest.mark.fixed
 def test_what_a_catalogue_of_codes_tells():
     """`SemanticIds` tells its size and shared codes, and ranks prefixes and targets given as codes."""
     codes = trm.SemanticIds(torch.tensor([[5, 1], [5, 2], [5, 1], [7, 1]], dtype=torch.int32))
@@ -392,7 +380,6 @@ def test_what_a_catalogue_of_codes_tells():
     assert "no item shares one" in repr(trm.SemanticIds(torch.tensor([[5, 1], [5, 2]])))
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize(
     ("matrix", "options"), [([[2], [2], [1]], {"shared": "code"}), ([[0, 0], [0, 1], [1, 0]], {"prefix": 1})]
 )
@@ -416,7 +403,6 @@ def test_targets_with_one_code(matrix, options):
     assert (left.ranks[:, 0].tolist(), left.unreachable.tolist()) == ([1, 1], [False, True])
 
 
-@pytest.mark.fixed
 def test_padding_is_negative_in_all_levels():
     """A beam with some negative levels is a code of no item, at every prefix; padding has none but negative levels."""
     codes = trm.SemanticIds(torch.tensor([[0, 1], [1, 0]]))
@@ -431,7 +417,6 @@ def test_padding_is_negative_in_all_levels():
     )
 
 
-@pytest.mark.fixed
 def test_prefix_of_all_levels_compares_codes():
     """A prefix of L levels compares codes, as shorter ones do."""
     codes, beams = trm.SemanticIds(torch.tensor([[0, 0], [0, 0], [1, 1]])), torch.tensor([[[0, 0], [1, 1]]])

@@ -337,17 +337,6 @@ def test_candidates(form):
 
 
 @pytest.mark.parametrize("form", MASKED)
-def test_masks_beside_candidates(form):
-    """A bool beside candidates could mean items or columns, and is refused."""
-    batch = BATCHES[0]
-    with pytest.raises(TypeError, match="a bool could mean items or columns"):
-        trm.Candidates(batch.scores, batch.target, torch.arange(ITEMS), exclude=batch.forms[form][0]).ranking()
-    nested = (batch.target[:, 0], (batch.forms[form][0], batch.target[:, 1]))
-    with pytest.raises(TypeError, match="a bool could mean items or columns"):
-        trm.Candidates(batch.scores, batch.target, torch.arange(ITEMS), exclude=nested).ranking()
-
-
-@pytest.mark.parametrize("form", MASKED)
 def test_masks_beside_codes(form):
     """A bool beside generated codes is refused, because lists of codes leave out ids alone."""
     batch, codes = BATCHES[0], trm.SemanticIds(torch.arange(ITEMS)[:, None])
@@ -461,25 +450,3 @@ def test_never_waits_for_the_device(form, padding_idx, overlap, at_once, monkeyp
 
 
 # ------------------------------------------------------------------------------------------------------------ metrics
-
-
-@pytest.mark.usefixtures("rows_at_once")
-@cases(FORMS)
-def test_metrics(form):
-    """`update(scores, target, exclude=)` gives the mean over plain Python's users."""
-    for batch, _, padding_idx, overlap, depth in settings():
-        if depth is None:
-            continue
-        exclude, out = batch.forms[form]
-        options = {"ties": "realistic", "padding_idx": padding_idx, "overlap": overlap}
-        metrics = trm.RecMetricCollection(["HR", "Recall", "MRR"], k=3, **options)
-        metrics.update(batch.scores, batch.target, exclude=exclude)
-        users = [user for user in users_of(batch, out, None, padding_idx, overlap) if user.gains]
-        found = metrics.compute()
-        for name, function in (
-            ("HR@3", reference.hit_rate),
-            ("Recall@3", reference.recall),
-            ("MRR@3", reference.reciprocal_rank),
-        ):
-            assert found[name].item() == pytest.approx(sum(function(user, 3) for user in users) / len(users), rel=1e-12)
-        assert metrics["HR@3"].num_unreachable == sum(user.unreachable for user in users)

@@ -117,7 +117,6 @@ def list_metrics(overlap):
     return trm.RecMetricCollection(names, k=[1, 5], overlap=overlap, catalogue=catalogue)
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 @pytest.mark.parametrize("overlap", ["miss", "keep"])
 def test_lists(processes, world_size, overlap):
@@ -321,3 +320,33 @@ def test_bad_input(call, error, message):
     """A bad shard raises an error that says what is accepted."""
     with pytest.raises(error, match=message):
         call()
+
+
+def with_groups_and_counts():
+    return trm.RecMetricCollection(
+        ["HR", "MRR", "Coverage", "MedianRank"],
+        k=2,
+        catalogue=trm.Catalogue(6),
+        accumulators=[trm.ByGroup("a", "b"), trm.Window(100), trm.KeptRows()],
+    )
+
+
+def forward_of_two_shards(rank, world_size):
+    shards = torch.distributed.new_group([0, 1])
+    scores = torch.arange(42, dtype=torch.float32).reshape(7, 6) * 5 % 17
+    target, groups = torch.arange(7) % 6, torch.arange(7) % 3 - 1
+    whole = with_groups_and_counts()(scores, target, groups=groups)
+    if rank == 2:  # has all items, and communicates with no other process
+        given = trm.Scores(scores, target)
+    else:
+        first, last = ((0, 4), (4, 6))[rank]
+        given = trm.ItemShard(scores[:, first:last], target, first, 6, process_group=shards)
+    batch = with_groups_and_counts()(given, groups=groups, row_ids=torch.arange(7))
+    return tuple({key: value.item() for key, value in values.items()} for values in (batch, whole))
+
+
+def test_forward_of_item_shards_in_a_process_group(processes):
+    """`forward` of item shards gives the value of all rows on the processes of their group, and waits for no other."""
+    for batch, whole in processes.run(forward_of_two_shards, 3):
+        assert "HR@2/b" in whole
+        assert batch == pytest.approx(whole, rel=1e-12)

@@ -330,45 +330,14 @@ def pasts(sequences):
 
 
 @settings(max_examples=examples(40), deadline=None)
-@given(
-    sequences=st.lists(st.lists(st.integers(-1, ITEMS - 1), max_size=8), max_size=5),
-    at_once=st.sampled_from([1, 6, 2**18]),
-    padding_idx=st.sampled_from([None, 2]),
-    overlap=st.sampled_from(["keep", "miss"]),
-)
-def test_prefix_history_is_a_loop(sequences, at_once, padding_idx, overlap):
-    """Each position excludes the items before it, also beside other exclusions and a few rows at a time."""
+@given(sequences=st.lists(st.lists(st.integers(-1, ITEMS - 1), max_size=8), max_size=5))
+def test_prefix_history_is_a_loop(sequences):
+    """Each position has the items before it; test_exclude.py ranks without them, a few rows at a time, too."""
     values, offsets = flat(sequences)
     past, rows = trm.prefix_history(values, offsets), pasts(sequences)
     assert len(past) == len(rows)
     for position, row in enumerate(rows):
         assert past.values[past.start[position] : past.stop[position]].tolist() == row
-    target = values[:, None]
-    scores = torch.arange(len(rows) * ITEMS).reshape(-1, ITEMS).mul(11).remainder(7).double()
-    mask = torch.arange(ITEMS) == 4
-    options = {"overlap": overlap, "padding_idx": padding_idx}
-    lists = scores.argsort(1)
-    exclude_module.PADDED_IDS_CPU = at_once
-    try:
-        for mine, theirs in (
-            (past, side_by_side(rows)),
-            ((past, mask, target.remainder(4)), (side_by_side(rows), mask, target.remainder(4))),
-        ):
-            same(
-                rank_scores(scores, target, exclude=mine, **options),
-                rank_scores(scores, target, exclude=theirs, **options),
-            )
-            same(
-                rank_lists(lists, target, exclude=mine, complete=True, **options),
-                rank_lists(lists, target, exclude=theirs, complete=True, **options),
-            )
-            named = [
-                rank_scores(scores, target, exclude=past, depth=3, items=True, **options).items
-                for past in (mine, theirs)
-            ]
-            assert named[0].equal(named[1])
-    finally:
-        exclude_module.PADDED_IDS_CPU = 2**18
 
 
 def test_prefix_history_of_some_rows(device):
@@ -404,14 +373,6 @@ def test_history_that_is_not_in_the_catalogue():
             assert unchecked.num_ranked.tolist() == [5, 5, 5, 5]
         finally:
             exclude_module.PADDED_IDS_CPU = 2**18
-
-
-def test_repeats_are_overlaps():
-    """An item that is repeated in its sequence is a target that is also excluded, which raises."""
-    values, offsets = flat([[1, 2, 1]])
-    past = trm.prefix_history(values, offsets)
-    with pytest.raises(ValueError, match="1 of 3 rows with a target that is also excluded: 1 pairs, in row 2 item 1"):
-        trm.HR(1).update(SCORES, values, exclude=past)
 
 
 class Largest(TorchDispatchMode):

@@ -16,7 +16,6 @@ SCORES = torch.tensor([[0.1, 0.9, 0.5], [0.3, 0.2, 0.1]])
 TARGET = torch.tensor([[2, 0], [1, -1]])
 
 
-@pytest.mark.fixed
 def test_lists_by_hand(device):
     """Excluded ids leave the list and later items move up; a negative id ends the list."""
     lists = torch.tensor([[7, 3, 9, 4], [4, 8, -1, -1], [1, 2, 3, 4]], device=device)
@@ -114,7 +113,6 @@ def test_a_rejected_list_holds_nothing():
     assert (ranking.ranks[1].tolist(), ranking.num_relevant[1]) == ([1, 3], 2)
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize("validate_args", [True, "deferred"])
 def test_a_list_is_known_as_far_as_it_reaches(validate_args):
     """A list of three items of which one is excluded is enough for k = 2 and raises for k = 3, in formulas, too."""
@@ -129,7 +127,6 @@ def test_a_list_is_known_as_far_as_it_reaches(validate_args):
         short.hits(3)
 
 
-@pytest.mark.fixed
 def test_lists_padding_idx(device):
     """`padding_idx` leaves the list like an excluded item, however often it occurs."""
     lists = torch.tensor([[0, 3, 4], [3, 0, 0], [3, 4, 5]], device=device)
@@ -139,7 +136,6 @@ def test_lists_padding_idx(device):
     assert ranking.row_depth.tolist() == [2, 1, 3]
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize(("overlap", "expected"), [("keep", [[2, 3]]), ("miss", [[2, INF]])])
 def test_lists_overlap(overlap, expected, device):
     """A listed target that is also excluded stays with overlap="keep", and is lost with overlap="miss"."""
@@ -149,7 +145,6 @@ def test_lists_overlap(overlap, expected, device):
     assert ranking.unreachable.tolist() == [overlap == "miss"]
 
 
-@pytest.mark.fixed
 def test_repeats_by_hand(device):
     """With duplicates="first" a repeated item takes no rank, and later items move up.
 
@@ -172,7 +167,6 @@ def test_repeats_by_hand(device):
         trm.HR(2).update(ranking)
 
 
-@pytest.mark.fixed
 @settings(max_examples=examples(150), deadline=None)
 @given(data=st.data())
 def test_repeats_leave_their_list(data):
@@ -200,7 +194,6 @@ def test_repeats_leave_their_list(data):
     assert ranking.valid is None or ranking.valid.all()
 
 
-@pytest.mark.fixed
 def test_lists_without_repeats_stay_as_they_are(device, generator):
     """Lists without repeats give the same bits with duplicates="first" as with the default."""
     lists = torch.rand(20, 50, generator=generator).argsort(1)[:, :9].to(device)
@@ -225,7 +218,6 @@ def test_repeats_without_reading_values():
     trm.RecMetricCollection(["HR", "NDCG"], k=9).to("meta").update(ranking)
 
 
-@pytest.mark.fixed
 def test_lists_of_the_best_are_their_scores(device, generator):
     """The list of the best K items gives the ranks of its scores, gains and penalties included."""
     scores = torch.rand(20, 50, generator=generator).to(device)
@@ -275,7 +267,6 @@ def test_bad_lists(name):
         rank_lists(**arguments)
 
 
-@pytest.mark.fixed
 def test_a_rejected_list_is_not_also_too_short():
     """A bad row is counted only under the first violation that was found."""
     lists, target = torch.tensor([[4, 4, 9], [5, 8, 2]]), torch.tensor([[9], [5]])

@@ -15,7 +15,6 @@ TIES = ("optimistic", "realistic", "pessimistic")
 INF = math.inf
 
 
-@pytest.mark.fixed
 def test_nan_is_worst():
     ranking = trm.Sessions(
         torch.tensor([math.nan, 0.5, 0.2]), torch.tensor([0, 1, 0]), torch.zeros(3, dtype=torch.int64)

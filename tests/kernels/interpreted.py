@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from counting import DTYPES, check, problems, removed
-from counts import compared, same
+from counting import DTYPES, check, defined, problems, removed, same
 from hypothesis import given, settings
 
 import torchrecmetrics as trm
@@ -51,10 +50,10 @@ def test_scores_of_several_tiles(dtype, width, generator):
     out = torch.randn(2, 9, generator=generator).round().to(dtype).sort(1).values
     for masked, taken in (([], None), (masks[:3], out), (masks, out)):
         found = kernels.count(scores, Question(thresholds, 5, (0.5, -1e4), masked, taken))
-        same(found, compared(scores, Question(thresholds, None, (0.5, -1e4), masked, taken)), thresholds)
+        same(found, defined(scores, Question(thresholds, None, (0.5, -1e4), masked, taken)), thresholds)
     constant = torch.zeros_like(scores)
     found = kernels.count(constant, Question(constant[:, :width], 5))
-    same(found, compared(constant, Question(constant[:, :width])), constant[:, :width])
+    same(found, defined(constant, Question(constant[:, :width])), constant[:, :width])
 
 
 def far_apart(*shape, steps, dtype):
@@ -78,9 +77,9 @@ def test_far_offsets(steps, generator):
     for width in (1, 40):
         thresholds = values[:, torch.randint(4, (width,), generator=generator)].half()
         for question in (Question(thresholds, min_scores=(0.5,)), Question(thresholds, 9)):  # without masks
-            same(kernels.count(far, question), compared(values.half(), question), thresholds)
+            same(kernels.count(far, question), defined(values.half(), question), thresholds)
         question = Question(thresholds.float(), 9, masks=[mask])
-        same(kernels.count(values, question), compared(values, question), thresholds)
+        same(kernels.count(values, question), defined(values, question), thresholds)
     for users, items in ((far, values.half()), (values.half(), far)):
         check_products(kernels.Products(users, items), torch.tensor([[0], [1], [2]]), (), None)
 
@@ -104,7 +103,7 @@ def check_products(products, ids, min_scores, taken, kept=1.0):
     thresholds = own.where(keep, NAN)
     out = None if taken is None else kernels.pair_scores(products, taken).sort(1).values
     found = kernels.count_products(products, Question(thresholds, 5, min_scores, (), out))
-    expected = compared(scores, Question(thresholds, None, min_scores, [], out))
+    expected = defined(scores, Question(thresholds, None, min_scores, [], out))
     same(found, expected._replace(highest=torch.zeros(len(users))), thresholds)
     for depth, chunk in ((1, 64), (10, 100)):
         early = kernels.count_products_until(products, Question(thresholds, depth, (), (), out), chunk)

@@ -1,8 +1,6 @@
 """Every counting strategy agrees with plain Python on every input, and rules choose the strategy and the kernels."""
 
 import math
-import os
-import shutil
 import sys
 from functools import partial
 
@@ -18,7 +16,6 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 import torchrecmetrics as trm
 from torchrecmetrics import functional, kernels
 from torchrecmetrics.core import arrays
-from torchrecmetrics.core import ranked_items as ranked_module
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranked_items import RankedItems
 from torchrecmetrics.evaluation import scoring
@@ -282,163 +279,6 @@ def test_candidates_are_counted_only_for_who_reads_them(monkeypatch):
     trm.RecMetricCollection(["HR", "AUROC"], k=5).update(scores, target)
     trm.get_topk_ranks(scores, target, 5)
     assert min_scores == [1, 0, 0, 1, 1, 1, 1, 1, 0]
-
-
-def test_five_cutoffs_sum_once(monkeypatch, generator):
-    """Sums that depend on no cut-off are computed once for all members of a collection."""
-    made = []
-    sums = arrays.running_sums
-    monkeypatch.setattr(ranked_module, "running_sums", lambda values: (made.append(1), sums(values))[1])
-    scores, target = torch.rand(4, 99, generator=generator), torch.tensor([[1, 2]] * 4)
-    for k in (3, 3, [1, 2, 3, 5, 8]):
-        made.clear()
-        trm.RecMetricCollection(["HR", "NDCG", "MAP", "Recall", "MRR"], k=k).update(scores, target)
-        assert len(made) == 2  # DCG and the precisions
-
-
-def test_one_ranking_serves_every_option(generator):
-    """Cached results of one option are not used for another: a ranking that was read before equals a fresh one."""
-    scores, graded = torch.rand(4, 30, generator=generator), torch.randint(0, 4, (4, 30), generator=generator).float()
-    read = trm.Scores(scores, graded).ranking()
-    for function, options in (
-        (functional.ndcg, {"gain": "linear"}),
-        (functional.ndcg, {"gain": "exponential"}),
-        (functional.recall, {"weighted": True}),
-        (functional.recall, {"normalize": "min"}),
-        (functional.average_precision, {"normalize": "min"}),
-    ):
-        for k in (3, 10):
-            fresh = trm.Scores(scores, graded).ranking()
-            assert torch.equal(function(read, k, **options), function(fresh, k, **options))
-
-
-RANKINGS = {
-    "scores": lambda: trm.Scores(torch.rand(5, 40), torch.rand(5, 40) < 0.2).ranking(),
-    "graded": lambda: trm.Scores(torch.rand(5, 40).round(decimals=1), torch.randint(0, 4, (5, 40)).float()).ranking(),
-    "ranks": lambda: trm.Ranks(torch.tensor([[1, 5, 0], [2, 30, 11]]), num_ranked=40).ranking(),
-}
-
-
-OPTIONS = {
-    "precision": [{}, {"normalize": "min"}, {"denominator": "recommended", "zero_division": 1.0}],
-    "recall": [{}, {"normalize": "min"}, {"weighted": True}],
-    "f1": [{}, {"normalize": "min"}, {"denominator": "recommended"}],
-    "average_precision": [{}, {"normalize": "min"}],
-    "ndcg": [{}, {"gain": "exponential"}],
-}
-
-
-@pytest.mark.parametrize("name", sorted(set(functional.__all__) - {"auroc", "r_precision"}))
-@pytest.mark.parametrize("kind", [*RANKINGS, "large"])
-def test_several_cutoffs_are_each_of_them(name, kind):
-    """A list of cut-offs gives [K, B], one row per cut-off, in the order of the list."""
-    cutoffs = [10, 1, 3, 40, 10]
-    for options in OPTIONS.get(name, [{}]):
-        ranking = (RANKINGS | {"large": large})[kind]()
-        got = getattr(functional, name)(ranking, cutoffs, **options)
-        ranking._cache.clear()
-        expected = torch.stack([getattr(functional, name)(ranking, k, **options) for k in cutoffs])
-        torch.testing.assert_close(got, expected, rtol=1e-14, atol=0, equal_nan=True)
-
-
-def large():
-    """Return so many ranks that they are searched, not compared."""
-    generator = torch.Generator().manual_seed(1)
-    ranks = torch.rand(2**12, 45, generator=generator).argsort(1)[:, :9]
-    return trm.Ranks(ranks, num_ranked=50).ranking()
-
-
-def test_cutoffs_are_checked_one_by_one():
-    ranking = trm.Ranks(torch.tensor([[1, 5]]), depth=5).ranking()
-    for several in ([3, 6], [6, 3]):
-        with pytest.raises(ValueError, match="depth 5 only"):
-            functional.ndcg(ranking, several)
-    with pytest.raises(ValueError, match="at least 1, got 0"):
-        functional.ndcg(ranking, (3, 0))
-    with pytest.raises(TypeError, match="'3'"):
-        functional.ndcg(ranking, ["3"])
-    for name in sorted(set(functional.__all__) - {"auroc", "r_precision"}):
-        function = getattr(functional, name)
-        for several in (torch.tensor([1, 2]), torch.tensor([1, 2]).numpy(), "12"):  # no cut-offs by row either
-            with pytest.raises(TypeError, match="k must be an integer >= 1"):
-                function(ranking, several)
-        with pytest.raises(ValueError, match="no cut-off"):
-            function(ranking, [])
-        assert torch.equal(function(ranking, range(2, 4)), function(ranking, [torch.tensor(2), 3]))
-    with pytest.raises(TypeError, match="got None"):
-        functional.precision(ranking, None)
-
-
-@pytest.mark.parametrize("width", [0, 1, 2, 3, 4, 7, 8, 9, 100])
-def test_sums_by_doubling(width, generator):
-    """`doubling_sums` equals `cumsum`, which it replaces where `cumsum` refuses to be deterministic."""
-    values = torch.randint(-9, 9, (3, width), generator=generator).double()
-    assert torch.equal(arrays.doubling_sums(values), values.cumsum(1))
-
-
-def test_a_formula_is_asked_once(monkeypatch, generator):
-    """All cut-offs of a metric go through its formula in one call, and other options make another call."""
-    asked = []
-
-    def ndcg(ranking, k=None, *, gain="linear"):
-        asked.append(k)
-        return functional.ndcg(ranking, k, gain=gain)
-
-    monkeypatch.setattr(trm.NDCG, "formula", staticmethod(ndcg))
-    members = [trm.NDCG(5), trm.NDCG(), trm.NDCG(2), trm.NDCG(5, gain="exponential"), trm.HR(5)]
-    asked.clear()
-    trm.RecMetricCollection(members).update(torch.rand(4, 9, generator=generator), torch.tensor([1, 2, 3, 4]))
-    assert sorted(asked, key=str) == [(2, 5), 5, None]
-
-
-def test_members_keep_their_own_cutoffs(generator):
-    """Members keep their cut-offs in any order, beside others of the same formula, and with unhashable options."""
-    scores, target = torch.rand(9, 30, generator=generator), torch.randint(30, (9, 1), generator=generator)
-    alone = {k: trm.NDCG(k) for k in (9, 2, 5)}
-    together = trm.RecMetricCollection({f"n{k}": trm.NDCG(k) for k in alone} | {"n": trm.NDCG(), "hit": trm.HR(9)})
-    for metric in (*alone.values(), together):
-        metric.update(scores, target)
-    values = together.compute()
-    assert all(values[f"n{k}"] == metric.compute() for k, metric in alone.items())
-
-    listed = [1, 2]
-
-    class Within(trm.HR):
-        formula = staticmethod(lambda ranking, k, score_threshold=None, places=(): functional.hit_rate(ranking, k))
-
-    one = trm.RecMetricCollection({f"w{k}": Within(k, places=listed) for k in (5, 2)})
-    one.update(scores, target)
-    Within.formula = staticmethod(lambda ranking, k, score_threshold=None, places=(): ranking.ranks[:, 0])
-    with pytest.raises(TypeError, match="a row for each of the cut-offs \\(5, 2\\)"):
-        one.update(scores, target)
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", functional.__all__)
-@pytest.mark.parametrize("kind", RANKINGS)
-@pytest.mark.parametrize("k", [pytest.param(10, marks=pytest.mark.nightly), (3, 10)])
-def test_functions_compile(name, kind, k):
-    """`torch.compile(fullgraph=True)` takes every function on every kind of ranking, in a first and a second call."""
-    function = getattr(functional, name)
-    ranking = RANKINGS[kind]()
-    args = () if name in ("auroc", "r_precision") else (k,)
-    torch._dynamo.reset()
-    compiled = torch.compile(function, fullgraph=True, backend="eager")
-    for _ in range(2):
-        assert torch.equal(compiled(ranking, *args).nan_to_num(-1), function(ranking, *args).nan_to_num(-1))
-
-
-@pytest.mark.nightly
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which(os.environ.get("CXX", "g++")) is None, reason="no C++ compiler")
-def test_inductor(tmp_path, monkeypatch):
-    """The default backend of `torch.compile` gives the same numbers."""
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    ranking = RANKINGS["graded"]()
-    torch._dynamo.reset()
-    got = torch.compile(functional.ndcg, fullgraph=True)(ranking, 10)
-    assert got.tolist() == pytest.approx(functional.ndcg(ranking, 10).tolist(), nan_ok=True)
 
 
 @pytest.mark.parametrize("strategy", eager.STRATEGIES, ids=lambda strategy: strategy.__name__)

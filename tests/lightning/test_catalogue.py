@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 from trainers import (
+    GROUP_CODES,
     ITEMS,
     KS,
     NAMES,
@@ -18,8 +19,11 @@ from trainers import (
     both_packages,
     catalogue,
     distributed_trainer,
+    loader,
     logged,
     make_embedding_module,
+    make_module,
+    samples,
     trainer,
 )
 from values import near
@@ -395,3 +399,26 @@ def test_catalogue_errors_of_one_process_raise_in_all(processes):
     assert "processes 0 and 1 have other scores: embed returns the same on every process" in first[5][1]
     assert f"other scores (a torch.float32 tensor of shape [21, {ITEMS}], a" in first[6][1]
     assert first[7] is None
+
+
+@both_packages
+def test_a_catalogue_has_groups(pl, tmp_path):
+    """Metrics of lists take the history from the catalogue's interactions; values are those of `evaluate`."""
+    valid, _, train = catalogue()
+    generator = torch.Generator().manual_seed(1)
+    users, items = torch.randn(USERS, 4, generator=generator), torch.randn(ITEMS, 4, generator=generator)
+    options = {
+        "k": [5],
+        "catalogue": trm.Catalogue.from_interactions(train),
+        "groups": trm.Groups(GROUP_CODES, ["a", "b"]),
+    }
+    metrics = ["NDCG", "Coverage", "PopularityLift"]
+    callback = CatalogueEvaluationCallback(
+        metrics, embed=lambda module: (users, items), target=valid, exclude=train, **options
+    )
+    running = trainer(pl, tmp_path, callback)
+    running.validate(make_module(pl), loader(samples(4)), verbose=False)
+    found = trm.evaluate(metrics, users, items, target=valid, exclude=train, **options)
+    wanted = {f"val/{key}": value.item() for key, value in found.items()}
+    assert logged(running) == pytest.approx(wanted, abs=1e-6)
+    assert set(callback.results["val"].groups.to_dict()["group"]) == {"a", "b"}

@@ -5,7 +5,16 @@ import math
 import pytest
 import torch
 from torch import nn
-from trainers import QUIET, logged, trainer
+from trainers import (
+    GROUP_CODES,
+    QUIET,
+    both_packages,
+    groups_by_hand,
+    loader,
+    logged,
+    samples,
+    trainer,
+)
 from values import near
 
 import torchrecmetrics as trm
@@ -49,10 +58,6 @@ def batches(n, seed=0, rows=4):
     return list(zip(scores, torch.stack([first, (first + 7) % ITEMS], 2), strict=True))
 
 
-def loader(data):
-    return torch.utils.data.DataLoader(data, batch_size=None)
-
-
 def by_hand(data, prefix, names=("HR", "NDCG", "MRR"), k=(1, 10)):
     collection = trm.RecMetricCollection(names, k=k, prefix=prefix)
     collection.update(torch.cat([s for s, _ in data]), torch.cat([t for _, t in data]))
@@ -63,11 +68,11 @@ def test_validate_fit_test_validate(tmp_path):
     """One module goes through all stages, and no batch of a stage, or of the sanity check, counts in the next stage."""
     module, first, second = Recommender(), batches(5), batches(3, seed=1)
     run = trainer(pl, tmp_path)
-    assert run.validate(module, loader(first), verbose=False) == [by_hand(first, "val/")]
-    run.fit(module, loader(first), loader(second))
+    assert run.validate(module, loader(first, batch_size=None), verbose=False) == [by_hand(first, "val/")]
+    run.fit(module, loader(first, batch_size=None), loader(second, batch_size=None))
     assert logged(run) == by_hand(second, "val/")
-    assert run.test(module, loader(first), verbose=False) == [by_hand(first, "test/")]
-    assert run.validate(module, loader(second), verbose=False) == [by_hand(second, "val/")]
+    assert run.test(module, loader(first, batch_size=None), verbose=False) == [by_hand(first, "test/")]
+    assert run.validate(module, loader(second, batch_size=None), verbose=False) == [by_hand(second, "val/")]
 
 
 def test_checkpoint_and_early_stopping_on_our_keys(tmp_path):
@@ -80,7 +85,7 @@ def test_checkpoint_and_early_stopping_on_our_keys(tmp_path):
     ]
     module, data = Recommender(), batches(3)
     run = trainer(pl, tmp_path, *callbacks, max_epochs=5, enable_checkpointing=True)
-    run.fit(module, loader(data), loader(data))
+    run.fit(module, loader(data, batch_size=None), loader(data, batch_size=None))
     assert run.current_epoch == 2
     best = callbacks[0].best_model_score.item()
     assert best == by_hand(data, "val/")["val/NDCG@10"]
@@ -103,7 +108,7 @@ def test_two_loaders_with_a_collection_each(tmp_path):
 
     first, second = batches(3), batches(2, seed=1)
     run = trainer(pl, tmp_path)
-    assert run.validate(Two(), [loader(first), loader(second)], verbose=False) == [
+    assert run.validate(Two(), [loader(first, batch_size=None), loader(second, batch_size=None)], verbose=False) == [
         by_hand(first, "valid/"),
         by_hand(second, "cold/"),
     ]
@@ -136,7 +141,7 @@ def test_values_of_steps_and_epochs(by_step, tmp_path):
 
     data, expected = batches(5), with_accumulators()
     run = trainer(pl, tmp_path, log_every_n_steps=1)
-    run.fit(Module(), loader(data))
+    run.fit(Module(), loader(data, batch_size=None))
     for batch in data:
         expected.update(*batch, groups=groups)
     values = {f"{key}{'_epoch' if by_step else ''}": value for key, value in near(expected.compute(), 1e-6).items()}
@@ -168,7 +173,7 @@ def test_entries_of_sessions(tmp_path):
     expected.update(trm.Sessions(scores, labels, ids))
     data = list(zip(scores.split(16), labels.split(16), ids.split(16), strict=True))
     run = trainer(pl, tmp_path)
-    run.fit(Module(), loader(batches(2)), loader(data))
+    run.fit(Module(), loader(batches(2), batch_size=None), loader(data, batch_size=None))
     assert logged(run) == near(expected.compute(), 1e-6)
 
 
@@ -188,10 +193,41 @@ def test_every_precision_is_exact(precision, tmp_path):
     """The values of 1,000 batches are exact, whatever dtype the module that holds the collection is cast to."""
     module, data = Recommender(["HR", "MRR"], k=[1, 10]), batches(20) * 50
     run = trainer(pl, tmp_path, precision=precision)
-    got = run.validate(module, loader(data), verbose=False)[0]
+    got = run.validate(module, loader(data, batch_size=None), verbose=False)[0]
     scores_dtype = {"64-true": torch.float64, "16-true": torch.float16, "bf16-true": torch.bfloat16}.get(precision)
     seen = [(s.to(scores_dtype or s.dtype), t) for s, t in data[:20]]
     exact = trm.RecMetricCollection(["HR", "MRR"], k=[1, 10], prefix="val/")
     exact.update(torch.cat([s for s, _ in seen]), torch.cat([t for _, t in seen]))
     assert got == near(exact.compute())
     assert {state.dtype for state in module.val_metrics.evaluator.metric_state.values()} == {torch.float64, torch.int64}
+
+
+@both_packages
+def test_log_dict_logs_children(pl, tmp_path):
+    """A collection that a module logs itself also logs its groups, which can be monitored and are reset with it."""
+
+    class Module(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(1))
+            self.metrics = trm.RecMetricCollection(
+                ["HR", "NDCG"], k=[5], prefix="val/", accumulators=[trm.ByGroup("a", "b")]
+            )
+
+        def training_step(self, batch, batch_idx):
+            return (self.weight * 0).sum()
+
+        def validation_step(self, batch, batch_idx):
+            scores, target, users = batch
+            self.metrics.update(scores, target, groups=GROUP_CODES[users])
+            self.log_dict(self.metrics)
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    data = samples(13)
+    best = pl.callbacks.ModelCheckpoint(tmp_path, monitor="val/NDCG@5/b", mode="max")
+    running = trainer(pl, tmp_path, best, enable_checkpointing=True)
+    running.fit(Module(), loader(data), loader(data))
+    assert logged(running) == groups_by_hand(data)
+    assert best.best_model_score.item() == pytest.approx(logged(running)["val/NDCG@5/b"])

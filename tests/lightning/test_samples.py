@@ -5,8 +5,21 @@ import warnings
 
 import pytest
 import torch
-from torch.utils.data import DataLoader
-from trainers import KS, NAMES, QUIET, distributed_trainer, loader, logged, make_module, samples, trainer
+from torch.utils.data import DataLoader, TensorDataset
+from trainers import (
+    ITEMS,
+    KS,
+    NAMES,
+    QUIET,
+    distributed_trainer,
+    group_step,
+    groups_by_hand,
+    loader,
+    logged,
+    make_module,
+    samples,
+    trainer,
+)
 from values import near
 
 import torchrecmetrics as trm
@@ -227,3 +240,120 @@ def test_samples_left_out(pl, tmp_path):
         run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=1))
         run.fit(make_module(pl), loader(samples(8)), loader(samples(12), drop_last=True))
     assert not [w for w in caught if "RecMetricsCallback" in str(w.message)]
+
+
+# ------------------------------------------------------------------------------------------------------- whole sessions
+
+
+SESSION_NAMES = ["AUROC", "NDCG", "MRR"]
+
+
+def sessions():
+    """Return scores and labels of each of 29 sessions."""
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(29, (101,), generator=generator)
+    scores, labels = torch.rand(101, generator=generator), torch.rand(101, generator=generator) < 0.3
+    return [(scores[ids == session], labels[ids == session]) for session in range(29)]
+
+
+def collate(batch):
+    scores, labels = (torch.cat(column) for column in zip(*batch, strict=True))
+    return scores, labels, torch.tensor([len(rows) for rows, _ in batch])
+
+
+def values_of_sessions(rank, world_size):
+    """Return what is logged; the processes share the sessions, and the sampler repeats one."""
+    callback = RecMetricsCallback(SESSION_NAMES, k=3)
+    pl, run = distributed_trainer(world_size, callback)
+    module = make_module(pl, lambda scores, labels, lengths: {"input": trm.Sessions(scores, labels, lengths=lengths)})
+    run.validate(module, DataLoader(sessions(), batch_size=7, collate_fn=collate), verbose=False)
+    return logged(run)
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_whole_sessions(world_size, processes):
+    """A sample may be a whole session, if `lengths` says how many rows each session has."""
+    metrics = trm.RecMetricCollection(SESSION_NAMES, k=3, prefix="val/")
+    scores, labels, lengths = collate(sessions())
+    metrics.update(trm.Sessions(scores, labels, lengths=lengths))
+    assert processes.run(values_of_sessions, world_size) == [near(metrics.compute())] * world_size
+
+
+# ---------------------------------------------------------------------------------------------------------- item shards
+
+
+SHARD_ROWS, SHARD_ITEMS, SHARD_NAMES = 21, 10, ["HR", "NDCG", "AUROC"]
+
+
+def shard_data():
+    generator = torch.Generator().manual_seed(0)
+    history = trm.Interactions.from_dense(torch.rand(SHARD_ROWS, SHARD_ITEMS, generator=generator) < 0.2)
+    scores = torch.randint(5, (SHARD_ROWS, SHARD_ITEMS), generator=generator).float()
+    return scores, torch.randint(SHARD_ITEMS, (SHARD_ROWS,), generator=generator), torch.arange(SHARD_ROWS), history
+
+
+def shard_callback(history):
+    accumulators = [trm.ByGroup("even", "odd")]
+    return RecMetricsCallback(SHARD_NAMES, k=3, exclude=history, overlap="miss", accumulators=accumulators)
+
+
+def values_of_shards(rank, world_size, sampler):
+    scores, target, users, history = shard_data()
+    mine = slice(4 * rank, 4 if rank == 0 else SHARD_ITEMS)
+    pl, run = distributed_trainer(world_size, shard_callback(history), use_distributed_sampler=sampler)
+
+    def step(scores, target, users):
+        shard = trm.ItemShard(scores[:, mine], target, offset=mine.start, num_items=SHARD_ITEMS)
+        return {"input": shard, "user_ids": users, "groups": users % 2}
+
+    loader = DataLoader(TensorDataset(scores, target, users), batch_size=8)
+    if sampler:
+        with pytest.raises(ValueError, match="processes differ in targets"):
+            run.validate(make_module(pl, step), loader, verbose=False)
+        return None
+    run.validate(make_module(pl, step), loader, verbose=False)
+    return logged(run)
+
+
+def test_values_of_shards(processes):
+    """Values, with groups and items that the callback excludes, are those of one process, not summed over processes."""
+    scores, target, _, history = shard_data()
+    metrics = trm.RecMetricCollection(
+        SHARD_NAMES, k=3, prefix="val/", overlap="miss", accumulators=[trm.ByGroup("even", "odd")]
+    )
+    for rows in torch.arange(SHARD_ROWS).split(8):
+        metrics.update(scores[rows], target[rows], exclude=history.select(rows).items, groups=rows % 2)
+    assert processes.run(values_of_shards, 2, False) == [near(metrics.compute())] * 2
+
+
+def test_a_sampler_that_shares_rows(processes):
+    """Rows that a distributed sampler splits between processes are refused as rows of item shards."""
+    assert processes.run(values_of_shards, 2, True) == [None, None]
+
+
+ITEMS_OF = trm.Catalogue(ITEMS, popularity=torch.arange(ITEMS) % 7, num_users=20)
+
+
+def every_sample_once(rank, world_size):
+    """Return the values if each process reads all samples: groups and histograms count each sample once."""
+    data = samples(13)
+    metrics = ["HR", "NDCG", "Coverage", "Novelty"]
+    callback = RecMetricsCallback(
+        metrics,
+        k=[5],
+        accumulators=[trm.ByGroup("a", "b"), trm.KeptRows()],
+        sample_ids="user_ids",
+        catalogue=ITEMS_OF,
+    )
+    pl, running = distributed_trainer(world_size, callback, use_distributed_sampler=False)
+    running.validate(make_module(pl, group_step), DataLoader(data, batch_size=4), verbose=False)
+    return logged(running)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Using `DistributedSampler`")
+def test_every_sample_counts_once(processes):
+    wanted = groups_by_hand(samples(13), ["HR", "NDCG", "Coverage", "Novelty"], catalogue=ITEMS_OF)
+    for world_size in (1, 2):
+        for found in processes.run(every_sample_once, world_size):
+            assert found == wanted

@@ -12,10 +12,14 @@ from trainers import (
     ITEMS,
     KS,
     NAMES,
+    PACKAGES,
     QUIET,
     both_packages,
     by_hand,
+    catalogue,
     distributed_trainer,
+    group_step,
+    groups_by_hand,
     loader,
     logged,
     make_module,
@@ -590,3 +594,104 @@ def test_fit_on_two_processes(processes):
     history = [{key: pytest.approx(value, abs=1e-12) for key, value in values.items()} for values in history]
     for process in processes.run(epochs_of_a_fit, 2):
         assert process == (history, pytest.approx(best, abs=1e-12), epochs)
+
+
+# ------------------------------------------------------------------------------------------------- groups and histories
+
+
+@both_packages
+def test_steps_have_groups(pl, tmp_path):
+    """Values of groups are logged, whose numbers a step returns."""
+    data = samples(13)
+    callback = RecMetricsCallback(["HR", "NDCG"], k=[5], accumulators=[trm.ByGroup("a", "b")], prog_bar="NDCG@5/b")
+    running = trainer(pl, tmp_path, callback)
+    running.validate(make_module(pl, group_step), loader(data), verbose=False)
+    assert logged(running) == groups_by_hand(data)
+    assert callback.collections["val"].standard_errors()["HR@5/a"] > 0
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (lambda s, t, u: {"scores": s, "target": t}, "the collection has the groups a"),
+        (lambda s, t, u: {"scores": s, "target": t, "groups": u % 2}, "whose group is none of those"),
+    ],
+)
+def test_steps_that_do_not_fit(tmp_path, returned, message):
+    pl = pytest.importorskip(PACKAGES[0])
+    running = trainer(pl, tmp_path, RecMetricsCallback("HR", k=[5], accumulators=[trm.ByGroup("a")]))
+    with pytest.raises(ValueError, match=message):
+        running.validate(make_module(pl, returned), loader(samples(9)), verbose=False)
+
+
+def test_steps_return_the_history(tmp_path):
+    """Metrics that read a history take it from the step."""
+    pl = pytest.importorskip(PACKAGES[0])
+    _, _, train = catalogue()
+    data = samples(13)
+    known = trm.Catalogue.from_interactions(train)
+    own = lambda s, t, u: {"scores": s, "target": t, "history": train.select(u), "index": u}  # noqa: E731
+    metric = trm.Seen(5)
+    metric.update(trm.Scores(torch.stack([s for s, _, _ in data]), history=train.select(torch.arange(13))))
+    for options in ({}, {"sample_ids": "index"}):
+        running = trainer(pl, tmp_path, RecMetricsCallback("Seen", k=[5], catalogue=known, **options))
+        running.validate(make_module(pl, own), loader(data), verbose=False)
+        assert logged(running) == {"val/Seen@5": pytest.approx(metric.compute().item(), abs=1e-6)}
+    running = trainer(pl, tmp_path, RecMetricsCallback("Seen", k=[5], catalogue=known))
+    with pytest.raises(ValueError, match="the history of each row is read"):
+        running.validate(make_module(pl, group_step), loader(data), verbose=False)
+
+
+# -------------------------------------------------------------------------------------------------------- training rows
+
+
+def test_training_rows(tmp_path):
+    """The window after the last batch gives the value of the last 100 rows, and validation is logged as usual."""
+    import pytorch_lightning as pl
+
+    module, data = make_module(pl), samples(120)
+
+    def training_step(self, batch, batch_idx):
+        scores, target, _ = batch
+        return {"loss": (self.weight * 0).sum(), "scores": scores, "target": target}
+
+    type(module).training_step = training_step
+    callback = RecMetricsCallback("HR", k=3, accumulators=[trm.Window(100)])
+    run = trainer(pl, tmp_path, callback, max_epochs=1, log_every_n_steps=10)
+    run.fit(module, loader(data), loader(data[:8]))
+    metric = trm.HR(3)
+    metric.update(torch.stack([s for s, _, _ in data[-100:]]), torch.stack([t for _, t, _ in data[-100:]]))
+    assert logged(run)["train/HR@3/window"] == pytest.approx(metric.compute().item(), abs=1e-6)
+    assert "val/HR@3" in logged(run)
+    assert "val/HR@3/window" not in logged(run)
+
+
+def test_updates_and_decay(tmp_path):
+    """A window of updates and decaying weights are logged side by side, without keeping training rows."""
+    import pytorch_lightning as pl
+
+    module, data = make_module(pl), samples(20)
+
+    def training_step(self, batch, batch_idx):
+        scores, target, _ = batch
+        return {"loss": (self.weight * 0).sum(), "input": trm.Scores(scores, target)}
+
+    type(module).training_step = training_step
+    recent = [trm.Window(updates=2), trm.Decay(5)]
+    callback = RecMetricsCallback(trm.RecMetricCollection("HR", k=9, accumulators=[*recent, trm.KeptRows()]))
+    run = trainer(pl, tmp_path, callback, max_epochs=1, log_every_n_steps=5)
+    run.fit(module, loader(data), loader(data))
+    expected = trm.RecMetricCollection("HR", k=9, accumulators=[trm.Window(updates=2), trm.Decay(5)])
+    for batch in loader(data):
+        expected.update(*batch[:2])
+    values = {f"train/{key}": pytest.approx(value.item()) for key, value in expected.compute().items() if "/" in key}
+    assert {key: value for key, value in logged(run).items() if key.startswith("train/")} == values
+
+
+def test_what_the_training_step_must_return(tmp_path):
+    """A training step that returns a loss alone is refused."""
+    import pytorch_lightning as pl
+
+    run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=3, accumulators=[trm.Decay(50)]), max_epochs=1)
+    with pytest.raises((ValueError, TypeError), match="training_step must return a mapping"):
+        run.fit(make_module(pl), loader(samples(8)), loader(samples(8)))

@@ -58,7 +58,7 @@ CLUSTERS = re.compile(r"ray\.data|spark\.read|\bray\.get\b|ItemShard")
 def test_what_does_not_run_installs():
     """Only blocks that change the machine or need several processes are not run.
 
-    `.ci/run` runs the former; test_engines and test_shards test the latter.
+    `.ci/run` runs the former; test_engines and test_samples test the latter.
     """
     elsewhere = [block for block in BLOCKS if INSTALLS.search(block.text) or CLUSTERS.search(block.text)]
     left = [block for block in BLOCKS if block.not_run and block not in elsewhere]

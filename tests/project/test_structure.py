@@ -1,7 +1,9 @@
-"""Rules that keep a source file readable at first reading; tests/core has those of imports and calls."""
+"""Rules of the structure: short files, few parameters, imports that run downwards, a test file for each module."""
 
 import ast
 from pathlib import Path
+
+import pytest
 
 import torchrecmetrics as trm
 
@@ -40,3 +42,125 @@ def test_no_public_function_has_many_parameters():
                 if number > 18:
                     many.append((path.relative_to(PACKAGE).as_posix(), node.name, number))
     assert not many
+
+
+SHARED_INPUTS = {"base", "targets", "exclude", "ties", "scores", "jagged"}
+
+
+def imported(path):
+    """Return the modules of this package, and all other packages, that a module imports when it runs."""
+    tree = ast.parse(path.read_text())
+    for node in [
+        node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+    ]:
+        node.body = []
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+    return {name.removeprefix("torchrecmetrics.") for name in names}
+
+
+def modules(*patterns):
+    return [path for pattern in patterns for path in sorted(PACKAGE.glob(pattern))]
+
+
+def named(path):
+    return str(path.relative_to(PACKAGE))
+
+
+@pytest.mark.parametrize("path", modules("core/*.py"), ids=named)
+def test_core_imports_torch_torchmetrics_and_itself(path):
+    """One module turns the arguments of `update` into an input."""
+    parts = {name.split(".")[0] for name in imported(path)}
+    own = parts & {path.stem for path in PACKAGE.iterdir()}
+    allowed = {"core", "inputs"} if path.name == "evaluator.py" else {"core"}
+    assert own <= allowed
+    assert parts & {"torch", "torchmetrics", "pandas", "polars", "matplotlib", "lightning"} <= {"torch", "torchmetrics"}
+    if path.name == "evaluator.py":
+        assert {name.split(".")[1] for name in imported(path) if name.startswith("inputs.")} == {"as_input"}
+
+
+@pytest.mark.parametrize("path", modules("inputs/*.py"), ids=named)
+def test_inputs_import_core_kernels_and_what_they_share(path):
+    """`as_input` alone knows the inputs that `update` makes itself."""
+    names = imported(path)
+    own = {name.split(".")[0] for name in names} & {path.stem for path in PACKAGE.iterdir()}
+    assert own <= {"core", "kernels", "inputs"}
+    siblings = {name.split(".")[1] for name in names if name.startswith("inputs.")}
+    assert siblings <= SHARED_INPUTS | ({"ranks"} if path.name == "as_input.py" else set())
+
+
+@pytest.mark.parametrize("path", modules("core/*.py", "inputs/*.py", "*metrics.py", "functional.py"), ids=named)
+def test_metrics_know_no_files_frames_or_plots(path):
+    """`Interactions` is recognised by what it can do."""
+    parts = {name.split(".")[0] for name in imported(path)}
+    assert not parts & {"analysis", "data", "evaluation", "lightning", "pyg", "arrow", "matplotlib"}
+
+
+ELSEWHERE = {
+    "__main__": "test_cli",
+    "analysis/pairing": "analysis/test_comparison",
+    "analysis/row_ids": "analysis/test_rows",
+    "analysis/significance": "analysis/test_comparison",
+    "analysis/tables": "analysis/test_comparison",
+    "arrow/columns": "arrow/test_tallies",
+    "arrow/counting": "arrow/test_tallies",
+    "arrow/states": "arrow/test_tallies",
+    "beyond/functional": "beyond/test_metrics",
+    "beyond/item_counts": "beyond/test_list_metric",
+    "core/checks": "core/test_metric",
+    "core/distributed": "core/test_metric",
+    "core/options": "test_metrics",
+    "core/row_buffer": "core/test_kept_rows",
+    "core/rows": "test_metrics",
+    "core/student": "core/test_intervals",
+    "data/columns": "data/test_interactions",
+    "data/events": "data/test_files",
+    "data/ids": "data/test_vocabulary",
+    "evaluation/arguments": "evaluation/test_models",
+    "evaluation/exclusions": "evaluation/test_models",
+    "evaluation/listed": "evaluation/test_lists",
+    "evaluation/unknown_ids": "evaluation/test_lists",
+    "inputs/base": "inputs/test_as_input",
+    "inputs/targets": "inputs/test_scores",
+    "kernels/blocks": "kernels/test_topk_ids",
+    "kernels/contract": "kernels/test_eager",
+    "kernels/thresholds": "kernels/test_eager",
+    "lightning/outputs": "lightning/test_steps",
+    "lightning/replicas": "lightning/test_samples",
+    "names": "test_collection",
+    "values": "test_collection",
+}
+"""Modules that are tested through another one, and the file that does it."""
+OF_SEVERAL_MODULES = {
+    "arrow/test_engines",  # tallies in engines for data
+    "beyond/test_peers",
+    "lightning/test_cli",
+    "lightning/test_module",
+    "lightning/test_without_lightning",
+    "test_conformance",
+    "test_matrix",
+    "test_peers",
+}
+
+
+def test_tests_mirror_the_package():
+    """Each module has a test file with its path, or names one; each test file has its module, or is of several."""
+    package, folder = PACKAGE, Path(__file__).parents[1]
+    modules = {
+        path.relative_to(package).with_suffix("").as_posix()
+        for path in package.rglob("*.py")
+        if path.name != "__init__.py"
+    }
+    files = {
+        path.relative_to(folder).with_suffix("").as_posix()
+        for path in folder.rglob("test_*.py")
+        if path.parent.name not in ("gpu", "project")
+    }
+    mirrors = {module: str(Path(module).with_name(f"test_{Path(module).name}").as_posix()) for module in modules}
+    assert {module for module, file in mirrors.items() if file not in files} == ELSEWHERE.keys()
+    assert set(ELSEWHERE.values()) <= files
+    assert files - set(mirrors.values()) == OF_SEVERAL_MODULES

@@ -86,7 +86,6 @@ def test_what_pyg_asserts(name):
     assert collection(lists[:, :0], labels, weights)[metric.label] == 0
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize("k", [1, 10, 100])
 def test_precision_as_pyg_tests_it(k, generator):
     """Precision over batches of shuffled users is that of counting; unlike in PyG, repeated labels need an option."""

@@ -64,7 +64,6 @@ def table(model):
     return lambda *triple: scores[triple]
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize("name", ["TransE", "DistMult", "ComplEx", "RotatE"])
 def test_equals_plain_python(name):
     """PyG's models give the values of plain Python, filtered and raw, for both sides, all ties and any batches."""
@@ -81,7 +80,6 @@ def test_equals_plain_python(name):
     assert found.num_users == 18
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize("seed", range(5))
 def test_functions_of_ones_own(seed):
     """Score functions by side, with many equal scores, give the values of plain Python."""
@@ -103,7 +101,6 @@ def test_functions_of_ones_own(seed):
     )
 
 
-@pytest.mark.fixed
 def test_equal_entities_tie_in_all_chunks(monkeypatch):
     """Entities with equal embeddings have equal scores, however the model's calls are split."""
     for name in ("TransE", "DistMult", "ComplEx", "RotatE"):
@@ -120,7 +117,6 @@ def test_equal_entities_tie_in_all_chunks(monkeypatch):
         assert len(found) == 1, name
 
 
-@pytest.mark.fixed
 def test_values_of_relations():
     """Each relation has a group, whose rows are those of both sides."""
     model, (test, known) = make("TransE"), graph(4)

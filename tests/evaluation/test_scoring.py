@@ -1,5 +1,6 @@
 """`evaluate` and `recommend` with items on several processes give the results of one process."""
 
+import math
 import re
 
 import pytest
@@ -7,6 +8,8 @@ import torch
 from values import numbers
 
 import torchrecmetrics as trm
+from torchrecmetrics.evaluation import scoring
+from torchrecmetrics.evaluation.embeddings import TargetDevice
 from torchrecmetrics.evaluation.scoring import ShardScorer
 
 USERS, ITEMS = 30, 23
@@ -306,3 +309,53 @@ def test_refused(change, error, message):
     given = {"users": users, "items": items, "target": target} | change
     with pytest.raises(error, match=message):
         trm.evaluate("HR@5", given.pop("users"), given.pop("items"), **given)
+
+
+# ----------------------------------------------------------------------------------------------------------- embeddings
+
+
+@pytest.mark.parametrize(("dtype", "number"), [(torch.float32, 256), (torch.float16, 256), (torch.float64, 448)])
+def test_memory_of_scores(dtype, number):
+    """The scores of a user are counted in the dtype that they are made in, up to the end of a cache line."""
+    users, items = torch.ones(3, 2, dtype=dtype), torch.ones(50, 2, dtype=dtype)
+    assert scoring.EmbeddingScorer(trm.Embeddings(users, items), CPU).row_bytes == number
+    assert scoring.FunctionScorer(len, 50, CPU.device).row_bytes == 50 * 4
+
+
+CPU = TargetDevice(torch.device("cpu"), False)
+
+
+def refused(users, items, **options):
+    """Return whether the scores must be kept because one of them might not be finite."""
+    scorer = scoring.EmbeddingScorer(trm.Embeddings(users, items, **options), CPU)
+    return isinstance(scorer.without_memory(True), str)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_products_that_may_be_infinite(dtype):
+    """Embeddings are refused if a product, or for cosine a norm, could be beyond float32, and if they hold NaN."""
+    users, items = torch.ones(9, 4, dtype=dtype), torch.ones(11, 4, dtype=dtype)
+    assert not refused(users[:, :0], items[:, :0])
+    assert not refused(users * 2.0**70, items * 2.0**-70)
+    assert not refused(users * 2.0**70, items * 2.0**55)  # 4 x 2^70 x 2^55 = 2^127
+    assert refused(users * 2.0**70, items * 2.0**56)
+    assert refused(users * 2.0**-70, items * 2.0**127, similarity="cosine")  # a norm of 2^128
+    assert not refused(users * 2.0**70, items * 2.0**126, similarity="cosine")
+    for embeddings, other, swap in ((users, items, False), (items, users, True)):
+        for number in (math.inf, math.nan):
+            last = embeddings.clone()
+            last[-1, -1] = number
+            for similarity in ("dot", "cosine"):
+                assert refused(*((other, last) if swap else (last, other)), similarity=similarity)
+    for number in (math.inf, math.nan, 2.0**127):
+        assert refused(users * 2.0**70, items * 2.0**55, bias=torch.full((11,), number))
+    assert not refused(users, items, bias=torch.full((11,), -math.inf))  # not a candidate
+
+
+def test_no_copy_of_embeddings_is_made():
+    """The check that scores are finite takes at most 8 MB at once; a copy of all embeddings is 13 MB."""
+    users, items = torch.ones(10, 64), torch.ones(100_000, 64, dtype=torch.float16)
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, profile_memory=True) as seen:
+        assert not refused(users, items)
+    assert 0 < max(event.cpu_memory_usage for event in seen.events()) <= 8 * 2**20

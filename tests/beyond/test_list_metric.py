@@ -1,11 +1,11 @@
 """Metrics of lists: the ranking that a formula gets, the rows that count, and the states that are shared."""
 
-import copy
 import math
+from copy import deepcopy
 
 import pytest
 import torch
-from distributed import counted_collectives
+from torchmetrics import MetricCollection
 
 import torchrecmetrics as trm
 from torchrecmetrics.beyond.item_counts import ItemCountMetric
@@ -97,7 +97,6 @@ def order(scores, k, leaves=()):
 # ------------------------------------------------------------------------------------------------- the items of a list
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize("exclude", [None, "ids", "row", "mask", "both"])
 @pytest.mark.parametrize("overlap", ["keep", "miss"])
 @pytest.mark.parametrize("padding_idx", [None, 0])
@@ -129,7 +128,6 @@ def test_items_are_the_best_candidates(exclude, overlap, padding_idx):
         assert set(ranking.relevant_items[row].tolist()) - {-1} == relevant
 
 
-@pytest.mark.fixed
 def test_items_of_lists_move_up():
     """Excluded, padding, repeated and empty (-1) entries leave a list, and the items after them move up."""
     lists = torch.tensor([[7, 3, 7, 9, -1], [4, -1, 8, 0, 2]])
@@ -182,7 +180,6 @@ def test_an_error_for_empty_rows_is_for_accuracy():
     First(2, empty_target_action="error").update(SCORES, TARGET)
 
 
-@pytest.mark.fixed
 def test_scores_alone_will_do_for_lists():
     metric = First(2)
     metric.update(SCORES)
@@ -194,7 +191,6 @@ def test_scores_alone_will_do_for_lists():
         Wanted(2).update(SCORES)
 
 
-@pytest.mark.fixed
 def test_weights_weigh_means_and_leave_rows_out():
     collection = trm.RecMetricCollection([First(1), *(kind(1, catalogue=CATALOGUE) for kind in (Entries, Shown))])
     collection.update(SCORES, TARGET, weights=torch.tensor([3.0, 0.0, 1.0]))
@@ -203,7 +199,6 @@ def test_weights_weigh_means_and_leave_rows_out():
     assert collection["First@1"].standard_error().isnan()
 
 
-@pytest.mark.fixed
 def test_history_and_target_by_id():
     collection = trm.RecMetricCollection([SeenItems(3), Wanted(3)])
     collection.update(trm.Scores(SCORES, TARGET, history=torch.tensor([[3, 0, -1], [-1, 4, 2], [1, 1, 1]])))
@@ -217,7 +212,6 @@ def test_history_and_target_by_id():
     assert one.compute().item() == (1 + 1 + 0) / 3
 
 
-@pytest.mark.fixed
 def test_jagged_history():
     """A history may be values with offsets, a nested tensor, a `Jagged` or the past of each position."""
     values, offsets = torch.tensor([3, 0, 4, 2, 1]), torch.tensor([0, 2, 4, 5])
@@ -292,79 +286,6 @@ def test_lists_that_are_cut_short():
 # ------------------------------------------------------------------------------------------------------- shared states
 
 
-def test_histograms_add_up():
-    """Counts of items add up over batches, forward, a clone, a reset and a merge."""
-    several = [kind(k, catalogue=CATALOGUE) for k in (2, 3) for kind in (Named, Entries, Shown)]
-    collection = trm.RecMetricCollection(several)
-    collection.update(SCORES, TARGET)
-    assert [value.item() for value in collection(SCORES, TARGET).values()][:2] == [3, 4]
-    assert [value.item() for value in collection.compute().values()][:2] == [3, 8]
-    clone = collection.clone()
-    clone.reset()
-    clone.update(SCORES[:1], TARGET[:1])
-    clone.update(SCORES[1:2], TARGET[1:2])
-    clone.update(SCORES[2:], TARGET[2:])
-    assert [value.item() for value in clone.compute().values()][:2] == [3, 4]
-    collection.merge_state(clone)
-    assert [value.item() for value in collection.compute().values()][:2] == [3, 12]
-
-
-def test_an_update_changes_no_tensor_that_others_hold():
-    metric = Named(2, catalogue=CATALOGUE)
-    metric.update(SCORES)
-    shallow, counts = copy.copy(metric), metric.accumulators[0].item_counts
-    before = counts.clone()
-    metric.update(SCORES + torch.arange(6.0))
-    assert shallow.compute().item() == 3
-    assert metric.compute().item() == 6
-    assert torch.equal(counts, before)
-
-
-def both_ways(rank, world_size):
-    """Update this process's share of the rows; return values, user counts and the collectives of one compute."""
-    generator = torch.Generator().manual_seed(5)
-    scores = torch.rand(20, 6, generator=generator)
-    target = torch.randint(0, 6, (20, 1), generator=generator)
-    kinds = [kind(k, catalogue=CATALOGUE) for k in (2, 3) for kind in (Named, Entries, Shown, Price)]
-    collection = trm.RecMetricCollection([*kinds, trm.HR(2)])
-    for row in range(rank, 20, world_size):
-        collection.update(scores[row : row + 1], target[row : row + 1])
-    with counted_collectives() as collectives:
-        found = values(collection.compute())
-    return found, {key: member.num_users for key, member in collection.items()}, list(collectives)
-
-
-@pytest.mark.fixed
-@pytest.mark.parametrize("world_size", [2, 3])
-def test_processes_add_up(processes, world_size):
-    ((alone, users, _),) = processes.run(both_ways, 1)
-    for found, of, collectives in processes.run(both_ways, world_size):
-        assert found == pytest.approx(alone, abs=1e-12)
-        assert [found[f"{name}@{k}"] for name in ("Named", "Entries") for k in (2, 3)] == [
-            alone[f"{name}@{k}"] for name in ("Named", "Entries") for k in (2, 3)
-        ]
-        assert of == users
-        assert len(collectives) == 2
-
-
-def test_meta_is_never_read():
-    """All metrics of lists run on the meta device, where no value can be read, so no update waits for a device."""
-    catalogue = Catalogue(20, popularity=torch.arange(20), num_users=30)
-    for options in ({}, {"empty_target_action": "neg"}, {"overlap": "keep"}, {"padding_idx": 0}):
-        made = [
-            *(First(5, **options), SeenItems(5, **options), Wanted(3, **options), trm.NDCG(5, **options)),
-            *(kind(k, catalogue=catalogue, **options) for kind in (Price, Named, Shown) for k in (3, 5)),
-        ]
-        collection = trm.RecMetricCollection(made).to("meta")
-        scores = torch.empty(6, 20, device="meta")
-        ids = torch.empty(6, 4, dtype=torch.int64, device="meta")
-        collection.update(trm.Scores(scores, ids, exclude=ids, history=ids), weights=scores[:, 0])
-        if "overlap" not in options:
-            collection.update(
-                trm.Lists(torch.empty(6, 9, dtype=torch.int64, device="meta"), ids, exclude=ids, history=ids)
-            )
-
-
 # --------------------------------------------------------------------------------------------------- whole evaluations
 
 
@@ -383,7 +304,6 @@ def values(found):
     return {key: value.item() for key, value in found.items()}
 
 
-@pytest.mark.fixed
 def test_evaluate_update_and_lists_agree():
     train, test, users, items = made()
     catalogue = Catalogue.from_interactions(train)
@@ -410,7 +330,6 @@ def test_evaluate_update_and_lists_agree():
     assert "±" in next(line for line in str(found).splitlines() if line.startswith("Price@4"))
 
 
-@pytest.mark.fixed
 def test_all_users_have_lists():
     train, test, users, items = made(users=60)
     assert int((test.degree == 0).sum()) > 5
@@ -461,7 +380,6 @@ def test_products_are_kept_where_lists_are_read(monkeypatch):
     assert trm.evaluate([trm.HR(2), First(2)], users, items, target=test).kernels == "eager"
 
 
-@pytest.mark.fixed
 def test_lists_are_looked_up_in_the_catalogue():
     """Items of lists are looked up by id, also if the ground truth lacks them; an item outside the catalogue raises."""
     train = trm.Interactions.from_frame({"user": ["al", "bo", "eve", "al"], "item": ["x", "x", "y", "z"]})
@@ -486,3 +404,59 @@ def test_there_are_no_rows_to_keep():
     collection.compute()
     with pytest.raises(ValueError, match="means over rows, and there is none"):
         collection.rows  # noqa: B018
+
+
+SIX_ROWS = torch.rand(6, 7, generator=torch.Generator().manual_seed(0))
+
+
+def of_state(rank, world_size, kind):
+    catalogue = trm.Catalogue(7)
+    if kind == "one has no rows":
+        collection = trm.RecMetricCollection("ExposureGini", k=[1, 3], catalogue=catalogue)
+        if rank:
+            collection.update(SIX_ROWS)
+    elif kind == "one has no lists that something left":
+        collection = trm.RecMetricCollection(["Coverage", "Gini"], k=[2], catalogue=catalogue, validate_args="deferred")
+        if rank:
+            lists, excluded = torch.tensor([[0, 1, 2], [3, 4, 5]]), torch.tensor([[0], [3]])
+            collection.update(trm.Lists(lists, exclude=excluded).ranking(validate_args="deferred"))
+    else:
+        collection = trm.RecMetricCollection(["Coverage", "Gini"], k=[1], catalogue=catalogue)
+        collection.update(SIX_ROWS)
+        if kind == "one was merged" and rank:
+            collection.merge_state(collection.clone())
+        elif kind == "one was loaded" and rank:
+            collection.persistent(True)
+            collection.load_state_dict(collection.state_dict())
+        elif kind == "one member was updated alone" and rank:
+            collection["Gini@1"].update(SIX_ROWS)
+    return {key: value.item() for key, value in collection.compute().items()}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "one has no rows",
+        "one has no lists that something left",
+        "one was merged",
+        "one was loaded",
+        "one member was updated alone",
+    ],
+)
+def test_processes_pack_histograms_alike(processes, kind):
+    one, other = processes.run(of_state, 2, kind)
+    assert one == other
+
+
+def test_catalogues_of_other_data_are_told_apart():
+    genres, ids = torch.tensor([0, 1, 0]), torch.tensor([0, 1, 2])
+    metrics = {
+        name: trm.IntraListDiversity(2, catalogue=trm.Catalogue(3, categories=codes))
+        for name, codes in (("genre", genres), ("id", ids))
+    }
+    collection = MetricCollection(deepcopy(metrics))
+    for row in ([0.9, 0.8, 0.1], [0.9, 0.1, 0.8]):
+        collection.update(torch.tensor([row]))
+        for metric in metrics.values():
+            metric.update(torch.tensor([row]))
+    assert collection.compute() == {name: metric.compute() for name, metric in metrics.items()}

@@ -110,19 +110,6 @@ def test_bad_weights_of_entries_are_not_kept(weights, error, message):
     assert metrics["HR@1"].num_users == 1
 
 
-def test_rows_before_a_reset():
-    """Rows stay readable after `reset`, like other results, until the next `compute`."""
-    metrics = recent()
-    metrics.update(torch.tensor([1, 2]))
-    metrics.compute()
-    assert len(metrics.rows.ids) == 2
-    metrics.reset()
-    assert len(metrics.rows.ids) == 2
-    with pytest.warns(UserWarning, match="no row"):
-        metrics.compute()
-    assert len(metrics.rows.ids) == 0
-
-
 def test_groups_take_memory_of_their_rows_alone():
     """Sums of thousands of groups equal the values of each group alone; rows in none are in no sum."""
     names = [str(number) for number in range(3000)]
@@ -134,16 +121,64 @@ def test_groups_take_memory_of_their_rows_alone():
     assert found["HR@1/1"].isnan()
 
 
-def test_sessions_beside_another_metric():
-    """A `MetricCollection` gives entries of sessions by keyword, and other metrics their own arguments."""
-    outer = torchmetrics.MetricCollection({"r": sessions(), "loss": torchmetrics.MeanMetric()})
-    outer.update(scores=FLAT[0], labels=FLAT[1], indexes=FLAT[2], value=torch.tensor(3.0))
-    assert outer.compute() == {"r_HR@1": 0, "loss": 3}
-
-
 def test_rows_of_one_process_are_not_saved_as_those_of_all(monkeypatch):
     """Between `sync` and `unsync` totals are those of all processes, and kept rows are not: nothing is saved."""
     metrics = recent()
     monkeypatch.setattr(metrics.accumulators[0], "_is_synced", True)
     with pytest.raises(ValueError, match=r"does not add up KeptRows.*: save the state of each process"):
         metrics.state_dict()
+
+
+def saved_by_torch(rank, world_size, folder, groups):
+    """Return values and counts before saving, after loading as documented, after an update and after naive loading."""
+    dcp = pytest.importorskip("torch.distributed.checkpoint")
+
+    def new():
+        metrics = trm.RecMetricCollection(["HR", "MRR"], k=2, accumulators=[trm.ByGroup(groups)] if groups else [])
+        metrics.persistent(True)
+        return metrics
+
+    def load(name):
+        metrics = new()
+        state = metrics.state_dict()
+        dcp.load(state, checkpoint_id=f"{folder}/{name}")
+        metrics.load_state_dict(state)
+        return metrics
+
+    def found(metrics):
+        values = {key: value.nan_to_num(-1).item() for key, value in metrics.compute().items()}
+        return values, metrics["HR@2"].num_users
+
+    ranks = torch.tensor([1, 1, 1] if rank == 0 else [9, 9])
+    codes = {"groups": torch.full((len(ranks),), rank)} if groups else {}
+    metrics = new()
+    metrics.update(ranks, depth=10, **codes)
+    before = found(metrics)
+    metrics.evaluator.sync()
+    dcp.save(metrics.state_dict(), checkpoint_id=f"{folder}/synced")
+    metrics.evaluator.unsync()
+    assert found(metrics) == before
+    loaded = load("synced")
+    if rank:
+        loaded.reset()
+    told = [before, found(loaded)]
+    loaded.update(ranks, depth=10, **codes)
+    told.append(found(loaded))
+    dcp.save(metrics.state_dict(), checkpoint_id=f"{folder}/naive")
+    return [*told, found(load("naive"))]
+
+
+@pytest.mark.parametrize("groups", [None, ["first", "second"]], ids=["whole", "groups"])
+def test_checkpoints_of_several_processes(groups, processes, tmp_path):
+    """Sums of all processes that one process keeps after loading go on as before.
+
+    If unsynchronised states are saved instead, both processes load that of one, which counts twice.
+    """
+    first, second = processes.run(saved_by_torch, 2, str(tmp_path), groups, timeout=60)
+    assert first == second
+    before, loaded, resumed, naive = first
+    assert (before[0]["HR@2"], before[1]) == (pytest.approx(0.6), 5)
+    assert loaded == before
+    assert (resumed[0], resumed[1]) == (pytest.approx(before[0]), 10)
+    assert naive[0]["HR@2"] in (0.0, 1.0)
+    assert naive[1] in (4, 6)

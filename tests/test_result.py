@@ -6,6 +6,7 @@ import pickle
 
 import pytest
 import torch
+from worlds import world
 
 import torchrecmetrics as trm
 
@@ -175,3 +176,51 @@ def test_notebooks_show_a_table():
     collection = trm.RecMetricCollection("HR", k=1, accumulators=[trm.ByGroup("cold")])
     collection.update(torch.tensor([[0.1, 0.9]]), torch.tensor([1]), groups=torch.tensor([0]))
     assert "<td>cold</td><td>1.0000</td>" in collection.result().groups._repr_html_()
+
+
+def test_table():
+    """str() shows values, standard errors, intervals and counts, and names trm.compare for comparing two models."""
+    users, items, train, test = world()
+    got = trm.evaluate(["HR", "NDCG"], users, items, target=test, exclude=train, k=10)
+    lines = str(got).splitlines()
+    low, high = got.confidence_intervals["HR@10"]
+    assert lines[0] == f"HR@10    {got['HR@10']:.4f} ± {got.standard_errors['HR@10']:.4f}  [{low:.4f}, {high:.4f}]"
+    assert 0 <= low < got["HR@10"] < high <= 1
+    assert lines[2].startswith(f"{got.num_users} users, {got.num_skipped} without a relevant item")
+    assert "trm.compare" in lines[3]
+    assert len(lines) == 4
+
+
+def test_table_of_few_users():
+    """Fewer than 10 users have standard errors but no intervals, as the table's last line says; 10 users have both."""
+    ten = [trm.Interactions.from_columns(range(n), range(n), num_users=n, num_items=20) for n in (9, 10)]
+    users = torch.eye(20).where(torch.arange(20)[:, None] < 6, 0)  # six hit at k = 1
+    few, enough = (trm.evaluate("HR", users[: len(t)], torch.eye(20), target=t, k=1, ties="realistic") for t in ten)
+    low, high = few.confidence_intervals["HR@1"]
+    assert low < few["HR@1"] == 6 / 9 < high
+    error = math.sqrt(6 / 9 * 3 / 9 / 8)
+    assert str(few).splitlines() == [
+        f"HR@1  {6 / 9:.4f} ± {error:.4f}",
+        "9 users",
+        "± standard error; no interval for fewer than 10 users",
+    ]
+    assert "[" in str(enough).splitlines()[0]
+    groups = trm.Groups(torch.tensor([0] * 8 + [1] * 2), ["many", "two"])
+    parts = trm.evaluate("HR", users[:10], torch.eye(20), target=ten[1], k=1, groups=groups)
+    lines = str(parts).splitlines()
+    assert ["[" in line for line in lines[:3]] == [True, False, False]
+    assert lines[-1] == (
+        "± standard error, [95 % interval] from 10 users on; compare models with trm.compare, not by their intervals"
+    )
+
+
+def test_table_stays_within_bounds():
+    """Intervals of metrics with only one known bound, such as Novelty, end at this bound."""
+    names = ["AveragePopularity", "CategoryShare", "Novelty", "PopularityLift"]
+    assert [getattr(trm, name).bounds for name in names] == [(0, math.inf)] * 3 + [(-1, math.inf)]
+    novelty = trm.Novelty(1, catalogue=trm.Catalogue(3, popularity=torch.tensor([8, 1, 2]), num_users=8))
+    novelty.update(torch.tensor([[0.9, 0.1, 0.5]] * 11 + [[0.1, 0.9, 0.5]]))
+    assert novelty.compute() == pytest.approx(3 / 12)  # -log2(1 / 8) in one of 12 rows
+    low, high = novelty.confidence_interval()
+    assert low == 0 < 3 / 12 < high
+    assert novelty.confidence_interval(method="student")[0] < 0

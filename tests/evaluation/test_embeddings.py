@@ -25,7 +25,6 @@ def pairs(share):
 TARGET, EXCLUDE, CANDIDATES = pairs(0.05), pairs(0.1), pairs(0.4)
 
 
-@pytest.mark.fixed
 @pytest.mark.parametrize("options", [{}, {"batch_size": 3}])
 @pytest.mark.parametrize("similarity", ["dot", "cosine"])
 def test_equals_full_scores(options, similarity):
@@ -55,7 +54,6 @@ def test_equals_full_scores(options, similarity):
     assert (found.num_users, found.num_unreachable) == (full["HR@1"].num_users, full["HR@1"].num_unreachable)
 
 
-@pytest.mark.fixed
 def test_a_user_without_candidates_finds_nothing():
     """A user without candidates counts as a miss."""
     target = trm.Interactions.from_columns([0, 1], [2, 3], num_users=2, num_items=4)

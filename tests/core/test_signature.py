@@ -13,8 +13,6 @@ from torchmetrics import MetricCollection
 
 import torchrecmetrics as trm
 
-pytestmark = pytest.mark.fixed
-
 
 def rank_biased_precision(ranking: trm.Ranking, k: int, *, p: float = 0.8) -> Tensor:
     return (1 - p) * (p ** (ranking.ranks - 1) * ranking.hits(k)).sum(-1)
@@ -93,21 +91,6 @@ def test_in_a_collection(kind):
         assert values[f"{name}-p0_9@10"] == expected(10, 0.9)
         assert values[f"{name}@1"] == expected(1)
         assert values[f"{name}@3"] == expected(3)
-
-
-@pytest.mark.parametrize(("action", "value"), [("neg", 0.0), ("pos", 1.0)])
-def test_rows_without_a_relevant_item(action, value):
-    """The base class decides the value of rows without a relevant item, whatever the formula returns there."""
-
-    class Wrong(trm.RankingMetric):
-        formula = staticmethod(lambda ranking: torch.full_like(ranking.ranks[:, 0], 7.0))
-
-    skipping, deciding = Wrong(), Wrong(empty_target_action=action)
-    for metric in (skipping, deciding):
-        metric.update(SCORES, TARGET)
-    assert skipping.compute() == 7
-    assert skipping.num_users == 3
-    assert deciding.compute() == (21 + value) / 4
 
 
 def test_in_evaluate():
@@ -229,57 +212,12 @@ def test_another_formula_need_not_have_a_value():
         assert (found["FirstAtLast@2"] if isinstance(found, dict) else found) == 1
 
 
-def test_gains_and_penalties_are_cut_with_the_ranks():
-    """Cut at rank k, relevant and penalised items beyond k have no rank; the number of items and the gains remain."""
-    ranking = trm.Scores(SCORES[:1], torch.tensor([[1, 0, 3]]), gains=torch.tensor([[1.0, 2.0, -1.0]])).ranking()
-    two = ranking.within(2)
-    assert (ranking.ranks.tolist(), two.ranks.tolist()) == ([[1, 4, float("inf")]], [[1, float("inf"), float("inf")]])
-    assert (two.penalties.ranks[0, 0], ranking.penalties.ranks[0, 0]) == (float("inf"), 3)
-    assert (two.depth, two.num_relevant.tolist(), two.gains.tolist()) == (2, [2], ranking.gains.tolist())
-
-
 def test_needs_of_its_own(device):
     """A formula that declares that it needs the number of ranked items gets it."""
     metric = Depth().to(device)
     metric.update(SCORES.to(device), TARGET.to(device))
     assert metric.compute() == (4 / 4 + 4 / 4 + 2 / 4) / 3
     assert metric.label == "Depth"
-
-
-def test_in_a_callback(tmp_path):
-    """The Lightning callback logs a user's own metric under its label."""
-    pl = pytest.importorskip("pytorch_lightning")
-    from torchrecmetrics.lightning import RecMetricsCallback
-
-    class Module(pl.LightningModule):
-        def validation_step(self, batch, batch_idx):
-            return {"scores": batch[0], "target": batch[1]}
-
-    data = torch.utils.data.TensorDataset(SCORES, TARGET)
-    trainer = pl.Trainer(
-        callbacks=[RecMetricsCallback([RBP(2, p=0.5)])],
-        accelerator="cpu",
-        logger=False,
-        enable_progress_bar=False,
-        default_root_dir=tmp_path,
-    )
-    trainer.validate(Module(), torch.utils.data.DataLoader(data, batch_size=3), verbose=False)
-    assert trainer.callback_metrics["val/RBP-p0_5@2"] == expected(2, 0.5)
-
-
-test_in_a_callback = pytest.mark.filterwarnings("ignore::UserWarning")(test_in_a_callback)
-
-
-def shared(rank, world_size):
-    """Return the result and the number of users of a process, after each process has updated with its own rows."""
-    metric = RBP(2)
-    metric.update(SCORES[rank::world_size], TARGET[rank::world_size])
-    return metric.compute().item(), metric.num_users
-
-
-@pytest.mark.parametrize("world_size", [2])
-def test_over_processes(processes, world_size):
-    assert processes.run(shared, world_size) == [(expected(2), 3)] * world_size
 
 
 LABELS = {

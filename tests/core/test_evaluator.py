@@ -1,0 +1,234 @@
+"""The path of an update: the functions it enters, its parameters, and the calls that reach the device.
+
+Each such call is a launch on CUDA, a few microseconds on the CPU.
+"""
+
+import itertools
+from functools import partial
+
+import pytest
+import torch
+from states import same, snapshot
+from torch.utils._python_dispatch import TorchDispatchMode
+from values import numbers
+
+import torchrecmetrics as trm
+from benchmarks.core import LIMITS, DeviceCalls, batches, device_calls, parameters, update_and_compute
+from torchrecmetrics import functional
+
+
+def calls(metrics, *batch, **options):
+    """Return the calls of a second update, because the first also makes tensors that depend on sizes alone."""
+    metrics = metrics.to("meta")
+    batch = [part.to("meta") if isinstance(part, torch.Tensor) else part for part in batch]
+    metrics.update(*batch, **options)
+    with DeviceCalls() as counted:
+        metrics.update(*batch, **options)
+    return counted.names
+
+
+@pytest.mark.parametrize(
+    ("form", "functions", "files"), [("scores, T = 1", 78, 15), ("scores, T = 20", 96, 16), ("ranks", 73, 13)]
+)
+def test_a_reader_of_an_update_enters_few_functions(form, functions, files):
+    """An update and compute of 18 metrics enter at most so many functions, in so many files."""
+    entered = update_and_compute(*batches()[form])
+    assert len(entered) <= functions, entered
+    assert len({function.partition(":")[0] for function in entered}) <= files, entered
+
+
+def test_an_update_has_six_parameters():
+    """Other facts about rows are columns."""
+    assert parameters() == ["scores", "target", "gains", "exclude", "weights", "depth"]
+
+
+@pytest.mark.parametrize("form", ["scores, T = 1", "scores, T = 20", "ranks"])
+def test_an_update_of_18_metrics(form):
+    """An update from scores, with a catalogue that is read in one piece, or from ranks reaches the device few times."""
+    names = device_calls(*batches()[form])
+    assert len(names) <= LIMITS[form], names
+
+
+def test_an_update_of_metrics_of_lists():
+    """All metrics beyond accuracy at three k make at most 320 calls: they share the work on lists and history."""
+    one = torch.ones(1000, dtype=torch.int64)
+    catalogue = trm.Catalogue(1000, popularity=one, num_users=9, categories=one)
+    rows = ["AveragePopularity", "PopularityLift", "Novelty", "TailShare", "IntraListDiversity", "CategoryShare"]
+    rows += ["Serendipity", "Calibration", "Seen", "Repeats", "Invalid", "Missing"]
+    whole = ["Coverage", "Gini", "Entropy", "Personalization", "ExposureGini"]
+    metrics = trm.RecMetricCollection(rows + whole, k=[5, 10, 20], catalogue=catalogue)
+    scores = torch.zeros(64, 1000, device="meta")
+    target, history = (torch.zeros(64, width, dtype=torch.int64, device="meta") for width in (1, 100))
+    names = calls(metrics, trm.Scores(scores, target, history=history))
+    assert len(names) <= 320, names
+
+
+def test_more_cutoffs_hardly_add_any():
+    """Further cut-offs add at most 5 calls to an update: only the formulas grow, not the sums or the states."""
+    scores, target = torch.zeros(64, 1000), torch.arange(3).expand(64, -1)
+    one, five = (calls(trm.RecMetricCollection(["HR", "Recall"], k=k), scores, target) for k in (5, [1, 2, 3, 4, 5]))
+    assert len(five) <= len(one) + 5, (len(one), len(five))  # the column of cut-offs
+
+
+def test_one_metric():
+    """A single metric computes only what its formula needs, in at most 66 calls."""
+    names = calls(trm.HR(10), torch.zeros(1, 1000), torch.zeros(1, dtype=torch.int64))
+    assert len(names) <= 66, names
+
+
+# -------------------------------------------------------------------------------------------------------- out of memory
+
+
+GENERATOR = torch.Generator().manual_seed(0)
+SCORES, TARGET = torch.rand(12, 6, generator=GENERATOR), torch.randint(-1, 6, (12, 2), generator=GENERATOR)
+TARGET[:, 1] = torch.where(TARGET[:, 0] == TARGET[:, 1], -1, TARGET[:, 1])
+CATALOGUE = trm.Catalogue(6, popularity=torch.arange(6), num_users=9)
+COLUMNS = {"groups": torch.arange(12) % 2, "row_ids": torch.arange(12), "clusters": torch.arange(12) // 3}
+KEPT = ("row_ids", "clusters")
+
+
+class OutOfMemoryAt(TorchDispatchMode):
+    """A mode in which the call of this number, from 0, raises the error of a full memory."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.left = number
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if self.left == 0:
+            raise torch.cuda.OutOfMemoryError("on purpose")
+        self.left -= 1
+        return function(*args, **(kwargs or {}))
+
+
+def make(*accumulators, names=("HR", "NDCG"), **options):
+    return trm.RecMetricCollection(list(names), k=[1, 3], accumulators=list(accumulators), **options)
+
+
+def sessions(metrics, rows):
+    """Return the arguments of a batch of entries: each row's scores, with labels."""
+    ids = rows[:, None].expand(-1, 6).flatten()
+    labels = (torch.arange(6) == TARGET[rows][:, :1]).flatten()
+    return (SCORES[rows].flatten(), labels, ids), {}
+
+
+def dense(metrics, rows, columns=()):
+    return (SCORES[rows], TARGET[rows]), {name: COLUMNS[name][rows] for name in columns}
+
+
+CASES = {
+    "one metric": (lambda: trm.NDCG(3), dense),
+    "plain": (make, dense),
+    "Decay": (lambda: make(trm.Decay(5)), dense),
+    "Window": (lambda: make(trm.Window(100)), dense),
+    "Window of updates": (lambda: make(trm.Window(updates=1)), dense),
+    "ByGroup": (lambda: make(trm.ByGroup("a", "b")), partial(dense, columns=["groups"])),
+    "KeptRows": (lambda: make(trm.KeptRows()), partial(dense, columns=KEPT)),
+    "ItemCounts": (lambda: make(names=["HR", "Coverage", "ExposureGini"], catalogue=CATALOGUE), dense),
+    "MedianRank": (
+        lambda: trm.RecMetricCollection(["MedianRank"]),
+        lambda m, rows: ((SCORES[rows], rows % 6), {}),
+    ),
+    "all": (
+        lambda: make(
+            *(trm.Decay(5), trm.Window(100), trm.ByGroup("a", "b"), trm.KeptRows()),
+            names=["HR", "Coverage", trm.AUROC(weight="relevant")],
+            catalogue=CATALOGUE,
+        ),
+        partial(dense, columns=COLUMNS),
+    ),
+    "sessions": (lambda: trm.CollectSessions(make(trm.KeptRows())), sessions),
+}
+
+
+def value_of(metrics):
+    """Return all that `compute` gives, and the kept rows."""
+    found = metrics.compute()
+    values = numbers(found) if isinstance(found, dict) else found.item()
+    kept = isinstance(metrics, trm.RecMetricCollection) and metrics.keep_rows
+    return values, [rows.nan_to_num(9).tolist() for rows in metrics.rows.values.values()] if kept else None
+
+
+@pytest.mark.parametrize("call", ["update", "forward"])
+@pytest.mark.parametrize("batch", [0, 1], ids=["first", "second"])
+@pytest.mark.parametrize("case", CASES)
+def test_every_call(case, batch, call):
+    """`update` and `forward` that run out of memory at any call leave every state as it was; a repeat counts once."""
+    make_metrics, arguments = CASES[case]
+    metrics, whole = make_metrics(), make_metrics()
+    for rows in (torch.arange(0, 5), torch.arange(5, 12))[: batch + 1]:
+        args, kwargs = arguments(whole, rows)
+        whole.update(*args, **kwargs)
+    if batch:
+        args, kwargs = arguments(metrics, torch.arange(0, 5))
+        metrics.update(*args, **kwargs)
+    before = snapshot(metrics)
+    args, kwargs = arguments(metrics, torch.arange(5, 12) if batch else torch.arange(0, 5))
+    for number in itertools.count():
+        try:
+            with OutOfMemoryAt(number):
+                getattr(metrics, call)(*args, **kwargs)
+        except torch.cuda.OutOfMemoryError:
+            assert same(snapshot(metrics), before), number
+        else:
+            break
+    assert number > 5
+    assert not same(snapshot(metrics), before)
+    assert value_of(metrics) == value_of(whole)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_compute(case):
+    """A `compute` that runs out of memory at any call changes nothing, and gives the value when it is called again."""
+    make_metrics, arguments = CASES[case]
+    metrics, whole = make_metrics(), make_metrics()
+    args, kwargs = arguments(metrics, torch.arange(12))
+    for each in (metrics, whole):
+        each.update(*args, **kwargs)
+    expected, before = value_of(whole), snapshot(metrics)
+    for number in itertools.count():
+        try:
+            with OutOfMemoryAt(number):
+                metrics.compute()
+        except torch.cuda.OutOfMemoryError:
+            assert case == "sessions" or same(snapshot(metrics), before), number
+        else:
+            break
+    assert value_of(metrics) == expected
+
+
+def test_a_formula_is_asked_once(monkeypatch, generator):
+    """All cut-offs of a metric go through its formula in one call, and other options make another call."""
+    asked = []
+
+    def ndcg(ranking, k=None, *, gain="linear"):
+        asked.append(k)
+        return functional.ndcg(ranking, k, gain=gain)
+
+    monkeypatch.setattr(trm.NDCG, "formula", staticmethod(ndcg))
+    members = [trm.NDCG(5), trm.NDCG(), trm.NDCG(2), trm.NDCG(5, gain="exponential"), trm.HR(5)]
+    asked.clear()
+    trm.RecMetricCollection(members).update(torch.rand(4, 9, generator=generator), torch.tensor([1, 2, 3, 4]))
+    assert sorted(asked, key=str) == [(2, 5), 5, None]
+
+
+def test_members_keep_their_own_cutoffs(generator):
+    """Members keep their cut-offs in any order, beside others of the same formula, and with unhashable options."""
+    scores, target = torch.rand(9, 30, generator=generator), torch.randint(30, (9, 1), generator=generator)
+    alone = {k: trm.NDCG(k) for k in (9, 2, 5)}
+    together = trm.RecMetricCollection({f"n{k}": trm.NDCG(k) for k in alone} | {"n": trm.NDCG(), "hit": trm.HR(9)})
+    for metric in (*alone.values(), together):
+        metric.update(scores, target)
+    values = together.compute()
+    assert all(values[f"n{k}"] == metric.compute() for k, metric in alone.items())
+
+    listed = [1, 2]
+
+    class Within(trm.HR):
+        formula = staticmethod(lambda ranking, k, score_threshold=None, places=(): functional.hit_rate(ranking, k))
+
+    one = trm.RecMetricCollection({f"w{k}": Within(k, places=listed) for k in (5, 2)})
+    one.update(scores, target)
+    Within.formula = staticmethod(lambda ranking, k, score_threshold=None, places=(): ranking.ranks[:, 0])
+    with pytest.raises(TypeError, match="a row for each of the cut-offs \\(5, 2\\)"):
+        one.update(scores, target)
