@@ -369,7 +369,7 @@ def test_clusters_of_equal_rows():
 def test_two_evaluations_are_no_dict_of_runs():
     """An evaluation is a dict of values, and is not read as runs."""
     result = trm.evaluate_lists("MRR", {1: [2]}, target={1: [2]}, k=1)
-    with pytest.raises(TypeError, match="got Evaluation.*pass {name: evaluation"):
+    with pytest.raises(TypeError, match=r"got Evaluation.*pass {name: evaluation"):
         trm.compare(result)
 
 
