@@ -304,14 +304,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="evaluate|compare|agreement|audit")
-    for run, arguments, epilog in (
-        (_evaluate, _EVALUATE, _EXAMPLES),
-        (_compare, _COMPARE, _COMPARE_EXAMPLES),
-        (_agreement, _AGREEMENT, _AGREEMENT_EXAMPLES),
-        (_audit, _AUDIT, _AUDIT_EXAMPLES),
+    for run, files, arguments, epilog in (
+        (_evaluate, "LISTS [TRUTH]", _EVALUATE, _EXAMPLES),
+        (_compare, "[NAME=]ROWS [[NAME=]ROWS ...]", _COMPARE, _COMPARE_EXAMPLES),
+        (_agreement, "LISTS_A LISTS_B", _AGREEMENT, _AGREEMENT_EXAMPLES),
+        (_audit, "LOG|TRAIN [TEST]", _AUDIT, _AUDIT_EXAMPLES),
     ):
         command = commands.add_parser(
             run.__name__.removeprefix("_"),
+            usage=f"torchrecmetrics {run.__name__.removeprefix('_')} [options] {files}",
             help=run.__doc__,
             description=run.__doc__,
             epilog=epilog,
