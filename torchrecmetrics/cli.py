@@ -36,37 +36,42 @@ from torchrecmetrics.result import Evaluation
 FINE, BELOW, BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141
 
 _FILES = """
-Files are told by name and content: csv, tsv, parquet, jsonl, TREC runs and qrels, MovieLens, RecBole, LightGCN.
+Files are told by name and content: csv, tsv, parquet, jsonl, TREC runs and qrels,
+MovieLens, RecBole, LightGCN.
 """
 _EXAMPLES = f"""examples:
   torchrecmetrics evaluate lists.parquet test.parquet --rank rank -m NDCG@10 -m HR@10
   torchrecmetrics evaluate bm25.run test.qrels -m NDCG@10,MAP@100 --markdown
-  torchrecmetrics evaluate lists.csv test.csv --score score --history train.csv --complete -c metrics.yaml
-  torchrecmetrics evaluate lists.parquet test.parquet --rank rank -m NDCG@10 --fail-under NDCG@10=0.07 --json out.json
+  torchrecmetrics evaluate lists.csv test.csv --score score --history train.csv \\
+      --complete -c metrics.yaml
+  torchrecmetrics evaluate lists.parquet test.parquet --rank rank -m NDCG@10 \\
+      --fail-under NDCG@10=0.07 --json out.json
 {_FILES}
-metrics.yaml holds names, cut-offs and options (needs PyYAML, pip install 'torchrecmetrics[cli]'):
+metrics.yaml holds names, cut-offs and options (pip install 'torchrecmetrics[cli]'):
   NDCG: [5, 10]
   MAP: {{k: [1, 5, 10], normalize: min}}
   RPrecision:
 
-exit status: 0; 1 if a metric is below --fail-under or above --fail-over; 2 for bad input, named by file, row and column
+exit status: 0; 1 if a metric is below --fail-under or above --fail-over; 2: bad input
 """
 _COMPARE_EXAMPLES = """examples:
-  torchrecmetrics evaluate lists_a.csv test.csv --rank rank -m NDCG@10,HR@10 --rows a.parquet
-  torchrecmetrics evaluate lists_b.csv test.csv --rank rank -m NDCG@10,HR@10 --rows b.parquet
+  torchrecmetrics evaluate a.csv test.csv --rank rank -m NDCG@10 --rows a.parquet
+  torchrecmetrics evaluate b.csv test.csv --rank rank -m NDCG@10 --rows b.parquet
   torchrecmetrics compare a.parquet b.parquet
-  torchrecmetrics compare pop=pop.parquet gcn=seed0.parquet gcn=seed1.parquet gcn=seed2.parquet --baseline pop
+  torchrecmetrics compare pop=pop.parquet gcn=seed0.parquet gcn=seed1.parquet \\
+      --baseline pop
 
 exit status: 0; 2 for bad input, such as rows that do not pair
 """
 _AGREEMENT_EXAMPLES = f"""examples:
-  torchrecmetrics agreement before.csv after.csv --rank rank -k 10 --fail-over churn@10=.3
+  torchrecmetrics agreement before.csv after.csv --rank rank --fail-over churn@10=.3
 {_FILES}
-exit status: 0; 1 if a value is below --fail-under or above --fail-over; 2 for bad input
+exit status: 0; 1 if a value is below --fail-under or above --fail-over; 2: bad input
 """
 _AUDIT_EXAMPLES = f"""examples:
   torchrecmetrics audit ratings.csv --time timestamp
-  torchrecmetrics audit train.parquet test.parquet --user user_id --item item_id --time timestamp --strict
+  torchrecmetrics audit train.parquet test.parquet --user user_id --item item_id \\
+      --time timestamp --strict
 {_FILES}
 exit status: 0; 1 with --strict if there are faults; 2 for bad input
 """
@@ -301,14 +306,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="evaluate|compare|agreement|audit")
-    for run, arguments, epilog in (
-        (_evaluate, _EVALUATE, _EXAMPLES),
-        (_compare, _COMPARE, _COMPARE_EXAMPLES),
-        (_agreement, _AGREEMENT, _AGREEMENT_EXAMPLES),
-        (_audit, _AUDIT, _AUDIT_EXAMPLES),
+    for run, files, arguments, epilog in (
+        (_evaluate, "LISTS [TRUTH]", _EVALUATE, _EXAMPLES),
+        (_compare, "[NAME=]ROWS [[NAME=]ROWS ...]", _COMPARE, _COMPARE_EXAMPLES),
+        (_agreement, "LISTS_A LISTS_B", _AGREEMENT, _AGREEMENT_EXAMPLES),
+        (_audit, "LOG|TRAIN [TEST]", _AUDIT, _AUDIT_EXAMPLES),
     ):
         command = commands.add_parser(
             run.__name__.removeprefix("_"),
+            usage=f"torchrecmetrics {run.__name__.removeprefix('_')} [options] {files}",
             help=run.__doc__,
             description=run.__doc__,
             epilog=epilog,
@@ -398,7 +404,7 @@ def _show(done: int, total: int) -> None:
 
 
 def _compare(args: argparse.Namespace) -> int:
-    """Test whether differences between runs are real: paired by user, all metrics and runs corrected together."""
+    """Test whether differences between runs are real: paired by user, and corrected."""
     runs: dict[str, list[Rows]] = {}
     files: list[Path] = []
     for text in args.runs:
@@ -415,7 +421,7 @@ def _compare(args: argparse.Namespace) -> int:
 
 
 def _agreement(args: argparse.Namespace) -> int:
-    """Overlap, rank-biased overlap and churn of the lists of two runs, without a ground truth."""
+    """Overlap, rank-biased overlap and churn of the lists of two runs."""
     cutoffs = args.k or [10]
     collection = agreement_metrics(cutoffs, args.p)
     thresholds = [threshold.of(collection) for threshold in args.thresholds]

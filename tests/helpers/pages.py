@@ -142,7 +142,7 @@ class Reader:
 
     def _script(self, block):
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        environment = os.environ | {"PATH": path, "COLUMNS": "120", "PYTHONPATH": str(ROOT)}
+        environment = os.environ | {"PATH": path, "COLUMNS": "86", "PYTHONPATH": str(ROOT)}
         done = subprocess.run(
             ["bash", "-e", "-c", block.text], capture_output=True, text=True, timeout=240, env=environment
         )
