@@ -210,7 +210,7 @@ def test_table_of_few_users():
     lines = str(parts).splitlines()
     assert ["[" in line for line in lines[:3]] == [True, False, False]
     assert lines[-1] == (
-        "± standard error, [95 % interval] from 10 users on; compare models with trm.compare, not by their intervals"
+        "± standard error, [95 % interval] from 10 users on; compare models with trm.compare, not by intervals"
     )
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MIN_USERS = 10
 """Fewest users for which a table shows an interval; with fewer users it is too wide and too uncertain to read."""
-_COMPARE = "compare models with trm.compare, not by their intervals"
+_COMPARE = "compare models with trm.compare, not by intervals"
 
 
 class ResultRow(NamedTuple):

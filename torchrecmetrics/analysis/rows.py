@@ -53,7 +53,8 @@ class Rows(Columns):
     Example:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> rows = trm.Rows({"NDCG@10": torch.tensor([1.0, 0.5, 0.0, float("nan")])}, torch.tensor([7, 8, 9, 11]))
+        >>> values = torch.tensor([1.0, 0.5, 0.0, float("nan")])
+        >>> rows = trm.Rows({"NDCG@10": values}, torch.tensor([7, 8, 9, 11]))
         >>> rows
         Rows(4 rows, 1 label)
         >>> rows.mean()
@@ -173,7 +174,8 @@ class Rows(Columns):
             >>> low, high = rows.confidence_interval()["HR@10"]
             >>> 0.20 < low < 0.22, 0.28 < high < 0.30
             (True, True)
-            >>> low, high = trm.Rows({"HR@10": torch.zeros(200)}, torch.arange(200)).confidence_interval()["HR@10"]
+            >>> rows = trm.Rows({"HR@10": torch.zeros(200)}, torch.arange(200))
+            >>> low, high = rows.confidence_interval()["HR@10"]
             >>> low, round(high, 3)
             (0.0, 0.019)
         """

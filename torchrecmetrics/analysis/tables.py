@@ -24,7 +24,7 @@ class Columns:
 
         Examples:
             >>> import torchrecmetrics as trm
-            >>> evaluation = trm.evaluate_lists("MRR", {7: [1, 2]}, target={"user": [7], "item": [2]}, k=2)
+            >>> evaluation = trm.evaluate_lists("MRR", {7: [1, 2]}, target={7: [2]}, k=2)
             >>> columns = evaluation.to_dict()
             >>> columns["metric"], columns["value"], columns["low"]
             (['MRR'], [0.5], [None])
