@@ -134,6 +134,18 @@ def test_equal_runs():
     assert (found.p, found.ties) == (1, 30)
 
 
+def test_a_single_row_is_told_in_words():
+    """Where nothing is tested, no sentence speaks of a test, and a notebook shows the same table and sentences."""
+    found = trm.compare({"x": make({"a": [1]}), "y": make({"a": [0]})})
+    table, sentences = str(found).split("\n\n")
+    assert table.splitlines()[1].split() == ["a", "y", "-", "x", "0.0000", "1.0000", "-1.0000", "-", "-"]
+    assert sentences == "Not tested, with fewer than two rows: a."
+    head = ["metric", "runs", "value", "against", "difference", "95 % interval", "p"]
+    lines = found._repr_html_().splitlines()
+    assert lines[1] == f"<tr>{''.join(f'<td>{name}</td>' for name in head)}</tr>"
+    assert lines[-1] == "<p>Not tested, with fewer than two rows: a.</p>"
+
+
 def test_one_difference_for_all():
     """The same difference in all rows has the smallest p that the number of rows, or of draws, allows."""
     base = torch.rand(30, generator=torch.Generator().manual_seed(0)).double()
@@ -155,7 +167,9 @@ def test_fewer_than_two_rows():
             assert math.isnan(getattr(found["a"], field)), field
             assert math.isnan(getattr(found["b"], field)), field
         assert not math.isnan(found["c"].adjusted_p)
-        assert "nan" in str(found)
+        assert "nan" not in str(found) + found.to_markdown()
+        lines = [line.split() for line in str(found).splitlines()[1:4]]
+        assert [line.count("-") - 1 for line in lines] == ([3, 6, 0] if "margin" in options else [2, 5, 0])
     empty = make({"a": torch.zeros(0)})
     assert math.isnan(trm.compare({"x": empty, "y": empty})["a"].p)
 
@@ -271,6 +285,8 @@ def test_weights_and_clusters_must_be_equal():
         ({"test": "sign"}, ValueError, "test='sign' is not offered"),
         ({"test": "z"}, ValueError, "test must be one of 'randomization', 't', got 'z'"),
         ({"correction": "bonferroni"}, ValueError, "correction must be one of 'max-t', 'holm', 'bh', 'none'"),
+        ({"metrics": [trm.NDCG(10)]}, TypeError, r"metrics must be labels, such as \['NDCG@10'\], got NDCG"),
+        ({"baseline": 3}, ValueError, r"baseline 3 is no run\. There are a, b"),
         ({"metrics": ["m", "M"]}, ValueError, r"run 'a' has no metric 'M'\. There are m"),
         ({"metrics": []}, ValueError, "metrics is empty: name the metrics"),
         ({"test": "t", "correction": "max-t"}, ValueError, "needs the flips of test='randomization'"),
@@ -278,6 +294,7 @@ def test_weights_and_clusters_must_be_equal():
         ({"resamples": 0}, ValueError, "resamples must be at least 1"),
         ({"level": 95}, ValueError, "level must be between 0 and 1, such as 0.95, got 95"),
         ({"margin": 0}, ValueError, "margin must be a number > 0 in the metrics' unit, or None, got 0"),
+        ({"margin": True}, ValueError, "margin must be a number > 0 in the metrics' unit, or None, got True"),
         ({"margin": "0.1"}, ValueError, "margin must be a number > 0 in the metrics' unit, or None, got '0.1'"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -65,19 +66,30 @@ class Table(Columns):
         rows = self.result_rows()
         return {name: [getattr(row, name) for row in rows] for name in rows[0]._fields}
 
+    def _repr_html_(self) -> str:
+        columns = self._texts()
+        return html_table([columns, *zip(*columns.values(), strict=True)], self._sentences())
+
+    def _sentences(self) -> list[str]:
+        """Return the sentences below the table in a notebook."""
+        return []
+
     def to_markdown(self) -> str:
         """Return a table in Markdown, without columns that are None in all rows."""
-        columns = self._texts()
-        lines = [
-            [cell.replace("|", "\\|") for cell in line] for line in (columns, *zip(*columns.values(), strict=True))
+        columns = {name: [cell.replace("|", "\\|") for cell in cells] for name, cells in self._texts().items()}
+        head, *lines = self._lines(columns, 3)
+        rule = [
+            "-" * (len(c) - 1) + ("-" if name in self._words else ":") for name, c in zip(columns, head, strict=True)
         ]
-        width = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
-        left = [name in self._words for name in columns]
-        rule = ["-" * (w - 1) + ("-" if word else ":") for w, word in zip(width, left, strict=True)]
-        padded = [
-            [c.ljust(w) if word else c.rjust(w) for c, w, word in zip(line, width, left, strict=True)] for line in lines
-        ]
-        return "\n".join(f"| {' | '.join(line)} |" for line in (padded[0], rule, *padded[1:]))
+        return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *lines))
+
+    def _lines(self, columns: Mapping[str, Sequence[str]], least: int = 0) -> list[tuple[str, ...]]:
+        """Return the head and the rows, with cells as wide as the column's longest text, or `least`."""
+        padded = []
+        for name, cells in columns.items():
+            width = max(least, *map(len, (name, *cells)))
+            padded.append([cell.ljust(width) if name in self._words else cell.rjust(width) for cell in (name, *cells)])
+        return [*zip(*padded, strict=True)]
 
     def to_latex(self) -> str:
         """Return a LaTeX tabular made by pandas, with the rules of booktabs, without columns that are None in all rows.
@@ -111,3 +123,10 @@ def records(rows: Iterable[Any]) -> list[dict[str, Any]]:
         }
         for row in rows
     ]
+
+
+def html_table(rows: Iterable[Iterable[str]], notes: Iterable[str] = ()) -> str:
+    """Return rows of text, the first of which is the head, as a table in HTML with notes below it."""
+    cells = ["".join(f"<td>{html.escape(cell.strip())}</td>" for cell in row) for row in rows]
+    lines = [f"<tr>{line}</tr>" for line in cells]
+    return "\n".join(["<table>", *lines, "</table>", *(f"<p>{html.escape(note)}</p>" for note in notes)])
