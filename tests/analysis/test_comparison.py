@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sizes import examples
 
 import torchrecmetrics as trm
+from torchrecmetrics.analysis.significance import studentised
 
 np = pytest.importorskip("numpy")
 stats = pytest.importorskip("scipy.stats")
@@ -144,6 +145,52 @@ def test_a_single_row_is_told_in_words():
     lines = found._repr_html_().splitlines()
     assert lines[1] == f"<tr>{''.join(f'<td>{name}</td>' for name in head)}</tr>"
     assert lines[-1] == "<p>Not tested, with fewer than two rows: a.</p>"
+
+
+def test_units_that_are_equal_but_for_rounding_have_an_infinite_t():
+    """t = sum u / sqrt(n s^2) is infinite for equal units, also where rounding leaves them a spread of 1e-13."""
+    sums = torch.tensor([4.0, 4.0 * (1 - 1e-13), -4.0 * (1 - 1e-13), 3.0], dtype=torch.float64)
+    t = studentised(sums, torch.full_like(sums, 4), torch.full_like(sums, 4)).tolist()
+    assert t[:3] == [math.inf, math.inf, -math.inf]
+    assert t[3] == pytest.approx(3 * (3 / 7) ** 0.5)  # the square of sum u is 9 / 16 of n times the sum of squares
+
+
+def test_joint_intervals_by_enumeration():
+    """Half the width of a max-T interval is the error times the 12th largest maximum of |t| of 255 flips of 8 rows."""
+    d = torch.randn(8, 3, generator=torch.Generator().manual_seed(4)).double()
+
+    def t(column, signs):
+        units = [sign * value for sign, value in zip(signs, column, strict=True)]
+        return sum(units) / 8**0.5 / stats.tstd(units)
+
+    columns = d.T.tolist()
+    flips = [*itertools.product((1, -1), repeat=8)][1:]
+    critical = sorted(max(abs(t(column, signs)) for column in columns) for signs in flips)[-12]  # 12 / 256 < 0.05
+    found = trm.compare({"a": make({f"m{i}": torch.zeros(8) for i in range(3)}), "b": make(columns_of(d))})
+    for result, column in zip(found.results, columns, strict=True):
+        half = critical * stats.sem(column)
+        ends = sum(column) / 8 - half, sum(column) / 8 + half
+        assert (result.adjusted_low, result.adjusted_high) == pytest.approx(ends)
+
+
+def columns_of(values):
+    return {f"m{i}": column for i, column in enumerate(values.T)}
+
+
+def test_own_weights_of_0_in_one_run():
+    """A row that one run weighs 0 and the other does not counts: each mean has its own weights."""
+    a = make({"m": [0, 1, 1, 1]}, own_weights={"m": torch.tensor([1.0, 2, 0, 1])})
+    b = make({"m": [1, 0, 1, 0]}, own_weights={"m": torch.tensor([0.0, 1, 2, 1])})
+    result = trm.compare({"a": a, "b": b})["m"]
+    assert (result.value, result.against_value, result.difference) == pytest.approx((2 / 4, 3 / 4, -1 / 4))
+    assert result.num_rows == 4
+
+
+def test_markdown_escapes_bars():
+    """A | in a name of a run stays in its cell."""
+    found = trm.compare({"a|b": make({"m": [0, 1, 1]}), "c": make({"m": [1, 0, 1]})})
+    assert [line.replace("\\|", "").count("|") for line in found.to_markdown().splitlines()] == [8, 8, 8]
+    assert "c - a\\|b" in found.to_markdown()
 
 
 def test_one_difference_for_all():
