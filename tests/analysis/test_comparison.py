@@ -193,6 +193,16 @@ def test_markdown_escapes_bars():
     assert "c - a\\|b" in found.to_markdown()
 
 
+def test_latex_has_minus_and_less_than_in_maths():
+    """TeX sets a plain < as an inverted ! and a plain - as a hyphen; names keep their hyphens."""
+    pytest.importorskip("jinja2")
+    base = torch.rand(40, generator=torch.Generator().manual_seed(0)).double()
+    found = trm.compare({"a-1|b": make({"m": base}), "c": make({"m": base - 0.25})})
+    cells = found.to_latex().splitlines()[4].rstrip("\\ ").split(" & ")
+    assert cells[1] == r"c - a-1\textbar{}b"
+    assert cells[4:] == ["$-$0.2500", "[$-$0.2500, $-$0.2500]", "$<$0.0001"]
+
+
 def test_one_difference_for_all():
     """The same difference in all rows has the smallest p that the number of rows, or of draws, allows."""
     base = torch.rand(30, generator=torch.Generator().manual_seed(0)).double()

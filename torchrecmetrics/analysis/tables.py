@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -100,7 +101,8 @@ class Table(Columns):
         columns = self._texts()
         form = "".join("l" if name in self._words else "r" for name in columns)
         text: str = frame_of("pandas", columns).to_latex(index=False, escape=True, column_format=form)
-        return text.rstrip()
+        text = re.sub(r"(?<![\w.])-(?=\d)", "$-$", text.rstrip())  # a minus, not a hyphen
+        return text.replace("<", "$<$").replace(">", "$>$").replace("|", r"\textbar{}")
 
     def _texts(self) -> dict[str, list[Any]]:
         """Return the columns that are not None in all rows, as text: floats with four decimals, empty text for None."""
