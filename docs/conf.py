@@ -48,6 +48,15 @@ html_theme = "furo"
 html_title = f"torchrecmetrics {version}"
 html_logo = "favicon.svg"
 html_favicon = "favicon.svg"
+_PROJECT = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
+_URLS = dict(re.findall(r'^(Documentation|Source) = "(.*)"$', _PROJECT, re.M))  # of [project.urls], when there is one
+html_baseurl = _URLS.get("Documentation", "")
+if "Source" in _URLS:
+    html_theme_options = {
+        "source_repository": _URLS["Source"],
+        "source_branch": "main",
+        "source_directory": "docs/",
+    }
 html_static_path = ["site.css"]
 html_css_files = ["site.css"]
 html_math_renderer = "mathml"

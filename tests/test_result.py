@@ -93,7 +93,7 @@ def test_tables():
     assert made([Hits(2, scale_by=3)]).to_latex() == (
         "\\begin{tabular}{lrrrrrr}\n\\toprule\n"
         "metric & k & value & standard\\_error & low & high & num\\_users \\\\\n\\midrule\n"
-        "Hits-scale\\_by3 & 2 & 1.5000 & 1.5000 & -17.5593 & 20.5593 & 2 \\\\\n\\bottomrule\n\\end{tabular}"
+        "Hits-scale\\_by3 & 2 & 1.5000 & 1.5000 & $-$17.5593 & 20.5593 & 2 \\\\\n\\bottomrule\n\\end{tabular}"
     )
 
 
@@ -210,7 +210,7 @@ def test_table_of_few_users():
     lines = str(parts).splitlines()
     assert ["[" in line for line in lines[:3]] == [True, False, False]
     assert lines[-1] == (
-        "± standard error, [95 % interval] from 10 users on; compare models with trm.compare, not by their intervals"
+        "± standard error, [95 % interval] from 10 users on; compare models with trm.compare, not by intervals"
     )
 
 

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
-from torchrecmetrics.analysis.plots import Point
 from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.core.accumulators import Accumulator, ByGroup
 from torchrecmetrics.core.checks import describe, nearest
@@ -19,6 +18,7 @@ from torchrecmetrics.core.kept_rows import KeptRows
 from torchrecmetrics.core.metric import RankingMetric
 from torchrecmetrics.core.options import OPTIONS, Input
 from torchrecmetrics.core.ranking import Ranking
+from torchrecmetrics.core.rows import Point
 from torchrecmetrics.core.signature import (
     METRIC_OPTIONS,
     TORCHMETRICS_OPTIONS,
@@ -199,7 +199,7 @@ class RecMetricCollection(MetricCollection):
         try:
             return super().__getitem__(key, copy_state)  # type: ignore[return-value]
         except KeyError:
-            raise KeyError(f"no metric has the key {key!r}{nearest(str(key), list(self.keys()))}") from None
+            raise KeyError(f"no metric has the key {key!r}{nearest(key, self.keys())}") from None
 
     def add_metrics(self, metrics: Any, *additional_metrics: Metric) -> None:
         """Raise for metrics; torchmetrics' constructor calls this without any."""

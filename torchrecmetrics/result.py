@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import html
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
@@ -13,10 +12,10 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrecmetrics.analysis.plots import Point
 from torchrecmetrics.analysis.rows import Rows
-from torchrecmetrics.analysis.tables import Table, records
+from torchrecmetrics.analysis.tables import Table, html_table, records
 from torchrecmetrics.core.checks import nearest
+from torchrecmetrics.core.rows import Point
 
 if TYPE_CHECKING:
     from torchrecmetrics.collection import RecMetricCollection
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 MIN_USERS = 10
 """Fewest users for which a table shows an interval; with fewer users it is too wide and too uncertain to read."""
-_COMPARE = "compare models with trm.compare, not by their intervals"
+_COMPARE = "compare models with trm.compare, not by intervals"
 
 
 class ResultRow(NamedTuple):
@@ -109,10 +108,6 @@ class GroupResults(PointTable):
     def __str__(self) -> str:
         return self.to_markdown()
 
-    def _repr_html_(self) -> str:
-        columns = self._texts()
-        return _html([columns, *zip(*columns.values(), strict=True)])
-
     def counts(self) -> dict[str, int]:
         """Return the number of groups without a user."""
         return {"num_empty": len({point.group for point in self.points if not point.num_users})}
@@ -182,10 +177,10 @@ class Evaluation(dict[str, Tensor], PointTable):
         return GroupResults(self.points)
 
     def __missing__(self, key: str) -> Tensor:
-        raise KeyError(f"no metric has the key {key!r}{nearest(str(key), list(self))}")
+        raise KeyError(f"no metric has the key {key!r}{nearest(key, self)}")
 
     def floats(self, digits: int | None = None) -> dict[str, float]:
-        """Return the values as Python floats by label, such as for `json.dumps`.
+        """Return the values as Python floats by label, such as for `json.dumps`; `to_json` writes null for nan.
 
         Args:
             digits: number of decimals to round to; None = not rounded.
@@ -205,7 +200,7 @@ class Evaluation(dict[str, Tensor], PointTable):
         return "\n".join([*lines, *self._notes()])
 
     def _repr_html_(self) -> str:
-        return _html([("metric", "value", "", ""), *self._cells()], self._notes())
+        return html_table([("metric", "value", "", ""), *self._cells()], self._notes())
 
     def _cells(self) -> list[_Cells]:
         """Return the texts of each row."""
@@ -275,10 +270,3 @@ def _named(rows: Rows, user_ids: Vocabulary | None) -> Rows:
 
 def _entries(number: int) -> str:
     return "entry" if number == 1 else "entries"
-
-
-def _html(rows: Iterable[Iterable[str]], notes: Iterable[str] = ()) -> str:
-    """Return rows of text, the first of which is the head, as a table in HTML with notes below it."""
-    cells = ["".join(f"<td>{html.escape(cell.strip())}</td>" for cell in row) for row in rows]
-    lines = [f"<tr>{line}</tr>" for line in cells]
-    return "\n".join(["<table>", *lines, "</table>", *(f"<p>{html.escape(note)}</p>" for note in notes)])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sizes import examples
 
 import torchrecmetrics as trm
+from torchrecmetrics.analysis.significance import studentised
 
 np = pytest.importorskip("numpy")
 stats = pytest.importorskip("scipy.stats")
@@ -134,6 +135,74 @@ def test_equal_runs():
     assert (found.p, found.ties) == (1, 30)
 
 
+def test_a_single_row_is_told_in_words():
+    """Where nothing is tested, no sentence speaks of a test, and a notebook shows the same table and sentences."""
+    found = trm.compare({"x": make({"a": [1]}), "y": make({"a": [0]})})
+    table, sentences = str(found).split("\n\n")
+    assert table.splitlines()[1].split() == ["a", "y", "-", "x", "0.0000", "1.0000", "-1.0000", "-", "-"]
+    assert sentences == "Not tested, with fewer than two rows: a."
+    head = ["metric", "runs", "value", "against", "difference", "95 % interval", "p"]
+    lines = found._repr_html_().splitlines()
+    assert lines[1] == f"<tr>{''.join(f'<td>{name}</td>' for name in head)}</tr>"
+    assert lines[-1] == "<p>Not tested, with fewer than two rows: a.</p>"
+
+
+def test_units_that_are_equal_but_for_rounding_have_an_infinite_t():
+    """t = sum u / sqrt(n s^2) is infinite for equal units, also where rounding leaves them a spread of 1e-13."""
+    sums = torch.tensor([4.0, 4.0 * (1 - 1e-13), -4.0 * (1 - 1e-13), 3.0], dtype=torch.float64)
+    t = studentised(sums, torch.full_like(sums, 4), torch.full_like(sums, 4)).tolist()
+    assert t[:3] == [math.inf, math.inf, -math.inf]
+    assert t[3] == pytest.approx(3 * (3 / 7) ** 0.5)  # the square of sum u is 9 / 16 of n times the sum of squares
+
+
+def test_joint_intervals_by_enumeration():
+    """Half the width of a max-T interval is the error times the 12th largest maximum of |t| of 255 flips of 8 rows."""
+    d = torch.randn(8, 3, generator=torch.Generator().manual_seed(4)).double()
+
+    def t(column, signs):
+        units = [sign * value for sign, value in zip(signs, column, strict=True)]
+        return sum(units) / 8**0.5 / stats.tstd(units)
+
+    columns = d.T.tolist()
+    flips = [*itertools.product((1, -1), repeat=8)][1:]
+    critical = sorted(max(abs(t(column, signs)) for column in columns) for signs in flips)[-12]  # 12 / 256 < 0.05
+    found = trm.compare({"a": make({f"m{i}": torch.zeros(8) for i in range(3)}), "b": make(columns_of(d))})
+    for result, column in zip(found.results, columns, strict=True):
+        half = critical * stats.sem(column)
+        ends = sum(column) / 8 - half, sum(column) / 8 + half
+        assert (result.adjusted_low, result.adjusted_high) == pytest.approx(ends)
+
+
+def columns_of(values):
+    return {f"m{i}": column for i, column in enumerate(values.T)}
+
+
+def test_own_weights_of_0_in_one_run():
+    """A row that one run weighs 0 and the other does not counts: each mean has its own weights."""
+    a = make({"m": [0, 1, 1, 1]}, own_weights={"m": torch.tensor([1.0, 2, 0, 1])})
+    b = make({"m": [1, 0, 1, 0]}, own_weights={"m": torch.tensor([0.0, 1, 2, 1])})
+    result = trm.compare({"a": a, "b": b})["m"]
+    assert (result.value, result.against_value, result.difference) == pytest.approx((2 / 4, 3 / 4, -1 / 4))
+    assert result.num_rows == 4
+
+
+def test_markdown_escapes_bars():
+    """A | in a name of a run stays in its cell."""
+    found = trm.compare({"a|b": make({"m": [0, 1, 1]}), "c": make({"m": [1, 0, 1]})})
+    assert [line.replace("\\|", "").count("|") for line in found.to_markdown().splitlines()] == [8, 8, 8]
+    assert "c - a\\|b" in found.to_markdown()
+
+
+def test_latex_has_minus_and_less_than_in_maths():
+    """TeX sets a plain < as an inverted ! and a plain - as a hyphen; names keep their hyphens."""
+    pytest.importorskip("jinja2")
+    base = torch.rand(40, generator=torch.Generator().manual_seed(0)).double()
+    found = trm.compare({"a-1|b": make({"m": base}), "c": make({"m": base - 0.25})})
+    cells = found.to_latex().splitlines()[4].rstrip("\\ ").split(" & ")
+    assert cells[1] == r"c - a-1\textbar{}b"
+    assert cells[4:] == ["$-$0.2500", "[$-$0.2500, $-$0.2500]", "$<$0.0001"]
+
+
 def test_one_difference_for_all():
     """The same difference in all rows has the smallest p that the number of rows, or of draws, allows."""
     base = torch.rand(30, generator=torch.Generator().manual_seed(0)).double()
@@ -155,7 +224,9 @@ def test_fewer_than_two_rows():
             assert math.isnan(getattr(found["a"], field)), field
             assert math.isnan(getattr(found["b"], field)), field
         assert not math.isnan(found["c"].adjusted_p)
-        assert "nan" in str(found)
+        assert "nan" not in str(found) + found.to_markdown()
+        lines = [line.split() for line in str(found).splitlines()[1:4]]
+        assert [line.count("-") - 1 for line in lines] == ([3, 6, 0] if "margin" in options else [2, 5, 0])
     empty = make({"a": torch.zeros(0)})
     assert math.isnan(trm.compare({"x": empty, "y": empty})["a"].p)
 
@@ -271,6 +342,8 @@ def test_weights_and_clusters_must_be_equal():
         ({"test": "sign"}, ValueError, "test='sign' is not offered"),
         ({"test": "z"}, ValueError, "test must be one of 'randomization', 't', got 'z'"),
         ({"correction": "bonferroni"}, ValueError, "correction must be one of 'max-t', 'holm', 'bh', 'none'"),
+        ({"metrics": [trm.NDCG(10)]}, TypeError, r"metrics must be labels, such as \['NDCG@10'\], got NDCG"),
+        ({"baseline": 3}, ValueError, r"baseline 3 is no run\. There are a, b"),
         ({"metrics": ["m", "M"]}, ValueError, r"run 'a' has no metric 'M'\. There are m"),
         ({"metrics": []}, ValueError, "metrics is empty: name the metrics"),
         ({"test": "t", "correction": "max-t"}, ValueError, "needs the flips of test='randomization'"),
@@ -278,6 +351,7 @@ def test_weights_and_clusters_must_be_equal():
         ({"resamples": 0}, ValueError, "resamples must be at least 1"),
         ({"level": 95}, ValueError, "level must be between 0 and 1, such as 0.95, got 95"),
         ({"margin": 0}, ValueError, "margin must be a number > 0 in the metrics' unit, or None, got 0"),
+        ({"margin": True}, ValueError, "margin must be a number > 0 in the metrics' unit, or None, got True"),
         ({"margin": "0.1"}, ValueError, "margin must be a number > 0 in the metrics' unit, or None, got '0.1'"),
     ],
 )

@@ -7,7 +7,8 @@ import torch
 
 import torchrecmetrics as trm
 from torchrecmetrics.core import student
-from torchrecmetrics.core.intervals import interval
+from torchrecmetrics.core.intervals import interval, skewed_interval
+from torchrecmetrics.core.student import quantile
 
 stats = pytest.importorskip("scipy.stats")
 
@@ -194,3 +195,18 @@ def test_the_observed_worst_group_is_biased():
     assert sum(worst) / num_samples == pytest.approx(0.055, abs=0.003)
     ends = [interval(mean, (mean * (1 - mean) / 199) ** 0.5, 200) for mean in worst]
     assert sum(low <= 0.1 <= high for low, high in ends) < num_samples / 2
+
+
+def test_abc_interval_where_an_end_is_unbounded():
+    """A curvature that leaves no end makes it infinite: 1 + u c with u = -t is below 0; the other is m + t SE / 4."""
+    low, high = skewed_interval(0.1, 0.02, 200, 0.0, curvature=3 / quantile(0.975, 199))
+    assert low == -math.inf
+    assert high == pytest.approx(0.1 + quantile(0.975, 199) * 0.02 / 4)
+
+
+def test_abc_interval_of_a_level_beyond_its_skewness():
+    """u = v / (1 - a v)^2 has its least value at v = -1 / a, -1 / (4 a), and a lower v does not turn it back."""
+    t = quantile(1 - 5e-6, 10)
+    assert 0.16 - t < -1 / 0.16
+    low, _ = skewed_interval(0.1, 0.02, 11, 0.16, level=1 - 1e-5)
+    assert low == pytest.approx(0.1 - 0.02 / (4 * 0.16))

@@ -102,6 +102,43 @@ def test_short_lists_that_are_equal_agree():
         assert trm.agreement(*pair, k=10).floats() == {"Overlap@10": 1, "RBO@10": 1, "Churn@10": 0}
 
 
+def test_gaps_hold_no_rank_within_the_cutoff():
+    """The first k items count, wherever gaps stand."""
+    a, b = torch.tensor([[-1, -1, 1, 2, 3]]), torch.tensor([[2, -1, 4, 1, -1]])
+    for k in (1, 2, 3):
+        expected = [overlap([1, 2, 3], [2, 4, 1], k), rbo_ext([1, 2, 3], [2, 4, 1], k, 0.9)]
+        assert [*trm.agreement(a, b, k=k).floats().values()][:2] == pytest.approx(expected)
+
+
+def test_recommendations_are_matched_by_row_or_id():
+    """Results of `recommend` are matched by row numbers, or by the ids they have, with users that only one run has."""
+    torch.manual_seed(0)
+    users, items = torch.rand(5, 4), torch.rand(2, 20, 4)
+    a, b = (trm.recommend(users, each, k=5) for each in items)
+    expected = trm.agreement(a.ids, b.ids, k=5).floats()
+    assert trm.agreement(a, b, k=5).floats() == expected
+    assert trm.agreement(a, dict(enumerate(b.ids.tolist())), k=5).floats() == expected
+    names, titles = list("vwxyz"), [f"i{item}" for item in range(20)]
+    a, b = (run.with_ids(user_ids=names, item_ids=titles) for run in (a, b))
+    assert trm.agreement(a, b, k=5).floats() == expected
+    few = trm.recommend(users[:3], items[0], k=5)
+    for pair in ((few, trm.recommend(users, items[1], k=5)), (trm.recommend(users, items[1], k=5), few)):
+        with pytest.warns(UserWarning, match="2 of 5 users have a list in one run alone"):
+            found = trm.agreement(*pair, k=5)
+        assert found.floats() == trm.agreement(few.ids, b.ids[:3], k=5).floats()
+
+
+def test_messages_name_the_other_lists():
+    """There is no ground truth, and no message speaks of one."""
+    with pytest.raises(TypeError, match=r"the users of lists hold text \('2'\), lists_a's user_ids hold whole numbers"):
+        trm.agreement({1: [1]}, {"2": [1]})
+    recommended = trm.recommend(torch.rand(2, 3), torch.rand(9, 3), k=2)
+    with pytest.raises(TypeError, match="as lists_a has no user_ids"):
+        trm.agreement(recommended, {"u1": [1]})
+    with pytest.raises(ValueError, match="the recommendations has user_ids, lists_b has none"):
+        trm.agreement(recommended.with_ids(user_ids=["u", "v"]), recommended)
+
+
 def test_many_lists_are_compared_in_several_batches(monkeypatch):
     """The number of rows at once changes nothing, and a bad list of a later batch is refused."""
     torch.manual_seed(0)
@@ -150,7 +187,7 @@ def test_bad_lists_are_refused():
         trm.agreement({"al": ["x", "x"]}, {"al": ["x", "y"]})
     with pytest.raises(ValueError, match="none of 2 users has a list in both runs"):
         trm.agreement({"al": ["x"]}, {"bo": ["x"]})
-    for p in (0, 1, 1.5, True):
+    for p in (0, 1, 1.5, True, "0.9", None):
         with pytest.raises(ValueError, match="p, the probability to go on to the next rank, must be between 0 and 1"):
             trm.agreement(a, b, p=p)
     with pytest.raises(ValueError, match="k must be"):

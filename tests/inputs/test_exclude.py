@@ -449,4 +449,20 @@ def test_never_waits_for_the_device(form, padding_idx, overlap, at_once, monkeyp
         metrics.update(scores, target, exclude=exclude)
 
 
-# ------------------------------------------------------------------------------------------------------------ metrics
+def test_a_mask_has_no_item_behind_its_last():
+    """An id as large as the mask is long is no item of the mask: it is not excluded, and nothing is read behind it."""
+    items, mask = torch.tensor([[5, 1, 4]]), torch.ones(5, dtype=torch.bool)
+    for exclude in (mask, mask[None]):
+        rows = trm.Lists(items, torch.tensor([[5]]), exclude=exclude, complete=True)
+        assert rows.ranking().ranks.tolist() == [[1]]
+
+
+def test_histories_of_two_items_are_no_matrix():
+    """Rows that hold the ids 0 and 1 alone are a 0/1 matrix if all rows do, unless one of the two is padding."""
+    two, other = torch.tensor([[0, 1] * 5, [1, 0] * 5]), torch.tensor([[0, 1] * 5, [7, 1] * 5])
+    scores, target = torch.arange(10.0).expand(2, -1), torch.tensor([9, 9])
+    with pytest.raises(ValueError, match="0/1 matrix"):
+        trm.get_topk_ranks(scores, target, 3, exclude=two)
+    assert trm.get_topk_ranks(scores, target, 3, exclude=other).tolist() == [[1], [1]]
+    for padding_idx in (0, 1):
+        assert trm.get_topk_ranks(scores, target, 3, exclude=two, padding_idx=padding_idx).tolist() == [[1], [1]]

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from numbers import Real
 from textwrap import fill
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -179,12 +180,7 @@ class Comparison(Table):
         return json.dumps({"results": records(self.results), **settings}, indent=indent, allow_nan=False)
 
     def __str__(self) -> str:
-        columns = [
-            [cell.ljust(width) if name in self._words else cell.rjust(width) for cell in (name, *cells)]
-            for name, cells in self._texts().items()
-            for width in [max(map(len, (name, *cells)))]
-        ]
-        table = ["  ".join(line).rstrip() for line in zip(*columns, strict=True)]
+        table = ["  ".join(line).rstrip() for line in self._lines(self._texts())]
         return "\n".join([*table, "", *(fill(sentence, WIDTH) for sentence in self._sentences())])
 
     def _texts(self) -> dict[str, list[str]]:
@@ -192,14 +188,15 @@ class Comparison(Table):
         widths = [r.adjusted_high - r.adjusted_low for r in self.results]
         least = min((w for w in widths if 0 < w < math.inf), default=1.0)
         digits = min(12, max(4, 1 - math.floor(math.log10(least))))
+        number, signed = f"{{:.{digits}f}}", f"{{:+.{digits}f}}"
         columns = {
             "metric": [r.key for r in self.results],
             "runs": [r.pair for r in self.results],
-            "value": [f"{r.value:.{digits}f}" for r in self.results],
-            "against": [f"{r.against_value:.{digits}f}" for r in self.results],
-            "difference": [f"{r.difference:+.{digits}f}" for r in self.results],
+            "value": [_cell(number, r.value) for r in self.results],
+            "against": [_cell(number, r.against_value) for r in self.results],
+            "difference": [_cell(signed, r.difference) for r in self.results],
             f"{100 * self.level:g} % interval": [
-                f"[{r.adjusted_low:+.{digits}f}, {r.adjusted_high:+.{digits}f}]" for r in self.results
+                _cell(f"[{signed}, {signed}]", r.adjusted_low, r.adjusted_high) for r in self.results
             ],
             "adjusted p" if self.is_corrected else "p": [_p(r.adjusted_p) for r in self.results],
         }
@@ -211,36 +208,35 @@ class Comparison(Table):
         """Return the sentences below the table of `str()`: test, correction, groups, margin, averaged runs."""
         units = "whole clusters" if self.clustered else "rows"
         number, sides = max(r.num_units for r in self.results), _SIDES[self.alternative]
+        notes = []
         if self.test == "t":
-            sentences = [f"Paired t test over {number} {units}, {sides}."]
+            notes = [f"Paired t test over {number} {units}, {sides}."]
         else:
             how = f"all {self.resamples} other signs" if self.exact else f"{self.resamples} draws, seed {self.seed}"
             how += ", of their normal limit" if self.normal else ""
-            sentences = [f"Paired randomisation test: signs of {number} {units} flipped ({how}), {sides}."]
+            notes = [f"Paired randomisation test: signs of {number} {units} flipped ({how}), {sides}."]
+        if not self.num_tested:
+            notes = []
         alpha = f"{1 - self.level:.4g}"
         if self.is_corrected:
             method = _METHODS[self.correction].format(alpha=alpha)
-            sentences.append(f"Corrected for {self.num_tested} comparisons {method}.")
+            notes.append(f"Corrected for {self.num_tested} comparisons {method}.")
         elif self.num_tested > 1:
-            sentences.append(
-                f"Not corrected for {self.num_tested} comparisons; an interval excludes 0 where p <= {alpha}."
-            )
-        else:
-            sentences.append(f"The interval excludes 0 exactly where p <= {alpha}.")
+            notes.append(f"Not corrected for {self.num_tested} comparisons; an interval excludes 0 where p <= {alpha}.")
+        elif self.num_tested:
+            notes.append(f"The interval excludes 0 exactly where p <= {alpha}.")
         if self.groups:
             none = f"; {self.num_in_none} rows are in none" if self.num_in_none else ""
-            sentences.append(f"Over all rows, and those of {len(self.groups)} groups each{none}.")
+            notes.append(f"Over all rows, and those of {len(self.groups)} groups each{none}.")
         if untested := [*dict.fromkeys(r.key for r in self.results if math.isnan(r.p))]:
-            sentences.append(f"Not tested, with fewer than two {units}: {', '.join(untested)}.")
+            notes.append(f"Not tested, with fewer than two {units}: {', '.join(untested)}.")
         if num_left_out := max(r.num_left_out for r in self.results):
-            sentences.append(f"Left out: up to {num_left_out} rows, undefined in one of two runs or of weight 0.")
+            notes.append(f"Left out: up to {num_left_out} rows, undefined in one of two runs or of weight 0.")
         if self.margin is not None:
-            sentences.append(f"Non-inferior: worse by less than {self.margin:g}, where higher values are better.")
+            notes.append(f"Non-inferior: worse by less than {self.margin:g}, where higher values are better.")
         if averaged := [f"{name} is the mean of {number}" for name, number in self.runs.items() if number > 1]:
-            sentences.append(
-                f"{', '.join(averaged)} runs: this tests these runs, not others that other seeds would give."
-            )
-        return sentences
+            notes.append(f"{', '.join(averaged)} runs: this tests these runs, not others that other seeds would give.")
+        return notes
 
 
 @one_thread()
@@ -269,8 +265,8 @@ def compare(
     A unit has the same sign for all labels and pairs, so that the correction takes their dependence into account.
     Beyond 10,000 units, those that are no large share of a column (1 / 10,000 of sum u^2) are not flipped one by one:
     their sums are drawn from the normal distribution that the sums of their flips have in the limit.
-    Intervals are difference ± q s / sqrt(n) / mean w, q the order statistic of the same t_r, so that an interval
-    excludes 0 exactly where its p is at most 1 - level. "t": Student's distribution in place of the flips.
+    Intervals are difference ± q s / sqrt(n) / mean w, q the order statistic of the same t_r. "t": Student's
+    distribution in place of the flips.
 
     Args:
         runs: {name: evaluation} with `keep_rows=True`, a collection with `KeptRows`, or `Rows`; {name: [several]} of
@@ -278,10 +274,9 @@ def compare(
         metrics: labels to compare, such as ["NDCG@10"]. None: all, which all runs must have.
         baseline: compare each other run with this one. None: all pairs, each run minus each run before it.
         test: "randomization" or "t".
-        correction: for all labels and pairs that are compared: "max-t", step-down (for randomization; its default),
-            exact for one comparison and asymptotic for all together; "holm" (the t test's default); "bh", Benjamini and
-            Hochberg's false discovery rate; or "none". Corrected intervals of the first two have the critical value
-            of the first step, so that they hold for all together.
+        correction: for all labels, pairs and groups: "max-t", step-down (for randomization; its default), exact for one
+            comparison and asymptotic for all together; "holm" (the t test's default); "bh", Benjamini and Hochberg's
+            false discovery rate; or "none".
         resamples: number of sign flips.
         level: confidence level of the intervals, between 0 and 1.
         alternative: "two-sided"; "greater" or "less": the mean of the run is higher or lower than that of the other.
@@ -289,8 +284,7 @@ def compare(
             higher values are better. One-sided, with the same correction.
         seed: seed of the signs; the result does not depend on the order of rows, which are sorted by id.
         groups: compare the runs over the rows of each group as well: `group_users(train)`, or `Groups` of any column.
-            Row ids are looked up in `user_ids`, or are row numbers of users; if rows are sessions and not users,
-            `user_ids` must be session ids. One correction covers all rows and the groups.
+            Row ids are looked up in `user_ids` (session ids, if rows are sessions), or are row numbers of users.
 
     Returns:
         A `Comparison` of `PairResult`s: p is 1 where all differences are 0; values that need two rows are nan for
@@ -318,7 +312,7 @@ def compare(
     correction = _check_correction(test, correction)
     check_choice("alternative", alternative, ("two-sided", "greater", "less"))
     level, resamples, seed = check_level(level), check_k(resamples, "resamples"), check_k(seed, "seed", least=0)
-    if margin is not None and not (isinstance(margin, (int, float)) and 0 < margin < math.inf):
+    if margin is not None and (isinstance(margin, bool) or not isinstance(margin, Real) or not 0 < margin < math.inf):
         raise ValueError(f"margin must be a number > 0 in the metrics' unit, or None, got {margin!r}")
     check_groups(groups)
     paired = Paired(runs, metrics, baseline)
@@ -458,4 +452,9 @@ def _check_correction(test: str, correction: Correction | None) -> Correction:
 
 def _p(p: float) -> str:
     """Return a p value as text with four decimals."""
-    return "<0.0001" if p < 0.0001 else f"{p:.4f}"
+    return "<0.0001" if p < 0.0001 else _cell("{:.4f}", p)
+
+
+def _cell(form: str, *numbers: float) -> str:
+    """Return numbers as text, "-" if one of them is nan."""
+    return "-" if any(map(math.isnan, numbers)) else form.format(*numbers)

@@ -205,9 +205,11 @@ def _common_labels(runs: dict[str, list[Rows]], metrics: str | Sequence[str] | N
     named = [(name, rows.values) for name, repeats in runs.items() for rows in repeats]
     if metrics is not None:
         labels = [metrics] if isinstance(metrics, str) else [*dict.fromkeys(metrics)]
+        if other := [label for label in labels if not isinstance(label, str)]:
+            raise TypeError(f"metrics must be labels, such as ['NDCG@10'], got {describe(other[0])}")
         for (name, values), label in product(named, labels):
             if label not in values:
-                raise ValueError(f"run {name!r} has no metric {label!r}{nearest(label, [*values])}")
+                raise ValueError(f"run {name!r} has no metric {label!r}{nearest(label, values)}")
         if not labels:
             raise ValueError("metrics is empty: name the metrics that are compared, or None for all")
         return labels

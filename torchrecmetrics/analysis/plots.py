@@ -10,9 +10,8 @@ from torchmetrics import MetricCollection
 
 from torchrecmetrics.analysis.comparison import Comparison
 from torchrecmetrics.core.checks import describe, extra
-from torchrecmetrics.core.intervals import interval
 from torchrecmetrics.core.metric import LastResult
-from torchrecmetrics.core.rows import Summary
+from torchrecmetrics.core.rows import Point
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,43 +24,6 @@ _PANEL = 3.3
 """Height in inches of each panel in a figure with several panels."""
 _SPREAD = 20
 """Ratio of the largest to the smallest cut-off from which on the axis of k is logarithmic."""
-
-
-class Point(NamedTuple):
-    """Value of one metric at one cut-off, over all rows or those of a group."""
-
-    key: str
-    """Key under which the value was returned."""
-    name: str
-    """Name of the metric with its options, without the cut-off."""
-    k: int | None
-    group: str | None
-    """Name of the group of rows; None = all rows."""
-    value: float
-    standard_error: float
-    size: float
-    """Effective number of rows: rows of equal weight with the same information."""
-    bounds: tuple[float, float] | None
-    num_users: int
-
-    @classmethod
-    def of(cls, key: str, metric: Any, group: str | None, summary: Summary) -> Point:
-        """Return the point of a metric's last result."""
-        return cls(
-            key=key,
-            name=metric.name,
-            k=metric.k,
-            group=group,
-            value=summary.value.item(),
-            standard_error=summary.standard_error.item(),
-            size=summary.effective_size.item(),
-            bounds=metric.bounds,
-            num_users=summary.num_users,
-        )
-
-    def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Return the confidence interval of this value, (low, high)."""
-        return interval(self.value, self.standard_error, self.size, self.bounds, level)
 
 
 class HasPoints(Protocol):

@@ -23,11 +23,7 @@ _AT_ONCE = 512  # resamples at once: the signs of a chunk take 1 MB
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Limit PyTorch to one thread inside a `with` block.
-
-    Chunks fit into the cache of one core and take less time than the synchronisation of threads: on a machine that
-    others use too, two threads took ten times as long as one.
-    """
+    """Limit PyTorch to one thread: chunks fit into the cache of one core, and take less time than synchronisation."""
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

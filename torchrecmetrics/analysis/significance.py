@@ -28,10 +28,9 @@ class Decisions(NamedTuple):
     joint_critical: list[float]
     """Critical value of the corrected intervals.
 
-    That of the first step of max-T and Holm's method, so that the intervals cover all true differences together; later
-    steps have lower ones, so that a column with adjusted p <= alpha may have an interval with 0. For "bh" the p value
-    up to which p is significant, alpha x significant columns / columns (Benjamini and Yekutieli, False discovery
-    rate-adjusted multiple confidence intervals, JASA 100, 2005).
+    That of the first step of max-T and Holm's method, so that the intervals cover all true differences together. For
+    "bh" that of p = alpha x significant columns / columns (Benjamini and Yekutieli, False discovery rate-adjusted
+    multiple confidence intervals, JASA 100, 2005).
     """
 
 
@@ -74,10 +73,7 @@ class ByStudent:
 class ByFlips:
     """The randomisation test: the p value is the share of sign flips whose t is at least as extreme as the observed t.
 
-    Args:
-        t: observed t of each column, [columns].
-        flips: t under other signs of the units, [R, columns]: random signs, or all combinations.
-        alternative: alternative hypothesis.
+    `t` is the observed t of each column, [columns], and `flips` is t under other signs of the units, [R, columns].
     """
 
     def __init__(self, t: Tensor, flips: Tensor, alternative: Alternative) -> None:

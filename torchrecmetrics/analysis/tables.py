@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import math
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -24,7 +26,7 @@ class Columns:
 
         Examples:
             >>> import torchrecmetrics as trm
-            >>> evaluation = trm.evaluate_lists("MRR", {7: [1, 2]}, target={"user": [7], "item": [2]}, k=2)
+            >>> evaluation = trm.evaluate_lists("MRR", {7: [1, 2]}, target={7: [2]}, k=2)
             >>> columns = evaluation.to_dict()
             >>> columns["metric"], columns["value"], columns["low"]
             (['MRR'], [0.5], [None])
@@ -65,19 +67,30 @@ class Table(Columns):
         rows = self.result_rows()
         return {name: [getattr(row, name) for row in rows] for name in rows[0]._fields}
 
+    def _repr_html_(self) -> str:
+        columns = self._texts()
+        return html_table([columns, *zip(*columns.values(), strict=True)], self._sentences())
+
+    def _sentences(self) -> list[str]:
+        """Return the sentences below the table in a notebook."""
+        return []
+
     def to_markdown(self) -> str:
         """Return a table in Markdown, without columns that are None in all rows."""
-        columns = self._texts()
-        lines = [
-            [cell.replace("|", "\\|") for cell in line] for line in (columns, *zip(*columns.values(), strict=True))
+        columns = {name: [cell.replace("|", "\\|") for cell in cells] for name, cells in self._texts().items()}
+        head, *lines = self._lines(columns, 3)
+        rule = [
+            "-" * (len(c) - 1) + ("-" if name in self._words else ":") for name, c in zip(columns, head, strict=True)
         ]
-        width = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
-        left = [name in self._words for name in columns]
-        rule = ["-" * (w - 1) + ("-" if word else ":") for w, word in zip(width, left, strict=True)]
-        padded = [
-            [c.ljust(w) if word else c.rjust(w) for c, w, word in zip(line, width, left, strict=True)] for line in lines
-        ]
-        return "\n".join(f"| {' | '.join(line)} |" for line in (padded[0], rule, *padded[1:]))
+        return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *lines))
+
+    def _lines(self, columns: Mapping[str, Sequence[str]], least: int = 0) -> list[tuple[str, ...]]:
+        """Return the head and the rows, with cells as wide as the column's longest text, or `least`."""
+        padded = []
+        for name, cells in columns.items():
+            width = max(least, *map(len, (name, *cells)))
+            padded.append([cell.ljust(width) if name in self._words else cell.rjust(width) for cell in (name, *cells)])
+        return [*zip(*padded, strict=True)]
 
     def to_latex(self) -> str:
         """Return a LaTeX tabular made by pandas, with the rules of booktabs, without columns that are None in all rows.
@@ -88,7 +101,8 @@ class Table(Columns):
         columns = self._texts()
         form = "".join("l" if name in self._words else "r" for name in columns)
         text: str = frame_of("pandas", columns).to_latex(index=False, escape=True, column_format=form)
-        return text.rstrip()
+        text = re.sub(r"(?<![\w.])-(?=\d)", "$-$", text.rstrip())  # a minus, not a hyphen
+        return text.replace("<", "$<$").replace(">", "$>$").replace("|", r"\textbar{}")
 
     def _texts(self) -> dict[str, list[Any]]:
         """Return the columns that are not None in all rows, as text: floats with four decimals, empty text for None."""
@@ -111,3 +125,10 @@ def records(rows: Iterable[Any]) -> list[dict[str, Any]]:
         }
         for row in rows
     ]
+
+
+def html_table(rows: Iterable[Iterable[str]], notes: Iterable[str] = ()) -> str:
+    """Return rows of text, the first of which is the head, as a table in HTML with notes below it."""
+    cells = ["".join(f"<td>{html.escape(cell.strip())}</td>" for cell in row) for row in rows]
+    lines = [f"<tr>{line}</tr>" for line in cells]
+    return "\n".join(["<table>", *lines, "</table>", *(f"<p>{html.escape(note)}</p>" for note in notes)])

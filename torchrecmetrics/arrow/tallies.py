@@ -87,7 +87,8 @@ def tally(
         >>> import pyarrow as pa
         >>> from torchrecmetrics import arrow
         >>> rows = pa.table({"item_ids": [[7, 3, 9], [4, 8]], "target": [[9, 1], [4]]})
-        >>> tallies = [arrow.tally(rows[:1], "HR", k=[1, 3]), arrow.tally(rows[1:], "HR", k=[1, 3])]
+        >>> chunks = rows[:1], rows[1:]
+        >>> tallies = [arrow.tally(chunk, "HR", k=[1, 3]) for chunk in chunks]
         >>> arrow.merge(tallies, "HR", k=[1, 3]).floats()
         {'HR@1': 0.5, 'HR@3': 1.0}
     """
@@ -133,7 +134,8 @@ def merge(
         >>> import pyarrow as pa
         >>> from torchrecmetrics import arrow
         >>> ranks = pa.table({"rank": [1, 3, None]})
-        >>> print(arrow.merge(arrow.tally(ranks, ["HR", "MRR"], k=2, ranks="rank"), ["HR", "MRR"], k=2))
+        >>> tally = arrow.tally(ranks, ["HR", "MRR"], k=2, ranks="rank")
+        >>> print(arrow.merge(tally, ["HR", "MRR"], k=2))
         HR@2   0.5000 ± 0.5000
         MRR@2  0.5000 ± 0.5000
         2 users, 1 without a relevant item

@@ -7,7 +7,7 @@ import math
 import operator
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
@@ -299,12 +299,13 @@ def extra(name: str) -> str:
     return f"pip install 'torchrecmetrics[{name}]', or in a copy of the repository pip install -e '.[{name}]'"
 
 
-def nearest(name: str, known_names: Sequence[str]) -> str:
+def nearest(name: object, known_names: Iterable[object]) -> str:
     """Return the end of a message about an unknown name: the closest of `known_names`, and a list of all."""
-    close = difflib.get_close_matches(name, known_names, n=1)
+    known = [str(known_name) for known_name in known_names]
+    close = difflib.get_close_matches(str(name), known, n=1)
     if name == "weights" and not close:
         return ": rows are weighed in update(..., weights=) of a metric or a RecMetricCollection, batch by batch"
-    return f"{f'; did you mean {close[0]!r}?' if close else '.'} There are {', '.join(known_names)}"
+    return f"{f'; did you mean {close[0]!r}?' if close else '.'} There are {', '.join(known)}"
 
 
 def describe(value: object) -> str:

@@ -1,4 +1,4 @@
-"""`FormulaBatch` makes row values, `RowValues` holds them, `Layout` describes their sums, `Summary` is a result."""
+"""`FormulaBatch` makes row values, `RowValues` holds them, `Layout` says how to sum them; `Summary` and `Point`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchrecmetrics.core.arrays import float_dtype
 from torchrecmetrics.core.checks import describe
+from torchrecmetrics.core.intervals import interval
 from torchrecmetrics.core.ranked_items import Cutoffs
 from torchrecmetrics.core.ranking import Ranking
 
@@ -179,6 +180,43 @@ class Summary(NamedTuple):
         """Return the result of a metric that is not a mean over rows, with an unknown standard error."""
         unknown = torch.full((), torch.nan, dtype=value.dtype, device=value.device)
         return cls(value, standard_error=unknown, effective_size=unknown, num_users=num_users)
+
+
+class Point(NamedTuple):
+    """Value of one metric at one cut-off, over all rows or those of a group."""
+
+    key: str
+    """Key under which the value was returned."""
+    name: str
+    """Name of the metric with its options, without the cut-off."""
+    k: int | None
+    group: str | None
+    """Name of the group of rows; None = all rows."""
+    value: float
+    standard_error: float
+    size: float
+    """Effective number of rows: rows of equal weight with the same information."""
+    bounds: tuple[float, float] | None
+    num_users: int
+
+    @classmethod
+    def of(cls, key: str, metric: Any, group: str | None, summary: Summary) -> Point:
+        """Return the point of a metric's last result."""
+        return cls(
+            key=key,
+            name=metric.name,
+            k=metric.k,
+            group=group,
+            value=summary.value.item(),
+            standard_error=summary.standard_error.item(),
+            size=summary.effective_size.item(),
+            bounds=metric.bounds,
+            num_users=summary.num_users,
+        )
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Return the confidence interval of this value, (low, high)."""
+        return interval(self.value, self.standard_error, self.size, self.bounds, level)
 
 
 def _standard_errors(w: Tensor, w2: Tensor, mean: Tensor, w2v: Tensor, w2v2: Tensor, num_used: Sequence[int]) -> Tensor:

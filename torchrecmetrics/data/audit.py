@@ -122,12 +122,12 @@ def audit(what: Log | LogSplit | UserSplit | Interactions) -> Audit:
 
     Examples:
         >>> import torchrecmetrics as trm
-        >>> frame = {"user": ["al"] * 3 + ["bo"] * 3, "item": list("xyzxyx"), "time": [1, 2, 3, 4, 5, 6]}
+        >>> frame = {"user": list("aaabbb"), "item": list("xyzxyx"), "time": range(1, 7)}
         >>> report = trm.audit(trm.Log.from_frame(frame, time="time").leave_last_out())
         >>> report.faults
         ('in_train', 'before_train_ends', 'unseen_items')
-        >>> print(report["before_train_ends"])
-        1 of 2 (50.0%) test events are older than the last train event: user 'al', item 'z' at 3, train ends at 4
+        >>> report["before_train_ends"].example
+        "user 'a', item 'z' at 3, train ends at 4"
     """
     parts = _parts(what)
     all_events = _joined(list(parts.values()))

@@ -54,7 +54,8 @@ class Catalogue:
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> trm.Catalogue(3, popularity=torch.tensor([5, 0, 2]), num_users=5, categories=torch.tensor([0, 1, 0]))
+        >>> popularity, categories = torch.tensor([5, 0, 2]), torch.tensor([0, 1, 0])
+        >>> trm.Catalogue(3, popularity=popularity, num_users=5, categories=categories)
         Catalogue(3 items, popularity, 5 users, 2 categories, cpu)
     """
 

@@ -155,7 +155,8 @@ def group_users(train: Interactions, bins: Sequence[int] = (0, 1, 5, 20)) -> Gro
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> train = trm.Interactions.from_columns(users=[0, 1, 1, 1], items=[0, 0, 1, 2], num_users=3, num_items=3)
+        >>> columns = {"users": [0, 1, 1, 1], "items": [0, 0, 1, 2]}
+        >>> train = trm.Interactions.from_columns(**columns, num_users=3, num_items=3)
         >>> trm.group_users(train, bins=[0, 1, 3])
         Groups(0: 1, 1-2: 1, 3+: 1)
     """

@@ -46,7 +46,8 @@ class Interactions:
     Examples:
         >>> import torch
         >>> from torchrecmetrics import Interactions
-        >>> train = Interactions.from_edge_index(torch.tensor([[0, 1, 0], [4, 2, 1]]), num_users=3, num_items=5)
+        >>> edges = torch.tensor([[0, 1, 0], [4, 2, 1]])
+        >>> train = Interactions.from_edge_index(edges, num_users=3, num_items=5)
         >>> train
         Interactions(3 users x 5 items, 3 edges, density 0.2, cpu)
         >>> train.select([0, 2]).items

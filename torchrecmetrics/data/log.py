@@ -54,7 +54,8 @@ class Log(Events):
 
     Examples:
         >>> import torchrecmetrics as trm
-        >>> frame = {"user": ["al", "bo", "al", "al"], "item": ["x", "x", "y", "z"], "day": [1, 2, 3, 4]}
+        >>> frame = {"user": ["al", "bo", "al", "al"], "item": list("xxyz")}
+        >>> frame["day"] = [1, 2, 3, 4]
         >>> log = trm.Log.from_frame(frame, time="day")
         >>> log
         Log(4 events, 2 users x 3 items, times 1 to 4)

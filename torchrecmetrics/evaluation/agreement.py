@@ -6,6 +6,7 @@ The second list of a user is the ground truth of the first, and the gain of an i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from numbers import Real
 from types import EllipsisType
 from typing import Any, ClassVar
 
@@ -20,6 +21,7 @@ from torchrecmetrics.core.signature import Formula
 from torchrecmetrics.data.files import open_if_path
 from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.listed import IdMap, Names, RecommendedLists
+from torchrecmetrics.evaluation.recommendations import Recommendations
 from torchrecmetrics.inputs.lists import Lists
 from torchrecmetrics.result import Evaluation
 
@@ -91,7 +93,7 @@ def _common(ranking: Ranking, k: int) -> tuple[Tensor, Tensor, Tensor]:
 
 def agreement_metrics(k: int | Iterable[int] = 10, p: float = 0.9) -> RecMetricCollection:
     """Return an empty collection of the metrics of `agreement`, with the same errors for `k` and `p`."""
-    if isinstance(p, bool) or not 0 < p < 1:
+    if isinstance(p, bool) or not isinstance(p, Real) or not 0 < p < 1:
         raise ValueError(f"p, the probability to go on to the next rank, must be between 0 and 1, got {p!r}")
     cutoffs = k if isinstance(k, Iterable) else [k]
     return RecMetricCollection([made for n in cutoffs for made in (Overlap(n), RBO(n, p=p), Churn(n))])
@@ -156,11 +158,19 @@ def agreement(
         collection.to(lists_a.device)
         return _compared(collection, _of_tensors(lists_a, lists_b, width), "row {}".format)
     names = Names(user, item, None if rank is ... else rank, None if score is ... else score)
-    users, items = (IdMap(name, Vocabulary([]), 0) for name in ("user", "item"))
+    opened = [open_if_path(lists) for lists in (lists_a, lists_b)]
+    users, items = (_id_map(name, opened) for name in ("user", "item"))
     in_order = rank is None or score is None
-    opened = map(open_if_path, (lists_a, lists_b))
     runs = [RecommendedLists.read(lists, names, users, items, None, in_order, False) for lists in opened]
     return _compared(collection, _of_runs(runs, width), lambda row: f"user {users.called(row)}")
+
+
+def _id_map(name: str, opened: Sequence[Any]) -> IdMap:
+    """Return the map of the ids of both runs, without ids if one of them holds the row numbers of `recommend`."""
+    for owner, lists in zip(("lists_a", "lists_b"), opened, strict=True):
+        if isinstance(lists, Recommendations) and getattr(lists, f"{name}_ids") is None:
+            return IdMap(name, None, 0, owner=owner)
+    return IdMap(name, Vocabulary([]), 0, owner="lists_a")
 
 
 def _of_tensors(lists_a: Tensor, lists_b: Tensor, width: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -174,16 +184,23 @@ def _of_tensors(lists_a: Tensor, lists_b: Tensor, width: int) -> Iterator[tuple[
         raise ValueError(f"lists_a has {len(lists_a)} rows, lists_b {len(lists_b)}: a row is one user in both")
     for start in range(0, len(lists_a), _ROWS):
         rows = slice(start, start + _ROWS)
-        yield lists_a[rows, :width].long(), lists_b[rows, :width].long()
+        yield _without_gaps(lists_a[rows], width), _without_gaps(lists_b[rows], width)
+
+
+def _without_gaps(lists: Tensor, width: int) -> Tensor:
+    """Return the first `width` items of each list, int64 [b, <= width], padded behind the last one."""
+    order = (lists < 0).sort(dim=1, stable=True).indices
+    return lists.gather(1, order[:, :width]).long()
 
 
 def _of_runs(runs: Sequence[RecommendedLists], width: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the first `width` items of both lists of the same users, int64 [b, width], for users at a time."""
-    num_users = len(runs[1].offsets) - 1  # the first run may have fewer
-    offsets = runs[0].offsets[torch.arange(num_users + 1, device="cpu").clamp(max=len(runs[0].offsets) - 1)]
+    num_users = max(len(run.offsets) for run in runs) - 1
+    index = torch.arange(num_users + 1, device="cpu")
+    extended = [run._replace(offsets=run.offsets[index.clamp(max=len(run.offsets) - 1)]) for run in runs]
     for start in range(0, num_users, _ROWS):
         users = torch.arange(start, min(start + _ROWS, num_users), device="cpu")
-        yield runs[0]._replace(offsets=offsets).select(users, width)[0], runs[1].select(users, width)[0]
+        yield extended[0].select(users, width)[0], extended[1].select(users, width)[0]
 
 
 def _compared(

@@ -66,7 +66,8 @@ class Embeddings:
     Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
-        >>> test = trm.Interactions.from_edge_index(torch.tensor([[0, 1], [0, 2]]), num_users=2, num_items=3)
+        >>> edges = torch.tensor([[0, 1], [0, 2]])
+        >>> test = trm.Interactions.from_edge_index(edges, num_users=2, num_items=3)
         >>> embeddings = trm.Embeddings(torch.eye(2, 3), torch.eye(3), similarity="cosine")
         >>> trm.evaluate("HR@1", embeddings, target=test)["HR@1"]
         tensor(0.5000, dtype=torch.float64)

@@ -42,8 +42,12 @@ class Names(NamedTuple):
 class IdMap:
     """Map from ids of users, or of items, to row numbers: rows of the ground truth, then rows of unknown ids."""
 
-    def __init__(self, name: str, ids: Vocabulary | None, size: int, written: bool = False) -> None:
+    def __init__(
+        self, name: str, ids: Vocabulary | None, size: int, written: bool = False, owner: str = "target"
+    ) -> None:
         self.name = name
+        self.owner = owner
+        """Argument whose ids or row numbers these are, for messages."""
         self.written = written
         """True if the ground truth's ids come from a text file."""
         self.size = size
@@ -65,10 +69,12 @@ class IdMap:
             ValueError: for missing ids; names the row.
         """
         if self.ids is None:
-            return row_numbers(named, column, f", as target has no {self.name}_ids (target.with_ids names its rows)")
+            return row_numbers(
+                named, column, f", as {self.owner} has no {self.name}_ids ({self.owner}.with_ids names its rows)"
+            )
         row_name = "row {}".format if table is None else table.row
         try:
-            rows = self.ids.rows_of(named, column, f"target's {self.name}_ids")
+            rows = self.ids.rows_of(named, column, f"{self.owner}'s {self.name}_ids")
         except TypeError:  # ids of another kind
             if not written or not (self.written or self.ids.kind == "text"):
                 raise
@@ -91,8 +97,10 @@ class IdMap:
             ValueError: if only one of the two numberings has a vocabulary.
         """
         if (other is None) != (self.ids is None):
-            has, lacks = ("target", "the recommendations") if other is None else ("the recommendations", "target")
-            cure = f"{'recommendations' if other is None else 'target'}.with_ids({self.name}_ids=...)"
+            has, lacks = self.owner, "the recommendations"
+            if other is not None:
+                has, lacks = lacks, has
+            cure = f"{'recommendations' if other is None else self.owner}.with_ids({self.name}_ids=...)"
             raise ValueError(
                 f"{has} has {self.name}_ids, {lacks} has none: row 5 could mean two {self.name}s; {cure} says what "
                 "its rows are"
@@ -305,9 +313,9 @@ def _long(lists: Source, names: Names, users: IdMap, items: IdMap) -> Iterator[_
     for side in (users, items):
         if side.ids is None:
             raise ValueError(
-                f"{lists.what} holds ids, target has no {side.name}_ids: row 5 could mean two {side.name}s. Make "
-                f"target with ids, too (from_frame); if its row numbers are the ids, say so: "
-                f"target.with_ids({side.name}_ids=torch.arange({side.size}))"
+                f"{lists.what} holds ids, {side.owner} has no {side.name}_ids: row 5 could mean two {side.name}s. Make "
+                f"{side.owner} with ids, too (from_frame); if its row numbers are the ids, say so: "
+                f"{side.owner}.with_ids({side.name}_ids=torch.arange({side.size}))"
             )
     order = names.score if names.rank is None else names.rank
     owners_of_cells: list[Tensor] = []
@@ -485,8 +493,7 @@ def _in_order(
         num_repeated = int((~new).sum())
         origin.kept_rows = [is_kept.masked_scatter(is_kept, new)]
         owner, item, order = owner[new], item[new], order[new]
-    offsets = torch.zeros(size + 1, dtype=torch.int64, device="cpu")
-    offsets[1:] = torch.bincount(owner, minlength=size).cumsum(0)
+    offsets = torch.nn.functional.pad(torch.bincount(owner, minlength=size).cumsum(0), (1, 0))
     scores = None if by_rank or order is None else _as_scores(order)
     if by_rank and order is not None:
         origin.places = _by_rank(owner, order, offsets, origin, users)

@@ -145,7 +145,8 @@ def evaluate_lists(
     Examples:
         >>> import torchrecmetrics as trm
         >>> truth = {"user": ["al", "bo", "eve"], "item": ["x", "y", "z"]}
-        >>> print(trm.evaluate_lists(["HR", "MRR"], {"al": ["y", "x"], "bo": ["z", "w"]}, target=truth, k=2))
+        >>> lists = {"al": ["y", "x"], "bo": ["z", "w"]}
+        >>> print(trm.evaluate_lists(["HR", "MRR"], lists, target=truth, k=2))
         HR@2   0.3333 ± 0.3333
         MRR@2  0.1667 ± 0.1667
         3 users, 1 without a list, 1 list entry whose item the ground truth does not know

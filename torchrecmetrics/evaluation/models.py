@@ -136,7 +136,8 @@ def evaluate(
         >>> import torch
         >>> import torchrecmetrics as trm
         >>> users, items = torch.eye(2, 3), torch.eye(4, 3)
-        >>> test = trm.Interactions.from_edge_index(torch.tensor([[0, 1], [0, 2]]), num_users=2, num_items=4)
+        >>> edges = torch.tensor([[0, 1], [0, 2]])
+        >>> test = trm.Interactions.from_edge_index(edges, num_users=2, num_items=4)
         >>> print(trm.evaluate(["HR", "MRR"], users, items, target=test, k=1))
         HR@1   0.5000 ± 0.5000
         MRR@1  0.5000 ± 0.5000

@@ -72,10 +72,11 @@ class CatalogueEvaluationCallback(Reporting):
         >>> import torch
         >>> from torchrecmetrics import Interactions
         >>> from torchrecmetrics.lightning import CatalogueEvaluationCallback
-        >>> valid = Interactions.from_edge_index(torch.tensor([[0, 1], [2, 0]]), num_users=2, num_items=3)
-        >>> callback = CatalogueEvaluationCallback(
-        ...     "NDCG", k=2, embed=lambda module: (module.users.weight, module.items.weight), target=valid
-        ... )
+        >>> edges = torch.tensor([[0, 1], [2, 0]])
+        >>> valid = Interactions.from_edge_index(edges, num_users=2, num_items=3)
+        >>> def embed(module):
+        ...     return module.users.weight, module.items.weight
+        >>> callback = CatalogueEvaluationCallback("NDCG", k=2, embed=embed, target=valid)
     """
 
     def __init__(

@@ -63,7 +63,8 @@ class LinkPredCollection(RecMetricCollection):
         >>> import torch
         >>> from torchrecmetrics.pyg import LinkPredCollection
         >>> collection = LinkPredCollection(["Precision", "Recall"], k=2)
-        >>> collection.update(torch.tensor([[4, 1], [2, -1]]), torch.tensor([[0, 0, 1], [1, 7, 2]]))
+        >>> lists, edges = torch.tensor([[4, 1], [2, -1]]), torch.tensor([[0, 0, 1], [1, 7, 2]])
+        >>> collection.update(lists, edges)
         >>> collection.result().floats()
         {'Precision@2': 0.5, 'Recall@2': 0.75}
     """

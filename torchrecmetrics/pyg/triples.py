@@ -90,8 +90,11 @@ def evaluate_triples(
     Examples:
         >>> import torch
         >>> from torchrecmetrics import pyg
-        >>> likes = torch.tensor([[0.1, 0.9, 0.5], [0.2, 0.8, 0.3], [0.5, 0.4, 0.6]])  # one relation
-        >>> functions = {"tail": lambda head, relation: likes[head], "head": lambda relation, tail: likes.T[tail]}
+        >>> likes = torch.tensor([[1.0, 9, 5], [2, 8, 3], [5, 4, 6]])  # one relation
+        >>> functions = {
+        ...     "tail": lambda head, relation: likes[head],
+        ...     "head": lambda relation, tail: likes.T[tail],
+        ... }
         >>> test, known = torch.tensor([[0], [0], [2]]), torch.tensor([[0, 0], [0, 0], [1, 2]])
         >>> result = pyg.evaluate_triples("MRR", functions, *test, known=known, num_entities=3)
         >>> result.floats()  # entity 1 is a known tail
