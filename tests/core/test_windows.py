@@ -79,9 +79,11 @@ def test_a_window_of_rows(window, sizes):
 
 
 def test_a_window_of_updates():
-    """A window of 3 updates holds the last three batches, whatever their sizes."""
-    metrics = make(trm.Window(updates=3))
+    """A window of 3 updates holds the last three batches, whatever their sizes, and keeps no older one in memory."""
+    window = trm.Window(updates=3)
+    metrics = make(window)
     end = fed(metrics, [50, 7, 20, 3, 40])
+    assert len(window.slots) == 3
     assert recent(metrics, "window")[0] == pytest.approx(without_groups(alone(slice(end - 63, end))[0]))
 
 
@@ -98,6 +100,15 @@ def test_decay(half_life, sizes):
     found, found_errors = recent(metrics, "decayed")
     assert found == pytest.approx(values, nan_ok=True, abs=1e-9)
     assert found_errors["NDCG@3"] == pytest.approx(errors["NDCG@3"], nan_ok=True, abs=1e-6)
+
+
+def test_decay_of_rows_with_weights_of_their_own():
+    """AMR is the mean rank over the mean of (N + 1) / 2: the older row has half the weight in both."""
+    metrics = trm.RecMetricCollection("AMR", accumulators=[trm.Decay(1)])
+    metrics.update(trm.Ranks(torch.tensor([1, 4]), num_ranked=torch.tensor([3, 7])))
+    assert numbers(metrics.compute()) == pytest.approx(
+        {"AMR": (1 + 4) / (2 + 4), "AMR/decayed": (0.5 * 1 + 4) / (0.5 * 2 + 4)}
+    )
 
 
 def shared(rank, world_size):

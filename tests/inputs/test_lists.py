@@ -28,7 +28,7 @@ def test_lists_by_hand(device):
     assert moved.ranks.tolist() == [[1, INF], [1, INF], [3, 4]]
     assert moved.row_depth.tolist() == [2, 4, 4]  # the second list ended early: it is whole
     assert moved.num_recommended.tolist() == [2, 1, 4]
-    mask = torch.zeros(8, dtype=torch.bool, device=device)  # item 9 lies beyond the mask: not excluded
+    mask = torch.zeros(9, dtype=torch.bool, device=device)  # item 9 lies just beyond the mask: not excluded
     mask[[3, 7]] = True
     assert trm.Lists(lists[:1], target[:1], exclude=mask).ranking().ranks.tolist() == [[1, INF]]
     assert trm.Lists(lists, target, complete=True).ranking().depth is None

@@ -206,6 +206,8 @@ def test_ranks(device):
     assert ranking.ranks.tolist() == [[1, 3, INF], [2, INF, INF]]
     assert (ranking.num_relevant.tolist(), ranking.num_ranked.tolist()) == ([2, 2], [20, 20])
     assert trm.Ranks(torch.tensor([1.5, INF], device=device)).ranking().ranks.tolist() == [[1.5], [INF]]
+    rounded = torch.tensor([[2 - 1e-12, 1]], dtype=torch.float64, device=device)  # their sum is a little below 1 + 2
+    assert trm.Ranks(rounded).ranking().ranks.tolist() == [[1, 2 - 1e-12]]
 
 
 def test_ranks_without_a_sort_of_their_own():

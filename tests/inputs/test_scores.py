@@ -392,6 +392,14 @@ def test_what_is_not_relevant_may_be_excluded(overlap, device):
     assert ranking.penalties.ranks.tolist() == [[INF, INF, INF]]
 
 
+@pytest.mark.parametrize("gain", [-INF, math.nan, -1.0])
+def test_gains_of_padding_are_not_read(gain):
+    """The gain beside a padding id may be anything: a hit at rank 1, a penalty at rank 2 or 3, and no more."""
+    target, gains = torch.tensor([[0, 1, -1]]), torch.tensor([[1.0, -1.0, gain]])
+    ranking = trm.Scores(torch.tensor([[0.9, 0.8, 0.8]]), target, gains=gains).ranking()
+    assert trm.functional.ndcg(ranking).item() == pytest.approx(1 - (1 / math.log2(3) + 1 / math.log2(4)) / 2)
+
+
 @pytest.mark.parametrize("k", [2**53, 2**63])
 def test_k_beyond_float64_is_refused(k):
     """k of 2^53 and above is refused, because k + 1 and k would be one rank in float64."""
@@ -400,10 +408,19 @@ def test_k_beyond_float64_is_refused(k):
             make(k)
 
 
-@pytest.mark.parametrize("history", [torch.zeros(2, 12, dtype=torch.int64), torch.eye(12)[:2].long()])
-def test_a_history_padded_with_0_is_no_matrix(history):
-    """With padding_idx=0 a history as wide as the catalogue may hold only 0 and 1."""
-    assert len(trm.Scores(torch.rand(2, 12), torch.tensor([3, 4]), exclude=history).ranking(padding_idx=0)) == 2
+@pytest.mark.parametrize(
+    ("history", "padding_idx"),
+    [
+        (torch.zeros(2, 12, dtype=torch.int64), 0),
+        (torch.eye(12)[:2].long(), 0),
+        (torch.eye(12)[:2].long(), 1),
+        (torch.tensor([[1] + [0] * 11, [2] * 12]), None),
+    ],
+)
+def test_a_history_of_0_and_1_is_no_matrix(history, padding_idx):
+    """A history as wide as the catalogue may hold only 0 and 1 if one is padding, or if another row holds more."""
+    ranking = trm.Scores(torch.rand(2, 12), torch.tensor([3, 4]), exclude=history).ranking(padding_idx=padding_idx)
+    assert len(ranking) == 2
 
 
 def test_default_device_does_not_matter():
@@ -454,6 +471,7 @@ BAD_SCORES = {
         "1 of 2 rows with a target id beyond.*row 1 holds 3",
     ),
     "duplicates": ({"target": torch.tensor([[1, 1], [0, 2]])}, ValueError, "twice in target: row 0 holds item 1"),
+    "duplicates of 0": ({"target": torch.tensor([[1, 2], [0, 0]])}, ValueError, "twice in target: row 1 holds item 0"),
     "0/1 matrix": ({"target": torch.tensor([[0, 1, 1], [1, 0, 0]])}, ValueError, r"pass target.bool\(\)"),
     "gains shape": ({"gains": torch.ones(2)}, ValueError, r"gains must be numbers in the shape of target \[2, 2\]"),
     "gains NaN": ({"gains": torch.tensor([[1, math.nan], [1, 1]])}, ValueError, "with a gain that is NaN or infinite"),
