@@ -9,18 +9,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from rankings import padded
 
 import torchrecmetrics as trm
 
 FOLDER = Path(__file__).parents[1] / "conformance"
 TOPICS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.json"))}
 INPUTS = [pytest.param(given, id=f"{topic}: {given['name']}") for topic in TOPICS for given in TOPICS[topic]["inputs"]]
-
-
-def padded(rows, fill=-1):
-    """Return lists of numbers as a tensor, filled up at their ends."""
-    width = max(map(len, rows), default=0)
-    return torch.tensor([[*map(float, row), *[fill] * (width - len(row))] for row in rows]).reshape(len(rows), width)
 
 
 def our_values(given, case, device):
@@ -31,16 +26,18 @@ def our_values(given, case, device):
     cutoff = {} if case["k"] is None else {"k": case["k"]}
     metric = getattr(trm, case["metric"])(**cutoff, **options, overlap=overlap, validate_args=False)
     collection = trm.RecMetricCollection({"value": metric}, accumulators=[trm.KeptRows()]).to(device)
-    columns = {"target": padded(given["target"]).long()}
+    columns = {"target": padded(given["target"], -1, torch.int64)}
     if "gains" in given:
-        columns["gains"] = padded(given["gains"], 0)
+        columns["gains"] = padded(given["gains"], 0.0, torch.float32)
     if "exclude" in given:
-        columns["exclude"] = padded(given["exclude"]).long()
+        columns["exclude"] = padded(given["exclude"], -1, torch.int64)
     columns = {name: column.to(device) for name, column in columns.items()}
     if "scores" in given:
-        rows = trm.Scores(padded(given["scores"]).to(device), **columns)
+        scores = torch.tensor([[*map(float, row)] for row in given["scores"]], device=device)
+        rows = trm.Scores(scores, **columns)
     else:
-        rows = trm.Lists(padded(given["lists"]).long().to(device), **columns, complete=True, duplicates=duplicates)
+        lists = padded(given["lists"], -1, torch.int64).to(device)
+        rows = trm.Lists(lists, **columns, complete=True, duplicates=duplicates)
     collection.update(rows)
     mean = collection.compute()["value"].item()
     values = dict(zip(collection.rows.ids.tolist(), collection.rows.values["value"].tolist(), strict=True))

@@ -197,10 +197,10 @@ class Evaluation(dict[str, Tensor], PointTable):
     def __str__(self) -> str:
         width = max(map(len, self))
         lines = [f"{row.label:{width}}  {row.value}{row.error}{row.interval}" for row in self._cells()]
-        return "\n".join([*lines, *self._notes()])
+        return "\n".join([*lines, *self._sentences()])
 
     def _repr_html_(self) -> str:
-        return html_table([("metric", "value", "", ""), *self._cells()], self._notes())
+        return html_table([("metric", "value", "", ""), *self._cells()], self._sentences())
 
     def _cells(self) -> list[_Cells]:
         """Return the texts of each row."""
@@ -213,11 +213,9 @@ class Evaluation(dict[str, Tensor], PointTable):
             cells.append(_Cells(label=point.key, value=f"{point.value:.4f}", error=error, interval=interval))
         return cells
 
-    def _notes(self) -> list[str]:
+    def _sentences(self) -> list[str]:
         """Return the lines below the table: counts, and the meaning or absence of errors and intervals."""
-        means = [
-            point for point in self.points if point.key not in self._keys_of_items
-        ]  # others have no standard error
+        means = [point for point in self.points if point.key not in self._keys_of_items]  # have standard errors
         spread = [point.num_users >= MIN_USERS for point in means if not math.isnan(point.interval()[0])]
         notes = [self.counted()]
         if True in spread:
