@@ -70,7 +70,7 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Give one worker all tests that share started processes, all benchmarks, and all tests of one page.
+    """Give one worker all tests that share started processes, all benchmarks, the site, and all tests of one page.
 
     `--dist loadgroup` would do this, but since pytest 9.2 it sends marked tests anywhere (pytest-xdist issue 1386).
     """
@@ -85,6 +85,6 @@ def pytest_xdist_make_scheduler(config, log):
                 return "processes"
             if path.endswith("::test_block"):
                 return parameters.partition(":")[0]  # the page
-            return "benchmarks" if "test_benchmarks.py" in path else nodeid
+            return next((name for name in ("test_benchmarks.py", "test_site.py") if name in path), nodeid)
 
     return Scheduling(config, log)

@@ -59,9 +59,7 @@ class Processes:
     """Processes that are started when first needed, and again after a call that failed or took too long."""
 
     def __init__(self):
-        self._context = get_context(
-            "spawn"
-        )  # a fork of a process that has imported torch, and so has threads, may hang
+        self._context = get_context("spawn")  # a fork of a process with threads, as torch starts them, may hang
         self._started = {}
 
     def _start(self):
@@ -72,9 +70,11 @@ class Processes:
         self._started[ours] = process
 
     def close(self):
-        """End all processes."""
-        for calls, process in self._started.items():
+        """End all processes; those that still work are killed."""
+        for calls in self._started:
             calls.close()
+        for process in self._started.values():
+            process.join(5)  # with time to write which lines it ran
             process.kill()
             process.join()
         self._started = {}

@@ -84,7 +84,7 @@ EXAMPLES = {  # arguments for a short run, and what must be printed
     ),
 }
 ON_TWO_PROCESSES = {"sharded_evaluation.py"}
-NOT_NIGHTLY = {"sasrec_lightning.py", "sharded_evaluation.py"}
+NOT_NIGHTLY = {"sasrec_lightning.py"}
 
 
 def test_every_example_is_run():
