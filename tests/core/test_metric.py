@@ -265,10 +265,10 @@ def test_no_users(make, names, device):
     """`compute` without a user is nan and warns once, for one metric as for a collection of many."""
     metric = make().to(device)
     with pytest.warns(UserWarning, match=f"no row to average over, the value is nan: {names}$") as caught:
-        values = [metric.compute() for _ in range(2)]
+        results = [metric.compute() for _ in range(2)]
     assert len(caught) == 1
-    for value in values if isinstance(metric, trm.HR) else [each for value in values for each in value.values()]:
-        assert math.isnan(value)
+    for result in results:
+        assert all(map(math.isnan, result.values() if isinstance(result, dict) else [result]))
 
 
 def test_counts_before_compute():
