@@ -233,31 +233,3 @@ def test_an_accumulator_of_ones_own(size):
     metrics.reset()
     assert not any(state.any() for state in (metrics.accumulators[0].squares, metrics.accumulators[0].ones))
     assert metrics(SCORES, TARGET, price=PRICES, groups=CODES)["NDCG@3/squares"].item() == squares
-
-
-def of_rows(rows):
-    """Return a collection with groups and an own accumulator, after an update with these rows."""
-    metrics = make(Squares(), trm.ByGroup("a", "b"), trm.ByGroup("x", column="all"), names=["NDCG"])
-    return fed(metrics, rows=rows, price=PRICES, groups=CODES, all=torch.zeros(60).long())
-
-
-def shared(rank, world_size):
-    """Return values while synchronised by hand, and all facts after it, of processes with rows of their own."""
-    metrics = of_rows(torch.arange(60) % 3 == rank if rank < world_size - 1 else torch.arange(60) % 3 >= rank)
-    local = snapshot(metrics)
-    metrics.evaluator.sync()
-    synced = numbers(metrics.compute())
-    metrics.evaluator.unsync()
-    assert same(snapshot(metrics), local)
-    return numbers(metrics.compute()), synced, facts(metrics)
-
-
-@pytest.mark.parametrize("world_size", [2, 3])
-def test_processes_add_up(processes, world_size):
-    """Groups and own accumulators are summed over the processes, by `compute` and by `sync`."""
-    whole = of_rows(slice(None))
-    expected = numbers(whole.compute())
-    for values, synced, found in processes.run(shared, world_size):
-        assert values == pytest.approx(expected)
-        assert synced == values
-        assert found == near(facts(whole))

@@ -87,6 +87,7 @@ def test_update_compute_reset(metric):
     for _ in range(2):
         assert found(metric) == expected(metric, 1, 2)
         metric.compute().mul_(7)
+        metric.standard_error().mul_(7)
     value = metric.compute()
     assert (value.shape, value.dtype, value.requires_grad) == ((), torch.float64, False)
     metric.reset()
@@ -178,20 +179,6 @@ def test_merge_state(metric):
     assert found(metric) == expected(metric, 1, 2)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_casting_the_module_keeps_the_state(metric, dtype):
-    """`module.to(dtype)`, `.half()` and `set_dtype` leave sums float64 and counts int64."""
-    module = nn.ModuleDict({"linear": nn.Linear(2, 2), "metric": metric}).to(metric.device)
-    fed(metric, 1)
-    module.to(dtype).half().bfloat16()
-    metric.set_dtype(dtype)
-    assert found(fed(metric, 2)) == expected(metric, 1, 2)
-    assert module["linear"].weight.dtype == torch.bfloat16
-    for _ in range(2):
-        assert {state.dtype for state in tensors(metric)} == SUMS_AND_COUNTS
-        metric.reset()
-
-
 def test_low_precision_default_dtype(metric, device):
     """The value does not depend on the default dtype, which Lightning's "bf16-true" sets to bfloat16."""
     data, values = batch(1, device), []
@@ -206,69 +193,34 @@ def test_low_precision_default_dtype(metric, device):
     assert values[0] == values[1]
 
 
-def test_inference_mode_then_training(metric):
-    """A state that is reset or updated in inference mode can be updated outside it (validate, then fit)."""
-    with torch.inference_mode():
-        metric.reset()
-        fed(metric, 1).compute()
-    assert not any(state.is_inference() for state in tensors(metric))
-    fed(metric, 2)
-    assert not any(state.is_inference() for state in tensors(metric))  # though batches are read in inference mode
-    with torch.inference_mode():
-        fed(metric, 3)
-    assert found(metric) == expected(metric, 1, 2, 3)
-    metric.reset()
-    fed(metric, 1)
-
-
 def test_rankings_are_no_inference_tensors(device):
     """A ranking that a user makes, or that a user's formula reads, is no inference tensor and can be part of a loss."""
     seen = []
 
-    def keeping(ranking, k):
-        seen.append(ranking.ranks)
-        return ranking.hits(k).any(1).to(ranking.ranks.dtype)
-
     class Own(trm.RankingMetric):
-        formula = staticmethod(keeping)
+        @staticmethod
+        def formula(ranking, k):
+            seen.append(ranking.ranks)
+            return ranking.any_hit(k)
 
-    scores, target = torch.rand(4, 5, device=device), torch.tensor([1, 2, 3, 4], device=device)
-    ranking = trm.Scores(scores, torch.stack([target, target - 1], 1)).ranking()
-    own, ours = trm.RecMetricCollection([Own(2), trm.NDCG(2)]), trm.RecMetricCollection(["NDCG", "MAP"], k=2)
-    for _ in range(2):
-        own.to(device).update(scores, target)
-        ours.to(device).update(ranking)
-    assert seen
-    assert not any(ranks.is_inference() for ranks in seen)
-    reward = ranking.num_hits(2)
-    assert not reward.is_inference()
-    (scores.requires_grad_().sum() * reward.sum()).backward()
-
-
-def test_plot():
-    """`plot` works as for any torchmetrics metric."""
-    pytest.importorskip("matplotlib").use("agg")
-    import matplotlib.pyplot as plt
-
-    figure, _ = fed(METRICS["NDCG@3"].clone(), 1).plot()
-    plt.close(figure)
+    scores, target = torch.rand(4, 5, device=device), torch.tensor([[1, 0], [2, 1], [3, 2], [4, 3]], device=device)
+    ranking = trm.Scores(scores, target).ranking()
+    metrics = trm.RecMetricCollection([Own(2), trm.NDCG(2), trm.MAP(2)]).to(device)
+    for given in ((scores, target), (ranking,)) * 2:
+        metrics.update(*given)
+    assert [ranks.is_inference() for ranks in seen] == [False] * 4
+    (scores.requires_grad_().sum() * ranking.num_hits(2).sum()).backward()
 
 
-@pytest.mark.parametrize(
-    ("make", "names"),
-    [
-        (lambda: trm.HR(3), "HR@3"),
-        (lambda: trm.RecMetricCollection(["HR", "MRR"], k=[1, 2]), "HR@1, MRR@1, HR@2, MRR@2"),
-    ],
-)
-def test_no_users(make, names, device):
+def test_no_users(device):
     """`compute` without a user is nan and warns once, for one metric as for a collection of many."""
-    metric = make().to(device)
-    with pytest.warns(UserWarning, match=f"no row to average over, the value is nan: {names}$") as caught:
-        results = [metric.compute() for _ in range(2)]
-    assert len(caught) == 1
-    for result in results:
-        assert all(map(math.isnan, result.values() if isinstance(result, dict) else [result]))
+    metric, collection = trm.HR(3).to(device), trm.RecMetricCollection(["HR", "MRR"], k=[1, 2]).to(device)
+    for empty, names in ((metric, "HR@3"), (collection, "HR@1, MRR@1, HR@2, MRR@2")):
+        with pytest.warns(UserWarning, match=f"no row to average over, the value is nan: {names}$") as caught:
+            results = [empty.compute() for _ in range(2)]
+        assert len(caught) == 1
+        for result in results:
+            assert all(map(math.isnan, result.values() if isinstance(result, dict) else [result]))
 
 
 def test_counts_before_compute():
@@ -288,33 +240,28 @@ def test_counts_before_compute():
 def bad_batches():
     """Return batches with bad values, and what errors say of them."""
     good = {"scores": torch.tensor([[0.1, 0.9, 0.5], [0.3, 0.2, 0.1]]), "target": torch.tensor([[0, 1], [2, -1]])}
-    nan = good["scores"].clone()
-    nan[0, 1] = math.nan
-    ranks = trm.get_topk_ranks(nan, good["target"], 3, validate_args="deferred")
-    short = trm.Lists(torch.tensor([[0, 1, 2], [0, 1, 2]]), good["target"], exclude=torch.tensor([[2], [5]])).ranking(
-        validate_args="deferred"
-    )
-    changes = {
-        "scores": ({"scores": nan}, "1 row with a score that is NaN or .inf"),
-        "target": ({"target": torch.tensor([[0, 3], [4, 1]])}, "2 rows with a target id beyond the last item"),
-        "twice": ({"target": torch.tensor([[1, 1], [0, 1]])}, "1 row with an item listed twice"),
-        "exclude": ({"exclude": torch.tensor([[1], [3]])}, "1 row with an excluded id .*; 1 row with a target that"),
-        "gains": ({"gains": torch.tensor([[1, math.inf], [1, 1]])}, "1 row with a gain"),
-        "weights": ({"weights": torch.tensor([-1.0, 1.0])}, "1 row with a weight"),
-        "empty": (
-            {"scores": nan, "target": torch.tensor([1, -1])},
-            r"1 row with a score .*; 1 row without a relevant item",
-        ),
-        "ranks": ({"scores": ranks, "target": None}, "1 row with ranks that are no places"),
-        "short": ({"scores": short, "target": None}, "1 row known to fewer than k places"),
-    }
-    return {name: ({**good, **change}, message) for name, (change, message) in changes.items()}
+    nan = {"scores": torch.tensor([[0.1, math.nan, 0.5], [0.3, 0.2, 0.1]])}
+    ranks = trm.get_topk_ranks(nan["scores"], good["target"], 3, validate_args="deferred")
+    excluding = trm.Lists(torch.tensor([[0, 1, 2]] * 2), good["target"], exclude=torch.tensor([[2], [5]]))
+    short = excluding.ranking(validate_args="deferred")
+    no_score = "1 row with a score that is NaN or .inf"
+    changes = [
+        (nan, no_score),
+        ({"target": torch.tensor([[0, 3], [4, 1]])}, "2 rows with a target id beyond the last item"),
+        ({"target": torch.tensor([[1, 1], [0, 1]])}, "1 row with an item listed twice"),
+        ({"exclude": torch.tensor([[1], [3]])}, "1 row with an excluded id .*; 1 row with a target that"),
+        ({"gains": torch.tensor([[1, math.inf], [1, 1]])}, "1 row with a gain"),
+        ({"weights": torch.tensor([-1.0, 1.0])}, "1 row with a weight"),
+        ({**nan, "target": torch.tensor([1, -1])}, f"{no_score}; 1 row without a relevant item"),
+        ({"scores": ranks, "target": None}, "1 row with ranks that are no places"),
+        ({"scores": short, "target": None}, "1 row known to fewer than k places"),
+    ]
+    return [({**good, **change}, message) for change, message in changes]
 
 
-@pytest.mark.parametrize("name", bad_batches())
-def test_deferred_violations_raise_in_compute(name):
+@pytest.mark.parametrize(("arguments", "message"), bad_batches())
+def test_deferred_violations_raise_in_compute(arguments, message):
     """A deferred check raises in `compute`, which counts bad rows until reset, and in `forward`, which adds nothing."""
-    arguments, message = bad_batches()[name]
     metric = trm.HR(3, validate_args="deferred", empty_target_action="error")
     with pytest.raises(ValueError, match=message):
         metric(**arguments)
@@ -336,82 +283,38 @@ def test_unchecked_values():
     assert metric.compute() == 0.5
 
 
-def jagged(ids):
-    """Return all rows of [B, T] as `Jagged` values and offsets."""
-    return trm.Jagged(ids.flatten(), torch.arange(0, ids.numel() + 1, ids.shape[1], device=ids.device), ids.shape[1])
-
-
-def past(ids):
-    """Return the prefix history of the first column as one sequence."""
-    offsets = torch.arange(0, len(ids) + 1, len(ids), device=ids.device)
-    return trm.prefix_history(ids[:, 0], offsets, max_length=len(ids))
-
-
-META_UPDATES = {
-    "ids": lambda s, t: ((s, t), {}),
-    "ids [B]": lambda s, t: ((s, t[:, 0]), {}),
-    "exclude ids": lambda s, t: ((s, t), {"exclude": t}),
-    "exclude mask": lambda s, t: ((s, t), {"exclude": s > 0}),
-    "exclude items": lambda s, t: ((s, t), {"exclude": (s > 0)[0]}),
-    "exclude several": lambda s, t: ((s, t), {"exclude": (t, s > 0, (s > 0)[0])}),
-    "gains": lambda s, t: ((s, t), {"gains": t}),
-    "weights": lambda s, t: ((s, t), {"weights": s[:, 0]}),
-    "dense": lambda s, t: ((s, s > 0), {}),
-    "graded": lambda s, t: ((s, s), {"exclude": t}),
-    "ranking": lambda s, t: ((s, t), {"exclude": t}),
-    "many targets": lambda s, t: ((s, t.repeat(1, 100)), {}),
-    "bfloat16": lambda s, t: ((s.bfloat16(), t), {}),
-    "jagged": lambda s, t: ((s, jagged(t)), {"exclude": (jagged(t), past(t)), "gains": jagged(t)}),
-}
 META = torch.empty(6, 20, device="meta"), torch.empty(6, 3, dtype=torch.int64, device="meta")
+META_UPDATES = {
+    "ids [B]": lambda s, t: trm.Scores(s, t[:, 0], history=t),
+    "gains": lambda s, t: trm.Scores(s, t, gains=t, history=t),
+    "exclude": lambda s, t: trm.Scores(s, t[:, 0], exclude=(t, s > 0, (s > 0)[0]), history=t),
+    "dense": lambda s, t: trm.Scores(s, s > 0, history=t),
+    "graded": lambda s, t: trm.Scores(s, s, exclude=t, history=t),
+    "many targets": lambda s, t: trm.Scores(s, t.repeat(1, 100), history=t),
+    "bfloat16": lambda s, t: trm.Scores(s.bfloat16(), t, history=t),
+}
+CODES, SHARES = {"categories": torch.arange(20) % 5}, {"categories": torch.ones(20, 2) / 2}
+VECTORS = {"embeddings": torch.ones(20, 3)}
+OF_ONE_RANK = {name for name, kind in _CLASSES.items() if kind.__module__ == "torchrecmetrics.rank_metrics"}
 
 
 @pytest.mark.parametrize(
-    ("form", "options"),
+    ("form", "data", "lacking"),
     [
-        (form, ({"padding_idx": 0, "empty_target_action": "error"} if number % 2 else {}) | {"max_relevant": 5})
-        for number, form in enumerate(META_UPDATES)
+        *((form, CODES, set() if form in ("ids [B]", "exclude") else OF_ONE_RANK) for form in META_UPDATES),
+        ("ids [B]", SHARES, {"EqualOpportunity", "StatisticalParity"}),
+        ("ids [B]", VECTORS, {"CategoryShare", "Calibration"}),
     ],
 )
-def test_update_never_waits_for_the_device(form, options):
-    """Every form of `update` runs on "meta", which has no values, and so reads no value; nor does it copy one."""
-    metrics = [fresh(metric, **options) for metric in METRICS.values()]
-    CATALOGUE.on("meta")  # the first batch copies it
-    with never_waits():
-        args, kwargs = META_UPDATES[form](*META)
-        if form == "ranking":
-            metrics = [m for m in metrics if "score_threshold" not in m.options and not m.needs.list_depth]
-            args, kwargs = (trm.Scores(*args, **kwargs).ranking(padding_idx=options.get("padding_idx")),), {}
-    collection = trm.RecMetricCollection(metrics, **options).to("meta")
+def test_update_never_waits_for_the_device(form, data, lacking):
+    """All metrics of the package run on "meta", which has no values, and so read no value; nor do they copy one."""
+    catalogue = trm.Catalogue(20, popularity=torch.arange(20), num_users=40, **data)
+    options = {"catalogue": catalogue, "max_relevant": 5, "padding_idx": 0, "empty_target_action": "error"}
+    collection = trm.RecMetricCollection(sorted(_CLASSES.keys() - lacking), k=[2, 3], **options).to("meta")
+    catalogue.on("meta")  # the first batch copies it
     with never_waits():
         for _ in range(2):
-            collection.update(*args, **kwargs)
-
-
-def test_ranks_are_made_and_read_without_waiting():
-    scores, target = META
-    collection = trm.RecMetricCollection(["HR", "NDCG", "Precision", "RPrecision"], k=3).to("meta")
-    with never_waits():
-        collection.update(trm.get_topk_ranks(scores, target, 3, exclude=target))
-
-
-@pytest.mark.parametrize(
-    ("data", "lacking"),
-    [
-        ({"categories": torch.arange(20) % 5}, set()),
-        ({"categories": torch.ones(20, 2) / 2}, {"EqualOpportunity", "StatisticalParity"}),
-        ({"embeddings": torch.ones(20, 3)}, {"CategoryShare", "Calibration"}),
-    ],
-    ids=["codes", "shares", "embeddings"],
-)
-def test_no_metric_waits_for_the_device(data, lacking):
-    """All metrics of the package, those of single ranks, lists and histories among them, read no value either."""
-    catalogue = trm.Catalogue(20, popularity=torch.arange(20), num_users=40, **data)
-    collection = trm.RecMetricCollection(sorted(_CLASSES.keys() - lacking), k=[2, 3], catalogue=catalogue).to("meta")
-    scores, ids = META
-    catalogue.on("meta")
-    with never_waits():
-        collection.update(trm.Scores(scores, ids[:, 0], history=ids))
+            collection.update(META_UPDATES[form](*META), weights=META[0][:, 0])
 
 
 WAITS = {
@@ -512,7 +415,7 @@ def test_torchmetrics_sync_keywords(processes):
 
 
 def test_reset_gives_every_state_back_as_it_was():
-    """`reset` restores all states, those of a subclass too, and ends the synchronised state of a metric."""
+    """`reset` restores all states, lists of a subclass too, and ends the synchronised state of a metric."""
 
     class Batches(trm.HR):
         def __init__(self):
@@ -527,7 +430,7 @@ def test_reset_gives_every_state_back_as_it_was():
     for _ in range(3):
         metric._is_synced = True
         metric.reset()
-        metric.update(torch.rand(2, 4), torch.tensor([1, 2]))
+        metric.update(torch.tensor([1, 2]))
         metric.compute()
         assert (metric.seen, metric.num_users) == ([1], 2)
 
