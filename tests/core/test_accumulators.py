@@ -1,5 +1,6 @@
 """Accumulators: groups of rows beside the totals, and accumulators of one's own."""
 
+import itertools
 import pickle
 from copy import deepcopy
 
@@ -173,22 +174,13 @@ def test_an_accumulator_belongs_to_one_collection():
 
 def test_equal_collections_that_differ_in_an_accumulator():
     """Neither states nor `merge_state` take collections with other accumulators for one another."""
-    collections = [
-        make(),
-        make(trm.ByGroup("a", "b")),
-        make(trm.ByGroup("b", "a")),
-        make(trm.Window(100)),
-        make(trm.Window(200)),
-        make(trm.Decay(9)),
-        make(trm.KeptRows()),
-        make(trm.KeptRows(), trm.Decay(9)),
-    ]
+    kinds = [[trm.ByGroup("a", "b")], [trm.ByGroup("b", "a")], [trm.Window(100)], [trm.Window(200)], [trm.Decay(9)]]
+    kinds += [[], [trm.KeptRows()], [trm.KeptRows(), trm.Decay(9)]]
+    collections = [make(*accumulators) for accumulators in kinds]
     assert len({metrics.evaluator.state_name for metrics in collections}) == len(collections)
-    for one in collections:
-        for other in collections:
-            if one is not other:
-                with pytest.raises(ValueError, match="make both alike"):
-                    one.merge_state(other)
+    for one, other in itertools.permutations(collections, 2):
+        with pytest.raises(ValueError, match="make both alike"):
+            one.merge_state(other)
 
 
 class Squares(trm.Accumulator):

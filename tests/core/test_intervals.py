@@ -178,16 +178,6 @@ def test_coverage():
     assert 0.925 < min(found) <= max(found) < 0.98
 
 
-def test_the_observed_worst_group_is_biased():
-    """Of fifty groups of 200 rows, all of hit rate 0.1, the lowest mean is 0.055; half of its intervals miss 0.1."""
-    generator, num_samples = torch.Generator().manual_seed(0), 300
-    sizes = torch.full((num_samples, 50), 200.0, dtype=torch.float64)
-    worst = (torch.binomial(sizes, torch.full_like(sizes, 0.1), generator=generator) / 200).amin(1).tolist()
-    assert sum(worst) / num_samples == pytest.approx(0.055, abs=0.003)
-    ends = [interval(mean, (mean * (1 - mean) / 199) ** 0.5, 200) for mean in worst]
-    assert sum(low <= 0.1 <= high for low, high in ends) < num_samples / 2
-
-
 def test_abc_interval_where_an_end_is_unbounded():
     """A curvature that leaves no end makes it infinite: 1 + u c with u = -t is below 0; the other is m + t SE / 4."""
     low, high = skewed_interval(0.1, 0.02, 200, 0.0, curvature=3 / quantile(0.975, 199))

@@ -221,13 +221,6 @@ def test_where_no_value_is_waited_for_compute_asks(name):
     assert told(collection.compute)[1] == []
 
 
-def retrieved(rows, items, recall, width):
-    """Return candidates of a retrieval stage, in random order, which hold the target in a share of the rows."""
-    ids = torch.rand(rows, items, generator=random()).argsort(1)
-    inside = torch.rand(rows, generator=random(1)) < recall
-    return trm.Candidates(torch.rand(rows, width), ids[:, 0].where(inside, ids[:, width]), ids[:, :width])
-
-
 def sessions(ids, labels=None):
     labels = torch.arange(len(ids)) % 3 == 0 if labels is None else labels
     return torch.rand(len(ids), generator=random()), labels, ids
@@ -242,7 +235,6 @@ PAIRED = torch.arange(30).repeat_interleave(2)
 HONEST = {
     # name: metric, batches; limits of single judges are below
     "pools of whole multiples, said": ("MRR", [trm.Negatives(*part, pool=True) for part in FLAT]),
-    "a retrieval stage of a tiny catalogue": ("MRR", [retrieved(64, 6, 0.2, 2)]),
     "a new item for all rows": ("MRR", [trm.Candidates(SECOND, torch.full((32,), 3), ITEMS)]),
     "ranks with padding": ("HR@5", [torch.cat([many(64, 4, 30) + 1, torch.tensor([[0], [9]] * 32)], 1)]),
     "the same sessions in chunks of items": ("MRR", [sessions(torch.arange(8).repeat_interleave(8))] * 3),
