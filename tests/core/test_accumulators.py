@@ -96,6 +96,7 @@ def test_a_group_without_rows():
         ({}, ValueError, r"the collection has the groups a, b: update\(..., groups=\) says to which each row belongs"),
         ({"groups": CODES + 1}, ValueError, r"1?\d of 60 rows whose group is none of those there are: row \d+ is of"),
         ({"groups": CODES - 1}, ValueError, r"\d+ of 60 rows whose group is none of those there are: row \d+ is of"),
+        ({"groups": CODES.float()}, TypeError, "groups must hold int64, int32 or int16, got a torch.float32"),
         ({"groups": CODES[:5]}, ValueError, r"groups must be \[60\], one per row, on cpu, got"),
         ({"groups": CODES.tolist()}, TypeError, "groups must be a tensor, got list: torch.as_tensor"),
         ({"groups": CODES, "group": CODES}, TypeError, "update has no argument 'group'; did you mean 'groups'"),
