@@ -105,6 +105,10 @@ MISTAKES = {
     "codes from 1": (
         "MRR@2", [SEMANTIC.beams(BEAMS + 1, ROW)], None, [SEMANTIC.beams(BEAMS, ROW)], 1 / 2, "100% of beams - 1 are",
     ),
+    "token offsets from 1": (
+        "MRR@2", [SEMANTIC.beams(BEAMS + torch.arange(3) * 16 + 1, ROW)], None, [SEMANTIC.beams(BEAMS, ROW)], 1 / 2,
+        "100% of beams - 1 - 16 * torch.arange(3) are",
+    ),
     "codes as rows": (
         "MRR@2", [SEMANTIC.beams(BEAMS, CODES[ROW])], None, [SEMANTIC.beams(BEAMS, target_codes=CODES[ROW])], 1 / 2,
         "pass target_codes=",
