@@ -1,7 +1,10 @@
 """States of metrics are plain tensors of torchmetrics that can be read, written, reset and compiled as usual."""
 
+import itertools
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 import torch
@@ -34,52 +37,43 @@ def test_writing_to_a_state_in_place_changes_no_default(make):
         metric.reset()
 
 
-def test_compute_beside_updates_of_another_thread():
+def test_compute_beside_updates_of_another_thread(request):
     """Values that are computed while another thread updates are of one moment, and none of a past one is kept."""
     accumulators = [trm.ByGroup("a", "b"), trm.Window(100), trm.Decay(20), trm.KeptRows()]
-    collection = trm.RecMetricCollection(["HR", "Recall"], k=[1, 2], accumulators=accumulators)
-    single, errors, computes, done = trm.HR(2), [], [], threading.Event()
-    generator = torch.Generator().manual_seed(0)
-    batches = [torch.randint(1, 4, (5,), generator=generator) for _ in range(150)]
+    metrics = trm.RecMetricCollection(["HR", "Recall"], k=[1, 2], accumulators=accumulators)
+    single, done, generator = trm.HR(2), threading.Event(), torch.Generator().manual_seed(0)
+    batches = torch.randint(1, 4, (150, 5), generator=generator)
 
     def compute():
-        try:
-            while not done.is_set():
-                values = collection.compute()
-                for key, value in values.items():
-                    assert 0 <= value <= 1
-                    assert value == values[key.replace("HR", "Recall")]
-                assert 0 <= single.compute() <= 1
-                lengths = {len(rows) for rows in collection.rows.values.values()}
-                assert len(lengths | {len(collection.rows.ids)}) <= 2  # each of two reads has rows of one moment
-                computes.append(values)
-        except Exception as error:
-            errors.append(error)
+        """Return how often all values were computed."""
+        for number in itertools.count():
+            values = metrics.compute()
+            for key, value in values.items():
+                assert 0 <= value <= 1
+                assert value == values[key.replace("HR", "Recall")]
+            assert 0 <= single.compute() <= 1
+            lengths = {len(rows) for rows in metrics.rows.values.values()}
+            assert len(lengths | {len(metrics.rows.ids)}) <= 2  # each of two reads has rows of one moment
+            if done.is_set():
+                return number
 
     def update(ranks):
-        collection.update(ranks, groups=ranks % 2)
+        metrics.update(ranks, groups=ranks % 2)
         single.update(ranks)
 
     update(batches[0])
-    interval = sys.getswitchinterval()
+    request.addfinalizer(partial(sys.setswitchinterval, sys.getswitchinterval()))
     sys.setswitchinterval(1e-5)
-    readers = [threading.Thread(target=compute) for _ in range(2)]
-    try:
-        for reader in readers:
-            reader.start()
-        for ranks in batches[1:]:
-            update(ranks)
-        done.set()
-        for reader in readers:
-            reader.join()
-    finally:
-        sys.setswitchinterval(interval)
-    if errors:
-        raise errors[0]
-    assert len(computes) > 5
-    ranks = torch.cat(batches)
-    assert collection.compute()["HR@2"] == single.compute() == (ranks <= 2).double().mean()
-    assert collection["Recall@1"].num_users == len(collection.rows) == 750
+    with ThreadPoolExecutor(2) as pool:
+        readers = [pool.submit(compute) for _ in range(2)]
+        try:
+            for ranks in batches[1:]:
+                update(ranks)
+        finally:
+            done.set()
+        assert sum(reader.result() for reader in readers) > 5
+    assert metrics.compute()["HR@2"] == single.compute() == (batches <= 2).double().mean()
+    assert metrics["Recall@1"].num_users == len(metrics.rows) == batches.numel()
 
 
 @pytest.mark.parametrize("scores", [torch.float16, torch.bfloat16, torch.float32])
