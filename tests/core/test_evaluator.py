@@ -30,23 +30,18 @@ def calls(metrics, *batch, **options):
 @pytest.mark.parametrize(
     ("form", "functions", "files"), [("scores, T = 1", 78, 15), ("scores, T = 20", 96, 16), ("ranks", 73, 13)]
 )
-def test_a_reader_of_an_update_enters_few_functions(form, functions, files):
-    """An update and compute of 18 metrics enter at most so many functions, in so many files."""
+def test_an_update_of_18_metrics(form, functions, files):
+    """An update enters few functions, compute included, in few files, and reaches the device few times."""
     entered = update_and_compute(*batches()[form])
     assert len(entered) <= functions, entered
     assert len({function.partition(":")[0] for function in entered}) <= files, entered
+    names = device_calls(*batches()[form])
+    assert len(names) <= LIMITS[form], names
 
 
 def test_an_update_has_six_parameters():
     """Other facts about rows are columns."""
     assert parameters() == ["scores", "target", "gains", "exclude", "weights", "depth"]
-
-
-@pytest.mark.parametrize("form", ["scores, T = 1", "scores, T = 20", "ranks"])
-def test_an_update_of_18_metrics(form):
-    """An update from scores, with a catalogue that is read in one piece, or from ranks reaches the device few times."""
-    names = device_calls(*batches()[form])
-    assert len(names) <= LIMITS[form], names
 
 
 def test_an_update_of_metrics_of_lists():
@@ -63,20 +58,13 @@ def test_an_update_of_metrics_of_lists():
     assert len(names) <= 320, names
 
 
-def test_more_cutoffs_hardly_add_any():
-    """Further cut-offs add at most 5 calls to an update: only the formulas grow, not the sums or the states."""
+def test_one_metric_and_more_cutoffs():
+    """A single metric makes at most 66 calls; further cut-offs add 5 at most: only the formulas grow, not the sums."""
     scores, target = torch.zeros(64, 1000), torch.arange(3).expand(64, -1)
+    names = calls(trm.HR(10), scores, target[:, 0])
+    assert len(names) <= 66, names
     one, five = (calls(trm.RecMetricCollection(["HR", "Recall"], k=k), scores, target) for k in (5, [1, 2, 3, 4, 5]))
     assert len(five) <= len(one) + 5, (len(one), len(five))  # the column of cut-offs
-
-
-def test_one_metric():
-    """A single metric computes only what its formula needs, in at most 66 calls."""
-    names = calls(trm.HR(10), torch.zeros(1, 1000), torch.zeros(1, dtype=torch.int64))
-    assert len(names) <= 66, names
-
-
-# -------------------------------------------------------------------------------------------------------- out of memory
 
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -84,7 +72,6 @@ SCORES, TARGET = torch.rand(12, 6, generator=GENERATOR), torch.randint(-1, 6, (1
 TARGET[:, 1] = torch.where(TARGET[:, 0] == TARGET[:, 1], -1, TARGET[:, 1])
 CATALOGUE = trm.Catalogue(6, popularity=torch.arange(6), num_users=9)
 COLUMNS = {"groups": torch.arange(12) % 2, "row_ids": torch.arange(12), "clusters": torch.arange(12) // 3}
-KEPT = ("row_ids", "clusters")
 
 
 class OutOfMemoryAt(TorchDispatchMode):
@@ -101,43 +88,34 @@ class OutOfMemoryAt(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def make(*accumulators, names=("HR", "NDCG"), **options):
-    return trm.RecMetricCollection(list(names), k=[1, 3], accumulators=list(accumulators), **options)
-
-
-def sessions(metrics, rows):
+def sessions(rows):
     """Return the arguments of a batch of entries: each row's scores, with labels."""
     ids = rows[:, None].expand(-1, 6).flatten()
     labels = (torch.arange(6) == TARGET[rows][:, :1]).flatten()
     return (SCORES[rows].flatten(), labels, ids), {}
 
 
-def dense(metrics, rows, columns=()):
+def dense(rows, columns=()):
     return (SCORES[rows], TARGET[rows]), {name: COLUMNS[name][rows] for name in columns}
+
+
+def with_everything():
+    """Return a collection of metrics of all kinds with all accumulators."""
+    names = ["HR", "Coverage", "ExposureGini", trm.AUROC(weight="relevant")]
+    recent = trm.Decay(5), trm.Window(100), trm.Window(updates=1, name="last")
+    accumulators = [*recent, trm.ByGroup("a", "b"), trm.KeptRows()]
+    return trm.RecMetricCollection(names, k=[1, 3], accumulators=accumulators, catalogue=CATALOGUE)
 
 
 CASES = {
     "one metric": (lambda: trm.NDCG(3), dense),
-    "plain": (make, dense),
-    "Decay": (lambda: make(trm.Decay(5)), dense),
-    "Window": (lambda: make(trm.Window(100)), dense),
-    "Window of updates": (lambda: make(trm.Window(updates=1)), dense),
-    "ByGroup": (lambda: make(trm.ByGroup("a", "b")), partial(dense, columns=["groups"])),
-    "KeptRows": (lambda: make(trm.KeptRows()), partial(dense, columns=KEPT)),
-    "ItemCounts": (lambda: make(names=["HR", "Coverage", "ExposureGini"], catalogue=CATALOGUE), dense),
-    "MedianRank": (
-        lambda: trm.RecMetricCollection(["MedianRank"]),
-        lambda m, rows: ((SCORES[rows], rows % 6), {}),
+    "plain": (lambda: trm.RecMetricCollection(["HR", "NDCG"], k=[1, 3]), dense),
+    "MedianRank": (lambda: trm.RecMetricCollection(["MedianRank"]), lambda rows: ((SCORES[rows], rows % 6), {})),
+    "all": (with_everything, partial(dense, columns=COLUMNS)),
+    "sessions": (
+        lambda: trm.CollectSessions(trm.RecMetricCollection(["HR"], k=1, accumulators=[trm.KeptRows()])),
+        sessions,
     ),
-    "all": (
-        lambda: make(
-            *(trm.Decay(5), trm.Window(100), trm.ByGroup("a", "b"), trm.KeptRows()),
-            names=["HR", "Coverage", trm.AUROC(weight="relevant")],
-            catalogue=CATALOGUE,
-        ),
-        partial(dense, columns=COLUMNS),
-    ),
-    "sessions": (lambda: trm.CollectSessions(make(trm.KeptRows())), sessions),
 }
 
 
@@ -156,14 +134,13 @@ def test_every_call(case, batch, call):
     """`update` and `forward` that run out of memory at any call leave every state as it was; a repeat counts once."""
     make_metrics, arguments = CASES[case]
     metrics, whole = make_metrics(), make_metrics()
-    for rows in (torch.arange(0, 5), torch.arange(5, 12))[: batch + 1]:
-        args, kwargs = arguments(whole, rows)
-        whole.update(*args, **kwargs)
-    if batch:
-        args, kwargs = arguments(metrics, torch.arange(0, 5))
-        metrics.update(*args, **kwargs)
+    *earlier, rows = [torch.arange(0, 5), torch.arange(5, 12)][: batch + 1]
+    for updated, parts in ((metrics, earlier), (whole, [*earlier, rows])):
+        for part in parts:
+            args, kwargs = arguments(part)
+            updated.update(*args, **kwargs)
     before = snapshot(metrics)
-    args, kwargs = arguments(metrics, torch.arange(5, 12) if batch else torch.arange(0, 5))
+    args, kwargs = arguments(rows)
     for number in itertools.count():
         try:
             with OutOfMemoryAt(number):
@@ -182,7 +159,7 @@ def test_compute(case):
     """A `compute` that runs out of memory at any call changes nothing, and gives the value when it is called again."""
     make_metrics, arguments = CASES[case]
     metrics, whole = make_metrics(), make_metrics()
-    args, kwargs = arguments(metrics, torch.arange(12))
+    args, kwargs = arguments(torch.arange(12))
     for each in (metrics, whole):
         each.update(*args, **kwargs)
     expected, before = value_of(whole), snapshot(metrics)
@@ -222,13 +199,11 @@ def test_members_keep_their_own_cutoffs(generator):
     values = together.compute()
     assert all(values[f"n{k}"] == metric.compute() for k, metric in alone.items())
 
-    listed = [1, 2]
-
-    class Within(trm.HR):
+    class Own(trm.HR):
         formula = staticmethod(lambda ranking, k, score_threshold=None, places=(): functional.hit_rate(ranking, k))
 
-    one = trm.RecMetricCollection({f"w{k}": Within(k, places=listed) for k in (5, 2)})
-    one.update(scores, target)
-    Within.formula = staticmethod(lambda ranking, k, score_threshold=None, places=(): ranking.ranks[:, 0])
+    unhashable = trm.RecMetricCollection({f"w{k}": Own(k, places=[1, 2]) for k in (5, 2)})
+    unhashable.update(scores, target)
+    Own.formula = staticmethod(lambda ranking, k, score_threshold=None, places=(): ranking.ranks[:, 0])
     with pytest.raises(TypeError, match="a row for each of the cut-offs \\(5, 2\\)"):
-        one.update(scores, target)
+        unhashable.update(scores, target)

@@ -1,12 +1,9 @@
 """Windows and decay, compared with the same rows computed anew, over batches, processes and checkpoints."""
 
-import itertools
-
 import hypothesis.strategies as st
 import pytest
 import torch
 import torch.distributed as dist
-import torchmetrics
 from hypothesis import given, settings
 from sizes import examples
 from states import same, snapshot
@@ -36,10 +33,17 @@ def fed(metrics, sizes):
 
 
 def alone(rows, **options):
-    """Return values and standard errors of these rows alone."""
-    metrics = make()
-    metrics.update(SCORES[rows], TARGET[rows], groups=CODES[rows], **options)
+    """Return values and standard errors of the metrics over these rows alone."""
+    metrics = trm.RecMetricCollection(NAMES, k=[1, 3])
+    metrics.update(SCORES[rows], TARGET[rows], **options)
     return numbers(metrics.compute()), numbers(metrics.standard_errors())
+
+
+def decayed(end, half_life, step=1):
+    """Return values and standard errors with weights 0.5 ** (age / half_life); `step` rows have one age."""
+    weights = torch.exp2(-(torch.arange(end - 1, -1, -1) // step * step).double() / half_life)
+    weights = weights.clamp(min=torch.finfo(torch.float64).tiny)  # rows of weight 0 would not be counted
+    return alone(slice(0, end), weights=weights)
 
 
 def recent(metrics, name):
@@ -48,11 +52,6 @@ def recent(metrics, name):
         {key.removesuffix(f"/{name}"): value for key, value in numbers(found).items() if key.endswith(f"/{name}")}
         for found in (metrics.compute(), metrics.standard_errors())
     ]
-
-
-def without_groups(values):
-    """Return the values of the metrics over all rows."""
-    return {key: value for key, value in values.items() if "/" not in key}
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -71,20 +70,11 @@ def test_a_window_of_rows(window, sizes):
             starts.append(held)
             slot = 0
     first = max((start for start in starts if end - start >= window), default=0)
-    values, errors = map(without_groups, alone(slice(first, end)))
+    values, errors = alone(slice(first, end))
     found, found_errors = recent(metrics, "window")
     assert found == pytest.approx(values, nan_ok=True)
     assert found_errors == pytest.approx(errors, nan_ok=True, abs=1e-9)
     assert numbers(metrics.compute())["NDCG@3"] == pytest.approx(alone(slice(0, end))[0]["NDCG@3"], nan_ok=True)
-
-
-def test_a_window_of_updates():
-    """A window of 3 updates holds the last three batches, whatever their sizes, and keeps no older one in memory."""
-    window = trm.Window(updates=3)
-    metrics = make(window)
-    end = fed(metrics, [50, 7, 20, 3, 40])
-    assert len(window.slots) == 3
-    assert recent(metrics, "window")[0] == pytest.approx(without_groups(alone(slice(end - 63, end))[0]))
 
 
 @settings(max_examples=examples(40), deadline=None)
@@ -93,10 +83,7 @@ def test_a_window_of_updates():
 def test_decay(half_life, sizes):
     """Each row weighs 0.5 ** (its age in rows / half_life), in values and standard errors."""
     metrics = make(trm.Decay(half_life))
-    end = fed(metrics, sizes)
-    weights = torch.exp2(-torch.arange(end - 1, -1, -1).double() / half_life)
-    weights = weights.clamp(min=torch.finfo(torch.float64).tiny)  # rows of weight 0 would not be counted
-    values, errors = map(without_groups, alone(slice(0, end), weights=weights))
+    values, errors = decayed(fed(metrics, sizes), half_life)
     found, found_errors = recent(metrics, "decayed")
     assert found == pytest.approx(values, nan_ok=True, abs=1e-9)
     assert found_errors["NDCG@3"] == pytest.approx(errors["NDCG@3"], nan_ok=True, abs=1e-6)
@@ -112,37 +99,47 @@ def test_decay_of_rows_with_weights_of_their_own():
 
 
 def shared(rank, world_size):
-    """Update each process with its rows of every batch of 40, and return the values."""
-    values = []
-    for recent_rows in (trm.Window(200), trm.Decay(100)):
-        metrics = make(recent_rows)
-        for start in range(0, 800, 40):
-            rows = slice(start + rank, start + 40, world_size)
-            metrics.update(SCORES[rows], TARGET[rows], groups=CODES[rows])
-        values.append(numbers(metrics.compute()))
-    return values
+    """Update each process with its rows of every batch of 40; return the values, by `compute` and in other ways.
+
+    A checkpoint after `sync()`, which adds up the sums since the start and no window, is an error that says what to do.
+    """
+    metrics, loaded = (make(trm.Window(200), trm.Decay(100), compute_with_cache=False) for _ in range(2))
+    for start in range(0, 800, 40):
+        rows = slice(start + rank, start + 40, world_size)
+        metrics.update(SCORES[rows], TARGET[rows], groups=CODES[rows])
+    loaded.persistent(True), metrics.persistent(True)
+    metrics.evaluator.sync()
+    values = [numbers(metrics.compute())]
+    message = r"sync\(\) does not add up Window\(rows=200, .*: save the state of each process"
+    with pytest.raises(ValueError, match=message):
+        metrics.state_dict()
+    metrics.evaluator.unsync()
+    loaded.load_state_dict(metrics.state_dict())
+    values += [numbers(metrics.compute()), numbers(loaded.compute())]
+    if rank == 0:
+        metrics.update(SCORES[:0], TARGET[:0], groups=CODES[:0])
+    return [*values, {key: value for key, value in numbers(metrics.compute()).items() if "decayed" not in key}]
 
 
 def test_processes(processes):
-    """A window and a decayed mean count the rows of all processes."""
-    (window, decayed), other = processes.run(shared, 2)
-    assert [window, decayed] == other
-    expected = without_groups(alone(slice(600, 800))[0])
-    assert {key: window[f"{key}/window"] for key in expected} == pytest.approx(expected)
-    weights = torch.exp2(-(torch.arange(799, -1, -1) // 2 * 2).double() / 100)
-    expected = without_groups(alone(slice(0, 800), weights=weights)[0])
-    assert {key: decayed[f"{key}/decayed"] for key in expected} == pytest.approx(expected, abs=1e-6)
+    """Windows and decayed means count all processes' rows, also after `sync()`, a checkpoint and without cache."""
+    first, second = processes.run(shared, 2)
+    found = first[0]
+    assert first == second == [found] * 3 + [{key: value for key, value in found.items() if "decayed" not in key}]
+    expected = alone(slice(600, 800))[0]
+    assert {key: found[f"{key}/window"] for key in expected} == pytest.approx(expected)
+    expected = decayed(800, half_life=100, step=2)[0]
+    assert {key: found[f"{key}/decayed"] for key in expected} == pytest.approx(expected, abs=1e-6)
 
 
 def unsynchronised(rank, world_size):
     """Give every process the same rows, and return values that each process computes for itself."""
     own = [dist.new_group([member]) for member in range(world_size)][rank] if world_size > 1 else None
     values = []
-    for kind, size in ((trm.Window, 200), (trm.Decay, 50)):
-        for options in ({"sync_on_compute": False}, {"process_group": own}):
-            metrics = make(kind(size), **options)
-            fed(metrics, [10] * 40)
-            values.append(numbers(metrics.compute()))
+    for options in ({"sync_on_compute": False}, {"process_group": own}):
+        metrics = make(trm.Window(200), trm.Decay(50), **options)
+        fed(metrics, [10] * 40)
+        values.append(numbers(metrics.compute()))
     return values
 
 
@@ -190,107 +187,33 @@ def test_processes_with_batches_of_other_sizes(processes):
     assert processes.run(uneven_sizes, 2) == [(110 / 440, 440)] * 2
 
 
-def saved(rank, world_size):
-    """Return values of both processes: computed after `sync()`, after a checkpoint of each process, and with no cache.
-
-    Saving after `sync()`, which adds up the sums since the start and no window, raises an error that says what to do.
-    """
-    metrics, loaded = (make(trm.Window(200), compute_with_cache=False) for _ in range(2))
-    for start in range(0, 800, 40):
-        rows = slice(start + rank, start + 40, world_size)
-        metrics.update(SCORES[rows], TARGET[rows], groups=CODES[rows])
-    loaded.persistent(True), metrics.persistent(True)
-    metrics.evaluator.sync()
-    values = [numbers(metrics.compute())]
-    with pytest.raises(
-        ValueError, match=r"sync\(\) does not add up Window\(rows=200, .*: save the state of each process"
-    ):
-        metrics.state_dict()
-    metrics.evaluator.unsync()
-    loaded.load_state_dict(metrics.state_dict())
-    values += [numbers(metrics.compute()), numbers(loaded.compute())]
-    if rank == 0:
-        metrics.update(SCORES[:0], TARGET[:0], groups=CODES[:0])
-    return [*values, numbers(metrics.compute())]
+RECENT = [trm.Window(100), trm.Window(1000), trm.Window(updates=3), trm.Decay(5), trm.Decay(6)]
 
 
-def test_checkpoints_of_processes(processes):
-    """Each process saves and loads its own state; values after `sync()`, and without a cache, are of all processes."""
-    first, second = processes.run(saved, 2)
-    assert first == [first[0]] * 4 == second
-    expected = without_groups(alone(slice(600, 800))[0])
-    assert {key: first[0][f"{key}/window"] for key in expected} == pytest.approx(expected)
-
-
-RECENT = [
-    lambda: trm.Window(100),
-    lambda: trm.Window(1000),
-    lambda: trm.Window(updates=3),
-    lambda: trm.Decay(5),
-    lambda: trm.Decay(6),
-]
-
-
-def persistent(names, accumulator, **options):
+def persistent(accumulator, names=("HR", "MRR"), **options):
     """Return a collection whose state is saved, after an update with ten rows at rank 2."""
-    metrics = trm.RecMetricCollection(names, k=10, accumulators=[accumulator], **options)
+    metrics = trm.RecMetricCollection(list(names), k=10, accumulators=[accumulator.empty_copy()], **options)
     metrics.persistent(True)
     metrics.update(torch.tensor([2] * 10))
     return metrics
 
 
-@pytest.mark.parametrize(("own", "other"), [*itertools.permutations(RECENT, 2)])
-def test_windows_of_other_lengths(own, other):
-    """A window of another length is neither merged nor loaded; the error names both, and nothing changes."""
-    metrics, given = persistent("HR", own()), persistent("HR", other())
+@pytest.mark.parametrize("own", RECENT, ids=repr)
+def test_windows_of_other_lengths_or_metrics(own):
+    """A window of another length, of other metrics or options is neither merged nor loaded, and nothing changes."""
+    metrics = persistent(own)
     before, state = numbers(metrics.compute()), snapshot(metrics)
-    with pytest.raises(ValueError, match=r"has (Window|Decay)\(.*, the other (Window|Decay)\(.*: make both"):
-        metrics.merge_state(given)
-    with pytest.raises(ValueError, match="loads states of the same metrics, options and accumulators"):
-        metrics.load_state_dict(given.state_dict())
+    lengths = "has (Window|Decay).*, the other (Window|Decay).*: make both"
+    cases = [(persistent(other), lengths) for other in RECENT if other is not own]
+    cases += [(persistent(own, names), "same metrics can be merged") for names in (["HR"], ["HR", "MAP"])]
+    cases += [(persistent(own, empty_target_action="neg"), "merges states named like its own")]
+    for other, message in cases:
+        with pytest.raises(ValueError, match=message):
+            metrics.merge_state(other)
+        with pytest.raises(ValueError, match="loads states of the same metrics, options and accumulators"):
+            metrics.load_state_dict(other.state_dict())
     assert same(snapshot(metrics), state)
     assert numbers(metrics.compute()) == before
-
-
-@pytest.mark.parametrize("names", [["HR"], ["HR", "MRR", "MAP"], ["HR", trm.MRR(10, empty_target_action="neg")]])
-def test_windows_of_other_metrics(names):
-    """A window of other metrics, or of other options, is neither merged nor loaded, and nothing changes."""
-    options = {"empty_target_action": "neg"} if len(names) == 2 and not isinstance(names[1], str) else {}
-    metrics, given = persistent(["HR", "MRR"], trm.Window(100)), persistent(names, trm.Window(100), **options)
-    state = snapshot(metrics)
-    with pytest.raises(ValueError, match="loads states of the same metrics, options and accumulators"):
-        metrics.load_state_dict(given.state_dict())
-    assert same(snapshot(metrics), state)
-    with pytest.raises(ValueError, match=r"same metrics can be merged|merges states named like its own"):
-        metrics.merge_state(given)
-    assert same(snapshot(metrics), state)
-
-
-def test_values_alone():
-    """A batch of one value counts once for all, and others ask for it; in a `MetricCollection` it counts once, too."""
-    metrics = trm.RecMetricCollection(["HR", "MRR"], k=10, accumulators=[trm.Window(100)])
-    ranks = torch.tensor([2] * 10)
-    metrics["MRR@10"].update(ranks)
-    assert metrics["MRR@10"].compute() == 0.5
-    with pytest.raises(ValueError, match=r"HR@10 was not updated with the other values: update the collection"):
-        metrics["HR@10"].compute()
-    metrics.reset()
-    outer = torchmetrics.MetricCollection([metrics])
-    outer.update(ranks)
-    assert numbers(outer.compute()) == {"HR@10": 1, "HR@10/window": 1, "MRR@10": 0.5, "MRR@10/window": 0.5}
-    assert outer["MRR@10"].num_users == 10
-
-
-def test_never_waits_for_the_device():
-    """An update with a window or decay reads no value: it runs on `meta`, where reading a value raises."""
-    scores, target = torch.empty(6, 20, device="meta"), torch.empty(6, dtype=torch.int64, device="meta")
-    for kind, size in ((trm.Window, 100), (trm.Decay, 9)):
-        metrics = trm.RecMetricCollection(NAMES, k=3, accumulators=[kind(size)]).to("meta")
-        for _ in range(3):
-            metrics.update(scores, target)
-        metrics = trm.RecMetricCollection(NAMES, k=3, accumulators=[kind(size)])
-        metrics.update(SCORES[:9], TARGET[:9])
-        metrics.to("meta").update(scores, target)  # the slots of a collection that was moved move, too
 
 
 @pytest.mark.parametrize(
@@ -313,16 +236,13 @@ def test_bad_options(make_bad, message):
         make_bad()
 
 
-def test_several_beside_each_other():
-    """Windows and decays of several lengths stand beside each other, each with a name of its own."""
-    metrics = make(trm.Window(100), trm.Window(updates=2, name="two"), trm.Decay(30), trm.Decay(60, name="slow"))
-    end = fed(metrics, [50, 50, 20, 30])
-    for name, rows in (("window", slice(50, end)), ("two", slice(100, end))):
-        assert recent(metrics, name)[0] == pytest.approx(without_groups(alone(rows)[0]))
-    for name, half_life in (("decayed", 30), ("slow", 60)):
-        weights = torch.exp2(-torch.arange(end - 1, -1, -1).double() / half_life)
-        expected = without_groups(alone(slice(0, end), weights=weights)[0])
-        assert recent(metrics, name)[0] == pytest.approx(expected, abs=1e-9)
+def test_a_window_of_updates():
+    """A window of 3 updates holds the last three batches, whatever their sizes, and keeps no older one in memory."""
+    window = trm.Window(updates=3)
+    metrics = make(window)
+    end = fed(metrics, [50, 7, 20, 3, 40])
+    assert len(window.slots) == 3
+    assert recent(metrics, "window")[0] == pytest.approx(alone(slice(end - 63, end))[0])
 
 
 def test_what_has_no_window():
@@ -334,9 +254,6 @@ def test_what_has_no_window():
     for recent_rows in (trm.Window(100), trm.Decay(9)):
         with pytest.raises(ValueError, match="needs rows in order, which unfinished sessions lack"):
             trm.CollectSessions(trm.RecMetricCollection("MRR", accumulators=[recent_rows]))
-    metrics = trm.RecMetricCollection("MRR", accumulators=[trm.Window(100)])
-    metrics.update(trm.Sessions(torch.rand(3), torch.tensor([1, 0, 1]), torch.tensor([0, 0, 1])))
-    assert metrics.compute()["MRR/window"] == metrics.compute()["MRR"]
 
 
 def test_a_window_outside_its_updates():
@@ -354,10 +271,10 @@ def test_a_window_outside_its_updates():
     assert "HR@5" in str(found)
 
 
-@pytest.mark.parametrize("window", [trm.Window(100), trm.Window(updates=3)])
-def test_slots_on_two_devices_are_saved(window):
+def test_slots_on_two_devices_are_saved():
     """Slots from before a move are saved on the device of the metrics."""
-    metrics = trm.RecMetricCollection("HR", k=5, accumulators=[window.empty_copy()], validate_args=False)
+    windows = [trm.Window(100), trm.Window(updates=3, name="updates")]
+    metrics = trm.RecMetricCollection("HR", k=5, accumulators=windows, validate_args=False)
     metrics.persistent(True)
     metrics.update(torch.tensor([1, 9]))
     metrics.to("meta")
