@@ -67,32 +67,28 @@ def test_as_padded(form, batch, padding_idx):
 
     (test_exclude.py has jagged histories in all places and sizes.)
     """
-    rows, gain_rows, history_rows, list_rows = batch
-    make, options = FORMS[form], {"overlap": "miss", "padding_idx": padding_idx}
-    scores = torch.arange(len(rows) * ITEMS).reshape(-1, ITEMS).mul(7).remainder(5).double()
-    target, padded_target = make(*flat(rows)), padded(rows, -1, torch.int64)
-    gains, padded_gains = make(*flat(gain_rows, torch.float64)), padded(gain_rows, 0.0, torch.float64)
-    history, padded_history = make(*flat(history_rows)), padded(history_rows, -1, torch.int64)
-    lists, padded_lists = make(*flat(list_rows)), padded(list_rows, -1, torch.int64)
-    for change, as_padded in (
-        ({}, {}),
-        ({"gains": gains}, {"gains": padded_gains}),
-        ({"gains": gains, "exclude": (history, target)}, {"gains": padded_gains, "exclude": (padded_history, padded_target)}),
-    ):
-        same(rank_scores(scores, target, **change, **options), rank_scores(scores, padded_target, **as_padded, **options))
-        same(
-            rank_lists(lists, target, complete=True, **change, **options),
-            rank_lists(padded_lists, padded_target, complete=True, **as_padded, **options),
-        )
-    exclude = history, padded_history
-    ranks, expected = (
-        trm.get_topk_ranks(scores, ids, 4, exclude=excluded, **options)
-        for ids, excluded in zip((target, padded_target), exclude, strict=True)
-    )
-    width = min(ranks.shape[1], expected.shape[1])
-    assert ranks[:, :width].equal(expected[:, :width])
+    targets, gains, history, lists = batch
+    columns = {
+        "target": (targets, -1, torch.int64),
+        "gains": (gains, 0.0, torch.float64),
+        "exclude": (history, -1, torch.int64),
+        "item_ids": (lists, -1, torch.int64),
+    }
+    as_jagged = {name: FORMS[form](*flat(rows, dtype)) for name, (rows, _, dtype) in columns.items()}
+    as_padded = {name: padded(*column) for name, column in columns.items()}
+    scores = torch.arange(len(targets) * ITEMS).reshape(-1, ITEMS).mul(7).remainder(5).double()
+    options = {"overlap": "miss", "padding_idx": padding_idx}
+    for names in (["target"], ["target", "gains"], ["target", "gains", "exclude"]):
+        given, expected = ({name: rows[name] for name in names} | options for rows in (as_jagged, as_padded))
+        same(rank_scores(scores, **given), rank_scores(scores, **expected))
+        lists, padded_lists = as_jagged["item_ids"], as_padded["item_ids"]
+        same(rank_lists(lists, complete=True, **given), rank_lists(padded_lists, complete=True, **expected))
+    del given["gains"], expected["gains"]
+    ranks, expected_ranks = (trm.get_topk_ranks(scores, k=4, **arguments) for arguments in (given, expected))
+    width = min(ranks.shape[1], expected_ranks.shape[1])
+    assert ranks[:, :width].equal(expected_ranks[:, :width])
     assert not ranks[:, width:].any()
-    assert not expected[:, width:].any()
+    assert not expected_ranks[:, width:].any()
 
 
 SCORES = torch.tensor([[0.1, 0.9, 0.5, 0.3], [0.4, 0.3, 0.2, 0.1], [0.3, 0.1, 0.4, 0.2]])
@@ -167,7 +163,9 @@ def test_bad_offsets(offsets, max_length, detail):
     """Invalid offsets raise on the CPU and are counted with deferred checks; without checks indexing is still safe."""
     bad = trm.Jagged(VALUES, torch.tensor(offsets), max_length)
     for name, function in functions(bad):
-        with pytest.raises(ValueError, match=rf"rows? that offsets do not tell \(they start at 0.*\): {name}'s {detail}"):
+        with pytest.raises(
+            ValueError, match=rf"rows? that offsets do not tell \(they start at 0.*\): {name}'s {detail}"
+        ):
             function()
         counted = function(validate_args="deferred")
         violations = dict(zip(VIOLATIONS, counted.violations.tolist(), strict=True))
@@ -188,7 +186,7 @@ def test_bad_offsets(offsets, max_length, detail):
     [
         ((VALUES, OFFSETS.float()), TypeError, r"offsets of a jagged NAME must be int64 or int32, got a torch.float32"),
         ((VALUES, OFFSETS.short()), TypeError, "offsets of a jagged NAME must be int64 or int32"),
-        (trm.Jagged(VALUES, OFFSETS[:, None]), ValueError, r"offsets of a jagged NAME must be \[rows \+ 1\], got \[4, 1\]"),
+        (trm.Jagged(VALUES, OFFSETS[:, None]), ValueError, r"a jagged NAME must be \[rows \+ 1\], got \[4, 1\]"),
         (trm.Jagged(VALUES, OFFSETS[:0]), ValueError, r"offsets of a jagged NAME must be \[rows \+ 1\], got \[0\]"),
         (trm.Jagged(VALUES, OFFSETS[:1]), ValueError, "offsets of a jagged NAME hold no row, its values 3 entries"),
         (trm.Jagged(VALUES[:, None], OFFSETS), ValueError, r"values of a jagged NAME must be \[E\].*, got \[3, 1\]"),
@@ -305,7 +303,7 @@ def test_history_that_is_not_in_the_catalogue(monkeypatch):
     batch = trm.Scores(torch.rand(4, 5), torch.tensor([0, 1, 2, 3]), exclude=past)
     for at_once in (1, 2**18):
         monkeypatch.setattr(exclude_module, "PADDED_IDS_CPU", at_once)
-        with pytest.raises(ValueError, match="1 of 4 rows with an excluded id beyond .*: row 2 excludes 9 of"):
+        with pytest.raises(ValueError, match=r"1 of 4 rows with an excluded id beyond .*: row 2 excludes 9 of"):
             batch.ranking()
         assert batch.ranking(validate_args="deferred").valid.tolist() == [True, True, False, True]
         assert batch.ranking(validate_args=False).num_ranked.tolist() == [5, 5, 5, 5]
@@ -380,12 +378,12 @@ def test_interactions_of_repeats():
 @pytest.mark.parametrize(
     ("make", "arguments", "error", "message"),
     [
-        (trm.Interactions.from_jagged, (VALUES,), TypeError, r"values must be \[E\] beside offsets, .* got a torch.int64"),
+        (trm.Interactions.from_jagged, (VALUES,), TypeError, r"must be \[E\] beside offsets, .* got a torch.int64"),
         (trm.Interactions.from_jagged, (VALUES.tolist(), OFFSETS, 4), TypeError, r"values must be \[E\] .*got list"),
         (trm.Interactions.from_jagged, PAIR, TypeError, "num_items must be a whole number >= 0, an int, got NoneType"),
         (trm.Interactions.from_jagged, (VALUES.double(), OFFSETS, 4), TypeError, "must be a tensor of signed integers"),
         (trm.Interactions.from_jagged, (*PAIR, 3), ValueError, r"hold ids 0..3, expected 0..2"),
-        (trm.prefix_history, (VALUES,), TypeError, r"values must be ids \[E\] beside offsets, .*got a torch.int64 tensor"),
+        (trm.prefix_history, (VALUES,), TypeError, r"must be ids \[E\] beside offsets, .*got a torch.int64 tensor"),
         (trm.prefix_history, (VALUES.double(), OFFSETS), TypeError, "history must hold int64, int32 or int16"),
     ],
 )
