@@ -41,10 +41,8 @@ class Batch:
         everywhere[0] = bool(seed % 2)
         cells = torch.rand(ROWS, ITEMS, generator=choose) < 0.15
         rows = [[item for item in row if item >= 0] for row in ids.tolist()]
-        values, offsets = (
-            torch.tensor([item for row in rows for item in row]),
-            torch.tensor([0, *map(len, rows)]).cumsum(0),
-        )
+        values = torch.tensor([item for row in rows for item in row])
+        offsets = torch.tensor([0, *map(len, rows)]).cumsum(0)
         past = [packed[start:at].tolist() for start, stop in ((0, 4), (4, 7)) for at in range(start, stop)]
         of_ids, of_first = ids.tolist(), ids[:, :1].tolist()
         of_everywhere = [everywhere.nonzero()[:, 0].tolist()] * ROWS
@@ -53,8 +51,8 @@ class Batch:
         users = torch.arange(ROWS).repeat_interleave(offsets.diff())
         chosen = trm.Interactions.from_columns(users, values, num_users=ROWS, num_items=ITEMS).select(range(ROWS))
 
-        def together(*parts):
-            return [[item for part in parts for item in part[row]] for row in range(ROWS)]
+        def joined(*excluded):
+            return [[item for items in excluded for item in items[row]] for row in range(ROWS)]
 
         self.forms = {
             "ids [B]": (ids[:, 0], of_first),
@@ -67,18 +65,18 @@ class Batch:
             "spans": (spans, past),
             "bool [I]": (everywhere, of_everywhere),
             "bool [B, I]": (cells, of_cells),
-            "masks": ((everywhere, cells), together(of_everywhere, of_cells)),
-            "spans and ids": ((spans, ids, ids[:, 0]), together(past, of_ids)),
-            "spans and mask": ((everywhere, spans), together(past, of_everywhere)),
+            "masks": ((everywhere, cells), joined(of_everywhere, of_cells)),
+            "spans and ids": ((spans, ids, ids[:, 0]), joined(past, of_ids)),
+            "spans and mask": ((everywhere, spans), joined(past, of_everywhere)),
             "all": (
                 (cells, (spans, ids[:, :2]), everywhere, (values, offsets)),
-                together(of_cells, past, of_ids, of_everywhere),
+                joined(of_cells, past, of_ids, of_everywhere),
             ),
             "none": (None, [[]] * ROWS),
         }
 
 
-class Part:
+class Scored:
     """A batch with other scores."""
 
     def __init__(self, batch, scores):
@@ -112,10 +110,8 @@ def relevant_of(batch, gains, padding_idx):
 
 def best_of(batch, out, gains, padding_idx, overlap):
     """Return the candidates of each row, best first, equal scores by ascending id."""
-    lists = []
-    for scores, excluded, relevant in zip(
-        batch.scores.tolist(), out, relevant_of(batch, gains, padding_idx), strict=True
-    ):
+    lists, rows = [], zip(batch.scores.tolist(), out, relevant_of(batch, gains, padding_idx), strict=True)
+    for scores, excluded, relevant in rows:
         gone = (set(excluded) - (relevant if overlap == "keep" else set())) | {padding_idx}
         items = [item for item in range(ITEMS) if item not in gone and scores[item] > -INF]
         lists.append(sorted(items, key=lambda item: (-scores[item], item)))
@@ -155,16 +151,14 @@ def settings(*overlaps):
         yield batch, batch.gains if graded else None, padding_idx, overlap, depth
 
 
-def ranked(batch, exclude, gains, padding_idx, overlap, depth, **options):
-    return trm.Scores(batch.scores, batch.target, gains=gains, exclude=exclude).ranking(
-        depth,
-        items=depth is not None,
-        score_threshold=2,
-        ties="realistic",
-        padding_idx=padding_idx,
-        overlap=overlap,
-        **options,
-    )
+def ranked(batch, exclude, gains, padding_idx, overlap, depth, columns=None, **options):
+    """Return the ranking of a batch, or of its `columns` as candidates."""
+    options |= {"ties": "realistic", "padding_idx": padding_idx, "overlap": overlap}
+    given = {"gains": gains, "exclude": exclude}
+    scores = trm.Scores(batch.scores, batch.target, **given)
+    if columns is not None:
+        scores = trm.Candidates(batch.scores[:, columns], batch.target, columns, **given)
+    return scores.ranking(depth, items=depth is not None, score_threshold=2, **options)
 
 
 def cases(forms):
@@ -179,22 +173,11 @@ def rows_at_once(request, monkeypatch):
     monkeypatch.setattr(exclude_module, "PADDED_IDS_CPU", request.param)
 
 
-# ------------------------------------------------------------------------------------------------------- dense scores
-
-
 @pytest.mark.usefixtures("rows_at_once")
-@pytest.mark.parametrize("strategy", eager.STRATEGIES, ids=lambda strategy: strategy.__name__)
 @pytest.mark.parametrize("path", ["overwritten", "subtracted"])
 @cases(FORMS)
-def test_scores(form, path, strategy, monkeypatch):
+def test_scores(form, path, monkeypatch):
     """Excluded items that are overwritten in a copy, or subtracted from counts, leave the ranks of plain Python."""
-
-    def choose(scores, question):
-        taken = 0 if question.removed is None else question.removed.shape[1]
-        fits = question.depth is not None and question.depth + taken + 1 < scores.shape[1] and len(scores)
-        return eager.compare if strategy is eager.select and not fits else strategy
-
-    monkeypatch.setattr(eager, "choose_strategy", choose)
     if path == "subtracted":  # as on devices other than the CPU
         monkeypatch.setattr(scores_module.TargetCounter, "copies_pay", lambda *_: False)
     for batch, gains, padding_idx, overlap, depth in settings():
@@ -235,13 +218,10 @@ def test_few_and_many_targets(width, items, depth, expected, path, padding_idx, 
 @pytest.mark.usefixtures("rows_at_once")
 @cases(FORMS)
 def test_deferred(form):
-    """With deferred checks good rows have the same ranks, and a row with an id beyond the last item is left out."""
+    """With deferred checks a row with an id beyond the last item is left out, and good rows have the same ranks."""
+    beyond = torch.full((ROWS,), -1).index_fill(0, torch.tensor([2]), ITEMS)
     for batch, gains, padding_idx, overlap, depth in settings():
         exclude, out = batch.forms[form]
-        ranking = ranked(batch, exclude, gains, padding_idx, overlap, depth, validate_args="deferred")
-        assert ranking.valid.all()
-        check(ranking, batch, out, gains, padding_idx, overlap, depth)
-        beyond = torch.full((ROWS,), -1).index_fill(0, torch.tensor([2]), ITEMS)
         both = (beyond,) if exclude is None else (exclude, beyond)
         ranking = ranked(batch, both, gains, padding_idx, overlap, depth, validate_args="deferred")
         assert ranking.valid.tolist() == [row != 2 for row in range(ROWS)]
@@ -264,10 +244,8 @@ def test_overlap_error(form):
             with pytest.raises(ValueError, match=f"^{sum(bad)} of 7 rows with a target that is also excluded"):
                 ranked(batch, exclude, gains, padding_idx, overlap, depth)
         else:
-            check(
-                ranked(batch, exclude, gains, padding_idx, overlap, depth),
-                *(batch, out, gains, padding_idx, "miss", depth),
-            )
+            ranking = ranked(batch, exclude, gains, padding_idx, overlap, depth)
+            check(ranking, batch, out, gains, padding_idx, "miss", depth)
 
 
 @pytest.mark.usefixtures("rows_at_once")
@@ -276,10 +254,8 @@ def test_topk_ranks(form):
     """`get_topk_ranks` numbers the targets as plain Python does, rounded up; excluded targets are not in the top k."""
     for batch, _, padding_idx, overlap, depth in settings():
         exclude, out = batch.forms[form]
-        k = ITEMS if depth is None else depth
-        ranks = trm.get_topk_ranks(
-            batch.scores, batch.target, k, exclude=exclude, padding_idx=padding_idx, overlap=overlap
-        )
+        k, options = depth or ITEMS, {"padding_idx": padding_idx, "overlap": overlap}
+        ranks = trm.get_topk_ranks(batch.scores, batch.target, k, exclude=exclude, **options)
         for row, user in enumerate(users_of(batch, out, None, padding_idx, overlap)):
             expected = [math.ceil(rank) for rank, _ in user.hits if math.ceil(rank) <= k]
             assert sorted(rank for rank in ranks[row].tolist() if 0 < rank <= k) == expected
@@ -288,7 +264,7 @@ def test_topk_ranks(form):
 
 @pytest.mark.usefixtures("rows_at_once")
 @cases([form for form in FORMS if form not in ("bool [B, I]", "masks", "all")])
-@pytest.mark.parametrize("borders", [(0, ITEMS), (0, 5, ITEMS), (0, 1, 1, 9, ITEMS)])
+@pytest.mark.parametrize("borders", [(0, ITEMS), (0, 1, 1, 9, ITEMS)])
 def test_pieces(form, borders):
     """Scores that come in pieces of columns, as on shards of items, rank as whole rows do."""
     for batch, gains, padding_idx, overlap, depth in settings():
@@ -308,14 +284,11 @@ def test_pieces(form, borders):
         check(rows.ranking(own, counted, merged), batch, out, gains, padding_idx, overlap, depth)
 
 
-# ------------------------------------------------------------------------------------------------- lists and candidates
-
-
 def part_of(batch, columns):
     """Return the batch with -inf for items that are not in `columns`."""
     full = torch.full_like(batch.scores, -INF)
     full[:, columns] = batch.scores[:, columns]
-    return Part(batch, full)
+    return Scored(batch, full)
 
 
 ORDER = torch.randperm(ITEMS, generator=torch.Generator().manual_seed(5))
@@ -329,10 +302,7 @@ def test_candidates(form):
     for batch, gains, padding_idx, overlap, depth in settings():
         exclude, out = batch.forms[form]
         for columns, whole in PARTS[batch]:
-            options = {"score_threshold": 2, "ties": "realistic", "padding_idx": padding_idx, "overlap": overlap}
-            ranking = trm.Candidates(
-                batch.scores[:, columns], batch.target, columns, gains=gains, exclude=exclude
-            ).ranking(depth, items=depth is not None, **options)
+            ranking = ranked(batch, exclude, gains, padding_idx, overlap, depth, columns)
             check(ranking, whole, out, gains, padding_idx, overlap, depth)
 
 
@@ -350,7 +320,7 @@ def lists_of(batch):
     lists[1, 6:] = -1
     order = torch.full((ROWS, ITEMS + 1), -INF)
     order.scatter_(1, lists.where(lists >= 0, ITEMS), -torch.arange(10.0).expand(ROWS, -1))
-    return lists, Part(batch, order[:, :ITEMS])
+    return lists, Scored(batch, order[:, :ITEMS])
 
 
 LISTS = {seed: lists_of(batch) for seed, batch in BATCHES.items()}
@@ -365,21 +335,25 @@ def check_list(ranking, whole, out, gains, padding_idx, overlap):
     assert ranking.num_recommended.tolist() == [user.num_ranked for user in users]
 
 
-@pytest.mark.usefixtures("rows_at_once")
-@pytest.mark.parametrize("validate_args", [True, "deferred"])
-@cases(FORMS)
-def test_lists(form, validate_args):
-    """Excluded items leave lists, and later items move up, as in scores of the same order."""
+def settings_of_lists():
+    """Yield batches with their lists, gains or none, and options."""
     for seed, padding_idx, overlap, graded in product(SEEDS, (None, 0), ("keep", "miss"), (False, True)):
-        batch, (lists, whole) = BATCHES[seed], LISTS[seed]
-        (exclude, out), gains = batch.forms[form], batch.gains if graded else None
-        ranking = trm.Lists(lists, batch.target, gains=gains, exclude=exclude, complete=True).ranking(
-            padding_idx=padding_idx, overlap=overlap, validate_args=validate_args
-        )
-        assert ranking.valid is None or ranking.valid.all()
-        check_list(ranking, whole, out, gains, padding_idx, overlap)
+        batch = BATCHES[seed]
+        yield batch, *LISTS[seed], batch.gains if graded else None, {"padding_idx": padding_idx, "overlap": overlap}
+
+
+@pytest.mark.usefixtures("rows_at_once")
+@cases(FORMS)
+def test_lists(form):
+    """Excluded items leave lists, and later items move up, as in scores of the same order."""
+    for batch, lists, whole, gains, options in settings_of_lists():
+        exclude, out = batch.forms[form]
+        rows = trm.Lists(lists, batch.target, gains=gains, exclude=exclude, complete=True)
+        ranking = rows.ranking(validate_args="deferred", **options)
+        assert ranking.valid.all()
+        check_list(ranking, whole, out, gains, **options)
         listed = [[item for item in row if item >= 0] for row in ranking.items.tolist()]
-        assert listed == best_of(whole, out, gains, padding_idx, overlap)
+        assert listed == best_of(whole, out, gains, **options)
 
 
 @pytest.mark.usefixtures("rows_at_once")
@@ -388,37 +362,22 @@ def test_lists(form, validate_args):
 def test_beams(form, shared):
     """Codes that no two items share rank as lists of the items do."""
     codes = trm.SemanticIds(torch.stack([torch.arange(ITEMS), torch.arange(ITEMS) % 3], 1))
-    for seed, padding_idx, overlap, graded in product(SEEDS, (None, 0), ("keep", "miss"), (False, True)):
-        batch, (lists, whole) = BATCHES[seed], LISTS[seed]
-        (exclude, out), gains = batch.forms[form], batch.gains if graded else None
+    for batch, lists, whole, gains, options in settings_of_lists():
+        exclude, out = batch.forms[form]
         beams = codes.codes[lists.clamp(min=0)].where((lists >= 0)[..., None], -1)
-        ranking = codes.beams(beams, batch.target, gains=gains, exclude=exclude, shared=shared, complete=True).ranking(
-            padding_idx=padding_idx, overlap=overlap
-        )
-        check_list(ranking, whole, out, gains, padding_idx, overlap)
-
-
-# ------------------------------------------------------------------------------------------------------- never waiting
+        rows = codes.beams(beams, batch.target, gains=gains, exclude=exclude, shared=shared, complete=True)
+        check_list(rows.ranking(**options), whole, out, gains, **options)
 
 
 def on_meta():
     """Return the forms of `exclude` on the device `meta`, which has no values to read."""
-    ids = torch.empty(ROWS, 6, dtype=torch.int64, device="meta")
-    values, offsets = (torch.empty(size, dtype=torch.int64, device="meta") for size in (20, ROWS + 1))
-    packed, ends = (torch.empty(size, dtype=torch.int64, device="meta") for size in (ROWS, 4))
-    past = trm.prefix_history(packed, ends, max_length=4)
+    ids, values, offsets, packed, ends = (
+        torch.empty(shape, dtype=torch.int64, device="meta") for shape in ((ROWS, 6), 20, ROWS + 1, ROWS, 4)
+    )
+    past, known = trm.prefix_history(packed, ends, max_length=4), trm.Jagged(values, offsets, 6)
     everywhere, cells = (torch.empty(shape, dtype=torch.bool, device="meta") for shape in ((ITEMS,), (ROWS, ITEMS)))
-    known = trm.Jagged(values, offsets, 6)
-    return {
-        "ids [B]": ids[:, 0],
-        "ids [B, H]": ids,
-        "Jagged": known,
-        "spans": past,
-        "bool [I]": everywhere,
-        "bool [B, I]": cells,
-        "tuple": (cells, (past, ids), everywhere, known),
-        "none": None,
-    }
+    all_forms = cells, (past, ids), everywhere, known
+    return {"ids": ids, "Jagged": known, "spans": past, "bool [I]": everywhere, "tuple": all_forms, "none": None}
 
 
 @pytest.mark.parametrize("at_once", [1, 2**22])
@@ -428,25 +387,20 @@ def on_meta():
 def test_never_waits_for_the_device(form, padding_idx, overlap, at_once, monkeypatch):
     """Every form of `exclude` is ranked on `meta`, where reading a value raises: scores, lists, candidates, updates."""
     monkeypatch.setattr(exclude_module, "PADDED_IDS", at_once)
-    exclude = on_meta()[form]
+    exclude, options = on_meta()[form], {"padding_idx": padding_idx, "overlap": overlap}
     scores = torch.empty(ROWS, ITEMS, device="meta")
-    ids = torch.empty(ROWS, 5, dtype=torch.int64, device="meta")
-    options = {"padding_idx": padding_idx, "overlap": overlap}
+    ids, columns = (torch.empty(shape, dtype=torch.int64, device="meta") for shape in ((ROWS, 5), ITEMS))
     for target in (ids, ids[:, 0]):
+        rows = trm.Scores(scores, target, exclude=exclude)
         for depth in (None, 3):
-            found = trm.Scores(scores, target, exclude=exclude).ranking(
-                depth, items=depth is not None, score_threshold=0.5, **options
-            )
+            found = rows.ranking(depth, items=depth is not None, score_threshold=0.5, **options)
             assert found.ranks.shape == (ROWS, 5 if target is ids else 1)
         assert trm.get_topk_ranks(scores, target, 3, exclude=exclude, **options).shape == found.ranks.shape
         assert trm.Lists(ids, target, exclude=exclude).ranking(**options).ranks.is_meta
-        if form not in ("bool [I]", "bool [B, I]", "tuple"):
-            columns = torch.empty(ITEMS, dtype=torch.int64, device="meta")
-            assert (
-                trm.Candidates(scores, target, columns, exclude=exclude).ranking(3, items=True, **options).items.is_meta
-            )
-        metrics = trm.RecMetricCollection(["NDCG", "AUROC", "RPrecision"], k=3, **options).to("meta")
-        metrics.update(scores, target, exclude=exclude)
+        if form not in ("bool [I]", "tuple"):
+            candidates = trm.Candidates(scores, target, columns, exclude=exclude)
+            assert candidates.ranking(3, items=True, **options).items.is_meta
+        trm.RecMetricCollection(["NDCG", "AUROC", "RPrecision"], k=3, **options).to("meta").update(rows)
 
 
 def test_a_mask_has_no_item_behind_its_last():
@@ -459,10 +413,12 @@ def test_a_mask_has_no_item_behind_its_last():
 
 def test_histories_of_two_items_are_no_matrix():
     """Rows that hold the ids 0 and 1 alone are a 0/1 matrix if all rows do, unless one of the two is padding."""
-    two, other = torch.tensor([[0, 1] * 5, [1, 0] * 5]), torch.tensor([[0, 1] * 5, [7, 1] * 5])
+    matrix, history = torch.tensor([[0, 1] * 5, [1, 0] * 5]), torch.tensor([[0, 1] * 5, [7, 1] * 5])
     scores, target = torch.arange(10.0).expand(2, -1), torch.tensor([9, 9])
-    with pytest.raises(ValueError, match="0/1 matrix"):
-        trm.get_topk_ranks(scores, target, 3, exclude=two)
-    assert trm.get_topk_ranks(scores, target, 3, exclude=other).tolist() == [[1], [1]]
-    for padding_idx in (0, 1):
-        assert trm.get_topk_ranks(scores, target, 3, exclude=two, padding_idx=padding_idx).tolist() == [[1], [1]]
+    with pytest.raises(
+        ValueError, match=r"2 of 2 rows whose exclude looks like a 0/1 matrix \(pass exclude.bool\(\)\)"
+    ):
+        trm.get_topk_ranks(scores, target, 3, exclude=matrix)
+    for exclude, padding_idx in ((history, None), (matrix, 0), (matrix, 1)):
+        ranks = trm.get_topk_ranks(scores, target, 3, exclude=exclude, padding_idx=padding_idx)
+        assert ranks.tolist() == [[1], [1]]
