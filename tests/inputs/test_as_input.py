@@ -45,32 +45,15 @@ def test_scores_that_are_a_dtensor_are_refused(processes, world_size):
         assert values == [3 / 4, 3 / 4, 2, 2]
 
 
-@pytest.mark.parametrize("make", [trm.Seen, trm.PopularityLift])
-def test_a_history_beyond_the_catalogue_is_refused(make):
-    """A history with an item beyond the catalogue raises for every metric that reads the history."""
-    catalogue = trm.Catalogue(3, popularity=torch.tensor([2, 1, 1]))
-    batch = trm.Scores(SCORES, TARGET, history=torch.tensor([[0, 1], [2, 3]]))
-    message = "with an item, in the list or the history, that the catalogue does not have"
-    for metric in (make(2, catalogue=catalogue), trm.RecMetricCollection(["HR", make(2, catalogue=catalogue)], k=2)):
-        with pytest.raises(ValueError, match=rf"^1 of 2 rows {message}: row 1 had \[2, 3\] of 3 items"):
-            metric.update(batch)
-    deferred = make(2, catalogue=catalogue, validate_args="deferred")
-    deferred.update(batch)
-    with pytest.raises(ValueError, match=rf"1 row {message}"):
-        deferred.compute()
-    unchecked, expected = make(2, catalogue=catalogue, validate_args=False), make(2, catalogue=catalogue)
-    unchecked.update(batch)  # item 3 is in no list
-    expected.update(trm.Scores(SCORES, TARGET, history=torch.tensor([[0, 1], [2, -1]])))
-    assert unchecked.compute() == expected.compute()
-
-
-def test_lists_and_scores_beyond_the_catalogue_of_a_history():
-    """`Seen` reads lists and scores of its catalogue's items only; without one ids of any size."""
-    seen = trm.Seen(2, catalogue=trm.Catalogue(2))
-    with pytest.raises(ValueError, match=r"the catalogue has 2 items, the scores have 3"):
-        seen.update(trm.Scores(SCORES, history=TARGET))
-    with pytest.raises(ValueError, match=r"that the catalogue does not have: row 0 lists \[1, 2\] of 2 items"):
-        seen.update(trm.Lists(torch.tensor([[1, 2]]), history=torch.tensor([[0]])))
+def test_histories_lists_and_scores_beyond_a_catalogue():
+    """`Seen` reads histories, lists and scores of its catalogue's items only; without one ids of any size."""
+    seen, message = trm.Seen(2, catalogue=trm.Catalogue(3)), "that the catalogue does not have: row"
+    with pytest.raises(ValueError, match=rf"^1 of 2 rows with an item, .*history, {message} 1 had \[2, 3\] of 3 items"):
+        seen.update(trm.Scores(SCORES, TARGET, history=torch.tensor([[0, 1], [2, 3]])))
+    with pytest.raises(ValueError, match=rf"{message} 0 lists \[1, 3\] of 3 items"):
+        seen.update(trm.Lists(torch.tensor([[1, 3]]), history=torch.tensor([[0]])))
+    with pytest.raises(ValueError, match=r"the catalogue has 3 items, the scores have 2"):
+        seen.update(trm.Scores(SCORES[:, :2], history=TARGET))
     seen = trm.Seen(2)
     seen.update(trm.Lists(torch.tensor([[900, 7]]), history=torch.tensor([[7, 10**6]])))
     assert seen.compute() == 1 / 2

@@ -85,15 +85,6 @@ def test_scores_beside_gaps_repeats_and_what_is_no_candidate():
         trm.Lists(ids, target, scores=scores, duplicates="keep_place")
 
 
-def test_a_rejected_list_holds_nothing():
-    """With "deferred", a list with a repeated item is not valid and has no value, and the other row is unchanged."""
-    lists, target = torch.tensor([[4, 4, 9], [5, 8, 2]]), torch.tensor([[9, 4], [5, 2]])
-    ranking = trm.Lists(lists, target).ranking(validate_args="deferred")
-    assert ranking.valid.tolist() == [False, True]
-    assert trm.functional.recall(ranking, 3).tolist() == [pytest.approx(NAN, nan_ok=True), 1]
-    assert (ranking.ranks[1].tolist(), ranking.num_relevant[1]) == ([1, 3], 2)
-
-
 @pytest.mark.parametrize("validate_args", [True, "deferred"])
 def test_a_list_is_known_as_far_as_it_reaches(validate_args):
     """A list of three items of which one is excluded is enough for k = 2 and raises for k = 3, in formulas, too."""
@@ -117,24 +108,17 @@ def test_lists_padding_idx(device):
     assert ranking.row_depth.tolist() == [2, 1, 3]
 
 
-def test_repeats_by_hand(device):
-    """With duplicates="first" a repeated item takes no rank, and later items move up.
-
-    A list that is shortened in this way is known to fewer ranks, as with excluded items.
-    """
-    lists = torch.tensor([[7, 7, 3, 9], [4, 4, 8, -1], [1, 2, 1, 2]], device=device)
-    target = torch.tensor([[9, 7], [8, -1], [2, -1]], device=device)
-    ranking = trm.Lists(lists, target, duplicates="first").ranking()
-    assert ranking.ranks.tolist() == [[1, 3], [2, INF], [2, INF]]
-    assert (ranking.num_recommended.tolist(), ranking.num_repeated.tolist()) == ([3, 2, 2], [1, 1, 2])
-    assert (ranking.depth, ranking.row_depth.tolist()) == (4, [3, 4, 2])  # the second list ended early
+def test_lists_with_repeats_are_known_to_fewer_ranks():
+    """A list that repeats shorten is known to fewer ranks, unless it is complete; excluded targets may stay in it."""
+    lists = torch.tensor([[7, 7, 3, 9], [4, 4, 8, -1], [1, 2, 1, 2]])
+    target = torch.tensor([[9, 7], [8, -1], [2, -1]])
     whole = trm.Lists(lists, target, duplicates="first", complete=True).ranking()
     assert (whole.depth, whole.row_depth) == (None, None)
     assert trm.functional.recall(whole, 4).tolist() == [1, 1, 1]
     kept = trm.Lists(lists[:1], target[:1], duplicates="first", exclude=target[:1, 1:]).ranking(overlap="keep")
     assert (kept.ranks.tolist(), kept.row_depth.tolist()) == ([[1, 3]], [3])
     with pytest.raises(ValueError, match=r"2 of 3 rows known to fewer than k places .*, and repeats.*: row 0 to 3"):
-        trm.HR(4)(trm.Lists(lists.cpu(), target.cpu(), duplicates="first"))
+        trm.HR(4)(trm.Lists(lists, target, duplicates="first"))  # the second list ended early
 
 
 @settings(max_examples=examples(150), deadline=None)
@@ -213,12 +197,15 @@ def test_bad_lists(change, error, message):
         trm.Lists(**{"item_ids": LISTS, "target": TARGET} | change).ranking()
 
 
-def test_a_rejected_list_is_not_also_too_short():
-    """A bad row is counted only under the first violation that was found."""
-    lists, target = torch.tensor([[4, 4, 9], [5, 8, 2]]), torch.tensor([[9], [5]])
-    rows = trm.Lists(lists, target, exclude=torch.tensor([[9], [2]]))
-    ranking = rows.ranking(overlap="miss", validate_args="deferred")
+def test_a_rejected_list_holds_nothing():
+    """With "deferred", a list with a repeated item has no value, and is counted under its first violation alone."""
+    lists, target = torch.tensor([[4, 4, 9], [5, 8, 2]]), torch.tensor([[9, 4], [5, 2]])
+    ranking = trm.Lists(lists, target).ranking(validate_args="deferred")
+    assert ranking.valid.tolist() == [False, True]
+    assert trm.functional.recall(ranking, 3).tolist() == [pytest.approx(NAN, nan_ok=True), 1]
+    assert (ranking.ranks[1].tolist(), ranking.num_relevant[1]) == ([1, 3], 2)
+    rows = trm.Lists(lists, target[:, :1], exclude=torch.tensor([[9], [2]]))
     metric = trm.HR(3, validate_args="deferred")
-    metric.update(ranking)
+    metric.update(rows.ranking(overlap="miss", validate_args="deferred"))
     with pytest.raises(ValueError, match="1 row with an item recommended twice; 1 row known to fewer than k places"):
         metric.compute()

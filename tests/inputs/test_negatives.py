@@ -1,4 +1,4 @@
-"""`Negatives`: a positive among its negatives, against plain Python, `Scores` and OGB's formula."""
+"""`Negatives`: a positive among its negatives, against plain Python, OGB, TGB and PyKEEN."""
 
 import math
 
@@ -55,28 +55,6 @@ def test_equals_plain_python(ties, dtype, batch):
         expected = [plain(*row, ties) for row in zip(batch[0], negatives, strict=True)]
         assert list(zip(*(field.tolist() for field in fields), strict=True)) == expected
         assert ranking.num_relevant.tolist() == [1] * len(positive)
-
-
-def test_ogb_places_ties_in_the_middle(generator):
-    """Ours is the rank of OGB and TGB, 1 + (optimistic + pessimistic) / 2; hits@k of ogbl-collab is pessimistic.
-
-    Sources: ogb.linkproppred.Evaluator._eval_mrr, _eval_hits; tgb.linkproppred.evaluate.Evaluator._eval_hits_and_mrr.
-    """
-    positive = torch.randint(5, (200,), generator=generator).float()
-    negative = torch.randint(5, (200, 30), generator=generator).float()
-    optimistic = (negative > positive[:, None]).sum(1)
-    pessimistic = (negative >= positive[:, None]).sum(1)
-    theirs = 0.5 * (optimistic + pessimistic) + 1
-    metrics = trm.RecMetricCollection(["MRR", "HR@1", "HR@3", "HR@10"], ties="realistic")
-    metrics.update(trm.Negatives(positive, negative))
-    found = metrics.compute()
-    assert found["MRR"].item() == pytest.approx((1 / theirs.double()).mean().item(), abs=1e-15)
-    for k in (1, 3, 10):
-        assert found[f"HR@{k}"] == (theirs <= k).double().mean()
-    pool = negative.flatten()
-    hits = trm.HR(20)
-    hits.update(trm.Negatives(positive, pool).ranking(ties="pessimistic"))
-    assert hits.compute() == (positive > pool.topk(20).values[-1]).double().mean()
 
 
 @pytest.mark.parametrize("shape", [(6, 20), (20,)])

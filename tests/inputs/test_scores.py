@@ -395,29 +395,6 @@ def nested(layout):
     return torch.nested.nested_tensor([torch.tensor([1.0, 2.0]), torch.tensor([0.0])], layout=layout)
 
 
-CONTAINERS = {
-    "nested": (
-        lambda: nested(torch.strided),
-        r"NAME is a nested tensor.*: pass torch.nested.to_padded_tensor\(NAME, PADDING\)",
-    ),
-    "sparse": (lambda: TARGET.to_sparse(), r"NAME is sparse \(torch.sparse_coo\): pass .*NAME.to_dense\(\)"),
-    "numpy": (TARGET.numpy, r"NAME must be a.* tensor, got ndarray.* torch.as_tensor\(NAME\)"),
-    "list": (TARGET.tolist, r"NAME must be a.* tensor, got list.* torch.as_tensor\(NAME\)"),
-}
-CONTAINERS_OF_IDS = {
-    "scipy": (
-        lambda: pytest.importorskip("scipy.sparse").csr_matrix((2, 3)),
-        r"got csr_matrix: pass Interactions.from_scipy\(NAME\).select\(user_ids\).items",
-    ),
-    "frame": (
-        lambda: pytest.importorskip("pandas").DataFrame({"user": [0], "item": [1]}),
-        r"got DataFrame: pass Interactions.from_columns\(NAME\['user'\], .*\).select\(user_ids\).items",
-    ),
-    "interactions": (
-        lambda: trm.Interactions.from_padded(TARGET, 3),
-        r"NAME must be a tensor, got Interactions: pass NAME.select\(user_ids\).items",
-    ),
-}
 CALLS_WITH_IDS = [
     ("target", "-1", lambda value: trm.HR(2).update(SCORES, value)),
     ("target", "-1", lambda value: trm.get_topk_ranks(SCORES, value, 2)),
@@ -434,19 +411,37 @@ CALLS_WITH_NUMBERS = [
 ]
 
 
+ALL_CALLS = CALLS_WITH_IDS + CALLS_WITH_NUMBERS
+NESTED = r"NAME is a nested tensor.*: pass torch.nested.to_padded_tensor\(NAME, PADDING\)"
+CONTAINERS = {
+    "nested": (lambda: nested(torch.strided), NESTED, ALL_CALLS),
+    "jagged": (lambda: nested(torch.jagged), NESTED, [call for call in CALLS_WITH_NUMBERS if call[0] != "gains"]),
+    "sparse": (TARGET.to_sparse, r"NAME is sparse \(torch.sparse_coo\): pass .*NAME.to_dense\(\)", ALL_CALLS),
+    "numpy": (TARGET.numpy, r"NAME must be a.* tensor, got ndarray.* torch.as_tensor\(NAME\)", ALL_CALLS),
+    "list": (TARGET.tolist, r"NAME must be a.* tensor, got list.* torch.as_tensor\(NAME\)", ALL_CALLS),
+    "scipy": (
+        lambda: pytest.importorskip("scipy.sparse").csr_matrix((2, 3)),
+        r"got csr_matrix: pass Interactions.from_scipy\(NAME\).select\(user_ids\).items",
+        CALLS_WITH_IDS,
+    ),
+    "frame": (
+        lambda: pytest.importorskip("pandas").DataFrame({"user": [0], "item": [1]}),
+        r"got DataFrame: pass Interactions.from_columns\(NAME\['user'\], .*\).select\(user_ids\).items",
+        CALLS_WITH_IDS,
+    ),
+    "interactions": (
+        lambda: trm.Interactions.from_padded(TARGET, 3),
+        r"must be a tensor, got Interactions: pass NAME.select\(user_ids\).items",
+        CALLS_WITH_IDS,
+    ),
+}
+
+
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
-@pytest.mark.parametrize("name", [*CONTAINERS, *CONTAINERS_OF_IDS])
+@pytest.mark.parametrize("name", CONTAINERS)
 def test_what_is_no_tensor_is_told_how_it_becomes_one(name):
     """Every argument refuses other containers with a message that says how to convert them."""
-    make, message = (CONTAINERS | CONTAINERS_OF_IDS)[name]
-    for argument, padding, call in CALLS_WITH_IDS + CALLS_WITH_NUMBERS * (name in CONTAINERS):
+    make, message, calls = CONTAINERS[name]
+    for argument, padding, call in calls:
         with pytest.raises(TypeError, match=message.replace("NAME", argument).replace("PADDING", padding)):
             call(make())
-
-
-@pytest.mark.parametrize(("argument", "padding", "call"), [call for call in CALLS_WITH_NUMBERS if call[0] != "gains"])
-def test_jagged_tensors_of_numbers(argument, padding, call):
-    """Of numbers, only gains may be jagged, beside a jagged target."""
-    message = rf"{argument} is a nested tensor.*: pass torch.nested.to_padded_tensor\({argument}, {padding}\)"
-    with pytest.raises(TypeError, match=message):
-        call(nested(torch.jagged))
