@@ -250,7 +250,7 @@ def test_saved_and_merged(processes):
 def test_bad_input(offset, num_items, message):
     """A bad shard raises an error that says what is accepted."""
     with pytest.raises(ValueError, match=message):
-        trm.ItemShard(SCORES, TARGET, offset, num_items).ranking()
+        trm.HR(2).update(trm.ItemShard(SCORES, TARGET, offset, num_items))
 
 
 def with_groups_and_counts():

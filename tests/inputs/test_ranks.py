@@ -139,6 +139,7 @@ def test_ranks_know_their_depth(device):
     """`Ranks` takes the depth that the tensor carries, or a smaller one."""
     ranks = trm.get_topk_ranks(torch.rand(3, 9, device=device), torch.tensor([1, 2, 3], device=device), 4)
     assert (trm.Ranks(ranks).ranking().depth, trm.Ranks(ranks, depth=2).ranking().depth) == (4, 2)
+    assert trm.Ranks(ranks, num_ranked=9).ranking().num_ranked.tolist() == [9, 9, 9]
 
 
 @pytest.mark.parametrize("dtype", [torch.int16, torch.int32, torch.int64])
@@ -183,36 +184,31 @@ def test_a_repeated_place_tells_the_depth():
     assert trm.Ranks(torch.tensor([[3, 3]]), depth=2).ranking().ranks.tolist() == [[INF, INF]]
 
 
-@pytest.mark.parametrize("columns", [None, 3, 130])
-def test_what_is_no_rank_is_padding(columns, device):
-    """Ranks <= 0 are padding; a rank beyond the depth that is read counts as relevant, but is not found."""
-    ranks = torch.tensor([[2, 0, -1, 2**50, 1, -(2**62), 128]] * 2, device=device)
-    ranking = trm.Ranks(ranks, depth_known=False).rank(Needs(columns), Options())
-    assert ranking.num_relevant.tolist() == [4, 4]
-    expected = [rank for rank in (1, 2, 128, 2**50) if columns is None or rank <= columns]
-    assert all([rank for rank in row if rank < INF] == expected for row in ranking.ranks.tolist())
+LARGE = torch.tensor([[2, 0, -1, 2**50, 1, -(2**62), 128]])
+MIXED = torch.tensor([[3, 0, 1, 9], [9, 0, 0, 2], [2**62, 2**63 - 1, -5, 4]])  # 9 ends a row and begins the next
 
 
-def test_ranks(device):
-    """`Ranks` takes ranks in any order and dtype; <= 0 is padding, and beyond the depth is a miss."""
-    ranks = torch.tensor([[3, 1, 0], [11, 2, -5]], device=device)
-    ranking = trm.Ranks(ranks, depth=10, num_ranked=20).ranking()
-    assert ranking.ranks.tolist() == [[1, 3, INF], [2, INF, INF]]
-    assert (ranking.num_relevant.tolist(), ranking.num_ranked.tolist()) == ([2, 2], [20, 20])
-    assert trm.Ranks(torch.tensor([1.5, INF], device=device)).ranking().ranks.tolist() == [[1.5], [INF]]
-    rounded = torch.tensor([[2 - 1e-12, 1]], dtype=torch.float64, device=device)  # their sum is a little below 1 + 2
-    assert trm.Ranks(rounded).ranking().ranks.tolist() == [[1, 2 - 1e-12]]
-
-
-def test_ranks_without_a_sort_of_their_own():
-    """Ranks [B, T] in any order are sorted and cut at the largest k.
-
-    The last rank of a row may equal the first of the next row: only a rank that occurs twice in one row is refused.
-    """
-    ranks = torch.tensor([[3, 0, 1, 9], [9, 0, 0, 2], [2**62, 2**63 - 1, -5, 4]])
-    needs = trm.RecMetricCollection(["NDCG"], k=[2, 3]).evaluator.batch_needs
-    ranking = trm.Ranks(ranks, depth=9).rank(needs, Options())
-    assert ranking.ranks.tolist() == [[1, 3, INF], [2, INF, INF], [INF, INF, INF]]
-    assert ranking.num_relevant.tolist() == [3, 2, 3]
-    whole = trm.Ranks(ranks).ranking()
-    assert whole.ranks.tolist() == [[1, 3, 9, INF], [2, 9, INF, INF], [4, INF, INF, INF]]
+@pytest.mark.parametrize(
+    ("ranks", "options", "k", "expected", "num_relevant"),
+    [
+        (torch.tensor([[3, 1, 0], [11, 2, -5]]), {"depth": 10}, None, [[1, 3, INF], [2, INF, INF]], [2, 2]),
+        (MIXED, {"depth": 9}, 3, [[1, 3, INF], [2, INF, INF], [INF] * 3], [3, 2, 3]),
+        (MIXED, {}, None, [[1, 3, 9, INF], [2, 9, INF, INF], [4, INF, INF, INF]], [3, 2, 3]),
+        (LARGE, {"depth_known": False}, None, [[1, 2, 128, 2**50, INF, INF, INF]], [4]),
+        (LARGE, {"depth_known": False}, 130, [[1, 2, 128, INF, INF, INF, INF]], [4]),
+        (LARGE, {"depth_known": False}, 3, [[1, 2, INF]], [4]),
+        (torch.tensor([1.5, INF]), {}, None, [[1.5], [INF]], [1, 1]),
+        (
+            torch.tensor([[2 - 1e-12, 1]], dtype=torch.float64),
+            {},
+            None,
+            [[1, 2 - 1e-12]],
+            [2],
+        ),  # their sum is a little below 1 + 2
+    ],
+)
+def test_ranks(ranks, options, k, expected, num_relevant, device):
+    """Ranks are sorted and cut at the largest k; <= 0 is padding, and beyond the depth is a miss, which is relevant."""
+    given = trm.Ranks(ranks.to(device), **options)
+    ranking = given.rank(Needs(k), Options())
+    assert (ranking.ranks.tolist(), ranking.num_relevant.tolist()) == (expected, num_relevant)
