@@ -21,9 +21,6 @@ def mean_reciprocal_rank(*arguments, **keywords):
     return metric.compute()
 
 
-# DTensor
-
-
 def updated_from_dtensor(rank, world_size):
     from torch.distributed.tensor import Shard, distribute_tensor
 
@@ -48,77 +45,30 @@ def test_scores_that_are_a_dtensor_are_refused(processes, world_size):
         assert values == [3 / 4, 3 / 4, 2, 2]
 
 
-# A history with items that the catalogue does not have
-
-
-@pytest.mark.parametrize("name", ["Seen", "PopularityLift"])
-@pytest.mark.parametrize("in_collection", [False, True])
-def test_a_history_beyond_the_catalogue_is_refused(name, in_collection):
-    """A history with an item beyond the catalogue raises for every metric that reads the history."""
-    catalogue = trm.Catalogue(3, popularity=torch.tensor([2, 1, 1]))
-    history = torch.tensor([[0, 1], [2, 3]])
-
-    def metric(**options):
-        if in_collection:
-            return trm.RecMetricCollection([name, "HR"], k=[2], catalogue=catalogue, **options)
-        return getattr(trm, name)(2, catalogue=catalogue, **options)
-
-    message = "with an item, in the list or the history, that the catalogue does not have"
-    with pytest.raises(ValueError, match=rf"^1 of 2 rows {message}: row 1 had \[2, 3\] of 3 items"):
-        metric().update(trm.Scores(SCORES, TARGET, history=history))
-    deferred = metric(validate_args="deferred")
-    deferred.update(trm.Scores(SCORES, TARGET, history=history))
-    with pytest.raises(ValueError, match=rf"1 row {message}"):
-        deferred.compute()
-    unchecked = metric(validate_args=False)
-    unchecked.update(trm.Scores(SCORES, TARGET, history=history))  # item 3 is in no list
-    expected = metric()
-    expected.update(trm.Scores(SCORES, TARGET, history=torch.tensor([[0, 1], [2, -1]])))
-    assert unchecked.compute() == expected.compute()
-
-
-def test_lists_and_scores_beyond_the_catalogue_of_a_history_are_refused():
-    """`Seen` with a catalogue reads lists and scores of that catalogue's items only."""
-    seen = trm.Seen(2, catalogue=trm.Catalogue(2))
-    with pytest.raises(ValueError, match=r"the catalogue has 2 items, the scores have 3"):
-        seen.update(trm.Scores(SCORES, history=TARGET))
-    with pytest.raises(ValueError, match=r"that the catalogue does not have: row 0 lists \[1, 2\] of 2 items"):
-        seen.update(trm.Lists(torch.tensor([[1, 2]]), history=torch.tensor([[0]])))
-
-
-def test_a_history_without_a_catalogue_holds_any_ids():
-    """`Seen` without a catalogue takes ids of any size in lists and history."""
+def test_histories_lists_and_scores_beyond_a_catalogue():
+    """`Seen` reads histories, lists and scores of its catalogue's items only; without one ids of any size."""
+    seen, message = trm.Seen(2, catalogue=trm.Catalogue(3)), "that the catalogue does not have: row"
+    with pytest.raises(ValueError, match=rf"^1 of 2 rows with an item, .*history, {message} 1 had \[2, 3\] of 3 items"):
+        seen.update(trm.Scores(SCORES, TARGET, history=torch.tensor([[0, 1], [2, 3]])))
+    with pytest.raises(ValueError, match=rf"{message} 0 lists \[1, 3\] of 3 items"):
+        seen.update(trm.Lists(torch.tensor([[1, 3]]), history=torch.tensor([[0]])))
+    with pytest.raises(ValueError, match=r"the catalogue has 3 items, the scores have 2"):
+        seen.update(trm.Scores(SCORES[:, :2], history=TARGET))
     seen = trm.Seen(2)
     seen.update(trm.Lists(torch.tensor([[900, 7]]), history=torch.tensor([[7, 10**6]])))
     assert seen.compute() == 1 / 2
 
 
-# Ranks that start at 0
-
-
 @pytest.mark.parametrize("shape", [(3,), (3, 1)])
-@pytest.mark.parametrize("dtype", [torch.int64, torch.int16])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int16, torch.float32])
 def test_a_single_rank_of_0_is_refused(shape, dtype):
     """A 0 in ranks [B] or [B, 1] raises an error whose two cures give the right values."""
     ranks = torch.tensor([0, 2, 1], dtype=dtype).view(shape)
-    with pytest.raises(
-        ValueError,
-        match=r"^1 of 3 rows .*: row 0 is \[0\]: if ranks start at 0, say Ranks\(.*; .* padding=0",
-    ):
-        mean_reciprocal_rank(ranks)
-    assert mean_reciprocal_rank(ranks + 1) == (1 + 1 / 3 + 1 / 2) / 3
-    assert mean_reciprocal_rank(trm.Ranks(ranks, padding=0).ranking()) == (1 / 2 + 1) / 2
-
-
-@pytest.mark.parametrize("given", [[0.0, 2.5], [0, 1]])
-def test_from_ranks_refuses_a_single_rank_of_0(given):
-    """`Ranks` refuses a 0 in whole or float ranks [B] unless `padding=0` says that it is padding."""
-    ranks = torch.tensor(given)
-    with pytest.raises(ValueError, match=r"1 of 2 rows with ranks that are no places .* say Ranks.ranks, padding=0"):
-        trm.Ranks(ranks).ranking()
-    assert trm.Ranks(ranks, padding=0).ranking().num_relevant.tolist() == [0, 1]
-    with pytest.raises(ValueError, match="padding must be one of None, 0, -1, got 1"):
-        trm.Ranks(ranks, padding=1).ranking()
+    message = r"^1 of 3 rows .*: row 0 is \[0\.?0?\]: if ranks start at 0, say Ranks\(.*; .* padding=0"
+    with pytest.raises(ValueError, match=message):
+        mean_reciprocal_rank(trm.Ranks(ranks))
+    assert mean_reciprocal_rank(trm.Ranks(ranks + 1)) == (1 + 1 / 3 + 1 / 2) / 3
+    assert mean_reciprocal_rank(trm.Ranks(ranks, padding=0)) == (1 / 2 + 1) / 2
 
 
 def test_a_single_rank_of_0_is_counted_where_values_are_not_waited_for(device):
@@ -146,68 +96,42 @@ def test_a_rank_of_0_is_padding_beside_others():
     assert (metric.compute(), metric.num_skipped) == (1, 4)
 
 
-# Arguments and options under the names of others
-
-UPDATES = {
-    "metric": lambda: trm.NDCG(2).update,
-    "metric, forward": lambda: trm.NDCG(2).forward,
-    "collection": lambda: trm.RecMetricCollection("NDCG", k=[2]).update,
-    "collection, forward": lambda: trm.RecMetricCollection("NDCG", k=[2]).forward,
-}
 TRIPLE = (torch.tensor([0.1, 0.9, 0.5]), torch.tensor([0, 1, 0]), torch.tensor([0, 0, 1]))
+EDGES = torch.tensor([[0, 0, 1, 2], [1, 2, 3, 3]])
+OTHER_ARGUMENTS = [
+    ((), {"preds": SCORES, "target": TARGET}, TypeError, r"^preds= is called scores here: update\(scores, target\)"),
+    ((SCORES,), {"y_true": TARGET}, TypeError, "^y_true= is called target here"),
+    ((SCORES, TARGET), {"sample_weight": TARGET}, TypeError, "^sample_weight= is called weights here"),
+    ((SCORES, TARGET), {"excluded": TARGET}, TypeError, "^update has no argument 'excluded'; did you mean 'exclude'"),
+    (TRIPLE[:2], {"query_ids": TRIPLE[2]}, TypeError, r"no argument 'query_ids'; .* update\(Sessions\(scores, labels,"),
+    ((SCORES, TARGET), {"overlap": "keep"}, TypeError, r"options .* where the metric is made.* HR\(10, overlap="),
+    ((), {"y_pred_pos": SCORES}, TypeError, r"update\(Negatives\(positive, negative\)\)"),
+    (TRIPLE, {}, TypeError, r"got a torch\.int64 tensor of shape \[3\] as the third: .* update\(Sessions\(scores, lab"),
+    ((SCORES.topk(2), TARGET), {}, TypeError, r"got what torch\.topk returns, .*: pass Lists\(topk\.indices, t"),
+    ((SCORES.topk(2),), {}, TypeError, r"got what torch\.topk returns"),
+    ((SCORES, SCORES.topk(1)), {}, TypeError, r"^target must be a tensor, got what torch\.topk .*: pass topk\.indices"),
+    (
+        (SCORES.to(torch.complex64), TARGET),
+        {},
+        TypeError,
+        r"got a torch\.complex64 .*: scores\.real or scores\.abs\(\)",
+    ),
+    ((SCORES.long(), TARGET), {}, TypeError, r"torch\.int64 .* lists of .* Lists\(.*scores\.double\(\)$"),
+    ((SCORES[:, 0], SCORES), {}, ValueError, r"update\(Negatives\(positive, negative\)\)"),
+    ((torch.rand(3, 4), EDGES), {}, ValueError, r"edges are target=Interactions\.from_edge_index\("),
+]
 
 
-@pytest.mark.parametrize("update", UPDATES.values(), ids=UPDATES)
-@pytest.mark.parametrize(
-    ("positional", "named", "message"),
-    [
-        ((), {"preds": SCORES, "target": TARGET}, r"^preds= is called scores here: update\(scores, target\)"),
-        ((SCORES,), {"y_true": TARGET}, "^y_true= is called target here"),
-        ((SCORES, TARGET), {"sample_weight": TARGET}, "^sample_weight= is called weights here"),
-        ((SCORES, TARGET), {"excluded": TARGET}, "^update has no argument 'excluded'; did you mean 'exclude'"),
-        (
-            (*TRIPLE[:2],),
-            {"query_ids": TRIPLE[2]},
-            r"^update has no argument 'query_ids'; entries of sessions.* update\(Sessions\(scores, labels, sess",
-        ),
-        (
-            (SCORES, TARGET),
-            {"overlap": "keep"},
-            r"options are given where the metric is made.* HR\(10, overlap=",
-        ),
-        ((), {"y_pred_pos": SCORES}, r"update\(Negatives\(positive, negative\)\)"),
-        (
-            TRIPLE,
-            {},
-            r"got a torch\.int64 tensor of shape \[3\] as the third: .* update\(Sessions\(scores, labels, ses",
-        ),
-        ((SCORES.topk(2), TARGET), {}, r"got what torch\.topk returns, .*: pass Lists\(topk\.indices, t"),
-        ((SCORES.topk(2),), {}, r"got what torch\.topk returns"),
-        (
-            (SCORES, SCORES.topk(1)),
-            {},
-            r"^target must be a tensor, got what torch\.topk .*: pass topk\.indices",
-        ),
-        (
-            (SCORES.to(torch.complex64), TARGET),
-            {},
-            r"got a torch\.complex64 .*: scores\.real or scores\.abs\(\)",
-        ),
-        ((SCORES.long(), TARGET), {}, r"torch\.int64 .* lists of .* Lists\(.*scores\.double\(\)$"),
-    ],
-)
-def test_arguments_of_update_that_others_have(update, positional, named, message):
+@pytest.mark.parametrize(("positional", "named", "error", "message"), OTHER_ARGUMENTS)
+def test_arguments_of_update_that_others_have(positional, named, error, message):
     """Names and forms of torchmetrics and others raise an error that says the name or form of this package."""
-    with pytest.raises(TypeError, match=message):
-        update()(*positional, **named)
+    metric, collection = trm.NDCG(2), trm.RecMetricCollection("NDCG", k=[2])
+    for call in (metric.update, metric.forward, collection.update, collection.forward):
+        with pytest.raises(error, match=message):
+            call(*positional, **named)
 
 
-def test_values_in_forms_that_others_have():
-    """Positives beside negatives, edges, and no argument at all raise an error that names the call that takes them."""
-    with pytest.raises(ValueError, match=r"update\(Negatives\(positive, negative\)\)"):
-        trm.MRR().update(SCORES[:, 0], SCORES)
-    with pytest.raises(ValueError, match=r"edges are target=Interactions\.from_edge_index\("):
-        trm.MRR().update(torch.rand(3, 4), torch.tensor([[0, 0, 1, 2], [1, 2, 3, 3]]))
+def test_metric_collections_pass_on_known_names():
     with pytest.raises(TypeError, match="MetricCollection passes on the names scores and target alone, not preds="):
         MetricCollection({"mrr": trm.MRR()}).update(preds=SCORES, target=TARGET)
 
@@ -223,10 +147,10 @@ def test_a_history_that_no_metric_reads(make):
 
 def test_cures_for_arguments_of_update_that_others_have():
     """The cures in the errors work: flat rows, a ranking of the indices of topk, and real or converted scores."""
-    first = 1 / 2  # item 2 of row 0 has rank 2, item 0 of row 1 rank 1
-    assert mean_reciprocal_rank(trm.Lists(SCORES.topk(2).indices, TARGET, complete=True).ranking()) == (first + 1) / 2
+    expected = (1 / 2 + 1) / 2  # item 2 of row 0 has rank 2, item 0 of row 1 rank 1
+    assert mean_reciprocal_rank(trm.Lists(SCORES.topk(2).indices, TARGET, complete=True).ranking()) == expected
     for scores in (SCORES.to(torch.complex64).real, SCORES.to(torch.complex64).abs(), (10 * SCORES).long().double()):
-        assert mean_reciprocal_rank(scores, TARGET) == (first + 1) / 2
+        assert mean_reciprocal_rank(scores, TARGET) == expected
     assert mean_reciprocal_rank(trm.Sessions(*TRIPLE)) == 1  # query 1 has no relevant item
 
 
@@ -251,18 +175,20 @@ def test_updates_inside_torch_func_are_refused(transform):
     copy.deepcopy(metric)
 
 
+PAIRS = [("a", 1), ("b", 2)]
+
+
 @pytest.mark.parametrize(
-    "given",
+    ("make", "arguments", "options"),
     [
-        lambda: trm.Vocabulary([("a", 1), ("b", 2)]),
-        lambda: trm.Interactions.from_columns([("a", 1), ("b", 2)], ["x", "y"]),
-        lambda: trm.Interactions.from_frame({"user": [("a", 1), ("b",)], "item": ["x", "y"]}),
-        lambda: trm.evaluate_lists("NDCG", {"u": [("a", 1)]}, target={"u": [("a", 1)]}, k=1),
-        lambda: trm.evaluate_lists("NDCG", {("a", 1): ["x"]}, target={("a", 1): ["x"]}, k=1),
+        (trm.Vocabulary, (PAIRS,), {}),
+        (trm.Interactions.from_columns, (PAIRS, ["x", "y"]), {}),
+        (trm.Interactions.from_frame, ({"user": [("a", 1), ("b",)], "item": ["x", "y"]},), {}),
+        (trm.evaluate_lists, ("NDCG", {"u": PAIRS}), {"target": {"u": PAIRS}, "k": 1}),
+        (trm.evaluate_lists, ("NDCG", {("a", 1): ["x"]}), {"target": {("a", 1): ["x"]}, "k": 1}),
     ],
-    ids=["vocabulary", "columns", "frame", "items of lists", "users of lists"],
 )
-def test_tuples_are_no_ids(given):
+def test_tuples_are_no_ids(make, arguments, options):
     """Tuples as ids raise an error that names the cure; of one length they could be a matrix."""
     with pytest.raises((TypeError, ValueError), match=r"tuple: make text of each|must be one column \[E\]"):
-        given()
+        make(*arguments, **options)

@@ -11,26 +11,24 @@ import torchrecmetrics as trm
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.inputs import exclude as exclude_module
 from torchrecmetrics.inputs import scores as scores_module
-from torchrecmetrics.inputs.item_shard import ShardCounter
-from torchrecmetrics.kernels import eager
+from torchrecmetrics.inputs.item_shard import ShardCounter, merged
 
 INF = math.inf
 ROWS, ITEMS = 7, 13
 OFFSETS = torch.tensor([0, 4, 4, 7])  # of three sequences of 4, 0 and 3 items: one row per position
-SEEDS = (0, 1)
 
 
 class Batch:
-    """Scores with ties and -inf, targets with gains, and excluded items in every form."""
+    """Scores with ties and -inf, targets with or without gains, and excluded items in every form."""
 
-    def __init__(self, seed):
-        self.users = {}
+    def __init__(self, seed, graded):
         choose = torch.Generator().manual_seed(seed)
-        self.scores = torch.randint(0, 5, (ROWS, ITEMS), generator=choose).double()
-        self.scores[torch.rand(ROWS, ITEMS, generator=choose) < 0.1] = -INF
-        self.target = torch.rand(ROWS, ITEMS, generator=choose).argsort(1)[:, :4]
-        self.target[torch.rand(ROWS, 4, generator=choose) < 0.2] = -1
-        self.gains = torch.randint(-1, 4, (ROWS, 4), generator=choose)
+        scores = torch.randint(0, 5, (ROWS, ITEMS), generator=choose).double()
+        scores[torch.rand(ROWS, ITEMS, generator=choose) < 0.1] = -INF
+        target = torch.rand(ROWS, ITEMS, generator=choose).argsort(1)[:, :4]
+        target[torch.rand(ROWS, 4, generator=choose) < 0.2] = -1
+        gains = torch.randint(-1, 4, (ROWS, 4), generator=choose)
+        self.rows = Rows(scores, target, gains if graded else None)
         ids = torch.randint(-2, ITEMS, (ROWS, 6), generator=choose)
         ids[:, 4] = ids[:, 1]  # repeats
         ids[::2, 5] = 0  # the padding item, if there is one
@@ -38,13 +36,11 @@ class Batch:
         packed = torch.randint(-1, ITEMS, (ROWS,), generator=choose)
         packed[[0, 2, 4]] = torch.tensor([0, 0, 0])
         everywhere = torch.rand(ITEMS, generator=choose) < 0.15
-        everywhere[0] = bool(seed % 2)
+        everywhere[0] = graded
         cells = torch.rand(ROWS, ITEMS, generator=choose) < 0.15
         rows = [[item for item in row if item >= 0] for row in ids.tolist()]
-        values, offsets = (
-            torch.tensor([item for row in rows for item in row]),
-            torch.tensor([0, *map(len, rows)]).cumsum(0),
-        )
+        values = torch.tensor([item for row in rows for item in row])
+        offsets = torch.tensor([0, *map(len, rows)]).cumsum(0)
         past = [packed[start:at].tolist() for start, stop in ((0, 4), (4, 7)) for at in range(start, stop)]
         of_ids, of_first = ids.tolist(), ids[:, :1].tolist()
         of_everywhere = [everywhere.nonzero()[:, 0].tolist()] * ROWS
@@ -53,8 +49,8 @@ class Batch:
         users = torch.arange(ROWS).repeat_interleave(offsets.diff())
         chosen = trm.Interactions.from_columns(users, values, num_users=ROWS, num_items=ITEMS).select(range(ROWS))
 
-        def together(*parts):
-            return [[item for part in parts for item in part[row]] for row in range(ROWS)]
+        def joined(*excluded):
+            return [[item for items in excluded for item in items[row]] for row in range(ROWS)]
 
         self.forms = {
             "ids [B]": (ids[:, 0], of_first),
@@ -67,59 +63,70 @@ class Batch:
             "spans": (spans, past),
             "bool [I]": (everywhere, of_everywhere),
             "bool [B, I]": (cells, of_cells),
-            "masks": ((everywhere, cells), together(of_everywhere, of_cells)),
-            "spans and ids": ((spans, ids, ids[:, 0]), together(past, of_ids)),
-            "spans and mask": ((everywhere, spans), together(past, of_everywhere)),
+            "masks": ((everywhere, cells), joined(of_everywhere, of_cells)),
+            "spans and ids": ((spans, ids, ids[:, 0]), joined(past, of_ids)),
+            "spans and mask": ((everywhere, spans), joined(past, of_everywhere)),
             "all": (
-                (cells, (spans, ids[:, :2]), everywhere, (values, offsets)),
-                together(of_cells, past, of_ids, of_everywhere),
+                (cells, (spans, ids), everywhere, (values, offsets)),
+                joined(of_cells, past, of_ids, of_everywhere),
             ),
             "none": (None, [[]] * ROWS),
         }
+        # lists of most items, best first, and rows whose scores have the order of the lists
+        self.lists = scores.argsort(dim=1, descending=True, stable=True)[:, :10]
+        self.lists[1, 6:] = -1
+        order = torch.full((ROWS, ITEMS + 1), -INF)
+        order.scatter_(1, self.lists.where(self.lists >= 0, ITEMS), -torch.arange(10.0).expand(ROWS, -1))
+        self.rows_of_lists = Rows(order[:, :ITEMS], target, self.rows.gains)
 
 
-class Part:
-    """A batch with other scores."""
+class Rows:
+    """Scores, targets and gains, as plain Python ranks them."""
 
-    def __init__(self, batch, scores):
-        self.scores, self.target, self.users = scores, batch.target, {}
+    def __init__(self, scores, target, gains):
+        self.scores, self.target, self.gains, self.users = scores, target, gains, {}
+
+    def candidates(self, columns):
+        """Return the rows with -inf for items that are not in `columns`."""
+        other = torch.ones(ITEMS, dtype=torch.bool).index_fill(0, columns, False)
+        return Rows(self.scores.masked_fill(other, -INF), self.target, self.gains)
+
+    def ranked(self, out, padding_idx, overlap):
+        """Return each row as plain Python ranks it without the items `out`."""
+        key = id(out), padding_idx, overlap
+        if key not in self.users:
+            gains = torch.ones_like(self.target) if self.gains is None else self.gains
+            self.users[key] = []
+            for scores, ids, values, excluded in zip(
+                self.scores.tolist(), self.target.tolist(), gains.tolist(), out, strict=True
+            ):
+                gain = {item: value for item, value in zip(ids, values, strict=True) if item >= 0}
+                user = reference.rank(scores, gain, excluded, "realistic", padding_idx, overlap, threshold=2)
+                self.users[key].append(user)
+        return self.users[key]
+
+    def relevant(self, padding_idx):
+        """Return the relevant items of each row."""
+        relevant = self.target if self.gains is None else self.target.where(self.gains > 0, -1)
+        return [set(row) - {-1, padding_idx} for row in relevant.tolist()]
+
+    def best(self, out, padding_idx, overlap):
+        """Return the candidates of each row, best first, equal scores by ascending id."""
+        lists = []
+        for scores, excluded, relevant in zip(self.scores.tolist(), out, self.relevant(padding_idx), strict=True):
+            gone = (set(excluded) - (relevant if overlap == "keep" else set())) | {padding_idx}
+            items = [item for item in range(ITEMS) if item not in gone and scores[item] > -INF]
+            lists.append(sorted(items, key=lambda item: (-scores[item], item)))
+        return lists
 
 
-BATCHES = {seed: Batch(seed) for seed in SEEDS}
+BATCHES = Batch(0, graded=False), Batch(1, graded=True)
 FORMS = list(BATCHES[0].forms)
 SPANS = ("pair", "Jagged", "nested", "spans", "spans and ids", "spans and mask", "all")
 MASKED = ("bool [I]", "bool [B, I]", "masks", "spans and mask", "all")
-
-
-def users_of(batch, out, gains, padding_idx, overlap):
-    """Return each row as plain Python ranks it."""
-    key = (id(out), gains is None, padding_idx, overlap)
-    if key not in batch.users:
-        rows = []
-        for row, values in enumerate(batch.scores.tolist()):
-            worth = [1] * 4 if gains is None else gains[row].tolist()
-            gain = {item: value for item, value in zip(batch.target[row].tolist(), worth, strict=True) if item >= 0}
-            rows.append(reference.rank(values, gain, out[row], "realistic", padding_idx, overlap, threshold=2))
-        batch.users[key] = rows
-    return batch.users[key]
-
-
-def relevant_of(batch, gains, padding_idx):
-    """Return the relevant items of each row."""
-    relevant = batch.target if gains is None else batch.target.where(gains > 0, -1)
-    return [set(row) - {-1, padding_idx} for row in relevant.tolist()]
-
-
-def best_of(batch, out, gains, padding_idx, overlap):
-    """Return the candidates of each row, best first, equal scores by ascending id."""
-    lists = []
-    for scores, excluded, relevant in zip(
-        batch.scores.tolist(), out, relevant_of(batch, gains, padding_idx), strict=True
-    ):
-        gone = (set(excluded) - (relevant if overlap == "keep" else set())) | {padding_idx}
-        items = [item for item in range(ITEMS) if item not in gone and scores[item] > -INF]
-        lists.append(sorted(items, key=lambda item: (-scores[item], item)))
-    return lists
+ALL_SETTINGS = [
+    {"padding_idx": padding_idx, "overlap": overlap} for padding_idx, overlap in product((None, 0), ("keep", "miss"))
+]
 
 
 def rounded(pairs, depth):
@@ -132,39 +139,39 @@ def placed(items, depth):
     return [rounded(zip(*row, strict=True), depth) for row in zip(items.ranks.tolist(), gains, strict=True)]
 
 
-def check(ranking, batch, out, gains, padding_idx, overlap, depth):
-    """Assert that a ranking of scores is that of plain Python, down to the depth."""
-    deep, users = ITEMS if depth is None else depth, users_of(batch, out, gains, padding_idx, overlap)
-    assert placed(ranking.relevant, deep) == [rounded(user.hits, deep) for user in users]
-    if gains is not None:
-        assert placed(ranking.penalties, deep) == [rounded(user.unwanted, deep) for user in users]
+def check_places(ranking, rows, users, depth=ITEMS):
+    assert placed(ranking.relevant, depth) == [rounded(user.hits, depth) for user in users]
+    if rows.gains is not None:
+        assert placed(ranking.penalties, depth) == [rounded(user.unwanted, depth) for user in users]
     assert ranking.num_relevant.tolist() == [len(user.gains) for user in users]
+
+
+def check(ranking, rows, out, depth, settings):
+    """Assert that a ranking of scores is that of plain Python, down to the depth."""
+    users = rows.ranked(out, **settings)
+    check_places(ranking, rows, users, depth or ITEMS)
     for name in ("num_ranked", "num_recommended", "unreachable", *(["tied"] if depth is None else [])):
         assert getattr(ranking, name).tolist() == [getattr(user, name) for user in users], name
     if depth is not None:
-        best = [row[:depth] for row in best_of(batch, out, gains, padding_idx, overlap)]
+        best = [row[:depth] for row in rows.best(out, **settings)]
         assert ranking.items.tolist() == [row + [-1] * (depth - len(row)) for row in best]
 
 
-def settings(*overlaps):
-    """Yield batches with gains or without, padding_idx, overlap and depth."""
-    for seed, padding_idx, overlap, depth, graded in product(
-        SEEDS, (None, 0), overlaps or ("keep", "miss"), (None, 3), (False, True)
-    ):
-        batch = BATCHES[seed]
-        yield batch, batch.gains if graded else None, padding_idx, overlap, depth
+def check_list(ranking, rows, out, settings):
+    users = rows.ranked(out, **settings)
+    check_places(ranking, rows, users)
+    assert ranking.num_recommended.tolist() == [user.num_ranked for user in users]
 
 
-def ranked(batch, exclude, gains, padding_idx, overlap, depth, **options):
-    return trm.Scores(batch.scores, batch.target, gains=gains, exclude=exclude).ranking(
-        depth,
-        items=depth is not None,
-        score_threshold=2,
-        ties="realistic",
-        padding_idx=padding_idx,
-        overlap=overlap,
-        **options,
-    )
+def ranked(rows, exclude, depth, settings, columns=None, **options):
+    """Return the ranking of rows, or of their `columns` as candidates."""
+    given = {"gains": rows.gains, "exclude": exclude}
+    if columns is None:
+        batch = trm.Scores(rows.scores, rows.target, **given)
+    else:
+        batch = trm.Candidates(rows.scores[:, columns], rows.target, columns, **given)
+    items = depth is not None
+    return batch.ranking(depth, items=items, score_threshold=2, ties="realistic", **settings, **options)
 
 
 def cases(forms):
@@ -173,167 +180,129 @@ def cases(forms):
     return pytest.mark.parametrize(("form", "rows_at_once"), sizes, indirect=["rows_at_once"])
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def rows_at_once(request, monkeypatch):
     """Pad so many ids at once."""
-    monkeypatch.setattr(exclude_module, "PADDED_IDS_CPU", request.param)
+    monkeypatch.setattr(exclude_module, "PADDED_IDS_CPU", getattr(request, "param", 2**18))
 
 
-# ------------------------------------------------------------------------------------------------------- dense scores
-
-
-@pytest.mark.usefixtures("rows_at_once")
-@pytest.mark.parametrize("strategy", eager.STRATEGIES, ids=lambda strategy: strategy.__name__)
 @pytest.mark.parametrize("path", ["overwritten", "subtracted"])
 @cases(FORMS)
-def test_scores(form, path, strategy, monkeypatch):
+def test_scores(form, path, monkeypatch):
     """Excluded items that are overwritten in a copy, or subtracted from counts, leave the ranks of plain Python."""
-
-    def choose(scores, question):
-        taken = 0 if question.removed is None else question.removed.shape[1]
-        fits = question.depth is not None and question.depth + taken + 1 < scores.shape[1] and len(scores)
-        return eager.compare if strategy is eager.select and not fits else strategy
-
-    monkeypatch.setattr(eager, "choose_strategy", choose)
     if path == "subtracted":  # as on devices other than the CPU
         monkeypatch.setattr(scores_module.TargetCounter, "copies_pay", lambda *_: False)
-    for batch, gains, padding_idx, overlap, depth in settings():
-        exclude, out = batch.forms[form]
-        before = batch.scores.clone()
-        ranking = ranked(batch, exclude, gains, padding_idx, overlap, depth)
-        check(ranking, batch, out, gains, padding_idx, overlap, depth)
-        assert torch.equal(batch.scores, before)
+    for batch, depth, settings in product(BATCHES, (None, 3), ALL_SETTINGS):
+        (exclude, out), rows = batch.forms[form], batch.rows
+        before = rows.scores.clone()
+        check(ranked(rows, exclude, depth, settings), rows, out, depth, settings)
+        assert torch.equal(rows.scores, before)
 
 
-@pytest.mark.parametrize(
-    ("width", "items", "depth", "expected"),
-    [(1, 60, 5, "compare"), (90, 200, None, "bucket"), (12, 1500, 8, "select")],
-)
-@pytest.mark.parametrize("path", ["overwritten", "subtracted"])
-@pytest.mark.parametrize("padding_idx", [None, 0])
-def test_few_and_many_targets(width, items, depth, expected, path, padding_idx, monkeypatch, generator):
-    """The strategy that is chosen for few targets, for many and for few ranks counts without the excluded items."""
-    if path == "subtracted":
-        monkeypatch.setattr(scores_module.TargetCounter, "copies_pay", lambda *_: False)
-    chosen, choose = [], eager.choose_strategy
-    monkeypatch.setattr(eager, "choose_strategy", lambda *given: chosen.append(choose(*given)) or chosen[-1])
-    scores = torch.randint(0, items // 2, (5, items), generator=generator).float()
-    ids = torch.randint(-1, items, (5, 20), generator=generator)
-    ids[:, 0] = 0
-    mask = torch.rand(5, items, generator=generator) < 0.1
-    target = torch.rand(5, items, generator=generator).argsort(1)[:, :width]
-    out = [{*ids[row].tolist(), *mask[row].nonzero()[:, 0].tolist()} for row in range(5)]
-    ranking = trm.Scores(scores, target, exclude=(ids, mask)).ranking(depth, padding_idx=padding_idx, overlap="miss")
-    assert {strategy.__name__ for strategy in chosen} == {expected}
-    for row, values in enumerate(scores.tolist()):
-        user = reference.rank(values, dict.fromkeys(target[row].tolist(), 1), out[row], padding_idx=padding_idx)
-        hits = [rank for rank, _ in user.hits if depth is None or rank <= depth]
-        assert [rank for rank in ranking.ranks[row].tolist() if rank < INF] == pytest.approx(hits)
-        assert ranking.num_ranked[row] == user.num_ranked
-
-
-@pytest.mark.usefixtures("rows_at_once")
 @cases(FORMS)
 def test_deferred(form):
-    """With deferred checks good rows have the same ranks, and a row with an id beyond the last item is left out."""
-    for batch, gains, padding_idx, overlap, depth in settings():
-        exclude, out = batch.forms[form]
-        ranking = ranked(batch, exclude, gains, padding_idx, overlap, depth, validate_args="deferred")
-        assert ranking.valid.all()
-        check(ranking, batch, out, gains, padding_idx, overlap, depth)
-        beyond = torch.full((ROWS,), -1).index_fill(0, torch.tensor([2]), ITEMS)
+    """With deferred checks a row with an id beyond the last item is left out, and good rows have the same ranks."""
+    beyond = torch.full((ROWS,), -1).index_fill(0, torch.tensor([2]), ITEMS)
+    for batch, depth, settings in product(BATCHES, (None, 3), ALL_SETTINGS):
+        (exclude, out), rows = batch.forms[form], batch.rows
         both = (beyond,) if exclude is None else (exclude, beyond)
-        ranking = ranked(batch, both, gains, padding_idx, overlap, depth, validate_args="deferred")
+        ranking = ranked(rows, both, depth, settings, validate_args="deferred")
         assert ranking.valid.tolist() == [row != 2 for row in range(ROWS)]
-        check(ranking, batch, out, gains, padding_idx, overlap, depth)  # the id itself excludes nothing
+        check(ranking, rows, out, depth, settings)  # the id itself excludes nothing
         with pytest.raises(ValueError, match=f"1 of 7 rows with an excluded id beyond .* row 2 excludes {ITEMS} of"):
-            ranked(batch, both, gains, padding_idx, overlap, depth)
+            ranked(rows, both, depth, settings)
 
 
-@pytest.mark.usefixtures("rows_at_once")
 @cases(FORMS)
 def test_overlap_error(form):
     """A relevant item that is excluded is an error, at once or later; other rows rank as with "miss"."""
-    for batch, gains, padding_idx, overlap, depth in settings("error"):
-        exclude, out = batch.forms[form]
-        relevant = relevant_of(batch, gains, padding_idx)
+    for batch, depth, padding_idx in product(BATCHES, (None, 3), (None, 0)):
+        (exclude, out), rows = batch.forms[form], batch.rows
+        settings = {"padding_idx": padding_idx, "overlap": "error"}
+        relevant = rows.relevant(padding_idx)
         bad = [bool(items & set(excluded)) for items, excluded in zip(relevant, out, strict=True)]
-        later = ranked(batch, exclude, gains, padding_idx, overlap, depth, validate_args="deferred")
+        later = ranked(rows, exclude, depth, settings, validate_args="deferred")
         assert later.valid.tolist() == [not row for row in bad]
         if any(bad):
             with pytest.raises(ValueError, match=f"^{sum(bad)} of 7 rows with a target that is also excluded"):
-                ranked(batch, exclude, gains, padding_idx, overlap, depth)
+                ranked(rows, exclude, depth, settings)
         else:
-            check(
-                ranked(batch, exclude, gains, padding_idx, overlap, depth),
-                *(batch, out, gains, padding_idx, "miss", depth),
-            )
+            check(ranked(rows, exclude, depth, settings), rows, out, depth, settings | {"overlap": "miss"})
 
 
-@pytest.mark.usefixtures("rows_at_once")
 @cases(FORMS)
 def test_topk_ranks(form):
     """`get_topk_ranks` numbers the targets as plain Python does, rounded up; excluded targets are not in the top k."""
-    for batch, _, padding_idx, overlap, depth in settings():
-        exclude, out = batch.forms[form]
-        k = ITEMS if depth is None else depth
-        ranks = trm.get_topk_ranks(
-            batch.scores, batch.target, k, exclude=exclude, padding_idx=padding_idx, overlap=overlap
-        )
-        for row, user in enumerate(users_of(batch, out, None, padding_idx, overlap)):
+    rows = Rows(BATCHES[1].rows.scores, BATCHES[1].rows.target, None)
+    for k, settings in product((3, ITEMS), ALL_SETTINGS):
+        exclude, out = BATCHES[1].forms[form]
+        ranks = trm.get_topk_ranks(rows.scores, rows.target, k, exclude=exclude, **settings)
+        for row, user in zip(ranks.tolist(), rows.ranked(out, **settings), strict=True):
             expected = [math.ceil(rank) for rank, _ in user.hits if math.ceil(rank) <= k]
-            assert sorted(rank for rank in ranks[row].tolist() if 0 < rank <= k) == expected
-            assert int((ranks[row] > 0).sum()) == len(user.gains)
+            assert sorted(rank for rank in row if 0 < rank <= k) == expected
+            assert sum(rank > 0 for rank in row) == len(user.gains)
 
 
-@pytest.mark.usefixtures("rows_at_once")
 @cases([form for form in FORMS if form not in ("bool [B, I]", "masks", "all")])
-@pytest.mark.parametrize("borders", [(0, ITEMS), (0, 5, ITEMS), (0, 1, 1, 9, ITEMS)])
+@pytest.mark.parametrize("borders", [(0, ITEMS), (0, 1, 1, 9, ITEMS)])
 def test_pieces(form, borders):
     """Scores that come in pieces of columns, as on shards of items, rank as whole rows do."""
-    for batch, gains, padding_idx, overlap, depth in settings():
-        exclude, out = batch.forms[form]
+    for batch, depth, settings in product(BATCHES, (None, 3), ALL_SETTINGS):
+        (exclude, out), rows = batch.forms[form], batch.rows
         needs = Needs(depth, num_ranked=True, score_threshold=2, list_depth=depth or 0)
-        options = Options("realistic", padding_idx, overlap)
-        shape, device = (ROWS, ITEMS), batch.scores.device
-        rows = ShardCounter(batch.target, gains, exclude, shape, torch.float64, device, needs, options)
-        pieces = [(batch.scores[:, a:b], a) for a, b in pairwise(borders)]
-        own = torch.stack([rows.target_scores(*piece) for piece in pieces]).amax(0)
-        counted = sum(rows.count(*piece, own) for piece in pieces)
-        best = [rows.best(*piece) for piece in pieces]
-        top, ids = (torch.cat(part, 1) for part in zip(*best, strict=True))
-        order = ids.where(ids >= 0, ITEMS).sort(dim=1, stable=True).indices
-        order = order.gather(1, top.gather(1, order).sort(dim=1, descending=True, stable=True).indices)
-        merged = tuple(part.gather(1, order)[:, : depth or 0] for part in (top, ids))
-        check(rows.ranking(own, counted, merged), batch, out, gains, padding_idx, overlap, depth)
-
-
-# ------------------------------------------------------------------------------------------------- lists and candidates
-
-
-def part_of(batch, columns):
-    """Return the batch with -inf for items that are not in `columns`."""
-    full = torch.full_like(batch.scores, -INF)
-    full[:, columns] = batch.scores[:, columns]
-    return Part(batch, full)
+        counter = ShardCounter(
+            target=rows.target,
+            gains=rows.gains,
+            exclude=exclude,
+            shape=(ROWS, ITEMS),
+            dtype=torch.float64,
+            device=rows.scores.device,
+            needs=needs,
+            options=Options("realistic", **settings),
+        )
+        pieces = [(rows.scores[:, start:stop], start) for start, stop in pairwise(borders)]
+        target_scores = torch.stack([counter.target_scores(*piece) for piece in pieces]).amax(0)
+        counted = sum(counter.count(*piece, target_scores) for piece in pieces)
+        best = merged([counter.best(*piece) for piece in pieces], needs.list_depth)
+        check(counter.ranking(target_scores, counted, best), rows, out, depth, settings)
 
 
 ORDER = torch.randperm(ITEMS, generator=torch.Generator().manual_seed(5))
-PARTS = {batch: [(columns, part_of(batch, columns)) for columns in (ORDER, ORDER[:8])] for batch in BATCHES.values()}
 
 
-@pytest.mark.usefixtures("rows_at_once")
 @cases([form for form in FORMS if form not in MASKED])
-def test_candidates(form):
+@pytest.mark.parametrize("columns", [ORDER, ORDER[:8]])
+def test_candidates(form, columns):
     """Scores of some items rank as full scores with -inf elsewhere, and the lists hold item ids."""
-    for batch, gains, padding_idx, overlap, depth in settings():
+    for batch, depth, settings in product(BATCHES, (None, 3), ALL_SETTINGS):
         exclude, out = batch.forms[form]
-        for columns, whole in PARTS[batch]:
-            options = {"score_threshold": 2, "ties": "realistic", "padding_idx": padding_idx, "overlap": overlap}
-            ranking = trm.Candidates(
-                batch.scores[:, columns], batch.target, columns, gains=gains, exclude=exclude
-            ).ranking(depth, items=depth is not None, **options)
-            check(ranking, whole, out, gains, padding_idx, overlap, depth)
+        ranking = ranked(batch.rows, exclude, depth, settings, columns)
+        check(ranking, batch.rows.candidates(columns), out, depth, settings)
+
+
+@cases(FORMS)
+def test_lists(form):
+    """Excluded items leave lists, and later items move up, as in scores of the same order."""
+    for batch, settings in product(BATCHES, ALL_SETTINGS):
+        (exclude, out), rows = batch.forms[form], batch.rows_of_lists
+        lists = trm.Lists(batch.lists, rows.target, gains=rows.gains, exclude=exclude, complete=True)
+        ranking = lists.ranking(validate_args="deferred", **settings)
+        assert ranking.valid.all()
+        check_list(ranking, rows, out, settings)
+        listed = [[item for item in row if item >= 0] for row in ranking.items.tolist()]
+        assert listed == rows.best(out, **settings)
+
+
+@cases([form for form in FORMS if form not in MASKED])
+@pytest.mark.parametrize("shared", ["tie", "first", "code"])
+def test_beams(form, shared):
+    """Codes that no two items share rank as lists of the items do."""
+    codes = trm.SemanticIds(torch.stack([torch.arange(ITEMS), torch.arange(ITEMS) % 3], 1))
+    for batch, settings in product(BATCHES, ALL_SETTINGS):
+        (exclude, out), rows = batch.forms[form], batch.rows_of_lists
+        beams = codes.codes[batch.lists.clamp(min=0)].where((batch.lists >= 0)[..., None], -1)
+        given = {"gains": rows.gains, "exclude": exclude, "shared": shared, "complete": True}
+        check_list(codes.beams(beams, rows.target, **given).ranking(**settings), rows, out, settings)
 
 
 @pytest.mark.parametrize("form", MASKED)
@@ -341,112 +310,39 @@ def test_masks_beside_codes(form):
     """A bool beside generated codes is refused, because lists of codes leave out ids alone."""
     batch, codes = BATCHES[0], trm.SemanticIds(torch.arange(ITEMS)[:, None])
     with pytest.raises(TypeError, match="exclude beside codes is item ids"):
-        codes.beams(LISTS[0][0][..., None], batch.target, exclude=batch.forms[form][0]).ranking()
-
-
-def lists_of(batch):
-    """Return lists of most items, best first, and a batch of scores that have the order of each list."""
-    lists = batch.scores.argsort(dim=1, descending=True, stable=True)[:, :10]
-    lists[1, 6:] = -1
-    order = torch.full((ROWS, ITEMS + 1), -INF)
-    order.scatter_(1, lists.where(lists >= 0, ITEMS), -torch.arange(10.0).expand(ROWS, -1))
-    return lists, Part(batch, order[:, :ITEMS])
-
-
-LISTS = {seed: lists_of(batch) for seed, batch in BATCHES.items()}
-
-
-def check_list(ranking, whole, out, gains, padding_idx, overlap):
-    users = users_of(whole, out, gains, padding_idx, overlap)
-    assert placed(ranking.relevant, ITEMS) == [rounded(user.hits, ITEMS) for user in users]
-    if gains is not None:
-        assert placed(ranking.penalties, ITEMS) == [rounded(user.unwanted, ITEMS) for user in users]
-    assert ranking.num_relevant.tolist() == [len(user.gains) for user in users]
-    assert ranking.num_recommended.tolist() == [user.num_ranked for user in users]
-
-
-@pytest.mark.usefixtures("rows_at_once")
-@pytest.mark.parametrize("validate_args", [True, "deferred"])
-@cases(FORMS)
-def test_lists(form, validate_args):
-    """Excluded items leave lists, and later items move up, as in scores of the same order."""
-    for seed, padding_idx, overlap, graded in product(SEEDS, (None, 0), ("keep", "miss"), (False, True)):
-        batch, (lists, whole) = BATCHES[seed], LISTS[seed]
-        (exclude, out), gains = batch.forms[form], batch.gains if graded else None
-        ranking = trm.Lists(lists, batch.target, gains=gains, exclude=exclude, complete=True).ranking(
-            padding_idx=padding_idx, overlap=overlap, validate_args=validate_args
-        )
-        assert ranking.valid is None or ranking.valid.all()
-        check_list(ranking, whole, out, gains, padding_idx, overlap)
-        listed = [[item for item in row if item >= 0] for row in ranking.items.tolist()]
-        assert listed == best_of(whole, out, gains, padding_idx, overlap)
-
-
-@pytest.mark.usefixtures("rows_at_once")
-@cases([form for form in FORMS if form not in MASKED])
-@pytest.mark.parametrize("shared", ["tie", "first", "code"])
-def test_beams(form, shared):
-    """Codes that no two items share rank as lists of the items do."""
-    codes = trm.SemanticIds(torch.stack([torch.arange(ITEMS), torch.arange(ITEMS) % 3], 1))
-    for seed, padding_idx, overlap, graded in product(SEEDS, (None, 0), ("keep", "miss"), (False, True)):
-        batch, (lists, whole) = BATCHES[seed], LISTS[seed]
-        (exclude, out), gains = batch.forms[form], batch.gains if graded else None
-        beams = codes.codes[lists.clamp(min=0)].where((lists >= 0)[..., None], -1)
-        ranking = codes.beams(beams, batch.target, gains=gains, exclude=exclude, shared=shared, complete=True).ranking(
-            padding_idx=padding_idx, overlap=overlap
-        )
-        check_list(ranking, whole, out, gains, padding_idx, overlap)
-
-
-# ------------------------------------------------------------------------------------------------------- never waiting
+        codes.beams(batch.lists[..., None], batch.rows.target, exclude=batch.forms[form][0]).ranking()
 
 
 def on_meta():
     """Return the forms of `exclude` on the device `meta`, which has no values to read."""
-    ids = torch.empty(ROWS, 6, dtype=torch.int64, device="meta")
-    values, offsets = (torch.empty(size, dtype=torch.int64, device="meta") for size in (20, ROWS + 1))
-    packed, ends = (torch.empty(size, dtype=torch.int64, device="meta") for size in (ROWS, 4))
-    past = trm.prefix_history(packed, ends, max_length=4)
+    ids, values, offsets, packed, ends = (
+        torch.empty(shape, dtype=torch.int64, device="meta") for shape in ((ROWS, 6), 20, ROWS + 1, ROWS, 4)
+    )
+    past, known = trm.prefix_history(packed, ends, max_length=4), trm.Jagged(values, offsets, 6)
     everywhere, cells = (torch.empty(shape, dtype=torch.bool, device="meta") for shape in ((ITEMS,), (ROWS, ITEMS)))
-    known = trm.Jagged(values, offsets, 6)
-    return {
-        "ids [B]": ids[:, 0],
-        "ids [B, H]": ids,
-        "Jagged": known,
-        "spans": past,
-        "bool [I]": everywhere,
-        "bool [B, I]": cells,
-        "tuple": (cells, (past, ids), everywhere, known),
-        "none": None,
-    }
+    all_forms = cells, (past, ids), everywhere, known
+    return {"ids": ids, "Jagged": known, "spans": past, "bool [I]": everywhere, "tuple": all_forms, "none": None}
 
 
 @pytest.mark.parametrize("at_once", [1, 2**22])
-@pytest.mark.parametrize("overlap", ["error", "keep", "miss"])
-@pytest.mark.parametrize("padding_idx", [None, 0])
 @pytest.mark.parametrize("form", on_meta())
-def test_never_waits_for_the_device(form, padding_idx, overlap, at_once, monkeypatch):
+def test_never_waits_for_the_device(form, at_once, monkeypatch):
     """Every form of `exclude` is ranked on `meta`, where reading a value raises: scores, lists, candidates, updates."""
     monkeypatch.setattr(exclude_module, "PADDED_IDS", at_once)
-    exclude = on_meta()[form]
-    scores = torch.empty(ROWS, ITEMS, device="meta")
-    ids = torch.empty(ROWS, 5, dtype=torch.int64, device="meta")
-    options = {"padding_idx": padding_idx, "overlap": overlap}
-    for target in (ids, ids[:, 0]):
+    exclude, scores = on_meta()[form], torch.empty(ROWS, ITEMS, device="meta")
+    ids, columns = (torch.empty(shape, dtype=torch.int64, device="meta") for shape in ((ROWS, 5), ITEMS))
+    for target, padding_idx, overlap in ((ids, None, "error"), (ids[:, 0], 0, "keep"), (ids, 0, "miss")):
+        options = {"padding_idx": padding_idx, "overlap": overlap}
+        rows = trm.Scores(scores, target, exclude=exclude)
         for depth in (None, 3):
-            found = trm.Scores(scores, target, exclude=exclude).ranking(
-                depth, items=depth is not None, score_threshold=0.5, **options
-            )
-            assert found.ranks.shape == (ROWS, 5 if target is ids else 1)
-        assert trm.get_topk_ranks(scores, target, 3, exclude=exclude, **options).shape == found.ranks.shape
+            ranking = rows.ranking(depth, items=depth is not None, score_threshold=0.5, **options)
+            assert ranking.ranks.shape == (ROWS, 5 if target is ids else 1)
+        assert trm.get_topk_ranks(scores, target, 3, exclude=exclude, **options).shape == ranking.ranks.shape
         assert trm.Lists(ids, target, exclude=exclude).ranking(**options).ranks.is_meta
-        if form not in ("bool [I]", "bool [B, I]", "tuple"):
-            columns = torch.empty(ITEMS, dtype=torch.int64, device="meta")
-            assert (
-                trm.Candidates(scores, target, columns, exclude=exclude).ranking(3, items=True, **options).items.is_meta
-            )
-        metrics = trm.RecMetricCollection(["NDCG", "AUROC", "RPrecision"], k=3, **options).to("meta")
-        metrics.update(scores, target, exclude=exclude)
+        if form not in ("bool [I]", "tuple"):
+            candidates = trm.Candidates(scores, target, columns, exclude=exclude)
+            assert candidates.ranking(3, items=True, **options).items.is_meta
+        trm.RecMetricCollection(["NDCG", "AUROC", "RPrecision"], k=3, **options).to("meta").update(rows)
 
 
 def test_a_mask_has_no_item_behind_its_last():
@@ -459,10 +355,10 @@ def test_a_mask_has_no_item_behind_its_last():
 
 def test_histories_of_two_items_are_no_matrix():
     """Rows that hold the ids 0 and 1 alone are a 0/1 matrix if all rows do, unless one of the two is padding."""
-    two, other = torch.tensor([[0, 1] * 5, [1, 0] * 5]), torch.tensor([[0, 1] * 5, [7, 1] * 5])
+    matrix, history = torch.tensor([[0, 1] * 5, [1, 0] * 5]), torch.tensor([[0, 1] * 5, [7, 1] * 5])
     scores, target = torch.arange(10.0).expand(2, -1), torch.tensor([9, 9])
-    with pytest.raises(ValueError, match="0/1 matrix"):
-        trm.get_topk_ranks(scores, target, 3, exclude=two)
-    assert trm.get_topk_ranks(scores, target, 3, exclude=other).tolist() == [[1], [1]]
-    for padding_idx in (0, 1):
-        assert trm.get_topk_ranks(scores, target, 3, exclude=two, padding_idx=padding_idx).tolist() == [[1], [1]]
+    with pytest.raises(ValueError, match=r"2 of 2 rows whose exclude looks like a 0/1 matrix \(pass exclude.bool"):
+        trm.get_topk_ranks(scores, target, 3, exclude=matrix)
+    for exclude, padding_idx in ((history, None), (matrix, 0), (matrix, 1)):
+        ranks = trm.get_topk_ranks(scores, target, 3, exclude=exclude, padding_idx=padding_idx)
+        assert ranks.tolist() == [[1], [1]]

@@ -31,26 +31,21 @@ def test_lists_that_are_all_there_is():
     """With `complete=True` an item that is not listed is a miss at every k, and the ideal has all relevant items."""
     metric = trm.NDCG(6)
     metric.update(trm.Hits(HITS[:1], num_relevant=5, complete=True))
-    ideal = sum(1 / torch.log2(torch.tensor(1.0 + rank, dtype=torch.float64)) for rank in range(1, 6))
-    found = 1 / torch.log2(torch.tensor(3.0)).double() + 1 / torch.log2(torch.tensor(5.0)).double()
-    assert metric.compute().item() == pytest.approx((found / ideal).item(), abs=1e-7)
-    for metric in (trm.NDCG(6), trm.RPrecision()):
-        with pytest.raises(ValueError, match="known to depth 4 only"):
-            metric.update(trm.Hits(HITS, num_relevant=5))
+    ideal = sum(1 / math.log2(1 + rank) for rank in range(1, 6))
+    assert metric.compute().item() == pytest.approx((1 / math.log2(3) + 1 / math.log2(5)) / ideal, abs=1e-7)
 
 
 def test_memory_does_not_grow_with_relevant_items():
     """A list of K places needs K + 1 ranks, however many relevant items there are."""
     ranking = trm.Hits(HITS, num_relevant=10**9).ranking()
     assert (ranking.ranks.shape, ranking.num_relevant.tolist()) == ((3, 5), [10**9] * 3)
-    names = ["Recall", "NDCG", "MAP", "F1", "Precision"]
-    metrics, same = (trm.RecMetricCollection(names, k=[1, 4]) for _ in range(2))
+    metrics, same = (trm.RecMetricCollection(["Recall", "NDCG", "MAP", "F1"], k=[1, 4]) for _ in range(2))
     metrics.update(trm.Hits(HITS, num_relevant=50))
     ranks = torch.full((3, 50), INF)
     ranks[0, :2], ranks[2, 0] = torch.tensor([2.0, 4.0]), 1
     same.update(trm.Ranks(ranks, depth=4))
     assert metrics.compute() == same.compute()
-    for metric in (trm.RPrecision(), trm.NDCG(), trm.MAP()):
+    for metric in (trm.RPrecision(), trm.NDCG(), trm.MAP(), trm.NDCG(6)):
         with pytest.raises(ValueError, match="known to depth 4 only"):
             metric.update(ranking)
 
@@ -67,53 +62,60 @@ def test_ranks_from_zero_and_misses():
     assert (ranking.ranks.tolist(), ranking.num_relevant.tolist()) == ([[1], [INF], [4]], [1, 1, 1])
     ranks = torch.tensor([1, 2], dtype=torch.int16)
     assert trm.Ranks(ranks, miss=2**16 + 1).ranking().ranks.tolist() == [[1], [2]]
-    with pytest.raises(ValueError, match=r"zero_based=True\).*padding=0\).*flags of hits are Hits"):
-        trm.Ranks(torch.tensor([0, 2])).ranking()
 
 
+NO_PLACES = "ranks that are no places"
 BAD = [
-    (lambda: trm.Ranks(torch.tensor([[0.5, 1.0]])).ranking(), ValueError, "ranks that are no places"),
-    (lambda: trm.Ranks(torch.tensor([[math.nan, 1.0]])).ranking(), ValueError, "ranks that are no places"),
-    # the mean of the i lowest is below that of the first i ranks
-    (lambda: trm.Ranks(torch.tensor([[1.0, 1.0, 1.0]])).ranking(), ValueError, "ranks that are no places"),
-    (lambda: trm.Ranks(torch.tensor([[2.0, 5.0, 1.0, 1.0]])).ranking(), ValueError, "ranks that are no places"),
-    (lambda: trm.Ranks(torch.tensor([[INVALID_RANK, 1]])).ranking(), ValueError, "marked invalid"),
-    (lambda: trm.Ranks(torch.tensor([[True]])).ranking(), TypeError, "ranks must be an integer or float tensor"),
-    (lambda: trm.Ranks(torch.ones(1, 1, 1)).ranking(), ValueError, r"ranks must be \[B\] or \[B, T\]"),
-    (lambda: trm.Ranks(torch.tensor([[2, 2]]), depth=2).ranking(), ValueError, "a place twice"),
-    (lambda: trm.Ranks(torch.tensor([[5]]), num_ranked=3).ranking(), ValueError, "beyond num_ranked"),
-    (
-        lambda: trm.Ranks(torch.tensor([[5]]), num_ranked=-3).ranking(),
-        ValueError,
-        "num_ranked must be at least 1, got -3",
-    ),
-    (lambda: trm.Ranks(torch.tensor([[1]]), num_ranked=True).ranking(), TypeError, "num_ranked must be an integer"),
-    (lambda: trm.Hits(HITS.float(), num_relevant=1).ranking(), TypeError, "flags must be bool, or integers 0 and 1"),
-    (lambda: trm.Ranks(HITS, miss=2.5).ranking(), TypeError, "miss must be a whole number, .* got 2.5"),
-    (lambda: trm.Ranks(HITS, miss=True).ranking(), TypeError, "miss must be a whole number, .* got True"),
-    (lambda: trm.Ranks(torch.tensor([[1, 4, 4, -1]]), miss=-1, depth=5).ranking(), ValueError, "place twice"),
-    (lambda: trm.Hits(HITS[0], num_relevant=1).ranking(), ValueError, r"flags must be \[rows, ranks\], got \[4\]"),
-    (lambda: trm.Hits(HITS * 2, num_relevant=2).ranking(), ValueError, "row 0 is .0, 2, 0, 2., hits are 0 or 1"),
-    (lambda: trm.Hits(HITS, num_relevant=1).ranking(), ValueError, "row 0 has 2 of 1"),
-    (lambda: trm.Hits(HITS, num_relevant=-1).ranking(), ValueError, "num_relevant must be at least 1, got -1"),
-    (lambda: trm.Hits(HITS, num_relevant=torch.ones(3)).ranking(), TypeError, "num_relevant must hold int64"),
-    (lambda: trm.Ranks(HITS, zero_based=True, padding=0).ranking(), ValueError, "contradict each other"),
-    (lambda: trm.Ranks(HITS > 0, zero_based=True).ranking(), TypeError, "bool"),
-    (lambda: trm.Ranks(HITS.to(torch.uint8), zero_based=True).ranking(), TypeError, "uint8"),
-    (lambda: trm.Ranks(torch.tensor([[0, 3, 3]]), zero_based=True, depth=5).ranking(), ValueError, "place twice"),
-    (
-        lambda: trm.Ranks(trm.get_topk_ranks(torch.rand(2, 3), torch.tensor([0, 1]), 2), zero_based=True).ranking(),
-        ValueError,
-        "ranks of get_topk_ranks start at 1",
-    ),
+    ([[0.5, 1.0]], {}, ValueError, NO_PLACES),
+    ([[math.nan, 1.0]], {}, ValueError, NO_PLACES),
+    ([[1.0, 1.0, 1.0]], {}, ValueError, NO_PLACES),  # the mean of the i lowest is below that of the first i ranks
+    ([[2.0, 5.0, 1.0, 1.0]], {}, ValueError, NO_PLACES),
+    ([[INVALID_RANK, 1]], {}, ValueError, "marked invalid"),
+    ([[True]], {}, TypeError, "ranks must be an integer or float tensor"),
+    ([[[1]]], {}, ValueError, r"ranks must be \[B\] or \[B, T\]"),
+    ([[1, 3], [3, 3]], {}, ValueError, r"1 of 2 rows .* a place twice.*: row 1 is \[3, 3\]"),
+    ([[1, 1]], {"depth": 5}, ValueError, "a place twice"),
+    ([[2, 2]], {"depth": 2}, ValueError, "a place twice"),
+    ([[1, 4, 4, -1]], {"miss": -1, "depth": 5}, ValueError, "a place twice"),
+    ([[0, 3, 3]], {"zero_based": True, "depth": 5}, ValueError, "a place twice"),
+    ([0, 2], {}, ValueError, r"zero_based=True\).*padding=0\).*flags of hits are Hits"),
+    ([[5]], {"num_ranked": 3}, ValueError, "beyond num_ranked"),
+    ([[5]], {"num_ranked": torch.tensor([3])}, ValueError, "beyond num_ranked"),
+    ([[5]], {"num_ranked": torch.tensor([9, 9])}, ValueError, r"num_ranked must be a number or \[1\]"),
+    ([[5]], {"num_ranked": -3}, ValueError, "num_ranked must be at least 1, got -3"),
+    ([[1]], {"num_ranked": True}, TypeError, "num_ranked must be an integer"),
+    ([[1]], {"miss": 2.5}, TypeError, "miss must be a whole number, .* got 2.5"),
+    ([[1]], {"miss": True}, TypeError, "miss must be a whole number, .* got True"),
+    ([[1]], {"padding": 1}, ValueError, "padding must be one of None, 0, -1, got 1"),
+    ([[1]], {"zero_based": True, "padding": 0}, ValueError, "contradict each other"),
+    (trm.get_topk_ranks(torch.rand(2, 3), torch.tensor([0, 1]), 2), {"zero_based": True}, ValueError, "start at 1"),
+    (trm.get_topk_ranks(torch.rand(2, 3), torch.tensor([0, 1]), 4), {"depth": 5}, ValueError, "that were cut at 4"),
+    (HITS.to(torch.uint8), {"zero_based": True}, TypeError, "uint8"),
 ]
 
 
-@pytest.mark.parametrize(("call", "error", "message"), BAD)
-def test_bad_input(call, error, message):
+@pytest.mark.parametrize(("ranks", "options", "error", "message"), BAD)
+def test_bad_ranks(ranks, options, error, message):
     """The error message says which value was given and which ones are accepted."""
     with pytest.raises(error, match=message):
-        call()
+        trm.Ranks(ranks if isinstance(ranks, torch.Tensor) else torch.tensor(ranks), **options).ranking()
+
+
+@pytest.mark.parametrize(
+    ("flags", "num_relevant", "error", "message"),
+    [
+        (HITS.float(), 1, TypeError, "flags must be bool, or integers 0 and 1"),
+        (HITS[0], 1, ValueError, r"flags must be \[rows, ranks\], got \[4\]"),
+        (HITS[:, :0], 1, ValueError, r"flags must be \[rows, ranks\], got \[3, 0\]"),
+        (HITS * 2, 2, ValueError, "row 0 is .0, 2, 0, 2., hits are 0 or 1"),
+        (HITS, 1, ValueError, "row 0 has 2 of 1"),
+        (HITS, -1, ValueError, "num_relevant must be at least 1, got -1"),
+        (HITS, torch.ones(3), TypeError, "num_relevant must hold int64"),
+    ],
+)
+def test_bad_hits(flags, num_relevant, error, message):
+    with pytest.raises(error, match=message):
+        trm.Hits(flags, num_relevant=num_relevant).ranking()
 
 
 @pytest.mark.parametrize(("constant", "warns"), [(16, True), (15, False)])
@@ -134,12 +136,10 @@ def test_most_rows_tied_is_said_once(constant, warns):
 
 
 def test_ranks_know_their_depth(device):
-    """`Ranks` takes the depth that the tensor carries, or a smaller one, and refuses a greater one."""
+    """`Ranks` takes the depth that the tensor carries, or a smaller one."""
     ranks = trm.get_topk_ranks(torch.rand(3, 9, device=device), torch.tensor([1, 2, 3], device=device), 4)
-    assert trm.Ranks(ranks).ranking().depth == 4
-    assert trm.Ranks(ranks, depth=2).ranking().depth == 2
-    with pytest.raises(ValueError, match="depth=5 was given for ranks that were cut at 4"):
-        trm.Ranks(ranks, depth=5).ranking()
+    assert (trm.Ranks(ranks).ranking().depth, trm.Ranks(ranks, depth=2).ranking().depth) == (4, 2)
+    assert trm.Ranks(ranks, num_ranked=9).ranking().num_ranked.tolist() == [9, 9, 9]
 
 
 @pytest.mark.parametrize("dtype", [torch.int16, torch.int32, torch.int64])
@@ -175,52 +175,40 @@ def test_a_repeated_place_tells_the_depth():
     metric = trm.HR(10)
     metric.update(joined)
     assert metric.compute() == 1
-    with pytest.raises(
-        ValueError, match=r"1 of 2 rows known to fewer than k places .*: row 0 to 10, since rank 11 stands twice"
-    ):
+    message = r"1 of 2 rows known to fewer than k places .*: row 0 to 10, since rank 11 stands twice"
+    with pytest.raises(ValueError, match=message):
         trm.HR(11).update(joined)
-    with pytest.raises(ValueError, match="a place twice"):
-        trm.Ranks(torch.tensor([[1, 1]]), depth=5).ranking()
     with pytest.raises(ValueError, match="a place twice"):
         trm.HR(1).update(torch.tensor([[1, 3, 1]]), depth=3)
     assert trm.Ranks(torch.tensor([[2.5, 2.5]])).ranking().ranks.tolist() == [[2.5, 2.5]]  # the mean place of a tie
     assert trm.Ranks(torch.tensor([[3, 3]]), depth=2).ranking().ranks.tolist() == [[INF, INF]]
 
 
-@pytest.mark.parametrize("columns", [None, 3, 99, 100, 130])
-@pytest.mark.parametrize("rows", [2, 4000])
-def test_what_is_no_rank_is_padding(rows, columns, device):
-    """Ranks <= 0 are padding; a rank beyond the depth that is read counts as relevant, but is not found."""
-    row = [2, 0, -1, 2**50, 1, -(2**62), 128]
-    ranks = torch.tensor([row] * rows, device=device)
-    ranking = trm.Ranks(ranks, depth_known=False).rank(Needs(columns), Options())
-    assert ranking.num_relevant.tolist() == [4] * rows
-    found = [rank for rank in (1, 2, 128, 2**50) if columns is None or rank <= columns]
-    assert all([rank for rank in one if rank < INF] == found for one in ranking.ranks.tolist())
+LARGE = torch.tensor([[2, 0, -1, 2**50, 1, -(2**62), 128]])
+MIXED = torch.tensor([[3, 0, 1, 9], [9, 0, 0, 2], [2**62, 2**63 - 1, -5, 4]])  # 9 ends a row and begins the next
 
 
-def test_ranks(device):
-    """`Ranks` takes ranks in any order and dtype; <= 0 is padding, and beyond the depth is a miss."""
-    ranks = torch.tensor([[3, 1, 0], [11, 2, -5]], device=device)
-    ranking = trm.Ranks(ranks, depth=10, num_ranked=20).ranking()
-    assert ranking.ranks.tolist() == [[1, 3, INF], [2, INF, INF]]
-    assert (ranking.num_relevant.tolist(), ranking.num_ranked.tolist()) == ([2, 2], [20, 20])
-    assert trm.Ranks(torch.tensor([1.5, INF], device=device)).ranking().ranks.tolist() == [[1.5], [INF]]
-    rounded = torch.tensor([[2 - 1e-12, 1]], dtype=torch.float64, device=device)  # their sum is a little below 1 + 2
-    assert trm.Ranks(rounded).ranking().ranks.tolist() == [[1, 2 - 1e-12]]
-
-
-def test_ranks_without_a_sort_of_their_own():
-    """Ranks [B, T] in any order are sorted and cut at the largest k.
-
-    The last rank of a row may equal the first of the next row: only a rank that occurs twice in one row is refused.
-    """
-    ranks = torch.tensor([[3, 0, 1, 9], [9, 0, 0, 2], [2**62, 2**63 - 1, -5, 4]])
-    needs = trm.RecMetricCollection(["NDCG"], k=[2, 3]).evaluator.batch_needs
-    ranking = trm.Ranks(ranks, depth=9).rank(needs, Options())
-    assert ranking.ranks.tolist() == [[1, 3, INF], [2, INF, INF], [INF, INF, INF]]
-    assert ranking.num_relevant.tolist() == [3, 2, 3]
-    whole = trm.Ranks(ranks).ranking()
-    assert whole.ranks.tolist() == [[1, 3, 9, INF], [2, 9, INF, INF], [4, INF, INF, INF]]
-    with pytest.raises(ValueError, match=r"1 of 2 rows .* a place twice.*: row 1 is \[3, 3\]"):
-        trm.Ranks(torch.tensor([[1, 3], [3, 3]])).ranking()
+@pytest.mark.parametrize(
+    ("ranks", "options", "k", "expected", "num_relevant"),
+    [
+        (torch.tensor([[3, 1, 0], [11, 2, -5]]), {"depth": 10}, None, [[1, 3, INF], [2, INF, INF]], [2, 2]),
+        (MIXED, {"depth": 9}, 3, [[1, 3, INF], [2, INF, INF], [INF] * 3], [3, 2, 3]),
+        (MIXED, {}, None, [[1, 3, 9, INF], [2, 9, INF, INF], [4, INF, INF, INF]], [3, 2, 3]),
+        (LARGE, {"depth_known": False}, None, [[1, 2, 128, 2**50, INF, INF, INF]], [4]),
+        (LARGE, {"depth_known": False}, 130, [[1, 2, 128, INF, INF, INF, INF]], [4]),
+        (LARGE, {"depth_known": False}, 3, [[1, 2, INF]], [4]),
+        (torch.tensor([1.5, INF]), {}, None, [[1.5], [INF]], [1, 1]),
+        (
+            torch.tensor([[2 - 1e-12, 1]], dtype=torch.float64),
+            {},
+            None,
+            [[1, 2 - 1e-12]],
+            [2],
+        ),  # their sum is a little below 1 + 2
+    ],
+)
+def test_ranks(ranks, options, k, expected, num_relevant, device):
+    """Ranks are sorted and cut at the largest k; <= 0 is padding, and beyond the depth is a miss, which is relevant."""
+    given = trm.Ranks(ranks.to(device), **options)
+    ranking = given.rank(Needs(k), Options())
+    assert (ranking.ranks.tolist(), ranking.num_relevant.tolist()) == (expected, num_relevant)

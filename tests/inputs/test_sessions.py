@@ -16,9 +16,8 @@ INF = math.inf
 
 
 def test_nan_is_worst():
-    ranking = trm.Sessions(
-        torch.tensor([math.nan, 0.5, 0.2]), torch.tensor([0, 1, 0]), torch.zeros(3, dtype=torch.int64)
-    ).ranking(validate_args=False)
+    scores, labels = torch.tensor([math.nan, 0.5, 0.2]), torch.tensor([0, 1, 0])
+    ranking = trm.Sessions(scores, labels, torch.zeros(3, dtype=torch.int64)).ranking(validate_args=False)
     assert ranking.ranks.tolist() == [[1]]
 
 
@@ -35,12 +34,11 @@ def test_sessions_are_rows(batch, ties, seed):
     queries = torch.arange(len(scores)).repeat_interleave(items) * 3 + 5
     flat = trm.Sessions(scores.flatten()[shuffle], dense.flatten()[shuffle], queries[shuffle]).ranking(ties=ties)
     rows = trm.Scores(scores, dense).ranking(ties=ties)
-    assert torch.equal(flat.ranks, rows.ranks)
-    assert torch.equal(flat.num_relevant, rows.num_relevant)
-    assert torch.equal(flat.num_ranked, rows.num_ranked)
-    assert torch.equal(flat.tied, rows.tied)
-    for got, expected in ((trm.functional.ndcg(flat, k), trm.functional.ndcg(rows, k)) for k in (2, None)):
-        assert got.tolist() == pytest.approx(expected.tolist(), nan_ok=True)
+    for name in ("ranks", "num_relevant", "num_ranked", "tied"):
+        assert torch.equal(getattr(flat, name), getattr(rows, name)), name
+    for k in (2, None):
+        expected = trm.functional.ndcg(rows, k).tolist()
+        assert trm.functional.ndcg(flat, k).tolist() == pytest.approx(expected, nan_ok=True)
 
 
 def test_score_threshold_of_sessions():
@@ -69,11 +67,8 @@ def test_score_threshold_of_sessions():
         ({"indexes": torch.zeros(3, dtype=torch.int64)}, ValueError, "must be tensors of one shape"),
         ({"scores": torch.tensor([0.1, math.nan])}, ValueError, "NaN or .inf: session 4"),
         ({"labels": torch.tensor([INF, 0])}, ValueError, "gain that is NaN or infinite: session 4"),
-        (
-            {"labels": torch.tensor([1, -1])},
-            ValueError,
-            r"row with a label below 0 .* gains=",
-        ),
+        ({"labels": torch.tensor([1, -1])}, ValueError, r"row with a label below 0 .* gains="),
+        ({"labels": torch.zeros(2, dtype=torch.complex64)}, TypeError, "bool or real numbers, got a torch.complex64"),
         ({"ties": "none"}, ValueError, "ties must be one of"),
     ],
 )
