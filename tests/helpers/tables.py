@@ -36,14 +36,14 @@ OF_MOMENTS = {
 
 
 class Case(NamedTuple):
-    """A table, the column that each role needs (None = none does), and columns about which a question is fair."""
+    """A table, the column that each role needs (None = none does), and one about which a question is fair."""
 
     name: str
     table: pa.Table
     user: str
     item: str
     needed: dict
-    fair: tuple
+    fair: str
 
 
 def read_cases(section):
@@ -61,7 +61,7 @@ def case(line, kind):
     table = {user: draft.ids["user"], item: draft.ids["item"]}
     table |= {column: draft.make(values, len(draft.score)) for column, values in columns.items()}
     needed = {role: needs.get(role) for role in ROLES[kind]}
-    return Case(name, pa.table(table), user, item, needed, (needs.get("fair"),))
+    return Case(name, pa.table(table), user, item, needed, needs.get("fair"))
 
 
 def fields(text):
