@@ -3,7 +3,6 @@
 import math
 import re
 import warnings
-from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
@@ -52,6 +51,7 @@ def test_is_a_set_of_pairs(graph, other, offset):
     rows = [[i for u, i in expected if u == user] for user in range(users)]
     assert graph.degree.tolist() == [len(row) for row in rows]
     assert graph.max_degree == max(map(len, rows))
+    assert graph.popularity.tolist() == [sum(item == i for _, i in expected) for item in range(items)]
     chosen = [*range(users - 1, -1, -1), 0]
     padded = graph.select(chosen).items
     assert [[i for i in row if i >= 0] for row in padded.tolist()] == [rows[u] for u in chosen]
@@ -222,21 +222,6 @@ def test_short_lines_of_items_are_no_edges(text, expected, tmp_path):
     assert pairs(Interactions.from_text(tmp_path / "train.txt")) == expected
 
 
-DATA = Path(__file__).parents[3] / "shared" / "data"
-
-
-@pytest.mark.nightly
-@pytest.mark.skipif(not DATA.exists(), reason="the data sets are not here")
-def test_real_files_are_read_or_refused():
-    """Sizes equal those of the sources; MovieLens, a file of edges, is refused."""
-    beauty = Interactions.from_text(DATA / "beauty" / "Beauty.txt")  # ids from 1
-    assert (beauty.num_users, beauty.num_items, len(beauty)) == (22364, 12102, 198502)
-    train, test = Interactions.from_text(DATA / "gowalla" / "train.txt", DATA / "gowalla" / "test.txt")
-    assert (test.num_users, test.num_items, len(train), len(test)) == (29858, 40981, 810128, 217242)
-    with pytest.raises(ValueError, match=r"u.data has 4 columns in every line and user \d+ in several: .* edges"):
-        Interactions.from_text(DATA / "ml-100k" / "u.data")
-
-
 def test_ids_far_beyond_their_number_are_warned_of(tmp_path):
     """Ids far beyond their number, such as hashes, warn at the caller's line unless a vocabulary or a size is given."""
     (tmp_path / "train.txt").write_text("0 1 2\n1 2 999\n")
@@ -327,6 +312,11 @@ def test_many_cells_need_no_matrix():
     assert len(of_edges(torch.stack([users, items]), 10**5, 10**6)) == len((users * 10**6 + items).unique())
 
 
+def test_sizes_of_numpy_and_torch_are_whole_numbers():
+    graph = of_edges(EDGES, np.int32(3), tensor(5), item_offset=np.uint8(0))
+    assert (type(graph.num_users), graph.num_users, type(graph.num_items), graph.num_items) == (int, 3, int, 5)
+
+
 @pytest.mark.parametrize("value", ["9", True, 9.0, tensor(True), [9]])
 def test_sizes_are_whole_numbers(value):
     """A size that is not a whole number is refused by every function, with its name, type and value."""
@@ -344,26 +334,7 @@ def test_sizes_are_whole_numbers(value):
             function()
 
 
-def test_sizes_of_numpy_and_torch_are_whole_numbers():
-    graph = of_edges(EDGES, np.int32(3), tensor(5), item_offset=np.uint8(0))
-    assert (type(graph.num_users), graph.num_users, type(graph.num_items), graph.num_items) == (int, 3, int, 5)
-
-
-@pytest.mark.parametrize("column", [[1j], tensor([1j]), [1j, 2], np.array([1j])], ids=str)
-def test_complex_numbers_are_refused_by_every_function(column):
-    """Complex numbers are refused, also if the vocabulary is complex too."""
-    zeros = [0] * len(column)
-    for function in (
-        lambda: of_columns(column, zeros),
-        lambda: of_columns(column, zeros, user_ids=column),
-        lambda: of_columns([0], [0], item_ids=column),
-        lambda: of_columns(zeros, zeros, column),
-        lambda: GRAPH.select(column),
-    ):
-        with pytest.raises((TypeError, ValueError), match=r"complex|1j|Tensor"):
-            function()
-
-
+COMPLEX = "complex|1j|Tensor"
 HUGE, LOG = tensor([2**63], dtype=torch.uint64), Log.from_frame({"user": [1], "item": [1]})
 BAD = [
     (lambda: of_edges(EDGES.tolist(), 3, 5), TypeError, r"got list: pass torch.as_tensor\(edge_index\)"),
@@ -402,6 +373,11 @@ BAD = [
     (lambda: of_columns([0, 1], [0, 1], np.ma.array([2, 9], mask=[0, 1])), TypeError, "values must be numbers"),
     (lambda: of_columns([1, 2], [1, 2], num_users=2), ValueError, "ids seem to start at 1; subtract 1"),
     (lambda: of_columns([-1, 1], [0, 1]), ValueError, "users hold ids -1..1"),
+    (lambda: of_columns([1j], [0]), (TypeError, ValueError), COMPLEX),
+    (lambda: of_columns([1j, 2], [0, 0], user_ids=[1j, 2]), (TypeError, ValueError), COMPLEX),
+    (lambda: of_columns([0], [0], item_ids=tensor([1j])), (TypeError, ValueError), COMPLEX),
+    (lambda: of_columns([0], [0], np.array([1j])), (TypeError, ValueError), COMPLEX),
+    (lambda: GRAPH.select(tensor([1j])), (TypeError, ValueError), COMPLEX),
     (lambda: Interactions.from_text(), ValueError, "at least one path"),
     (lambda: Interactions.from_dense([[0, 1]]), TypeError, "dense must be a bool tensor"),
     (lambda: Interactions.from_dense(torch.ones(2, 2)), TypeError, "bool"),

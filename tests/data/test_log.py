@@ -244,38 +244,6 @@ def test_bad_input(make, error, message):
         make()
 
 
-DATA = Path(__file__).parents[3] / "shared" / "data"
-
-
-@pytest.mark.nightly
-@pytest.mark.slow
-@pytest.mark.skipif(not DATA.exists(), reason="the data sets are not here")
-def test_movielens_from_file_to_baseline():
-    """The split and the popularity baseline of MovieLens 100K are those of plain Python, one event at a time."""
-    log = Log.from_file(DATA / "ml-100k" / "u.data", time="timestamp", value="rating")
-    core = log.k_core(20)
-    left = list(zip(log.users.tolist(), log.items.tolist(), strict=True))
-    while True:
-        users, items = Counter(user for user, _ in left), Counter(item for _, item in left)
-        kept = [(user, item) for user, item in left if users[user] >= 20 and items[item] >= 20]
-        if len(kept) == len(left):
-            break
-        left = kept
-    assert (len(core), core.num_users, core.num_items) == (len(left), len(users), len(items)) == (94443, 917, 937)
-    train, valid, test = log.leave_last_out()
-    history, truth = train.to_interactions(1).union(valid.to_interactions(1)), test.to_interactions(1)
-    popularity = history.popularity
-    found = trm.evaluate(["HR@10"], trm.Embeddings(bias=popularity), target=truth, exclude=history, ties="optimistic")
-    hits = 0
-    seen = {user: set() for user in range(log.num_users)}
-    for user, item in zip(history.users.tolist(), history.items.tolist(), strict=True):
-        seen[user].add(item)
-    for user, item in zip(truth.users.tolist(), truth.items.tolist(), strict=True):
-        above = [i for i, count in enumerate(popularity.tolist()) if count > popularity[item] and i not in seen[user]]
-        hits += len(above) < 10
-    assert found["HR@10"] == hits / 943
-
-
 def test_files_of_movielens_bring_their_times(tmp_path):
     """MovieLens files are read with their times: without times, a split would follow the order of the lines."""
     (tmp_path / "u.data").write_text("1\t5\t3\t300\n1\t6\t3\t100\n1\t7\t3\t200\n")
