@@ -97,20 +97,3 @@ def test_the_command_compares_ids_of_files_as_text(gains, tmp_path, capsys):
     names = ["--truth-user", "uid", "--history", history, "--complete", "-m", "MRR@1"]
     assert main(["evaluate", lists, truth, *names, *gains]) == 0
     assert capsys.readouterr().out.startswith("MRR@1  1.0000")
-
-
-@pytest.mark.parametrize(
-    ("times", "unit", "first"),
-    [
-        (["3", "10"], None, 3),
-        (["3.5", "10"], None, 3.5),
-        (["2024-01-01", "2024-01-02T12:00:00.5"], "ms", 1704067200_000),
-        (["2024-01-01T01:00+01:00", "2024-01-01T00:00:01Z"], "s", 1704067200),
-    ],
-)
-def test_times_of_text(times, unit, first, tmp_path):
-    """Times of text may be whole numbers, fractions, and dates with or without a zone."""
-    (tmp_path / "x.csv").write_text("user,item,when\n" + "".join(f"a,b,{time}\n" for time in times))
-    log = Log.from_file(tmp_path / "x.csv", time="when")
-    assert (log.time_unit, log.times[0]) == (unit, first)
-    assert log.times[0] < log.times[1]

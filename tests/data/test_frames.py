@@ -91,16 +91,6 @@ def test_other_frames_are_lists_and_ground_truths(tmp_path):
     assert float(found["NDCG@2"]) == pytest.approx((1 + 1 / math.log2(3)) / 2)
 
 
-def test_categories_are_what_they_stand_for():
-    """A categorical column gives the values of its categories as ids; unused categories are no ids."""
-    for frame in (
-        pd.DataFrame({"user": pd.Categorical(["b", "a", "b"], categories=["z", "b", "a"]), "item": [1, 2, 3]}),
-        pl.DataFrame({"user": pl.Series(["b", "a", "b"], dtype=pl.Enum(["z", "b", "a"])), "item": [1, 2, 3]}),
-    ):
-        log = Log.from_frame(frame)
-        assert (list(log.user_ids), log.users.tolist()) == (["a", "b"], [1, 0, 1])
-
-
 @pytest.mark.parametrize(("unit", "steps"), [("s", 1), ("ms", 1000), ("us", 10**6), ("ns", 10**9)])
 def test_datetimes_keep_their_unit(unit, steps):
     """Datetimes of pandas, polars and pyarrow keep their unit; a datetime without a time zone is in UTC."""

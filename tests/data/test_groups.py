@@ -58,9 +58,8 @@ def test_lists_have_groups_by_id():
 def test_a_group_without_users_is_nan():
     groups = Groups(tensor([0, 0, 2]), ["a", "b", "c"])
     assert groups.sizes == {"a": 2, "b": 0, "c": 1}
-    found = trm.evaluate(
-        "HR@1", torch.eye(3), torch.eye(3), target=Interactions.from_dense(torch.eye(3) > 0), groups=groups
-    )
+    target = Interactions.from_dense(torch.eye(3) > 0)
+    found = trm.evaluate("HR@1", torch.eye(3), torch.eye(3), target=target, groups=groups)
     assert found["HR@1/a"] == found["HR@1/c"] == 1
     assert found["HR@1/b"].isnan()
     assert found.groups.counts() == {"num_empty": 1}

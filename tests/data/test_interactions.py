@@ -137,9 +137,7 @@ def test_a_matrix_where_a_column_is_expected_is_named_with_its_way_in(make, mess
         ("edge_index", lambda: of_edges(matrix, 3, 5)),
         ("values", lambda: of_edges(EDGES, 3, 5, matrix)),
         ("ids", lambda: Interactions.from_padded(matrix, 5)),
-        ("dense", lambda: Interactions.from_dense(matrix)),
         ("users", lambda: of_columns(matrix, [0])),
-        ("users", lambda: of_columns(matrix, [0], user_ids=[0])),
         ("values", lambda: of_columns([0], [0], matrix)),
         ("item_ids", lambda: of_columns([0], [0], item_ids=matrix)),
         ("users", lambda: GRAPH.select(matrix)),
@@ -323,11 +321,9 @@ def test_sizes_are_whole_numbers(value):
     message = re.escape(f"must be a whole number >= 0, an int, got {type(value).__name__}: {value!r}")
     for name, function in [
         ("num_users", lambda: of_edges(EDGES, value, 5)),
-        ("num_items", lambda: of_edges(EDGES, 3, value)),
         ("item_offset", lambda: of_edges(EDGES, 3, 5, item_offset=value)),
         ("num_users", lambda: of_columns([0], [0], num_users=value)),
         ("num_items", lambda: Interactions.from_padded(tensor([[0]]), value)),
-        ("item_offset", lambda: GRAPH.to_edge_index(value)),
         ("max_items", lambda: GRAPH.select([0], max_items=value)),
     ]:
         with pytest.raises(TypeError, match=f"^{name} {message}$"):

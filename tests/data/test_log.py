@@ -143,11 +143,8 @@ def test_to_interactions():
     log = log_of([(1, 1, 0, 5), (0, 2, 0, 1), (1, 1, 3, 2), (0, 1, 0, 4)])
     for reduce, value in {"sum": 5 + 2, "max": 5, "last": 2}.items():
         graph = log.to_interactions(values_reduce=reduce)
-        assert (graph.users.tolist(), graph.items.tolist(), graph.values.tolist()) == (
-            [0, 0, 1],
-            [0, 1, 0],
-            [4, 1, value],
-        )
+        assert (graph.users.tolist(), graph.items.tolist()) == ([0, 0, 1], [0, 1, 0])
+        assert graph.values.tolist() == [4, 1, value]
     assert (graph.user_ids, graph.item_ids, graph.num_items_inferred) == (log.user_ids, log.item_ids, False)
     liked = log.to_interactions(4)
     assert (liked.users.tolist(), liked.items.tolist(), liked.values) == ([0, 1], [0, 0], None)
@@ -222,18 +219,10 @@ BAD = [
     (lambda: LOG.to_interactions(4), ValueError, "min_value=4 needs values: name their column, value="),
     (lambda: RATED.to_interactions(math.nan), ValueError, "min_value must be a number, got"),
     (lambda: RATED.to_interactions("4"), ValueError, "min_value must be a number, got"),
-    (
-        lambda: REPEATED.to_interactions(),
-        ValueError,
-        r"1 of 3 rows .* user 'u1', item 10 with \[5, 2\]: values_reduce=",
-    ),
+    (lambda: REPEATED.to_interactions(), ValueError, r"1 of 3 rows .* user 'u1', item 10 with \[5, 2\]: values_red"),
     (lambda: REPEATED.to_interactions(duplicates="error"), ValueError, "1 pairs of user and item occur more than once"),
     (lambda: Log.load(__file__), ValueError, "was not written by Log.save"),
-    (
-        lambda: Log.from_frame(DAY | {"day": [2**63] * 5}, time="day"),
-        ValueError,
-        r"'day' .*2\^63: .* in a coarser unit",
-    ),
+    (lambda: Log.from_frame(DAY | {"day": [2**63] * 5}, time="day"), ValueError, r"2\^63: pass them in a coarser unit"),
 ]
 
 

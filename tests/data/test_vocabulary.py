@@ -97,6 +97,9 @@ def test_takes_ids_whatever_holds_them():
         assert list(vocabulary) == expected, type(column)
         assert vocabulary.rows(column).tolist() == list(range(len(expected))), type(column)
         assert vocabulary == Vocabulary(expected)
+        ascending, rows = Vocabulary.number(column)
+        assert list(ascending) == sorted(expected), type(column)
+        assert rows.tolist() == [sorted(expected).index(value) for value in expected]
 
 
 def test_without_pyarrow(monkeypatch):
