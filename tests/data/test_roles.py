@@ -92,6 +92,7 @@ ORDER = {
     "unsigned numbers": ({"prob": (FALLING * 100).astype("u1")}, []),
     "all candidates": ({"rank": RANKS, "prob": MIXED, "logit": MIXED}, ["rank", "prob", "logit"]),
     "scores as categories": ({"prob": pa.array(MIXED).dictionary_encode()}, ["prob"]),
+    "a price of few items": ({"price": ITEMS * 1.5}, ["price"]),
     "a row counter": ({"row": np.arange(12)}, []),
     "a shuffled row counter": ({"level": np.array([5, 3, 0, 8, 1, 2, 11, 4, 6, 7, 9, 10])}, []),
     "nearly a row counter": ({"level": np.array([5, 3, 0, 8, 1, 2, 11, 4, 6, 7, 9, 12])}, ["level"]),
@@ -104,17 +105,6 @@ ORDER = {
     "three values of four": ({"source": np.tile([0, 1, 2, 1], 3)}, ["source"]),
     "lists, nothing and structs": ({"path": [[1]] * 12, "empty": pa.nulls(12), "s": [{"a": 1}] * 12}, []),
 }
-
-
-def test_order_of_properties():
-    """Columns that describe the user or the item order no list, unless their name is usual or they have few repeats."""
-    more = MORE_USERS, MORE_ITEMS
-    for columns in ({"age": MORE_USERS * 7}, {"price": MORE_ITEMS % 3 + 0.5}, {"year": [None, 1990, 1980, 2000] * 6}):
-        assert asked_about("order", columns, *more) == []
-    assert asked_about("order", {"weight": MORE_ITEMS % 3}, *more) == ["weight"]
-    assert asked_about("order", {"price": ITEMS * 1.5}) == ["price"]
-    almost = np.where(np.arange(24) == 23, 9.5, MORE_ITEMS % 3 + 0.5)
-    assert asked_about("order", {"offer": almost}, *more) == ["offer"]
 
 
 def test_order_of_single_and_of_interleaved_rows():
@@ -153,23 +143,6 @@ RELEVANCE = {
     "text": ({"event": np.where(CLICKS > 0, "view", "buy")}, []),
     "all candidates": ({"is_click": CLICKS, "like": CLICKS, "price": MIXED}, ["is_click", "like"]),
 }
-
-
-def test_relevance_of_properties():
-    """Flags that describe the user or the item are no labels, unless their name is usual or they have few repeats."""
-    users, items = MORE_USERS, MORE_ITEMS
-    for columns in ({"premium": users % 2}, {"Action": items == 2}, {"age": users % 5}, {"free": 1 * (items == 2)}):
-        assert asked_about("relevance", columns, users, items) == []
-    assert asked_about("relevance", {"stars": items - 1}, users, items) == ["stars"]
-    assert asked_about("relevance", {"free": 1 * (items == 9)}, users, items) == []
-    assert asked_about("relevance", {"free": (items == 2) & (users < 5)}, users, items) == ["free"]
-    rare = np.where(np.arange(24) == 5, 1, 0)
-    assert asked_about("relevance", {"bought": rare}, users, items) == ["bought"]
-    assert asked_about("relevance", {"bought": rare}, np.arange(24) // 2, np.arange(24)) == ["bought"]
-    # users of two rows each: four of them with the rarer value are no evidence, five are
-    pairs = np.arange(48) // 2
-    assert asked_about("relevance", {"seen": 1 * (pairs < 4)}, pairs, np.arange(48)) == ["seen"]
-    assert asked_about("relevance", {"seen": 1 * (pairs < 5)}, pairs, np.arange(48)) == []
 
 
 def test_relevance_of_gains():
@@ -263,14 +236,38 @@ def test_small_tables(role, columns, expected):
     assert asked_about(role, columns) == expected
 
 
+PRICES, RELEASED, RARE = MORE_ITEMS % 3 + 0.5, dates(np.tile([3, 1, 2, 4], 6)), 1 * (np.arange(24) == 5)
+PROPERTIES = [  # of six users and four items; they have no role, unless a name is usual or there are few repeats
+    ("order", {"age": MORE_USERS * 7, "price": PRICES, "year": [None, 1990, 1980, 2000] * 6}, []),
+    ("order", {"weight": MORE_ITEMS % 3}, ["weight"]),
+    ("order", {"offer": np.where(np.arange(24) == 23, 9.5, PRICES)}, ["offer"]),
+    ("relevance", {"premium": MORE_USERS % 2, "Action": MORE_ITEMS == 2, "age": MORE_USERS % 5}, []),
+    ("relevance", {"free": 1 * (MORE_ITEMS == 2), "none": 1 * (MORE_ITEMS == 9)}, []),
+    ("relevance", {"stars": MORE_ITEMS - 1}, ["stars"]),
+    ("relevance", {"free": (MORE_ITEMS == 2) & (MORE_USERS < 5)}, ["free"]),
+    ("relevance", {"bought": RARE}, ["bought"]),
+    ("time", {"release_date": RELEASED}, []),
+    ("time", {"release_date": np.r_[RELEASED[:1] + 1, RELEASED[1:]]}, ["release_date"]),
+]
+
+
+@pytest.mark.parametrize(("role", "columns", "expected"), PROPERTIES)
+def test_properties_of_users_and_items(role, columns, expected):
+    assert asked_about(role, columns, MORE_USERS, MORE_ITEMS) == expected
+
+
+def test_properties_have_five_repeats():
+    """Of users of two rows each, four with the rarer value are no evidence that it is theirs, five are."""
+    pairs, items = np.arange(48) // 2, np.arange(48)
+    assert asked_about("relevance", {"bought": RARE}, pairs[:24], items[:24]) == ["bought"]
+    assert asked_about("relevance", {"seen": 1 * (pairs < 4)}, pairs, items) == ["seen"]
+    assert asked_about("relevance", {"seen": 1 * (pairs < 5)}, pairs, items) == []
+
+
 def test_times_together():
-    """If one column moves rows all columns of times are candidates, but constant ones and dates of release."""
+    """If one column moves rows all columns of times are candidates, but constant ones."""
     times = {"date": 20200100 + ORDERED, "clock": MOVED, "time_ms": NOW * 1000 + MOVED, "split_date": dates(0 * MOVED)}
     assert asked_about("time", times) == ["date", "time_ms"]
-    released = dates(np.tile([3, 1, 2, 4], 6))
-    assert asked_about("time", {"release_date": released}, MORE_USERS, MORE_ITEMS) == []
-    released[0] += 1
-    assert asked_about("time", {"release_date": released}, MORE_USERS, MORE_ITEMS) == ["release_date"]
 
 
 def test_ids_of_any_type():
