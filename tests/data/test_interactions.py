@@ -251,19 +251,6 @@ def test_columns_with_vocabularies():
     assert (graph.num_users, graph.num_items, graph.num_dropped) == (2, 3, 1)
 
 
-def test_vocabularies_beyond_float64_are_exact():
-    """Ids beyond 2**53 stay distinct in int64, in uint64 and in lists that numpy would convert to floats."""
-    big, unsigned = 2**53, lambda *ids: np.array(ids, dtype=np.uint64)
-    for users, user_ids, expected in (
-        (np.array([big, big + 1]), unsigned(big + 1, big + 2, 2**63 + 1), [(0, 1)]),
-        (unsigned(big + 1, big + 2, 2**63 + 1), np.array([big, big + 1]), [(1, 0)]),
-        ([2**63 + 1, 2**64 - 5, 3, 2**63], [2**63, 3, 2**64 - 5, 2**63 + 1], [(0, 3), (1, 2), (2, 1), (3, 0)]),
-        (np.array([-1]), unsigned(2**64 - 1), []),
-    ):
-        graph = of_columns(users, range(len(users)), user_ids=user_ids, unknown="drop")
-        assert (pairs(graph), graph.num_dropped) == (expected, len(users) - len(expected))
-
-
 def test_missing_entries_are_unknown():
     """None, NaN, NA and masked entries are in no vocabulary, and do not round the numbers beside them."""
     for users, user_ids in (

@@ -136,6 +136,10 @@ def test_signed_and_unsigned_hashes_are_one_kind():
     signed, unsigned = Vocabulary([5, -1, 7]), Vocabulary(np.array([2**64 - 1, 7, 5], dtype=np.uint64))
     assert signed.rows_in(unsigned).tolist() == [2, -1, 1]
     assert unsigned.rows_in(signed).tolist() == [-1, 2, 0]
+    assert unsigned.rows(np.array([-1, 7]), unknown="mark").tolist() == [-1, 1]
+    assert signed.rows(np.array([2**64 - 1, 5], dtype=np.uint64), unknown="mark").tolist() == [-1, 0]
+    exact = Vocabulary(np.array([2**53 + 1, 2**53 + 2, 2**63 + 1], dtype=np.uint64))
+    assert exact.rows(np.array([2**53, 2**53 + 1]), unknown="mark").tolist() == [-1, 0]  # beyond float64
     assert list(Vocabulary([5, 3]).union(unsigned)) == [5, 3, 2**64 - 1, 7]
 
 
