@@ -343,6 +343,7 @@ BAD = [
     (lambda: of_columns([0, 1], [1]), ValueError, "equally long, got 2 and 1"),
     (lambda: of_columns({0: 1}.keys(), [0]), ValueError, r"a list or an array, got dict_keys: pass list\(users\)"),
     (lambda: of_columns(["a"], [1], user_ids={"a"}), TypeError, "user_ids must be a list or an array, got set"),
+    (lambda: of_columns(["a"], [9], user_ids=["a"], item_ids=[7]), ValueError, "the first in row 0: item 9"),
     (lambda: of_columns(["a"], [1], user_ids=["a", "a"]), ValueError, "user_ids lists 'a' twice"),
     (lambda: of_columns(["5"], [1], user_ids=[5]), TypeError, r"users hold text \('5'\), user_ids hold whole numbers"),
     (lambda: of_columns([0], [5], item_ids=["5"]), TypeError, r"items hold whole numbers \(5\), item_ids hold text"),
