@@ -2,13 +2,14 @@
 
 from decimal import Decimal
 
-import numpy as np
 import pytest
-import torch
 
 import torchrecmetrics as trm
 
+np = pytest.importorskip("numpy")
 pa = pytest.importorskip("pyarrow")
+pd = pytest.importorskip("pandas")
+pl = pytest.importorskip("polars")
 
 TRUTH = {1: [10, 11], 2: [12]}
 
@@ -18,32 +19,32 @@ def value(lists, target=TRUTH, **options):
     return trm.evaluate_lists("MRR", lists, target=target, k=2, complete=True, **options)["MRR@2"].item()
 
 
-def frames(columns):
-    """The same columns as a dict, a table and a frame."""
-    pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
-    return [columns, pa.table(columns), pd.DataFrame(columns), pl.DataFrame(columns)]
+def two_lists(scores=None):
+    """Columns of the lists 9, 10 and 12, 8, whose MRR@2 is (1 / 2 + 1) / 2."""
+    columns = {"user": [1, 2], "item": [[9, 10], [12, 8]]}
+    return columns if scores is None else columns | {"score": scores}
 
 
-def test_scores_beside_items_order_the_cells():
-    """Lists of scores belong to lists of items: unnamed, they are asked about; named, they order the entries."""
-    for frame in frames({"user": [1, 2], "item": [[9, 10], [12, 8]], "score": [[0.1, 0.9], [0.7, 0.2]]}):
-        with pytest.raises(ValueError, match=r"'score' \(floats 0.1 .. 0.9\)"):
-            value(frame)
-        assert value(frame, score="score") == 1
-        assert value(frame, score=None) == (1 / 2 + 1) / 2
+@pytest.mark.parametrize("form", [dict, pa.table, pd.DataFrame, pl.DataFrame])
+def test_scores_beside_items_order_the_cells(form):
+    """Lists of scores belong to lists of items: unnamed, they are asked about unless the items follow them."""
+    frame = form(two_lists([[0.1, 0.9], [0.7, 0.2]]))
+    with pytest.raises(ValueError, match=r"'score' \(floats 0.1 .. 0.9\)"):
+        value(frame)
+    assert value(frame, score="score") == 1
+    assert value(frame, score=None) == (1 / 2 + 1) / 2
+    frame = form(two_lists([[0.9, 0.1], [0.7, 0.2]]))
+    assert value(frame) == value(frame, score="score") == (1 / 2 + 1) / 2
 
 
-def test_scores_that_the_cells_follow_are_not_asked_about():
-    """Falling scores change nothing."""
-    for frame in frames({"user": [1, 2], "item": [[9, 10], [12, 8]], "score": [[0.9, 0.1], [0.7, 0.2]]}):
-        assert value(frame) == value(frame, score="score") == (1 / 2 + 1) / 2
-
-
-def test_lists_of_one_row_are_equally_long():
-    """A list of scores that is shorter than its list of items is an error that names the row."""
-    frame = {"user": [1, 2], "item": [[9, 10], [12, 8]], "score": [[0.1, 0.9], [0.7]]}
-    with pytest.raises(ValueError, match=r"column 'score' of .* 1 entries in row 1, column 'item' holds 2"):
-        value(frame, score="score")
+def test_cells_are_lists_and_ground_truths(tmp_path):
+    """Cells may hold arrays, and stand in files; in a ground truth they are sets."""
+    frame = pd.DataFrame(two_lists())
+    frame.to_parquet(tmp_path / "lists.parquet")
+    arrays = {"user": [1, 2], "item": [np.array([9, 10]), np.array([12, 8])]}
+    for lists in (frame, tmp_path / "lists.parquet", arrays):
+        assert value(lists) == (1 / 2 + 1) / 2
+        assert value({1: [7, 10], 2: [8, 7]}, lists) == (1 / 2 + 1) / 2
 
 
 def test_users_of_empty_cells_stay():
@@ -56,19 +57,12 @@ def test_users_of_empty_cells_stay():
     assert value(lists, {"user": [1, 2], "item": ["10", ""]}, split=" ", empty_target_action="neg") == 1 / 2
 
 
-def test_two_cells_of_one_user_are_two_lists():
-    """Each cell is a list: two of one user are no longer list, unless the scores say so for a row per item."""
-    with pytest.raises(ValueError, match="two lists of user 1, in rows 0 and 1"):
-        value({"user": [1, 1], "item": [[9], [10]]})
-    with pytest.raises(ValueError, match="two lists of user 1, in rows 0 and 1"):
-        value({"user": [1, 1], "item": ["9 8", "10"]}, split=" ")
-
-
 @pytest.mark.parametrize("truth", [TRUTH, {"user": [1, 1, 2], "item": ["10", "11", "12"]}])
 def test_pieces_of_text_are_whole_numbers_if_all_are(truth, tmp_path):
     """Pieces compare with whole numbers and with text; a file whose cells hold one number each is not text."""
     assert value({"user": [1, 2], "item": ["9 10", "12"]}, truth, split=" ") == (1 / 2 + 1) / 2
-    assert value({"user": [1, 2], "item": ["x 10", "12"]}, truth, split=" ") == (1 / 2 + 1) / 2
+    for form in (dict, pl.DataFrame):
+        assert value(form({"user": [1, 2], "item": ["x 10", "12"]}), truth, split=" ") == (1 / 2 + 1) / 2
     path = tmp_path / "lists.csv"
     path.write_text("user,item\n1,10\n2,12\n")
     assert value(path, truth, split=" ") == 1
@@ -88,27 +82,9 @@ def test_records_of_tuples():
 
 def test_a_column_for_each_place():
     """Frames with a column per place are arrays beside their users, as the page says."""
-    pd = pytest.importorskip("pandas")
     frame = pd.DataFrame({"user": [1, 2], "rec_1": [9, 12], "rec_2": [10, 8]})
     assert value((frame[["rec_1", "rec_2"]].to_numpy(), frame["user"])) == (1 / 2 + 1) / 2
     assert value((frame[["rec_1", "rec_2"]], frame["user"])) == (1 / 2 + 1) / 2
-
-
-def test_an_empty_separator_is_no_separator():
-    """The error says what is wanted."""
-    with pytest.raises(ValueError, match=r"split= is the separator of the items of a cell, such as ' ', got ''"):
-        value({"user": [1], "item": ["10 11"]}, split="")
-
-
-def test_tensors_in_cells():
-    """Cells may hold arrays."""
-    assert value({"user": [1, 2], "item": [torch.tensor([9, 10]).numpy(), torch.tensor([12, 8]).numpy()]}) == 3 / 4
-
-
-def test_text_of_lists():
-    """Lists that a csv has made text of are no cells with a separator."""
-    with pytest.raises(ValueError, match=r"cells hold text of lists, .*ast.literal_eval"):
-        value({"user": [1], "item": ["['x', 'y']"]}, {1: ["x"]})
 
 
 def test_decimals_are_numbers():
@@ -117,8 +93,20 @@ def test_decimals_are_numbers():
     assert value(frame, {1: [10]}, score="score") == 1
 
 
-def test_numbers_beyond_64_bits():
-    """Scores of 2^63 and more are named with a cure."""
-    frame = pa.table({"user": [1], "item": [9], "score": pa.array([2**63], pa.uint64())})
-    with pytest.raises(ValueError, match=r"'score' of lists must hold numbers below 2.63: make them floats"):
-        value(frame, score="score")
+TWO_LISTS = "two lists of user 1, in rows 0 and 1"  # they are no longer list
+HUGE = pa.table({"user": [1], "item": [9], "score": pa.array([2**63], pa.uint64())})
+BAD = [
+    (two_lists([[0.1, 0.9], [0.7]]), {"score": "score"}, r"'score' of .* 1 entries in row 1, column 'item' holds 2"),
+    ({"user": [1, 1], "item": [[9], [10]]}, {}, TWO_LISTS),
+    ({"user": [1, 1], "item": ["9 8", "10"]}, {"split": " "}, TWO_LISTS),
+    ({"user": [1], "item": [b"10 11"]}, {"split": " "}, "split= is for text, column 'item' of lists holds binary"),
+    ({"user": [1], "item": ["10 11"]}, {"split": ""}, r"split= is the separator of .* a cell, such as ' ', got ''"),
+    ({"user": [1], "item": ["['x', 'y']"]}, {"target": {1: ["x"]}}, r"cells hold text of lists, .*ast.literal_eval"),
+    (HUGE, {"score": "score"}, r"'score' of lists must hold numbers below 2.63: make them floats"),
+]
+
+
+@pytest.mark.parametrize(("lists", "options", "message"), BAD)
+def test_bad_cells(lists, options, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        value(lists, **options)

@@ -1,13 +1,21 @@
 """Files of events are read by their kind; bad files raise errors that name the file, the row and the column."""
 
+import bz2
+import gzip
 import io
-import re
+import json
+import lzma
+import os
+import sys
+import threading
+import zipfile
 from pathlib import Path
 
 import pytest
-import torch
 
+import torchrecmetrics as trm
 from torchrecmetrics import Interactions, Log
+from torchrecmetrics.data.files import open_file
 
 pa = pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")
@@ -16,64 +24,63 @@ EVENTS = [("u9", "i3", 4, 30), ("u10", "i1", 5, 10), ("u9", "i1", 3, 20)]
 NUMBERED = [(9, 3, 4, 30), (10, 1, 5, 10), (9, 1, 3, 20)]
 
 
-def rows(events, between, header=None):
-    lines = [between.join(map(str, event)) for event in events]
-    return "\n".join([*([header] if header else []), *lines]) + "\n"
+def rows(events, delimiter, *header):
+    return "\n".join([*header, *(delimiter.join(map(str, event)) for event in events), ""])
 
 
 HEADER = ["user", "item", "stars", "when"]
-FILES = {  # name -> text, names of (user, item, value, time), whether ids are numbers
-    "a.csv": (rows(EVENTS, ",", "user,item,stars,when"), HEADER, False),
-    "b.tsv": (rows(NUMBERED, "\t", "user\titem\tstars\twhen"), HEADER, True),
-    "c.jsonl": (pd.DataFrame(EVENTS, columns=HEADER).to_json(orient="records", lines=True), HEADER, False),
-    "d.inter": (
-        rows(EVENTS, "\t", "user_id:token\titem_id:token\trating:float\ttimestamp:float"),
-        ["user_id", "item_id", "rating", "timestamp"],
-        False,
-    ),
-    "u.data": (rows(NUMBERED, "\t"), ["user", "item", "rating", "timestamp"], True),
-    "ratings.dat": (rows(NUMBERED, "::"), ["user", "item", "rating", "timestamp"], True),
-    "e.csv": ("\ufeff" + rows([event[::-1] for event in EVENTS], ",", "when,stars,item,user"), HEADER, False),
-    "f.txt": (
-        "u9 Q0 i3 1 0.9 tag\nu9  Q0\ti1 2 1e-1  tag \nu10 Q0 i1 1 .5 tag\n",
-        ["user", "item", "score", "rank"],
-        False,
-    ),
-    "g.qrels": ("u9 0 i3 4\nu10 0 i1 5\nu9 0 i1 3\n", ["user", "item", "relevance", None], False),
+MOVIELENS = ["user", "item", "rating", "timestamp"]
+RECBOLE = ["user_id", "item_id", "rating", "timestamp"]
+FRAME = pd.DataFrame(EVENTS, columns=HEADER)
+FILES = {  # name -> text, names of (user, item, value, time)
+    "a.csv": (rows(EVENTS, ",", "user,item,stars,when"), HEADER),
+    "b.tsv": (rows(NUMBERED, "\t", "user\titem\tstars\twhen"), HEADER),
+    "c.jsonl": (FRAME.to_json(orient="records", lines=True), HEADER),
+    "c.json": (FRAME.to_json(orient="records"), HEADER),
+    "d.inter": (rows(EVENTS, "\t", "user_id:token\titem_id:token\trating:float\ttimestamp:float"), RECBOLE),
+    "u.data": (rows(NUMBERED, "\t"), MOVIELENS),
+    "ratings.dat": (rows(NUMBERED, "::"), MOVIELENS),
+    "e.csv": ("\ufeff" + rows([event[::-1] for event in EVENTS], ",", "when,stars,item,user"), HEADER),
+    "g.qrels": ("u9 0 i3 4\nu10 0 i1 5\nu9 0 i1 3\n", ["user", "item", "relevance", None]),
+    "qrels.robust04.txt": ("u9 0 i3 4\nu10 0 i1 5\nu9 0 i1 3\n", ["user", "item", "relevance", None]),
+    "test_qrels.dev": ("u9 0 i3 4\nu10 0 i1 5\nu9 0 i1 3\n", ["user", "item", "relevance", None]),
 }
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name != "f.txt"])
+@pytest.mark.parametrize("name", FILES)
 def test_known_kinds_are_read(name, tmp_path):
-    """Every known kind of file is read by name and content, with ids, values and times in the order of its rows.
-
-    A byte order mark is no part of the first column's name, and columns may stand in any order.
-    """
-    text, (user, item, value, time), numbered = FILES[name]
+    """Every kind is read by name and content, in the order of its rows; a byte order mark is no part of a name."""
+    text, (user, item, value, time) = FILES[name]
     (tmp_path / name).write_text(text)
     log = Log.from_file(tmp_path / name, user, item, time, value)
-    expected = NUMBERED if numbered else EVENTS
+    expected = EVENTS if "u9" in text else NUMBERED
     found = zip(log.user_ids.ids(log.users), log.item_ids.ids(log.items), log.values.tolist(), strict=True)
     assert list(found) == [event[:3] for event in expected]
-    if time is not None:
-        assert log.times.tolist() == [30, 10, 20]
-    assert list(log.user_ids) == ([9, 10] if numbered else ["u10", "u9"])
+    assert time is None or log.times.tolist() == [30, 10, 20]
+    assert list(log.user_ids) == sorted({event[0] for event in expected})
 
 
-def test_runs_of_trec_are_read(tmp_path):
-    """TREC runs may have any number of blanks and tabs between columns, and scores are read as floats."""
-    text, (user, item, value, time), _ = FILES["f.txt"]
-    for name in ("run.txt", "a.run", "a.trec"):
-        (tmp_path / name).write_text(text)
-        log = Log.from_file(tmp_path / name, user, item, time, value)
-        assert (log.values.tolist(), log.times.tolist()) == ([0.9, 0.1, 0.5], [1, 2, 1])
-        assert log.user_ids.ids(log.users) == ["u9", "u9", "u10"]
+@pytest.mark.parametrize("name", ["run.txt", "a.run", "a.trec"])
+def test_runs_of_trec_are_read(name, tmp_path):
+    """Runs may have any number of blanks and tabs between columns, and scores are read as floats."""
+    (tmp_path / name).write_text("u9 Q0 i3 1 0.9 tag\nu9  Q0\ti1 2 1e-1  tag \nu10 Q0 i1 1 .5 tag\n")
+    log = Log.from_file(tmp_path / name, time="rank", value="score")
+    assert (log.values.tolist(), log.times.tolist()) == ([0.9, 0.1, 0.5], [1, 2, 1])
+    assert log.user_ids.ids(log.users) == ["u9", "u9", "u10"]
+
+
+@pytest.mark.parametrize("line", ["{} Q0 {} {} {} tag", "{} 0 {} {} {} tag", "{} Q0 {} {} {}", "{} Q0 {} {} {} my tag"])
+def test_lines_of_runs(line, tmp_path):
+    """The second word is Q0 or 0; a tag may be missing or hold blanks."""
+    entries = [("al", "x", 1, 0.9), ("al", "z", 2, 0.1), ("bo", "z", 1, 0.9), ("bo", "y", 2, 0.1)]
+    (tmp_path / "a.run").write_text("\n".join(line.format(*entry) for entry in entries))
+    truth = {"al": ["x"], "bo": ["y"]}
+    assert trm.evaluate_lists("MRR@2", tmp_path / "a.run", target=truth)["MRR@2"] == (1 + 1 / 2) / 2
 
 
 def test_parquet_is_read_as_pandas_wrote_it(tmp_path, monkeypatch):
     """Categories, several row groups and typed numbers are read from parquet, and only the columns that are named."""
-    frame = pd.DataFrame(EVENTS * 50, columns=HEADER)
-    frame["item"] = frame["item"].astype("category")
+    frame = pd.DataFrame(EVENTS * 50, columns=HEADER).astype({"item": "category"})
     frame["when"] = pd.to_datetime(frame["when"], unit="D")
     frame["waste"] = [f"{row:09d}" for row in range(len(frame))]
     frame.to_parquet(tmp_path / "x.parquet", row_group_size=7)
@@ -90,72 +97,34 @@ def test_parquet_is_read_as_pandas_wrote_it(tmp_path, monkeypatch):
     assert log.user_ids.ids(log.users) == list(frame["user"])
     assert log.item_ids.ids(log.items) == list(frame["item"])
     assert pd.to_datetime(log.times.numpy(), unit=log.time_unit).tolist() == frame["when"].tolist()
-    (tmp_path / "x.parquet").rename(tmp_path / "part-0")  # parquet is known by its first bytes, too
-    (tmp_path / "part-0").with_suffix(".snappy").write_bytes((tmp_path / "part-0").read_bytes())
-    for name in ("part-0", "part-0.snappy"):
+    for name in ("part-0", "part-0.snappy"):  # parquet is known by its first bytes, too
+        (tmp_path / name).write_bytes((tmp_path / "x.parquet").read_bytes())
         assert repr(Log.from_file(tmp_path / name)) == "Log(150 events, 2 users x 2 items)"
 
 
 def test_lines_of_items_are_read(tmp_path):
-    """LightGCN's text is read as `Interactions.from_text` reads it; lines that seem to be edges are refused."""
+    """LightGCN's text is read as `Interactions.from_text` reads it; two items a line are no edges."""
     (tmp_path / "train.txt").write_text("5 1 9\n2 9\n")
     log = Log.from_file(tmp_path / "train.txt")
     assert (log.user_ids.ids(log.users), log.item_ids.ids(log.items)) == ([5, 5, 2], [1, 9, 9])
-    with pytest.raises(ValueError, match=r"train.txt has no column 'time'\. There are user, item"):
-        Log.from_file(tmp_path / "train.txt", time="time")
-    (tmp_path / "edges.txt").write_text("0 1 5\n0 2 4\n")
-    with pytest.raises(
-        ValueError, match=r"edges.txt has 3 columns in every line and user 0 in several: these seem to be"
-    ):
-        Log.from_file(tmp_path / "edges.txt")
+    (tmp_path / "test.txt").write_text("0 25 17\n1 4 30\n2 31 8\n")
+    assert len(Log.from_file(tmp_path / "test.txt")) == 6
 
 
-def ids_of(text, tmp_path, name="x.csv", **options):
-    (tmp_path / name).write_text(text)
-    log = Log.from_file(tmp_path / name, **options)
-    return log.user_ids.ids(log.users)
+def zstd(data):
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(data)
+    return sink.getvalue().to_pybytes()
 
 
-@pytest.mark.parametrize(
-    ("ids", "expected"),
-    [
-        (["7", "10", "-3"], [7, 10, -3]),
-        (["7", "07"], ["7", "07"]),  # as numbers they would be one
-        (["7", "7.0"], ["7", "7.0"]),
-        (["7", "x"], ["7", "x"]),
-        (["1e3", "1000"], ["1e3", "1000"]),
-        ([str(2**64 - 1), "0"], [2**64 - 1, 0]),
-        ([str(2**70), "0"], [str(2**70), "0"]),
-        (["-0", "0"], ["-0", "0"]),
-        (['"NA"', '""""', "é, ü".join('""')], ["NA", '"', "é, ü"]),  # a quoted id is an id like any other
-    ],
-)
-def test_ids_of_text_are_numbers_only_if_all_are_written_so(ids, expected, tmp_path):
-    """Reading ids makes no two of them equal, and loses none."""
-    assert ids_of("user,item\n" + "".join(f"{one},0\n" for one in ids), tmp_path) == expected
-
-
-def test_a_delimiter_can_be_said(tmp_path):
-    """`delimiter=` is read for .csv and for other endings, which need it; Windows' line ends are read, too."""
-    assert ids_of("user;item\r\na;1\r\nb;2\r\n", tmp_path, delimiter=";") == ["a", "b"]
-    assert ids_of("user|item\na|1\n", tmp_path, "x.log", delimiter="|") == ["a"]
-    assert ids_of("user;item\na;1\n", tmp_path, "x.data", delimiter=";") == ["a"]
-    with pytest.raises(ValueError, match="delimiter must be one character, got '::'"):
-        Log.from_file(tmp_path / "x.log", delimiter="::")
-
-
-def test_times_of_text(tmp_path):
-    """Times of text may be whole numbers, fractions, and dates with or without a zone."""
-    for times, unit, first in (
-        (["3", "10"], None, 3),
-        (["3.5", "10"], None, 3.5),
-        (["2024-01-01", "2024-01-02T12:00:00.5"], "ms", 1704067200_000),
-        (["2024-01-01T01:00+01:00", "2024-01-01T00:00:01Z"], "s", 1704067200),
-    ):
-        (tmp_path / "x.csv").write_text("user,item,when\n" + "".join(f"a,b,{time}\n" for time in times))
-        log = Log.from_file(tmp_path / "x.csv", time="when")
-        assert (log.time_unit, log.times[0]) == (unit, first)
-        assert log.times[0] < log.times[1]
+def zipped(data, *names):
+    """Return an archive of files of the same content."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name in names or ["log", "__MACOSX/._log", "folder/"]:  # macOS adds the second
+            archive.writestr(name, data)
+    return content.getvalue()
 
 
 def parquet(frame):
@@ -164,114 +133,150 @@ def parquet(frame):
     return file.getvalue()
 
 
-def truncated():
-    return parquet(pd.DataFrame(EVENTS, columns=HEADER))[:-20]
+PAIRS = pd.DataFrame({"user": ["al", "bo"], "item": ["x", "y"]})
+CONTENT = {
+    "csv": PAIRS.to_csv(index=False).encode(),
+    "jsonl": PAIRS.to_json(orient="records", lines=True).encode(),
+    "run": b"al Q0 x 1 2.5 tag\nbo Q0 y 1 1.5 tag\n",
+    "qrels": b"al 0 x 1\nbo 0 y 1\n",
+    "parquet": parquet(PAIRS),
+}
+PROGRAMS = {"gz": "gzip", "bz2": "bz2", "xz": "xz", "zst": "zstd", "zip": "zip"}
+COMPRESS = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress, "zst": zstd, "zip": zipped}
 
 
-def zero():
-    return parquet(pd.DataFrame(EVENTS, columns=HEADER)[:0])
+def pairs_of(log):
+    return list(zip(log.user_ids.ids(log.users), log.item_ids.ids(log.items), strict=True))
 
 
-def whole():
-    return parquet(pd.DataFrame(EVENTS, columns=["user", "item", "stars", "time"]))
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_compressed_files_are_read(suffix, tmp_path):
+    """A compressed file of any format is read; the suffix before the last one names the format."""
+    for kind, content in CONTENT.items():
+        path = tmp_path / f"log.{kind}.{suffix}"
+        path.write_bytes(COMPRESS[suffix](content))
+        assert pairs_of(Log.from_file(path)) == [("al", "x"), ("bo", "y")]
+    for broken in (b"no archive", COMPRESS[suffix](CONTENT["csv"])[:-9]):
+        path.write_bytes(broken)
+        with pytest.raises(ValueError, match=rf"log.parquet.{suffix} is no {PROGRAMS[suffix]} file, (or )?was cut"):
+            open_file(path)
 
 
+@pytest.mark.parametrize("kind", CONTENT)
+def test_pipes_are_read_once(kind):
+    """A pipe, such as /dev/fd/N of `<(...)` in a shell, is read once, and its first bytes tell the format."""
+    reading, writing = os.pipe()
+
+    def write():
+        with os.fdopen(writing, "wb") as pipe:
+            pipe.write(CONTENT[kind])
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        assert pairs_of(Log.from_file(f"/dev/fd/{reading}")) == [("al", "x"), ("bo", "y")]
+    finally:
+        writer.join()
+        os.close(reading)
+
+
+TITLES, ROW = b"user,item,stars,when\n", b"a,b,1,2\n"
+OBJECT = b'{"user": 1, "item": 1, "stars": 1, "when": 1}\n'
+NO_NAMES = r"line 1 holds numbers where names of columns are expected.*header=None"
+RATINGS = "the third seems to hold ratings or times"
 BAD = {
     "empty.csv": (b"", r"is empty: it holds no rows"),
-    "lacking.parquet": (whole, r"lacking.parquet has no column 'when'.* There are user, item, stars, time"),
-    "header.csv": (b"user,item,stars,when\n", r"holds a header and no rows"),
-    "column.csv": (
-        b"user,itm,stars,when\na,b,1,2\n",
-        r"has no column 'item'; did you mean 'itm'\? There are user, itm",
-    ),
-    "text.csv": (
-        b"user,item,stars,when\na,b,1,2\na,b,four,2\n",
-        r"column 'stars' of .*text.csv must hold numbers, got 'four' in row 1 \(line 3\)",
-    ),
-    "nan.csv": (
-        b"user,item,stars,when\na,b,1,2\na,b,NaN,2\n",
-        r"column 'stars' of .*nan.csv is missing in row 1 \(line 3\): leave such rows out",
-    ),
-    "id.csv": (
-        b"user,item,stars,when\na,b,1,2\nc,nan,1,2\n,b,1,2\n",
-        r"column 'user' of .*id.csv holds a missing value: 1 of 3 rows, the first is row 2 \(line 4\)",
-    ),
-    "gap.csv": (
-        b"user,item,stars,when\na,b,1,2\n\na,b,1,2\n",
-        r"column 'user' of .*gap.csv holds a missing value: 1 of 3 rows, the first is row 1 \(line 3\)",
-    ),
-    "time.csv": (
-        b"user,item,stars,when\na,b,1,noon\n",
-        r"column 'when' of .*time.csv must be numbers or datetimes.*noon",
-    ),
-    "late.csv": (
-        b"user,item,stars,when\na,b,1,1\na,b,1,\n",
-        r"column 'when' of .*late.csv is missing in row 1 \(line 3\)",
-    ),
-    "uneven.csv": (
-        b"user,item,stars,when\na,b,1,2\na,b,1,2,5\n",
-        r"uneven.csv, line 3: 5 columns, expected 4: 'a,b,1,2,5'",
-    ),
-    "short.csv": (b"user,item,stars,when\na,b,1,2\na,b\n", r"short.csv, line 3: 2 columns, expected 4: 'a,b'"),
-    "encoding.csv": (
-        b"user,item,stars,when\na,b,1,2\nJos\xe9,b,1,2\n",
-        r"encoding.csv, line 3: byte 3 is not UTF-8, in b'Jos\\xe9,b,1,2\\n': save the file as UTF-8",
-    ),
+    "lacking.parquet": (parquet(FRAME.drop(columns="when")), r"has no column 'when'.* There are user, item, stars"),
+    "header.csv": (TITLES, r"holds a header and no rows"),
+    "twice.csv": ((TITLES + ROW) * 2, "has its header twice"),
+    "column.csv": (b"user,itm,stars,when\n" + ROW, r"no column 'item'; did you mean 'itm'\? There are user, itm"),
+    "text.csv": (TITLES + ROW + b"a,b,four,2\n", r"'stars' of .* must hold numbers, got 'four' in row 1 \(line 3\)"),
+    "comma.csv": (TITLES + b'a,b,"1,5",2\n', r"must hold numbers, got '1,5' .*: decimals have a point, not a comma"),
+    "nan.csv": (TITLES + ROW + b"a,b,NaN,2\n", r"'stars' of .*nan.csv is missing in row 1 \(line 3\): leave such rows"),
+    "id.csv": (TITLES + ROW + b"c,nan,1,2\n,b,1,2\n", r"column 'user' .*: 1 of 3 rows, the first is row 2 \(line 4\)"),
+    "gap.csv": (TITLES + ROW + b"\n" + ROW, r"'user' .* missing value: 1 of 3 rows, the first is row 1 \(line 3\)"),
+    "time.csv": (TITLES + b"a,b,1,noon\n", r"column 'when' of .*time.csv must be numbers or datetimes.*noon"),
+    "late.csv": (TITLES + ROW + b"a,b,1,\n", r"column 'when' of .*late.csv is missing in row 1 \(line 3\)"),
+    "uneven.csv": (TITLES + ROW + b"a,b,1,2,5\n", r"uneven.csv, line 3: 5 columns, expected 4: 'a,b,1,2,5'"),
+    "short.csv": (TITLES + ROW + b"a,b\n", r"short.csv, line 3: 2 columns, expected 4: 'a,b'"),
+    "encoding.csv": (TITLES + ROW + b"Jos\xe9,b,1,2\n", r"line 3: byte 3 is not UTF-8, in b'Jos\\xe9,b,1"),
     "latin.csv": (b"us\xe9r,item\n", r"latin.csv, line 1 is not UTF-8 .*: save the file as UTF-8"),
-    "semicolons.tsv": (
-        b"user;item;stars;when\na;b;1;2\n",
-        r"line 1: a tab is not in the header 'user;item;stars;when', but ';': pass delimiter=';'",
-    ),
-    "cut.parquet": (truncated, r"cut.parquet is no parquet file, or was cut short"),
+    "latin.xyz": (b"us\xe9r,item\n", r"latin.xyz is no text in UTF-8, and .xyz is no known kind"),
+    "utf16.csv": ((TITLES + ROW).decode().encode("utf-16")[:-1], "utf16.csv begins as UTF-16 and is none"),
+    "semicolons.tsv": (b"user;item\na;b\n", r"line 1: a tab is not in the header 'user;item', but ';': pass del"),
+    "words.csv": (b"u1,i1,4.5\n", NO_NAMES),
+    "numbers.tsv": (b"196\t242\t3\t881250949\n", NO_NAMES),
+    "cut.parquet": (parquet(FRAME)[:-20], r"cut.parquet is no parquet file, or was cut short"),
     "none.parquet": (b"user,item\n", r"none.parquet is no parquet file, or was cut short"),
+    "zero.parquet": (parquet(FRAME[:0]), r"zero.parquet holds no rows"),
     "array.jsonl": (b"[1]", r"array.jsonl, line 1: expected a list of objects, \[\{...\}\], got '\[1\]'"),
+    "word.jsonl": (b"user\n", r"word.jsonl, line 1: expected an object, \{...\}, got 'user'"),
     "cut.json": (b'[{"user": 1}', r"cut.json is no JSON: "),
-    "mixed.jsonl": (
-        b'{"user": 1, "item": 1, "stars": 1, "when": 1}\n{"user": "a", "item": 1}\n',
-        r"mixed.jsonl \(rows are counted from 0\): .*/user.*row 1",
-    ),
-    "lacking.jsonl": (
-        b'{"user": 1, "item": 1, "stars": 1, "when": 1}\n{"user": 2, "stars": 1, "when": 1}\n',
-        r"column 'item' of .*lacking.jsonl holds a missing value: 1 of 2 rows, the first is row 1 \(line 2\)",
-    ),
+    "mixed.jsonl": (OBJECT + b'{"user": "a", "item": 1}\n', r"mixed.jsonl \(rows are counted from 0\): .*/user.*row 1"),
+    "lacking.jsonl": (OBJECT + b'{"user": 2}\n', r"'item' of .*: 1 of 2 rows, the first is row 1 \(line 2\)"),
     "x.inter": (b"user_id\titem_id\n1\t2\n", r"is no RecBole file: its header must be name:type.*, tabs between, got"),
     "u.data": (b"a\tb\t3\t4\n", r"is no file like MovieLens' u.data, four whole numbers and tabs: 'a\\tb\\t3\\t4'"),
     "ratings.dat": (b"1::2::3\n", r"is no file like MovieLens' ratings.dat, user::item::rating::time: '1::2::3'"),
-    "middle.dat": (
-        b"1::2::3::4\n1:9:2::3::4\n",
-        r"middle.dat, row 1 \(line 2\): '9' stands between two delimiters",
-    ),
-    "zero.parquet": (zero, r"zero.parquet holds no rows"),
+    "middle.dat": (b"1::2::3::4\n1:9:2::3::4\n", r"row 1 \(line 2\): '9' stands between two delimiters"),
     "x.qrels": (b"1 0 2\n", r"is no TREC qrels file, 'query 0 document relevance': '1 0 2'"),
+    "judged.dev": (b"301 0 7 1\n301 0 8 0\n", r"Qrels have qrels in their name, such as judged\.qrels"),
     "users.txt": (b"1\n2\n", r"users.txt holds users alone, and no item"),
+    "items.txt": (b"1 5 6\n", r"items.txt has no column 'when'.* There are user, item"),
+    "edges.txt": (b"0 1 5\n0 2 4\n", r"has 3 columns in every line and user 0 in several: these seem to be"),
+    "ratings.txt": (b"0 25 5\n1 30 4\n2 31 3\n", RATINGS),
+    "seconds.txt": (b"0\t25\t5\t881250949\n1\t30\t4\t881250950\n", RATINGS),
     "notes.txt": (b"hello world\n", r"notes.txt is of no known kind; there are .csv, .tsv, .parquet, .json, .jsonl"),
     "x.xlsx": (b"PK\x03\x04\n", r"x.xlsx is of no known kind; .*Other files of columns: delimiter="),
+    "two.zip": (zipped(TITLES, "a.csv", "b.csv"), r"two.zip holds 2 files \(a.csv, b.csv\): take one out"),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_files(name, tmp_path):
-    """The message names the file, and the row and the column where there are any."""
+    """The message names the file, as a path or as text, and the row and the column where there are any."""
     content, message = BAD[name]
-    (tmp_path / name).write_bytes(content() if callable(content) else content)
-    time, value = {"middle.dat": ("timestamp", "rating"), "users.txt": (None, None)}.get(name, ("when", "stars"))
-    with pytest.raises((TypeError, ValueError), match=f"(?s){message}") as raised:
-        Log.from_file(tmp_path / name, time=time, value=value)
-    assert name in str(raised.value)
+    (tmp_path / name).write_bytes(content)
+    time, value = ("timestamp", "rating") if name == "middle.dat" else ("when", "stars")
+    for path in (tmp_path / name, str(tmp_path / name)):
+        with pytest.raises((TypeError, ValueError), match=f"(?s){message}") as raised:
+            Log.from_file(path, time=time, value=value)
+        assert str(path) in str(raised.value)
 
 
-def test_paths_that_are_no_files(tmp_path):
-    (tmp_path / "x.csv").mkdir()
+def test_folders(tmp_path):
+    """A folder of parquet files is one table; other folders are refused, and so are files that are not there."""
+    path = tmp_path / "x.csv"
+    path.mkdir()
     with pytest.raises(ValueError, match=r"x.csv is a folder without parquet files: pass one file"):
-        Log.from_file(tmp_path / "x.csv")
+        Log.from_file(path)
+    FRAME[:2].to_parquet(path / "0.parquet")
+    FRAME[2:].to_parquet(path / "1.parquet")
+    assert pairs_of(Log.from_file(path)) == [event[:2] for event in EVENTS]
+    (path / "README.parquet").write_text("no parquet")
+    with pytest.raises(ValueError, match="holds a file that is no parquet file"):
+        open_file(path)
+    (path / "_delta_log").mkdir()
+    with pytest.raises(ValueError, match="is a table of Delta Lake: pass deltalake"):
+        open_file(path)
     for name in ("no.csv", "no.parquet", "no.dat"):
         with pytest.raises(FileNotFoundError):
             Log.from_file(tmp_path / name)
 
 
+def test_records_with_other_keys(tmp_path):
+    """A record that lacks a key of others has no entry there; a column without a role may hold numbers and text."""
+    records = [{"user": 1, "item": 10, "note": 1}, {"user": 1, "item": 11, "score": 0.9, "note": "q"}]
+    path = tmp_path / "lists.json"
+    path.write_text(json.dumps(records))
+    for lists in (records, path):
+        with pytest.raises(ValueError, match=r"'score' .*1 missing"):
+            trm.evaluate_lists("HR@1", lists, target={1: [11]})
+        assert trm.evaluate_lists("MRR@2", lists, target={1: [11]}, rank=None) == {"MRR@2": 1 / 2}
+
+
 def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
     (tmp_path / "x.csv").write_text("user,item\n1,2\n")
-    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ImportError, match=r"reading .*x.csv needs pyarrow: pip install 'torchrecmetrics\[frames\]'"):
         Log.from_file(tmp_path / "x.csv")
 
@@ -279,54 +284,17 @@ def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
 DATA = Path(__file__).parents[3] / "shared" / "data"
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not DATA.exists(), reason="the data sets are not here")
 def test_real_files():
-    """MovieLens 100K is read as pandas reads it, Gowalla and Beauty as `Interactions.from_text` does."""
+    """MovieLens 100K is read as pandas reads it; Gowalla and Beauty have the sizes that their sources state."""
     path = DATA / "ml-100k" / "u.data"
     log = Log.from_file(path, time="timestamp", value="rating")
-    frame = pd.read_csv(path, sep="\t", names=["user", "item", "rating", "timestamp"])
+    frame = pd.read_csv(path, sep="\t", names=MOVIELENS)
     assert log.user_ids.ids(log.users) == frame["user"].tolist()
     assert log.item_ids.ids(log.items) == frame["item"].tolist()
     assert (log.values.tolist(), log.times.tolist()) == (frame["rating"].tolist(), frame["timestamp"].tolist())
-    for name in ("gowalla/test.txt", "beauty/Beauty.txt"):
-        log, expected = Log.from_file(DATA / name), Interactions.from_text(DATA / name)
-        users, items = (
-            torch.tensor(list(ids))[rows] for ids, rows in ((log.user_ids, log.users), (log.item_ids, log.items))
-        )
-        keys = (users * expected.num_items + items).sort().values
-        assert torch.equal(keys, expected.keys)
-
-
-def test_messages_name_the_path_as_given(tmp_path):
-    """Messages name the path as it was given, as a Path or as text."""
-    for path in (tmp_path / "x.csv", str(tmp_path / "x.csv")):
-        Path(path).write_text("")
-        with pytest.raises(ValueError, match=re.escape(str(path))):
-            Log.from_file(path)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "user;item\nal;x\nbo;y\n",
-        "user\titem\nal\tx\nbo\ty\n",
-        "user|item\r\nal|x\r\nbo|y\r\n",
-        "user,item\ral,x\rbo,y\r",
-        ",user,item\n0,al,x\n1,bo,y\n",
-        "user,item, note\nal,x,a;b\nbo,y,\n",
-    ],
-    ids=["semicolon", "tab", "pipe", "carriage-return", "index-of-pandas", "blank-before-a-name"],
-)
-def test_csv_as_other_programs_write_it(text, tmp_path):
-    path = tmp_path / "log.csv"
-    path.write_bytes(text.encode())
-    log = Log.from_file(path)
-    assert log.user_ids.ids(log.users) == ["al", "bo"]
-    assert log.item_ids.ids(log.items) == ["x", "y"]
-
-
-def test_a_name_with_a_blank_can_be_named(tmp_path):
-    (tmp_path / "log.csv").write_text("user, item\nal,x\n")
-    with pytest.raises(ValueError, match="has no column 'item'; did you mean ' item'"):
-        Log.from_file(tmp_path / "log.csv")
-    assert list(Log.from_file(tmp_path / "log.csv", item=" item").item_ids) == ["x"]
+    beauty = Log.from_file(DATA / "beauty" / "Beauty.txt")
+    assert (beauty.num_users, beauty.num_items, len(beauty)) == (22363, 12101, 198502)
+    train, test = Interactions.from_text(DATA / "gowalla" / "train.txt", DATA / "gowalla" / "test.txt")
+    assert (test.num_users, test.num_items, len(train), len(test)) == (29858, 40981, 810128, 217242)

@@ -1,7 +1,7 @@
 """Frames of every library give the same log, and errors name the column, the row and what to do."""
 
 import datetime
-import re
+import math
 import sys
 
 import pytest
@@ -21,16 +21,32 @@ COLUMNS = {
     "when": [3, 1, 2, 2],
     "stars": [4.0, 2.5, 5.0, 1.0],
 }
+
+
+class OtherLibrary:
+    """A frame of any library with Arrow's interface."""
+
+    def __init__(self, columns):
+        self.table = pa.table(columns)
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
+def of_tensors(columns):
+    return {name: column if name == "user" else torch.tensor(column) for name, column in columns.items()}
+
+
 FORMS = {
     "pandas": pd.DataFrame,
     "polars": pl.DataFrame,
     "pyarrow": pa.table,
     "dict": dict,
     "structured": lambda columns: pd.DataFrame(columns).to_records(index=False),
-    "dict of tensors": lambda columns: {
-        name: torch.tensor(column) if name != "user" else column for name, column in columns.items()
-    },
+    "records": lambda columns: pd.DataFrame(columns).to_dict("records"),
+    "dict of tensors": of_tensors,
     "dict of series": lambda columns: {name: pd.Series(column) for name, column in columns.items()},
+    "other": OtherLibrary,
 }
 
 
@@ -49,123 +65,109 @@ def test_every_form_gives_the_same_log(form):
     plain = Log.from_frame(FORMS[form](COLUMNS))
     assert (plain.times, plain.values, len(plain)) == (None, None, 4)
     built = Interactions.from_frame(FORMS[form](COLUMNS), value="stars", values_reduce="sum")
-    expected = log.to_interactions(values_reduce="sum")
-    assert torch.equal(built.keys, expected.keys)
-    assert torch.equal(built.values, expected.values)
-    assert (built.user_ids, built.item_ids) == (expected.user_ids, expected.item_ids)
+    assert (built.users.tolist(), built.items.tolist()) == ([0, 1, 2], [2, 1, 0])
     assert built.values.tolist() == [2.5, 9.0, 1.0]  # bo's two rows are summed
+    assert (built.user_ids, built.item_ids) == (log.user_ids, log.item_ids)
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_wrong_column_is_told_the_right_one(form):
     """The error for a column that is missing suggests the nearest name, lists all, and says how to name columns."""
-    frame = FORMS[form](COLUMNS)
     cure = "did you mean 'stars'.* There are user, item, when, stars; say which is which: user=..., item=..."
     with pytest.raises(ValueError, match=f"frame has no column 'star'; {cure}"):
-        Log.from_frame(frame, value="star")
-    with pytest.raises(ValueError, match=r"frame has no column 'product'\. There are user, item"):
-        Interactions.from_frame(frame, item="product")
-    with pytest.raises(TypeError, match=r"columns go by name, got 0 \(int\)"):
-        Log.from_frame(frame, user=0)
+        Log.from_frame(FORMS[form](COLUMNS), value="star")
 
 
-def test_categories_are_what_they_stand_for():
-    """A categorical column gives the values of its categories as ids; unused categories are no ids."""
-    for column in (
-        pd.Categorical(["b", "a", "b"], categories=["z", "b", "a"]),
-        pl.Series(["b", "a", "b"], dtype=pl.Enum(["z", "b", "a"])),
-    ):
-        frame = (pd.DataFrame if isinstance(column, pd.Categorical) else pl.DataFrame)(
-            {"user": column, "item": [1, 2, 3]}
-        )
-        log = Log.from_frame(frame)
-        assert (list(log.user_ids), log.users.tolist()) == (["a", "b"], [1, 0, 1])
+def test_other_frames_are_lists_and_ground_truths(tmp_path):
+    """Records, a named index and columns named by numbers are lists; a dict may hold grades."""
+    frame = pd.DataFrame({"user": ["al", "al", "bo", "bo"], "item": ["x", "z", "z", "y"]})
+    truth, numbers = {"al": ["x"], "bo": ["y"]}, pd.DataFrame(frame.to_numpy())
+    for lists in (frame.to_dict("records"), frame.set_index("user"), frame.set_index(["user", "item"])):
+        assert trm.evaluate_lists("MRR@2", lists, target=truth)["MRR@2"] == (1 + 1 / 2) / 2
+    assert trm.evaluate_lists("MRR@2", numbers, target=numbers, user=0, item=1)["MRR@2"] == 1
+    grades = {"al": {"x": 1, "z": 0}, "bo": {"y": 3, "q": -1}}
+    found = trm.evaluate_lists(["MRR@2", "NDCG@2"], frame, target=grades)
+    assert found["MRR@2"] == (1 + 1 / 2) / 2
+    assert float(found["NDCG@2"]) == pytest.approx((1 + 1 / math.log2(3)) / 2)
 
 
-@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-def test_datetimes_keep_their_unit(unit):
+@pytest.mark.parametrize(("unit", "steps"), [("s", 1), ("ms", 1000), ("us", 10**6), ("ns", 10**9)])
+def test_datetimes_keep_their_unit(unit, steps):
     """Datetimes of pandas, polars and pyarrow keep their unit; a datetime without a time zone is in UTC."""
     naive = pd.Series(pd.to_datetime(["2024-01-03", "2024-01-02", "2024-01-01"])).astype(f"datetime64[{unit}]")
-    zoned = naive.dt.tz_localize("UTC").dt.tz_convert("Asia/Tokyo")
-    seconds = [1704240000, 1704153600, 1704067200]
-    steps = {"s": 1, "ms": 1000, "us": 10**6, "ns": 10**9}[unit]
-    for times in (naive, zoned):
+    for times in (naive, naive.dt.tz_localize("UTC").dt.tz_convert("Asia/Tokyo")):
         frame = pd.DataFrame({"user": [0, 0, 0], "item": [0, 1, 2], "when": times})
         for made in (frame, pa.Table.from_pandas(frame), *([pl.from_pandas(frame)] if unit != "s" else [])):
             log = Log.from_frame(made, time="when")
-            assert (log.times.tolist(), log.time_unit) == ([second * steps for second in seconds], unit)
+            assert log.times.tolist() == [1704240000 * steps, 1704153600 * steps, 1704067200 * steps]
+            assert log.time_unit == unit
             parts = log.split_by_time("2024-01-02", datetime.date(2024, 1, 3))
             assert [part.items.tolist() for part in parts] == [[2], [1], [0]]
 
 
-def test_ids_of_a_given_vocabulary():
+@pytest.mark.parametrize("form", FORMS)
+def test_ids_of_a_given_vocabulary(form):
     """Ids get the row numbers of a given vocabulary, and the error for an id that it lacks names the id."""
     train = read(COLUMNS)
-    test = Log.from_frame({"user": ["al"], "item": [7]}, user_ids=train.user_ids, item_ids=train.item_ids)
-    assert (test.users.tolist(), test.items.tolist(), test.user_ids) == ([0], [1], train.user_ids)
-    message = (
-        r"column 'user' of frame holds 'eve' in row 1, which is not in user_ids \(1 of 2 rows\): leave user_ids out"
-    )
-    for form in FORMS.values():
-        frame = form({"user": ["al", "eve"], "item": [7, 7], "when": [0, 0], "stars": [0.0, 0.0]})
-        with pytest.raises(ValueError, match=message):
-            Log.from_frame(frame, user_ids=train.user_ids)
-    large = pd.DataFrame({"user": pd.Series([5, 2**62 + 1, None], dtype="Int64"), "item": [1, 2, 3]})
-    with pytest.raises(ValueError, match=f"holds {2**62 + 1} in row 1, which is not in user_ids"):
-        Log.from_frame(large, user_ids=[5])
-    with pytest.raises(TypeError, match=r"column 'item' of frame holds text \('7'\), item_ids hold whole numbers"):
-        Log.from_frame({"user": ["al"], "item": ["7"]}, item_ids=train.item_ids)
+    columns = {"user": ["al", "eve"], "item": [7, 7], "when": [0, 0], "stars": [0.0, 0.0]}
+    test = Log.from_frame(FORMS[form](columns), item_ids=train.item_ids, value=None)
+    assert (test.items.tolist(), test.item_ids) == ([1, 1], train.item_ids)
+    lacks = r"column 'user' of frame holds 'eve' in row 1, which is not in user_ids \(1 of 2 rows\): leave user_ids out"
+    with pytest.raises(ValueError, match=lacks):
+        Log.from_frame(FORMS[form](columns), user_ids=train.user_ids)
 
 
-def changed(name, row, value):
-    columns = {key: list(column) for key, column in COLUMNS.items()}
-    columns[name][row] = value
-    return columns
-
-
-BAD = [
+MISSING = [
     ("user", None, r"column 'user' of frame holds a missing value: 1 of 4 rows, the first is row 2"),
     ("item", None, r"column 'item' of frame holds (a missing value: 1 of 4 rows, the first is row 2|.*rounds whole)"),
     ("when", None, r"column 'when' of frame.*missing in row 2"),
     ("stars", None, r"column 'stars' of frame (is missing|holds no number) in row 2"),
-    ("stars", float("nan"), r"column 'stars' of frame (is missing|holds no number) in row 2"),
+    ("stars", math.nan, r"column 'stars' of frame (is missing|holds no number) in row 2"),
 ]
 
 
 @pytest.mark.parametrize("form", ["pandas", "polars", "pyarrow", "dict"])
-@pytest.mark.parametrize(("name", "value", "message"), BAD)
+@pytest.mark.parametrize(("name", "value", "message"), MISSING)
 def test_a_missing_entry_is_named(form, name, value, message):
     """The error for a missing entry names its column and row, in every library."""
+    column = [*COLUMNS[name][:2], value, COLUMNS[name][3]]
     with pytest.raises(ValueError, match=message):
-        read(FORMS[form](changed(name, 2, value)))
+        read(FORMS[form](COLUMNS | {name: column}))
 
 
-def test_what_is_no_frame_is_refused():
-    """Arrays, paths, lazy frames, columns twice or of unequal length, and mixed or wrong types are refused."""
-    cure = "pass a frame of pandas, polars or pyarrow, a dict of columns, a list of records, or a structured array of"
-    for wrong in ([[0, 1]], 7, torch.zeros(2, 2), np.zeros((2, 2)), None):
-        with pytest.raises(TypeError, match=f"frame must be a frame, got .*: {cure}"):
-            Log.from_frame(wrong)
-    with pytest.raises(TypeError, match=r"frame must be a frame, got a path: Log\.from_file"):
-        Log.from_frame("log.csv")
-    with pytest.raises(TypeError, match=re.escape("frame is not computed yet, LazyFrame: pass frame.collect()")):
-        Log.from_frame(pl.DataFrame(COLUMNS).lazy())
-    twice = pd.DataFrame([[1, 2, 3]], columns=["user", "item", "item"])
-    with pytest.raises(ValueError, match="frame has 2 columns named 'item': rename them"):
-        Log.from_frame(twice)
-    with pytest.raises(ValueError, match=r"must be equally long, got \{'user': 1, 'item': 2\}"):
-        Log.from_frame({"user": [1], "item": [1, 2]})
-    for form in (pd.DataFrame, dict):
-        with pytest.raises(TypeError, match="column 'user' of frame holds int and str: make them all one kind"):
-            Log.from_frame(form({"user": ["a", 1], "item": [1, 2]}))
-        with pytest.raises(TypeError, match=r"column 'user' of frame holds floats such as 0\.5"):
-            Log.from_frame(form({"user": [0.5, 1.0], "item": [1, 2]}))
-        with pytest.raises(
-            TypeError, match=r"column 'stars' of frame must hold numbers, got (large_)?string: 'x' in row 0"
-        ):
-            Log.from_frame(form({"user": [1], "item": [1], "stars": ["x"]}), value="stars")
-        with pytest.raises(TypeError, match="column 'when' of frame must be numbers or datetimes"):
-            Log.from_frame(form({"user": [1], "item": [1], "when": ["noon"]}), time="when")
+def pair(user=(1,), item=(1,), **more):
+    return {"user": [*user], "item": [*item], **more}
+
+
+TWICE = pd.DataFrame([[1, 2, 3]], columns=["user", "item", "item"])
+LARGE = pd.DataFrame(pair(pd.Series([5, 2**62 + 1, None], dtype="Int64"), [1, 2, 3]))
+NO_FRAME = (
+    "frame must be a frame, got .*: pass a frame of pandas, polars or pyarrow, a dict of columns, a list of records"
+)
+BAD = [
+    *((wrong, {}, TypeError, NO_FRAME) for wrong in ([[0, 1]], 7, torch.zeros(2, 2), np.zeros((2, 2)), None)),
+    ("log.csv", {}, TypeError, r"frame must be a frame, got a path: Log\.from_file"),
+    (pl.DataFrame(COLUMNS).lazy(), {}, TypeError, r"not computed yet, LazyFrame: pass frame.collect\(\)"),
+    (TWICE, {}, ValueError, "frame has 2 columns named 'item': rename them"),
+    (pair(item=[1, 2]), {}, ValueError, r"must be equally long, got \{'user': 1, 'item': 2\}"),
+    (COLUMNS, {"item": "product"}, ValueError, r"frame has no column 'product'\. There are user, item"),
+    (COLUMNS, {"user": 0}, TypeError, r"columns go by name, got 0 \(int\)"),
+    (LARGE, {"user_ids": [5]}, ValueError, f"holds {2**62 + 1} in row 1, which is not in user_ids"),
+    (pair(item="7"), {"item_ids": [7]}, TypeError, r"'item' of frame holds text \('7'\), item_ids hold whole numbers"),
+    (pair(user=["a", 1], item=[1, 2]), {}, TypeError, "'user' of frame holds int and str: make them all one kind"),
+    (pair(user=[0.5, 1.0], item=[1, 2]), {}, TypeError, r"column 'user' of frame holds floats such as 0\.5"),
+    (pair(stars=["x"]), {"value": "stars"}, TypeError, r"'stars' .* hold numbers, got (large_)?string: 'x' in row 0"),
+    (pair(when=["noon"]), {"time": "when"}, TypeError, "column 'when' of frame must be numbers or datetimes"),
+]
+
+
+@pytest.mark.parametrize(("frame", "options", "error", "message"), BAD)
+def test_bad_frames(frame, options, error, message):
+    """A dict of columns and a frame of pandas with the same fault raise the same error."""
+    is_frame_too = isinstance(frame, dict) and len(frame["user"]) == len(frame["item"])
+    for form in (frame, pd.DataFrame(frame)) if is_frame_too else (frame,):
+        with pytest.raises(error, match=message):
+            Log.from_frame(form, **options)
 
 
 def test_missing_libraries_are_named(monkeypatch):
@@ -175,25 +177,10 @@ def test_missing_libraries_are_named(monkeypatch):
         Log.from_frame(COLUMNS)
 
 
-def test_frames_of_other_libraries():
-    """A frame of any library with Arrow's interface is read."""
-
-    class Other:
-        def __arrow_c_stream__(self, requested_schema=None):
-            return pa.table(COLUMNS).__arrow_c_stream__(requested_schema)
-
-    assert read(Other()).users.tolist() == [1, 0, 1, 2]
-
-
 def test_two_frames_with_ids_of_their_own_agree():
     """Ground truth of one frame and history of another are matched by id, with rows in any order."""
-    history = pd.DataFrame({"user": ["b", "c", "a"], "item": ["x", "y", "z"]})
+    history = Interactions.from_frame(pd.DataFrame({"user": ["b", "c", "a"], "item": ["x", "y", "z"]}))
     truth = pl.DataFrame({"user": ["a", "b"], "item": ["y", "z"]})
     test = Interactions.from_frame(truth, item_ids=["x", "y", "z"])
-    found = trm.evaluate(
-        ["MRR"],
-        trm.Embeddings(bias=torch.tensor([3, 1, 2])),
-        target=test,
-        exclude=Interactions.from_frame(history),
-    )
+    found = trm.evaluate(["MRR"], trm.Embeddings(bias=torch.tensor([3, 1, 2])), target=test, exclude=history)
     assert found["MRR"] == pytest.approx((1 / 2 + 1 / 1) / 2)  # a: x, y without z; b: z, y without x

@@ -14,6 +14,10 @@ from sizes import examples
 import torchrecmetrics as trm
 from torchrecmetrics import Log
 
+np = pytest.importorskip("numpy")
+pd = pytest.importorskip("pandas")
+pytest.importorskip("pyarrow")
+
 DAY = {"user": ["al", "bo", "al", "al", "bo"], "item": ["x", "x", "y", "x", "z"], "day": [3, 1, 4, 5, 2]}
 
 
@@ -26,25 +30,16 @@ def events(draw):
 
 def log_of(events):
     users, items, times, values = zip(*events, strict=True)
-    frame = {
-        "user": [f"u{user}" for user in users],
-        "item": [item * 10 for item in items],
-        "time": times,
-        "value": values,
-    }
+    names, numbers = [f"u{user}" for user in users], [item * 10 for item in items]
+    frame = {"user": names, "item": numbers, "time": times, "value": values}
     return Log.from_frame(frame, time="time", value="value")
 
 
-def told(log):
+def events_of(log):
     """Return the events of a log as tuples (user, item, time, value)."""
     users, items = log.user_ids.ids(log.users), log.item_ids.ids(log.items)
-    columns = (
-        [int(user[1:]) for user in users],
-        [item // 10 for item in items],
-        log.times.tolist(),
-        log.values.tolist(),
-    )
-    return list(zip(*columns, strict=True))
+    users, items = [int(user[1:]) for user in users], [item // 10 for item in items]
+    return list(zip(users, items, log.times.tolist(), log.values.tolist(), strict=True))
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -52,7 +47,7 @@ def told(log):
 def test_splits_are_those_of_python(events, bounds):
     """A split puts every event in one part, in the order of the log, and all parts share the vocabularies."""
     log = log_of(events)
-    assert told(log) == events
+    assert events_of(log) == events
     order = sorted(range(len(events)), key=lambda row: (events[row][0], events[row][2]))
     places = {}
     for user in {event[0] for event in events}:
@@ -61,12 +56,12 @@ def test_splits_are_those_of_python(events, bounds):
             places[row] = {0: 2, 1: 1}.get(place, 0) if len(mine) >= 3 else 0
     expected = [[event for row, event in enumerate(events) if places[row] == part] for part in range(3)]
     parts = log.leave_last_out()
-    assert [told(part) for part in parts] == expected
+    assert [events_of(part) for part in parts] == expected
     assert all(part.user_ids is log.user_ids and part.item_ids is log.item_ids for part in parts)
     first, second = sorted(bounds)
     cut = [[event for event in events if (event[2] >= first) + (event[2] >= second) == part] for part in range(3)]
     if cut[0] and cut[2]:
-        assert [told(part) for part in log.split_by_time(first, second)] == cut
+        assert [events_of(part) for part in log.split_by_time(first, second)] == cut
     else:
         with pytest.raises(ValueError, match=r"no event is left for (train|test), .*times run from"):
             log.split_by_time(first, second)
@@ -84,13 +79,11 @@ def test_k_core_is_what_is_left_in_turns(events, n):
             break
         left.remove(wrong)
     if not left:
-        with pytest.raises(
-            ValueError, match=f"no event is left: .* has no part whose users and items all have {n} events"
-        ):
+        with pytest.raises(ValueError, match=f"no event is left: .* whose users and items all have {n} events"):
             log_of(events).k_core(n)
         return
     core = log_of(events).k_core(n)
-    assert told(core) == left
+    assert events_of(core) == left
     assert list(core.user_ids) == sorted({f"u{event[0]}" for event in left})
     assert list(core.item_ids) == sorted({event[1] * 10 for event in left})
 
@@ -108,18 +101,18 @@ def test_users_are_held_out_with_a_share_of_their_items(events, seed, share):
         return
     for users, number in ((1, 1), (len(able), len(able)), (0.5, max(1, round(len(able) / 2)))):
         fit, train, test = log.split_users(users, share, seed)
-        held = {event[0] for event in told(test)}
+        held = {event[0] for event in events_of(test)}
         assert len(held) == number
         assert held <= set(able)
-        assert told(fit) == [event for event in events if event[0] not in held]
-        hidden = {(event[0], event[1]) for event in told(test)}
-        assert told(test) == [event for event in events if event[:2] in hidden]
-        assert told(train) == [event for event in events if event[0] in held and event[:2] not in hidden]
+        assert events_of(fit) == [event for event in events if event[0] not in held]
+        hidden = {(event[0], event[1]) for event in events_of(test)}
+        assert events_of(test) == [event for event in events if event[:2] in hidden]
+        assert events_of(train) == [event for event in events if event[0] in held and event[:2] not in hidden]
         for user in held:
             wanted = min(max(round(len(items[user]) * share), 1), len(items[user]) - 1)
             assert sum(pair[0] == user for pair in hidden) == wanted
         again = log.split_users(users, share, seed)
-        assert [told(part) for part in again] == [told(fit), told(train), told(test)]
+        assert [events_of(part) for part in again] == [events_of(fit), events_of(train), events_of(test)]
 
 
 def test_random_splits(generator):
@@ -128,47 +121,34 @@ def test_random_splits(generator):
     log = log_of(events)
     parts = log.split_random((8, 1, 1), seed=1)
     assert [len(part) for part in parts] == [81, 10, 10]
-    assert Counter(event for part in parts for event in told(part)) == Counter(events)
-    assert [told(part) for part in parts] == [told(part) for part in log.split_random((0.8, 0.1, 0.1), seed=1)]
-    assert [told(part) for part in parts] != [told(part) for part in log.split_random((0.8, 0.1, 0.1), seed=2)]
+    assert Counter(event for part in parts for event in events_of(part)) == Counter(events)
+    same = log.split_random((0.8, 0.1, 0.1), seed=1)
+    assert [events_of(part) for part in parts] == [events_of(part) for part in same]
     assert [len(part) for part in log.split_random((0.5, 0, 0.5))] == [50, 0, 51]
-    pairs = [log.split_random(seed=seed).test.users.tolist() for seed in range(20)]
-    assert len(set(map(tuple, pairs))) == 20
+    assert len({tuple(log.split_random(seed=seed).test.users.tolist()) for seed in range(20)}) == 20
 
 
 def test_every_user_may_be_held_out():
     """Over 200 seeds, each user and each item is held out several times."""
     log = log_of([(user, item, 0, 1) for user in range(4) for item in range(5)])
-    held, found = Counter(), Counter()
-    for seed in range(200):
-        test = log.split_users(1, 0.2, seed).test
-        held[test.users[0].item()] += 1
-        found[test.items[0].item()] += 1
-    assert min(held.values()) > 30
-    assert min(found.values()) > 20
-    assert (len(held), len(found)) == (4, 5)
+    tests = [log.split_users(1, 0.2, seed).test for seed in range(200)]
+    users, items = Counter(test.users[0].item() for test in tests), Counter(test.items[0].item() for test in tests)
+    assert (len(users), len(items)) == (4, 5)
+    assert min(users.values()) > 30
+    assert min(items.values()) > 20
 
 
 def test_to_interactions():
-    """Repeated events become one edge by sum, maximum or last value, and ids are kept.
-
-    `min_value` keeps edges without values.
-    """
+    """Repeated events become one edge by sum, maximum or last value; `min_value` keeps edges without values."""
     log = log_of([(1, 1, 0, 5), (0, 2, 0, 1), (1, 1, 3, 2), (0, 1, 0, 4)])
-    with pytest.raises(
-        ValueError, match=r"1 of 4 rows repeat .* user 'u1', item 10 with \[5, 2\]: values_reduce='sum'"
-    ):
-        log.to_interactions()
-    graph = log.to_interactions(values_reduce="sum")
-    assert (graph.users.tolist(), graph.items.tolist(), graph.values.tolist()) == ([0, 0, 1], [0, 1, 0], [4, 1, 7])
+    for reduce, value in {"sum": 5 + 2, "max": 5, "last": 2}.items():
+        graph = log.to_interactions(values_reduce=reduce)
+        assert (graph.users.tolist(), graph.items.tolist()) == ([0, 0, 1], [0, 1, 0])
+        assert graph.values.tolist() == [4, 1, value]
     assert (graph.user_ids, graph.item_ids, graph.num_items_inferred) == (log.user_ids, log.item_ids, False)
-    assert log.to_interactions(values_reduce="last").values.tolist() == [4, 1, 2]
-    assert log.to_interactions(values_reduce="max").values.tolist() == [4, 1, 5]
     liked = log.to_interactions(4)
     assert (liked.users.tolist(), liked.items.tolist(), liked.values) == ([0, 1], [0, 0], None)
     assert (liked.num_users, liked.num_items) == (2, 2)
-    with pytest.raises(ValueError, match="1 pairs of user and item occur more than once"):
-        log.to_interactions(duplicates="error")
 
 
 def test_a_model_that_has_rows_already():
@@ -189,11 +169,9 @@ def test_a_model_that_has_rows_already():
 @pytest.mark.parametrize("unit", [None, "D", "ns"])
 def test_survives_a_file(unit, tmp_path):
     """A saved log keeps times with their unit, values and vocabularies, and `torch.load` reads it with its default."""
-    np = pytest.importorskip("numpy")
     times = [3.5, 1, 2] if unit is None else np.array([3, 1, 2], dtype=f"M8[{unit}]")
-    log = Log.from_frame(
-        {"user": ["b", "a", "b"], "item": [2**63, 0, 1], "t": times, "v": [1, 2, 3]}, time="t", value="v"
-    )
+    frame = {"user": ["b", "a", "b"], "item": [2**63, 0, 1], "t": times, "v": [1, 2, 3]}
+    log = Log.from_frame(frame, time="t", value="v")
     log.save(tmp_path / "log")
     torch.load(tmp_path / "log", weights_only=True)
     back = Log.load(tmp_path / "log")
@@ -218,38 +196,33 @@ def test_logs_of_two_sources_share_rows_after_recode():
 
 
 LOG = Log.from_frame(DAY, time="day")
+REPEATED = log_of([(1, 1, 0, 5), (0, 2, 0, 1), (1, 1, 3, 2)])
+RATED = Log.from_frame({"user": [1], "item": [10], "rating": [5]}, value="rating")
+NO_RATIO = "ratio must be three numbers >= 0, .*, got "
 BAD = [
     (lambda: LOG.split_by_time("2024-01-01", 3), TypeError, "valid_from is '2024-01-01', but times are numbers"),
     (lambda: Log.from_frame(DAY).split_by_time(1, 3), ValueError, "the events have no times: name their column, time="),
     (lambda: LOG.split_by_time(4, 2), ValueError, "valid_from must not be later than test_from, got 4 and 2"),
-    (
-        lambda: LOG.split_random(0.8),
-        ValueError,
-        r"ratio must be three numbers >= 0, .* such as \(0.8, 0.1, 0.1\), got 0.8",
-    ),
-    (lambda: LOG.split_random((1, 1)), ValueError, "ratio must be three numbers >= 0"),
-    (lambda: LOG.split_random((1, -1, 1)), ValueError, "ratio must be three numbers >= 0"),
-    (lambda: LOG.split_random((1, math.nan, 1)), ValueError, "ratio must be three numbers >= 0"),
+    (lambda: LOG.split_random(0.8), ValueError, NO_RATIO + "0.8"),
+    (lambda: LOG.split_random((1, 1)), ValueError, NO_RATIO),
+    (lambda: LOG.split_random((1, -1, 1)), ValueError, NO_RATIO),
+    (lambda: LOG.split_random((1, math.nan, 1)), ValueError, NO_RATIO),
     (lambda: LOG.split_random((1, 0, 0)), ValueError, r"ratio=\(1, 0, 0\) leaves no event for test"),
     (lambda: LOG.split_random((0, 1, 1)), ValueError, "leaves no event for train"),
     (lambda: LOG.split_users(3), ValueError, "3 users are to be held out, but 2 have two items or more"),
-    (
-        lambda: LOG.split_users(1.5),
-        ValueError,
-        "users must be a number of users .* or a share between 0 and 1, got 1.5",
-    ),
+    (lambda: LOG.split_users(1.5), ValueError, "a number of users .* or a share between 0 and 1, got 1.5"),
     (lambda: LOG.split_users("2"), TypeError, "users must be an integer >= 1, got '2'"),
     (lambda: LOG.split_users(True), TypeError, "users must be an integer >= 1, got True"),
     (lambda: LOG.split_users(1, 1.0), ValueError, "share_of_items must be between 0 and 1, got 1.0"),
     (lambda: LOG.k_core(0), ValueError, "n must be at least 1"),
     (lambda: LOG.k_core(9), ValueError, "no event is left"),
     (lambda: LOG.to_interactions(4), ValueError, "min_value=4 needs values: name their column, value="),
+    (lambda: RATED.to_interactions(math.nan), ValueError, "min_value must be a number, got"),
+    (lambda: RATED.to_interactions("4"), ValueError, "min_value must be a number, got"),
+    (lambda: REPEATED.to_interactions(), ValueError, r"1 of 3 rows .* user 'u1', item 10 with \[5, 2\]: values_red"),
+    (lambda: REPEATED.to_interactions(duplicates="error"), ValueError, "1 pairs of user and item occur more than once"),
     (lambda: Log.load(__file__), ValueError, "was not written by Log.save"),
-    (
-        lambda: Log.from_frame({"user": [1], "item": [1], "t": [2**63]}, time="t"),
-        ValueError,
-        r"column 't' of frame must be below 2\^63: pass them in a coarser unit",
-    ),
+    (lambda: Log.from_frame(DAY | {"day": [2**63] * 5}, time="day"), ValueError, r"2\^63: pass them in a coarser unit"),
 ]
 
 
@@ -260,132 +233,71 @@ def test_bad_input(make, error, message):
         make()
 
 
-DATA = Path(__file__).parents[3] / "shared" / "data"
-
-
-@pytest.mark.nightly
-@pytest.mark.slow
-@pytest.mark.skipif(not DATA.exists(), reason="the data sets are not here")
-def test_movielens_from_file_to_baseline():
-    """The split and the popularity baseline of MovieLens 100K are those of plain Python, one event at a time."""
-    pytest.importorskip("pyarrow")
-    log = Log.from_file(DATA / "ml-100k" / "u.data", time="timestamp", value="rating")
-    core = log.k_core(20)
-    left = list(zip(log.users.tolist(), log.items.tolist(), strict=True))
-    while True:
-        users, items = Counter(user for user, _ in left), Counter(item for _, item in left)
-        kept = [(user, item) for user, item in left if users[user] >= 20 and items[item] >= 20]
-        if len(kept) == len(left):
-            break
-        left = kept
-    assert (len(core), core.num_users, core.num_items) == (len(left), len(users), len(items)) == (94443, 917, 937)
-    train, valid, test = log.leave_last_out()
-    history, truth = train.to_interactions(1).union(valid.to_interactions(1)), test.to_interactions(1)
-    popularity = history.popularity
-    found = trm.evaluate(["HR@10"], trm.Embeddings(bias=popularity), target=truth, exclude=history, ties="optimistic")
-    hits = 0
-    seen = {user: set() for user in range(log.num_users)}
-    for user, item in zip(history.users.tolist(), history.items.tolist(), strict=True):
-        seen[user].add(item)
-    for user, item in zip(truth.users.tolist(), truth.items.tolist(), strict=True):
-        above = [i for i, count in enumerate(popularity.tolist()) if count > popularity[item] and i not in seen[user]]
-        hits += len(above) < 10
-    assert found["HR@10"] == hits / 943
-
-
 def test_files_of_movielens_bring_their_times(tmp_path):
     """MovieLens files are read with their times: without times, a split would follow the order of the lines."""
-    pytest.importorskip("pyarrow")
     (tmp_path / "u.data").write_text("1\t5\t3\t300\n1\t6\t3\t100\n1\t7\t3\t200\n")
     split = Log.from_file(tmp_path / "u.data").leave_last_out()
-    assert [split.test.item_ids[int(item)] for item in split.test.items] == [5]
+    assert split.test.item_ids.ids(split.test.items) == [5]
     assert Log.from_file(tmp_path / "u.data", time=None).times is None
 
 
-@pytest.mark.parametrize("name", ["time", "Timestamp", "t_dat", "ts", "unixReviewTime", "created"])
+@pytest.mark.parametrize("name", ["time", "t_dat", "created"])
 def test_a_column_of_times_is_named_or_ignored(name, tmp_path):
     """A column that may be times is a question of splits that depend on order, not of reading.
 
     Without times, the oldest event of a newest-first log would be the test event.
     """
     columns = {"user": [1, 1, 1], "item": [3, 4, 5], name: [1_500_000_009, 1_500_000_008, 1_500_000_007]}
-    pd = pytest.importorskip("pandas")
-    pytest.importorskip("pyarrow")
-    frame, files = pd.DataFrame(columns), (tmp_path / "log.csv", tmp_path / "log.parquet")
-    frame.to_csv(files[0], index=False)
-    frame.to_parquet(files[1])
-    read = [(Log.from_frame, frame), (Log.from_file, files[1])]
-    for make, source in [*read, (Log.from_file, files[0]), (Log.from_frame, columns)]:
+    frame = pd.DataFrame(columns)
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    frame.to_parquet(tmp_path / "log.parquet")
+    for source in (frame, columns, tmp_path / "log.csv", tmp_path / "log.parquet"):
+        make = Log.from_file if isinstance(source, Path) else Log.from_frame
         log = make(source)
         assert log.times is None
         assert len(log.split_random((1, 1, 1)).train) == 1
-        for splits in (log.leave_last_out, log.take(torch.tensor([0, 1])).leave_last_out, partial(trm.audit, log)):
+        for split in (log.leave_last_out, log.take(torch.tensor([0, 1])).leave_last_out, partial(trm.audit, log)):
             with pytest.raises(ValueError, match=f"has a column that may be the times: '{name}' .*time=None"):
-                splits()
-        assert make(source, time=None).leave_last_out()[2].items.tolist() == [2]
-        assert make(source, time=name).leave_last_out()[2].item_ids.ids(
-            make(source, time=name).leave_last_out()[2].items
-        ) == [3]
+                split()
+        assert make(source, time=None).leave_last_out().test.items.tolist() == [2]
+        assert make(source, time=name).leave_last_out().test.items.tolist() == [0]
     in_order = {**columns, name: columns[name][::-1]}
-    assert Log.from_frame(in_order).leave_last_out()[2].items.tolist() == [2]  # sorting moves no row
+    assert Log.from_frame(in_order).leave_last_out().test.items.tolist() == [2]  # sorting moves no row
 
 
-def test_events_that_may_be_irrelevant_are_asked_about():
+def test_events_that_may_be_irrelevant_are_asked_about(tmp_path):
     """A column of clicks that was not read is an error of to_interactions, also after a split and in a saved log."""
     frame = {"user": [1, 1, 1], "item": [10, 11, 12], "is_click": [1, 0, 1]}
     log = Log.from_frame(frame, time=None)
-    for part in (log, log.take(torch.tensor([0, 1])), log.leave_last_out().train):
+    log.save(tmp_path / "log.pt")
+    for part in (log, log.take(torch.tensor([0, 1])), log.leave_last_out().train, Log.load(tmp_path / "log.pt")):
         with pytest.raises(ValueError, match=r"'is_click' \(whole numbers 0 .. 1\): pass value="):
             part.to_interactions()
     with pytest.raises(ValueError, match="is_click"):
         trm.evaluate_lists("HR@1", {1: [11]}, target=log)
     assert trm.evaluate_lists("HR@1", {1: [11]}, target=Log.from_frame(frame, value="is_click")) == {"HR@1": 0}
     assert len(Log.from_frame(frame, value=None).to_interactions()) == 3
-
-
-def test_questions_are_saved(tmp_path):
-    """A loaded log asks what the saved one asked."""
-    frame = {"user": [1, 1], "item": [10, 11], "is_click": [1, 0], "ts": [1_700_000_009, 1_700_000_001]}
-    Log.from_frame(frame).save(tmp_path / "log.pt")
-    log = Log.load(tmp_path / "log.pt")
-    with pytest.raises(ValueError, match="is_click"):
-        log.to_interactions()
+    Log.from_frame({**frame, "ts": [1_700_000_009, 1_700_000_001, 1_700_000_005]}).save(tmp_path / "log.pt")
     with pytest.raises(ValueError, match="'ts'"):
-        log.leave_last_out()
+        Log.load(tmp_path / "log.pt").leave_last_out()
 
 
-def test_ratings_are_no_question_of_a_log():
-    """Ratings above 0 leave all events relevant."""
-    assert len(Log.from_frame({"user": [1, 1], "item": [10, 11], "rating": [5, 3]}).to_interactions()) == 2
-
-
-def test_the_time_that_was_named_is_not_the_relevance():
-    """Columns that have a role are no candidates for another."""
-    log = Log.from_frame({"user": [1, 1], "item": [10, 11], "day": [0, 1]}, time="day")
-    assert len(log.to_interactions()) == 2
-
-
-def test_qrels_have_grades_in_every_door(tmp_path):
-    """The relevance of qrels is the value, and what is below 0 is 0, as in trec_eval."""
-    path = tmp_path / "q.qrels"
-    path.write_text("q1 0 d1 2\nq1 0 d2 0\nq1 0 d3 -1\n")
-    assert Log.from_file(path).values.tolist() == [2, 0, 0]
-    run = {"q1": ["d2", "d3", "d1"]}
-    assert trm.evaluate_lists("MRR@3", run, target=Log.from_file(path)) == {"MRR@3": 1 / 3}
-
-
-def test_ratings_are_gains_where_a_metric_reads_them():
-    """A log whose ratings were not read is a question for NDCG alone, as the frame is."""
+def test_columns_that_are_no_relevance():
+    """A column that has a role is no candidate for another; ratings are gains only where a metric reads them."""
+    assert len(Log.from_frame({"user": [1, 1], "item": [10, 11], "day": [0, 1]}, time="day").to_interactions()) == 2
     log = Log.from_frame({"user": ["al", "al"], "item": ["x", "w"], "rating": [5, 1]})
+    assert len(log.to_interactions()) == 2
     lists = {"al": ["w", "x"]}
     assert trm.evaluate_lists("HR@1", lists, target=log) == {"HR@1": 1}
     with pytest.raises(ValueError, match=r"'rating' .*pass value="):
         trm.evaluate_lists("NDCG@2", lists, target=log)
 
 
-@pytest.mark.parametrize("value", [math.nan, "4"])
-def test_a_smallest_value_is_a_number(value):
-    """Text and NaN are refused."""
-    log = Log.from_frame({"user": [1], "item": [10], "rating": [5]}, value="rating")
-    with pytest.raises(ValueError, match="min_value must be a number, got"):
-        log.to_interactions(value)
+def test_qrels_have_grades_wherever_they_are_read(tmp_path):
+    """The relevance of qrels is the value, and what is below 0 is 0, as in trec_eval."""
+    path = tmp_path / "q.qrels"
+    path.write_text("q1 0 d1 2\nq1 0 d2 0\nq1 0 d3 -1\n")
+    assert Log.from_file(path).values.tolist() == [2, 0, 0]
+    assert Log.from_file(path, value=None).values is None
+    run = {"q1": ["d2", "d3", "d1"]}
+    assert trm.evaluate_lists("MRR@3", run, target=Log.from_file(path)) == {"MRR@3": 1 / 3}
