@@ -295,32 +295,6 @@ def test_shard_by_users(world_size, processes):
         assert tuple(found) == counts
 
 
-DIFFERENT = {
-    "keep_rows": lambda rank: {"keep_rows": rank == 0},
-    "all_users": lambda rank: {"all_users": rank == 0},
-    "groups": lambda rank: {"groups": trm.Groups(torch.arange(USERS) % 2 * rank, ["a", "b"])},
-    "similarity": lambda rank: {"similarity": ["dot", "cosine"][rank]},
-    "batch_size": lambda rank: {"batch_size": [None, 7][rank]},
-}
-
-
-def unequal(rank, world_size, name):
-    users, items, train, test = world()
-    options = DIFFERENT[name](rank)
-    embeddings = trm.Embeddings(users, items, similarity=options.pop("similarity", "dot"))
-    try:
-        trm.evaluate("HR@5", embeddings, target=test, exclude=train, shard="users", **options)
-    except (ValueError, RuntimeError) as error:
-        return str(error)
-
-
-@pytest.mark.parametrize("name", DIFFERENT)
-def test_processes_that_differ(name, processes):
-    """What decides the work or the value of a process must be the same on all; the error says what differs."""
-    for message in processes.run(unequal, 2, name, timeout=60):
-        assert f"processes differ in {name}" in message
-
-
 def from_1(tmp_path, make):
     """Return train and test interactions whose ids start at 1, without a given size unless `make` says so."""
     if make == "text":
@@ -446,16 +420,11 @@ BAD = [
     (lambda: evaluate(batch_size=0), "batch_size must be at least 1"),
     (lambda: evaluate(batch_size="8"), r"batch_size must be an integer >= 1, got '8' \(str\)"),
     (lambda: evaluate(progress="yes"), r"progress must be True, False or a function of .*, got 'yes' \(str\)"),
-    (lambda: evaluate(progress=1), r"got 1 \(int\)"),
     (lambda: evaluate(device="gpu"), r"device must be .* the name of one, such as 'cuda:0', got 'gpu' \(str\)"),
-    (lambda: evaluate(device=3.5), r"got 3.5 \(float\)"),
     (lambda: evaluate(user_ids=[1, 1]), "user_ids hold a user twice"),
-    (lambda: evaluate(user_ids=["a"]), "row numbers .*, not strings"),
     (lambda: evaluate(user_ids=3), r"row numbers \[n\], such as \[3\] for user 3, got 3"),
-    (lambda: evaluate(user_ids=[[3]]), r"row numbers \[n\], such as \[3\] for user 3, got \[\[3\]\]"),
     (lambda: evaluate(user_ids={1, 2}), r"row numbers \[n\] .*, not strings or sets, got set \{1, 2\}"),
     (lambda: evaluate(user_ids=[0, None]), r"row numbers \[n\] .*, got list \[0, None\]"),
-    (lambda: evaluate(user_ids=[1j]), r"user_ids must be whole numbers \[n\], got torch.complex64 \[1\]"),
     (lambda: evaluate(user_ids=[0.5]), "user_ids must be whole numbers"),
     (lambda: evaluate(user_ids=[-1]), "user_ids hold -1..-1, expected 0..39"),
     (lambda: evaluate(user_ids=[99]), "user_ids hold 99..99, expected 0..39"),
@@ -492,13 +461,11 @@ BAD = [
     (lambda: of_edges(target=EDGES - 1), r"^target: users \(edge_index\[0\]\).*-1"),
     (lambda: of_edges(exclude=(EDGES.flip(0), EDGES + 1)), r"^exclude: "),
     (lambda: of_edges(target=EDGES.int()), r"^target must be .*, got a torch\.int32 .*from_edge_index"),
-    (lambda: of_edges(target=EDGES.T), r"^target must be Interactions, got .*from_edge_index"),
     (lambda: of_edges(*TWO_OF_6, target=BEHIND), r"are 2 or more, the number of users, as PyG .*item_offset"),
     (lambda: of_edges(*TWO_OF_6, target=EDGES[:, 1:2], exclude=BEHIND), r"^exclude.* are 2 or more, .*item_offset"),
     (lambda: recommend(lambda ids: U, 5, num_users=3, num_items=4), "k and others go by name"),
     (lambda: recommend(U, V, k=0), "k must be at least 1"),
     (lambda: recommend(num_users=4, num_items=0), "num_items must be at least 1, got 0"),
-    (lambda: recommend(num_users=4, num_items="8"), r"num_items must be an integer >= 1, got '8' \(str\)"),
     (lambda: recommend(num_users=-1, num_items=8), "num_users must be at least 0, got -1"),
     (lambda: recommend(U, V[:0]), "num_items must be at least 1, got 0"),
     (lambda: recommend(U, V, num_items=9), "num_items=9 was given beside 60 embeddings"),

@@ -52,7 +52,7 @@ def shared(rank, world_size, how, dtype):
     users, items, bias, target, exclude = problem(dtype)
     mine = share_of_items(rank, world_size)
     if how == "both":
-        borders = [0, 11, 11, 20][:world_size] + [USERS]
+        borders = [*[0, 11, 11, 20][:world_size], USERS]
         users = users[borders[rank] : borders[rank + 1]]
     embeddings = trm.Embeddings(users, items[mine], bias[mine], allowed=ALLOWED[mine])
     return results(embeddings, target, exclude, how)
@@ -69,21 +69,6 @@ def test_equals_one_process(processes, world_size, how, dtype):
     for found, *others in processes.run(shared, world_size, how, dtype):
         assert found == pytest.approx(values, abs=1e-12)
         assert others == expected
-
-
-def of_floats(rank, world_size):
-    generator = torch.Generator().manual_seed(1)
-    users, items = torch.randn(USERS, 16, generator=generator), torch.randn(400, 16, generator=generator)
-    target = trm.Interactions.from_dense(torch.rand(USERS, 400, generator=generator) < 0.02)
-    mine = items[130:] if rank else items[:130]
-    found = trm.evaluate(NAMES[:5], users, mine, target=target, k=10, shard="items")
-    return numbers(found), numbers(trm.evaluate(NAMES[:5], users, items, target=target, k=10))
-
-
-def test_floats(processes):
-    """Products of other shapes may round differently, which moves a value only where two scores nearly tie."""
-    for found, expected in processes.run(of_floats, 2):
-        assert found == pytest.approx(expected, abs=2e-4)
 
 
 def on_some_processes(rank, world_size):
@@ -137,6 +122,7 @@ def test_memory_is_agreed(processes):
 
 
 _, _, _, TARGET, EXCLUDE = problem()
+CODES = torch.arange(USERS) % 2
 GRADED = trm.Interactions(TARGET.offsets, TARGET.items, ITEMS, torch.full((len(TARGET),), 2.0))
 OF_OPTIONS = {
     "k": ("differ in metrics", {"k": [1, 6]}),
@@ -152,6 +138,11 @@ OF_OPTIONS = {
     "progress": ("progress must be", {"progress": 3}),
     "k_of_lists": ("differ in k", {}),
     "function": ("take embeddings, not a score function", {}),
+}
+OF_USERS = {
+    "keep_rows": ("differ in keep_rows", {"keep_rows": True}),
+    "all_users": ("differ in all_users", {"all_users": True}),
+    "groups": ("differ in groups", {"groups": trm.Groups(1 - CODES, ["a", "b"])}),
 }
 OF_EMBEDDINGS = {
     "width": ("widths differ|differ in width of embeddings", lambda u, v, b: (u[:, :3], v[:, :3], b)),
@@ -169,29 +160,30 @@ OF_EMBEDDINGS = {
 
 def fault(rank, world_size, kind, on):
     users, items, bias, target, exclude = problem()
-    mine = share_of_items(rank, 2)
+    shard, mine = ("users", slice(None)) if kind in OF_USERS else ("items", share_of_items(rank, 2))
     parts, given = (users, items[mine], bias[mine]), {"metrics": ["HR", "NDCG"]} | options(target, exclude)
+    given |= {"groups": trm.Groups(CODES, ["a", "b"]), "shard": shard}
     if rank == on and kind in OF_EMBEDDINGS:
         parts = OF_EMBEDDINGS[kind][1](*parts)
     elif rank == on:
-        given |= OF_OPTIONS[kind][1]
+        given |= (OF_OPTIONS | OF_USERS)[kind][1]
     try:
         embeddings = len if kind == "function" and rank == on else trm.Embeddings(*parts)
         if kind == "k_of_lists":
             trm.recommend(embeddings, k=4 + (rank == on), exclude=exclude, shard="items")
         else:
-            trm.evaluate(given.pop("metrics"), embeddings, shard="items", **given)
+            trm.evaluate(given.pop("metrics"), embeddings, **given)
     except (ValueError, TypeError, RuntimeError) as error:
         return str(error)
 
 
 @pytest.mark.parametrize("on", [0, pytest.param(1, marks=pytest.mark.nightly)])
-@pytest.mark.parametrize("kind", [*OF_OPTIONS, *OF_EMBEDDINGS])
+@pytest.mark.parametrize("kind", [*OF_OPTIONS, *OF_USERS, *OF_EMBEDDINGS])
 def test_faults(processes, kind, on):
     """An error of one process, or a difference between processes, raises on all of them before anything is counted."""
     for message in processes.run(fault, 2, kind, on):
         assert message is not None
-        assert re.search((OF_OPTIONS | OF_EMBEDDINGS)[kind][0], message)
+        assert re.search((OF_OPTIONS | OF_USERS | OF_EMBEDDINGS)[kind][0], message)
 
 
 def dies(rank, world_size, at):
