@@ -295,23 +295,17 @@ def test_shard_by_users(world_size, processes):
         assert tuple(found) == counts
 
 
-def from_1(tmp_path, make):
-    """Return train and test interactions whose ids start at 1, without a given size unless `make` says so."""
-    if make == "text":
+OF_TRAIN, OF_TEST = ([0, 0, 1, 1], [1, 2, 3, 2]), ([0, 1], [3, 4])
+
+
+@pytest.mark.parametrize("form", ["columns", "text"])
+def test_ids_from_1_are_noticed(form, tmp_path):
+    """A warning is given if no size was given and no id is 0: item 0 would compete with all other items."""
+    train, test = Interactions.from_columns(*OF_TRAIN, num_users=2, num_items=5), Interactions.from_columns(*OF_TEST)
+    if form == "text":
         (tmp_path / "train").write_text("0 1 2\n1 3 2")
         (tmp_path / "test").write_text("0 3\n1 4")
-        return Interactions.from_text(tmp_path / "train", tmp_path / "test")
-    of_train, of_test = ([0, 0, 1, 1], [1, 2, 3, 2]), ([0, 1], [3, 4])
-    if make == "vocabulary":
-        return [Interactions.from_columns(*of, item_ids=[1, 2, 3, 4], num_users=2) for of in (of_train, of_test)]
-    test = Interactions.from_columns(*of_test, num_items=5 if make == "sized" else None)
-    return Interactions.from_columns(*of_train, num_users=2, num_items=5), test
-
-
-@pytest.mark.parametrize("make", ["columns", "text"])
-def test_ids_from_1_are_noticed(make, tmp_path):
-    """A warning is given if no size was given and no id is 0: item 0 would compete with all other items."""
-    train, test = from_1(tmp_path, make)
+        train, test = Interactions.from_text(tmp_path / "train", tmp_path / "test")
     users, items = torch.ones(2, 1), torch.tensor([[9.0], [1], [2], [5], [4]])
     both = {"target": test, "exclude": train, "k": 1}
     message = r"start at 1, pass padding_idx=0 to keep item 0 .* vocabulary .* num_items"
@@ -337,11 +331,12 @@ def test_ids_from_1_are_noticed(make, tmp_path):
     assert trm.recommend(allowed, k=1, exclude=test).ids.tolist() == [[4], [3]]
 
 
-@pytest.mark.parametrize("make", ["sized", "vocabulary"])
-def test_sizes_that_were_given_are_believed(make, tmp_path):
-    train, test = from_1(tmp_path, make)
-    trm.evaluate("HR", torch.ones(2, 1), torch.ones(test.num_items, 1), target=test, exclude=train, k=1)
-    trm.recommend(torch.ones(2, 1), torch.ones(test.num_items, 1), 1, exclude=test)
+@pytest.mark.parametrize("sizes", [{"num_users": 2, "num_items": 5}, {"num_users": 2, "item_ids": [1, 2, 3, 4]}])
+def test_sizes_that_were_given_are_believed(sizes):
+    train, test = (Interactions.from_columns(*pairs, **sizes) for pairs in (OF_TRAIN, OF_TEST))
+    users, items = torch.ones(2, 1), torch.ones(test.num_items, 1)
+    trm.evaluate("HR", users, items, target=test, exclude=train, k=1)
+    trm.recommend(users, items, 1, exclude=test)
 
 
 def test_padding_is_no_overlap():
