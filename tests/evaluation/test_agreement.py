@@ -57,6 +57,7 @@ def test_by_hand():
     assert found.standard_errors["Churn@3"].item() == pytest.approx(error)
     low, high = found.confidence_intervals["Churn@3"]
     assert 0 <= low < 4 / 9 < high <= 1
+    assert [*trm.agreement(torch.tensor(BEFORE), torch.tensor(AFTER))] == ["Overlap@10", "RBO@10", "Churn@10"]
 
 
 RUN = st.lists(st.lists(st.integers(0, 8), unique=True, max_size=6), min_size=4, max_size=4)
