@@ -138,12 +138,16 @@ def test_tables_are_matched_by_id(tmp_path):
     frame(b).to_csv(tmp_path / "b.csv", index=False)
     assert trm.agreement(frame(a), tmp_path / "b.csv", k=3, rank="rank").floats() == expected
     assert trm.agreement(a, ([*b.values()], [*b]), k=3).floats() == expected
+    only_y = {"user": ["al"], "item": ["y"], "score": [0.5]}
+    assert trm.agreement(SCORED, only_y, k=1, score="score")["Overlap@1"] == 1
+    assert trm.agreement(SCORED, only_y, k=1, score=None)["Overlap@1"] == 0
     with pytest.warns(UserWarning, match="3 of 6 users have a list in one run alone, and are left out"):
         found = trm.agreement({"new": ["i1"], **a}, {**b, "late": ["i2"], "gone": ["i3"]}, k=3)
     assert (found.floats(), found.num_users) == (expected, 3)
 
 
 A, B = torch.tensor(BEFORE), torch.tensor(AFTER)
+SCORED = {"user": ["al", "al"], "item": ["x", "y"], "score": [0.1, 0.9]}
 FOUND = trm.recommend(torch.eye(2, 3), torch.eye(9, 3), k=2)
 BETWEEN_0_AND_1 = "p, the probability to go on to the next rank, must be between 0 and 1"
 
@@ -158,6 +162,7 @@ BETWEEN_0_AND_1 = "p, the probability to go on to the next rank, must be between
         ({"al": ["x", "x"]}, {"al": ["x", "y"]}, {}, "lists_a holds an item twice in the list of user 'al'"),
         ({"al": ["x"]}, {"bo": ["x"]}, {}, "none of 2 users has a list in both runs"),
         ({1: [1]}, {"2": [1]}, {}, r"the users of lists hold text \('2'\), lists_a's user_ids hold whole numbers"),
+        (SCORED, SCORED, {}, "has a column that may order the lists: 'score'"),
         (FOUND, {"u1": [1]}, {}, "as lists_a has no user_ids"),
         (FOUND.with_ids(user_ids=["u", "v"]), FOUND, {}, "the recommendations has user_ids, lists_b has none"),
         *((A, B, {"p": p}, BETWEEN_0_AND_1) for p in (0, 1, True, "0.9", None)),
