@@ -57,6 +57,7 @@ def test_by_hand():
     assert found.standard_errors["Churn@3"].item() == pytest.approx(error)
     low, high = found.confidence_intervals["Churn@3"]
     assert 0 <= low < 4 / 9 < high <= 1
+    assert [*trm.agreement(torch.tensor(BEFORE), torch.tensor(AFTER))] == ["Overlap@10", "RBO@10", "Churn@10"]
 
 
 RUN = st.lists(st.lists(st.integers(0, 8), unique=True, max_size=6), min_size=4, max_size=4)
@@ -76,34 +77,15 @@ def test_equals_plain_python(a, b, k, p):
     assert [*found.values()] == pytest.approx([sum(column) / len(column) for column in kept], abs=1e-12)
 
 
-def test_equals_the_package_rbo():
-    """The extrapolated overlap of full lists is that of the package rbo."""
-    rbo = pytest.importorskip("rbo")
-    torch.manual_seed(0)
-    a, b = (torch.rand(20, 12).argsort(1)[:, :8] for _ in range(2))
-    theirs = [rbo.RankingSimilarity(x, y).rbo_ext(p=0.8) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
-    assert trm.agreement(a, b, k=8, p=0.8)["RBO-p0_8@8"].item() == pytest.approx(sum(theirs) / 20, abs=1e-12)
-
-
-def test_order_matters_to_rbo_alone():
-    """The same items in another order overlap fully, and RBO tells them apart; runs can be swapped."""
+def test_order_gaps_and_lengths():
+    """Order matters to RBO alone, runs can be swapped, gaps hold no rank, and equal short lists agree fully."""
+    whole = {"Overlap@4": 1, "RBO@4": 1, "Churn@4": 0}
     a, b = torch.tensor([[1, 2, 3, 4]]), torch.tensor([[4, 3, 2, 1]])
-    found = trm.agreement(a, b, k=4).floats()
-    assert (found["Overlap@4"], found["Churn@4"]) == (1, 0)
-    assert found["RBO@4"] == pytest.approx(rbo_ext([1, 2, 3, 4], [4, 3, 2, 1], 4, 0.9))
-    assert trm.agreement(b, a, k=4).floats() == found
-    assert trm.agreement(a, a, k=4).floats() == {"Overlap@4": 1, "RBO@4": 1, "Churn@4": 0}
-
-
-def test_short_lists_that_are_equal_agree():
-    """Equal lists of fewer than k items have no churn; gaps hold no rank."""
+    assert trm.agreement(a, a, k=4).floats() == whole
+    expected = whole | {"RBO@4": pytest.approx(rbo_ext([1, 2, 3, 4], [4, 3, 2, 1], 4, 0.9))}
     gaps, full = torch.tensor([[-1, 5, -1, 6]]), torch.tensor([[5, 6]])
-    for pair in ((gaps, full), (full, gaps)):
-        assert trm.agreement(*pair, k=10).floats() == {"Overlap@10": 1, "RBO@10": 1, "Churn@10": 0}
-
-
-def test_gaps_hold_no_rank_within_the_cutoff():
-    """The first k items count, wherever gaps stand."""
+    for pair, values in (((a, b), expected), ((b, a), expected), ((gaps, full), whole), ((full, gaps), whole)):
+        assert trm.agreement(*pair, k=4).floats() == values
     a, b = torch.tensor([[-1, -1, 1, 2, 3]]), torch.tensor([[2, -1, 4, 1, -1]])
     for k in (1, 2, 3):
         expected = [overlap([1, 2, 3], [2, 4, 1], k), rbo_ext([1, 2, 3], [2, 4, 1], k, 0.9)]
@@ -126,17 +108,6 @@ def test_recommendations_are_matched_by_row_or_id():
         with pytest.warns(UserWarning, match="2 of 5 users have a list in one run alone"):
             found = trm.agreement(*pair, k=5)
         assert found.floats() == trm.agreement(few.ids, b.ids[:3], k=5).floats()
-
-
-def test_messages_name_the_other_lists():
-    """There is no ground truth, and no message speaks of one."""
-    with pytest.raises(TypeError, match=r"the users of lists hold text \('2'\), lists_a's user_ids hold whole numbers"):
-        trm.agreement({1: [1]}, {"2": [1]})
-    recommended = trm.recommend(torch.rand(2, 3), torch.rand(9, 3), k=2)
-    with pytest.raises(TypeError, match="as lists_a has no user_ids"):
-        trm.agreement(recommended, {"u1": [1]})
-    with pytest.raises(ValueError, match="the recommendations has user_ids, lists_b has none"):
-        trm.agreement(recommended.with_ids(user_ids=["u", "v"]), recommended)
 
 
 def test_many_lists_are_compared_in_several_batches(monkeypatch):
@@ -167,36 +138,46 @@ def test_tables_are_matched_by_id(tmp_path):
     frame(b).to_csv(tmp_path / "b.csv", index=False)
     assert trm.agreement(frame(a), tmp_path / "b.csv", k=3, rank="rank").floats() == expected
     assert trm.agreement(a, ([*b.values()], [*b]), k=3).floats() == expected
+    only_y = {"user": ["al"], "item": ["y"], "score": [0.5]}
+    assert trm.agreement(SCORED, only_y, k=1, score="score")["Overlap@1"] == 1
+    assert trm.agreement(SCORED, only_y, k=1, score=None)["Overlap@1"] == 0
     with pytest.warns(UserWarning, match="3 of 6 users have a list in one run alone, and are left out"):
         found = trm.agreement({"new": ["i1"], **a}, {**b, "late": ["i2"], "gone": ["i3"]}, k=3)
     assert (found.floats(), found.num_users) == (expected, 3)
 
 
-def test_bad_lists_are_refused():
-    """Messages name the list and the row, and say what is accepted."""
-    a, b = torch.tensor(BEFORE), torch.tensor(AFTER)
-    with pytest.raises(ValueError, match="lists_a has 3 rows, lists_b 2: a row is one user in both"):
-        trm.agreement(a, b[:2])
-    with pytest.raises(TypeError, match=r"whose are they\? Pass \(lists, users\)"):
-        trm.agreement(a, {0: [1]})
-    with pytest.raises(TypeError, match="lists_b must hold int64, int32 or int16"):
-        trm.agreement(a, b.float())
-    with pytest.raises(ValueError, match=r"lists_a must be item ids \[B, K\], best first, got shape \[3\]"):
-        trm.agreement(a[0], b)
-    with pytest.raises(ValueError, match="lists_a holds an item twice in the list of user 'al'"):
-        trm.agreement({"al": ["x", "x"]}, {"al": ["x", "y"]})
-    with pytest.raises(ValueError, match="none of 2 users has a list in both runs"):
-        trm.agreement({"al": ["x"]}, {"bo": ["x"]})
-    for p in (0, 1, 1.5, True, "0.9", None):
-        with pytest.raises(ValueError, match="p, the probability to go on to the next rank, must be between 0 and 1"):
-            trm.agreement(a, b, p=p)
-    with pytest.raises(ValueError, match="k must be"):
-        trm.agreement(a, b, k=0)
+A, B = torch.tensor(BEFORE), torch.tensor(AFTER)
+SCORED = {"user": ["al", "al"], "item": ["x", "y"], "score": [0.1, 0.9]}
+FOUND = trm.recommend(torch.eye(2, 3), torch.eye(9, 3), k=2)
+BETWEEN_0_AND_1 = "p, the probability to go on to the next rank, must be between 0 and 1"
+
+
+@pytest.mark.parametrize(
+    ("lists_a", "lists_b", "options", "message"),
+    [
+        (A, B[:2], {}, "lists_a has 3 rows, lists_b 2: a row is one user in both"),
+        (A, {0: [1]}, {}, r"whose are they\? Pass \(lists, users\)"),
+        (A, B.float(), {}, "lists_b must hold int64, int32 or int16"),
+        (A[0], B, {}, r"lists_a must be item ids \[B, K\], best first, got shape \[3\]"),
+        ({"al": ["x", "x"]}, {"al": ["x", "y"]}, {}, "lists_a holds an item twice in the list of user 'al'"),
+        ({"al": ["x"]}, {"bo": ["x"]}, {}, "none of 2 users has a list in both runs"),
+        ({1: [1]}, {"2": [1]}, {}, r"the users of lists hold text \('2'\), lists_a's user_ids hold whole numbers"),
+        (SCORED, SCORED, {}, "has a column that may order the lists: 'score'"),
+        (FOUND, {"u1": [1]}, {}, "as lists_a has no user_ids"),
+        (FOUND.with_ids(user_ids=["u", "v"]), FOUND, {}, "the recommendations has user_ids, lists_b has none"),
+        *((A, B, {"p": p}, BETWEEN_0_AND_1) for p in (0, 1, True, "0.9", None)),
+        (A, B, {"k": 0}, "k must be"),
+    ],
+)
+def test_bad_lists_are_refused(lists_a, lists_b, options, message):
+    """Messages name the list and the row, and say what is accepted; none speaks of a ground truth."""
+    with pytest.raises((TypeError, ValueError), match=message):
+        trm.agreement(lists_a, lists_b, **options)
 
 
 def test_processes_compare_their_own_lists(monkeypatch):
     """The values are those of this process, as with `evaluate_lists`."""
     syncs = []
     monkeypatch.setattr(trm.RecMetricCollection, "result", lambda self: syncs.append(self.evaluator.sync_on_compute))
-    trm.agreement(torch.tensor(BEFORE), torch.tensor(AFTER))
+    trm.agreement(A, B)
     assert syncs == [False]

@@ -26,19 +26,19 @@ def test_recommend(batch_size, device):
 
 def test_recommend_with_a_function():
     """With a score function `recommend` needs the number of items, and the users or their number."""
-    scores = torch.tensor([[0.1, 0.3, 0.2]])
-    ids, _ = trm.recommend(
-        lambda users: scores[users * 0], k=2, user_ids=[5], num_items=3, exclude=torch.tensor([0, 1, 0]) > 0
-    )
-    assert ids.tolist() == [[2, 0]]
+    scores, mask = torch.tensor([[0.1, 0.3, 0.2]]), torch.tensor([False, True, False])
+
+    def function(users):
+        return scores[users * 0]
+
     three = Interactions.from_edge_index(torch.tensor([[0, 2], [1, 0]]), 3, 3)
-    ids, _ = trm.recommend(lambda users: scores[users * 0], k=1, user_ids=[2, 0], exclude=(three,))
-    assert ids.tolist() == [[1], [2]]
-    ids, values = trm.recommend(lambda users: scores.double()[users], k=1, num_users=1, num_items=3)
-    assert (ids.tolist(), values.dtype) == ([[1]], torch.float64)
+    assert trm.recommend(function, k=2, user_ids=[5], num_items=3, exclude=mask).ids.tolist() == [[2, 0]]
+    assert trm.recommend(function, k=1, user_ids=[2, 0], exclude=(three,)).ids.tolist() == [[1], [2]]
+    found = trm.recommend(lambda users: scores.double()[users], k=1, num_users=1, num_items=3)
+    assert (found.ids.tolist(), found.scores.dtype) == ([[1]], torch.float64)
     assert [x.shape for x in trm.recommend(scores, scores, 2, user_ids=[])] == [(0, 2), (0, 2)]
     with pytest.raises(ValueError, match="needs num_items"):
-        trm.recommend(lambda users: scores[users], k=2)
+        trm.recommend(function, k=2)
     with pytest.raises(ValueError, match="needs num_users or user_ids"):
         trm.recommend(trm.Embeddings(bias=scores[0]), k=2)
 
@@ -52,10 +52,8 @@ def test_recommendations_know_whose_they_are():
     assert (ids.tolist(), values.shape) == ([[-1, -1], [1, -1]], (2, 2))
     assert (found.user_ids, found.item_ids) == (train.user_ids, train.item_ids)
     columns = {"user": ["bo"], "item": ["y"], "rank": [1], "score": [4.0]}
-    assert found.to_dict() == columns
-    assert found.to_frame().to_dict("list") == columns
-    assert found.to_frame("polars").to_dict(as_series=False) == columns
-    assert found.to_frame("pyarrow").to_pydict() == columns
+    assert found.to_dict() == found.to_frame().to_dict("list") == columns
+    assert found.to_frame("polars").to_dict(as_series=False) == found.to_frame("pyarrow").to_pydict() == columns
     with pytest.raises(ValueError, match="library must be one of 'pandas'"):
         found.to_frame("excel")
     with pytest.raises(ValueError, match="user_ids holds 1 ids, but row 1 is recommended"):
@@ -68,8 +66,7 @@ def test_histories_of_recommend_are_matched_by_id():
     """Several histories of `recommend` are matched by id, and refused if only one has a vocabulary."""
     first = Interactions.from_frame({"user": ["al", "bo"], "item": ["x", "y"]})
     other = Interactions.from_frame({"user": ["bo", "al"], "item": ["x", "x"]}, user_ids=["bo", "al"], item_ids=["x"])
-    ids, _ = trm.recommend(torch.eye(2), torch.eye(2), 1, exclude=(first, other))
-    assert ids.tolist() == [[1], [-1]]
+    assert trm.recommend(torch.eye(2), torch.eye(2), 1, exclude=(first, other)).ids.tolist() == [[1], [-1]]
     bare = Interactions.from_columns([0], [1], num_users=2, num_items=2)
     with pytest.raises(ValueError, match=r"exclude\[0\] has user_ids, exclude\[1\] has none"):
         trm.recommend(torch.eye(2), torch.eye(2), 1, exclude=(first, bare))

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from values import numbers
 
 import torchrecmetrics as trm
 from torchrecmetrics.cli import main
@@ -19,18 +20,30 @@ FRAME = pd.DataFrame(
 OPTIONS = {"user": "session", "label": "clicked"}
 
 
+def forms(frame, folder):
+    """Return a frame, and paths of files that hold it."""
+    frame.to_parquet(folder / "sessions.parquet")
+    frame.to_csv(folder / "sessions.csv", index=False)
+    return frame, folder / "sessions.parquet", folder / "sessions.csv"
+
+
 def test_by_hand(tmp_path):
     """Session s has its click, item c, at rank 2 of 3, session t at rank 2 of 2, and session u has no click."""
-    expected = {"MRR": 0.5, "AUROC": (0.5 + 0) / 2}
-    FRAME.to_parquet(tmp_path / "sessions.parquet")
-    FRAME.to_csv(tmp_path / "sessions.csv", index=False)
-    for lists in (FRAME, tmp_path / "sessions.parquet", tmp_path / "sessions.csv"):
+    for lists in forms(FRAME, tmp_path):
         found = trm.evaluate_lists(["MRR", "AUROC"], lists, score="score", keep_rows=True, **OPTIONS)
-        assert {key: value.item() for key, value in found.items()} == expected
+        assert numbers(found) == {"MRR": 0.5, "AUROC": (0.5 + 0) / 2}
         assert (found.num_users, found.num_skipped) == (2, 1)
         assert sorted(found.rows.values["MRR"].nan_to_num(-1).tolist()) == [-1, 0.5, 0.5]
     by_rank = FRAME.assign(place=FRAME.groupby("session").score.rank(ascending=False))
     assert trm.evaluate_lists("MRR", by_rank, rank="place", **OPTIONS)["MRR"] == 0.5
+
+
+def test_sessions_without_items(tmp_path):
+    """In sessions without a column of items each row is a candidate of its own."""
+    for lists in forms(FRAME.drop(columns="item"), tmp_path):
+        for item in ({}, {"item": None}):
+            found = trm.evaluate_lists(["MRR", "AUROC"], lists, score="score", **item, **OPTIONS)
+            assert numbers(found) == {"MRR": 0.5, "AUROC": 0.25}
 
 
 def test_labels_are_gains():
@@ -43,66 +56,46 @@ def test_labels_are_gains():
     assert found["NDCG@2"].item() == pytest.approx(metric.compute().item())
 
 
-def test_repeated_items(tmp_path, capsys):
-    """With `first`, an item that a session repeats is one candidate, with its highest score and its highest label."""
+def test_the_command_and_repeated_items(tmp_path, capsys):
+    """`--label` takes the place of TRUTH, the file of ground truth, and of its options.
+    With `first`, an item that a session repeats is one candidate, with its highest score and its highest label.
+    """
     twice = pd.concat([FRAME, FRAME.assign(score=[0.9, 0.1, 0.1, 0.1, 0.1, 0.1], clicked=0)])
-    expected = {"MRR": (1 / 3 + 1 / 2) / 2, "AUROC": 0.0}
     found = trm.evaluate_lists(["MRR", "AUROC"], twice, score="score", duplicates="first", **OPTIONS)
-    assert {key: value.item() for key, value in found.items()} == expected
+    assert numbers(found) == {"MRR": (1 / 3 + 1 / 2) / 2, "AUROC": 0}
     assert found.num_repeated == 6
-    path = str(tmp_path / "sessions.csv")
+    once, path = str(forms(FRAME, tmp_path)[-1]), str(tmp_path / "twice.csv")
     twice.to_csv(path, index=False)
-    words = ["evaluate", path, "--user", "session", "--score", "score", "-m", "AUROC", "--label", "clicked"]
-    assert main(words) == 2
-    assert "--first lets its best place stand alone" in capsys.readouterr().err
-    assert main([*words, "--first"]) == 0
-    assert "AUROC  0.0000" in capsys.readouterr().out
-
-
-def test_sessions_without_items(tmp_path):
-    """In sessions without a column of items each row is a candidate of its own."""
-    bare = FRAME.drop(columns="item")
-    bare.to_parquet(tmp_path / "sessions.parquet")
-    bare.to_csv(tmp_path / "sessions.csv", index=False)
-    for lists in (bare, tmp_path / "sessions.parquet", tmp_path / "sessions.csv"):
-        for item in ({}, {"item": None}):
-            found = trm.evaluate_lists(["MRR", "AUROC"], lists, score="score", **item, **OPTIONS)
-            assert {key: value.item() for key, value in found.items()} == {"MRR": 0.5, "AUROC": 0.25}
-
-
-def test_the_command(tmp_path, capsys):
-    """`--label` takes the place of TRUTH, the file of ground truth, and of its options."""
-    path = str(tmp_path / "sessions.csv")
-    FRAME.to_csv(path, index=False)
-    words = ["evaluate", path, "--user", "session", "--score", "score", "-m", "MRR"]
-    assert main([*words, "--label", "clicked"]) == 0
-    assert "MRR  0.5000" in capsys.readouterr().out
-    for more, message in (
-        ([], "give TRUTH, a file of ground truth, or --label COLUMN"),
-        (["--label", "clicked", "--history", path], "--history and --train are for TRUTH"),
+    label = ["--label", "clicked"]
+    for file, more, code, message in (
+        (once, label, 0, "MRR  0.5000"),
+        (path, [*label, "--first"], 0, "MRR  0.4167"),
+        (path, label, 2, "--first lets its best place stand alone"),
+        (once, [], 2, "give TRUTH, a file of ground truth, or --label COLUMN"),
+        (once, [*label, "--history", once], 2, "--history and --train are for TRUTH"),
     ):
-        assert main([*words, *more]) == 2
-        assert message in capsys.readouterr().err
+        assert main(["evaluate", file, "--user", "session", "--score", "score", "-m", "MRR", *more]) == code
+        assert message in "".join(capsys.readouterr())
 
 
 @pytest.mark.parametrize(
     ("frame", "options", "message"),
     [
-        (FRAME, {}, "give score= or rank=, one of the two"),
-        (FRAME, {"score": "score", "rank": "score"}, "give score= or rank=, one of the two"),
+        (FRAME, {"score": None}, "give score= or rank=, one of the two"),
+        (FRAME, {"rank": "score"}, "give score= or rank=, one of the two"),
         (FRAME, {"score": "clicked"}, "column 'clicked' cannot be the label and the order of the rows at once"),
         (FRAME, {"score": "scores"}, "no column 'scores'; did you mean 'score'"),
-        (FRAME.assign(item="a"), {"score": "score"}, "item 'a' twice for session 's'.*row 0.*duplicates='first'"),
-        (FRAME, {"score": "score", "duplicates": "keep_place"}, "duplicates='keep_place' is for target="),
-        (FRAME.to_dict("list") | {"score": [1] * 7}, {"score": "score", "duplicates": "first"}, "must be equally long"),
-        (FRAME.to_dict("list") | {"item": ["a"]}, {"score": "score"}, "columns of lists must be equally long"),
+        (FRAME.assign(item="a"), {}, "item 'a' twice for session 's'.*row 0.*duplicates='first'"),
+        (FRAME, {"duplicates": "keep_place"}, "duplicates='keep_place' is for target="),
+        (FRAME.to_dict("list") | {"score": [1] * 7}, {"duplicates": "first"}, "must be equally long"),
+        (FRAME.to_dict("list") | {"item": ["a"]}, {}, "columns of lists must be equally long"),
         (FRAME.assign(Place=1), {"score": "Place"}, "score='Place'.*upside down.*pass rank='Place'"),
-        (FRAME.drop(columns="item"), {"score": "score", "item": "sku"}, "no column 'sku'"),
-        (FRAME.assign(score=None), {"score": "score"}, "column 'score' of lists"),
-        (FRAME, {"score": "score", "target": FRAME}, "target was given beside label="),
+        (FRAME.drop(columns="item"), {"item": "sku"}, "no column 'sku'"),
+        (FRAME.assign(score=None), {}, "column 'score' of lists"),
+        (FRAME, {"target": FRAME}, "target was given beside label="),
     ],
 )
 def test_bad_input(frame, options, message):
     """The error names the column or the argument."""
     with pytest.raises(ValueError, match=message):
-        trm.evaluate_lists("MRR", frame, **OPTIONS, **options)
+        trm.evaluate_lists("MRR", frame, **{"score": "score", **OPTIONS, **options})
