@@ -60,7 +60,7 @@ class Stream(torch.utils.data.IterableDataset):
 
 KNOWN = trm.Catalogue(ITEMS, popularity=torch.arange(ITEMS) % 7, num_users=20)
 METRICS = [*NAMES, "AUROC", trm.AUROC(weight="relevant"), "Coverage", "Novelty"]
-OPTIONS = {"metrics": METRICS, "k": KS, "catalogue": KNOWN, "accumulators": [trm.ByGroup("a", "b")]}
+OPTIONS = {"metrics": METRICS, "k": KS, "catalogue": KNOWN}
 WAYS = (
     "in order",
     "shuffle",
@@ -105,7 +105,7 @@ def values_for_every_remainder(rank, world_size, way):
     results = {}
     for n in (1, 3, 7, 9, 12, 13):
         batches, options, flags = loader_of(way, samples(n), rank)
-        callback = RecMetricsCallback(**OPTIONS, log_counts=True, **options)
+        callback = RecMetricsCallback(**OPTIONS, accumulators=[trm.ByGroup("a", "b")], log_counts=True, **options)
         pl, run = distributed_trainer(world_size, callback, **flags)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -124,7 +124,7 @@ def test_values_do_not_depend_on_the_number_of_processes(world_size, processes):
     """Values, counts and errors are those of one process for every remainder and for fewer samples than processes."""
     found = {way: processes.run(values_for_every_remainder, world_size, way) for way in WAYS}
     for n in found["in order"][0]:
-        single = trm.RecMetricCollection(**OPTIONS, prefix="val/")
+        single = trm.RecMetricCollection(**OPTIONS, prefix="val/", accumulators=[trm.ByGroup("a", "b")])
         outputs = step(*columns(samples(n)), torch.arange(n))
         single.update(**{name: values for name, values in outputs.items() if name != "index"})
         expected = numbers(single.compute())
