@@ -77,23 +77,6 @@ def test_checkpoint_and_early_stopping_on_our_keys(tmp_path):
     assert set(torch.load(keep.best_model_path, weights_only=False)["state_dict"]) == {"weight"}
 
 
-def test_two_loaders_with_a_collection_each():
-    """Clones with different prefixes keep the values of two loaders apart."""
-
-    class Two(Recommender):
-        def __init__(self):
-            super().__init__()
-            self.both = nn.ModuleList([self.metrics.clone(prefix="valid/"), self.metrics.clone(prefix="cold/")])
-
-        def validation_step(self, batch, batch_idx, dataloader_idx=0):
-            self.both[dataloader_idx].update(*batch[:2])
-            self.log_dict(self.both[dataloader_idx], add_dataloader_idx=False)
-
-    first, second = samples(12), samples(7, seed=1)
-    found = trainer(pl).validate(Two(), [loader(first), loader(second)], verbose=False)
-    assert found == [expected_of(first, "valid/"), expected_of(second, "cold/")]
-
-
 def with_accumulators():
     accumulators = [trm.Window(updates=2), trm.ByGroup("even", "odd"), trm.Decay(100)]
     return trm.RecMetricCollection(["HR", "NDCG"], k=KS, prefix="train/", accumulators=accumulators)
