@@ -38,14 +38,26 @@ def samples(n, seed=0):
     return [(s, torch.stack([t, (t + 7) % ITEMS]), u) for u, (s, t) in enumerate(zip(scores, first, strict=True))]
 
 
+def columns(data):
+    """Return the scores [n, I] and targets [n, 2] of samples."""
+    return torch.stack([scores for scores, _, _ in data]), torch.stack([target for _, target, _ in data])
+
+
 def loader(data, **options):
     return DataLoader(data, **({"batch_size": 4} | options))
 
 
-def make_embedding_module(pl, validates=True):
+class Optimised:
+    """What every module has that fits: an optimiser of all its parameters."""
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def make_embedding_module(pl, validates=True, **methods):
     """Make a module whose user embeddings change sign every epoch; training changes no parameter."""
 
-    class TwoTowers(pl.LightningModule):
+    class TwoTowers(Optimised, pl.LightningModule):
         def __init__(self):
             super().__init__()
             generator = torch.Generator().manual_seed(7)
@@ -65,18 +77,17 @@ def make_embedding_module(pl, validates=True):
         def test_step(self, batch, batch_idx):
             pass
 
-        def configure_optimizers(self):
-            return torch.optim.SGD(self.parameters(), lr=0.1)
-
     if validates:
         TwoTowers.validation_step = lambda self, batch, batch_idx: None
+    for name, method in methods.items():
+        setattr(TwoTowers, name, method)
     return TwoTowers()
 
 
-def make_module(pl, step=None):
+def make_module(pl, step=None, **methods):
     """Make a module whose scores change sign every epoch, so that values differ from one epoch to the next."""
 
-    class Recommender(pl.LightningModule):
+    class Recommender(Optimised, pl.LightningModule):
         def __init__(self):
             super().__init__()
             self.weight = nn.Parameter(torch.zeros(1))
@@ -95,15 +106,15 @@ def make_module(pl, step=None):
         def predict_step(self, batch, batch_idx):
             return batch[1]
 
-        def configure_optimizers(self):
-            return torch.optim.SGD(self.parameters(), lr=0.1)
-
+    for name, method in methods.items():
+        setattr(Recommender, name, method)
     return Recommender()
 
 
-def trainer(pl, tmp_path, *callbacks, **options):
+def trainer(pl, *callbacks, **options):
+    """Make a Trainer that writes no file, unless a callback or logger with a folder of its own does."""
     defaults = {"max_epochs": 2, "logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    defaults |= {"accelerator": "cpu", "default_root_dir": tmp_path, "enable_checkpointing": False}
+    defaults |= {"accelerator": "cpu", "default_root_dir": tempfile.gettempdir(), "enable_checkpointing": False}
     return pl.Trainer(callbacks=list(callbacks), **(defaults | options))
 
 
@@ -112,14 +123,21 @@ def distributed_trainer(world_size, *callbacks, **options):
     rank = torch.distributed.get_rank()
     os.environ |= {"LOCAL_RANK": str(rank), "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
     pl = importlib.import_module(PACKAGES[0])
-    defaults = {"accelerator": "cpu", "devices": world_size, "strategy": "ddp", "max_epochs": 2}
-    return pl, trainer(pl, tempfile.gettempdir(), *callbacks, **(defaults | options))
+    return pl, trainer(pl, *callbacks, **({"devices": world_size, "strategy": "ddp"} | options))
+
+
+def validated(pl, callback, loaders, step=None):
+    """Return what a validation with this callback logs."""
+    run = trainer(pl, callback)
+    run.validate(make_module(pl, step), loaders, verbose=False)
+    return logged(run)
 
 
 def by_hand(data, prefix="", *, sign=1, names=NAMES, k=KS, tolerance=1e-12, postfix="", **options):
     """Return all values, computed in one update without Lightning."""
     collection = trm.RecMetricCollection(names, k=k, prefix=prefix, postfix=postfix)
-    collection.update(torch.stack([s for s, _, _ in data]) * sign, torch.stack([t for _, t, _ in data]), **options)
+    scores, target = columns(data)
+    collection.update(scores * sign, target, **options)
     return near(collection.compute(), tolerance)
 
 
@@ -134,19 +152,3 @@ def catalogue():
     edges = torch.stack([cells // ITEMS, cells % ITEMS])
     parts = [edges[:, :40], edges[:, 40:90], edges[:, 90:]]
     return [trm.Interactions.from_edge_index(part, USERS, ITEMS) for part in parts]
-
-
-GROUP_CODES = torch.tensor([0, 1, -1] * 10)
-
-
-def group_step(scores, target, users):
-    """Return what a step with groups "a" and "b" returns."""
-    return {"scores": scores, "target": target, "user_ids": users, "groups": GROUP_CODES[users]}
-
-
-def groups_by_hand(data, metrics=("HR", "NDCG"), **options):
-    """Return all values of all samples and of both groups, computed in one update without Lightning."""
-    collection = trm.RecMetricCollection(metrics, k=[5], prefix="val/", accumulators=[trm.ByGroup("a", "b")], **options)
-    scores, target = torch.stack([s for s, _, _ in data]), torch.stack([t for _, t, _ in data])
-    collection.update(scores, target, groups=GROUP_CODES[: len(data)])
-    return near(collection.compute(), 1e-6)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 from values import near, numbers
 
 import torchrecmetrics as trm
@@ -16,9 +17,12 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # warnings of th
 PAGE = (Path(__file__).parents[2] / "docs/how-to/hugging-face.md").read_text()
 
 
-def block(start):
-    """Return the page's Python block that begins with `start`."""
-    return re.search(rf"```python\n({re.escape(start)}.*?)```", PAGE, re.DOTALL)[1]
+def run_block(start, names):
+    """Run the page's Python block that begins with `start`; return all names."""
+    block = re.search(rf"```python\n({re.escape(start)}.*?)```", PAGE, re.DOTALL)[1]
+    names |= {"torch": torch, "trm": trm}
+    exec(block, names)
+    return names
 
 
 class Model(nn.Module):
@@ -33,9 +37,6 @@ class Model(nn.Module):
         return scores if labels is None else {"loss": scores.mean(), "logits": scores}
 
 
-SIZES = (7, 8, 9, 10, 13)  # batches of 4 leave 3, 0, 1 and 2 rows
-
-
 def data(n):
     generator = torch.Generator().manual_seed(n)
     return torch.rand(n, 50, generator=generator), torch.randint(50, (n,), generator=generator)
@@ -48,24 +49,22 @@ def by_hand(n, names, k, history=False):
     return near(metrics.compute())
 
 
-def accelerate_loop(n):
-    """Run the page's loop over n samples; return values and num_users."""
-    from torch.utils.data import DataLoader, TensorDataset
-
-    features, target = data(n)
-    names = {"torch": torch, "trm": trm, "Model": Model, "TensorDataset": TensorDataset}
-    names |= {"users": torch.arange(n), "features": features, "target": target}
-    names["history"] = trm.Interactions.from_padded((target[:, None] + 1) % 50, num_items=50)
-    names["DataLoader"] = lambda dataset, batch_size: DataLoader(dataset, batch_size=4)
-    exec(block("from accelerate import Accelerator"), names)
-    metrics = names["metrics"]
-    return numbers(metrics.compute()), metrics["HR@5"].num_users
+SIZES = (7, 8, 9, 10)  # batches of 4 leave 3, 0, 1 and 2 rows
 
 
-def _accelerate(rank, world_size):
+def accelerate(rank, world_size):
+    """Run the page's loop over samples of each number; return values and num_users."""
     os.environ |= {"LOCAL_RANK": str(rank), "RANK": str(rank), "WORLD_SIZE": str(world_size)}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29501", "ACCELERATE_USE_CPU": "true"}
-    done = [accelerate_loop(n) for n in SIZES]
+    done = []
+    for n in SIZES:
+        features, target = data(n)
+        names = {"Model": Model, "TensorDataset": torch.utils.data.TensorDataset}
+        names |= {"users": torch.arange(n), "features": features, "target": target}
+        names["history"] = trm.Interactions.from_padded((target[:, None] + 1) % 50, num_items=50)
+        names["DataLoader"] = lambda dataset, batch_size: DataLoader(dataset, batch_size=4)
+        metrics = run_block("from accelerate import Accelerator", names)["metrics"]
+        done.append((numbers(metrics.compute()), metrics["HR@5"].num_users))
     # Accelerate's state outlives the process group
     from accelerate.state import AcceleratorState, GradientState
 
@@ -76,36 +75,26 @@ def _accelerate(rank, world_size):
 
 @pytest.mark.parametrize("world_size", [1, 2])
 def test_accelerate(world_size, processes):
-    """Gathered ranks give the values of one process, for data sets of 7 to 13 rows in batches of 4."""
+    """Gathered ranks give the values of one process, for data sets of 7 to 10 rows in batches of 4."""
     pytest.importorskip("accelerate")
     expected = [(by_hand(n, ["HR", "NDCG"], [5, 10], history=True), n) for n in SIZES]
-    assert processes.run(_accelerate, world_size) == [expected] * world_size
+    assert processes.run(accelerate, world_size) == [expected] * world_size
 
 
 def test_transformers(tmp_path):
     """compute_metrics reads ranks [B, T], so that no matrix [users, items] is kept in memory."""
     transformers = pytest.importorskip("transformers")
-    names = {"torch": torch, "trm": trm}
-    exec(block("def compute_metrics"), names)
-    seen = []
+    arguments, seen = run_block("def compute_metrics", {})["arguments"], []
+    compute_metrics = arguments["compute_metrics"]
 
-    def compute_metrics(prediction):
+    def kept(prediction):
         seen.append(prediction.predictions)
-        return names["compute_metrics"](prediction)
+        return compute_metrics(prediction)
 
-    features, labels = data(13)
-    samples = [{"features": f, "labels": t} for f, t in zip(features, labels, strict=True)]
-    options = transformers.TrainingArguments(
-        tmp_path,
-        per_device_eval_batch_size=4,
-        report_to="none",
-        use_cpu=True,
-        label_names=["labels"],
-        disable_tqdm=True,
-    )
-    run = transformers.Trainer(
-        Model(), options, eval_dataset=samples, **(names["arguments"] | {"compute_metrics": compute_metrics})
-    )
+    samples = [{"features": row, "labels": label} for row, label in zip(*data(13), strict=True)]
+    options = {"report_to": "none", "use_cpu": True, "label_names": ["labels"], "disable_tqdm": True}
+    options = transformers.TrainingArguments(tmp_path, per_device_eval_batch_size=4, **options)
+    run = transformers.Trainer(Model(), options, eval_dataset=samples, **(arguments | {"compute_metrics": kept}))
     got = run.evaluate()
     expected = by_hand(13, ["HR", "NDCG", "MRR"], [5, 10, 20])
     assert {key: got[f"eval_{key}"] for key in expected} == expected

@@ -64,57 +64,58 @@ def table(model):
     return lambda *triple: scores[triple]
 
 
-@pytest.mark.parametrize("name", ["TransE", "DistMult", "ComplEx", "RotatE"])
+MODELS = ("TransE", "DistMult", "ComplEx", "RotatE")
+
+
+@pytest.mark.parametrize("name", MODELS)
 def test_equals_plain_python(name):
     """PyG's models give the values of plain Python, filtered and raw, for both sides, all ties and any batches."""
     model = make(name).train()
     score = table(model)
-    for seed, ties in enumerate(("optimistic", "realistic", "pessimistic")):
+    for seed, (ties, batch_size) in enumerate({"optimistic": None, "realistic": 1, "pessimistic": 4}.items()):
         test, facts = graph(seed)
         for known in (facts, None):
-            expected = plain_values(score, test, known, ties)
-            for options in ({}, {"batch_size": 1}, {"batch_size": 4}):
-                found = pyg.evaluate_triples(NAMES, model, *test, known=known, ties=ties, **options)
-                assert numbers(found) == pytest.approx(expected)
+            found = pyg.evaluate_triples(NAMES, model, *test, known=known, ties=ties, batch_size=batch_size)
+            assert numbers(found) == pytest.approx(plain_values(score, test, known, ties))
     assert model.training
     assert found.num_users == 18
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_functions_of_ones_own(seed):
+@pytest.mark.parametrize("batch_size", [None, 7])
+@pytest.mark.parametrize("ties", ["optimistic", "realistic", "pessimistic"])
+def test_functions_of_ones_own(ties, batch_size):
     """Score functions by side, with many equal scores, give the values of plain Python."""
-    test, known = graph(seed, num_known=150, num_test=40)
-    scores = torch.randint(5, (ENTITIES, RELATIONS, ENTITIES), generator=torch.Generator().manual_seed(seed)).double()
+    test, known = graph(0, num_known=150, num_test=40)
+    scores = torch.randint(5, (ENTITIES, RELATIONS, ENTITIES), generator=torch.Generator().manual_seed(0)).double()
     functions = {
         "tail": lambda head, relation: scores[head, relation],
         "head": lambda relation, tail: scores[:, relation, tail].T,
     }
-    for ties in ("optimistic", "realistic", "pessimistic"):
-        expected = plain_values(lambda *triple: scores[triple].item(), test, known, ties)
-        for batch_size in (None, 7):
-            options = {"ties": ties, "batch_size": batch_size, "num_entities": ENTITIES}
-            found = pyg.evaluate_triples(NAMES, functions, *test, known=tuple(known), **options)
-            assert numbers(found) == pytest.approx(expected)
-    tails = pyg.evaluate_triples(NAMES, {"tail": functions["tail"]}, *test, known=known, sides="tail", **options)
-    assert numbers(tails) == pytest.approx(
-        {key: expected[f"{name}/tail"] for name in NAMES for key in (name, f"{name}/tail")}
-    )
+    expected = plain_values(lambda *triple: scores[triple].item(), test, known, ties)
+    seen = []
+    options = {"ties": ties, "batch_size": batch_size, "num_entities": ENTITIES, "known": tuple(known)}
+    found = pyg.evaluate_triples(NAMES, functions, *test, progress=lambda *done: seen.append(done), **options)
+    assert numbers(found) == pytest.approx(expected)
+    assert seen[-1] == (80, 80)
+    tails = pyg.evaluate_triples(NAMES, {"tail": functions["tail"]}, *test, sides="tail", **options)
+    of_tails = {key: expected[f"{name}/tail"] for name in NAMES for key in (name, f"{name}/tail")}
+    assert numbers(tails) == pytest.approx(of_tails)
 
 
-def test_equal_entities_tie_in_all_chunks(monkeypatch):
+@pytest.mark.parametrize("name", MODELS)
+def test_equal_entities_tie_in_all_chunks(name, monkeypatch):
     """Entities with equal embeddings have equal scores, however the model's calls are split."""
-    for name in ("TransE", "DistMult", "ComplEx", "RotatE"):
-        torch.manual_seed(0)
-        model = getattr(kge, name)(num_nodes=ENTITIES, num_relations=RELATIONS, hidden_channels=37)
-        with torch.no_grad():
-            for part in (value for key, value in model.named_parameters() if key.startswith("node_emb")):
-                part.copy_(part[torch.arange(ENTITIES) % 4])
-        test, known = graph(7)
-        found = set()
-        for most in (1, 2, 5, 13, 50, 2**14):
-            monkeypatch.setattr("torchrecmetrics.pyg.triples._MAX_PAIRS_CPU", most)
-            found.add(pyg.evaluate_triples("MRR", model, *test, known=known)["MRR"].item())
-        assert len(found) == 1, name
+    torch.manual_seed(0)
+    model = getattr(kge, name)(num_nodes=ENTITIES, num_relations=RELATIONS, hidden_channels=37)
+    with torch.no_grad():
+        for part in (value for key, value in model.named_parameters() if key.startswith("node_emb")):
+            part.copy_(part[torch.arange(ENTITIES) % 4])
+    test, known = graph(7)
+    found = set()
+    for most in (1, 2, 5, 13, 50, 2**14):
+        monkeypatch.setattr("torchrecmetrics.pyg.triples._MAX_PAIRS_CPU", most)
+        found.add(pyg.evaluate_triples("MRR", model, *test, known=known)["MRR"].item())
+    assert len(found) == 1
 
 
 def test_values_of_relations():
@@ -161,19 +162,6 @@ def test_modules_of_functions_are_evaluated():
     assert [part.training for part in (tails, *heads)] == [True, False, True]
 
 
-def test_model_that_fails_keeps_its_mode():
-    class Broken(torch.nn.Module):
-        num_nodes = ENTITIES
-
-        def forward(self, head, relation, tail):
-            raise RuntimeError("broken")
-
-    model = Broken()
-    with pytest.raises(RuntimeError, match="broken"):
-        call(model=model)
-    assert model.training
-
-
 def test_modules_of_ones_own():
     """A module without `num_nodes` needs `num_entities`."""
 
@@ -188,14 +176,17 @@ def test_modules_of_ones_own():
 
 def test_processes_do_not_wait_for_each_other(monkeypatch):
     """As in `evaluate`, a process that evaluates alone does not synchronise, unless `sync_on_compute` is set."""
-    asked = []
-    fresh = trm.RecMetricCollection.fresh.__func__
-    monkeypatch.setattr(
-        trm.RecMetricCollection, "fresh", classmethod(lambda *args, **kw: asked.append(fresh(*args, **kw)) or asked[-1])
-    )
+    made = []
+    fresh = trm.RecMetricCollection.fresh
+
+    def kept(*args, **options):
+        made.append(fresh(*args, **options))
+        return made[-1]
+
+    monkeypatch.setattr(trm.RecMetricCollection, "fresh", kept)
     for options in ({}, {"sync_on_compute": True}):
         call(**options)
-    assert [collection.evaluator.sync_on_compute for collection in asked] == [False, True]
+    assert [collection.evaluator.sync_on_compute for collection in made] == [False, True]
 
 
 def test_known_triples_need_not_be_there():
@@ -205,18 +196,6 @@ def test_known_triples_need_not_be_there():
     test, known = graph(6)
     narrow = dict(zip(("head", "relation", "tail"), test.short(), strict=True))
     assert numbers(call(**narrow, known=known.int())) == pytest.approx(numbers(call()))
-
-
-def test_ties_and_progress():
-    """Options of metrics are passed on, and progress tells the number of rows done."""
-    model, (test, _) = make("TransE"), graph(5)
-    seen = []
-    best, worst = (
-        pyg.evaluate_triples("MeanRank", model, *test, ties=ties, progress=lambda *done: seen.append(done))["MeanRank"]
-        for ties in ("optimistic", "pessimistic")
-    )
-    assert best < worst
-    assert seen[-1] == (18, 18)
 
 
 def call(**changed):
@@ -234,7 +213,6 @@ BAD = [
     ({"head": NONE}, ValueError, r"integers of one length \[n\], .* got \[0\], \[9\], \[9\]"),
     ({"head": torch.ones(9)}, TypeError, "test triples must hold int64"),
     ({"tail": torch.full((9,), -1)}, ValueError, r"test triples hold entity -1\.\.12, expected 0\.\.12"),
-    ({"tail": torch.full((9,), 13)}, ValueError, r"test triples hold entity .*\.\.13, expected 0\.\.12"),
     ({"known": torch.full((3, 2), 20)}, ValueError, r"known triples hold entity 20\.\.20, expected 0\.\.12"),
     ({"relation": torch.full((9,), 3)}, ValueError, r"test triples hold relation 3\.\.3, expected 0\.\.2"),
     ({"known": torch.zeros(2, 3, dtype=torch.int64)}, ValueError, r"known triples must be \(head, relation, tail\)"),
@@ -243,7 +221,6 @@ BAD = [
     ({"known": (NONE, NONE)}, ValueError, "got 2 rows"),
     ({"known": 5}, TypeError, "known triples must be .* got int"),
     ({"sides": "tails"}, ValueError, "sides must be one of 'both', 'head', 'tail', got 'tails'"),
-    ({"sides": ["tail"]}, ValueError, "sides must be one of 'both', 'head', 'tail', got"),
     ({"groups": "relations"}, ValueError, "groups must be one of"),
     ({"model": torch.nn.Linear}, TypeError, "model must be a KGEModel"),
     ({"model": torch.nn.Linear(2, 2)}, ValueError, "the model has no num_nodes: pass num_entities="),
@@ -252,10 +229,8 @@ BAD = [
     ({"overlap": "miss"}, ValueError, "overlap"),
     ({"num_entities": 12}, ValueError, r"num_entities is 12, the model has 13 \(num_nodes\)"),
     ({**OWN, "num_entities": 0}, ValueError, "num_entities must be at least 1, got 0"),
-    ({**OWN, "num_entities": 14}, ValueError, r"must return scores \[9, 14\], got .* \[9, 13\]"),
     ({**OWN, "relation": torch.full((9,), 2**40)}, ValueError, "hold relation .* expected 0..1048575"),
     (OWN, ValueError, "with a score that is NaN"),
-    ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
     ({"tie": "optimistic"}, ValueError, "evaluate_triples has no option 'tie'; did you mean 'ties'"),
     ({"filter": True}, ValueError, "has no option 'filter'.* There are known, sides, groups,"),
     ({"keep_rows": True}, ValueError, r"collections have accumulators=\[trm.KeptRows\(\)\]"),
