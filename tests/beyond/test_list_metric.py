@@ -1,11 +1,9 @@
 """Metrics of lists: the ranking that a formula gets, the rows that count, and the states that are shared."""
 
 import math
-from copy import deepcopy
 
 import pytest
 import torch
-from torchmetrics import MetricCollection
 
 import torchrecmetrics as trm
 from torchrecmetrics.beyond.item_counts import ItemCountMetric
@@ -19,55 +17,14 @@ def first_item(ranking, k):
     return items.where(items >= 0, torch.nan)
 
 
-def price(ranking, k, *, catalogue):
-    """Return the mean popularity of the list."""
-    items = ranking.items[:, :k]
-    held = items >= 0
-    popularity = catalogue.on(items.device).popularity.double()
-    return (popularity[items.clamp(min=0)] * held).sum(1) / held.sum(1)
-
-
-def num_common(ranking, k, ids):
-    """Return how many items of the list are among ids [B, n]."""
-    items = ranking.items[:, :k, None]
-    return ((items == ids[:, None]) & (items >= 0)).any(2).sum(1).double()
-
-
 class First(ListMetric):
     formula = staticmethod(first_item)
-
-
-class Price(ListMetric):
-    formula = staticmethod(price)
-
-
-class SeenItems(ListMetric):
-    formula = staticmethod(lambda ranking, k: num_common(ranking, k, ranking.history))
-    reads_history = True
-
-
-class Wanted(ListMetric):
-    formula = staticmethod(lambda ranking, k: num_common(ranking, k, ranking.relevant_items))
-    reads_target = True
-
-
-class Named(ItemCountMetric):
-    """The number of items that are in at least one list."""
-
-    formula = staticmethod(lambda histogram, k: (histogram.counts > 0).sum().double())
 
 
 class Entries(ItemCountMetric):
     """The number of entries of all lists together."""
 
     formula = staticmethod(lambda histogram, k: histogram.total.double())
-
-
-class Shown(ItemCountMetric):
-    """The sum of the exposure of all items."""
-
-    formula = staticmethod(lambda histogram, k: histogram.exposure.sum())
-    reads_exposure = True
 
 
 CATALOGUE = Catalogue(6, popularity=torch.tensor([5, 0, 2, 7, 1, 1]), num_users=9)
@@ -140,11 +97,11 @@ UNKNOWN = "which items stand first is not known"
         (First(2), trm.Ranks(torch.tensor([[1]])), rf"{UNKNOWN}: pass update\(scores"),
         (First(2), trm.Scores(SCORES, TARGET).ranking(depth=2), f"{UNKNOWN}.*items=True"),
         (
-            SeenItems(2),
+            trm.Seen(2),
             trm.Scores(SCORES, TARGET),
             r"the history of each row is read: update\(Scores\(scores, target, h",
         ),
-        (Wanted(2), SCORES, "scores were given without target"),
+        (trm.Serendipity(2, catalogue=CATALOGUE), SCORES, "scores were given without target"),
         (trm.RecMetricCollection([First(2), trm.HR(2)]), SCORES, "scores were given without target"),
         (
             trm.RecMetricCollection([First(2, **STRICT), trm.HR(2, **STRICT)]),
@@ -169,10 +126,10 @@ def test_rows_without_a_relevant_item_have_lists(action, accuracy):
     scores, target = SCORES.clone(), torch.tensor([[1], [4], [-1]])
     scores[2, 5] = 0.5
     options = {"empty_target_action": action, "ties": "realistic"}
-    metrics = First(2, **options), trm.HR(2, **options), Named(2, catalogue=CATALOGUE, **options)
+    metrics = First(2, **options), trm.HR(2, **options), Entries(2, catalogue=CATALOGUE, **options)
     collection = trm.RecMetricCollection(metrics)
     collection.update(scores, target)
-    assert numbers(collection.compute()) == pytest.approx([(1 + 0 + 5) / 3, accuracy, 4])
+    assert numbers(collection.compute()) == pytest.approx([(1 + 0 + 5) / 3, accuracy, 2 + 2 + 1])
     assert [value.num_users for value in collection.values()] == [3, 2 if action == "skip" else 3, 3]
     assert [value.num_skipped for value in collection.values()] == [0, 1, 0]
 
@@ -185,23 +142,22 @@ def test_scores_alone_will_do_for_lists():
 
 
 def test_weights_weigh_means_and_leave_rows_out():
-    collection = trm.RecMetricCollection([First(1), *(kind(1, catalogue=CATALOGUE) for kind in (Entries, Shown))])
+    metrics = [First(1), Entries(1, catalogue=CATALOGUE), trm.ExposureGini(1, catalogue=CATALOGUE)]
+    collection = trm.RecMetricCollection(metrics)
     collection.update(SCORES, TARGET, weights=torch.tensor([3.0, 0.0, 1.0]))
-    assert numbers(collection.compute()) == [1.0, 1.0, 1.0]
+    assert numbers(collection.compute()) == [1.0, 1.0, pytest.approx(5 / 6)]  # one item has all exposure
     assert [member.num_users for member in collection.values()] == [1, 2, 2]  # the third list is empty
     assert collection["First@1"].standard_error().isnan()
 
 
-def test_history_and_target_by_id():
-    collection = trm.RecMetricCollection([SeenItems(3), Wanted(3)])
-    collection.update(trm.Scores(SCORES, TARGET, history=torch.tensor([[3, 0, -1], [-1, 4, 2], [1, 1, 1]])))
-    assert numbers(collection.compute()) == [(1 + 1 + 0) / 3, (1 + 1 + 0) / 3]
-    one = SeenItems(3)
-    one.update(trm.Scores(SCORES, history=torch.tensor([3, 2, 1])))
+def test_history_by_id():
+    metric = trm.Seen(3)
+    for history in (torch.tensor([[3, 0, -1], [-1, 4, 2], [1, 1, 1]]), torch.tensor([3, 2, 1])):
+        metric.update(trm.Scores(SCORES, history=history))
     for wrong in (torch.tensor([3, 2]), torch.zeros(3, 1, 1, dtype=torch.int64)):
         with pytest.raises(ValueError, match=r"history ids must be \[3\] or \[3, H\], got"):
-            one.update(trm.Scores(SCORES, history=wrong))
-    assert one.compute().item() == (1 + 1 + 0) / 3
+            metric.update(trm.Scores(SCORES, history=wrong))
+    assert metric.compute().item() == pytest.approx((1 / 3 + 1 / 3) / 2)  # the third row has no list
 
 
 def test_jagged_history():
@@ -209,46 +165,42 @@ def test_jagged_history():
     values, offsets = torch.tensor([3, 0, 4, 2, 1]), torch.tensor([0, 2, 4, 5])
     nested = torch.nested.nested_tensor_from_jagged(values, offsets)
     for history in ((values, offsets), nested, trm.Jagged(values, offsets)):
-        assert SeenItems(3)(trm.Scores(SCORES, history=history)).item() == (1 + 1 + 0) / 3
+        assert trm.Seen(3)(trm.Scores(SCORES, history=history)).item() == pytest.approx((1 / 3 + 1 / 3) / 2)
     past = trm.prefix_history(torch.tensor([3, 4, 1]), torch.tensor([0, 3]))
-    assert SeenItems(3)(trm.Scores(SCORES[:1].expand(3, -1), history=past)).item() == (0 + 1 + 1) / 3
+    found = trm.Seen(3)(trm.Scores(SCORES[:1].expand(3, -1), history=past))
+    assert found.item() == pytest.approx((0 + 1 / 3 + 1 / 3) / 3)
     with pytest.raises(ValueError, match=r"history has 2 rows"):
-        SeenItems(3).update(trm.Scores(SCORES, history=(values, offsets[[0, 1, 3]])))
+        trm.Seen(3).update(trm.Scores(SCORES, history=(values, offsets[[0, 1, 3]])))
 
 
-def test_items_that_the_catalogue_does_not_have():
-    """Items outside the catalogue raise at once or, with deferred checks, in `compute`.
+@pytest.mark.parametrize(("kind", "value"), [(trm.AveragePopularity, (0 + 4.5) / 2), (trm.Coverage, 3 / 6)])
+def test_items_that_the_catalogue_does_not_have(kind, value):
+    """Items outside the catalogue raise at once or, with deferred checks, in `compute`; unchecked, they are no items.
 
     Scores of a different number of items always raise.
     """
-    lists, history = torch.tensor([[1, 6], [2, 3]]), torch.tensor([[1], [9]])
-    for kind in (Price, Named):
-        metric = kind(2, catalogue=CATALOGUE)
-        with pytest.raises(ValueError, match=r"1 of 2 rows with an item, in the list.*row 0 lists \[1, 6\] of 6 items"):
-            metric.update(trm.Lists(lists))
-        later = kind(2, catalogue=CATALOGUE, validate_args="deferred")
-        later.update(trm.Lists(lists))
-        with pytest.raises(ValueError, match=r"bad input since the last reset: 1 row with an item, in the list or the"):
-            later.compute()
-        unchecked = kind(2, catalogue=CATALOGUE, validate_args=False)
-        unchecked.update(trm.Lists(lists))
-        assert unchecked.compute().item() == {Price: (0 + 4.5) / 2, Named: 3}[kind]  # an unknown item takes no place
-        with pytest.raises(ValueError, match="the catalogue has 6 items, the scores have 5"):
-            metric.update(SCORES[:, :5])
-        assert not metric.update_called
-    both = trm.RecMetricCollection([SeenItems(2), Price(2, catalogue=CATALOGUE)])
+    lists, metric = trm.Lists(torch.tensor([[1, 6], [2, 3]])), kind(2, catalogue=CATALOGUE)
+    with pytest.raises(ValueError, match=r"1 of 2 rows with an item, in the list.*row 0 lists \[1, 6\] of 6 items"):
+        metric.update(lists)
+    with pytest.raises(ValueError, match="the catalogue has 6 items, the scores have 5"):
+        metric.update(SCORES[:, :5])
+    assert not metric.update_called
+    later = kind(2, catalogue=CATALOGUE, validate_args="deferred")
+    later.update(lists)
+    with pytest.raises(ValueError, match=r"bad input since the last reset: 1 row with an item, in the list or the"):
+        later.compute()
+    assert kind(2, catalogue=CATALOGUE, validate_args=False)(lists).item() == value
+    both = trm.RecMetricCollection([trm.Seen(2), metric])
     with pytest.raises(ValueError, match=r"1 of 2 rows with an item, in the list or the history.*row 1 had \[9\] of 6"):
-        both.update(trm.Lists(lists[1:].expand(2, -1), history=history))
+        both.update(trm.Lists(torch.tensor([[2, 3]] * 2), history=torch.tensor([[1], [9]])))
 
 
 def test_faulty_rows_have_no_list():
-    scores = SCORES.clone()
+    scores, options = SCORES.clone(), {"validate_args": "deferred"}
     scores[0, 0] = torch.nan
-    metrics = [First(1, validate_args="deferred"), Entries(1, catalogue=CATALOGUE, validate_args="deferred")]
-    collection = trm.RecMetricCollection(metrics)
+    collection = trm.RecMetricCollection([First(1, **options), Entries(1, catalogue=CATALOGUE, **options)])
     collection.update(scores, TARGET)
-    ranking = trm.Scores(scores, TARGET).ranking(depth=1, items=True, validate_args="deferred")
-    rows = collection.evaluator.rows(ranking)
+    rows = collection.evaluator.rows(trm.Scores(scores, TARGET).ranking(depth=1, items=True, **options))
     assert rows.undefined.tolist() == [[True, False, True]]
     assert rows.counted.tolist() == [False, True, True]
     with pytest.raises(ValueError, match="1 row with a score that is NaN"):
@@ -290,8 +242,8 @@ def test_evaluate_update_and_lists_agree():
     train, test, users, items = made()
     catalogue = Catalogue.from_interactions(train)
     metrics = [
-        *(kind(k, catalogue=catalogue) for k in (2, 4) for kind in (Price, Named, Entries, Shown)),
-        *(First(4), SeenItems(4), Wanted(4), trm.Recall(4)),
+        *(kind(k, catalogue=catalogue) for k in (2, 4) for kind in (trm.AveragePopularity, Entries, trm.ExposureGini)),
+        *(First(4), trm.Seen(4), trm.Serendipity(4, catalogue=catalogue), trm.Recall(4)),
     ]
     found = trm.evaluate(metrics, users, items, target=test, exclude=train, batch_size=7, keep_rows=True)
     expected = pytest.approx(values(found), abs=1e-12)
@@ -303,14 +255,14 @@ def test_evaluate_update_and_lists_agree():
     assert values(trm.evaluate_lists(metrics, trm.recommend(users, items, 4, exclude=train), target=test)) == expected
     assert {*found.rows.values} == {key for key, member in collection.items() if not member.metric.of_items}
     lines = {line.split()[0]: line for line in str(found).splitlines() if line}
-    assert ("±" in lines["Named@4"], "±" in lines["Price@4"]) == (False, True)
+    assert ("±" in lines["Entries@4"], "±" in lines["AveragePopularity@4"]) == (False, True)
 
 
 def test_all_users_have_lists():
     train, test, users, items = made(users=60)
     assert int((test.degree == 0).sum()) > 5
     catalogue = Catalogue.from_interactions(train)
-    metrics = [Entries(3, catalogue=catalogue), Price(3, catalogue=catalogue), trm.NDCG(3)]
+    metrics = [Entries(3, catalogue=catalogue), trm.AveragePopularity(3, catalogue=catalogue), trm.NDCG(3)]
     some = trm.evaluate(metrics, users, items, target=test, exclude=train)
     every = trm.evaluate(metrics, users, items, target=test, exclude=train, all_users=True)
     assert some["NDCG@3"] == every["NDCG@3"]
@@ -320,7 +272,7 @@ def test_all_users_have_lists():
     popularity = train.popularity.double()[lists.clamp(min=0)].where(lists >= 0, torch.nan).nanmean(1)
     for found, kept in ((every, slice(None)), (some, test.degree > 0)):
         assert found["Entries@3"] == (lists[kept] >= 0).sum()
-        assert found["Price@3"].item() == pytest.approx(popularity[kept].nanmean().item())
+        assert found["AveragePopularity@3"].item() == pytest.approx(popularity[kept].nanmean().item())
 
 
 def test_a_catalogue_is_the_targets():
@@ -328,23 +280,28 @@ def test_a_catalogue_is_the_targets():
     named = Catalogue.from_interactions(train.with_ids(item_ids=[f"i{item}" for item in range(12)]))
     small, plain = (Catalogue(n, popularity=torch.ones(n)) for n in (11, 12))
     for metrics, says in (
-        (Price(2, catalogue=small), "the catalogue has 11 items, target has 12"),
-        (Price(2, catalogue=named), "the catalogue has item_ids, target has none: row 5 could mean two items"),
+        (trm.AveragePopularity(2, catalogue=small), "the catalogue has 11 items, target has 12"),
         (
-            [SeenItems(2), Price(2, catalogue=plain)],
-            "SeenItems@2 compares lists with the users' histories: make the ca",
+            trm.AveragePopularity(2, catalogue=named),
+            "the catalogue has item_ids, target has none: row 5 could mean two items",
+        ),
+        (
+            [trm.Seen(2), trm.AveragePopularity(2, catalogue=plain)],
+            "Seen@2 compares lists with the users' histories: make the ca",
         ),
     ):
         with pytest.raises(ValueError, match=says):
             trm.evaluate(metrics, users, items, target=test)
     with pytest.raises(ValueError, match="was made with catalogue="):
-        trm.RecMetricCollection([Price(2, catalogue=CATALOGUE), Named(2, catalogue=Catalogue(12))])
-    with pytest.raises(ValueError, match=r"Price needs a catalogue: Price\(10, catalogue=trm.Catalogue.from"):
-        Price(2)
-    with pytest.raises(ValueError, match=r"Named needs a catalogue"):
-        Named(2)
+        trm.RecMetricCollection([trm.AveragePopularity(2, catalogue=CATALOGUE), Entries(2, catalogue=Catalogue(12))])
+    with pytest.raises(
+        ValueError, match=r"AveragePopularity needs a catalogue: AveragePopularity\(10, catalogue=trm.Catalogue.from"
+    ):
+        trm.AveragePopularity(2)
+    with pytest.raises(ValueError, match=r"Entries needs a catalogue"):
+        Entries(2)
     with pytest.raises(TypeError, match=r"catalogue must be a Catalogue, got Interactions: trm.Catalogue.from_inter"):
-        Price(2, catalogue=train)
+        trm.AveragePopularity(2, catalogue=train)
 
 
 def test_products_are_kept_where_lists_are_read(monkeypatch):
@@ -359,17 +316,12 @@ def test_products_are_kept_where_lists_are_read(monkeypatch):
 def test_lists_are_looked_up_in_the_catalogue():
     """Items of lists are looked up by id, also if the ground truth lacks them; an item outside the catalogue raises."""
     train = trm.Interactions.from_frame({"user": ["al", "bo", "eve", "al"], "item": ["x", "x", "y", "z"]})
+    metrics = [trm.AveragePopularity(2, catalogue=Catalogue.from_interactions(train)), trm.Seen(2), trm.HR(2)]
     truth = {"user": ["al", "bo"], "item": ["y", "w"]}
     with pytest.raises(ValueError, match=r"1 list entry of lists whose item the catalogue does not have, such as 'w'"):
-        trm.evaluate_lists(
-            Price(2, catalogue=Catalogue.from_interactions(train)), {"al": ["y", "x"], "bo": ["w", "z"]}, target=truth
-        )
-    found = trm.evaluate_lists(
-        [Price(2, catalogue=Catalogue.from_interactions(train)), SeenItems(2), trm.HR(2)],
-        {"al": ["y", "x"], "bo": ["z", "y"]},
-        target=truth,
-    )
-    assert {key: value.item() for key, value in found.items()} == {"Price@2": 1.25, "SeenItems@2": 0.5, "HR@2": 0.5}
+        trm.evaluate_lists(metrics, {"al": ["y", "x"], "bo": ["w", "z"]}, target=truth)
+    found = trm.evaluate_lists(metrics, {"al": ["y", "x"], "bo": ["z", "y"]}, target=truth)
+    assert numbers(found) == [((1 + 2) / 2 + (1 + 1) / 2) / 2, (1 / 2 + 0) / 2, 1 / 2]
     assert found.num_unknown == 0
 
 
@@ -414,17 +366,3 @@ def test_processes_pack_histograms_alike(processes):
     """Item counts of processes are added up, be it that one has no rows, no lists, a merged or loaded state."""
     one, other = processes.run(of_states, 2)
     assert one == other
-
-
-def test_catalogues_of_other_data_are_told_apart():
-    genres, ids = torch.tensor([0, 1, 0]), torch.tensor([0, 1, 2])
-    metrics = {
-        name: trm.IntraListDiversity(2, catalogue=trm.Catalogue(3, categories=codes))
-        for name, codes in (("genre", genres), ("id", ids))
-    }
-    collection = MetricCollection(deepcopy(metrics))
-    for row in ([0.9, 0.8, 0.1], [0.9, 0.1, 0.8]):
-        collection.update(torch.tensor([row]))
-        for metric in metrics.values():
-            metric.update(torch.tensor([row]))
-    assert collection.compute() == {name: metric.compute() for name, metric in metrics.items()}
