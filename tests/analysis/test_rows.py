@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from sizes import examples
 
 import torchrecmetrics as trm
-from torchrecmetrics.analysis import rows as rows_module
 from torchrecmetrics.core.intervals import interval
 
 np = pytest.importorskip("numpy")
@@ -296,24 +295,6 @@ def test_few_values_beyond_the_bounds():
     error = values.std().item() / 5**0.5
     assert ends(values) == pytest.approx(interval(1.4, error, 5, method="student"))
     assert ends(values, bounds=(0, 5)) == pytest.approx(interval(1.4, error, 5, (0, 5)))
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(("n", "share"), [(5, 0.2), (20, 0.02), (200, 0.01)])
-def test_intervals_of_rare_hits_cover(n, share, monkeypatch):
-    """Intervals of 1000 samples cover the share as often as the score interval, and the bootstrap alone less often."""
-    values = (torch.rand(1000, n, generator=torch.Generator().manual_seed(n)) < share).double()
-    rows = trm.Rows({str(i): sample for i, sample in enumerate(values)}, torch.arange(n))
-
-    def covered(intervals):
-        return sum(low <= share <= high for low, high in intervals) / 1000
-
-    plain = covered(interval(v.mean().item(), v.std().item() / n**0.5, n) for v in values)
-    got = covered(rows.confidence_interval().values())
-    assert got == pytest.approx(plain, abs=0.01)
-    assert got > 0.93
-    monkeypatch.setattr(rows_module, "MIN_DIFFERING", 0)
-    assert covered(rows.confidence_interval().values()) < 0.9
 
 
 def test_infinite_values_are_values(tmp_path):

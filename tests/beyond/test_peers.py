@@ -315,12 +315,3 @@ def test_recbole_counts_padding(k):
     assert metrics.result().floats() == near(theirs)
     entropy = sum(-c / (USERS * k) * math.log(c / (USERS * k)) for c in numbers) / len(numbers)
     assert ours(f"Entropy@{k}") * math.log(2) / len(numbers) == near(entropy)
-
-
-def test_recbole_takes_a_share_of_the_items_for_tail():
-    """RecBole's `tail_ratio` is a share of the items that occur in train, our head holds a share of the occurrences."""
-    popularity = tensor([9, 3, 2, 1, 0])
-    ascending = sorted((p, i) for i, p in enumerate(popularity.tolist()) if p)
-    theirs = {i for _, i in ascending[: max(int(len(ascending) * 0.5), 1)]}
-    tail = trm.Catalogue(5, popularity=popularity).tail(0.5).nonzero().flatten().tolist()
-    assert (theirs, {*tail}) == ({2, 3}, {1, 2, 3, 4})  # item 0 alone holds half of the occurrences
