@@ -42,6 +42,7 @@ def test_what_rows_hold():
     assert rows.ids.dtype == torch.int64
     assert torch.equal(trm.Rows({"a": torch.ones(2)}, [3, 4]).ids, rows.ids)
     assert repr(make(clusters=torch.arange(40) // 8, **FULL)) == "Rows(40 rows, 2 labels, weights, 5 clusters)"
+    assert repr(make()) == "Rows(40 rows, 2 labels)"
     assert repr(trm.Rows({"a": torch.ones(1)}, ["x"], clusters=["y"])) == "Rows(1 row, 1 label, 1 cluster)"
     assert len(make()) == 40
 
