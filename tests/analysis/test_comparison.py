@@ -12,6 +12,7 @@ from sizes import examples
 
 import torchrecmetrics as trm
 from torchrecmetrics.analysis import resampling
+from torchrecmetrics.analysis.significance import studentised
 
 np = pytest.importorskip("numpy")
 stats = pytest.importorskip("scipy.stats")
@@ -129,6 +130,16 @@ def test_one_difference_for_all():
         assert found.low == pytest.approx(0.1 if p <= 0.05 else -math.inf)
         assert found.effect_size == math.inf
         assert found.detectable == (math.inf if n == 3 else pytest.approx(0, abs=1e-9))  # no flip is rare enough
+
+
+def test_units_that_are_equal_but_for_rounding_have_an_infinite_t():
+    """t = sum u / sqrt(n s^2) is infinite for equal units, also where rounding leaves them a spread of 1e-13."""
+    sums, four = (
+        torch.tensor([4.0, 4.0 * (1 - 1e-13), -4.0 * (1 - 1e-13), 3.0], dtype=torch.float64),
+        torch.full((4,), 4),
+    )
+    # the square of sum u is 9 / 16 of n times the sum of squares
+    assert studentised(sums, four, four).tolist() == [math.inf, math.inf, -math.inf, pytest.approx(3 * (3 / 7) ** 0.5)]
 
 
 def test_joint_intervals_by_enumeration():
