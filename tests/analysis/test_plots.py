@@ -15,11 +15,12 @@ plt = pytest.importorskip("matplotlib.pyplot")
 
 @pytest.fixture(autouse=True)
 def closed():
-    """Draw every open figure after the test, because a layout fails only when it is drawn, and close all figures."""
-    yield
-    for number in plt.get_fignums():
-        plt.figure(number).canvas.draw()
-    plt.close("all")
+    """Use the default style, which sizes depend on; draw every open figure, because a layout fails only then."""
+    with plt.style.context("default"):
+        yield
+        for number in plt.get_fignums():
+            plt.figure(number).canvas.draw()
+        plt.close("all")
 
 
 def filled(metrics=("HR", "NDCG", "AUROC"), k=(1, 5, 20), n=120, **options):
@@ -33,11 +34,16 @@ def filled(metrics=("HR", "NDCG", "AUROC"), k=(1, 5, 20), n=120, **options):
     return collection
 
 
-def evaluation(**options):
+def evaluation(metrics, k, **options):
+    """Return an evaluation of 60 users, with a catalogue whose popularity is no share."""
     generator = torch.Generator().manual_seed(0)
-    users, items = torch.randn(40, 4, generator=generator), torch.randn(30, 4, generator=generator)
-    target = trm.Interactions.from_padded(torch.randint(30, (40, 1), generator=generator), num_items=30)
-    return trm.evaluate(["HR", "NDCG"], users, items, target=target, k=[1, 5], **options)
+    users, items = torch.randn(60, 4, generator=generator), torch.randn(30, 4, generator=generator)
+    target = trm.Interactions.from_padded(torch.randint(30, (60, 1), generator=generator), num_items=30)
+    catalogue = trm.Catalogue(30, popularity=torch.arange(1, 31) * 100, embeddings=items)
+    return trm.evaluate(metrics, users, items, target=target, k=k, catalogue=catalogue, **options)
+
+
+UNITS = ["HR", "AveragePopularity", "NDCG", "IntraListDiversity"]
 
 
 def runs(labels=("HR@10", "NDCG@10"), names=("pop", "gcn"), n=80):
@@ -51,8 +57,12 @@ def runs(labels=("HR@10", "NDCG@10"), names=("pop", "gcn"), n=80):
     return {name: trm.Rows({label: column(at) for label in labels}, torch.arange(n)) for at, name in enumerate(names)}
 
 
+def texts(labels):
+    return [text.get_text() for text in labels]
+
+
 def legend(axes):
-    return [text.get_text() for text in axes.get_legend().get_texts()]
+    return texts(axes.get_legend().get_texts())
 
 
 def bars(container, vertical=True):
@@ -61,201 +71,156 @@ def bars(container, vertical=True):
     return [tuple(segment[:, along]) for segment in container.lines[2][0].get_segments() if segment.size]
 
 
-class TestValues:
-    def test_against_k(self):
-        """Each metric is one line with cut-offs, values and intervals; without cut-offs the line is horizontal."""
-        collection = filled()
-        figure, axes = trm.plot(collection)
-        assert axes.figure is figure
-        assert legend(axes) == ["HR", "NDCG", "AUROC"]
-        values = collection.compute()
-        for name, container in zip(("HR", "NDCG"), axes.containers, strict=True):
-            line = container.lines[0]
-            assert list(line.get_xdata()) == [1, 5, 20]
-            assert list(line.get_ydata()) == [values[f"{name}@{k}"].item() for k in (1, 5, 20)]
-            expected = [collection[f"{name}@{k}"].confidence_interval() for k in (1, 5, 20)]
-            assert bars(container) == [pytest.approx(ends) for ends in expected]
-        (across,) = [line for line in axes.lines if line.get_label() == "AUROC"]
-        assert set(across.get_ydata()) == {values["AUROC"].item()}
-        bottom, top = axes.get_ylim()
-        low, high = collection["AUROC"].confidence_interval()
-        assert bottom < low < high < top
-        assert [text.get_text() for text in axes.get_xticklabels()] == ["1", "5", "20"]
-        assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_xscale()) == ("k", "value, 95 % interval", "log")
-
-    def test_intervals_stand_side_by_side(self):
-        """Intervals at the same k are drawn 4 points apart, and all intervals are within the axes."""
-        figure, axes = trm.plot(filled(["HR", "NDCG", "MRR"]))
-        figure.canvas.draw()
-        places = [c.lines[0].get_transform().transform((5, 0.5))[0] for c in axes.containers]
-        assert places[1] - places[0] == pytest.approx(places[2] - places[1])
-        assert places[1] - places[0] == pytest.approx(4 * figure.dpi / 72)
-        assert places[1] == pytest.approx(axes.transData.transform((5, 0.5))[0])
-        left, right = axes.get_xlim()
-        assert left < 1 < 20 < right
-
-    def test_names(self):
-        """Legend labels hold the prefix, options and a single cut-off; equal metrics are labelled by name."""
-        metrics = ["HR", trm.NDCG(5, gain="exponential"), trm.NDCG(20, gain="exponential"), trm.MRR(5)]
-        _, axes = trm.plot(filled(metrics, prefix="test/"))
-        assert legend(axes) == ["test/HR", "test/NDCG-exponential", "test/MRR@5"]
-        _, axes = trm.plot(filled({"a": trm.HR(5), "b": trm.HR(5), "c": trm.MRR(1), "d": trm.MRR(5)}, k=None))
-        assert sorted(legend(axes)) == ["MRR", "a", "b"]
-
-    def test_one_cutoff(self):
-        """With one cut-off each key is one dot with a horizontal interval, in order from top to bottom."""
-        collection = filled(k=[10])
-        _, axes = trm.plot(collection)
-        assert [text.get_text() for text in axes.get_yticklabels()] == ["HR@10", "NDCG@10", "AUROC"]
-        assert axes.get_ylim()[0] > axes.get_ylim()[1]
-        assert axes.get_legend() is None
-        for place, (key, container) in enumerate(zip(collection, axes.containers, strict=True)):
-            assert list(container.lines[0].get_xdata()) == [collection.compute()[key].item()]
-            assert list(container.lines[0].get_ydata()) == [place]
-            assert bars(container, vertical=False) == [pytest.approx(collection[key].confidence_interval())]
-
-    def test_many_cutoffs(self):
-        """With 59 cut-offs at most 17 ticks are drawn, and the largest cut-off is one of them."""
-        _, axes = trm.plot(filled(["HR"], k=range(1, 60)))
-        ticks = axes.get_xticks()
-        assert len(ticks) <= 17
-        assert ticks[-1] == 59
-
-    def test_evaluation(self):
-        found = evaluation()
-        _, axes = trm.plot(found)
-        assert legend(axes) == ["HR", "NDCG"]
-        assert list(axes.containers[1].lines[0].get_ydata()) == [found["NDCG@1"].item(), found["NDCG@5"].item()]
-        assert bars(axes.containers[1])[0] == pytest.approx(found.confidence_intervals["NDCG@1"])
-
-    def test_own_axes(self):
-        figure, (left, right) = plt.subplots(1, 2)
-        assert trm.plot(filled(), left) == (figure, left)
-        assert trm.plot(evaluation(), right) == (figure, right)
-        with pytest.raises(TypeError, match=r"ax must be matplotlib axes, got Figure"):
-            trm.plot(filled(), figure)
-
-    def test_metric(self):
-        """A metric, and a value of a collection, is one dot with its interval; `metric.plot` is torchmetrics' own."""
-        metric, value = trm.NDCG(5), filled()["NDCG@5"]
-        metric.update(torch.arange(1, 31) % 9 + 1)
-        for result in (metric, value):
-            _, axes = trm.plot(result)
-            assert [text.get_text() for text in axes.get_yticklabels()] == ["NDCG@5"]
-            assert bars(axes.containers[0], vertical=False) == [pytest.approx(result.confidence_interval())]
-            assert axes.containers[0].lines[0].get_xdata()[0] == result.compute()
-            _, axes = result.plot([result.compute()] * 3)
-            assert len(axes.lines[0].get_ydata()) == 3
-
-    def test_collections_of_torchmetrics_draw_theirs(self):
-        """`collection.plot` is that of torchmetrics' collections, together or apart."""
-        collection = filled(k=[5])
-        values = collection.compute()
-        _, axes = collection.plot([values, values], together=True)
-        assert len(axes.lines) == len(collection)
-        assert len(collection.plot()) == len(collection)
-
-    def test_without_rows(self):
-        """A collection without rows is plotted with a warning; nan values and intervals are not drawn."""
-        collection = trm.RecMetricCollection("HR", k=[1, 5])
-        with pytest.warns(UserWarning, match="no row"):
-            trm.plot(collection)
-
-    def test_refused(self):
-        with pytest.raises(TypeError, match=r"plot draws an evaluation, .* or comparison, got dict"):
-            trm.plot({"HR@1": 0.5})
+def check_rows(axes, values, intervals):
+    """Check that each key is one dot with a horizontal interval, in order from top to bottom."""
+    assert texts(axes.get_yticklabels()) == [*values]
+    bottom, top = axes.get_ylim()
+    assert bottom > top
+    for place, (key, container) in enumerate(zip(values, axes.containers, strict=True)):
+        assert list(container.lines[0].get_xdata()) == [values[key].item()]
+        assert list(container.lines[0].get_ydata()) == [place]
+        assert bars(container, vertical=False) == [pytest.approx(intervals[key])]
 
 
-def grouped(names, n=240):
-    """Return an evaluation of users in groups of these names."""
-    generator = torch.Generator().manual_seed(0)
-    users, items = torch.randn(n, 4, generator=generator), torch.randn(30, 4, generator=generator)
-    target = trm.Interactions.from_padded(torch.randint(30, (n, 1), generator=generator), num_items=30)
-    groups = trm.Groups(torch.arange(n) % len(names), names)
-    return trm.evaluate("NDCG", users, items, target=target, k=5, groups=groups)
-
-
-def beyond(k=(2, 5, 10), **options):
-    """Return an evaluation of accuracy metrics and of popularity, whose unit is interactions."""
-    generator = torch.Generator().manual_seed(0)
-    users, items = torch.randn(60, 4, generator=generator), torch.randn(30, 4, generator=generator)
-    target = trm.Interactions.from_padded(torch.randint(30, (60, 1), generator=generator), num_items=30)
-    catalogue = trm.Catalogue(30, popularity=torch.arange(1, 31) * 100, embeddings=items)
-    metrics = ["HR", "AveragePopularity", "NDCG", "IntraListDiversity"]
-    return trm.evaluate(metrics, users, items, target=target, k=k, catalogue=catalogue, **options)
-
-
-def boxes(figure, texts):
-    """Draw the figure and return the extents of the texts."""
+def check_layout(figure, axes):
+    """Check that labels and legend are in the figure, do not overlap and leave the axes wide."""
     figure.canvas.draw()
-    return [text.get_window_extent() for text in texts if text.get_text()]
-
-
-LONG = [f"a name of forty characters or so, {number:06d}" for number in range(12)]
-
-
-@pytest.fixture(autouse=True)
-def default_style():
-    """Use matplotlib's default style, because sizes depend on the style and other tests may have changed it."""
-    with plt.style.context("default"):
-        yield
-
-
-class TestLayout:
-    """Labels and legends beside the axes neither overlap nor make the axes narrow."""
-
-    @pytest.mark.parametrize("names", [LONG, LONG[:3], ["0", "1-4", "5+"]], ids=["12 long", "3 long", "3 short"])
-    def test_groups(self, names):
-        """Each group is a row from top to bottom; names do not overlap, are in the figure and leave the axes wide."""
-        found = grouped(names)
-        figure, axes = trm.plot(found.groups)
-        ticks = boxes(figure, axes.get_yticklabels())
-        assert [text.get_text() for text in axes.get_yticklabels()] == [f"NDCG@5/{name}" for name in names]
-        assert not any(one.overlaps(other) for one, other in pairwise(ticks))
-        assert all(figure.bbox.x0 <= box.x0 and box.y0 >= figure.bbox.y0 for box in ticks)
-        assert axes.get_window_extent().width > 4 * figure.dpi
-        for key, container in zip(list(found)[1:], axes.containers, strict=True):
-            assert list(container.lines[0].get_xdata()) == [found[key].item()]
-            assert bars(container, vertical=False) == [pytest.approx(found.confidence_intervals[key])]
-
-    def test_many_metrics(self):
-        """Eighteen metrics with long keys leave the axes wide, and the legend is within the figure."""
-        metrics = {f"{LONG[0]}, {number}": trm.HR(5 + number % 2) for number in range(18)}
-        figure, axes = trm.plot(filled(metrics, k=None))
-        figure.canvas.draw()
-        assert len(legend(axes)) == 18
-        assert axes.get_window_extent().width > 4 * figure.dpi
+    assert axes.get_window_extent().width > 4 * figure.dpi
+    if axes.get_legend():
         assert axes.get_legend().get_window_extent().x1 <= figure.bbox.x1
+    boxes = [text.get_window_extent() for text in axes.get_yticklabels() if text.get_text()]
+    assert not any(one.overlaps(other) for one, other in pairwise(boxes))
+    assert all(figure.bbox.x0 <= box.x0 and box.y0 >= figure.bbox.y0 for box in boxes)
 
 
-class TestUnits:
-    @pytest.mark.parametrize("k", [(2, 5, 10), (5,)])
-    def test_axes(self, k):
-        """Each unit has its own axes, so that shares are not flat beside counts; those of the shares are returned."""
-        found = beyond(k)
-        figure, axes = trm.plot(found)
-        assert len(figure.axes) == 3
-        assert axes is figure.axes[0]
-        assert [len(each.containers) for each in figure.axes] == [2, 1, 1]
-        low, high = axes.get_ylim() if len(k) > 1 else axes.get_xlim()
-        assert -1 < low < high < 2
-        popular = figure.axes[1].get_ylim() if len(k) > 1 else figure.axes[1].get_xlim()
-        assert max(popular) > 100
-        figure.canvas.draw()
-        for above, below in pairwise(figure.axes):
-            assert not above.get_window_extent().overlaps(below.get_window_extent())
-            assert above.get_window_extent().width > 4 * figure.dpi
+def test_against_k():
+    """Each metric is one line with cut-offs, values and intervals; without cut-offs the line is horizontal."""
+    collection = filled()
+    figure, axes = trm.plot(collection)
+    assert axes.figure is figure
+    assert legend(axes) == ["HR", "NDCG", "AUROC"]
+    values = collection.compute()
+    for name, container in zip(("HR", "NDCG"), axes.containers, strict=True):
+        line = container.lines[0]
+        assert list(line.get_xdata()) == [1, 5, 20]
+        assert list(line.get_ydata()) == [values[f"{name}@{k}"].item() for k in (1, 5, 20)]
+        expected = [collection[f"{name}@{k}"].confidence_interval() for k in (1, 5, 20)]
+        assert bars(container) == [pytest.approx(ends) for ends in expected]
+    (across,) = [line for line in axes.lines if line.get_label() == "AUROC"]
+    assert set(across.get_ydata()) == {values["AUROC"].item()}
+    bottom, top = axes.get_ylim()
+    low, high = collection["AUROC"].confidence_interval()
+    assert bottom < low < high < top
+    assert texts(axes.get_xticklabels()) == ["1", "5", "20"]
+    assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_xscale()) == ("k", "value, 95 % interval", "log")
 
-    def test_given(self):
-        """As many axes must be passed as there are scales; a single one raises an error that names the fix."""
-        found = beyond()
-        figure, given = plt.subplots(3)
-        assert trm.plot(found, given) == (figure, given[0])
-        assert trm.plot(found, given.tolist()) == (figure, given[0])
-        with pytest.raises(
-            ValueError, match=r"3 scales, 0 to 1, AveragePopularity, 0 to 2, .* pass ax=\[...\] .*got 1"
-        ):
-            trm.plot(found, given[0])
+
+def test_intervals_stand_side_by_side():
+    """Intervals at the same k are drawn 4 points apart, and all intervals are within the axes."""
+    figure, axes = trm.plot(filled(["HR", "NDCG", "MRR"]))
+    figure.canvas.draw()
+    places = [c.lines[0].get_transform().transform((5, 0.5))[0] for c in axes.containers]
+    assert places[1] - places[0] == pytest.approx(places[2] - places[1])
+    assert places[1] - places[0] == pytest.approx(4 * figure.dpi / 72)
+    assert places[1] == pytest.approx(axes.transData.transform((5, 0.5))[0])
+    left, right = axes.get_xlim()
+    assert left < 1 < 20 < right
+
+
+def test_names():
+    """Legend labels hold the prefix, options and a single cut-off; equal metrics are labelled by name."""
+    metrics = ["HR", trm.NDCG(5, gain="exponential"), trm.NDCG(20, gain="exponential"), trm.MRR(5)]
+    _, axes = trm.plot(filled(metrics, prefix="test/"))
+    assert legend(axes) == ["test/HR", "test/NDCG-exponential", "test/MRR@5"]
+    _, axes = trm.plot(filled({"a": trm.HR(5), "b": trm.HR(5), "c": trm.MRR(1), "d": trm.MRR(5)}, k=None))
+    assert sorted(legend(axes)) == ["MRR", "a", "b"]
+
+
+def test_ticks():
+    """With 59 cut-offs at most 17 ticks are drawn, and the largest is one; cut-offs near each other stand evenly."""
+    _, axes = trm.plot(filled(["HR"], k=range(1, 60)))
+    ticks = axes.get_xticks()
+    assert len(ticks) <= 17
+    assert ticks[-1] == 59
+    _, axes = trm.plot(filled(["HR"], k=[2, 39]))
+    assert axes.get_xscale() == "linear"
+
+
+def test_rows_of_values():
+    """A single cut-off, a metric and a value of a collection are dots in rows; `plot` of these is torchmetrics' own."""
+    collection = filled(k=[10])
+    values = collection.compute()
+    _, axes = trm.plot(collection)
+    check_rows(axes, values, {key: collection[key].confidence_interval() for key in collection})
+    assert axes.get_legend() is None
+    metric = trm.NDCG(5)
+    metric.update(torch.arange(1, 31) % 9 + 1)
+    for result, key in ((metric, "NDCG@5"), (collection["NDCG@10"], "NDCG@10")):
+        _, axes = trm.plot(result)
+        check_rows(axes, {key: result.compute()}, {key: result.confidence_interval()})
+        _, axes = result.plot([result.compute()] * 3)
+        assert len(axes.lines[0].get_ydata()) == 3
+    _, axes = collection.plot([values, values], together=True)
+    assert len(axes.lines) == len(collection.plot()) == len(collection)
+
+
+def test_without_rows():
+    """A collection without rows is plotted with a warning; nan values and intervals are not drawn."""
+    collection = trm.RecMetricCollection("HR", k=[1, 5])
+    with pytest.warns(UserWarning, match="no row"):
+        trm.plot(collection)
+
+
+LONG = [f"a name of forty characters or so, {number:06d}" for number in range(18)]
+
+
+@pytest.mark.parametrize("names", [LONG[:12], ["0", "1-4", "5+"]], ids=["12 long", "3 short"])
+def test_groups(names):
+    """Each group is a row from top to bottom, beside which names do not overlap."""
+    found = evaluation("NDCG", k=5, groups=trm.Groups(torch.arange(60) % len(names), names))
+    figure, axes = trm.plot(found.groups)
+    keys = [f"NDCG@5/{name}" for name in names]
+    check_rows(axes, {key: found[key] for key in keys}, found.confidence_intervals)
+    check_layout(figure, axes)
+
+
+def test_long_legend():
+    """Eighteen metrics with long keys leave the axes wide, and the legend is within the figure."""
+    figure, axes = trm.plot(filled({name: trm.HR(5 + number % 2) for number, name in enumerate(LONG)}, k=None))
+    assert len(legend(axes)) == 18
+    check_layout(figure, axes)
+
+
+@pytest.mark.parametrize("k", [(2, 5, 10), (5,)])
+def test_units(k):
+    """Each unit has its own axes, so that shares are not flat beside counts; those of the shares are returned."""
+    figure, axes = trm.plot(evaluation(UNITS, k))
+    assert len(figure.axes) == 3
+    assert axes is figure.axes[0]
+    assert [len(each.containers) for each in figure.axes] == [2, 1, 1]
+    low, high = axes.get_ylim() if len(k) > 1 else axes.get_xlim()
+    assert -1 < low < high < 2
+    popular = figure.axes[1].get_ylim() if len(k) > 1 else figure.axes[1].get_xlim()
+    assert max(popular) > 100
+    figure.canvas.draw()
+    for above, below in pairwise(figure.axes):
+        assert not above.get_window_extent().overlaps(below.get_window_extent())
+        assert above.get_window_extent().width > 4 * figure.dpi
+
+
+def test_own_axes():
+    """As many axes must be passed as there are scales; a single one raises an error that names the fix."""
+    found = evaluation(UNITS, k=(2, 5))
+    figure, given = plt.subplots(3)
+    assert trm.plot(found, given) == (figure, given[0])
+    assert trm.plot(found, given.tolist()) == (figure, given[0])
+    assert trm.plot(filled(), given[1]) == (figure, given[1])
+    with pytest.raises(ValueError, match=r"3 scales, 0 to 1, AveragePopularity, 0 to 2, .* pass ax=\[...\] .*got 1"):
+        trm.plot(found, given[0])
+    with pytest.raises(TypeError, match=r"ax must be matplotlib axes, got Figure"):
+        trm.plot(filled(), figure)
+    with pytest.raises(TypeError, match=r"plot draws an evaluation, .* or comparison, got dict"):
+        trm.plot({"HR@1": 0.5})
 
 
 class TestComparison:
@@ -263,7 +228,7 @@ class TestComparison:
         """Each label is one row with a thick interval and a thin corrected interval, and there is a line at 0."""
         found = trm.compare(runs(), resamples=500)
         _, axes = trm.plot(found)
-        assert [text.get_text() for text in axes.get_yticklabels()] == ["HR@10", "NDCG@10"]
+        assert texts(axes.get_yticklabels()) == ["HR@10", "NDCG@10"]
         dots = [line for line in axes.lines if line.get_marker() == "o"]
         assert [list(line.get_xdata()) for line in dots] == [[result.difference for result in found.results]]
         drawn = {
@@ -284,19 +249,16 @@ class TestComparison:
         names = ("popularity", "matrix factorisation, 64 factors", "LightGCN")
         found = trm.compare(runs([f"NDCG-exponential@{k}" for k in range(1, 7)], names), resamples=200, margin=0.01)
         figure, axes = trm.plot(found)
-        pairs = list(dict.fromkeys(f"{result.run} - {result.against}" for result in found.results))
-        assert legend(axes) == [*pairs, "margin 0.01"]
+        assert legend(axes) == [*found.pairs, "margin 0.01"]
         dots = [line for line in axes.lines if line.get_marker() not in ("None", "")]
         rows = sorted(y for line in dots for y in line.get_ydata())
         assert len(rows) == 18
-        entries = axes.get_legend().legend_handles[: len(pairs)]
+        entries = axes.get_legend().legend_handles[:3]
         assert [line.get_color() for line in dots] == [entry.get_color() for entry in entries]
-        assert len({line.get_color() for line in dots}) == len(pairs)
+        assert len({line.get_color() for line in dots}) == 3
         assert min(b - a for a, b in pairwise(rows)) > 0.2
         assert [-0.01, -0.01] in [list(line.get_xdata()) for line in axes.lines]
-        figure.canvas.draw()
-        assert axes.get_window_extent().width > 4 * figure.dpi
-        assert axes.get_legend().get_window_extent().x1 <= figure.bbox.x1
+        check_layout(figure, axes)
 
     def test_single(self):
         """A single comparison has no corrected interval; a one-sided interval reaches the edge of the axes."""
@@ -316,6 +278,6 @@ class TestComparison:
 def test_without_matplotlib(monkeypatch):
     """Without matplotlib `plot` raises an error that names the extra."""
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    for result in (filled(), evaluation(), trm.compare(runs(), resamples=100)):
+    for result in (filled(), trm.compare(runs(), resamples=100)):
         with pytest.raises(ImportError, match=r"plots need matplotlib: pip install 'torchrecmetrics\[plot\]'"):
             trm.plot(result)

@@ -12,6 +12,15 @@ from torchrecmetrics.analysis import resampling
 stats = pytest.importorskip("scipy.stats")
 
 
+def units(values, numbers=None):
+    """Return units of values [columns, units]."""
+    return resampling.Units(torch.arange(values.shape[1]) if numbers is None else numbers, values)
+
+
+def random(*shape, seed=0):
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
 def test_signs_are_random():
     """Signs have mean 0, and are uncorrelated with neighbours, other resamples and other draws."""
     generator = torch.Generator().manual_seed(5)
@@ -25,37 +34,26 @@ def test_signs_are_random():
         assert (z * other).mean().abs() < 5 / z.numel() ** 0.5
 
 
-def units(values, numbers=None):
-    """Return units of values [columns, units]."""
-    return resampling.Units(torch.arange(values.shape[1]) if numbers is None else numbers, values)
-
-
-def random(*shape, seed=0):
-    return torch.rand(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 @settings(max_examples=examples(25), deadline=None)
-@given(n=st.integers(0, 700), resamples=st.integers(1, 600), seed=st.integers(0, 2**62))
-def test_sums_are_those_of_one_sign_per_unit(n, resamples, seed):
-    """The signs of units that are told apart by their column give back the sums of any other column."""
+@given(
+    n=st.integers(0, 700),
+    resamples=st.integers(1, 600),
+    seed=st.integers(0, 2**62),
+    block=st.sampled_from([65_536, 256, 512]),
+)
+def test_a_unit_has_one_sign(n, resamples, seed, block):
+    """The signs of units that are told apart by their column give back the sums of any other column and table."""
     values, single = random(3, n, seed=seed % 1000), torch.eye(n, dtype=torch.float64)
-    signs = resampling.flipped_sums([units(single)], n, resamples, seed)
+    third = torch.arange(0, n, 3)
+    tables = [units(values), units(values[:, third], third)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resampling, "_BLOCK", block)
+        signs = resampling.flipped_sums([units(single)], n, resamples, seed)
+        sums = resampling.flipped_sums(tables, n, resamples, seed)
     assert signs.shape == (resamples, n)
     assert set(signs.flatten().tolist()) <= {-1.0, 1.0}
-    sums = resampling.flipped_sums([units(values)], n, resamples, seed)
-    assert torch.allclose(sums, signs @ values.T, rtol=0, atol=1e-11)
-
-
-def test_tables_share_signs(monkeypatch):
-    """A unit has the same sign in all tables, also where a table lacks units and where blocks are small."""
-    values, numbers = random(2, 700), torch.arange(0, 700, 3)
-    part = torch.zeros(2, 700, dtype=torch.float64)
-    part[:, ::3] = values[:, ::3]
-    tables = [units(values), units(values[:, ::3].contiguous(), numbers)]
-    for block in (65_536, 256, 512):
-        monkeypatch.setattr(resampling, "_BLOCK", block)
-        expected = resampling.flipped_sums([units(torch.cat([values, part]))], 700, 100, 4)
-        assert torch.allclose(resampling.flipped_sums(tables, 700, 100, 4), expected, rtol=0, atol=1e-11)
+    expected = torch.cat([signs @ values.T, signs[:, third] @ values[:, third].T], 1)
+    assert torch.allclose(sums, expected, rtol=0, atol=1e-11)
 
 
 def test_all_flips():
@@ -64,41 +62,33 @@ def test_all_flips():
     assert sorted(resampling.all_flips([units(values)], 3)[:, 0].tolist()) == [-7, -5, -3, -1, 1, 3, 5]
 
 
-class TestManyUnits:
-    """Beyond 10,000 units, sums of small units are drawn from the normal limit of their flips."""
+def test_the_normal_limit():
+    """Beyond 10,000 units, sums have mean 0 and the covariance of the flips; equal columns are equal."""
+    values = random(3, 20_000) - 0.3
+    values[2] = values[0]
+    part = units(values[1:2, 5000:9000].contiguous(), torch.arange(5000, 9000))
+    sums = resampling.flipped_sums([units(values), part], 20_000, 40_000, 1)
+    dense = torch.zeros(4, 20_000, dtype=torch.float64)
+    dense[:3], dense[3, 5000:9000] = values, values[1, 5000:9000]
+    expected = dense @ dense.T
+    scale = expected.diagonal().sqrt()
+    assert (sums.mean(0) / scale).abs().max() < 4 / 40_000**0.5
+    assert ((sums.T @ sums / 40_000 - expected) / scale / scale[:, None]).abs().max() < 0.025
+    assert torch.allclose(sums[:, 2], sums[:, 0], rtol=0, atol=3e-4 * scale[0].item())
+    quantiles = stats.norm.ppf([0.001, 0.025, 0.5, 0.975, 0.999])
+    shares = [(sums[:, 1] / scale[1] <= quantile).double().mean().item() for quantile in quantiles]
+    assert shares == pytest.approx([0.001, 0.025, 0.5, 0.975, 0.999], abs=0.006)
 
-    def test_covariance(self):
-        """The sums have mean 0 and the covariance of the flips, the sum of products; equal columns are equal."""
-        values = random(3, 20_000) - 0.3
-        values[2] = values[0]
-        part = units(values[1:2, 5000:9000].contiguous(), torch.arange(5000, 9000))
-        sums = resampling.flipped_sums([units(values), part], 20_000, 40_000, 1)
-        dense = torch.zeros(4, 20_000, dtype=torch.float64)
-        dense[:3], dense[3, 5000:9000] = values, values[1, 5000:9000]
-        expected = dense @ dense.T
-        scale = expected.diagonal().sqrt()
-        assert (sums.mean(0) / scale).abs().max() < 4 / 40_000**0.5
-        assert ((sums.T @ sums / 40_000 - expected) / scale / scale[:, None]).abs().max() < 0.025
-        assert torch.allclose(sums[:, 2], sums[:, 0], rtol=0, atol=3e-4 * scale[0].item())
-        quantiles = stats.norm.ppf([0.001, 0.025, 0.5, 0.975, 0.999])
-        shares = [(sums[:, 1] / scale[1] <= quantile).double().mean().item() for quantile in quantiles]
-        assert shares == pytest.approx([0.001, 0.025, 0.5, 0.975, 0.999], abs=0.006)
 
-    def test_large_units_are_flipped(self):
-        """Of a column with 6 units among 20,000, sums are those of all 2^6 signs, also beside another column."""
-        values = torch.zeros(2, 20_000, dtype=torch.float64)
-        values[0, ::3400] = 2.0 ** torch.arange(6)
-        values[1] = random(20_000)
-        sums = resampling.flipped_sums([units(values)], 20_000, 5000, 7)
-        assert sums[:, 0].unique().tolist() == [float(odd) for odd in range(-63, 64, 2)]
-        assert sums[:, 1].std() == pytest.approx(values[1].square().sum().item() ** 0.5, rel=0.05)
-
-    def test_columns_without_a_difference(self):
-        """A column of zeros has sums of 0, and does not disturb the others."""
-        values = torch.stack([torch.zeros(20_000).double(), random(20_000)])
-        sums = resampling.flipped_sums([units(values)], 20_000, 200, 0)
-        assert sums[:, 0].abs().max() == 0
-        assert sums[:, 1].isfinite().all()
+def test_large_units_are_flipped():
+    """Of a column with 6 units among 20,000, sums are those of all 2^6 signs, beside a column of 0 and another."""
+    values = torch.zeros(3, 20_000, dtype=torch.float64)
+    values[0, ::3400] = 2.0 ** torch.arange(6)
+    values[1] = random(20_000)
+    sums = resampling.flipped_sums([units(values)], 20_000, 5000, 7)
+    assert sums[:, 0].unique().tolist() == [float(odd) for odd in range(-63, 64, 2)]
+    assert sums[:, 1].std() == pytest.approx(values[1].square().sum().item() ** 0.5, rel=0.05)
+    assert sums[:, 2].abs().max() == 0
 
 
 def test_threads_are_given_back():

@@ -1,7 +1,6 @@
 """Rows kept by id: their contents, their files, and their intervals."""
 
 import math
-import re
 from statistics import NormalDist
 
 import pytest
@@ -29,24 +28,6 @@ def make(n=40, seed=0, words=False, **options):
     return trm.Rows(values, [f"ü{i}" for i in ids.tolist()] if words else ids, **options)
 
 
-def rearranged(rows, order):
-    """Return the same rows in another order."""
-
-    def taken(column):
-        if column is None:
-            return None
-        return [column[i] for i in order.tolist()] if isinstance(column, list) else column[order]
-
-    return trm.Rows(
-        {label: values[order] for label, values in rows.values.items()},
-        taken(rows.ids),
-        taken(rows.weights),
-        taken(rows.clusters),
-        {label: weights[order] for label, weights in rows.own_weights.items()},
-        rows.options,
-    )
-
-
 FULL = {
     "weights": torch.rand(40, generator=torch.Generator().manual_seed(1)),
     "own_weights": {"RPrecision": torch.arange(40.0)},
@@ -54,20 +35,16 @@ FULL = {
 }
 
 
-def test_rows_say_what_they_hold():
-    assert repr(make()) == "Rows(40 rows, 2 labels)"
-    assert repr(make(clusters=torch.arange(40) // 8, **FULL)) == "Rows(40 rows, 2 labels, weights, 5 clusters)"
-    assert repr(trm.Rows({"a": torch.ones(1)}, ["x"], clusters=["y"])) == "Rows(1 row, 1 label, 1 cluster)"
-    assert len(make()) == 40
-
-
-def test_rows_hold_float64_on_the_host():
+def test_what_rows_hold():
+    """Rows are on the host, numbers as float64 and ids as int64, and say what they hold."""
     rows = trm.Rows({"a": torch.tensor([0.5, 1.0])}, torch.tensor([3, 4], dtype=torch.int32), torch.tensor([1, 2]))
     assert rows.values["a"].dtype == rows.weights.dtype == torch.float64
     assert rows.ids.dtype == torch.int64
     assert torch.equal(trm.Rows({"a": torch.ones(2)}, [3, 4]).ids, rows.ids)
-    with pytest.raises(AttributeError):
-        rows.ids = torch.tensor([1, 2])
+    assert repr(make(clusters=torch.arange(40) // 8, **FULL)) == "Rows(40 rows, 2 labels, weights, 5 clusters)"
+    assert repr(make()) == "Rows(40 rows, 2 labels)"
+    assert repr(trm.Rows({"a": torch.ones(1)}, ["x"], clusters=["y"])) == "Rows(1 row, 1 label, 1 cluster)"
+    assert len(make()) == 40
 
 
 def test_mean():
@@ -79,10 +56,9 @@ def test_mean():
         own_weights={"b": torch.tensor([0.0, 1.0, 1.0])},
     )
     assert rows.mean() == pytest.approx({"a": 3 / 4, "b": 0.5 / 2, "c": NAN}, nan_ok=True)
-    assert make().mean()["RPrecision"] == pytest.approx(np.nanmean(make().values["RPrecision"]))
 
 
-TWO = {"a": torch.ones(2)}
+TWO, PAIR = {"a": torch.ones(2)}, torch.arange(2)
 
 
 @pytest.mark.parametrize(
@@ -91,19 +67,33 @@ TWO = {"a": torch.ones(2)}
         ((TWO, torch.tensor([7, 7])), ValueError, "id 7 stands in 2 rows: .* clusters= says that rows belong together"),
         ((TWO, ["x", "x"]), ValueError, "id 'x' stands in 2 rows"),
         ((TWO, torch.tensor([0.0, 1.0])), TypeError, "ids must be whole numbers .* got a torch.float32 tensor"),
+        ((TWO, torch.tensor([True, False])), TypeError, "ids must be whole numbers .* got a torch.bool tensor"),
+        ((TWO, torch.tensor([1, 2**63], dtype=torch.uint64)), ValueError, r"ids must be below 2\^63"),
         ((TWO, ["x", 1]), TypeError, "ids must be whole numbers .*, or a list of text"),
         ((TWO, torch.arange(3)), ValueError, r"values of a must be numbers \[3\], as many as ids"),
-        (({"a": [1, 2]}, torch.arange(2)), TypeError, r"values of a must be a tensor of numbers \[2\], got list"),
-        (({}, torch.arange(2)), TypeError, "values must be a dict of labels"),
-        (({"id": torch.ones(2)}, torch.arange(2)), ValueError, "'id' cannot be a label"),
-        ((TWO, torch.arange(2), -torch.ones(2)), ValueError, "weights must be finite and not negative"),
-        ((TWO, torch.arange(2), None, torch.arange(3)), ValueError, "clusters must be of 2 rows, as ids are, got 3"),
-        ((TWO, torch.arange(2), None, None, {"b": torch.ones(2)}), ValueError, "own_weights has 'b', values has not"),
+        (({"a": [1, 2]}, PAIR), TypeError, r"values of a must be a tensor of numbers \[2\], got list"),
+        (({}, PAIR), TypeError, "values must be a dict of labels"),
+        (({"id": torch.ones(2)}, PAIR), ValueError, "'id' cannot be a label"),
+        ((TWO, PAIR, -torch.ones(2)), ValueError, "weights must be finite and not negative"),
+        ((TWO, PAIR, None, torch.arange(3)), ValueError, "clusters must be of 2 rows, as ids are, got 3"),
+        ((TWO, PAIR, None, None, {"b": torch.ones(2)}), ValueError, "own_weights has 'b', values has not"),
     ],
 )
 def test_refused(arguments, error, says):
     with pytest.raises(error, match=says):
         trm.Rows(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"bounds": (1, 0)}, r"bounds must be \(least, greatest\) of a row's value, or None, got \(1, 0\)"),
+        ({"level": 2}, "level must be between 0 and 1"),
+    ],
+)
+def test_refused_intervals(options, says):
+    with pytest.raises(ValueError, match=says):
+        make().confidence_interval(**options)
 
 
 def same(one, other):
@@ -131,18 +121,18 @@ def test_parquet_is_lossless(words, options, tmp_path):
 def test_files_that_are_none_of_ours(tmp_path):
     pq = pytest.importorskip("pyarrow.parquet")
     (tmp_path / "text").write_text("text")
-    with pytest.raises(ValueError, match="is no parquet file, or was cut short"):
-        trm.Rows.from_parquet(tmp_path / "text")
-    with pytest.raises(FileNotFoundError):
-        trm.Rows.from_parquet(tmp_path / "nothing")
     pq.write_table(pa.table({"id": [1]}), tmp_path / "other")
-    with pytest.raises(ValueError, match=r"was not written by Rows.to_parquet"):
-        trm.Rows.from_parquet(tmp_path / "other")
     table = make().to_arrow()
     later = {key: value.replace(b'"version": 1', b'"version": 2') for key, value in table.schema.metadata.items()}
     pq.write_table(table.replace_schema_metadata(later), tmp_path / "later")
-    with pytest.raises(ValueError, match="of version 2, later than 1: update torchrecmetrics"):
-        trm.Rows.from_parquet(tmp_path / "later")
+    for name, error, says in (
+        ("text", ValueError, "is no parquet file, or was cut short"),
+        ("other", ValueError, "was not written by Rows.to_parquet"),
+        ("later", ValueError, "of version 2, later than 1: update torchrecmetrics"),
+        ("nothing", FileNotFoundError, "there is no file"),
+    ):
+        with pytest.raises(error, match=says):
+            trm.Rows.from_parquet(tmp_path / name)
     with pytest.raises(FileNotFoundError, match="there is no folder"):
         make().to_parquet(tmp_path / "no" / "rows.parquet")
 
@@ -159,23 +149,19 @@ def test_frames():
     assert math.isnan(rows.to_pandas()["RPrecision"][0])
 
 
-# intervals
+def ends(values, weights=None, clusters=None, **options):
+    """Return the interval of rows with these values."""
+    return trm.Rows({"a": values}, torch.arange(len(values)), weights, clusters).confidence_interval(**options)["a"]
 
 
-@pytest.mark.parametrize("power", [1, 4])
-def test_abc_is_scipys_bootstrap(power):
+def test_abc_is_scipys_bootstrap():
     """The interval of 250 rows is scipy's BCa bootstrap, up to the draws and t in place of the normal quantile."""
-    values = torch.rand(250, generator=torch.Generator().manual_seed(2)).double() ** power
-    ends = trm.Rows({"a": values}, torch.arange(250)).confidence_interval()["a"]
-    low, high = (
-        stats.bootstrap(
-            (values.numpy(),), np.mean, n_resamples=40_000, method=method, rng=np.random.default_rng(0)
-        ).confidence_interval
-        for method in ("BCa", "percentile")
-    )
-    assert ends == pytest.approx(tuple(low), abs=0.02 * (low.high - low.low))
-    if power > 1:
-        assert abs(ends[1] - high.high) > 0.02 * (low.high - low.low)
+    values = torch.rand(250, generator=torch.Generator().manual_seed(2)).double() ** 4
+    bootstrap = stats.bootstrap((values.numpy(),), np.mean, n_resamples=40_000, rng=np.random.default_rng(0))
+    low, high = bootstrap.confidence_interval
+    assert ends(values) == pytest.approx((low, high), abs=0.02 * (high - low))
+    _, percentile = np.quantile(bootstrap.bootstrap_distribution, [0.025, 0.975])
+    assert abs(ends(values)[1] - percentile) > 0.02 * (high - low)
 
 
 def abc(values, weights, z, step=1e-4):
@@ -208,7 +194,7 @@ def test_abc_by_numerical_derivatives(weighted):
     generator = torch.Generator().manual_seed(6)
     values = torch.rand(50, generator=generator).double() ** 5
     weights = (1 + 9 * torch.rand(50, generator=generator)).double() if weighted else torch.ones(50).double()
-    low, high = trm.Rows({"a": values}, torch.arange(50), weights).confidence_interval(0.9)["a"]
+    low, high = ends(values, weights, level=0.9)
     t = stats.t((weights.sum() ** 2 / weights.square().sum()).item() - 1).ppf(0.95)
     expected = abc(values.tolist(), weights.tolist(), t)
     mean = ((weights * values).sum() / weights.sum()).item()
@@ -216,141 +202,100 @@ def test_abc_by_numerical_derivatives(weighted):
     assert abs(high + low - 2 * mean) > 0.1 * (high - low)
 
 
-def test_abc_of_symmetric_rows_is_students():
-    values = torch.linspace(0.2, 0.8, 30, dtype=torch.float64)
-    ends = trm.Rows({"a": values}, torch.arange(30)).confidence_interval()["a"]
-    assert ends == pytest.approx(stats.t.interval(0.95, 29, 0.5, values.std().item() / 30**0.5))
-
-
 def test_ends_are_within_the_rows():
     """At extreme levels and weights, no end leaves the range of the rows' values; a few heavy rows are few rows."""
     values = torch.tensor([0.5] + [0.1] * 20 + [0.2] * 20).double()
     for level in (0.95, 1 - 1e-9, 1 - 1e-15):
         for largest in (1.0, 10.0):
-            weights = torch.ones(41).double()
-            weights[0] = largest
-            low, high = trm.Rows({"a": values}, torch.arange(41), weights).confidence_interval(level)["a"]
+            low, high = ends(values, torch.tensor([largest] + [1.0] * 40), level=level)
             assert 0.1 <= low <= high <= 0.5
-    weights[0] = 1000.0
     mean, size = (500 + 2 + 4) / 1040, 1040**2 / (1000**2 + 40)
     squares = (1000 * (0.5 - mean)) ** 2 + 20 * (0.1 - mean) ** 2 + 20 * (0.2 - mean) ** 2
     expected = interval(mean, (squares * 41 / 40) ** 0.5 / 1040, size)
-    assert trm.Rows({"a": values}, torch.arange(41), weights).confidence_interval()["a"] == pytest.approx(expected)
+    assert ends(values, torch.tensor([1000.0] + [1.0] * 40)) == pytest.approx(expected)
 
 
 @settings(max_examples=examples(20), deadline=None)
-@given(seed=st.integers(0, 10**6), words=st.booleans(), clustered=st.booleans(), weighted=st.booleans())
-def test_intervals_know_no_order(seed, words, clustered, weighted):
+@given(seed=st.integers(0, 10**6), clustered=st.booleans(), weighted=st.booleans())
+def test_intervals_know_no_order(seed, clustered, weighted):
     """Intervals are equal bit by bit in whatever order the rows came."""
-    options = {"clusters": torch.arange(40) % 13} if clustered else {}
-    rows = make(words=words, **options, **(FULL if weighted else {}))
-    order = torch.randperm(40, generator=torch.Generator().manual_seed(seed))
-    assert rearranged(rows, order).confidence_interval() == rows.confidence_interval()
+    columns = {"clusters": torch.arange(40) % 13} if clustered else {}
+    own = FULL["own_weights"] if weighted else {}
+    if weighted:
+        columns["weights"] = FULL["weights"]
+    rows, order = make(**columns, own_weights=own), torch.randperm(40, generator=torch.Generator().manual_seed(seed))
+    other = trm.Rows(
+        {label: values[order] for label, values in rows.values.items()},
+        rows.ids[order],
+        **{name: column[order] for name, column in columns.items()},
+        own_weights={label: weights[order] for label, weights in own.items()},
+    )
+    assert other.confidence_interval() == rows.confidence_interval()
 
 
 def test_clusters_are_drawn_whole():
     """Rows repeated in clusters of two get the interval of the rows once; as separate rows they get a narrower one."""
     values = torch.rand(150, generator=torch.Generator().manual_seed(4)).double()
-    once = trm.Rows({"a": values}, torch.arange(150)).confidence_interval()["a"]
-    twice = values.repeat_interleave(2)
-    clusters = torch.arange(150).repeat_interleave(2)
-    whole = trm.Rows({"a": twice}, torch.arange(300), clusters=clusters).confidence_interval()["a"]
-    assert whole == pytest.approx(once)
-    separate = trm.Rows({"a": twice}, torch.arange(300)).confidence_interval()["a"]
+    once, separate = ends(values), ends(values.repeat_interleave(2))
+    assert ends(values.repeat_interleave(2), clusters=torch.arange(300) // 2) == pytest.approx(once)
     assert (separate[1] - separate[0]) * 1.3 < once[1] - once[0]
 
 
 def test_weights_count_as_rows():
     """A row with a weight of 0 or without a value counts as absent, and doubling all weights changes no interval."""
-    values, ids = torch.rand(60, generator=torch.Generator().manual_seed(5)).double(), torch.arange(60)
-    weights = (ids % 3 > 0).double()
-    weighted = trm.Rows({"a": values}, ids, weights).confidence_interval()["a"]
-    assert trm.Rows({"a": values}, ids, 2 * weights).confidence_interval()["a"] == pytest.approx(weighted)
-    assert trm.Rows({"a": values[ids % 3 > 0]}, ids[ids % 3 > 0]).confidence_interval()["a"] == pytest.approx(weighted)
-    undefined = values.masked_fill(ids % 3 == 0, NAN)
-    assert trm.Rows({"a": undefined}, ids).confidence_interval()["a"] == pytest.approx(weighted)
+    values, kept = torch.rand(60, generator=torch.Generator().manual_seed(5)).double(), torch.arange(60) % 3 > 0
+    expected = pytest.approx(ends(values[kept]))
+    assert ends(values, kept.double()) == expected
+    assert ends(values, 2 * kept) == expected
+    assert ends(values.where(kept, NAN)) == expected
 
 
-def test_edges():
-    """Fewer than two rows or clusters give an interval of nan."""
-    single = trm.Rows({"a": torch.tensor([0.3] + [NAN] * 8)}, torch.arange(9))
-    assert all(map(math.isnan, single.confidence_interval()["a"]))
-    one = trm.Rows({"a": torch.arange(4.0)}, torch.arange(4), clusters=["x"] * 4).confidence_interval()
-    assert all(map(math.isnan, one["a"]))
-    for ids in (torch.arange(0), []):
-        assert all(map(math.isnan, trm.Rows({"a": torch.zeros(0)}, ids).confidence_interval()["a"]))
+@pytest.mark.parametrize(
+    ("values", "clusters"), [([0.3] + [NAN] * 8, None), ([0.0, 1.0, 2.0], ["x"] * 3), ([], None), ([], [])]
+)
+def test_fewer_than_two_rows_or_clusters(values, clusters):
+    assert all(map(math.isnan, ends(torch.tensor(values), clusters=clusters)))
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 1.0])
 def test_equal_rows_get_the_score_interval(value):
     """Equal rows, whose resamples are all equal, get the score interval, or nan without finite bounds around them."""
-    rows = trm.Rows({"a": torch.full((200,), value)}, torch.arange(200))
-    low, high = rows.confidence_interval()["a"]
+    values = torch.full((200,), value)
+    low, high = ends(values)
     assert (low, high) == pytest.approx(interval(value, 0.0, 200))
     assert high - low > 0.018
     for bounds in (None, (2.0, 3.0), (0.0, math.inf)):
-        assert all(map(math.isnan, rows.confidence_interval(bounds=bounds)["a"]))
-    assert rows.confidence_interval(bounds=(0, 4))["a"] == pytest.approx(interval(value, 0.0, 200, (0, 4)))
+        assert all(map(math.isnan, ends(values, bounds=bounds)))
+    assert ends(values, bounds=(0, 4)) == pytest.approx(interval(value, 0.0, 200, (0, 4)))
 
 
 @pytest.mark.parametrize("clustered", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_few_hits_get_the_score_interval(weighted, clustered):
-    """The interval is the metric's own if fewer than 10 rows differ from the most frequent value, else the bootstrap's.
+@pytest.mark.parametrize(("hits", "is_score"), [(9, True), (10, False), (55, False), (56, True)])
+def test_few_hits_get_the_score_interval(weighted, clustered, hits, is_score):
+    """The interval is the metric's own if fewer than 10 of 65 rows differ from the most frequent value.
+
     All rows of a cluster count as one.
     """
-    for hits in (9, 10, 55, 56):  # of 65
-        value = (torch.arange(65) < hits).double()
-        weights = 1 + (torch.arange(65) % 4).double() if weighted else torch.ones(65).double()
-        metrics = trm.RecMetricCollection("HR@1")
-        metrics.update((2 - value).long(), depth=2, weights=weights)
-        metrics.compute()
-        times, ids = (2 if clustered else 1), {"clusters": torch.arange(65).repeat_interleave(2)} if clustered else {}
-        rows = trm.Rows(
-            {"a": value.repeat_interleave(times)},
-            torch.arange(65 * times),
-            weights.repeat_interleave(times) if weighted else None,
-            **ids,
-        )
-        same = rows.confidence_interval()["a"] == pytest.approx(metrics["HR@1"].confidence_interval(), abs=1e-12)
-        assert same == (min(hits, 65 - hits) < 10)
-    beyond = trm.Rows({"a": 5 * value}, torch.arange(130)[::2] if clustered else torch.arange(65))
-    assert beyond.confidence_interval(bounds=(0, 5)) != beyond.confidence_interval()["a"]
-    few = trm.Rows({"a": torch.tensor([0.0, 0, 0, 5, 2])}, torch.arange(5))
-    error = few.values["a"].std().item() / 5**0.5
-    assert few.confidence_interval()["a"] == pytest.approx(interval(1.4, error, 5, method="student"))
-    assert few.confidence_interval(bounds=(0, 5))["a"] == pytest.approx(interval(1.4, error, 5, (0, 5)))
+    values = (torch.arange(65) < hits).double()
+    weights = 1 + (torch.arange(65) % 4) if weighted else None
+    metric = trm.HR(1)
+    metric.update((2 - values).long(), depth=2, weights=weights)
+    metric.compute()
+    own = pytest.approx(metric.confidence_interval(), abs=1e-12)
+    clusters = None
+    if clustered:
+        values, clusters = values.repeat_interleave(2), torch.arange(130) // 2
+        weights = weights.repeat_interleave(2) if weighted else None
+    assert (ends(values, weights, clusters) == own) == is_score
 
 
-@pytest.mark.parametrize(("n", "share"), [(5, 0.05), (5, 0.2), (20, 0.02), (20, 0.05), (200, 0.01)])
-def test_intervals_of_rare_hits_cover(n, share, monkeypatch):
-    """Intervals of 1000 samples cover the share as often as the score interval, and the bootstrap alone less often."""
-    from torchrecmetrics.analysis import rows as rows_module
-
-    values = (torch.rand(1000, n, generator=torch.Generator().manual_seed(n)) < share).double()
-    rows = trm.Rows({str(i): sample for i, sample in enumerate(values)}, torch.arange(n))
-
-    def covered(intervals):
-        return sum(low <= share <= high for low, high in intervals) / 1000
-
-    plain = covered(interval(v.mean().item(), v.std().item() / n**0.5, n) for v in values)
-    got = covered(rows.confidence_interval().values())
-    assert got == pytest.approx(plain, abs=0.01)
-    assert got > 0.93
-    monkeypatch.setattr(rows_module, "MIN_DIFFERING", 0)
-    assert covered(rows.confidence_interval().values()) < 0.9
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"bounds": (1, 0)}, "bounds must be (least, greatest) of a row's value, or None, got (1, 0)"),
-        ({"level": 2}, "level must be between 0 and 1"),
-    ],
-)
-def test_refused_intervals(options, says):
-    with pytest.raises(ValueError, match=re.escape(says)):
-        make().confidence_interval(**options)
+def test_few_values_beyond_the_bounds():
+    """Few values beyond the bounds get Student's interval, and the score interval of bounds that hold them."""
+    values = torch.tensor([0.0, 0, 0, 5, 2], dtype=torch.float64)
+    error = values.std().item() / 5**0.5
+    assert ends(values) == pytest.approx(interval(1.4, error, 5, method="student"))
+    assert ends(values, bounds=(0, 5)) == pytest.approx(interval(1.4, error, 5, (0, 5)))
 
 
 def test_infinite_values_are_values(tmp_path):
@@ -371,33 +316,16 @@ def test_infinite_values_are_values(tmp_path):
     runs = {"a": trm.Rows({**values, "MeanRank": finite}, ids), "b": rows}
     with pytest.raises(ValueError, match=told):
         trm.compare(runs)
+    assert trm.compare(runs, "HR@1")["HR@1"].difference == 0
 
 
-def test_ranks_of_items_that_are_no_candidates():
-    """Kept rows hold the rank inf of an unreachable item, which makes the mean infinite."""
-    collection = trm.RecMetricCollection(
-        ["MeanRank", "AMR", "MRR@5", "MRR@2"], overlap="miss", accumulators=[trm.KeptRows()]
-    )
-    scores = torch.arange(60.0).reshape(12, 5).fmod(7)
-    target = torch.arange(12) % 5
-    collection.update(scores, target, exclude=torch.where(target == 3, 3, -1))
-    assert collection.compute()["MeanRank"] == math.inf == collection.rows.mean()["MeanRank"]
-    assert collection.rows.values["MeanRank"].isinf().equal(target == 3)
-    with pytest.raises(ValueError, match="values of MeanRank are infinite in 2 of 12 rows"):
-        collection.rows.confidence_interval()
-    low, high = collection["MeanRank"].confidence_interval()
-    assert math.isnan(low)
-    assert math.isnan(high)
-
-
-def test_an_evaluation_with_infinite_values(tmp_path):
+def test_an_evaluation_with_infinite_values():
     """An evaluation with an infinite mean is printed, drawn and exported."""
     pytest.importorskip("matplotlib").use("agg")
-    test = trm.Interactions.from_columns(users=range(12), items=[user % 5 for user in range(12)], num_items=5)
     found = trm.evaluate(
         ["MeanRank", "AMR", "MRR"],
         trm.Embeddings(torch.eye(12, 5), torch.eye(5), allowed=torch.arange(5) != 3),
-        target=test,
+        target=trm.Interactions.from_padded(torch.arange(12)[:, None] % 5, num_items=5),
         keep_rows=True,
         groups=trm.Groups(torch.arange(12) % 5 // 3, ["low", "high"]),
     )

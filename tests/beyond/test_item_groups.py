@@ -1,8 +1,6 @@
 """Metrics of item groups against Elliot's RSP and REO, in plain Python and by hand."""
 
 import math
-import random
-from itertools import pairwise
 from statistics import fmean, pstdev
 
 import pytest
@@ -14,65 +12,29 @@ from torchrecmetrics.beyond.item_groups import GroupCounts, spread
 
 def spread_of(hits, possible):
     """Return the formula of both metrics for the counts of the groups."""
-    return spread(GroupCounts(hits, possible), 10, catalogue=None)
+    return spread(GroupCounts(torch.as_tensor(hits), torch.as_tensor(possible)), 10, catalogue=None)
 
 
-def elliots(lists, train, relevant, groups, k):
-    """Return PopRSP and PopREO, added up user by user as in Elliot 0.3.1, and the four counts of each group."""
-    recommended, candidates, found, able = ([0] * len(groups) for _ in range(4))
-    for user, items in lists.items():
-        top = set(items[:k])
-        for g, group in enumerate(groups):
-            recommended[g] += len(top & group)
-            candidates[g] += len(group - train[user])
-            if relevant[user]:
-                found[g] += len(top & relevant[user] & group)
-                able[g] += len(group & relevant[user] - train[user])
-    spreads = []
-    for counts, of in ((recommended, candidates), (found, able)):
-        rates = [count / n for count, n in zip(counts, of, strict=True)]
-        spreads.append(pstdev(rates) / fmean(rates))
-    return spreads, [torch.tensor(counts) for counts in (recommended, candidates, found, able)]
-
-
-def test_elliots():
-    """The formula needs only counts to equal Elliot's, for two groups (head and tail) and for five."""
-    rng = random.Random(0)
-    for cuts in ([0, 8, 60], [0, 5, 12, 20, 35, 60]):
-        groups = [set(range(*ends)) for ends in pairwise(cuts)]
-        lists, train, relevant = {}, {}, {}
-        for user in range(80):
-            train[user] = set(rng.sample(range(60), 6))
-            left = sorted(set(range(60)) - train[user])
-            lists[user] = sorted(rng.sample(left, 20), key=lambda i: i + rng.random() * 30)
-            relevant[user] = set(rng.sample(left, rng.randrange(20)))
-        (rsp, reo), (recommended, candidates, found, able) = elliots(lists, train, relevant, groups, 10)
-        assert spread_of(recommended, candidates).item() == pytest.approx(rsp, rel=1e-14)
-        assert spread_of(found, able).item() == pytest.approx(reo, rel=1e-14)
-
-
-def test_by_hand():
-    """Equal rates give 0, whatever the counts; if one of G groups has all hits, the result is sqrt(G - 1)."""
-    assert spread_of(torch.tensor([10, 40]), torch.tensor([100, 400])) == 0
-    one = spread_of(torch.tensor([0, 7, 0, 0, 0]), torch.tensor([9, 9, 9, 9, 9]))
-    assert one.item() == pytest.approx(math.sqrt(4))
-
-
-def test_groups_left_out():
-    """A group without a possible item is left out; a single group, or no hit at all, gives nan."""
-    full = spread_of(torch.tensor([3, 1]), torch.tensor([10, 10]))
-    assert spread_of(torch.tensor([3, 0, 1]), torch.tensor([10, 0, 10])) == full
-    assert spread_of(torch.tensor([3, 0]), torch.tensor([10, 0])).isnan()
-    assert spread_of(torch.tensor([0, 0]), torch.tensor([10, 10])).isnan()
-    assert spread_of(torch.tensor([]), torch.tensor([])).isnan()
+@pytest.mark.parametrize(
+    ("hits", "possible", "expected"),
+    [
+        ([10, 40], [100, 400], 0),  # equal rates
+        ([0, 7, 0, 0, 0], [9, 9, 9, 9, 9], math.sqrt(4)),  # one of G groups has all hits
+        ([3, 1], [10, 10], 0.1 / 0.2),
+        ([3, 0, 1], [10, 0, 10], 0.1 / 0.2),  # a group without a possible item is left out
+        ([3, 0], [10, 0], math.nan),
+        ([0, 0], [10, 10], math.nan),
+        ([], [], math.nan),
+    ],
+)
+def test_spread_by_hand(hits, possible, expected):
+    assert spread_of(hits, possible).item() == pytest.approx(expected, nan_ok=True)
 
 
 def test_nothing_is_waited_for():
     counts = torch.empty(4, dtype=torch.int64, device="meta")
     assert spread_of(counts, counts).shape == ()
 
-
-# ----------------------------------------------------------------------------------------------------------- metrics
 
 ITEMS, USERS = 40, 60
 KINDS = (trm.StatisticalParity, trm.EqualOpportunity)
@@ -92,38 +54,38 @@ def world(seed=0):
     return scores, target, history, trm.Catalogue(ITEMS, popularity=popularity, num_users=100, categories=codes)
 
 
-def groups_of(catalogue, of, leaves=()):
+def groups_of(catalogue, of="popularity"):
     """Return sets of items: the fewest with 80 % of the popularity and all others; or categories."""
     if of == "categories":
         codes = catalogue.categories.tolist()
-        return [{item for item in range(ITEMS) if codes[item] == code} - {*leaves} for code in range(4)]
+        return [{item for item in range(ITEMS) if codes[item] == code} for code in range(4)]
     popularity = catalogue.popularity.tolist()
     head, total = set(), 0
     for item in sorted(range(ITEMS), key=lambda item: (-popularity[item], item)):
         if total < 0.8 * sum(popularity):
             head.add(item)
         total += popularity[item]
-    return [head - {*leaves}, {*range(ITEMS)} - head - {*leaves}]
+    return [head, {*range(ITEMS)} - head]
 
 
-def expected(scores, target, history, groups, k=5, leaves=()):
-    """Return Elliot's RSP and REO for lists that are sorted in plain Python."""
-    train = {user: {*items} - {-1} for user, items in enumerate(history.tolist())}
-    relevant = {user: {*items} - {-1, *leaves} for user, items in enumerate(target.tolist())}
-    lists = {
-        user: sorted({*range(ITEMS)} - train[user] - {*leaves}, key=lambda item: (-row[item], item))
-        for user, row in enumerate(scores.tolist())
-    }
-    return elliots(lists, train, relevant, groups, k)[0]
-
-
-def found(kinds, parts, **options):
-    scores, target, history, catalogue = world()
-    of = options.pop("of")
-    collection = trm.RecMetricCollection([kind(5, catalogue=catalogue, of=of, **options) for kind in kinds])
-    for some in parts:
-        collection.update(trm.Scores(scores[some], target[some], exclude=history[some], history=history[some]))
-    return [value.item() for value in collection.compute().values()], collection
+def elliots(scores, target, history, groups, leaves=(), k=5):
+    """Return PopRSP and PopREO, added up user by user as in Elliot 0.3.1; items of `leaves` are none."""
+    groups = [group - {*leaves} for group in groups]
+    recommended, candidates, found, able = ([0] * len(groups) for _ in range(4))
+    for row, wanted, past in zip(scores.tolist(), target.tolist(), history.tolist(), strict=True):
+        train, relevant = {*past} - {-1, *leaves}, {*wanted} - {-1, *leaves}
+        top = {*sorted({*range(ITEMS)} - train - {*leaves}, key=lambda item: (-row[item], item))[:k]}
+        for g, group in enumerate(groups):
+            recommended[g] += len(top & group)
+            candidates[g] += len(group - train)
+            if relevant:
+                found[g] += len(top & relevant & group)
+                able[g] += len(group & relevant - train)
+    spreads = []
+    for counts, of in ((recommended, candidates), (found, able)):
+        rates = [count / n for count, n in zip(counts, of, strict=True)]
+        spreads.append(pstdev(rates) / fmean(rates))
+    return pytest.approx(spreads, rel=1e-12)
 
 
 @pytest.mark.parametrize("of", ["popularity", "categories"])
@@ -132,12 +94,13 @@ def test_metrics_are_elliots(of, padding_idx):
     """Both metrics equal Elliot's for any batch size; a repeated history item counts once, the padding item never."""
     scores, target, history, catalogue = world()
     leaves = () if padding_idx is None else (padding_idx,)
-    # for Elliot, the padding item is neither an item nor in any history
-    past = history if padding_idx is None else history.masked_fill(history == padding_idx, -1)
-    theirs = expected(scores, target, past, groups_of(catalogue, of, leaves), leaves=leaves)
     for size in (7, 60):
-        ours, collection = found(KINDS, torch.arange(USERS).split(size), of=of, padding_idx=padding_idx)
-        assert ours == pytest.approx(theirs, rel=1e-12)
+        metrics = [kind(5, catalogue=catalogue, of=of, padding_idx=padding_idx) for kind in KINDS]
+        collection = trm.RecMetricCollection(metrics)
+        for some in torch.arange(USERS).split(size):
+            collection.update(trm.Scores(scores[some], target[some], exclude=history[some], history=history[some]))
+        found = [value.item() for value in collection.compute().values()]
+        assert found == elliots(scores, target, history, groups_of(catalogue, of), leaves)
         assert [member.num_users for member in collection.values()] == [USERS, USERS]
         assert all(member.standard_error().isnan() for member in collection.values())
 
@@ -150,36 +113,24 @@ def test_which_rows_count():
     weights = torch.ones(USERS)
     weights[9], weights[10] = 0, 7
     stays = [user for user in range(USERS) if user not in (4, 9)]
-    theirs = expected(scores[stays], target[stays], history[stays], groups_of(catalogue, "popularity"))
     metrics = [kind(5, catalogue=catalogue) for kind in KINDS]
     for metric in metrics:
         metric.update(trm.Scores(scores, target, exclude=history, history=history), weights=weights)
-    assert [metric.compute().item() for metric in metrics] == pytest.approx(theirs, rel=1e-12)
+    expected = elliots(scores[stays], target[stays], history[stays], groups_of(catalogue))
+    assert [metric.compute().item() for metric in metrics] == expected
     assert [metric.num_users for metric in metrics] == [58, 58]
 
 
 def test_whole_evaluations():
     """`evaluate` takes each user's history from the interactions of the catalogue."""
     scores, target, history, _ = world()
-    pairs = {
-        name: [(user, item) for user, row in enumerate(ids.tolist()) for item in {*row} - {-1}]
-        for name, ids in (("train", history), ("test", target))
-    }
-    train, test = (
-        trm.Interactions.from_columns(*map(list, zip(*each, strict=True)), num_users=USERS, num_items=ITEMS)
-        for each in pairs.values()
-    )
+    train, test = (trm.Interactions.from_padded(ids, num_items=ITEMS) for ids in (history[:, :5], target))
     catalogue = trm.Catalogue.from_interactions(train)
-    theirs = expected(scores, target, history, groups_of(catalogue, "popularity"))
-    evaluation = trm.evaluate(
-        ["StatisticalParity@5", "EqualOpportunity@5", "NDCG@5"],
-        lambda users: scores[users],
-        target=test,
-        exclude=train,
-        catalogue=catalogue,
-        all_users=True,
+    names = ["StatisticalParity@5", "EqualOpportunity@5"]
+    found = trm.evaluate(
+        names, lambda users: scores[users], target=test, exclude=train, catalogue=catalogue, all_users=True
     )
-    assert [value.item() for value in [*evaluation.values()][:2]] == pytest.approx(theirs, rel=1e-12)
+    assert [value.item() for value in found.values()] == elliots(scores, target, history, groups_of(catalogue))
 
 
 def test_relevant_items_beyond_the_catalogue():
@@ -191,24 +142,37 @@ def test_relevant_items_beyond_the_catalogue():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_refused(kind):
-    shares = trm.Catalogue(4, categories=torch.full((4, 2), 0.5))
-    for catalogue, options, says in (
-        (trm.Catalogue(4), {}, "the catalogue has no popularity"),
-        (trm.Catalogue(4), {"of": "categories"}, "the catalogue has no categories"),
-        (shares, {"of": "categories"}, r"groups are categories of one code an item.*shares put an item into several"),
-        (shares, {"of": "genre"}, "of must be one of 'popularity', 'categories', got 'genre'"),
-        (trm.Catalogue(4, popularity=torch.ones(4)), {"head": 1.5}, "head must be a share between 0 and 1"),
-    ):
-        with pytest.raises(ValueError, match=says):
-            kind(3, catalogue=catalogue, **options)
+@pytest.mark.parametrize(
+    ("columns", "options", "says"),
+    [
+        ({}, {}, "the catalogue has no popularity"),
+        ({}, {"of": "categories"}, "the catalogue has no categories"),
+        (
+            {"categories": torch.full((4, 2), 0.5)},
+            {"of": "categories"},
+            "groups are categories of one code an item.*shares put an item into several",
+        ),
+        ({}, {"of": "genre"}, "of must be one of 'popularity', 'categories', got 'genre'"),
+        ({"popularity": torch.ones(4)}, {"head": 1.5}, "head must be a share between 0 and 1"),
+    ],
+)
+def test_what_is_refused(kind, columns, options, says):
+    with pytest.raises(ValueError, match=says):
+        kind(3, catalogue=trm.Catalogue(4, **columns), **options)
 
 
-def test_what_must_be_given():
-    scores, target, _, catalogue = world()
-    with pytest.raises(
-        ValueError, match=r"the history of each row is read: update\(Scores\(scores, target, history=\)\)"
-    ):
-        trm.StatisticalParity(3, catalogue=catalogue).update(scores, target)
-    with pytest.raises((TypeError, ValueError), match="target"):
-        trm.EqualOpportunity(3, catalogue=catalogue).update(scores)
+@pytest.mark.parametrize(
+    ("kind", "error", "says"),
+    [
+        (
+            trm.StatisticalParity,
+            ValueError,
+            r"the history of each row is read: update\(Scores\(scores, target, history",
+        ),
+        (trm.EqualOpportunity, (TypeError, ValueError), "target"),
+    ],
+)
+def test_what_must_be_given(kind, error, says):
+    scores, _, _, catalogue = world()
+    with pytest.raises(error, match=says):
+        kind(3, catalogue=catalogue).update(scores)

@@ -1,11 +1,9 @@
 """Metrics of lists: the ranking that a formula gets, the rows that count, and the states that are shared."""
 
 import math
-from copy import deepcopy
 
 import pytest
 import torch
-from torchmetrics import MetricCollection
 
 import torchrecmetrics as trm
 from torchrecmetrics.beyond.item_counts import ItemCountMetric
@@ -19,61 +17,14 @@ def first_item(ranking, k):
     return items.where(items >= 0, torch.nan)
 
 
-def price(ranking, k, *, catalogue):
-    """Return the mean popularity of the list."""
-    items = ranking.items[:, :k]
-    held = items >= 0
-    popularity = catalogue.on(items.device).popularity.double()
-    return (popularity[items.clamp(min=0)] * held).sum(1) / held.sum(1)
-
-
-def seen(ranking, k):
-    """Return how many items of the list are in the history."""
-    items = ranking.items[:, :k, None]
-    return ((items == ranking.history[:, None]) & (items >= 0)).any(2).sum(1).double()
-
-
-def wanted(ranking, k):
-    """Return how many items of the list are relevant."""
-    items = ranking.items[:, :k, None]
-    return ((items == ranking.relevant_items[:, None]) & (items >= 0)).any(2).sum(1).double()
-
-
 class First(ListMetric):
     formula = staticmethod(first_item)
-
-
-class Price(ListMetric):
-    formula = staticmethod(price)
-
-
-class SeenItems(ListMetric):
-    formula = staticmethod(seen)
-    reads_history = True
-
-
-class Wanted(ListMetric):
-    formula = staticmethod(wanted)
-    reads_target = True
-
-
-class Named(ItemCountMetric):
-    """The number of items that are in at least one list."""
-
-    formula = staticmethod(lambda histogram, k: (histogram.counts > 0).sum().double())
 
 
 class Entries(ItemCountMetric):
     """The number of entries of all lists together."""
 
     formula = staticmethod(lambda histogram, k: histogram.total.double())
-
-
-class Shown(ItemCountMetric):
-    """The sum of the exposure of all items."""
-
-    formula = staticmethod(lambda histogram, k: histogram.exposure.sum())
-    reads_exposure = True
 
 
 CATALOGUE = Catalogue(6, popularity=torch.tensor([5, 0, 2, 7, 1, 1]), num_users=9)
@@ -87,6 +38,10 @@ SCORES = torch.tensor(
 TARGET = torch.tensor([[2, -1], [4, 1], [-1, -1]])
 
 
+def numbers(found):
+    return [value.item() for value in found.values()]
+
+
 def order(scores, k, leaves=()):
     """Return the k best items that are not in `leaves`, ties by lower id, padded with -1."""
     items = sorted((item for item in range(len(scores)) if item not in leaves), key=lambda item: -scores[item])
@@ -94,10 +49,7 @@ def order(scores, k, leaves=()):
     return items + [-1] * (k - len(items))
 
 
-# ------------------------------------------------------------------------------------------------- the items of a list
-
-
-@pytest.mark.parametrize("exclude", [None, "ids", "row", "mask", "both"])
+@pytest.mark.parametrize("exclude", [(), ("ids",), ("rows",), ("ids", "mask")], ids="-".join)
 @pytest.mark.parametrize("overlap", ["keep", "miss"])
 @pytest.mark.parametrize("padding_idx", [None, 0])
 def test_items_are_the_best_candidates(exclude, overlap, padding_idx):
@@ -108,23 +60,16 @@ def test_items_are_the_best_candidates(exclude, overlap, padding_idx):
     history = torch.randint(-1, 9, (40, 4), generator=generator)
     mask = torch.rand(9, generator=generator) < 0.3
     rows = torch.rand(40, 9, generator=generator) < 0.3
-    given = {"ids": history, "mask": mask, "row": rows, "both": (history, mask)}.get(exclude)
-    ranking = trm.Scores(scores, target, exclude=given).ranking(
-        depth=5, items=True, overlap=overlap, padding_idx=padding_idx
-    )
+    given = tuple({"ids": history, "mask": mask, "rows": rows}[kind] for kind in exclude)
+    made = trm.Scores(scores, target, exclude=given if len(given) > 1 else given[0] if given else None)
+    ranking = made.ranking(depth=5, items=True, overlap=overlap, padding_idx=padding_idx)
     for row in range(40):
-        leaves = set()
-        if exclude in ("ids", "both"):
-            leaves |= set(history[row].tolist())
-        if exclude in ("mask", "both"):
-            leaves |= set(mask.nonzero()[:, 0].tolist())
-        if exclude == "row":
-            leaves |= set(rows[row].nonzero()[:, 0].tolist())
+        excluded = {"ids": history[row], "mask": mask.nonzero()[:, 0], "rows": rows[row].nonzero()[:, 0]}
+        leaves = {item for kind in exclude for item in excluded[kind].tolist()}
         relevant = set(target[row].tolist()) - {padding_idx}
         if overlap == "keep":
             leaves -= relevant
-        leaves |= {padding_idx}
-        assert ranking.items[row].tolist() == order(scores[row].tolist(), 5, leaves)
+        assert ranking.items[row].tolist() == order(scores[row].tolist(), 5, leaves | {padding_idx})
         assert set(ranking.relevant_items[row].tolist()) - {-1} == relevant
 
 
@@ -142,74 +87,70 @@ def test_items_of_lists_move_up():
     assert alone.num_relevant.tolist() == [0]
 
 
-def test_who_knows_no_items_says_so():
-    with pytest.raises(ValueError, match=r"which items stand first is not known: pass update\(scores"):
-        First(2).update(trm.Ranks(torch.tensor([[1]])))
-    with pytest.raises(ValueError, match=r"which items stand first is not known.*items=True"):
-        First(2).update(trm.Scores(SCORES, TARGET).ranking(depth=2))
+STRICT = {"empty_target_action": "error"}
+BATCH = trm.Scores(SCORES, TARGET)
+UNKNOWN = "which items stand first is not known"
+
+
+@pytest.mark.parametrize(
+    ("metric", "batch", "says"),
+    [
+        (First(2), trm.Ranks(torch.tensor([[1]])), rf"{UNKNOWN}: pass update\(scores"),
+        (First(2), BATCH.ranking(depth=2), f"{UNKNOWN}.*items=True"),
+        (trm.Seen(2), BATCH, r"the history of each row is read: update\(Scores\(scores, target, history="),
+        (trm.Serendipity(2, catalogue=CATALOGUE), SCORES, "scores were given without target"),
+        (trm.RecMetricCollection([First(2), trm.HR(2)]), SCORES, "scores were given without target"),
+        (trm.RecMetricCollection([First(2, **STRICT), trm.HR(2, **STRICT)]), BATCH, "without a relevant item"),
+    ],
+)
+def test_what_a_batch_lacks(metric, batch, says):
+    with pytest.raises(ValueError, match=says):
+        metric.update(batch)
+
+
+def test_items_of_a_whole_ranking_are_refused():
     with pytest.raises(ValueError, match=r"items=True names the items in the first places: say how many, depth="):
-        trm.Scores(SCORES, TARGET).ranking(items=True)
-    with pytest.raises(
-        ValueError, match=r"the history of each row is read: update\(Scores\(scores, target, history=\)\)"
-    ):
-        SeenItems(2).update(SCORES, TARGET)
+        BATCH.ranking(items=True)
 
 
-# ---------------------------------------------------------------------------------------------------- rows that count
-
-
-def test_rows_without_a_relevant_item_have_lists():
+@pytest.mark.parametrize(("action", "accuracy"), [("skip", 1 / 2), ("neg", 1 / 3), ("pos", 2 / 3)])
+def test_rows_without_a_relevant_item_have_lists(action, accuracy):
     """Rows without a relevant item count in metrics of lists, whatever `empty_target_action` says for accuracy."""
     scores, target = SCORES.clone(), torch.tensor([[1], [4], [-1]])
     scores[2, 5] = 0.5
-    for action, accuracy in (("skip", 1 / 2), ("neg", 1 / 3), ("pos", 2 / 3)):
-        options = {"empty_target_action": action, "ties": "realistic"}
-        metrics = First(2, **options), trm.HR(2, **options), Named(2, catalogue=CATALOGUE, **options)
-        collection = trm.RecMetricCollection(metrics)
-        collection.update(scores, target)
-        assert [*values(collection.compute()).values()] == pytest.approx([(1 + 0 + 5) / 3, accuracy, 4])
-        assert [value.num_users for value in collection.values()] == [3, 2 if action == "skip" else 3, 3]
-        assert [value.num_skipped for value in collection.values()] == [0, 1, 0]
-
-
-def test_an_error_for_empty_rows_is_for_accuracy():
-    with pytest.raises(ValueError, match="without a relevant item"):
-        trm.RecMetricCollection(
-            {"a": First(2, empty_target_action="error"), "b": trm.HR(2, empty_target_action="error")}
-        ).update(SCORES, TARGET)
-    First(2, empty_target_action="error").update(SCORES, TARGET)
+    options = {"empty_target_action": action, "ties": "realistic"}
+    metrics = First(2, **options), trm.HR(2, **options), Entries(2, catalogue=CATALOGUE, **options)
+    collection = trm.RecMetricCollection(metrics)
+    collection.update(scores, target)
+    assert numbers(collection.compute()) == pytest.approx([(1 + 0 + 5) / 3, accuracy, 2 + 2 + 1])
+    assert [value.num_users for value in collection.values()] == [3, 2 if action == "skip" else 3, 3]
+    assert [value.num_skipped for value in collection.values()] == [0, 1, 0]
 
 
 def test_scores_alone_will_do_for_lists():
-    metric = First(2)
+    metric = First(2, **STRICT)  # which is for accuracy
     metric.update(SCORES)
     assert metric.compute().item() == (1 + 0) / 2
     assert metric.num_users == 2  # the third row has no list
-    with pytest.raises(ValueError, match="scores were given without target"):
-        trm.RecMetricCollection([First(2), trm.HR(2)]).update(SCORES)
-    with pytest.raises(ValueError, match="scores were given without target"):
-        Wanted(2).update(SCORES)
 
 
 def test_weights_weigh_means_and_leave_rows_out():
-    collection = trm.RecMetricCollection([First(1), *(kind(1, catalogue=CATALOGUE) for kind in (Entries, Shown))])
+    metrics = [First(1), Entries(1, catalogue=CATALOGUE), trm.ExposureGini(1, catalogue=CATALOGUE)]
+    collection = trm.RecMetricCollection(metrics)
     collection.update(SCORES, TARGET, weights=torch.tensor([3.0, 0.0, 1.0]))
-    assert [value.item() for value in collection.compute().values()] == [1.0, 1.0, 1.0]
+    assert numbers(collection.compute()) == [1.0, 1.0, pytest.approx(5 / 6)]  # one item has all exposure
     assert [member.num_users for member in collection.values()] == [1, 2, 2]  # the third list is empty
     assert collection["First@1"].standard_error().isnan()
 
 
-def test_history_and_target_by_id():
-    collection = trm.RecMetricCollection([SeenItems(3), Wanted(3)])
-    collection.update(trm.Scores(SCORES, TARGET, history=torch.tensor([[3, 0, -1], [-1, 4, 2], [1, 1, 1]])))
-    assert [value.item() for value in collection.compute().values()] == [(1 + 1 + 0) / 3, (1 + 1 + 0) / 3]
-    one = SeenItems(3)
-    one.update(trm.Scores(SCORES, history=torch.tensor([3, 2, 1])))
-    assert one.compute().item() == (1 + 1 + 0) / 3
+def test_history_by_id():
+    metric = trm.Seen(3)
+    for history in (torch.tensor([[3, 0, -1], [-1, 4, 2], [1, 1, 1]]), torch.tensor([3, 2, 1])):
+        metric.update(trm.Scores(SCORES, history=history))
     for wrong in (torch.tensor([3, 2]), torch.zeros(3, 1, 1, dtype=torch.int64)):
         with pytest.raises(ValueError, match=r"history ids must be \[3\] or \[3, H\], got"):
-            one.update(trm.Scores(SCORES, history=wrong))
-    assert one.compute().item() == (1 + 1 + 0) / 3
+            metric.update(trm.Scores(SCORES, history=wrong))
+    assert metric.compute().item() == pytest.approx((1 / 3 + 1 / 3) / 2)  # the third row has no list
 
 
 def test_jagged_history():
@@ -217,50 +158,42 @@ def test_jagged_history():
     values, offsets = torch.tensor([3, 0, 4, 2, 1]), torch.tensor([0, 2, 4, 5])
     nested = torch.nested.nested_tensor_from_jagged(values, offsets)
     for history in ((values, offsets), nested, trm.Jagged(values, offsets)):
-        metric = SeenItems(3)
-        metric.update(trm.Scores(SCORES, history=history))
-        assert metric.compute().item() == (1 + 1 + 0) / 3
+        assert trm.Seen(3)(trm.Scores(SCORES, history=history)).item() == pytest.approx((1 / 3 + 1 / 3) / 2)
     past = trm.prefix_history(torch.tensor([3, 4, 1]), torch.tensor([0, 3]))
-    metric = SeenItems(3)
-    metric.update(trm.Scores(SCORES[:1].expand(3, -1), history=past))
-    assert metric.compute().item() == (0 + 1 + 1) / 3
+    found = trm.Seen(3)(trm.Scores(SCORES[:1].expand(3, -1), history=past))
+    assert found.item() == pytest.approx((0 + 1 / 3 + 1 / 3) / 3)
     with pytest.raises(ValueError, match=r"history has 2 rows"):
-        metric.update(trm.Scores(SCORES, history=(values, offsets[[0, 1, 3]])))
+        trm.Seen(3).update(trm.Scores(SCORES, history=(values, offsets[[0, 1, 3]])))
 
 
-def test_items_that_the_catalogue_does_not_have():
-    """Items outside the catalogue raise at once or, with deferred checks, in `compute`.
+@pytest.mark.parametrize(("kind", "value"), [(trm.AveragePopularity, (0 + 4.5) / 2), (trm.Coverage, 3 / 6)])
+def test_items_that_the_catalogue_does_not_have(kind, value):
+    """Items outside the catalogue raise at once or, with deferred checks, in `compute`; unchecked, they are no items.
 
     Scores of a different number of items always raise.
     """
-    lists, history = torch.tensor([[1, 6], [2, 3]]), torch.tensor([[1], [9]])
-    for kind in (Price, Named):
-        metric = kind(2, catalogue=CATALOGUE)
-        with pytest.raises(ValueError, match=r"1 of 2 rows with an item, in the list.*row 0 lists \[1, 6\] of 6 items"):
-            metric.update(trm.Lists(lists))
-        later = kind(2, catalogue=CATALOGUE, validate_args="deferred")
-        later.update(trm.Lists(lists))
-        with pytest.raises(ValueError, match=r"bad input since the last reset: 1 row with an item, in the list or the"):
-            later.compute()
-        unchecked = kind(2, catalogue=CATALOGUE, validate_args=False)
-        unchecked.update(trm.Lists(lists))
-        assert unchecked.compute().item() == {Price: (0 + 4.5) / 2, Named: 3}[kind]  # an unknown item takes no place
-        with pytest.raises(ValueError, match="the catalogue has 6 items, the scores have 5"):
-            metric.update(SCORES[:, :5])
-        assert not metric.update_called
-    both = trm.RecMetricCollection([SeenItems(2), Price(2, catalogue=CATALOGUE)])
+    lists, metric = trm.Lists(torch.tensor([[1, 6], [2, 3]])), kind(2, catalogue=CATALOGUE)
+    with pytest.raises(ValueError, match=r"1 of 2 rows with an item, in the list.*row 0 lists \[1, 6\] of 6 items"):
+        metric.update(lists)
+    with pytest.raises(ValueError, match="the catalogue has 6 items, the scores have 5"):
+        metric.update(SCORES[:, :5])
+    assert not metric.update_called
+    later = kind(2, catalogue=CATALOGUE, validate_args="deferred")
+    later.update(lists)
+    with pytest.raises(ValueError, match=r"bad input since the last reset: 1 row with an item, in the list or the"):
+        later.compute()
+    assert kind(2, catalogue=CATALOGUE, validate_args=False)(lists).item() == value
+    both = trm.RecMetricCollection([trm.Seen(2), metric])
     with pytest.raises(ValueError, match=r"1 of 2 rows with an item, in the list or the history.*row 1 had \[9\] of 6"):
-        both.update(trm.Lists(lists[1:].expand(2, -1), history=history))
+        both.update(trm.Lists(torch.tensor([[2, 3]] * 2), history=torch.tensor([[1], [9]])))
 
 
 def test_faulty_rows_have_no_list():
-    scores = SCORES.clone()
+    scores, options = SCORES.clone(), {"validate_args": "deferred"}
     scores[0, 0] = torch.nan
-    metrics = [First(1, validate_args="deferred"), Entries(1, catalogue=CATALOGUE, validate_args="deferred")]
-    collection = trm.RecMetricCollection(metrics)
+    collection = trm.RecMetricCollection([First(1, **options), Entries(1, catalogue=CATALOGUE, **options)])
     collection.update(scores, TARGET)
-    ranking = trm.Scores(scores, TARGET).ranking(depth=1, items=True, validate_args="deferred")
-    rows = collection.evaluator.rows(ranking)
+    rows = collection.evaluator.rows(trm.Scores(scores, TARGET).ranking(depth=1, items=True, **options))
     assert rows.undefined.tolist() == [[True, False, True]]
     assert rows.counted.tolist() == [False, True, True]
     with pytest.raises(ValueError, match="1 row with a score that is NaN"):
@@ -271,22 +204,14 @@ def test_lists_that_are_cut_short():
     lists, history = torch.tensor([[1, 2, 3], [3, 4, 5]]), torch.tensor([[1], [-1]])
     with pytest.raises(ValueError, match="1 of 2 rows known to fewer than k places"):
         Entries(3, catalogue=CATALOGUE).update(trm.Lists(lists, exclude=history))
-    ranking = trm.Lists(lists, exclude=history).ranking(validate_args="deferred")
     options = {"validate_args": "deferred"}
-    metrics = *(Entries(k, catalogue=CATALOGUE, **options) for k in (2, 3)), First(3, **options), First(2, **options)
-    for metric, value in zip(metrics, (4, None, None, (2 + 3) / 2), strict=True):
+    ranking = trm.Lists(lists, exclude=history).ranking(**options)
+    for metric, value in ((Entries(2, catalogue=CATALOGUE, **options), 4), (First(2, **options), (2 + 3) / 2)):
+        assert metric(ranking).item() == value
+    for metric in (Entries(3, catalogue=CATALOGUE, **options), First(3, **options)):
         metric.update(ranking)
-        if value is None:
-            with pytest.raises(ValueError, match="1 row known to fewer than k places"):
-                metric.compute()
-        else:
-            assert metric.compute().item() == value
-
-
-# ------------------------------------------------------------------------------------------------------- shared states
-
-
-# --------------------------------------------------------------------------------------------------- whole evaluations
+        with pytest.raises(ValueError, match="1 row known to fewer than k places"):
+            metric.compute()
 
 
 def made(seed=3, users=30, items=12):
@@ -308,33 +233,27 @@ def test_evaluate_update_and_lists_agree():
     train, test, users, items = made()
     catalogue = Catalogue.from_interactions(train)
     metrics = [
-        *(kind(k, catalogue=catalogue) for k in (2, 4) for kind in (Price, Named, Entries, Shown)),
-        *(First(4), SeenItems(4), Wanted(4), trm.Recall(4)),
+        *(kind(k, catalogue=catalogue) for k in (2, 4) for kind in (trm.AveragePopularity, Entries, trm.ExposureGini)),
+        *(First(4), trm.Seen(4), trm.Serendipity(4, catalogue=catalogue), trm.Recall(4)),
     ]
     found = trm.evaluate(metrics, users, items, target=test, exclude=train, batch_size=7, keep_rows=True)
-    asked = (test.degree > 0).nonzero()[:, 0]
+    expected = pytest.approx(values(found), abs=1e-12)
     collection = trm.RecMetricCollection([metric.clone() for metric in metrics])
-    for ids in asked.split(5):
-        collection.update(
-            trm.Scores(users[ids] @ items.T, test.select(ids), exclude=train.select(ids), history=train.select(ids))
-        )
-    assert values(collection.compute()) == pytest.approx(values(found), abs=1e-12)
-    lists = trm.recommend(users, items, 4, exclude=train)
-    listed = trm.evaluate_lists(metrics, lists, target=test)
-    assert values(listed) == pytest.approx(values(found), abs=1e-12)
-    shared = trm.evaluate(metrics, users, items, target=test, exclude=train)
-    assert values(shared) == pytest.approx(values(found), abs=1e-12)
+    for ids in (test.degree > 0).nonzero()[:, 0].split(5):
+        past = train.select(ids)
+        collection.update(trm.Scores(users[ids] @ items.T, test.select(ids), exclude=past, history=past))
+    assert values(collection.compute()) == expected
+    assert values(trm.evaluate_lists(metrics, trm.recommend(users, items, 4, exclude=train), target=test)) == expected
     assert {*found.rows.values} == {key for key, member in collection.items() if not member.metric.of_items}
-    assert "Named@4" in str(found)
-    assert "±" not in next(line for line in str(found).splitlines() if line.startswith("Named@4"))
-    assert "±" in next(line for line in str(found).splitlines() if line.startswith("Price@4"))
+    lines = {line.split()[0]: line for line in str(found).splitlines() if line}
+    assert ("±" in lines["Entries@4"], "±" in lines["AveragePopularity@4"]) == (False, True)
 
 
 def test_all_users_have_lists():
     train, test, users, items = made(users=60)
     assert int((test.degree == 0).sum()) > 5
     catalogue = Catalogue.from_interactions(train)
-    metrics = [Entries(3, catalogue=catalogue), Price(3, catalogue=catalogue), trm.NDCG(3)]
+    metrics = [Entries(3, catalogue=catalogue), trm.AveragePopularity(3, catalogue=catalogue), trm.NDCG(3)]
     some = trm.evaluate(metrics, users, items, target=test, exclude=train)
     every = trm.evaluate(metrics, users, items, target=test, exclude=train, all_users=True)
     assert some["NDCG@3"] == every["NDCG@3"]
@@ -342,33 +261,28 @@ def test_all_users_have_lists():
     assert some.counts() == every.counts()
     lists = trm.recommend(users, items, 3, exclude=train).ids
     popularity = train.popularity.double()[lists.clamp(min=0)].where(lists >= 0, torch.nan).nanmean(1)
-    assert every["Entries@3"] == (lists >= 0).sum()
-    assert some["Entries@3"] == (lists[test.degree > 0] >= 0).sum()
-    assert every["Price@3"].item() == pytest.approx(popularity.nanmean().item())
-    assert some["Price@3"].item() == pytest.approx(popularity[test.degree > 0].nanmean().item())
-    assert every["Price@3"] != some["Price@3"]
+    for found, kept in ((every, slice(None)), (some, test.degree > 0)):
+        assert found["Entries@3"] == (lists[kept] >= 0).sum()
+        assert found["AveragePopularity@3"].item() == pytest.approx(popularity[kept].nanmean().item())
 
 
 def test_a_catalogue_is_the_targets():
     train, test, users, items = made()
-    small = Catalogue(11, popularity=torch.ones(11))
-    with pytest.raises(ValueError, match="the catalogue has 11 items, target has 12"):
-        trm.evaluate(Price(2, catalogue=small), users, items, target=test)
-    named = train.with_ids(item_ids=[f"i{item}" for item in range(12)])
-    with pytest.raises(ValueError, match="the catalogue has item_ids, target has none: row 5 could mean two items"):
-        trm.evaluate(Price(2, catalogue=Catalogue.from_interactions(named)), users, items, target=test)
-    with pytest.raises(ValueError, match=r"SeenItems@2 compares lists with the users' histories: make the catalogue"):
-        trm.evaluate(
-            [SeenItems(2), Price(2, catalogue=Catalogue(12, popularity=torch.ones(12)))], users, items, target=test
-        )
+    named = Catalogue.from_interactions(train.with_ids(item_ids=[f"i{item}" for item in range(12)]))
+    small, plain = (Catalogue(n, popularity=torch.ones(n), num_users=5) for n in (11, 12))
+    for metric, catalogue, says in (
+        (trm.Novelty, small, "the catalogue has 11 items, target has 12"),
+        (trm.Novelty, named, "the catalogue has item_ids, target has none: row 5 could mean two items"),
+        (trm.Seen, plain, "Seen@2 compares lists with the users' histories: make the catalogue"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            trm.evaluate(metric(2, catalogue=catalogue), users, items, target=test)
     with pytest.raises(ValueError, match="was made with catalogue="):
-        trm.RecMetricCollection([Price(2, catalogue=CATALOGUE), Named(2, catalogue=Catalogue(12))])
-    with pytest.raises(ValueError, match=r"Price needs a catalogue: Price\(10, catalogue=trm.Catalogue.from"):
-        Price(2)
-    with pytest.raises(ValueError, match=r"Named needs a catalogue"):
-        Named(2)
+        trm.RecMetricCollection([First(2, catalogue=CATALOGUE), Entries(2, catalogue=Catalogue(12))])
+    with pytest.raises(ValueError, match=r"Entries needs a catalogue: Entries\(2, catalogue=trm.Catalogue.from_inter"):
+        Entries(2)
     with pytest.raises(TypeError, match=r"catalogue must be a Catalogue, got Interactions: trm.Catalogue.from_inter"):
-        Price(2, catalogue=train)
+        trm.AveragePopularity(2, catalogue=train)
 
 
 def test_products_are_kept_where_lists_are_read(monkeypatch):
@@ -383,17 +297,12 @@ def test_products_are_kept_where_lists_are_read(monkeypatch):
 def test_lists_are_looked_up_in_the_catalogue():
     """Items of lists are looked up by id, also if the ground truth lacks them; an item outside the catalogue raises."""
     train = trm.Interactions.from_frame({"user": ["al", "bo", "eve", "al"], "item": ["x", "x", "y", "z"]})
+    metrics = [trm.AveragePopularity(2, catalogue=Catalogue.from_interactions(train)), trm.Seen(2), trm.HR(2)]
     truth = {"user": ["al", "bo"], "item": ["y", "w"]}
     with pytest.raises(ValueError, match=r"1 list entry of lists whose item the catalogue does not have, such as 'w'"):
-        trm.evaluate_lists(
-            Price(2, catalogue=Catalogue.from_interactions(train)), {"al": ["y", "x"], "bo": ["w", "z"]}, target=truth
-        )
-    found = trm.evaluate_lists(
-        [Price(2, catalogue=Catalogue.from_interactions(train)), SeenItems(2), trm.HR(2)],
-        {"al": ["y", "x"], "bo": ["z", "y"]},
-        target=truth,
-    )
-    assert {key: value.item() for key, value in found.items()} == {"Price@2": 1.25, "SeenItems@2": 0.5, "HR@2": 0.5}
+        trm.evaluate_lists(metrics, {"al": ["y", "x"], "bo": ["w", "z"]}, target=truth)
+    found = trm.evaluate_lists(metrics, {"al": ["y", "x"], "bo": ["z", "y"]}, target=truth)
+    assert numbers(found) == [((1 + 2) / 2 + (1 + 1) / 2) / 2, (1 / 2 + 0) / 2, 1 / 2]
     assert found.num_unknown == 0
 
 
@@ -409,54 +318,32 @@ def test_there_are_no_rows_to_keep():
 SIX_ROWS = torch.rand(6, 7, generator=torch.Generator().manual_seed(0))
 
 
-def of_state(rank, world_size, kind):
-    catalogue = trm.Catalogue(7)
-    if kind == "one has no rows":
-        collection = trm.RecMetricCollection("ExposureGini", k=[1, 3], catalogue=catalogue)
-        if rank:
-            collection.update(SIX_ROWS)
-    elif kind == "one has no lists that something left":
-        collection = trm.RecMetricCollection(["Coverage", "Gini"], k=[2], catalogue=catalogue, validate_args="deferred")
-        if rank:
-            lists, excluded = torch.tensor([[0, 1, 2], [3, 4, 5]]), torch.tensor([[0], [3]])
-            collection.update(trm.Lists(lists, exclude=excluded).ranking(validate_args="deferred"))
-    else:
-        collection = trm.RecMetricCollection(["Coverage", "Gini"], k=[1], catalogue=catalogue)
-        collection.update(SIX_ROWS)
-        if kind == "one was merged" and rank:
-            collection.merge_state(collection.clone())
-        elif kind == "one was loaded" and rank:
-            collection.persistent(True)
-            collection.load_state_dict(collection.state_dict())
-        elif kind == "one member was updated alone" and rank:
-            collection["Gini@1"].update(SIX_ROWS)
-    return {key: value.item() for key, value in collection.compute().items()}
+def of_states(rank, world_size):
+    """Return the values of collections whose second process has other rows, or other histories of its state."""
+    catalogue, found = trm.Catalogue(7), []
+
+    def collection(names, k, **options):
+        return trm.RecMetricCollection(names, k=k, catalogue=catalogue, **options)
+
+    no_rows = collection("ExposureGini", [1, 3])
+    cut_short = collection(["Coverage", "Gini"], [2], validate_args="deferred")
+    merged, loaded, alone = (collection(["Coverage", "Gini"], [1]) for _ in range(3))
+    for metrics in (merged, loaded, alone):
+        metrics.update(SIX_ROWS)
+    if rank:
+        no_rows.update(SIX_ROWS)
+        lists, excluded = torch.tensor([[0, 1, 2], [3, 4, 5]]), torch.tensor([[0], [3]])
+        cut_short.update(trm.Lists(lists, exclude=excluded).ranking(validate_args="deferred"))
+        merged.merge_state(merged.clone())
+        loaded.persistent(True)
+        loaded.load_state_dict(loaded.state_dict())
+        alone["Gini@1"].update(SIX_ROWS)
+    for metrics in (no_rows, cut_short, merged, loaded, alone):
+        found.append(values(metrics.compute()))
+    return found
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "one has no rows",
-        "one has no lists that something left",
-        "one was merged",
-        "one was loaded",
-        "one member was updated alone",
-    ],
-)
-def test_processes_pack_histograms_alike(processes, kind):
-    one, other = processes.run(of_state, 2, kind)
+def test_processes_pack_histograms_alike(processes):
+    """Item counts of processes are added up, be it that one has no rows, no lists, a merged or loaded state."""
+    one, other = processes.run(of_states, 2)
     assert one == other
-
-
-def test_catalogues_of_other_data_are_told_apart():
-    genres, ids = torch.tensor([0, 1, 0]), torch.tensor([0, 1, 2])
-    metrics = {
-        name: trm.IntraListDiversity(2, catalogue=trm.Catalogue(3, categories=codes))
-        for name, codes in (("genre", genres), ("id", ids))
-    }
-    collection = MetricCollection(deepcopy(metrics))
-    for row in ([0.9, 0.8, 0.1], [0.9, 0.1, 0.8]):
-        collection.update(torch.tensor([row]))
-        for metric in metrics.values():
-            metric.update(torch.tensor([row]))
-    assert collection.compute() == {name: metric.compute() for name, metric in metrics.items()}

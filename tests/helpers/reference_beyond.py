@@ -117,9 +117,6 @@ def missing(items, k):
     return 1 - len(items[:k]) / k
 
 
-# ---------------------------------------------------------------------------------------------------- of all the lists
-
-
 def counts(lists, k, num_items):
     found = Counter(i for items in lists for i in items[:k])
     return [found[i] for i in range(num_items)]
