@@ -36,19 +36,13 @@ GROUPS = torch.randint(-1, 2, (ROWS,), generator=GENERATOR)
 IDS = torch.randperm(ROWS, generator=GENERATOR) + 100
 
 
-def of_ranks(rows):
-    """Return the ranks of the relevant items of the whole lists, as floats."""
-    ranking = trm.Scores(SCORES[rows], TARGET[rows]).ranking()
-    return ranking.ranks.where(ranking.ranks.isfinite(), 0), ranking.num_ranked.long()
-
-
 def in_order(rows):
     return SCORES[rows].sort(dim=1, descending=True, stable=True).indices
 
 
 def ranks(rows):
-    values, num_ranked = of_ranks(rows)
-    return trm.Ranks(values, num_ranked=num_ranked)
+    ranking = trm.Scores(SCORES[rows], TARGET[rows]).ranking()
+    return trm.Ranks(ranking.ranks.where(ranking.ranks.isfinite(), 0), num_ranked=ranking.num_ranked.long())
 
 
 def hits(rows):
@@ -214,7 +208,10 @@ def check_rows(metrics, kind, weights):
 @pytest.mark.parametrize("kind", INPUTS)
 @pytest.mark.filterwarnings("ignore:this metric or collection does not read history=")
 def test_every_input_with_every_accumulator(kind, weights):
-    """Each accumulator finds, alone and beside all others, in any batches, what plain metrics find of its rows."""
+    """Each accumulator finds, alone and beside all others, in any batches, what plain metrics find of its rows.
+
+    `forward` gives the values of its batch, groups included.
+    """
     for split in SPLITS.values():
         metrics = fed(make(*ACCUMULATORS), kind, split, columns_of(ACCUMULATORS, weights))
         found = numbers(metrics.compute())
@@ -222,25 +219,17 @@ def test_every_input_with_every_accumulator(kind, weights):
         assert list(found) == list(metrics.keys())
         check_rows(metrics, kind, weights)
     assert {key: found[key] for key in plain(kind, weights)} == lone(kind, weights)
+    metrics, columns = make(*ACCUMULATORS), columns_of(ACCUMULATORS, weights)
+    for rows in torch.arange(ROWS).split(8):
+        batch = numbers(metrics(INPUTS[kind](rows), **per_row(kind, columns, rows)))
+        alone = make("ByGroup")
+        alone.update(INPUTS[kind](rows), **per_row(kind, columns_of(["ByGroup"], weights), rows))
+        assert batch == pytest.approx(numbers(alone.compute()), nan_ok=True, abs=1e-12)
+    assert numbers(metrics.compute()) == expected(ACCUMULATORS, kind, [8] * 3, weights)
     for name in ACCUMULATORS:
         alone = fed(make(name), kind, split, columns_of([name], weights))
         values = numbers(alone.compute())
         assert {key: found[key] for key in values} == pytest.approx(values, abs=1e-12)
-
-
-@pytest.mark.parametrize("kind", INPUTS)
-@pytest.mark.filterwarnings("ignore:this metric or collection does not read history=")
-def test_forward_gives_the_batch(kind):
-    """`forward` gives the values of its batch, groups and own accumulators included as far as they are of a batch."""
-    metrics, whole = make(*ACCUMULATORS), make(*ACCUMULATORS)
-    columns = columns_of(ACCUMULATORS, WEIGHTS)
-    for rows in torch.arange(ROWS).split(8):
-        batch = numbers(metrics(INPUTS[kind](rows), **per_row(kind, columns, rows)))
-        alone = make("ByGroup")
-        alone.update(INPUTS[kind](rows), **per_row(kind, columns_of(["ByGroup"], WEIGHTS), rows))
-        assert batch == pytest.approx(numbers(alone.compute()), nan_ok=True, abs=1e-12)
-    fed(whole, kind, [8] * 3, columns)
-    assert numbers(metrics.compute()) == numbers(whole.compute())
 
 
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["equal", "weighted"])
