@@ -415,10 +415,10 @@ def test_progress_on_a_terminal(run, monkeypatch):
 
 
 def test_help_has_examples(run):
-    for command in ("evaluate", "compare", "agreement", "audit"):
+    for command in ("evaluate", "agreement", "audit"):
         status, out, _ = run(f"{command} --help")
         assert status == 0
-        assert f"examples:\n  torchrecmetrics {command if command != 'compare' else 'evaluate'} " in out
+        assert f"examples:\n  torchrecmetrics {command} " in out
 
 
 def test_mistakes_of_ours_and_ctrl_c(run, monkeypatch):
