@@ -90,6 +90,8 @@ def run(folder, capsys):
 
 
 TRUTH = "evaluate lists.csv truth.csv --rank rank"
+IN_ORDER = "evaluate lists.csv rated.csv -m HR@1 --in-order"
+OTHER_NAMES = "evaluate lists.csv other.csv --rank rank -m HR@1 --complete --history other_history.csv"
 EVALUATE = f"{TRUTH} -m HR@1 -m MRR@2"
 
 
@@ -212,12 +214,8 @@ def test_overlap(asked, run):
         ("evaluate lists.csv graded.csv --rank rank -m HR@1 --value stars", "1 user, 1 without a relevant item"),
         ("evaluate lists.csv rated.csv --rank rank -m HR@1 --no-value", "2 users"),
         ("evaluate swapped.csv truth.csv -m HR@1 --in-order", "HR@1  0.0000"),
-        ("evaluate lists.csv rated.csv --in-order -m HR@1 --value rating --values-reduce max", "1 user"),
-        (
-            "evaluate lists.csv other.csv --rank rank -m HR@1 --complete --history other_history.csv "
-            "--truth-user uid --truth-item iid",
-            "1.0000",
-        ),
+        (f"{IN_ORDER} --value rating --values-reduce max", "1 user"),
+        (f"{OTHER_NAMES} --truth-user uid --truth-item iid", "1.0000"),
         ("audit log.csv --no-time", "2 events"),
     ],
 )
@@ -259,28 +257,15 @@ BAD = [
     (f"{EVALUATE} --history other_history.csv", "--truth-user ..., --truth-item ...\n"),
     ("evaluate steering.csv truth.csv -m HR@1 --rank rank", r"\x1b[2J"),  # would steer the terminal
     # columns whose meaning was not given
-    (
-        "evaluate lists.csv rated.csv -m HR@1",
-        "rated.csv has a column that may say which rows are relevant: 'rating' (whole numbers 0 .. 3): pass --value "
-        "with it, or --no-value if every row is relevant",
-    ),
-    (
-        "evaluate swapped.csv truth.csv -m HR@1",
-        "may order the lists: 'rank' (whole numbers 1 .. 2): pass --score or --rank with it, or --in-order if",
-    ),
-    (
-        "evaluate lists.csv rated.csv -m HR@1 --value rating --in-order",
-        "--values-reduce sum, max or last says which counts",
-    ),
+    ("evaluate lists.csv rated.csv -m HR@1", "'rating' (whole numbers 0 .. 3): pass --value with it, or --no-value if"),
+    ("evaluate swapped.csv truth.csv -m HR@1", "pass --score or --rank with it, or --in-order if"),
+    (f"{IN_ORDER} --value rating", "--values-reduce sum, max or last says which counts"),
     ("audit log.csv", "may be the times: 'time' (whole numbers 1 .. 2): pass --time with it, or --no-time"),
     # metrics and limits
     (TRUTH, "no metric is named: pass -m NDCG@10"),
     (f"{TRUTH} -m HR@1,2", "unknown metric '2'"),
     (f"{TRUTH} -m Coverage@1", "Coverage needs to know the items: --train FILE, the training data\n"),
-    (
-        f"{TRUTH} -m Calibration@2 --train train.csv",
-        "the metric reads categories of items, which the command does not take: eval",
-    ),
+    (f"{TRUTH} -m Calibration@2 --train train.csv", "categories of items, which the command does not take: eval"),
     (f"{TRUTH} -c whole.yaml", "NDCG looks at the whole ranking, but the longest list of lists.csv holds 2 items"),
     (f"{TRUTH} -c name.yaml", "name.yaml, NDGC: unknown metric 'NDGC'; did you mean 'NDCG'?"),
     (f"{TRUTH} -c option.yaml", "option.yaml, NDCG: NDCG has no option 'gian'; did you mean 'gain'?"),

@@ -66,29 +66,6 @@ def test_order_and_batches_change_no_value(kind, seed, cuts, at_once):
     assert numbers(found) == near(whole.compute())
 
 
-def test_equals_torchmetrics_and_scikit_learn():
-    """MRR, HR and NDCG equal `torchmetrics.retrieval`; AUROC per session, also weighted as in DIN, equals sklearn."""
-    retrieval = pytest.importorskip("torchmetrics.retrieval")
-    scikit = pytest.importorskip("sklearn.metrics")
-    scores, labels, ids = rows(3, kind="bool")
-    scores += torch.rand(len(scores), generator=torch.Generator().manual_seed(0)) / 2  # torchmetrics: ties by position
-    parts = torch.arange(len(ids)).split(50)
-    found = update(trm.CollectSessions(collection()), (scores, labels, ids), parts).compute()
-    _, number = torch.unique(ids, return_inverse=True)
-    for name, kind in (("MRR", "RetrievalMRR"), ("HR", "RetrievalHitRate"), ("NDCG", "RetrievalNormalizedDCG")):
-        theirs = getattr(retrieval, kind)(top_k=3, empty_target_action="skip")
-        assert found[f"{name}@3"].item() == pytest.approx(theirs(scores, labels, indexes=number).item(), abs=1e-6)
-    values, weights = [], []
-    for session in number.unique():
-        own = number == session
-        if 0 < labels[own].sum() < own.sum():
-            values.append(scikit.roc_auc_score(labels[own], scores[own]))
-            weights.append(int(own.sum()))
-    assert found["AUROC"].item() == pytest.approx(sum(values) / len(values))
-    expected = sum(v * w for v, w in zip(values, weights, strict=True)) / sum(weights)
-    assert found["AUROC-candidates"].item() == pytest.approx(expected)
-
-
 def shares(rank, world_size, flat, uneven):
     """Update with the rows of this process, none on the last one if `uneven`, and return values, ids and users."""
     number = torch.arange(len(flat[0])) * 7919 % (max(1, world_size - uneven))
@@ -131,9 +108,9 @@ def test_weights_groups_and_kept_rows():
     metrics = collect(["MRR", "MedianRank"], accumulators=[trm.ByGroup("cold", "warm"), trm.KeptRows()])
     for part in torch.tensor([5, 0, 3, 1, 4, 2]).split(2):
         metrics.update(scores[part], labels[part], ids[part], weights=weights[part], groups=groups[part])
+    assert metrics.rows.ids.tolist() == [2, 7, 9]  # ranks the sessions
     found = numbers(metrics.compute())
     assert found == pytest.approx({"MRR": (2 * 0.5 + 1 + 4) / 7, "MRR/cold": 0.5, "MRR/warm": 1, "MedianRank": 1})
-    assert metrics.rows.ids.tolist() == [2, 7, 9]
     assert metrics.rows.values["MRR"].tolist() == [1, 0.5, 1]
     metrics.update(scores[:1], labels[:1], ids[:1], weights=weights[1:2] + 1, groups=groups[:1])
     with pytest.raises(ValueError, match="1 row of sessions whose entries have several weights or groups"):
@@ -328,17 +305,6 @@ def test_running_values_of_sessions():
     for labels in ([1, 0], [0, 1], [1, 0]):
         running.update(trm.Sessions(torch.tensor([0.9, 0.5]), torch.tensor(labels), torch.tensor([7, 7])))
     assert running.compute() == 0.75
-
-
-def test_row_ids_of_sessions():
-    """The id of a session's row is the session's, or that in `row_ids`."""
-    metrics = collect(["MRR"], accumulators=[trm.KeptRows()])
-    metrics.update(**FLAT)
-    assert metrics.rows.ids.tolist() == [1, 2]  # ranks the sessions
-    metrics.reset()
-    metrics.update(**FLAT, row_ids=torch.tensor([8, 8, 5, 5]))
-    metrics.compute()
-    assert sorted(metrics.rows.ids.tolist()) == [5, 8]
 
 
 def test_sessions_without_a_relevant_item_are_counted_over_all():

@@ -93,11 +93,9 @@ def test_zero_division(zero_division, expected):
 
 
 def test_precision_over_a_recommended_list():
-    """denominator="recommended" divides by the list's length or by the number of candidates."""
-    metric = trm.Precision(4, denominator="recommended")
-    assert value(metric, trm.Lists(torch.tensor([[3, 5, -1, -1]]), torch.tensor([5])).ranking()) == 1 / 2
-    metric.reset()
-    assert value(metric, torch.tensor([[0.1, 0.2, 0.3]]), torch.tensor([0]), exclude=torch.tensor([2])) == 1 / 2
+    """denominator="recommended" divides by the length of a list that is shorter than k."""
+    lists = trm.Lists(torch.tensor([[3, 5, -1, -1]]), torch.tensor([5]))
+    assert value(trm.Precision(4, denominator="recommended"), lists) == 1 / 2
 
 
 # each metric, and its formula in plain Python with arguments behind the user
@@ -447,6 +445,7 @@ def test_a_rejected_call_changes_nothing(call, args, kwargs, error, message):
 WHOLE = [trm.RPrecision(), trm.MRR(), trm.MAP(), trm.NDCG()]
 OF_RECOMMENDED = trm.Precision(1, denominator="recommended")
 CUT_RANKS = trm.Ranks(torch.tensor([[1, 4, 5]]), depth=2, num_ranked=10).ranking()
+COMPLETE = trm.Lists(torch.tensor([[1, 2]]), torch.tensor([1]), complete=True)
 DEPTH_UNKNOWN = r"is unknown: pass update\(ranks, depth=...\)"
 
 
@@ -457,17 +456,9 @@ DEPTH_UNKNOWN = r"is unknown: pass update\(ranks, depth=...\)"
         (trm.HR(1, score_threshold=2.0), torch.tensor([[1, 4]]), DEPTH_UNKNOWN),
         (trm.AUROC(), torch.tensor([[1, 4]]), "AUROC needs to know how many"),
         *((metric, CUT_RANKS, "known to depth 2 only") for metric in [*WHOLE, trm.AUROC()]),
-        (
-            trm.AUROC(),
-            trm.Lists(torch.tensor([[1, 2]]), torch.tensor([1]), complete=True),
-            r"Ranks\(..., num_ranked=...\)",
-        ),
+        (trm.AUROC(), COMPLETE, r"Ranks\(..., num_ranked=...\)"),
         (OF_RECOMMENDED, trm.Ranks(torch.tensor([1])), "denominator='recommended' needs to know"),
-        (
-            trm.HR(1, score_threshold=2.0),
-            trm.Scores(SCORES, TARGET).ranking(),
-            r"score >= 2.0, but the ranking was made with score_threshold=None",
-        ),
+        (trm.HR(1, score_threshold=2.0), RANKING, "was made with score_threshold=None"),
     ],
 )
 def test_rankings_that_lack_what_a_metric_reads(metric, given, message):

@@ -131,14 +131,6 @@ def test_a_result_of_a_collection_has_groups_rows_and_the_counts_of_all_updates(
     assert found.num_users == 3
 
 
-def test_floats_are_json():
-    """Values are Python floats, rounded if asked for."""
-    found = trm.evaluate_lists("MRR", {7: [1, 2, 3]}, target={7: [3]}, k=[2, 3])
-    assert json.loads(json.dumps(found.floats())) == {"MRR@2": 0.0, "MRR@3": 1 / 3}
-    assert found.floats(2) == {"MRR@2": 0.0, "MRR@3": 0.33}
-    assert all(type(value) is float for value in found.floats().values())
-
-
 def test_one_user_has_no_interval_in_words():
     """One user has neither error nor interval, and the table says so; of several groups the others keep theirs."""
     one = trm.evaluate_lists("HR@1", **ONE_USER)
