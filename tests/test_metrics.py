@@ -8,7 +8,7 @@ import pytest
 import reference
 import torch
 from hypothesis import given, settings
-from rankings import rank_scores
+from rankings import batches, padded, rank_scores
 from sizes import examples
 
 import torchrecmetrics as trm
@@ -127,74 +127,64 @@ REFERENCE = [
 ]
 
 
-@st.composite
-def users(draw):
-    """Draw users with tied scores, graded and negative gains, history, unreachable targets, and weights."""
-    rows, items = draw(st.integers(1, 4)), draw(st.integers(2, 8))
-    score = st.sampled_from([-INF, -1.0, 0.0, 0.5, 1.0, 3.0])
-    gain = st.sampled_from([0.0, 0.0, 0.0, -2.0, -1.0, 1.0, 2.0, 5.0])
-    row = {"min_size": items, "max_size": items}
-    scores = draw(st.lists(st.lists(score, **row), min_size=rows, max_size=rows))
-    gains = draw(st.lists(st.lists(gain, **row), min_size=rows, max_size=rows))
-    history = draw(st.lists(st.lists(st.booleans(), **row), min_size=rows, max_size=rows))
-    weights = draw(st.lists(st.sampled_from([0.0, 0.5, 1.0, 3.0]), min_size=rows, max_size=rows))
-    return scores, gains, history, weights
+def arguments(batch):
+    """Return scores, and further arguments of `update`; a matrix would not be as wide as the target."""
+    scores, targets, gains, history, items = batch
+    target = torch.nn.functional.pad(padded(targets, -1, torch.int64), (0, items), value=-1)
+    gains = torch.nn.functional.pad(padded(gains, 0.0, torch.float32), (0, items))
+    exclude = padded(history, -1, torch.int64)
+    return torch.tensor(scores).view(-1, items), {"target": target, "gains": gains, "exclude": exclude}
 
 
-def graded(gains):
-    """Return target and gains of `update` for the gains of all items, with a column more than a matrix would have."""
-    gains = torch.nn.functional.pad(torch.as_tensor(gains), (0, 1))
-    ids = torch.arange(gains.shape[1]).expand(gains.shape)
-    return {"target": ids.where(ids < gains.shape[1] - 1, -1), "gains": gains}
+def rows_of(batch):
+    """Yield scores, gains by item, and excluded items of each row, as the reference reads them."""
+    scores, targets, gains, history, _ = batch
+    for row, (items, item_gains) in enumerate(zip(targets, gains, strict=True)):
+        yield scores[row], dict(zip(items, item_gains, strict=True)), history[row]
 
 
 @pytest.mark.parametrize("row", REFERENCE, ids=lambda row: row[0].label)
 @settings(max_examples=examples(60), deadline=None)
 @given(
-    batch=users(),
+    batch=batches(),
+    weights=st.lists(st.sampled_from([0.0, 0.5, 1.0, 3.0]), min_size=4, max_size=4),
     ties=st.sampled_from(["optimistic", "realistic", "pessimistic"]),
     overlap=st.sampled_from(["keep", "miss"]),
 )
 @pytest.mark.filterwarnings("ignore:no row to average over")
-def test_equals_plain_python(row, batch, ties, overlap):
+def test_equals_plain_python(row, batch, weights, ties, overlap):
     """Value, standard error and number of users equal the per-user definitions; the gain 2^g - 1 may be below 0."""
-    metric, function, *arguments = row
+    metric, function, *options = row
     metric = type(metric)(*([metric.k] if metric.k else []), **metric.options, ties=ties, overlap=overlap)
-    scores, gains, history, weights = batch
-    values = []
-    for row_scores, row_gains, row_history in zip(scores, gains, history, strict=True):
-        by_item = {item: gain for item, gain in enumerate(row_gains) if gain}
+    values, weights = [], weights[: len(batch[0])]
+    for row_scores, gains, excluded in rows_of(batch):
         if "exponential" in metric.label:
-            by_item = {item: 2.0**gain - 1 for item, gain in by_item.items()}
-        excluded = [item for item, seen in enumerate(row_history) if seen]
-        user = reference.rank(row_scores, by_item, excluded, ties, overlap=overlap, threshold=0.3)
-        values.append(function(user, *arguments) if user.gains else math.nan)
+            gains = {item: 2.0**gain - 1 for item, gain in gains.items()}
+        user = reference.rank(row_scores, gains, excluded, ties, overlap=overlap, threshold=0.3)
+        values.append(function(user, *options) if user.gains else math.nan)
     expected, error = reference.mean(values, weights)
-    more = {**graded(gains), "exclude": torch.tensor(history)}
-    got = value(metric, torch.tensor(scores), **more, weights=torch.tensor(weights))
+    scores, more = arguments(batch)
+    got = value(metric, scores, **more, weights=torch.tensor(weights))
     assert got == pytest.approx(expected, abs=1e-12, nan_ok=True)
     assert metric.standard_error().item() == pytest.approx(error, abs=1e-7, nan_ok=True)
     assert metric.num_users == sum(not math.isnan(v) and w > 0 for v, w in zip(values, weights, strict=True))
     whole = rank_scores(
-        torch.tensor(scores), **more, ties=ties, overlap=overlap, score_threshold=metric.options.get("score_threshold")
+        scores, **more, ties=ties, overlap=overlap, score_threshold=metric.options.get("score_threshold")
     )
     assert metric(whole, weights=torch.tensor(weights)).item() == pytest.approx(expected, abs=1e-12, nan_ok=True)
 
 
 @settings(max_examples=examples(150), deadline=None)
-@given(batch=users(), overlap=st.sampled_from(["keep", "miss"]))
+@given(batch=batches(), overlap=st.sampled_from(["keep", "miss"]))
 @pytest.mark.filterwarnings("ignore:no row to average over")
 def test_auroc_counts_pairs(batch, overlap):
     """AUROC is the share of pairs in the right order, counted one by one, with ties as one half."""
-    scores, gains, history, _ = batch
     values = []
-    for s, g, h in zip(scores, gains, history, strict=True):
-        gain = {item: x for item, x in enumerate(g) if x != 0}
-        relevant = any(x > 0 for x in gain.values())
-        out = [i for i, seen in enumerate(h) if seen]
-        values.append(reference.auroc(s, gain, out, overlap=overlap) if relevant else math.nan)
-    metric = trm.AUROC(overlap=overlap)
-    got = value(metric, torch.tensor(scores), **graded(gains), exclude=torch.tensor(history))
+    for scores, gains, excluded in rows_of(batch):
+        relevant = any(gain > 0 for gain in gains.values())
+        values.append(reference.auroc(scores, gains, excluded, overlap=overlap) if relevant else math.nan)
+    scores, more = arguments(batch)
+    got = value(trm.AUROC(overlap=overlap), scores, **more)
     assert got == pytest.approx(reference.mean(values)[0], abs=1e-12, nan_ok=True)
 
 
