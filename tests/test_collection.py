@@ -309,13 +309,15 @@ def test_bad_arguments(metrics, options, error, message):
         make(metrics, **options)
 
 
-def test_unknown_keys_and_arguments():
+def test_what_a_collection_does_not_have():
     with pytest.raises(KeyError, match="the key 'NDGC@5'; did you mean 'NDCG@5'"):
         make(["NDCG"], k=5)["NDGC@5"]
     with pytest.raises(KeyError, match=r"the key 'mrr'. There are val/HR@5"):
         make("HR@5", prefix="val/")["mrr"]
     with pytest.raises(TypeError, match="update has no argument 'mask'"):
         make("HR@5").update(mask=1)
+    with pytest.raises(ValueError, match="no rows were kept: make the collection with accumulators="):
+        _ = make("HR@5").rows
 
 
 def collection_of(how_many):
