@@ -155,9 +155,6 @@ def test_deterministic_mode_of_ranks_and_products(kernels, place, deterministic)
     assert 0 <= trm.evaluate(["NDCG"], users, items, target=interactions, k=20, kernels=kernels)["NDCG@20"] <= 1
 
 
-# ------------------------------------------------------------------------------------------------------- CUDA graphs
-
-
 def record(step, device):
     """Record a function without arguments; return a function that replays it, and the outputs, tuples of tensors."""
     if device.type == "cpu":
