@@ -55,7 +55,7 @@ def test_goals():
 
 def test_a_wrong_value_is_not_timed():
     """A contender whose values differ from the reference stops the run."""
-    case = next(workloads.c1(True, workloads.DATA))
+    case = next(workloads.scores_rows(True, workloads.DATA))
     wrong = workloads.Contender("wrong", lambda: {"HR@5": 0.5})
     with pytest.raises(ValueError, match=r"scores far, T = 1: wrong has HR@5 = 0\.5, expected"):
         report.run_case(replace(case, contenders=[case.contenders[0], wrong]), rounds=1)
@@ -63,7 +63,7 @@ def test_a_wrong_value_is_not_timed():
 
 def test_what_is_missing_is_reported(monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(sys.modules, "torcheval.metrics.functional", None)
-    result = report.run_case(next(workloads.c1(True, workloads.DATA)), rounds=1)
+    result = report.run_case(next(workloads.scores_rows(True, workloads.DATA)), rounds=1)
     assert "torcheval" in result["not_installed"]
     assert "torcheval             not installed" in report.text_of(result)
     (result,) = report.run_rows(["gowalla"], rounds=1, tiny=False, data=tmp_path)
@@ -120,11 +120,10 @@ def test_table(kept, tmp_path):
 
 
 def test_page_shows_what_is_kept():
-    """The tables of the page are those of the committed results; without results of a GPU the page says so."""
+    """The tables of the page are those of the committed results."""
     text = report.PAGE.read_text()
     begin, end = (text.index(mark) for mark in report.MARKS)
     assert text[begin + len(report.MARKS[0]) : end] == report.section()
-    assert ("No run is on record yet" in text) == ("## On a card" not in text)
 
 
 def test_command_line(tmp_path, capsys):
@@ -215,7 +214,7 @@ def test_rows_of_a_card_without_one(monkeypatch, capsys, tmp_path):
 
 
 def test_a_second_machine_on_the_page(kept, small, tmp_path):
-    """Results of a GPU have a table of their own after the CPU's; without any, the page says so."""
+    """Results of a GPU have a table of their own after the CPU's."""
     card = {"device": "NVIDIA H200", "capability": "9.0", "memory_gb": 150.1, "driver": "580.1", "cuda": "13.0"}
     other = {"machine": kept["machine"] | card, "cases": small}
     assert report.file_for(other["machine"]).name == "nvidia-h200.json"
@@ -227,22 +226,20 @@ def test_a_second_machine_on_the_page(kept, small, tmp_path):
     order = ["| ranks | ranks int64", "| card-scores | scores float32", "NVIDIA H200 (compute"]
     assert [*map(text.index, order)] == sorted(map(text.index, order))
     assert "## On a card: NVIDIA H200" in text
-    assert "No run is on record yet" not in text
-    assert report.section([]).strip().startswith("## On a GPU\n\nNo run is on record yet")
     nothing = other | {"cases": [{"id": "card-scores", "skipped": "no CUDA device"}]}
     assert report.markdown(nothing).startswith("No row was run on NVIDIA H200")
 
 
 def test_a_case_that_does_not_fit_is_left_out(monkeypatch, capsys):
     """A case that does not fit, or runs out of memory, is reported with its reason, and the next case is run."""
-    full = replace(next(workloads.c1(True, workloads.DATA)), contenders=[], skipped="needs 900 GB")
+    full = replace(next(workloads.scores_rows(True, workloads.DATA)), contenders=[], skipped="needs 900 GB")
 
     def out_of_memory():
         raise torch.cuda.OutOfMemoryError("pretended")
 
     def row(tiny, data):
         yield full
-        case = next(workloads.c1(tiny, data))
+        case = next(workloads.scores_rows(tiny, data))
         greedy = workloads.Contender("greedy", out_of_memory)
         yield replace(case, contenders=[case.contenders[0], greedy])
         yield replace(case, contenders=[greedy], goals=[])
@@ -262,7 +259,7 @@ def test_measured_on_a_card(monkeypatch):
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: next(allocated))
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: next(allocated))
-    case = replace(next(workloads.c1(True, workloads.DATA)), device="cuda")
+    case = replace(next(workloads.scores_rows(True, workloads.DATA)), device="cuda")
     result = report.run_case(replace(case, goals=[workloads.Goal("ours", 0.5, memory=True)]), rounds=2)
     assert all(one["memory_mb"] == 1 for one in result["contenders"])
     assert [report.goal_text(goal) for goal in result["goals"]] == ["ours, MB added 1.00 (goal <= 0.5) MISSED"]
