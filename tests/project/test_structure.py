@@ -3,8 +3,6 @@
 import ast
 from pathlib import Path
 
-import pytest
-
 import torchrecmetrics as trm
 
 PACKAGE = Path(trm.__file__).parent
@@ -49,9 +47,6 @@ def test_no_public_function_has_many_parameters():
     assert not many
 
 
-SHARED_INPUTS = {"base", "targets", "exclude", "ties", "scores", "jagged"}
-
-
 def imported(path):
     """Return the modules of this package, and all other packages, that a module imports when it runs."""
     tree = ast.parse(path.read_text())
@@ -67,33 +62,27 @@ def imported(path):
     return {name.removeprefix("torchrecmetrics.") for name in names}
 
 
-@pytest.mark.parametrize("path", modules("core/*.py"), ids=named)
-def test_core_imports_torch_torchmetrics_and_itself(path):
-    """One module turns the arguments of `update` into an input."""
-    parts = {name.split(".")[0] for name in imported(path)}
-    own = parts & {path.stem for path in PACKAGE.iterdir()}
-    allowed = {"core", "inputs"} if path.name == "evaluator.py" else {"core"}
-    assert own <= allowed
-    assert parts & {"torch", "torchmetrics", "pandas", "polars", "matplotlib", "lightning"} <= {"torch", "torchmetrics"}
-    if path.name == "evaluator.py":
-        assert {name.split(".")[1] for name in imported(path) if name.startswith("inputs.")} == {"as_input"}
+def packages(path):
+    return {name.split(".")[0] for name in imported(path)}
 
 
-@pytest.mark.parametrize("path", modules("inputs/*.py"), ids=named)
-def test_inputs_import_core_kernels_and_what_they_share(path):
-    """`as_input` alone knows the inputs that `update` makes itself."""
-    names = imported(path)
-    own = {name.split(".")[0] for name in names} & {path.stem for path in PACKAGE.iterdir()}
-    assert own <= {"core", "kernels", "inputs"}
-    siblings = {name.split(".")[1] for name in names if name.startswith("inputs.")}
-    assert siblings <= SHARED_INPUTS | ({"ranks"} if path.name == "as_input.py" else set())
+def inputs_of(path):
+    return {name.split(".")[1] for name in imported(path) if name.startswith("inputs.")}
 
 
-@pytest.mark.parametrize("path", modules("core/*.py", "inputs/*.py", "*metrics.py", "functional.py"), ids=named)
-def test_metrics_know_no_files_frames_or_plots(path):
-    """`Interactions` is recognised by what it can do."""
-    parts = {name.split(".")[0] for name in imported(path)}
-    assert not parts & {"analysis", "data", "evaluation", "lightning", "pyg", "arrow", "matplotlib"}
+def test_imports():
+    """`as_input` alone knows the inputs that `update` makes; metrics know no files, frames or plots.
+
+    That imports run downwards, from layer to layer, is tested with the picture of the layers.
+    """
+    frameworks = {"pandas", "polars", "matplotlib", "lightning"}
+    assert not [named(path) for path in modules("core/*.py") if packages(path) & frameworks]
+    assert inputs_of(PACKAGE / "core" / "evaluator.py") == {"as_input"}
+    shared = {"base", "targets", "exclude", "ties", "scores", "jagged"}
+    for path in modules("inputs/*.py"):
+        assert inputs_of(path) <= shared | ({"ranks"} if path.name == "as_input.py" else set()), path
+    for path in modules("inputs/*.py", "*metrics.py", "functional.py"):
+        assert not packages(path) & (frameworks | {"analysis", "data", "evaluation", "pyg", "arrow"}), path
 
 
 ELSEWHERE = {
