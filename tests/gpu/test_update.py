@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
+from torch.utils._pytree import tree_map_only
 from values import numbers
 
 import torchrecmetrics as trm
@@ -87,14 +88,9 @@ def test_update_never_waits(form, many, kernels, place):
     with without_waiting(place.device):
         metrics.update(*args, **kwargs)
 
-    def on_cpu(value):
-        if isinstance(value, tuple):
-            parts = map(on_cpu, value)
-            return type(value)(*parts) if isinstance(value, trm.Jagged) else tuple(parts)
-        return value.cpu() if isinstance(value, torch.Tensor) else value
-
+    args, kwargs = tree_map_only(torch.Tensor, torch.Tensor.cpu, (args, kwargs))
     wanted = collection("eager", "cpu", **options)
-    wanted.update(*map(on_cpu, args), **{name: on_cpu(value) for name, value in kwargs.items()})
+    wanted.update(*args, **kwargs)
     assert numbers(metrics.compute()) == pytest.approx(numbers(wanted.compute()), abs=1e-12)
 
 

@@ -52,7 +52,7 @@ def test_names_that_are_not_specialised():
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("path", "chosen"),
-    [(INTERPRETED[0], "quick_cases"), *(pytest.param(path, "", marks=NIGHTLY) for path in INTERPRETED)],
+    [(INTERPRETED[0], "quick_cases or bias-whole"), *(pytest.param(path, "", marks=NIGHTLY) for path in INTERPRETED)],
     ids=lambda value: getattr(value, "stem", value),
 )
 def test_in_the_interpreter(path, chosen):
