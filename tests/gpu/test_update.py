@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
+from torch.utils._pytree import tree_map_only
 from values import numbers
 
 import torchrecmetrics as trm
@@ -87,14 +88,9 @@ def test_update_never_waits(form, many, kernels, place):
     with without_waiting(place.device):
         metrics.update(*args, **kwargs)
 
-    def on_cpu(value):
-        if isinstance(value, tuple):
-            parts = map(on_cpu, value)
-            return type(value)(*parts) if isinstance(value, trm.Jagged) else tuple(parts)
-        return value.cpu() if isinstance(value, torch.Tensor) else value
-
+    args, kwargs = tree_map_only(torch.Tensor, torch.Tensor.cpu, (args, kwargs))
     wanted = collection("eager", "cpu", **options)
-    wanted.update(*map(on_cpu, args), **{name: on_cpu(value) for name, value in kwargs.items()})
+    wanted.update(*args, **kwargs)
     assert numbers(metrics.compute()) == pytest.approx(numbers(wanted.compute()), abs=1e-12)
 
 
@@ -153,9 +149,6 @@ def test_deterministic_mode_of_ranks_and_products(kernels, place, deterministic)
     users, items = (torch.randn(n, 16, device=place.device) for n in scores.shape)
     interactions = trm.Interactions.from_padded(target, len(items))
     assert 0 <= trm.evaluate(["NDCG"], users, items, target=interactions, k=20, kernels=kernels)["NDCG@20"] <= 1
-
-
-# ------------------------------------------------------------------------------------------------------- CUDA graphs
 
 
 def record(step, device):

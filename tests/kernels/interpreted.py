@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from counting import DTYPES, check, defined, problems, removed, same
+from counting import check, defined, problems, removed, same
 from hypothesis import given, settings
 
 import torchrecmetrics as trm
@@ -28,32 +28,26 @@ def test_scores(way, problem):
     """Each way of counting is exact for every input and does not change the scores."""
     scores, thresholds, depth, min_scores, masks, out = problem
     before = scores.clone()
-    patch = pytest.MonkeyPatch()
-    patch.setattr(kernels, "_DIRECT", 32 if way == "comparing" else 0)
-    patch.setattr(kernels, "_KEYS", 1024 if way == "histograms" else 0)
-    counts = kernels.count(scores, Question(thresholds, depth, min_scores, masks, removed(scores, out, 1)))
-    patch.undo()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "_DIRECT", 32 if way == "comparing" else 0)
+        patch.setattr(kernels, "_KEYS", 1024 if way == "histograms" else 0)
+        counts = kernels.count(scores, Question(thresholds, depth, min_scores, masks, removed(scores, out, 1)))
     check(counts, *problem)
     assert torch.equal(before.nan_to_num(7.5), scores.nan_to_num(7.5))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("width", [0, 1, 3, 30, 31, 100, 1100])
-def test_scores_of_several_tiles(dtype, width, generator):
-    """Each way of counting, at its own width, is exact with several programs per row and a part of a tile."""
-    scores = (torch.randn(2, 9000, generator=generator) * 4).round().to(dtype)
-    scores[0, 8999], scores[1, 3] = NAN, INF
-    scores[:, 5:900] = -INF
-    thresholds = scores[:, torch.randint(9000, (width,), generator=generator)]
-    thresholds = thresholds.where(thresholds > -INF, NAN)
-    masks = [torch.rand(*shape, generator=generator) < 0.1 for shape in ((2, 9000), (9000,)) * 2]
-    out = torch.randn(2, 9, generator=generator).round().to(dtype).sort(1).values
-    for masked, taken in (([], None), (masks[:3], out), (masks, out)):
-        found = kernels.count(scores, Question(thresholds, 5, (0.5, -1e4), masked, taken))
-        same(found, defined(scores, Question(thresholds, None, (0.5, -1e4), masked, taken)), thresholds)
-    constant = torch.zeros_like(scores)
-    found = kernels.count(constant, Question(constant[:, :width], 5))
-    same(found, defined(constant, Question(constant[:, :width])), constant[:, :width])
+def test_quick_cases(generator):
+    """Each kernel is exact on a small case; this one runs with every change."""
+    scores = (torch.randn(2, 1300, generator=generator) * 4).round()
+    scores[0, 1299], scores[1, 3], scores[:, 5:90] = NAN, INF, -INF
+    masks = [torch.rand(1300, generator=generator) < 0.1]
+    taken = torch.randn(2, 9, generator=generator).round().sort(1).values
+    for width in (1, 9, 600):  # comparing, histograms, atomics
+        question = Question(scores[:, 100 : 100 + width], None, (0.5,), masks, taken)
+        same(kernels.count(scores, question), defined(scores, question), question.thresholds)
+    users, items = whole_numbers(3, 150, 24, FP32, generator)
+    for targets in (1, 9):
+        check_products(kernels.Products(users, items), torch.randint(150, (3, targets), generator=generator), (), None)
 
 
 def far_apart(*shape, steps, dtype):
@@ -84,9 +78,6 @@ def test_far_offsets(steps, generator):
         check_products(kernels.Products(users, items), torch.tensor([[0], [1], [2]]), (), None)
 
 
-# ------------------------------------------------------------------------------------------------------------- products
-
-
 def whole_numbers(rows, items, width, operands, generator):
     """Return embeddings whose products are exact for every order of sums, with many ties."""
     users = torch.randint(-2, 3, (rows, width), generator=generator).to(operands[0])
@@ -100,7 +91,7 @@ def check_products(products, ids, min_scores, taken, kept=1.0):
     own = kernels.pair_scores(products, ids)
     assert torch.equal(own, scores.gather(1, ids))
     keep = (own > -INF) & (torch.rand(own.shape, generator=torch.Generator().manual_seed(1)) < kept)
-    thresholds = own.where(keep, NAN)
+    thresholds = own.where(keep, NAN).T.contiguous().T
     out = None if taken is None else kernels.pair_scores(products, taken).sort(1).values
     found = kernels.count_products(products, Question(thresholds, 5, min_scores, (), out))
     expected = defined(scores, Question(thresholds, None, min_scores, [], out))
@@ -111,13 +102,9 @@ def check_products(products, ids, min_scores, taken, kept=1.0):
         assert torch.equal(early.better[near], expected.better[near])
         assert torch.equal(early.equal[near], expected.equal[near])
         assert (early.better[keep & ~near] >= depth).all()
-    floored = kernels.count_products_until(products, Question(thresholds, 1, (0.5,), (), out), 7)
-    assert torch.equal(floored.at_least, (scores >= 0.5).sum(1, keepdim=True) - (0 if out is None else above(out)))
-    assert torch.equal(floored.better[keep], expected.better[keep])
-
-
-def above(out):
-    return (out >= 0.5).sum(1, keepdim=True)
+    question = Question(thresholds, 1, (0.5,), (), out)
+    exact, floored = defined(scores, question), kernels.count_products_until(products, question, 7)
+    same(floored, exact._replace(highest=torch.zeros(len(users))), thresholds)
 
 
 @pytest.mark.parametrize(
@@ -174,20 +161,6 @@ def test_ragged_and_constant(columns, generator):
         assert [part.shape for part in none] == [(0, columns), (0, columns), (0, 1), (0,)]
     empty = kernels.count_products(kernels.Products(users, items[:0]), Question(thresholds, None, (4.0,)))
     assert not any(part.any() for part in empty)
-
-
-@pytest.mark.parametrize("width", [2, 9])
-def test_thresholds_of_any_strides(width, generator):
-    """The operators give the same counts for thresholds of any strides."""
-    users, items = whole_numbers(3, 20, 16, FP32, generator)
-    scores = users @ items.T
-    ids = torch.randint(20, (3, width), generator=generator)
-    thresholds = scores.gather(1, ids)
-    columns = thresholds.T.contiguous().T
-    for count, thing in ((kernels._count_products, (users, items, None)), (kernels._count_scores, (scores,))):
-        rest = ([],) if thing[0] is scores else ()
-        for one, other in zip(count(*thing, columns, *rest), count(*thing, thresholds, *rest), strict=True):
-            assert torch.equal(one, other)
 
 
 def test_too_many_thresholds():
@@ -293,9 +266,6 @@ def test_the_interpreter_is_no_device_of_its_own():
         kernels.pair_scores(kernels.Products(half, half), torch.zeros(2, 1, dtype=torch.int64))
 
 
-# -------------------------------------------------------------------------------------------- in the public functions
-
-
 def catalogue(generator, rows=19, items=210, width=12):
     """Return whole-number embeddings, whose products are exact on every path, with ground truth and history."""
     users, vectors = (torch.randint(-3, 4, (n, width), generator=generator).float() for n in (rows, items))
@@ -306,32 +276,29 @@ def catalogue(generator, rows=19, items=210, width=12):
     return users, vectors, target, history
 
 
-def options(name, history, generator, items=210):
-    """Return the options of this name, which change the candidates or their scores."""
-    some = torch.rand(items, generator=generator) < 0.1
-    bias = torch.randint(-2, 3, (items,), generator=generator).float()
-    return {
-        "plain": {},
-        "history": {"exclude": history},
-        "masks": {"exclude": (history, some, ~some.roll(7)), "overlap": "miss"},
-        "bias": {"bias": bias.masked_fill(some, -INF), "exclude": history, "batch_size": 4},
-        "allowed": {"allowed": ~some, "bias": bias.half()},
-        "padding": {"exclude": history, "padding_idx": 0, "overlap": "keep", "ties": "pessimistic"},
-        "cosine": {"similarity": "cosine"},
-    }[name]
-
-
 @pytest.mark.parametrize("metrics", [["HR", "NDCG", "MRR"], ["Recall", "AUROC", "MAP"]], ids=["to a depth", "whole"])
 @pytest.mark.parametrize("name", ["plain", "history", "masks", "bias", "allowed", "padding", "cosine"])
 def test_evaluate(metrics, name, monkeypatch, generator):
     """Values, errors and counts equal those of scores in memory, for whole lists and with an early exit."""
     users, items, target, history = catalogue(generator)
+    some = torch.rand(len(items), generator=generator) < 0.1
+    bias = torch.randint(-2, 3, (len(items),), generator=generator).float()
+    of_embeddings = {
+        "bias": {"bias": bias.masked_fill(some, -INF)},
+        "allowed": {"allowed": ~some, "bias": bias.half()},
+        "cosine": {"similarity": "cosine"},
+    }
+    options = {
+        "history": {"exclude": history},
+        "masks": {"exclude": (history, some, ~some.roll(7)), "overlap": "miss"},
+        "bias": {"exclude": history, "batch_size": 4},
+        "padding": {"exclude": history, "padding_idx": 0, "overlap": "keep", "ties": "pessimistic"},
+    }
     if name == "cosine":  # one nonzero number each, so that norms and quotients are exact
         users, items = (x * torch.eye(x.shape[1]).repeat(len(x), 1)[: len(x)] for x in (users, items))
     monkeypatch.setattr(kernels, "_SMALLEST_CHUNK", 64)
-    kept = options(name, history, generator)
-    of_embeddings = {part: kept.pop(part) for part in ("bias", "allowed", "similarity") if part in kept}
-    evaluate = partial(trm.evaluate, metrics, trm.Embeddings(users, items, **of_embeddings), target=target, k=7, **kept)
+    embeddings = trm.Embeddings(users, items, **of_embeddings.get(name, {}))
+    evaluate = partial(trm.evaluate, metrics, embeddings, target=target, k=7, **options.get(name, {}))
     eagerly, found = evaluate(kernels="eager"), evaluate(kernels="triton")
     assert (eagerly.kernels, found.kernels) == ("eager", "triton")
     # batches have other sizes, so sums are added in another order
@@ -378,29 +345,34 @@ def test_sixteen_bits_stay_sixteen_bits(monkeypatch, generator):
     assert given[-1].users.dtype == torch.float16
 
 
+def bias_with(value, dtype):
+    return torch.zeros(210, dtype=dtype).index_fill(0, torch.tensor(3), value)
+
+
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
         (lambda users, items: (users.double(), items), "float64"),
         (lambda users, items: (users, items.to(torch.float8_e5m2)), "float8"),
+        (lambda users, items: (users * 2.0**61, items * 2.0**61), "so large"),
+        (lambda users, items: (users, items, bias_with(1e300, torch.float64)), "embeddings and bias are .*float64"),
         (lambda users, items: (users.where(users < 3, NAN), items), "NaN or infinity"),
         (lambda users, items: (users, items.where(items < 3, INF)), "NaN or infinity"),
-        (lambda users, items: (users * 2.0**61, items * 2.0**61), "so large"),
+        (lambda users, items: (users, items, bias_with(NAN, torch.float32)), "bias hold NaN"),
     ],
-    ids=["float64", "float8", "nan", "inf", "large"],
 )
 def test_embeddings_it_cannot_take(spoil, reason, monkeypatch, generator):
     """If embeddings are unsuitable, an explicit request raises; auto makes scores, checks them and counts those."""
     users, items, target, _ = catalogue(generator)
-    users, items = spoil(users, items)
+    evaluate = partial(trm.evaluate, "HR", trm.Embeddings(*spoil(users, items)), target=target, k=3)
     with pytest.raises(ValueError, match=f"kernels='triton' cannot be used: .*{reason}"):
-        trm.evaluate("HR", users, items, target=target, k=3, kernels="triton")
+        evaluate(kernels="triton")
     monkeypatch.setattr("torchrecmetrics.kernels.choose", lambda kernels, device: "triton")
-    if reason in ("float64", "float8", "so large"):
-        assert trm.evaluate("HR", users, items, target=target, k=3).kernels == "triton"
-    else:
+    if "NaN" in reason:
         with pytest.raises(ValueError, match="NaN or \\+inf"):
-            trm.evaluate("HR", users, items, target=target, k=3)
+            evaluate()
+    else:
+        assert evaluate().kernels == "triton"
 
 
 def test_only_products_must_be_finite(generator):
@@ -408,26 +380,6 @@ def test_only_products_must_be_finite(generator):
     users, items, target, _ = catalogue(generator)
     evaluate = partial(trm.evaluate, "MRR", target=target)
     assert evaluate(users * 2.0**70, items * 2.0**-70, kernels="triton") == evaluate(users, items, kernels="eager")
-
-
-@pytest.mark.parametrize("huge", [1e300, 3e38])
-def test_a_bias_that_is_too_large(huge, generator):
-    """A bias of float64 makes scores of float64, which the kernel does not count."""
-    users, items, target, _ = catalogue(generator)
-    bias = torch.zeros(len(items), dtype=torch.float64)
-    bias[3] = huge
-    embeddings = trm.Embeddings(users * 2.0**60, items * 2.0**60, bias)
-    ask = partial(trm.evaluate, "HR", embeddings, target=target, k=3)
-    with pytest.raises(ValueError, match=r"embeddings and bias are .*float64"):
-        ask(kernels="triton")
-
-
-def test_a_bias_that_is_not_a_number(generator):
-    users, items, target, _ = catalogue(generator)
-    bias = torch.zeros(len(items))
-    bias[3] = NAN
-    with pytest.raises(ValueError, match="bias hold NaN"):
-        trm.evaluate("HR", trm.Embeddings(users, items, bias), target=target, k=3, kernels="triton")
 
 
 def test_metrics_and_score_functions(generator):

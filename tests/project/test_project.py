@@ -1,8 +1,6 @@
 """Files agree about the project's address and version, internal names stay internal, and the README is one screen."""
 
-import importlib
 import json
-import pkgutil
 import re
 import sys
 from pathlib import Path
@@ -10,6 +8,8 @@ from pathlib import Path
 import pytest
 
 import torchrecmetrics as trm
+from benchmarks import gpu
+from torchrecmetrics import kernels
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -18,30 +18,29 @@ else:
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
 def test_no_address_that_does_not_exist():
     """The repository has no address yet: no file names one, and links inside the repository are relative."""
-    names = (
-        "README.md",
-        "docs/conf.py",
-        "CITATION.cff",
-        "SECURITY.md",
-        "CHANGELOG.md",
-        "CONTRIBUTING.md",
-        "pyproject.toml",
-    )
+    names = ["README.md", "CITATION.cff", "SECURITY.md", "CHANGELOG.md", "CONTRIBUTING.md", "pyproject.toml"]
+    paths = [
+        *map(ROOT.joinpath, names),
+        ROOT / "docs/conf.py",
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob(".github/**/*.*"),
+    ]
     named = re.compile(r"OWNER|github\.com/\w+/torchrecmetrics|\w+\.github\.io/torchrecmetrics")
-    for path in [*(ROOT / name for name in names), *(ROOT / "docs").rglob("*.md"), *(ROOT / ".github").rglob("*.*")]:
+    for path in paths:
         text = path.read_text(encoding="utf-8")
         assert not named.findall(text), path
         assert not re.findall(r"\]\(/", text), path
 
 
 def test_readme_is_one_screen():
-    """README has at most 120 lines, and its links lead to files of the repository or to other sites."""
+    """README has at most 120 lines and every metric; its links lead to files of the repository or to other sites."""
     assert README.count("\n") <= 120
+    assert not [name for name in trm.metrics.__all__ if f"`{name}`" not in README]
     targets = re.findall(r"\]\(([^)]+)\)", README)
     assert not [target for target in targets if not target.startswith("https://") and not (ROOT / target).is_file()]
 
@@ -49,24 +48,18 @@ def test_readme_is_one_screen():
 def test_badges():
     """The badges of README say what pyproject.toml says."""
     badges = re.findall(r"^!\[(.*?)\]\(https://img\.shields\.io/badge/", README, re.M)
-    oldest = PROJECT["requires-python"].removeprefix(">=")
-    assert badges[:3] == [f"License: {PROJECT['license']}", f"Python: {oldest} or newer", "Typed: mypy strict"]
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    assert settings["tool"]["mypy"]["strict"]
+    oldest, license = SETTINGS["project"]["requires-python"].removeprefix(">="), SETTINGS["project"]["license"]
+    assert badges[:3] == [f"License: {license}", f"Python: {oldest} or newer", "Typed: mypy strict"]
+    assert SETTINGS["tool"]["mypy"]["strict"]
     assert (ROOT / "torchrecmetrics" / "py.typed").is_file()
 
 
 def test_internal_names_are_not_public():
     """Internal names, such as those of options, needs and cached tensors, are in no `__all__`."""
     internal = {"Evaluator", "Layout", "Needs", "Options", "RankedItems", "ScoreRows", "Targets", "derived"}
-    for info in pkgutil.walk_packages(trm.__path__, "torchrecmetrics."):
-        if info.name.rpartition(".")[2] not in ("__main__", "triton"):
-            assert not internal & set(getattr(importlib.import_module(info.name), "__all__", ())), info.name
-
-
-def test_readme_has_the_metrics():
-    """Every metric is in the README."""
-    assert not [name for name in trm.metrics.__all__ if f"`{name}`" not in README]
+    for path in (ROOT / "torchrecmetrics").rglob("*.py"):
+        for names in re.findall(r"^__all__ = (.*?\])", path.read_text(encoding="utf-8"), re.M | re.S):
+            assert not internal & set(re.findall(r'"(\w+)"', names)), path
 
 
 def test_two_commands():
@@ -82,17 +75,10 @@ def test_two_commands():
 
 def test_recorded_cards_have_results():
     """Triton is taken by itself on cards alone of which the results are in benchmarks/results."""
-    from torchrecmetrics import kernels
-
-    files = [json.loads(path.read_text()) for path in (ROOT / "benchmarks" / "results").glob("nvidia-*.json")]
-    assert {f"{major}.{minor}" for major, minor in kernels._RECORDED} == {
-        kept["machine"]["capability"] for kept in files
-    }
-    assert all(
-        {case["id"] for case in kept["cases"]}
-        == {"card-scores", "card-all-metrics", "card-embeddings", "card-1M-items", "card-100M-items"}
-        for kept in files
-    )
+    kept = [json.loads(path.read_text()) for path in (ROOT / "benchmarks" / "results").glob("nvidia-*.json")]
+    capabilities = {results["machine"]["capability"] for results in kept}
+    assert {f"{major}.{minor}" for major, minor in kernels._RECORDED} == capabilities
+    assert all({case["id"] for case in results["cases"]} == gpu.ROWS.keys() for results in kept)
 
 
 def test_version_is_one():

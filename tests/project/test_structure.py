@@ -3,8 +3,6 @@
 import ast
 from pathlib import Path
 
-import pytest
-
 import torchrecmetrics as trm
 
 PACKAGE = Path(trm.__file__).parent
@@ -23,37 +21,38 @@ LONG = {
 """Files of more than 450 lines: formulas, options with their docstrings, readers of many forms."""
 
 
+def modules(*patterns):
+    return [path for pattern in patterns for path in sorted(PACKAGE.glob(pattern))]
+
+
+def named(path):
+    return path.relative_to(PACKAGE).as_posix()
+
+
 def test_files_are_short():
     """No further file grows beyond 450 lines, and files that shrink leave the list."""
-    lines = {
-        path.relative_to(PACKAGE).as_posix(): len(path.read_text(encoding="utf-8").splitlines())
-        for path in PACKAGE.rglob("*.py")
-    }
+    lines = {named(path): len(path.read_text(encoding="utf-8").splitlines()) for path in modules("**/*.py")}
     assert {name for name, number in lines.items() if number > 450} == LONG
 
 
 def test_no_public_function_has_many_parameters():
     """Further options live with what they describe: an input, an accumulator, a metric."""
     many = []
-    for path in PACKAGE.rglob("*.py"):
+    for path in modules("**/*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef) and not node.name.startswith("_") and path.name != "triton.py":
                 number = len(node.args.args) + len(node.args.kwonlyargs) + len(node.args.posonlyargs)
                 if number > 18:
-                    many.append((path.relative_to(PACKAGE).as_posix(), node.name, number))
+                    many.append((named(path), node.name, number))
     assert not many
-
-
-SHARED_INPUTS = {"base", "targets", "exclude", "ties", "scores", "jagged"}
 
 
 def imported(path):
     """Return the modules of this package, and all other packages, that a module imports when it runs."""
     tree = ast.parse(path.read_text())
-    for node in [
-        node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
-    ]:
-        node.body = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            node.body = []
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -63,41 +62,27 @@ def imported(path):
     return {name.removeprefix("torchrecmetrics.") for name in names}
 
 
-def modules(*patterns):
-    return [path for pattern in patterns for path in sorted(PACKAGE.glob(pattern))]
+def packages(path):
+    return {name.split(".")[0] for name in imported(path)}
 
 
-def named(path):
-    return str(path.relative_to(PACKAGE))
+def inputs_of(path):
+    return {name.split(".")[1] for name in imported(path) if name.startswith("inputs.")}
 
 
-@pytest.mark.parametrize("path", modules("core/*.py"), ids=named)
-def test_core_imports_torch_torchmetrics_and_itself(path):
-    """One module turns the arguments of `update` into an input."""
-    parts = {name.split(".")[0] for name in imported(path)}
-    own = parts & {path.stem for path in PACKAGE.iterdir()}
-    allowed = {"core", "inputs"} if path.name == "evaluator.py" else {"core"}
-    assert own <= allowed
-    assert parts & {"torch", "torchmetrics", "pandas", "polars", "matplotlib", "lightning"} <= {"torch", "torchmetrics"}
-    if path.name == "evaluator.py":
-        assert {name.split(".")[1] for name in imported(path) if name.startswith("inputs.")} == {"as_input"}
+def test_imports():
+    """`as_input` alone knows the inputs that `update` makes; metrics know no files, frames or plots.
 
-
-@pytest.mark.parametrize("path", modules("inputs/*.py"), ids=named)
-def test_inputs_import_core_kernels_and_what_they_share(path):
-    """`as_input` alone knows the inputs that `update` makes itself."""
-    names = imported(path)
-    own = {name.split(".")[0] for name in names} & {path.stem for path in PACKAGE.iterdir()}
-    assert own <= {"core", "kernels", "inputs"}
-    siblings = {name.split(".")[1] for name in names if name.startswith("inputs.")}
-    assert siblings <= SHARED_INPUTS | ({"ranks"} if path.name == "as_input.py" else set())
-
-
-@pytest.mark.parametrize("path", modules("core/*.py", "inputs/*.py", "*metrics.py", "functional.py"), ids=named)
-def test_metrics_know_no_files_frames_or_plots(path):
-    """`Interactions` is recognised by what it can do."""
-    parts = {name.split(".")[0] for name in imported(path)}
-    assert not parts & {"analysis", "data", "evaluation", "lightning", "pyg", "arrow", "matplotlib"}
+    That imports run downwards, from layer to layer, is tested with the picture of the layers.
+    """
+    frameworks = {"pandas", "polars", "matplotlib", "lightning"}
+    assert not [named(path) for path in modules("core/*.py") if packages(path) & frameworks]
+    assert inputs_of(PACKAGE / "core" / "evaluator.py") == {"as_input"}
+    shared = {"base", "targets", "exclude", "ties", "scores", "jagged"}
+    for path in modules("inputs/*.py"):
+        assert inputs_of(path) <= shared | ({"ranks"} if path.name == "as_input.py" else set()), path
+    for path in modules("inputs/*.py", "*metrics.py", "functional.py"):
+        assert not packages(path) & (frameworks | {"analysis", "data", "evaluation", "pyg", "arrow"}), path
 
 
 ELSEWHERE = {
@@ -149,18 +134,14 @@ OF_SEVERAL_MODULES = {
 
 def test_tests_mirror_the_package():
     """Each module has a test file with its path, or names one; each test file has its module, or is of several."""
-    package, folder = PACKAGE, Path(__file__).parents[1]
-    modules = {
-        path.relative_to(package).with_suffix("").as_posix()
-        for path in package.rglob("*.py")
-        if path.name != "__init__.py"
-    }
-    files = {
-        path.relative_to(folder).with_suffix("").as_posix()
-        for path in folder.rglob("test_*.py")
-        if path.parent.name not in ("gpu", "project")
-    }
-    mirrors = {module: str(Path(module).with_name(f"test_{Path(module).name}").as_posix()) for module in modules}
+    folder, mirrors, files = Path(__file__).parents[1], {}, set()
+    for path in modules("**/*.py"):
+        module = path.relative_to(PACKAGE).with_suffix("")
+        if path.name != "__init__.py":
+            mirrors[module.as_posix()] = module.with_name(f"test_{module.name}").as_posix()
+    for path in folder.rglob("test_*.py"):
+        if path.parent.name not in ("gpu", "project"):
+            files.add(path.relative_to(folder).with_suffix("").as_posix())
     assert {module for module, file in mirrors.items() if file not in files} == ELSEWHERE.keys()
     assert set(ELSEWHERE.values()) <= files
     assert files - set(mirrors.values()) == OF_SEVERAL_MODULES
