@@ -214,18 +214,18 @@ class Evaluation(dict[str, Tensor], PointTable):
         return cells
 
     def _sentences(self) -> list[str]:
-        """Return the lines below the table: counts, and the meaning or absence of errors and intervals."""
-        means = [point for point in self.points if point.key not in self._keys_of_items]  # have standard errors
+        """Return the sentences below the table: counts, and the meaning or absence of errors and intervals."""
+        means = [point for point in self.points if point.key not in self._keys_of_items]  # those with standard errors
         spread = [point.num_users >= MIN_USERS for point in means if not math.isnan(point.interval()[0])]
-        notes = [self.counted()]
+        sentences = [self.counted()]
         if True in spread:
             limit = f" from {MIN_USERS} users on" if False in spread else ""
-            notes.append(f"± standard error, [95 % interval]{limit}; {_COMPARE}")
+            sentences.append(f"± standard error, [95 % interval]{limit}; {_COMPARE}")
         elif spread:
-            notes.append(f"± standard error; no interval for fewer than {MIN_USERS} users")
+            sentences.append(f"± standard error; no interval for fewer than {MIN_USERS} users")
         elif any(point.num_users == 1 for point in means):
-            notes.append("no standard error and no interval for one user")
-        return notes
+            sentences.append("no standard error and no interval for one user")
+        return sentences
 
     def counted(self) -> str:
         """Return the counts in words, without counts of 0."""
