@@ -109,7 +109,7 @@ def test_evaluate_prints_what_evaluate_lists_finds(run):
 
 
 def test_the_note_below_intervals_names_the_command(run):
-    """Below the intervals of many users stands the command that compares models; Markdown has the counts alone."""
+    """The note below intervals names the command that compares models; Markdown has the counts without the note."""
     users = [f"u{n:03}" for n in range(20)]
     pd.DataFrame({"user": users, "item": ["x", "y"] * 10}).to_csv("truth.csv", index=False)
     pd.DataFrame({"user": users, "item": ["x"] * 20}).to_csv("lists.csv", index=False)
@@ -167,7 +167,7 @@ BEYOND = f"{TRUTH} --train truth.csv -m Gini@1 -m HR@2"
 )
 @pytest.mark.filterwarnings("ignore:no row to average over")
 def test_limits(words, status, said, run):
-    """The exit status is 1 if a metric is below its limit, or above it where lower is better."""
+    """The exit status is 1 if a metric is below its --fail-under, or above its --fail-over."""
     found, _, error = run(words)
     assert (found, error) == (status, said)
 
@@ -220,7 +220,7 @@ def test_overlap(asked, run):
     ],
 )
 def test_options_of_columns(words, said, run):
-    """Columns that are gains, ranks, times or nothing, or have other names, and repeated items, are told by options."""
+    """Options name the columns of gains, ranks and ids, or say that a column is none of these; one allows repeats."""
     status, out, _ = run(words)
     assert status == 0
     assert said in out
@@ -275,11 +275,12 @@ BAD = [
     (f"{EVALUATE} --fail-under NDCG@1=0.1", "--fail-under names 'NDCG@1', which is not computed: HR@1, MRR@2"),
     (f"{BEYOND} --fail-under Gini@1=0.1", "lower values of Gini@1 are better, use --fail-over Gini@1=0.1"),
     (f"{BEYOND} --fail-over HR@2=0.1", "higher values of HR@2 are better, use --fail-under HR@2=0.1"),
-    *((f"{EVALUATE} --fail-under {text}", "such as NDCG@10=0.07") for text in ("HR@1", "=1", "HR@1=nan")),
+    *((f"{EVALUATE} --fail-under {text}", "such as NDCG@10=0.07") for text in ("HR@1", "HR@1=x", "=1", "HR@1=nan")),
     # arguments
     ("evaluate", "--help\n"),
     ("evalute a b", "--help\n"),
     (f"{TRUTH} --metrics HR@1", "--metrics HR@1; did you mean --metric?; see torchrecmetrics evaluate --help\n"),
+    (f"{TRUTH} --metrics=HR@1", "did you mean --metric?"),
     (f"{TRUTH} --fail-below HR@1=0", "did you mean --fail-"),
     (f"{TRUTH} --csv found.csv", "unrecognized arguments: --csv found.csv"),
     (f"{TRUTH} -m HR@1 NDCG@1", "values of one option are joined by commas, such as -m HR@10,NDCG@10"),
@@ -306,7 +307,8 @@ def test_bad_input(words, said, run, folder):
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_yaml_that_is_none(run):
+def test_invalid_yaml(run):
+    """The error shows on several lines where the YAML is invalid."""
     status, _, error = run(f"{TRUTH} -c open.yaml")
     assert status == 2
     assert "open.yaml is no YAML" in error
@@ -379,9 +381,9 @@ def test_compare(run):
         assert message in error
 
 
-@pytest.mark.parametrize("delimiter", ["|", "\\t"])
+@pytest.mark.parametrize("delimiter", ["|", "\t", "\\t"])
 def test_a_delimiter_is_for_all_files(delimiter, run):
-    """--delimiter reads .txt files of columns; a tab is typed as `\\t`."""
+    """--delimiter reads .txt files of columns; a tab may be typed as `\\t`."""
     for name in ("lists", "truth"):
         Path(f"{name}.txt").write_text(FILES[f"{name}.csv"].replace(",", delimiter.replace("\\t", "\t")))
     status, out, _ = run("evaluate lists.txt truth.txt --rank rank -m HR@1 --delimiter", delimiter)
@@ -406,8 +408,8 @@ def test_help_has_examples(run):
         assert f"examples:\n  torchrecmetrics {command} " in out
 
 
-def test_mistakes_of_ours_and_ctrl_c(run, monkeypatch):
-    """A mistake of ours does not exit with 1, the status of a metric that has dropped; Ctrl-C ends quietly."""
+def test_bugs_and_ctrl_c(run, monkeypatch):
+    """A bug exits with 2, not with 1, which means that a metric misses its limit; Ctrl-C prints nothing."""
 
     def interrupted(*_, **__):
         raise KeyboardInterrupt

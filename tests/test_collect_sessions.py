@@ -156,21 +156,21 @@ def test_merging_adds_the_entries_of_both():
     assert one.evaluator.num_entries == len(flat[2])
 
 
-@pytest.mark.parametrize("other", ["weights", "dtypes"])
-def test_entries_that_do_not_merge(other):
+def test_entries_that_do_not_merge():
     """Entries with weights, or of other dtypes, are not merged with entries without; nothing is added."""
     scores, labels, ids = rows()
-    metrics, given = (collect(["HR", "MRR"], k=3, accumulators=[trm.KeptRows()]) for _ in range(2))
+    metrics = collect(["HR", "MRR"], k=3, accumulators=[trm.KeptRows()])
     metrics.update(scores, labels, ids)
-    if other == "weights":
-        given.update(scores, labels, ids, weights=torch.ones(len(ids)))
-    else:
-        given.update(scores.double(), labels > 0, ids)
     before = snapshot(metrics)
-    cause = "rows are kept with weights in all batches" if other == "weights" else "scores and labels are .*float64"
-    with pytest.raises(ValueError, match=cause):
-        metrics.merge_state(given)
-    assert same(snapshot(metrics), before)
+    for entries, weights, message in (
+        ((scores, labels, ids), torch.ones(len(ids)), "rows are kept with weights in all batches"),
+        ((scores.double(), labels > 0, ids), None, "scores and labels are .*float64"),
+    ):
+        other = collect(["HR", "MRR"], k=3, accumulators=[trm.KeptRows()])
+        other.update(*entries, weights=weights)
+        with pytest.raises(ValueError, match=message):
+            metrics.merge_state(other)
+        assert same(snapshot(metrics), before)
 
 
 def test_inside_modules_and_collections_of_torchmetrics():
@@ -257,7 +257,7 @@ HUGE = 2**63 - 1
 )
 @pytest.mark.parametrize("checks", [True, False, "deferred"])
 def test_lengths_that_do_not_fit(lengths, message, checks):
-    """Lengths that do not add up to the number of entries, or by overflow alone, raise an error with all checks."""
+    """Lengths whose sum is not the number of entries, or equals it only by overflow, raise an error."""
     metric = trm.AUROC(validate_args=checks)
     with pytest.raises(ValueError, match=message):
         metric.update(trm.Sessions(FLAT["scores"], FLAT["labels"], lengths=torch.tensor(lengths)))
@@ -265,7 +265,7 @@ def test_lengths_that_do_not_fit(lengths, message, checks):
 
 
 def test_bad_whole_sessions():
-    """`Sessions` wants ids or lengths; `update` of a metric takes sessions as `Sessions` alone."""
+    """`Sessions` needs ids or lengths; `update` of a metric takes sessions only as `Sessions`."""
     scores, labels, ids = FLAT.values()
     for more in ({}, {"indexes": ids, "lengths": torch.tensor([2, 2])}):
         with pytest.raises(ValueError, match="indexes= or lengths= says which entries are of one session: give one"):
@@ -297,6 +297,13 @@ def test_sessions_without_entries():
     assert heavy(batch, weights=torch.tensor([1.0, 2.0, 1.0])) == heavy.compute() == 0.5
     with pytest.raises(ValueError, match=r"weights must be \[3\], one per row"):
         heavy.update(batch, weights=torch.ones(2))
+
+
+def test_row_ids_of_sessions():
+    """The id of a session's row is the one in `row_ids`, if they are given."""
+    metrics = collect(["MRR"], accumulators=[trm.KeptRows()])
+    metrics.update(**FLAT, row_ids=torch.tensor([8, 8, 5, 5]))
+    assert sorted(metrics.rows.ids.tolist()) == [5, 8]
 
 
 def test_running_values_of_sessions():
@@ -345,7 +352,7 @@ def test_checkpoints_of_waiting_sessions(processes):
 
 
 def raising(rank, world_size):
-    """Return whether weights, entries or sessions without a relevant item of one process raise on this one."""
+    """Check that weights, entries or a session without a relevant item on one process raise on every process."""
     metrics = [trm.CollectSessions(trm.MRR(empty_target_action="error")) for _ in range(3)]
     unlike, synced, without_a_click = metrics
     unlike.update(**FLAT, **({"weights": torch.ones(4)} if rank else {}))

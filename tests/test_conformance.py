@@ -14,6 +14,7 @@ from rankings import padded
 import torchrecmetrics as trm
 
 FOLDER = Path(__file__).parents[1] / "conformance"
+PAGE = (FOLDER.parent / "docs" / "explanations" / "conformance.md").read_text(encoding="utf-8")
 TOPICS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.json"))}
 INPUTS = [pytest.param(given, id=f"{topic}: {given['name']}") for topic in TOPICS for given in TOPICS[topic]["inputs"]]
 
@@ -72,12 +73,16 @@ def test_files_are_those_of_the_definitions():
         assert (FOLDER / f"{topic}.json").read_text(encoding="utf-8") == make.text_of(topic), topic
 
 
+def test_the_page_has_the_number_of_cases():
+    number = sum(len(given["cases"]) for topic in TOPICS.values() for given in topic["inputs"])
+    assert f"holds {number} small cases" in PAGE
+
+
 @pytest.mark.nightly
 def test_table_of_peers(capsys):
     """The page's table is what the installed versions give; scikit-learn agrees with all ties, ranx without ties."""
     peers = program("peers")
-    page = (FOLDER.parent / "docs" / "explanations" / "conformance.md").read_text(encoding="utf-8")
-    told = re.search(r"^\| cases \|.*?\n\n", page, re.M | re.S)[0]
+    told = re.search(r"^\| cases \|.*?\n\n", PAGE, re.M | re.S)[0]
     for peer, version in re.findall(r"([\w-]+) (\d[\w.]+) \|", told.partition("\n")[0]):
         if version not in [found.version for found in metadata.distributions(name=peer)]:
             pytest.skip(f"the table has {peer} {version}")

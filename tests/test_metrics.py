@@ -233,6 +233,14 @@ def test_rows_without_a_relevant_item(action, expected, num_users):
         assert (metric.num_users, metric.num_skipped) == (num_users, 1)
 
 
+def test_rows_in_which_all_items_are_relevant():
+    """AUROC, which has no pair to compare, leaves these rows out whatever `empty_target_action` is; HR counts them."""
+    args = torch.tensor([[0.3, 0.2], [0.1, 0.2]]), torch.tensor([[0, 1], [1, -1]])
+    for metric, num_users in ((trm.AUROC(empty_target_action="neg"), 1), (trm.HR(1), 2)):
+        assert value(metric, *args) == 1
+        assert metric.num_users == num_users
+
+
 @pytest.mark.parametrize("validate_args", [True, False])
 def test_rows_without_a_relevant_item_can_be_an_error(validate_args):
     metric = trm.HR(1, empty_target_action="error", validate_args=validate_args)
@@ -276,7 +284,7 @@ def test_what_is_tied_depends_on_the_row_alone(others, tied, form):
 
 
 def error_of(values, weights, at_once):
-    """Return the standard error of row values whose sums are rounded every `at_once` rows, which divide all rows."""
+    """Return the standard error of row values, summed `at_once` rows at a time, a divisor of the number of rows."""
     powers = torch.stack([torch.ones_like(values), weights, weights.square()])
     terms = torch.stack([torch.ones_like(values), values, values.square()])[:, None] * powers
     totals = terms.view(3, 3, -1, at_once).sum(-1).cumsum(-1)[..., -1]

@@ -162,7 +162,7 @@ def test_lists_of_one_length():
 
 
 def test_columns_of_nulls():
-    """A null list is empty even if its offsets span values; columns may hold nulls alone."""
+    """A null list is empty even if its offsets span values; a column may hold only nulls."""
     offsets, values = pa.array([0, 2, 4, 6], pa.int32()), pa.array([1, 2, None, 4, 5, 6])
     lists = pa.ListArray.from_arrays(offsets, values, mask=pa.array([False, True, False]))
     found = evaluated(pa.table({"item_ids": lists, "target": [2, 4, 5]}), "MRR", 2)
@@ -269,6 +269,7 @@ RANKS = pa.table({"rank": [[1, 30], [12]], "negative": [[-1, 4], [2]]})
         (ENDING, None, {"complete": True}, {}, (1 / 2 + 0) / 2),
         (ENDING, 9, {"complete": True}, {}, (1 / 2 + 0) / 2),
     ],
+    ids=["whole ranks", "negative ranks", "exclude", "duplicates", "padding", "whole lists", "lists shorter than k"],
 )
 def test_values(data, k, how, options, expected):
     """Mean reciprocal ranks of two rows, by arithmetic."""
@@ -384,7 +385,7 @@ def test_no_rows():
 
 @pytest.mark.parametrize("ties", ["expected", "pessimistic"])
 def test_scores_of_lists(ties):
-    """Equal scores beside the lists are tied, as where scores are ranked; scores may be whole numbers."""
+    """Listed items with equal scores are tied, as in `Scores`; scores may be whole numbers."""
     first = (1 + 1 / 2 + 1 / 3) / 3 if ties == "expected" else 1 / 3
     for scores in ([[0.5, 0.5, 0.5], [0.9, 0.1]], [[5, 5, 5], [9, 1]]):
         table = pa.table({"item_ids": [[7, 3, 9], [4, 8]], "target": [[9], [8]], "scores": scores})
@@ -393,8 +394,6 @@ def test_scores_of_lists(ties):
         found = arrow.merge(tallies, "MRR", 3, ties=ties)
         assert (found["MRR@3"].item(), found.num_tied) == (pytest.approx((first + 1 / 2) / 2), 1)
 
-
-# What is no data or no tally, and bad values
 
 PAIR = pa.table({"item_ids": [[1, 2, 3], [4, 5, 6]], "target": [[1], [6]]})
 
@@ -406,7 +405,7 @@ def bad(name, values, kind=None):
 
 
 def rounded(kind):
-    """Return `PAIR` with lists of the first whole number that is also the rounded next one."""
+    """Return `PAIR` with lists of the smallest whole number n for which this dtype rounds n + 1 to n."""
     number = np.array([{pa.float32(): 2**24, pa.float16(): 2**11}[kind]], kind.to_pandas_dtype())
     return bad("item_ids", [number, number], pa.list_(kind))
 

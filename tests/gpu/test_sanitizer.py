@@ -32,3 +32,10 @@ def test_sanitizer_finds_nothing(tool, cuda):
     done = run([*watch, *CASE])
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     assert "done" in done.stdout
+
+
+def test_the_case_runs(place):
+    """The program that the sanitizer watches runs without the sanitizer."""
+    done = run(CASE)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.endswith("done\n")

@@ -37,7 +37,7 @@ def test_scores(way, problem):
 
 
 def test_quick_cases(generator):
-    """Each kernel is exact on a small case; this one runs with every change."""
+    """Each kernel is exact on a small case. With every change this runs, and one case of `test_evaluate`."""
     scores = (torch.randn(2, 1300, generator=generator) * 4).round()
     scores[0, 1299], scores[1, 3], scores[:, 5:90] = NAN, INF, -INF
     masks = [torch.rand(1300, generator=generator) < 0.1]

@@ -63,9 +63,10 @@ def test_every_strategy_counts(strategy, block, tile, device_may_wait, problem, 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("items", "behind"), [(63, 0), (64, 8), (1000, 8), (3000, 0)])
 def test_strategies_on_real_shapes(strategy, dtype, items, behind, generator, device, monkeypatch):
-    """Each strategy is exact at full size: no block of items, a part of one, and several; memory behind is not read.
+    """Each strategy is exact at full size, with no block of items, a part of one, and several.
 
-    Ties extend across the depth, there are more targets than places, and all scores of a row may be equal.
+    Ties extend across the depth, there are more targets than the depth, one row is constant, and rows may end before
+    their memory, which is not read there.
     """
     scores = (torch.randn(9, items, generator=generator) * 4).round().to(dtype)
     scores[4] = 0
@@ -103,7 +104,7 @@ def test_bad_scores_that_are_rejected_later(bad, generator):
 @pytest.mark.parametrize("form", ["ids", "mask of items", "mask"])
 @pytest.mark.parametrize("owned", [False, True])
 def test_an_excluded_score_is_checked_before_it_is_overwritten(bad, form, owned, monkeypatch):
-    """A NaN or +inf of an excluded item raises; unchecked it changes no rank, overwritten in a copy or subtracted."""
+    """A NaN or +inf of an excluded item raises; unchecked it changes no rank. Scores and mask are not changed."""
     clean, target = torch.rand(2, 9, dtype=torch.float64), torch.tensor([[1], [2]])
     mask = torch.zeros(2, 9, dtype=torch.bool)
     mask[1, 5] = True
@@ -117,6 +118,7 @@ def test_an_excluded_score_is_checked_before_it_is_overwritten(bad, form, owned,
         monkeypatch.setattr(TargetCounter, "copies_pay", lambda *_, pays=pays: pays)
         unchecked = ranked(rows(scores) if owned else scores, target, depth=3, exclude=exclude, validate_args=False)
         assert torch.equal(unchecked.ranks, expected)
+    assert mask.nonzero().tolist() == [[1, 5]]
 
 
 @pytest.mark.parametrize(

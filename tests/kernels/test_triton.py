@@ -28,8 +28,8 @@ INTERPRETED = [HERE / "interpreted.py", *sorted(ROOT.glob("tests/gpu/test_*.py")
 
 
 def interpret(*arguments, seconds):
-    """Run a module of Python with interpreted kernels, in a process that alone has the variable; return its output."""
-    # numpy multiplies: the last bits may depend on a tile's shape, but not with Nehalem's routines
+    """Run a Python module in a process of its own, the only one with interpreted kernels, and return its output."""
+    # numpy multiplies in the interpreter; with Nehalem's routines the last bits do not depend on a tile's shape
     env = os.environ | {"TRITON_INTERPRET": "1", "OPENBLAS_CORETYPE": "Nehalem", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=seconds)
@@ -182,6 +182,12 @@ def test_where_it_runs(monkeypatch):
         assert reason is None if runs else "8.0" in reason
     monkeypatch.setattr(torch.version, "hip", "6.4")
     assert "ROCm" in kernels.unavailable(torch.device("cuda", 0))
+
+
+def test_many_thresholds_are_searched():
+    """Up to 8 thresholds are compared and more are searched."""
+    names = [kernels._choose_kernel(width)[0].__name__ for width in (0, 1, 8, 9)]
+    assert names == ["_by_comparing"] * 3 + ["_by_buckets"]
 
 
 def test_precision_follows_pytorch():

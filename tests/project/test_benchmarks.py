@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -45,7 +46,7 @@ def test_every_row_checks_values(kept):
 
 
 def test_goals():
-    """Medians of rounds are compared with the limit; the minima and the verdict are printed beside them."""
+    """A goal limits the median of the ratios of each round; its text has the ratio of the minima and the verdict."""
     times = {"a": [6.0, 9.0, 7.0], "b": [2.0, 1.0, 2.0]}
     judged = report.judge(workloads.Goal("a", 3, "b", stretch=4, at_least=True), times)
     assert report.goal_text(judged) == "a / b 3.50 (goal >= 3, stretch 4, of minima 6.00) ok"
@@ -264,6 +265,13 @@ def test_measured_on_a_card(monkeypatch):
     assert all(one["memory_mb"] == 1 for one in result["contenders"])
     assert [report.goal_text(goal) for goal in result["goals"]] == ["ours, MB added 1.00 (goal <= 0.5) MISSED"]
     assert len(waits) >= 2 * sum(one["rounds"] for one in result["contenders"])
+
+    card = SimpleNamespace(name="NVIDIA H200", major=9, minor=0, total_memory=150 * 10**9)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
+    machine = timing.machine("cuda")
+    assert (machine["device"], machine["capability"], machine["memory_gb"]) == ("NVIDIA H200", "9.0", 150)
+    assert machine["versions"].keys() >= {"torch", "triton"}
 
     monkeypatch.setattr(gpu, "free_cuda_memory", lambda: 10**9)
     assert gpu.lacks(torch.device("cuda"), 2e9) == "needs 2 GB of the card's memory, 1 GB are free"

@@ -38,7 +38,7 @@ def test_no_address_that_does_not_exist():
 
 
 def test_readme_is_one_screen():
-    """README has at most 120 lines and every metric; its links lead to files of the repository or to other sites."""
+    """README has at most 120 lines and names every metric; links lead to files of the repository or other sites."""
     assert README.count("\n") <= 120
     assert not [name for name in trm.metrics.__all__ if f"`{name}`" not in README]
     targets = re.findall(r"\]\(([^)]+)\)", README)

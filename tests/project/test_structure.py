@@ -71,9 +71,9 @@ def inputs_of(path):
 
 
 def test_imports():
-    """`as_input` alone knows the inputs that `update` makes; metrics know no files, frames or plots.
+    """Only `as_input` imports the inputs that `update` makes; metrics import no files, frames or plots.
 
-    That imports run downwards, from layer to layer, is tested with the picture of the layers.
+    `TestLayers` in test_pictures.py tests that imports run downwards, from layer to layer.
     """
     frameworks = {"pandas", "polars", "matplotlib", "lightning"}
     assert not [named(path) for path in modules("core/*.py") if packages(path) & frameworks]
