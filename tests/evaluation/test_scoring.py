@@ -124,6 +124,7 @@ def test_memory_is_agreed(processes):
 _, _, _, TARGET, EXCLUDE = problem()
 CODES = torch.arange(USERS) % 2
 GRADED = trm.Interactions(TARGET.offsets, TARGET.items, ITEMS, torch.full((len(TARGET),), 2.0))
+MORE_USERS = trm.Interactions.from_dense(torch.ones(USERS + 1, ITEMS, dtype=torch.bool))
 OF_OPTIONS = {
     "k": ("differ in metrics", {"k": [1, 6]}),
     "metrics": ("differ in metrics", {"metrics": ["HR", "MRR"]}),
@@ -133,6 +134,8 @@ OF_OPTIONS = {
     "values": ("differ in values of target", {"target": GRADED}),
     "no_target": ("target must be Interactions", {"target": 3}),
     "history": ("differ in history", {"exclude": TARGET}),
+    "history of others": ("exclude has 31 users, expected 30", {"exclude": MORE_USERS}),
+    "unknown option": ("ndgc", {"ndgc": 1}),
     "user_ids": ("differ in user_ids", {"user_ids": [1, 2]}),
     "batch_sizes": ("differ in batch_size", {"batch_size": 7}),
     "progress": ("progress must be", {"progress": 3}),
