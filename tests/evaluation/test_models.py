@@ -260,6 +260,12 @@ def test_history_is_no_ground_truth():
     assert trm.evaluate("Missing", torch.ones(2, 1), torch.ones(3, 1), target=target, k=4)["Missing@4"] == 0.25
 
 
+def test_without_history_no_overlap_is_computed(monkeypatch):
+    """Without `exclude` the keys of the ground truth's edges are not computed."""
+    monkeypatch.setattr(Interactions, "keys", property(lambda self: pytest.fail("computed")))
+    evaluate(exclude=None)
+
+
 def test_out_of_memory_halves_the_batch():
     """A batch that runs out of GPU memory is tried again in halves; no user is lost or counted twice."""
     users, items, train, test = world()

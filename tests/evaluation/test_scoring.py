@@ -71,6 +71,22 @@ def test_equals_one_process(processes, world_size, how, dtype):
         assert others == expected
 
 
+def of_floats(rank, world_size):
+    """Return values of random embeddings whose items are shared by two processes, and those of one process."""
+    generator = torch.Generator().manual_seed(1)
+    users, items = torch.randn(USERS, 16, generator=generator), torch.randn(400, 16, generator=generator)
+    target = trm.Interactions.from_dense(torch.rand(USERS, 400, generator=generator) < 0.02)
+    mine = (items[:130], items[130:])[rank]
+    shared_items = trm.evaluate(NAMES[:5], users, mine, target=target, k=10, shard="items")
+    return numbers(shared_items), numbers(trm.evaluate(NAMES[:5], users, items, target=target, k=10))
+
+
+def test_floats(processes):
+    """Products of other shapes may round differently, which moves a value only where two scores nearly tie."""
+    for values, expected in processes.run(of_floats, 2):
+        assert values == pytest.approx(expected, abs=2e-4)
+
+
 def on_some_processes(rank, world_size):
     """Let processes 0 and 1 share items, or users; process 2 takes no part."""
     group = dist.new_group([0, 1])
