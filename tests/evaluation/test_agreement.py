@@ -86,7 +86,7 @@ def test_equals_the_package_rbo():
 
 
 def test_order_gaps_and_lengths():
-    """Order matters to RBO alone, runs can be swapped, gaps hold no rank, and equal short lists agree fully."""
+    """Only RBO depends on the order, runs can be swapped, gaps hold no rank, and equal short lists agree fully."""
     whole = {"Overlap@4": 1, "RBO@4": 1, "Churn@4": 0}
     a, b = torch.tensor([[1, 2, 3, 4]]), torch.tensor([[4, 3, 2, 1]])
     assert trm.agreement(a, a, k=4).floats() == whole

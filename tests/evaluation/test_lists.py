@@ -307,7 +307,7 @@ def test_ranks_begin_at_0_or_1_throughout(first):
 
 
 def test_repeated_rows():
-    """With `first`, the best place of an item counts, and rows that repeat user, item and rank are the same row."""
+    """With `first`, the best rank of an item counts, and rows that repeat user, item and rank are the same row."""
     frame = {"user": ["zoe", "al", "bo", "zoe", "al"], "item": [*"xxzxx"], "score": [1, 2, 3, 4, 5]}
     found = outcome("HR@1", frame, score="score", duplicates="first", complete=True)
     assert found == (2 / 3, {"num_users": 3, "num_unserved": 1, "num_left_out": 1, "num_repeated": 1})
@@ -414,7 +414,7 @@ def test_a_short_list_is_whole_in_every_batch(monkeypatch):
         assert value("RPrecision", {"al": [*"xyz"], "bo": [*"uvwxyz"]}, truth, exclude={"al": ["y"]}) == (1 / 3 + 1) / 2
 
 
-def test_the_collection_and_other_processes_are_left_alone():
+def test_collections_are_cloned_and_processes_are_not_synchronised():
     """A collection is cloned; other processes are not asked, because each evaluates its own lists."""
     collection = trm.RecMetricCollection(["HR"], k=1, prefix="val/")
     found = evaluate_lists(collection, {"al": ["x"]}, target=TRUTH)

@@ -283,7 +283,7 @@ def test_out_of_memory_halves_the_batch():
 
 
 def sharded(rank, world_size):
-    """Let an error arise on the first process, which alone counts users without ground truth; then evaluate."""
+    """Evaluate with an error of the first process only, which counts users without ground truth; then without it."""
     users, items, train, test = world()
     options = {"target": test, "exclude": train, "k": [5, 10]}
     with pytest.raises((ValueError, RuntimeError), match="rows without a relevant item"):

@@ -71,14 +71,14 @@ def test_a_question_about_data_is_asked_once(pl):
     assert sum("scores fall along every row" in str(warning.message) for warning in caught) == 1
 
 
-def after(target, places=1):
+def after(target, offset=1):
     """Return ids to exclude, none of which is relevant."""
-    return (target + places) % ITEMS
+    return (target + offset) % ITEMS
 
 
-def history(places=1):
-    """Return `after` of all users; values of interactions, such as ratings, are not read as ids."""
-    edges = torch.stack([USERS.repeat_interleave(2), after(TARGET, places).flatten()])
+def history(offset=1):
+    """Return the items of `after` for all users, with values that, like ratings, are not read as ids."""
+    edges = torch.stack([USERS.repeat_interleave(2), after(TARGET, offset).flatten()])
     return trm.Interactions.from_edge_index(edges, 10, ITEMS, values=torch.ones(20, dtype=torch.int64))
 
 
