@@ -77,8 +77,16 @@ def test_equals_plain_python(a, b, k, p):
     assert [*found.values()] == pytest.approx([sum(column) / len(column) for column in kept], abs=1e-12)
 
 
+def test_equals_the_package_rbo():
+    """The extrapolated overlap of full lists is that of the package rbo."""
+    rbo = pytest.importorskip("rbo")
+    a, b = torch.rand(2, 20, 12, generator=torch.Generator().manual_seed(0)).argsort(2)[:, :, :8]
+    theirs = [rbo.RankingSimilarity(x, y).rbo_ext(p=0.8) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
+    assert trm.agreement(a, b, k=8, p=0.8)["RBO-p0_8@8"].item() == pytest.approx(sum(theirs) / 20, abs=1e-12)
+
+
 def test_order_gaps_and_lengths():
-    """Order matters to RBO alone, runs can be swapped, gaps hold no rank, and equal short lists agree fully."""
+    """Only RBO depends on the order, runs can be swapped, gaps hold no rank, and equal short lists agree fully."""
     whole = {"Overlap@4": 1, "RBO@4": 1, "Churn@4": 0}
     a, b = torch.tensor([[1, 2, 3, 4]]), torch.tensor([[4, 3, 2, 1]])
     assert trm.agreement(a, a, k=4).floats() == whole

@@ -46,7 +46,7 @@ def test_equals_full_scores(batch_size, similarity):
 
 
 def test_a_user_without_candidates_finds_nothing():
-    """A user without candidates counts as a miss; a bias alone ranks the candidates of the others."""
+    """A user without candidates counts as a miss; a bias without vectors can rank the candidates of other users."""
     target = Interactions.from_columns([0, 1], [2, 3], num_users=2, num_items=4)
     allowed = Interactions.from_columns([0, 0], [2, 1], num_users=2, num_items=4)
     nobody = Interactions.from_columns([], [], num_users=2, num_items=4)

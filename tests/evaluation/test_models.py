@@ -65,12 +65,14 @@ def test_random_graphs(data, users, items, batch_size):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
 def test_embeddings_score_in_float32_at_least(dtype, device):
-    """Half-precision embeddings, autocast and inference mode change nothing: scores are made and kept in float32."""
+    """Autocast, inference mode and batches change nothing: scores of low precision, too, are made in float32."""
     users, items, train, test = world(integer=False, dtype=dtype)
     options = {"target": test.to(device), "exclude": train.to(device), "k": [5, 10]}
-    with torch.inference_mode(), torch.autocast(device.type, dtype=torch.bfloat16):
-        got = trm.evaluate(NAMES, users.to(device), items.to(device), **options)
-    assert numbers(got) == by_hand(users.double() @ items.double().T, train, test)
+    expected = by_hand(users.double() @ items.double().T, train, test)
+    for batch_size in (None, 5, 1):
+        with torch.inference_mode(), torch.autocast(device.type, dtype=torch.bfloat16):
+            got = trm.evaluate(NAMES, users.to(device), items.to(device), batch_size=batch_size, **options)
+        assert numbers(got) == expected
 
 
 @pytest.mark.parametrize("action", ["skip", "neg", "pos"])
@@ -258,6 +260,12 @@ def test_history_is_no_ground_truth():
     assert trm.evaluate("Missing", torch.ones(2, 1), torch.ones(3, 1), target=target, k=4)["Missing@4"] == 0.25
 
 
+def test_without_history_no_overlap_is_computed(monkeypatch):
+    """Without `exclude` the keys of the ground truth's edges are not computed."""
+    monkeypatch.setattr(Interactions, "keys", property(lambda self: pytest.fail("computed")))
+    evaluate(exclude=None)
+
+
 def test_out_of_memory_halves_the_batch():
     """A batch that runs out of GPU memory is tried again in halves; no user is lost or counted twice."""
     users, items, train, test = world()
@@ -275,7 +283,7 @@ def test_out_of_memory_halves_the_batch():
 
 
 def sharded(rank, world_size):
-    """Let an error arise on the first process, which alone counts users without ground truth; then evaluate."""
+    """Evaluate with an error of the first process only, which counts users without ground truth; then without it."""
     users, items, train, test = world()
     options = {"target": test, "exclude": train, "k": [5, 10]}
     with pytest.raises((ValueError, RuntimeError), match="rows without a relevant item"):
@@ -418,6 +426,8 @@ BAD = [
     (lambda: evaluate(device="gpu"), r"device must be .* the name of one, such as 'cuda:0', got 'gpu' \(str\)"),
     (lambda: evaluate(user_ids=[1, 1]), "user_ids hold a user twice"),
     (lambda: evaluate(user_ids=3), r"row numbers \[n\], such as \[3\] for user 3, got 3"),
+    (lambda: evaluate(user_ids=[[3]]), r"row numbers \[n\], such as \[3\] for user 3, got \[\[3\]\]"),
+    (lambda: evaluate(user_ids="abc"), r"row numbers \[n\] .*, not strings or sets, got str 'abc'"),
     (lambda: evaluate(user_ids={1, 2}), r"row numbers \[n\] .*, not strings or sets, got set \{1, 2\}"),
     (lambda: evaluate(user_ids=[0, None]), r"row numbers \[n\] .*, got list \[0, None\]"),
     (lambda: evaluate(user_ids=[0.5]), "user_ids must be whole numbers"),

@@ -71,6 +71,22 @@ def test_equals_one_process(processes, world_size, how, dtype):
         assert others == expected
 
 
+def of_floats(rank, world_size):
+    """Return values of random embeddings whose items are shared by two processes, and those of one process."""
+    generator = torch.Generator().manual_seed(1)
+    users, items = torch.randn(USERS, 16, generator=generator), torch.randn(400, 16, generator=generator)
+    target = trm.Interactions.from_dense(torch.rand(USERS, 400, generator=generator) < 0.02)
+    mine = (items[:130], items[130:])[rank]
+    shared_items = trm.evaluate(NAMES[:5], users, mine, target=target, k=10, shard="items")
+    return numbers(shared_items), numbers(trm.evaluate(NAMES[:5], users, items, target=target, k=10))
+
+
+def test_floats(processes):
+    """Products of other shapes may round differently, which moves a value only where two scores nearly tie."""
+    for values, expected in processes.run(of_floats, 2):
+        assert values == pytest.approx(expected, abs=2e-4)
+
+
 def on_some_processes(rank, world_size):
     """Let processes 0 and 1 share items, or users; process 2 takes no part."""
     group = dist.new_group([0, 1])
@@ -124,6 +140,7 @@ def test_memory_is_agreed(processes):
 _, _, _, TARGET, EXCLUDE = problem()
 CODES = torch.arange(USERS) % 2
 GRADED = trm.Interactions(TARGET.offsets, TARGET.items, ITEMS, torch.full((len(TARGET),), 2.0))
+MORE_USERS = trm.Interactions.from_dense(torch.ones(USERS + 1, ITEMS, dtype=torch.bool))
 OF_OPTIONS = {
     "k": ("differ in metrics", {"k": [1, 6]}),
     "metrics": ("differ in metrics", {"metrics": ["HR", "MRR"]}),
@@ -133,6 +150,8 @@ OF_OPTIONS = {
     "values": ("differ in values of target", {"target": GRADED}),
     "no_target": ("target must be Interactions", {"target": 3}),
     "history": ("differ in history", {"exclude": TARGET}),
+    "history of others": ("exclude has 31 users, expected 30", {"exclude": MORE_USERS}),
+    "unknown option": ("ndgc", {"ndgc": 1}),
     "user_ids": ("differ in user_ids", {"user_ids": [1, 2]}),
     "batch_sizes": ("differ in batch_size", {"batch_size": 7}),
     "progress": ("progress must be", {"progress": 3}),

@@ -48,7 +48,7 @@ def loader(data, **options):
 
 
 class Optimised:
-    """What every module has that fits: an optimiser of all its parameters."""
+    """Mixin with an optimiser of all parameters."""
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.1)
@@ -112,9 +112,10 @@ def make_module(pl, step=None, **methods):
 
 
 def trainer(pl, *callbacks, **options):
-    """Make a Trainer that writes no file, unless a callback or logger with a folder of its own does."""
+    """Make a Trainer that writes no file unless a callback or logger does."""
+    keeps = any(isinstance(callback, pl.callbacks.Checkpoint) for callback in callbacks)
     defaults = {"max_epochs": 2, "logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    defaults |= {"accelerator": "cpu", "default_root_dir": tempfile.gettempdir(), "enable_checkpointing": False}
+    defaults |= {"accelerator": "cpu", "default_root_dir": tempfile.gettempdir(), "enable_checkpointing": keeps}
     return pl.Trainer(callbacks=list(callbacks), **(defaults | options))
 
 

@@ -87,7 +87,7 @@ def test_catalogue_without_validation_loaders(pl, tmp_path):
     logger = pl.loggers.CSVLogger(tmp_path)
     module = make_embedding_module(pl, validates=False)
     whole = callback(exclude=TRAIN, every_n_epochs=2)
-    run = trainer(pl, whole, keep, logger=logger, max_epochs=5, enable_checkpointing=True)
+    run = trainer(pl, whole, keep, logger=logger, max_epochs=5)
     run.fit(module, DATA)
     with open(f"{logger.log_dir}/metrics.csv") as file:
         rows = list(csv.DictReader(file))
@@ -113,7 +113,7 @@ def test_catalogue_without_validation_loaders(pl, tmp_path):
         lambda m: lambda ids: m.users[ids] @ m.items.T,
     ],
 )
-def test_what_embed_may_return(embed, pl):
+def test_values_of_embed(embed, pl):
     """`embed` may return a list instead of a tuple, and a function of user ids where a model has no embeddings."""
     module = make_embedding_module(pl)
     got = trainer(pl, callback(embed=embed, exclude=TRAIN)).validate(module, DATA, verbose=False)
@@ -129,7 +129,7 @@ def test_what_embed_may_return(embed, pl):
         (lambda m: (m.items, m.users), ValueError, "40 users have embeddings, but target has 30 users"),
     ],
 )
-def test_what_embed_must_not_return(embed, error, message, pl):
+def test_bad_values_of_embed(embed, error, message, pl):
     """The sanity check stops the run before its first epoch if embeddings do not fit."""
     run = trainer(pl, callback(embed=embed))
     with pytest.raises(error, match=message):
@@ -152,6 +152,7 @@ def test_catalogue_sanity_check_logs_nothing(pl):
     ("options", "error", "message"),
     [
         ({"target": [1]}, TypeError, "target must be Interactions"),
+        ({"embeds": None}, ValueError, "CatalogueEvaluationCallback has no option 'embeds'; did you mean 'embed'"),
         ({"every_n_epochs": 0}, ValueError, "every_n_epochs must be at least 1"),
         ({"embed": None}, TypeError, "embed must be a function of .the module."),
         ({"embed": lambda a, b: None}, TypeError, "embed must be a function of .the module."),
@@ -174,7 +175,7 @@ def fit(pl, every, *readers, validates=True, scheduler=None, **options):
     methods = {} if scheduler is None else {"configure_optimizers": configure_optimizers}
     module = make_embedding_module(pl, validates, **methods)
     whole = callback("HR", 1, every_n_epochs=every)
-    run = trainer(pl, whole, *readers, max_epochs=4, enable_checkpointing=True, **options)
+    run = trainer(pl, whole, *readers, max_epochs=4, **options)
     run.fit(module, DATA, *([DATA] if validates else []))
     return run.current_epoch
 

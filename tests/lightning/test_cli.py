@@ -2,7 +2,6 @@
 
 import importlib
 import inspect
-import tempfile
 import textwrap
 
 import pytest
@@ -51,7 +50,7 @@ def run_cli(pl, tmp_path, module, name, arguments):
           enable_progress_bar: false
           enable_model_summary: false
           accelerator: cpu
-          default_root_dir: {tempfile.gettempdir()}
+          default_root_dir: {tmp_path}
           callbacks:
             - class_path: torchrecmetrics.lightning.{name}
               init_args:

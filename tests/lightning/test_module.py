@@ -67,7 +67,7 @@ def test_checkpoint_and_early_stopping_on_our_keys(tmp_path):
     )
     stop = pl.callbacks.EarlyStopping("val/MRR@10", mode="max", patience=1)
     module, data = Grouped(accumulators=[trm.ByGroup("even", "odd")]), samples(13)
-    run = trainer(pl, keep, stop, max_epochs=5, enable_checkpointing=True)
+    run = trainer(pl, keep, stop, max_epochs=5)
     run.fit(module, loader(data), loader(data))
     assert run.current_epoch == 2
     assert {key: value for key, value in logged(run).items() if key.count("/") == 1} == expected_of(data)
@@ -75,6 +75,20 @@ def test_checkpoint_and_early_stopping_on_our_keys(tmp_path):
     assert best == logged(run)["val/NDCG@10/odd"] == expected_of(data[1::2])["val/NDCG@10"]
     assert f"{best:.3f}" in keep.best_model_path
     assert set(torch.load(keep.best_model_path, weights_only=False)["state_dict"]) == {"weight"}
+
+
+def test_two_loaders_with_a_collection_each():
+    """Collections with different prefixes keep the values of two loaders apart."""
+
+    class Two(Recommender):
+        def validation_step(self, batch, batch_idx, dataloader_idx=0):
+            metrics = (self.metrics, self.test_metrics)[dataloader_idx]
+            metrics.update(*batch[:2])
+            self.log_dict(metrics, add_dataloader_idx=False)
+
+    first, second = samples(10), samples(6, seed=1)
+    got = trainer(pl).validate(Two(), [loader(first), loader(second)], verbose=False)
+    assert got == [expected_of(first), expected_of(second, "test/")]
 
 
 def with_accumulators():

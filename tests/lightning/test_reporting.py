@@ -146,7 +146,7 @@ def test_checkpoint_and_early_stopping(pl, tmp_path):
         tmp_path, "{epoch}-{val/NDCG@10:.4f}", monitor="val/NDCG@10", mode="max", auto_insert_metric_name=False
     )
     stop = pl.callbacks.EarlyStopping("val/MRR@10", mode="max", patience=2)
-    run = fit(pl, stop, RecMetricsCallback(NAMES, k=KS), keep, max_epochs=9, enable_checkpointing=True)
+    run = fit(pl, stop, RecMetricsCallback(NAMES, k=KS), keep, max_epochs=9)
     values = [by_hand(DATA, sign=sign)["NDCG@10"] for sign in (1, -1)]
     assert keep.best_model_score.item() == max(values, key=lambda value: value.expected)
     assert run.current_epoch < 9
@@ -179,7 +179,7 @@ def test_monitors_are_checked_before_the_first_epoch(sanity, monitor, mode, mess
         pl.callbacks.ModelCheckpoint(tmp_path, monitor=monitor, mode=mode),
     ):
         callback = RecMetricsCallback(["HR", "NDCG"], k=[5, 10])
-        run = trainer(pl, callback, reader, num_sanity_val_steps=sanity, enable_checkpointing=True)
+        run = trainer(pl, callback, reader, num_sanity_val_steps=sanity)
         warned = pytest.warns(UserWarning, match=message) if warns else contextlib.nullcontext()
         with warned, pytest.raises((ValueError, RuntimeError), match=None if warns else message):
             run.fit(make_module(pl), loader(samples(5)), loader(samples(5)))
@@ -223,7 +223,7 @@ def test_a_metric_that_should_fall(pl, tmp_path):
     """A monitor of a metric that should fall must have mode "min", and monitors of other metrics mode "max"."""
     callback = RecMetricsCallback(["HR", Place(10)], k=1)
     keep = pl.callbacks.ModelCheckpoint(tmp_path, monitor="val/Place@10", mode="min")
-    fit(pl, callback, keep, enable_checkpointing=True)
+    fit(pl, callback, keep)
     assert keep.best_model_score is not None
     for monitor, mode, better in (("val/Place@10", "max", "lower"), ("val/HR@1", "min", "higher")):
         stop = pl.callbacks.EarlyStopping(monitor, mode=mode)

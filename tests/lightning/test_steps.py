@@ -71,14 +71,14 @@ def test_a_question_about_data_is_asked_once(pl):
     assert sum("scores fall along every row" in str(warning.message) for warning in caught) == 1
 
 
-def after(target, places=1):
+def after(target, offset=1):
     """Return ids to exclude, none of which is relevant."""
-    return (target + places) % ITEMS
+    return (target + offset) % ITEMS
 
 
-def history(places=1):
-    """Return `after` of all users; values of interactions, such as ratings, are not read as ids."""
-    edges = torch.stack([USERS.repeat_interleave(2), after(TARGET, places).flatten()])
+def history(offset=1):
+    """Return the items of `after` for all users, with values that, like ratings, are not read as ids."""
+    edges = torch.stack([USERS.repeat_interleave(2), after(TARGET, offset).flatten()])
     return trm.Interactions.from_edge_index(edges, 10, ITEMS, values=torch.ones(20, dtype=torch.int64))
 
 
@@ -88,7 +88,7 @@ def flat(rows):
 
 ONE, TWO = {"exclude": after(TARGET)}, {"exclude": torch.cat([after(TARGET), after(TARGET, 2)], 1)}
 ALL = {"exclude": history()}
-STEPS = {  # what a step returns, options of the callback, and what `update` takes
+STEPS = {  # the step, options of the callback, and options of the `update` that gives the same values
     "ranks": (lambda s, t, u: {"input": trm.Ranks(trm.get_topk_ranks(s, t, 10), 10), "target": t}, {}, {}),
     "ranking": (lambda s, t, u: {"input": trm.Scores(s, t).ranking(), "loss": 0}, {}, {}),
     "lists": (lambda s, t, u: {"input": trm.Lists(s.argsort(descending=True), t), "target": t}, {}, {}),
@@ -113,7 +113,7 @@ STEPS = {  # what a step returns, options of the callback, and what `update` tak
 
 
 @pytest.mark.parametrize("form", STEPS)
-def test_what_a_step_may_return(form, pl):
+def test_outputs_of_a_step(form, pl):
     """A step may return all that `update` takes; `exclude=` adds items by user ids; other entries are ignored."""
     step, options, update = STEPS[form]
     names = ("HR", "NDCG", "MRR")  # R-precision needs ranks deeper than 10 if users have more relevant items
@@ -185,7 +185,7 @@ def test_a_collection_and_a_step_that_logs_too(pl):
 
 
 def test_columns_that_accumulators_read(pl):
-    """A collection brings its accumulators, whose columns the step returns."""
+    """The step returns the columns that accumulators read."""
     accumulators = [trm.ByGroup("even", "odd", column="parity"), trm.KeptRows()]
     callback = RecMetricsCallback("HR", k=10, accumulators=accumulators, prog_bar="HR@10/odd")
     step = lambda s, t, u: {"scores": s, "target": t, "parity": u % 2, "row_ids": u + 5, "clusters": u // 3}  # noqa: E731
@@ -226,6 +226,7 @@ def test_steps_return_the_history(options, pl):
         ({"inference_mode": False}, 10, 2),
         ({"fast_dev_run": True}, 4, 1),
         ({"reload_dataloaders_every_n_epochs": 1}, 10, 2),
+        ({"deterministic": True}, 10, 2),
         ({"precision": "bf16-mixed"}, 10, 2),
         ({"precision": "64-true"}, 10, 2),
     ],
@@ -321,6 +322,11 @@ MAPPING = "validation_step must return a mapping with 'scores' and 'target', or 
         (lambda s, t, u: {"preds": s, "target": t}, ValueError, f"{MAPPING}'preds', 'target'"),
         (lambda s, t, u: {"scores": s, "target": None}, ValueError, f"{MAPPING}'scores', 'target'"),
         (lambda s, t, u: {"scores": s, "targets": t}, ValueError, "returned 'targets': return 'target'"),
+        (lambda s, t, u: {"scores": s, "target": t, "excluded": t}, ValueError, "'excluded': return 'exclude'"),
+        (lambda s, t, u: {"scores": s, "target": t, "weight": u}, ValueError, "'weight': return 'weights'"),
+        (lambda s, t, u: {"scores": s, "target": t, "indexes": u}, ValueError, "trm.Sessions.*CollectSessions"),
+        (lambda s, t, u: {"scores": s, "target": t, "candidates": t}, ValueError, "return 'input', trm.Candidates"),
+        (lambda s, t, u: {"ranking": 0}, ValueError, "'ranking': return 'input', which may be a Ranking"),
         (lambda s, t, u: {"ranks": t + 1}, ValueError, r"'ranks': return 'input', trm.Ranks\(ranks, depth\)"),
         (lambda s, t, u: {"input": t}, TypeError, "'input' must be an input, such as trm.Lists"),
         (lambda s, t, u: {"input": trm.Scores(s, t), "exclude": t}, ValueError, "'exclude' beside 'input': give it to"),
@@ -447,7 +453,7 @@ def epochs_of_a_fit(rank, world_size):
         keep = pl.callbacks.ModelCheckpoint(folder, monitor="val/HR@10", mode="max")
         stop = pl.callbacks.EarlyStopping("val/HR@10", mode="max", patience=2)
         callbacks = RecMetricsCallback(NAMES, k=KS), Listener(), keep, stop
-        _, run = distributed_trainer(world_size, *callbacks, max_epochs=9, enable_checkpointing=True)
+        _, run = distributed_trainer(world_size, *callbacks, max_epochs=9)
         run.fit(make_module(pl), loader(data), loader(data))
         torch.distributed.barrier()
     return history, keep.best_model_score.item(), run.current_epoch

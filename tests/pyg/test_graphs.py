@@ -35,7 +35,7 @@ def make_model():
 MODEL = make_model()
 
 
-def found(metrics="NDCG", *, model=MODEL, edges=EDGES, **given):
+def evaluate(metrics="NDCG", *, model=MODEL, edges=EDGES, **given):
     return dict(pyg.evaluate(metrics, model, edges, **({"target": TEST, "k": 5} | given)))
 
 
@@ -95,9 +95,9 @@ def test_message_passing_edges(form):
 def test_edge_index_of_pyg(sizes):
     """PyG's `EdgeIndex` gives the values of the plain tensor, as graph, as ground truth and as history."""
     target = trm.Interactions.from_edge_index(EdgeIndex(TEST.to_edge_index()), USERS, ITEMS)
-    assert found(edges=EdgeIndex(EDGES, **sizes), target=target) == expected()
+    assert evaluate(edges=EdgeIndex(EDGES, **sizes), target=target) == expected()
     both = {"target": EdgeIndex(TEST.to_edge_index()), "exclude": EdgeIndex(TRAIN.to_edge_index())}
-    assert expected(**both) == found()
+    assert expected(**both) == evaluate()
 
 
 def test_lightgcn():
@@ -105,12 +105,12 @@ def test_lightgcn():
     names, model, passes = ["Recall", "NDCG", "HR", "RPrecision"], make_model().train(), []
     plain = model.get_embedding
     model.get_embedding = lambda *args: passes.append(model.training) or plain(*args)
-    assert found(names, model=model, k=[3, 5], batch_size=5) == expected(names, k=[3, 5])
+    assert evaluate(names, model=model, k=[3, 5], batch_size=5) == expected(names, k=[3, 5])
     assert (passes, model.training) == ([False], True)
-    assert found(exclude=None) == expected(exclude=None)
+    assert evaluate(exclude=None) == expected(exclude=None)
     weight = torch.rand(EDGES.shape[1])
     weighted = plain(EDGES, weight).detach().split([USERS, ITEMS])
-    assert found(edge_weight=weight) == expected(embeddings=weighted)
+    assert evaluate(edge_weight=weight) == expected(embeddings=weighted)
 
 
 def test_equals_lightgcn_recommend():
@@ -120,7 +120,7 @@ def test_equals_lightgcn_recommend():
         lists = MODEL.recommend(EDGES, src_index=rows, dst_index=torch.arange(USERS, NODES), k=ITEMS) - USERS
     collection = trm.RecMetricCollection(["Recall", "NDCG"], k=5)
     collection.update(trm.Lists(lists, TEST.select(rows).items, exclude=TRAIN.select(rows).items))
-    assert found(["Recall", "NDCG"]) == near(collection.compute())
+    assert evaluate(["Recall", "NDCG"]) == near(collection.compute())
 
 
 def test_hetero_data_and_two_towers():
@@ -133,7 +133,7 @@ def test_hetero_data_and_two_towers():
     # as in PyG, an edge type may be two words, and embeddings a dict by node type that has other types, too
     of_types = lambda m: {"genre": torch.ones(3, 4), "movie": m["movie"].weight, "user": m["user"].weight}  # noqa: E731
     values = expected(embeddings=(towers["user"].weight, towers["movie"].weight))
-    rank = lambda **given: found(model=towers, edges=data, **given)  # noqa: E731
+    rank = lambda **given: evaluate(model=towers, edges=data, **given)  # noqa: E731
     assert rank(embed=both) == values  # the only type there is
     for exclude in ("message_passing", TRAIN.to_edge_index()):
         assert rank(embed=both, target=TEST.to_edge_index(), exclude=exclude) == values
@@ -158,10 +158,10 @@ def test_edges_as_ground_truth():
     valid = TRAIN.take(torch.arange(len(TRAIN)) % 2 == 0)
     biased = trm.Embeddings(*split(MODEL), bias=bias)
     for given in ({}, {"embed": split, "num_users": None}, {"exclude": EDGES.int()}):
-        assert found(**options | given) == expected()
+        assert evaluate(**options | given) == expected()
     masked = expected(exclude=(valid, mask), overlap="miss")
-    assert found(**options, exclude=(valid.to_edge_index(USERS), mask)) == masked
-    assert found(**options, embed=lambda model: biased) == expected(embeddings=(biased,))
+    assert evaluate(**options, exclude=(valid.to_edge_index(USERS), mask)) == masked
+    assert evaluate(**options, embed=lambda model: biased) == expected(embeddings=(biased,))
 
 
 def test_ground_truth_may_have_ids():
@@ -169,10 +169,10 @@ def test_ground_truth_may_have_ids():
     ids = [f"u{n}" for n in range(USERS)], [f"i{n}" for n in range(ITEMS)]
     named, had = TEST.with_ids(*ids), TRAIN.with_ids(*ids)
     for exclude in ("message_passing", had, EDGES):
-        assert found(target=named, exclude=exclude) == expected()
+        assert evaluate(target=named, exclude=exclude) == expected()
     with pytest.raises(ValueError, match=r"target.with_ids\(user_ids=exclude.user_ids\)"):
-        found(exclude=had)
-    assert found(target=TEST.with_ids(user_ids=had.user_ids, item_ids=had.item_ids), exclude=had) == expected()
+        evaluate(exclude=had)
+    assert evaluate(target=TEST.with_ids(user_ids=had.user_ids, item_ids=had.item_ids), exclude=had) == expected()
 
 
 def of_nodes(*edge):
@@ -227,13 +227,13 @@ BAD = [
 def test_bad_input(given, error, message):
     """No numbering is guessed, and the error for bad input names the value or the values that are accepted."""
     with pytest.raises(error, match=message):
-        found(**given)
+        evaluate(**given)
 
 
 def test_a_graph_that_is_not_read_may_be_numbered_otherwise():
     """With `embed` and `exclude` of one's own the edges are not read, such as those of a social graph."""
     users, items = MODEL.embedding.weight.detach().split([USERS, ITEMS])
-    got = found(edges=FROM_0, exclude=TRAIN, embed=lambda m: m.embedding.weight)
+    got = evaluate(edges=FROM_0, exclude=TRAIN, embed=lambda m: m.embedding.weight)
     assert got == expected(embeddings=(users, items))
 
 
@@ -245,9 +245,9 @@ def test_without_pyg(monkeypatch):
         importlib.import_module("torchrecmetrics.pyg")
 
 
-PLACES = torch.rand(USERS, ITEMS).argsort(1)[:, :6].flatten()
+ITEM_OF_EDGE = torch.rand(USERS, ITEMS).argsort(1)[:, :6].flatten()
 USER_OF_EDGE = torch.arange(USERS).repeat_interleave(6)
-LABELLED = torch.stack([USER_OF_EDGE, PLACES + USERS])
+LABELLED = torch.stack([USER_OF_EDGE, ITEM_OF_EDGE + USERS])
 LABELS = (torch.arange(6) < 3).repeat(USERS).float()
 
 
@@ -261,25 +261,25 @@ def loops(scores):
     """Return the MRR of labelled edges with these scores."""
     total = 0.0
     for user in range(USERS):
-        order = sorted(range(6 * user, 6 * user + 6), key=lambda at: -scores[at].item())
-        total += 1 / (1 + min(place for place, at in enumerate(order) if LABELS[at] > 0))
+        order = sorted(range(6 * user, 6 * user + 6), key=lambda edge: -scores[edge].item())
+        total += 1 / min(rank for rank, edge in enumerate(order, 1) if LABELS[edge] > 0)
     return total / USERS
 
 
 def test_labelled_edges_equal_loops():
     """MRR ranks each user's labelled edges, in any direction, by products or cosines plus the bias."""
     users, items = split(MODEL)
-    scores = (users[USER_OF_EDGE] * items[PLACES]).sum(1)
+    scores = (users[USER_OF_EDGE] * items[ITEM_OF_EDGE]).sum(1)
     for index in (LABELLED, LABELLED.flip(0)):
         result = rank_labelled(edge_label_index=index)
         assert result["MRR"].item() == pytest.approx(loops(scores))
         assert result.num_users == USERS
     bias = torch.rand(ITEMS)
-    lengths = users.norm(dim=1)[USER_OF_EDGE] * items.norm(dim=1)[PLACES]
+    lengths = users.norm(dim=1)[USER_OF_EDGE] * items.norm(dim=1)[ITEM_OF_EDGE]
     for similarity, products in (("dot", scores), ("cosine", scores / lengths)):
         embeddings = trm.Embeddings(users, items, bias=bias, similarity=similarity)
         result = rank_labelled(embed=lambda model, made=embeddings: made)
-        assert result["MRR"].item() == pytest.approx(loops(products + bias[PLACES]))
+        assert result["MRR"].item() == pytest.approx(loops(products + bias[ITEM_OF_EDGE]))
 
 
 def test_random_link_split():
@@ -311,7 +311,7 @@ BAD_LABELS = [
     ({"embed": lambda model: ALLOWED}, "allowed items are for target"),
     (
         {"edge_label_index": TWICE, "edge_label": torch.arange(73) % 2},  # its item would be two candidates
-        f"1 edges are labelled twice, such as user 0, item {PLACES[0]}: ",
+        f"1 edges are labelled twice, such as user 0, item {ITEM_OF_EDGE[0]}: ",
     ),
     (POSITIVE, "edge_label holds no 0: .* target=edge_label_index"),  # each would be a hit among relevant items
 ]

@@ -162,6 +162,14 @@ def test_modules_of_functions_are_evaluated():
     assert [part.training for part in (tails, *heads)] == [True, False, True]
 
 
+def test_a_model_that_fails_keeps_its_mode():
+    model = make("TransE").train()
+    model.forward = lambda *triple: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        call(model=model)
+    assert model.training
+
+
 def test_modules_of_ones_own():
     """A module without `num_nodes` needs `num_entities`."""
 
@@ -229,6 +237,8 @@ BAD = [
     ({"overlap": "miss"}, ValueError, "overlap"),
     ({"num_entities": 12}, ValueError, r"num_entities is 12, the model has 13 \(num_nodes\)"),
     ({**OWN, "num_entities": 0}, ValueError, "num_entities must be at least 1, got 0"),
+    ({**OWN, "num_entities": 14}, ValueError, r"must return scores \[9, 14\], got .* \[9, 13\]"),
+    ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
     ({**OWN, "relation": torch.full((9,), 2**40)}, ValueError, "hold relation .* expected 0..1048575"),
     (OWN, ValueError, "with a score that is NaN"),
     ({"tie": "optimistic"}, ValueError, "evaluate_triples has no option 'tie'; did you mean 'ties'"),
