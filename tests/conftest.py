@@ -70,7 +70,7 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Give one worker all tests that share started processes, all benchmarks, the site, and all tests of one page.
+    """Give one worker all tests that share started processes, all benchmarks, all tests of the site, or of one page.
 
     `--dist loadgroup` would do this, but since pytest 9.2 it sends marked tests anywhere (pytest-xdist issue 1386).
     """

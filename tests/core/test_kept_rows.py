@@ -72,7 +72,7 @@ def test_empty_rows_and_bad_rows():
             ask()
 
 
-def test_rows_of_a_life():
+def test_rows_from_update_to_reset():
     """Rows are numbered as they come, gathered once until the next change, and stay readable after `reset`."""
     metrics, other = collection(None), collection()
     other(*batch(0))  # `forward` keeps a row once

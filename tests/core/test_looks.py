@@ -426,6 +426,8 @@ def test_entries_of_other_forms():
 def test_names_of_papers():
     """Names that papers print are those of metrics of ours, or told so by the error."""
     assert list(trm.RecMetricCollection(["Success", "RR", "AP"], k=10).keys()) == ["HR@10", "MRR@10", "MAP@10"]
-    for printed, ours in {"ILD": "IntraListDiversity", "ARP": "AveragePopularity", "Cov": "Coverage"}.items():
+    others = {"ILD": "IntraListDiversity", "ARP": "AveragePopularity", "APLT": "TailShare", "Cov": "Coverage"}
+    others |= {"RSP": "StatisticalParity", "REO": "EqualOpportunity"}
+    for printed, ours in others.items():
         with pytest.raises(ValueError, match=f"^{ours}"):
             trm.RecMetricCollection([printed], k=10)

@@ -60,8 +60,9 @@ def expected(metric, *seeds):
     return tuple(pytest.approx(number, abs=1e-12, nan_ok=True) for number in found(metric))
 
 
-def fresh(metric, **options):
-    """Return a new metric of the same kind, with more options."""
+def fresh(metric):
+    """Return a new metric of the same kind and options."""
+    options = {}
     if isinstance(metric, trm.AUROC):
         options["weight"] = metric._weight
     if metric.catalogue is not None:
@@ -311,8 +312,15 @@ OF_ONE_RANK = {name for name, kind in _CLASSES.items() if kind.__module__ == "to
 def test_update_never_waits_for_the_device(form, data, lacking):
     """All metrics of the package run on "meta", which has no values, and so read no value; nor do they copy one."""
     catalogue = trm.Catalogue(20, popularity=torch.arange(20), num_users=40, **data)
-    options = {"catalogue": catalogue, "max_relevant": 5, "padding_idx": 0, "empty_target_action": "error"}
-    collection = trm.RecMetricCollection(sorted(_CLASSES.keys() - lacking), k=[2, 3], **options).to("meta")
+    rules = {"max_relevant": 5, "padding_idx": 0, "empty_target_action": "error"}
+    with_options = [
+        trm.HR(3, score_threshold=0.2, **rules),
+        trm.Precision(3, denominator="recommended", **rules),
+        trm.NDCG(gain="exponential", **rules),
+        trm.AUROC(weight="relevant", **rules),
+    ]
+    members = [*sorted(_CLASSES.keys() - lacking), *with_options]
+    collection = trm.RecMetricCollection(members, k=[2, 3], catalogue=catalogue, **rules).to("meta")
     catalogue.on("meta")  # the first batch copies it
     with never_waits():
         for _ in range(2):

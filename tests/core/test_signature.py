@@ -3,6 +3,7 @@
 import math
 import pickle
 from copy import deepcopy
+from functools import partial
 
 import pytest
 import torch
@@ -171,18 +172,12 @@ def formula_of(function, **attributes):
     return type("M", (trm.RankingMetric,), {"formula": staticmethod(function), **attributes})
 
 
-def updated(function):
-    """Return what makes a metric of a function and updates it."""
-    return lambda: formula_of(function)(3).update(RANKS)
-
-
-def made(function):
-    return lambda: formula_of(function)
+def update_with(function):
+    formula_of(function)(3).update(RANKS)
 
 
 RANKS = torch.tensor([[1], [2]])
 FIRST_RANKS = formula_of(lambda ranking, k: ranking.ranks[:, 0], many_cutoffs=True)
-PRECISION = ("Präzision", (RBP,), {"formula": RBP.formula})
 
 
 @pytest.mark.parametrize(
@@ -190,14 +185,14 @@ PRECISION = ("Präzision", (RBP,), {"formula": RBP.formula})
     [
         (lambda: trm.RankingMetric(3), TypeError, "RankingMetric has no formula: write a subclass with"),
         (lambda: type("M", (trm.RankingMetric,), {})(3), TypeError, "M has no formula"),
-        (made(3), TypeError, r"M.formula must be a function of \(ranking, k, \*, ...\)"),
-        (made(lambda: 3), TypeError, r"M.formula must be a function of \(ranking, k"),
-        (made(lambda self, ranking, k: 3), TypeError, "knows no self"),
-        (made(lambda ranking, k, **rest: 3), TypeError, "each option by its name"),
-        (made(lambda ranking, k, ties=3: 3), TypeError, "the option ties, which every"),
-        (made(lambda ranking, weights=3: 3), TypeError, "the option weights"),
-        (made(lambda ranking, top_k: 3), TypeError, "top_k= is called k here"),
-        (lambda: type(*PRECISION), TypeError, "letters, digits, '-' and '_'"),
+        (partial(formula_of, 3), TypeError, r"M.formula must be a function of \(ranking, k, \*, ...\)"),
+        (partial(formula_of, lambda: 3), TypeError, r"M.formula must be a function of \(ranking, k"),
+        (partial(formula_of, lambda self, ranking, k: 3), TypeError, "knows no self"),
+        (partial(formula_of, lambda ranking, k, **rest: 3), TypeError, "each option by its name"),
+        (partial(formula_of, lambda ranking, k, ties=3: 3), TypeError, "the option ties, which every"),
+        (partial(formula_of, lambda ranking, weights=3: 3), TypeError, "the option weights"),
+        (partial(formula_of, lambda ranking, top_k: 3), TypeError, "top_k= is called k here"),
+        (partial(type, "Präzision", (RBP,), {"formula": RBP.formula}), TypeError, "letters, digits, '-' and '_'"),
         (lambda: RBP(3, q=0.9), ValueError, "RBP has no option 'q'"),
         (lambda: RBP(3, tis="a"), ValueError, "no option 'tis'; did you mean 'ties'"),
         (lambda: formula_of(lambda ranking, k, *, p: 3)(3), TypeError, "M needs p="),
@@ -206,12 +201,12 @@ PRECISION = ("Präzision", (RBP,), {"formula": RBP.formula})
         (lambda: formula_of(lambda ranking: 3)(3), ValueError, "M has no cut-off, got k=3"),
         (lambda: RBP(3, p=torch.tensor(0.5)), TypeError, "a label can show numbers, strings"),
         (
-            updated(lambda ranking, k: ranking.ranks.mean()),
+            partial(update_with, lambda ranking, k: ranking.ranks.mean()),
             TypeError,
             r"the formula of M@3 must return one value a row, a tensor \[2\] on cpu, got a torch.float64 .* shape \[\]",
         ),
-        (updated(lambda ranking, k: ranking.ranks), TypeError, r"shape \[2, 1\]"),
-        (updated(lambda ranking, k: 0.5), TypeError, "a tensor .*, got float"),
+        (partial(update_with, lambda ranking, k: ranking.ranks), TypeError, r"shape \[2, 1\]"),
+        (partial(update_with, lambda ranking, k: 0.5), TypeError, "a tensor .*, got float"),
         (lambda: RBP(3).update(RANKS, depth=2), ValueError, "needs the first 3 ranks, but .* depth 2 only"),
         (
             lambda: trm.RecMetricCollection([FIRST_RANKS(2), FIRST_RANKS(3)]).update(RANKS),

@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 import torch
 from states import evaluator_of, tensors
+from values import numbers
 
 import torchrecmetrics as trm
 
@@ -118,6 +119,17 @@ def test_a_collection_that_cannot_be_made_changes_no_metric():
 def test_compute_groups_of_torchmetrics_keep_checks_apart():
     """Metrics that differ in `validate_args` have states of different names, so that they are not merged."""
     assert len({trm.HR(2, validate_args=checks).state_name for checks in (True, False, "deferred")}) == 3
+
+
+def test_results_of_a_collection_are_copies():
+    """Writing to returned values or standard errors changes no result."""
+    metrics = collection()
+    metrics.update(SCORES, TARGET)
+    for results in (metrics.compute, metrics.standard_errors):
+        before = numbers(results())
+        for result in results().values():
+            result.fill_(9)
+        assert numbers(results()) == before
 
 
 def test_rows_of_weight_0_have_no_flags():

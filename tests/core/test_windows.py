@@ -116,7 +116,7 @@ def shared(rank, world_size):
     metrics.evaluator.unsync()
     loaded.load_state_dict(metrics.state_dict())
     values += [numbers(metrics.compute()), numbers(loaded.compute())]
-    if rank == 0:
+    if rank == 0:  # now one update ahead, by which the rows of the other process age
         metrics.update(SCORES[:0], TARGET[:0], groups=CODES[:0])
     return [*values, {key: value for key, value in numbers(metrics.compute()).items() if "decayed" not in key}]
 

@@ -74,7 +74,7 @@ class Processes:
         for calls in self._started:
             calls.close()
         for process in self._started.values():
-            process.join(5)  # with time to write which lines it ran
+            process.join(5)  # coverage writes its data when a process ends by itself
             process.kill()
             process.join()
         self._started = {}

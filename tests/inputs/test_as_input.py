@@ -59,6 +59,20 @@ def test_histories_lists_and_scores_beyond_a_catalogue():
     assert seen.compute() == 1 / 2
 
 
+@pytest.mark.parametrize("name", ["Seen", "PopularityLift"])
+def test_a_history_beyond_a_catalogue_is_found_later(name):
+    """With deferred checks it raises in `compute`; unchecked, an unknown item that is in no list changes nothing."""
+    catalogue = trm.Catalogue(3, popularity=torch.tensor([2, 1, 1]))
+    deferred, unchecked, known = (
+        getattr(trm, name)(2, catalogue=catalogue, validate_args=checks) for checks in ("deferred", False, True)
+    )
+    for metric, history in ((deferred, [[0, 1], [2, 3]]), (unchecked, [[0, 1], [2, 3]]), (known, [[0, 1], [2, -1]])):
+        metric.update(trm.Scores(SCORES, TARGET, history=torch.tensor(history)))
+    with pytest.raises(ValueError, match="1 row with an item, in the list or the history, that the catalogue does not"):
+        deferred.compute()
+    assert unchecked.compute() == known.compute()
+
+
 @pytest.mark.parametrize("shape", [(3,), (3, 1)])
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int16, torch.float32])
 def test_a_single_rank_of_0_is_refused(shape, dtype):

@@ -3,6 +3,7 @@
 import itertools
 import math
 from dataclasses import replace
+from statistics import fmean
 
 import hypothesis.strategies as st
 import pytest
@@ -110,17 +111,20 @@ OPTIONS = {
 }
 
 
+RANK_OF_ORDERS = {"realistic": fmean, "optimistic": min, "pessimistic": max}
+
+
 @pytest.mark.parametrize("shared", ["tie", "first", "code"])
 @settings(max_examples=examples(200), deadline=None)
-@given(**OPTIONS)
-def test_equals_all_orders(shared, problem, duplicates, invalid, overlap):
-    """Ranks are means over every order of items that share a code; codes, repeats and relevant items are counted."""
+@given(ties=st.sampled_from(list(RANK_OF_ORDERS)), **OPTIONS)
+def test_equals_all_orders(shared, ties, problem, duplicates, invalid, overlap):
+    """Ranks are the mean, best or worst over every order of items that share a code; codes and items are counted."""
     codes, beams, depth, target, _ = problem
     options = {"shared": shared, "duplicates": duplicates, "invalid": invalid, "overlap": overlap}
-    ranking = ranking_of(problem, ties="realistic", **options)
-    means = [math.fsum(ranks) / len(ranks) for ranks in zip(*ranks_of_orders(problem, **options), strict=True)]
+    ranking = ranking_of(problem, ties=ties, **options)
+    expected = [RANK_OF_ORDERS[ties](ranks) for ranks in zip(*ranks_of_orders(problem, **options), strict=True)]
     found = [rank for rank in ranking.ranks[0].tolist() if rank < INF]
-    assert found == pytest.approx([rank for rank in means if rank <= depth])
+    assert found == pytest.approx([rank for rank in expected if rank <= depth])
     assert ranking.num_invalid.item() == sum(beam not in codes for beam in beams)
     assert ranking.num_repeated.item() == len(beams) - len(set(beams))
     assert ranking.num_relevant.item() == len({codes[item] for item in target} if shared == "code" else target)

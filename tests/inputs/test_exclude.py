@@ -6,6 +6,7 @@ from itertools import pairwise, product
 import pytest
 import reference
 import torch
+from waiting import never_waits
 
 import torchrecmetrics as trm
 from torchrecmetrics.core.options import Needs, Options
@@ -182,8 +183,9 @@ def cases(forms):
 
 @pytest.fixture(autouse=True)
 def rows_at_once(request, monkeypatch):
-    """Pad so many ids at once."""
-    monkeypatch.setattr(exclude_module, "PADDED_IDS_CPU", getattr(request, "param", 2**18))
+    """Pad so many ids at once in tests with this parameter."""
+    if hasattr(request, "param"):
+        monkeypatch.setattr(exclude_module, "PADDED_IDS_CPU", request.param)
 
 
 @pytest.mark.parametrize("path", ["overwritten", "subtracted"])
@@ -333,16 +335,18 @@ def test_never_waits_for_the_device(form, at_once, monkeypatch):
     ids, columns = (torch.empty(shape, dtype=torch.int64, device="meta") for shape in ((ROWS, 5), ITEMS))
     for target, padding_idx, overlap in ((ids, None, "error"), (ids[:, 0], 0, "keep"), (ids, 0, "miss")):
         options = {"padding_idx": padding_idx, "overlap": overlap}
-        rows = trm.Scores(scores, target, exclude=exclude)
-        for depth in (None, 3):
-            ranking = rows.ranking(depth, items=depth is not None, score_threshold=0.5, **options)
-            assert ranking.ranks.shape == (ROWS, 5 if target is ids else 1)
-        assert trm.get_topk_ranks(scores, target, 3, exclude=exclude, **options).shape == ranking.ranks.shape
-        assert trm.Lists(ids, target, exclude=exclude).ranking(**options).ranks.is_meta
-        if form not in ("bool [I]", "tuple"):
-            candidates = trm.Candidates(scores, target, columns, exclude=exclude)
-            assert candidates.ranking(3, items=True, **options).items.is_meta
-        trm.RecMetricCollection(["NDCG", "AUROC", "RPrecision"], k=3, **options).to("meta").update(rows)
+        metrics = trm.RecMetricCollection(["NDCG", "AUROC", "RPrecision"], k=3, **options).to("meta")
+        with never_waits():
+            rows = trm.Scores(scores, target, exclude=exclude)
+            for depth in (None, 3):
+                ranking = rows.ranking(depth, items=depth is not None, score_threshold=0.5, **options)
+                assert ranking.ranks.shape == (ROWS, 5 if target is ids else 1)
+            assert trm.get_topk_ranks(scores, target, 3, exclude=exclude, **options).shape == ranking.ranks.shape
+            assert trm.Lists(ids, target, exclude=exclude).ranking(**options).ranks.is_meta
+            if form not in ("bool [I]", "tuple"):
+                candidates = trm.Candidates(scores, target, columns, exclude=exclude)
+                assert candidates.ranking(3, items=True, **options).items.is_meta
+            metrics.update(rows)
 
 
 def test_a_mask_has_no_item_behind_its_last():

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from rankings import padded, rank_lists, rank_scores
 from sizes import examples
 from torch.utils._python_dispatch import TorchDispatchMode
+from waiting import never_waits
 
 import torchrecmetrics as trm
 from torchrecmetrics.core.checks import VIOLATIONS
@@ -64,7 +65,7 @@ def same(ranking, expected):
 def test_as_padded(form, batch, padding_idx):
     """Every jagged argument of scores, lists and `get_topk_ranks` gives the ranking of the padded rows.
 
-    (test_exclude.py has jagged histories in all places and sizes.)
+    (test_exclude.py excludes jagged items of all inputs, also a few rows at a time.)
     """
     targets, gains, history, lists = batch
     columns = {
@@ -323,20 +324,22 @@ def test_pasts_never_stand_side_by_side(monkeypatch, padding_idx):
 
 @pytest.mark.parametrize("k", [1, 3])
 def test_update_never_waits_for_the_device(k, monkeypatch):
-    """With max_relevant or max_length an update reads no value from the device ("meta" has no values to read)."""
+    """With max_relevant or max_length an update reads no value from the device, and copies none to it."""
     scores = torch.empty(8, 30, device="meta")
     values, offsets = (torch.empty(size, dtype=torch.int64, device="meta") for size in (24, 9))
     collection = trm.RecMetricCollection(["HR", "NDCG", "RPrecision", "AUROC"], k=k, max_relevant=5).to("meta")
     known = trm.Jagged(values, offsets, 5)
     past = trm.prefix_history(values[:8], offsets[:3], max_length=7)
-    for target in ((values, offsets.int()), known, FORMS["nested"](values, offsets)):
-        collection.update(scores, target, exclude=(past, known))
-    collection.update(scores, known, gains=(values, offsets))
-    trm.get_topk_ranks(scores, known, k, exclude=past)
-    lists = trm.Lists(known, known, gains=known, exclude=past).ranking()
-    trm.RecMetricCollection(["HR", "NDCG"], k=k).to("meta").update(lists)
-    monkeypatch.setattr(exclude_module, "PADDED_IDS", 7)
-    collection.update(scores, known, exclude=past)
+    of_lists = trm.RecMetricCollection(["HR", "NDCG"], k=k).to("meta")
+    nested = FORMS["nested"](values, offsets)
+    with never_waits():
+        for target in ((values, offsets.int()), known, nested):
+            collection.update(scores, target, exclude=(past, known))
+        collection.update(scores, known, gains=(values, offsets))
+        trm.get_topk_ranks(scores, known, k, exclude=past)
+        of_lists.update(trm.Lists(known, known, gains=known, exclude=past).ranking())
+        monkeypatch.setattr(exclude_module, "PADDED_IDS", 7)
+        collection.update(scores, known, exclude=past)
     with pytest.raises((RuntimeError, NotImplementedError)):  # without a width a value is read, which meta refuses
         trm.Scores(scores, (values, offsets)).ranking()
 

@@ -185,6 +185,7 @@ def test_a_repeated_place_tells_the_depth():
 
 
 LARGE = torch.tensor([[2, 0, -1, 2**50, 1, -(2**62), 128]])
+BELOW_TWO = torch.tensor([[2 - 1e-12, 1]], dtype=torch.float64)  # their sum is a little below 1 + 2
 MIXED = torch.tensor([[3, 0, 1, 9], [9, 0, 0, 2], [2**62, 2**63 - 1, -5, 4]])  # 9 ends a row and begins the next
 
 
@@ -198,13 +199,7 @@ MIXED = torch.tensor([[3, 0, 1, 9], [9, 0, 0, 2], [2**62, 2**63 - 1, -5, 4]])  #
         (LARGE, {"depth_known": False}, 130, [[1, 2, 128, INF, INF, INF, INF]], [4]),
         (LARGE, {"depth_known": False}, 3, [[1, 2, INF]], [4]),
         (torch.tensor([1.5, INF]), {}, None, [[1.5], [INF]], [1, 1]),
-        (
-            torch.tensor([[2 - 1e-12, 1]], dtype=torch.float64),
-            {},
-            None,
-            [[1, 2 - 1e-12]],
-            [2],
-        ),  # their sum is a little below 1 + 2
+        (BELOW_TWO, {}, None, [[1, 2 - 1e-12]], [2]),
     ],
 )
 def test_ranks(ranks, options, k, expected, num_relevant, device):

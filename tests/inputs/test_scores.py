@@ -77,7 +77,7 @@ def test_topk_ranks_by_hand(device):
         ranks = trm.get_topk_ranks(scores, target, 2)
         assert ranks.tolist() == [[3, 2, 0], [1, 2, 3]]
         assert (ranks.dtype, ranks.depth, ranks.device) == (torch.int64, 2, scores.device)
-        assert trm.get_topk_ranks(scores, target[:, 1], 9).tolist() == [[2], [2]]
+        assert trm.get_topk_ranks(scores, target[:, 1], 9, exclude=target[:, 0]).tolist() == [[2], [1]]
     assert trm.get_topk_ranks(scores, target[:, :0], 2).shape == (2, 0)
     scores[0, 1] = NAN
     ranks = trm.get_topk_ranks(scores, target, 2, validate_args="deferred")
@@ -353,6 +353,7 @@ BAD_ARGUMENTS = [
     ({"target": TARGET[None]}, ValueError, "target ids must be"),
     ({"target": BYTES}, TypeError, r"pass target.bool\(\), target.float\(\)"),
     ({"target": TARGET.to(torch.uint8)}, TypeError, "int64, int32 or int16, got a torch.uint8"),
+    ({"target": TARGET.to(torch.int8)}, TypeError, "int64, int32 or int16, got a torch.int8"),
     ({"target": torch.ones(2, 4)}, ValueError, r"dense and must have the scores' shape \[2, 3\]"),
     ({"target": SCORES > 0, "gains": SCORES}, ValueError, "gains belong beside id targets"),
     ({"target": TARGET.to("meta")}, ValueError, "target is on meta, but the scores .* are on cpu"),
@@ -367,6 +368,7 @@ BAD_ARGUMENTS = [
     ({"depth": 0}, ValueError, "depth must be at least 1, got 0"),
     ({"items": True}, ValueError, "say how many, depth="),
     ({"score_threshold": -INF}, ValueError, "score_threshold must be finite"),
+    ({"validate_args": 1}, ValueError, "validate_args must be True, False or 'deferred'"),  # though 1 == True
 ]
 
 
@@ -409,8 +411,6 @@ CALLS_WITH_NUMBERS = [
     ("weights", "0", lambda value: trm.HR(2).update(SCORES, TARGET, weights=value)),
     ("ranks", "-1", lambda value: trm.HR(2).update(trm.Ranks(value))),
 ]
-
-
 ALL_CALLS = CALLS_WITH_IDS + CALLS_WITH_NUMBERS
 NESTED = r"NAME is a nested tensor.*: pass torch.nested.to_padded_tensor\(NAME, PADDING\)"
 CONTAINERS = {
