@@ -201,6 +201,7 @@ RATED = Log.from_frame({"user": [1], "item": [10], "rating": [5]}, value="rating
 NO_RATIO = "ratio must be three numbers >= 0, .*, got "
 BAD = [
     (lambda: LOG.split_by_time("2024-01-01", 3), TypeError, "valid_from is '2024-01-01', but times are numbers"),
+    (lambda: Log.from_frame(DAY | {"at": [1, 2, 3, 4, 5]}, item="user"), ValueError, "cannot be user and item at once"),
     (lambda: Log.from_frame(DAY).split_by_time(1, 3), ValueError, "the events have no times: name their column, time="),
     (lambda: LOG.split_by_time(4, 2), ValueError, "valid_from must not be later than test_from, got 4 and 2"),
     (lambda: LOG.split_random(0.8), ValueError, NO_RATIO + "0.8"),

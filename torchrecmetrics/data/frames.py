@@ -134,13 +134,13 @@ class Source(ABC):
             roles: names of the columns that have a role.
 
         Raises:
-            ValueError: if there is no column of users or of items.
+            ValueError: if there is no column of users or of items, or if one column has two roles.
         """
         wanted = tuple(unnamed)
         if not self.names or not wanted:
             return {}  # no table, which `read` says
         check_names([roles.user, roles.item], self.names, self.what)
-        named = {*roles} - {roles.user, roles.item, None}
+        named = {*distinct(roles)} - {roles.user, roles.item}
         if not {*self.names} - {*roles}:
             return {}
         arrow()  # before `data.roles`, which imports pyarrow

@@ -24,8 +24,8 @@ from torchrecmetrics.inputs.base import SelectedItems
 from torchrecmetrics.names import Metrics
 
 
-def check_target(target: Any, name: str = "target") -> None:
-    """Refuse a ground truth, or a history, that is not `Interactions`."""
+def check_target(target: Any, name: str = "target", accepted: str = "Interactions") -> None:
+    """Refuse a ground truth, or a history, that is not `Interactions`; the message says what is `accepted`."""
     if not isinstance(target, Interactions):
         hint = as_interactions(name, target) or "Interactions.from_edge_index(edges, num_users, num_items)"
         if isinstance(target, SelectedItems):
@@ -36,7 +36,7 @@ def check_target(target: Any, name: str = "target") -> None:
             hint = "pass split.test"
         elif hasattr(target, "to_interactions"):
             hint = "target.to_interactions()"
-        raise TypeError(f"{name} must be Interactions, got {describe(target)}: {hint}")
+        raise TypeError(f"{name} must be {accepted}, got {describe(target)}: {hint}")
 
 
 def from_edges(name: str, argument: Any, num_users: int | None, num_items: int | None) -> Any:

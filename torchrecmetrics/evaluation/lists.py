@@ -406,7 +406,7 @@ def _interactions(
     source = source_of(argument, name)
     if not isinstance(source, FileSource):
         if not source.names:
-            check_target(argument, name)
+            check_target(argument, name, "Interactions, a Log, a frame, a dict or a file")
         elsewhere = f"where they differ, {name}=trm.Log.from_frame({name}, user=..., item=...)"
         wanted = [names.user, names.item, value if isinstance(value, str) else None]
         cure = f"user= and item= name the columns of all tables: {elsewhere}"
