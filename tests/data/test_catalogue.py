@@ -31,6 +31,9 @@ def test_knows_what_it_was_given(device):
     for name in ("popularity", "num_users", "categories", "num_categories", "embeddings"):
         with pytest.raises(ValueError, match=rf"has no {name[-10:]}.*: Catalogue\(\.\.\., {name[-10:]}=\) or"):
             getattr(bare, name)
+    for table in ("self_information", "popularity_rank", "inverse_lengths"):
+        with pytest.raises(ValueError, match="the catalogue has no"):
+            getattr(bare, table)
 
 
 def test_from_interactions():
