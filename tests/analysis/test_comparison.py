@@ -134,10 +134,8 @@ def test_one_difference_for_all():
 
 def test_units_that_are_equal_but_for_rounding_have_an_infinite_t():
     """t = sum u / sqrt(n s^2) is infinite for equal units, also where rounding leaves them a spread of 1e-13."""
-    sums, four = (
-        torch.tensor([4.0, 4.0 * (1 - 1e-13), -4.0 * (1 - 1e-13), 3.0], dtype=torch.float64),
-        torch.full((4,), 4),
-    )
+    sums = torch.tensor([4.0, 4.0 * (1 - 1e-13), -4.0 * (1 - 1e-13), 3.0], dtype=torch.float64)
+    four = torch.full_like(sums, 4)
     # the square of sum u is 9 / 16 of n times the sum of squares
     assert studentised(sums, four, four).tolist() == [math.inf, math.inf, -math.inf, pytest.approx(3 * (3 / 7) ** 0.5)]
 
@@ -199,14 +197,14 @@ def test_wins_ties_losses():
     """A row whose value is undefined in one of the runs is left out of the pair, and is counted."""
     a = make({"m": [0.5, 0.5, NAN, 1.0, 0.0, NAN]})
     b = make({"m": [0.7, 0.5, 1.0, 0.2, 0.1, NAN]})
-    told = trm.compare({"a": a, "b": b})
-    found = told["m"]
+    comparison = trm.compare({"a": a, "b": b})
+    found = comparison["m"]
     assert (found.wins, found.ties, found.losses) == (2, 1, 1)
     assert (found.num_rows, found.num_left_out, found.num_units) == (4, 2, 4)
     assert found.difference == pytest.approx((0.2 + 0 - 0.8 + 0.1) / 4)
     assert found.value == pytest.approx((0.7 + 0.5 + 0.2 + 0.1) / 4)
     assert found.against_value == pytest.approx((0.5 + 0.5 + 1.0 + 0.0) / 4)
-    assert "Left out: up to 2 rows, undefined in one of two runs" in str(told)
+    assert "Left out: up to 2 rows, undefined in one of two runs" in str(comparison)
     assert "Left out" not in str(trm.compare({"a": ROWS, "b": ROWS}))
 
 
@@ -537,7 +535,7 @@ def test_interval_and_p_agree(n, labels, seed, shift, coarse, test, correction, 
 @pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"test": "t"}])
-def test_promises_are_kept(options):
+def test_power_and_coverage(options):
     """In 600 families of three differences, of which one has the detectable size, 80 % of these are found.
 
     Intervals cover the true difference in 95 % of families, and corrected ones all three together.
@@ -659,6 +657,16 @@ def test_rows_of_evaluations(ids):
     assert found.results == trm.compare(runs, ["NDCG@10"] * 2, groups=groups, resamples=100).results
     with pytest.raises(ValueError, match=r"run 'b': no rows were kept: evaluate with keep_rows=True"):
         trm.compare({"a": a, "b": evaluated("NDCG", keep_rows=False)})
+
+
+def test_collections_are_runs():
+    """A collection that kept its rows is compared by them."""
+    runs = {}
+    for name, ranks in (("a", [1, 2, 3]), ("b", [1, 1, 2])):
+        runs[name] = trm.RecMetricCollection("MRR", accumulators=[trm.KeptRows()])
+        runs[name].update(trm.Ranks(torch.tensor(ranks)))
+        runs[name].compute()
+    assert trm.compare(runs)["MRR"].difference == pytest.approx((0 + (1 - 1 / 2) + (1 / 2 - 1 / 3)) / 3)
 
 
 # non-inferiority, several runs of one model

@@ -45,6 +45,8 @@ def test_what_rows_hold():
     assert repr(make()) == "Rows(40 rows, 2 labels)"
     assert repr(trm.Rows({"a": torch.ones(1)}, ["x"], clusters=["y"])) == "Rows(1 row, 1 label, 1 cluster)"
     assert len(make()) == 40
+    with pytest.raises(AttributeError):
+        rows.ids = torch.tensor([1, 2])
 
 
 def test_mean():

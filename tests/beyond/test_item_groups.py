@@ -69,7 +69,7 @@ def groups_of(catalogue, of="popularity"):
 
 
 def elliots(scores, target, history, groups, leaves=(), k=5):
-    """Return PopRSP and PopREO, added up user by user as in Elliot 0.3.1; items of `leaves` are none."""
+    """Return PopRSP and PopREO, added up user by user as in Elliot 0.3.1, without the items of `leaves`."""
     groups = [group - {*leaves} for group in groups]
     recommended, candidates, found, able = ([0] * len(groups) for _ in range(4))
     for row, wanted, past in zip(scores.tolist(), target.tolist(), history.tolist(), strict=True):

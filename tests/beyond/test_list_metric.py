@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from values import near, numbers
 
 import torchrecmetrics as trm
 from torchrecmetrics.beyond.item_counts import ItemCountMetric
@@ -38,10 +39,6 @@ SCORES = torch.tensor(
 TARGET = torch.tensor([[2, -1], [4, 1], [-1, -1]])
 
 
-def numbers(found):
-    return [value.item() for value in found.values()]
-
-
 def order(scores, k, leaves=()):
     """Return the k best items that are not in `leaves`, ties by lower id, padded with -1."""
     items = sorted((item for item in range(len(scores)) if item not in leaves), key=lambda item: -scores[item])
@@ -61,8 +58,9 @@ def test_items_are_the_best_candidates(exclude, overlap, padding_idx):
     mask = torch.rand(9, generator=generator) < 0.3
     rows = torch.rand(40, 9, generator=generator) < 0.3
     given = tuple({"ids": history, "mask": mask, "rows": rows}[kind] for kind in exclude)
-    made = trm.Scores(scores, target, exclude=given if len(given) > 1 else given[0] if given else None)
-    ranking = made.ranking(depth=5, items=True, overlap=overlap, padding_idx=padding_idx)
+    ranking = trm.Scores(scores, target, exclude=given).ranking(
+        depth=5, items=True, overlap=overlap, padding_idx=padding_idx
+    )
     for row in range(40):
         excluded = {"ids": history[row], "mask": mask.nonzero()[:, 0], "rows": rows[row].nonzero()[:, 0]}
         leaves = {item for kind in exclude for item in excluded[kind].tolist()}
@@ -122,7 +120,7 @@ def test_rows_without_a_relevant_item_have_lists(action, accuracy):
     metrics = First(2, **options), trm.HR(2, **options), Entries(2, catalogue=CATALOGUE, **options)
     collection = trm.RecMetricCollection(metrics)
     collection.update(scores, target)
-    assert numbers(collection.compute()) == pytest.approx([(1 + 0 + 5) / 3, accuracy, 2 + 2 + 1])
+    assert [*numbers(collection.compute()).values()] == pytest.approx([(1 + 0 + 5) / 3, accuracy, 2 + 2 + 1])
     assert [value.num_users for value in collection.values()] == [3, 2 if action == "skip" else 3, 3]
     assert [value.num_skipped for value in collection.values()] == [0, 1, 0]
 
@@ -138,7 +136,8 @@ def test_weights_weigh_means_and_leave_rows_out():
     metrics = [First(1), Entries(1, catalogue=CATALOGUE), trm.ExposureGini(1, catalogue=CATALOGUE)]
     collection = trm.RecMetricCollection(metrics)
     collection.update(SCORES, TARGET, weights=torch.tensor([3.0, 0.0, 1.0]))
-    assert numbers(collection.compute()) == [1.0, 1.0, pytest.approx(5 / 6)]  # one item has all exposure
+    found = {"First@1": 1, "Entries@1": 1, "ExposureGini@1": pytest.approx(5 / 6)}  # one item has all exposure
+    assert numbers(collection.compute()) == found
     assert [member.num_users for member in collection.values()] == [1, 2, 2]  # the third list is empty
     assert collection["First@1"].standard_error().isnan()
 
@@ -225,10 +224,6 @@ def made(seed=3, users=30, items=12):
     return train, test, torch.randn(users, 4, generator=generator), torch.randn(items, 4, generator=generator)
 
 
-def values(found):
-    return {key: value.item() for key, value in found.items()}
-
-
 def test_evaluate_update_and_lists_agree():
     train, test, users, items = made()
     catalogue = Catalogue.from_interactions(train)
@@ -237,13 +232,13 @@ def test_evaluate_update_and_lists_agree():
         *(First(4), trm.Seen(4), trm.Serendipity(4, catalogue=catalogue), trm.Recall(4)),
     ]
     found = trm.evaluate(metrics, users, items, target=test, exclude=train, batch_size=7, keep_rows=True)
-    expected = pytest.approx(values(found), abs=1e-12)
+    expected = near(found)
     collection = trm.RecMetricCollection([metric.clone() for metric in metrics])
     for ids in (test.degree > 0).nonzero()[:, 0].split(5):
         past = train.select(ids)
         collection.update(trm.Scores(users[ids] @ items.T, test.select(ids), exclude=past, history=past))
-    assert values(collection.compute()) == expected
-    assert values(trm.evaluate_lists(metrics, trm.recommend(users, items, 4, exclude=train), target=test)) == expected
+    assert numbers(collection.compute()) == expected
+    assert numbers(trm.evaluate_lists(metrics, trm.recommend(users, items, 4, exclude=train), target=test)) == expected
     assert {*found.rows.values} == {key for key, member in collection.items() if not member.metric.of_items}
     lines = {line.split()[0]: line for line in str(found).splitlines() if line}
     assert ("±" in lines["Entries@4"], "±" in lines["AveragePopularity@4"]) == (False, True)
@@ -302,7 +297,8 @@ def test_lists_are_looked_up_in_the_catalogue():
     with pytest.raises(ValueError, match=r"1 list entry of lists whose item the catalogue does not have, such as 'w'"):
         trm.evaluate_lists(metrics, {"al": ["y", "x"], "bo": ["w", "z"]}, target=truth)
     found = trm.evaluate_lists(metrics, {"al": ["y", "x"], "bo": ["z", "y"]}, target=truth)
-    assert numbers(found) == [((1 + 2) / 2 + (1 + 1) / 2) / 2, (1 / 2 + 0) / 2, 1 / 2]
+    popularity = ((1 + 2) / 2 + (1 + 1) / 2) / 2
+    assert numbers(found) == {"AveragePopularity@2": popularity, "Seen@2": (1 / 2 + 0) / 2, "HR@2": 1 / 2}
     assert found.num_unknown == 0
 
 
@@ -319,11 +315,10 @@ SIX_ROWS = torch.rand(6, 7, generator=torch.Generator().manual_seed(0))
 
 
 def of_states(rank, world_size):
-    """Return the values of collections whose second process has other rows, or other histories of its state."""
-    catalogue, found = trm.Catalogue(7), []
+    """Return the values of collections whose rows, or whose state, the second process got in another way."""
 
     def collection(names, k, **options):
-        return trm.RecMetricCollection(names, k=k, catalogue=catalogue, **options)
+        return trm.RecMetricCollection(names, k=k, catalogue=trm.Catalogue(7), **options)
 
     no_rows = collection("ExposureGini", [1, 3])
     cut_short = collection(["Coverage", "Gini"], [2], validate_args="deferred")
@@ -338,12 +333,10 @@ def of_states(rank, world_size):
         loaded.persistent(True)
         loaded.load_state_dict(loaded.state_dict())
         alone["Gini@1"].update(SIX_ROWS)
-    for metrics in (no_rows, cut_short, merged, loaded, alone):
-        found.append(values(metrics.compute()))
-    return found
+    return [numbers(metrics.compute()) for metrics in (no_rows, cut_short, merged, loaded, alone)]
 
 
 def test_processes_pack_histograms_alike(processes):
-    """Item counts of processes are added up, be it that one has no rows, no lists, a merged or loaded state."""
+    """Processes add up item counts alike if one of them has no rows, no full lists, or a merged or loaded state."""
     one, other = processes.run(of_states, 2)
     assert one == other

@@ -194,10 +194,8 @@ def test_rows_are_the_reference(world):
     histories = [[item for item in items if item >= 0] for items in world["history"]]
     rows = list(zip(world["lists"], histories, world["relevant"], strict=True))
     for cls, catalogue, options, expected in row_metrics(world):
-        lists, metric = (
-            ranking(world["lists"], world["history"], world["relevant"]),
-            cls(3, catalogue=catalogue, **options),
-        )
+        lists = ranking(world["lists"], world["history"], world["relevant"])
+        metric = cls(3, catalogue=catalogue, **options)
         found = metric.formula(lists, k, **metric.arguments)
         assert found.dtype == torch.float64
         for one, values in zip(k, found.tolist(), strict=True):
@@ -369,6 +367,16 @@ def test_nothing_is_looked_at_while_traced(metric):
         assert made.formula(fake, [1, 3], **made.arguments).shape == (2, 4)
 
 
+@pytest.mark.parametrize("metric", ROWS, ids=lambda metric: metric.__name__)
+def test_full_lists_have_the_same_bits_beside_short_ones(metric):
+    made = metric(2, catalogue=CATALOGUE, **({"of": "embeddings"} if metric is trm.IntraListDiversity else {}))
+    full, mixed = (
+        made.formula(ranking(LISTS[:rows], HISTORY[:rows], RELEVANT[:rows]), [1, 2, 3], **made.arguments)
+        for rows in (2, 3)
+    )
+    torch.testing.assert_close(mixed[:, :2], full, rtol=0, atol=0, equal_nan=True)
+
+
 def test_a_rank_without_an_item_before_others():
     """A rank that holds no item, as that of an invalid code, counts as a rank of the list and in no mean over items."""
     popularity, categories = tensor([8, 4, 2, 2, 1, 0]), tensor([0, 0, 1, 1, 1, 0])
@@ -399,6 +407,10 @@ def test_a_rank_without_an_item_before_others():
     assert metrics.result().floats() == near({"Coverage@3": 2 / 6, "ExposureGini@3": gini, "Personalization@3": 0})
 
 
+READS = {
+    "popularity": (trm.AveragePopularity, trm.PopularityLift, trm.Novelty, trm.TailShare, trm.Serendipity),
+    "categories": (trm.IntraListDiversity, trm.CategoryShare, trm.Calibration),
+}
 BARE = trm.Catalogue(6, num_users=3)
 COUNTED = trm.Catalogue(2, popularity=tensor([1, 2]), categories=tensor([0, 1]))
 
@@ -406,8 +418,11 @@ COUNTED = trm.Catalogue(2, popularity=tensor([1, 2]), categories=tensor([0, 1]))
 @pytest.mark.parametrize(
     ("metric", "catalogue", "options", "says"),
     [
-        (trm.Novelty, BARE, {}, "no popularity, which the metric reads: Catalogue(..., popularity=)"),
-        (trm.IntraListDiversity, BARE, {}, "no categories, which the metric reads: Catalogue(..., categories=)"),
+        *(
+            (metric, BARE, {}, f"no {data}, which the metric reads: Catalogue(..., {data}=)")
+            for data, metrics in READS.items()
+            for metric in metrics
+        ),
         (trm.Novelty, COUNTED, {}, "no num_users"),
         (trm.IntraListDiversity, COUNTED, {"of": "embeddings"}, "no embeddings"),
         (trm.IntraListDiversity, CATALOGUE, {}, "has categories and embeddings: of='categories' or of='embeddings'"),

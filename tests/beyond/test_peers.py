@@ -192,7 +192,7 @@ def test_replay(lists, k):
 
 
 @pytest.mark.parametrize("k", K)
-def test_replay_novelty_is_what_was_not_seen(k):
+def test_replay_novelty_is_the_unseen_share(k):
     """RePlay's Novelty is 1 - our share of seen items, for full lists."""
     seen = rows(functional.seen, k)
     assert [1 - each for each in seen] == near(replay("Novelty", FULL, k, train_dict())[:USERS])
@@ -279,8 +279,8 @@ def numbers_of_lists(lists, k):
 
 def gini(numbers, items, of):
     """Return the Gini of numbers of lists as both write it, divided by `of`."""
-    places = range(items - len(numbers) + 1, items + 1)
-    return sum((2 * j - items - 1) * c for j, c in zip(places, numbers, strict=True)) / sum(numbers) / of
+    ranks = range(items - len(numbers) + 1, items + 1)
+    return sum((2 * rank - items - 1) * c for rank, c in zip(ranks, numbers, strict=True)) / sum(numbers) / of
 
 
 def elliot_entropy(lists, k):

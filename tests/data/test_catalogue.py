@@ -31,6 +31,9 @@ def test_knows_what_it_was_given(device):
     for name in ("popularity", "num_users", "categories", "num_categories", "embeddings"):
         with pytest.raises(ValueError, match=rf"has no {name[-10:]}.*: Catalogue\(\.\.\., {name[-10:]}=\) or"):
             getattr(bare, name)
+    for table in ("self_information", "popularity_rank", "inverse_lengths"):
+        with pytest.raises(ValueError, match="the catalogue has no"):
+            getattr(bare, table)
 
 
 def test_from_interactions():
@@ -136,7 +139,7 @@ def test_data_that_differ_have_other_fingerprints():
 
 
 def test_accepted_categories_and_embeddings():
-    """Words are numbered in sorted order; a sum of shares may be off by the rounding of its dtype; gradients go."""
+    """Words are numbered in sorted order, sums of shares may be off by rounding, and no gradient is kept."""
     assert Catalogue(3, categories=["noir", "drama", "noir"]).categories.tolist() == [1, 0, 1]
     for dtype in (torch.float64, torch.float32):
         assert Catalogue(1, categories=torch.full((1, 3), 1 / 3, dtype=dtype)).categories.dtype == dtype

@@ -66,6 +66,23 @@ def test_ids_of_text_are_numbers_only_if_all_are_written_so(ids, expected, tmp_p
     assert ids_of("user,item\n" + "".join(f"{id_},0\n" for id_ in ids), tmp_path) == expected
 
 
+@pytest.mark.parametrize(
+    ("times", "unit", "first"),
+    [
+        (["3", "10"], None, 3),
+        (["3.5", "10"], None, 3.5),
+        (["2024-01-01", "2024-01-02T12:00:00.5"], "ms", 1704067200_000),
+        (["2024-01-01T01:00+01:00", "2024-01-01T00:00:01Z"], "s", 1704067200),
+    ],
+)
+def test_times_of_text(times, unit, first, tmp_path):
+    """Times of text may be whole numbers, fractions, and dates with or without a zone."""
+    (tmp_path / "x.csv").write_text("user,item,when\n" + "".join(f"a,b,{time}\n" for time in times))
+    log = Log.from_file(tmp_path / "x.csv", time="when")
+    assert (log.time_unit, log.times[0]) == (unit, first)
+    assert log.times[0] < log.times[1]
+
+
 def test_decimal_ids_meet_whole_ones(tmp_path):
     """Lists with the item 7.0 and the rank 1.0 match a truth with the item 7."""
     (tmp_path / "lists.csv").write_text("user,item,rank\n1.0,7.0,1.0\n1.0,8.0,2.0\n")

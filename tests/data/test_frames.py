@@ -150,9 +150,11 @@ BAD = [
     (pl.DataFrame(COLUMNS).lazy(), {}, TypeError, r"not computed yet, LazyFrame: pass frame.collect\(\)"),
     (TWICE, {}, ValueError, "frame has 2 columns named 'item': rename them"),
     (pair(item=[1, 2]), {}, ValueError, r"must be equally long, got \{'user': 1, 'item': 2\}"),
+    (LARGE, {"user_ids": [5]}, ValueError, f"holds {2**62 + 1} in row 1, which is not in user_ids"),
+]
+BAD_COLUMNS = [
     (COLUMNS, {"item": "product"}, ValueError, r"frame has no column 'product'\. There are user, item"),
     (COLUMNS, {"user": 0}, TypeError, r"columns go by name, got 0 \(int\)"),
-    (LARGE, {"user_ids": [5]}, ValueError, f"holds {2**62 + 1} in row 1, which is not in user_ids"),
     (pair(item="7"), {"item_ids": [7]}, TypeError, r"'item' of frame holds text \('7'\), item_ids hold whole numbers"),
     (pair(user=["a", 1], item=[1, 2]), {}, TypeError, "'user' of frame holds int and str: make them all one kind"),
     (pair(user=[0.5, 1.0], item=[1, 2]), {}, TypeError, r"column 'user' of frame holds floats such as 0\.5"),
@@ -163,11 +165,16 @@ BAD = [
 
 @pytest.mark.parametrize(("frame", "options", "error", "message"), BAD)
 def test_bad_frames(frame, options, error, message):
+    with pytest.raises(error, match=message):
+        Log.from_frame(frame, **options)
+
+
+@pytest.mark.parametrize("form", [dict, pd.DataFrame])
+@pytest.mark.parametrize(("columns", "options", "error", "message"), BAD_COLUMNS)
+def test_bad_columns(form, columns, options, error, message):
     """A dict of columns and a frame of pandas with the same fault raise the same error."""
-    is_frame_too = isinstance(frame, dict) and len(frame["user"]) == len(frame["item"])
-    for form in (frame, pd.DataFrame(frame)) if is_frame_too else (frame,):
-        with pytest.raises(error, match=message):
-            Log.from_frame(form, **options)
+    with pytest.raises(error, match=message):
+        Log.from_frame(form(columns), **options)
 
 
 def test_missing_libraries_are_named(monkeypatch):

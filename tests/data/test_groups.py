@@ -3,16 +3,13 @@
 import pytest
 import torch
 from torch import tensor
+from values import numbers
 
 import torchrecmetrics as trm
 from torchrecmetrics import Groups, Interactions
 
 pandas = pytest.importorskip("pandas")
 pa = pytest.importorskip("pyarrow")
-
-
-def values(found):
-    return {key: value.item() for key, value in found.items()}
 
 
 def random_data(users=80, items=25):
@@ -50,7 +47,7 @@ def test_lists_have_groups_by_id():
     lists = {"al": ["x", "y"], "bo": ["x", "z"], "eve": ["x", "z"], "ida": ["z", "x"]}
     groups = Groups.from_column(["se", "de", "se", None], user_ids=["bo", "eve", "al", "kim"])
     found = trm.evaluate_lists("HR", lists, target=truth, k=1, groups=groups)
-    assert values(found) == {"HR@1": 0.75, "HR@1/de": 1.0, "HR@1/se": 0.5}
+    assert numbers(found) == {"HR@1": 0.75, "HR@1/de": 1.0, "HR@1/se": 0.5}
     with pytest.raises(ValueError, match="target have user_ids, groups none: row 5 could mean two users"):
         trm.evaluate_lists("HR", lists, target=truth, k=1, groups=Groups(tensor([0, 0, 0, 0]), ["a"]))
 
@@ -136,11 +133,8 @@ def test_users_by_activity():
 
 def test_default_device_does_not_matter():
     """Groups of a column and of users have their codes on the CPU, whatever the default device is."""
-    torch.set_default_device("meta")
-    try:
+    with torch.device("meta"):
         of_column, of_users = Groups.from_column(["se", "de", None]), trm.group_users(TRAIN, bins=[0])
-    finally:
-        torch.set_default_device(None)
     assert of_column.codes.tolist() == [1, 0, -1]
     assert of_users.codes.tolist() == [0] * 80
 

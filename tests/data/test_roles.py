@@ -78,6 +78,7 @@ ORDER = {
     "an unusual name": ({"vorhersage": MIXED}, ["vorhersage"]),
     "the worst first": ({"prob": FALLING[::-1]}, ["prob"]),
     "the worst rank first": ({"rank": RANKS[::-1]}, ["rank"]),
+    "two equal ranks": ({"rank": np.tile([1, 2, 2, 3], 3)}, ["rank"]),
     "the farthest first": ({"distance": FALLING}, ["distance"]),
     "the score of a rank falls": ({"rank_score": FALLING[::-1]}, ["rank_score"]),
     "all equal": ({"score": np.ones(12)}, ["score"]),
@@ -311,6 +312,7 @@ def test_one_long_list():
     assert [*FIND["order"](table, "user", "item")] == ["prob"]
     table = small({"prob": -np.sort(-scores)}, np.zeros(size, dtype=int), np.arange(size))
     assert FIND["order"](table, "user", "item") == {}
+    assert len(roles._Leftovers(table, "user", "item").by_user.take(table["prob"])) == roles._SAMPLE_ROWS
 
 
 def test_question():
@@ -371,8 +373,9 @@ QUESTIONS = [
     ("time", ["12/31/2020", "2/5/2020"], "seen"),
     ("time", ["31.12.2020", "5.2.2020"], "seen"),
     ("time", ["2020-12-31", "2020-1-5"], "seen"),
+    ("time", ["2020-12-31", None, "2020-02-05"], "seen"),
 ]
-MIXED_QUESTIONS = [  # which some libraries cannot hold
+MIXED_QUESTIONS = [  # of several kinds, which some libraries cannot hold
     ("order", [False, 0.9], "score"),
     ("order", ["0.1", 0.9], "score"),
     ("relevance", [1, "0"], "clicked"),
@@ -384,13 +387,22 @@ def questions(frame, *of_roles):
     return FrameSource(frame).questions(of_roles, Roles("user", "item"))
 
 
+def of_two_users(name, values):
+    """Return columns in which each of two users has these values."""
+    n = len(values)
+    return {"user": [1] * n + [2] * n, "item": [*range(2 * n)], name: values * 2}
+
+
 @pytest.mark.parametrize(("role", "values", "name"), [*QUESTIONS, *MIXED_QUESTIONS])
 def test_columns_in_other_writing_are_asked_about(role, values, name):
-    """Numbers, labels and dates change the answer as much where a frame holds them as text, with gaps, or mixed."""
-    columns = {"user": [1, 1, 2, 2], "item": [10, 11, 11, 10], name: values * 2}
-    libraries = ["pyarrow", "pandas", "polars"] if (role, values, name) in QUESTIONS else []
-    for frame in (columns, *(frame_of(library, columns) for library in libraries)):
-        assert questions(frame, role).keys() == {role}
+    """Numbers, labels and dates change the answer as much where they are text, of several kinds, or have gaps."""
+    assert questions(of_two_users(name, values), role).keys() == {role}
+
+
+@pytest.mark.parametrize("library", ["pyarrow", "pandas", "polars"])
+@pytest.mark.parametrize(("role", "values", "name"), QUESTIONS)
+def test_columns_of_any_library_are_asked_about(role, values, name, library):
+    assert questions(frame_of(library, of_two_users(name, values)), role).keys() == {role}
 
 
 def test_columns_that_cannot_be_read_are_no_reason_to_be_silent():
@@ -443,13 +455,16 @@ def test_lists_and_ground_truths_are_asked_about(form, tmp_path):
         lists = made(columns | {name: values[::-1] * 2}, form, tmp_path)  # in order
         assert trm.evaluate_lists("MRR", lists, target=target, k=4)["MRR@4"] == (1 + 1 / 2) / 2
     lists = {"al": ["y", "x"], "bo": ["x", "y"]}
-    for name, values in (("stars", [5, 0, 0, 4]), ("xyz", [0, 1, 0, 1]), ("clicked", [True, False, False, True])):
+    for name, values, expected in (
+        ("stars", [5, 0, 0, 4], (1 / 2 + 1 / 2) / 2),
+        ("xyz", [0, 1, 0, 1], (1 + 1 / 2) / 2),
+        ("clicked", [True, False, False, True], (1 / 2 + 1 / 2) / 2),
+    ):
         truth = made({"user": ["al", "al", "bo", "bo"], "item": [*"xyxy"], name: values}, form, tmp_path)
         with pytest.raises(ValueError, match=f"may say which rows are relevant: '{name}' .* value=None"):
             trm.evaluate_lists("MRR", lists, target=truth, k=2)
         assert trm.evaluate_lists("MRR", lists, target=truth, k=2, value=None)["MRR@2"] == 1
-        if name != "clicked":
-            expected = (1 / 2 + 1 / 2) / 2 if name == "stars" else (1 + 1 / 2) / 2
+        if (name, form) != ("clicked", "csv"):  # where True and False are text
             assert trm.evaluate_lists("MRR", lists, target=truth, k=2, value=name)["MRR@2"] == expected
 
 

@@ -25,7 +25,7 @@ def test_recommend(batch_size, device):
 
 
 def test_recommend_with_a_function():
-    """With a score function `recommend` needs the number of items, and the users or their number."""
+    """A function of scores needs the number of items, and the users or their number, which a bias needs too."""
     scores, mask = torch.tensor([[0.1, 0.3, 0.2]]), torch.tensor([False, True, False])
 
     def function(users):
@@ -37,6 +37,8 @@ def test_recommend_with_a_function():
     found = trm.recommend(lambda users: scores.double()[users], k=1, num_users=1, num_items=3)
     assert (found.ids.tolist(), found.scores.dtype) == ([[1]], torch.float64)
     assert [x.shape for x in trm.recommend(scores, scores, 2, user_ids=[])] == [(0, 2), (0, 2)]
+    popular = trm.Embeddings(bias=torch.tensor([2**24, 2**24 + 1, 5]))  # float32 would make the best two equal
+    assert trm.recommend(popular, k=2, user_ids=[0, 7]).ids.tolist() == [[1, 0]] * 2
     with pytest.raises(ValueError, match="needs num_items"):
         trm.recommend(function, k=2)
     with pytest.raises(ValueError, match="needs num_users or user_ids"):
