@@ -103,7 +103,7 @@ def test_parquet_is_read_as_pandas_wrote_it(tmp_path, monkeypatch):
 
 
 def test_lines_of_items_are_read(tmp_path):
-    """LightGCN's text is read as `Interactions.from_text` reads it; two items a line are no edges."""
+    """LightGCN's text is read as `Interactions.from_text` reads it; lines of two items are not edges."""
     (tmp_path / "train.txt").write_text("5 1 9\n2 9\n")
     log = Log.from_file(tmp_path / "train.txt")
     assert (log.user_ids.ids(log.users), log.item_ids.ids(log.items)) == ([5, 5, 2], [1, 9, 9])
