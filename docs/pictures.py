@@ -655,15 +655,15 @@ def coverage(style: Style) -> Canvas:
 
 LAYERS = [  # the packages of one layer; the names are those of CONTRIBUTING.md's table
     ("frameworks, command line", ["pyg/", "lightning/", "arrow/", "cli.py"]),
-    ("evaluation of models and lists", ["evaluation/"]),
-    ("collections, results", ["collect_sessions.py", "collection.py", "result.py", "values.py", "names.py"]),
+    ("evaluation, comparisons", ["evaluation/", "analysis/"]),
+    ("tables: logs, ids, items", ["data/"]),
+    ("collections", ["collect_sessions.py", "collection.py", "values.py", "names.py"]),
     ("metrics", ["metrics.py", "rank_metrics.py", "beyond/"]),
-    ("formulas", ["functional.py"]),
-    ("rows, intervals, comparisons", ["analysis/"]),
-    ("logs, interactions, ids, items", ["data/"]),
+    ("one metric, formulas", ["metric/", "functional.py"]),
+    ("sums, results", ["accumulators/", "results/"]),
     ("inputs make rankings", ["inputs/"]),
     ("counting over scores", ["kernels/"]),
-    ("rankings, row values, sums", ["core/"]),
+    ("rankings, row values", ["core/"]),
 ]
 
 

@@ -254,7 +254,7 @@ def test_a_rejected_call_changes_no_member(call, device):
     assert collection.evaluator.update_count == 1
 
 
-OF_CALLBACKS = {"groups": "ByGroup", "keep_rows": "KeptRows", "window": "Window", "half_life": "Decay"}
+OF_CALLBACKS = {"groups": "ByGroup", "keep_rows": "KeptRows", "window": "Window"}
 OTHER_TIES = trm.MRR(ties="pessimistic")
 THRESHOLDS = [trm.HR(5, score_threshold=1.0), trm.HR(5, score_threshold=2.0)]
 BAD = [

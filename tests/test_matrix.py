@@ -15,9 +15,8 @@ from values import numbers
 from waiting import away, never_waits
 
 import torchrecmetrics as trm
-from torchrecmetrics.core.rows import Summary
 
-ROWS, ITEMS, HALF_LIFE = 24, 9, 7.0
+ROWS, ITEMS = 24, 9
 NAMES, K = ["HR", "NDCG", "MRR"], [1, 3]
 
 GENERATOR = torch.Generator().manual_seed(1)
@@ -107,14 +106,15 @@ class Ranked(trm.Accumulator):
         return [self.total]
 
     def results(self, counts, sums):
-        parts = zip(self.layout.keys, sums[0].unbind(), strict=True)
-        return {f"{key}/sum": Summary.without_error(value, 0) for key, value in parts}
+        results = [
+            metric.with_value(value, 0, "sum") for metric, value in zip(self.layout.metrics, sums[0], strict=True)
+        ]
+        return {result.key: result for result in results}
 
 
 ACCUMULATORS = {
     "ByGroup": lambda: trm.ByGroup("a", "b"),
     "Window": lambda: trm.Window(updates=2),
-    "Decay": lambda: trm.Decay(HALF_LIFE),
     "KeptRows": lambda: trm.KeptRows(),
     "own": Ranked,
 }
@@ -171,9 +171,6 @@ def expected(accumulators, kind, split, weights):
     if "Window" in accumulators:
         recent = slice(ROWS - sum(split[-2:]), None)
         found |= {f"{key}/window": value for key, value in plain(kind, weights, recent).items()}
-    if "Decay" in accumulators:
-        faded = weights * 0.5 ** ((ROWS - 1 - torch.arange(ROWS).double()) / HALF_LIFE)
-        found |= {f"{key}/decayed": value for key, value in plain(kind, faded).items()}
     if "own" in accumulators:
         counted = (weights > 0).double()
         found |= {f"{key}/sum": value * counted.sum().item() for key, value in plain(kind, counted).items()}
@@ -296,7 +293,7 @@ def test_every_input_over_processes(processes, world_size):
 
 def sharded(rank, world_size):
     """Update with this process's items of all rows, in batches of 8, and return the values."""
-    metrics = make("ByGroup", "Window", "Decay", "KeptRows")
+    metrics = make("ByGroup", "Window", "KeptRows")
     rows_alone = trm.RecMetricCollection("MRR", k=3, accumulators=[trm.Window(100)], **OPTIONS)
     first, last = (ITEMS * rank // world_size, ITEMS * (rank + 1) // world_size)
     for rows in torch.arange(ROWS).split(8):
@@ -312,13 +309,13 @@ def sharded(rank, world_size):
 
 def test_item_shards_with_every_accumulator(processes):
     """Rows of which each process ranks some items count once, in every accumulator."""
-    wanted = expected(["ByGroup", "Window", "Decay"], "scores", [8] * 3, WEIGHTS)
+    wanted = expected(["ByGroup", "Window"], "scores", [8] * 3, WEIGHTS)
     for found, num_users in processes.run(sharded, 2):
         assert found == wanted
         assert num_users == 13 * 8  # the fewest batches with 100 rows
 
 
-ALL = ["ByGroup", "Window", "Decay", "KeptRows", "own"]
+ALL = ["ByGroup", "Window", "KeptRows", "own"]
 CATALOGUE = trm.Catalogue(ITEMS, popularity=torch.arange(ITEMS), num_users=30)
 
 
@@ -402,17 +399,14 @@ def test_state_dicts(tmp_path):
 
 
 def test_merge_state():
-    """Merging adds all states up; windows and decay are those of two processes with equal clocks."""
+    """Merging adds all states up; windows are those of two processes with equal clocks."""
     one, other = update(full(), 0), update(full(), 1)
     one.compute(), other.compute()
     one.merge_state(other)
     (values, _, *rows), (wanted, _, *wanted_rows) = everything(one), everything(update(full(), 0, 1))
     assert rows == wanted_rows
-    faded = WEIGHTS * (0.5 ** ((7 - torch.arange(8.0, dtype=torch.float64)) / HALF_LIFE)).repeat(3)
-    for key, value in plain("scores", faded, slice(0, 16)).items():
-        assert values.pop(f"{key}/decayed") == pytest.approx(value, abs=1e-12)
+    for key in plain("scores", WEIGHTS, slice(0, 16)):
         assert values.pop(f"{key}/window") == pytest.approx(wanted[key])  # both had their last two updates
-    values = {key: value for key, value in values.items() if not key.endswith(("/window", "/decayed"))}
     assert values == pytest.approx({key: wanted[key] for key in values})
     before = snapshot(one)
     with pytest.raises(ValueError, match="only one of the two has"):
@@ -423,7 +417,7 @@ def test_merge_state():
 @pytest.mark.parametrize("call", ["update", "forward"])
 def test_beside_foreign_metrics(call):
     """In a `MetricCollection` of torchmetrics, beside metrics of others, a collection gives what it gives alone."""
-    names = ["ByGroup", "Window", "Decay", "KeptRows"]
+    names = ["ByGroup", "Window", "KeptRows"]
     metrics, alone, mean = make(*names), make(*names), torchmetrics.MeanMetric()
     outer = MetricCollection({"ours": metrics, "hr": trm.HR(3, **OPTIONS), "mean": mean})
     for arguments in batches(names):

@@ -291,8 +291,8 @@ def error_of(values, weights, at_once):
     layout = trm.HR(1).layout
     sums = layout.zeros(device=torch.device("cpu"))
     sums[[0, 4, 5]] = totals  # rows, values, squares; flags between
-    (summary,) = layout.summaries(sums).values()
-    return summary.standard_error.item()
+    (result,) = layout.results(sums).values()
+    return result.standard_error
 
 
 @pytest.mark.parametrize("rows", [2, 3, 1000, 20_000])
@@ -430,13 +430,13 @@ def test_a_rejected_call_changes_nothing(call, args, kwargs, error, message):
     metric = trm.HR(3)
     metric.update(SCORES, TARGET)
     metric.compute()
-    summary = metric.last_summary()
+    result = metric.last_result
     state = {name: s.clone() for name, s in metric.metric_state.items()}
     with pytest.raises(error, match=message):
         getattr(metric, call)(*args, **kwargs)
     assert all(torch.equal(s, state[name]) for name, s in metric.metric_state.items())
     assert metric.update_count == 1
-    assert metric.last_summary() is summary
+    assert metric.last_result is result
     assert metric._computed
 
 

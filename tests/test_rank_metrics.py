@@ -190,12 +190,12 @@ def test_rows_without_candidates(name, value, num_users):
 
 def test_infinite_ranks_are_kept():
     """Kept rows, groups, windows and decay hold infinite ranks; differences and intervals of them say what is wrong."""
-    accumulators = [trm.ByGroup("far", "near"), trm.Window(100), trm.Decay(50), trm.KeptRows()]
+    accumulators = [trm.ByGroup("far", "near"), trm.Window(100), trm.KeptRows()]
     metrics = trm.RecMetricCollection(["MeanRank", "AMR", "MRR"], accumulators=accumulators)
     metrics.update(GAPS[:3], TARGET[:3], groups=torch.tensor([1, 0, 1]))
     found = numbers(metrics.compute())
     for name, near in (("MeanRank", 2.0), ("AMR", 1.0)):
-        assert [found[f"{name}{suffix}"] for suffix in ("", "/far", "/window", "/decayed")] == [INF] * 4
+        assert [found[f"{name}{suffix}"] for suffix in ("", "/far", "/window")] == [INF] * 3
         assert found[f"{name}/near"] == near
         assert metrics.rows.values[name].tolist() == [near, INF, near]
         assert metrics.rows.mean()[name] == INF
@@ -209,13 +209,13 @@ def test_infinite_ranks_are_kept():
 
 def test_a_row_in_which_nothing_is_a_candidate():
     """AMRI leaves out a row without candidates, in every way that rows are added up."""
-    accumulators = [trm.ByGroup("a"), trm.Window(100), trm.Decay(50), trm.KeptRows()]
+    accumulators = [trm.ByGroup("a"), trm.Window(100), trm.KeptRows()]
     metrics = trm.RecMetricCollection(["AMRI"], accumulators=accumulators)
     scores, target = torch.tensor([[0.1, 0.9, 0.5], [-INF, -INF, -INF]]), torch.tensor([1, 2])
     values = metrics(scores, target, groups=torch.zeros(2).long())
     assert numbers(values) == {"AMRI": 1.0, "AMRI/a": 1.0}
-    assert numbers(metrics.compute()) == {"AMRI": 1.0, "AMRI/a": 1.0, "AMRI/window": 1.0, "AMRI/decayed": 1.0}
-    assert [value.num_users for value in metrics.values()] == [1] * 4
+    assert numbers(metrics.compute()) == {"AMRI": 1.0, "AMRI/a": 1.0, "AMRI/window": 1.0}
+    assert [value.num_users for value in metrics.values()] == [1] * 3
     assert metrics.rows.values["AMRI"].nan_to_num(9).tolist() == [1, 9]
 
 
@@ -235,8 +235,8 @@ def test_a_median_of_unreachable_items(reachable, median):
 @pytest.mark.parametrize("weights", [torch.tensor([1.0, 0.0, 2.0, 0.0]), torch.tensor([0.5, 0.0, 0.5, 0.0])])
 def test_infinite_ranks_of_weight_0_do_not_count(weights):
     """An infinite value of weight 0 leaves the mean finite."""
-    metrics = trm.RecMetricCollection(["MeanRank", "AMR"], accumulators=[trm.ByGroup("a"), trm.Decay(9)])
+    metrics = trm.RecMetricCollection(["MeanRank", "AMR"], accumulators=[trm.ByGroup("a")])
     metrics.update(GAPS, TARGET, weights=weights, groups=torch.zeros(4).long())
     found = numbers(metrics.compute())
-    assert all(found[f"MeanRank{suffix}"] == 2 for suffix in ("", "/a", "/decayed"))
+    assert all(found[f"MeanRank{suffix}"] == 2 for suffix in ("", "/a"))
     assert metrics["MeanRank"].num_users == 2

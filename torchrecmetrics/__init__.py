@@ -1,20 +1,19 @@
 """Recommender-system metrics for PyTorch: exact, over whole catalogues, with one ranking for all metrics."""
 
 from torchrecmetrics import metrics, rank_metrics
+from torchrecmetrics.accumulators.base import Accumulator
+from torchrecmetrics.accumulators.by_group import ByGroup
+from torchrecmetrics.accumulators.kept_rows import KeptRows
+from torchrecmetrics.accumulators.windows import Window
 from torchrecmetrics.analysis.comparison import Comparison, compare
 from torchrecmetrics.analysis.plots import plot
-from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.beyond.item_counts import ItemCountMetric
 from torchrecmetrics.beyond.list_metric import ListMetric
 from torchrecmetrics.beyond.metrics import *  # noqa: F403
 from torchrecmetrics.beyond.metrics import __all__ as _beyond
 from torchrecmetrics.collect_sessions import CollectSessions
 from torchrecmetrics.collection import RecMetricCollection
-from torchrecmetrics.core.accumulators import Accumulator, ByGroup
-from torchrecmetrics.core.kept_rows import KeptRows
-from torchrecmetrics.core.metric import RankingMetric
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.core.windows import Decay, Window
 from torchrecmetrics.data.audit import Audit, audit
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.groups import Groups, group_users, slice_targets
@@ -35,9 +34,11 @@ from torchrecmetrics.inputs.negatives import Negatives
 from torchrecmetrics.inputs.ranks import Hits, Ranks
 from torchrecmetrics.inputs.scores import Scores, get_topk_ranks
 from torchrecmetrics.inputs.sessions import Sessions
+from torchrecmetrics.metric.base import RankingMetric
 from torchrecmetrics.metrics import *  # noqa: F403
 from torchrecmetrics.rank_metrics import *  # noqa: F403
-from torchrecmetrics.result import Evaluation
+from torchrecmetrics.results.evaluation import Evaluation
+from torchrecmetrics.results.rows import Rows
 
 __version__ = "0.1.0.dev0"
 
@@ -49,7 +50,6 @@ __all__ = [
     "Catalogue",
     "CollectSessions",
     "Comparison",
-    "Decay",
     "Embeddings",
     "Evaluation",
     "Groups",

@@ -18,10 +18,8 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias
 import torch
 
 from torchrecmetrics.analysis.comparison import compare
-from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.core.checks import extra
-from torchrecmetrics.core.metric import RankingMetric
 from torchrecmetrics.core.saving import write_text
 from torchrecmetrics.data.audit import audit
 from torchrecmetrics.data.catalogue import Catalogue
@@ -30,7 +28,9 @@ from torchrecmetrics.data.log import Log, LogSplit
 from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.agreement import agreement, agreement_metrics
 from torchrecmetrics.evaluation.lists import evaluate_lists
-from torchrecmetrics.result import Evaluation
+from torchrecmetrics.metric.base import RankingMetric
+from torchrecmetrics.results.evaluation import Evaluation
+from torchrecmetrics.results.rows import Rows
 
 #: Exit statuses.
 FINE, BELOW, BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141

@@ -9,24 +9,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchrecmetrics.analysis.rows import Rows
+from torchrecmetrics.accumulators.base import Accumulator, State
+from torchrecmetrics.accumulators.row_buffer import BUDGET, check_same_columns, with_batch
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.core import looks
-from torchrecmetrics.core.accumulators import Accumulator, State
 from torchrecmetrics.core.arrays import ordinary_tensors
 from torchrecmetrics.core.checks import Checks, check_device, check_tensor, describe
 from torchrecmetrics.core.distributed import gathered
-from torchrecmetrics.core.evaluator import Evaluator
-from torchrecmetrics.core.kept_rows import KeptRows
-from torchrecmetrics.core.metric import RankingMetric
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.core.row_buffer import BUDGET, check_same_columns, with_batch
-from torchrecmetrics.core.rows import Summary
-from torchrecmetrics.core.windows import Decay, Window
+from torchrecmetrics.core.result import Result
+from torchrecmetrics.inputs import judges
 from torchrecmetrics.inputs.base import BatchInput
 from torchrecmetrics.inputs.sessions import Sessions, check_entries, count_sessions, look_at_entries
 from torchrecmetrics.inputs.ties import rank_counts
+from torchrecmetrics.metric.base import RankingMetric
+from torchrecmetrics.metric.description import Description
+from torchrecmetrics.metric.evaluator import Evaluator
+from torchrecmetrics.results.rows import Rows
 
 BUCKETS = 256
 """Number of buckets of sessions, by a hash of their ids: a process ranks whole buckets."""
@@ -44,10 +44,10 @@ class SessionEvaluator(Evaluator):
     budget: int = BUDGET
     entry_ids: list[Tensor]
 
-    def begin(self, metrics: Mapping[str, RankingMetric], name: str, accumulators: Sequence[Accumulator] = ()) -> None:
+    def begin(self, metrics: Mapping[str, Description], name: str, accumulators: Sequence[Accumulator] = ()) -> None:
         """Set the metrics and accumulators, and register an empty list of batches for each column of entries."""
         for accumulator in accumulators:
-            if isinstance(accumulator, (Window, Decay)):
+            if accumulator.is_recent:
                 raise ValueError(f"{accumulator.option} needs rows in order, which unfinished sessions lack")
         super().begin(metrics, name, accumulators)
         if self.batch_needs.list_depth or self.batch_needs.history:
@@ -100,10 +100,10 @@ class SessionEvaluator(Evaluator):
         columns = {name: column for name, column in arguments.items() if name != "weights"}
         rows = self.rows(Sessions(scores, labels, indexes), arguments.get("weights"), columns)
         results = self._batch_results(rows)
-        value, copy = self._as_value(results), self._as_value(results)
+        self.batch_values, values = self.as_tensors(results), self.as_tensors(results)
         self.update(scores, labels, indexes, **arguments)
-        self._forward_cache = value
-        return copy
+        self._forward_cache = self.batch_values  # type: ignore[assignment]  # torchmetrics types it None
+        return values
 
     def _entries(
         self, scores: Tensor, labels: Tensor, indexes: Tensor, weights: Any, columns: Mapping[str, Any]
@@ -111,7 +111,7 @@ class SessionEvaluator(Evaluator):
         """Return copies of the checked columns of a batch, [E] by name, and its checks."""
         self._check_not_synced("add a batch")
         check_entries(scores, labels, indexes)
-        device = getattr(self, self._sums).device
+        device = self.device
         if scores.device != device:
             raise ValueError(
                 f"{self.label} is on {device}, its input on {scores.device}: move the metric with .to(device)"
@@ -128,12 +128,12 @@ class SessionEvaluator(Evaluator):
                     f"{list(column.shape)}"
                 )
         # elsewhere than on the CPU `compute` checks values, once per session
-        checks = Checks(self.rules.validate_args, scores.device, len(scores))
+        checks = Checks(self.ranking_options.validate_args, scores.device, len(scores))
         if weights is not None:
             self.check_weights(weights, checks, "entry")
         deferred = Checks("deferred", scores.device, len(scores))  # the entries of a session share its row_ids
         for accumulator in self._added_up:
-            accumulator.check(len(scores), present, deferred if isinstance(accumulator, KeptRows) else checks)
+            accumulator.check(len(scores), present, deferred if accumulator.keeps_rows else checks)
         if checks.at_once:
             checks.reject("scores", scores.isnan() | (scores == torch.inf), lambda entry: f"entry {entry}")
             checks.reject("gains", ~labels.isfinite(), lambda entry: f"entry {entry}")
@@ -143,7 +143,7 @@ class SessionEvaluator(Evaluator):
             ids = indexes.long()
             steps = (ids.diff() >> 1).count_nonzero()  # that are not 0 or 1
             facts = [steps, ids[0], ids[-1], labels.count_nonzero(), ids.sum()]
-            looks.count(checks, looks.renumbered_sessions, torch.stack(facts), len(indexes))
+            looks.count(checks, judges.renumbered_sessions, torch.stack(facts), len(indexes))
         score_dtype = torch.float64 if scores.dtype == torch.float64 else torch.float32
         entries = {
             "scores": scores.to(score_dtype, copy=True),
@@ -163,34 +163,37 @@ class SessionEvaluator(Evaluator):
         """Number of entries that are kept on this process."""
         return sum(len(batch) for batch in self.entry_ids)
 
-    def compute_results(self) -> dict[str, Summary]:
+    def compute_results(self) -> dict[str, Result]:
         """Rank all sessions of all processes, and return the results by key."""
         if self._computed is None:
-            updates, device = self._update_count, getattr(self, self._sums).device
+            updates, device, options = self._update_count, self.device, self.ranking_options
             columns = {
                 name: torch.cat([column.to(device) for column in batches])
                 for name, batches in self._entry_batches().items()
             }
             if self.sync_on_compute and self.distributed_available_fn():
                 columns = _exchange(columns, device, self.process_group)
-            for name in (self._sums, self._violations, self._counts):
-                vars(self)[name] = self._defaults[name]
-            for accumulator in self._added_up:
-                accumulator.reset()
-            self.looks.kept.pop(looks.relevant_entries, None)  # of the compute before
-            rules = replace(self.rules, validate_args=self.rules.validate_args and "deferred")  # all processes raise
-            rules_before, self.rules = self.rules, rules
+            self.clear()
+            self.looks.kept.pop(judges.relevant_entries, None)  # of the compute before
+            options = replace(options, validate_args=options.validate_args and "deferred")  # all processes raise
             try:
                 for chunk, chunk_columns in _chunks(columns) if columns else ():
                     weights = chunk_columns.pop("weights", None)
-                    self.add(self.rows(chunk, weights, chunk_columns))
+                    self.add(self.rows(chunk, weights, chunk_columns, options))
             finally:
-                self.rules, self._update_count = rules_before, updates
+                self._update_count = updates
         return super().compute_results()
 
-    def _filter_kwargs(self, **kwargs: Any) -> dict[str, Any]:
-        arguments = ("scores", "labels", "indexes", "weights", *self.columns)
-        return {name: value for name, value in kwargs.items() if name in arguments}
+    def kept_rows(self) -> Rows:
+        """Return the per-session values of all processes by id; sessions are ranked first."""
+        if self._gathered is None:
+            self.compute_results()
+        return super().kept_rows()
+
+    def known_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments that `update` has."""
+        known = ("scores", "labels", "indexes", "weights", *self.columns)
+        return {name: value for name, value in arguments.items() if name in known}
 
     def reset(self) -> None:
         """Forget all entries; the results of the last `compute` stay readable."""
@@ -205,7 +208,7 @@ class SessionEvaluator(Evaluator):
         return {f"entry_{name}": [*columns.get(name, ()), *batches] for name, batches in other_columns.items()}, []
 
     def _sync_dist(self, dist_sync_fn: Any = None, process_group: Any | None = None) -> None:
-        num_entries = torch.tensor(self.num_entries, device=getattr(self, self._sums).device)
+        num_entries = torch.tensor(self.num_entries, device=self.device)
         torch.distributed.all_reduce(num_entries, group=process_group or self.process_group)
         if num_entries:
             raise ValueError(
@@ -222,7 +225,7 @@ class CollectSessions(RecMetricCollection):
 
     Args:
         metrics: a collection or a metric of this package, of which an empty copy is used. Its accumulators come along;
-            `Window` and `Decay` are refused, since unfinished sessions have no order.
+            `Window` is refused, since unfinished sessions have no order.
 
     Raises:
         ValueError: for accumulators and metrics that sessions do not go with.
@@ -264,13 +267,6 @@ class CollectSessions(RecMetricCollection):
     def forward(self, scores: Tensor, labels: Tensor, indexes: Tensor, **arguments: Any) -> dict[str, Tensor]:
         """Keep a batch of entries, and return the values of its own entries alone."""
         return super().forward(scores, labels, indexes=indexes, **arguments)
-
-    @property
-    def rows(self) -> Rows:
-        """Per-session values by id, as `RecMetricCollection.rows`; sessions are ranked first."""
-        if self.evaluator._gathered is None:
-            self.evaluator.compute_results()
-        return super().rows
 
 
 def _check_alike(buffered: Mapping[str, list[Tensor]], added: Mapping[str, list[Tensor]]) -> None:

@@ -10,35 +10,34 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
-from torchrecmetrics.analysis.rows import Rows
-from torchrecmetrics.core.accumulators import Accumulator, ByGroup
+from torchrecmetrics.accumulators.base import Accumulator
 from torchrecmetrics.core.checks import describe, nearest
-from torchrecmetrics.core.evaluator import Evaluator, outside_graphs
-from torchrecmetrics.core.kept_rows import KeptRows
-from torchrecmetrics.core.metric import RankingMetric
-from torchrecmetrics.core.options import OPTIONS, Input
+from torchrecmetrics.core.options import DEFAULTS, OPTIONS, Input
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.core.rows import Point
-from torchrecmetrics.core.signature import (
+from torchrecmetrics.core.result import Result
+from torchrecmetrics.metric.base import RankingMetric
+from torchrecmetrics.metric.evaluator import Evaluator, outside_graphs
+from torchrecmetrics.metric.signature import (
     METRIC_OPTIONS,
     TORCHMETRICS_OPTIONS,
     MetricOptions,
     check_spelling,
     fingerprint,
 )
-from torchrecmetrics.core.windows import Decay, Window
 from torchrecmetrics.names import KeyFormat, Metrics, check_instance, key_of, make_metrics
-from torchrecmetrics.result import Evaluation
-from torchrecmetrics.values import Found, Value, rows_of
+from torchrecmetrics.results.evaluation import Evaluation
+from torchrecmetrics.results.rows import Rows
+from torchrecmetrics.values import Value
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from torchrecmetrics.data.catalogue import Catalogue
+    from torchrecmetrics.data.vocabulary import Vocabulary
+    from torchrecmetrics.kernels import Kernels
 
 # options on which all metrics must agree: one kernel call serves all, and all average the same rows
 _AGREED = (*OPTIONS, "empty_target_action", "catalogue")
-_DEFAULTS = {"ties": "expected", "overlap": "error"}
 
 
 class RecMetricCollection(MetricCollection):
@@ -67,9 +66,9 @@ class RecMetricCollection(MetricCollection):
         postfix: put behind every key.
         key_format: format string of `name` and `k`, or a function of both, that makes the keys; metrics without a
             cut-off go by their name alone (a function gets k = None).
-        accumulators: what is added up beside the totals: `ByGroup("cold", "warm")`, `Window(10_000)`, `Decay(1e5)`,
-            `KeptRows()`, or your own. Those of rows add keys such as `NDCG@10/cold`; metrics that are no means over
-            rows, such as Coverage, have no such values.
+        accumulators: what is added up beside the totals: `ByGroup("cold", "warm")`, `Window(10_000)`, `KeptRows()`, or
+            your own. Those of rows add keys such as `NDCG@10/cold`; metrics that are no means over rows, such as
+            Coverage, have no such values.
         options: keyword options of every metric (`ties`, `padding_idx`, `overlap`, `empty_target_action`,
             `max_relevant`, `validate_args`, `kernels`, `catalogue`, torchmetrics' own). Instances must have been made
             with the same options; the catalogue may be missing.
@@ -131,15 +130,15 @@ class RecMetricCollection(MetricCollection):
         self._groups = {}  # torchmetrics 1.4 sets it in its add_metrics
         leader = next(iter(metrics.values()))
         evaluator = self._evaluator_class(**{name: getattr(leader, name) for name in TORCHMETRICS_OPTIONS})
-        described: dict[str, Any] = {"metrics": [(key, metric.state_name) for key, metric in metrics.items()]}
+        described: dict[str, Any] = {"metrics": [(key, metric.fingerprint) for key, metric in metrics.items()]}
         described["accumulators"] = [accumulator.option for accumulator in accumulators]
         self.__dict__["evaluator"] = evaluator  # a submodule of the first value
         evaluator.begin(metrics, f"collection-{fingerprint(RecMetricCollection, described)}", accumulators)
-        for key in evaluator.keys_of_results:
+        for key, (metric_key, suffix) in evaluator.metric_of_key.items():
             if "." in key:
                 continue  # names of groups that `evaluate` found in data; modules cannot have such names
-            metric, group = _origin(key, metrics)
-            self._modules[key] = Value(evaluator, key, metric, group, leads=not len(self._modules))
+            group = suffix.removeprefix("/") or None
+            self._modules[key] = Value(evaluator, key, metrics[metric_key], group, leads=not len(self._modules))
 
     @classmethod
     def fresh(
@@ -161,13 +160,13 @@ class RecMetricCollection(MetricCollection):
         if k is not None or options:
             beside = ", ".join([*(["k"] if k is not None else []), *options])
             raise ValueError(f"{beside} given beside a collection, which has its own")
-        inherited = [acc for acc in metrics.accumulators if not isinstance(acc, (Window, Decay))]
+        inherited = [accumulator for accumulator in metrics.accumulators if not accumulator.is_recent]
         added = list(accumulators)
         for accumulator in accumulators:
             same = [acc for acc in inherited if type(acc) is type(accumulator)]
-            if isinstance(accumulator, ByGroup) and same and all(acc.suffixes != accumulator.suffixes for acc in same):
+            if accumulator.row_groups and same and all(acc.row_groups != accumulator.row_groups for acc in same):
                 has = ", ".join(metrics.groups)
-                raise ValueError(f"the collection has the groups {has}, not these: {', '.join(accumulator.names)}")
+                raise ValueError(f"the collection has the groups {has}, not these: {', '.join(accumulator.row_groups)}")
             if same:
                 added.remove(accumulator)
         empty._copy_of(metrics, [*(acc.empty_copy() for acc in inherited), *added])
@@ -217,22 +216,22 @@ class RecMetricCollection(MetricCollection):
     @property
     def metrics(self) -> dict[str, RankingMetric]:
         """Description of each metric by key, without prefix and postfix."""
-        return self.evaluator.metrics
+        return self.evaluator.metrics  # type: ignore[return-value]  # `_begin` takes metrics
 
     @property
     def accumulators(self) -> list[Accumulator]:
         """The accumulators that were given."""
-        return self.evaluator._added_up[len(self.evaluator._place_of_counts) :]
+        return self.evaluator.user_accumulators
 
     @property
     def groups(self) -> tuple[str, ...]:
         """Names of the groups of the first `ByGroup`; empty without one."""
-        return next((acc.names for acc in self.accumulators if isinstance(acc, ByGroup)), ())
+        return next((accumulator.row_groups for accumulator in self.accumulators if accumulator.row_groups), ())
 
     @property
     def keep_rows(self) -> bool:
         """True if per-row values are kept."""
-        return any(isinstance(acc, KeptRows) for acc in self.accumulators)
+        return any(accumulator.keeps_rows for accumulator in self.accumulators)
 
     @property
     def leading(self) -> Value:
@@ -247,12 +246,16 @@ class RecMetricCollection(MetricCollection):
         catalogue: Catalogue | None = _catalogue(self.metrics)
         return catalogue
 
-    def found(self) -> list[Found]:
-        """Return the results of the last `compute`: for each metric over all rows, then those of accumulators."""
-        results = self.evaluator._results
+    @property
+    def points(self) -> list[Result]:
+        """Results of the last `compute`: of each metric over all rows, then of accumulators; `trm.plot` draws them."""
+        results = self.evaluator.last_results
         if not results:
             raise RuntimeError("results are those of the last compute(); call it first")
-        return [Found(self._set_name(key), *_origin(key, self.metrics), summary) for key, summary in results.items()]
+        return self._points(results)
+
+    def _points(self, results: Mapping[str, Result]) -> list[Result]:
+        return [result._replace(key=self._set_name(key)) for key, result in results.items()]
 
     @property
     def rows(self) -> Rows:
@@ -262,17 +265,7 @@ class RecMetricCollection(MetricCollection):
             ValueError: without `KeptRows`, for repeated ids, for several processes without ids, and for bad values
                 that could not raise at once.
         """
-        kept_rows = next((acc for acc in self.accumulators if isinstance(acc, KeptRows)), None)
-        if kept_rows is None:
-            raise ValueError("no rows were kept: make the collection with accumulators=[trm.KeptRows()]")
-        evaluator = self.evaluator
-        updates, gathered = evaluator._update_count, evaluator._gathered
-        if gathered is None or (updates and gathered[0] != updates):
-            columns, violations = kept_rows.gathered(vars(evaluator)[evaluator._violations])
-            evaluator._check_violations(violations)
-            evaluator._gathered = gathered = updates, rows_of(columns, evaluator)
-        rows: Rows = gathered[1]
-        return rows
+        return self.evaluator.kept_rows()
 
     # ------------------------------------------------------------------------------------------------- update, compute
 
@@ -320,11 +313,23 @@ class RecMetricCollection(MetricCollection):
 
         Computes as `compute` does, with its errors; all processes must call it.
         """
-        return Evaluation(self, None)
+        return self.evaluation()
+
+    def evaluation(
+        self, kernels: Kernels | None = None, user_ids: Vocabulary | None = None, **counts: int
+    ) -> Evaluation:
+        """Compute, and return the result with the kernels, the ids of the rows, and counts that the caller knows."""
+        results = self.evaluator.compute_results()
+        lists = [results[key].num_users for key, metric in self.metrics.items() if metric.of_lists or metric.of_items]
+        leading = results[self.leading.key]
+        counts["num_lists"] = max(lists, default=leading.num_users)
+        rows = self.rows if self.keep_rows else None
+        return Evaluation(self._points(results), leading, rows, kernels, user_ids, **counts)
 
     def standard_errors(self) -> dict[str, Tensor]:
         """Return the standard error of the last `compute` for every key."""
-        return {entry.key: entry.summary.standard_error.clone() for entry in self.found()}
+        points = self.points
+        return {point.key: torch.tensor(point.standard_error, dtype=torch.float64, device="cpu") for point in points}
 
     def reset(self) -> None:
         """Forget all updates; the results of the last `compute` stay readable."""
@@ -343,11 +348,6 @@ class RecMetricCollection(MetricCollection):
         if lone := self.metrics.keys() ^ other.metrics.keys():
             raise ValueError(f"collections of the same metrics can be merged; only one of the two has {sorted(lone)}")
         self.evaluator.merge_state(other.evaluator)
-
-    @property
-    def points(self) -> list[Point]:
-        """Results of the last `compute` for each key."""
-        return [Point.of(entry.key, entry.metric, entry.group, entry.summary) for entry in self.found()]
 
     def clone(self, prefix: str | None = None, postfix: str | None = None) -> Self:
         """Return a copy, with another prefix or postfix if given."""
@@ -375,14 +375,6 @@ def _described(
         _check_agreement(key, metric, options)
         _check_agreement(key, metric, agreed, first_key)
     return described
-
-
-def _origin(key: str, metrics: Mapping[str, RankingMetric]) -> tuple[RankingMetric, str | None]:
-    """Return the metric of a key, and the ending that an accumulator gave to the key; None = over all rows."""
-    if key in metrics:
-        return metrics[key], None
-    base, _, ending = key.rpartition("/")
-    return metrics[base], ending
 
 
 def _catalogue(metrics: Mapping[str, RankingMetric]) -> Any:
@@ -413,7 +405,7 @@ def _check_agreement(
         value = _option(metric, name)
         if name == "catalogue" and (value is None or expected is None):
             continue  # a metric without a catalogue reads none
-        default = _DEFAULTS.get(name)
+        default = DEFAULTS.get(name)
         value = default if value is None else value
         expected = default if expected is None else expected
         if value != expected:

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from torchrecmetrics import functional
 from torchrecmetrics.core.checks import check_choice
-from torchrecmetrics.core.metric import RankingMetric
 from torchrecmetrics.core.options import Needs
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.core.signature import Formula, MetricOptions
 from torchrecmetrics.functional import Denominator, Gain, Normalization, NormalizationByK
+from torchrecmetrics.metric.base import RankingMetric
+from torchrecmetrics.metric.signature import Formula, MetricOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

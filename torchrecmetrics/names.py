@@ -15,8 +15,8 @@ from torchrecmetrics import metrics as _metrics
 from torchrecmetrics import rank_metrics as _rank_metrics
 from torchrecmetrics.beyond import metrics as _beyond
 from torchrecmetrics.core.checks import check_k, describe
-from torchrecmetrics.core.metric import RankingMetric
-from torchrecmetrics.core.signature import METRIC_OPTIONS, MetricOptions, check_spelling, option_hint
+from torchrecmetrics.metric.base import RankingMetric
+from torchrecmetrics.metric.signature import METRIC_OPTIONS, MetricOptions, check_spelling, option_hint
 
 KeyFormat: TypeAlias = str | Callable[[str, int | None], str]
 """A format string of {name} and {k}, or a function of both, that makes a key."""

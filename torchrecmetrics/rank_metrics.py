@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.accumulators import Accumulator, State
-from torchrecmetrics.core.arrays import float_dtype, ordinary_tensors
+from torchrecmetrics.accumulators.base import Accumulator, State
+from torchrecmetrics.core.arrays import ordinary_tensors
 from torchrecmetrics.core.checks import check_k
-from torchrecmetrics.core.metric import CountedMetric, RankingMetric
 from torchrecmetrics.core.options import Needs
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.core.rows import Layout, RowValues, Summary
-from torchrecmetrics.core.signature import Formula, MetricOptions
+from torchrecmetrics.core.result import Result
+from torchrecmetrics.core.rows import Layout, RowValues
+from torchrecmetrics.metric.base import CountedMetric, RankingMetric
+from torchrecmetrics.metric.signature import Formula, MetricOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -221,7 +222,7 @@ class MedianRank(_OfRank, CountedMetric):
     def _try_formula(self) -> None:
         """Do nothing: the option is checked already."""
 
-    def summary(self, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> Summary:
+    def result(self, key: str, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> Result:
         """Return the median from the counts of ranks; `inf` if half of the relevant items are no candidates."""
         max_rank, reached = self.options["max_rank"], counts[0].cumsum(0)
         rows = int(reached[-1])
@@ -234,7 +235,7 @@ class MedianRank(_OfRank, CountedMetric):
                 "MedianRank(max_rank=...)"
             )
         value = ranks.mean() if rows else torch.full_like(ranks[0], torch.nan)
-        return Summary.without_error(value.to(float_dtype(reached.device)), rows)
+        return self.empty_result(key).with_value(value, rows)
 
 
 class RankCounts(Accumulator):

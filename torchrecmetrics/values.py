@@ -1,18 +1,16 @@
-"""`Value`: one value of a collection, and `Found`: its result."""
+"""`Value`: one value of a collection."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.analysis.rows import Rows
-from torchrecmetrics.core.accumulators import BareMetric
-from torchrecmetrics.core.evaluator import Evaluator
-from torchrecmetrics.core.metric import LastResult, RankingMetric
-from torchrecmetrics.core.rows import Summary
+from torchrecmetrics.accumulators.base import BareMetric
+from torchrecmetrics.core.result import Result
+from torchrecmetrics.metric.base import LastResult, RankingMetric
+from torchrecmetrics.metric.evaluator import Evaluator
 
 
 class Value(LastResult, BareMetric):
@@ -72,8 +70,7 @@ class Value(LastResult, BareMetric):
             self.evaluator(*args, **kwargs)
             self.evaluator.num_value_updates += 1
         self.num_updates += 1
-        batch: Mapping[str, Tensor] = self.evaluator._forward_cache or {}
-        value = batch.get(self.key, nothing)
+        value = self.evaluator.batch_values.get(self.key, nothing)
         self._forward_cache = value  # type: ignore[assignment]  # torchmetrics types it None
         return value
 
@@ -85,10 +82,10 @@ class Value(LastResult, BareMetric):
         """
         if self.num_updates != self.evaluator.num_value_updates:
             raise ValueError(f"{self.label} was not updated with the other values: update the collection that it is of")
-        return self.evaluator.compute_results()[self.key].value.clone()
+        return self.evaluator.as_tensors(self.evaluator.compute_results())[self.key]
 
-    def _last_summary(self) -> Summary | None:
-        return self.evaluator._results.get(self.key)
+    def _last_result(self) -> Result | None:
+        return self.evaluator.last_results.get(self.key)
 
     def reset(self) -> None:
         """Reset the collection."""
@@ -110,47 +107,7 @@ class Value(LastResult, BareMetric):
         raise TypeError(f"{self.label} has no state of its own: merge the collections")
 
     def _filter_kwargs(self, **kwargs: Any) -> dict[str, Any]:
-        return self.evaluator._filter_kwargs(**kwargs)
+        return self.evaluator.known_arguments(kwargs)
 
     def __repr__(self) -> str:
         return f"Value({self.label})"
-
-
-class Found(NamedTuple):
-    """A result of the last `compute`."""
-
-    key: str
-    metric: RankingMetric
-    group: str | None
-    """Name of the group of rows, or another ending that an accumulator gave; None = all rows."""
-    summary: Summary
-
-
-def rows_of(columns: Mapping[str, Tensor], evaluator: Evaluator) -> Rows:
-    """Return the kept rows of all processes, with a label for each key."""
-    values, weights = columns["values"].double(), columns["weights"][0].double()
-    values = values.where(columns["used"].bool(), torch.nan)
-    by_key = dict(zip(evaluator.row_metrics, values, strict=True))
-    keys = [key for key in evaluator.metrics if key in by_key]
-    if not keys:
-        raise ValueError("KeptRows keeps the values of metrics that are means over rows, and there is none")
-    own_weights = {}
-    if "own_weights" in columns:
-        weighing = list(evaluator.row_metrics)[evaluator.layout.num_plain :]
-        own_weights = dict(zip(weighing, columns["own_weights"].double(), strict=True))
-    rules = evaluator.rules
-    labels = {f"metric of {key}": metric.label for key, metric in evaluator.row_metrics.items() if key != metric.label}
-    return Rows(
-        values={key: by_key[key] for key in keys},
-        ids=columns["ids"][0].long(),
-        weights=None if bool((weights == 1).all()) else weights,
-        clusters=columns["clusters"][0] if "clusters" in columns else None,
-        own_weights=own_weights,
-        options={
-            "ties": rules.tie_rule,
-            "overlap": rules.overlap_rule,
-            "padding_idx": None if rules.padding_idx is None else str(rules.padding_idx),
-            "empty_target_action": evaluator.empty_target_action,
-            **labels,
-        },
-    )

@@ -357,7 +357,7 @@ def test_groups(names):
         found = arrow.merge(tallies[::-1], collection)
         assert list(found) == list(expected.compute())
         assert numbers(found) == near(expected.compute())
-    counts = {row.group: row.num_users for row in found.result_rows() if row.metric == "HR" and row.k == 1}
+    counts = {row.group: row.num_users for row in found.points if row.name == "HR" and row.k == 1}
     judged = [code for code, has_relevant in zip(codes, JUDGED, strict=True) if has_relevant]
     assert counts == {None: len(judged), **{text: judged.count(code) for code, text in enumerate(texts)}}
 

@@ -8,7 +8,7 @@ import torch
 from waiting import away, never_waits
 
 import torchrecmetrics as trm
-from torchrecmetrics.core import looks
+from torchrecmetrics.inputs import judges
 
 INF = float("inf")
 
@@ -405,7 +405,7 @@ LIMITS = {
 @pytest.mark.parametrize("name", LIMITS)
 def test_limits_of_questions(name):
     """Each judge asks about the facts at its limit, and not about those on the other side."""
-    judge, (asked, quiet) = getattr(looks, name), LIMITS[name]
+    judge, (asked, quiet) = getattr(judges, name), LIMITS[name]
     assert all(judge(*facts) for facts in asked)
     assert [judge(*facts) for facts in quiet] == [None] * len(quiet)
 

@@ -14,7 +14,9 @@ pd = pytest.importorskip("pandas")
 from tables import read_cases  # noqa: E402
 
 from torchrecmetrics.data import roles  # noqa: E402
-from torchrecmetrics.data.frames import FrameSource, Roles, frame_of  # noqa: E402
+from torchrecmetrics.data.frames import FrameSource, Roles  # noqa: E402
+from torchrecmetrics.data.questions import questions as ask_about  # noqa: E402
+from torchrecmetrics.results.frames import frame_of  # noqa: E402
 
 FIND = {
     "order": roles.order_candidates,
@@ -384,7 +386,7 @@ MIXED_QUESTIONS = [  # of several kinds, which some libraries cannot hold
 
 
 def questions(frame, *of_roles):
-    return FrameSource(frame).questions(of_roles, Roles("user", "item"))
+    return ask_about(FrameSource(frame), of_roles, Roles("user", "item"))
 
 
 def of_two_users(name, values):

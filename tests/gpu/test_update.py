@@ -198,7 +198,7 @@ def test_sums_can_be_recorded(targets, kernels, place):
         wanted.update(fresh[0], fresh[1], exclude=fresh[2])
     state = wanted.evaluator.metric_state[f"{wanted.evaluator.state_name}-sums"]
     torch.testing.assert_close(total, state, rtol=1e-14, atol=0)
-    found = {key: summary.value.item() for key, summary in evaluator.layout.summaries(total).items()}
+    found = {key: result.value for key, result in evaluator.layout.results(total).items()}
     assert found == pytest.approx(numbers(wanted.compute()), rel=1e-14)
 
 

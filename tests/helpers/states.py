@@ -29,7 +29,7 @@ def snapshot(metric):
         for key, value in states(metric).items()
     }
     numbers = [
-        {name: value for name, value in vars(owner).items() if name in ("num_updates", "num_rows", "_slots")}
+        {name: value for name, value in vars(owner).items() if name in ("num_updates", "_slots")}
         for owner in evaluator.accumulators
     ]
     return copies, [{**each} for each in numbers], evaluator._update_count

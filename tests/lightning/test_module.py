@@ -92,7 +92,7 @@ def test_two_loaders_with_a_collection_each():
 
 
 def with_accumulators():
-    accumulators = [trm.Window(updates=2), trm.ByGroup("even", "odd"), trm.Decay(100)]
+    accumulators = [trm.Window(updates=2), trm.ByGroup("even", "odd")]
     return trm.RecMetricCollection(["HR", "NDCG"], k=KS, prefix="train/", accumulators=accumulators)
 
 

@@ -474,11 +474,11 @@ def test_training_rows(pl):
         return {"loss": (self.weight * 0).sum(), "input": trm.Scores(*batch[:2])}
 
     data = samples(20)
-    accumulators = [trm.Window(updates=2), trm.Decay(5), trm.KeptRows()]
+    accumulators = [trm.Window(updates=2), trm.KeptRows()]
     collection = trm.RecMetricCollection("HR", k=9, accumulators=accumulators)
     run = trainer(pl, RecMetricsCallback(collection), max_epochs=1, log_every_n_steps=5)
     run.fit(make_module(pl, training_step=training_step), loader(data), loader(DATA))
-    expected = trm.RecMetricCollection("HR", k=9, prefix="train/", accumulators=[trm.Window(updates=2), trm.Decay(5)])
+    expected = trm.RecMetricCollection("HR", k=9, prefix="train/", accumulators=[trm.Window(updates=2)])
     for batch in loader(data):
         expected.update(*batch[:2])
     values = {key: value for key, value in near(expected.compute(), 1e-6).items() if key != "train/HR@9"}
@@ -487,6 +487,6 @@ def test_training_rows(pl):
 
 def test_what_the_training_step_must_return(pl):
     """A training step that returns a loss alone is refused."""
-    run = trainer(pl, RecMetricsCallback("HR", k=3, accumulators=[trm.Decay(50)]), max_epochs=1)
+    run = trainer(pl, RecMetricsCallback("HR", k=3, accumulators=[trm.Window(updates=50)]), max_epochs=1)
     with pytest.raises(ValueError, match="training_step must return a mapping"):
         run.fit(make_module(pl), loader(DATA), loader(DATA))

@@ -155,12 +155,16 @@ class TestLayers:
                 for name in imported(path):
                     if layer.get(name, len(layer)) < layer[module]:
                         upwards.append(f"{path.relative_to(package).as_posix()} imports {name}")
-        assert upwards == ["core/evaluator.py imports inputs"]  # `as_input`, as CONTRIBUTING.md says
+        assert not upwards
 
 
 def imported(path):
     """Yield the modules of the package that a file imports, wherever in the file."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            node.body = []
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torchrecmetrics"):
             inner = node.module.split(".")[1:]
             yield from inner[:1] if inner else [alias.name for alias in node.names]

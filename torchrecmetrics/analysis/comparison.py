@@ -25,11 +25,11 @@ from torchrecmetrics.analysis.significance import (
     decide,
     studentised,
 )
-from torchrecmetrics.analysis.tables import Table, records
 from torchrecmetrics.core.checks import check_choice, check_k, nearest
 from torchrecmetrics.core.intervals import check_level
 from torchrecmetrics.core.student import quantile
 from torchrecmetrics.data.groups import Groups, check_groups
+from torchrecmetrics.results.tables import Table, records
 
 _POWER = 0.8
 WIDTH = 88
@@ -137,9 +137,9 @@ class Comparison(Table):
     def __len__(self) -> int:
         return len(self.results)
 
-    def result_rows(self) -> tuple[PairResult, ...]:
-        """Return the results."""
-        return self.results
+    def result_rows(self) -> list[dict[str, Any]]:
+        """Return the columns of each result by name."""
+        return [result._asdict() for result in self.results]
 
     def __getitem__(self, key: str | tuple[str, str, str]) -> PairResult:
         label, *pair = (key,) if isinstance(key, str) else key
@@ -177,7 +177,7 @@ class Comparison(Table):
         settings = {
             name: getattr(self, name) for name in ("test", "correction", "alternative", "level", "resamples", "seed")
         }
-        return json.dumps({"results": records(self.results), **settings}, indent=indent, allow_nan=False)
+        return json.dumps({"results": records(self.result_rows()), **settings}, indent=indent, allow_nan=False)
 
     def __str__(self) -> str:
         table = ["  ".join(line).rstrip() for line in self._lines(self._texts())]

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.analysis.resampling import Units
-from torchrecmetrics.analysis.row_ids import EQUAL, RowIds, UnitLayout, find, id_at
-from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.core.checks import describe, nearest
+from torchrecmetrics.results.row_ids import EQUAL, RowIds, UnitLayout, find, id_at
+from torchrecmetrics.results.rows import Rows
 
 
 class HasRows(Protocol):

@@ -10,8 +10,8 @@ from torchmetrics import MetricCollection
 
 from torchrecmetrics.analysis.comparison import Comparison
 from torchrecmetrics.core.checks import describe, extra
-from torchrecmetrics.core.metric import LastResult
-from torchrecmetrics.core.rows import Point
+from torchrecmetrics.core.result import Result
+from torchrecmetrics.metric.base import LastResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +30,7 @@ class HasPoints(Protocol):
     """Protocol of a result of several values: an evaluation, its groups, or a collection."""
 
     @property
-    def points(self) -> Sequence[Point]:
+    def points(self) -> Sequence[Result]:
         """The values."""
         ...
 
@@ -39,7 +39,7 @@ class Line(NamedTuple):
     """Points of one metric that are drawn as a line, in ascending order of k; or a single point."""
 
     label: str
-    points: Sequence[Point]
+    points: Sequence[Result]
 
     @property
     def k(self) -> list[int]:
@@ -104,12 +104,12 @@ def plot(result: Comparison | LastResult | HasPoints, ax: Axes | Sequence[Axes] 
     return figure, panels[0]
 
 
-def _points(result: LastResult | HasPoints) -> Sequence[Point]:
+def _points(result: LastResult | HasPoints) -> Sequence[Result]:
     """Return the values of a result, which metrics and collections compute first."""
     if isinstance(result, LastResult):
         metric: Any = result
         metric.compute()
-        return [Point.of(metric.label, metric, None, metric.last_summary())]
+        return [metric.last_result._replace(key=metric.label, group=None)]
     if isinstance(result, MetricCollection):
         result.compute()
     if not hasattr(result, "points"):
@@ -119,9 +119,9 @@ def _points(result: LastResult | HasPoints) -> Sequence[Point]:
     return result.points
 
 
-def _lines_by_unit(points: Sequence[Point]) -> Mapping[str, Sequence[Line]]:
+def _lines_by_unit(points: Sequence[Result]) -> Mapping[str, Sequence[Line]]:
     """Return the lines of each scale: bounds, or a metric's name where it has none; groups only if all have groups."""
-    named: dict[str, list[Point]] = {}
+    named: dict[str, list[Result]] = {}
     overall = [point for point in points if point.group is None]
     for point in overall or points:
         named.setdefault(point.name if overall else point.key, []).append(point)
@@ -137,7 +137,7 @@ def _lines_by_unit(points: Sequence[Point]) -> Mapping[str, Sequence[Line]]:
     return units
 
 
-def _label(curve: Sequence[Point]) -> str:
+def _label(curve: Sequence[Result]) -> str:
     """Return the label of several points on one line: their key without the cut-off."""
     point, with_cutoff = curve[0], f"{curve[0].name}@{curve[0].k}"
     return point.key.replace(with_cutoff, point.name, 1) if with_cutoff in point.key else point.name

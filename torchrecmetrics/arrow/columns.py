@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
-from torchrecmetrics.core.accumulators import ByGroup
+from torchrecmetrics.accumulators.base import Accumulator
 from torchrecmetrics.data.columns import check_exact
 from torchrecmetrics.data.vocabulary import Vocabulary
 
@@ -137,7 +137,7 @@ def rows_of(columns: Mapping[str, Column], item_ids: Vocabulary | None) -> dict[
     return rows
 
 
-def group_codes(batch: Any, by_group: ByGroup) -> Tensor:
+def group_codes(batch: Any, by_group: Accumulator) -> Tensor:
     """Return the code of each row's group, int64 [B], from the column of `by_group`; null is -1.
 
     Raises:
@@ -148,7 +148,7 @@ def group_codes(batch: Any, by_group: ByGroup) -> Tensor:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     names = column.cast(pa.string())
-    codes = pc.index_in(names, value_set=pa.array(by_group.names, pa.string()))
+    codes = pc.index_in(names, value_set=pa.array(by_group.row_groups, pa.string()))
     other = names.filter(pc.and_(codes.is_null(), names.is_valid()))
     if len(other):
         raise ValueError(f"column {name!r} holds {other[0].as_py()!r}, which is no group of {by_group.option}")

@@ -10,10 +10,10 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from torchrecmetrics.accumulators.base import Accumulator
 from torchrecmetrics.arrow.columns import Column, group_codes, rows_of
 from torchrecmetrics.arrow.states import ListCounts, TallyStates
 from torchrecmetrics.collection import RecMetricCollection
-from torchrecmetrics.core.accumulators import ByGroup
 from torchrecmetrics.core.checks import describe
 from torchrecmetrics.data.frames import check_names
 from torchrecmetrics.data.vocabulary import Vocabulary
@@ -51,7 +51,7 @@ class Counting:
         self.complete: bool = complete
         self.duplicates: Duplicates = duplicates
         self.depth: int | None = collection.evaluator.batch_needs.depth
-        self.groups: list[ByGroup] = [acc for acc in collection.accumulators if isinstance(acc, ByGroup)]
+        self.groups: list[Accumulator] = [acc for acc in collection.accumulators if acc.row_groups]
         self.list_counts: ListCounts = ListCounts()
         self.num_rows: int = 0
         settings = f"columns={','.join(roles)} duplicates={duplicates} complete={complete}"
@@ -116,9 +116,9 @@ class Counting:
             exclude=columns["exclude"].padded(rows["exclude"], -1) if "exclude" in rows else None,
             complete=self.complete,
             duplicates=self.duplicates,
-        ).rank(evaluator.batch_needs, evaluator.rules)
+        ).rank(evaluator.batch_needs, evaluator.ranking_options)
         lengths = (lists >= 0).sum(1)
-        if not self.complete and evaluator.rules.validate_args is not False:
+        if not self.complete and evaluator.ranking_options.validate_args is not False:
             check_shortened(ranking, lengths, self.depth, torch.arange(len(lists), device="cpu"), "row {}".format)
         self.collection.update(ranking, weights=weights, **groups)
         judged = ranking.num_relevant > 0

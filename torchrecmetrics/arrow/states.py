@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import torch
 from torch import Tensor
-from torchmetrics import Metric
 
 from torchrecmetrics.arrow.columns import tensor_of
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.core.checks import describe
-from torchrecmetrics.core.evaluator import Evaluator
 from torchrecmetrics.data.frames import check_names
+from torchrecmetrics.metric.evaluator import Evaluator
 
 SCHEMA = pa.schema([("sums", pa.list_(pa.float64())), ("counts", pa.list_(pa.int64())), ("fingerprint", pa.string())])
 """Columns of a tally: `sums` and `counts` of the states, and the `fingerprint` of format, metrics and settings."""
@@ -61,20 +60,15 @@ class TallyStates:
 
     def __init__(self, collection: RecMetricCollection, settings: str = "") -> None:
         self.evaluator: Evaluator = collection.evaluator
-        names = [metric.state_name for metric in collection.metrics.values()]
-        names += [accumulator.option for accumulator in self.evaluator._added_up]
+        names = [metric.fingerprint for metric in collection.metrics.values()]
+        names += [accumulator.option for accumulator in collection.accumulators]
         self.fingerprint: str = "\n".join((FORMAT, *names, settings))
-        owners: list[Metric] = [self.evaluator, *self.evaluator._added_up]
-        self._states: list[tuple[Metric, str]] = [(owner, name) for owner in owners for name in owner._defaults]
 
     def record_batch(self, list_counts: ListCounts) -> Any:
         """Return the states as a RecordBatch of one record."""
-        vectors: dict[bool, list[Tensor]] = {True: [], False: [torch.tensor(list_counts, device="cpu")]}
-        for owner, name in self._states:
-            value: Tensor = getattr(owner, name)
-            vectors[value.is_floating_point()].append(value.flatten())
-        arrays = [torch.cat(vector).numpy() for vector in vectors.values()]
-        lists = [pa.ListArray.from_arrays([0, len(array)], array) for array in arrays]
+        sums, counts = self.evaluator.all_states()
+        counts = torch.cat([torch.tensor(list_counts, device="cpu"), counts])
+        lists = [pa.ListArray.from_arrays([0, len(vector)], vector.numpy()) for vector in (sums, counts)]
         return pa.RecordBatch.from_arrays([*lists, pa.array([self.fingerprint])], schema=SCHEMA)
 
     def add_up(self, records: Iterable[Record]) -> ListCounts:
@@ -92,15 +86,9 @@ class TallyStates:
             total = Record(sums, counts, record.fingerprint)
         if total is None:
             raise ValueError("there is no tally to merge")
-        list_counts = ListCounts(*total.counts[: len(ListCounts._fields)].tolist())
-        remaining = {True: total.sums, False: total.counts[len(ListCounts._fields) :]}
-        for owner, name in self._states:
-            state: Tensor = getattr(owner, name)
-            is_sum = state.is_floating_point()
-            values, remaining[is_sum] = remaining[is_sum].tensor_split([state.numel()])
-            setattr(owner, name, values.view(state.shape))
-        self.evaluator._update_count = 1
-        return list_counts
+        list_counts, counts = total.counts.tensor_split([len(ListCounts._fields)])
+        self.evaluator.replace_states(total.sums, counts)
+        return ListCounts(*list_counts.tolist())
 
     def _check_alike(self, number: int, record: Record, total: Record | None) -> None:
         """Raise for a tally of other metrics or of another version, or made with other settings than the first."""

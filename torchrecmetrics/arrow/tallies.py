@@ -13,13 +13,12 @@ from torchmetrics.utilities import dim_zero_sum
 from torchrecmetrics.arrow.counting import Counting
 from torchrecmetrics.arrow.states import TallyStates, read
 from torchrecmetrics.collection import RecMetricCollection
-from torchrecmetrics.core.accumulators import ByGroup
 from torchrecmetrics.core.checks import check_choice, describe
-from torchrecmetrics.core.signature import MetricOptions
 from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.inputs.lists import Duplicates
+from torchrecmetrics.metric.signature import MetricOptions
 from torchrecmetrics.names import Metrics
-from torchrecmetrics.result import Evaluation
+from torchrecmetrics.results.evaluation import Evaluation
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -149,8 +148,7 @@ def merge(
             f"{deepest.label} looks at {depth} places, but none of {list_counts.num_judged} lists holds as many items: "
             "recommend more, or if the lists are all that is recommended, complete=True"
         )
-    return Evaluation(
-        collection,
+    return collection.evaluation(
         "eager",
         num_unserved=list_counts.num_unserved,
         num_unknown=list_counts.num_unknown,
@@ -166,7 +164,7 @@ def _collection(metrics: Any, k: Any, options: MetricOptions) -> RecMetricCollec
     collection = RecMetricCollection.fresh(metrics, k, options).to("cpu")
     for accumulator in collection.accumulators:
         summed = all(reduction is dim_zero_sum for reduction in accumulator._reductions.values())
-        if not summed or (accumulator.columns and not isinstance(accumulator, ByGroup)):
+        if not summed or (accumulator.columns and not accumulator.row_groups):
             raise ValueError(
                 f"a tally holds sums alone, which {accumulator.option} does not keep: make the collection without it"
             )

@@ -19,11 +19,11 @@ from torchrecmetrics.core.arrays import float_dtype, rowwise_isin, running_sums,
 from torchrecmetrics.core.checks import check_choice
 from torchrecmetrics.core.ranked_items import check_cutoffs, derived
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.functional import Cutoffs
 
 if TYPE_CHECKING:
     from torchrecmetrics.beyond.item_counts import Histogram
+    from torchrecmetrics.data.catalogue import Catalogue
 
 Likeness: TypeAlias = Literal["categories", "embeddings"]
 """Similarity of two items: of their categories, or of the directions of their embeddings."""

@@ -9,12 +9,13 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.accumulators import Accumulator, State
+from torchrecmetrics.accumulators.base import Accumulator, State
 from torchrecmetrics.core.arrays import float_dtype, ordinary_tensors, without
-from torchrecmetrics.core.metric import CountedMetric
 from torchrecmetrics.core.options import Needs
-from torchrecmetrics.core.rows import Layout, RowValues, Summary
+from torchrecmetrics.core.result import Result
+from torchrecmetrics.core.rows import Layout, RowValues
 from torchrecmetrics.functional import log2_discounts
+from torchrecmetrics.metric.base import CountedMetric
 
 
 class ItemCounts(Accumulator):
@@ -175,10 +176,10 @@ class ItemCountMetric(CountedMetric):
         none = torch.zeros(k + 1, dtype=torch.int64)
         self.formula(Histogram(none[:1], none, none[:1].double()), k, **self.arguments)
 
-    def summary(self, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> Summary:
+    def result(self, key: str, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> Result:
         """Return the value from the item counts, without a standard error."""
         items, lengths = counts
         exposure = without(sums[0], self.rules.padding_idx) if self.reads_exposure else None
         histogram = Histogram(without(items, self.rules.padding_idx), lengths, exposure)  # padding is not an item
-        value = self.formula(histogram, self.k, **self.arguments).to(float_dtype(items.device))
-        return Summary.without_error(value, int(lengths.sum()))
+        value = self.formula(histogram, self.k, **self.arguments)
+        return self.empty_result(key).with_value(value, int(lengths.sum()))

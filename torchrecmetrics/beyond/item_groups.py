@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, TypeAlias, cast
 
 import torch
 from torch import Tensor
 
+from torchrecmetrics.accumulators.base import Accumulator, State
 from torchrecmetrics.beyond.item_counts import counted_lists
-from torchrecmetrics.core.accumulators import Accumulator, State
 from torchrecmetrics.core.arrays import float_dtype, ordinary_tensors, without
 from torchrecmetrics.core.checks import check_choice
-from torchrecmetrics.core.metric import CountedMetric
 from torchrecmetrics.core.options import Needs
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.core.rows import Layout, RowValues, Summary
-from torchrecmetrics.core.signature import MetricOptions
-from torchrecmetrics.data.catalogue import Catalogue
+from torchrecmetrics.core.result import Result
+from torchrecmetrics.core.rows import Layout, RowValues
+from torchrecmetrics.metric.base import CountedMetric
+from torchrecmetrics.metric.signature import MetricOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from torchrecmetrics.data.catalogue import Catalogue
 
 ItemGroups: TypeAlias = Literal["popularity", "categories"]
 """Groups of items: the head and the tail by popularity, or one group per category code."""
@@ -83,8 +85,7 @@ class ItemGroupMetric(CountedMetric):
 
     @property
     def _catalogue(self) -> Catalogue:
-        assert isinstance(self.catalogue, Catalogue)
-        return self.catalogue
+        return cast("Catalogue", self.catalogue)
 
     @property
     def num_groups(self) -> int:
@@ -118,21 +119,21 @@ class ItemGroupMetric(CountedMetric):
     @property
     def counts_key(self) -> Hashable:
         """The metric itself: groups and pairs are its own."""
-        return self.state_name
+        return self.fingerprint
 
     def make_counts(self) -> Accumulator:
         """Return the accumulator of hits and possible entries by group."""
         return ItemGroupCounts(self)
 
-    def summary(self, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> Summary:
+    def result(self, key: str, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> Result:
         """Return the value from the counts of groups, without a standard error."""
         num_rows, (hits, possible) = counts[0], counts[1]
         rows = int(num_rows)
         codes = without(self.codes(hits.device), self.rules.padding_idx)  # padding is not an item
         sizes = torch.zeros_like(hits).index_add_(0, codes, torch.ones_like(codes))
         groups = GroupCounts(hits, self.possible(possible, rows, sizes))
-        value = self.formula(groups, self.k, **self.arguments).to(float_dtype(hits.device))
-        return Summary.without_error(value, rows)
+        value = self.formula(groups, self.k, **self.arguments)
+        return self.empty_result(key).with_value(value, rows)
 
 
 class ItemGroupCounts(Accumulator):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from torchrecmetrics.core.metric import RankingMetric
 from torchrecmetrics.core.options import Needs
+from torchrecmetrics.metric.base import RankingMetric
 
 
 class ListMetric(RankingMetric):

@@ -14,7 +14,7 @@ from torchrecmetrics.beyond.item_counts import ItemCountMetric
 from torchrecmetrics.beyond.item_groups import GroupEntries, ItemGroupMetric, spread
 from torchrecmetrics.beyond.list_metric import ListMetric
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.core.signature import Formula, MetricOptions
+from torchrecmetrics.metric.signature import Formula, MetricOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -8,14 +8,11 @@ import operator
 import sys
 import warnings
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor, peek_interpreter_stack  # torch.func has no public name
-
-if TYPE_CHECKING:
-    from torchrecmetrics.core.looks import Look
 
 Validation: TypeAlias = bool | Literal["deferred"]
 """True: bad values raise at once on the CPU, else in `compute`; "deferred": in `compute` everywhere; False: never."""
@@ -47,15 +44,27 @@ VIOLATIONS = {
     "first place is the hit: hits & (hits.cumsum(1) <= 1))",
     "catalogue_range": "with an item, in the list or the history, that the catalogue does not have",
     "groups": "whose group is none of those there are",
-    "weights": "with a weight that is negative, NaN or infinite",
+    "weights": "with a weight that is negative, NaN or too large",
     "missing": "with a target that is no candidate (missing='error')",
     "session": "of sessions whose entries have several weights or groups",
     "negatives": "without a negative (a positive alone is always a hit)",
     "shard_rows": "whose row_ids differ between processes",
     "empty": "without a relevant item (empty_target_action='error')",
 }
+Judge: TypeAlias = Any
+"""Function of the facts of a batch, or of numbers of all batches, that returns a question or None; or only a name."""
 SCORE_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 ID_DTYPES = (torch.int64, torch.int32, torch.int16)
+
+
+class Look(NamedTuple):
+    """Facts of a batch for a judge, or the question that it has asked."""
+
+    judge: Judge
+    facts: tuple[Any, ...] = ()
+    question: str | None = None
+    of_batches: bool = False
+    """True: the facts are a tensor [n] or None, and numbers; the judge reads those of all batches."""
 
 
 class Checks:

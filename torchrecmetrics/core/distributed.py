@@ -25,6 +25,25 @@ def gathered(value: Value, process_group: Any = None) -> list[Value]:
     return values
 
 
+def exchange(row: Tensor, summed: Sequence[Tensor], gather: Any, process_group: Any) -> tuple[Tensor, list[Tensor]]:
+    """Return the integers `row` [n] of each process, [processes, n], and tensors of integers summed over them.
+
+    Costs one all-reduce, or one call of the `dist_sync_fn` that the user gave as `gather`.
+    """
+    total = torch.cat([tensor.flatten() for tensor in (row, *summed)])
+    if gather in (None, gather_all_tensors):
+        rows = row.new_zeros(distributed.get_world_size(process_group), len(row))
+        rows[distributed.get_rank(process_group)] = row
+        total = torch.cat([rows.flatten(), total[len(row) :]])
+        distributed.all_reduce(total, group=process_group)
+        rows, total = total[: rows.numel()].view_as(rows), total[rows.numel() :]
+    else:
+        of_processes = torch.stack(list(gather(total, group=process_group)))
+        rows, total = of_processes[:, : len(row)], of_processes[:, len(row) :].sum(0)
+    sizes = [tensor.numel() for tensor in summed]
+    return rows, [share.view_as(tensor) for share, tensor in zip(torch.split(total, sizes), summed, strict=True)]
+
+
 def sum_over_processes(tensors: Sequence[Tensor], gather: Any, process_group: Any) -> list[Tensor]:
     """Sum tensors over the processes: one all-reduce per dtype, or the `dist_sync_fn` that the user gave."""
     totals = list(tensors)

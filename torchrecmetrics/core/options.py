@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, TypedDict, get_args
 
 from torchrecmetrics.core.checks import Validation, check_choice, check_k, check_padding_idx
 
@@ -38,6 +38,10 @@ class RankingOptions(TypedDict, total=False):
     """Implementation of the kernels that count over scores: "auto", "eager" or "triton"."""
 
 
+DEFAULTS: dict[str, Any] = {"ties": "expected", "overlap": "error"}
+"""Meaning of options that are None, not given."""
+
+
 @dataclass(frozen=True)
 class Options:
     """The user's options for making rankings; None = not given.
@@ -55,8 +59,8 @@ class Options:
     kernels: KernelChoice = "auto"
 
     def __post_init__(self) -> None:
-        tie_rule: Ties = "expected" if self.ties is None else self.ties
-        overlap_rule: Overlap = "error" if self.overlap is None else self.overlap
+        tie_rule: Ties = DEFAULTS["ties"] if self.ties is None else self.ties
+        overlap_rule: Overlap = DEFAULTS["overlap"] if self.overlap is None else self.overlap
         check_choice("ties", tie_rule, get_args(Ties))
         check_choice("overlap", overlap_rule, get_args(Overlap))
         check_choice("kernels", self.kernels, get_args(KernelChoice))

@@ -16,7 +16,7 @@ from torchrecmetrics.core.ranked_items import Cutoffs, Discount, K, RankedItems,
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from torchrecmetrics.core.looks import Look
+    from torchrecmetrics.core.checks import Look
 
 DEPTH_UNKNOWN = (
     "the depth of these ranks is unknown: pass update(ranks, depth=...), Ranks(ranks) where they are ranks of the "

@@ -1,22 +1,16 @@
-"""`FormulaBatch` makes row values, `RowValues` holds them, `Layout` says how to sum them; `Summary` and `Point`."""
+"""`RowValues` of a batch, and `Layout`, which says how to sum them and makes results of the sums."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchrecmetrics.core.arrays import float_dtype
-from torchrecmetrics.core.checks import describe
-from torchrecmetrics.core.intervals import interval
-from torchrecmetrics.core.ranked_items import Cutoffs
 from torchrecmetrics.core.ranking import Ranking
-
-if TYPE_CHECKING:
-    from torchrecmetrics.core.metric import RankingMetric
+from torchrecmetrics.core.result import Result
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,14 +39,11 @@ class RowValues:
     def __len__(self) -> int:
         return self.values.shape[1]
 
-    def sums(
-        self, layout: Layout, factors: Tensor | None = None, groups: Tensor | None = None, num_groups: int = 0
-    ) -> Tensor:
+    def sums(self, layout: Layout, groups: Tensor | None = None, num_groups: int = 0) -> Tensor:
         """Return the sums over the rows, float [layout.size, 3]; see `Layout`.
 
         Args:
             layout: rows of the result.
-            factors: float [B], further weights of the rows.
             groups: int64 [B], group of each row, -1 = in none: sums of each group, [layout.size, 3, num_groups].
             num_groups: number of groups.
         """
@@ -63,18 +54,14 @@ class RowValues:
             values = values.where(values.isfinite(), 0)
         summed = [present[:number], self.flags, values[:number], values[:number].square()]
         rows = torch.cat([*summed, infinite] if layout.unbounded else summed)
-        weights = self.weights
-        if factors is not None:
-            weights = factors if weights is None else factors * weights
-        if self.own_weights is None and weights is None and groups is None:
+        if self.own_weights is None and self.weights is None and groups is None:
             rows = rows if self.counted is None else rows * self.counted
             return rows.sum(1)[:, None].expand(-1, 3)
-        totals = _product(rows, self._powers(weights), groups, num_groups)
+        totals = _product(rows, self._powers(self.weights), groups, num_groups)
         if self.own_weights is None:
             return totals
-        own_weights = self.own_weights if factors is None else self.own_weights * factors
         own_rows = torch.stack([present[number:], values[number:], values[number:].square()], 1)
-        own_totals = _product(own_rows.to(values.dtype), self._powers(own_weights), groups, num_groups)
+        own_totals = _product(own_rows.to(values.dtype), self._powers(self.own_weights), groups, num_groups)
         counts, flags, value_sums, square_sums, infinite = torch.split(
             totals, [number, 3, number, number, len(totals) - 3 * number - 3]
         )
@@ -109,14 +96,17 @@ class Layout:
     over rows, times 1, the row's weight w, and w^2. Infinite values are 0 in the sums of v.
 
     Args:
-        keys: key of each metric; those that weigh rows themselves come last.
+        metrics: a result without rows of each metric; those that weigh rows themselves come last.
         num_plain: number of metrics with the row's weight.
         unbounded: positions of metrics whose values may be infinite.
         of_lists: True for metrics of lists, for which the flags are 0.
     """
 
-    def __init__(self, keys: Sequence[str], num_plain: int, unbounded: Sequence[int], of_lists: Sequence[bool]) -> None:
-        self.keys: tuple[str, ...] = tuple(keys)
+    def __init__(
+        self, metrics: Sequence[Result], num_plain: int, unbounded: Sequence[int], of_lists: Sequence[bool]
+    ) -> None:
+        self.metrics: tuple[Result, ...] = tuple(metrics)
+        self.keys: tuple[str, ...] = tuple(metric.key for metric in metrics)
         self.num_plain: int = num_plain
         self.unbounded: list[int] = list(unbounded)
         self.of_lists: tuple[bool, ...] = tuple(of_lists)
@@ -128,10 +118,24 @@ class Layout:
         """Return empty sums, float [size, 3, *sizes]."""
         return torch.zeros(self.size, 3, *sizes, dtype=float_dtype(device), device=device)
 
-    def summaries(self, sums: Tensor, counts: Tensor | None = None) -> dict[str, Summary]:
-        """Return the result of each metric from its sums [size, 3]; waits for the device.
+    def check_sums(self, sums: Tensor) -> None:
+        """Raise for sums [size, 3, ...] that no rows can give; sums of values may be negative.
 
-        `counts`, int64 [num_counts], are counts that were kept beside the sums; None = 0.
+        Raises:
+            ValueError: for counts, weights or squares that are negative or NaN, and for sums that are NaN.
+        """
+        number = len(self.keys)
+        value_sums = slice(self.num_counts, self.num_counts + number)
+        others = torch.cat([sums[: value_sums.start], sums[value_sums.stop :]])
+        if bool((others >= 0).all()) and not bool(sums[value_sums].isnan().any()):
+            return
+        raise ValueError("cannot load sums of rows whose counts, weights or squares are negative, or that are NaN")
+
+    def results(self, sums: Tensor, counts: Tensor | None = None, group: str | None = None) -> dict[str, Result]:
+        """Return the result of each metric by key from its sums [size, 3]; waits for the device.
+
+        `counts`, int64 [num_counts], are counts that were kept beside the sums; None = 0. `group` is the ending of the
+        keys, such as "cold" of `NDCG@10/cold`; None = all rows.
         """
         number = len(self.keys)
         sizes = [number, 3, number, number, 2 * len(self.unbounded)]
@@ -147,76 +151,18 @@ class Layout:
             far = torch.where(above > 0, torch.inf, 0.0) - torch.where(below > 0, torch.inf, 0.0)
             mean = mean.index_add(0, torch.tensor(self.unbounded, device=mean.device), far.to(mean.dtype))
             errors = errors.where(mean.isfinite(), torch.nan)
-        values, standard_errors, effective_sizes = mean.unbind(), errors.unbind(), (w.square() / w2).unbind()
-        summaries = {}
-        for place, key in enumerate(self.keys):
-            summary = Summary(
-                value=values[place],
-                standard_error=standard_errors[place],
-                effective_size=effective_sizes[place],
-                num_users=num_used[place],
+        statistics = torch.stack([mean, errors, w.square() / w2], 1).tolist()
+        results = {}
+        for place, metric in enumerate(self.metrics):
+            value, error, size = statistics[place]
+            key, num_users = metric.key if group is None else f"{metric.key}/{group}", num_used[place]
+            result = metric._replace(
+                key=key, group=group, value=value, standard_error=error, size=size, num_users=num_users
             )
             if not self.of_lists[place]:
-                summary = summary._replace(num_skipped=skipped, num_unreachable=unreachable, num_tied=tied)
-            summaries[key] = summary
-        return summaries
-
-
-class Summary(NamedTuple):
-    """The result of one `compute` of one metric, over all rows or over some of them."""
-
-    value: Tensor
-    standard_error: Tensor
-    """NaN where it is unknown."""
-    effective_size: Tensor
-    """(sum w)^2 / sum w^2: the number of rows of equal weight with the same information."""
-    num_users: int
-    num_skipped: int = 0
-    num_unreachable: int = 0
-    num_tied: int = 0
-
-    @classmethod
-    def without_error(cls, value: Tensor, num_users: int) -> Summary:
-        """Return the result of a metric that is not a mean over rows, with an unknown standard error."""
-        unknown = torch.full((), torch.nan, dtype=value.dtype, device=value.device)
-        return cls(value, standard_error=unknown, effective_size=unknown, num_users=num_users)
-
-
-class Point(NamedTuple):
-    """Value of one metric at one cut-off, over all rows or those of a group."""
-
-    key: str
-    """Key under which the value was returned."""
-    name: str
-    """Name of the metric with its options, without the cut-off."""
-    k: int | None
-    group: str | None
-    """Name of the group of rows; None = all rows."""
-    value: float
-    standard_error: float
-    size: float
-    """Effective number of rows: rows of equal weight with the same information."""
-    bounds: tuple[float, float] | None
-    num_users: int
-
-    @classmethod
-    def of(cls, key: str, metric: Any, group: str | None, summary: Summary) -> Point:
-        """Return the point of a metric's last result."""
-        return cls(
-            key=key,
-            name=metric.name,
-            k=metric.k,
-            group=group,
-            value=summary.value.item(),
-            standard_error=summary.standard_error.item(),
-            size=summary.effective_size.item(),
-            bounds=metric.bounds,
-            num_users=summary.num_users,
-        )
-
-    def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Return the confidence interval of this value, (low, high)."""
-        return interval(self.value, self.standard_error, self.size, self.bounds, level)
+                result = result._replace(num_skipped=skipped, num_unreachable=unreachable, num_tied=tied)
+            results[result.key] = result
+        return results
 
 
 def _standard_errors(w: Tensor, w2: Tensor, mean: Tensor, w2v: Tensor, w2v2: Tensor, num_used: Sequence[int]) -> Tensor:
@@ -228,59 +174,3 @@ def _standard_errors(w: Tensor, w2: Tensor, mean: Tensor, w2v: Tensor, w2v2: Ten
     rounding = (used + 8) * torch.finfo(w.dtype).eps * (w2v2 + 2 * (mean * w2v).abs() + mean.square() * w2)
     spread = variance.masked_fill(variance <= rounding, 0).sqrt() / w
     return (spread * (used / (used - 1)).sqrt()).masked_fill(used <= 1, torch.nan)
-
-
-class FormulaBatch:
-    """One formula with its options, called once for all cut-offs of the metrics that share it."""
-
-    def __init__(self, metrics: Mapping[str, RankingMetric]) -> None:
-        self.metrics: dict[str, RankingMetric] = dict(metrics)
-        """Metrics by key, in the order of the values."""
-        self._leader = leader = next(iter(metrics.values()))
-        self._number = len(metrics)
-        self._reads_catalogue = "catalogue" in leader.arguments
-        self._k: tuple[Any, ...] = ()
-        if leader.takes_k:
-            shared = self._number > 1
-            self._k = (Cutoffs(metric.k or 0 for metric in metrics.values()) if shared else leader.k,)
-        reads_all = leader.many_cutoffs or leader.needs.whole_targets or leader.k is None
-        self._depth = None if reads_all else leader.k  # a formula of one cut-off sees only the first k ranks
-
-    def values(self, ranking: Ranking) -> Tensor:
-        """Return the value of each row for each metric, float [metrics, B]."""
-        metric, number, device = self._leader, self._number, ranking.num_relevant.device
-        visible = ranking if self._depth is None else ranking.within(self._depth)
-        arguments = {**metric.options, "catalogue": metric.catalogue} if self._reads_catalogue else metric.options
-        values = metric.formula(visible, *self._k, **arguments)
-        rows = ranking.num_relevant.shape[0]
-        shape = (number, rows) if number > 1 else (rows,)
-        if not isinstance(values, Tensor) or values.shape != shape or values.device != device:
-            expected = f"a row for each of the cut-offs {self._k[0]}, " if number > 1 else "one value a row, "
-            raise TypeError(
-                f"the formula of {metric.label} must return {expected}a tensor {list(shape)} on {device}, got "
-                f"{describe(values)}{f' on {values.device}' if isinstance(values, Tensor) else ''}"
-            )
-        return (values if number > 1 else values[None]).to(ranking.num_relevant.dtype)
-
-
-def formula_batches(metrics: Mapping[str, RankingMetric]) -> list[FormulaBatch]:
-    """Return the formulas of metrics that are means over rows; those that weigh rows themselves come last."""
-    with_row_weights: list[dict[str, RankingMetric]] = []
-    with_own_weights: list[dict[str, RankingMetric]] = []
-    for key, metric in metrics.items():
-        if metric.of_items:
-            continue
-        batches = with_own_weights if metric.weights is not None else with_row_weights
-        for batch in batches if metric.many_cutoffs and metric.k is not None else ():
-            if _shares_formula(next(iter(batch.values())), metric):
-                batch[key] = metric
-                break
-        else:
-            batches.append({key: metric})
-    return [FormulaBatch(batch) for batch in with_row_weights + with_own_weights]
-
-
-def _shares_formula(leader: RankingMetric, metric: RankingMetric) -> bool:
-    """Return True if two metrics differ only in their cut-offs."""
-    same = type(metric).formula is type(leader).formula and metric.options == leader.options
-    return same and metric.catalogue is leader.catalogue and leader.k is not None

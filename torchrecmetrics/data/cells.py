@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchrecmetrics.data.delimited import as_whole
-from torchrecmetrics.data.frames import Table, arrow, arrow_array, compute
+from torchrecmetrics.data.frames import Table, arrow, arrow_array, as_whole, compute
 
 
 def exploded(table: Table, column: str, separator: str | None = None) -> Table:

@@ -6,12 +6,11 @@ import io
 import re
 from typing import IO, Any, NamedTuple
 
-from torchrecmetrics.data.frames import Roles, Table, arrow, check_names, compute, distinct, needed
+from torchrecmetrics.data.frames import Roles, Table, arrow, as_whole, check_names, compute, distinct
+from torchrecmetrics.results.frames import needed
 
 _MISSING = ["", "NaN", "nan", "NA", "N/A", "<NA>", "null", "NULL", "None"]
 """Unquoted text that means a missing entry; in quotes it is an id."""
-_WHOLE = r"^(0|-?[1-9][0-9]*)$"
-_WHOLE_DECIMAL = r"^(0|-?[1-9][0-9]*)\.0$"
 NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _LIST = r"""^\[(["'].*["']|-?[0-9]+([, ]+-?[0-9]+)*)?\]$"""
 """Text of a list, as Python and JSON write it."""
@@ -166,22 +165,6 @@ def _converted(table: Table, name: str, column: Any, roles: Roles) -> Any:
             f"frame[{name!r}] = frame[{name!r}].map(ast.literal_eval) of pandas, and pass the frame"
         )
     return arrow().DictionaryArray.from_arrays(column.indices, ids)
-
-
-def as_whole(column: Any) -> Any:
-    """Convert a column of text to 64-bit integers if all entries are whole numbers; return it unchanged otherwise."""
-    pa, pc = arrow(), compute()
-    text = column
-    if pc.all(pc.match_substring_regex(text, _WHOLE_DECIMAL)).as_py():
-        text = pc.replace_substring_regex(text, r"\.0$", "")
-    elif not pc.all(pc.match_substring_regex(text, _WHOLE)).as_py():
-        return column
-    for type_ in (pa.int64(), pa.uint64()):
-        try:
-            return pc.cast(text, type_)
-        except pa.ArrowInvalid:
-            pass
-    return column
 
 
 def _as_numbers(table: Table, name: str, column: Any) -> Any:

@@ -28,8 +28,8 @@ from torchrecmetrics.data.frames import (
     check_names,
     compute,
     distinct,
-    needed,
 )
+from torchrecmetrics.results.frames import needed
 
 _DELIMITERS = {"\t": "a tab", ";": "';'", "|": "'|'", ",": "','"}
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".xz": "xz", ".zip": "zip"}

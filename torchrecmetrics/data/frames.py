@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
-from types import EllipsisType
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.checks import check_choice, describe, extra, nearest
+from torchrecmetrics.core.checks import describe, nearest
 from torchrecmetrics.data.columns import check_container, holds
+from torchrecmetrics.results.frames import needed
 
-_EXTRA = extra("frames")
+_WHOLE = r"^(0|-?[1-9][0-9]*)$"
+_WHOLE_DECIMAL = r"^(0|-?[1-9][0-9]*)\.0$"
 _UNITS = ("s", "ms", "us", "ns")
 
 
@@ -96,61 +96,6 @@ class Source(ABC):
         """Return all columns that hold one value a row, as a table of pyarrow; numbers in text are numbers."""
         raise NotImplementedError
 
-    def roles(
-        self,
-        user: str,
-        item: str,
-        time: str | EllipsisType | None = None,
-        value: str | EllipsisType | None = None,
-        reads_gains: bool = True,
-    ) -> Roles:
-        """Return the names of the columns to read; `...` = the caller named no column.
-
-        Args:
-            user: column of users, unless the format fixes it.
-            item: column of items, unless the format fixes it.
-            time: column of times; `...` = the one that the format fixes, or none.
-            value: column of values; `...` = the one that the format fixes, or none.
-            reads_gains: False if all positive values are alike to the caller.
-
-        Raises:
-            ValueError: if the caller named no column of values, but a column may say which rows are relevant.
-        """
-        user, item = self.known.get("user", user), self.known.get("item", item)
-        time = self.known.get("time") if time is ... else time
-        if value is not ...:
-            return Roles(user, item, time=time, value=value)
-        roles = Roles(user, item, time=time, value=self.known.get("value"))
-        role: Role = "gains" if reads_gains else "relevance"
-        for question in () if roles.value is not None else self.questions((role,), roles).values():
-            raise ValueError(question)
-        return roles
-
-    def questions(self, unnamed: Iterable[Role], roles: Roles) -> dict[Role, str]:
-        """Return an error for each role that other columns may have, with their content; see `data.roles`.
-
-        Args:
-            unnamed: the roles, for which the caller named no column.
-            roles: names of the columns that have a role.
-
-        Raises:
-            ValueError: if there is no column of users or of items, or if one column has two roles.
-        """
-        wanted = tuple(unnamed)
-        if not self.names or not wanted:
-            return {}  # no table, which `read` says
-        check_names([roles.user, roles.item], self.names, self.what)
-        named = {*distinct(roles)} - {roles.user, roles.item}
-        if not {*self.names} - {*roles}:
-            return {}
-        arrow()  # before `data.roles`, which imports pyarrow
-        from torchrecmetrics.data.roles import question
-
-        table = self.all_columns()
-        table = table.select([name for name in table.column_names if name not in named])
-        questions = {role: question(self.what, role, table, roles.user, roles.item) for role in wanted}
-        return {role: text for role, text in questions.items() if text is not None}
-
 
 class FrameSource(Source):
     """A frame of pandas, polars, pyarrow or another library with Arrow's interface, a dict of columns, or records."""
@@ -221,18 +166,6 @@ def arrow() -> Any:
 def compute() -> Any:
     """Return the module pyarrow.compute, or raise an error that names the extra."""
     return needed("pyarrow.compute", "reading ids, frames or files")
-
-
-def needed(module: str, what: str) -> Any:
-    """Import a module of the extra `frames`.
-
-    Raises:
-        ImportError: if the module is not installed; names its purpose and the extra that installs it.
-    """
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ImportError(f"{what} needs {module.partition('.')[0]}: {_EXTRA}") from error
 
 
 def arrow_array(name: str, column: Any) -> Any:
@@ -322,41 +255,6 @@ def tensor_of(array: Any) -> Tensor:
     return torch.from_numpy(values.astype(np.int64 if values.dtype.kind in "iu" else values.dtype))
 
 
-_MAKERS = {"pandas": "DataFrame", "polars": "DataFrame", "pyarrow": "table"}
-_NULLABLE = {  # types that hold missing entries, by the kind of a column
-    "pandas": {"whole numbers": "Int64", "floats": "float64", "text": "object"},
-    "polars": {"whole numbers": "Int64", "floats": "Float64", "text": "String"},
-    "pyarrow": {"whole numbers": "int64", "floats": "float64", "text": "string"},
-}
-
-
-def frame_of(library: str, columns: dict[str, list[Any]], gaps: Mapping[str, str] | None = None) -> Any:
-    """Make a frame of columns.
-
-    Args:
-        library: "pandas", "polars" or "pyarrow".
-        columns: lists of entries by column name.
-        gaps: kinds of the columns that may hold None, "whole numbers", "floats" or "text": each such column has the
-            same type whatever its entries.
-
-    Raises:
-        ImportError: where the library is not installed.
-        ValueError: for the name of another library.
-    """
-    check_choice("library", library, tuple(_MAKERS))
-    try:
-        module = importlib.import_module(library)
-    except ImportError as error:
-        raise ImportError(f"a frame of {library} needs it: pip install {library}") from error
-    types = {name: _NULLABLE[library][kind] for name, kind in (gaps or {}).items()}
-    if library == "pyarrow":
-        return module.table({n: module.array(c, types[n]) if n in types else c for n, c in columns.items()})
-    frame = getattr(module, _MAKERS[library])(columns)
-    if library == "pandas":
-        return frame.astype(types)
-    return frame.cast({name: getattr(module, type_) for name, type_ in types.items()})
-
-
 def check_names(
     wanted: Iterable[str],
     known: list[str],
@@ -371,3 +269,19 @@ def check_names(
             raise ValueError(f"{what} has no column {name!r}{nearest(name, known)}; {cure}")
         if known.count(name) > 1:
             raise ValueError(f"{what} has {known.count(name)} columns named {name!r}: rename them")
+
+
+def as_whole(column: Any) -> Any:
+    """Convert a column of text to 64-bit integers if all entries are whole numbers; return it unchanged otherwise."""
+    pa, pc = arrow(), compute()
+    text = column
+    if pc.all(pc.match_substring_regex(text, _WHOLE_DECIMAL)).as_py():
+        text = pc.replace_substring_regex(text, r"\.0$", "")
+    elif not pc.all(pc.match_substring_regex(text, _WHOLE)).as_py():
+        return column
+    for type_ in (pa.int64(), pa.uint64()):
+        try:
+            return pc.cast(text, type_)
+        except pa.ArrowInvalid:
+            pass
+    return column

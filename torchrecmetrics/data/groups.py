@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.accumulators import check_group_names
+from torchrecmetrics.accumulators.by_group import check_group_names
 from torchrecmetrics.core.arrays import slices
 from torchrecmetrics.core.checks import check_ids, check_k, check_tensor, describe
 from torchrecmetrics.data.interactions import Interactions

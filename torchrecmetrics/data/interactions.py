@@ -27,6 +27,7 @@ from torchrecmetrics.data.columns import (
 from torchrecmetrics.data.events import Events
 from torchrecmetrics.data.files import read_item_lines
 from torchrecmetrics.data.frames import FrameSource
+from torchrecmetrics.data.questions import roles_of
 from torchrecmetrics.data.vocabulary import Vocabulary, codes_of
 from torchrecmetrics.inputs.base import SelectedItems
 from torchrecmetrics.inputs.jagged import as_jagged, broken_rows, side_by_side
@@ -317,7 +318,7 @@ class Interactions:
             (Vocabulary(2 ids, text: 'al', 'bo'), tensor([1, 0]))
         """
         source = FrameSource(frame)
-        roles = source.roles(user, item, value=value)
+        roles = roles_of(source, user, item, value=value)
         events = Events.of_table(source.read(roles), roles, user_ids, item_ids)
         return cls.of_events(events, duplicates=duplicates, values_reduce=values_reduce)
 

@@ -18,6 +18,7 @@ from torchrecmetrics.data.events import Events
 from torchrecmetrics.data.files import open_file
 from torchrecmetrics.data.frames import FrameSource, Role, Source
 from torchrecmetrics.data.interactions import Duplicates, Interactions, Reduce
+from torchrecmetrics.data.questions import questions, roles_of
 from torchrecmetrics.data.times import read_bound, shown_time
 from torchrecmetrics.data.vocabulary import Vocabulary
 
@@ -164,11 +165,11 @@ class Log(Events):
     ) -> Log:
         """Read columns of a frame or an open file; arguments and errors are those of `from_frame`."""
         known = source.known.get("value") if value is ... else value
-        roles = source.roles(user, item, time, known)
+        roles = roles_of(source, user, item, time, known)
         log = cls.of_table(source.read(roles), roles, user_ids, item_ids)
         unnamed: list[Role] = ["time"] if time is ... and roles.time is None else []
         unnamed += ["relevance", "gains"] if value is ... and known is None else []
-        return replace(log, questions=source.questions(unnamed, roles))
+        return replace(log, questions=questions(source, unnamed, roles))
 
     def check_order(self) -> None:
         """Raise if a column that was not read may hold the times, by which events would be in another order."""

@@ -3,6 +3,6 @@
 from torchrecmetrics.evaluation.lists import evaluate_lists
 from torchrecmetrics.evaluation.models import evaluate
 from torchrecmetrics.evaluation.recommendations import Recommendations, recommend
-from torchrecmetrics.result import Evaluation
+from torchrecmetrics.results.evaluation import Evaluation
 
 __all__ = ["Evaluation", "Recommendations", "evaluate", "evaluate_lists", "recommend"]

@@ -17,13 +17,13 @@ from torchrecmetrics.beyond.list_metric import ListMetric
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.core.checks import check_device, check_ids, warn_caller
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.core.signature import Formula
 from torchrecmetrics.data.files import open_if_path
 from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.listed import IdMap, Names, RecommendedLists
 from torchrecmetrics.evaluation.recommendations import Recommendations
 from torchrecmetrics.inputs.lists import Lists
-from torchrecmetrics.result import Evaluation
+from torchrecmetrics.metric.signature import Formula
+from torchrecmetrics.results.evaluation import Evaluation
 
 _ROWS = 2**16
 """Number of lists that are compared at once."""

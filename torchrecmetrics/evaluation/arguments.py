@@ -10,17 +10,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchrecmetrics.accumulators.base import Accumulator
+from torchrecmetrics.accumulators.by_group import ByGroup
+from torchrecmetrics.accumulators.kept_rows import KeptRows
 from torchrecmetrics.collection import RecMetricCollection
-from torchrecmetrics.core.accumulators import Accumulator, ByGroup
 from torchrecmetrics.core.checks import as_interactions, describe
-from torchrecmetrics.core.kept_rows import KeptRows
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.core.signature import MetricOptions
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.groups import Groups
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.evaluation.exclusions import exclude_entries
 from torchrecmetrics.inputs.base import SelectedItems
+from torchrecmetrics.metric.signature import MetricOptions
 from torchrecmetrics.names import Metrics
 
 
@@ -121,7 +122,7 @@ def columns_of(
     if groups is None and collection.groups:
         raise ValueError(f"the collection has the groups {', '.join(collection.groups)}: groups= says who is in them")
     codes = None if groups is None else groups.of(target)
-    column = next((acc.columns[0] for acc in collection.accumulators if isinstance(acc, ByGroup)), "groups")
+    column = next((acc.columns[0] for acc in collection.accumulators if acc.row_groups), "groups")
 
     def columns(users: Tensor) -> dict[str, Any]:
         of_users = {} if codes is None else {column: codes[users.cpu()].to(target.device)}

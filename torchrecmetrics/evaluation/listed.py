@@ -17,6 +17,7 @@ from torchrecmetrics.data.events import numbers_in
 from torchrecmetrics.data.files import source_of
 from torchrecmetrics.data.frames import Roles, Source, Table, arrow, compute, distinct, holds_records, tensor_of
 from torchrecmetrics.data.ids import read_ids
+from torchrecmetrics.data.questions import questions
 from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.recommendations import Recommendations
 from torchrecmetrics.evaluation.unknown_ids import refuse_respelled
@@ -288,8 +289,8 @@ def _checked(lists: Source, names: Names, in_order: bool) -> Names:
         return names
     if "score" in lists.known:
         return names._replace(score=lists.known["score"])
-    if questions := lists.questions(["order"], Roles(names.user, names.item)):
-        raise ValueError(questions["order"])
+    if messages := questions(lists, ["order"], Roles(names.user, names.item)):
+        raise ValueError(messages["order"])
     return names
 
 

@@ -14,10 +14,8 @@ from torch import Tensor
 
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.core.checks import check_choice, describe, warn_caller
-from torchrecmetrics.core.evaluator import Evaluator
 from torchrecmetrics.core.options import Needs, Overlap
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.core.signature import METRIC_OPTIONS, MetricOptions
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.cells import exploded
 from torchrecmetrics.data.events import Events
@@ -26,6 +24,7 @@ from torchrecmetrics.data.frames import check_names
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Interactions, Reduce
 from torchrecmetrics.data.log import Log
+from torchrecmetrics.data.questions import roles_of
 from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.arguments import (
     add_without_target,
@@ -41,9 +40,11 @@ from torchrecmetrics.evaluation.progress import Progress, ProgressBar
 from torchrecmetrics.evaluation.sessions import evaluate_sessions
 from torchrecmetrics.evaluation.unknown_ids import refuse_respelled
 from torchrecmetrics.inputs.lists import Duplicates, Lists
+from torchrecmetrics.metric.evaluator import Evaluator
+from torchrecmetrics.metric.signature import METRIC_OPTIONS, MetricOptions
 from torchrecmetrics.metrics import DCG
 from torchrecmetrics.names import Metrics, check_options
-from torchrecmetrics.result import Evaluation
+from torchrecmetrics.results.evaluation import Evaluation
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -202,8 +203,7 @@ def evaluate_lists(
     if len(without_target):
         add_without_target(collection, truth.target, without_target, truth.columns(without_target))
     num_repeated = recommended.num_repeated + _update_all(collection, truth, ranked, ids, progress)
-    return Evaluation(
-        collection,
+    return collection.evaluation(
         "eager",
         truth.target.user_ids,
         num_unserved=int((ranked.lengths[ids] == 0).sum()),
@@ -274,7 +274,7 @@ class _Truth(NamedTuple):
         num_known_items = truth.num_items
         truth, excluded = _in_one_numbering(truth, excluded)
         past, columns = past_of(collection, truth), columns_of(collection, groups, truth)
-        if collection.evaluator.rules.padding_idx is not None and truth.item_ids is not None:
+        if collection.evaluator.ranking_options.padding_idx is not None and truth.item_ids is not None:
             raise ValueError("padding_idx is a row number, but target has item_ids: leave rows of padding out")
         exclusions = Exclusions(tuple(excluded), truth.num_items, TargetDevice.of(None, truth.device))
         num_excluded = exclusions.lengths(torch.zeros(truth.num_users, dtype=torch.int64, device="cpu"))
@@ -313,7 +313,7 @@ class _Lists(NamedTuple):
 
     def check(self, collection: RecMetricCollection, truth: _Truth, ids: Tensor) -> None:
         """Raise if relevant items are excluded, lists are too short, or the catalogue lacks listed items."""
-        rules, needs = collection.evaluator.rules, collection.evaluator.batch_needs
+        rules, needs = collection.evaluator.ranking_options, collection.evaluator.batch_needs
         if rules.overlap_rule == "error":
             truth.exclusions.check_overlap(truth.target, ids, rules.padding_idx, "overlap='without'")
         for key, metric in collection.metrics.items():
@@ -327,7 +327,7 @@ class _Lists(NamedTuple):
         Raises:
             ValueError: if a list repeats an item or is too short without excluded items, where the options forbid it.
         """
-        needs, rules = evaluator.batch_needs, evaluator.rules
+        needs, rules = evaluator.batch_needs, evaluator.ranking_options
         relevant, depth = truth.target.select(ids), needs.depth
         # padded to the longest list of all users, up to the width from which more padding changes no value
         width = max(depth or 1, relevant.items.shape[1], int(self.lengths[ids].max()) + 1)
@@ -411,7 +411,7 @@ def _interactions(
         wanted = [names.user, names.item, value if isinstance(value, str) else None]
         cure = f"user= and item= name the columns of all tables: {elsewhere}"
         check_names([column for column in wanted if column is not None], source.names, name, cure)
-    roles = source.roles(names.user, names.item, value=value, reads_gains=reads_gains)
+    roles = roles_of(source, names.user, names.item, value=value, reads_gains=reads_gains)
     table = source.read(roles)
     entries = exploded(table, roles.item, names.split)
     if entries is not table:  # users of empty cells, too

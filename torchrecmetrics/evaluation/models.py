@@ -14,7 +14,6 @@ from torchrecmetrics import kernels
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.core.checks import check_choice
 from torchrecmetrics.core.distributed import fingerprint, raise_on_all_ranks, same_on_all_ranks
-from torchrecmetrics.core.signature import MetricOptions
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.evaluation.arguments import (
@@ -44,8 +43,9 @@ from torchrecmetrics.evaluation.scoring import (
     ShardScorer,
     evaluating,
 )
+from torchrecmetrics.metric.signature import MetricOptions
 from torchrecmetrics.names import Metrics, check_options
-from torchrecmetrics.result import Evaluation
+from torchrecmetrics.results.evaluation import Evaluation
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -167,7 +167,7 @@ def evaluate(
             add_without_target(collection, data.target, without_target, columns(without_target))
         scorer, kernel = with_kernel(scorer, collection)
         if shard is not None:
-            facts |= {"metrics": list(collection.keys()), "options": collection.evaluator.rules}
+            facts |= {"metrics": list(collection.keys()), "options": collection.evaluator.ranking_options}
             facts |= {"user_ids": fingerprint(data.ids), "batch_size": batch_size, "all_users": all_users}
             facts |= {"keep_rows": collection.keep_rows} | scorer.facts()
             facts["groups"] = None if groups is None else fingerprint(groups.of(data.target))
@@ -182,7 +182,7 @@ def evaluate(
     with bar, evaluating(users), together:
         for batch in batches(scorer, ids, sizes, update, batch_size):
             bar.advance(batch, collection)
-    return Evaluation(collection, kernel, data.target.user_ids)
+    return collection.evaluation(kernel, data.target.user_ids)
 
 
 @contextmanager
@@ -233,7 +233,7 @@ def with_kernel(scorer: Scorer, collection: RecMetricCollection) -> tuple[Scorer
         ValueError: if "triton" was asked for and cannot count these scores.
     """
     evaluator = collection.evaluator
-    option = evaluator.rules.kernels
+    option = evaluator.ranking_options.kernels
     kernel = kernels.choose(option, scorer.device)
     if kernel != "triton" or type(scorer) is not EmbeddingScorer:
         return scorer, kernel
@@ -243,7 +243,7 @@ def with_kernel(scorer: Scorer, collection: RecMetricCollection) -> tuple[Scorer
         reads = next(key for key, metric in evaluator.metrics.items() if metric.needs.list_depth)
         reason = f"{reads} reads which items stand first, and scores counted so are not kept"
     else:
-        without_memory = scorer.without_memory(evaluator.rules.validate_args is not False)
+        without_memory = scorer.without_memory(evaluator.ranking_options.validate_args is not False)
         if not isinstance(without_memory, str):
             return without_memory, kernel
         reason = without_memory
@@ -291,7 +291,7 @@ class _Data(NamedTuple):
 
     def check(self, collection: RecMetricCollection, is_first: bool) -> None:
         """Refuse relevant items that are excluded; the first process warns of ids that seem to start at 1."""
-        rules = collection.evaluator.rules
+        rules = collection.evaluator.ranking_options
         if rules.padding_idx is None and is_first and not isinstance(self.scorer, CandidateScorer):
             is_out = self.scorer.leaves_out_item_0 or any(mask[0] for mask in self.exclusions.masks)
             warn_of_item_0([self.target, *self.exclusions.interactions], is_out, "padding_idx=0", stacklevel=5)

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from torchrecmetrics.core.checks import VIOLATIONS, check_choice, check_k, in_words
 from torchrecmetrics.core.distributed import fingerprint, raise_on_all_ranks
-from torchrecmetrics.data.frames import frame_of
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.arguments import row_numbers, warn_of_item_0
@@ -22,6 +21,7 @@ from torchrecmetrics.evaluation.models import in_agreement, scorer_of
 from torchrecmetrics.evaluation.progress import Progress, ProgressBar
 from torchrecmetrics.evaluation.scoring import FunctionScorer, ScoreFunction, Scorer, evaluating
 from torchrecmetrics.inputs.item_shard import best_items, best_of_processes
+from torchrecmetrics.results.frames import frame_of
 
 
 class Recommendations(tuple[Tensor, Tensor]):

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from torchrecmetrics.collection import RecMetricCollection
-from torchrecmetrics.core.signature import MetricOptions
 from torchrecmetrics.data.events import numbers_in
 from torchrecmetrics.data.files import source_of
 from torchrecmetrics.data.frames import Roles, distinct
@@ -17,8 +16,9 @@ from torchrecmetrics.evaluation.arguments import empty_collection
 from torchrecmetrics.evaluation.listed import Names, check_score
 from torchrecmetrics.inputs.lists import Duplicates
 from torchrecmetrics.inputs.sessions import Sessions
+from torchrecmetrics.metric.signature import MetricOptions
 from torchrecmetrics.names import Metrics
-from torchrecmetrics.result import Evaluation
+from torchrecmetrics.results.evaluation import Evaluation
 
 
 def evaluate_sessions(
@@ -81,4 +81,4 @@ def evaluate_sessions(
     collection = empty_collection(metrics, k, options, keep_rows=keep_rows).to("cpu")
     collection.evaluator.set_sync_on_compute(False)
     collection.update(Sessions(scores, labels, users))
-    return Evaluation(collection, "eager", user_ids, num_repeated=num_repeated)
+    return collection.evaluation("eager", user_ids, num_repeated=num_repeated)

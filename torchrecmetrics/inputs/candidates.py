@@ -10,12 +10,13 @@ from torch import Tensor
 
 from torchrecmetrics.core.arrays import search
 from torchrecmetrics.core.checks import Checks, check_choice, check_device, check_ids, check_scores, shown
-from torchrecmetrics.core.looks import ask, shifted_candidates
+from torchrecmetrics.core.looks import ask
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.inputs.base import BatchInput, read_history, refuse_dense
 from torchrecmetrics.inputs.exclude import Exclude
 from torchrecmetrics.inputs.jagged import Spans
+from torchrecmetrics.inputs.judges import shifted_candidates
 from torchrecmetrics.inputs.scores import Scores
 from torchrecmetrics.inputs.targets import Gains, Target, Targets, selected
 

@@ -11,12 +11,13 @@ from torch import Tensor
 
 from torchrecmetrics.core.arrays import find_first, float_dtype, rowwise_isin, search, sort_rows
 from torchrecmetrics.core.checks import Checks, check_choice, check_device, check_ids, check_k
-from torchrecmetrics.core.looks import ask, codes_as_rows, shifted_codes
+from torchrecmetrics.core.looks import ask
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import ListedItems, Ranking
 from torchrecmetrics.inputs.base import BatchInput, no_target, read_history
 from torchrecmetrics.inputs.exclude import Exclude
 from torchrecmetrics.inputs.jagged import Spans
+from torchrecmetrics.inputs.judges import codes_as_rows, shifted_codes
 from torchrecmetrics.inputs.scores import check_padding_item
 from torchrecmetrics.inputs.targets import Target, Targets
 from torchrecmetrics.inputs.ties import TargetCounts, rank_counts

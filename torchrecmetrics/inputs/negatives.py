@@ -18,10 +18,11 @@ from torchrecmetrics.core.checks import (
     check_tensor,
     describe,
 )
-from torchrecmetrics.core.looks import count, pools_of_rows
+from torchrecmetrics.core.looks import count
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.inputs.base import BatchInput
+from torchrecmetrics.inputs.judges import pools_of_rows
 from torchrecmetrics.inputs.ties import TargetCounts, rank_counts
 from torchrecmetrics.kernels import Counts, Question
 from torchrecmetrics.kernels.thresholds import without_nan

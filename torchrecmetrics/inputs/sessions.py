@@ -21,6 +21,7 @@ from torchrecmetrics.core.checks import (
 )
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
+from torchrecmetrics.inputs import judges
 from torchrecmetrics.inputs.base import BatchInput
 from torchrecmetrics.inputs.ties import TargetCounts, rank_counts
 
@@ -80,7 +81,7 @@ class Sessions(BatchInput):
         if self.indexes is not None and len(self.indexes) > 1:
             ends = self.indexes[:: len(self.indexes) - 1].long()
             descents = (self.indexes[1:] < self.indexes[:-1]).sum()
-            looks.count(checks, looks.cut_sessions, torch.stack([descents, *ends]))
+            looks.count(checks, judges.cut_sessions, torch.stack([descents, *ends]))
         graded, threshold = needs.graded, needs.score_threshold
         counts = count_sessions(self.scores, self.labels, session, checks, name, graded=graded, min_score=threshold)
         return rank_counts(counts, needs, options, checks, made_with=("ties",), row_ids=row_ids, entry_rows=entry_rows)
@@ -112,7 +113,7 @@ def count_sessions(
     run_length = torch.bincount(run, minlength=len(run))[run]
     gain = labels.to(float_dtype(scores.device))
     if len(gain):
-        looks.count(checks, looks.relevant_entries, torch.stack(gain.aminmax()), rows, len(gain), graded)
+        looks.count(checks, judges.relevant_entries, torch.stack(gain.aminmax()), rows, len(gain), graded)
     if checks.enabled:
         rules = {
             "scores": scores.isnan() | (scores == torch.inf),
@@ -154,9 +155,9 @@ def count_sessions(
 def look_at_entries(scores: Tensor, labels: Tensor, indexes: Tensor | None, checks: Checks) -> None:
     """Ask about entries [E] whose scores and labels seem to be swapped, and whose ids number them within sessions."""
     if labels.is_floating_point():
-        looks.ask(checks, looks.swapped_scores, scores, labels)
+        looks.ask(checks, judges.swapped_scores, scores, labels)
     if indexes is not None:
-        looks.ask(checks, looks.numbers_within, indexes)
+        looks.ask(checks, judges.numbers_within, indexes)
 
 
 def check_entries(scores: Tensor, labels: Tensor, indexes: Tensor) -> None:

@@ -18,11 +18,12 @@ from torchrecmetrics.core.checks import (
     describe,
     shown,
 )
-from torchrecmetrics.core.looks import ask, matrix_of_two, zero_padding
+from torchrecmetrics.core.looks import ask
 from torchrecmetrics.core.options import Options
 from torchrecmetrics.inputs.base import SelectedItems
 from torchrecmetrics.inputs.exclude import Exclude, Exclusion
 from torchrecmetrics.inputs.jagged import Jagged, Pair, as_jagged, as_spans, side_by_side
+from torchrecmetrics.inputs.judges import matrix_of_two, zero_padding
 
 Target: TypeAlias = Tensor | SelectedItems | Jagged | Pair
 """Types of `target=`: ids, a result of `Interactions.select`, jagged ids, or a dense tensor."""

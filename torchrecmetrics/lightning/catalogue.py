@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from torchrecmetrics.accumulators.base import Accumulator
+from torchrecmetrics.accumulators.by_group import ByGroup
 from torchrecmetrics.collection import RecMetricCollection
-from torchrecmetrics.core.accumulators import Accumulator, ByGroup
 from torchrecmetrics.core.checks import check_k
 from torchrecmetrics.core.distributed import is_distributed, raise_on_all_ranks
-from torchrecmetrics.core.signature import MetricOptions
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.evaluation.arguments import check_target
@@ -23,8 +23,9 @@ from torchrecmetrics.evaluation.models import evaluate
 from torchrecmetrics.evaluation.scoring import evaluating
 from torchrecmetrics.lightning.replicas import buffers_of_the_first, check_alike
 from torchrecmetrics.lightning.reporting import SHORT, Reporting, Stage, check_function, readers
+from torchrecmetrics.metric.signature import MetricOptions
 from torchrecmetrics.names import KeyFormat, Metrics
-from torchrecmetrics.result import Evaluation
+from torchrecmetrics.results.evaluation import Evaluation
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 from torch import Tensor
 from torchmetrics import Metric
 
+from torchrecmetrics.accumulators.base import Accumulator
 from torchrecmetrics.collection import RecMetricCollection
-from torchrecmetrics.core.accumulators import Accumulator
 from torchrecmetrics.core.checks import check_choice, extra
-from torchrecmetrics.core.signature import METRIC_OPTIONS, MetricOptions
+from torchrecmetrics.metric.signature import METRIC_OPTIONS, MetricOptions
 from torchrecmetrics.names import KeyFormat, Metrics, check_options, is_name
 
 Stage: TypeAlias = Literal["validate", "test"]
@@ -90,7 +90,7 @@ class Reporting(Callback):
         """An empty copy without prefix, postfix and windows."""
         self._metrics.prefix = self._metrics.postfix = None
         self.prefix = prefix
-        self._labels = self._metrics.evaluator.keys_of_results
+        self._labels = list(self._metrics.evaluator.metric_of_key)
         keys = {value.label: key for key, value in self._metrics.items()} | {key: key for key in self._labels}
         if prog_bar is None:
             prog_bar = [name for name in ("NDCG@10",) if name in keys]
@@ -118,9 +118,9 @@ class Reporting(Callback):
         """Return an empty copy of the collection for a run; if there are several processes, its checks are deferred."""
         collection = RecMetricCollection.fresh(self._metrics, None, {})
         for evaluator in (collection.evaluator, *collection.metrics.values()):  # copies take the rules of the metrics
-            if trainer.world_size > 1 and evaluator.rules.validate_args is True:
+            if trainer.world_size > 1 and evaluator.ranking_options.validate_args is True:
                 # a process that raises alone would leave the other processes waiting
-                evaluator.rules = replace(evaluator.rules, validate_args="deferred")
+                evaluator.ranking_options = replace(evaluator.ranking_options, validate_args="deferred")
         return collection
 
     # ---------------------------------------------------------------------------------------------- checks before a run

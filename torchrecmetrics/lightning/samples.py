@@ -11,12 +11,12 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset
 from torchmetrics.utilities.distributed import gather_all_tensors
 
+from torchrecmetrics.accumulators.row_buffer import check_keys
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.core.arrays import float_dtype
 from torchrecmetrics.core.checks import in_words
 from torchrecmetrics.core.distributed import is_distributed
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.core.row_buffer import check_keys
 
 _MAY_REPEAT = (
     ", so some may count twice. Pass sample_ids=, the index of each row in the data set, and every sample counts once"

@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from torchrecmetrics.accumulators.base import Accumulator
 from torchrecmetrics.collection import RecMetricCollection
-from torchrecmetrics.core.accumulators import Accumulator
 from torchrecmetrics.core.checks import describe
 from torchrecmetrics.core.options import Input
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.core.signature import MetricOptions
-from torchrecmetrics.core.windows import Decay, Window
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.inputs.item_shard import ItemShard
 from torchrecmetrics.lightning.outputs import excluding, names_of, read_outputs, user_ids_of
 from torchrecmetrics.lightning.reporting import SHORT, Reporting, Stage, check_function
 from torchrecmetrics.lightning.samples import SampleRows, Share, share_of
+from torchrecmetrics.metric.signature import MetricOptions
 from torchrecmetrics.names import KeyFormat, Metrics
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ class RecMetricsCallback(Reporting):
     also computes values, and discards them: deferred errors stop the run there. Checkpoints hold no metric state.
     Prediction is not affected.
 
-    If the collection has a `Window` or `Decay`, `training_step` returns the same mapping, with its loss, and values of
+    If the collection has a `Window`, `training_step` returns the same mapping, with its loss, and values of
     recent training rows are logged as `train/NDCG@10/window` every `log_every_n_steps` batches.
 
     Several processes give the values of a single process: samples that a `DistributedSampler` repeats are not counted,
@@ -137,9 +136,9 @@ class RecMetricsCallback(Reporting):
         self.sample_ids = sample_ids
         self.collections: dict[str, RecMetricCollection] = {}
         self._loaders: list[LoaderRows] = []
-        self._recent = [acc for acc in self._collection.accumulators if isinstance(acc, (Window, Decay))]
+        self._recent = [accumulator for accumulator in self._collection.accumulators if accumulator.is_recent]
         self._training: RecMetricCollection | None = None
-        """Collection of recent training rows; None outside of training, and without `Window` and `Decay`."""
+        """Collection of recent training rows; None outside of training, and without a `Window`."""
         self._warnings_given: set[str] = set()
 
     def _names(self, stage: str) -> list[str]:
@@ -176,7 +175,7 @@ class RecMetricsCallback(Reporting):
         self._end(trainer, pl_module)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Make an empty collection of recent rows, if the collection has a `Window` or `Decay`."""
+        """Make an empty collection of recent rows, if the collection has a `Window`."""
         if self._recent:
             accumulators = [accumulator.empty_copy() for accumulator in self._recent]
             self._training = RecMetricCollection(self._empty(trainer).metrics, accumulators=accumulators)
@@ -269,7 +268,7 @@ class RecMetricsCallback(Reporting):
                 raise ValueError("sample_ids= is not for shards of items: every process has every row once")
         elif loader.samples is not None or loader.share is not None:
             if not isinstance(rows_input, Ranking):
-                rows_input = rows_input.rank(evaluator.batch_needs, evaluator.rules)
+                rows_input = rows_input.rank(evaluator.batch_needs, evaluator.ranking_options)
             if loader.samples is not None:
                 loader.samples.add(ids, rows_input, weights, columns)
                 return

@@ -11,7 +11,6 @@ from torch_geometric.data import Data, HeteroData
 
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.core.checks import check_choice, check_ids, describe, plain
-from torchrecmetrics.core.signature import METRIC_OPTIONS, MetricOptions
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.evaluation.arguments import check_target
 from torchrecmetrics.evaluation.embeddings import Embeddings, TargetDevice
@@ -20,8 +19,9 @@ from torchrecmetrics.evaluation.models import EvaluateOptions
 from torchrecmetrics.evaluation.models import evaluate as evaluate_embeddings
 from torchrecmetrics.evaluation.scoring import EmbeddingScorer, evaluating
 from torchrecmetrics.inputs.sessions import Sessions
+from torchrecmetrics.metric.signature import METRIC_OPTIONS, MetricOptions
 from torchrecmetrics.names import Metrics, check_options
-from torchrecmetrics.result import Evaluation
+from torchrecmetrics.results.evaluation import Evaluation
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -214,7 +214,7 @@ def _evaluate_labelled(
     chunks = zip(users.split(_EDGES_AT_ONCE), items[:, None].split(_EDGES_AT_ONCE), strict=True)
     scores = torch.cat([scorer.scores_of(*chunk)[:, 0] for chunk in chunks])
     collection.to(device).update(Sessions(scores, label.to(device), users))
-    return Evaluation(collection, "eager")
+    return collection.evaluation("eager")
 
 
 def _embed(

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 from torch import Tensor
 
+from torchrecmetrics.accumulators.base import Accumulator
 from torchrecmetrics.collection import RecMetricCollection
-from torchrecmetrics.core.accumulators import Accumulator
 from torchrecmetrics.core.checks import Checks, check_choice, check_device, check_ids, describe, plain
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.core.signature import MetricOptions
 from torchrecmetrics.inputs.base import BatchInput
 from torchrecmetrics.inputs.jagged import side_by_side
 from torchrecmetrics.inputs.lists import Duplicates, Lists
+from torchrecmetrics.metric.signature import MetricOptions
 from torchrecmetrics.names import KeyFormat, Metrics
 
 if TYPE_CHECKING:

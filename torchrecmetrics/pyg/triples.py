@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from torchrecmetrics.accumulators.by_group import ByGroup
 from torchrecmetrics.collection import RecMetricCollection
-from torchrecmetrics.core.accumulators import ByGroup
 from torchrecmetrics.core.checks import check_choice, check_ids, check_k, describe
-from torchrecmetrics.core.signature import METRIC_OPTIONS, MetricOptions
 from torchrecmetrics.evaluation.progress import Progress, ProgressBar
 from torchrecmetrics.evaluation.scoring import evaluating, memory_on
 from torchrecmetrics.inputs.jagged import Spans
 from torchrecmetrics.inputs.scores import Scores
+from torchrecmetrics.metric.signature import METRIC_OPTIONS, MetricOptions
 from torchrecmetrics.names import Metrics, check_options
-from torchrecmetrics.result import Evaluation
+from torchrecmetrics.results.evaluation import Evaluation
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -122,16 +122,16 @@ def evaluate_triples(
     is_named = groups == "relation" and isinstance(metrics, RecMetricCollection) and bool(metrics.groups)
     accumulators = [] if groups is None or is_named else [ByGroup(*names)]
     collection = RecMetricCollection.fresh(metrics, k, options, accumulators=accumulators).to(device)
-    by_group = next((acc for acc in collection.accumulators if isinstance(acc, ByGroup)), None)
+    by_group = next((accumulator for accumulator in collection.accumulators if accumulator.row_groups), None)
     if groups is None and by_group is not None:
         raise ValueError(f'the collection has {by_group.option}: groups= says what they are, "side" or "relation"')
     evaluator = collection.evaluator
     evaluator.set_sync_on_compute(options.get("sync_on_compute", False))
-    if evaluator.rules.overlap not in (None, "keep"):
+    if evaluator.ranking_options.overlap not in (None, "keep"):
         raise ValueError(
-            f"a tested triple that is known stays: overlap must be 'keep', got {evaluator.rules.overlap!r}"
+            f"a tested triple that is known stays: overlap must be 'keep', got {evaluator.ranking_options.overlap!r}"
         )
-    evaluator.rules = replace(evaluator.rules, overlap="keep")
+    evaluator.ranking_options = replace(evaluator.ranking_options, overlap="keep")
     at_once = max(1, memory_on(device) // (8 * num_entities))
     at_once = at_once if batch_size is None else min(at_once, check_k(batch_size, "batch_size"))
     score = _score_by_function if isinstance(model, Mapping) else _score_by_module
@@ -150,7 +150,7 @@ def evaluate_triples(
                 scores = score(model, triples, side, num_entities)
                 evaluator.update(Scores(scores, triples[_ROW[side]], exclude=exclude), **columns)
                 bar.advance(batch, collection)
-    return Evaluation(collection, "eager")
+    return collection.evaluation("eager")
 
 
 def _check_model(model: Any, sides: Sequence[Side], num_entities: int | None) -> int:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from torchrecmetrics.data.frames import frame_of
+from torchrecmetrics.results.frames import frame_of
 
 
 class Columns:
@@ -53,19 +53,19 @@ class Columns:
 
 
 class Table(Columns):
-    """Base class of result tables: converts named tuples to columns, frames, Markdown and LaTeX."""
+    """Base class of result tables: converts rows to columns, frames, Markdown and LaTeX."""
 
     _words: ClassVar[Collection[str]]
     """Names of the columns of text, which are aligned to the left."""
 
-    def result_rows(self) -> Sequence[Any]:
-        """Return the rows, in order: at least one named tuple."""
+    def result_rows(self) -> Sequence[Mapping[str, Any]]:
+        """Return the columns of each row by name, in order; there is at least one row."""
         raise NotImplementedError
 
     def _columns(self) -> dict[str, Any]:
-        """Return the fields of the rows as lists."""
+        """Return the columns of the rows as lists."""
         rows = self.result_rows()
-        return {name: [getattr(row, name) for row in rows] for name in rows[0]._fields}
+        return {name: [row[name] for row in rows] for name in rows[0]}
 
     def _repr_html_(self) -> str:
         columns = self._texts()
@@ -116,13 +116,10 @@ def _text(cell: Any) -> str:
     return f"{cell:.4f}" if isinstance(cell, float) else str(cell)
 
 
-def records(rows: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return named tuples as dicts for JSON, {field: value}; numbers that are not finite are None."""
+def records(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows for JSON; numbers that are not finite are None."""
     return [
-        {
-            name: None if isinstance(value, float) and not math.isfinite(value) else value
-            for name, value in row._asdict().items()
-        }
+        {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()}
         for row in rows
     ]
 

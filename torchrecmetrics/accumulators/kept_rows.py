@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.accumulators import Accumulator, State
+from torchrecmetrics.accumulators.base import Accumulator, State
+from torchrecmetrics.accumulators.row_buffer import BUDGET, check_keys, check_same_columns, gathered_columns, with_batch
 from torchrecmetrics.core.checks import Checks
-from torchrecmetrics.core.row_buffer import BUDGET, check_keys, check_same_columns, gathered_columns, with_batch
 from torchrecmetrics.core.rows import Layout, RowValues
 
 
@@ -35,6 +35,7 @@ class KeptRows(Accumulator):
     """
 
     columns: tuple[str, ...] = ("row_ids", "clusters")
+    keeps_rows: ClassVar[bool] = True
     values: list[Tensor]
 
     def __init__(self, budget: int = BUDGET) -> None:
@@ -95,6 +96,20 @@ class KeptRows(Accumulator):
             check_same_columns(batches, batch)
         added, device_bytes = with_batch(batches, batch, self._device_bytes, self.budget)
         return {**added, "_device_bytes": device_bytes}
+
+    def check_state(self, state: Mapping[str, Any]) -> None:
+        """Raise for columns of other heights or lengths, and for weights that are negative or not finite."""
+        super().check_state(state)
+        lengths = set()
+        for name in self.names:
+            if not all(isinstance(column, Tensor) and column.dim() == 2 for column in state[name]):
+                raise ValueError(f"cannot load the state {name}: kept rows are matrices, a row of values per metric")
+            if state[name]:
+                lengths.add(tuple(column.shape[1] for column in state[name]))
+        if len(lengths) > 1:
+            raise ValueError("cannot load kept rows whose columns differ in length")
+        if any(bool((~(column >= 0) | column.isinf()).any()) for column in state["weights"]):
+            raise ValueError("cannot load kept rows with weights below 0, or not finite")
 
     def _batches(self) -> dict[str, list[Tensor]]:
         """Return the batches of each column that the rows have, by name."""

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchrecmetrics.analysis.row_ids import RowIds, UnitLayout, id_at, numbered
-from torchrecmetrics.analysis.tables import Columns
 from torchrecmetrics.core.checks import describe, nearest
 from torchrecmetrics.core.intervals import check_bounds, check_level, interval, skewed_interval
 from torchrecmetrics.core.saving import atomic_path
-from torchrecmetrics.data.frames import frame_of, needed
+from torchrecmetrics.results.frames import frame_of, needed
+from torchrecmetrics.results.row_ids import RowIds, UnitLayout, id_at, numbered
+from torchrecmetrics.results.tables import Columns
 
 _FORMAT = b"torchrecmetrics"
 _VERSION = 1

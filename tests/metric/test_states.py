@@ -40,7 +40,7 @@ def test_writing_to_a_state_in_place_changes_no_default(make):
 
 def test_compute_beside_updates_of_another_thread(request):
     """Values that are computed while another thread updates are of one moment, and none of a past one is kept."""
-    accumulators = [trm.ByGroup("a", "b"), trm.Window(100), trm.Decay(20), trm.KeptRows()]
+    accumulators = [trm.ByGroup("a", "b"), trm.Window(100), trm.KeptRows()]
     metrics = trm.RecMetricCollection(["HR", "Recall"], k=[1, 2], accumulators=accumulators)
     single, done, generator = trm.HR(2), threading.Event(), torch.Generator().manual_seed(0)
     batches = torch.randint(1, 4, (150, 5), generator=generator)

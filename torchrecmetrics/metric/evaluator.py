@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import reduce, wraps
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -16,19 +16,19 @@ from torch._compile import _disable_dynamo
 from torchmetrics.utilities import rank_zero_warn
 from torchmetrics.utilities.prints import rank_zero_only
 
-from torchrecmetrics.core.accumulators import Accumulator
+from torchrecmetrics.accumulators.base import Accumulator
 from torchrecmetrics.core.arrays import cached_constant, float_dtype
 from torchrecmetrics.core.checks import VIOLATIONS, Checks, in_words, shown
-from torchrecmetrics.core.distributed import is_distributed
+from torchrecmetrics.core.distributed import is_distributed, sum_over_processes
 from torchrecmetrics.core.looks import Looks
 from torchrecmetrics.core.options import Input, Needs, Options
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.core.rows import FormulaBatch, Layout, RowValues, Summary, formula_batches
-from torchrecmetrics.core.states import ARGUMENTS, SummedStates, Totals
+from torchrecmetrics.core.result import Result
+from torchrecmetrics.core.rows import Layout, RowValues
 from torchrecmetrics.inputs.as_input import as_input, too_many_arguments, unknown_argument
-
-if TYPE_CHECKING:
-    from torchrecmetrics.core.metric import CountedMetric, RankingMetric
+from torchrecmetrics.metric.description import Counted, Description, FormulaBatch, formula_batches
+from torchrecmetrics.metric.states import ARGUMENTS, SummedStates, Totals
+from torchrecmetrics.results.rows import Rows
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -63,56 +63,67 @@ class Evaluator(SummedStates):
     Metrics that are not means over rows are read from accumulators.
     """
 
-    def begin(self, metrics: Mapping[str, RankingMetric], name: str, accumulators: Sequence[Accumulator] = ()) -> None:
+    leader: Description
+    """The first metric, whose options are those of all."""
+
+    def begin(self, metrics: Mapping[str, Description], name: str, accumulators: Sequence[Accumulator] = ()) -> None:
         """Set the metrics, by key, and register an empty state; `name` contains everything that values depend on."""
-        self.state_name = name  # read by metrics that count for themselves alone
-        leader = next(iter(metrics.values()))
-        self.rules: Options = leader.rules
-        self.empty_target_action: str = leader.empty_target_action
-        self.metrics: dict[str, RankingMetric] = dict(metrics)
+        self.metrics: dict[str, Description] = dict(metrics)
         """All metrics by key."""
+        vars(self)["leader"] = next(iter(metrics.values()))  # no submodule
+        self.ranking_options: Options = self.leader.rules
+        """Options with which batches are ranked: those of the metrics, unless a caller replaces them."""
         self.batch_needs: Needs = Needs.union(metric.needs for metric in metrics.values())
         """The data of a batch that the metrics read, taken together."""
         self._batches: list[FormulaBatch] = formula_batches(metrics)
         rows = {key: metric for batch in self._batches for key, metric in batch.metrics.items()}
-        self.row_metrics: dict[str, RankingMetric] = rows
+        self.row_metrics: dict[str, Description] = rows
         """Metrics that are means over rows, by key; those with row weights of their own come last."""
-        self.counted_metrics: dict[str, CountedMetric] = {
-            key: cast("CountedMetric", metric) for key, metric in metrics.items() if metric.of_items
+        self.counted_metrics: dict[str, Counted] = {
+            key: cast(Counted, metric) for key, metric in metrics.items() if metric.of_items
         }
         self._with_own_weights = [metric for metric in rows.values() if metric.weights is not None]
         self._of_lists = tuple(metric.of_lists for metric in rows.values())
         self._reads_lists = bool(self.batch_needs.list_depth) or any(self._of_lists)
+        self._reads_relevant = any(not metric.of_lists and not metric.of_items for metric in metrics.values())
         infinite = [place for place, metric in enumerate(rows.values()) if metric.may_be_infinite()]
         num_plain = len(rows) - len(self._with_own_weights)
-        layout = Layout(list(rows), num_plain=num_plain, unbounded=infinite, of_lists=self._of_lists)
+        layout = Layout(
+            [metric.empty_result(key) for key, metric in rows.items()],
+            num_plain=num_plain,
+            unbounded=infinite,
+            of_lists=self._of_lists,
+        )
         # metrics that count the same share an accumulator
         counting = {metric.counts_key: metric for metric in self.counted_metrics.values()}
         self._place_of_counts = {key: place for place, key in enumerate(counting)}
         counts = [metric.make_counts() for metric in counting.values()]
         self._begin_states(name, layout, [*counts, *accumulators])
+        self.user_accumulators: list[Accumulator] = list(accumulators)
+        """The accumulators that the user gave; others count items or ranks for metrics."""
+        self.metric_of_key: dict[str, tuple[str, str]] = {}
+        """Key of the metric and its ending, empty for all rows, for each key of a result, in their order."""
         suffixes = ["", *(suffix for accumulator in self._added_up for suffix in accumulator.suffixes)]
-        self.keys_of_results: list[str] = [
-            key + suffix for key in metrics for suffix in (suffixes if key in rows else [""])
-        ]
-        """Keys of all results: of each metric, then those that accumulators add."""
-        known_keys: set[str] = set()
-        for key in self.keys_of_results:
-            if key in known_keys:
-                raise ValueError(f"{key!r} would be the key of two values")
-            known_keys.add(key)
+        for key in metrics:
+            for suffix in suffixes if key in rows else [""]:
+                if key + suffix in self.metric_of_key:
+                    raise ValueError(f"{key + suffix!r} would be the key of two values")
+                self.metric_of_key[key + suffix] = key, suffix
         self.looks: Looks = Looks()
         """Facts of batches that `compute` judges, and what was asked."""
-        self._results: dict[str, Summary] = {}
-        self._gathered: Any = None
-        """Rows that a collection gathered since the last update."""
+        self.last_results: dict[str, Result] = {}
+        """Results of the last `compute` by key; empty before it, and after an update."""
+        self.batch_values: dict[str, Tensor] = {}
+        """Values of the last batch that `forward` added, by key."""
+        self._gathered: tuple[int | None, Rows] | None = None
+        """Number of updates, and the kept rows of all processes that were gathered after them."""
         self.num_value_updates: int = 0
         """Number of updates through the values of a collection."""
 
     @property
     def label(self) -> str:
         """Label of the first metric, which messages name."""
-        return next(iter(self.metrics.values())).label
+        return self.leader.label
 
     # ------------------------------------------------------------------------------------------------- update, compute
 
@@ -162,22 +173,30 @@ class Evaluator(SummedStates):
         batch = as_input(scores, target, gains, exclude, depth)
         rows = self.rows(batch, weights, arguments)
         results = self._batch_results(rows, getattr(batch, "process_group", None))
-        value, copy = self._as_value(results), self._as_value(results)
+        self.batch_values, values = self.as_tensors(results), self.as_tensors(results)
         self.add(rows)
-        self._forward_cache = value
-        return copy
+        self._forward_cache = cast(Any, self.batch_values)
+        return values
 
     def rows(
-        self, batch: Input | Ranking, weights: Tensor | None = None, columns: Mapping[str, Tensor | None] | None = None
+        self,
+        batch: Input | Ranking,
+        weights: Tensor | None = None,
+        columns: Mapping[str, Tensor | None] | None = None,
+        options: Options | None = None,
     ) -> RowValues:
-        """Return the values of a batch of rows for each of `row_metrics`; changes no state. Errors as in `update`."""
+        """Return the values of a batch of rows for each of `row_metrics`; changes no state. Errors as in `update`.
+
+        `options` take the place of `ranking_options`.
+        """
+        options = options or self.ranking_options
         present = {name: column for name, column in (columns or {}).items() if column is not None}
         scope = getattr(batch, "scope", None)
         with nullcontext() if scope is None else scope(weights, present):
             if columns:
                 self._check_names(columns)
-            ranking = batch if isinstance(batch, Ranking) else batch.rank(self.batch_needs, self.rules)
-            return self._row_values(ranking, weights, present)
+            ranking = batch if isinstance(batch, Ranking) else batch.rank(self.batch_needs, options)
+            return self._row_values(ranking, weights, present, options)
 
     def _check_names(self, columns: Iterable[str]) -> None:
         """Raise for a column that no accumulator reads."""
@@ -192,22 +211,25 @@ class Evaluator(SummedStates):
         Raises:
             ValueError: if updates held bad values that could not raise at once; the message counts the rows by kind.
         """
-        return self._as_value(self.compute_results())
+        return self.as_tensors(self.compute_results())
 
-    def compute_results(self) -> dict[str, Summary]:
+    def compute_results(self) -> dict[str, Result]:
         """Return the results over all processes by key; they are computed once, until the next update."""
-        computed, updates = self._computed, self._update_count
+        computed, updates = cast(Any, self._computed), self._update_count
         if computed is not None and computed[0] == updates:  # not of an update that another thread overtook
-            results: dict[str, Summary] = computed[1]
+            results: dict[str, Result] = computed[1]
         else:
-            totals = self._totals(self.sync_on_compute) if self._synced is None else self._synced
+            sync = self.sync_on_compute and self._synced is None and self.distributed_available_fn()
+            totals = self._totals(sync) if self._synced is None else self._synced
             self.looks.judge()  # before bad values are an error, whose cause a question may be
             results = self._summarize(totals, self._added_up)
             self._warn(results)
-            self._computed = (updates, results) if self.compute_with_cache else None
+            # recent rows of one process depend on the number of updates of all
+            in_common = sync and any(accumulator.is_recent for accumulator in self._added_up)
+            vars(self)["_computed"] = (updates, results) if self.compute_with_cache and not in_common else None
             if self._gathered is not None and self._gathered[0] is None:
                 self._gathered = None  # rows before a reset, which stay readable until here
-        self._results = results
+        self.last_results = results
         return results
 
     def reset(self) -> None:
@@ -218,13 +240,64 @@ class Evaluator(SummedStates):
         if self._gathered is not None:
             self._gathered = None, self._gathered[1]
 
-    def local_results(self) -> dict[str, Summary]:
+    def _forget_results(self) -> None:
+        """Forget the results of the last `compute` and the gathered rows, since the states have changed."""
+        vars(self).update(_computed=None, last_results={}, _gathered=None)
+
+    def local_results(self) -> dict[str, Result]:
         """Return the results of this process alone by key, without communication and warnings."""
         return self._summarize(self._totals(False), self._added_up)
 
-    def _as_value(self, results: Mapping[str, Summary]) -> Any:
-        """Return the value of `compute` and `forward`, which the caller may write to, from results by key."""
-        return {key: summary.value.clone() for key, summary in results.items()}
+    def as_tensors(self, results: Mapping[str, Result]) -> dict[str, Tensor]:
+        """Return the values of results by key, as scalars on the metric's device, which the caller may write to."""
+        device, dtype = self.device, float_dtype(self.device)
+        return {key: torch.tensor(result.value, dtype=dtype, device=device) for key, result in results.items()}
+
+    def kept_rows(self) -> Rows:
+        """Return the per-row values of all processes by id, all of which must call it; they are gathered once.
+
+        Raises:
+            ValueError: without `KeptRows`, for repeated ids, for several processes without ids, and for bad values
+                that could not raise at once.
+        """
+        keeper: Any = next((accumulator for accumulator in self.user_accumulators if accumulator.keeps_rows), None)
+        if keeper is None:
+            raise ValueError("no rows were kept: make the collection with accumulators=[trm.KeptRows()]")
+        updates, gathered = self._update_count, self._gathered
+        if gathered is None or (updates and gathered[0] != updates):
+            columns, violations = keeper.gathered(self.violations)
+            self._check_violations(violations)
+            self._gathered = gathered = updates, self._rows_of(columns)
+        return gathered[1]
+
+    def _rows_of(self, columns: Mapping[str, Tensor]) -> Rows:
+        """Return the columns of kept rows as `Rows`, with the keys of the metrics and the options in words."""
+        values, weights = columns["values"].double(), columns["weights"][0].double()
+        values = values.where(columns["used"].bool(), torch.nan)
+        by_key = dict(zip(self.row_metrics, values, strict=True))
+        keys = [key for key in self.metrics if key in by_key]
+        if not keys:
+            raise ValueError("KeptRows keeps the values of metrics that are means over rows, and there is none")
+        own_weights = {}
+        if "own_weights" in columns:
+            weighing = list(self.row_metrics)[self.layout.num_plain :]
+            own_weights = dict(zip(weighing, columns["own_weights"].double(), strict=True))
+        options = self.ranking_options
+        labels = {f"metric of {key}": metric.label for key, metric in self.row_metrics.items() if key != metric.label}
+        return Rows(
+            values={key: by_key[key] for key in keys},
+            ids=columns["ids"][0].long(),
+            weights=None if bool((weights == 1).all()) else weights,
+            clusters=columns["clusters"][0] if "clusters" in columns else None,
+            own_weights=own_weights,
+            options={
+                "ties": options.tie_rule,
+                "overlap": options.overlap_rule,
+                "padding_idx": None if options.padding_idx is None else str(options.padding_idx),
+                "empty_target_action": self.leader.empty_target_action,
+                **labels,
+            },
+        )
 
     def add(self, rows: RowValues) -> None:
         """Add a batch of rows to the states, and keep its facts for `compute`."""
@@ -234,45 +307,20 @@ class Evaluator(SummedStates):
 
     # ------------------------------------------------------------------------------------------------------ row values
 
-    def _row_values(self, ranking: Ranking, weights: Tensor | None, columns: Mapping[str, Tensor]) -> RowValues:
+    def _row_values(
+        self, ranking: Ranking, weights: Tensor | None, columns: Mapping[str, Tensor], options: Options
+    ) -> RowValues:
         """Return the values of the rows of a ranking; rows that do not count in a mean are undefined there."""
         self._check_ready(ranking)
-        device, dtype, num_rows = ranking.num_relevant.device, ranking.num_relevant.dtype, len(ranking.num_relevant)
-        action = self.empty_target_action
-        checks = Checks(self.rules.validate_args or action == "error", device, num_rows)
+        checks_values = options.validate_args or self.leader.empty_target_action == "error"
+        checks = Checks(checks_values, ranking.num_relevant.device, len(ranking.num_relevant))
         checks.own_rows = ranking.own_rows
-        wants_list = None
         if self._reads_lists:
             ranking = inside_catalogue(ranking, self.batch_needs, checks)
-            wants_list = ranking.listed().wants_list
-        # formulas refuse short rows at once; here they are rejected with the other checks, below
-        readable = ranking if ranking.row_depth is None else replace(ranking, row_depth=None)
-        batch_values = [batch.values(readable) for batch in self._batches]
-        values = torch.cat(batch_values) if batch_values else torch.zeros(0, num_rows, dtype=dtype, device=device)
         empty = ranking.num_relevant == 0
-        judged, of_lists = empty, None  # rows to which `empty_target_action` applies
-        if any(self._of_lists):
-            of_lists = _flags_column(self._of_lists, device)
-            judged = empty & ~of_lists
-        if action in ("neg", "pos"):
-            values = values.masked_fill(judged, float(action == "pos"))
-            undefined = values.isnan()
-        else:
-            undefined = values.isnan() | judged
-        if of_lists is not None and wants_list is not None:
-            undefined = undefined | (of_lists & ~wants_list)
-        if action == "error" and not (self.metrics and all(m.of_lists or m.of_items for m in self.metrics.values())):
-            checks.reject("empty", empty, lambda row: f"row {row}")
-        if ranking.row_depth is not None:
-            checks.reject(ranking.kind_of_short, self._short_rows(ranking), ranking.describe_short_row)
-        if weights is not None:
-            weights = self._read_weights(ranking, weights, checks)
-        columns = {name: self._read_column(ranking, name, column, checks) for name, column in columns.items()}
-        for accumulator in self._added_up:
-            accumulator.check(num_rows, columns if weights is None else {**columns, "weights": weights}, checks)
-        valid, violations = checks.settle()
-        checked = ranking if valid is None else ranking.rejecting(valid, violations)
-        masks = [mask for mask in (checked.valid, checked.own_rows) if mask is not None]
+        values, undefined = self._formula_values(ranking, empty)
+        weights, columns, ranking = self._checked(ranking, weights, columns, checks)
+        masks = [mask for mask in (ranking.valid, ranking.own_rows) if mask is not None]
         if weights is not None:
             masks.append(weights > 0)
         counted = reduce(torch.logical_and, masks) if masks else None
@@ -288,10 +336,49 @@ class Evaluator(SummedStates):
             weights=weights,
             own_weights=own_weights,
             counted=counted,
-            violations=checked.violations,
+            violations=ranking.violations,
             ranking=ranking,
             columns=columns,
         )
+
+    def _formula_values(self, ranking: Ranking, empty: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the value of each row for each of `row_metrics`, [metrics, B], and which rows have none, bool.
+
+        `empty`, bool [B], are the rows without a relevant item.
+        """
+        # formulas refuse short rows at once; here they are rejected with the other checks
+        readable = ranking if ranking.row_depth is None else replace(ranking, row_depth=None)
+        batch_values = [batch.values(readable) for batch in self._batches]
+        values = torch.cat(batch_values) if batch_values else ranking.num_relevant.new_zeros(0, len(ranking))
+        of_lists = None
+        if any(self._of_lists):  # metrics of lists read rows without a relevant item, too
+            of_lists = _flags_column(self._of_lists, values.device)
+            empty = empty & ~of_lists
+        action = self.leader.empty_target_action
+        if action in ("neg", "pos"):
+            values = values.masked_fill(empty, float(action == "pos"))
+            undefined = values.isnan()
+        else:
+            undefined = values.isnan() | empty
+        wants_list = None if of_lists is None else ranking.listed().wants_list
+        if of_lists is not None and wants_list is not None:
+            undefined = undefined | (of_lists & ~wants_list)
+        return values, undefined
+
+    def _checked(
+        self, ranking: Ranking, weights: Tensor | None, columns: Mapping[str, Tensor], checks: Checks
+    ) -> tuple[Tensor | None, dict[str, Tensor], Ranking]:
+        """Return the weights and columns of the rows, and the ranking with its bad rows; raise for what is certain."""
+        if self.leader.empty_target_action == "error" and self._reads_relevant:
+            checks.reject("empty", ranking.num_relevant == 0, lambda row: f"row {row}")
+        if ranking.row_depth is not None:
+            checks.reject(ranking.kind_of_short, self._short_rows(ranking), ranking.describe_short_row)
+        if weights is not None:
+            weights = self._read_weights(ranking, weights, checks)
+        of_rows = {name: self._read_column(ranking, name, column, checks) for name, column in columns.items()}
+        for accumulator in self._added_up:
+            accumulator.check(len(ranking), of_rows if weights is None else {**of_rows, "weights": weights}, checks)
+        return weights, of_rows, ranking.rejecting(*checks.settle())
 
     def _check_ready(self, ranking: Ranking) -> None:
         """Raise while the metric is synchronised, and for a ranking of another device or other options."""
@@ -302,7 +389,8 @@ class Evaluator(SummedStates):
             raise ValueError(
                 f"{self.label} is on {metric_device}, its input on {device}: move the metric with .to(device)"
             )
-        if ranking.options is not self.rules.of_ranks and (text := self.rules.contradiction(ranking.options)):
+        options = self.ranking_options
+        if ranking.options is not options.of_ranks and (text := options.contradiction(ranking.options)):
             raise ValueError(f"{self.label} {text}")
 
     def _short_rows(self, ranking: Ranking) -> Tensor:
@@ -313,16 +401,19 @@ class Evaluator(SummedStates):
 
     def _read_weights(self, ranking: Ranking, weights: Tensor, checks: Checks) -> Tensor:
         """Return the weight of each row, float [B]; `checks` rejects bad ones."""
-        weights = self._read_column(ranking, "weights", weights, checks)
-        self.check_weights(weights, checks)
-        return weights.to(float_dtype(weights.device)).nan_to_num(0)
+        return self.check_weights(self._read_column(ranking, "weights", weights, checks), checks).nan_to_num(0)
 
-    def check_weights(self, weights: Tensor, checks: Checks, unit: str = "row") -> None:
-        """Raise for complex weights; `checks` rejects negative, infinite and NaN ones."""
+    def check_weights(self, weights: Tensor, checks: Checks, unit: str = "row") -> Tensor:
+        """Return weights as floats, or raise for complex ones; `checks` rejects negative, huge and NaN ones."""
         if weights.is_complex():
             raise TypeError(f"weights must be real numbers, got {weights.dtype}")
-        wrong = ~(weights.isfinite() & (weights >= 0))
-        checks.reject("weights", wrong, lambda row: f"{unit} {row} weighs {weights[row]}")
+        weights = weights.to(float_dtype(weights.device))
+        largest = torch.finfo(weights.dtype).max ** 0.25  # squares of sums are below the largest number
+        wrong = ~((weights >= 0) & (weights <= largest))
+        checks.reject(
+            "weights", wrong, lambda row: f"{unit} {row} weighs {weights[row]}, accepted are 0 to {largest:.0e}"
+        )
+        return weights
 
     def _read_column(self, ranking: Ranking, name: str, column: Tensor, checks: Checks) -> Tensor:
         """Return a column of `update` with one value per row; `checks` rejects sessions with several values."""
@@ -342,7 +433,7 @@ class Evaluator(SummedStates):
 
     # ------------------------------------------------------------------------------------------------- states, results
 
-    def _batch_results(self, rows: RowValues, process_group: Any = None) -> dict[str, Summary]:
+    def _batch_results(self, rows: RowValues, process_group: Any = None) -> dict[str, Result]:
         """Return the results of one batch by key; keys whose value needs more than a batch are left out.
 
         `process_group`: the processes that count a share each of the same rows; None = this metric's.
@@ -356,7 +447,7 @@ class Evaluator(SummedStates):
                 accumulators.append(accumulator)
                 counts += totals[0]
                 sums += totals[1]
-        violations = torch.zeros_like(vars(self)[self._violations]) if rows.violations is None else rows.violations
+        violations = torch.zeros_like(self.violations) if rows.violations is None else rows.violations
         counts = [violations, torch.zeros_like(vars(self)[self._counts]), *counts]
         sums = [rows.sums(self.layout), *sums]
         across, summing_group = self.dist_sync_on_step and self.distributed_available_fn(), self.process_group
@@ -364,24 +455,25 @@ class Evaluator(SummedStates):
             across = is_distributed()
             summing_group = self.process_group if process_group is None else process_group
         if across:
-            counts, sums = self._reduced(counts, summing_group), self._reduced(sums, summing_group)
-        return self._summarize(Totals(counts, sums), accumulators)
+            counts = sum_over_processes(counts, self.dist_sync_fn, summing_group)
+            sums = sum_over_processes(sums, self.dist_sync_fn, summing_group)
+        return self._summarize(Totals(counts[0], counts[1:], sums), accumulators)
 
-    def _summarize(self, totals: Totals, accumulators: Sequence[Accumulator]) -> dict[str, Summary]:
+    def _summarize(self, totals: Totals, accumulators: Sequence[Accumulator]) -> dict[str, Result]:
         """Return the results by key from totals over the processes, of this metric and of accumulators."""
         counts, sums = iter(totals.counts), iter(totals.sums)
-        self._check_violations(next(counts))
-        results = self.layout.summaries(next(sums), next(counts))
+        self._check_violations(totals.violations)
+        results = self.layout.results(next(sums), next(counts))
         accumulator_totals = []
         for accumulator in accumulators:
             its_counts = [next(counts) for _ in accumulator.counts()]
             its_sums = [next(sums) for _ in range(accumulator.num_sums)]
-            accumulator_totals.append(Totals(its_counts, its_sums))
+            accumulator_totals.append((its_counts, its_sums))
         for key, metric in self.counted_metrics.items():
-            results[key] = metric.summary(*accumulator_totals[self._place_of_counts[metric.counts_key]])
+            results[key] = metric.result(key, *accumulator_totals[self._place_of_counts[metric.counts_key]])
         for accumulator, its_totals in zip(accumulators, accumulator_totals, strict=True):
             results |= accumulator.results(*its_totals)
-        return {key: results[key] for key in self.keys_of_results if key in results}
+        return {key: results[key] for key in self.metric_of_key if key in results}
 
     def _check_violations(self, counts: Tensor) -> None:
         """Raise if updates held bad input; `counts` are the numbers of bad rows of each kind."""
@@ -391,7 +483,7 @@ class Evaluator(SummedStates):
             kinds = "; ".join(f"{in_words(rows)} {text}" for rows, text in pairs if rows)
             raise ValueError(f"{self.label}: bad input since the last reset: {kinds}")
 
-    def _warn(self, results: Mapping[str, Summary]) -> None:
+    def _warn(self, results: Mapping[str, Result]) -> None:
         """Warn of values without a row and, once per metric or collection, if most rows are tied."""
         empty = [key for key in self.metrics if results[key].num_users == 0]
         if empty:

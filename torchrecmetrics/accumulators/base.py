@@ -1,4 +1,4 @@
-"""`Accumulator`: base class of what adds row values up in another way than their mean, and `ByGroup`.
+"""`Accumulator`: base class of what adds row values up in another way than their mean.
 
 An accumulator is a torchmetrics Metric with ordinary states. A metric or collection calls `check` and `added` for each
 batch, assigns the new states when all of them exist, and adds `counts` and `sums` up over the processes with its own.
@@ -6,9 +6,9 @@ batch, assigns the new states when all of them exist, and adds `counts` and `sum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -16,9 +16,10 @@ from torch.nn import Module
 from torchmetrics import Metric
 
 from torchrecmetrics.core.arrays import float_dtype, ordinary_tensors
-from torchrecmetrics.core.checks import Checks, check_ids, describe
+from torchrecmetrics.core.checks import Checks
 from torchrecmetrics.core.distributed import sum_over_processes
-from torchrecmetrics.core.rows import Layout, RowValues, Summary
+from torchrecmetrics.core.result import Result
+from torchrecmetrics.core.rows import Layout, RowValues
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -50,6 +51,19 @@ class BareMetric(Metric):
         self._computed = None
         return self
 
+    def check_state(self, state: Mapping[str, Any]) -> None:
+        """Raise for states by name, of a state dict, that no batches can give.
+
+        Raises:
+            ValueError: for a state that is missing or has another shape, and for counts below 0.
+        """
+        for name, default in self._defaults.items():
+            value = state.get(name)
+            if type(value) is not type(default) or getattr(value, "shape", None) != getattr(default, "shape", None):
+                raise ValueError("loads states of the same metrics, options and accumulators: make both alike")
+            if isinstance(value, Tensor) and not value.is_floating_point() and bool((value < 0).any()):
+                raise ValueError(f"cannot load the state {name}, which has counts below 0")
+
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
         for name, default in self._defaults.items():  # a checkpoint may have been cast
@@ -70,6 +84,15 @@ class Accumulator(BareMetric):
     columns: tuple[str, ...] = ()
     num_sums: int = 0
     """Number of tensors that `sums` returns."""
+    keeps_rows: ClassVar[bool] = False
+    """True if it keeps the value of every row, by id."""
+    is_recent: ClassVar[bool] = False
+    """True if it counts recent rows alone, so that the order of rows matters; `clock` says which are recent."""
+
+    @property
+    def row_groups(self) -> tuple[str, ...]:
+        """Names of the groups of rows, whose numbers its one column holds; empty if it knows no groups."""
+        return ()
 
     def begin(self, layout: Layout) -> None:
         """Register the states; `layout` describes the sums of rows."""
@@ -107,7 +130,7 @@ class Accumulator(BareMetric):
         """Return floating tensors that are summed over the processes; `clocks`, int64 [processes, 2], are of all."""
         return ()
 
-    def results(self, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> dict[str, Summary]:
+    def results(self, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> dict[str, Result]:
         """Return the results by key, such as `HR@10/cold`, from the summed `counts` and `sums`."""
         return {}
 
@@ -191,111 +214,3 @@ def move_states(metric: Metric, fn: Callable[[Tensor], Tensor]) -> None:
         for name in metric._defaults:
             metric._defaults[name] = moved(metric._defaults[name])
             vars(metric)[name] = moved(getattr(metric, name))
-
-
-class ByGroup(Accumulator):
-    """The value of each group of rows beside the value of all, under keys like `NDCG@10/cold`.
-
-    `update(..., groups=)` takes integers [B]: the number of each row's group among the names, -1 = in no group.
-
-    Args:
-        names: names of the groups, such as "cold", "warm"; or one list of names.
-        column: name of the keyword argument of `update`.
-
-    Examples:
-        >>> import torch
-        >>> import torchrecmetrics as trm
-        >>> groups = trm.ByGroup("cold", "warm")
-        >>> collection = trm.RecMetricCollection("HR", k=1, accumulators=[groups])
-        >>> collection.update(torch.tensor([1, 2, 1]), groups=torch.tensor([0, 0, 1]))
-        >>> collection.result().floats()
-        {'HR@1': 0.6666666666666666, 'HR@1/cold': 0.5, 'HR@1/warm': 1.0}
-    """
-
-    num_sums: int = 1
-    group_sums: Tensor
-
-    def __init__(self, *names: str | Iterable[str], column: str = "groups") -> None:
-        super().__init__()
-        if len(names) == 1 and not isinstance(names[0], str):
-            names = names[0]  # type: ignore[assignment]
-        self.names: tuple[str, ...] = check_group_names(names)
-        self.columns = (column,)
-
-    @property
-    def option(self) -> str:
-        """The class with its options."""
-        return f"ByGroup({', '.join(map(repr, self.names))}, column={self.columns[0]!r})"
-
-    @property
-    def suffixes(self) -> tuple[str, ...]:
-        """The names of the groups, "/cold"."""
-        return tuple(f"/{name}" for name in self.names)
-
-    def begin(self, layout: Layout) -> None:
-        """Register a matrix of sums for each group."""
-        super().begin(layout)
-        with ordinary_tensors():
-            self.add_state("group_sums", layout.zeros(len(self.names), device=self._device), "sum")
-
-    def check(self, num_rows: int, columns: Mapping[str, Tensor], checks: Checks) -> None:
-        """Raise unless each row has the number of its group."""
-        (column,) = self.columns
-        codes = columns.get(column)
-        if codes is None:
-            if not num_rows:
-                return
-            raise ValueError(
-                f"the collection has the groups {', '.join(self.names)}: update(..., {column}=) says to which each row "
-                "belongs, integers [B], -1 = to none"
-            )
-        check_ids(column, codes)
-        outside = (codes < -1) | (codes >= len(self.names))
-        checks.reject("groups", outside, lambda row: f"row {row} is of group {int(codes[row])} of {len(self.names)}")
-
-    def _batch_sums(self, rows: RowValues) -> Tensor:
-        codes = rows.columns.get(self.columns[0])
-        if codes is None:  # no rows
-            return self.layout.zeros(len(self.names), device=rows.values.device)
-        return rows.sums(self.layout, groups=codes.long(), num_groups=len(self.names))
-
-    def added(self, rows: RowValues) -> State:
-        """Return the sums of each group with those of a batch added."""
-        return {"group_sums": self.group_sums + self._batch_sums(rows)}
-
-    def sums(self, clocks: Tensor) -> Sequence[Tensor]:
-        """Return the sums of all groups."""
-        return [self.group_sums]
-
-    def results(self, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> dict[str, Summary]:
-        """Return the result of each metric in each group."""
-        return {
-            f"{key}/{name}": summary
-            for name, group_sums in zip(self.names, sums[0].unbind(-1), strict=True)
-            for key, summary in self.layout.summaries(group_sums).items()
-        }
-
-    def batch_totals(self, rows: RowValues) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-        """Return no counts, and the sums of each group of a batch."""
-        return [], [self._batch_sums(rows)]
-
-
-def check_group_names(names: Any) -> tuple[str, ...]:
-    """Return the names of groups, or raise for names that cannot be parts of keys.
-
-    Raises:
-        TypeError: for anything but several names.
-        ValueError: without a name, for a name twice, and for anything but words without '/'.
-    """
-    if isinstance(names, str) or not isinstance(names, Iterable):
-        cure = "groups.names" if hasattr(names, "names") else "['cold', 'warm']"
-        raise TypeError(f"names of groups are words, such as {cure}, got {describe(names)}")
-    words = tuple(names)
-    for name in words:
-        if not isinstance(name, str) or not name or "/" in name:
-            raise ValueError(f"a group is named by a word without '/', got {name!r}")
-        if words.count(name) > 1:
-            raise ValueError(f"two groups are called {name!r}")
-    if not words:
-        raise ValueError("groups holds no name")
-    return words

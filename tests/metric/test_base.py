@@ -455,6 +455,6 @@ def of_several_kinds(rank, world_size):
 
 
 def test_metrics_of_several_kinds_synchronise_together(processes):
-    """Metrics that read counts of their own are synchronised with the means over rows, by two collectives."""
+    """Metrics that read counts of their own are synchronised with the means over rows, by three collectives."""
     wanted = [(1 / 2, 2), (1 / 2, 2), ((1 / 2 + 1) / 2, 2), ((1 + 2) / 2, 2)]
-    assert processes.run(of_several_kinds, 2) == [(wanted, 2)] * 2
+    assert processes.run(of_several_kinds, 2) == [(wanted, 3)] * 2

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import Module
 from torchmetrics import Metric
 from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
-from torchrecmetrics.core.accumulators import Accumulator, BareMetric, State, own_lists
-from torchrecmetrics.core.arrays import float_dtype, ordinary_tensors
+from torchrecmetrics.accumulators.base import Accumulator, BareMetric, State, own_lists
+from torchrecmetrics.core.arrays import ordinary_tensors
 from torchrecmetrics.core.checks import VIOLATIONS
-from torchrecmetrics.core.distributed import sum_over_processes
-from torchrecmetrics.core.rows import Layout, RowValues, Summary
+from torchrecmetrics.core.distributed import exchange, gathered, sum_over_processes
+from torchrecmetrics.core.rows import Layout, RowValues
 
 ARGUMENTS = ("scores", "target", "gains", "exclude", "weights", "depth")
 """Parameters of `update`."""
@@ -26,6 +26,8 @@ ARGUMENTS = ("scores", "target", "gains", "exclude", "weights", "depth")
 class Totals(NamedTuple):
     """States that are summed over the processes."""
 
+    violations: Tensor
+    """Int64 [kinds]."""
     counts: list[Tensor]
     """Int64: the metric's own, then those of its accumulators."""
     sums: list[Tensor]
@@ -40,11 +42,6 @@ class SummedStates(BareMetric):
     for a checkpoint of several processes call `sync()` before saving, and after loading `reset()` on all processes but
     one.
     """
-
-    _computed: Any
-    """Number of updates and results of the last `compute`; None = the states have changed since."""
-    _forward_cache: Any
-    _results: dict[str, Summary]
 
     @property
     def label(self) -> str:
@@ -102,32 +99,84 @@ class SummedStates(BareMetric):
         self._forget_results()
 
     def _forget_results(self) -> None:
-        """Forget the results of the last `compute` and the gathered rows, which are not of the states any more."""
-        vars(self).update(_computed=None, _results={}, _gathered=None)
+        """Forget the results of the last `compute`, since the states have changed."""
+        vars(self)["_computed"] = None
 
-    def _totals(self, sync: bool) -> Totals:
-        """Return the states, and those of the accumulators, summed over the processes: by two all-reduces."""
+    @property
+    def violations(self) -> Tensor:
+        """Number of bad rows by kind on this process (over all processes while synchronised), int64 [kinds]."""
+        violations: Tensor = vars(self)[self._violations]
+        return violations
+
+    def clear(self) -> None:
+        """Forget the rows that were added, those of accumulators too, and nothing else."""
+        for name in (self._sums, self._violations, self._counts):
+            vars(self)[name] = self._defaults[name]
+        for accumulator in self._added_up:
+            accumulator.reset()
+
+    def all_states(self) -> tuple[Tensor, Tensor]:
+        """Return the floating and the integer states, those of accumulators too, as one vector each."""
+        vectors: dict[bool, list[Tensor]] = {True: [], False: []}
+        for owner in (self, *self._added_up):
+            for name in owner._defaults:
+                value: Tensor = getattr(owner, name)
+                vectors[value.is_floating_point()].append(value.flatten())
+        return torch.cat(vectors[True]), torch.cat(vectors[False])
+
+    def replace_states(self, sums: Tensor, counts: Tensor) -> None:
+        """Replace the states by those of two vectors as `all_states` returns them, as after one update."""
+        for owner in (self, *self._added_up):
+            for name in owner._defaults:
+                state: Tensor = getattr(owner, name)
+                if state.is_floating_point():
+                    value, sums = sums.tensor_split([state.numel()])
+                else:
+                    value, counts = counts.tensor_split([state.numel()])
+                setattr(owner, name, value.view(state.shape))
+        self._update_count = 1
+        self._forget_results()
+
+    # ------------------------------------------------------------------------------------------------------- processes
+
+    def _totals(self, sync: bool, gather: Any = None, process_group: Any = None) -> Totals:
+        """Return the states and those of the accumulators; with `sync`, summed over the processes.
+
+        The first all-reduce has the same length whatever the metrics are, and says whether all processes have the same;
+        then follow the floating sums and, if accumulators have any, integers. `gather` and `process_group` take the
+        place of the metric's own `dist_sync_fn` and `process_group`.
+        """
+        gather, group = gather or self.dist_sync_fn, process_group or self.process_group
         states, accumulators = vars(self), self._added_up
-        counts = [states[self._violations], states[self._counts]]
-        counts += [count for accumulator in accumulators for count in accumulator.counts()]
-        clocks = [clock for accumulator in accumulators for clock in accumulator.clock()]
-        across = sync and self.distributed_available_fn()
-        world, rank = 1, 0
-        if across:
-            world = torch.distributed.get_world_size(self.process_group)
-            rank = torch.distributed.get_rank(self.process_group)
-        all_clocks = torch.zeros(world, len(clocks), dtype=torch.int64, device="cpu")
-        all_clocks[rank] = torch.tensor(clocks, dtype=torch.int64, device="cpu")
-        if across:
-            *counts, all_clocks = self._reduced([*counts, all_clocks.to(counts[0].device)], self.process_group)
-            all_clocks = all_clocks.cpu()
+        violations = states[self._violations]
+        counts = [states[self._counts], *(count for accumulator in accumulators for count in accumulator.counts())]
+        clock = [number for accumulator in accumulators for number in accumulator.clock()]
+        clocks = torch.tensor([clock], dtype=torch.int64, device="cpu")
+        if sync:
+            violations = self._compared(violations, gather, group)
+            of_float32 = states[self._sums].dtype != torch.float64
+            if of_float32 or len(counts) > 1 or any(accumulator.is_recent for accumulator in accumulators):
+                rows, counts = exchange(clocks[0].to(violations.device), counts, gather, group)
+                clocks = rows.cpu()
         sums = [states[self._sums]]
         for place, accumulator in enumerate(accumulators):
-            sums += accumulator.sums(all_clocks[:, 2 * place : 2 * place + 2])
-        return Totals(counts, self._reduced(sums, self.process_group) if across else sums)
+            sums += accumulator.sums(clocks[:, 2 * place : 2 * place + 2])
+        return Totals(violations, counts, sum_over_processes(sums, gather, group) if sync else sums)
 
-    def _reduced(self, tensors: Sequence[Tensor], process_group: Any) -> list[Tensor]:
-        return sum_over_processes(tensors, self.dist_sync_fn or gather_all_tensors, process_group)
+    def _compared(self, violations: Tensor, gather: Any, process_group: Any) -> Tensor:
+        """Return the violations summed over the processes, or raise on all of them if they have different metrics."""
+        held = f"{self.state_name} with {', '.join(accumulator.option for accumulator in self._added_up) or 'none'}"
+        digest = hashlib.sha256(held.encode()).digest()
+        number = torch.tensor([int.from_bytes(digest[:7], "big")], device=violations.device)
+        rows, (total,) = exchange(number, [violations], gather, process_group)
+        if bool((rows != rows[0]).any()):
+            names = [f"process {number}" for number in range(len(rows))]
+            if gather in (None, gather_all_tensors):
+                keys = ", ".join(self.layout.keys)
+                options = [accumulator.option for accumulator in self._added_up]
+                names = [f"process {n} {text}" for n, text in enumerate(gathered(f"{keys} {options}", process_group))]
+            raise ValueError(f"processes differ in their metrics or accumulators: {'; '.join(names)}")
+        return total
 
     # ----------------------------------------------------------------------------------------- methods of torchmetrics
 
@@ -165,20 +214,26 @@ class SummedStates(BareMetric):
         if self._is_synced:
             raise TorchMetricsUserError(f"{self.label} is synchronised: call unsync() before you {what}")
 
-    def _check_state(self, state_dict: Mapping[str, Any], prefix: str) -> None:
-        """Raise if a state dict holds some of the states only, or of other shapes: torch would load what it can."""
-        metrics = {prefix: self} | {f"{prefix}accumulators.{i}.": metric for i, metric in enumerate(self._added_up)}
-        empty = {start + name: value for start, metric in metrics.items() for name, value in metric._defaults.items()}
-        inside = [key for key in state_dict if key in empty or key.startswith(f"{prefix}accumulators.")]
-        if not inside:
+    def check_state(self, state: Mapping[str, Any]) -> None:
+        """Raise for states that no batches can give."""
+        super().check_state(state)
+        if self.layout.keys:
+            self.layout.check_sums(state[self._sums])
+
+    def _check_state_dict(self, state_dict: Mapping[str, Any], prefix: str) -> None:
+        """Raise if a state dict holds some of the states only, or damaged ones: torch would load what it can."""
+        owners: dict[str, BareMetric] = {prefix: self}
+        owners |= {f"{prefix}accumulators.{place}.": acc for place, acc in enumerate(self._added_up)}
+        names = {start + name for start, owner in owners.items() for name in owner._defaults}
+        if not any(key in names or key.startswith(f"{prefix}accumulators.") for key in state_dict):
             return
         self._check_not_synced("load a state")
-        for name, value in empty.items():
-            loaded = state_dict.get(name)
-            if type(loaded) is not type(value) or getattr(loaded, "shape", None) != getattr(value, "shape", None):
-                raise ValueError(
-                    f"{self.label} loads states of the same metrics, options and accumulators: make both alike"
-                )
+        for start, owner in owners.items():
+            state = {key.removeprefix(start): value for key, value in state_dict.items() if key.startswith(start)}
+            try:
+                owner.check_state(state)
+            except ValueError as error:
+                raise ValueError(f"{self.label} {error}") from None
 
     def _merged(self, other: Any) -> tuple[State, list[tuple[Accumulator, State]]]:
         state: Any = other.metric_state if isinstance(other, Metric) else other
@@ -215,9 +270,13 @@ class SummedStates(BareMetric):
         for accumulator in self._added_up:
             accumulator.sync_on_compute = sync
 
+    def known_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments that `update` has."""
+        return {name: value for name, value in arguments.items() if name in ARGUMENTS or name in self.columns}
+
     def _filter_kwargs(self, **kwargs: Any) -> dict[str, Any]:
         """Return the arguments that `update` has, so that a `MetricCollection` may carry others for other metrics."""
-        return {name: value for name, value in kwargs.items() if name in ARGUMENTS or name in self.columns}
+        return self.known_arguments(kwargs)
 
     def sync(self, *args: Any, **kwargs: Any) -> None:
         """Replace the states by those summed over all processes, until `unsync`; as torchmetrics' own method."""
@@ -235,25 +294,16 @@ class SummedStates(BareMetric):
 
     def _sync_dist(self, dist_sync_fn: Any = gather_all_tensors, process_group: Any | None = None) -> None:
         """Sum all states over the processes, in place of torchmetrics' gathers with barriers."""
-        group = process_group or self.process_group
-        self._synced = self._totals(True)
-        vars(self).update({self._violations: self._synced.counts[0], self._counts: self._synced.counts[1]})
-        vars(self)[self._sums] = self._synced.sums[0]
+        gather = None if dist_sync_fn is gather_all_tensors else dist_sync_fn
+        self._synced = totals = self._totals(True, gather, process_group)
+        new = {self._violations: totals.violations, self._counts: totals.counts[0], self._sums: totals.sums[0]}
+        vars(self).update(new)
         for accumulator in self._added_up:
-            accumulator.sync(dist_sync_fn, group, distributed_available=lambda: True)
-
-    def _apply(self, fn: Any, *_: Any, **__: Any) -> Module:
-        """Move states, and the last results, to another device."""
-        super()._apply(fn)
-        device, dtype, results = self._device, float_dtype(self._device), {}
-        for key, summary in self._results.items():
-            tensors = {name: value for name, value in summary._asdict().items() if isinstance(value, Tensor)}
-            moved: dict[str, Any] = {name: tensor.to(device, dtype) for name, tensor in tensors.items()}
-            results[key] = summary._replace(**moved)
-        self._results = results
-        return self
+            accumulator.sync(
+                gather or self.dist_sync_fn, process_group or self.process_group, distributed_available=lambda: True
+            )
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
-        self._check_state(state_dict, prefix)
+        self._check_state_dict(state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
         self._forget_results()

@@ -1,4 +1,4 @@
-"""`RankingMetric`: base class of all metrics: a formula with its options, label, value and standard error."""
+"""`Description`: a metric's formula, options, label and needs; `FormulaBatch`: metrics that share a formula."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import deepcopy
 from types import FunctionType
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, Protocol, get_args
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.accumulators import Accumulator
+from torchrecmetrics.accumulators.base import Accumulator
 from torchrecmetrics.core.checks import check_choice, check_k, check_score_threshold, describe
-from torchrecmetrics.core.evaluator import Evaluator
-from torchrecmetrics.core.intervals import IntervalMethod, interval
 from torchrecmetrics.core.options import OPTIONS, Needs, Options
+from torchrecmetrics.core.ranked_items import Cutoffs
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.core.rows import Summary
-from torchrecmetrics.core.signature import (
+from torchrecmetrics.core.result import Result
+from torchrecmetrics.metric.signature import (
     METRIC_OPTIONS,
     EmptyTargetAction,
     Formula,
@@ -33,138 +32,8 @@ from torchrecmetrics.core.signature import (
 )
 
 
-class LastResult:
-    """Methods of a metric, or of a value of a collection, about the result of the last `compute`."""
-
-    def last_summary(self) -> Summary:
-        """Return the result of the last `compute`."""
-        summary = self._last_summary()
-        if summary is None:
-            raise RuntimeError(
-                f"{self.label}: counts and standard errors are those of the last compute(); call it first"  # type: ignore[attr-defined]
-            )
-        return summary
-
-    def _last_summary(self) -> Summary | None:
-        """Return the result of the last `compute`; None before it."""
-        raise NotImplementedError
-
-    @property
-    def num_users(self) -> int:
-        """Number of rows that the last `compute` averaged over."""
-        return self.last_summary().num_users
-
-    @property
-    def num_skipped(self) -> int:
-        """Number of rows without a relevant item in the last `compute` (left out under "skip")."""
-        return self.last_summary().num_skipped
-
-    @property
-    def num_unreachable(self) -> int:
-        """Number of rows of the last `compute` with a relevant item that was no candidate, and therefore a miss."""
-        return self.last_summary().num_unreachable
-
-    @property
-    def num_tied(self) -> int:
-        """Number of rows of the last `compute` with a relevant item in a tie that begins within the ranks read.
-
-        Ranks are read up to the largest `k` of all metrics that rank together; by RPrecision up to the row's R.
-        """
-        return self.last_summary().num_tied
-
-    def standard_error(self) -> Tensor:
-        """Return the standard error of the mean that the last `compute` gave, scalar; NaN for fewer than two rows."""
-        return self.last_summary().standard_error.clone()
-
-    def confidence_interval(self, level: float = 0.95, method: IntervalMethod = "score") -> tuple[float, float]:
-        """Return a confidence interval for the true mean, (low, high), from the last `compute`.
-
-        Args:
-            level: confidence level, between 0 and 1: the share of samples whose interval holds the true mean.
-            method: "score": Wilson's, with the number of rows that the standard error implies; it stays within the
-                metric's bounds. "student": mean and standard errors. Metrics whose rows can be beyond their bounds, or
-                with an unknown bound, get Student's interval, cut off at a known bound.
-
-        Returns:
-            Lower and upper end; nan for fewer than two rows. Rows are taken to be independent: if a user has several
-            rows, keep the rows with clusters and use `Rows.confidence_interval`.
-
-        Raises:
-            ValueError: for a level that is not between 0 and 1, and for an unknown method.
-
-        Examples:
-            >>> import torch
-            >>> from torchrecmetrics import HitRate
-            >>> metric = HitRate(1)
-            >>> metric.update(torch.tensor([1] * 30 + [2] * 70))
-            >>> metric.compute()
-            tensor(0.3000, dtype=torch.float64)
-            >>> [round(end, 3) for end in metric.confidence_interval()]
-            [0.218, 0.398]
-        """
-        summary = self.last_summary()
-        value, error, size = float(summary.value), float(summary.standard_error), float(summary.effective_size)
-        bounds: tuple[float, float] | None = self.bounds  # type: ignore[attr-defined]
-        return interval(value, error, size, bounds, level, method)
-
-    def plot(self, val: Any = None, ax: Any = None) -> Any:
-        """Plot the value of `compute`, or the given values, as torchmetrics' metrics do; return figure and axes."""
-        return self._plot(val, ax)  # type: ignore[attr-defined]
-
-
-class RankingMetric(LastResult, Evaluator):
-    """Weighted mean over rows of a function of their `Ranking`; base class of all metrics of this package.
-
-    A row is one ranking: a user, a session, an event. A call that raises leaves the metric as it was. Values are
-    checked at once on the CPU; elsewhere `update` does not wait for the device, and `compute` raises. `forward` returns
-    the value of its batch, so it waits for the device, and raises at once, on this process alone.
-
-    Args:
-        k: cut-off, >= 1: number of ranks that count.
-        options: options of the formula, and keywords that every metric has:
-
-            - `ties`: "expected" (mean over orders of equal scores; default), "realistic", "optimistic", "pessimistic";
-            - `padding_idx`: item id that is padding in target and exclude, and never a candidate;
-            - `overlap`: meaning of a relevant item that is also excluded: "error" (default), "keep" or "miss";
-            - `empty_target_action`: rows without a relevant item are left out ("skip", default; torchmetrics' default
-              is "neg"), count as 0 ("neg") or 1 ("pos"), or are an "error";
-            - `max_relevant`: maximum number of relevant items per row; with it, dense and jagged targets need no host
-              sync;
-            - `validate_args`: True, "deferred" (violations raise in `compute` on the CPU too) or False (no value
-              checks);
-            - `kernels`: "auto" (default), "eager" or "triton"; "triton" counts scores on CUDA;
-            - `catalogue`: a `Catalogue` of the items, for metrics beyond accuracy and formulas with that parameter;
-            - torchmetrics' own, such as `sync_on_compute`.
-
-    **A metric of your own** is a subclass with a `formula`: a function of a `Ranking`, a cut-off and options, that
-    returns one value per row, [B]. It sees the first `k` ranks only: relevant items below them have rank `inf`.
-    Without `k` it sees the whole ranking. Options and their defaults are those of its signature; the label shows
-    options that are not the default. Rows without a relevant item follow `empty_target_action`; other rows whose
-    value is NaN are left out of the mean. Neither `formula` nor `weights` may write into the ranking's tensors.
-    `ListMetric` is the base for metrics of the lists themselves, `ItemCountMetric` for metrics of how many lists
-    hold each item.
-
-    Attributes:
-        formula: function of a `Ranking`, a cut-off and options.
-        weights: a function of the ranking, or of the ranking and `k`, that returns the weight of each row, [B], >= 0,
-            by which the weights of `update` are multiplied; None = all 1.
-        many_cutoffs: True if `k` may be a list of K cut-offs, with a result [K, B], and the ranking may be deeper
-            than the last cut-off; else the formula is called once per cut-off.
-        higher_is_better: False lets callbacks monitor the metric with `mode="min"`.
-        bounds: lowest and highest value; None or infinite = unknown.
-
-    Examples:
-        >>> import torch
-        >>> import torchrecmetrics as trm
-        >>> def rank_biased_precision(ranking, k, *, p=0.8):
-        ...     return (1 - p) * ranking.sum_hits(lambda rank: p ** (rank - 1), k)
-        >>> class RBP(trm.RankingMetric):
-        ...     formula = staticmethod(rank_biased_precision)
-        >>> metric = RBP(10, p=0.5)
-        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2, 1]]))
-        >>> metric.label, metric.compute()  # 0.5 * (1 + 0.5)
-        ('RBP-p0_5@10', tensor(0.7500, dtype=torch.float64))
-    """
+class Description:
+    """A metric without its state: the formula, its cut-off and options, its label and needs."""
 
     higher_is_better: bool | None = True
 
@@ -204,16 +73,19 @@ class RankingMetric(LastResult, Evaluator):
         cls.bounds = None if math.isinf(low) and math.isinf(high) else (low, high)
         cls.plot_lower_bound, cls.plot_upper_bound = (end if math.isfinite(end) else None for end in (low, high))
 
-    def __init__(self, k: int | None = None, **options: Any) -> None:
-        signature = self._signature
-        if signature is None:
+    def _check_signature(self, options: dict[str, Any]) -> None:
+        """Refuse a class without a formula, and unknown or missing options."""
+        if self._signature is None:
             raise TypeError(
                 f"{type(self).__name__} has no formula: write a subclass with formula = staticmethod(function), a "
                 "function of (ranking, k, *, options) that returns one value a row"
             )
         self._check_known(options)
-        own_options = (*signature.options, *OPTIONS, "empty_target_action", "catalogue")
-        super().__init__(**{name: value for name, value in options.items() if name not in own_options})
+
+    def describe(self, k: int | None, options: dict[str, Any]) -> None:
+        """Set the cut-off and the options, or raise for those that the formula does not take."""
+        signature = self._signature
+        assert signature is not None
         if k is not None and not signature.takes_k:
             raise ValueError(f"{self._name} has no cut-off, got k={k!r}")
         if k is None and signature.needs_k:
@@ -231,14 +103,17 @@ class RankingMetric(LastResult, Evaluator):
         if (self._changed_options() or self.catalogue is not None) and _is_builtin(type(self)):
             self._try_formula()  # so that bad options raise now, not at the first batch
 
+    @property
+    def fingerprint(self) -> str:
+        """Text that contains everything on which values depend."""
         shaped_by = [self.label, self.rules.tie_rule, self.rules.overlap_rule, self.empty_target_action]
         shaped_by += [] if self.rules.padding_idx is None else [f"padding{self.rules.padding_idx}"]
         shaped_by += [] if self.rules.validate_args is True else [f"validate_{self.rules.validate_args}"]
         if not _is_builtin(type(self)):  # another class may have the same name and options
             shaped_by.append(fingerprint(type(self), self.options))
-        if signature.reads_catalogue and self.catalogue is not None:
+        if self._signature is not None and self._signature.reads_catalogue and self.catalogue is not None:
             shaped_by.append(self.catalogue.fingerprint)
-        self.begin({self.label: self}, "-".join(shaped_by))
+        return "-".join(shaped_by)
 
     def _try_formula(self) -> None:
         """Call the formula on a ranking without rows, so that it raises for bad options now."""
@@ -322,6 +197,10 @@ class RankingMetric(LastResult, Evaluator):
             return needs
         return needs._replace(list_depth=self.k or 0, num_items=self.catalogue.num_items)
 
+    def empty_result(self, key: str) -> Result:
+        """Return the result of this metric without rows, under a key."""
+        return Result(key, self.name, self.k, bounds=self.bounds)
+
     def row_weights(self, ranking: Ranking, weights: Tensor) -> Tensor:
         """Return the weight of each row, [B]: `weights` of `update` times those of the metric; or raise."""
         assert self.weights is not None
@@ -339,35 +218,80 @@ class RankingMetric(LastResult, Evaluator):
         low, high = self.bounds or (-math.inf, math.inf)
         return self.infinite or math.isinf(low) or math.isinf(high)
 
-    def _last_summary(self) -> Summary | None:
-        return self._results.get(self.label)
-
-    def _as_value(self, results: Mapping[str, Summary]) -> Any:
-        return results[self.label].value.clone()
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.label})"
-
-
-class CountedMetric(RankingMetric):
-    """Base class of metrics that are not means over rows, and are read from counts over all rows."""
-
-    of_items: ClassVar[bool] = True
-
-    @property
-    def counts_key(self) -> Hashable:
-        """Key that is the same for metrics that read the same counts."""
-        raise NotImplementedError
-
-    def make_counts(self) -> Accumulator:
-        """Return the accumulator of the counts, which also returns `batch_totals`."""
-        raise NotImplementedError
-
-    def summary(self, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> Summary:
-        """Return the result from the counts and sums of the accumulator."""
-        raise NotImplementedError
-
 
 def _is_builtin(cls: type) -> bool:
     """Return True for a metric of this package, whose label contains everything that its value depends on."""
     return cls.__module__.startswith("torchrecmetrics.")
+
+
+class Counted(Protocol):
+    """A metric that is no mean over rows, and is read from the totals of an accumulator."""
+
+    @property
+    def counts_key(self) -> Hashable:
+        """Key that is the same for metrics that read the same counts."""
+        ...
+
+    def make_counts(self) -> Accumulator:
+        """Return the accumulator of the counts, which also returns `batch_totals`."""
+        ...
+
+    def result(self, key: str, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> Result:
+        """Return the result from the counts and sums of the accumulator, under a key."""
+        ...
+
+
+class FormulaBatch:
+    """One formula with its options, called once for all cut-offs of the metrics that share it."""
+
+    def __init__(self, metrics: Mapping[str, Description]) -> None:
+        self.metrics: dict[str, Description] = dict(metrics)
+        """Metrics by key, in the order of the values."""
+        self._leader = leader = next(iter(metrics.values()))
+        self._number = len(metrics)
+        self._reads_catalogue = "catalogue" in leader.arguments
+        self._k: tuple[Any, ...] = ()
+        if leader.takes_k:
+            shared = self._number > 1
+            self._k = (Cutoffs(metric.k or 0 for metric in metrics.values()) if shared else leader.k,)
+        reads_all = leader.many_cutoffs or leader.needs.whole_targets or leader.k is None
+        self._depth = None if reads_all else leader.k  # a formula of one cut-off sees only the first k ranks
+
+    def values(self, ranking: Ranking) -> Tensor:
+        """Return the value of each row for each metric, float [metrics, B]."""
+        metric, number, device = self._leader, self._number, ranking.num_relevant.device
+        visible = ranking if self._depth is None else ranking.within(self._depth)
+        arguments = {**metric.options, "catalogue": metric.catalogue} if self._reads_catalogue else metric.options
+        values = metric.formula(visible, *self._k, **arguments)
+        rows = ranking.num_relevant.shape[0]
+        shape = (number, rows) if number > 1 else (rows,)
+        if not isinstance(values, Tensor) or values.shape != shape or values.device != device:
+            expected = f"a row for each of the cut-offs {self._k[0]}, " if number > 1 else "one value a row, "
+            raise TypeError(
+                f"the formula of {metric.label} must return {expected}a tensor {list(shape)} on {device}, got "
+                f"{describe(values)}{f' on {values.device}' if isinstance(values, Tensor) else ''}"
+            )
+        return (values if number > 1 else values[None]).to(ranking.num_relevant.dtype)
+
+
+def formula_batches(metrics: Mapping[str, Description]) -> list[FormulaBatch]:
+    """Return the formulas of metrics that are means over rows; those that weigh rows themselves come last."""
+    with_row_weights: list[dict[str, Description]] = []
+    with_own_weights: list[dict[str, Description]] = []
+    for key, metric in metrics.items():
+        if metric.of_items:
+            continue
+        batches = with_own_weights if metric.weights is not None else with_row_weights
+        for batch in batches if metric.many_cutoffs and metric.k is not None else ():
+            if _shares_formula(next(iter(batch.values())), metric):
+                batch[key] = metric
+                break
+        else:
+            batches.append({key: metric})
+    return [FormulaBatch(batch) for batch in with_row_weights + with_own_weights]
+
+
+def _shares_formula(leader: Description, metric: Description) -> bool:
+    """Return True if two metrics differ only in their cut-offs."""
+    same = type(metric).formula is type(leader).formula and metric.options == leader.options
+    return same and metric.catalogue is leader.catalogue and leader.k is not None

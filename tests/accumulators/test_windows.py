@@ -1,4 +1,4 @@
-"""Windows and decay, compared with the same rows computed anew, over batches, processes and checkpoints."""
+"""Windows, compared with the same rows computed anew, over batches, processes and checkpoints."""
 
 import hypothesis.strategies as st
 import pytest
@@ -39,13 +39,6 @@ def alone(rows, **options):
     return numbers(metrics.compute()), numbers(metrics.standard_errors())
 
 
-def decayed(end, half_life, step=1):
-    """Return values and standard errors with weights 0.5 ** (age / half_life); `step` rows have one age."""
-    weights = torch.exp2(-(torch.arange(end - 1, -1, -1) // step * step).double() / half_life)
-    weights = weights.clamp(min=torch.finfo(torch.float64).tiny)  # rows of weight 0 would not be counted
-    return alone(slice(0, end), weights=weights)
-
-
 def recent(metrics, name):
     """Return values and standard errors of the recent rows, under the keys without their suffix."""
     return [
@@ -77,33 +70,12 @@ def test_a_window_of_rows(window, sizes):
     assert numbers(metrics.compute())["NDCG@3"] == pytest.approx(alone(slice(0, end))[0]["NDCG@3"], nan_ok=True)
 
 
-@settings(max_examples=examples(40), deadline=None)
-@given(half_life=st.sampled_from([0.5, 30, 1000.0]), sizes=st.lists(st.integers(1, 60), min_size=1, max_size=15))
-@pytest.mark.filterwarnings("ignore:no row to average over")
-def test_decay(half_life, sizes):
-    """Each row weighs 0.5 ** (its age in rows / half_life), in values and standard errors."""
-    metrics = make(trm.Decay(half_life))
-    values, errors = decayed(fed(metrics, sizes), half_life)
-    found, found_errors = recent(metrics, "decayed")
-    assert found == pytest.approx(values, nan_ok=True, abs=1e-9)
-    assert found_errors["NDCG@3"] == pytest.approx(errors["NDCG@3"], nan_ok=True, abs=1e-6)
-
-
-def test_decay_of_rows_with_weights_of_their_own():
-    """AMR is the mean rank over the mean of (N + 1) / 2: the older row has half the weight in both."""
-    metrics = trm.RecMetricCollection("AMR", accumulators=[trm.Decay(1)])
-    metrics.update(trm.Ranks(torch.tensor([1, 4]), num_ranked=torch.tensor([3, 7])))
-    assert numbers(metrics.compute()) == pytest.approx(
-        {"AMR": (1 + 4) / (2 + 4), "AMR/decayed": (0.5 * 1 + 4) / (0.5 * 2 + 4)}
-    )
-
-
 def shared(rank, world_size):
     """Update each process with its rows of every batch of 40; return the values, by `compute` and in other ways.
 
     A checkpoint after `sync()`, which adds up the sums since the start and no window, is an error that says what to do.
     """
-    metrics, loaded = (make(trm.Window(200), trm.Decay(100), compute_with_cache=False) for _ in range(2))
+    metrics, loaded = (make(trm.Window(200)) for _ in range(2))
     for start in range(0, 800, 40):
         rows = slice(start + rank, start + 40, world_size)
         metrics.update(SCORES[rows], TARGET[rows], groups=CODES[rows])
@@ -116,20 +88,16 @@ def shared(rank, world_size):
     metrics.evaluator.unsync()
     loaded.load_state_dict(metrics.state_dict())
     values += [numbers(metrics.compute()), numbers(loaded.compute())]
-    if rank == 0:  # now one update ahead, by which the rows of the other process age
-        metrics.update(SCORES[:0], TARGET[:0], groups=CODES[:0])
-    return [*values, {key: value for key, value in numbers(metrics.compute()).items() if "decayed" not in key}]
+    return values
 
 
 def test_processes(processes):
-    """Windows and decayed means count all processes' rows, also after `sync()`, a checkpoint and without cache."""
+    """Windows count all processes' rows, also after `sync()` and a checkpoint."""
     first, second = processes.run(shared, 2)
     found = first[0]
-    assert first == second == [found] * 3 + [{key: value for key, value in found.items() if "decayed" not in key}]
+    assert first == second == [found] * 3
     expected = alone(slice(600, 800))[0]
     assert {key: found[f"{key}/window"] for key in expected} == pytest.approx(expected)
-    expected = decayed(800, half_life=100, step=2)[0]
-    assert {key: found[f"{key}/decayed"] for key in expected} == pytest.approx(expected, abs=1e-6)
 
 
 def unsynchronised(rank, world_size):
@@ -137,7 +105,7 @@ def unsynchronised(rank, world_size):
     own = [dist.new_group([member]) for member in range(world_size)][rank] if world_size > 1 else None
     values = []
     for options in ({"sync_on_compute": False}, {"process_group": own}):
-        metrics = make(trm.Window(200), trm.Decay(50), **options)
+        metrics = make(trm.Window(200), **options)
         fed(metrics, [10] * 40)
         values.append(numbers(metrics.compute()))
     return values
@@ -150,8 +118,8 @@ def test_processes_that_do_not_synchronise(processes):
 
 def uneven(rank, world_size):
     """Give process 0 ten batches of 100 hits, and process 1 one early batch of 100 misses; return the recent values."""
-    recent_rows = [trm.Window(200), trm.Window(updates=2, name="updates"), trm.Decay(100)]
-    metrics = trm.RecMetricCollection("HR", k=1, accumulators=recent_rows, compute_with_cache=False)
+    recent_rows = [trm.Window(200), trm.Window(updates=2, name="updates")]
+    metrics = trm.RecMetricCollection("HR", k=1, accumulators=recent_rows)
     first = None
     for number in range(1 if rank else 10):
         metrics.update(torch.full((100,), rank + 1))
@@ -160,16 +128,26 @@ def uneven(rank, world_size):
 
 
 def test_uneven_processes(processes):
-    """A process that stopped leaves the window, and its rows age by the updates that it is behind."""
-    hits = sum(2 ** (-2 * age / 100) for age in range(1000))
-    misses = sum(2 ** (-(2 * age + 9 * 100 * 2) / 100) for age in range(100))
-    assert hits / (hits + misses) == pytest.approx(0.999997, abs=1e-6)
+    """A process that stopped leaves the window."""
     for first, last in processes.run(uneven, 2):
-        assert first == pytest.approx({"HR@1": 0.5, "HR@1/window": 0.5, "HR@1/updates": 0.5, "HR@1/decayed": 0.5})
-        assert last == pytest.approx(
-            {"HR@1": 10 / 11, "HR@1/window": 1.0, "HR@1/updates": 1.0, "HR@1/decayed": hits / (hits + misses)},
-            rel=1e-12,
-        )
+        assert first == pytest.approx({"HR@1": 0.5, "HR@1/window": 0.5, "HR@1/updates": 0.5})
+        assert last == pytest.approx({"HR@1": 10 / 11, "HR@1/window": 1.0, "HR@1/updates": 1.0}, rel=1e-12)
+
+
+def alone_after_compute(rank, world_size):
+    """Compute on both processes, then update process 0 alone; return what the collection and its values compute."""
+    metrics = trm.RecMetricCollection("HR", k=1, accumulators=[trm.Window(updates=1)])
+    metrics.update(torch.tensor([rank + 1]))
+    metrics.compute()
+    if rank == 0:
+        metrics.update(torch.tensor([1]))
+    return numbers(metrics.compute()), {key: value.compute().item() for key, value in metrics.items()}
+
+
+def test_a_window_is_computed_anew_on_all_processes(processes):
+    """A process without an update since the last compute takes part in the next one: the others' rows are newer."""
+    expected = {"HR@1": 2 / 3, "HR@1/window": 1.0}
+    assert processes.run(alone_after_compute, 2) == [(expected, expected)] * 2
 
 
 def uneven_sizes(rank, world_size):
@@ -187,7 +165,7 @@ def test_processes_with_batches_of_other_sizes(processes):
     assert processes.run(uneven_sizes, 2) == [(110 / 440, 440)] * 2
 
 
-RECENT = [trm.Window(100), trm.Window(1000), trm.Window(updates=3), trm.Decay(5), trm.Decay(6)]
+RECENT = [trm.Window(100), trm.Window(1000), trm.Window(updates=3)]
 
 
 def persistent(accumulator, names=("HR", "MRR"), **options):
@@ -203,7 +181,7 @@ def test_windows_of_other_lengths_or_metrics(own):
     """A window of another length, of other metrics or options is neither merged nor loaded, and nothing changes."""
     metrics = persistent(own)
     before, state = numbers(metrics.compute()), snapshot(metrics)
-    lengths = "has (Window|Decay).*, the other (Window|Decay).*: make both"
+    lengths = "has Window.*, the other Window.*: make both"
     cases = [(persistent(other), lengths) for other in RECENT if other is not own]
     cases += [(persistent(own, names), "same metrics can be merged") for names in (["HR"], ["HR", "MAP"])]
     cases += [(persistent(own, empty_target_action="neg"), "merges states named like its own")]
@@ -225,13 +203,11 @@ def test_windows_of_other_lengths_or_metrics(own):
         (lambda: trm.Window(), "give rows or updates, one of the two"),
         (lambda: trm.Window(100, updates=3), "give rows or updates, one of the two"),
         (lambda: trm.Window(100, name="a/b"), "name is a part of keys, without '/' and '.', got 'a/b'"),
-        (lambda: trm.Decay(-1), "half_life must be a number of rows above 0, got -1"),
-        (lambda: trm.Decay(True), "half_life must be a number of rows above 0, got True"),
         (lambda: make(trm.Window(100), trm.Window(200)), "'HR@1/window' would be the key of two values"),
     ],
 )
 def test_bad_options(make_bad, message):
-    """Bad options of a window or a decay raise an error that says what is accepted."""
+    """Bad options of a window raise an error that says what is accepted."""
     with pytest.raises(ValueError, match=message):
         make_bad()
 
@@ -248,12 +224,11 @@ def test_a_window_of_updates():
 def test_what_has_no_window():
     """Metrics that count items over all lists have no windowed value, and unfinished sessions have no order."""
     metrics = trm.RecMetricCollection(
-        ["HR", "Coverage"], k=3, accumulators=[trm.Window(100), trm.Decay(9)], catalogue=trm.Catalogue(9)
+        ["HR", "Coverage"], k=3, accumulators=[trm.Window(100)], catalogue=trm.Catalogue(9)
     )
-    assert list(metrics.keys()) == ["HR@3", "HR@3/window", "HR@3/decayed", "Coverage@3"]
-    for recent_rows in (trm.Window(100), trm.Decay(9)):
-        with pytest.raises(ValueError, match="needs rows in order, which unfinished sessions lack"):
-            trm.CollectSessions(trm.RecMetricCollection("MRR", accumulators=[recent_rows]))
+    assert list(metrics.keys()) == ["HR@3", "HR@3/window", "Coverage@3"]
+    with pytest.raises(ValueError, match="needs rows in order, which unfinished sessions lack"):
+        trm.CollectSessions(trm.RecMetricCollection("MRR", accumulators=[trm.Window(100)]))
 
 
 def test_a_window_outside_its_updates():

@@ -54,7 +54,7 @@ TORCHMETRICS_OPTIONS = METRIC_OPTIONS[METRIC_OPTIONS.index("compute_on_cpu") :]
 #: Names of the cut-off in other libraries.
 NOT_K = frozenset(("top_k", "topk", "K", "cutoff", "cutoffs"))
 #: Accumulators that serve, in a collection, for options of `evaluate` and callbacks.
-_SERVES = {"groups": "ByGroup(...)", "keep_rows": "KeptRows()", "window": "Window(...)", "half_life": "Decay(...)"}
+_SERVES = {"groups": "ByGroup(...)", "keep_rows": "KeptRows()", "window": "Window(...)"}
 
 
 def check_spelling(options: Iterable[str]) -> None:

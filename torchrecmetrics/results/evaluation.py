@@ -7,18 +7,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.analysis.rows import Rows
-from torchrecmetrics.analysis.tables import Table, html_table, records
 from torchrecmetrics.core.checks import nearest
-from torchrecmetrics.core.rows import Point
+from torchrecmetrics.core.result import Result
+from torchrecmetrics.results.rows import Rows
+from torchrecmetrics.results.tables import Table, html_table, records
 
 if TYPE_CHECKING:
-    from torchrecmetrics.collection import RecMetricCollection
     from torchrecmetrics.data.vocabulary import Vocabulary
     from torchrecmetrics.kernels import Kernels
 
@@ -27,49 +26,22 @@ MIN_USERS = 10
 _COMPARE = "compare models with trm.compare, not by intervals"
 
 
-class ResultRow(NamedTuple):
-    """Result of one metric for one cut-off and group of users."""
-
-    metric: str
-    """Label without the cut-off."""
-    k: int | None
-    """Cut-off; None = the metric has none."""
-    group: str | None
-    """Group of users; None = all users."""
-    value: float
-    standard_error: float
-    low: float | None
-    """Lower end of the 95 % interval; None = unknown."""
-    high: float | None
-    """Upper end of the 95 % interval; None = unknown."""
-    num_users: int
-    """Number of users in the mean."""
-
-
 class PointTable(Table):
     """Base class of results with a row for each metric, cut-off and group, and counts."""
 
     _gaps: ClassVar[dict[str, str]] = {"k": "whole numbers", "group": "text", "low": "floats", "high": "floats"}
     _words: ClassVar[tuple[str, ...]] = ("metric", "group")
 
-    points: Sequence[Point]
+    points: Sequence[Result]
     """Values with their standard errors, which `trm.plot` draws."""
 
-    def result_rows(self) -> list[ResultRow]:
-        """Return a row for each metric, cut-off and group."""
+    def result_rows(self) -> list[dict[str, Any]]:
+        """Return the columns of each metric, cut-off and group by name; None = there is none, or it is unknown."""
         rows = []
         for point in self.points:
             low, high = (None if math.isnan(end) else end for end in point.interval())
-            row = ResultRow(
-                metric=point.name,
-                k=point.k,
-                group=point.group,
-                value=point.value,
-                standard_error=point.standard_error,
-                low=low,
-                high=high,
-                num_users=point.num_users,
-            )
+            row = {"metric": point.name, "k": point.k, "group": point.group, "value": point.value}
+            row |= {"standard_error": point.standard_error, "low": low, "high": high, "num_users": point.num_users}
             rows.append(row)
         return rows
 
@@ -83,23 +55,14 @@ class PointTable(Table):
         return json.dumps(results, indent=indent, allow_nan=False)
 
 
-class _Cells(NamedTuple):
-    """Texts of one row of a table, empty where there is none."""
-
-    label: str
-    value: str
-    error: str
-    interval: str
-
-
 class GroupResults(PointTable):
     """Table of the values of groups of users, with a row for each metric, cut-off and group; `str()` prints it.
 
     `to_dict`, `to_json`, `to_pandas`, `to_polars`, `to_markdown` and `to_latex` export the table.
     """
 
-    def __init__(self, points: Sequence[Point]) -> None:
-        self.points: Sequence[Point] = [point for point in points if point.group is not None]
+    def __init__(self, points: Sequence[Result]) -> None:
+        self.points: Sequence[Result] = [point for point in points if point.group is not None]
         if not self.points:
             raise ValueError(
                 "there are no groups: evaluate with groups=trm.group_users(train), or trm.Groups of a column"
@@ -130,28 +93,27 @@ class Evaluation(dict[str, Tensor], PointTable):
 
     def __init__(
         self,
-        collection: RecMetricCollection,
-        kernels: Kernels | None,
+        points: Sequence[Result],
+        leading: Result,
+        rows: Rows | None = None,
+        kernels: Kernels | None = None,
         user_ids: Vocabulary | None = None,
         *,
+        num_lists: int | None = None,
         num_unserved: int = 0,
         num_left_out: int = 0,
         num_unknown: int = 0,
         num_repeated: int = 0,
     ) -> None:
-        super().__init__(collection.compute())
-        leading = collection.leading.last_summary()
-        self.points: Sequence[Point] = collection.points
+        super().__init__({point.key: torch.tensor(point.value, dtype=torch.float64, device="cpu") for point in points})
+        self.points: Sequence[Result] = points
         self.num_unserved: int = num_unserved
         self.num_left_out: int = num_left_out
         self.num_unknown: int = num_unknown
         self.num_repeated: int = num_repeated
         self.kernels: Kernels | None = kernels
-        self._rows = _named(collection.rows, user_ids) if collection.keep_rows else None
-        results = collection.found()
-        self._keys_of_items = {entry.key for entry in results if entry.metric.of_items}
-        of_lists = [e for e in results if e.group is None and (e.metric.of_lists or e.metric.of_items)]
-        self._num_lists = max((entry.summary.num_users for entry in of_lists), default=leading.num_users)
+        self._rows = None if rows is None else _named(rows, user_ids)
+        self._num_lists = leading.num_users if num_lists is None else num_lists
         self.num_users: int = leading.num_users
         self.num_skipped: int = leading.num_skipped
         self.num_unreachable: int = leading.num_unreachable
@@ -160,7 +122,9 @@ class Evaluation(dict[str, Tensor], PointTable):
     @cached_property
     def standard_errors(self) -> dict[str, Tensor]:
         """Standard errors by label; nan if a value is not a mean over users."""
-        return {point.key: torch.tensor(point.standard_error, dtype=torch.float64) for point in self.points}
+        return {
+            point.key: torch.tensor(point.standard_error, dtype=torch.float64, device="cpu") for point in self.points
+        }
 
     @cached_property
     def confidence_intervals(self) -> dict[str, tuple[float, float]]:
@@ -196,26 +160,26 @@ class Evaluation(dict[str, Tensor], PointTable):
 
     def __str__(self) -> str:
         width = max(map(len, self))
-        lines = [f"{row.label:{width}}  {row.value}{row.error}{row.interval}" for row in self._cells()]
+        lines = [f"{key:{width}}  {value}{error}{interval}" for key, value, error, interval in self._cells()]
         return "\n".join([*lines, *self._sentences()])
 
     def _repr_html_(self) -> str:
         return html_table([("metric", "value", "", ""), *self._cells()], self._sentences())
 
-    def _cells(self) -> list[_Cells]:
-        """Return the texts of each row."""
+    def _cells(self) -> list[tuple[str, str, str, str]]:
+        """Return key, value, error and interval of each row as text, empty where there is none."""
         cells = []
         for point in self.points:
             low, high = self.confidence_intervals[point.key]
             error = "" if math.isnan(point.standard_error) else f" ± {point.standard_error:.4f}"
             has_interval = not math.isnan(low) and point.num_users >= MIN_USERS
             interval = f"  [{low:.4f}, {high:.4f}]" if has_interval else ""
-            cells.append(_Cells(label=point.key, value=f"{point.value:.4f}", error=error, interval=interval))
+            cells.append((point.key, f"{point.value:.4f}", error, interval))
         return cells
 
     def _sentences(self) -> list[str]:
         """Return the sentences below the table: counts, and the meaning or absence of errors and intervals."""
-        means = [point for point in self.points if point.key not in self._keys_of_items]  # those with standard errors
+        means = [point for point in self.points if not math.isnan(point.size)]  # those with standard errors
         spread = [point.num_users >= MIN_USERS for point in means if not math.isnan(point.interval()[0])]
         sentences = [self.counted()]
         if True in spread:

@@ -1,0 +1,1 @@
+"""Accumulators: groups, windows, kept rows, and the base class of your own."""

@@ -1,0 +1,180 @@
+"""`RankingMetric`: base class of all metrics, a torchmetrics Metric of one `Description`."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.core.arrays import float_dtype
+from torchrecmetrics.core.intervals import IntervalMethod
+from torchrecmetrics.core.result import Result
+from torchrecmetrics.metric.description import Description
+from torchrecmetrics.metric.evaluator import Evaluator
+from torchrecmetrics.metric.signature import TORCHMETRICS_OPTIONS
+
+
+class LastResult:
+    """Methods of a metric, or of a value of a collection, about the result of the last `compute`."""
+
+    @property
+    def last_result(self) -> Result:
+        """The result of the last `compute`."""
+        result = self._last_result()
+        if result is None:
+            raise RuntimeError(
+                f"{self.label}: counts and standard errors are those of the last compute(); call it first"  # type: ignore[attr-defined]
+            )
+        return result
+
+    def _last_result(self) -> Result | None:
+        """Return the result of the last `compute`; None before it."""
+        raise NotImplementedError
+
+    @property
+    def num_users(self) -> int:
+        """Number of rows that the last `compute` averaged over."""
+        return self.last_result.num_users
+
+    @property
+    def num_skipped(self) -> int:
+        """Number of rows without a relevant item in the last `compute` (left out under "skip")."""
+        return self.last_result.num_skipped
+
+    @property
+    def num_unreachable(self) -> int:
+        """Number of rows of the last `compute` with a relevant item that was no candidate, and therefore a miss."""
+        return self.last_result.num_unreachable
+
+    @property
+    def num_tied(self) -> int:
+        """Number of rows of the last `compute` with a relevant item in a tie that begins within the ranks read.
+
+        Ranks are read up to the largest `k` of all metrics that rank together; by RPrecision up to the row's R.
+        """
+        return self.last_result.num_tied
+
+    def standard_error(self) -> Tensor:
+        """Return the standard error of the mean that the last `compute` gave, scalar; NaN for fewer than two rows."""
+        return torch.tensor(self.last_result.standard_error, dtype=float_dtype(self.device), device=self.device)  # type: ignore[attr-defined]
+
+    def confidence_interval(self, level: float = 0.95, method: IntervalMethod = "score") -> tuple[float, float]:
+        """Return a confidence interval for the true mean, (low, high), from the last `compute`.
+
+        Args:
+            level: confidence level, between 0 and 1: the share of samples whose interval holds the true mean.
+            method: "score": Wilson's, with the number of rows that the standard error implies; it stays within the
+                metric's bounds. "student": mean and standard errors. Metrics whose rows can be beyond their bounds, or
+                with an unknown bound, get Student's interval, cut off at a known bound.
+
+        Returns:
+            Lower and upper end; nan for fewer than two rows. Rows are taken to be independent: if a user has several
+            rows, keep the rows with clusters and use `Rows.confidence_interval`.
+
+        Raises:
+            ValueError: for a level that is not between 0 and 1, and for an unknown method.
+
+        Examples:
+            >>> import torch
+            >>> from torchrecmetrics import HitRate
+            >>> metric = HitRate(1)
+            >>> metric.update(torch.tensor([1] * 30 + [2] * 70))
+            >>> metric.compute()
+            tensor(0.3000, dtype=torch.float64)
+            >>> [round(end, 3) for end in metric.confidence_interval()]
+            [0.218, 0.398]
+        """
+        return self.last_result.interval(level, method)
+
+    def plot(self, val: Any = None, ax: Any = None) -> Any:
+        """Plot the value of `compute`, or the given values, as torchmetrics' metrics do; return figure and axes."""
+        return self._plot(val, ax)  # type: ignore[attr-defined]
+
+
+class RankingMetric(Description, LastResult, Evaluator):
+    """Weighted mean over rows of a function of their `Ranking`; base class of all metrics of this package.
+
+    A row is one ranking: a user, a session, an event. A call that raises leaves the metric as it was. Values are
+    checked at once on the CPU; elsewhere `update` does not wait for the device, and `compute` raises. `forward` returns
+    the value of its batch, so it waits for the device, and raises at once, on this process alone.
+
+    Args:
+        k: cut-off, >= 1: number of ranks that count.
+        options: options of the formula, and keywords that every metric has:
+
+            - `ties`: "expected" (mean over orders of equal scores; default), "realistic", "optimistic", "pessimistic";
+            - `padding_idx`: item id that is padding in target and exclude, and never a candidate;
+            - `overlap`: meaning of a relevant item that is also excluded: "error" (default), "keep" or "miss";
+            - `empty_target_action`: rows without a relevant item are left out ("skip", default; torchmetrics' default
+              is "neg"), count as 0 ("neg") or 1 ("pos"), or are an "error";
+            - `max_relevant`: maximum number of relevant items per row; with it, dense and jagged targets need no host
+              sync;
+            - `validate_args`: True, "deferred" (violations raise in `compute` on the CPU too) or False (no value
+              checks);
+            - `kernels`: "auto" (default), "eager" or "triton"; "triton" counts scores on CUDA;
+            - `catalogue`: a `Catalogue` of the items, for metrics beyond accuracy and formulas with that parameter;
+            - torchmetrics' own, such as `sync_on_compute`.
+
+    **A metric of your own** is a subclass with a `formula`: a function of a `Ranking`, a cut-off and options, that
+    returns one value per row, [B]. It sees the first `k` ranks only: relevant items below them have rank `inf`.
+    Without `k` it sees the whole ranking. Options and their defaults are those of its signature; the label shows
+    options that are not the default. Rows without a relevant item follow `empty_target_action`; other rows whose
+    value is NaN are left out of the mean. Neither `formula` nor `weights` may write into the ranking's tensors.
+    `ListMetric` is the base for metrics of the lists themselves, `ItemCountMetric` for metrics of how many lists
+    hold each item.
+
+    Attributes:
+        formula: function of a `Ranking`, a cut-off and options.
+        weights: a function of the ranking, or of the ranking and `k`, that returns the weight of each row, [B], >= 0,
+            by which the weights of `update` are multiplied; None = all 1.
+        many_cutoffs: True if `k` may be a list of K cut-offs, with a result [K, B], and the ranking may be deeper
+            than the last cut-off; else the formula is called once per cut-off.
+        higher_is_better: False lets callbacks monitor the metric with `mode="min"`.
+        bounds: lowest and highest value; None or infinite = unknown.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> def rank_biased_precision(ranking, k, *, p=0.8):
+        ...     return (1 - p) * ranking.sum_hits(lambda rank: p ** (rank - 1), k)
+        >>> class RBP(trm.RankingMetric):
+        ...     formula = staticmethod(rank_biased_precision)
+        >>> metric = RBP(10, p=0.5)
+        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2, 1]]))
+        >>> metric.label, metric.compute()  # 0.5 * (1 + 0.5)
+        ('RBP-p0_5@10', tensor(0.7500, dtype=torch.float64))
+    """
+
+    def __init__(self, k: int | None = None, **options: Any) -> None:
+        self._check_signature(options)
+        super().__init__(**{name: value for name, value in options.items() if name in TORCHMETRICS_OPTIONS})
+        self.describe(k, options)
+        self.begin({self.label: self}, self.fingerprint)
+
+    def _last_result(self) -> Result | None:
+        return self.last_results.get(self.label)
+
+    def forward(self, *args: Any, **arguments: Any) -> Tensor:
+        """Add a batch and return its own value; takes the arguments of `update` and waits for the device."""
+        value: Tensor = super().forward(*args, **arguments)[self.label]
+        self._forward_cache = self.batch_values[self.label]  # type: ignore[assignment]  # torchmetrics types it None
+        return value
+
+    def compute(self) -> Tensor:
+        """Return the value over all processes; NaN and a warning if there was no row.
+
+        Raises:
+            ValueError: if updates held bad values that could not raise at once; the message counts the rows by kind.
+        """
+        value: Tensor = super().compute()[self.label]
+        return value
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.label})"
+
+
+class CountedMetric(RankingMetric):
+    """Base class of metrics that are not means over rows, and are read from counts over all rows; see `Counted`."""
+
+    of_items: ClassVar[bool] = True

@@ -1,0 +1,1 @@
+"""Results: the values of rows, and tables of results that print and export themselves."""
