@@ -27,6 +27,7 @@ FORMULAS: dict[str, Callable[..., float]] = {
     "DCG": reference.dcg,
     "NDCG": reference.ndcg,
     "MRR": reference.reciprocal_rank,
+    "AUROC": reference.auroc,
 }
 AT_K = ("HR", "Precision", "Recall", "F1", "MAP", "DCG", "NDCG", "MRR")
 WHOLE = ("RPrecision", "MAP", "NDCG", "MRR", "AUROC")
@@ -44,16 +45,14 @@ def values_of(given: Case, metric: str, k: int | None, options: Case) -> list[fl
         overlap = options.get("overlap", "miss")
         if not any(gain > 0 for gain in gains.values()):
             values.append(None)
-        elif metric == "AUROC":
-            value = reference.auroc(scores, gains, excluded, overlap=overlap)
-            values.append(None if math.isnan(value) else value)
         else:
             user = reference.rank(scores, gains, excluded, options.get("ties", "expected"), overlap=overlap)
             cutoff = {} if k is None else {"k": k}
             divisor = {name: options[name] for name in ("normalize", "denominator") if name in options}
             if metric == "Precision" and "normalize" in divisor:
                 divisor = {"denominator": divisor["normalize"]}
-            values.append(FORMULAS[metric](user, **cutoff, **divisor))
+            value = FORMULAS[metric](user, **cutoff, **divisor)
+            values.append(None if math.isnan(value) else value)
     return values
 
 

@@ -15,6 +15,7 @@ from values import numbers
 from waiting import away, never_waits
 
 import torchrecmetrics as trm
+from torchrecmetrics.inputs.base import BatchInput
 
 ROWS, ITEMS = 24, 9
 NAMES, K = ["HR", "NDCG", "MRR"], [1, 3]
@@ -118,6 +119,24 @@ ACCUMULATORS = {
     "KeptRows": lambda: trm.KeptRows(),
     "own": Ranked,
 }
+
+
+def subclasses(base):
+    """Return all public classes of the package below a base class."""
+    below = {cls for child in base.__subclasses__() for cls in (child, *subclasses(child))}
+    return {cls for cls in below if cls.__module__.startswith("torchrecmetrics.") and not cls.__name__.startswith("_")}
+
+
+def test_every_input_and_accumulator_has_a_case():
+    """Inputs and the accumulators of users are in the tables; item shards, which need processes, have a test below."""
+    inputs = {type(make_input(torch.arange(ROWS))) for make_input in INPUTS.values()}
+    lacking = subclasses(BatchInput) - inputs - {trm.ItemShard}
+    assert not lacking, f"add {lacking} to INPUTS, made of the scores and relevant items of some rows"
+    accumulators = {type(make_one()) for make_one in ACCUMULATORS.values()}
+    lacking = {cls for cls in subclasses(trm.Accumulator) if cls.__name__ in trm.__all__} - accumulators
+    assert not lacking, f"add {lacking} to ACCUMULATORS, and what they find to `expected`"
+
+
 SPLITS = {"whole": [ROWS], "uneven": [5, 7, 1, 11], "single rows": [1] * ROWS, "with empty batches": [0, 10, 0, 14]}
 
 

@@ -8,6 +8,8 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given, settings
+from metric_classes import RANK, cutoffs_of
+from rankings import padded
 from sizes import examples
 from values import numbers
 
@@ -18,51 +20,64 @@ INF = math.inf
 
 @st.composite
 def ranked_rows(draw):
-    """Draw (rank, number of candidates) of some rows, with ranks in halves, as ties make them."""
-    rows = []
-    for _ in range(draw(st.integers(1, 8))):
-        candidates = draw(st.integers(1, 12))
-        rows.append((Fraction(draw(st.integers(2, 2 * candidates)), 2), candidates))
-    return rows
+    """Draw the number of better candidates, of those with the score of the relevant item, and of worse ones, by row."""
+    count = st.integers(0, 4)
+    return [(draw(count), 1 + draw(count), draw(count)) for _ in range(draw(st.integers(1, 8)))]
 
 
-def expectation(function, candidates):
-    """Return the mean of a function of the rank over the ranks 1 to N."""
-    return sum(Fraction(function(rank)) for rank in range(1, candidates + 1)) / candidates
+def mean(values):
+    """Return the exact mean of numbers."""
+    values = [Fraction(value) for value in values]
+    return sum(values) / len(values)
 
 
-def adjusted(rows, function, best):
-    """Return (mean - expected mean) / (best - expected mean), or None where that is 0 / 0: Hoyt et al., 2022."""
-    mean = sum(function(rank) for rank, _ in rows) / Fraction(len(rows))
-    expected = sum(expectation(function, n) for _, n in rows) / Fraction(len(rows))
-    return None if best == expected else (mean - expected) / (best - expected)
+def chance(function, rows):
+    """Return the mean over rows of the mean of a function of the rank in random order."""
+    return mean(mean(map(function, range(1, candidates + 1))) for _, candidates in rows)
 
 
+def adjusted(function, rows):
+    """Return (mean - expected mean) / (1 - expected mean), or None where that is 0 / 0: Hoyt et al., 2022."""
+    expected = chance(function, rows)
+    value = mean(mean(map(function, ranks)) for ranks, _ in rows)
+    return None if expected == 1 else (value - expected) / (1 - expected)
+
+
+# each metric of rows: the equally likely ranks of the relevant item, and the number of candidates
 EXPECTED = {
-    "MeanRank": lambda rows: sum(rank for rank, _ in rows) / Fraction(len(rows)),
-    "MedianRank": lambda rows: statistics.median(rank for rank, _ in rows),
-    "AMR": lambda rows: sum(rank for rank, _ in rows) / sum(expectation(lambda r: r, n) for _, n in rows),
-    "AMRI": lambda rows: adjusted(rows, lambda rank: rank, 1),
-    "AdjustedMRR": lambda rows: adjusted(rows, lambda rank: 1 / Fraction(rank), 1),
-    "AdjustedHR@3": lambda rows: adjusted(rows, lambda rank: int(rank <= 3), 1),
+    trm.MeanRank: lambda rows: mean(mean(ranks) for ranks, _ in rows),
+    trm.MedianRank: lambda rows: statistics.median(mean(ranks) for ranks, _ in rows),
+    trm.AMR: lambda rows: mean(mean(ranks) for ranks, _ in rows) / chance(lambda rank: rank, rows),
+    trm.AMRI: lambda rows: adjusted(lambda rank: rank, rows),
+    trm.AdjustedMRR: lambda rows: adjusted(lambda rank: 1 / Fraction(rank), rows),
+    trm.AdjustedHitRate: lambda rows: adjusted(lambda rank: int(rank <= 3), rows),
 }
 
 
-@settings(max_examples=examples(150), deadline=None)
+@pytest.mark.parametrize("cls", RANK)
+@pytest.mark.parametrize("ties", ["expected", "realistic"])
+@settings(max_examples=examples(50), deadline=None)
 @given(rows=ranked_rows(), split=st.integers(0, 8))
 @pytest.mark.filterwarnings("ignore:no row to average over")
-def test_equals_fractions(rows, split):
+def test_equals_fractions(cls, ties, rows, split):
     """Values equal PyKEEN's definitions for any batches; adjusted metrics give rows with one candidate no weight."""
-    metrics = trm.RecMetricCollection(list(EXPECTED))
-    for part in (rows[:split], rows[split:]):
-        if part:
-            ranks = torch.tensor([float(rank) for rank, _ in part])
-            metrics.update(trm.Ranks(ranks, num_ranked=torch.tensor([n for _, n in part])))
-    found = numbers(metrics.compute())
-    for name, function in EXPECTED.items():
-        expected = function(rows)
-        expected = math.nan if expected is None else float(expected)
-        assert found[name] == pytest.approx(expected, abs=1e-12, nan_ok=True), name
+    assert cls in EXPECTED, f"add {cls.__name__} to EXPECTED, as exact fractions of the ranks"
+    metric, known = cls(*cutoffs_of(cls.formula, 3)[0]), []
+    for better, equal, worse in rows:
+        ranks = [better + place for place in range(1, equal + 1)]
+        known.append((ranks if ties == "expected" else [mean(ranks)], better + equal + worse))
+    for part in (slice(split), slice(split, None)):
+        if not rows[part]:
+            continue
+        if ties == "realistic":
+            ranks = torch.tensor([float(rank) for (rank,), _ in known[part]])
+            metric.update(trm.Ranks(ranks, num_ranked=torch.tensor([n for _, n in known[part]])))
+        else:
+            scores = [[0.5] * equal + [1.0] * better + [0.0] * worse for better, equal, worse in rows[part]]
+            metric.update(padded(scores, -INF, torch.float32), torch.zeros(len(scores), dtype=torch.int64))
+    expected = EXPECTED[cls](known)
+    expected = math.nan if expected is None else float(expected)
+    assert metric.compute().item() == pytest.approx(expected, abs=1e-12, nan_ok=True)
 
 
 def test_groups_weights_and_standard_errors():

@@ -9,6 +9,7 @@ import pytest
 import reference
 import torch
 from hypothesis import given, settings
+from metric_classes import ACCURACY, cutoffs_of, reference_of
 from sizes import examples
 
 import torchrecmetrics as trm
@@ -17,21 +18,13 @@ from torchrecmetrics.core import tied_items
 from torchrecmetrics.inputs import ties
 
 CUTOFFS = [1, 2, 3, 5, 9]
-FORMULAS = {
-    "hit_rate": (functional.hit_rate, reference.hit_rate),
-    "precision": (functional.precision, reference.precision),
-    "recall": (functional.recall, reference.recall),
-    "weighted recall": (
-        lambda ranking, k: functional.recall(ranking, k, weighted=True),
-        lambda user, k: reference.recall(user, k, weighted=True),
-    ),
-    "f1": (functional.f1, reference.f1),
-    "average_precision": (functional.average_precision, reference.average_precision),
-    "ndcg": (functional.ndcg, reference.ndcg),
-    "reciprocal_rank": (functional.reciprocal_rank, reference.reciprocal_rank),
-}
-WHOLE = {name: FORMULAS[name] for name in ("average_precision", "ndcg", "reciprocal_rank")}
-WITH_THRESHOLD = {name: FORMULAS[name] for name in ("hit_rate", "precision", "recall")}
+FORMULAS = [(cls.formula, k) for cls in ACCURACY for k in cutoffs_of(cls.formula, CUTOFFS)]
+WITH_OPTIONS = [  # and the options of the formula in plain Python
+    (functional.recall, {"weighted": True}, {"weighted": True}),
+    (functional.hit_rate, {"score_threshold": 0.3}, {"threshold": True}),
+    (functional.precision, {"score_threshold": 0.3}, {"threshold": True}),
+    (functional.recall, {"score_threshold": 0.3}, {"threshold": True}),
+]
 
 
 @st.composite
@@ -72,22 +65,16 @@ def test_enumeration(depth):
             known.append(reference.rank(own, gains, ties="expected", threshold=0.3))
         given = trm.Scores(scores, target, gains=values if signed else None)
         ranking = given.ranking(depth, score_threshold=0.3)
-        for name, (ours, theirs) in FORMULAS.items():
-            found = ours(ranking, CUTOFFS)
+        at_cutoffs = [(formula, {}, {}) for formula, k in FORMULAS if k]
+        for formula, options, plain_options in at_cutoffs + WITH_OPTIONS:
+            computed = formula(ranking, CUTOFFS, **options)
             for row, user in enumerate(known):
-                wanted = [theirs(user, k) for k in CUTOFFS]
-                assert found[:, row].tolist() == pytest.approx(wanted, abs=1e-12), name
-            assert torch.allclose(found[1], ours(ranking, 2), rtol=1e-14), "one cut-off is as several"
-        for name, (ours, theirs) in WITH_THRESHOLD.items():
-            found = ours(ranking, CUTOFFS, score_threshold=0.3)
-            for row, user in enumerate(known):
-                wanted = [theirs(user, k, threshold=True) for k in CUTOFFS]
-                assert found[:, row].tolist() == pytest.approx(wanted, abs=1e-12), name
-        if depth is None:
-            for name, (ours, theirs) in WHOLE.items():
-                assert ours(ranking).tolist() == pytest.approx([theirs(user) for user in known], abs=1e-12), name
-            wanted = [reference.r_precision(user) for user in known]
-            assert functional.r_precision(ranking).tolist() == pytest.approx(wanted, abs=1e-12)
+                wanted = [reference_of(formula)(user, k, **plain_options) for k in CUTOFFS]
+                assert computed[:, row].tolist() == pytest.approx(wanted, abs=1e-12), formula.__name__
+            assert torch.allclose(computed[1], formula(ranking, 2, **options), rtol=1e-14), "one cut-off is as several"
+        for formula in [formula for formula, k in FORMULAS if not k and depth is None]:
+            wanted = [reference_of(formula)(user) for user in known]
+            assert formula(ranking).tolist() == pytest.approx(wanted, abs=1e-12, nan_ok=True), formula.__name__
         assert ranking.tied.tolist() == [user.tied for user in known]
 
     check()
@@ -104,10 +91,8 @@ def test_rows_without_ties_keep_their_bits(width, generator):
     for with_gains in (False, True):
         alone = trm.Scores(scores, target, gains=gains if with_gains else None).ranking(ties="realistic")
         beside = trm.Scores(both[0], both[1], gains=both[2] if with_gains else None).ranking()
-        for ours, _ in FORMULAS.values():
-            assert torch.equal(ours(alone, CUTOFFS), ours(beside, CUTOFFS)[:, :40])
-        for ours, _ in WHOLE.values():
-            assert torch.equal(ours(alone), ours(beside)[:40])
+        for formula, k in FORMULAS:
+            assert torch.equal(formula(alone, *k), formula(beside, *k)[..., :40])
 
 
 def exact(items, members, k):
@@ -254,24 +239,16 @@ def test_every_door(door):
         reference.rank(row, dict.fromkeys(ids, 1.0), ties="expected")
         for row, ids in zip(SCORES.tolist(), TARGET.tolist(), strict=True)
     ]
-    formulas = {
-        trm.HR(2): lambda user: reference.hit_rate(user, 2),
-        trm.NDCG(2): lambda user: reference.ndcg(user, 2),
-        trm.MRR(2): lambda user: reference.reciprocal_rank(user, 2),
-        trm.MAP(2): lambda user: reference.average_precision(user, 2),
-        trm.F1(2): lambda user: reference.f1(user, 2),
-        trm.NDCG(): reference.ndcg,
-        trm.MRR(): reference.reciprocal_rank,
-        trm.MAP(): reference.average_precision,
-        trm.RPrecision(): reference.r_precision,
-    }
-    found = trm.RecMetricCollection(list(formulas))
-    found.update(DOORS[door])
-    values = found.compute()
-    for metric, formula in formulas.items():
-        expected = reference.mean([formula(user) for user in users])[0]
+    classes = [cls for cls in ACCURACY if cls is not trm.AUROC]  # lists do not tell the number of candidates
+    metrics = [(cls(*k), k) for cls in classes for k in cutoffs_of(cls.formula, 2)]
+    collection = trm.RecMetricCollection([metric for metric, _ in metrics])
+    collection.update(DOORS[door])
+    values = collection.compute()
+    for metric, k in metrics:
+        formula = reference_of(metric.formula)
+        expected = reference.mean([formula(user, *k) for user in users])[0]
         assert values[metric.label].item() == pytest.approx(expected, abs=1e-12), metric.label
-    assert found["NDCG"].num_tied == sum(user.tied for user in users)
+    assert collection["NDCG"].num_tied == sum(user.tied for user in users)
 
 
 def test_ties_beyond_the_cutoff_do_not_count():

@@ -36,20 +36,21 @@ def over_orders(formula):
 
 def rank(scores, gains, excluded=(), ties="realistic", padding_idx=None, overlap="miss", threshold=-math.inf):
     """Rank the items of one user by sorting all candidates."""
-    if ties == "expected":
-        user = rank(scores, gains, excluded, "realistic", padding_idx, overlap, threshold)
-        orders = [
-            rank(order, gains, excluded, "realistic", padding_idx, overlap, -math.inf)
-            for order in all_orders(scores, [i for i in gains if gains[i]])
-        ]
-        orders = [replace(order, num_recommended=user.num_recommended) for order in orders]
-        return replace(user, orders=orders)
     gains = {item: gain for item, gain in gains.items() if item != padding_idx}
     relevant = {item for item, gain in gains.items() if gain > 0}
     gone = {item for item in excluded if item >= 0} | ({padding_idx} - {None})
     if overlap == "keep":
         gone -= relevant
     candidates = [i for i, score in enumerate(scores) if i not in gone and score > -math.inf]
+    if ties == "expected":
+        user = rank(scores, gains, excluded, "realistic", padding_idx, overlap, threshold)
+        scores = [score if i in candidates else -math.inf for i, score in enumerate(scores)]
+        orders = [
+            rank(order, gains, excluded, "realistic", padding_idx, overlap, -math.inf)
+            for order in all_orders(scores, [i for i in gains if gains[i]])
+        ]
+        orders = [replace(order, num_recommended=user.num_recommended) for order in orders]
+        return replace(user, orders=orders)
     candidates.sort(key=lambda i: -scores[i])
     hits, unwanted, tied = [], [], False
     start = 0
@@ -161,16 +162,12 @@ def reciprocal_rank(user, k=math.inf):
     return 1 / user.hits[0][0] if user.hits and user.hits[0][0] <= k else 0.0
 
 
-def auroc(scores, gains, excluded=(), padding_idx=None, overlap="miss"):
-    """Count (relevant, other candidate) pairs one by one; a relevant item that is no candidate loses its pairs."""
-    relevant = [i for i, gain in gains.items() if gain > 0 and i != padding_idx]
-    gone = (set(excluded) | {padding_idx}) - (set(relevant) if overlap == "keep" else set())
-    candidates = [i for i, score in enumerate(scores) if i not in gone and score > -math.inf]
-    others = [i for i in candidates if i not in relevant]
-    won = sum(
-        (scores[i] > scores[j]) + (scores[i] == scores[j]) / 2 for i in relevant if i in candidates for j in others
-    )
-    return won / (len(relevant) * len(others)) if others else math.nan
+@over_orders
+def auroc(user):
+    """Count (relevant, other candidate) pairs; a relevant item that is no candidate loses its pairs."""
+    others = user.num_ranked - len(user.hits)
+    won = math.fsum(others - (place - i) for i, (place, _) in enumerate(user.hits, start=1))
+    return won / (len(user.gains) * others) if others else math.nan
 
 
 def mean(values, weights=None):
