@@ -63,5 +63,5 @@ def questions(source: Source, unnamed: Iterable[Role], roles: Roles) -> dict[Rol
 
     table = source.all_columns()
     table = table.select([name for name in table.column_names if name not in named])
-    without_name = {role: question(source.what, role, table, roles.user, roles.item) for role in wanted}
-    return {role: text for role, text in without_name.items() if text is not None}
+    texts = {role: question(source.what, role, table, roles.user, roles.item) for role in wanted}
+    return {role: text for role, text in texts.items() if text is not None}
