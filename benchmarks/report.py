@@ -277,7 +277,7 @@ def text_of(result: dict[str, Any]) -> str:
         scaled = "" if one["rows"] == result["contenders"][0]["rows"] else f"  on {one['rows']} rows, scaled up"
         lines.append(
             f"  {one['name']:22}{_number(one['median_ms']):>12}{_number(one['min_ms']):>12}{_number(times):>9}"
-            f"{'-' if memory is None else f'{memory:.0f}':>10}{one['rounds']:>8}{one['checked'] or '-':>9}{scaled}"
+            f"{'-' if memory is None else round(memory):>10}{one['rounds']:>8}{one['checked'] or '-':>9}{scaled}"
         )
     lines += [f"  {name:22}not installed" for name in result["not_installed"]]
     lines += [f"  {name:22}{reason}" for name, reason in result["absent"].items()]
@@ -326,7 +326,7 @@ def markdown(kept: dict[str, Any]) -> str:
                 case["id"],
                 case["workload"].removesuffix("; 6 metrics x k = 5, 10, 20"),
                 f"**{_number(ours['median_ms'])} ms**",
-                "" if mb is None else f"{mb:.0f} MB",
+                "" if mb is None else f"{round(mb)} MB",
                 ", ".join(shares),
             ]
         )

@@ -262,6 +262,7 @@ BAD = [
     (["nDGC"], {"k": 5}, ValueError, "unknown metric 'nDGC'; did you mean 'NDCG'?"),
     (["covarage"], {"k": 5}, ValueError, "did you mean .Coverage.. Known: AUROC, DCG, F1, HR"),
     (["xyz9"], {"k": 5}, ValueError, "unknown metric 'xyz9'. Known: AUROC, DCG"),
+    (["RBP"], {"k": 5}, ValueError, "unknown metric 'RBP': docs/how-to/own-metric.md has its code"),
     (["HR"], {}, ValueError, "'HR' needs a cut-off: pass k="),
     (["Recall_at_10"], {}, ValueError, "a cut-off follows '@': Recall@10$"),
     (["RMSE"], {}, ValueError, "'RMSE': .* are torchmetrics.MeanSquaredError"),

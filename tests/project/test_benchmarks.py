@@ -120,6 +120,15 @@ def test_table(kept, tmp_path):
         assert all(re.search(rf"{re.escape(name)} [\d,.]+", others) for name in case["times_ours"]), line
 
 
+def test_memory_that_rounds_to_zero(kept):
+    """A difference of less than half a MB is written as 0 MB, whatever its sign: -0.15 MB, too."""
+    case = next(case for case in kept["cases"] if (case["id"], case["case"]) == ("one-row", "one update"))
+    case = case | {"contenders": [one | {"memory_mb": -0.15} for one in case["contenders"]]}
+    assert "| 0 MB |" in report.markdown(kept | {"cases": [case]})
+    (line,) = [line for line in report.text_of(case).splitlines() if line.startswith("  ours  ")]
+    assert line.split()[4] == "0"
+
+
 def test_page_shows_what_is_kept():
     """The tables of the page are those of the committed results."""
     text = report.PAGE.read_text()

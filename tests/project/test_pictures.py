@@ -52,6 +52,15 @@ class TestFiles:
                 assert re.search(rf"!\[[^\]]{{20,}}\]\([./]*pictures/{name}-{kind}\.svg\){{\.only-{kind}}}", text), name
 
 
+def test_generated_data_are_called_so():
+    """The alt text of a picture of generated data says that they are generated."""
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    for name in ("coverage", "curve", "forest", "sampled"):
+        alts = re.findall(rf"!\[([^\]]+)\]\([./]*pictures/{name}-", text)
+        assert alts
+        assert [alt for alt in alts if not alt.startswith("Generated ")] == [], name
+
+
 class TestNumbers:
     """The numbers of the library in the pictures, against arithmetic."""
 
@@ -123,11 +132,11 @@ class TestNumbers:
     def test_forest(self, pictures):
         found = pictures.forest_numbers().results
         assert len(found) == 12
-        assert {each.run for each in found if each.adjusted_low > 0} == {"LightGCN"}
-        assert all(each.adjusted_low < 0 < each.adjusted_high for each in found if each.run == "MF")
+        assert {each.run for each in found if each.adjusted_low > 0} == {"lift 0.1"}
+        assert all(each.adjusted_low < 0 < each.adjusted_high for each in found if each.run == "lift 0.02")
         users = pictures.planted()
-        x, y = (users[model].rows.values["HR@10"] for model in ("LightGCN", "popularity"))
-        assert next(e for e in found if (e.label, e.run) == ("HR@10", "LightGCN")).difference == pytest.approx(
+        x, y = (users[model].rows.values["HR@10"] for model in ("lift 0.1", "baseline"))
+        assert next(e for e in found if (e.label, e.run) == ("HR@10", "lift 0.1")).difference == pytest.approx(
             ((x.sum() - y.sum()) / pictures.PLANTED_USERS).item()
         )
 

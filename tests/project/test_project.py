@@ -1,5 +1,6 @@
-"""Files agree about the project's address and version, internal names stay internal, and the README is one screen."""
+"""Files agree about the project's address, version, extras, paths and numbers; the README is one screen."""
 
+import ast
 import json
 import re
 import sys
@@ -9,7 +10,7 @@ import pytest
 
 import torchrecmetrics as trm
 from benchmarks import gpu
-from torchrecmetrics import kernels
+from torchrecmetrics import kernels, names
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -49,17 +50,87 @@ def test_badges():
     """The badges of README say what pyproject.toml says."""
     badges = re.findall(r"^!\[(.*?)\]\(https://img\.shields\.io/badge/", README, re.M)
     oldest, license = SETTINGS["project"]["requires-python"].removeprefix(">="), SETTINGS["project"]["license"]
-    assert badges[:3] == [f"License: {license}", f"Python: {oldest} or newer", "Typed: mypy strict"]
+    assert badges == [f"License: {license}", f"Python: {oldest} or newer", "Typed: mypy strict"]
     assert SETTINGS["tool"]["mypy"]["strict"]
     assert (ROOT / "torchrecmetrics" / "py.typed").is_file()
+
+
+def test_numbers_of_readme():
+    """README has the number of metrics, the speeds of the committed results and the shares of held intervals."""
+    text = " ".join(README.split())
+    shown = re.search(r"PyTorch: ([\w, ]+) and (\d+) more", text)
+    assert len(shown[1].split(", ")) + int(shown[2]) == len(set(names._CLASSES.values()))
+    results = json.loads((ROOT / "benchmarks" / "results" / "cpu.json").read_text(encoding="utf-8"))
+    (case,) = [case for case in results["cases"] if (case["id"], case["case"]) == ("scores", "far, T = 1")]
+    times, medians = case["times_ours"], {contender["name"]: contender["median_ms"] for contender in case["contenders"]}
+    assert "float32 [512, 50000]" in case["workload"]
+    assert results["machine"]["cores"] == 2
+    assert (
+        f"18 values of 512 x 50,000 scores take {medians['ours']:.0f} ms on two cores: `torch.topk` alone takes "
+        f"{times['torch.topk']:.1f} times as long, PyG {times['PyG']:.1f} and torchmetrics "
+        f"{times['torchmetrics']:,.0f} times."
+    ) in text
+    page = (ROOT / "docs" / "explanations" / "standard-errors.md").read_text(encoding="utf-8")
+    held = [float(share) for share in re.findall(r"^\| NDCG@10 \| [\d ]+% \| ([\d.]+) \|", page, re.M)]
+    assert f"NDCG@10 held the true mean in {min(held)} to {max(held)} of 100 samples of 200 users" in text
+
+
+FOLDERS = r"\.ci|\.github|benchmarks|conformance|docs|examples|tests|torchrecmetrics"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_paths_on_pages(page):
+    """Paths of the repository that a page names, and modules named from the package's folder, exist."""
+    text = page.read_text(encoding="utf-8")
+    paths = re.findall(rf"(?<![\w./-])(?:{FOLDERS})/[\w./-]*\w", text)
+    paths += re.findall(r"`([\w/]+/(?:\w+\.py)?)`", text)
+    bases = (ROOT, ROOT / "torchrecmetrics")
+    assert not sorted({path for path in paths if not any((base / path).exists() for base in bases)})
+
+
+def extra(name):
+    """Return the packages of an extra, those of the extras that it includes among them."""
+    packages = set()
+    for requirement in SETTINGS["project"]["optional-dependencies"][name]:
+        if included := re.match(r"torchrecmetrics\[(.*)\]", requirement):
+            packages.update(*map(extra, included[1].split(",")))
+        else:
+            packages.add(re.match(r"[\w-]+", requirement)[0].replace("-", "_"))
+    return packages
+
+
+def test_extra_of_the_examples():
+    """The extra `examples` has the packages that programs of examples/ import when they start."""
+    imported = set()
+    for path in (ROOT / "examples").glob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                imported.add(node.module.partition(".")[0])
+    of_the_core = {"torch", "numpy", "torchrecmetrics"}
+    assert imported - set(sys.stdlib_module_names) - of_the_core <= extra("examples")
+
+
+def test_extras_and_groups_of_the_start_page():
+    """The start page has a row for each extra, and names the dependency groups as such."""
+    page = (ROOT / "docs" / "start" / "first-evaluation.md").read_text(encoding="utf-8")
+    table = page[page.index("| extra |") : page.index("## A first evaluation")]
+    table, _, after = table.partition("\n\n")
+    rows = [row.split("|")[1] for row in table.splitlines()[2:]]
+    shown = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert sorted(shown) == sorted(SETTINGS["project"]["optional-dependencies"])
+    groups = re.search(r"dependency groups ([\w`, ]+)", " ".join(after.split()))
+    assert set(re.findall(r"`(\w+)`", groups[1])) == SETTINGS["dependency-groups"].keys()
 
 
 def test_internal_names_are_not_public():
     """Internal names, such as those of options, needs and cached tensors, are in no `__all__`."""
     internal = {"Evaluator", "Layout", "Needs", "Options", "RankedItems", "ScoreRows", "Targets", "derived"}
     for path in (ROOT / "torchrecmetrics").rglob("*.py"):
-        for names in re.findall(r"^__all__ = (.*?\])", path.read_text(encoding="utf-8"), re.M | re.S):
-            assert not internal & set(re.findall(r'"(\w+)"', names)), path
+        for public in re.findall(r"^__all__ = (.*?\])", path.read_text(encoding="utf-8"), re.M | re.S):
+            assert not internal & set(re.findall(r'"(\w+)"', public)), path
 
 
 def test_two_commands():
@@ -87,5 +158,6 @@ def test_version_is_one():
     version, date = re.search(r"^## (\S+) \((.+)\)$", changelog, re.M).groups()
     assert version == trm.__version__
     assert (date == "unreleased") == ("dev" in version)
+    assert f"version = {{{version}}}," in README
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert re.search(rf"^version: {re.escape(version)}$", citation, re.M)
