@@ -45,8 +45,8 @@ class RecMetricCollection(MetricCollection):
 
     Values stand under keys like `NDCG@10`, in ascending order of k (metrics without a cut-off last), so
     `self.log_dict(collection)`, `MetricTracker` and nesting in a `MetricCollection` work as with any torchmetrics
-    collection. `compute` adds everything up over the processes with two all-reduces. A call that raises changes
-    nothing.
+    collection. `compute` adds everything up over the processes with two or three all-reduces. A call that raises
+    changes nothing.
 
     Args:
         metrics: names, crossed with `k` unless they carry a cut-off ("MAP@100") or need none (AUROC, RPrecision), and
@@ -300,7 +300,7 @@ class RecMetricCollection(MetricCollection):
 
     @outside_graphs
     def compute(self) -> dict[str, Tensor]:
-        """Return every value under its key; two all-reduces over several processes.
+        """Return every value under its key; two or three all-reduces over several processes.
 
         Raises:
             ValueError: if updates held bad values that could not raise at once; the message counts the rows by kind.
