@@ -99,8 +99,6 @@ class Evaluator(SummedStates):
         self._place_of_counts = {key: place for place, key in enumerate(counting)}
         counts = [metric.make_counts() for metric in counting.values()]
         self._begin_states(name, layout, [*counts, *accumulators])
-        self.user_accumulators: list[Accumulator] = list(accumulators)
-        """The accumulators that the user gave; others count items or ranks for metrics."""
         self.metric_of_key: dict[str, tuple[str, str]] = {}
         """Key of the metric and its ending, empty for all rows, for each key of a result, in their order."""
         suffixes = ["", *(suffix for accumulator in self._added_up for suffix in accumulator.suffixes)]
@@ -119,6 +117,11 @@ class Evaluator(SummedStates):
         """Number of updates, and the kept rows of all processes that were gathered after them."""
         self.num_value_updates: int = 0
         """Number of updates through the values of a collection."""
+
+    @property
+    def user_accumulators(self) -> list[Accumulator]:
+        """The accumulators that the user gave; others count items or ranks for metrics."""
+        return self._added_up[len(self._place_of_counts) :]
 
     @property
     def label(self) -> str:
