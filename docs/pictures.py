@@ -657,7 +657,7 @@ LAYERS = [  # the packages of one layer; the names are those of CONTRIBUTING.md'
     ("frameworks, command line", ["pyg/", "lightning/", "arrow/", "cli.py"]),
     ("evaluation, comparisons", ["evaluation/", "analysis/"]),
     ("tables: logs, ids, items", ["data/"]),
-    ("collections", ["collect_sessions.py", "collection.py", "values.py", "names.py"]),
+    ("collections", ["collect_sessions.py", "collection.py", "values.py", "names.py", "testing.py"]),
     ("metrics", ["metrics.py", "rank_metrics.py", "beyond/"]),
     ("one metric, formulas", ["metric/", "functional.py"]),
     ("sums, results", ["accumulators/", "results/"]),

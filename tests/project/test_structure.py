@@ -14,7 +14,7 @@ import torchrecmetrics as trm
 PACKAGE = Path(trm.__file__).parent
 LAYERS = {
     "METRICS": "core kernels inputs accumulators results metric functional metrics rank_metrics beyond names values "
-    "collection collect_sessions",
+    "collection collect_sessions testing",
     "TABLES": "data",
     "MODELS": "evaluation analysis",
     "FRAMEWORKS": "lightning pyg arrow cli __main__",
