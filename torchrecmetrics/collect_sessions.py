@@ -102,7 +102,7 @@ class SessionEvaluator(Evaluator):
         results = self._batch_results(rows)
         self.batch_values, values = self.as_tensors(results), self.as_tensors(results)
         self.update(scores, labels, indexes, **arguments)
-        self._forward_cache = self.batch_values  # type: ignore[assignment]  # torchmetrics types it None
+        self._forward_cache = self.batch_values
         return values
 
     def _entries(

@@ -178,7 +178,7 @@ class Evaluator(SummedStates):
         results = self._batch_results(rows, getattr(batch, "process_group", None))
         self.batch_values, values = self.as_tensors(results), self.as_tensors(results)
         self.add(rows)
-        self._forward_cache = cast(Any, self.batch_values)
+        self._forward_cache = self.batch_values
         return values
 
     def rows(
@@ -218,7 +218,7 @@ class Evaluator(SummedStates):
 
     def compute_results(self) -> dict[str, Result]:
         """Return the results over all processes by key; they are computed once, until the next update."""
-        computed, updates = cast(Any, self._computed), self._update_count
+        computed, updates = self._computed, self._update_count
         if computed is not None and computed[0] == updates:  # not of an update that another thread overtook
             results: dict[str, Result] = computed[1]
         else:
@@ -229,7 +229,7 @@ class Evaluator(SummedStates):
             self._warn(results)
             # recent rows of one process depend on the number of updates of all
             in_common = sync and any(accumulator.is_recent for accumulator in self._added_up)
-            vars(self)["_computed"] = (updates, results) if self.compute_with_cache and not in_common else None
+            self._computed = (updates, results) if self.compute_with_cache and not in_common else None
             if self._gathered is not None and self._gathered[0] is None:
                 self._gathered = None  # rows before a reset, which stay readable until here
         self.last_results = results
