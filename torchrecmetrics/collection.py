@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from torchrecmetrics.data.catalogue import Catalogue
-    from torchrecmetrics.data.vocabulary import Vocabulary
     from torchrecmetrics.kernels import Kernels
+    from torchrecmetrics.tables.vocabulary import Vocabulary
 
 # options on which all metrics must agree: one kernel call serves all, and all average the same rows
 _AGREED = (*OPTIONS, "empty_target_action", "catalogue")
