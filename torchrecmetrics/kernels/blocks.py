@@ -66,27 +66,24 @@ def group_maxima(values: Tensor, depth: int) -> Tensor:
     return groups
 
 
-def reaching(scores: Tensor, heads: Tensor, lowest: Tensor, rows: Tensor) -> Tensor | None:
-    """Return the scores >= `lowest` [B, 1] of some rows, padded with -inf, [rows, longest]; None if they are many."""
+def reaching(scores: Tensor, heads: Tensor, lowest: Tensor) -> Tensor | None:
+    """Return the scores >= `lowest` [B, 1] of each row, padded with -inf, [B, longest]; None if they are many."""
     import numpy as np
 
-    chosen = slice(None) if len(rows) == len(scores) else rows
-    limit, values = array(lowest[chosen]), array(heads[chosen])
+    values, limit = array(heads), array(lowest)
     reached = values >= limit
     if np.count_nonzero(reached) * 4 > reached.size:
-        return None
-    places = np.flatnonzero(reached)
-    row, block = np.divmod(places, values.shape[1])
-    if heads is not scores:
+        return None if heads.shape == scores.shape else reaching(scores, scores, lowest)
+    places, ends = np.flatnonzero(reached), np.arange(len(values) + 1) * values.shape[1]
+    if heads.shape != scores.shape:
+        row, block = np.divmod(places, values.shape[1])
         starts = np.minimum(block * BLOCK_ITEMS, scores.shape[1] - BLOCK_ITEMS)
-        windows = np.lib.stride_tricks.sliding_window_view(array(scores), BLOCK_ITEMS, axis=1)
-        values = windows[array(rows)[row], starts]
+        values = np.lib.stride_tricks.sliding_window_view(array(scores), BLOCK_ITEMS, axis=1)[row, starts]
         values[starts < block * BLOCK_ITEMS, : -(scores.shape[1] % BLOCK_ITEMS)] = -np.inf  # items of the block before
-        places = np.flatnonzero(values >= limit[row])
-        row = row[places // BLOCK_ITEMS]
-    numbers = np.bincount(row, minlength=len(rows))
+        places, ends = np.flatnonzero(values >= limit[row]), np.searchsorted(places, ends) * BLOCK_ITEMS
+    numbers = np.diff(np.searchsorted(places, ends))
     if numbers.max() * 4 > scores.shape[1]:
         return None
-    best = np.full((len(rows), numbers.max()), -np.inf, values.dtype)
+    best = np.full((len(limit), numbers.max()), -np.inf, values.dtype)
     best[np.arange(best.shape[1]) < numbers[:, None]] = values.reshape(-1)[places]
     return torch.from_numpy(best)

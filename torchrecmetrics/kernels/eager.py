@@ -7,7 +7,7 @@ CPU the first row that applies is taken; times are of one thread, in ns per scor
 |---|---|---|---|
 | T x items < 2^12, or rows x T x items < 2^18 | `compare` | 0.4 to 0.9 T | calls and small sorts would cost more |
 | a depth, and items >= max(8 x depth, 256) | `limit` | 0.2 to 1.5 | one read; few scores reach the limit |
-| T < 24 | `compare` | 0.4 to 0.9 T | no sort is that fast |
+| T < 16 | `compare` | 0.4 to 0.9 T | no sort is that fast |
 | else | `sort` | 4 to 21 | one sort, whatever T |
 
 On other devices, and while traced, no value may be read: `select` takes the best scores for many comparisons to a
@@ -25,8 +25,6 @@ from torch import Tensor
 from torchrecmetrics.core.arrays import (
     TILE_NUMBERS,
     can_sync,
-    count_above,
-    count_at_least,
     float_dtype,
     search,
     sort_rows,
@@ -48,7 +46,7 @@ TILE_FLAGS_CPU = 2**19
 """Comparisons whose results are held at once on the CPU: they stay in its cache."""
 LIMIT_COMPARISONS_CPU, LIMIT_ROW_COMPARISONS_CPU = 2**18, 2**12
 """Comparisons on the CPU, of all rows and of each, from which `limit` costs less."""
-SORT_THRESHOLDS_CPU = 24
+SORT_THRESHOLDS_CPU = 16
 """Thresholds per row on the CPU from which sorting the scores costs less than comparing them."""
 SELECT_COMPARISONS = 2**24
 """Comparisons on other devices, of all rows, from which selecting the best scores costs less."""
@@ -59,7 +57,6 @@ BLOCK_SCORES = 2**24
 
 Tally: TypeAlias = tuple[Tensor, Tensor, Tensor]
 """Numbers of scores > and >= each threshold, [B, T], and the highest score, [B], NaN if the row holds NaN."""
-Strategy: TypeAlias = Callable[[Tensor, Question], Tally]
 
 
 def count(scores: Tensor, question: Question) -> Counts:
@@ -123,24 +120,32 @@ def limit(scores: Tensor, question: Question) -> Tally:
     lowest = maxima[:, -depth, None].clamp(min=torch.finfo(maxima.dtype).min)  # -inf is no candidate
     above = thresholds.new_full(thresholds.shape, depth, dtype=torch.float64)
     at_least = above + 1
-    rows = (thresholds >= lowest).any(1).nonzero()[:, 0]
-    if len(rows):
-        best = blocks.reaching(scores, heads, lowest, rows)
+    near = (thresholds >= lowest).any(1).nonzero()[:, 0]
+    if len(near):
+        rows = (
+            near if len(near) * 4 < len(scores) else slice(None)
+        )  # a few are copied, others read again where they are
+        tile = scores[rows]
+        best = blocks.reaching(tile, tile if heads is scores else heads[rows], lowest[rows])
         if best is None:  # many scores are equal
             return *select(scores, question)[:2], highest
-        above[rows], at_least[rows] = _compare(best, thresholds[rows])
+        above[rows], at_least[rows] = _search(sort_rows(best), thresholds[rows])
     return above, at_least, highest
 
 
 def sort(scores: Tensor, question: Question) -> Tally:
     """Sort the scores and search for the thresholds among them."""
-    thresholds, dtype = question.thresholds, float_dtype(scores.device)
-    above, at_least = torch.zeros(2, *thresholds.shape, dtype=dtype, device=scores.device)
+    numbers = question.thresholds.new_zeros((2, *question.thresholds.shape), dtype=float_dtype(scores.device))
     for (rows, _), tile in tiles(scores, 1, TILE_FLAGS_CPU):
-        ascending = sort_rows(without_nan(tile, -torch.inf))
-        above[rows] += count_above(ascending, thresholds[rows])
-        at_least[rows] += count_at_least(ascending, thresholds[rows])
+        numbers[:, rows] += _search(sort_rows(without_nan(tile, -torch.inf)), question.thresholds[rows])
+    above, at_least = numbers
     return above, at_least, working(scores.amax(1))
+
+
+def _search(ascending: Tensor, thresholds: Tensor) -> Tensor:
+    """Return the numbers of ascending scores > and >= each threshold of the row, float [2, B, T]."""
+    lower = torch.stack([search(ascending, thresholds, right=True), search(ascending, thresholds)])
+    return ascending.shape[1] - lower.to(float_dtype(ascending.device))
 
 
 def bucket(scores: Tensor, question: Question) -> Tally:
@@ -168,15 +173,14 @@ def select(scores: Tensor, question: Question) -> Tally:
         best = blocks.take(best, blocks.maxima(best).topk(number, dim=1, sorted=False).indices)
     best = working(best.topk(number, dim=1).values.flip(1))  # ascending, NaN last
     highest = best[:, -1] if question.nan_is_rejected else working(scores.amax(1))
-    lower = torch.stack([search(best, thresholds, right=True), search(best, thresholds)])
-    above, at_least = number - lower.to(float_dtype(scores.device))
+    above, at_least = _search(best, thresholds)
     if number < items:  # further scores may equal the lowest
         lowest = best[:, :1]
         at_least = at_least.where(thresholds != lowest, (candidates >= lowest).sum(1, keepdim=True))
     return above, at_least, highest
 
 
-def choose_strategy(scores: Tensor, question: Question) -> Strategy:
+def choose_strategy(scores: Tensor, question: Question) -> Callable[[Tensor, Question], Tally]:
     """Return the fastest strategy for these shapes; the depth is among all scores, removed or not."""
     (rows, items), width, depth = scores.shape, question.thresholds.shape[1], question.depth
     if not can_sync(scores):
