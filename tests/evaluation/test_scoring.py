@@ -43,9 +43,12 @@ def results(embeddings, target, exclude, shard=None):
     """Return values, counts, kept rows as sorted text, since processes keep them in another order, and lists."""
     given = options(target, exclude, groups=trm.group_users(exclude, [0, 3, 6]), keep_rows=True, shard=shard)
     found = trm.evaluate(NAMES, embeddings, **given)
+    rules = {"empty_target_action": "pos", "overlap": "miss"}
+    metrics = [trm.AUROC(weight="candidates", **rules), trm.Seen(5, catalogue=given["catalogue"], **rules)]
+    weighed = trm.evaluate(metrics, embeddings, target=target, exclude=exclude, shard=shard)
     rows = sorted(str(row) for row in zip(*found.rows.to_dict().values(), strict=True))
     top = trm.recommend(embeddings, k=6, exclude=exclude, shard=shard, user_ids=[5, 2, 5, 29])
-    return numbers(found), found.counts(), rows, top.ids.tolist(), top.scores.tolist()
+    return numbers(found) | numbers(weighed), found.counts(), rows, top.ids.tolist(), top.scores.tolist()
 
 
 def shared(rank, world_size, how, dtype):

@@ -23,10 +23,12 @@ from torchrecmetrics.evaluation.arguments import (
     columns_of,
     empty_collection,
     from_edges,
+    listed_with_target,
     numbered_as,
     past_of,
     row_numbers,
     warn_of_item_0,
+    weighs_users_without_target,
 )
 from torchrecmetrics.evaluation.batches import batches
 from torchrecmetrics.evaluation.embeddings import Embeddings, TargetDevice
@@ -43,6 +45,7 @@ from torchrecmetrics.evaluation.scoring import (
     ShardScorer,
     evaluating,
 )
+from torchrecmetrics.inputs.as_input import refusal_scope
 from torchrecmetrics.metric.signature import MetricOptions
 from torchrecmetrics.names import Metrics, check_options
 from torchrecmetrics.results.evaluation import Evaluation
@@ -120,10 +123,11 @@ def evaluate(
             processes that share the work.
 
     Scores are computed and stored in float32, also under autocast, and in float64 for embeddings or a bias of float64.
-    Users without ground truth are not scored, except with `all_users`. A batch is halved and repeated if a GPU runs out
-    of memory. With `kernels="triton"`, scores of embeddings are counted as they are computed and never stored, unless a
-    metric reads the listed items; bfloat16 and float16 embeddings are then multiplied as they are, float32 embeddings
-    as `torch.get_float32_matmul_precision()` says.
+    Users without ground truth are not scored, except with `all_users`, and where they count with a weight that depends
+    on their candidates (`AUROC(weight="candidates", empty_target_action="neg")`). A batch is halved and repeated if a
+    GPU runs out of memory. With `kernels="triton"`, scores of embeddings are counted as they are computed and never
+    stored, unless a metric reads the listed items; bfloat16 and float16 embeddings are then multiplied as they are,
+    float32 embeddings as `torch.get_float32_matmul_precision()` says.
 
     Warns:
         UserWarning: if ids seem to start at 1: nothing has item 0, and the number of items was not given.
@@ -156,7 +160,8 @@ def evaluate(
         scorer = scorer_of(users, items, target, device, shard, process_group)
         data = _Data.read(collection, scorer, target, exclude, user_ids, device is not None)
         columns = columns_of(collection, groups, data.target)
-        sizes, (ids, without_target) = data.num_entries(), data.split_ids(all_users)
+        ranks_all = all_users or weighs_users_without_target(collection)
+        sizes, (ids, without_target) = data.num_entries(), data.split_ids(ranks_all)
         rank, world_size = _rank_and_world_size(shard, process_group)
         if shard == "users":
             ids = ids[sizes[ids].argsort(stable=True)][rank::world_size]
@@ -174,8 +179,12 @@ def evaluate(
             facts |= {"target": fingerprint(data.target.keys), "values of target": fingerprint(data.target.values)}
             facts["history"] = data.exclusions.fingerprint()
 
-    def update(batch: Tensor, at_once: int) -> None:
-        collection.update(scorer.input(data.batch(batch), at_once), **columns(batch))
+    def update(ids: Tensor, at_once: int) -> None:
+        batch = data.batch(ids)
+        rows = scorer.input(batch, at_once)
+        with refusal_scope(rows):
+            ranking = rows.rank(collection.evaluator.batch_needs, collection.evaluator.ranking_options)
+            collection.update(ranking if all_users else listed_with_target(ranking, batch.target), **columns(ids))
 
     # processes that share items raise together in `update` already
     together = raise_on_all_ranks(scorer.device, process_group) if shard == "users" else nullcontext()
@@ -305,9 +314,9 @@ class _Data(NamedTuple):
             number = number + self.scorer.num_entries()
         return number if self.past is None else number + self.past.host_degree
 
-    def split_ids(self, all_users: bool) -> tuple[Tensor, Tensor]:
+    def split_ids(self, ranks_all: bool) -> tuple[Tensor, Tensor]:
         """Return the users to score, and the users who have no ground truth and are not scored; on the host."""
-        if all_users:
+        if ranks_all:
             return self.ids, self.ids[:0]
         has_relevant = self.target.host_degree.index_select(0, self.ids) > 0
         return self.ids[has_relevant], self.ids[~has_relevant]
