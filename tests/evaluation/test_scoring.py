@@ -208,6 +208,31 @@ def test_faults(processes, kind, on):
         assert re.search((OF_OPTIONS | OF_USERS | OF_EMBEDDINGS)[kind][0], message)
 
 
+def stops_at(done, total):
+    raise ValueError(f"{done} of {total} users are enough")
+
+
+def stopped(rank, world_size, shard, call):
+    """Return the error of a process, where the function that shows progress raises on the first process alone."""
+    users, items, bias, target, exclude = problem()
+    mine = share_of_items(rank, 2) if shard == "items" else slice(None)
+    embeddings, shared = trm.Embeddings(users, items[mine], bias[mine]), {"batch_size": 8, "shard": shard}
+    run = {
+        "evaluate": lambda: trm.evaluate(NAMES, embeddings, progress=stops_at, **shared, **options(target, exclude)),
+        "recommend": lambda: trm.recommend(embeddings, exclude=exclude, progress=stops_at, **shared),
+    }[call]
+    with pytest.raises((ValueError, RuntimeError)) as error:
+        run()
+    return str(error.value)
+
+
+@pytest.mark.parametrize(("shard", "call"), [("users", "evaluate"), ("items", "evaluate"), ("items", "recommend")])
+def test_progress_that_raises(processes, shard, call):
+    """An error of the function that shows progress, which the first process alone calls, is raised on all processes."""
+    for message in processes.run(stopped, 2, shard, call, timeout=30):
+        assert "users are enough" in message
+
+
 def dies(rank, world_size, at):
     """End process 1 in the middle of an evaluation, and return the error of the other process."""
     users, items, bias, target, exclude = problem()

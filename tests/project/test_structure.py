@@ -25,7 +25,7 @@ LONG_FUNCTIONS = {
     "data/files.py: open_file": 52,
     "evaluation/listed.py: _in_order": 53,
     "evaluation/lists.py: evaluate_lists": 58,
-    "evaluation/recommendations.py: recommend": 57,
+    "evaluation/recommendations.py: recommend": 54,
     "inputs/codes.py: rank": 84,
     "inputs/ranks.py: rank": 65,
 }

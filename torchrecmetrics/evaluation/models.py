@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -186,11 +186,11 @@ def evaluate(
             ranking = rows.rank(collection.evaluator.batch_needs, collection.evaluator.ranking_options)
             collection.update(ranking if all_users else listed_with_target(ranking, batch.target), **columns(ids))
 
-    # processes that share items raise together in `update` already
-    together = raise_on_all_ranks(scorer.device, process_group) if shard == "users" else nullcontext()
-    with bar, evaluating(users), together:
+    shares_items = shard in ("items", "both")
+    with bar, evaluating(users), together(shard == "users", scorer.device, process_group):
         for batch in batches(scorer, ids, sizes, update, batch_size):
-            bar.advance(batch, collection)
+            with together(shares_items, scorer.device, process_group):  # in `update` they raise together already
+                bar.advance(batch, collection)
     return collection.evaluation(kernel, data.target.user_ids)
 
 
@@ -205,6 +205,11 @@ def in_agreement(shard: str | None, process_group: Any, facts: dict[str, Any]) -
     else:
         with same_on_all_ranks(facts, process_group):
             yield
+
+
+def together(applies: bool, device: torch.device, process_group: Any) -> AbstractContextManager[None]:
+    """Return a context that raises an error of one process on all if it `applies`, and else does nothing."""
+    return raise_on_all_ranks(device, process_group) if applies else nullcontext()
 
 
 def _rank_and_world_size(shard: str | None, process_group: Any) -> tuple[int, int]:

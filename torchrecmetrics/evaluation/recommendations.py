@@ -17,7 +17,7 @@ from torchrecmetrics.evaluation.arguments import row_numbers, warn_of_item_0
 from torchrecmetrics.evaluation.batches import batches
 from torchrecmetrics.evaluation.embeddings import Embeddings, TargetDevice
 from torchrecmetrics.evaluation.exclusions import Exclusions, Histories, exclude_entries
-from torchrecmetrics.evaluation.models import in_agreement, scorer_of
+from torchrecmetrics.evaluation.models import in_agreement, scorer_of, together
 from torchrecmetrics.evaluation.progress import Progress, ProgressBar
 from torchrecmetrics.evaluation.scoring import FunctionScorer, ScoreFunction, Scorer, evaluating
 from torchrecmetrics.inputs.item_shard import best_items, best_of_processes
@@ -174,12 +174,8 @@ def recommend(
         is_first = shard is None or torch.distributed.get_rank(process_group) == 0
         bar = ProgressBar(progress, len(ids), is_first)
         if shard is not None:
-            facts |= {
-                "k": k,
-                "user_ids": fingerprint(ids),
-                "history": exclusions.fingerprint(),
-                "batch_size": batch_size,
-            }
+            facts |= {"k": k, "user_ids": fingerprint(ids), "batch_size": batch_size}
+            facts["history"] = exclusions.fingerprint()
     if is_first:
         is_out = scorer.leaves_out_item_0 or any(mask[0] for mask in exclusions.masks)
         cure = f"Embeddings(..., allowed=torch.arange({scorer.num_items}) > 0)"
@@ -187,7 +183,8 @@ def recommend(
     top = _TopItems(scorer, exclusions, allowed, ids, k=k, is_shared=shard is not None, process_group=process_group)
     with bar, evaluating(users):
         for batch in batches(scorer, torch.arange(len(ids), device="cpu"), sizes, top.add, batch_size):
-            bar.advance(batch, None)
+            with together(shard is not None, scorer.device, process_group):
+                bar.advance(batch, None)
     user_ids, item_ids = (interactions[0].user_ids, interactions[0].item_ids) if interactions else (None, None)
     return Recommendations(top.items, top.scores, ids, user_ids=user_ids, item_ids=item_ids)
 
