@@ -297,6 +297,9 @@ class Evaluator(SummedStates):
                 "empty_target_action": self.leader.empty_target_action,
                 **labels,
             },
+            higher_is_better={
+                key: metric.higher_is_better for key, metric in self.row_metrics.items() if not metric.higher_is_better
+            },
         )
 
     def add(self, rows: RowValues) -> None:
