@@ -18,8 +18,8 @@ import torchrecmetrics as trm
 from benchmarks.timing import seconds
 
 WIDTH, USERS, BATCH, ITEMS = 64, 512, 128, 240_000
-COLLECTIVES = 5
-"""Per batch: own scores, counts, and three that tell errors."""
+COLLECTIVES = 6
+"""Per batch: own scores, counts, and four that tell errors."""
 BYTES = 20
 """Sent per user with one target."""
 

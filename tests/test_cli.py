@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import torchrecmetrics as trm
 from torchrecmetrics.cli import main, metrics_of
@@ -379,6 +381,33 @@ def test_compare(run):
         status, _, error = run(f"compare {words}")
         assert status == 2
         assert message in error
+
+
+def test_compare_is_a_gate(run):
+    """With --strict a candidate that may be worse than the first file by the margin exits with 1, and one sentence."""
+    ids = torch.arange(400)
+    for name, loss in (("incumbent", 0.0), ("same", 0.0), ("worse", 0.3)):
+        column = torch.rand(400, generator=torch.Generator().manual_seed(0)).double() - loss
+        trm.Rows({"NDCG@10": column, "HR@10": column + loss}, ids).to_parquet(f"{name}.parquet")
+    files, fell = "incumbent.parquet same.parquet", "more than the margin 0.02.\n"
+    for words, status, error in (
+        (f"{files} --margin .02 --strict", 0, ""),
+        (f"{files} worse.parquet --margin .02", 0, ""),
+        (f"{files} worse.parquet --margin .02 --strict", 1, f"Failed: NDCG@10 of worse fell by 0.3 .*, {fell}"),
+        (f"worse.parquet {files} --margin .02 --strict", 0, ""),
+        (f"worse.parquet {files} --margin .02 --strict --baseline same", 1, f"Failed: NDCG@10 of worse fell.*, {fell}"),
+        ("incumbent.parquet worse.parquet --margin 2% --strict -m HR@10", 0, ""),
+        ("incumbent.parquet worse.parquet --margin 2% --strict -m HR@10,NDCG@10 --markdown", 1, "Failed: NDCG@10 .*\n"),
+        (
+            f"{files} --strict",
+            2,
+            "torchrecmetrics compare: error: --strict needs --margin, by which a run may be worse\n",
+        ),
+    ):
+        found = run(f"compare {words}")
+        assert found[0] == status
+        assert re.fullmatch(error, found[2])
+    assert run(f"compare {files} --margin much")[0] == 2
 
 
 @pytest.mark.parametrize("delimiter", ["|", "\t", "\\t"])

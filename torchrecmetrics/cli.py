@@ -60,8 +60,9 @@ _COMPARE_EXAMPLES = """examples:
   torchrecmetrics compare a.parquet b.parquet
   torchrecmetrics compare pop=pop.parquet gcn=seed0.parquet gcn=seed1.parquet \\
       --baseline pop
+  torchrecmetrics compare incumbent.parquet candidate.parquet --margin 2% --strict
 
-exit status: 0; 2 for bad input, such as rows that do not pair
+exit status: 0; 1 with --strict if a metric may be worse by the margin; 2: bad input
 """
 _AGREEMENT_EXAMPLES = f"""examples:
   torchrecmetrics agreement before.csv after.csv --rank rank --fail-over churn@10=.3
@@ -160,6 +161,7 @@ _OPTIONS = {
     r"the catalogue has no (\w+), which the metric reads: .*": (
         r"the metric reads \1 of items, which the command does not take: evaluate_lists does"
     ),
+    r"metrics=\[\.\.\.\]": "-m NAME@K",
     r"complete=True": "--complete",
     r"duplicates='first'": "--first",
     r"values_reduce='sum', 'max' or 'last'": "--values-reduce sum, max or last",
@@ -192,6 +194,11 @@ def _instead(name: str, value: Any) -> dict[str, Any]:
 def _threshold(option: str) -> dict[str, Any]:
     read = partial(Threshold.read, option)
     return {**_REPEATABLE, "type": read, "dest": "thresholds", "metavar": "NAME@K=VALUE"}
+
+
+def _margin(text: str) -> float | str:
+    """Return a margin of `compare`: a number, or a share with a percent sign."""
+    return text if text.endswith("%") else float(text)
 
 
 _Arguments: TypeAlias = dict[str, tuple[dict[str, Any], str]]
@@ -262,8 +269,16 @@ _COMPARE: _Arguments = {
         {"nargs": "+", "metavar": "[NAME=]ROWS"},
         "file of evaluate --rows; a name that stands twice has several seeds",
     ),
-    "--baseline": ({"metavar": "NAME"}, "compare the others with this one; default: all pairs"),
-    "--margin": ({"type": float, "metavar": "VALUE"}, "test also whether a run is worse by less than this"),
+    "-m --metric": ({**_REPEATABLE, "metavar": "NAME@K"}, "compare these metrics alone, such as NDCG@10; repeatable"),
+    "--baseline": (
+        {"metavar": "NAME"},
+        "compare the others with this one; default: all pairs, with a margin the first file",
+    ),
+    "--margin": (
+        {"type": _margin, "metavar": "VALUE|SHARE%"},
+        "test also whether a run is worse by less than this, such as .02 or 2%% of the mean",
+    ),
+    "--strict": (_SWITCH, "exit with 1 unless every metric is worse by less than the margin"),
     "--json": (_FILE, "write the results there, whole or not at all"),
     "--markdown": (_SWITCH, "print a table in Markdown"),
 }
@@ -415,9 +430,16 @@ def _compare(args: argparse.Namespace) -> int:
         runs.setdefault(name or file.stem, []).append(Rows.from_parquet(file))
         files.append(file)
     _check_outputs(files, {"--json": args.json})
-    comparison = compare(runs, baseline=args.baseline, margin=args.margin)
+    if args.strict and args.margin is None:
+        raise ValueError("--strict needs --margin, by which a run may be worse")
+    baseline = args.baseline if args.margin is None else args.baseline or next(iter(runs))
+    labels = [label for labels in args.metric for label in labels.split(",")]
+    comparison = compare(runs, labels or None, baseline=baseline, margin=args.margin)
     _print(args, comparison.to_markdown() if args.markdown else str(comparison), comparison.to_json())
-    return FINE
+    if not args.strict or comparison.passed:
+        return FINE
+    print(_printable(comparison.verdict), file=sys.stderr)
+    return BELOW
 
 
 def _agreement(args: argparse.Namespace) -> int:

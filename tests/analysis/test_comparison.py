@@ -300,9 +300,15 @@ IN_X = groups([0, 0, 0])
         ({"alternative": "better"}, ValueError, "alternative must be one of 'two-sided', 'greater', 'less'"),
         ({"resamples": 0}, ValueError, "resamples must be at least 1"),
         ({"level": 95}, ValueError, "level must be between 0 and 1, such as 0.95, got 95"),
-        ({"margin": 0}, ValueError, "margin must be a number > 0 in the metrics' unit, or None, got 0"),
-        ({"margin": True}, ValueError, "margin must be a number > 0 in the metrics' unit, or None, got True"),
-        ({"margin": "0.1"}, ValueError, "margin must be a number > 0 in the metrics' unit, or None, got '0.1'"),
+        ({"margin": 0}, ValueError, "margin must be a number > 0 in the metrics' unit, .*, got 0"),
+        ({"margin": True}, ValueError, "margin must be a number > 0 in the metrics' unit, .*, got True"),
+        (
+            {"margin": "0.1"},
+            ValueError,
+            "margin must be .*, a share of the other run's mean such as '2%', or None",
+        ),
+        ({"margin": "0%"}, ValueError, "margin must be a number > 0 .*, got '0%'"),
+        ({"margin": "nan%"}, ValueError, "margin must be a number > 0 .*, got 'nan%'"),
         ({"groups": ["x"]}, TypeError, r"groups must be Groups, got list: trm.group_users\(train\)"),
         (groups([0, 0]), ValueError, "have 2 users and no user_ids, rows have the id 2"),
         (groups([0], user_ids=["0"]), TypeError, r"ids of rows hold whole numbers \(0\), user_ids of groups hold text"),
@@ -422,7 +428,7 @@ def test_the_limit_is_that_of_the_flips(clustered, monkeypatch):
     flips = trm.compare(runs, **options)
     for mine, other in zip(limit.results, flips.results, strict=True):
         assert mine.difference == other.difference
-        for name in ("p", "adjusted_p", "noninferior_p"):
+        for name in ("p", "adjusted_p", "noninferior_p", "adjusted_noninferior_p"):
             p = getattr(other, name)
             assert getattr(mine, name) == pytest.approx(p, abs=6 * (p * (1 - p) / 4000) ** 0.5 + 1e-3), (mine.key, name)
         assert (mine.low, mine.high) == pytest.approx((other.low, other.high), abs=0.1 * (other.high - other.low))
@@ -595,7 +601,7 @@ def test_a_group_is_its_rows(clusters, options):
     assert len(found) == 3 * 2 * 4
     for r in found.results:
         alone = expected[r.group][r.label, r.run, r.against]
-        near = dict.fromkeys(("p", "adjusted_p", "noninferior_p"), 0.06)
+        near = dict.fromkeys(("p", "adjusted_p", "noninferior_p", "adjusted_noninferior_p"), 0.06)
         near |= dict.fromkeys(("low", "high", "adjusted_low", "adjusted_high"), 0.2 * abs(alone.detectable))
         near |= {"detectable": 0.1 * abs(alone.detectable)}
         for name in r._fields[4:]:
@@ -681,10 +687,125 @@ def test_noninferiority(margin):
     found = trm.compare(runs, margin=margin, resamples=20_000)["m0"]
     assert found.noninferior_p == pytest.approx(expected, abs=0.01)
     without = trm.compare(runs, resamples=20_000)["m0"]
-    assert without.noninferior_p is None
-    assert found[:-1] == without[:-1]
+    assert without == found._replace(margin=None, noninferior_p=None, adjusted_noninferior_p=None)
     exactly = trm.compare({"a": constant(0.2 + margin), "b": constant(0.2)}, margin=margin)["m"]
     assert exactly.noninferior_p == 1  # a difference as large as the margin is not within it
+
+
+BASE = torch.rand(400, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+NOISE = torch.randn(400, generator=torch.Generator().manual_seed(8), dtype=torch.float64)
+NOISE = (NOISE - NOISE.mean()) / NOISE.std()
+OUT, NOT_OUT = "which rules out a loss of", "which does not rule out a loss of"
+
+
+@pytest.mark.parametrize(
+    ("change", "lower", "margin", "verdict"),
+    [
+        (-0.1, False, 0.02, "Failed: m fell by 0.1 (95 % interval 0.0902 to 0.11), more than the margin 0.02."),
+        (0.1, True, 0.02, "Failed: m rose by 0.1 (95 % interval 0.0902 to 0.11), more than the margin 0.02."),
+        (-0.015, False, 0.02, f"Failed: m fell by 0.015 (95 % interval 0.00517 to 0.0248), {NOT_OUT} 0.02."),
+        (0.005, True, 0.012, f"Failed: m rose by 0.005 (95 % interval -0.00483 to 0.0148), {NOT_OUT} 0.012."),
+        (
+            -0.005,
+            False,
+            0.02,
+            f"Passed: at worst m fell by 0.005 (95 % interval -0.00483 to 0.0148), {OUT} 0.02.",
+        ),
+        (-0.1, True, 0.02, f"Passed: at worst m fell by 0.1 (95 % interval 0.0902 to 0.11), {OUT} 0.02."),
+        (0.1, False, "1%", f"Passed: at worst m rose by 0.1 (95 % interval 0.0902 to 0.11), {OUT} 0.00512."),
+    ],
+)
+def test_gate(change, lower, margin, verdict):
+    """A run passes if its difference is significantly better than a loss by the margin; lower values may be better."""
+    sides = {"higher_is_better": {"m": False}} if lower else {}
+    runs = {"old": make({"m": BASE}, **sides), "new": make({"m": BASE + change + NOISE / 10}, **sides)}
+    for test in ("t", "randomization"):
+        found = trm.compare(runs, margin=margin, test=test)
+        assert found.passed is verdict.startswith("Passed")
+        assert f"All together {'pass' if found.passed else 'do not pass'}, each one" in " ".join(str(found).split())
+        assert ("(lower values of m are better)" in " ".join(str(found).split())) is lower
+        r, sign = found["m"], -1 if lower else 1
+        assert r.margin == (0.02 if margin == 0.02 else 0.012 if margin == 0.012 else BASE.mean().item() / 100)
+        expected = stats.ttest_1samp(sign * r.difference + NOISE / 10 + r.margin, 0, alternative="greater").pvalue
+        assert r.noninferior_p == pytest.approx(expected, rel=1e-6 if test == "t" else 0.5, abs=1e-4)
+    assert trm.compare(runs, margin=margin, test="t").verdict == verdict
+
+
+def test_a_gate_is_not_corrected():
+    """All must pass, so that each is tested at .025; single claims of non-inferiority are corrected."""
+    loss = 0.02 - stats.t(399).ppf(0.985) * 0.1 / 20  # p = .015 one-sided
+    runs = {"old": make({f"m{i}": BASE for i in range(9)})}
+    runs["new"] = make({f"m{i}": BASE - loss + NOISE / 10 for i in range(9)})
+    found = trm.compare(runs, margin=0.02, test="t")
+    assert [r.noninferior_p for r in found.results] == pytest.approx([0.015] * 9)
+    assert [r.adjusted_noninferior_p for r in found.results] == pytest.approx([0.015 * 9] * 9)
+    assert found.passed
+    wider = trm.compare(runs, margin=0.02, test="t", level=0.98)
+    assert not wider.passed
+    assert trm.compare(runs).passed is None
+    with pytest.raises(ValueError, match="without a margin there is no verdict"):
+        _ = trm.compare(runs).verdict
+
+
+def test_gates_of_several_candidates():
+    """The worst metric of all candidates decides; a metric that cannot be tested does not pass."""
+    runs = {"old": BASE, "good": BASE + 0.01, "bad": BASE - 0.3 + NOISE / 10, "worse": BASE - 0.5 + NOISE / 10}
+    found = trm.compare({name: make({"m": column}) for name, column in runs.items()}, baseline="old", margin=0.1)
+    assert found.verdict == "Failed: m of worse fell by 0.5 (95 % interval 0.49 to 0.51), more than the margin 0.1."
+    one = {name: make({"m": [1.0, NAN], "l": [1.0, 1.0]}) for name in ("a", "b")}
+    found = trm.compare(one, margin=0.1)
+    assert (found.passed, found.verdict) == (False, "Failed: m has fewer than two rows or clusters.")
+
+
+def test_sides_of_metrics():
+    """Evaluations say which values are better, also through a file; neither, and shares of 0, have no margin."""
+    pytest.importorskip("pyarrow")
+    items = torch.eye(12)
+    target = trm.Interactions.from_columns(range(12), range(12), num_users=12, num_items=12)
+    train = trm.Interactions.from_columns(range(12), [*range(1, 12), 0], num_users=12, num_items=12)
+    metrics = ["MeanRank", "HR@1", trm.Seen(1, catalogue=trm.Catalogue.from_interactions(train))]
+    runs = {
+        name: trm.evaluate(metrics, scores, items, target=target, keep_rows=True)
+        for name, scores in (("old", items), ("new", items.roll(1, 0)))
+    }
+    assert runs["old"].rows.higher_is_better == {"MeanRank": False, "Seen@1": None}
+    found = trm.compare(runs, ["MeanRank", "HR@1"], margin="10%")
+    assert found.higher_is_better == {"MeanRank": False, "HR@1": True}
+    assert [r.margin for r in found.results] == [0.1, 0.1]
+    assert found.verdict.startswith("Failed: MeanRank rose by 6 (")
+    assert trm.compare(runs, "MeanRank", baseline="new", margin=0.5).passed
+    with pytest.raises(ValueError, match="of Seen@1 neither higher nor lower values are better, so it has no margin"):
+        trm.compare(runs, margin=0.02)
+    with pytest.raises(ValueError, match="the mean of HR@1 in 'new' is 0, and so is each share of it: give a margin"):
+        trm.compare(runs, "HR@1", baseline="new", margin="2%")
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_gate_by_simulation():
+    """Of 2,000 candidates at the margin at most 3.5 % pass; of 2,000 that equal the incumbent, as many as power says.
+
+    Three metrics of 200 users are correlated; one is at the margin and the others are much better, the worst case.
+    """
+    generator, n, runs = torch.Generator().manual_seed(3), 200, 2000
+    critical = stats.t(n - 1).ppf(0.975)
+    margin = (critical + stats.t(n - 1).ppf(0.8)) / n**0.5  # one metric of an equal candidate passes in 80 %
+
+    def correlated(rows):
+        shared, own = torch.randn(rows, 1, generator=generator), torch.randn(rows, 3, generator=generator)
+        return (0.6**0.5 * shared + 0.4**0.5 * own).double()
+
+    passed = []
+    for loss in ([margin, -1, -1], [0, 0, 0]):
+        passed.append(0)
+        for _ in range(runs):
+            old = torch.randn(n, 3, generator=generator).double()
+            new = old + correlated(n) - torch.tensor(loss, dtype=torch.float64)
+            found = trm.compare({"old": labelled(old), "new": labelled(new)}, margin=margin, resamples=1000)
+            passed[-1] += found.passed
+    power = (correlated(200_000).amin(1) + margin * n**0.5 > critical).double().mean().item()
+    assert passed[0] / runs == pytest.approx(0.025, abs=0.01), passed
+    assert passed[1] / runs == pytest.approx(power, abs=0.03), (passed, power)
 
 
 def test_runs_are_averaged():
@@ -711,12 +832,13 @@ def test_table():
     r, means = found["m0"], [runs[name].values["m0"].mean().item() for name in ("gcn", "pop")]
     assert re.split("  +", line)[:5] == ["m0", "gcn - pop", *(f"{mean:.4f}" for mean in means), f"{r.difference:+.4f}"]
     assert line.endswith(
-        f"[{r.adjusted_low:+.4f}, {r.adjusted_high:+.4f}]      {r.adjusted_p:.4f}          {r.noninferior_p:.4f}"
+        f"[{r.adjusted_low:+.4f}, {r.adjusted_high:+.4f}]      {r.adjusted_p:.4f}          "
+        f"{r.adjusted_noninferior_p:.4f}"
     )
     assert r.adjusted_p != r.p
     assert "Paired randomisation test: signs of 60 rows flipped (10000 draws, seed 0), two-sided." in others
     assert any("Corrected for 2 comparisons (step-down max-T; exact for each, asymptotic for all" in x for x in others)
-    assert any("worse by less than 0.01, where higher values are better" in line for line in others)
+    assert any("Non-inferior: worse by less than 0.01. All together pass, each one-sided at" in line for line in others)
     assert all(line == line.rstrip() for line in others)
     assert "Not corrected for 2 comparisons" in str(trm.compare(runs, correction="none"))
     single = str(trm.compare(runs, "m0", test="t", alternative="less"))

@@ -95,6 +95,55 @@ def test_score_function(action, device):
     assert numbers(trm.evaluate(NAMES, users.to(device), items.to(device), **options)) == expected
 
 
+class WeighedHits(trm.RankingMetric):
+    """Hits whose rows weigh as many candidates as they have, with or without a relevant item."""
+
+    formula = staticmethod(trm.functional.hit_rate)
+    weights = staticmethod(lambda ranking: ranking.num_ranked)
+
+    @property
+    def needs(self):
+        return super().needs._replace(num_ranked=True)
+
+
+MASK = torch.arange(ITEMS) % 3 > 0
+FORMS = {
+    "embeddings": lambda users, items, allowed: (users, items),
+    "function": lambda users, items, allowed: (lambda ids: (users @ items.T).masked_fill(~MASK, -math.inf)[ids],),
+    "mask": lambda users, items, allowed: (trm.Embeddings(users, items, allowed=MASK),),
+    "bias": lambda users, items, allowed: (trm.Embeddings(items=None, users=None, bias=items[:, 0].contiguous()),),
+    "candidates": lambda users, items, allowed: (trm.Embeddings(users, items, allowed=allowed),),
+}
+
+
+@pytest.mark.parametrize("action", ["skip", "neg", "pos"])
+@pytest.mark.parametrize("form", FORMS)
+def test_users_without_ground_truth_weigh_their_candidates(form, action, device):
+    """Metrics with row weights count users without ground truth as `all_users` does; metrics of lists count neither."""
+    users, items, train, test = world()
+    allowed = Interactions.from_dense(torch.rand(USERS, ITEMS, generator=torch.Generator().manual_seed(3)) < 0.5)
+    scored = FORMS[form](users.to(device), items.to(device), allowed.to(device))
+    metrics = [trm.AUROC(weight="candidates", empty_target_action=action), WeighedHits(5, empty_target_action=action)]
+    options = {"target": test.to(device), "exclude": train.to(device), "keep_rows": True}
+    found, expected = (trm.evaluate(metrics, *scored, all_users=all_users, **options) for all_users in (False, True))
+    assert numbers(found) == near(expected)
+    assert found.counts() == expected.counts()
+    assert found.rows.mean() == pytest.approx(expected.rows.mean(), abs=1e-12)
+    catalogue = trm.Catalogue.from_interactions(train.to(device))
+    lists = trm.AveragePopularity(5, catalogue=catalogue, empty_target_action=action)
+    both = trm.evaluate([*metrics, lists], *scored, **options)
+    assert numbers(both) == near({**expected, **trm.evaluate([lists], *scored, **options)})
+
+
+@pytest.mark.parametrize(("action", "expected"), [("skip", (1 + 1 / 4) / 2), ("neg", 5 / 12), ("pos", 3 / 4)])
+def test_a_user_without_ground_truth_weighs_all_candidates(action, expected):
+    """Of three users with three candidates each, one has no ground truth and counts as `empty_target_action` says."""
+    target = Interactions.from_columns([0, 1], [0, 2], num_users=3, num_items=3)
+    metric = trm.AUROC(weight="candidates", empty_target_action=action)
+    got = trm.evaluate([metric], torch.eye(3), torch.eye(3), target=target)
+    assert got["AUROC-candidates"].item() == pytest.approx(expected)
+
+
 def test_all_is_moved_to_a_named_device(device):
     """With `device="cuda"` everything is moved to the current GPU, and a function is asked there."""
     users, items, train, test = world()

@@ -43,9 +43,12 @@ def results(embeddings, target, exclude, shard=None):
     """Return values, counts, kept rows as sorted text, since processes keep them in another order, and lists."""
     given = options(target, exclude, groups=trm.group_users(exclude, [0, 3, 6]), keep_rows=True, shard=shard)
     found = trm.evaluate(NAMES, embeddings, **given)
+    rules = {"empty_target_action": "pos", "overlap": "miss"}
+    metrics = [trm.AUROC(weight="candidates", **rules), trm.Seen(5, catalogue=given["catalogue"], **rules)]
+    weighed = trm.evaluate(metrics, embeddings, target=target, exclude=exclude, shard=shard)
     rows = sorted(str(row) for row in zip(*found.rows.to_dict().values(), strict=True))
     top = trm.recommend(embeddings, k=6, exclude=exclude, shard=shard, user_ids=[5, 2, 5, 29])
-    return numbers(found), found.counts(), rows, top.ids.tolist(), top.scores.tolist()
+    return numbers(found) | numbers(weighed), found.counts(), rows, top.ids.tolist(), top.scores.tolist()
 
 
 def shared(rank, world_size, how, dtype):
@@ -203,6 +206,31 @@ def test_faults(processes, kind, on):
     for message in processes.run(fault, 2, kind, on):
         assert message is not None
         assert re.search((OF_OPTIONS | OF_USERS | OF_EMBEDDINGS)[kind][0], message)
+
+
+def stops_at(done, total):
+    raise ValueError(f"{done} of {total} users are enough")
+
+
+def stopped(rank, world_size, shard, call):
+    """Return the error of a process, where the function that shows progress raises on the first process alone."""
+    users, items, bias, target, exclude = problem()
+    mine = share_of_items(rank, 2) if shard == "items" else slice(None)
+    embeddings, shared = trm.Embeddings(users, items[mine], bias[mine]), {"batch_size": 8, "shard": shard}
+    run = {
+        "evaluate": lambda: trm.evaluate(NAMES, embeddings, progress=stops_at, **shared, **options(target, exclude)),
+        "recommend": lambda: trm.recommend(embeddings, exclude=exclude, progress=stops_at, **shared),
+    }[call]
+    with pytest.raises((ValueError, RuntimeError)) as error:
+        run()
+    return str(error.value)
+
+
+@pytest.mark.parametrize(("shard", "call"), [("users", "evaluate"), ("items", "evaluate"), ("items", "recommend")])
+def test_progress_that_raises(processes, shard, call):
+    """An error of the function that shows progress, which the first process alone calls, is raised on all processes."""
+    for message in processes.run(stopped, 2, shard, call, timeout=30):
+        assert "users are enough" in message
 
 
 def dies(rank, world_size, at):

@@ -58,6 +58,28 @@ def test_recommended_lists_have_the_values_of_the_model(ties):
     assert 0 < found.num_tied < found.num_users
 
 
+class WeighedByLists(trm.RankingMetric):
+    """Hits whose rows weigh as many items as their lists hold, with or without a relevant item."""
+
+    formula = staticmethod(trm.functional.hit_rate)
+    weights = staticmethod(lambda ranking: ranking.num_recommended)
+
+
+@pytest.mark.parametrize(("action", "expected"), [("skip", 3 / 5), ("neg", 3 / 6), ("pos", (3 + 1) / 6)])
+def test_users_without_ground_truth_weigh_their_lists(action, expected):
+    """A metric whose row weights read the lists reads those of users without ground truth; metrics of lists do not."""
+    target, lists = {"a": [1], "b": [2], "c": []}, {"a": [7, 8, 1], "b": [3, 4], "c": [5], "d": [1, 2, 3]}
+    train = trm.Interactions.from_frame({"user": [*"aabbc"], "item": [1, 2, 3, 4, 5]})
+    catalogue = trm.Catalogue.from_interactions(train.recode(item_ids=range(1, 9)))
+    metrics = [
+        WeighedByLists(3, empty_target_action=action),
+        trm.Coverage(3, catalogue=catalogue, empty_target_action=action),
+    ]
+    found = evaluate_lists(metrics, lists, target=target, complete=True)
+    assert numbers(found) == pytest.approx({"WeighedByLists@3": expected, "Coverage@3": 5 / 8})
+    assert (found.num_skipped, found.num_unserved, found.num_left_out, found.num_unknown) == (1, 0, 2, 0)
+
+
 def test_history_leaves_the_lists():
     """`exclude=` removes the history from longer lists, which get the values of lists that never held the history."""
     users, items, train, test, recommended = made()

@@ -25,7 +25,7 @@ LONG_FUNCTIONS = {
     "tables/files.py: open_file": 52,
     "lists/ordered.py: _in_order": 53,
     "lists/evaluate.py: evaluate_lists": 58,
-    "evaluation/recommend.py: recommend": 57,
+    "evaluation/recommend.py: recommend": 54,
     "inputs/codes.py: rank": 84,
     "inputs/ranks.py: rank": 65,
 }

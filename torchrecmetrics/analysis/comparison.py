@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -84,8 +85,12 @@ class PairResult(NamedTuple):
     """Number of tested units: clusters, or rows without clusters. With fewer than two, p and intervals are nan."""
     detectable: float
     """True difference that a comparison of this size finds with probability 0.8, after correction."""
-    noninferior_p: float | None
-    """Corrected p of the hypothesis that `run` is worse by `margin` or more; None = no margin was given."""
+    margin: float | None = None
+    """Margin in the unit of the metric; None = no margin was given."""
+    noninferior_p: float | None = None
+    """One-sided p of the hypothesis that `run` is worse by the margin or more, which `Comparison.passed` reads."""
+    adjusted_noninferior_p: float | None = None
+    """`noninferior_p` corrected for all labels, pairs and groups."""
 
     @property
     def key(self) -> str:
@@ -109,7 +114,10 @@ class Comparison(Table):
     `comparison["NDCG@10", "gcn", "pop"]` the result of gcn minus pop; `comparison["NDCG@10/cold"]` is for a group.
     """
 
-    _gaps: ClassVar[dict[str, str]] = {"group": "text", "noninferior_p": "floats"}
+    _gaps: ClassVar[dict[str, str]] = {
+        "group": "text",
+        **dict.fromkeys(("margin", "noninferior_p", "adjusted_noninferior_p"), "floats"),
+    }
     _words: ClassVar[tuple[str, ...]] = ("metric", "runs")
 
     results: tuple[PairResult, ...]
@@ -126,7 +134,10 @@ class Comparison(Table):
     """True if the flips are all combinations of signs, not a random sample."""
     normal: bool
     """True if sums of small units are drawn from the normal limit of their flips, since there are many units."""
-    margin: float | None
+    margin: float | str | None
+    """Margin of non-inferiority, in the metrics' unit or as a share such as "2%"; None = none was given."""
+    higher_is_better: dict[str, bool | None]
+    """Which values are better, by label; None = neither."""
     seed: int
     clustered: bool
     groups: dict[str, int]
@@ -172,6 +183,45 @@ class Comparison(Table):
         """True if p and intervals are corrected for several comparisons."""
         return self.correction != "none" and self.num_tested > 1
 
+    @property
+    def passed(self) -> bool | None:
+        """True if every result is non-inferior, False if one is not or has fewer than two units; None = no margin.
+
+        Each result is tested one-sided at (1 - level) / 2, .025 by default, without correction: the hypothesis that one
+        of them or more is inferior is then rejected wrongly in at most this share of cases (intersection-union test).
+        """
+        if self.margin is None:
+            return None
+        alpha = round((1 - self.level) / 2, 12)
+        return all(r.noninferior_p is not None and r.noninferior_p <= alpha for r in self.results)
+
+    @property
+    def verdict(self) -> str:
+        """Sentence that says if the comparison passed, and how far the result with the highest p is from the margin.
+
+        Raises:
+            ValueError: without a margin.
+        """
+        if self.margin is None:
+            raise ValueError("without a margin there is no verdict: compare(runs, margin=0.02)")
+        worst = max(self.results, key=_distance_to_passing)
+        name = worst.key if len(self.pairs) == 1 else f"{worst.key} of {worst.run}"
+        if math.isnan(worst.p):
+            return f"Failed: {name} has fewer than two rows or clusters."
+        margin, loss = worst.margin or 0.0, worst.difference
+        if self.higher_is_better[worst.label]:
+            loss = -loss
+        change, size, *interval = "rose", worst.difference, worst.low, worst.high
+        if worst.difference < 0:
+            change, size, *interval = "fell", -worst.difference, -worst.high, -worst.low
+        end = f"which {'rules out' if self.passed else 'does not rule out'} a loss of {margin:.3g}"
+        if loss > margin:
+            end = f"more than the margin {margin:.3g}"
+        return (
+            f"{'Passed: at worst' if self.passed else 'Failed:'} {name} {change} by {size:.3g} "
+            f"({100 * self.level:g} % interval {' to '.join(f'{number:.3g}' for number in interval)}), {end}."
+        )
+
     def to_json(self, *, indent: int | None = 2) -> str:
         """Return JSON text: {"results": [{"label": ..., "run": ..., ...}], "test": ..., ...}; NaN is null."""
         settings = {
@@ -201,7 +251,8 @@ class Comparison(Table):
             "adjusted p" if self.is_corrected else "p": [_p(r.adjusted_p) for r in self.results],
         }
         if self.margin is not None:
-            columns["non-inferior p"] = [_p(r.noninferior_p) for r in self.results if r.noninferior_p is not None]
+            adjusted = [r.adjusted_noninferior_p for r in self.results]
+            columns["non-inferior p"] = [_p(p) for p in adjusted if p is not None]
         return columns
 
     def _sentences(self) -> list[str]:
@@ -233,10 +284,27 @@ class Comparison(Table):
         if num_left_out := max(r.num_left_out for r in self.results):
             notes.append(f"Left out: up to {num_left_out} rows, undefined in one of two runs or of weight 0.")
         if self.margin is not None:
-            notes.append(f"Non-inferior: worse by less than {self.margin:g}, where higher values are better.")
+            notes.append(self._margin_sentence())
         if averaged := [f"{name} is the mean of {number}" for name, number in self.runs.items() if number > 1]:
             notes.append(f"{', '.join(averaged)} runs: this tests these runs, not others that other seeds would give.")
         return notes
+
+    def _margin_sentence(self) -> str:
+        """Return the sentence on non-inferiority: each result by its p, and all together."""
+        margin = f"{self.margin:g}" if isinstance(self.margin, Real) else f"{self.margin} of the other run's mean"
+        lower = [label for label, higher in self.higher_is_better.items() if higher is False]
+        sides = f" (lower values of {', '.join(lower)} are better)" if lower else ""
+        alpha, outcome = f"{(1 - self.level) / 2:.4g}", "pass" if self.passed else "do not pass"
+        return (
+            f"Non-inferior: worse by less than {margin}{sides}. All together {outcome}, each one-sided at {alpha} "
+            "without correction (intersection-union test)."
+        )
+
+
+def _distance_to_passing(result: PairResult) -> tuple[float, float]:
+    """Return a key that is larger the further a result is from non-inferiority: its p, then the difference / margin."""
+    p, margin = result.noninferior_p or 0.0, result.margin or math.inf
+    return math.inf if math.isnan(p) else p, abs(result.difference) / margin
 
 
 @one_thread()
@@ -250,7 +318,7 @@ def compare(
     resamples: int = 10_000,
     level: float = 0.95,
     alternative: Alternative = "two-sided",
-    margin: float | None = None,
+    margin: float | str | None = None,
     seed: int = 0,
     groups: Groups | None = None,
 ) -> Comparison:
@@ -280,8 +348,9 @@ def compare(
         resamples: number of sign flips.
         level: confidence level of the intervals, between 0 and 1.
         alternative: "two-sided"; "greater" or "less": the mean of the run is higher or lower than that of the other.
-        margin: > 0, in the metrics' unit: test also whether a run is worse by less than this (non-inferior), where
-            higher values are better. One-sided, with the same correction.
+        margin: > 0, in the metrics' unit, or a share such as "2%" of the other run's mean over all rows, which is
+            taken as fixed: test also whether a run is worse by less than this (non-inferior), one-sided: lower where
+            higher values are better, higher where lower values are. `Comparison.passed` says if all results are.
         seed: seed of the signs; the result does not depend on the order of rows, which are sorted by id.
         groups: compare the runs over the rows of each group as well: `group_users(train)`, or `Groups` of any column.
             Row ids are looked up in `user_ids` (session ids, if rows are sessions), or are row numbers of users.
@@ -296,8 +365,9 @@ def compare(
             between runs, infinite values, groups that hold none of the rows, and for unknown arguments.
 
     Source: Westfall and Young, Resampling-based multiple testing, 1993; Benjamini and Hochberg, Controlling the false
-    discovery rate, JRSS B 57, 1995; Smucker et al., A comparison of statistical significance tests for information
-    retrieval evaluation, CIKM 2007.
+    discovery rate, JRSS B 57, 1995; Berger, Multiparameter hypothesis testing and acceptance sampling, Technometrics
+    24, 1982 (all non-inferior: the intersection-union test); Smucker et al., A comparison of statistical significance
+    tests for information retrieval evaluation, CIKM 2007.
 
     Example:
         >>> import torch
@@ -312,8 +382,7 @@ def compare(
     correction = _check_correction(test, correction)
     check_choice("alternative", alternative, ("two-sided", "greater", "less"))
     level, resamples, seed = check_level(level), check_k(resamples, "resamples"), check_k(seed, "seed", least=0)
-    if margin is not None and (isinstance(margin, bool) or not isinstance(margin, Real) or not 0 < margin < math.inf):
-        raise ValueError(f"margin must be a number > 0 in the metrics' unit, or None, got {margin!r}")
+    amount = None if margin is None else _check_margin(margin)
     check_groups(groups)
     paired = Paired(runs, metrics, baseline)
     selected_by_group: dict[str | None, Tensor | None] = {None: None}
@@ -333,14 +402,14 @@ def compare(
         return decide(tested, (totals.units >= 2).nonzero().flatten().tolist(), round(1 - level, 12), correction)
 
     by_group = {name: paired.columns(selected) for name, selected in selected_by_group.items()}
-    decisions, noninferior = decided([*by_group.values()], alternative), None
-    if margin is not None:
-        shifted = [paired.columns(selected, margin) for selected in selected_by_group.values()]
-        noninferior = decided(shifted, "greater").adjusted_p
+    decisions, margins, noninferior = decided([*by_group.values()], alternative), None, None
+    if amount is not None:
+        margins = _margins(paired, amount, isinstance(margin, str), by_group[None].totals.against)
+        noninferior = decided([paired.columns(selected, margins) for selected in selected_by_group.values()], "greater")
     num_flips = 2**num_units - 1 if exact else resamples
     sizes = {name: table.num_rows for name, table in by_group.items() if name is not None}
     return Comparison(
-        results=tuple(_results(paired, by_group, decisions, noninferior, alternative)),
+        results=tuple(_results(paired, by_group, decisions, alternative, margins, noninferior)),
         runs={name: len(repeats) for name, repeats in paired.runs.items()},
         test=test,
         correction=correction,
@@ -350,6 +419,7 @@ def compare(
         exact=exact,
         normal=test == "randomization" and num_units > MANY,
         margin=margin,
+        higher_is_better=paired.higher_is_better,
         seed=seed,
         clustered=paired.layout.unit_of_row is not None,
         groups=sizes,
@@ -372,8 +442,9 @@ def _results(
     paired: Paired,
     by_group: dict[str | None, PairColumns],
     decisions: Decisions,
-    noninferior: list[float] | None,
     alternative: Alternative,
+    margins: list[float] | None,
+    noninferior: Decisions | None,
 ) -> list[PairResult]:
     """Return the results by pair and label: the result over all rows, followed by those of the groups."""
     totals = PairTotals.joined(table.totals for table in by_group.values())
@@ -404,8 +475,10 @@ def _results(
         "num_rows": totals.rows.long().tolist(),
         "num_units": units.long().tolist(),
         "detectable": _half_width(joint + power, error).tolist(),
-        "noninferior_p": [None] * len(units) if noninferior is None else noninferior,
     }
+    if margins is not None and noninferior is not None:
+        columns |= {"noninferior_p": noninferior.p, "adjusted_noninferior_p": noninferior.adjusted_p}
+        columns["margin"] = margins * len(by_group)
     results = []
     names = product(by_group.items(), paired.pairs, paired.labels)
     for column, ((group, table), (run, against), label) in enumerate(names):
@@ -433,6 +506,36 @@ def _ends(
     if alternative == "greater":
         high = high.where(high.isnan(), math.inf)
     return low.tolist(), high.tolist()
+
+
+def _check_margin(margin: float | str) -> float:
+    """Return a margin as a number, a share such as "2%" as 0.02; raise for others than numbers > 0 and shares."""
+    number: Any = margin
+    if isinstance(margin, str) and (share := re.fullmatch(r"(\d+\.?\d*|\.\d+) ?%", margin)):
+        number = float(share[1]) / 100
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 < number < math.inf:
+        raise ValueError(
+            f"margin must be a number > 0 in the metrics' unit, a share of the other run's mean such as '2%', or None, "
+            f"got {margin!r}"
+        )
+    return float(number)
+
+
+def _margins(paired: Paired, amount: float, is_share: bool, means: Tensor) -> list[float]:
+    """Return the margin of each label of each pair: `amount`, or that share of the other run's mean; or raise."""
+    if sideless := [label for label, side in paired.higher_is_better.items() if side is None]:
+        raise ValueError(
+            f"of {sideless[0]} neither higher nor lower values are better, so it has no margin: name the metrics that "
+            "are compared, metrics=[...]"
+        )
+    margins = []
+    for (_, against), label, mean in zip(
+        *zip(*product(paired.pairs, paired.labels), strict=True), means.tolist(), strict=True
+    ):
+        if is_share and mean == 0:
+            raise ValueError(f"the mean of {label} in {against!r} is 0, and so is each share of it: give a margin > 0")
+        margins.append(abs(mean) * amount if is_share else amount)
+    return margins
 
 
 def _check_correction(test: str, correction: Correction | None) -> Correction:

@@ -81,18 +81,22 @@ class Paired:
         for name, rows in others:
             if id(rows) not in self._row_in:
                 self._row_in[id(rows)] = _pair(first_name, first_rows, name, rows)
+        sides: dict[str, bool | None] = {}
         for rows in chain.from_iterable(self.runs.values()):
             rows.check_finite(self.labels)
+            sides |= rows.higher_is_better
+        self.higher_is_better: dict[str, bool | None] = {label: sides.get(label, True) for label in self.labels}
         self.layout: UnitLayout = UnitLayout.of(first_rows.ids, first_rows.clusters)
         self.pairs: list[tuple[str, str]] = _pairs([*self.runs], baseline)
         weights = first_rows.weights  # scaled to a maximum of 1: squares neither overflow nor vanish
         self._row_scale: float = 1.0 if weights is None or not weights.any() else 1 / weights.max().item()
 
-    def columns(self, selected: Tensor | None = None, margin: float = 0.0) -> PairColumns:
-        """Return the columns over the `selected` rows, bool [n], with differences larger by `margin`.
+    def columns(self, selected: Tensor | None = None, margins: Sequence[float] | None = None) -> PairColumns:
+        """Return the columns over the `selected` rows, bool [n].
 
         The units of a column are u = w (x - y), summed by cluster where there are clusters; u is 0 where x or y is
-        undefined.
+        undefined. With a margin per column u = w (x - y + margin), or w (y - x + margin) where lower values are better:
+        its mean is above 0 if x is worse by less than the margin.
         """
         layout, numbers = self.layout, torch.arange(self.layout.num_units, device="cpu")
         if selected is not None:
@@ -101,12 +105,13 @@ class Paired:
         units = torch.empty(len(names), len(numbers), dtype=torch.float64, device="cpu")
         totals = torch.empty(len(PairTotals._fields), len(names), dtype=torch.float64, device="cpu")
         for column, (run, against, label) in enumerate(names):
+            margin = None if margins is None else margins[column]
             units[column], sums = self._column(run, against, label, layout, margin)
             totals[:, column] = torch.stack([number.double() for number in sums])
         return PairColumns(Units(numbers, units), PairTotals(*totals), len(layout.order))
 
     def _column(
-        self, run: str, against: str, label: str, layout: UnitLayout, margin: float
+        self, run: str, against: str, label: str, layout: UnitLayout, margin: float | None
     ) -> tuple[Tensor, PairTotals]:
         """Return the units of a column, [units], and its totals, a number per field."""
         scales = self._scales(run, against, label, layout)
@@ -115,8 +120,9 @@ class Paired:
         difference, weighted = _rounded_difference(x, y), _rounded_difference(wx, wy)
         weights = ((weight_x + weight_y) / 2).masked_fill(difference.isnan(), 0)
         counted = weights > 0
-        if margin:
-            weighted = _rounded_difference(weighted, -margin * weights)
+        if margin is not None:
+            gain = -weighted if self.higher_is_better[label] is False else weighted
+            weighted = _rounded_difference(gain, -margin * weights)
         units = layout.sums(weighted.where(counted, 0))
         return units, PairTotals(
             units=(layout.sums(counted.double()) > 0).sum(),

@@ -65,7 +65,7 @@ def plot(result: Comparison | LastResult | HasPoints, ax: Axes | Sequence[Axes] 
       without bounds, have axes of their own, one below the other: `figure.axes`.
     - `evaluation.groups`, a metric, or a value of a collection: a dot in a row of its own for each value.
     - A `Comparison`: a forest plot of the differences, one colour per pair of runs; thin lines are corrected intervals,
-      and a broken line is drawn at -margin.
+      and a broken line is drawn at the margin.
 
     Args:
         result: a result as above; a metric or collection must have been updated.
@@ -186,7 +186,8 @@ def _draw_forest(axes: Axes, comparison: Comparison) -> None:
     results, margin, corrected = comparison.results, comparison.margin, comparison.is_corrected
     labels, pairs = comparison.result_keys, comparison.pairs
     known = [end for r in results for end in (r.difference, r.low, r.high, r.adjusted_low, r.adjusted_high)]
-    finite = [0.0, *filter(math.isfinite, known)] + ([] if margin is None else [-margin])
+    losses = [(r.margin or 0.0) * (1 if comparison.higher_is_better[r.label] is False else -1) for r in results]
+    finite = [0.0, *filter(math.isfinite, known + losses)]
     padding = 0.06 * (max(finite) - min(finite) or 1.0)
     left, right = min(finite) - padding, max(finite) + padding
     step = min(0.26, 0.8 / len(pairs))
@@ -204,7 +205,11 @@ def _draw_forest(axes: Axes, comparison: Comparison) -> None:
     neutral = _pyplot().rcParams["axes.edgecolor"]
     axes.axvline(0, color=neutral, lw=1, zorder=1)
     if margin is not None:
-        axes.axvline(-margin, color=neutral, lw=1, ls="--", zorder=1, label=f"margin {margin:g}")
+        heights = [
+            height for r in results for height in (labels.index(r.key) - 0.5, labels.index(r.key) + 0.5, math.nan)
+        ]
+        ends = [end for loss in losses for end in (loss, loss, math.nan)]  # NaN: a line per row
+        axes.plot(ends, heights, color=neutral, lw=1, ls="--", zorder=1, label=f"margin {margin}")
     _label_rows(axes, labels)
     axes.set_xlim(left, right)
     axes.set_xlabel("difference" if len(pairs) > 1 else pairs[0])

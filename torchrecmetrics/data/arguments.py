@@ -5,6 +5,7 @@ from __future__ import annotations
 import reprlib
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -105,6 +106,19 @@ def empty_collection(
     if keep_rows:
         accumulators.append(KeptRows())
     return RecMetricCollection.fresh(metrics, k, options, accumulators=accumulators)
+
+
+def weighs_users_without_target(collection: RecMetricCollection) -> bool:
+    """Return True if users without ground truth count by a row weight, which is read of a ranking of their items."""
+    counts_empty = collection.evaluator.leader.empty_target_action in ("neg", "pos")
+    return counts_empty and any(metric.weights is not None for metric in collection.metrics.values())
+
+
+def listed_with_target(ranking: Ranking, target: SelectedItems) -> Ranking:
+    """Return the ranking of users of whom metrics of lists leave out those without ground truth."""
+    if ranking.lists is None:
+        return ranking
+    return replace(ranking, lists=ranking.lists._replace(wants_list=(target.items >= 0).any(1)))
 
 
 def add_without_target(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -21,10 +21,12 @@ from torchrecmetrics.data.arguments import (
     columns_of,
     empty_collection,
     from_edges,
+    listed_with_target,
     numbered_as,
     past_of,
     row_numbers,
     warn_of_item_0,
+    weighs_users_without_target,
 )
 from torchrecmetrics.data.exclusions import Exclusions, Histories, TargetDevice, exclude_entries
 from torchrecmetrics.data.groups import Groups, check_groups
@@ -43,6 +45,7 @@ from torchrecmetrics.evaluation.scoring import (
     ShardScorer,
     evaluating,
 )
+from torchrecmetrics.inputs.as_input import refusal_scope
 from torchrecmetrics.metric.signature import MetricOptions
 from torchrecmetrics.names import Metrics, check_options
 from torchrecmetrics.results.evaluation import Evaluation
@@ -120,10 +123,11 @@ def evaluate(
             processes that share the work.
 
     Scores are computed and stored in float32, also under autocast, and in float64 for embeddings or a bias of float64.
-    Users without ground truth are not scored, except with `all_users`. A batch is halved and repeated if a GPU runs out
-    of memory. With `kernels="triton"`, scores of embeddings are counted as they are computed and never stored, unless a
-    metric reads the listed items; bfloat16 and float16 embeddings are then multiplied as they are, float32 embeddings
-    as `torch.get_float32_matmul_precision()` says.
+    Users without ground truth are not scored, except with `all_users`, and where they count with a weight that depends
+    on their candidates (`AUROC(weight="candidates", empty_target_action="neg")`). A batch is halved and repeated if a
+    GPU runs out of memory. With `kernels="triton"`, scores of embeddings are counted as they are computed and never
+    stored, unless a metric reads the listed items; bfloat16 and float16 embeddings are then multiplied as they are,
+    float32 embeddings as `torch.get_float32_matmul_precision()` says.
 
     Warns:
         UserWarning: if ids seem to start at 1: nothing has item 0, and the number of items was not given.
@@ -156,7 +160,8 @@ def evaluate(
         scorer = scorer_of(users, items, target, device, shard, process_group)
         data = _Data.read(collection, scorer, target, exclude, user_ids, device is not None)
         columns = columns_of(collection, groups, data.target)
-        sizes, (ids, without_target) = data.num_entries(), data.split_ids(all_users)
+        ranks_all = all_users or weighs_users_without_target(collection)
+        sizes, (ids, without_target) = data.num_entries(), data.split_ids(ranks_all)
         rank, world_size = _rank_and_world_size(shard, process_group)
         if shard == "users":
             ids = ids[sizes[ids].argsort(stable=True)][rank::world_size]
@@ -174,14 +179,21 @@ def evaluate(
             facts |= {"target": fingerprint(data.target.keys), "values of target": fingerprint(data.target.values)}
             facts["history"] = data.exclusions.fingerprint()
 
-    def update(batch: Tensor, at_once: int) -> None:
-        collection.update(scorer.input(data.batch(batch), at_once), **columns(batch))
+    def update(ids: Tensor, at_once: int) -> None:
+        batch = data.batch(ids)
+        rows = scorer.input(batch, at_once)
+        if all_users or not ranks_all:
+            collection.update(rows, **columns(ids))
+            return
+        with refusal_scope(rows):  # users without ground truth are ranked for their weight alone
+            ranking = rows.rank(collection.evaluator.batch_needs, collection.evaluator.ranking_options)
+            collection.update(listed_with_target(ranking, batch.target), **columns(ids))
 
-    # processes that share items raise together in `update` already
-    together = raise_on_all_ranks(scorer.device, process_group) if shard == "users" else nullcontext()
-    with bar, evaluating(users), together:
+    shares_items = shard in ("items", "both")
+    with bar, evaluating(users), together(shard == "users", scorer.device, process_group):
         for batch in batches(scorer, ids, sizes, update, batch_size):
-            bar.advance(batch, collection)
+            with together(shares_items, scorer.device, process_group):  # in `update` they raise together already
+                bar.advance(batch, collection)
     return collection.evaluation(kernel, data.target.user_ids)
 
 
@@ -196,6 +208,11 @@ def in_agreement(shard: str | None, process_group: Any, facts: dict[str, Any]) -
     else:
         with same_on_all_ranks(facts, process_group):
             yield
+
+
+def together(applies: bool, device: torch.device, process_group: Any) -> AbstractContextManager[None]:
+    """Return a context that raises an error of one process on all if it `applies`, and else does nothing."""
+    return raise_on_all_ranks(device, process_group) if applies else nullcontext()
 
 
 def _rank_and_world_size(shard: str | None, process_group: Any) -> tuple[int, int]:
@@ -305,9 +322,9 @@ class _Data(NamedTuple):
             number = number + self.scorer.num_entries()
         return number if self.past is None else number + self.past.host_degree
 
-    def split_ids(self, all_users: bool) -> tuple[Tensor, Tensor]:
+    def split_ids(self, ranks_all: bool) -> tuple[Tensor, Tensor]:
         """Return the users to score, and the users who have no ground truth and are not scored; on the host."""
-        if all_users:
+        if ranks_all:
             return self.ids, self.ids[:0]
         has_relevant = self.target.host_degree.index_select(0, self.ids) > 0
         return self.ids[has_relevant], self.ids[~has_relevant]

@@ -18,7 +18,7 @@ from torchrecmetrics.data.progress import Progress, ProgressBar
 from torchrecmetrics.data.recommendations import Recommendations
 from torchrecmetrics.evaluation.batches import batches
 from torchrecmetrics.evaluation.embeddings import Embeddings
-from torchrecmetrics.evaluation.models import in_agreement, scorer_of
+from torchrecmetrics.evaluation.models import in_agreement, scorer_of, together
 from torchrecmetrics.evaluation.scoring import FunctionScorer, ScoreFunction, Scorer, evaluating
 from torchrecmetrics.inputs.item_shard import best_items, best_of_processes
 
@@ -101,12 +101,8 @@ def recommend(
         is_first = shard is None or torch.distributed.get_rank(process_group) == 0
         bar = ProgressBar(progress, len(ids), is_first)
         if shard is not None:
-            facts |= {
-                "k": k,
-                "user_ids": fingerprint(ids),
-                "history": exclusions.fingerprint(),
-                "batch_size": batch_size,
-            }
+            facts |= {"k": k, "user_ids": fingerprint(ids), "batch_size": batch_size}
+            facts["history"] = exclusions.fingerprint()
     if is_first:
         is_out = scorer.leaves_out_item_0 or any(mask[0] for mask in exclusions.masks)
         cure = f"Embeddings(..., allowed=torch.arange({scorer.num_items}) > 0)"
@@ -114,7 +110,8 @@ def recommend(
     top = _TopItems(scorer, exclusions, allowed, ids, k=k, is_shared=shard is not None, process_group=process_group)
     with bar, evaluating(users):
         for batch in batches(scorer, torch.arange(len(ids), device="cpu"), sizes, top.add, batch_size):
-            bar.advance(batch, None)
+            with together(shard is not None, scorer.device, process_group):
+                bar.advance(batch, None)
     user_ids, item_ids = (interactions[0].user_ids, interactions[0].item_ids) if interactions else (None, None)
     return Recommendations(top.items, top.scores, ids, user_ids=user_ids, item_ids=item_ids)
 

@@ -21,7 +21,9 @@ from torchrecmetrics.data.arguments import (
     check_target,
     columns_of,
     empty_collection,
+    listed_with_target,
     past_of,
+    weighs_users_without_target,
 )
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.exclusions import Exclusions, TargetDevice, exclude_entries
@@ -188,13 +190,13 @@ def evaluate_lists(
     collection.evaluator.set_sync_on_compute(False)
     lists, target, *exclude = map(open_if_path, (lists, target, *exclude_entries(exclude)))
     _check_not_swapped(lists, target)
-    in_order = rank is None or score is None
     truth = _Truth.read(collection, target, exclude, names, groups, without_excluded, (value, values_reduce))
-    degree = truth.target.host_degree
+    has_target = truth.target.host_degree > 0
+    is_ranked = has_target | weighs_users_without_target(collection)
     recommended = RecommendedLists.read(
-        lists, names, truth.users, truth.items, degree > 0, in_order, duplicates == "first"
+        lists, names, truth.users, truth.items, is_ranked, rank is None or score is None, duplicates == "first"
     )
-    ids, without_target = (degree > 0).nonzero()[:, 0], (degree == 0).nonzero()[:, 0]
+    ids, without_target = is_ranked.nonzero()[:, 0], (~is_ranked).nonzero()[:, 0]
     _check_known(truth, recommended)
     longest = int(recommended.lengths.max())
     ranked = _Lists(recommended, recommended.lengths, longest, complete=complete, duplicates=duplicates)
@@ -205,8 +207,8 @@ def evaluate_lists(
     return collection.evaluation(
         "eager",
         truth.target.user_ids,
-        num_unserved=int((ranked.lengths[ids] == 0).sum()),
-        num_left_out=recommended.num_left_out,
+        num_unserved=int((has_target & (ranked.lengths == 0)).sum()),
+        num_left_out=recommended.num_left_out + int((~has_target & (ranked.lengths > 0)).sum()),
         num_unknown=int((recommended.items >= truth.num_known_items).sum()),
         num_repeated=num_repeated,
     )
@@ -348,7 +350,7 @@ class _Lists(NamedTuple):
             raise
         if not self.complete and rules.validate_args is not False:
             check_shortened(ranking, self.lengths[ids], depth, ids, lambda user: f"user {truth.users.called(user)}")
-        return ranking
+        return listed_with_target(ranking, relevant)
 
 
 # ------------------------------------------------------------------------------------------------------- arguments

@@ -44,6 +44,7 @@ class Rows(Columns):
         own_weights: {label: float64 [n]} of metrics with row weights of their own, used there instead of `weights`.
         options: options that change the values and are not in the label, such as {"ties": "realistic"}; only runs with
             equal options are compared.
+        higher_is_better: {label: False} where lower values are better, None where neither is; other labels: higher.
 
     Raises:
         TypeError: for ids, values, weights or clusters of another type.
@@ -67,6 +68,7 @@ class Rows(Columns):
     clusters: RowIds | None = None
     own_weights: dict[str, Tensor] = field(default_factory=dict)
     options: dict[str, str | None] = field(default_factory=dict)
+    higher_is_better: dict[str, bool | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         ids = _check_ids("ids", self.ids)
@@ -83,12 +85,13 @@ class Rows(Columns):
             settled["clusters"] = clusters = _check_ids("clusters", self.clusters)
             if len(clusters) != rows:
                 raise ValueError(f"clusters must be of {rows} rows, as ids are, got {len(clusters)}")
-        if unknown := [label for label in self.own_weights if label not in self.values]:
-            raise ValueError(f"own_weights has {unknown[0]!r}, values has not{nearest(unknown[0], self.values)}")
+        for name in ("own_weights", "higher_is_better"):
+            if unknown := [label for label in getattr(self, name) if label not in self.values]:
+                raise ValueError(f"{name} has {unknown[0]!r}, values has not{nearest(unknown[0], self.values)}")
         settled["own_weights"] = {
             n: _check_weights(f"own_weights of {n}", weights, rows) for n, weights in self.own_weights.items()
         }
-        settled["options"] = dict(self.options)
+        settled |= {"options": dict(self.options), "higher_is_better": dict(self.higher_is_better)}
         for attribute, value in settled.items():
             object.__setattr__(self, attribute, value)
         if len(torch.unique(ids) if isinstance(ids, Tensor) else set(ids)) < rows:
@@ -228,6 +231,7 @@ class Rows(Columns):
         """
         metadata: dict[str, Any] = {"type": "Rows", "version": _VERSION, "options": self.options}
         metadata |= {"labels": [*self.values], "own_weights": [*self.own_weights]}
+        metadata["higher_is_better"] = self.higher_is_better
         return frame_of("pyarrow", self._columns()).replace_schema_metadata({_FORMAT: json.dumps(metadata).encode()})
 
     def to_parquet(self, path: str | Path) -> None:
@@ -270,6 +274,7 @@ class Rows(Columns):
             clusters=columns.get("cluster"),
             own_weights={label: columns[_OWN + label] for label in roles["own_weights"]},
             options=roles["options"],
+            higher_is_better=roles.get("higher_is_better", {}),
         )
 
 
