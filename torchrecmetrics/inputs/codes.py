@@ -228,10 +228,8 @@ class Beams(BatchInput):
         targets = Targets.read(target, self.gains, self.exclude, (rows, len(index)), options, checks)
         if targets.excluded is not None and targets.excluded.masks:
             raise TypeError("exclude beside codes is item ids, got a bool: give the ids of each row")
-        may_rank = targets.is_item
-        if targets.outside is not None and options.overlap_rule != "keep":
-            may_rank = may_rank & ~targets.outside
-        matches, removed = index.look_up(beams), self._removed(targets, options)
+        may_rank = targets.may_rank
+        matches, removed = index.look_up(beams), self._removed(targets)
         ask(checks, shifted_codes, index, beams, entries, matches.size, refuse=True)
         if target_matches is None:
             codes = index.codes[targets.ids]
@@ -317,15 +315,15 @@ class Beams(BatchInput):
         matches = _Matches(*(field[:, None] for field in index.look_up(codes)))
         return index.item(matches.start, 0, torch.full_like(matches.start, _BEHIND)), matches
 
-    def _removed(self, targets: Targets, options: Options) -> Tensor:
+    def _removed(self, targets: Targets) -> Tensor:
         """Return the positions of excluded items in the index, int64 [B, H], ascending."""
         excluded = None if targets.excluded is None else targets.excluded.ids()
         if excluded is None:
             return torch.full_like(targets.ids[:, :1], _BEHIND)
         leaves = excluded >= 0
         leaves[:, 1:] &= excluded[:, 1:] != excluded[:, :-1]  # ids are ascending: count a repeated id once
-        if targets.overlapping is not None and options.overlap_rule == "keep":
-            leaves = leaves & ~rowwise_isin(excluded, sort_rows(targets.ids.where(targets.overlapping, -1)))
+        if targets.kept is not None:
+            leaves = leaves & ~rowwise_isin(excluded, sort_rows(targets.ids.where(targets.kept, -1)))
         return sort_rows(self.codes.positions[excluded.clamp(min=0)].long().where(leaves, _BEHIND))
 
 

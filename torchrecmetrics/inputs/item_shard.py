@@ -244,7 +244,7 @@ class ShardCounter:
         """Return the ranking over all shards from the scores of targets, the sum of all counts and the best items."""
         targets, checks, counter = self.targets, self.checks, self.counter
         checks.own_rows = own_rows
-        slots, kept, missing = target_scores.shape[1], counter.kept, counter.missing(target_scores)
+        slots, kept, missing = target_scores.shape[1], targets.kept, counter.missing(target_scores)
         sizes = [slots, slots, len(counter.min_scores), 1]
         better, equal, at_least, bad = torch.split(counted.to(float_dtype(target_scores.device)), sizes, 1)
         checks.reject("scores", bad > 0, lambda row: f"row {row}")

@@ -258,13 +258,6 @@ class TargetCounter:
         self.kernels: kernels.Kernels = (
             "eager" if on_cpu else kernels.choose(options.kernels, checks.device, num_scores)
         )
-        self.kept: Tensor | None = targets.overlapping if options.overlap_rule == "keep" else None
-        """Excluded targets that are still candidates, bool [B, T]: added at the end, since no count holds them."""
-        self._may_rank = targets.is_item
-        if targets.outside is not None:
-            self._may_rank = self._may_rank & ~targets.outside
-        if self.kept is not None:
-            self._may_rank = self._may_rank | self.kept
         self._counts_ranked = needs.num_ranked or needs.depth is None
         self.min_scores: list[float] = []
         if needs.score_threshold is not None:
@@ -278,7 +271,7 @@ class TargetCounter:
 
     def missing(self, target_scores: Tensor, rows: slice = ALL_ROWS) -> Tensor:
         """Return which targets are no candidates, bool [n, T]; `target_scores` [n, T] are their scores."""
-        may_rank = self._may_rank if rows is ALL_ROWS else self._may_rank[rows]
+        may_rank = self.targets.may_rank if rows is ALL_ROWS else self.targets.may_rank[rows]
         return ~(may_rank & (target_scores > -torch.inf))
 
     def count(
@@ -330,9 +323,9 @@ class TargetCounter:
             assert isinstance(scores, Tensor)  # lists are never read of products
             leaving = None if columns is None or owns_memory else columns.ids
             topk_ids = kernels.topk_ids(scores, k, masks, leaving)
-            if self.kept is not None:
-                ids = self.targets.ids[rows]
-                topk_ids = _with_kept(topk_ids, scores, ids, torch.where(self.kept[rows], target_scores, -torch.inf))
+            if self.targets.kept is not None:
+                kept_scores = torch.where(self.targets.kept[rows], target_scores, -torch.inf)
+                topk_ids = _with_kept(topk_ids, scores, self.targets.ids[rows], kept_scores)
         return PieceCounts(
             better=counts.better, equal=counts.equal, at_least=counts.at_least, highest=highest, topk_ids=topk_ids
         )
@@ -343,12 +336,12 @@ class TargetCounter:
         `check_scores` rejects rows whose highest score is NaN or infinite.
         """
         targets, highest = self.targets, counts.highest
-        better, equal, kept = counts.better, counts.equal, self.kept
+        better, equal, kept = counts.better, counts.equal, targets.kept
         at_least = [] if counts.at_least is None else list(counts.at_least.unbind(1))
         if check_scores and self.checks.enabled:
             high = ~(highest < torch.inf)
             self.checks.reject("scores", high, lambda row: f"the highest of row {row} is {highest[row]}")
-        if kept is not None:
+        if kept is not None:  # no count holds them
             kept_scores = sort_rows(torch.where(kept, target_scores, -torch.inf))
             above = count_above(kept_scores, target_scores)
             better, equal = better + above, equal + (count_at_least(kept_scores, target_scores) - above)
