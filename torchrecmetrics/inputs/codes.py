@@ -222,13 +222,13 @@ class Beams(BatchInput):
         checks = Checks(options.validate_args, beams.device, rows)
         if self.target_codes is not None and self.exclude is not None:
             raise ValueError("exclude= removes items, which target_codes= do not name: give target=, item row numbers")
-        target, target_matches = self._target(rows, needs)
+        target, target_matches = self._target(rows, needs, options)
         if self.target is not None and self.target.shape == (rows, index.num_levels) and index.num_levels > 1:
             ask(checks, codes_as_rows, index, self.target, refuse=True)
         targets = Targets.read(target, self.gains, self.exclude, (rows, len(index)), options, checks)
         if targets.excluded is not None and targets.excluded.masks:
             raise TypeError("exclude beside codes is item ids, got a bool: give the ids of each row")
-        may_rank = targets.may_rank
+        may_rank = targets.may_rank if target_matches is None else targets.may_rank & (target_matches.size > 0)
         matches, removed = index.look_up(beams), self._removed(targets)
         ask(checks, shifted_codes, index, beams, entries, matches.size, refuse=True)
         if target_matches is None:
@@ -253,7 +253,7 @@ class Beams(BatchInput):
         places = places.clamp(max=int(self.duplicates == "keep_place")).where(repeated, places)
         places_before = places.cumsum(1) - places
         beam, present = find_first(matches.start, target_matches.start)
-        is_listed = present & (target_matches.size > 0) & (items.gather(1, beam) > 0)
+        is_listed = present & (items.gather(1, beam) > 0)
         if shared == "first":
             is_listed = is_listed & (index.positions[targets.ids] == target_matches.start)
         counts = TargetCounts(
@@ -300,8 +300,11 @@ class Beams(BatchInput):
             num_invalid=without_item.sum(1),
         )
 
-    def _target(self, rows: int, needs: Needs) -> tuple[Tensor, _Matches | None]:
-        """Return the item ids of the targets and, if codes were given, where these are in the index (else None)."""
+    def _target(self, rows: int, needs: Needs, options: Options) -> tuple[Tensor, _Matches | None]:
+        """Return the item ids of the targets and, if codes were given, where these are in the index (else None).
+
+        A code of no item has the id of any item that is no padding.
+        """
         index, codes = self.codes, self.target_codes
         if self.target is not None and codes is None:
             return self.target, None
@@ -313,7 +316,8 @@ class Beams(BatchInput):
         if len(codes) != rows:
             raise ValueError(f"target_codes must be [{rows}, {index.num_levels}], got {list(codes.shape)}")
         matches = _Matches(*(field[:, None] for field in index.look_up(codes)))
-        return index.item(matches.start, 0, torch.full_like(matches.start, _BEHIND)), matches
+        ids = index.item(matches.start, 0, torch.full_like(matches.start, _BEHIND))
+        return ids.where(matches.size > 0, int(options.padding_idx == 0)), matches
 
     def _removed(self, targets: Targets) -> Tensor:
         """Return the positions of excluded items in the index, int64 [B, H], ascending."""
