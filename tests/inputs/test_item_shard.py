@@ -213,6 +213,16 @@ def mixed(rank, world_size):
     return metric.compute().item(), metric.num_users
 
 
+def long_lists(rank, world_size):
+    shard = trm.ItemShard(torch.rand(3, 5), torch.tensor([1, 2, 9]), 5 * rank, 10)
+    return list(shard.ranking(1000, items=True).items.shape)
+
+
+def test_lists_longer_than_the_catalogue(processes):
+    """Lists are as long as the catalogue where a cut-off is beyond it, and so is what processes exchange."""
+    assert processes.run(long_lists, 2) == [[3, 10]] * 2
+
+
 def test_shards_beside_whole_rows(processes):
     """Sharded rows count once over the processes, and whole rows once on each of them, in one state."""
     assert processes.run(mixed, 2) == [((3 + 2 * 1) / 12, 12)] * 2

@@ -198,7 +198,7 @@ class ShardCounter:
         self.options: Options = options
         self.shape: tuple[int, int] = shape
         depth = needs.depth_for(self.targets.ids.shape[1])
-        self.needs: Needs = needs._replace(depth=depth, num_ranked=True)
+        self.needs: Needs = needs._replace(depth=depth, num_ranked=True, list_depth=min(needs.list_depth, shape[1]))
         # lists are made of the best items of all shards, by `best`
         self.counter: TargetCounter = TargetCounter(
             self.targets, self.needs._replace(list_depth=0), options, dtype, self.checks
