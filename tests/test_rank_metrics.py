@@ -120,6 +120,13 @@ def test_lists_that_are_all_there_is():
         trm.evaluate_lists("AMR", {"al": [1, 2]}, **files)
 
 
+@pytest.mark.parametrize("max_rank", [2**28 + 1, 2**50])
+def test_a_median_beyond_memory(max_rank):
+    """A highest rank whose counts cannot be kept is an error that names it."""
+    with pytest.raises(ValueError, match=r"max_rank must be at most 2\^28"):
+        trm.MedianRank(max_rank=max_rank)
+
+
 PAIRS = trm.Scores(torch.rand(3, 5), torch.tensor([[0, 1]] * 3))
 SHORT = trm.Ranks(torch.tensor([1, 2]), depth=5, num_ranked=9)
 

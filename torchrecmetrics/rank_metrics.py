@@ -14,7 +14,7 @@ from torch import Tensor
 
 from torchrecmetrics.accumulators.base import Accumulator, State
 from torchrecmetrics.core.arrays import ordinary_tensors
-from torchrecmetrics.core.checks import check_k
+from torchrecmetrics.core.checks import check_counted, check_k
 from torchrecmetrics.core.options import Needs
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.core.result import Result
@@ -184,7 +184,7 @@ class MedianRank(_OfRank, CountedMetric):
     Source: as `MeanRank`; less sensitive to a few bad ranks.
 
     Args:
-        max_rank: the highest median that can be computed, >= 1.
+        max_rank: the highest median that can be computed, 1 to 2^28.
         options: as in `MeanRank`.
 
     Raises:
@@ -209,7 +209,7 @@ class MedianRank(_OfRank, CountedMetric):
     higher_is_better: bool | None = False
 
     def __init__(self, *, max_rank: int = 2**16, **options: Unpack[MetricOptions]) -> None:
-        super().__init__(max_rank=check_k(max_rank, "max_rank"), **options)
+        super().__init__(max_rank=check_counted(check_k(max_rank, "max_rank"), "max_rank"), **options)
 
     @property
     def counts_key(self) -> Hashable:

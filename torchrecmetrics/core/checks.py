@@ -144,6 +144,17 @@ def check_k(k: Any, name: str = "k", least: int = 1) -> int:
     return value
 
 
+MAX_COUNTED = 2**28
+"""Largest number up to which a state may count each, which takes 2 GB."""
+
+
+def check_counted(number: int, name: str) -> int:
+    """Return `number`, up to which a state counts each, or raise if it is above 2^28."""
+    if number > MAX_COUNTED:
+        raise ValueError(f"{name} must be at most 2^28, since the state has a count for each number up to it: {number}")
+    return number
+
+
 def check_padding_idx(padding_idx: Any) -> int | None:
     """Return `padding_idx` as an int >= 0, or None, or raise."""
     if padding_idx is None:
