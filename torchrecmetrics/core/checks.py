@@ -48,7 +48,7 @@ VIOLATIONS = {
     "missing": "with a target that is no candidate (missing='error')",
     "session": "of sessions whose entries have several weights or groups",
     "negatives": "without a negative (a positive alone is always a hit)",
-    "shard_rows": "whose row_ids differ between processes",
+    "shard_rows": "of a batch whose targets, gains or row_ids differ between processes",
     "empty": "without a relevant item (empty_target_action='error')",
 }
 Judge: TypeAlias = Any
