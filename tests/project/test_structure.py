@@ -26,8 +26,6 @@ LONG_FUNCTIONS = {
     "evaluation/listed.py: _in_order": 53,
     "evaluation/lists.py: evaluate_lists": 58,
     "evaluation/recommendations.py: recommend": 57,
-    "inputs/codes.py: rank": 84,
-    "inputs/ranks.py: rank": 65,
 }
 MANY_PARAMETERS = {"evaluation/lists.py: evaluate_lists": 18, "lightning/catalogue.py: __init__": 15}
 
