@@ -19,9 +19,10 @@ from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.inputs.base import BatchInput, read_history, refuse_dense
 from torchrecmetrics.inputs.exclude import ALL_ROWS
-from torchrecmetrics.inputs.scores import PieceCounts, TargetCounter, check_padding_item
+from torchrecmetrics.inputs.scores import TargetCounter, check_padding_item
 from torchrecmetrics.inputs.targets import Targets, selected
 from torchrecmetrics.inputs.ties import rank_counts
+from torchrecmetrics.kernels import Counts
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -222,7 +223,8 @@ class ShardCounter:
         """
         if not scores.shape[1]:
             return torch.zeros(len(target_scores), self.num_counts, dtype=torch.int32, device=scores.device)
-        counts = self.counter.count(scores, target_scores, self.counter.missing(target_scores), first_item=offset)
+        missing = self.counter.missing(target_scores)
+        counts, _ = self.counter.count(scores, target_scores, missing, first_item=offset)
         assert counts.at_least is not None
         bad = ~(counts.highest < torch.inf)
         return torch.cat([counts.better, counts.equal, counts.at_least, bad[:, None]], 1).int()
@@ -256,10 +258,9 @@ class ShardCounter:
                 kept_scores = target_scores.where(kept & ~missing, -torch.inf).to(best[0].dtype)
                 best = merged([best, (kept_scores, targets.ids.where(kept_scores > -torch.inf, -1))], best[0].shape[1])
             topk_ids = best[1]
-        all_counts = PieceCounts(
-            better=better, equal=equal, at_least=at_least, highest=target_scores.new_zeros(0), topk_ids=topk_ids
-        )  # highest scores are checked above, so they are not read
-        counts = counter.finish(target_scores, missing, all_counts, check_scores=False)
+        # highest scores are checked above, so they are not read
+        all_counts = Counts(better, equal, at_least, highest=target_scores.new_zeros(0))
+        counts = counter.finish(target_scores, missing, all_counts, topk_ids, check_scores=False)
         if history is not None and counts.lists is not None:
             counts = counts._replace(lists=counts.lists._replace(history=history))
         return rank_counts(counts, self.metric_needs, self.options, checks, self.needs.depth, own_rows=own_rows)
