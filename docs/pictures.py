@@ -656,8 +656,8 @@ def coverage(style: Style) -> Canvas:
 LAYERS = [  # the packages of one layer; the names are those of CONTRIBUTING.md's table
     ("frameworks, command line", ["pyg/", "lightning/", "arrow/", "cli.py"]),
     ("evaluation, comparisons", ["evaluation/", "analysis/"]),
-    ("tables: logs, ids, items", ["data/"]),
-    ("collections", ["collect_sessions.py", "collection.py", "values.py", "names.py"]),
+    ("lists, logs, files and frames", ["lists/", "data/", "tables/"]),
+    ("collections", ["collect_sessions.py", "collection.py", "values.py", "names.py", "testing.py"]),
     ("metrics", ["metrics.py", "rank_metrics.py", "beyond/"]),
     ("one metric, formulas", ["metric/", "functional.py"]),
     ("sums, results", ["accumulators/", "results/"]),

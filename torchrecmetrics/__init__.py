@@ -19,12 +19,10 @@ from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.groups import Groups, group_users, slice_targets
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.log import Log
-from torchrecmetrics.data.vocabulary import Vocabulary
-from torchrecmetrics.evaluation.agreement import agreement
+from torchrecmetrics.data.recommendations import Recommendations
 from torchrecmetrics.evaluation.embeddings import Embeddings
-from torchrecmetrics.evaluation.lists import evaluate_lists
 from torchrecmetrics.evaluation.models import evaluate
-from torchrecmetrics.evaluation.recommendations import Recommendations, recommend
+from torchrecmetrics.evaluation.recommend import recommend
 from torchrecmetrics.inputs.candidates import Candidates
 from torchrecmetrics.inputs.codes import SemanticIds
 from torchrecmetrics.inputs.item_shard import ItemShard
@@ -34,11 +32,14 @@ from torchrecmetrics.inputs.negatives import Negatives
 from torchrecmetrics.inputs.ranks import Hits, Ranks
 from torchrecmetrics.inputs.scores import Scores, get_topk_ranks
 from torchrecmetrics.inputs.sessions import Sessions
+from torchrecmetrics.lists.agreement import agreement
+from torchrecmetrics.lists.evaluate import evaluate_lists
 from torchrecmetrics.metric.base import RankingMetric
 from torchrecmetrics.metrics import *  # noqa: F403
 from torchrecmetrics.rank_metrics import *  # noqa: F403
 from torchrecmetrics.results.evaluation import Evaluation
 from torchrecmetrics.results.rows import Rows
+from torchrecmetrics.tables.vocabulary import Vocabulary
 
 __version__ = "0.1.0.dev0"
 

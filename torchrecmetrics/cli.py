@@ -23,14 +23,14 @@ from torchrecmetrics.core.checks import extra
 from torchrecmetrics.core.saving import write_text
 from torchrecmetrics.data.audit import audit
 from torchrecmetrics.data.catalogue import Catalogue
-from torchrecmetrics.data.files import FileSource, open_file
 from torchrecmetrics.data.log import Log, LogSplit
-from torchrecmetrics.data.vocabulary import Vocabulary
-from torchrecmetrics.evaluation.agreement import agreement, agreement_metrics
-from torchrecmetrics.evaluation.lists import evaluate_lists
+from torchrecmetrics.lists.agreement import agreement, agreement_metrics
+from torchrecmetrics.lists.evaluate import evaluate_lists
 from torchrecmetrics.metric.base import RankingMetric
 from torchrecmetrics.results.evaluation import Evaluation
 from torchrecmetrics.results.rows import Rows
+from torchrecmetrics.tables.files import FileSource, open_file
+from torchrecmetrics.tables.vocabulary import Vocabulary
 
 #: Exit statuses.
 FINE, BELOW, BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141

@@ -26,7 +26,6 @@ from torchrecmetrics.inputs.ties import rank_counts
 from torchrecmetrics.metric.base import RankingMetric
 from torchrecmetrics.metric.description import Description
 from torchrecmetrics.metric.evaluator import Evaluator
-from torchrecmetrics.results.rows import Rows
 
 BUCKETS = 256
 """Number of buckets of sessions, by a hash of their ids: a process ranks whole buckets."""
@@ -102,7 +101,7 @@ class SessionEvaluator(Evaluator):
         results = self._batch_results(rows)
         self.batch_values, values = self.as_tensors(results), self.as_tensors(results)
         self.update(scores, labels, indexes, **arguments)
-        self._forward_cache = self.batch_values  # type: ignore[assignment]  # torchmetrics types it None
+        self._forward_cache = self.batch_values
         return values
 
     def _entries(
@@ -184,11 +183,11 @@ class SessionEvaluator(Evaluator):
                 self._update_count = updates
         return super().compute_results()
 
-    def kept_rows(self) -> Rows:
-        """Return the per-session values of all processes by id; sessions are ranked first."""
+    def kept_columns(self) -> dict[str, Tensor]:
+        """Return the columns of `KeptRows` of all processes; sessions are ranked first."""
         if self._gathered is None:
             self.compute_results()
-        return super().kept_rows()
+        return super().kept_columns()
 
     def known_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments that `update` has."""

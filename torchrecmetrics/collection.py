@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from torchrecmetrics.data.catalogue import Catalogue
-    from torchrecmetrics.data.vocabulary import Vocabulary
     from torchrecmetrics.kernels import Kernels
+    from torchrecmetrics.tables.vocabulary import Vocabulary
 
 # options on which all metrics must agree: one kernel call serves all, and all average the same rows
 _AGREED = (*OPTIONS, "empty_target_action", "catalogue")
@@ -45,8 +45,8 @@ class RecMetricCollection(MetricCollection):
 
     Values stand under keys like `NDCG@10`, in ascending order of k (metrics without a cut-off last), so
     `self.log_dict(collection)`, `MetricTracker` and nesting in a `MetricCollection` work as with any torchmetrics
-    collection. `compute` adds everything up over the processes with two all-reduces. A call that raises changes
-    nothing.
+    collection. `compute` adds everything up over the processes with two or three all-reduces. A call that raises
+    changes nothing.
 
     Args:
         metrics: names, crossed with `k` unless they carry a cut-off ("MAP@100") or need none (AUROC, RPrecision), and
@@ -128,6 +128,8 @@ class RecMetricCollection(MetricCollection):
         """Make an empty collection: the evaluator, and a value for each key."""
         MetricCollection.__init__(self, {}, prefix=prefix, postfix=postfix, compute_groups=False)
         self._groups = {}  # torchmetrics 1.4 sets it in its add_metrics
+        self._rows: tuple[dict[str, Tensor], Rows] | None = None
+        """The columns of kept rows, and what was made of them."""
         leader = next(iter(metrics.values()))
         evaluator = self._evaluator_class(**{name: getattr(leader, name) for name in TORCHMETRICS_OPTIONS})
         described: dict[str, Any] = {"metrics": [(key, metric.fingerprint) for key, metric in metrics.items()]}
@@ -265,7 +267,10 @@ class RecMetricCollection(MetricCollection):
             ValueError: without `KeptRows`, for repeated ids, for several processes without ids, and for bad values
                 that could not raise at once.
         """
-        return self.evaluator.kept_rows()
+        columns = self.evaluator.kept_columns()
+        if self._rows is None or self._rows[0] is not columns:
+            self._rows = columns, _rows_of(columns, self.evaluator)
+        return self._rows[1]
 
     # ------------------------------------------------------------------------------------------------- update, compute
 
@@ -300,7 +305,7 @@ class RecMetricCollection(MetricCollection):
 
     @outside_graphs
     def compute(self) -> dict[str, Tensor]:
-        """Return every value under its key; two all-reduces over several processes.
+        """Return every value under its key; two or three all-reduces over several processes.
 
         Raises:
             ValueError: if updates held bad values that could not raise at once; the message counts the rows by kind.
@@ -375,6 +380,36 @@ def _described(
         _check_agreement(key, metric, options)
         _check_agreement(key, metric, agreed, first_key)
     return described
+
+
+def _rows_of(columns: Mapping[str, Tensor], evaluator: Evaluator) -> Rows:
+    """Return the columns of kept rows as `Rows`, with the keys of the metrics and the options in words."""
+    values, weights = columns["values"].double(), columns["weights"][0].double()
+    values = values.where(columns["used"].bool(), torch.nan)
+    by_key = dict(zip(evaluator.row_metrics, values, strict=True))
+    keys = [key for key in evaluator.metrics if key in by_key]
+    if not keys:
+        raise ValueError("KeptRows keeps the values of metrics that are means over rows, and there is none")
+    own_weights = {}
+    if "own_weights" in columns:
+        weighing = list(evaluator.row_metrics)[evaluator.layout.num_plain :]
+        own_weights = dict(zip(weighing, columns["own_weights"].double(), strict=True))
+    options = evaluator.ranking_options
+    labels = {f"metric of {key}": metric.label for key, metric in evaluator.row_metrics.items() if key != metric.label}
+    return Rows(
+        values={key: by_key[key] for key in keys},
+        ids=columns["ids"][0].long(),
+        weights=None if bool((weights == 1).all()) else weights,
+        clusters=columns["clusters"][0] if "clusters" in columns else None,
+        own_weights=own_weights,
+        options={
+            "ties": options.tie_rule,
+            "overlap": options.overlap_rule,
+            "padding_idx": None if options.padding_idx is None else str(options.padding_idx),
+            "empty_target_action": evaluator.leader.empty_target_action,
+            **labels,
+        },
+    )
 
 
 def _catalogue(metrics: Mapping[str, RankingMetric]) -> Any:

@@ -82,7 +82,8 @@ class Value(LastResult, BareMetric):
         """
         if self.num_updates != self.evaluator.num_value_updates:
             raise ValueError(f"{self.label} was not updated with the other values: update the collection that it is of")
-        return self.evaluator.as_tensors(self.evaluator.compute_results())[self.key]
+        result = self.evaluator.compute_results()[self.key]
+        return self.evaluator.as_tensors({self.key: result})[self.key]
 
     def _last_result(self) -> Result | None:
         return self.evaluator.last_results.get(self.key)

@@ -14,9 +14,9 @@ pd = pytest.importorskip("pandas")
 from tables import read_cases  # noqa: E402
 
 from torchrecmetrics.data import roles  # noqa: E402
-from torchrecmetrics.data.frames import FrameSource, Roles  # noqa: E402
 from torchrecmetrics.data.questions import questions as ask_about  # noqa: E402
 from torchrecmetrics.results.frames import frame_of  # noqa: E402
+from torchrecmetrics.tables.frames import FrameSource, Roles  # noqa: E402
 
 FIND = {
     "order": roles.order_candidates,

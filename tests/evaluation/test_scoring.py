@@ -9,8 +9,8 @@ import torch.distributed as dist
 from values import near, numbers
 
 import torchrecmetrics as trm
+from torchrecmetrics.data.exclusions import TargetDevice
 from torchrecmetrics.evaluation import scoring
-from torchrecmetrics.evaluation.embeddings import TargetDevice
 from torchrecmetrics.evaluation.scoring import ShardScorer
 
 USERS, ITEMS = 30, 23

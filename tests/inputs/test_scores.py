@@ -35,10 +35,10 @@ def close(expected):
 
 
 @pytest.mark.parametrize("ties", TIES)
-@pytest.mark.parametrize("buckets_from", [0, 128])
+@pytest.mark.parametrize("sorts", [True, False])
 @settings(max_examples=examples(150), deadline=None)
 @given(batch=batches(), padding=st.booleans(), overlap=st.sampled_from(["keep", "miss"]), masks=st.booleans())
-def test_equals_sorting(ties, buckets_from, batch, padding, overlap, masks):
+def test_equals_sorting(ties, sorts, batch, padding, overlap, masks):
     """Ranks, gains, counts and flags equal those of sorting every user (test_exclude.py has all forms of exclusion)."""
     scores, targets, gains, history, items = batch
     padding_idx = 0 if padding else None
@@ -49,7 +49,7 @@ def test_equals_sorting(ties, buckets_from, batch, padding, overlap, masks):
             dense[row, [i for i in ids if i >= 0 and i != padding_idx]] = True
         exclude = (exclude[:, :2], torch.arange(items) == items - 1, dense)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(eager, "BUCKET_THRESHOLDS_CPU", buckets_from)
+        patch.setattr(eager, "choose_strategy", lambda *_: eager.sort if sorts else eager.compare)
         ranking = trm.Scores(
             torch.tensor(scores, dtype=torch.float32).reshape(len(scores), items),
             padded(targets, -1, torch.int64),
@@ -206,10 +206,10 @@ def test_no_rows_and_no_target_columns(device):
         assert trm.Scores(torch.rand(2, 5, device=device), none, gains).ranking().ranks.tolist() == [[INF], [INF]]
 
 
-@pytest.mark.parametrize("buckets_from", [0, 128])
-def test_nan_is_worse_than_every_number(buckets_from, monkeypatch, device):
+@pytest.mark.parametrize("sorts", [True, False])
+def test_nan_is_worse_than_every_number(sorts, monkeypatch, device):
     """Unchecked, an item with a NaN score takes no rank, and is never a hit as a target (torch.topk ranks it first)."""
-    monkeypatch.setattr(eager, "BUCKET_THRESHOLDS_CPU", buckets_from)
+    monkeypatch.setattr(eager, "choose_strategy", lambda *_: eager.sort if sorts else eager.compare)
     scores = torch.tensor([[NAN, 0.2, 0.9], [0.1, NAN, -INF]], device=device)
     target = torch.tensor([[0, 1]] * 2, device=device)
     for exclude in (None, torch.tensor([[0], [0]], device=device)):

@@ -1,7 +1,9 @@
 """Every counting strategy agrees with plain Python on every input, and rules choose the strategy and the kernels."""
 
 import math
+import random
 import sys
+from collections import Counter
 from functools import partial
 
 import hypothesis.strategies as st
@@ -18,24 +20,36 @@ from torchrecmetrics import functional, kernels
 from torchrecmetrics.core import arrays
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranked_items import RankedItems
+from torchrecmetrics.data.exclusions import TargetDevice
 from torchrecmetrics.evaluation import scoring
-from torchrecmetrics.evaluation.embeddings import TargetDevice
 from torchrecmetrics.inputs.scores import ScoreRows, TargetCounter
 from torchrecmetrics.kernels import Question, blocks, eager
+from torchrecmetrics.kernels.thresholds import without_nan
 
 INF, NAN = math.inf, math.nan
+STRATEGIES = (eager.compare, eager.limit, eager.sort, eager.bucket, eager.select)
 
 
 def counted(strategy, scores, question, patch):
-    """Count by one strategy, whether or not the rule would pick it."""
-    if strategy is eager.select and (question.depth is None or question.depth >= scores.shape[1] or not len(scores)):
-        strategy = eager.compare  # `select` needs rows, and a depth below the number of items
-    patch.setattr(eager, "choose_strategy", lambda *_: strategy)
+    """Count by one strategy, whether or not the rule would pick it; by `compare` where it does not apply."""
+    patch.setattr(
+        eager, "choose_strategy", lambda *_: strategy if applies(strategy, scores, question) else eager.compare
+    )
     return eager.count(scores, question)
 
 
+def applies(strategy, scores, question):
+    """Return True if a strategy takes the question: `select` and `limit` need rows, and a depth below the items."""
+    if strategy not in (eager.select, eager.limit):
+        return True
+    if question.depth is None or question.depth >= scores.shape[1] or not len(scores):
+        return False
+    depth, items = question.depth + (0 if question.removed is None else question.removed.shape[1]), scores.shape[1]
+    return strategy is eager.select or (eager.can_sync(scores) and items >= 4 * blocks.num_groups(depth))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", eager.STRATEGIES, ids=lambda strategy: strategy.__name__)
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.__name__)
 @pytest.mark.parametrize(
     ("block", "tile"),
     [(2, 8), *(pytest.param(*sizes, marks=pytest.mark.nightly) for sizes in ((4, 2**20), (1, 1), (64, 24)))],
@@ -50,7 +64,9 @@ def test_every_strategy_counts(strategy, block, tile, device_may_wait, problem, 
     question = Question(thresholds, depth, min_scores, masks, removed(scores, out, width))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "BLOCK_ITEMS", block)
+        patch.setattr(blocks, "MIN_GROUPS", 1)
         patch.setattr(eager, "TILE_SCORES_CPU", tile)
+        patch.setattr(eager, "TILE_FLAGS_CPU", tile)
         if not device_may_wait:  # as on devices other than the CPU
             patch.setattr(eager, "can_sync", lambda _: False)
             patch.setattr(arrays, "can_sync", lambda _: False)
@@ -59,7 +75,7 @@ def test_every_strategy_counts(strategy, block, tile, device_may_wait, problem, 
     assert torch.equal(before.nan_to_num(7.5), scores.nan_to_num(7.5))
 
 
-@pytest.mark.parametrize("strategy", eager.STRATEGIES, ids=lambda strategy: strategy.__name__)
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.__name__)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("items", "behind"), [(63, 0), (64, 8), (1000, 8), (3000, 0)])
 def test_strategies_on_real_shapes(strategy, dtype, items, behind, generator, device, monkeypatch):
@@ -80,22 +96,86 @@ def test_strategies_on_real_shapes(strategy, dtype, items, behind, generator, de
     check(counted(strategy, wider[:, :items], question, monkeypatch), scores, thresholds, 10, (), [], scores.isnan())
 
 
-@pytest.mark.parametrize("threads", [1, 8])
-def test_best_scores_by_threads(threads, monkeypatch, generator):
-    """NumPy selects the best scores with few threads and PyTorch with many, and the counts are the same."""
-    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    scores = (torch.randn(300, 6400, generator=generator) * 4).round()
-    question = Question(torch.cat([scores.topk(20).values, scores[:, :20]], 1), 20)
-    check(eager.select(scores, question), scores, question.thresholds, 20, (), [], scores.isnan())
+DEPTHS = {1: [1], 2: [1, 2], 64: [1, 5, 64], 300: [1, 20, 37, 300], 1001: [1, 20, 125, 1001], 33_000: [1, 20, 33, 500]}
+"""Depths by the number of items: at both bounds, and on both sides of those of `limit` and of its blocks."""
 
 
+def cases(number):
+    """Yield random scores with ties, infinities, NaN and removed items, of every dtype and stride, and questions."""
+    choose = random.Random(0)
+    for seed in range(number):
+        generator = torch.Generator().manual_seed(seed)
+        rand = partial(torch.rand, generator=generator)
+        rows, items, width = choose.choice([1, 3, 40]), choose.choice([*DEPTHS]), choose.choice([1, 2, 7, 30])
+        scores = torch.randn(rows, items + 8, generator=generator, dtype=torch.float64)
+        step = choose.choice([0, 0, 0.1, 0.5, 3, 1e9])  # the last makes all scores equal
+        scores = (scores / step).round() * step if step else scores
+        for value, share in ((-INF, choose.choice([0, 0, 0.9])), (INF, 0.01), (NAN, 0.01)):
+            if share == 0.9 or seed % 3 == 0:
+                scores[rand(rows, items + 8) < share] = value
+        scores = scores.to(choose.choice(DTYPES))
+        layouts = (scores[:, :items], scores[:, :items].contiguous(), scores[:, :items].T.contiguous().T)
+        scores = choose.choice(layouts)
+        thresholds = scores.gather(1, (rand(rows, width) * items).long())
+        thresholds[(thresholds == -INF) | (rand(rows, width) < 0.1)] = NAN
+        taken = None
+        if seed % 4 == 0 and items > 9:
+            taken = without_nan(scores, -INF).gather(1, rand(rows, items).argsort(1)[:, :9]).sort(1).values
+        depth = choose.choice([*DEPTHS[items], choose.randint(1, items)])
+        yield scores, Question(thresholds, depth, (0.5,) * (seed % 2), removed=taken)
+
+
+def test_every_strategy_counts_as_comparing(monkeypatch):
+    """At full size every strategy counts as `compare` does, at every depth; beyond it `better` reaches the depth."""
+    used = Counter()
+    for scores, question in cases(examples(250)):
+        expected, asked = counted(eager.compare, scores, question, monkeypatch), ~question.thresholds.isnan()
+        near = asked & (expected.better < question.depth)
+        for strategy in STRATEGIES:
+            used[strategy] += applies(strategy, scores, question)
+            counts = counted(strategy, scores, question, monkeypatch)
+            assert torch.equal(counts.better[near], expected.better[near])
+            assert torch.equal(counts.equal[near], expected.equal[near])
+            assert (counts.better[asked & ~near] >= question.depth).all()
+            torch.testing.assert_close(counts.highest, expected.highest, rtol=0, atol=0, equal_nan=True)
+            assert not question.min_scores or torch.equal(counts.at_least, expected.at_least)
+    assert min(used.values()) >= used[eager.compare] / 4
+
+
+@pytest.mark.parametrize("items", [3000, 40_000])
 @pytest.mark.parametrize("bad", [NAN, INF])
-def test_bad_scores_that_are_rejected_later(bad, generator):
+def test_constant_scores_are_counted_directly(items, bad, monkeypatch):
+    """Where too many scores reach the limit, all are compared, and NaN and +inf still show as the highest scores."""
+    scores = torch.zeros(4, items)
+    scores[1, 70], scores[2, 5] = bad, 1.0
+    for width in (1, 30):
+        question = Question(torch.tensor([0.0, 1.0, NAN]).repeat(10)[:width].expand(4, width), 20)
+        counts = counted(eager.limit, scores, question, monkeypatch)
+        assert counts.better[:, 0].tolist() == [0, float(bad == INF), 1, 0]
+        assert counts.equal[:, 0].tolist() == [items, items - 1, items - 1, items]
+        assert (~(counts.highest < INF)).tolist() == [False, True, False, False]
+    assert blocks.reaching(scores, scores, torch.zeros(4, 1)) is None
+
+
+def test_rows_of_few_candidates(monkeypatch):
+    """Rows with fewer candidates than the depth are counted without their -inf scores."""
+    scores = torch.full((3, 20_000), -INF)
+    scores[0, 5:15] = torch.arange(10.0)
+    scores[1, :30] = torch.arange(30.0)
+    counts = counted(eager.limit, scores, Question(torch.tensor([[0.0], [20.0], [NAN]]), 20), monkeypatch)
+    assert counts.better[:2, 0].tolist() == [9, 9]
+    limit = torch.tensor([[torch.finfo(torch.float32).min]])
+    assert blocks.reaching(scores[:1], scores[:1], limit).tolist() == [[*range(10)]]
+
+
+@pytest.mark.parametrize("strategy", [eager.select, eager.limit])
+@pytest.mark.parametrize("bad", [NAN, INF])
+def test_bad_scores_that_are_rejected_later(bad, strategy, generator, monkeypatch):
     """NaN and +inf are the row's highest score, and other rows are counted as usual."""
     scores = torch.randn(4, 6400, generator=generator)
     thresholds = scores.topk(3).values
     scores[1, 70] = bad
-    counts = eager.select(scores, Question(thresholds, 20, nan_is_rejected=True))
+    counts = counted(strategy, scores, Question(thresholds, 20, nan_is_rejected=True), monkeypatch)
     assert (~(counts.highest < INF)).tolist() == [False, True, False, False]
     assert counts.better[[0, 2, 3]].tolist() == [[0, 1, 2]] * 3
 
@@ -122,28 +202,42 @@ def test_an_excluded_score_is_checked_before_it_is_overwritten(bad, form, owned,
 
 
 @pytest.mark.parametrize(
-    ("items", "width", "depth", "taken", "device", "expected"),
+    ("rows", "items", "width", "depth", "device", "expected"),
     [
-        (16_384, 1, 100, 0, "cpu", eager.select),
-        (16_383, 1, 100, 0, "cpu", eager.compare),  # too few comparisons for `select`
-        (1_024, 16, 100, 0, "cpu", eager.select),
-        (1_024, 15, 100, 0, "cpu", eager.compare),
-        (161, 200, 100, 60, "cpu", eager.bucket),  # `select` would have to take all items
-        (162, 200, 100, 60, "cpu", eager.select),
-        (50_000, 79, None, 0, "cpu", eager.compare),
-        (50_000, 80, None, 0, "cpu", eager.bucket),
-        (2**23, 1, 20, 0, "meta", eager.select),
-        (2**23 - 1, 1, 20, 0, "meta", eager.compare),
-        (2**19, 16, 20, 0, "meta", eager.select),
-        (1_000, 15, None, 0, "meta", eager.compare),
-        (1_000, 16, None, 0, "meta", eager.bucket),
+        (64, 4096, 1, 20, "cpu", eager.limit),
+        (64, 4095, 1, 20, "cpu", eager.compare),  # too few comparisons of a row
+        (63, 4096, 1, 20, "cpu", eager.compare),  # too few comparisons
+        (64, 1024, 4, 20, "cpu", eager.limit),
+        (64, 800, 30, 100, "cpu", eager.limit),
+        (64, 799, 30, 100, "cpu", eager.sort),  # groups of fewer than four items
+        (64, 799, 15, 100, "cpu", eager.compare),
+        (64, 256, 30, 1, "cpu", eager.limit),
+        (64, 255, 30, 1, "cpu", eager.sort),
+        (64, 50_000, 15, None, "cpu", eager.compare),
+        (64, 50_000, 16, None, "cpu", eager.sort),
+        (0, 50_000, 24, 20, "cpu", eager.compare),
+        (2, 2**23, 1, 20, "meta", eager.select),
+        (2, 2**23 - 1, 1, 20, "meta", eager.compare),
+        (2, 2**19, 16, 20, "meta", eager.select),
+        (2, 1_000, 15, None, "meta", eager.compare),
+        (2, 1_000, 16, None, "meta", eager.bucket),
+        (2**19, 161, 200, 160, "meta", eager.bucket),  # `select` would have to take all items
+        (2**19, 162, 200, 160, "meta", eager.select),
     ],
 )
-def test_the_rule(items, width, depth, taken, device, expected):
+def test_the_rule(rows, items, width, depth, device, expected):
     """The strategy is chosen by shape and device; the cases lie on both sides of each bound."""
-    scores, thresholds = torch.empty(2, items, device=device), torch.empty(2, width, device=device)
-    removed = torch.empty(2, taken, device=device) if taken else None
-    assert eager.choose_strategy(scores, Question(thresholds, depth, removed=removed)) is expected
+    scores, thresholds = (torch.empty(1, 1, device=device).expand(rows, columns) for columns in (items, width))
+    assert eager.choose_strategy(scores, Question(thresholds, depth)) is expected
+
+
+@pytest.mark.parametrize(("removed", "expected"), [(50, eager.limit), (51, eager.sort)])
+def test_removed_items_may_be_the_best(removed, expected, monkeypatch):
+    """The strategy is chosen for the depth among all scores."""
+    choose, chosen = eager.choose_strategy, []
+    monkeypatch.setattr(eager, "choose_strategy", lambda *given: chosen.append(choose(*given)) or eager.compare)
+    eager.count(torch.zeros(64, 800), Question(torch.zeros(64, 30), 50, removed=torch.zeros(64, removed)))
+    assert chosen == [expected]
 
 
 @pytest.mark.parametrize(("name", "device"), [("TILE_SCORES_CPU", "cpu"), ("TILE_SCORES", "meta")])
@@ -153,7 +247,20 @@ def test_rows_are_copied_a_tile_at_a_time(name, device, tile, copies, monkeypatc
     monkeypatch.setattr(eager, name, tile)
     scores = torch.zeros(12, 30, device=device)
     question = Question(scores[:, :1], masks=[torch.zeros(30, dtype=torch.bool, device=device)])
-    assert len(list(eager._copies(scores, question))) == copies
+    assert len(list(eager._tiles(scores, question))) == copies
+
+
+def test_rows_are_read_a_tile_at_a_time(monkeypatch):
+    """On the CPU the memory of a strategy is bounded by a tile of rows, read in place: more scores if rows are long."""
+    scores = torch.zeros(12, 30)
+    for name, items in (("TILE_SCORES_CPU", 31), ("TILE_LONG_ROWS_CPU", 30)):
+        monkeypatch.setattr(eager, name, 120)
+        monkeypatch.setattr(eager, "LONG_ROW_CPU", items)
+        tiles = [tile for tile, _ in eager._tiles(scores, Question(scores[:, :1]))]
+        assert [len(tile) for tile in tiles] == [4, 4, 4]
+        assert tiles[0].data_ptr() == scores.data_ptr()
+    scores = torch.empty(12, 30, device="meta")
+    assert len(list(eager._tiles(scores, Question(scores[:, :1])))) == 1
 
 
 @st.composite
@@ -179,7 +286,7 @@ def batches(draw):
 
 def rows(scores, at_once=2):
     """Return the same scores as `ScoreRows`, made for two rows at a time in a buffer that is reused."""
-    buffer = torch.empty(at_once, scores.shape[1])
+    buffer = torch.empty(at_once, scores.shape[1], dtype=scores.dtype)
     parts = lambda: (buffer[: len(part)].copy_(part) for part in scores.split(at_once))  # noqa: E731
     return ScoreRows(scores.shape, scores.dtype, scores.device, parts)
 
@@ -202,7 +309,7 @@ def fields(ranking):
 
 
 @settings(max_examples=examples(200), deadline=None)
-@given(batch=batches(), owned=st.booleans(), k=st.integers(1, 8), least=st.sampled_from([0, 2**14]))
+@given(batch=batches(), owned=st.booleans(), k=st.integers(1, 8), least=st.sampled_from([1, 2**12]))
 def test_depth_and_ownership_change_nothing_within_the_depth(batch, owned, k, least):
     """A ranking to a depth is the whole one cut there, whichever scores are skipped or overwritten."""
     scores, target, options = batch
@@ -210,7 +317,9 @@ def test_depth_and_ownership_change_nothing_within_the_depth(batch, owned, k, le
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "BLOCK_ITEMS", 2)
         patch.setattr(eager, "TILE_SCORES_CPU", 8)
-        patch.setattr(eager, "SELECT_COMPARISONS_CPU", least)  # 0: select wherever it can
+        patch.setattr(blocks, "MIN_GROUPS", 1)
+        for name in ("LIMIT_COMPARISONS_CPU", "LIMIT_ROW_COMPARISONS_CPU"):
+            patch.setattr(eager, name, least)  # 1: `limit` wherever it can
         got = ranked(rows(scores) if owned else scores, target, depth=k, **options)
     expected = fields(whole)
     for name, tensor in fields(got).items():
@@ -247,13 +356,14 @@ def test_candidates_are_counted_only_for_who_reads_them(monkeypatch):
     assert min_scores == [1, 0, 0, 1, 1, 1, 0]
 
 
-@pytest.mark.parametrize("strategy", eager.STRATEGIES, ids=lambda strategy: strategy.__name__)
-def test_no_strategy_needs_denormal_numbers(strategy):
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.__name__)
+def test_no_strategy_needs_denormal_numbers(strategy, monkeypatch):
     """Counts are the same where the processor flushes denormal numbers to 0, as some libraries set it to."""
-    scores = torch.tensor([[0.0, -1.0, 0.0, 1.0, -torch.inf]])
+    monkeypatch.setattr(blocks, "MIN_GROUPS", 1)
+    scores = torch.tensor([[0.0, -1.0, 0.0, 1.0, *[-torch.inf] * 28]])
     torch.set_flush_denormal(True)
     try:
-        counts = strategy(scores, Question(torch.tensor([[0.0, 1.0, -1.0]]), 4))
+        counts = counted(strategy, scores, Question(torch.tensor([[0.0, 1.0, -1.0]]), 4), monkeypatch)
     finally:
         torch.set_flush_denormal(False)
     assert counts.better.tolist() == [[1, 0, 3]]
@@ -365,6 +475,6 @@ def test_nothing_fake_is_kept(generator):
 def test_nothing_is_asked():
     """Without thresholds and minimum scores the counts are empty, and the highest scores are returned."""
     scores = torch.rand(3, 50)
-    counts = eager.compare(scores, Question(scores[:, :0]))
+    counts = eager.count(scores, Question(scores[:, :0]))
     assert counts.better.shape == (3, 0)
     assert torch.equal(counts.highest, scores.amax(1))

@@ -1,5 +1,6 @@
 """States of metrics are plain tensors of torchmetrics that can be read, written, reset and compiled as usual."""
 
+import copy
 import itertools
 import sys
 import threading
@@ -8,7 +9,8 @@ from functools import partial
 
 import pytest
 import torch
-from states import evaluator_of, tensors
+import torch.distributed as dist
+from states import evaluator_of, same, snapshot, tensors
 from values import numbers
 
 import torchrecmetrics as trm
@@ -160,3 +162,169 @@ def test_counts_beside_sums_of_float32(monkeypatch):
         metric.update(torch.tensor([1]))
     assert metric.compute().dtype == torch.float32
     assert metric.num_users == 2**24 + 3
+
+
+def test_a_result_beside_updates_of_another_thread():
+    """`result` reads what its own compute returned, although an update of another thread follows it."""
+    metrics = collection()
+    metrics.update(SCORES, TARGET)
+    compute_results = metrics.evaluator.compute_results
+
+    def overtaken():
+        results = compute_results()
+        metrics.update(SCORES, TARGET)
+        return results
+
+    metrics.evaluator.compute_results = overtaken
+    assert metrics.result().num_users == 3
+
+
+@pytest.mark.parametrize("make", [collection, lambda: trm.HR(2)])
+def test_to_empty_after_compute(make):
+    """A metric that has computed goes to "meta" and, with `to_empty`, back, as modules of torch do; its sums are 0."""
+    metric = make()
+    metric.update(SCORES, TARGET)
+    metric.compute()
+    metric.to("meta").to_empty(device="cpu")
+    metric.update(SCORES, TARGET)
+    metric.compute()
+    assert {value.num_users for value in (metric.values() if make is collection else [metric])} == {3}
+
+
+NEGATIVE, NAN = torch.tensor(-1.0), torch.tensor(torch.nan)
+DAMAGES = {
+    "a count below 0": ("sums", (0, 0), NEGATIVE),
+    "a count that is NaN": ("sums", (0, 0), NAN),
+    "a weight below 0": ("sums", (0, 1), NEGATIVE),
+    "a weight that is NaN": ("sums", (3, 2), NAN),
+    "a sum of values that is NaN": ("sums", (4, 1), NAN),
+    "violations below 0": ("violations", (0,), -1),
+    "a group's count below 0": ("group_sums", (0, 0, 0), NEGATIVE),
+    "a slot's weight that is NaN": ("slots", (0, 1), NAN),
+    "a clock below 0": ("clock", (0, 0), -1),
+    "kept weights below 0": ("weights", (0, 0), NEGATIVE),
+}
+
+
+def with_everything():
+    accumulators = [trm.ByGroup("a", "b"), trm.Window(updates=2), trm.KeptRows()]
+    metrics = trm.RecMetricCollection("HR", k=2, accumulators=accumulators)
+    metrics.persistent(True)
+    metrics.update(torch.tensor([1, 3]), groups=torch.tensor([0, 1]), weights=torch.tensor([1.0, 2.0]))
+    return metrics
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_state_is_not_loaded(damage):
+    """A state dict that no batches can give is refused in words, and the metric stays as it was."""
+    name, place, value = DAMAGES[damage]
+    metrics = with_everything()
+    before, values = snapshot(metrics), numbers(metrics.compute())
+    damaged = {key: copy.deepcopy(state) for key, state in with_everything().state_dict().items()}
+    (key,) = (key for key in damaged if key.endswith((f"-{name}", f".{name}")))
+    (damaged[key][0] if isinstance(damaged[key], list) else damaged[key])[place] = value
+    with pytest.raises(ValueError, match="HR@2 cannot load"):
+        metrics.load_state_dict(damaged)
+    assert same(snapshot(metrics), before)
+    assert numbers(metrics.compute()) == values
+
+
+@pytest.mark.parametrize(
+    "clock", [torch.tensor([3]), torch.zeros(1, 2, dtype=torch.int64), torch.zeros(2, 2), "x", None]
+)
+def test_a_damaged_clock_is_not_loaded(clock):
+    """A clock of another shape or type, or none, is refused in words, and the window stays as it was."""
+    metrics = with_everything()
+    before = snapshot(metrics)
+    state = with_everything().state_dict()
+    (key,) = (key for key in state if key.endswith("clock"))
+    state[key] = clock
+    with pytest.raises(ValueError, match=r"HR@2 cannot load the clock of Window\(updates=2, .*must be int64 \[2, 2\]"):
+        metrics.load_state_dict(state)
+    assert same(snapshot(metrics), before)
+
+
+def test_penalties_are_loaded():
+    """Sums of values may be negative: NDCG of a penalty alone."""
+    metric, other = trm.DCG(2), trm.DCG(2)
+    metric.persistent(True)
+    metric.update(SCORES[:1], torch.tensor([[1, 2]]), gains=torch.tensor([[-1.0, 1.0]]))
+    other.load_state_dict(metric.state_dict())
+    assert other.compute() == metric.compute() < 0
+
+
+@pytest.mark.parametrize("weights", [[1e308] * 3, [1e80, 1.0, 1.0]])
+def test_weights_whose_squares_overflow(weights):
+    """Weights above 1e77 are an error that names them: sums of their squares would be infinite, and the mean NaN."""
+    metric = trm.HR(2)
+    with pytest.raises(
+        ValueError, match=r"with a weight that is negative, NaN or too large: row 0 weighs .*, accepted are 0 to 1e\+77"
+    ):
+        metric.update(SCORES, TARGET, weights=torch.tensor(weights, dtype=torch.float64))
+    metric.update(SCORES, TARGET, weights=torch.full((3,), 1e76, dtype=torch.float64))
+    assert metric.compute().isfinite()
+    assert metric.standard_error().isfinite()
+
+
+def synchronised_by(rank, world_size):
+    """Return the values of a metric that is synchronised over a group of its own, and by a function of the caller."""
+    groups = [dist.new_group([member]) for member in range(world_size)]
+    metric, values = trm.HR(1), []
+    metric.update(torch.full((10,), rank + 1))
+    metric.sync(process_group=groups[rank])
+    values.append((metric.compute().item(), metric.num_users))
+    metric.unsync()
+    calls = []
+
+    def twice(tensor, group=None):
+        calls.append(group)
+        return [tensor, tensor]
+
+    metric.sync(dist_sync_fn=twice, process_group=groups[rank])
+    values.append((metric.compute().item(), metric.num_users))
+    return values, calls == [groups[rank]] * len(calls), len(calls)
+
+
+def test_sync_over_a_group_and_by_a_function(processes):
+    """`sync` takes the process group and the function that it is given, in place of the metric's own."""
+    first, second = processes.run(synchronised_by, 2)
+    assert first == ([(1.0, 10), (1.0, 20)], True, 2)
+    assert second == ([(0.0, 10), (0.0, 20)], True, 2)
+
+
+def test_a_function_of_ones_own_without_a_process_group():
+    """`dist_sync_fn` alone says what all processes have, as in torchmetrics, where torch has no process group."""
+    metric = trm.MRR(
+        dist_sync_fn=lambda tensor, group=None: [tensor, tensor, tensor], distributed_available_fn=lambda: True
+    )
+    metric.update(trm.Ranks(torch.tensor([1, 2])))
+    assert metric.compute() == 0.75
+    assert metric.num_users == 6
+
+
+DIFFERENT = {
+    "cut-off": lambda rank: trm.RecMetricCollection("HR", k=[6, 5][rank]),
+    "numbers of metrics": lambda rank: trm.RecMetricCollection(["HR", "MRR"][: rank + 1], k=5),
+    "accumulators": lambda rank: trm.RecMetricCollection("HR", k=5, accumulators=[trm.Window(100)][rank:]),
+    "metrics alone": lambda rank: [trm.HR(6), trm.HR(5)][rank],
+}
+
+
+def different(rank, world_size, kind):
+    """Return the error of processes that hold different metrics, and the value after each holds the same."""
+    metric = DIFFERENT[kind](rank)
+    metric.update(torch.tensor([1, 2]))
+    with pytest.raises(ValueError, match="processes differ in their metrics or accumulators") as error:
+        metric.compute()
+    same_everywhere = trm.HR(1)
+    same_everywhere.update(torch.tensor([1 + rank]))
+    return str(error.value), same_everywhere.compute().item()
+
+
+@pytest.mark.parametrize("kind", DIFFERENT)
+def test_processes_with_different_metrics(processes, kind):
+    """Processes that hold different metrics or accumulators all raise the same error, and go on afterwards."""
+    (first, value), (second, _) = processes.run(different, 2, kind)
+    assert first == second
+    assert value == 0.5
+    assert "process 0 HR@" in first

@@ -33,6 +33,8 @@ class BareMetric(Metric):
 
     is_differentiable: bool = False
     full_state_update: bool = False
+    signed_states: ClassVar[tuple[str, ...]] = ()
+    """Names of integer states that may be below 0."""
 
     def set_dtype(self, dst_type: str | torch.dtype) -> Self:
         """Return the metric unchanged: sums stay float64 and counts int64."""
@@ -58,10 +60,12 @@ class BareMetric(Metric):
             ValueError: for a state that is missing or has another shape, and for counts below 0.
         """
         for name, default in self._defaults.items():
-            value = state.get(name)
+            value: Any = state.get(name)
             if type(value) is not type(default) or getattr(value, "shape", None) != getattr(default, "shape", None):
                 raise ValueError("loads states of the same metrics, options and accumulators: make both alike")
-            if isinstance(value, Tensor) and not value.is_floating_point() and bool((value < 0).any()):
+            if name in self.signed_states or not isinstance(value, Tensor) or value.is_floating_point():
+                continue
+            if bool((value < 0).any()):
                 raise ValueError(f"cannot load the state {name}, which has counts below 0")
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:

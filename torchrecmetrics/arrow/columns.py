@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
 from torchrecmetrics.accumulators.base import Accumulator
-from torchrecmetrics.data.columns import check_exact
-from torchrecmetrics.data.vocabulary import Vocabulary
+from torchrecmetrics.tables.columns import check_exact
+from torchrecmetrics.tables.vocabulary import Vocabulary
 
 _TEXT = (
     pa.types.is_string,

@@ -15,11 +15,11 @@ from torchrecmetrics.arrow.columns import Column, group_codes, rows_of
 from torchrecmetrics.arrow.states import ListCounts, TallyStates
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.core.checks import describe
-from torchrecmetrics.data.frames import check_names
-from torchrecmetrics.data.vocabulary import Vocabulary
-from torchrecmetrics.evaluation.lists import check_depth, check_shortened
 from torchrecmetrics.inputs.lists import Duplicates, Lists
 from torchrecmetrics.inputs.ranks import Ranks
+from torchrecmetrics.lists.evaluate import check_depth, check_shortened
+from torchrecmetrics.tables.frames import check_names
+from torchrecmetrics.tables.vocabulary import Vocabulary
 
 _ROWS_AT_ONCE = 2**14
 _MAX_CELLS = 2**19

@@ -12,8 +12,8 @@ from torch import Tensor
 from torchrecmetrics.arrow.columns import tensor_of
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.core.checks import describe
-from torchrecmetrics.data.frames import check_names
 from torchrecmetrics.metric.evaluator import Evaluator
+from torchrecmetrics.tables.frames import check_names
 
 SCHEMA = pa.schema([("sums", pa.list_(pa.float64())), ("counts", pa.list_(pa.int64())), ("fingerprint", pa.string())])
 """Columns of a tally: `sums` and `counts` of the states, and the `fingerprint` of format, metrics and settings."""

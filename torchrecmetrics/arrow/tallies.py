@@ -14,11 +14,11 @@ from torchrecmetrics.arrow.counting import Counting
 from torchrecmetrics.arrow.states import TallyStates, read
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.core.checks import check_choice, describe
-from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.inputs.lists import Duplicates
 from torchrecmetrics.metric.signature import MetricOptions
 from torchrecmetrics.names import Metrics
 from torchrecmetrics.results.evaluation import Evaluation
+from torchrecmetrics.tables.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -139,6 +139,7 @@ class ItemGroupMetric(CountedMetric):
 class ItemGroupCounts(Accumulator):
     """Number of rows, and of hits and possible entries by group of items, for an `ItemGroupMetric`."""
 
+    signed_states: ClassVar[tuple[str, ...]] = ("by_group",)
     metric: ItemGroupMetric
     num_rows: Tensor
     by_group: Tensor

@@ -74,9 +74,13 @@ TILE_NUMBERS_CPU, TILE_NUMBERS = 2**21, 2**24
 """Limit of a tile's elements x `wide` in `tiles`: on the CPU, and on other devices."""
 
 
-def tiles(matrix: Tensor, wide: int) -> Iterator[tuple[tuple[slice, slice], Tensor]]:
-    """Yield slices and values of each tile of [B, I], with at most 2^21 / wide elements (2^24 / wide off the CPU)."""
-    budget = max(1, (TILE_NUMBERS_CPU if matrix.device.type == "cpu" else TILE_NUMBERS) // wide)
+def tiles(matrix: Tensor, wide: int, most: int | None = None) -> Iterator[tuple[tuple[slice, slice], Tensor]]:
+    """Yield slices and values of each tile of [B, I], with at most `most` / wide elements.
+
+    `most` is 2^21 by default, and 2^24 off the CPU.
+    """
+    most = most or (TILE_NUMBERS_CPU if matrix.device.type == "cpu" else TILE_NUMBERS)
+    budget = max(1, most // wide)
     rows, items = matrix.shape
     wide_piece = min(items, budget)
     tall_piece = max(1, budget // wide_piece)
@@ -95,22 +99,6 @@ def sort_rows(values: Tensor) -> Tensor:
 
         return torch.from_numpy(np.sort(array(values), axis=1))  # up to ten times faster on short rows
     return values.sort(dim=1).values
-
-
-def take_top(values: Tensor, number: int) -> Tensor:
-    """Return the `number` largest values of each row, in ascending order, [B, number]; NaN counts as the largest."""
-    # numpy runs on one thread, and is still faster than PyTorch on up to four
-    if values.itemsize < 4 or not can_sync(values) or torch.get_num_threads() > 4:
-        return values.topk(number, dim=1).values.flip(1)
-    import numpy as np
-
-    num_lower = values.shape[1] - number
-    rows_at_once = max(1, 2**20 // values.shape[1])  # so many copied rows fit the CPU's cache
-    top_chunks = [
-        np.partition(array(chunk), num_lower, axis=1)[:, num_lower:] if num_lower else array(chunk)
-        for chunk in torch.split(values, rows_at_once)
-    ]
-    return torch.from_numpy(np.sort(np.concatenate(top_chunks), axis=1))
 
 
 def search(ascending: Tensor, values: Tensor, right: bool = False) -> Tensor:

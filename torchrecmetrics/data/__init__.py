@@ -1,1 +1,1 @@
-"""Interactions of users and items: ids, files, frames, events, and audits of data sets."""
+"""Interactions of users and items: logs, catalogues, groups, recommendations, and audits of data sets."""

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.core.checks import describe, nearest
-from torchrecmetrics.data.events import Events
-from torchrecmetrics.data.frames import compute, tensor_of
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.log import Log, LogSplit, UserSplit
-from torchrecmetrics.data.times import in_one_unit, shown_time
-from torchrecmetrics.data.vocabulary import Vocabulary
+from torchrecmetrics.tables.events import Events
+from torchrecmetrics.tables.frames import compute, tensor_of
+from torchrecmetrics.tables.times import in_one_unit, shown_time
+from torchrecmetrics.tables.vocabulary import Vocabulary
 
 _POPULAR = 0.5
 _HEAD = 0.5

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from torchrecmetrics.core.arrays import float_dtype, slices
 from torchrecmetrics.core.checks import check_strided, check_tensor, describe
-from torchrecmetrics.data.columns import SIGNED, check_size
 from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.data.vocabulary import Vocabulary
+from torchrecmetrics.tables.columns import SIGNED, check_size
+from torchrecmetrics.tables.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from typing_extensions import Self

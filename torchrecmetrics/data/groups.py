@@ -12,7 +12,7 @@ from torchrecmetrics.accumulators.by_group import check_group_names
 from torchrecmetrics.core.arrays import slices
 from torchrecmetrics.core.checks import check_ids, check_k, check_tensor, describe
 from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.data.vocabulary import Vocabulary
+from torchrecmetrics.tables.vocabulary import Vocabulary
 
 
 def check_groups(groups: Any) -> None:

@@ -12,7 +12,10 @@ from torch import Tensor
 
 from torchrecmetrics.core.checks import Checks, check_choice, describe, plain, shown, warn_caller
 from torchrecmetrics.core.saving import read, write
-from torchrecmetrics.data.columns import (
+from torchrecmetrics.data.questions import roles_of
+from torchrecmetrics.inputs.base import SelectedItems
+from torchrecmetrics.inputs.jagged import as_jagged, broken_rows, side_by_side
+from torchrecmetrics.tables.columns import (
     SIGNED,
     check_container,
     check_integers,
@@ -24,13 +27,10 @@ from torchrecmetrics.data.columns import (
     row_numbers,
     values_of,
 )
-from torchrecmetrics.data.events import Events
-from torchrecmetrics.data.files import read_item_lines
-from torchrecmetrics.data.frames import FrameSource
-from torchrecmetrics.data.questions import roles_of
-from torchrecmetrics.data.vocabulary import Vocabulary, codes_of
-from torchrecmetrics.inputs.base import SelectedItems
-from torchrecmetrics.inputs.jagged import as_jagged, broken_rows, side_by_side
+from torchrecmetrics.tables.events import Events
+from torchrecmetrics.tables.files import read_item_lines
+from torchrecmetrics.tables.frames import FrameSource
+from torchrecmetrics.tables.vocabulary import Vocabulary, codes_of
 
 Duplicates: TypeAlias = Literal["merge", "error"]
 Reduce: TypeAlias = Literal["sum", "max", "last"]

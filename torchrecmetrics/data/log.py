@@ -14,13 +14,13 @@ from torch import Tensor
 
 from torchrecmetrics.core.checks import check_k
 from torchrecmetrics.core.saving import read, write
-from torchrecmetrics.data.events import Events
-from torchrecmetrics.data.files import open_file
-from torchrecmetrics.data.frames import FrameSource, Role, Source
 from torchrecmetrics.data.interactions import Duplicates, Interactions, Reduce
 from torchrecmetrics.data.questions import questions, roles_of
-from torchrecmetrics.data.times import read_bound, shown_time
-from torchrecmetrics.data.vocabulary import Vocabulary
+from torchrecmetrics.tables.events import Events
+from torchrecmetrics.tables.files import open_file
+from torchrecmetrics.tables.frames import FrameSource, Role, Source
+from torchrecmetrics.tables.times import read_bound, shown_time
+from torchrecmetrics.tables.vocabulary import Vocabulary
 
 
 class LogSplit(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import EllipsisType
 
-from torchrecmetrics.data.frames import Role, Roles, Source, arrow, check_names, distinct
+from torchrecmetrics.tables.frames import Role, Roles, Source, arrow, check_names, distinct
 
 
 def roles_of(

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from torchrecmetrics.data.cells import without_lists
-from torchrecmetrics.data.columns import words
-from torchrecmetrics.data.frames import Role
+from torchrecmetrics.tables.cells import without_lists
+from torchrecmetrics.tables.columns import words
+from torchrecmetrics.tables.frames import Role
 
 _ORDER = {
     *("score", "scores", "pred", "prediction", "predicted", "est", "yhat", "prob", "probability", "logit"),

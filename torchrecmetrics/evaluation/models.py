@@ -14,9 +14,7 @@ from torchrecmetrics import kernels
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.core.checks import check_choice
 from torchrecmetrics.core.distributed import fingerprint, raise_on_all_ranks, same_on_all_ranks
-from torchrecmetrics.data.groups import Groups, check_groups
-from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.evaluation.arguments import (
+from torchrecmetrics.data.arguments import (
     add_without_target,
     check_catalogue,
     check_target,
@@ -28,10 +26,12 @@ from torchrecmetrics.evaluation.arguments import (
     row_numbers,
     warn_of_item_0,
 )
+from torchrecmetrics.data.exclusions import Exclusions, Histories, TargetDevice, exclude_entries
+from torchrecmetrics.data.groups import Groups, check_groups
+from torchrecmetrics.data.interactions import Interactions
+from torchrecmetrics.data.progress import Progress, ProgressBar
 from torchrecmetrics.evaluation.batches import batches
-from torchrecmetrics.evaluation.embeddings import Embeddings, TargetDevice
-from torchrecmetrics.evaluation.exclusions import Exclusions, Histories, exclude_entries
-from torchrecmetrics.evaluation.progress import Progress, ProgressBar
+from torchrecmetrics.evaluation.embeddings import Embeddings
 from torchrecmetrics.evaluation.scoring import (
     Batch,
     BiasScorer,

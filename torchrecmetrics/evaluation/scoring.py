@@ -13,9 +13,9 @@ from torch.distributed import ReduceOp
 
 from torchrecmetrics.core.checks import describe
 from torchrecmetrics.core.distributed import fingerprint, raise_on_all_ranks, same_on_all_ranks
+from torchrecmetrics.data.exclusions import Exclusions, TargetDevice
 from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.evaluation.embeddings import Embeddings, TargetDevice
-from torchrecmetrics.evaluation.exclusions import Exclusions
+from torchrecmetrics.evaluation.embeddings import Embeddings
 from torchrecmetrics.inputs.base import BatchInput, SelectedItems
 from torchrecmetrics.inputs.candidates import Candidates
 from torchrecmetrics.inputs.exclude import Exclude

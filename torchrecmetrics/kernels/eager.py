@@ -1,116 +1,156 @@
-"""Count better and equal scores in plain PyTorch: compare, bucket or select.
+"""Count, in plain PyTorch, the scores above each threshold and those that reach it.
 
-`compare` is the definition: rank = 1 + (scores > own).sum(-1). `bucket` and `select` give the same counts faster:
-`bucket` for many thresholds over the whole list, `select` if only the first `depth` ranks matter. Off the CPU none of
-the three makes a host sync.
+`compare` is the definition: rank = 1 + (scores > own).sum(-1). The other strategies give the same counts faster. On the
+CPU the first row that applies is taken; times are of one thread, in ns per score, for T thresholds per row:
+
+| when | strategy | time | reason |
+|---|---|---|---|
+| T x items < 2^12, or rows x T x items < 2^18 | `compare` | 0.4 to 0.9 T | calls and small sorts would cost more |
+| a depth, and items >= max(8 x depth, 256) | `limit` | 0.2 to 1.5 | one read; few scores reach the limit |
+| T < 16 | `compare` | 0.4 to 0.9 T | no sort is that fast |
+| else | `sort` | 4 to 21 | one sort, whatever T |
+
+On other devices, and while traced, no value may be read: `select` takes the best scores for many comparisons to a
+depth, `bucket` is for many thresholds over the whole list, and `compare` for the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from torchrecmetrics.core.arrays import (
     TILE_NUMBERS,
-    TILE_NUMBERS_CPU,
     can_sync,
     float_dtype,
     search,
-    take_top,
+    sort_rows,
     tiles,
     working,
     working_dtype,
 )
 from torchrecmetrics.kernels import blocks
 from torchrecmetrics.kernels.contract import Counts, Question
-from torchrecmetrics.kernels.thresholds import (
-    count_removed,
-    from_buckets,
-    mask_,
-    with_min_scores,
-    without_nan,
-)
+from torchrecmetrics.kernels.thresholds import from_buckets, mask_, to_counts, with_min_scores, without_nan
 
 TILE_SCORES_CPU = 2**20
-"""Scores copied or compared at once on the CPU: they stay in its cache."""
+"""Scores counted at once on the CPU, in a copy where one is needed: they stay in its cache."""
+LONG_ROW_CPU, TILE_LONG_ROWS_CPU = 2**15, 2**22
+"""Items from which scores are counted where they are by so many at once: few are read again, and calls cost more."""
 TILE_SCORES = 2**24
-"""Scores copied or compared at once on other devices: a bound on memory."""
-BUCKET_THRESHOLDS_CPU, BUCKET_THRESHOLDS = 80, 16
-"""Thresholds per row from which a binary search per score costs less than a comparison per score and threshold."""
-SELECT_COMPARISONS_CPU = 2**14
-"""Comparisons per row on the CPU from which selecting the best scores costs less."""
+"""Scores copied at once on other devices: a bound on memory."""
+TILE_FLAGS_CPU = 2**19
+"""Comparisons whose results are held at once on the CPU: they stay in its cache."""
+LIMIT_COMPARISONS_CPU, LIMIT_ROW_COMPARISONS_CPU = 2**18, 2**12
+"""Comparisons on the CPU, of all rows and of each, from which `limit` costs less."""
+SORT_THRESHOLDS_CPU = 16
+"""Thresholds per row on the CPU from which sorting the scores costs less than comparing them."""
 SELECT_COMPARISONS = 2**24
 """Comparisons on other devices, of all rows, from which selecting the best scores costs less."""
+BUCKET_THRESHOLDS = 16
+"""Thresholds per row on other devices from which a binary search per score costs less than comparisons."""
 BLOCK_SCORES = 2**24
 """Scores on other devices from which fewer reads by block maxima are worth their further calls."""
+
+Tally: TypeAlias = tuple[Tensor, Tensor, Tensor]
+"""Numbers of scores > and >= each threshold, [B, T], and the highest score, [B], NaN if the row holds NaN."""
 
 
 def count(scores: Tensor, question: Question) -> Counts:
     """Return the counts that `contract` defines."""
-    strategy = choose_strategy(scores, question)
-    # the CPU reads float32 and float64 rows of unit stride fast without a copy
-    readable = scores.device.type != "cpu" or (scores.itemsize >= 4 and scores.stride(1) == 1)
-    if readable and not question.masks:
-        return strategy(scores, question)
-    tile_counts = [strategy(tile, tile_question) for tile, tile_question in _copies(scores, question)]
-    better = torch.cat([counts.better for counts in tile_counts])
-    equal = torch.cat([counts.equal for counts in tile_counts])
-    reached = [counts.at_least for counts in tile_counts if counts.at_least is not None]
-    at_least = torch.cat(reached) if reached else None
-    highest = working(scores.amax(1))  # masked items included
-    return Counts(better=better, equal=equal, at_least=at_least, highest=highest)
+    removed, min_scores, depth = question.removed, question.min_scores, question.depth
+    if removed is not None and depth is not None:
+        depth += removed.shape[1]  # removed items may be the best
+    question = question._replace(thresholds=working(question.thresholds), depth=depth)
+    edges, strategy = question.thresholds, choose_strategy(scores, question)
+    tallies, reached = [], []
+    for tile, tile_question in _tiles(scores, question):
+        tallies.append(strategy(tile, tile_question))
+        if min_scores:
+            reached += _compare(tile, with_min_scores(tile_question.thresholds[:, :0], min_scores), [torch.ge])
+    above, at_least, highest = tallies[0] if len(tallies) == 1 else map(torch.cat, zip(*tallies, strict=True))
+    if question.masks:
+        highest = working(scores.amax(1))  # masked items included
+    if min_scores:
+        edges = with_min_scores(edges, min_scores)
+        at_least = torch.cat([at_least, torch.cat(reached)], 1)
+    return to_counts(edges, question.thresholds.shape[1], above, at_least, highest, removed)
 
 
-def compare(scores: Tensor, question: Question) -> Counts:
-    """Compare every score with every threshold and minimum score."""
-    thresholds = working(question.thresholds)
-    most = TILE_NUMBERS_CPU if can_sync(scores) else TILE_NUMBERS
-    if scores.numel() * thresholds.shape[1] <= most:
-        better, equal = _compare_tile(scores, thresholds)
-    else:
-        better = torch.zeros(thresholds.shape, dtype=float_dtype(scores.device), device=scores.device)
-        equal = torch.zeros_like(better)
-        for (rows, _), tile in tiles(scores, max(1, thresholds.shape[1])):
-            above, same = _compare_tile(tile, thresholds[rows])
-            better[rows] += above
-            equal[rows] += same
-    highest = working(scores.amax(1))
-    if not question.min_scores and question.removed is None:
-        return Counts(better=better, equal=equal, at_least=None, highest=highest)
-    return _finished(scores, question, better, equal, highest)
+def compare(scores: Tensor, question: Question) -> Tally:
+    """Compare every score with every threshold."""
+    above, at_least = _compare(scores, question.thresholds)
+    return above, at_least, working(scores.amax(1))
 
 
-def _compare_tile(scores: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the numbers of scores > and == each threshold of the row, float [B, T]."""
-    values, edges, dtype = scores[:, None], thresholds[:, :, None], float_dtype(scores.device)
+def _compare(
+    scores: Tensor, edges: Tensor, operators: Sequence[Callable[..., Tensor]] = (torch.gt, torch.ge)
+) -> list[Tensor]:
+    """Return of how many scores in its row each `operator(score, edge)` is true, float [B, E]."""
+    width, dtype = max(1, edges.shape[1]), float_dtype(scores.device)
+    most = TILE_FLAGS_CPU if can_sync(scores) else TILE_NUMBERS
+    if scores.numel() > max(1, most // width):
+        numbers = torch.zeros((len(operators), *edges.shape), dtype=dtype, device=scores.device)
+        for (rows, _), tile in tiles(scores, width, most):
+            numbers[:, rows] += torch.stack(_compare(tile, edges[rows], operators))
+        return list(numbers)
+    values, limits = scores[:, None], edges[:, :, None]
     if not can_sync(scores):
-        return (values > edges).sum(2, dtype=dtype), (values == edges).sum(2, dtype=dtype)
+        return [operator(values, limits).sum(2, dtype=dtype) for operator in operators]
     # the CPU sums floats several times faster than bools, exactly up to 2^24
-    flags = torch.empty(thresholds.shape + scores.shape[1:], dtype=torch.float32, device=scores.device)
-    better = torch.gt(values, edges, out=flags).sum(2).to(dtype)
-    return better, torch.eq(values, edges, out=flags).sum(2).to(dtype)
+    flags = torch.empty(edges.shape + scores.shape[1:], dtype=torch.float32, device=scores.device)
+    return [operator(values, limits, out=flags).sum(2).to(dtype) for operator in operators]
 
 
-def _finished(scores: Tensor, question: Question, better: Tensor, equal: Tensor, highest: Tensor) -> Counts:
-    """Return the counts less those of the removed items, and the counts of the minimum scores."""
-    removed, at_least = question.removed, None
-    if question.min_scores:
-        dtype = float_dtype(scores.device)
-        at_least = torch.stack([(scores >= limit).sum(1, dtype=dtype) for limit in question.min_scores], 1)
-    if removed is not None:
-        edges = with_min_scores(working(question.thresholds), question.min_scores)
-        above, reached = count_removed(removed, edges)
-        width = better.shape[1]
-        better, equal = better - above[:, :width], equal - (reached - above)[:, :width]
-        at_least = None if at_least is None else at_least - reached[:, width:]
-    return Counts(better=better, equal=equal, at_least=at_least, highest=highest)
+def limit(scores: Tensor, question: Question) -> Tally:
+    """Compare the thresholds that may be among the `depth` best with the scores that may be among them.
+
+    The `depth` best maxima of groups of items are scores of `depth` items: a lower threshold has as many better scores.
+    """
+    thresholds, depth = question.thresholds, question.depth
+    assert depth is not None
+    heads = blocks.heads(scores, depth)
+    maxima = sort_rows(blocks.group_maxima(heads, depth))
+    highest = maxima[:, -1]
+    if not question.nan_is_rejected and highest.isnan().any():
+        return *limit(without_nan(scores, -torch.inf), question)[:2], highest
+    lowest = maxima[:, -depth, None].clamp(min=torch.finfo(maxima.dtype).min)  # -inf is no candidate
+    above = thresholds.new_full(thresholds.shape, depth, dtype=torch.float64)
+    at_least = above + 1
+    near = (thresholds >= lowest).any(1).nonzero()[:, 0]
+    if len(near):
+        rows = (
+            near if len(near) * 4 < len(scores) else slice(None)
+        )  # a few are copied, others read again where they are
+        tile = scores[rows]
+        best = blocks.reaching(tile, tile if heads is scores else heads[rows], lowest[rows])
+        if best is None:  # many scores are equal
+            return *select(scores, question)[:2], highest
+        above[rows], at_least[rows] = _search(sort_rows(best), thresholds[rows])
+    return above, at_least, highest
 
 
-def bucket(scores: Tensor, question: Question) -> Counts:
+def sort(scores: Tensor, question: Question) -> Tally:
+    """Sort the scores and search for the thresholds among them."""
+    numbers = question.thresholds.new_zeros((2, *question.thresholds.shape), dtype=float_dtype(scores.device))
+    for (rows, _), tile in tiles(scores, 1, TILE_FLAGS_CPU):
+        numbers[:, rows] += _search(sort_rows(without_nan(tile, -torch.inf)), question.thresholds[rows])
+    above, at_least = numbers
+    return above, at_least, working(scores.amax(1))
+
+
+def _search(ascending: Tensor, thresholds: Tensor) -> Tensor:
+    """Return the numbers of ascending scores > and >= each threshold of the row, float [2, B, T]."""
+    lower = torch.stack([search(ascending, thresholds, right=True), search(ascending, thresholds)])
+    return ascending.shape[1] - lower.to(float_dtype(ascending.device))
+
+
+def bucket(scores: Tensor, question: Question) -> Tally:
     """Sort the thresholds, find the bucket of each score between them by binary search, and count scores per bucket."""
-    edge, order = without_nan(working(question.thresholds), torch.inf).sort(dim=1)  # an order, which NaN lacks
+    edge, order = without_nan(question.thresholds, torch.inf).sort(dim=1)  # an order, which NaN lacks
     reaching = edge.new_zeros((len(edge), edge.shape[1] + 1), dtype=torch.int64)
     same = torch.zeros_like(reaching)
     for (rows, _), tile in tiles(scores, 1):
@@ -120,82 +160,54 @@ def bucket(scores: Tensor, question: Question) -> Counts:
         zeros = torch.zeros_like(same[rows], dtype=torch.int32)  # scatter_add is several times faster than in int64
         reaching[rows] += zeros.scatter_add(1, place, torch.ones_like(place, dtype=torch.int32))
         same[rows] += zeros.scatter_add(1, place, met.to(torch.int32))
-    above, at_least = from_buckets(edge, order, reaching, same)
-    dtype = float_dtype(scores.device)
-    return _finished(scores, question, above.to(dtype), (at_least - above).to(dtype), working(scores.amax(1)))
+    return *from_buckets(edge, order, reaching, same), working(scores.amax(1))
 
 
-def select(scores: Tensor, question: Question) -> Counts:
+def select(scores: Tensor, question: Question) -> Tally:
     """Take the best scores of each row, one more than can matter, and search for the thresholds among them."""
-    depth, removed, nan_is_rejected = question.depth, question.removed, question.nan_is_rejected
-    thresholds, items, dtype = working(question.thresholds), scores.shape[1], float_dtype(scores.device)
+    thresholds, items, depth = question.thresholds, scores.shape[1], question.depth
     assert depth is not None
-    number = min(items, depth + 1 + (0 if removed is None else removed.shape[1]))
-    candidates = scores
-    if not nan_is_rejected and not can_sync(scores):
-        candidates = without_nan(scores, -torch.inf)
-    best = working(_best(candidates, number))
-    highest = best[:, -1] if candidates is scores else scores.amax(1)
-    if not nan_is_rejected and can_sync(scores) and highest.isnan().any():
-        candidates = without_nan(scores, -torch.inf)
-        best = _best(candidates, number)
-    # numbers of the best scores <= and < the threshold
-    below, under = search(best, thresholds, right=True), search(best, thresholds)
-    equal = below - under
-    if number < items:
-        equal = _count_last(candidates, thresholds, best[:, :1], below, equal)
-    return _finished(scores, question, number - below.to(dtype), equal.to(dtype), highest)
+    number = min(items, depth + 1)
+    candidates = best = scores if question.nan_is_rejected else without_nan(scores, -torch.inf)
+    if blocks.pays(items, number) and scores.stride(1) == 1 and scores.numel() >= BLOCK_SCORES:
+        best = blocks.take(best, blocks.maxima(best).topk(number, dim=1, sorted=False).indices)
+    best = working(best.topk(number, dim=1).values.flip(1))  # ascending, NaN last
+    highest = best[:, -1] if question.nan_is_rejected else working(scores.amax(1))
+    above, at_least = _search(best, thresholds)
+    if number < items:  # further scores may equal the lowest
+        lowest = best[:, :1]
+        at_least = at_least.where(thresholds != lowest, (candidates >= lowest).sum(1, keepdim=True))
+    return above, at_least, highest
 
 
-STRATEGIES = (compare, bucket, select)
-
-
-def choose_strategy(scores: Tensor, question: Question) -> Callable[[Tensor, Question], Counts]:
-    """Return the fastest strategy for these shapes."""
+def choose_strategy(scores: Tensor, question: Question) -> Callable[[Tensor, Question], Tally]:
+    """Return the fastest strategy for these shapes; the depth is among all scores, removed or not."""
     (rows, items), width, depth = scores.shape, question.thresholds.shape[1], question.depth
-    num_removed = 0 if question.removed is None else question.removed.shape[1]
-    on_cpu = scores.device.type == "cpu"
-    pays = width * items >= SELECT_COMPARISONS_CPU if on_cpu else rows * width * items >= SELECT_COMPARISONS
-    if pays and rows and depth is not None and depth + num_removed + 1 < items:
-        return select
-    return compare if width < (BUCKET_THRESHOLDS_CPU if on_cpu else BUCKET_THRESHOLDS) else bucket
-
-
-def _best(scores: Tensor, number: int) -> Tensor:
-    """Return the `number` best scores of each row, ascending, [B, number]; NaN last."""
-    if (
-        blocks.pays(scores.shape[1], number)
-        and scores.stride(1) == 1
-        and (can_sync(scores) or scores.numel() >= BLOCK_SCORES)
-    ):
-        best_blocks = blocks.maxima(scores).topk(number, dim=1, sorted=False).indices
-        scores = blocks.take(scores, best_blocks)
-    return take_top(scores, number)
-
-
-def _count_last(scores: Tensor, thresholds: Tensor, lowest: Tensor, below: Tensor, equal: Tensor) -> Tensor:
-    """Return `equal`, with all scores counted for thresholds equal to `lowest`, that of the best scores.
-
-    `below` are the numbers of the best scores <= the thresholds.
-    """
-    is_lowest = thresholds == lowest
     if not can_sync(scores):
-        return torch.where(is_lowest, (scores == lowest).sum(1, keepdim=True), equal)
-    is_lowest &= below > 1  # if it occurs once, its rank is beyond `depth`
-    rows = is_lowest.any(1).nonzero()[:, 0]
-    if not len(rows):
-        return equal
-    counted = torch.cat([(scores[chunk] == lowest[chunk]).sum(1, keepdim=True) for chunk in torch.split(rows, 64)])
-    return equal.index_copy(0, rows, torch.where(is_lowest[rows], counted, equal[rows]))
+        if rows * width * items >= SELECT_COMPARISONS and depth is not None and depth + 1 < items:
+            return select
+        return compare if width < BUCKET_THRESHOLDS else bucket
+    if width * items < LIMIT_ROW_COMPARISONS_CPU or rows * width * items < LIMIT_COMPARISONS_CPU:
+        return compare
+    if depth is not None and items >= 4 * blocks.num_groups(depth):
+        return limit
+    return compare if width < SORT_THRESHOLDS_CPU else sort
 
 
-def _copies(scores: Tensor, question: Question) -> Iterator[tuple[Tensor, Question]]:
-    """Yield copies of some rows at a time in a readable layout, -inf for masked items, and the question about them."""
-    cpu = scores.device.type == "cpu"
-    tall = max(1, (TILE_SCORES_CPU if cpu else TILE_SCORES) // scores.shape[1])
+def _tiles(scores: Tensor, question: Question) -> Iterator[tuple[Tensor, Question]]:
+    """Yield some rows at a time in a readable layout, -inf for masked items, and the question about them."""
+    on_cpu, items = scores.device.type == "cpu", scores.shape[1]
+    # the CPU reads float32 and float64 rows of unit stride fast without a copy
+    is_copied = bool(question.masks) or (on_cpu and (scores.itemsize < 4 or scores.stride(1) != 1))
+    most = TILE_SCORES_CPU if on_cpu else TILE_SCORES
+    tall = max(1, (most if is_copied or items < LONG_ROW_CPU else TILE_LONG_ROWS_CPU) // items)
+    if not is_copied and (len(scores) <= tall or not can_sync(scores)):
+        yield scores, question
+        return
     for start in range(0, max(1, len(scores)), tall):
         rows = slice(start, start + tall)
-        tile_question = question.rows(rows)
-        shape = tile_question.thresholds.shape[0], scores.shape[1]
-        tile = torch.empty(shape, dtype=working_dtype(scores), device=scores.device)
-        yield mask_(tile.copy_(scores[rows]), tile_question.masks), tile_question
+        tile, tile_question = scores[rows], question.rows(rows)
+        if is_copied:
+            copy = torch.empty(tile.shape, dtype=working_dtype(scores), device=scores.device)
+            tile = mask_(copy.copy_(tile), tile_question.masks)
+        yield tile, tile_question

@@ -9,12 +9,8 @@ from torch import Tensor
 
 from torchrecmetrics.core.arrays import can_sync, working_dtype
 from torchrecmetrics.kernels import blocks
+from torchrecmetrics.kernels.eager import TILE_SCORES, TILE_SCORES_CPU
 from torchrecmetrics.kernels.thresholds import mask_, without_nan
-
-TILE_SCORES_CPU = 2**20
-"""Scores copied at once on the CPU: they stay in its cache."""
-TILE_SCORES = 2**24
-"""Scores copied at once on other devices: a bound on memory."""
 
 
 def topk_ids(scores: Tensor, k: int, masks: Sequence[Tensor] = (), excluded: Tensor | None = None) -> Tensor:

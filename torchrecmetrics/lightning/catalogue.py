@@ -14,11 +14,11 @@ from torchrecmetrics.accumulators.by_group import ByGroup
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.core.checks import check_k
 from torchrecmetrics.core.distributed import is_distributed, raise_on_all_ranks
+from torchrecmetrics.data.arguments import check_target
+from torchrecmetrics.data.exclusions import Histories
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.evaluation.arguments import check_target
 from torchrecmetrics.evaluation.embeddings import Embeddings
-from torchrecmetrics.evaluation.exclusions import Histories
 from torchrecmetrics.evaluation.models import evaluate
 from torchrecmetrics.evaluation.scoring import evaluating
 from torchrecmetrics.lightning.replicas import buffers_of_the_first, check_alike

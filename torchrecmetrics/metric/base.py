@@ -158,7 +158,7 @@ class RankingMetric(Description, LastResult, Evaluator):
     def forward(self, *args: Any, **arguments: Any) -> Tensor:
         """Add a batch and return its own value; takes the arguments of `update` and waits for the device."""
         value: Tensor = super().forward(*args, **arguments)[self.label]
-        self._forward_cache = self.batch_values[self.label]  # type: ignore[assignment]  # torchmetrics types it None
+        self._forward_cache = self.batch_values[self.label]
         return value
 
     def compute(self) -> Tensor:

@@ -28,7 +28,6 @@ from torchrecmetrics.core.rows import Layout, RowValues
 from torchrecmetrics.inputs.as_input import as_input, too_many_arguments, unknown_argument
 from torchrecmetrics.metric.description import Counted, Description, FormulaBatch, formula_batches
 from torchrecmetrics.metric.states import ARGUMENTS, SummedStates, Totals
-from torchrecmetrics.results.rows import Rows
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -99,8 +98,6 @@ class Evaluator(SummedStates):
         self._place_of_counts = {key: place for place, key in enumerate(counting)}
         counts = [metric.make_counts() for metric in counting.values()]
         self._begin_states(name, layout, [*counts, *accumulators])
-        self.user_accumulators: list[Accumulator] = list(accumulators)
-        """The accumulators that the user gave; others count items or ranks for metrics."""
         self.metric_of_key: dict[str, tuple[str, str]] = {}
         """Key of the metric and its ending, empty for all rows, for each key of a result, in their order."""
         suffixes = ["", *(suffix for accumulator in self._added_up for suffix in accumulator.suffixes)]
@@ -115,10 +112,15 @@ class Evaluator(SummedStates):
         """Results of the last `compute` by key; empty before it, and after an update."""
         self.batch_values: dict[str, Tensor] = {}
         """Values of the last batch that `forward` added, by key."""
-        self._gathered: tuple[int | None, Rows] | None = None
-        """Number of updates, and the kept rows of all processes that were gathered after them."""
+        self._gathered: tuple[int | None, dict[str, Tensor]] | None = None
+        """Number of updates, and the columns of kept rows of all processes that were gathered after them."""
         self.num_value_updates: int = 0
         """Number of updates through the values of a collection."""
+
+    @property
+    def user_accumulators(self) -> list[Accumulator]:
+        """The accumulators that the user gave; others count items or ranks for metrics."""
+        return self._added_up[len(self._place_of_counts) :]
 
     @property
     def label(self) -> str:
@@ -175,7 +177,7 @@ class Evaluator(SummedStates):
         results = self._batch_results(rows, getattr(batch, "process_group", None))
         self.batch_values, values = self.as_tensors(results), self.as_tensors(results)
         self.add(rows)
-        self._forward_cache = cast(Any, self.batch_values)
+        self._forward_cache = self.batch_values
         return values
 
     def rows(
@@ -215,7 +217,7 @@ class Evaluator(SummedStates):
 
     def compute_results(self) -> dict[str, Result]:
         """Return the results over all processes by key; they are computed once, until the next update."""
-        computed, updates = cast(Any, self._computed), self._update_count
+        computed, updates = self._computed, self._update_count
         if computed is not None and computed[0] == updates:  # not of an update that another thread overtook
             results: dict[str, Result] = computed[1]
         else:
@@ -226,7 +228,7 @@ class Evaluator(SummedStates):
             self._warn(results)
             # recent rows of one process depend on the number of updates of all
             in_common = sync and any(accumulator.is_recent for accumulator in self._added_up)
-            vars(self)["_computed"] = (updates, results) if self.compute_with_cache and not in_common else None
+            self._computed = (updates, results) if self.compute_with_cache and not in_common else None
             if self._gathered is not None and self._gathered[0] is None:
                 self._gathered = None  # rows before a reset, which stay readable until here
         self.last_results = results
@@ -253,12 +255,12 @@ class Evaluator(SummedStates):
         device, dtype = self.device, float_dtype(self.device)
         return {key: torch.tensor(result.value, dtype=dtype, device=device) for key, result in results.items()}
 
-    def kept_rows(self) -> Rows:
-        """Return the per-row values of all processes by id, all of which must call it; they are gathered once.
+    def kept_columns(self) -> dict[str, Tensor]:
+        """Return the columns of `KeptRows` of all processes, all of which must call it; they are gathered once.
 
         Raises:
-            ValueError: without `KeptRows`, for repeated ids, for several processes without ids, and for bad values
-                that could not raise at once.
+            ValueError: without `KeptRows`, for several processes without ids, and for bad values that could not raise
+                at once.
         """
         keeper: Any = next((accumulator for accumulator in self.user_accumulators if accumulator.keeps_rows), None)
         if keeper is None:
@@ -267,37 +269,8 @@ class Evaluator(SummedStates):
         if gathered is None or (updates and gathered[0] != updates):
             columns, violations = keeper.gathered(self.violations)
             self._check_violations(violations)
-            self._gathered = gathered = updates, self._rows_of(columns)
+            self._gathered = gathered = updates, columns
         return gathered[1]
-
-    def _rows_of(self, columns: Mapping[str, Tensor]) -> Rows:
-        """Return the columns of kept rows as `Rows`, with the keys of the metrics and the options in words."""
-        values, weights = columns["values"].double(), columns["weights"][0].double()
-        values = values.where(columns["used"].bool(), torch.nan)
-        by_key = dict(zip(self.row_metrics, values, strict=True))
-        keys = [key for key in self.metrics if key in by_key]
-        if not keys:
-            raise ValueError("KeptRows keeps the values of metrics that are means over rows, and there is none")
-        own_weights = {}
-        if "own_weights" in columns:
-            weighing = list(self.row_metrics)[self.layout.num_plain :]
-            own_weights = dict(zip(weighing, columns["own_weights"].double(), strict=True))
-        options = self.ranking_options
-        labels = {f"metric of {key}": metric.label for key, metric in self.row_metrics.items() if key != metric.label}
-        return Rows(
-            values={key: by_key[key] for key in keys},
-            ids=columns["ids"][0].long(),
-            weights=None if bool((weights == 1).all()) else weights,
-            clusters=columns["clusters"][0] if "clusters" in columns else None,
-            own_weights=own_weights,
-            options={
-                "ties": options.tie_rule,
-                "overlap": options.overlap_rule,
-                "padding_idx": None if options.padding_idx is None else str(options.padding_idx),
-                "empty_target_action": self.leader.empty_target_action,
-                **labels,
-            },
-        )
 
     def add(self, rows: RowValues) -> None:
         """Add a batch of rows to the states, and keep its facts for `compute`."""

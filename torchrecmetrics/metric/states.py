@@ -43,6 +43,10 @@ class SummedStates(BareMetric):
     one.
     """
 
+    _computed: Any
+    """Number of updates and results of the last `compute`; None = the states have changed since."""
+    _forward_cache: Any
+
     @property
     def label(self) -> str:
         """Name of the metric in messages."""

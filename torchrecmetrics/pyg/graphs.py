@@ -11,10 +11,10 @@ from torch_geometric.data import Data, HeteroData
 
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.core.checks import check_choice, check_ids, describe, plain
+from torchrecmetrics.data.arguments import check_target
+from torchrecmetrics.data.exclusions import Histories, TargetDevice, exclude_entries
 from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.evaluation.arguments import check_target
-from torchrecmetrics.evaluation.embeddings import Embeddings, TargetDevice
-from torchrecmetrics.evaluation.exclusions import Histories, exclude_entries
+from torchrecmetrics.evaluation.embeddings import Embeddings
 from torchrecmetrics.evaluation.models import EvaluateOptions
 from torchrecmetrics.evaluation.models import evaluate as evaluate_embeddings
 from torchrecmetrics.evaluation.scoring import EmbeddingScorer, evaluating

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torchrecmetrics.accumulators.by_group import ByGroup
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.core.checks import check_choice, check_ids, check_k, describe
-from torchrecmetrics.evaluation.progress import Progress, ProgressBar
+from torchrecmetrics.data.progress import Progress, ProgressBar
 from torchrecmetrics.evaluation.scoring import evaluating, memory_on
 from torchrecmetrics.inputs.jagged import Spans
 from torchrecmetrics.inputs.scores import Scores

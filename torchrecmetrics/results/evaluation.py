@@ -18,8 +18,8 @@ from torchrecmetrics.results.rows import Rows
 from torchrecmetrics.results.tables import Table, html_table, records
 
 if TYPE_CHECKING:
-    from torchrecmetrics.data.vocabulary import Vocabulary
     from torchrecmetrics.kernels import Kernels
+    from torchrecmetrics.tables.vocabulary import Vocabulary
 
 MIN_USERS = 10
 """Fewest users for which a table shows an interval; with fewer users it is too wide and too uncertain to read."""

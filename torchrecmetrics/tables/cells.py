@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchrecmetrics.data.frames import Table, arrow, arrow_array, as_whole, compute
+from torchrecmetrics.tables.frames import Table, arrow, arrow_array, as_whole, compute
 
 
 def exploded(table: Table, column: str, separator: str | None = None) -> Table:

@@ -123,7 +123,7 @@ def test_many_lists_are_compared_in_several_batches(monkeypatch):
     torch.manual_seed(0)
     a, b = (torch.rand(50, 9).argsort(1)[:, :5] for _ in range(2))
     whole = trm.agreement(a, b, k=5).floats()
-    monkeypatch.setattr("torchrecmetrics.evaluation.agreement._ROWS", 7)
+    monkeypatch.setattr("torchrecmetrics.lists.agreement._ROWS", 7)
     assert trm.agreement(a, b, k=5).floats() == pytest.approx(whole)
     b[30, 1] = b[30, 0]
     with pytest.raises(ValueError, match="lists_b holds an item twice in the list of row 30"):

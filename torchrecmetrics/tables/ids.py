@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchrecmetrics.data.columns import check_exact, holds
-from torchrecmetrics.data.frames import arrow, arrow_array, compute, tensor_of
+from torchrecmetrics.tables.columns import check_exact, holds
+from torchrecmetrics.tables.frames import arrow, arrow_array, compute, tensor_of
 
 _LOWEST = -(2**63)
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.core.checks import describe, nearest
-from torchrecmetrics.data.columns import check_container, holds
 from torchrecmetrics.results.frames import needed
+from torchrecmetrics.tables.columns import check_container, holds
 
 _WHOLE = r"^(0|-?[1-9][0-9]*)$"
 _WHOLE_DECIMAL = r"^(0|-?[1-9][0-9]*)\.0$"

@@ -16,35 +16,34 @@ from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.core.checks import check_choice, describe, warn_caller
 from torchrecmetrics.core.options import Needs, Overlap
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.data.catalogue import Catalogue
-from torchrecmetrics.data.cells import exploded
-from torchrecmetrics.data.events import Events
-from torchrecmetrics.data.files import FileSource, open_if_path, source_of
-from torchrecmetrics.data.frames import check_names
-from torchrecmetrics.data.groups import Groups, check_groups
-from torchrecmetrics.data.interactions import Interactions, Reduce
-from torchrecmetrics.data.log import Log
-from torchrecmetrics.data.questions import roles_of
-from torchrecmetrics.data.vocabulary import Vocabulary
-from torchrecmetrics.evaluation.arguments import (
+from torchrecmetrics.data.arguments import (
     add_without_target,
     check_target,
     columns_of,
     empty_collection,
     past_of,
 )
-from torchrecmetrics.evaluation.embeddings import TargetDevice
-from torchrecmetrics.evaluation.exclusions import Exclusions, exclude_entries
-from torchrecmetrics.evaluation.listed import IdMap, Names, RecommendedLists, check_zeros
-from torchrecmetrics.evaluation.progress import Progress, ProgressBar
-from torchrecmetrics.evaluation.sessions import evaluate_sessions
-from torchrecmetrics.evaluation.unknown_ids import refuse_respelled
+from torchrecmetrics.data.catalogue import Catalogue
+from torchrecmetrics.data.exclusions import Exclusions, TargetDevice, exclude_entries
+from torchrecmetrics.data.groups import Groups, check_groups
+from torchrecmetrics.data.interactions import Interactions, Reduce
+from torchrecmetrics.data.log import Log
+from torchrecmetrics.data.progress import Progress, ProgressBar
+from torchrecmetrics.data.questions import roles_of
 from torchrecmetrics.inputs.lists import Duplicates, Lists
+from torchrecmetrics.lists.ordered import IdMap, Names, RecommendedLists, check_zeros
+from torchrecmetrics.lists.sessions import evaluate_sessions
+from torchrecmetrics.lists.unknown_ids import refuse_respelled
 from torchrecmetrics.metric.evaluator import Evaluator
 from torchrecmetrics.metric.signature import METRIC_OPTIONS, MetricOptions
 from torchrecmetrics.metrics import DCG
 from torchrecmetrics.names import Metrics, check_options
 from torchrecmetrics.results.evaluation import Evaluation
+from torchrecmetrics.tables.cells import exploded
+from torchrecmetrics.tables.events import Events
+from torchrecmetrics.tables.files import FileSource, open_if_path, source_of
+from torchrecmetrics.tables.frames import check_names
+from torchrecmetrics.tables.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -8,17 +8,17 @@ from typing import Any
 import torch
 
 from torchrecmetrics.collection import RecMetricCollection
-from torchrecmetrics.data.events import numbers_in
-from torchrecmetrics.data.files import source_of
-from torchrecmetrics.data.frames import Roles, distinct
-from torchrecmetrics.data.vocabulary import Vocabulary
-from torchrecmetrics.evaluation.arguments import empty_collection
-from torchrecmetrics.evaluation.listed import Names, check_score
+from torchrecmetrics.data.arguments import empty_collection
 from torchrecmetrics.inputs.lists import Duplicates
 from torchrecmetrics.inputs.sessions import Sessions
+from torchrecmetrics.lists.ordered import Names, check_score
 from torchrecmetrics.metric.signature import MetricOptions
 from torchrecmetrics.names import Metrics
 from torchrecmetrics.results.evaluation import Evaluation
+from torchrecmetrics.tables.events import numbers_in
+from torchrecmetrics.tables.files import source_of
+from torchrecmetrics.tables.frames import Roles, distinct
+from torchrecmetrics.tables.vocabulary import Vocabulary
 
 
 def evaluate_sessions(

@@ -19,8 +19,9 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
-from torchrecmetrics.data.delimited import NUMBER, Layout, check_encoding, read_delimited, typed_table
-from torchrecmetrics.data.frames import (
+from torchrecmetrics.results.frames import needed
+from torchrecmetrics.tables.delimited import NUMBER, Layout, check_encoding, read_delimited, typed_table
+from torchrecmetrics.tables.frames import (
     FrameSource,
     Roles,
     Source,
@@ -29,7 +30,6 @@ from torchrecmetrics.data.frames import (
     compute,
     distinct,
 )
-from torchrecmetrics.results.frames import needed
 
 _DELIMITERS = {"\t": "a tab", ";": "';'", "|": "'|'", ",": "','"}
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".xz": "xz", ".zip": "zip"}

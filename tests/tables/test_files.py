@@ -15,7 +15,7 @@ import pytest
 
 import torchrecmetrics as trm
 from torchrecmetrics import Interactions, Log
-from torchrecmetrics.data.files import open_file
+from torchrecmetrics.tables.files import open_file
 
 pa = pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")

@@ -11,17 +11,17 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.core.checks import describe
-from torchrecmetrics.data.cells import exploded
-from torchrecmetrics.data.columns import row_numbers, words
-from torchrecmetrics.data.events import numbers_in
-from torchrecmetrics.data.files import source_of
-from torchrecmetrics.data.frames import Roles, Source, Table, arrow, compute, distinct, holds_records, tensor_of
-from torchrecmetrics.data.ids import read_ids
 from torchrecmetrics.data.questions import questions
-from torchrecmetrics.data.vocabulary import Vocabulary
-from torchrecmetrics.evaluation.recommendations import Recommendations
-from torchrecmetrics.evaluation.unknown_ids import refuse_respelled
+from torchrecmetrics.data.recommendations import Recommendations
 from torchrecmetrics.inputs.jagged import side_by_side
+from torchrecmetrics.lists.unknown_ids import refuse_respelled
+from torchrecmetrics.tables.cells import exploded
+from torchrecmetrics.tables.columns import row_numbers, words
+from torchrecmetrics.tables.events import numbers_in
+from torchrecmetrics.tables.files import source_of
+from torchrecmetrics.tables.frames import Roles, Source, Table, arrow, compute, distinct, holds_records, tensor_of
+from torchrecmetrics.tables.ids import read_ids
+from torchrecmetrics.tables.vocabulary import Vocabulary
 
 _PIECE = 2**20
 #: Usual last words of names of columns of ranks, and of numbers of which the lowest is best.

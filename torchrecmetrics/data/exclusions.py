@@ -1,9 +1,9 @@
-"""`Exclusions`: the excluded items of each user, as interactions and masks of items."""
+"""`Exclusions`: the excluded items of each user, as interactions and masks of items, on the device of the scores."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -11,12 +11,12 @@ from torch import Tensor
 from torchrecmetrics.core.checks import as_interactions
 from torchrecmetrics.core.distributed import fingerprint
 from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.evaluation.embeddings import TargetDevice
 from torchrecmetrics.inputs.base import SelectedItems
 from torchrecmetrics.inputs.exclude import Exclude
 
 Histories: TypeAlias = Interactions | Tensor | Sequence[Interactions | Tensor]
 """Types of `exclude=` for a whole catalogue: interactions, bool [I] for all users alike, or a tuple of these."""
+Thing = TypeVar("Thing", Tensor, Interactions)
 
 
 def exclude_entries(exclude: Any) -> Sequence[Any]:
@@ -24,6 +24,34 @@ def exclude_entries(exclude: Any) -> Sequence[Any]:
     if exclude is None:
         return ()
     return exclude if type(exclude) in (tuple, list) else (exclude,)  # SelectedItems and Split are one argument
+
+
+class TargetDevice(NamedTuple):
+    """Device on which scores are computed."""
+
+    device: torch.device
+    moves: bool
+    """True if the caller named the device: tensors are moved to it; otherwise they must be on it already."""
+
+    @classmethod
+    def of(cls, device: str | torch.device | None, default: torch.device) -> TargetDevice:
+        """Return the device that the caller named, or else `default`."""
+        if device is None:
+            return cls(default, False)
+        try:
+            named = torch.device(device)
+        except (RuntimeError, TypeError):
+            what = f"got {device!r} ({type(device).__name__})"
+            raise ValueError(f"device must be a torch.device or the name of one, such as 'cuda:0', {what}") from None
+        return cls(torch.empty(0, device=named).device, True)  # "cuda" is the current one, such as "cuda:0"
+
+    def move(self, name: str, thing: Thing) -> Thing:
+        """Return `thing` on the device; raise if it is elsewhere and the caller did not name the device."""
+        if thing.device == self.device:
+            return thing
+        if not self.moves:
+            raise ValueError(f"{name} is on {thing.device}, the scores are made on {self.device}: pass device=")
+        return thing.to(self.device)
 
 
 class Exclusions:

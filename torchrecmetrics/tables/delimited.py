@@ -6,8 +6,8 @@ import io
 import re
 from typing import IO, Any, NamedTuple
 
-from torchrecmetrics.data.frames import Roles, Table, arrow, as_whole, check_names, compute, distinct
 from torchrecmetrics.results.frames import needed
+from torchrecmetrics.tables.frames import Roles, Table, arrow, as_whole, check_names, compute, distinct
 
 _MISSING = ["", "NaN", "nan", "NA", "N/A", "<NA>", "null", "NULL", "None"]
 """Unquoted text that means a missing entry; in quotes it is an id."""

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from torchrecmetrics.core.checks import check_choice
 from torchrecmetrics.core.saving import read, write
-from torchrecmetrics.data.columns import check_range, check_size, check_spread, entry_at, holds, row_numbers
-from torchrecmetrics.data.frames import arrow, compute
-from torchrecmetrics.data.ids import (
+from torchrecmetrics.tables.columns import check_range, check_size, check_spread, entry_at, holds, row_numbers
+from torchrecmetrics.tables.frames import arrow, compute
+from torchrecmetrics.tables.ids import (
     check_kind,
     find,
     from_state,

@@ -17,9 +17,9 @@ from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.core.checks import as_interactions, describe
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.data.catalogue import Catalogue
+from torchrecmetrics.data.exclusions import exclude_entries
 from torchrecmetrics.data.groups import Groups
 from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.evaluation.exclusions import exclude_entries
 from torchrecmetrics.inputs.base import SelectedItems
 from torchrecmetrics.metric.signature import MetricOptions
 from torchrecmetrics.names import Metrics

@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from torchrecmetrics.data.columns import entry_at, values_of
-from torchrecmetrics.data.frames import Roles, Table, arrow, arrow_array, compute, tensor_of
-from torchrecmetrics.data.times import read_times
-from torchrecmetrics.data.vocabulary import Vocabulary
+from torchrecmetrics.tables.columns import entry_at, values_of
+from torchrecmetrics.tables.frames import Roles, Table, arrow, arrow_array, compute, tensor_of
+from torchrecmetrics.tables.times import read_times
+from torchrecmetrics.tables.vocabulary import Vocabulary
 
 _Events = TypeVar("_Events", bound="Events")
 

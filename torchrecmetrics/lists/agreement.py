@@ -17,13 +17,13 @@ from torchrecmetrics.beyond.list_metric import ListMetric
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.core.checks import check_device, check_ids, warn_caller
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.data.files import open_if_path
-from torchrecmetrics.data.vocabulary import Vocabulary
-from torchrecmetrics.evaluation.listed import IdMap, Names, RecommendedLists
-from torchrecmetrics.evaluation.recommendations import Recommendations
+from torchrecmetrics.data.recommendations import Recommendations
 from torchrecmetrics.inputs.lists import Lists
+from torchrecmetrics.lists.ordered import IdMap, Names, RecommendedLists
 from torchrecmetrics.metric.signature import Formula
 from torchrecmetrics.results.evaluation import Evaluation
+from torchrecmetrics.tables.files import open_if_path
+from torchrecmetrics.tables.vocabulary import Vocabulary
 
 _ROWS = 2**16
 """Number of lists that are compared at once."""

@@ -115,7 +115,7 @@ def test_every_kind_of_file_gets_the_same(suffix, tmp_path, monkeypatch):
         path.write_text("".join(f"{r.user} Q0 {r.item} {r.rank} {r.score:.9f} tag\n" for r in frame.itertuples()))
         truth.write_text("".join(f"{r.user} 0 {r.item} 1\n" for r in pairs.itertuples()))
     elif suffix == "parquet":
-        monkeypatch.setattr("torchrecmetrics.data.files._ROWS_PER_CHUNK", 7)
+        monkeypatch.setattr("torchrecmetrics.tables.files._ROWS_PER_CHUNK", 7)
         frame.to_parquet(path, row_group_size=11)
     elif suffix == "jsonl":
         frame.to_json(path, orient="records", lines=True)
@@ -397,7 +397,7 @@ def test_batches_change_nothing(monkeypatch):
     had = {n: [(n + 20) % 50] for n in range(60)}
     options = {"target": truth, "exclude": had, "k": [1, 5]}
     whole = evaluate_lists([*NAMES, "RPrecision"], lists, **options)
-    monkeypatch.setattr("torchrecmetrics.evaluation.lists._CELLS", 50)
+    monkeypatch.setattr("torchrecmetrics.lists.evaluate._CELLS", 50)
     shown = []
     parts = evaluate_lists([*NAMES, "RPrecision"], lists, progress=lambda *done: shown.append(done), **options)
     same(parts, whole)
@@ -409,7 +409,7 @@ def test_batches_change_nothing(monkeypatch):
 def test_a_short_list_is_whole_in_every_batch(monkeypatch):
     """A list shorter than the R ranks of RPrecision has no more items, whichever users are in the same batch."""
     for cells in (2**19, 1):
-        monkeypatch.setattr("torchrecmetrics.evaluation.lists._CELLS", cells)
+        monkeypatch.setattr("torchrecmetrics.lists.evaluate._CELLS", cells)
         truth = {"al": [*"xpq"], "bo": ["u"]}
         assert value("RPrecision", {"al": [*"xyz"], "bo": [*"uvwxyz"]}, truth, exclude={"al": ["y"]}) == (1 / 3 + 1) / 2
 

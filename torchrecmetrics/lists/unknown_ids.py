@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from torchrecmetrics.data.frames import arrow, compute
-from torchrecmetrics.data.vocabulary import Vocabulary
+from torchrecmetrics.tables.frames import arrow, compute
+from torchrecmetrics.tables.vocabulary import Vocabulary
 
 _MIN_SHARE = 0.25
 """Share of the unknown ids that a change must make known: faults reach .48 and more, honest ids .008 and less."""

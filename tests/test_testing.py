@@ -1,0 +1,74 @@
+"""`check_metric` passes all metrics of the package, and says what is wrong with metrics that break a promise."""
+
+import pytest
+import torch
+
+import torchrecmetrics as trm
+from torchrecmetrics.names import _CLASSES
+from torchrecmetrics.testing import check_metric
+
+CATALOGUE = trm.Catalogue(
+    20,
+    popularity=torch.arange(20) * 2 + 1,
+    num_users=100,
+    categories=torch.arange(20) % 5,
+)
+OF_ONE_RANK = ("MeanRank", "MedianRank", "AMR", "AMRI", "AdjustedHR", "AdjustedMRR")
+
+
+@pytest.mark.parametrize("name", _CLASSES)
+@pytest.mark.filterwarnings("ignore:no row to average over")
+def test_all_metrics(name):
+    """Every metric of the package keeps the promises that a metric of one's own is tested for."""
+    cls = _CLASSES[name]
+    options = {"catalogue": CATALOGUE} if name not in ("Missing", "Invalid", "Repeats", "Seen") else {}
+    metric = cls(3, **options) if cls._signature.takes_k else cls(**options)
+    check_metric(metric, max_relevant=1 if name in OF_ONE_RANK else 3)
+
+
+def metric_of(function, **attributes):
+    return type("Own", (trm.RankingMetric,), {"formula": staticmethod(function), **attributes})
+
+
+def at_mean_rank(ranking, k):
+    return (0.5 ** ranking.ranks.masked_fill(ranking.ranks > k, torch.inf)).sum(1)
+
+
+def share_of_batch(ranking, k):
+    return ranking.num_hits(k) / len(ranking)
+
+
+def reads_a_value(ranking, k):
+    return ranking.num_hits(k) * (1 if ranking.num_relevant.sum().item() >= 0 else 0)
+
+
+def first_item(ranking, k):
+    return (ranking.num_hits(k) > 0) * ranking.num_relevant * 2
+
+
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        (metric_of(at_mean_rank)(3), r"Own@3 of scores .* the mean over all orders of equal scores: read any_hit, .*"),
+        (metric_of(share_of_batch)(3), "Own@3 in batches is .*, expected"),
+        (metric_of(first_item, bounds=(0, 1))(3), "Own@3 of a row is .*, beyond its bounds 0 to 1"),
+    ],
+)
+def test_broken_promises(metric, message):
+    """The error names the promise and both values."""
+    with pytest.raises(AssertionError, match=message):
+        check_metric(metric)
+
+
+def test_a_formula_that_waits():
+    """A formula that reads a value of a tensor fails on the device without values."""
+    with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
+        check_metric(metric_of(reads_a_value)(3))
+
+
+def test_ties_may_be_left_out():
+    """A formula of mean ranks passes without the check of ties; the metric that was given stays as it was."""
+    metric = metric_of(at_mean_rank)(3)
+    metric.update(torch.tensor([1, 2]))
+    check_metric(metric, exact_ties=False)
+    assert metric.compute() == 0.375

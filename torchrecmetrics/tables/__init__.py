@@ -1,0 +1,1 @@
+"""Readers of files and frames: columns, ids, times and their vocabularies."""

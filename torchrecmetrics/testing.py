@@ -1,0 +1,168 @@
+"""`check_metric`: test that a metric of your own keeps what every metric of this package promises."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import permutations
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.collection import RecMetricCollection
+from torchrecmetrics.inputs.scores import Scores
+from torchrecmetrics.metric.base import RankingMetric
+
+_TIED = [[2.0, 1.0, 1.0, 1.0, 0.0], [1.0] * 5, [0.0, 0.0, 0.0, 3.0, 3.0]]
+_TIED_TARGETS = [[1, -1], [0, 3], [2, 4]]
+
+
+class _Rows(NamedTuple):
+    scores: Tensor
+    target: Tensor
+    gains: Tensor
+    history: Tensor | None
+    """None for metrics that read no history."""
+
+    def at(self, rows: Tensor, device: str = "cpu") -> Scores:
+        """Return the input of some rows."""
+        scores, target, gains = (column[rows].to(device) for column in (self.scores, self.target, self.gains))
+        history = None if self.history is None else self.history[rows].to(device)
+        return Scores(scores, target, gains=gains, history=history)
+
+
+def check_metric(metric: RankingMetric, *, exact_ties: bool = True, max_relevant: int = 3) -> None:
+    """Raise an error that says which promise of a metric does not hold, on small data with a fixed seed.
+
+    The value must be the same for other splits into batches, for two copies whose states are merged, for rows and items
+    in another order, after a state dict, beside another cut-off in a collection, and with rows without a relevant item,
+    which are left out. Values of rows must lie within `bounds`. `update` must not read a value of a tensor, for which a
+    GPU would be waited for: it runs on the device "meta", where reading raises.
+
+    Args:
+        metric: an instance, whose own state is not touched.
+        exact_ties: also compare the value of equal scores with the mean over all their orders. False for a formula that
+            reads `ranking.ranks`, in which equal scores have their mean rank: its value for ties is that of the mean
+            rank, which differs from what other metrics of the same collection mean by a tie.
+        max_relevant: number of relevant items of a row; 1 for metrics of one rank.
+
+    Raises:
+        AssertionError: for the first promise that does not hold, with both values.
+
+    Examples:
+        >>> import torchrecmetrics as trm
+        >>> from torchrecmetrics.testing import check_metric
+        >>> def rank_biased_precision(ranking, k, *, p=0.8):
+        ...     return (1 - p) * ranking.sum_hits(lambda rank: p ** (rank - 1), k)
+        >>> class RBP(trm.RankingMetric):
+        ...     formula = staticmethod(rank_biased_precision)
+        >>> check_metric(RBP(10))
+    """
+    num_items = 12 if metric.catalogue is None else metric.catalogue.num_items
+    rows = _random_rows(16, num_items, max_relevant, metric.needs.history)
+    order = torch.arange(16)
+    value = _value(metric, rows, [order])
+    _check_equal(f"{metric.label} in batches", _value(metric, rows, [order[:5], order[5:6], order[6:]]), value)
+    _check_equal(f"{metric.label} of rows in another order", _value(metric, rows, [order.flip(0)]), value)
+    if metric.catalogue is None:  # items of a catalogue have properties of their own
+        _check_equal(f"{metric.label} of items in another order", _value(metric, _renumbered(rows), [order]), value)
+    _check_states(metric, rows, value)
+    if not metric.of_lists and not metric.of_items:
+        extended = [order, torch.full((2,), 15), torch.zeros(0, dtype=torch.int64)]  # row 15 has no relevant item
+        if metric.empty_target_action == "skip":
+            _check_equal(f"{metric.label} with rows without a relevant item", _value(metric, rows, extended), value)
+        _check_bounds(metric, rows)
+        if exact_ties and metric.rules.tie_rule == "expected":
+            _check_ties(metric, max_relevant)
+    _empty_copy(metric).to("meta").update(rows.at(order, "meta"))
+
+
+def _random_rows(num_rows: int, num_items: int, max_relevant: int, with_history: bool) -> _Rows:
+    """Return rows with distinct scores, the last of which has no relevant item."""
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.rand(num_rows, num_items, generator=generator).argsort(1)
+    target = ids[:, :max_relevant].clone()
+    target[:, 1:][torch.rand(num_rows, max_relevant - 1, generator=generator) < 0.3] = -1
+    target[-1] = -1
+    gains = torch.randint(1, 4, target.shape, generator=generator)
+    scores = torch.rand(num_rows, num_items, generator=generator)
+    return _Rows(scores, target, gains, ids[:, -4:] if with_history else None)
+
+
+def _renumbered(rows: _Rows) -> _Rows:
+    """Return the same rows with the items numbered in reverse."""
+    last = rows.scores.shape[1] - 1
+    history = None if rows.history is None else last - rows.history
+    return _Rows(rows.scores.flip(1), (last - rows.target).where(rows.target >= 0, -1), rows.gains, history)
+
+
+def _empty_copy(metric: RankingMetric) -> RankingMetric:
+    copy = cast(RankingMetric, metric.clone())
+    copy.reset()
+    return copy
+
+
+def _value(metric: RankingMetric, rows: _Rows, batches: Sequence[Tensor]) -> float:
+    """Return the value of a copy of the metric after these batches."""
+    copy = _empty_copy(metric)
+    for batch in batches:
+        copy.update(rows.at(batch))
+    return copy.compute().item()
+
+
+def _check_equal(what: str, value: float, expected: float) -> None:
+    if not math.isclose(value, expected, rel_tol=1e-9, abs_tol=1e-9) and not (
+        math.isnan(value) and math.isnan(expected)
+    ):
+        raise AssertionError(f"{what} is {value:.6g}, expected {expected:.6g}")
+
+
+def _check_states(metric: RankingMetric, rows: _Rows, value: float) -> None:
+    """Compare merged and loaded states, and a collection with another cut-off, with the metric alone."""
+    first, second = _empty_copy(metric), _empty_copy(metric)
+    first.update(rows.at(torch.arange(7)))
+    second.update(rows.at(torch.arange(7, 16)))
+    first.merge_state(second)
+    _check_equal(f"{metric.label} of two merged copies", first.compute().item(), value)
+    first.persistent(True)
+    second.load_state_dict(first.state_dict())
+    _check_equal(f"{metric.label} of a loaded state", second.compute().item(), value)
+    if metric.k is not None:
+        other = type(metric)(metric.k + 1, **metric.options, **_ranking_options(metric))
+        collection = RecMetricCollection({"metric": _empty_copy(metric), "other": other})
+        collection.update(rows.at(torch.arange(16)))
+        _check_equal(f"{metric.label} beside {other.label}", collection.compute()["metric"].item(), value)
+
+
+def _ranking_options(metric: RankingMetric) -> dict[str, object]:
+    """Return the keywords that all metrics of a collection share."""
+    options = {name: getattr(metric.rules, name) for name in ("ties", "padding_idx", "overlap", "validate_args")}
+    catalogue = {} if metric.catalogue is None else {"catalogue": metric.catalogue}
+    return {**options, **catalogue, "empty_target_action": metric.empty_target_action}
+
+
+def _check_bounds(metric: RankingMetric, rows: _Rows) -> None:
+    values = _empty_copy(metric).rows(rows.at(torch.arange(16)))
+    low, high = metric.bounds or (-math.inf, math.inf)
+    for value in values.values[~values.undefined].tolist():
+        if not low - 1e-9 <= value <= high + 1e-9:
+            raise AssertionError(f"{metric.label} of a row is {value}, beyond its bounds {low} to {high}")
+
+
+def _check_ties(metric: RankingMetric, max_relevant: int) -> None:
+    """Compare the value of equal scores with the mean over all orders, as many rows without ties."""
+    orders = torch.tensor(list(permutations(range(5)))) / 100
+    for scores, target in zip(_TIED, _TIED_TARGETS, strict=True):
+        relevant = torch.tensor([target[:max_relevant]])
+        tied, ordered = _empty_copy(metric), _empty_copy(metric)
+        tied.update(torch.tensor([scores]), relevant)
+        ordered.update(torch.tensor(scores) + orders, relevant.expand(len(orders), -1))
+        value, expected = tied.compute().item(), ordered.compute().item()
+        try:
+            _check_equal(f"{metric.label} of scores {scores} with {target} relevant", value, expected)
+        except AssertionError as error:
+            raise AssertionError(
+                f"{error}, the mean over all orders of equal scores: read any_hit, num_hits, sum_hits, "
+                "reciprocal_first or sum_of_precisions in place of ranks, or pass exact_ties=False"
+            ) from None
