@@ -120,6 +120,13 @@ def test_lists_that_are_all_there_is():
         trm.evaluate_lists("AMR", {"al": [1, 2]}, **files)
 
 
+@pytest.mark.parametrize("max_rank", [2**28 + 1, 2**50])
+def test_a_median_beyond_memory(max_rank):
+    """A highest rank whose counts cannot be kept is an error that names it."""
+    with pytest.raises(ValueError, match=r"max_rank must be at most 2\^28"):
+        trm.MedianRank(max_rank=max_rank)
+
+
 PAIRS = trm.Scores(torch.rand(3, 5), torch.tensor([[0, 1]] * 3))
 SHORT = trm.Ranks(torch.tensor([1, 2]), depth=5, num_ranked=9)
 
@@ -187,8 +194,8 @@ TARGET = torch.tensor([2, 1, 1, 0])  # ranks 2, none, 2, none among no candidate
     [
         ("MeanRank", INF, 4),
         ("MedianRank", INF, 4),
-        ("AMR", INF, 4),
-        ("AMRI", -INF, 3),  # of no candidates there is no random order
+        ("AMR", INF, 3),  # of no candidates there is no random order
+        ("AMRI", -INF, 3),
         ("AdjustedMRR", ((1 / 2 - 11 / 18) * 2 + (0 - 3 / 4)) / ((1 - 11 / 18) * 2 + (1 - 3 / 4)), 3),
         ("AdjustedHR@1", ((0 - 1 / 3) * 2 + (0 - 1 / 2)) / (2 / 3 * 2 + 1 / 2), 3),
     ],
@@ -222,16 +229,27 @@ def test_infinite_ranks_are_kept():
     assert all(map(math.isnan, metrics["MeanRank"].confidence_interval()))
 
 
-def test_a_row_in_which_nothing_is_a_candidate():
-    """AMRI leaves out a row without candidates, in every way that rows are added up."""
+def test_bounds_hold_unreachable_items():
+    """Bounds hold the value of a row whose relevant item is no candidate: inf, and of the index -inf."""
+    bounds = {"MeanRank": (1, INF), "AMR": (0, INF), "AMRI": (-INF, 1), "AdjustedMRR": (-INF, 1)}
+    metrics = trm.RecMetricCollection(list(bounds))
+    metrics.update(GAPS[:3], TARGET[:3])
+    values = numbers(metrics.compute())
+    assert {key: metrics[key].bounds for key in bounds} == bounds
+    assert (values["MeanRank"], values["AMR"], values["AMRI"]) == (INF, INF, -INF)
+
+
+@pytest.mark.parametrize(("name", "value"), [("AMR", 1 / 2), ("AMRI", 1.0), ("AdjustedMRR", 1.0)])
+def test_a_row_in_which_nothing_is_a_candidate(name, value):
+    """Adjusted metrics leave out a row without candidates, in every way that rows are added up."""
     accumulators = [trm.ByGroup("a"), trm.Window(100), trm.KeptRows()]
-    metrics = trm.RecMetricCollection(["AMRI"], accumulators=accumulators)
+    metrics = trm.RecMetricCollection([name], accumulators=accumulators)
     scores, target = torch.tensor([[0.1, 0.9, 0.5], [-INF, -INF, -INF]]), torch.tensor([1, 2])
-    values = metrics(scores, target, groups=torch.zeros(2).long())
-    assert numbers(values) == {"AMRI": 1.0, "AMRI/a": 1.0}
-    assert numbers(metrics.compute()) == {"AMRI": 1.0, "AMRI/a": 1.0, "AMRI/window": 1.0}
-    assert [value.num_users for value in metrics.values()] == [1] * 3
-    assert metrics.rows.values["AMRI"].nan_to_num(9).tolist() == [1, 9]
+    batch_values = numbers(metrics(scores, target, groups=torch.zeros(2).long()))
+    assert batch_values == {name: value, f"{name}/a": value}
+    assert numbers(metrics.compute()) == batch_values | {f"{name}/window": value}
+    assert [metric.num_users for metric in metrics.values()] == [1] * 3
+    assert metrics.rows.values[name].nan_to_num(9).tolist() == [value, 9]
 
 
 @pytest.mark.parametrize(("reachable", "median"), [(3, 2.0), (2, INF), (0, INF)])

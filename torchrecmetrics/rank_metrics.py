@@ -14,7 +14,7 @@ from torch import Tensor
 
 from torchrecmetrics.accumulators.base import Accumulator, State
 from torchrecmetrics.core.arrays import ordinary_tensors
-from torchrecmetrics.core.checks import check_k
+from torchrecmetrics.core.checks import check_counted, check_k
 from torchrecmetrics.core.options import Needs
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.core.result import Result
@@ -43,8 +43,9 @@ def median_rank(ranking: Ranking, *, max_rank: int = 2**16) -> Tensor:
 
 
 def expected_rank(ranking: Ranking) -> Tensor:
-    """Return (N + 1) / 2, the expected rank of an item in random order, float [B]."""
-    return (_candidates(ranking) + 1) / 2
+    """Return (N + 1) / 2, the expected rank of an item in random order, float [B]; 0 for rows without candidates."""
+    candidates = _candidates(ranking)
+    return torch.where(candidates > 0, (candidates + 1) / 2, 0)
 
 
 def above_first(ranking: Ranking) -> Tensor:
@@ -75,12 +76,12 @@ def below_best_hit_rate(ranking: Ranking, k: int) -> Tensor:
 
 
 def adjusted_rank(ranking: Ranking) -> Tensor:
-    """Return rank / expected rank, float [B]: above 0; 1 is the mean in random order."""
+    """Return rank / expected rank, float [B]: above 0; 1 is the mean in random order; no value without candidates."""
     return mean_rank(ranking) / expected_rank(ranking)
 
 
 def adjusted_rank_index(ranking: Ranking) -> Tensor:
-    """Return 1 - (rank - 1) / (expected rank - 1), float [B]: -1 to 1; NaN for rows with one candidate."""
+    """Return 1 - (rank - 1) / (expected rank - 1), float [B]: up to 1; NaN for rows with one candidate."""
     return 1 - (mean_rank(ranking) - 1) / above_first(ranking)
 
 
@@ -183,7 +184,7 @@ class MedianRank(_OfRank, CountedMetric):
     Source: as `MeanRank`; less sensitive to a few bad ranks.
 
     Args:
-        max_rank: the highest median that can be computed, >= 1.
+        max_rank: the highest median that can be computed, 1 to 2^28.
         options: as in `MeanRank`.
 
     Raises:
@@ -208,7 +209,7 @@ class MedianRank(_OfRank, CountedMetric):
     higher_is_better: bool | None = False
 
     def __init__(self, *, max_rank: int = 2**16, **options: Unpack[MetricOptions]) -> None:
-        super().__init__(max_rank=check_k(max_rank, "max_rank"), **options)
+        super().__init__(max_rank=check_counted(check_k(max_rank, "max_rank"), "max_rank"), **options)
 
     @property
     def counts_key(self) -> Hashable:
@@ -293,10 +294,11 @@ class _Adjusted(_OfRank):
 class AMR(_Adjusted):
     """Adjusted mean rank: mean rank / its expectation in random order, the mean of (N + 1) / 2 over rows.
 
-    Range: 0 to 2; 1 in random order, lower is better. N is the number of the row's candidates, the relevant item
-    included. Equals the mean of rank / expected rank with the expected rank as row weight. No relevant item: the row is
-    left out, or an error (`empty_target_action`). A relevant item that is no candidate makes the value `inf`. Ties: the
-    mean rank, unless `ties` says otherwise.
+    Range: from 0, below 2 where all relevant items are candidates; 1 in random order, lower is better. N is the number
+    of the row's candidates, the relevant item included. Equals the mean of rank / expected rank with the expected rank
+    as row weight. No relevant item: the row is left out, or an error (`empty_target_action`). Rows without candidates
+    are left out. A relevant item that is no candidate among others makes the value `inf`. Ties: the mean rank, unless
+    `ties` says otherwise.
 
     Source: Berrendorf et al., On the ambiguity of rank-based evaluation of entity alignment or link prediction methods,
     2020; PyKEEN's adjusted_arithmetic_mean_rank.
@@ -317,8 +319,7 @@ class AMR(_Adjusted):
 
     formula: ClassVar[Formula] = staticmethod(adjusted_rank)
     weights: Callable[..., Tensor] | None = staticmethod(expected_rank)
-    bounds: ClassVar[tuple[float, float]] = (0.0, 2.0)
-    infinite = True  # where the relevant item is no candidate
+    bounds: ClassVar[tuple[float, float]] = (0.0, float("inf"))
     higher_is_better: bool | None = False
 
     def __init__(self, **options: Unpack[MetricOptions]) -> None:
@@ -328,10 +329,10 @@ class AMR(_Adjusted):
 class AMRI(_Adjusted):
     """Adjusted mean rank index: 1 - (mean rank - 1) / (its expectation in random order - 1).
 
-    Range: -1 (all relevant items last) to 1 (all first); 0 in random order. Equals the mean of 1 - (rank - 1) / (E - 1)
-    with row weights E - 1, where E = (N + 1) / 2. No relevant item: the row is left out, or an error
-    (`empty_target_action`). Rows with one candidate are left out. A relevant item that is no candidate makes the value
-    `-inf`. Ties: the mean rank, unless `ties` says otherwise.
+    Range: up to 1 (all relevant items first); 0 in random order, -1 if all are last. Equals the mean of 1 - (rank - 1)
+    / (E - 1) with row weights E - 1, where E = (N + 1) / 2. No relevant item: the row is left out, or an error
+    (`empty_target_action`). Rows with one candidate or none are left out. A relevant item that is no candidate among
+    others makes the value `-inf`. Ties: the mean rank, unless `ties` says otherwise.
 
     Source: Berrendorf et al., 2020, as `AMR`; PyKEEN's adjusted_arithmetic_mean_rank_index.
 
@@ -351,8 +352,7 @@ class AMRI(_Adjusted):
 
     formula: ClassVar[Formula] = staticmethod(adjusted_rank_index)
     weights: Callable[..., Tensor] | None = staticmethod(above_first)
-    bounds: ClassVar[tuple[float, float]] = (-1.0, 1.0)
-    infinite = True  # where the relevant item is no candidate
+    bounds: ClassVar[tuple[float, float]] = (-float("inf"), 1.0)
 
     def __init__(self, **options: Unpack[MetricOptions]) -> None:
         super().__init__(**options)

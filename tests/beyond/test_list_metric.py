@@ -106,6 +106,17 @@ def test_what_a_batch_lacks(metric, batch, says):
         metric.update(batch)
 
 
+@pytest.mark.parametrize("kind", [trm.Coverage, trm.Gini, trm.ExposureGini, trm.Personalization, Entries])
+def test_cut_offs_beyond_memory(kind):
+    """A cut-off may be beyond the number of items; one whose counts cannot be kept is an error that names it."""
+    long, whole = kind(2**16, catalogue=CATALOGUE), kind(6, catalogue=CATALOGUE)
+    long.update(SCORES)
+    whole.update(SCORES)
+    assert long.compute() == whole.compute()
+    with pytest.raises(ValueError, match=r"k must be at most 2\^28, since .*: 1099511627776"):
+        kind(2**40, catalogue=CATALOGUE)
+
+
 def test_items_of_a_whole_ranking_are_refused():
     with pytest.raises(ValueError, match=r"items=True names the items in the first places: say how many, depth="):
         BATCH.ranking(items=True)

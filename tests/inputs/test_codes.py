@@ -243,6 +243,17 @@ def test_an_unknown_target_code_is_no_listed_item():
     assert (ranking.ranks.tolist(), ranking.num_relevant.tolist()) == ([[INF], [2]], [1, 1])
 
 
+@pytest.mark.parametrize("padding_idx", [None, 0, 1])
+@pytest.mark.parametrize("shared", ["tie", "first", "code"])
+def test_an_unknown_target_code_is_unreachable(shared, padding_idx):
+    """A row whose target code no item has counts as a miss, and as unreachable, whichever item is padding."""
+    codes = trm.SemanticIds(torch.tensor([[1], [0], [2]]))
+    metric = trm.HR(2, padding_idx=padding_idx)
+    target_codes = torch.tensor([[5], [2]])
+    metric.update(codes.beams(torch.tensor([[[2], [5]]] * 2), target_codes=target_codes, shared=shared, complete=True))
+    assert (metric.compute(), metric.num_users, metric.num_unreachable) == (1 / 2, 2, 1)
+
+
 LEVELS = st.sampled_from([-1, -1, -2, 0, 1])
 
 

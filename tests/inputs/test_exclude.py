@@ -6,6 +6,7 @@ from itertools import pairwise, product
 import pytest
 import reference
 import torch
+from values import numbers
 from waiting import never_waits
 
 import torchrecmetrics as trm
@@ -366,3 +367,30 @@ def test_histories_of_two_items_are_no_matrix():
     for exclude, padding_idx in ((history, None), (matrix, 0), (matrix, 1)):
         ranks = trm.get_topk_ranks(scores, target, 3, exclude=exclude, padding_idx=padding_idx)
         assert ranks.tolist() == [[1], [1]]
+
+
+PENALTY = {"target": torch.tensor([[0, 1]]), "gains": torch.tensor([[1.0, -1.0]]), "exclude": torch.tensor([[1]])}
+EQUAL, LISTED = torch.zeros(1, 2), torch.tensor([[1, 0]])
+BEAM, TIED = torch.zeros(1, 1, 1).long(), trm.SemanticIds(torch.zeros(3, 1).long())
+SINGLE, PAIR = trm.SemanticIds(torch.arange(2)[:, None]), trm.SemanticIds(torch.tensor([[1], [0], [0]]))
+WITH_PENALTIES = {
+    "scores": (trm.Scores(EQUAL, **PENALTY), 1),
+    "lists": (trm.Lists(LISTED, **PENALTY, complete=True), 1),
+    "lists with scores": (trm.Lists(LISTED, **PENALTY, scores=EQUAL, complete=True), 1),
+    "candidates": (trm.Candidates(EQUAL, items=LISTED[0], **PENALTY), 1),
+    "codes": (SINGLE.beams(LISTED[..., None], **PENALTY, complete=True), 1),
+    "tied items": (TIED.beams(BEAM, **PENALTY, complete=True), (1 + 1 / math.log2(3)) / 2),
+    "first items": (TIED.beams(BEAM, **PENALTY, shared="first", complete=True), 1),
+    "compared codes": (PAIR.beams(1 - LISTED[..., None], **PENALTY, shared="code", complete=True), 1 / math.log2(3)),
+}
+"""Inputs in which item 1 is excluded and has a negative gain, and their DCG."""
+
+
+@pytest.mark.parametrize("overlap", ["keep", "miss"])
+@pytest.mark.parametrize("kind", WITH_PENALTIES)
+def test_excluded_penalties(kind, overlap):
+    """An excluded item with a negative gain is no candidate, and so no penalty."""
+    batch, expected = WITH_PENALTIES[kind]
+    metrics = trm.RecMetricCollection(["DCG", "NDCG"], overlap=overlap)
+    metrics.update(batch)
+    assert list(numbers(metrics.compute()).values()) == pytest.approx([expected] * 2)

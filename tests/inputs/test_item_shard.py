@@ -110,10 +110,10 @@ def traffic(rank, world_size):
 
 
 def test_traffic(processes):
-    """A batch sends at most 20 bytes per row, target and process: a score and four counts."""
+    """A batch sends at most 20 bytes per row, target and process, a score and four counts, and a checksum."""
     for sent in processes.run(traffic, 2):
         assert len(sent) == 2
-        assert sum(sent) <= 20 * 64
+        assert sum(sent) <= 20 * 64 + 8
 
 
 SCORES, TARGET = torch.arange(20.0).view(4, 5), torch.tensor([1, 2, 3, 9])
@@ -152,12 +152,13 @@ FAULTS = {
     ),
     "row_ids": (
         lambda rank: {"row_ids": torch.tensor([7, 5, 6, 4 + rank])},
-        "1 of 4 rows whose row_ids differ between processes: row 3",
+        "processes differ in row_ids: [[4] of checksum",
     ),
-    "named": (lambda rank: {"row_ids": IDS if rank else None}, "processes differ in rows with row_ids: [0, 2]"),
+    "named": (lambda rank: {"row_ids": IDS if rank else None}, "processes differ in row_ids: [None, [4] of checksum"),
+    "short row_ids": (lambda rank: {"row_ids": IDS[rank:]}, "row_ids must be [4], got [3]"),
     "column": (
         lambda rank: {"metric": with_kept_rows(), "update": {"row_ids": IDS.roll(rank)}},
-        "4 of 4 rows whose row_ids differ between processes: row 0",
+        "processes differ in row_ids",
     ),
 }
 
@@ -185,25 +186,44 @@ def test_faults_raise_on_all_processes(processes, kind):
         assert count == 0
 
 
-def other_rows(rank, world_size, row_ids):
-    """Return the value of two rows whose scores stand in another order on process 1, and whether checks wait."""
+def other_rows(rank, world_size, fields):
+    """Return the value of two rows whose scores stand in another order on process 1, as devices compare later batches.
+
+    `fields` of an `ItemShard` hold a value for each process.
+    """
     scores = torch.tensor([[3.0, 1.0, 2.0, 0.0], [0.0, 2.0, 1.0, 3.0]])
     scores = scores.flip(0) if rank else scores
+    fields = {"target": torch.zeros(2).long()} | {name: values[rank] for name, values in fields.items()}
     metric = trm.HR(1, validate_args="deferred")
-    ids = None if row_ids is None else row_ids[rank]
-    metric.update(trm.ItemShard(scores[:, 2 * rank :][:, :2], torch.zeros(2).long(), 2 * rank, 4, row_ids=ids))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trm.ItemShard, "_is_compared", True)
+        metric.update(trm.ItemShard(scores[:, 2 * rank :][:, :2], offset=2 * rank, num_items=4, **fields))
     try:
         return metric.compute().item()
     except ValueError as error:
         return str(error)
 
 
-def test_rows_are_named(processes):
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"target": [torch.tensor([0, 3]), torch.tensor([3, 0])]},
+        {"target": [torch.tensor([0, 0]), torch.tensor([0, -1])]},
+        {"gains": [torch.tensor([1.0, 2.0]), torch.tensor([2.0, 1.0])]},
+        {"row_ids": [torch.tensor([2**40, 5]), torch.tensor([5, 2**40])]},
+        {"row_ids": [None, torch.tensor([0, 1])]},
+    ],
+)
+def test_other_rows_are_counted(processes, fields):
+    """Where processes do not wait to compare arguments, rows of other users are an error of `compute` on all."""
+    message = "HR@1: bad input since the last reset: 2 rows of a batch whose targets, gains or row_ids differ"
+    assert processes.run(other_rows, 2, fields) == [f"{message} between processes"] * 2
+
+
+def test_scores_of_other_rows_with_the_same_targets(processes):
     """Scores of other rows show in `row_ids` alone: 3 1 1 3 and 0 2 2 0 give (1 / 2 + 0) / 2, the true rows 1 / 2."""
-    same = [torch.tensor([2**40, 5])] * 2
-    assert processes.run(other_rows, 2, None) == processes.run(other_rows, 2, same) == [1 / 4] * 2
-    message = "HR@1: bad input since the last reset: 2 rows whose row_ids differ between processes"
-    assert processes.run(other_rows, 2, [torch.tensor([2**40, 5]), torch.tensor([5, 2**40])]) == [message] * 2
+    ids = torch.tensor([2**40, 5])
+    assert processes.run(other_rows, 2, {}) == processes.run(other_rows, 2, {"row_ids": [ids] * 2}) == [1 / 4] * 2
 
 
 def mixed(rank, world_size):
@@ -211,6 +231,16 @@ def mixed(rank, world_size):
     metric.update(trm.ItemShard(scores[:, 5 * rank :][:, :5], torch.tensor([9, 9, 9, 1]), 5 * rank, 10))
     metric.update(scores, torch.tensor([9, 1, 1, 1]))
     return metric.compute().item(), metric.num_users
+
+
+def long_lists(rank, world_size):
+    shard = trm.ItemShard(torch.rand(3, 5), torch.tensor([1, 2, 9]), 5 * rank, 10)
+    return list(shard.ranking(1000, items=True).items.shape)
+
+
+def test_lists_longer_than_the_catalogue(processes):
+    """Lists are as long as the catalogue where a cut-off is beyond it, and so is what processes exchange."""
+    assert processes.run(long_lists, 2) == [[3, 10]] * 2
 
 
 def test_shards_beside_whole_rows(processes):

@@ -26,8 +26,6 @@ LONG_FUNCTIONS = {
     "lists/ordered.py: _in_order": 53,
     "lists/evaluate.py: evaluate_lists": 58,
     "evaluation/recommend.py: recommend": 54,
-    "inputs/codes.py: rank": 84,
-    "inputs/ranks.py: rank": 65,
 }
 MANY_PARAMETERS = {"lists/evaluate.py: evaluate_lists": 18, "lightning/catalogue.py: __init__": 15}
 

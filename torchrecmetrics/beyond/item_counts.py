@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchrecmetrics.accumulators.base import Accumulator, State
 from torchrecmetrics.core.arrays import float_dtype, ordinary_tensors, without
+from torchrecmetrics.core.checks import check_counted
 from torchrecmetrics.core.options import Needs
 from torchrecmetrics.core.result import Result
 from torchrecmetrics.core.rows import Layout, RowValues
@@ -123,7 +124,7 @@ class ItemCountMetric(CountedMetric):
     `reads_exposure = True`.
 
     Args:
-        k: cut-off, >= 1.
+        k: cut-off, 1 to 2^28: the state has a count for each length of a list.
         options: `catalogue`, which says how many items there are, options of the formula, and keywords of every metric;
             see `RankingMetric`.
 
@@ -160,7 +161,7 @@ class ItemCountMetric(CountedMetric):
                 "train)); collections, evaluate and callbacks take catalogue= for all their metrics"
             )
         assert self.k is not None
-        return self.k, self.catalogue.num_items
+        return check_counted(self.k, "k"), self.catalogue.num_items
 
     @property
     def counts_key(self) -> Hashable:

@@ -48,7 +48,7 @@ VIOLATIONS = {
     "missing": "with a target that is no candidate (missing='error')",
     "session": "of sessions whose entries have several weights or groups",
     "negatives": "without a negative (a positive alone is always a hit)",
-    "shard_rows": "whose row_ids differ between processes",
+    "shard_rows": "of a batch whose targets, gains or row_ids differ between processes",
     "empty": "without a relevant item (empty_target_action='error')",
 }
 Judge: TypeAlias = Any
@@ -142,6 +142,17 @@ def check_k(k: Any, name: str = "k", least: int = 1) -> int:
         accepted = f"at least {least}" if value < least else "below 2^53, where float64 begins to skip whole numbers"
         raise ValueError(f"{name} must be {accepted}, got {value}")
     return value
+
+
+MAX_COUNTED = 2**28
+"""Largest number up to which a state may count each, which takes 2 GB."""
+
+
+def check_counted(number: int, name: str) -> int:
+    """Return `number`, up to which a state counts each, or raise if it is above 2^28."""
+    if number > MAX_COUNTED:
+        raise ValueError(f"{name} must be at most 2^28, since the state has a count for each number up to it: {number}")
+    return number
 
 
 def check_padding_idx(padding_idx: Any) -> int | None:

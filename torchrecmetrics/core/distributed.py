@@ -130,15 +130,17 @@ class Fingerprint(NamedTuple):
         return f"{self.shape} of checksum {self.checksum}"
 
 
-def fingerprint(numbers: torch.Tensor | None) -> Fingerprint | None:
+def fingerprint(numbers: Tensor | None) -> Fingerprint | None:
     """Return shape and checksum of `numbers`, by which processes compare them; None for None. Waits for the device."""
-    if numbers is None:
-        return None
-    shape = list(numbers.shape)
+    return None if numbers is None else Fingerprint(list(numbers.shape), int(checksum(numbers)))
+
+
+def checksum(numbers: Tensor) -> Tensor:
+    """Return a checksum of numbers [n] or [n, m], int64 scalar."""
     if numbers.is_floating_point():  # integer sums are the same on all devices
         bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[numbers.element_size()]
         numbers = numbers.contiguous().view(bits)
     if numbers.dim() == 2:  # sums need little memory, while weights for a whole matrix of embeddings would not fit
         numbers = torch.cat([numbers.sum(0), numbers.sum(1)])
     weights = torch.arange(1, len(numbers) + 1, device=numbers.device)
-    return Fingerprint(shape, int(((numbers.long() + 2) * weights).sum()))
+    return ((numbers.long() + 2) * weights).sum()

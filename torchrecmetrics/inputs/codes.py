@@ -215,81 +215,20 @@ class Beams(BatchInput):
     @torch.no_grad()
     def rank(self, needs: Needs, options: Options) -> Ranking:
         """Find the relevant items among the items of the generated codes."""
-        index, beams, entries, shared = self.codes, self.beams, self.entries, self.shared
+        index, beams, entries = self.codes, self.beams, self.entries
         index.check("beams", beams, 3)
         check_padding_item(options, len(index))
         rows, depth, _ = beams.shape
         checks = Checks(options.validate_args, beams.device, rows)
-        if self.target_codes is not None and self.exclude is not None:
-            raise ValueError("exclude= removes items, which target_codes= do not name: give target=, item row numbers")
-        target, target_matches = self._target(rows, needs)
-        if self.target is not None and self.target.shape == (rows, index.num_levels) and index.num_levels > 1:
-            ask(checks, codes_as_rows, index, self.target, refuse=True)
-        targets = Targets.read(target, self.gains, self.exclude, (rows, len(index)), options, checks)
-        if targets.excluded is not None and targets.excluded.masks:
-            raise TypeError("exclude beside codes is item ids, got a bool: give the ids of each row")
-        may_rank = targets.is_item
-        if targets.outside is not None and options.overlap_rule != "keep":
-            may_rank = may_rank & ~targets.outside
-        matches, removed = index.look_up(beams), self._removed(targets, options)
+        targets, target_matches = self._targets(needs, options, checks)
+        matches, removed = index.look_up(beams), self._removed(targets)
         ask(checks, shifted_codes, index, beams, entries, matches.size, refuse=True)
-        if target_matches is None:
-            codes = index.codes[targets.ids]
-            target_matches = index.look_up(codes)
-            if shared == "code" and codes.shape[1] > 1:
-                # of items with one code, the first that may rank is kept
-                keys = (2 * target_matches.start - may_rank.long()).where(targets.is_item, _BEHIND)
-                twice = targets.is_item & _repeated(codes, keys)
-                if targets.gains is not None:
-                    checks.reject("target_repeat", twice, partial(_gains_detail, targets=targets, twice=twice))
-                targets = targets._replace(is_item=targets.is_item & ~twice, relevant=targets.relevant & ~twice)
-                may_rank = may_rank & ~twice
-        repeated = entries & _repeated(beams, matches.key.where(entries, _BEHIND))
-        size = matches.size
-        size = size.clamp(max=1) if shared == "first" else size
-        size = size - (search(removed, matches.start + size) - search(removed, matches.start))
-        size = size.clamp(max=1) if shared == "code" else size  # the number of items that each beam lists
-        items = size.masked_fill(repeated, 0)
-        without_item = entries & (matches.size == 0)
-        places = size + without_item.long() if self.invalid == "keep" else size
-        places = places.clamp(max=int(self.duplicates == "keep_place")).where(repeated, places)
-        places_before = places.cumsum(1) - places
-        beam, present = find_first(matches.start, target_matches.start)
-        is_listed = present & (target_matches.size > 0) & (items.gather(1, beam) > 0)
-        if shared == "first":
-            is_listed = is_listed & (index.positions[targets.ids] == target_matches.start)
-        counts = TargetCounts(
-            relevant=targets.relevant,
-            penalised=None if targets.gains is None else targets.penalised,
-            gains=targets.gains,
-            missing=~may_rank,
-            better=places_before.gather(1, beam).to(float_dtype(beams.device)).masked_fill(~is_listed, torch.inf),
-            group_size=items.gather(1, beam).where(is_listed, 1),
-            num_ranks=depth + len(index),
-            num_recommended=places.sum(1),
-        )
+        ranked = self._ranked_beams(matches, removed)
+        counts = self._counts(targets, target_matches, ranked)
         if needs.list_depth:
-            ranks = torch.arange(min(needs.list_depth, counts.num_ranks), device=beams.device).expand(rows, -1)
-            beam = search(places_before + places, ranks, right=True)
-            ended, beam = beam == depth, beam.clamp(max=depth - 1)
-            ids = index.item(matches.start.gather(1, beam), ranks - places_before.gather(1, beam), removed)
-            # where codes are compared, the item that its code lists stands for a relevant item
-            relevant = (
-                targets.ids
-                if shared != "code"
-                else index.item(target_matches.start, 0, removed).where(may_rank, targets.ids)
-            )
-            lists = ListedItems(
-                ids.masked_fill(ended | (size.gather(1, beam) == 0), -1),
-                relevant.where(targets.relevant & (target_matches.size > 0), -1),
-                repeated=repeated,
-                num_items=len(index),
-                history=read_history(self.history, rows, beams.device),
-                entries=entries,
-                invalid=without_item,
-            )
-            counts = counts._replace(lists=lists)
-        row_depth = torch.where(entries.all(1), places.sum(1).clamp(max=depth), depth)
+            num_listed = min(needs.list_depth, counts.num_ranks)
+            counts = counts._replace(lists=self._lists(targets, target_matches, ranked, removed, num_listed))
+        length = ranked.num_ranks.sum(1)
         return rank_counts(
             counts,
             needs._replace(score_threshold=None),
@@ -297,13 +236,35 @@ class Beams(BatchInput):
             checks,
             None if self.complete else depth,
             made_with=("ties", "overlap"),
-            row_depth=None if self.complete else row_depth,
-            num_repeated=repeated.sum(1),
-            num_invalid=without_item.sum(1),
+            row_depth=None if self.complete else torch.where(entries.all(1), length.clamp(max=depth), depth),
+            num_repeated=ranked.repeated.sum(1),
+            num_invalid=ranked.without_item.sum(1),
         )
 
-    def _target(self, rows: int, needs: Needs) -> tuple[Tensor, _Matches | None]:
-        """Return the item ids of the targets and, if codes were given, where these are in the index (else None)."""
+    def _targets(self, needs: Needs, options: Options, checks: Checks) -> tuple[Targets, _Matches]:
+        """Return the targets, and where their codes are in the index."""
+        index, rows = self.codes, len(self.beams)
+        if self.target_codes is not None and self.exclude is not None:
+            raise ValueError("exclude= removes items, which target_codes= do not name: give target=, item row numbers")
+        target, matches = self._target(rows, needs, options)
+        if self.target is not None and self.target.shape == (rows, index.num_levels) and index.num_levels > 1:
+            ask(checks, codes_as_rows, index, self.target, refuse=True)
+        targets = Targets.read(target, self.gains, self.exclude, (rows, len(index)), options, checks)
+        if targets.excluded is not None and targets.excluded.masks:
+            raise TypeError("exclude beside codes is item ids, got a bool: give the ids of each row")
+        if matches is not None:
+            return targets._replace(may_rank=targets.may_rank & (matches.size > 0)), matches
+        codes = index.codes[targets.ids]
+        matches = index.look_up(codes)
+        if self.shared == "code" and codes.shape[1] > 1:
+            targets = _one_per_code(targets, codes, matches, checks)
+        return targets, matches
+
+    def _target(self, rows: int, needs: Needs, options: Options) -> tuple[Tensor, _Matches | None]:
+        """Return the item ids of the targets and, if codes were given, where these are in the index (else None).
+
+        A code of no item has the id of any item that is no padding.
+        """
         index, codes = self.codes, self.target_codes
         if self.target is not None and codes is None:
             return self.target, None
@@ -315,18 +276,72 @@ class Beams(BatchInput):
         if len(codes) != rows:
             raise ValueError(f"target_codes must be [{rows}, {index.num_levels}], got {list(codes.shape)}")
         matches = _Matches(*(field[:, None] for field in index.look_up(codes)))
-        return index.item(matches.start, 0, torch.full_like(matches.start, _BEHIND)), matches
+        ids = index.item(matches.start, 0, torch.full_like(matches.start, _BEHIND))
+        return ids.where(matches.size > 0, int(options.padding_idx == 0)), matches
 
-    def _removed(self, targets: Targets, options: Options) -> Tensor:
+    def _removed(self, targets: Targets) -> Tensor:
         """Return the positions of excluded items in the index, int64 [B, H], ascending."""
         excluded = None if targets.excluded is None else targets.excluded.ids()
         if excluded is None:
             return torch.full_like(targets.ids[:, :1], _BEHIND)
         leaves = excluded >= 0
         leaves[:, 1:] &= excluded[:, 1:] != excluded[:, :-1]  # ids are ascending: count a repeated id once
-        if targets.overlapping is not None and options.overlap_rule == "keep":
-            leaves = leaves & ~rowwise_isin(excluded, sort_rows(targets.ids.where(targets.overlapping, -1)))
+        if targets.kept is not None:
+            leaves = leaves & ~rowwise_isin(excluded, sort_rows(targets.ids.where(targets.kept, -1)))
         return sort_rows(self.codes.positions[excluded.clamp(min=0)].long().where(leaves, _BEHIND))
+
+    def _ranked_beams(self, matches: _Matches, removed: Tensor) -> _RankedBeams:
+        """Return the beams with the number of items that each lists, and of ranks that it takes."""
+        repeated = self.entries & _repeated(self.beams, matches.key.where(self.entries, _BEHIND))
+        size = matches.size.clamp(max=1) if self.shared == "first" else matches.size
+        size = size - (search(removed, matches.start + size) - search(removed, matches.start))
+        size = size.clamp(max=1) if self.shared == "code" else size
+        without_item = self.entries & (matches.size == 0)
+        num_ranks = size + without_item.long() if self.invalid == "keep" else size
+        num_ranks = num_ranks.clamp(max=int(self.duplicates == "keep_place")).where(repeated, num_ranks)
+        return _RankedBeams(matches.start, size, repeated, without_item, num_ranks)
+
+    def _counts(self, targets: Targets, target_matches: _Matches, ranked: _RankedBeams) -> TargetCounts:
+        """Return how many ranks are before the beam that lists each target, and how many items this beam lists."""
+        beam, present = find_first(ranked.start, target_matches.start)
+        size = ranked.size.masked_fill(ranked.repeated, 0).gather(1, beam)
+        is_listed = present & (size > 0)
+        if self.shared == "first":
+            is_listed = is_listed & (self.codes.positions[targets.ids] == target_matches.start)
+        better = ranked.num_before.gather(1, beam).to(float_dtype(self.beams.device))
+        return TargetCounts(
+            relevant=targets.relevant,
+            penalised=None if targets.gains is None else targets.penalised,
+            gains=targets.gains,
+            missing=~targets.may_rank,
+            better=better.masked_fill(~is_listed, torch.inf),
+            group_size=size.where(is_listed, 1),
+            num_ranks=self.beams.shape[1] + len(self.codes),
+            num_recommended=ranked.num_ranks.sum(1),
+        )
+
+    def _lists(
+        self, targets: Targets, target_matches: _Matches, ranked: _RankedBeams, removed: Tensor, num_listed: int
+    ) -> ListedItems:
+        """Return the items at the first `num_listed` ranks."""
+        index, (rows, depth, _) = self.codes, self.beams.shape
+        ranks = torch.arange(num_listed, device=self.beams.device).expand(rows, -1)
+        num_before = ranked.num_before
+        beam = search(num_before + ranked.num_ranks, ranks, right=True)
+        ended, beam = beam == depth, beam.clamp(max=depth - 1)
+        ids = index.item(ranked.start.gather(1, beam), ranks - num_before.gather(1, beam), removed)
+        relevant = targets.ids
+        if self.shared == "code":  # the item that a code lists stands for a relevant item
+            relevant = index.item(target_matches.start, 0, removed).where(targets.may_rank, relevant)
+        return ListedItems(
+            ids.masked_fill(ended | (ranked.size.gather(1, beam) == 0), -1),
+            relevant.where(targets.relevant & (target_matches.size > 0), -1),
+            repeated=ranked.repeated,
+            num_items=len(index),
+            history=read_history(self.history, rows, self.beams.device),
+            entries=self.entries,
+            invalid=ranked.without_item,
+        )
 
 
 class _Matches(NamedTuple):
@@ -335,6 +350,32 @@ class _Matches(NamedTuple):
     start: Tensor  # int64: index of the code's first item in the order of hashes; -1 = no item has the code
     size: Tensor  # int64: how many items have the code
     key: Tensor  # int64: hash of the code
+
+
+class _RankedBeams(NamedTuple):
+    """Beams with their items and ranks, [B, K]."""
+
+    start: Tensor  # int64: as in `_Matches`
+    size: Tensor  # int64: number of items that the beam lists, whether it is a repeat or not
+    repeated: Tensor  # bool: repeats the code of an earlier beam
+    without_item: Tensor  # bool: no item has the code
+    num_ranks: Tensor  # int64: number of ranks that the beam takes
+
+    @property
+    def num_before(self) -> Tensor:
+        """Number of ranks that earlier beams take, int64."""
+        return self.num_ranks.cumsum(1) - self.num_ranks
+
+
+def _one_per_code(targets: Targets, codes: Tensor, matches: _Matches, checks: Checks) -> Targets:
+    """Return targets of which each code has one: the first that may rank, or else the first."""
+    keys = (2 * matches.start - targets.may_rank.long()).where(targets.is_item, _BEHIND)
+    twice = targets.is_item & _repeated(codes, keys)
+    if targets.gains is not None:
+        checks.reject("target_repeat", twice, partial(_gains_detail, targets=targets, twice=twice))
+    return targets._replace(
+        is_item=targets.is_item & ~twice, relevant=targets.relevant & ~twice, may_rank=targets.may_rank & ~twice
+    )
 
 
 def _repeated(codes: Tensor, keys: Tensor) -> Tensor:

@@ -14,14 +14,15 @@ from torch.distributed import ReduceOp
 from torchrecmetrics import kernels
 from torchrecmetrics.core.arrays import float_dtype, working
 from torchrecmetrics.core.checks import Checks, check_device, check_ids, check_k, check_scores
-from torchrecmetrics.core.distributed import fingerprint, same_on_all_ranks
+from torchrecmetrics.core.distributed import checksum, fingerprint, same_on_all_ranks
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.inputs.base import BatchInput, read_history, refuse_dense
 from torchrecmetrics.inputs.exclude import ALL_ROWS
-from torchrecmetrics.inputs.scores import PieceCounts, TargetCounter, check_padding_item
+from torchrecmetrics.inputs.scores import TargetCounter, check_padding_item
 from torchrecmetrics.inputs.targets import Targets, selected
 from torchrecmetrics.inputs.ties import rank_counts
+from torchrecmetrics.kernels import Counts
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -34,8 +35,9 @@ class ItemShard(BatchInput):
     rows, and `compute` adds them up.
 
     On the CPU the processes compare their arguments at each batch, elsewhere at the first batch alone, since the
-    comparison waits for the device. Scores of other rows show in no argument: `row_ids` name the rows, and are compared
-    at each batch.
+    comparison waits for the device. Targets, gains and `row_ids` are compared at each batch everywhere; a difference
+    that cannot raise at once is counted, and `compute` raises. Scores of other rows with the same targets show in no
+    argument but `row_ids`, which name the rows.
 
     Args:
         scores: float [B, I_local].
@@ -117,16 +119,17 @@ class ItemShard(BatchInput):
                 options=options,
             )
             history = read_history(self.history, shape[0], self._device)
-            names = _hashes(self.row_ids, shape[0], self._device)
-            facts["rows with row_ids"] = names.shape[1]
+            if self.row_ids is not None:
+                _check_row_ids(self.row_ids, shape[0], self._device)
+            compared = counter.compared() | {"row_ids": self.row_ids}
             if not self._is_compared:
-                facts |= counter.facts() | {"dtype of scores": scores.dtype}
-                facts["items"] = [self.offset, self.offset + scores.shape[1]]
-        target_scores = torch.cat([counter.target_scores(scores, self.offset), names], 1)
-        over_processes(target_scores, ReduceOp.MAX, process_group)
-        if width := names.shape[1]:
-            target_scores, names = target_scores[:, :-width], target_scores[:, -width:]
-            counter.checks.reject("shard_rows", names.sum(1) != 0, lambda row: f"row {row}")
+                facts |= counter.facts() | {name: fingerprint(numbers) for name, numbers in compared.items()}
+                facts |= {"dtype of scores": scores.dtype, "items": [self.offset, self.offset + scores.shape[1]]}
+        checksums = [checksum(numbers) for numbers in compared.values() if numbers is not None]
+        target_scores, differ = highest_over_processes(
+            counter.target_scores(scores, self.offset), torch.stack(checksums).sum(), process_group
+        )
+        counter.checks.reject("shard_rows", differ.expand(shape[0]), lambda row: f"row {row}")
         counted = over_processes(counter.count(scores, self.offset, target_scores), ReduceOp.SUM, process_group)
         best = counter.best(scores, self.offset)
         if needs.list_depth:
@@ -198,7 +201,7 @@ class ShardCounter:
         self.options: Options = options
         self.shape: tuple[int, int] = shape
         depth = needs.depth_for(self.targets.ids.shape[1])
-        self.needs: Needs = needs._replace(depth=depth, num_ranked=True)
+        self.needs: Needs = needs._replace(depth=depth, num_ranked=True, list_depth=min(needs.list_depth, shape[1]))
         # lists are made of the best items of all shards, by `best`
         self.counter: TargetCounter = TargetCounter(
             self.targets, self.needs._replace(list_depth=0), options, dtype, self.checks
@@ -220,7 +223,8 @@ class ShardCounter:
         """
         if not scores.shape[1]:
             return torch.zeros(len(target_scores), self.num_counts, dtype=torch.int32, device=scores.device)
-        counts = self.counter.count(scores, target_scores, self.counter.missing(target_scores), first_item=offset)
+        missing = self.counter.missing(target_scores)
+        counts, _ = self.counter.count(scores, target_scores, missing, first_item=offset)
         assert counts.at_least is not None
         bad = ~(counts.highest < torch.inf)
         return torch.cat([counts.better, counts.equal, counts.at_least, bad[:, None]], 1).int()
@@ -244,7 +248,7 @@ class ShardCounter:
         """Return the ranking over all shards from the scores of targets, the sum of all counts and the best items."""
         targets, checks, counter = self.targets, self.checks, self.counter
         checks.own_rows = own_rows
-        slots, kept, missing = target_scores.shape[1], counter.kept, counter.missing(target_scores)
+        slots, kept, missing = target_scores.shape[1], targets.kept, counter.missing(target_scores)
         sizes = [slots, slots, len(counter.min_scores), 1]
         better, equal, at_least, bad = torch.split(counted.to(float_dtype(target_scores.device)), sizes, 1)
         checks.reject("scores", bad > 0, lambda row: f"row {row}")
@@ -254,16 +258,20 @@ class ShardCounter:
                 kept_scores = target_scores.where(kept & ~missing, -torch.inf).to(best[0].dtype)
                 best = merged([best, (kept_scores, targets.ids.where(kept_scores > -torch.inf, -1))], best[0].shape[1])
             topk_ids = best[1]
-        all_counts = PieceCounts(
-            better=better, equal=equal, at_least=at_least, highest=target_scores.new_zeros(0), topk_ids=topk_ids
-        )  # highest scores are checked above, so they are not read
-        counts = counter.finish(target_scores, missing, all_counts, check_scores=False)
+        # highest scores are checked above, so they are not read
+        all_counts = Counts(better, equal, at_least, highest=target_scores.new_zeros(0))
+        counts = counter.finish(target_scores, missing, all_counts, topk_ids, check_scores=False)
         if history is not None and counts.lists is not None:
             counts = counts._replace(lists=counts.lists._replace(history=history))
         return rank_counts(counts, self.metric_needs, self.options, checks, self.needs.depth, own_rows=own_rows)
 
+    def compared(self) -> dict[str, Tensor | None]:
+        """Return the tensors, by name, that are compared at each batch: they say which rows these are."""
+        targets = self.targets
+        return {"targets": targets.ids.where(targets.is_item, -1), "gains": targets.gains}
+
     def facts(self) -> dict[str, Any]:
-        """Return the values, by name, that must be the same on all processes; waits for the device."""
+        """Return further values, by name, that must be the same on all processes; waits for the device."""
         excluded = self.targets.excluded
         return {
             "num_items": self.shape[1],
@@ -272,8 +280,6 @@ class ShardCounter:
             "length of lists": self.needs.list_depth,
             "score_threshold": self.needs.score_threshold,
             "options": self.options,
-            "targets": fingerprint(self.targets.ids.where(self.targets.is_item, -1)),
-            "gains": fingerprint(self.targets.gains),
             "history": None if excluded is None else (fingerprint(excluded.ids()), *map(fingerprint, excluded.masks)),
         }
 
@@ -282,6 +288,14 @@ def over_processes(numbers: Tensor, operation: Any, process_group: Any) -> Tenso
     """Return the sum or maximum of `numbers` over processes, which overwrites `numbers`."""
     torch.distributed.all_reduce(numbers, op=operation, group=process_group)
     return numbers
+
+
+def highest_over_processes(scores: Tensor, number: Tensor, process_group: Any) -> tuple[Tensor, Tensor]:
+    """Return the maximum of scores over processes, and whether the integer `number` differs, bool scalar."""
+    hashed = ((number * -7046029254386353131) >> 40).to(scores.dtype)  # 24 bits, which float32 holds
+    highest = torch.cat([scores.flatten(), torch.stack([hashed, -hashed])])
+    over_processes(highest, ReduceOp.MAX, process_group)
+    return highest[:-2].view_as(scores), highest[-2:].sum() != 0
 
 
 def best_of_processes(best: tuple[Tensor, Tensor], process_group: Any) -> tuple[Tensor, Tensor]:
@@ -323,19 +337,11 @@ def merged(lists: list[tuple[Tensor, Tensor]], k: int) -> tuple[Tensor, Tensor]:
     return scores[:, :k], ids.gather(1, order)[:, :k]
 
 
-def _hashes(row_ids: Any, rows: int, device: torch.device) -> Tensor:
-    """Return hashes of the ids of rows and their negatives, float32 [B, 2], whose maxima add up to 0 if all are alike.
-
-    Without ids [B, 0].
-    """
-    if row_ids is None:
-        return torch.zeros(rows, 0, device=device)
+def _check_row_ids(row_ids: Any, rows: int, device: torch.device) -> None:
     check_ids("row_ids", row_ids)
     check_device("row_ids", row_ids, device)
     if row_ids.shape != (rows,):
         raise ValueError(f"row_ids must be [{rows}], got {list(row_ids.shape)}")
-    hashed = ((row_ids.long() * -7046029254386353131) >> 40).float()  # 24 bits, which float32 holds
-    return torch.stack([hashed, -hashed], 1)
 
 
 def _look_up(scores: Tensor, offset: int, items: Tensor) -> Tensor:

@@ -98,11 +98,10 @@ class Lists(BatchInput):
         if shortens and not self.complete and checks.enabled:
             row_depth = torch.where(entries.is_item.all(1), length, depth)
         none = torch.zeros(rows, dtype=torch.bool, device=device)
-        missed = targets.overlapping if options.overlap_rule == "miss" else None
         fields: dict[str, Any] = {
             "num_repeated": None if entries.repeated is None else entries.repeated.sum(1),
             "row_depth": row_depth,
-            "unreachable": none if missed is None else missed.any(1),
+            "unreachable": none if targets.excluded is None else (targets.relevant & ~targets.may_rank).any(1),
             "lists": ListedItems(
                 ids=entries.ids,
                 relevant=torch.where(targets.relevant, targets.ids, -1),
@@ -157,8 +156,8 @@ class _Entries(NamedTuple):
             checks.reject("list_repeat", repeats, lambda row: _repeat_detail(row, ids))
         if targets.excluded is not None:
             removed = targets.excluded.contains(ids, is_item)
-            if (overlapping := targets.overlapping) is not None and options.overlap_rule == "keep":
-                removed = removed & ~rowwise_isin(ids, sort_rows(torch.where(overlapping, targets.ids, -1)))
+            if targets.kept is not None:
+                removed = removed & ~rowwise_isin(ids, sort_rows(torch.where(targets.kept, targets.ids, -1)))
             stays = stays & ~removed
         if options.padding_idx is not None:
             stays = stays & (ids != options.padding_idx)

@@ -79,28 +79,12 @@ class Ranks(BatchInput):
     def rank(self, needs: Needs, options: Options) -> Ranking:
         """Check the ranks and put them in order."""
         input_ranks = self.ranks
-        depth, depth_known = _known_depth(input_ranks, self.depth, self.depth_known)
-        if options.ties == "expected" and hasattr(input_ranks, "ties"):
-            raise ValueError(
-                "ties='expected' was asked for, and these ranks place equal scores: they are "
-                f"{input_ranks.ties!r} ranks of get_topk_ranks. Pass scores, or leave ties= out"
-            )
-        ranks = (
-            input_ranks if input_ranks.is_floating_point() else input_ranks.long()
-        )  # a smaller type may not hold the limits
-        if (self.zero_based or self.miss is not None) and hasattr(input_ranks, "depth"):
-            raise ValueError("ranks of get_topk_ranks start at 1, and say themselves what was missed")
-        missed = None if self.miss is None else ranks == self.miss
-        if self.zero_based:
-            ranks = ranks + (ranks >= 0)
-        if missed is not None:  # beyond any length of a list
-            ranks = ranks.masked_fill(missed, torch.inf if ranks.is_floating_point() else 2**62)
+        depth, depth_known = _known_depth(input_ranks, self.depth, self.depth_known, options)
+        ranks = input_ranks if input_ranks.is_floating_point() else input_ranks.long()  # which holds the limits
+        if self.zero_based or self.miss is not None:
+            ranks = self._one_based(ranks)
         one_each = ranks.shape[1:] in ((), (1,))  # one entry per row, with no other entry that it could pad
-        is_ambiguous = one_each and not hasattr(input_ranks, "depth")
-        if ranks.dim() == 1:
-            ranks = ranks[:, None]
-        if ranks.dim() != 2:
-            raise ValueError(f"ranks must be [B] or [B, T], got {list(ranks.shape)}")
+        ranks = ranks[:, None] if ranks.dim() == 1 else ranks
         if ranks.shape[1] == 0:
             ranks = ranks.new_zeros(len(ranks), 1)
         device, dtype = ranks.device, float_dtype(ranks.device)
@@ -122,9 +106,7 @@ class Ranks(BatchInput):
                 and not input_ranks.is_floating_point()
             ):
                 looks.ask(checks, judges.ids_as_ranks, input_ranks, columns)
-            refused = None
-            if is_ambiguous and self.padding != 0:
-                refused = ranks <= 0 if self.padding is None and self.miss is None else ranks == 0
+            refused = self._ambiguous(ranks) if one_each else None
             row_depth = _check_values(ranks, in_order, last_rank, num_ranked, depth_known, checks, refused)
         in_order = in_order if columns is None else in_order[:, :columns]
         if num_ranked is not None and not isinstance(num_ranked, Tensor):
@@ -144,6 +126,21 @@ class Ranks(BatchInput):
             violations=violations,
             looks=checks.looks,
         )
+
+    def _one_based(self, ranks: Tensor) -> Tensor:
+        """Return ranks that start at 1; misses are beyond any length of a list."""
+        if hasattr(self.ranks, "depth"):
+            raise ValueError("ranks of get_topk_ranks start at 1, and say themselves what was missed")
+        shifted = ranks + (ranks >= 0) if self.zero_based else ranks
+        if self.miss is None:
+            return shifted
+        return shifted.masked_fill(ranks == self.miss, torch.inf if ranks.is_floating_point() else 2**62)
+
+    def _ambiguous(self, ranks: Tensor) -> Tensor | None:
+        """Return which `ranks` [B, 1] could be padding, "not found" or the best rank, bool [B, 1]; None = no rank."""
+        if hasattr(self.ranks, "depth") or self.padding == 0:
+            return None
+        return ranks <= 0 if self.padding is None and self.miss is None else ranks == 0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -225,12 +222,19 @@ class Hits(BatchInput):
         )
 
 
-def _known_depth(ranks: Tensor, depth: int | None, depth_known: bool) -> tuple[int | None, bool]:
-    """Return the depth of ranks, as given or as the tensor's own `.depth`, and whether it is known."""
+def _known_depth(ranks: Tensor, depth: int | None, depth_known: bool, options: Options) -> tuple[int | None, bool]:
+    """Return the depth of ranks, as given or as the tensor's own `.depth`, and whether it is known; check the ranks."""
     check_tensor("ranks", ranks)
     check_strided("ranks", ranks)
     if ranks.dtype not in (*ID_DTYPES, *SCORE_DTYPES):
         raise TypeError(f"ranks must be an integer or float tensor, got {describe(ranks)}")
+    if ranks.dim() not in (1, 2):
+        raise ValueError(f"ranks must be [B] or [B, T], got {list(ranks.shape)}")
+    if options.ties == "expected" and hasattr(ranks, "ties"):
+        raise ValueError(
+            f"ties='expected' was asked for, and these ranks place equal scores: they are {ranks.ties!r} ranks of "
+            "get_topk_ranks. Pass scores, or leave ties= out"
+        )
     cut_at: int | None = getattr(ranks, "depth", None)
     if depth is None:
         depth = cut_at

@@ -30,7 +30,7 @@ from torchrecmetrics.inputs.exclude import ALL_ROWS, Exclude, Exclusion
 from torchrecmetrics.inputs.jagged import Spans
 from torchrecmetrics.inputs.targets import Gains, Target, Targets, selected
 from torchrecmetrics.inputs.ties import TargetCounts, rank_counts, sort_ranks
-from torchrecmetrics.kernels import Products, Question, eager
+from torchrecmetrics.kernels import Counts, Products, Question, eager
 
 #: Rank that `get_topk_ranks` writes in an invalid row, on devices that cannot raise without a host sync.
 INVALID_RANK = torch.iinfo(torch.int64).min
@@ -208,7 +208,8 @@ def count_targets(
     if excluded is None and isinstance(scores, Tensor):
         target_scores = scores.gather(1, targets.ids)
         missing = counter.missing(target_scores)
-        return counter.finish(target_scores, missing, counter.count(scores, target_scores, missing), check_scores=True)
+        counts, topk_ids = counter.count(scores, target_scores, missing)
+        return counter.finish(target_scores, missing, counts, topk_ids)
     if excluded is not None and isinstance(scores, Tensor) and counter.copies_pay(scores):
         # copies that fit the cache: no excluded item is read again to be taken off the counts
         scores = ScoreRows(
@@ -223,21 +224,11 @@ def count_targets(
         start = rows.stop
         target_scores = kernels.look_up(piece, targets.ids[rows])
         missing = counter.missing(target_scores, rows)
-        counts = counter.count(piece, target_scores, missing, rows, owns_memory=owns_memory)
-        pieces.append((target_scores, missing, *counts))
+        counts, topk_ids = counter.count(piece, target_scores, missing, rows, owns_memory=owns_memory)
+        pieces.append((target_scores, missing, topk_ids, *counts))
     columns: Any = pieces[0] if len(pieces) == 1 else map(_cat, zip(*pieces, strict=True))
-    target_scores, missing, *all_counts = columns
-    return counter.finish(target_scores, missing, PieceCounts(*all_counts), check_scores=True)
-
-
-class PieceCounts(NamedTuple):
-    """Counts over a piece of the scores: some rows, and all or some columns."""
-
-    better: Tensor  # float [n, T]
-    equal: Tensor  # float [n, T]
-    at_least: Tensor | None  # float [n, minimum scores]
-    highest: Tensor  # [n], NaN if the row holds NaN
-    topk_ids: Tensor | None  # int64 [n, list_depth], columns of the piece
+    target_scores, missing, topk_ids, *all_counts = columns
+    return counter.finish(target_scores, missing, Counts(*all_counts), topk_ids)
 
 
 class TargetCounter:
@@ -258,13 +249,6 @@ class TargetCounter:
         self.kernels: kernels.Kernels = (
             "eager" if on_cpu else kernels.choose(options.kernels, checks.device, num_scores)
         )
-        self.kept: Tensor | None = targets.overlapping if options.overlap_rule == "keep" else None
-        """Excluded targets that are still candidates, bool [B, T]: added at the end, since no count holds them."""
-        self._may_rank = targets.is_item
-        if targets.outside is not None:
-            self._may_rank = self._may_rank & ~targets.outside
-        if self.kept is not None:
-            self._may_rank = self._may_rank | self.kept
         self._counts_ranked = needs.num_ranked or needs.depth is None
         self.min_scores: list[float] = []
         if needs.score_threshold is not None:
@@ -278,7 +262,7 @@ class TargetCounter:
 
     def missing(self, target_scores: Tensor, rows: slice = ALL_ROWS) -> Tensor:
         """Return which targets are no candidates, bool [n, T]; `target_scores` [n, T] are their scores."""
-        may_rank = self._may_rank if rows is ALL_ROWS else self._may_rank[rows]
+        may_rank = self.targets.may_rank if rows is ALL_ROWS else self.targets.may_rank[rows]
         return ~(may_rank & (target_scores > -torch.inf))
 
     def count(
@@ -289,8 +273,10 @@ class TargetCounter:
         rows: slice = ALL_ROWS,
         first_item: int = 0,
         owns_memory: bool = False,
-    ) -> PieceCounts:
+    ) -> tuple[Counts, Tensor | None]:
         """Return the counts over a piece: scores of some rows and of the items from `first_item` on.
+
+        Beside them, the columns of the piece with the highest scores, int64 [n, list_depth], if lists are read.
 
         Args:
             scores: scores [n, C], or `Products`.
@@ -330,33 +316,38 @@ class TargetCounter:
             assert isinstance(scores, Tensor)  # lists are never read of products
             leaving = None if columns is None or owns_memory else columns.ids
             topk_ids = kernels.topk_ids(scores, k, masks, leaving)
-            if self.kept is not None:
-                ids = self.targets.ids[rows]
-                topk_ids = _with_kept(topk_ids, scores, ids, torch.where(self.kept[rows], target_scores, -torch.inf))
-        return PieceCounts(
-            better=counts.better, equal=counts.equal, at_least=counts.at_least, highest=highest, topk_ids=topk_ids
-        )
+            if self.targets.kept is not None:
+                kept_scores = torch.where(self.targets.kept[rows], target_scores, -torch.inf)
+                topk_ids = _with_kept(topk_ids, scores, self.targets.ids[rows], kept_scores)
+        return counts._replace(highest=highest), topk_ids
 
-    def finish(self, target_scores: Tensor, missing: Tensor, counts: PieceCounts, check_scores: bool) -> TargetCounts:
+    def finish(
+        self,
+        target_scores: Tensor,
+        missing: Tensor,
+        counts: Counts,
+        topk_ids: Tensor | None,
+        check_scores: bool = True,
+    ) -> TargetCounts:
         """Return the counts over all items; `target_scores` are [B, T], `missing` targets are no candidates.
 
         `check_scores` rejects rows whose highest score is NaN or infinite.
         """
         targets, highest = self.targets, counts.highest
-        better, equal, kept = counts.better, counts.equal, self.kept
+        better, equal, kept = counts.better, counts.equal, targets.kept
         at_least = [] if counts.at_least is None else list(counts.at_least.unbind(1))
         if check_scores and self.checks.enabled:
             high = ~(highest < torch.inf)
             self.checks.reject("scores", high, lambda row: f"the highest of row {row} is {highest[row]}")
-        if kept is not None:
+        if kept is not None:  # no count holds them
             kept_scores = sort_rows(torch.where(kept, target_scores, -torch.inf))
             above = count_above(kept_scores, target_scores)
             better, equal = better + above, equal + (count_at_least(kept_scores, target_scores) - above)
             at_least = [n + (kept_scores >= limit).sum(1) for n, limit in zip(at_least, self.min_scores, strict=True)]
         lists = None
-        if counts.topk_ids is not None:
+        if topk_ids is not None:
             relevant = torch.where(targets.relevant, targets.ids, -1)
-            lists = ListedItems(counts.topk_ids, relevant, num_items=targets.num_items)
+            lists = ListedItems(topk_ids, relevant, num_items=targets.num_items)
         return TargetCounts(
             relevant=targets.relevant,
             penalised=None if targets.gains is None else targets.penalised,

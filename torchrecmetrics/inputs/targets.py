@@ -38,7 +38,8 @@ class Targets(NamedTuple):
     is_item: Tensor  # bool: an item of the catalogue, not padding
     gains: Tensor | None  # float, None = 1 for all
     relevant: Tensor  # bool
-    outside: Tensor | None  # bool: excluded; None = no item is excluded
+    may_rank: Tensor  # bool: an item that stays a candidate
+    kept: Tensor | None  # bool: relevant items that stay candidates although they are excluded; None = none does
     excluded: Exclusion | None  # None = no item is excluded
     num_items: int | None  # None = unknown, of lists
 
@@ -65,25 +66,25 @@ class Targets(NamedTuple):
         if exclude is not None or options.padding_idx is not None:
             excluded = Exclusion.read(exclude, shape, options, checks)
         relevant = is_item if gain is None else is_item & (gain > 0)
-        outside = None if excluded is None else excluded.contains(inside, is_item)
-        targets = cls(
+        may_rank, kept = is_item, None
+        if excluded is not None:
+            leaves = excluded.contains(inside, is_item)
+            overlap = relevant & leaves
+            if options.overlap_rule == "keep":
+                leaves, kept = leaves & ~overlap, overlap
+            elif options.overlap_rule == "error":
+                checks.reject("overlap", overlap, lambda row: _overlap_detail(row, inside, overlap))
+            may_rank = is_item & ~leaves
+        return cls(
             ids=inside,
             is_item=is_item,
             gains=gain,
             relevant=relevant,
-            outside=outside,
+            may_rank=may_rank,
+            kept=kept,
             excluded=excluded,
             num_items=items,
         )
-        if outside is not None and options.overlap_rule == "error":
-            overlap = relevant & outside
-            checks.reject("overlap", overlap, lambda row: _overlap_detail(row, inside, overlap))
-        return targets
-
-    @property
-    def overlapping(self) -> Tensor | None:
-        """Mask of relevant items that are excluded, bool [B, T]; None = no item is excluded."""
-        return None if self.outside is None else self.relevant & self.outside
 
     @property
     def penalised(self) -> Tensor:

@@ -46,8 +46,6 @@ class Description:
     """True for means over all rows with a list, with or without relevant items."""
     of_items: ClassVar[bool] = False
     """True for metrics that count over all rows and are not means over rows."""
-    infinite: ClassVar[bool] = False
-    """True if the value of a row may be infinite although the bounds are finite."""
     graded: ClassVar[bool] = False
     """True if the order of relevant items matters, by their gains, where all items are relevant."""
     plot_lower_bound: float | None = None
@@ -216,7 +214,7 @@ class Description:
     def may_be_infinite(self) -> bool:
         """Return True if the value of a row may be infinite."""
         low, high = self.bounds or (-math.inf, math.inf)
-        return self.infinite or math.isinf(low) or math.isinf(high)
+        return math.isinf(low) or math.isinf(high)
 
 
 def _is_builtin(cls: type) -> bool:
