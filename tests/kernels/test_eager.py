@@ -157,8 +157,27 @@ def test_constant_scores_are_counted_directly(items, bad, monkeypatch):
     assert blocks.reaching(scores, scores, torch.zeros(4, 1)) is None
 
 
+def test_one_constant_row_is_not_padded_to(generator):
+    """A row of which too many scores reach the limit would make all rows as long: the tile is counted otherwise."""
+    scores = torch.randn(8, 3000, generator=generator)
+    limit = scores.topk(20).values[:, -1:]
+    assert blocks.reaching(scores, scores, limit).shape == (8, 20)
+    scores[5] = limit[5] = 0
+    assert blocks.reaching(scores, scores, limit) is None
+
+
+def test_the_last_items_are_counted_once(monkeypatch):
+    """Items behind the last full block are read with some of the block before, which may be among the best as well."""
+    scores = torch.arange(32_833.0).repeat(2, 1)
+    assert blocks.heads(scores, 20).shape == (2, 514)
+    counts = counted(eager.limit, scores, Question(scores[:, [-1, -2, -10, -20]], 20), monkeypatch)
+    assert counts.better.tolist() == [[0, 1, 9, 19]] * 2
+    assert counts.equal.tolist() == [[1, 1, 1, 1]] * 2
+
+
 def test_rows_of_few_candidates(monkeypatch):
-    """Rows with fewer candidates than the depth are counted without their -inf scores."""
+    """Rows with fewer candidates than the depth are counted without their -inf scores, which are not too many."""
+    monkeypatch.setattr(eager, "select", None)
     scores = torch.full((3, 20_000), -INF)
     scores[0, 5:15] = torch.arange(10.0)
     scores[1, :30] = torch.arange(30.0)

@@ -128,7 +128,7 @@ def limit(scores: Tensor, question: Question) -> Tally:
         tile = scores[rows]
         best = blocks.reaching(tile, tile if heads is scores else heads[rows], lowest[rows])
         if best is None:  # many scores are equal
-            return *select(scores, question)[:2], highest
+            return select(scores, question)
         above[rows], at_least[rows] = _search(sort_rows(best), thresholds[rows])
     return above, at_least, highest
 
