@@ -367,7 +367,10 @@ def test_compare(run):
     assert [(each["label"], each["run"], each["against"], each["p"]) for each in found] == [
         (label, "other", "a", 1) for label in ("HR@1", "MRR@2")
     ]
-    assert run("compare x=a.parquet y=a.parquet y=b.parquet --baseline x --markdown")[1].startswith("| metric | runs ")
+    named = "compare x=a.parquet y=a.parquet y=b.parquet --baseline x"
+    table = trm.compare({"x": rows[0], "y": rows}, baseline="x").by_model()
+    assert run(f"{named} --markdown")[1] == "\n\n".join([table.to_markdown(), *table.notes]) + "\n"
+    assert run(f"{named} --latex")[1].startswith(f"{table.to_latex()}\n% The best values")
     for words, message in (
         ("a.parquet", "two runs or more are compared, got 1"),
         ("a.parquet a=b.parquet", "two runs or more are compared, got 1"),

@@ -280,7 +280,8 @@ _COMPARE: _Arguments = {
     ),
     "--strict": (_SWITCH, "exit with 1 unless every metric is worse by less than the margin"),
     "--json": (_FILE, "write the results there, whole or not at all"),
-    "--markdown": (_SWITCH, "print a table in Markdown"),
+    "--markdown": (_SWITCH, "print a table of models x metrics in Markdown"),
+    "--latex": (_SWITCH, "print this table in LaTeX, for the package booktabs"),
 }
 _AUDIT: _Arguments = {
     "log": ({"type": Path, "metavar": "LOG|TRAIN"}, "file of events; with TEST beside it, those of train"),
@@ -435,7 +436,12 @@ def _compare(args: argparse.Namespace) -> int:
     baseline = args.baseline if args.margin is None else args.baseline or next(iter(runs))
     labels = [label for labels in args.metric for label in labels.split(",")]
     comparison = compare(runs, labels or None, baseline=baseline, margin=args.margin)
-    _print(args, comparison.to_markdown() if args.markdown else str(comparison), comparison.to_json())
+    text, table = str(comparison), comparison.by_model()
+    if args.latex:
+        text = "\n".join([table.to_latex(), *(f"% {note}" for note in table.notes)])
+    elif args.markdown:
+        text = "\n\n".join([table.to_markdown(), *table.notes])
+    _print(args, text, comparison.to_json())
     if not args.strict or comparison.passed:
         return FINE
     print(_printable(comparison.verdict), file=sys.stderr)

@@ -239,7 +239,7 @@ def test_pairs():
     for key, says in (
         ("m", r"which pair, and which less which\? There are .*'m', 'a', 'b'"),
         (("m", "b", "a"), "which pair"),
-        ("M", r"no label 'M'\. There are m, n"),
+        ("M", r"no result has the key 'M'\. There are m, n"),
     ):
         with pytest.raises(KeyError, match=says):
             with_b[key]
@@ -852,7 +852,6 @@ def test_table():
 
 def test_markdown_and_latex():
     """A | in a name stays in its cell; TeX, which sets a plain < as an inverted !, gets < and minus in maths."""
-    pytest.importorskip("jinja2")
     base = torch.rand(40, generator=torch.Generator().manual_seed(0)).double()
     found = trm.compare({"a-1|b": make({"m": base}), "c": make({"m": base - 0.25})})
     head, rule, line = found.to_markdown().splitlines()
@@ -860,10 +859,71 @@ def test_markdown_and_latex():
     assert rule.startswith("| ------ | ---------- | -----: | ------: | ---------: |")
     assert line.startswith("| m      | c - a-1\\|b | ")
     latex = found.to_latex().splitlines()
-    assert latex[0] == r"\begin{tabular}{llrrrrr}"
-    cells = latex[4].rstrip("\\ ").split(" & ")
+    assert latex[:2] == [r"% \usepackage{booktabs}", r"\begin{tabular}{llrrrrr}"]
+    cells = latex[5].rstrip("\\ ").split(" & ")
     assert cells[1] == r"c - a-1\textbar{}b"
     assert cells[4:] == ["$-$0.2500", "[$-$0.2500, $-$0.2500]", "$<$0.0001"]
+
+
+@pytest.mark.parametrize("labels", [["m"], ["m", "cost"]])
+@pytest.mark.parametrize("others", [1, 9])
+def test_models_by_metrics(labels, others):
+    """A row per model and a column per metric: means, the best ones marked, and those that differ from the baseline."""
+    shifts = {"old": 0, "new_1": 0.3, **{f"new_{n}": 0.001 * n for n in range(2, others + 1)}}
+    sides = {"higher_is_better": {"cost": False}} if "cost" in labels else {}
+    runs = {name: make(dict.fromkeys(labels, BASE + shift + NOISE / 99), **sides) for name, shift in shifts.items()}
+    runs["old"] = make(dict.fromkeys(labels, BASE), **sides)
+    found = trm.compare(runs, baseline="old")
+    table = found.by_model()
+    means = {label: [BASE.mean().item() + shift for shift in shifts.values()] for label in labels}
+    assert table.to_dict() == {"model": [*shifts]} | {label: pytest.approx(means[label]) for label in labels}
+    head, old, new, *rest = str(table).splitlines()
+    assert head.split() == ["model", *labels]
+    assert old.split()[1:] == [f"{means['m'][0]:.4f}", f"{means['m'][0]:.4f}*"][: len(labels)]
+    assert new.split() == ["new_1", f"{means['m'][1]:.4f}*†", f"{means['m'][1]:.4f}", "†"][: 2 * len(labels)]
+    significant = [found["m", name, "old"].adjusted_p <= 0.05 for name in [*shifts][2:]]
+    assert ["†" in line for line in rest[: others - 1]] == significant
+    p = "p" if found.num_tested == 1 else "adjusted p"
+    assert table.notes == [f"The best values have a star or are bold; † differs from old, {p} <= 0.05.", *found.notes]
+    assert table.to_markdown().splitlines()[3].startswith(f"| new_1 | **{means['m'][1]:.4f}†** |")
+    latex = rf"new\_1 & \textbf{{{means['m'][1]:.4f}$^{{\dagger}}$}}"
+    assert table.to_latex().splitlines()[6].startswith(latex)
+
+
+def test_standard_errors_by_model():
+    """Standard errors are those of the means over the compared rows, clusters and weights included; NaN is "-"."""
+    weights = (torch.arange(60) % 3 + 1).double()
+    runs = {"a": models(60)["pop"].values, "b": models(60, shift=0.3)["gcn"].values}
+    for options in ({}, {"weights": weights}, {"clusters": torch.arange(60) // 4}):
+        rows = {
+            name: trm.Rows({**values, "n": values["m0"] * NAN}, torch.arange(60), **options)
+            for name, values in runs.items()
+        }
+        table = trm.compare(rows).by_model(standard_errors=True)
+        columns = table.to_dict()
+        assert [*columns] == ["model", "m0", "m0 standard error", "n", "n standard error"]
+        number, w = options.get("clusters", torch.arange(60)), options.get("weights", torch.ones(60).double())
+        for name, value, error in zip(*[*columns.values()][:3], strict=True):
+            x = runs[name]["m0"]
+            mean = (w * x).sum() / w.sum()
+            sums = torch.zeros(int(number.max()) + 1).double().index_add(0, number, w * (x - mean))
+            n = len(sums)
+            assert value == pytest.approx(mean.item())
+            assert error == pytest.approx(((sums.square().sum() * n / (n - 1)).sqrt() / w.sum()).item())
+            assert f"{value:.4f} ± {error:.4f}" in str(table)
+        assert str(table).splitlines()[1].split()[-1] == "-"
+
+
+def test_groups_by_model():
+    """Each group has a column of its own; metrics of which neither values are better have no best one."""
+    runs = {name: make({"m": BASE + shift}, higher_is_better={"m": None}) for name, shift in (("a", 0), ("b", 1))}
+    table = trm.compare(runs, groups=trm.Groups(torch.arange(400) % 2, ["cold", "warm"])).by_model()
+    assert [*table.to_dict()] == ["model", "m", "m/cold", "m/warm"]
+    assert str(table).count("†") == 3 + 1
+    assert "*" not in str(table)
+    frame = pytest.importorskip("pandas").DataFrame(table.to_pandas())
+    assert frame["model"].tolist() == ["a", "b"]
+    assert frame.loc[1, "m/cold"] == pytest.approx(BASE[::2].mean().item() + 1)
 
 
 def test_forms_of_groups():
@@ -873,7 +933,7 @@ def test_forms_of_groups():
     assert [r.key for r in found.results[:6]] == ["m0", "m0/cold", "m0/warm", "m1", "m1/cold", "m1/warm"]
     assert [r.run for r in found.results] == ["gcn"] * 6 + ["third"] * 6
     assert found["m0/cold", "third", "pop"] is found.results[7]
-    with pytest.raises(KeyError, match=r"no label 'm0/cald'; did you mean 'm0/cold'"):
+    with pytest.raises(KeyError, match=r"no result has the key 'm0/cald'; did you mean 'm0/cold'"):
         found["m0/cald"]
     assert [*found.to_dict()] == [*found.results[0]._fields]
     assert found.to_dict()["group"] == [None, "cold", "warm"] * 4

@@ -442,7 +442,7 @@ def test_collections_are_cloned_and_processes_are_not_synchronised():
     found = evaluate_lists(collection, {"al": ["x"]}, target=TRUTH)
     assert found == {"val/HR@1": pytest.approx(1 / 3)}
     assert collection["HR@1"].update_count == 0
-    with pytest.raises(KeyError, match=r"no metric has the key 'val/RH@1'; did you mean 'val/HR@1'"):
+    with pytest.raises(KeyError, match=r"no result has the key 'val/RH@1'; did you mean 'val/HR@1'"):
         found["val/RH@1"]
     assert found.get("val/RH@1") is None
 

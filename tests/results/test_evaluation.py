@@ -81,7 +81,7 @@ def test_tables():
         formula = staticmethod(hits)
 
     assert made([Hits(2, scale_by=3)]).to_latex() == (
-        "\\begin{tabular}{lrrrrrr}\n\\toprule\n"
+        "% \\usepackage{booktabs}\n\\begin{tabular}{lrrrrrr}\n\\toprule\n"
         "metric & k & value & standard\\_error & low & high & num\\_users \\\\\n\\midrule\n"
         "Hits-scale\\_by3 & 2 & 1.5000 & 1.5000 & $-$17.5593 & 20.5593 & 2 \\\\\n\\bottomrule\n\\end{tabular}"
     )
@@ -90,9 +90,8 @@ def test_tables():
 def test_a_library_that_is_not_there(monkeypatch):
     """A missing library is named in the error, with the way to install it."""
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
-    for export in (made().to_pandas, made().to_latex):
-        with pytest.raises(ImportError, match="a frame of pandas needs it: pip install pandas"):
-            export()
+    with pytest.raises(ImportError, match="a frame of pandas needs it: pip install pandas"):
+        made().to_pandas()
 
 
 def test_results_can_be_pickled():
@@ -151,8 +150,8 @@ def test_notebooks_show_a_table():
     """HTML holds the cells and lines of the text, escaped."""
     found = trm.evaluate_lists({"<HR>": trm.HR(1)}, {"al": ["x"], "bo": ["x"]}, target=TRUTH)
     assert found._repr_html_() == (
-        "<table>\n<tr><td>metric</td><td>value</td><td></td><td></td></tr>\n"
-        "<tr><td>&lt;HR&gt;</td><td>0.5000</td><td>± 0.5000</td><td></td></tr>\n</table>\n"
+        "<table>\n<tr><td>metric</td><td>value, error</td></tr>\n"
+        "<tr><td>&lt;HR&gt;</td><td>0.5000 ± 0.5000</td></tr>\n</table>\n"
         "<p>2 users</p>\n<p>± standard error; no interval for fewer than 10 users</p>"
     )
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from numbers import Real
-from textwrap import fill
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -26,15 +25,13 @@ from torchrecmetrics.analysis.significance import (
     decide,
     studentised,
 )
-from torchrecmetrics.core.checks import check_choice, check_k, nearest
+from torchrecmetrics.core.checks import check_choice, check_k
 from torchrecmetrics.core.intervals import check_level
 from torchrecmetrics.core.student import quantile
 from torchrecmetrics.data.groups import Groups, check_groups
-from torchrecmetrics.results.tables import Table, records
+from torchrecmetrics.results.tables import ModelTable, Table, records, unknown_key
 
 _POWER = 0.8
-WIDTH = 88
-"""Columns of the text below a table."""
 _TOGETHER = "the intervals hold together, so one with 0 may have an adjusted p <= {alpha}"
 _METHODS = {
     "max-t": f"(step-down max-T; exact for each, asymptotic for all together); {_TOGETHER}",
@@ -57,6 +54,9 @@ class PairResult(NamedTuple):
     """Mean of `run` over the rows that are compared."""
     against_value: float
     """Mean of `against` over the rows that are compared."""
+    standard_error: float
+    """Standard error of `value`."""
+    against_standard_error: float
     difference: float
     """`value` minus `against_value`."""
     low: float
@@ -124,6 +124,8 @@ class Comparison(Table):
     """One result per pair and label, each followed by the results of the groups."""
     runs: dict[str, int]
     """Number of runs by name."""
+    baseline: str | None
+    """The run that all others were compared with; None = all pairs were compared."""
     test: Literal["randomization", "t"]
     correction: Correction
     alternative: Alternative
@@ -156,7 +158,7 @@ class Comparison(Table):
         label, *pair = (key,) if isinstance(key, str) else key
         of_label = [result for result in self.results if result.key == label]
         if not of_label:
-            raise KeyError(f"no label {label!r}{nearest(label, self.result_keys)}")
+            raise unknown_key(label, self.result_keys)
         of_pair = [result for result in of_label if not pair or [result.run, result.against] == pair]
         if len(of_pair) != 1:
             pairs = ", ".join(f"[{label!r}, {r.run!r}, {r.against!r}]" for r in of_label)
@@ -229,9 +231,47 @@ class Comparison(Table):
         }
         return json.dumps({"results": records(self.result_rows()), **settings}, indent=indent, allow_nan=False)
 
-    def __str__(self) -> str:
-        table = ["  ".join(line).rstrip() for line in self._lines(self._texts())]
-        return "\n".join([*table, "", *(fill(sentence, WIDTH) for sentence in self._sentences())])
+    def by_model(self, *, standard_errors: bool = False) -> ModelTable:
+        """Return a table with a row per model and a column per metric, with marks of the best values.
+
+        A dagger marks values that differ from those of the baseline (without one, of the first run): adjusted p of at
+        most 1 - level, so that all marks together are corrected. Values are means over the rows that are compared.
+
+        Args:
+            standard_errors: True = also print the standard error of each mean.
+
+        Examples:
+            >>> import torch
+            >>> import torchrecmetrics as trm
+            >>> ids = torch.arange(400)
+            >>> pop = trm.Rows({"HR@10": (ids % 5 == 0).double(), "MRR": (ids % 5 == 0).double()}, ids)
+            >>> gcn = trm.Rows({"HR@10": (ids % 2 == 0).double(), "MRR": (ids % 6 == 0).double()}, ids)
+            >>> print(trm.compare({"pop": pop, "gcn": gcn}).by_model().to_markdown())
+            | model |       HR@10 |        MRR |
+            | ----- | ----------: | ---------: |
+            | pop   |      0.2000 | **0.2000** |
+            | gcn   | **0.5000†** |     0.1675 |
+        """
+        models = [*self.runs]
+        baseline = self.baseline or models[0]
+        of_pairs = [result for result in self.results if result.against == baseline]
+        values: dict[str, dict[str, float]] = {model: {} for model in models}
+        errors: dict[str, dict[str, float]] = {model: {} for model in models}
+        for r in of_pairs:
+            values[baseline].setdefault(r.key, r.against_value)
+            errors[baseline].setdefault(r.key, r.against_standard_error)
+            values[r.run][r.key], errors[r.run][r.key] = r.value, r.standard_error
+        best = []
+        for r in of_pairs:
+            if (higher := self.higher_is_better[r.label]) is not None:
+                signed = [values[model][r.key] * (1 if higher else -1) for model in models]
+                top = max((value for value in signed if not math.isnan(value)), default=math.nan)
+                best += [(r.key, row) for row, value in enumerate(signed) if value == top]
+        alpha = round(1 - self.level, 12)
+        different = {(r.key, models.index(r.run)) for r in of_pairs if r.adjusted_p <= alpha}
+        p = "adjusted p" if self.is_corrected else "p"
+        marks = f"The best values have a star or are bold; † differs from {baseline}, {p} <= {alpha:g}."
+        return ModelTable(values, errors if standard_errors else {}, {*best}, different, [marks, *self.notes])
 
     def _texts(self) -> dict[str, list[str]]:
         """Return the columns of the table as text."""
@@ -255,8 +295,9 @@ class Comparison(Table):
             columns["non-inferior p"] = [_p(p) for p in adjusted if p is not None]
         return columns
 
-    def _sentences(self) -> list[str]:
-        """Return the sentences below the table of `str()`: test, correction, groups, margin, averaged runs."""
+    @property
+    def notes(self) -> list[str]:
+        """Sentences below the printed table: test, correction, groups, margin, averaged runs."""
         units = "whole clusters" if self.clustered else "rows"
         number, sides = max(r.num_units for r in self.results), _SIDES[self.alternative]
         notes = []
@@ -411,6 +452,7 @@ def compare(
     return Comparison(
         results=tuple(_results(paired, by_group, decisions, alternative, margins, noninferior)),
         runs={name: len(repeats) for name, repeats in paired.runs.items()},
+        baseline=baseline,
         test=test,
         correction=correction,
         alternative=alternative,
@@ -461,6 +503,8 @@ def _results(
     columns = {
         "value": totals.value.tolist(),
         "against_value": totals.against.tolist(),
+        "standard_error": totals.value_error.tolist(),
+        "against_standard_error": totals.against_error.tolist(),
         "difference": difference.tolist(),
         "low": low,
         "high": high,

@@ -43,6 +43,9 @@ class PairTotals(NamedTuple):
     """Mean of the first run over the rows with a weight > 0."""
     against: Tensor
     """Mean of the second run over the rows with a weight > 0."""
+    value_error: Tensor
+    """Standard error of `value`."""
+    against_error: Tensor
     wins: Tensor
     """Number of rows in which the first run is higher."""
     ties: Tensor
@@ -123,15 +126,19 @@ class Paired:
         if margin is not None:
             gain = -weighted if self.higher_is_better[label] is False else weighted
             weighted = _rounded_difference(gain, -margin * weights)
-        units = layout.sums(weighted.where(counted, 0))
+        units, num_units = layout.sums(weighted.where(counted, 0)), (layout.sums(counted.double()) > 0).sum()
+        run_mean, run_error = _mean(wx.where(counted, 0), weights, layout, num_units)
+        other_mean, other_error = _mean(wy.where(counted, 0), weights, layout, num_units)
         return units, PairTotals(
-            units=(layout.sums(counted.double()) > 0).sum(),
+            units=num_units,
             rows=counted.sum(),
             sums=units.sum(),
             squares=units.square().sum(),
             weights=weights.sum(),
-            value=wx.where(counted, 0).sum() / weights.sum(),
-            against=wy.where(counted, 0).sum() / weights.sum(),
+            value=run_mean,
+            against=other_mean,
+            value_error=run_error,
+            against_error=other_error,
             wins=(counted & (difference > 0)).sum(),
             ties=(counted & (difference == 0)).sum(),
             losses=(counted & (difference < 0)).sum(),
@@ -161,6 +168,13 @@ class Paired:
         counted = ~values.isnan().any(0) & (weights > 0).any(0)
         factors = (counted.sum() / (weights * counted).sum(1)).tolist()
         return dict(zip(map(id, runs), factors, strict=True))
+
+
+def _mean(weighted: Tensor, weights: Tensor, layout: UnitLayout, num_units: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the mean of rows, sum w x / sum w, and its standard error over units; NaN for fewer than two units."""
+    mean = weighted.sum() / weights.sum()
+    squares = layout.sums(weighted - weights * mean).square().sum()
+    return mean, (squares * num_units / (num_units - 1)).sqrt() / weights.sum()
 
 
 def _rounded_difference(x: Tensor, y: Tensor) -> Tensor:

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.checks import nearest
 from torchrecmetrics.core.result import Result
 from torchrecmetrics.results.rows import Rows
-from torchrecmetrics.results.tables import Table, html_table, records
+from torchrecmetrics.results.tables import Table, records, unknown_key
 
 if TYPE_CHECKING:
     from torchrecmetrics.kernels import Kernels
@@ -30,7 +29,8 @@ class PointTable(Table):
     """Base class of results with a row for each metric, cut-off and group, and counts."""
 
     _gaps: ClassVar[dict[str, str]] = {"k": "whole numbers", "group": "text", "low": "floats", "high": "floats"}
-    _words: ClassVar[tuple[str, ...]] = ("metric", "group")
+    _words: ClassVar[tuple[str, ...]] = ("metric", "group", "value, error")
+    _prints_head: ClassVar[bool] = False
 
     points: Sequence[Result]
     """Values with their standard errors, which `trm.plot` draws."""
@@ -141,7 +141,7 @@ class Evaluation(dict[str, Tensor], PointTable):
         return GroupResults(self.points)
 
     def __missing__(self, key: str) -> Tensor:
-        raise KeyError(f"no metric has the key {key!r}{nearest(key, self)}")
+        raise unknown_key(key, self)
 
     def floats(self, digits: int | None = None) -> dict[str, float]:
         """Return the values as Python floats by label, such as for `json.dumps`; `to_json` writes null for nan.
@@ -158,27 +158,19 @@ class Evaluation(dict[str, Tensor], PointTable):
         values = {label: value.item() for label, value in self.items()}
         return values if digits is None else {label: round(value, digits) for label, value in values.items()}
 
-    def __str__(self) -> str:
-        width = max(map(len, self))
-        lines = [f"{key:{width}}  {value}{error}{interval}" for key, value, error, interval in self._cells()]
-        return "\n".join([*lines, *self._sentences()])
-
-    def _repr_html_(self) -> str:
-        return html_table([("metric", "value", "", ""), *self._cells()], self._sentences())
-
-    def _cells(self) -> list[tuple[str, str, str, str]]:
-        """Return key, value, error and interval of each row as text, empty where there is none."""
-        cells = []
+    def _printed(self) -> dict[str, list[str]]:
+        """Return the key, and the value with error and interval where there are any, of each row as text."""
+        values = []
         for point in self.points:
             low, high = self.confidence_intervals[point.key]
             error = "" if math.isnan(point.standard_error) else f" ± {point.standard_error:.4f}"
             has_interval = not math.isnan(low) and point.num_users >= MIN_USERS
-            interval = f"  [{low:.4f}, {high:.4f}]" if has_interval else ""
-            cells.append((point.key, f"{point.value:.4f}", error, interval))
-        return cells
+            values.append(f"{point.value:.4f}{error}" + (f"  [{low:.4f}, {high:.4f}]" if has_interval else ""))
+        return {"metric": [*self], "value, error": values}
 
-    def _sentences(self) -> list[str]:
-        """Return the sentences below the table: counts, and the meaning or absence of errors and intervals."""
+    @property
+    def notes(self) -> list[str]:
+        """Sentences below the table: counts, and the meaning or absence of errors and intervals."""
         means = [point for point in self.points if not math.isnan(point.size)]  # those with standard errors
         spread = [point.num_users >= MIN_USERS for point in means if not math.isnan(point.interval()[0])]
         sentences = [self.counted()]
