@@ -122,7 +122,7 @@ def test_every_form_gets_the_same():
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet", "jsonl", "run"])
-def test_every_kind_of_file_gets_the_same(suffix, tmp_path, monkeypatch):
+def test_every_kind_of_file_gets_the_same(suffix, tmp_path):
     """Lists get equal values from every kind of file, also if row groups split the rows of a user.
     Runs are ordered by score unless the caller says otherwise, and qrels hold gains.
     """
@@ -137,7 +137,6 @@ def test_every_kind_of_file_gets_the_same(suffix, tmp_path, monkeypatch):
         path.write_text("".join(f"{r.user} Q0 {r.item} {r.rank} {r.score:.9f} tag\n" for r in frame.itertuples()))
         truth.write_text("".join(f"{r.user} 0 {r.item} 1\n" for r in pairs.itertuples()))
     elif suffix == "parquet":
-        monkeypatch.setattr("torchrecmetrics.tables.files._ROWS_PER_CHUNK", 7)
         frame.to_parquet(path, row_group_size=11)
     elif suffix == "jsonl":
         frame.to_json(path, orient="records", lines=True)

@@ -49,7 +49,7 @@ _QUESTIONS: dict[Role, tuple[str, str, str]] = {
 }
 
 
-def question(what: str, role: Role, table: pa.Table, user: str, item: str) -> str | None:
+def question(what: str, role: Role, table: pa.Columns, user: str, item: str) -> str | None:
     """Return an error that lists all candidates for a role, and how to answer; None if there is no candidate.
 
     Args:
@@ -71,7 +71,7 @@ def question(what: str, role: Role, table: pa.Table, user: str, item: str) -> st
     return f"{what} has {columns} that {purpose}: {listed}: pass {options} with {answer}, or {decline}"
 
 
-def order_candidates(table: pa.Table, user: str, item: str) -> dict[str, str]:
+def order_candidates(table: pa.Columns, user: str, item: str) -> dict[str, str]:
     """Return the columns of lists that may order them, with their content; empty if the rows follow all of them.
 
     A candidate is numeric or text, and the last word of its name is usual; or it is numeric, no id, no row number, no
@@ -90,7 +90,7 @@ def order_candidates(table: pa.Table, user: str, item: str) -> dict[str, str]:
     return {name: _content(column) for name, column in candidates.items() if ignored & candidates.keys()}
 
 
-def value_candidates(table: pa.Table, user: str, item: str, reads_gains: bool) -> dict[str, str]:
+def value_candidates(table: pa.Columns, user: str, item: str, reads_gains: bool) -> dict[str, str]:
     """Return the columns of a ground truth that may say which rows are relevant, with their content.
 
     A candidate holds both true and false (or missing), or whole numbers from 0 or -1 up to at most 5, and is no id and
@@ -111,7 +111,7 @@ def value_candidates(table: pa.Table, user: str, item: str, reads_gains: bool) -
     }
 
 
-def time_candidates(table: pa.Table, user: str, item: str) -> dict[str, str]:
+def time_candidates(table: pa.Columns, user: str, item: str) -> dict[str, str]:
     """Return the columns that may be times, with their content; empty if each sorts the rows of all users as they are.
 
     A candidate holds datetimes, ISO text or numbers that are dates of 1990 to 2030, or has a word of time in its name,
@@ -133,7 +133,7 @@ def time_candidates(table: pa.Table, user: str, item: str) -> dict[str, str]:
 class _Leftovers:
     """Columns of a table that are neither users, items nor empty, and samples of its rows by user and by item."""
 
-    def __init__(self, table: pa.Table, user: str, item: str) -> None:
+    def __init__(self, table: pa.Columns, user: str, item: str) -> None:
         columns = dict(zip(table.column_names, table.columns, strict=True))
         self.columns = {}
         if user in columns and item in columns:  # else the table cannot be read, which the reader says

@@ -19,7 +19,9 @@ from torchrecmetrics.core.checks import check_device, check_ids, warn_caller
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.data.recommendations import Recommendations
 from torchrecmetrics.inputs.lists import Lists
-from torchrecmetrics.lists.ordered import IdMap, Names, RecommendedLists
+from torchrecmetrics.lists.entries import ListEntries, Names, Numbering
+from torchrecmetrics.lists.matching import called, of_one_kind, union
+from torchrecmetrics.lists.ordered import RecommendedLists
 from torchrecmetrics.metric.signature import Formula
 from torchrecmetrics.results.evaluation import Evaluation
 from torchrecmetrics.tables.files import open_if_path
@@ -159,18 +161,27 @@ def agreement(
         return _compared(collection, _of_tensors(lists_a, lists_b, width), "row {}".format)
     names = Names(user, item, None if rank is ... else rank, None if score is ... else score)
     opened = [open_if_path(lists) for lists in (lists_a, lists_b)]
-    users, items = (_id_map(name, opened) for name in ("user", "item"))
     in_order = rank is None or score is None
-    runs = [RecommendedLists.read(lists, names, users, items, None, in_order, False) for lists in opened]
-    return _compared(collection, _of_runs(runs, width), lambda row: f"user {users.called(row)}")
+    runs = _read_runs(opened, names, in_order)
+    return _compared(collection, _of_runs(runs, width), lambda row: f"user {called(runs[1].user_ids, row)}")
 
 
-def _id_map(name: str, opened: Sequence[Any]) -> IdMap:
-    """Return the map of the ids of both runs, without ids if one of them holds the row numbers of `recommend`."""
+def _read_runs(opened: Sequence[Any], names: Names, in_order: bool) -> list[RecommendedLists]:
+    """Return the lists of both runs with one numbering, without ids if one holds the row numbers of `recommend`."""
+    known = Numbering("lists_a", Vocabulary([]), Vocabulary([]), (0, 0))
     for owner, lists in zip(("lists_a", "lists_b"), opened, strict=True):
-        if isinstance(lists, Recommendations) and getattr(lists, f"{name}_ids") is None:
-            return IdMap(name, None, 0, owner=owner)
-    return IdMap(name, Vocabulary([]), 0, owner="lists_a")
+        if isinstance(lists, Recommendations) and lists.user_ids is None:
+            known = known._replace(owner=owner, users=None)
+        if isinstance(lists, Recommendations) and lists.item_ids is None:
+            known = known._replace(owner=owner, items=None)
+    runs = [ListEntries.read(lists, names, known, in_order) for lists in opened]
+    users = of_one_kind([runs[0].users._replace(what="lists_a's user_ids"), runs[1].users])
+    items = of_one_kind([runs[0].items._replace(what="lists_a's item_ids"), runs[1].items])
+    user_ids, item_ids = union(users), union(items)
+    return [
+        RecommendedLists.of(run._replace(users=users[at], items=items[at]), user_ids, item_ids, None)
+        for at, run in enumerate(runs)
+    ]
 
 
 def _of_tensors(lists_a: Tensor, lists_b: Tensor, width: int) -> Iterator[tuple[Tensor, Tensor]]:

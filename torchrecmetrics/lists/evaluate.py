@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from inspect import signature
 from itertools import chain, repeat
@@ -33,7 +33,9 @@ from torchrecmetrics.data.log import Log
 from torchrecmetrics.data.progress import Progress, ProgressBar
 from torchrecmetrics.data.questions import roles_of
 from torchrecmetrics.inputs.lists import Duplicates, Lists
-from torchrecmetrics.lists.ordered import IdMap, Names, RecommendedLists, check_zeros
+from torchrecmetrics.lists.entries import ListEntries, Names, Numbering
+from torchrecmetrics.lists.matching import IdColumn, called, of_one_kind
+from torchrecmetrics.lists.ordered import RecommendedLists
 from torchrecmetrics.lists.sessions import evaluate_sessions
 from torchrecmetrics.lists.unknown_ids import refuse_respelled
 from torchrecmetrics.metric.evaluator import Evaluator
@@ -137,7 +139,7 @@ def evaluate_lists(
     has vocabularies, ids are looked up in them, and a history with other vocabularies is matched by id; otherwise,
     dicts and tuples hold row numbers of `target`, and frames and files, which hold ids, are refused.
 
-    Lists are read in row groups and stored as row numbers, for users with ground truth only.
+    The columns that are named are read whole: at the peak, a listed item takes about 100 bytes.
 
     Raises:
         TypeError: for anything without lists, and ids of another kind than those of `target`.
@@ -188,14 +190,14 @@ def evaluate_lists(
         )
     collection = empty_collection(metrics, k, metric_options, groups, keep_rows).to("cpu")
     collection.evaluator.set_sync_on_compute(False)
-    lists, target, *exclude = map(open_if_path, (lists, target, *exclude_entries(exclude)))
-    _check_not_swapped(lists, target)
-    truth = _Truth.read(collection, target, exclude, names, groups, without_excluded, (value, values_reduce))
+    pairs = [target, *exclude_entries(exclude)]
+    gains = (value, values_reduce, _reads_gains(collection))
+    interactions, entries = _read(lists, pairs, names, rank is None or score is None, gains)
+    truth = _Truth.of(collection, interactions, groups, without_excluded)
     has_target = truth.target.host_degree > 0
     is_ranked = has_target | weighs_users_without_target(collection)
-    recommended = RecommendedLists.read(
-        lists, names, truth.users, truth.items, is_ranked, rank is None or score is None, duplicates == "first"
-    )
+    ids_of = truth.target.user_ids, truth.target.item_ids
+    recommended = RecommendedLists.of(entries, *ids_of, is_ranked, duplicates == "first")
     ids, without_target = is_ranked.nonzero()[:, 0], (~is_ranked).nonzero()[:, 0]
     _check_known(truth, recommended)
     longest = int(recommended.lengths.max())
@@ -244,32 +246,21 @@ class _Truth(NamedTuple):
     """Number of items of each user in `exclusions` and `past`, int64 [U]."""
     columns: Callable[[Tensor], dict[str, Any]]
     """Function of user ids [b] that returns the columns of these users for accumulators."""
-    users: IdMap
-    items: IdMap
 
     @classmethod
-    def read(
+    def of(
         cls,
         collection: RecMetricCollection,
-        target: Any,
-        exclude: list[Any],
-        names: Names,
+        interactions: Sequence[Any],
         groups: Groups | None,
         without_excluded: bool,
-        gains: tuple[str | EllipsisType | None, Reduce | None],
     ) -> _Truth:
-        """Read ground truth and exclusions of any form, and give them the same row numbers.
+        """Give the ground truth and the exclusions behind it the same row numbers.
 
         Raises:
-            ValueError: if there is no ground truth, or `without_excluded` leaves none, and for ids that do not fit.
+            ValueError: if `without_excluded` leaves no ground truth, and for ids that do not fit.
         """
-        truth = _interactions("target", target, names, *gains, reads_gains=_reads_gains(collection))
-        if not len(truth):
-            raise ValueError(f"target holds no interactions, there is nothing to evaluate: {truth}")
-        arguments = [target, *exclude]
-        truth, *excluded = _with_ids_of_one_kind(
-            arguments, [truth, *(_excluded(argument, names) for argument in arguments[1:])]
-        )
+        truth, *excluded = interactions
         if (catalogue := collection.catalogue) is not None:
             truth = _numbered_as_catalogue(truth, catalogue)
         num_known_items = truth.num_items
@@ -287,9 +278,6 @@ class _Truth(NamedTuple):
                 raise ValueError(
                     "all pairs of target are also in exclude: overlap='without' leaves nothing to evaluate"
                 )
-        written = isinstance(target, FileSource) and target.as_written
-        users = IdMap("user", truth.user_ids, truth.num_users, written=written)
-        items = IdMap("item", truth.item_ids, truth.num_items, written=written or names.split is not None)
         return cls(
             target=truth,
             num_known_items=num_known_items,
@@ -297,8 +285,6 @@ class _Truth(NamedTuple):
             past=past,
             num_excluded=num_excluded,
             columns=columns,
-            users=users,
-            items=items,
         )
 
 
@@ -318,9 +304,9 @@ class _Lists(NamedTuple):
         if rules.overlap_rule == "error":
             truth.exclusions.check_overlap(truth.target, ids, rules.padding_idx, "overlap='without'")
         for key, metric in collection.metrics.items():
-            check_depth(key, metric.needs, self.complete, (self.longest, self.recommended.origin.what))
+            check_depth(key, metric.needs, self.complete, (self.longest, self.recommended.entries.what))
         if (catalogue := collection.catalogue) is not None and needs.list_depth:
-            _check_in_catalogue(self.recommended, catalogue, truth.items)
+            _check_in_catalogue(self.recommended, catalogue)
 
     def rank(self, evaluator: Evaluator, truth: _Truth, ids: Tensor) -> Ranking:
         """Return the ranking of the given users' lists.
@@ -346,14 +332,36 @@ class _Lists(NamedTuple):
         try:
             ranking = lists.rank(needs, rules)
         except ValueError:
-            _explain_repeat(self.recommended, ids, truth.users, truth.items, self.duplicates)
+            _explain_repeat(self.recommended, ids, self.duplicates)
             raise
         if not self.complete and rules.validate_args is not False:
-            check_shortened(ranking, self.lengths[ids], depth, ids, lambda user: f"user {truth.users.called(user)}")
+            check_shortened(
+                ranking, self.lengths[ids], depth, ids, lambda user: f"user {called(truth.target.user_ids, user)}"
+            )
         return listed_with_target(ranking, relevant)
 
 
 # ------------------------------------------------------------------------------------------------------- arguments
+
+
+def _read(
+    lists: Any,
+    pairs: Sequence[Any],
+    names: Names,
+    in_order: bool,
+    gains: tuple[str | EllipsisType | None, Reduce | None, bool],
+) -> tuple[list[Any], ListEntries]:
+    """Read the ground truth, the exclusions behind it in `pairs`, and the lists, with ids that can be compared."""
+    lists, *pairs = map(open_if_path, (lists, *pairs))
+    target = pairs[0]
+    _check_not_swapped(lists, target)
+    truth = _interactions("target", target, names, *gains)
+    if not len(truth):
+        raise ValueError(f"target holds no interactions, there is nothing to evaluate: {truth}")
+    interactions = [truth, *(_excluded(argument, names) for argument in pairs[1:])]
+    known = Numbering("target", truth.user_ids, truth.item_ids, (truth.num_users, truth.num_items))
+    entries = ListEntries.read(lists, names, known, in_order)
+    return _of_one_kind(pairs, interactions, entries, names.split is not None)
 
 
 def _check_known(truth: _Truth, lists: RecommendedLists) -> None:
@@ -361,11 +369,11 @@ def _check_known(truth: _Truth, lists: RecommendedLists) -> None:
 
     Lists of a few users may hold no relevant item; lists of many users that hold none are of other ids.
     """
-    for side in (truth.users, truth.items):
-        side.check_unknown(lists.origin.what)
+    lists.check_unknown(truth.target.num_users, truth.target.num_items)
     number = int((lists.lengths > 0).sum())
-    if number and truth.items.ids is not None and bool((lists.items >= truth.target.num_items).all()):
-        items = f"{truth.items.called(int(lists.items[0]))} in {lists.origin.what}, {truth.items.called(0)} in target"
+    if number and lists.item_ids is not None and bool((lists.items >= truth.target.num_items).all()):
+        listed, relevant = lists.item_ids[int(lists.items[0])], lists.item_ids[0]
+        items = f"{listed!r} in {lists.entries.what}, {relevant!r} in target"
         text = f"no listed item of {number} users is an item of target: {items}; are these ids of one kind?"
         if number >= _MANY_USERS:
             raise ValueError(text)
@@ -468,21 +476,27 @@ def _excluded(argument: Any, names: Names) -> Any:
     return _interactions("exclude", argument, names)
 
 
-def _with_ids_of_one_kind(arguments: list[Any], interactions: list[Any]) -> list[Any]:
-    """Return the inputs; if an input has text ids, ids that were read from text files become text, too."""
-    converted = list(interactions)
-    files = [at for at, source in enumerate(arguments) if isinstance(source, FileSource) and source.as_written]
-    for name in ("user_ids", "item_ids"):
-        all_ids = [
-            getattr(pairs, name) for pairs in interactions if isinstance(pairs, Interactions) and getattr(pairs, name)
-        ]
-        texts = [ids for ids in all_ids if ids.kind == "text"]
-        for at in files if texts else ():
-            ids = getattr(converted[at], name)
-            for text in texts:
-                check_zeros(f"{name} of {arguments[at].what}", text, ids)
-            converted[at] = converted[at].with_ids(**{name: ids.as_text()})
-    return converted
+def _of_one_kind(
+    arguments: Sequence[Any], interactions: Sequence[Any], entries: ListEntries, is_split: bool
+) -> tuple[list[Any], ListEntries]:
+    """Return ground truth, exclusions and lists with ids that can be compared; see `of_one_kind`."""
+    new: list[Any] = list(interactions)
+    lists: list[IdColumn] = []
+    for side, column in (("user", entries.users), ("item", entries.items)):
+        numbered = [at for at, pairs in enumerate(interactions) if isinstance(pairs, Interactions)]
+        columns = []
+        for at in numbered:
+            source = arguments[at]
+            written = isinstance(source, FileSource) and source.as_written
+            what = f"target's {side}_ids" if not at else f"{side}_ids of {getattr(source, 'what', 'exclude')}"
+            ids = getattr(interactions[at], f"{side}_ids")
+            columns.append(IdColumn(what, ids, column.rows, written or (is_split and side == "item")))
+        *columns, listed = of_one_kind([*columns, column])
+        lists.append(listed)
+        for at, made in zip(numbered, columns, strict=True):
+            if made.ids is not getattr(interactions[at], f"{side}_ids"):
+                new[at] = new[at].with_ids(**{f"{side}_ids": made.ids})
+    return new, entries._replace(users=lists[0], items=lists[1])
 
 
 def _in_one_numbering(truth: Interactions, exclude: list[Any]) -> tuple[Interactions, list[Any]]:
@@ -564,16 +578,16 @@ def check_depth(label: str, needs: Needs, complete: bool, longest: tuple[int, st
         )
 
 
-def _check_in_catalogue(lists: RecommendedLists, catalogue: Catalogue, items: IdMap) -> None:
+def _check_in_catalogue(lists: RecommendedLists, catalogue: Catalogue) -> None:
     """Refuse listed items that the catalogue lacks, since their popularity and categories are unknown."""
     beyond = lists.items >= catalogue.num_items
     if bool(beyond.any()):
         number = int(beyond.sum())
         raise ValueError(
-            f"{number} list {'entry' if number == 1 else 'entries'} of {lists.origin.what} whose item the catalogue "
-            f"does not have, such as {items.called(int(lists.items[beyond][0]))}: make the catalogue of all items "
-            "that can be recommended, Catalogue.from_interactions(train.recode(item_ids=every_id)), in whose order "
-            "categories and embeddings are"
+            f"{number} list {'entry' if number == 1 else 'entries'} of {lists.entries.what} whose item the catalogue "
+            f"does not have, such as {called(lists.item_ids, int(lists.items[beyond][0]))}: make the catalogue of all "
+            "items that can be recommended, Catalogue.from_interactions(train.recode(item_ids=every_id)), in whose "
+            "order categories and embeddings are"
         )
 
 
@@ -606,13 +620,13 @@ def _items(number: int) -> str:
     return f"{number} {'item' if number == 1 else 'items'}"
 
 
-def _explain_repeat(lists: RecommendedLists, batch: Tensor, users: IdMap, items: IdMap, duplicates: str) -> None:
+def _explain_repeat(lists: RecommendedLists, batch: Tensor, duplicates: str) -> None:
     """Raise an error that names the entry with a repeated item, if repeats are an error and there is such an entry."""
     repeated = lists.repeat(batch) if duplicates == "error" else None
     if repeated is not None:
         user, entry = repeated
         raise ValueError(
-            f"{lists.origin.at(entry, 'item')}: user {users.called(user)} has item "
-            f"{items.called(int(lists.items[entry]))} for the second time; duplicates='first' lets its first place "
-            "stand alone"
+            f"{lists.at(entry, 'item')}: user {called(lists.user_ids, user)} has item "
+            f"{called(lists.item_ids, int(lists.items[entry]))} for the second time; duplicates='first' "
+            "lets its first place stand alone"
         ) from None

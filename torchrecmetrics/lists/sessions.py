@@ -11,7 +11,7 @@ from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.arguments import empty_collection
 from torchrecmetrics.inputs.lists import Duplicates
 from torchrecmetrics.inputs.sessions import Sessions
-from torchrecmetrics.lists.ordered import Names, check_score
+from torchrecmetrics.lists.entries import Names, check_score
 from torchrecmetrics.metric.signature import MetricOptions
 from torchrecmetrics.names import Metrics
 from torchrecmetrics.results.evaluation import Evaluation

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchrecmetrics.tables.frames import Table, arrow, arrow_array, as_whole, compute
+from torchrecmetrics.tables.frames import Columns, arrow, as_whole, compute
 
 
-def exploded(table: Table, column: str, separator: str | None = None) -> Table:
+def exploded(table: Columns, column: str, separator: str | None = None) -> Columns:
     """Return a table with a row for each entry of the cells of a column, in their order.
 
     Without a separator, cells that hold no lists are left as they are. Lists of other columns are taken apart, too:
@@ -22,11 +22,9 @@ def exploded(table: Table, column: str, separator: str | None = None) -> Table:
         TypeError: if there is a separator, and the column is no text.
         ValueError: for an empty separator, and lists of other lengths; names column and row.
     """
-    if separator is None and not _holds_lists(table.columns[column]):
-        return table
-    arrays = {name: arrow_array(table.name(name), values) for name, values in table.columns.items()}
+    arrays = table.columns
     if separator is None:
-        return Table(_one_row_per_entry(table, column, arrays), table.what)
+        return Columns(without_lists(arrays, column), table.what) if _is_list(arrays[column]) else table
     pa, pc, cells = arrow(), compute(), arrays[column]
     cells = cells.dictionary_decode() if pa.types.is_dictionary(cells.type) else cells
     if not separator:
@@ -40,15 +38,15 @@ def exploded(table: Table, column: str, separator: str | None = None) -> Table:
     is_id = pc.not_equal(entries, "")
     entries, rows = entries.filter(is_id), rows.filter(is_id)
     columns = {name: array.take(rows) for name, array in arrays.items()}
-    return Table({**columns, column: as_whole(entries)}, table.what)
+    return Columns({**columns, column: as_whole(entries)}, table.what)
 
 
 def without_lists(columns: dict[str, Any], column: str) -> dict[str, Any]:
     """Return arrays of pyarrow with a row for each entry of a column, if it holds lists; errors as in `exploded`."""
-    return _one_row_per_entry(Table(columns, "the table"), column, columns) if _is_list(columns[column]) else columns
+    return _one_row_per_entry(Columns(columns, "the table"), column, columns) if _is_list(columns[column]) else columns
 
 
-def _one_row_per_entry(table: Table, column: str, arrays: dict[str, Any]) -> dict[str, Any]:
+def _one_row_per_entry(table: Columns, column: str, arrays: dict[str, Any]) -> dict[str, Any]:
     pc = compute()
     lengths, rows = _lengths(arrays[column]), pc.list_parent_indices(arrays[column])
     columns = {}
@@ -73,13 +71,3 @@ def _lengths(lists: Any) -> Any:
 def _is_list(array: Any) -> bool:
     types = arrow().types
     return bool(types.is_list(array.type) or types.is_large_list(array.type) or types.is_fixed_size_list(array.type))
-
-
-def _holds_lists(column: Any) -> bool:
-    """Return True if a column of any library has a list in its first cell that is not missing."""
-    cell: Any = None
-    for cell in column[:100] if hasattr(column, "__getitem__") else ():
-        cell = cell.as_py() if hasattr(cell, "as_py") else cell
-        if cell is not None:
-            break
-    return isinstance(cell, (list, tuple)) or type(cell).__name__ in ("ndarray", "Series")

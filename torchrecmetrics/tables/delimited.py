@@ -7,7 +7,7 @@ import re
 from typing import IO, Any, NamedTuple
 
 from torchrecmetrics.results.frames import needed
-from torchrecmetrics.tables.frames import Roles, Table, arrow, as_whole, check_names, compute, distinct
+from torchrecmetrics.tables.frames import Columns, Roles, arrow, as_whole, check_names, compute, distinct
 
 _MISSING = ["", "NaN", "nan", "NA", "N/A", "<NA>", "null", "NULL", "None"]
 """Unquoted text that means a missing entry; in quotes it is an id."""
@@ -31,7 +31,7 @@ class Layout(NamedTuple):
     """True if fields may be in double quotes."""
 
 
-def read_delimited(stream: IO[bytes], layout: Layout, roles: Roles, what: str) -> Table:
+def read_delimited(stream: IO[bytes], layout: Layout, roles: Roles, what: str) -> Columns:
     """Read columns of text, and convert those that hold numbers.
 
     Args:
@@ -45,7 +45,7 @@ def read_delimited(stream: IO[bytes], layout: Layout, roles: Roles, what: str) -
         ImportError: without pyarrow.
         ValueError: for lines of unequal width, values that are no numbers, text not in UTF-8, and files without rows.
     """
-    table = Table({}, what, 1 + layout.header)
+    table = Columns({}, what, 1 + layout.header)
     columns = _text_columns(stream, layout, roles, what)
     if not columns.num_rows:
         raise ValueError(f"{what} holds a header and no rows")
@@ -56,7 +56,7 @@ def read_delimited(stream: IO[bytes], layout: Layout, roles: Roles, what: str) -
         raise ValueError(f"{what} has its header twice: files that were joined need one header")
     for name in distinct(roles):
         table.columns[name] = _converted(table, name, columns[name], roles)
-    return table
+    return Columns.of(table.columns, what, table.first_line)
 
 
 def _repeats_header(columns: Any, roles: Roles) -> bool:
@@ -142,14 +142,14 @@ def _single_blanks(stream: IO[bytes]) -> io.BytesIO:
     return io.BytesIO(re.sub(rb"^ | (?=\r?$)", b"", lines, flags=re.MULTILINE))
 
 
-def _check_empty(table: Table, column: Any) -> None:
+def _check_empty(table: Columns, column: Any) -> None:
     """Refuse text in a column that must be empty, such as the column between the two colons of "::"."""
     row = compute().index(compute().is_valid(column), True).as_py()
     if row >= 0:
         raise ValueError(f"{table.what}, {table.row(row)}: {column[row].as_py()!r} stands between two delimiters")
 
 
-def _converted(table: Table, name: str, column: Any, roles: Roles) -> Any:
+def _converted(table: Columns, name: str, column: Any, roles: Roles) -> Any:
     """Convert a column of text by its role: values to numbers; ids and times to whole numbers if all entries are."""
     if name == roles.value:
         return _as_numbers(table, name, column)
@@ -167,7 +167,7 @@ def _converted(table: Table, name: str, column: Any, roles: Roles) -> Any:
     return arrow().DictionaryArray.from_arrays(column.indices, ids)
 
 
-def _as_numbers(table: Table, name: str, column: Any) -> Any:
+def _as_numbers(table: Columns, name: str, column: Any) -> Any:
     """Convert a column of text to integers if all entries are whole numbers, and to float64 otherwise."""
     pa, pc = arrow(), compute()
     numbers = as_whole(column)

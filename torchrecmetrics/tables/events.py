@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from torchrecmetrics.tables.columns import entry_at, values_of
-from torchrecmetrics.tables.frames import Roles, Table, arrow, arrow_array, compute, tensor_of
+from torchrecmetrics.tables.frames import Columns, Roles, arrow, compute, tensor_of
 from torchrecmetrics.tables.times import read_times
 from torchrecmetrics.tables.vocabulary import Vocabulary
 
@@ -51,7 +51,7 @@ class Events:
         return self.shape[1]
 
     @classmethod
-    def of_table(cls: type[_Events], table: Table, roles: Roles, user_ids: Any, item_ids: Any) -> _Events:
+    def of_table(cls: type[_Events], table: Columns, roles: Roles, user_ids: Any, item_ids: Any) -> _Events:
         """Make events from the columns of a table.
 
         Args:
@@ -93,7 +93,7 @@ class Events:
         return replace(self, users=self.users[rows], items=self.items[rows], times=times, values=values)
 
 
-def _numbered(table: Table, name: str, column: str, vocabulary: Any) -> tuple[Tensor, Vocabulary]:
+def _numbered(table: Columns, name: str, column: str, vocabulary: Any) -> tuple[Tensor, Vocabulary]:
     """Return the row number of each entry of a column of ids, int64 [E], and the vocabulary."""
     named, entries = table.name(column), table.columns[column]
     if vocabulary is None:
@@ -111,7 +111,7 @@ def _numbered(table: Table, name: str, column: str, vocabulary: Any) -> tuple[Te
     return rows, known
 
 
-def numbers_in(table: Table, column: str) -> Tensor:
+def numbers_in(table: Columns, column: str) -> Tensor:
     """Return a column of values as a tensor [E]; refuse missing entries and entries that are no numbers."""
     array, types = _present(table, column), arrow().types
     if types.is_decimal(array.type):
@@ -131,9 +131,9 @@ def numbers_in(table: Table, column: str) -> Tensor:
     return values_of(tensor_of(array))
 
 
-def _present(table: Table, column: str) -> Any:
+def _present(table: Columns, column: str) -> Any:
     """Return a column as an array of pyarrow, or name its first missing entry."""
-    array = arrow_array(table.name(column), table.columns[column])
+    array = table.columns[column]
     if array.null_count:
         row = table.row(compute().index(array.is_null(), True).as_py())
         raise ValueError(f"{table.name(column)} is missing in {row}: leave such rows out")

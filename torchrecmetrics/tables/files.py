@@ -22,10 +22,10 @@ from torch import Tensor
 from torchrecmetrics.results.frames import needed
 from torchrecmetrics.tables.delimited import NUMBER, Layout, check_encoding, read_delimited, typed_table
 from torchrecmetrics.tables.frames import (
+    Columns,
     FrameSource,
     Roles,
     Source,
-    Table,
     check_names,
     compute,
     distinct,
@@ -34,7 +34,6 @@ from torchrecmetrics.tables.frames import (
 _DELIMITERS = {"\t": "a tab", ";": "';'", "|": "'|'", ",": "','"}
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".xz": "xz", ".zip": "zip"}
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-_ROWS_PER_CHUNK = 2**18
 _RECBOLE = {"token", "token_seq", "float", "float_seq"}
 _MOVIELENS = ("user", "item", "rating", "timestamp")
 _KNOWN = (
@@ -248,7 +247,7 @@ class _Text(FileSource):
         super().__init__(str(content.path), [name for name in layout.names if name], known)
         self.content, self.layout, self.trec = content, layout, trec
 
-    def read(self, roles: Roles) -> Table:
+    def read(self, roles: Roles) -> Columns:
         """Read the columns of `roles`."""
         with self.content.open() as stream:
             table = read_delimited(stream, self.layout, roles, self.what)
@@ -304,7 +303,7 @@ def _recbole_names(content: _Content) -> tuple[str, ...]:
 
 
 class _Parquet(FileSource):
-    """A parquet file, read row group by row group."""
+    """A parquet file."""
 
     as_written = False
 
@@ -332,7 +331,7 @@ class _Parquet(FileSource):
         with self._open() as file:
             return file.read(use_threads=False)
 
-    def read(self, roles: Roles) -> Table:
+    def read(self, roles: Roles) -> Columns:
         """Read the columns of `roles`."""
         wanted = distinct(roles)
         check_names(wanted, self.names, self.what)
@@ -340,18 +339,7 @@ class _Parquet(FileSource):
             table = file.read(columns=wanted, use_threads=False)
         if not table.num_rows:
             raise ValueError(f"{self.what} holds no rows")
-        return Table({name: table[name] for name in wanted}, self.what)
-
-    def chunks(self, roles: Roles) -> Iterator[Table]:
-        """Yield the columns of `roles`, at most 2^18 rows at a time."""
-        wanted, done = distinct(roles), 0
-        check_names(wanted, self.names, self.what)
-        with self._open(roles.user, roles.item) as file:
-            for chunk in file.iter_batches(_ROWS_PER_CHUNK, columns=wanted, use_threads=False):
-                yield Table({name: chunk.column(name) for name in wanted}, self.what, first_row=done)
-                done += chunk.num_rows
-        if not done:
-            raise ValueError(f"{self.what} holds no rows")
+        return Columns.of({name: table[name] for name in wanted}, self.what)
 
 
 class _TableFile(FileSource):
@@ -365,10 +353,10 @@ class _TableFile(FileSource):
         """Return all columns."""
         return self.table
 
-    def read(self, roles: Roles) -> Table:
+    def read(self, roles: Roles) -> Columns:
         """Return the columns of `roles`."""
         check_names(distinct(roles), self.names, self.what)
-        return Table({name: self.table[name] for name in distinct(roles)}, self.what, self.first_line)
+        return Columns.of({name: self.table[name] for name in distinct(roles)}, self.what, self.first_line)
 
 
 class _RecordsFile(FileSource):
@@ -382,7 +370,7 @@ class _RecordsFile(FileSource):
         """Return all columns."""
         return self.frame.all_columns()
 
-    def read(self, roles: Roles) -> Table:
+    def read(self, roles: Roles) -> Columns:
         """Return the columns of `roles`."""
         return self.frame.read(roles)
 

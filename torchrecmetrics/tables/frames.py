@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -46,21 +46,26 @@ def distinct(names: NamedTuple) -> list[str]:
     return list(names_by_role.values())
 
 
-class Table(NamedTuple):
+class Columns(NamedTuple):
     """Columns that were read from a frame or a file."""
 
     columns: dict[str, Any]
-    """Columns by name."""
+    """Arrays of pyarrow by name."""
     what: str
     """Name of the source in messages: "frame", or a path."""
     first_line: int | None = None
     """Line number of the file's row 0; None = rows are not lines of a file."""
-    first_row: int = 0
-    """Number of rows of the file before this table, if the table is a chunk of the file."""
+
+    @classmethod
+    def of(cls, columns: Mapping[str, Any], what: str, first_line: int | None = None) -> Columns:
+        """Convert columns of any library; `what` and `first_line` as the fields."""
+        named = cls({}, what, first_line)
+        for name, column in columns.items():
+            named.columns[name] = arrow_array(named.name(name), column)
+        return named
 
     def row(self, row: int) -> str:
         """Return the name of a row in messages."""
-        row += self.first_row
         return f"row {row}" if self.first_line is None else f"row {row} (line {row + self.first_line})"
 
     def name(self, column: str) -> str:
@@ -81,16 +86,12 @@ class Source(ABC):
     """True if ids are text in the file: "7" counts as a number only if all ids of the column are whole numbers."""
 
     @abstractmethod
-    def read(self, roles: Roles) -> Table:
+    def read(self, roles: Roles) -> Columns:
         """Read the columns of `roles`.
 
         Raises:
             ValueError: if there is no such column, and for unreadable content; names row and column.
         """
-
-    def chunks(self, roles: Roles) -> Iterator[Table]:
-        """Yield the columns of `roles`, in several chunks if the format allows it."""
-        yield self.read(roles)
 
     def all_columns(self) -> Any:
         """Return all columns that hold one value a row, as a table of pyarrow; numbers in text are numbers."""
@@ -141,7 +142,7 @@ class FrameSource(Source):
             raise ValueError(f"columns of {self.what} must be equally long, got {lengths}")
         return arrow().table(columns)
 
-    def read(self, roles: Roles) -> Table:
+    def read(self, roles: Roles) -> Columns:
         """Return the columns of `roles`."""
         wanted = list(dict.fromkeys(name for name in roles if name is not None))
         for name in wanted:
@@ -155,7 +156,7 @@ class FrameSource(Source):
                 "a dict of columns, a list of records, or a structured array of numpy"
             )
         check_names(wanted, self.names, self.what)
-        return Table({name: self.frame[self._columns[name]] for name in wanted}, self.what)
+        return Columns.of({name: self.frame[self._columns[name]] for name in wanted}, self.what)
 
 
 def arrow() -> Any:

@@ -11,6 +11,8 @@ from torchrecmetrics.tables.columns import check_exact, holds
 from torchrecmetrics.tables.frames import arrow, arrow_array, compute, tensor_of
 
 _LOWEST = -(2**63)
+_MAX_GAPS = 2
+"""Numbers from the lowest to the highest id, per id of a column, up to which ids are counted."""
 
 
 def read_ids(name: str, column: Any) -> Any:
@@ -95,6 +97,13 @@ def check_kind(name: str, ids: Any, where: str, known: Any) -> None:
 def numbered(ids: Any) -> tuple[Any, Tensor]:
     """Return the distinct ids, ascending, and the index of each id among them, int64 [n]; no id may be missing."""
     types, pc = arrow().types, compute()
+    if types.is_int64(ids.type) and len(ids):
+        values = tensor_of(ids)
+        low, high = map(int, values.aminmax())
+        if high - low < _MAX_GAPS * len(values):  # counted, without a hash table
+            values = values - low
+            is_used = torch.bincount(values) > 0
+            return arrow().array((is_used.nonzero()[:, 0] + low).numpy()), (is_used.cumsum(0) - 1)[values]
     encoded = ids if types.is_dictionary(ids.type) else ids.dictionary_encode()
     codes, distinct = tensor_of(encoded.indices), encoded.dictionary
     if encoded is ids:  # of another library: categories may be unused, or the same

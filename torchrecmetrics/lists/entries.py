@@ -1,0 +1,314 @@
+"""`ListEntries`: read recommended lists of any form: a table, a dict, a tuple or the result of `recommend`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import chain
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.core.checks import describe
+from torchrecmetrics.data.questions import questions
+from torchrecmetrics.data.recommendations import Recommendations
+from torchrecmetrics.lists.matching import IdColumn, called
+from torchrecmetrics.tables.cells import exploded
+from torchrecmetrics.tables.columns import row_numbers, words
+from torchrecmetrics.tables.events import numbers_in
+from torchrecmetrics.tables.files import source_of
+from torchrecmetrics.tables.frames import Columns, Roles, Source, arrow, compute, distinct, holds_records, tensor_of
+from torchrecmetrics.tables.ids import read_ids
+from torchrecmetrics.tables.vocabulary import Vocabulary
+
+#: Usual last words of names of columns of ranks, and of numbers of which the lowest is best.
+_RANKS = {"rank", "ranks", "ranking", "position", "pos", "place", "order"}
+_DISTANCES = {"distance", "distances", "dist"}
+
+
+class Names(NamedTuple):
+    """Column names by role."""
+
+    user: str = "user"
+    item: str = "item"
+    rank: str | None = None
+    score: str | None = None
+    split: str | None = None
+    """Separator of several items in one cell; None = a cell holds one item."""
+
+
+class Numbering(NamedTuple):
+    """The vocabularies to which lists are matched; None = there are row numbers alone."""
+
+    owner: str
+    """Argument that has them, for messages."""
+    users: Vocabulary | None
+    items: Vocabulary | None
+    shape: tuple[int, int]
+
+
+class ListEntries(NamedTuple):
+    """The entries of all lists, in the order of their rows; those of one user are a list."""
+
+    users: IdColumn
+    items: IdColumn
+    owners: Tensor
+    """Row number, among `users.ids`, of the user of each list, also of empty lists, with repeats, int64 [n]."""
+    what: str
+    """Source of the lists, for messages: a path, or the argument's name."""
+    ranks: Tensor | None = None
+    """Rank of each entry, int32 [E]; without ranks and scores the entries of a user are in order."""
+    scores: Tensor | None = None
+    """Score of each entry, [E]."""
+    names: Names | None = None
+    """Column names; None = the lists are not in columns."""
+    table: Columns | None = None
+    """The table that names rows in messages; None = the lists are not in columns."""
+
+    @classmethod
+    def read(cls, lists: Any, names: Names, known: Numbering, in_order: bool) -> ListEntries:
+        """Read lists of any form; see `evaluate_lists`.
+
+        Args:
+            lists: the lists.
+            names: column names of a frame or a file.
+            known: the vocabularies to which the lists will be matched.
+            in_order: True if the caller said that rows are in order.
+
+        Raises:
+            TypeError: for anything without lists.
+            ValueError: for missing columns or ids, values that are no ranks, two lists of one user, and no rows.
+        """
+        if isinstance(lists, Recommendations):
+            entries = _recommended(lists, known)
+        elif _is_wide(lists, names):
+            entries = _wide(lists, names, known)
+        else:
+            source = source_of(lists, "lists")
+            entries = _long(source, _checked(source, names, in_order), known)
+        if not len(entries.owners):
+            raise ValueError(f"{entries.what} holds no rows")
+        if entries.users.ids is None and int(entries.owners.min()) < 0:
+            raise ValueError(f"the users of {entries.what} hold {int(entries.owners.min())}: row numbers are 0 or more")
+        return entries
+
+    def at(self, row: int, role: str) -> str:
+        """Return the source, the row and the column of a role, for messages."""
+        if self.names is None or self.table is None:
+            return self.what
+        return f"{self.what}, {self.table.row(row)}, column {getattr(self.names, role)!r}"
+
+
+def _is_wide(lists: Any, names: Names) -> bool:
+    """Return True if there is one list per user, and False for one row per item; refuse objects without lists."""
+    if isinstance(lists, Mapping):
+        return not any(name in lists for name in names[:4] if name is not None)
+    if isinstance(lists, tuple):
+        if len(lists) != 2:
+            raise TypeError(f"lists must be a tuple of two, (item ids [B, K], users [B]), got {len(lists)} things")
+        return True
+    columns = getattr(getattr(lists, "dtype", None), "names", None)
+    if holds_records(lists):
+        return False
+    if isinstance(lists, (Tensor, list)) or (hasattr(lists, "__array__") and hasattr(lists, "reshape") and not columns):
+        raise TypeError(
+            f"lists must be a frame, a path, a dict {{user: [items]}} or a tuple, got {describe(lists)}: whose are "
+            "they? Pass (lists, users)"
+        )
+    return False
+
+
+# ------------------------------------------------------------------------------------------- a row per listed item
+
+
+def _checked(lists: Source, names: Names, in_order: bool) -> Names:
+    """Return the column names, with at most one column that orders the lists; TREC runs are ordered by score."""
+    if names.rank is not None and names.score is not None:
+        raise ValueError(
+            f"rank={names.rank!r} and score={names.score!r} are both to order {lists.what}: give one of the two"
+        )
+    if names.split is not None and (names.rank or names.score):
+        raise ValueError("split= reads the items of a cell in order, best first: leave rank= and score= out")
+    names = names._replace(**{role: name for role, name in lists.known.items() if role in ("user", "item")})
+    distinct(names._replace(split=None))
+    if names.rank is not None or names.score is not None or in_order:
+        return names
+    if "score" in lists.known:
+        return names._replace(score=lists.known["score"])
+    if messages := questions(lists, ["order"], Roles(names.user, names.item)):
+        raise ValueError(messages["order"])
+    return names
+
+
+def _long(lists: Source, names: Names, known: Numbering) -> ListEntries:
+    """Return the entries of a frame or a file with a row per listed item, or a cell per list."""
+    for name, ids, size in (("user", known.users, known.shape[0]), ("item", known.items, known.shape[1])):
+        if ids is None:
+            raise ValueError(
+                f"{lists.what} holds ids, {known.owner} has no {name}_ids: row 5 could mean two {name}s. Make "
+                f"{known.owner} with ids, too (from_frame); if its row numbers are the ids, say so: "
+                f"{known.owner}.with_ids({name}_ids=torch.arange({size}))"
+            )
+    order_name = names.score if names.rank is None else names.rank
+    cells = lists.read(Roles(names.user, names.item, value=order_name))
+    table = exploded(cells, names.item, names.split)
+    cell_ids, cell_users = Vocabulary.number(cells.columns[names.user], cells.name(names.user), cells.row)
+    rows, owners = cell_users, cell_users
+    if table is not cells:  # each cell is a list, which may be empty
+        _check_owners(lists.what, owners, cell_ids)
+        rows = cell_ids.rows(table.columns[names.user])
+    users = IdColumn(table.name(names.user), cell_ids, rows, lists.as_written)
+    item_ids, item_rows = Vocabulary.number(table.columns[names.item], table.name(names.item), table.row)
+    items = IdColumn(table.name(names.item), item_ids, item_rows, lists.as_written or names.split is not None)
+    order = None if order_name is None else numbers_in(table, order_name)
+    lengths = {names.user: len(users.rows), names.item: len(items.rows)}
+    lengths |= {} if order is None else {str(order_name): len(order)}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"columns of {lists.what} must be equally long, got {lengths}")
+    entries = ListEntries(users, items, owners, lists.what, names=names, table=table)
+    if order is not None and names.rank is not None:
+        return entries._replace(ranks=_ranks(order, table, names.rank))
+    if order is not None and names.score is not None:
+        check_score(lists.what, names.score, order)
+    return entries._replace(scores=order)
+
+
+def check_score(what: str, name: str, values: Tensor) -> None:
+    """Refuse scores of which the lowest is best by their name (ranks: and values): the highest would be upside down."""
+    last = {*[word for word in words(name) if word not in ("no", "nr", "number")][-1:]}
+    if last & _RANKS and bool(((values >= 0) & (values == values.double().floor())).all()):
+        raise ValueError(
+            f"score={name!r} would turn the lists of {what} upside down if 1 is the best: pass rank={name!r}, or "
+            "rename the column if the highest is best"
+        )
+    if last & _DISTANCES and bool((values >= 0).all()):
+        raise ValueError(
+            f"score={name!r} would turn the lists of {what} upside down if the smallest is the best: negate the column "
+            "and rename it"
+        )
+
+
+def _ranks(values: Tensor, table: Columns, name: str) -> Tensor:
+    """Return ranks as int32, or refuse values that are not ranks."""
+    wrong = (values < 0) | (values >= 2**31 - 1)
+    if values.is_floating_point():
+        wrong |= values != values.floor()
+    if bool(wrong.any()):
+        row = int(wrong.nonzero()[0])
+        raise ValueError(
+            f"{table.name(name)} holds {values[row].item()} in {table.row(row)}, which is no rank: 1, 2, 3, ..., 1 = "
+            f"best; numbers of which the highest is best are score={name!r}"
+        )
+    return values.int()
+
+
+# ------------------------------------------------------------------------------------------------ a list per user
+
+
+def _wide(lists: Any, names: Names, known: Numbering) -> ListEntries:
+    """Return the entries of a dict {user: [items]}, or of a tuple (lists, users)."""
+    if names.rank is not None or names.score is not None:
+        role = "score" if names.rank is None else "rank"
+        raise ValueError(
+            f"{role}= names a column of a frame; the lists of a dict {{user: [items]}}, or beside their users, are in "
+            f"order, best first (a dict of columns has the columns {names.user!r} and {names.item!r})"
+        )
+    cells, owners = (list(lists.values()), list(lists)) if isinstance(lists, Mapping) else lists
+    entries, lengths = _concatenated(cells)
+    if not len(lengths):
+        raise ValueError("lists holds no list")
+    users = _id_column("user", "the users of lists", owners, known.users, known.owner)
+    if len(users.rows) != len(lengths):
+        raise ValueError(f"there are {len(lengths)} lists and {len(users.rows)} users: each list has one user")
+    _check_owners("lists", users.rows, users.ids)
+    if known.items is None:
+        numbers = row_numbers("the items of lists", entries)
+        is_item, entries = numbers >= 0, numbers[numbers >= 0]
+    else:
+        entries, is_item = _without_padding(entries, known.items)
+    items = _id_column("item", "the items of lists", entries, known.items, known.owner)
+    of_entries = users._replace(rows=users.rows.repeat_interleave(lengths)[is_item])
+    return ListEntries(of_entries, items, users.rows, "lists")
+
+
+def _id_column(side: str, what: str, column: Any, known: Vocabulary | None, owner: str) -> IdColumn:
+    """Return ids with their own vocabulary, or row numbers where there is none to match."""
+    if known is not None:
+        return IdColumn(what, *Vocabulary.number(column, what))
+    otherwise = f", as {owner} has no {side}_ids ({owner}.with_ids names its rows)"
+    return IdColumn(what, None, row_numbers(what, column, otherwise))
+
+
+def _without_padding(entries: Any, known: Vocabulary) -> tuple[Any, Tensor]:
+    """Return the ids of lists without entries that fill up (-1, missing), and which entries are items, bool [E]."""
+    entries = entries.tolist() if getattr(entries, "dtype", None) == object else entries  # noqa: E721
+    if isinstance(entries, list) and {int, str} <= {*map(type, entries)}:  # -1 may fill up lists of text
+        entries = [None if entry == -1 else entry for entry in entries]
+    ids = read_ids("the items of lists", entries)
+    is_item, is_padding = tensor_of(ids.is_valid()), torch.zeros(len(ids), dtype=torch.bool, device="cpu")
+    if ids.type == arrow().int64():
+        is_padding = tensor_of(compute().equal(ids, -1).fill_null(False))
+    if bool(is_padding.any()) and -1 in known:
+        raise ValueError(
+            "-1 fills up lists, but it is an item of target, too: pass a dict or a frame without such entries, and "
+            "another id for the item"
+        )
+    is_item &= ~is_padding
+    return ids.filter(arrow().array(is_item.numpy())), is_item
+
+
+def _concatenated(lists: Any) -> tuple[Any, Tensor]:
+    """Return the concatenated entries of lists, and the length of each list, int64 [B]."""
+    if hasattr(lists, "columns") and hasattr(lists, "to_numpy"):  # a frame with a column per place
+        lists = lists.to_numpy()
+    shape = getattr(lists, "shape", None)
+    if shape is not None:
+        if len(shape) != 2:
+            raise ValueError(f"lists must be [lists, places], item ids best first, got shape {[*shape]}")
+        return lists.reshape(-1), torch.full((int(shape[0]),), int(shape[1]), device="cpu")
+    lists = list(lists)
+    kinds = set(map(type, lists))
+    wrong = [kind.__name__ for kind in kinds if kind in (str, bytes, dict, set) or not hasattr(kind, "__len__")]
+    if wrong:
+        cure = ": of a dict {item: score} pass sorted(scores, key=scores.get, reverse=True)" if "dict" in wrong else ""
+        raise TypeError(
+            f"each of the lists must be a list of item ids, best first, got {', '.join(sorted(wrong))}{cure}"
+        )
+    pair = next((entry for list_ in lists[:1] for entry in list_[:1] if isinstance(entry, (tuple, list))), None)
+    if pair is not None:
+        raise TypeError(f"each of the lists must hold item ids, best first, got {pair!r}: pass the items alone")
+    lengths = torch.tensor(list(map(len, lists)), dtype=torch.int64, device="cpu")
+    if kinds == {Tensor}:
+        return torch.cat(lists), lengths
+    return list(chain.from_iterable(list_.tolist() if hasattr(list_, "tolist") else list_ for list_ in lists)), lengths
+
+
+def _recommended(lists: Recommendations, known: Numbering) -> ListEntries:
+    """Return the entries of a result of `recommend`."""
+    for name, known_ids, own_ids in (("user", known.users, lists.user_ids), ("item", known.items, lists.item_ids)):
+        if (known_ids is None) != (own_ids is None):
+            has, lacks = known.owner, "the recommendations"
+            has, lacks = (has, lacks) if own_ids is None else (lacks, has)
+            cure = f"{'recommendations' if own_ids is None else known.owner}.with_ids({name}_ids=...)"
+            raise ValueError(
+                f"{has} has {name}_ids, {lacks} has none: row 5 could mean two {name}s; {cure} says what its rows are"
+            )
+    ids, owners = lists.ids.cpu(), lists.users.cpu()
+    _check_owners("the recommendations", owners, lists.user_ids)
+    is_item = ids >= 0
+    users = IdColumn("the users of the recommendations", lists.user_ids, owners[is_item.nonzero()[:, 0]])
+    items = IdColumn("the items of the recommendations", lists.item_ids, ids[is_item])
+    scores = lists.scores.cpu()[is_item].double()
+    return ListEntries(users, items, owners, "the recommendations", scores=scores)
+
+
+def _check_owners(what: str, rows: Tensor, ids: Vocabulary | None) -> None:
+    """Refuse two lists of one user."""
+    ordered, order = rows.sort(stable=True)
+    twice = (ordered[1:] == ordered[:-1]).nonzero()[:, 0]
+    if len(twice):
+        first, second = int(order[twice[0]]), int(order[twice[0] + 1])
+        raise ValueError(
+            f"{what} has two lists of user {called(ids, int(ordered[twice[0]]))}, in rows {first} and {second}: pass "
+            "one of them"
+        )
