@@ -202,13 +202,11 @@ def test_copies(collection, duplicate, device):
 
 
 def test_lists_of_ids_in_place_of_ranks(device):
-    """Item ids without a target, which would be read as ranks, cause a warning or an error."""
+    """Item ids without a target, which would be read as ranks, cause an error where they cannot be ranks."""
     lists = torch.rand(8, 1000, generator=torch.Generator().manual_seed(0)).topk(10).indices.to(device)
     collection = make(["HR", "MRR"], k=[5, 10]).to(device)
     if device.type == "cpu":
-        with pytest.warns(UserWarning, match=r"without a target are ranks, .* look like item ids: .*Lists\(item_ids"):
-            collection.update(lists)
-        with pytest.raises(ValueError, match=r"ranks that are no places .*item ids are no ranks: Lists\)"):
+        with pytest.raises(ValueError, match=r"ranks that are no places .*item ids are no ranks: Lists; flags"):
             collection.update(lists.clamp(max=3), depth=10)
     collection.update(trm.Ranks(lists))  # ranks in a Ranking are taken as they are
     collection.update(lists, depth=10)
@@ -451,3 +449,13 @@ def test_time_to_make_a_collection_grows_linearly():
     """Twice as many cut-offs take twice the calls of Python functions."""
     few, more, most = map(calls_of_making, (20, 40, 80))
     assert most - more == pytest.approx(2 * (more - few), rel=0.1)  # quadratic growth would double it
+
+
+def test_names_of_papers():
+    """Names that papers print are those of metrics of ours, or told so by the error."""
+    assert list(trm.RecMetricCollection(["Success", "RR", "AP"], k=10).keys()) == ["HR@10", "MRR@10", "MAP@10"]
+    others = {"ILD": "IntraListDiversity", "ARP": "AveragePopularity", "APLT": "TailShare", "Cov": "Coverage"}
+    others |= {"RSP": "StatisticalParity", "REO": "EqualOpportunity"}
+    for printed, ours in others.items():
+        with pytest.raises(ValueError, match=f"^{ours}"):
+            trm.RecMetricCollection([printed], k=10)

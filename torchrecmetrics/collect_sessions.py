@@ -12,16 +12,14 @@ from torch import Tensor
 from torchrecmetrics.accumulators.base import Accumulator, State
 from torchrecmetrics.accumulators.row_buffer import BUDGET, check_same_columns, with_batch
 from torchrecmetrics.collection import RecMetricCollection
-from torchrecmetrics.core import looks
 from torchrecmetrics.core.arrays import ordinary_tensors
 from torchrecmetrics.core.checks import Checks, check_device, check_tensor, describe
 from torchrecmetrics.core.distributed import gathered
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.core.result import Result
-from torchrecmetrics.inputs import judges
 from torchrecmetrics.inputs.base import BatchInput
-from torchrecmetrics.inputs.sessions import Sessions, check_entries, count_sessions, look_at_entries
+from torchrecmetrics.inputs.sessions import Sessions, check_entries, count_sessions
 from torchrecmetrics.inputs.ties import rank_counts
 from torchrecmetrics.metric.base import RankingMetric
 from torchrecmetrics.metric.description import Description
@@ -80,8 +78,7 @@ class SessionEvaluator(Evaluator):
             TypeError: for a dtype that is not accepted, and for an unknown argument.
             ValueError: for shapes or devices that do not fit and, on the CPU, for bad values. Nothing is added then.
         """
-        entries, checks = self._entries(scores, labels, indexes, weights, columns)
-        self.looks.add(checks.looks)
+        entries = self._entries(scores, labels, indexes, weights, columns)
         if len(scores):
             buffered = self._entry_batches()
             _check_alike(buffered, {name: [column] for name, column in entries.items()})
@@ -106,8 +103,8 @@ class SessionEvaluator(Evaluator):
 
     def _entries(
         self, scores: Tensor, labels: Tensor, indexes: Tensor, weights: Any, columns: Mapping[str, Any]
-    ) -> tuple[dict[str, Tensor], Checks]:
-        """Return copies of the checked columns of a batch, [E] by name, and its checks."""
+    ) -> dict[str, Tensor]:
+        """Return copies of the checked columns of a batch, [E] by name."""
         self._check_not_synced("add a batch")
         check_entries(scores, labels, indexes)
         device = self.device
@@ -137,12 +134,6 @@ class SessionEvaluator(Evaluator):
             checks.reject("scores", scores.isnan() | (scores == torch.inf), lambda entry: f"entry {entry}")
             checks.reject("gains", ~labels.isfinite(), lambda entry: f"entry {entry}")
         checks.settle()
-        look_at_entries(scores, labels, indexes, checks)
-        if len(indexes):
-            ids = indexes.long()
-            steps = (ids.diff() >> 1).count_nonzero()  # that are not 0 or 1
-            facts = [steps, ids[0], ids[-1], labels.count_nonzero(), ids.sum()]
-            looks.count(checks, judges.renumbered_sessions, torch.stack(facts), len(indexes))
         score_dtype = torch.float64 if scores.dtype == torch.float64 else torch.float32
         entries = {
             "scores": scores.to(score_dtype, copy=True),
@@ -151,7 +142,7 @@ class SessionEvaluator(Evaluator):
         }
         for name, column in named.items():
             entries[name] = column.to(torch.float64 if name == "weights" else torch.int64, copy=True)
-        return entries, checks
+        return entries
 
     def _entry_batches(self) -> dict[str, list[Tensor]]:
         """Return the batches of each column that has any, by name."""
@@ -173,7 +164,6 @@ class SessionEvaluator(Evaluator):
             if self.sync_on_compute and self.distributed_available_fn():
                 columns = _exchange(columns, device, self.process_group)
             self.clear()
-            self.looks.kept.pop(judges.relevant_entries, None)  # of the compute before
             options = replace(options, validate_args=options.validate_args and "deferred")  # all processes raise
             try:
                 for chunk, chunk_columns in _chunks(columns) if columns else ():
@@ -287,6 +277,8 @@ class _Chunk(BatchInput):
     session: Tensor
     ids: Tensor
     width: int
+    source: Sessions
+    """The entries of all sessions in the order in which they came, which questions about odd data read."""
 
     def rank(self, needs: Needs, options: Options) -> Ranking:
         """Rank the entries of each session."""
@@ -303,7 +295,6 @@ class _Chunk(BatchInput):
             name,
             width=self.width,
             min_score=needs.score_threshold,
-            graded=needs.graded,
         )
         return rank_counts(
             counts, needs, options, checks, made_with=("ties",), row_ids=self.ids, entry_rows=self.session
@@ -316,7 +307,7 @@ def _chunks(columns: Mapping[str, Tensor]) -> Iterator[tuple[_Chunk, dict[str, T
     A chunk holds the sessions of one width, a power of 2, from one or more whole buckets.
     """
     bucket = _bucket(columns["ids"])
-    order = bucket.argsort(stable=True)
+    order, source = bucket.argsort(stable=True), Sessions(columns["scores"], columns["labels"], columns["ids"])
     split = torch.bincount(bucket, minlength=BUCKETS).cumsum(0) // ENTRIES_AT_ONCE  # number of each bucket's split
     sizes = torch.bincount(split[bucket.long()]).tolist()
     for places in torch.split(order, sizes):
@@ -338,6 +329,7 @@ def _chunks(columns: Mapping[str, Tensor]) -> Iterator[tuple[_Chunk, dict[str, T
                 session=number[session[in_chunk]],
                 ids=ids[of_width],
                 width=chunk_width,
+                source=source,
             )
             yield chunk, chunk_columns
 

@@ -180,7 +180,7 @@ class RecMetricCollection(MetricCollection):
             process_groups = {id(metric.process_group): metric.process_group for metric in collection.metrics.values()}
             metrics = deepcopy(collection.metrics, process_groups)  # process groups cannot be copied
             self._begin(metrics, accumulators, collection.prefix, collection.postfix)
-        self.evaluator.looks.asked = collection.evaluator.looks.asked  # no question again in each epoch
+        self.evaluator.sanity = collection.evaluator.sanity  # no question again in each epoch
 
     if TYPE_CHECKING:  # the types of torchmetrics' methods
 

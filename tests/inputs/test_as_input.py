@@ -150,13 +150,11 @@ def test_metric_collections_pass_on_known_names():
         MetricCollection({"mrr": trm.MRR()}).update(preds=SCORES, target=TARGET)
 
 
-@pytest.mark.parametrize("make", [lambda: trm.HR(2), lambda: trm.RecMetricCollection(["HR", "MRR"], k=2)])
-def test_a_history_that_no_metric_reads(make):
-    """A history without a metric that reads it, and without `exclude`, is a warning that names `exclude`."""
-    metric = make()
-    with pytest.warns(UserWarning, match=r"does not read history=.* exclude= takes"):
-        metric.update(trm.Scores(SCORES, TARGET, history=TARGET))
-    metric.update(trm.Scores(SCORES, TARGET, history=TARGET - 1, exclude=TARGET - 1))  # both were meant
+def test_a_frame_is_no_input():
+    """A frame of pandas is refused by name: its own method `rank` is not that of an input."""
+    frame = pytest.importorskip("pandas").DataFrame(SCORES.numpy())
+    with pytest.raises(TypeError, match=r"scores must be a tensor, got DataFrame: torch.as_tensor\(scores.to_numpy"):
+        trm.HR(1).update(frame)
 
 
 def test_cures_for_arguments_of_update_that_others_have():

@@ -1,7 +1,6 @@
 """`Ranks` and `Hits`: ranks of any type, from 0, that mean a miss; flags; and the warning about skipped rows."""
 
 import math
-import warnings
 
 import pytest
 import torch
@@ -116,23 +115,6 @@ def test_bad_ranks(ranks, options, error, message):
 def test_bad_hits(flags, num_relevant, error, message):
     with pytest.raises(error, match=message):
         trm.Hits(flags, num_relevant=num_relevant).ranking()
-
-
-@pytest.mark.parametrize(("constant", "warns"), [(16, True), (15, False)])
-def test_most_rows_tied_is_said_once(constant, warns):
-    """Where more than half of the rows are tied, one warning says so; half of them say nothing."""
-    scores = torch.arange(8.0).repeat(30, 1)
-    scores[:constant] = 0.5
-    metric = trm.HR(3)
-    metric.update(scores, torch.zeros(30, dtype=torch.int64))
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        metric.compute()
-        metric.update(scores, torch.zeros(30, dtype=torch.int64))
-        metric.compute()
-    assert [str(warning.message).partition(":")[0] for warning in told] == [
-        "16 of 30 rows have a relevant item that shares its score with other candidates"
-    ] * warns
 
 
 def test_ranks_know_their_depth(device):

@@ -317,6 +317,10 @@ BAD_ROWS = [
     ({"target": torch.tensor([[1, 2], [0, 0]])}, "twice in target: row 1 holds item 0"),
     ({"target": torch.tensor([[2, 2, 0]] * 2)}, r"for grades .* pass target.float\(\)"),
     ({"target": torch.tensor([[0, 1, 1], [1, 0, 0]])}, r"0/1 matrix: pass target.bool\(\)"),
+    (
+        {"scores": SCORES[:1, :2].expand(8, 2), "target": torch.tensor([[0, 1], [1, 0]] * 4)},
+        r"4 of 8 .* 0/1 matrix: pass target.bool\(\)",
+    ),
     ({"target": torch.tensor([[1, -2.0, 0], [1, 0, 0]])}, r"1 of 2 rows with a label below 0.*row 0 holds"),
     ({"target": torch.tensor([[1, 0, NAN]] * 2)}, "with a gain that is NaN or infinite"),
     ({"target": SCORES > 0, "max_relevant": 2}, "more relevant items than max_relevant: row 0 has 3 > 2"),

@@ -76,3 +76,16 @@ def test_bad_sessions(change, error, message):
     arguments = {"scores": torch.tensor([0.1, 0.2]), "labels": torch.tensor([0, 1]), "indexes": torch.tensor([4, 4])}
     with pytest.raises(error, match=message):
         rank_sessions(**(arguments | change))
+
+
+def test_entries_of_other_forms():
+    """Sessions named by text, and scores [E, 1], are refused with the cure."""
+    labels = torch.tensor([0, 1, 1])
+    for scores, indexes, words in (
+        (torch.rand(3), ["a", "a", "b"], r"text such as 'a': .* trm.Vocabulary.number\(ids\)"),
+        (torch.rand(3, 1), torch.tensor([0, 0, 1]), r"pass scores\[:, 0\]"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=words):
+            trm.MRR(2).update(trm.Sessions(scores, labels, indexes))
+        with pytest.raises((TypeError, ValueError), match=words):
+            trm.CollectSessions(trm.MRR(2)).update(scores, labels, indexes)

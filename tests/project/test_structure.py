@@ -14,7 +14,7 @@ import torchrecmetrics as trm
 PACKAGE = Path(trm.__file__).parent
 LAYERS = {
     "METRICS": "core kernels inputs accumulators results metric functional metrics rank_metrics beyond names values "
-    "collection collect_sessions testing",
+    "collection collect_sessions testing sanity",
     "TABLES": "tables data lists",
     "MODELS": "evaluation analysis",
     "FRAMEWORKS": "lightning pyg arrow cli __main__",
@@ -186,6 +186,7 @@ ELSEWHERE = {
     "beyond/item_counts": "beyond/test_list_metric",
     "core/checks": "metric/test_base",
     "core/distributed": "metric/test_base",
+    "core/looks": "sanity/test_questions",
     "core/options": "test_metrics",
     "core/result": "test_metrics",
     "core/rows": "test_metrics",
@@ -202,7 +203,7 @@ ELSEWHERE = {
     "lists/ordered": "lists/test_evaluate",
     "lists/unknown_ids": "lists/test_evaluate",
     "inputs/base": "inputs/test_as_input",
-    "inputs/judges": "core/test_looks",
+    "inputs/judges": "sanity/test_questions",
     "inputs/targets": "inputs/test_scores",
     "kernels/blocks": "kernels/test_topk_ids",
     "kernels/contract": "kernels/test_eager",
@@ -212,6 +213,7 @@ ELSEWHERE = {
     "names": "test_collection",
     "metric/description": "metric/test_base",
     "results/frames": "analysis/test_comparison",
+    "sanity/check": "sanity/test_questions",
     "results/tables": "analysis/test_comparison",
     "values": "test_collection",
 }

@@ -8,7 +8,7 @@ import operator
 import sys
 import warnings
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -36,10 +36,10 @@ VIOLATIONS = {
     "list_short": "known to fewer than k places (excluded or repeated items left the list: recommend k + history, and "
     "repeats, or complete=True)",
     "ranks_short": "known to fewer than k places (a rank that stands twice is behind the last known place: look at k "
-    "places; item ids are no ranks: Lists(item_ids, target))",
+    "places; item ids are no ranks: Lists(item_ids, target); flags of hits: Hits)",
     "ranks": "with ranks that are no places (NaN, between 0 and 1, a place twice, beyond num_ranked, marked invalid; 0 "
     "or less in [B] or [B, 1], for ranks start at 1: Ranks(miss=, zero_based=, padding=); item ids are no ranks: "
-    "Lists)",
+    "Lists; flags of hits: Hits)",
     "hits": "with more hits than relevant items (num_relevant counts found and missed ones; of a repeated item the "
     "first place is the hit: hits & (hits.cumsum(1) <= 1))",
     "catalogue_range": "with an item, in the list or the history, that the catalogue does not have",
@@ -51,20 +51,8 @@ VIOLATIONS = {
     "shard_rows": "of a batch whose targets, gains or row_ids differ between processes",
     "empty": "without a relevant item (empty_target_action='error')",
 }
-Judge: TypeAlias = Any
-"""Function of the facts of a batch, or of numbers of all batches, that returns a question or None; or only a name."""
 SCORE_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 ID_DTYPES = (torch.int64, torch.int32, torch.int16)
-
-
-class Look(NamedTuple):
-    """Facts of a batch for a judge, or the question that it has asked."""
-
-    judge: Judge
-    facts: tuple[Any, ...] = ()
-    question: str | None = None
-    of_batches: bool = False
-    """True: the facts are a tensor [n] or None, and numbers; the judge reads those of all batches."""
 
 
 class Checks:
@@ -81,9 +69,8 @@ class Checks:
         self.num_rows: int = num_rows
         self.own_rows: Tensor | None = None
         """Bool [B]: rows whose violations this process counts, if several processes have the same rows; None = all."""
+        self.looks: list[Any] = []
         self._violations: list[tuple[str, Tensor, Callable[[int], str]]] = []
-        self.looks: list[Look] = []
-        """Questions about the batch, and facts for those that `compute` asks."""
 
     def reject(self, kind: str, rows: Tensor, detail: Callable[[int], str]) -> None:
         """Reject the rows in which `rows`, bool [B] or [B, n], is True; `detail(row)` describes the first of them."""
@@ -254,8 +241,8 @@ def as_interactions(name: str, value: Any) -> str | None:
     return None
 
 
-def warn_caller(message: str, always: bool = False) -> None:
-    """Warn at the line that called this package; `always`: also where the same warning was given there before."""
+def warn_caller(message: str) -> None:
+    """Warn at the line that called this package."""
     frame = sys._getframe(1)
     while frame.f_back and frame.f_globals["__name__"].partition(".")[0] in (
         "torchrecmetrics",
@@ -263,7 +250,7 @@ def warn_caller(message: str, always: bool = False) -> None:
         "torchmetrics",
     ):
         frame = frame.f_back
-    registry = None if always else frame.f_globals.setdefault("__warningregistry__", {})
+    registry = frame.f_globals.setdefault("__warningregistry__", {})
     module, line = frame.f_globals["__name__"], frame.f_lineno
     warnings.warn_explicit(message, UserWarning, frame.f_code.co_filename, line, module, registry)
 

@@ -16,8 +16,6 @@ from torchrecmetrics.core.ranked_items import Cutoffs, Discount, K, RankedItems,
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from torchrecmetrics.core.checks import Look
-
 DEPTH_UNKNOWN = (
     "the depth of these ranks is unknown: pass update(ranks, depth=...), Ranks(ranks) where they are ranks of the "
     "whole list, or scores (of item ids: Lists)"
@@ -106,8 +104,8 @@ class Ranking:
     """The kernels that counted the candidates, "eager" or "triton"; None = nothing was counted."""
     lists: ListedItems | None = None
     """The items of the top ranks; None = not asked for."""
-    looks: Sequence[Look] = ()
-    """Questions about the batch that were asked, and facts for those that `compute` asks."""
+    looks: Sequence[Any] = ()
+    """Nothing."""
 
     _cache: dict[Any, Any] = field(default_factory=dict, init=False)
 

@@ -15,7 +15,6 @@ from torchrecmetrics.core.checks import (
     check_k,
     check_score_threshold,
     describe,
-    warn_caller,
 )
 from torchrecmetrics.core.options import Needs, Options, RankingOptions
 from torchrecmetrics.core.ranking import Ranking
@@ -23,12 +22,6 @@ from torchrecmetrics.inputs.jagged import Spans, as_jagged, as_spans
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-
-UNREAD_HISTORY = (
-    "this metric or collection does not read history=, which removes no item; exclude= takes a user's earlier items "
-    "out of the candidates"
-)
 
 
 class BatchInput:
@@ -65,11 +58,7 @@ class BatchInput:
         threshold = check_score_threshold(score_threshold)
         list_depth = (depth or 0) if items else 0
         needs = Needs(depth, num_ranked=True, score_threshold=threshold, list_depth=list_depth)
-        ranking = self.rank(needs, Options(**options))
-        for look in ranking.looks:
-            if look.question is not None:
-                warn_caller(look.question)
-        return ranking
+        return self.rank(needs, Options(**options))
 
     def __repr__(self) -> str:
         names = [field.name for field in fields(self) if getattr(self, field.name) is not None]  # type: ignore[arg-type]

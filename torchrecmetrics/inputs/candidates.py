@@ -10,13 +10,11 @@ from torch import Tensor
 
 from torchrecmetrics.core.arrays import search
 from torchrecmetrics.core.checks import Checks, check_choice, check_device, check_ids, check_scores, shown
-from torchrecmetrics.core.looks import ask
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.inputs.base import BatchInput, read_history, refuse_dense
 from torchrecmetrics.inputs.exclude import Exclude
 from torchrecmetrics.inputs.jagged import Spans
-from torchrecmetrics.inputs.judges import shifted_candidates
 from torchrecmetrics.inputs.scores import Scores
 from torchrecmetrics.inputs.targets import Gains, Target, Targets, selected
 
@@ -76,7 +74,6 @@ class Candidates(BatchInput):
         ids = targets.ids.where(targets.is_item, -1)
         slots = columns.of_items(ids)
         absent = (ids >= 0) & (slots < 0)
-        ask(checks, shifted_candidates, absent, ids, self.items)
         if self.missing == "error":
             checks.reject("missing", absent, lambda row: f"row {row} has {shown(ids[row][absent[row]])}")
         valid, violations = checks.settle()  # before the columns are ranked, whose checks would count rows again
@@ -106,7 +103,6 @@ class Candidates(BatchInput):
             num_repeated=columns.repeated.sum(-1).expand(rows),
             options=options.of_ranks,
             lists=lists,
-            looks=[*checks.looks, *ranking.looks],
         )
 
 

@@ -128,7 +128,6 @@ class Lists(BatchInput):
             valid=valid,
             violations=violations,
             options={name: options.of_ranks[name] for name in ("padding_idx", "overlap")},
-            looks=checks.looks,
             **fields,
         )
 

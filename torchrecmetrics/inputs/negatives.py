@@ -18,11 +18,9 @@ from torchrecmetrics.core.checks import (
     check_tensor,
     describe,
 )
-from torchrecmetrics.core.looks import count
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.inputs.base import BatchInput
-from torchrecmetrics.inputs.judges import pools_of_rows
 from torchrecmetrics.inputs.ties import TargetCounts, rank_counts
 from torchrecmetrics.kernels import Counts, Question
 from torchrecmetrics.kernels.thresholds import without_nan
@@ -40,7 +38,7 @@ class Negatives(BatchInput):
         negative: the scores of the other candidates in the same dtype: [B, N], `-inf` = none; or [N], one pool for
             all positives, which is sorted once (memory for B + N numbers). A flat tensor of B * N numbers is a
             pool, too: reshape it to [B, N] where each row has negatives of its own.
-        pool: True says that `negative` [N] is a pool, where N is B, or grows with B, which is asked about.
+        pool: True says that `negative` [N] is a pool; where N is B, a question asks whether it is.
 
     Examples:
         >>> import torch
@@ -64,8 +62,6 @@ class Negatives(BatchInput):
             raise ValueError("scores of negatives do not name items, which metrics of the lists read")
         positive, negative = _check_scores(self.positive, self.negative, self.pool), self.negative
         checks = Checks(options.validate_args, positive.device, len(positive))
-        if negative.dim() == 1 and not self.pool:
-            count(checks, pools_of_rows, None, len(positive), len(negative))
         wrong = positive.isnan() | (positive == torch.inf)
         checks.reject("scores", wrong, lambda row: f"the positive of row {row} scores {positive[row, 0]}")
         pooled = negative.dim() == 1
@@ -133,11 +129,6 @@ def _check_scores(positive: Tensor, negative: Tensor, pool: bool) -> Tensor:
         )
     if pool and negative.dim() != 1:
         raise ValueError(f"pool=True: negative must be one pool [N] for all positives, got {list(negative.shape)}")
-    if len(negative) == len(positive) > 1 and negative.dim() == 1 and not pool:
-        raise ValueError(
-            f"negative [{len(negative)}] beside as many positives: one of each row's own is negative[:, None], one "
-            "pool for all positives Negatives(positive, negative, pool=True)"
-        )
     if negative.shape[-1] == 0:
         raise ValueError("negative holds no score: a positive alone is always a hit")
     return positive

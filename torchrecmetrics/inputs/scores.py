@@ -11,11 +11,9 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics import kernels
-from torchrecmetrics.core import looks
 from torchrecmetrics.core.arrays import count_above, count_at_least, sort_rows, working_dtype
 from torchrecmetrics.core.checks import (
     Checks,
-    Look,
     Validation,
     check_choice,
     check_integer_target,
@@ -24,8 +22,7 @@ from torchrecmetrics.core.checks import (
 )
 from torchrecmetrics.core.options import KernelChoice, Needs, Options, Overlap, PlacedTies
 from torchrecmetrics.core.ranking import ListedItems, Ranking
-from torchrecmetrics.inputs import judges
-from torchrecmetrics.inputs.base import UNREAD_HISTORY, BatchInput, no_target, read_history
+from torchrecmetrics.inputs.base import BatchInput, no_target, read_history
 from torchrecmetrics.inputs.exclude import ALL_ROWS, Exclude, Exclusion
 from torchrecmetrics.inputs.jagged import Spans
 from torchrecmetrics.inputs.targets import Gains, Target, Targets, selected
@@ -95,21 +92,10 @@ class Scores(BatchInput):
         target = no_target(shape[0], device) if self.target is None else self.target
         target, gains = selected(target, self.gains, checks, options.max_relevant)
         targets = Targets.read(target, gains, self.exclude, shape, options, checks)
-        if isinstance(scores, Tensor):
-            if needs.num_ranked and self.exclude is None:
-                looks.ask(checks, judges.masked_by_number, scores)
-            if target.shape == shape and target.dtype == torch.bool:
-                looks.ask(checks, judges.flags_beside_lists, scores)
-            elif target.shape == shape and target.is_floating_point() and target.numel():
-                looks.ask(checks, judges.swapped_scores, scores, target)
-                ends = torch.stack(looks.sample(target).aminmax())
-                looks.count(checks, judges.relevant_entries, ends, shape[0], target.numel(), needs.graded)
         depth = needs.depth_for(targets.ids.shape[1]) if needs.whole_targets else needs.depth
         counts = count_targets(scores, targets, needs._replace(depth=depth), options, checks)
         if self.history is not None:
             history = read_history(self.history, shape[0], device)
-            if not needs.history and self.exclude is None and self.target is not None:
-                checks.looks.append(Look("history", question=UNREAD_HISTORY))
             if counts.lists is not None:
                 counts = counts._replace(lists=counts.lists._replace(history=history))
         return rank_counts(counts, needs, options, checks, depth)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core import looks
 from torchrecmetrics.core.arrays import float_dtype, run_starts
 from torchrecmetrics.core.checks import (
     Checks,
@@ -21,7 +20,6 @@ from torchrecmetrics.core.checks import (
 )
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.inputs import judges
 from torchrecmetrics.inputs.base import BatchInput
 from torchrecmetrics.inputs.ties import TargetCounts, rank_counts
 
@@ -77,13 +75,7 @@ class Sessions(BatchInput):
         def name(row: int) -> str:
             return f"session {row if row_ids is None else int(row_ids[row])}"
 
-        look_at_entries(self.scores, self.labels, self.indexes, checks)
-        if self.indexes is not None and len(self.indexes) > 1:
-            ends = self.indexes[:: len(self.indexes) - 1].long()
-            descents = (self.indexes[1:] < self.indexes[:-1]).sum()
-            looks.count(checks, judges.cut_sessions, torch.stack([descents, *ends]))
-        graded, threshold = needs.graded, needs.score_threshold
-        counts = count_sessions(self.scores, self.labels, session, checks, name, graded=graded, min_score=threshold)
+        counts = count_sessions(self.scores, self.labels, session, checks, name, min_score=needs.score_threshold)
         return rank_counts(counts, needs, options, checks, made_with=("ties",), row_ids=row_ids, entry_rows=entry_rows)
 
 
@@ -95,12 +87,11 @@ def count_sessions(
     name: Callable[[int], str],
     width: int | None = None,
     min_score: float | None = None,
-    graded: bool = False,
 ) -> TargetCounts:
     """Count within each session; `session` holds numbers from 0 to `checks.num_rows` - 1 in any order.
 
     `width` is T of the result: at least the most entries of a session whose label is not 0; None = just that number.
-    Entries that reach `min_score` are counted as recommended. `graded`: all metrics read gains.
+    Entries that reach `min_score` are counted as recommended.
     """
     rows = checks.num_rows
     # sort entries by session, best first; find where runs of equal scores begin, and their lengths
@@ -112,8 +103,6 @@ def count_sessions(
     run = torch.maximum(start, run_starts(scores))
     run_length = torch.bincount(run, minlength=len(run))[run]
     gain = labels.to(float_dtype(scores.device))
-    if len(gain):
-        looks.count(checks, judges.relevant_entries, torch.stack(gain.aminmax()), rows, len(gain), graded)
     if checks.enabled:
         rules = {
             "scores": scores.isnan() | (scores == torch.inf),
@@ -150,14 +139,6 @@ def count_sessions(
         num_ranked=torch.bincount(session[usable], minlength=rows),
         num_recommended=None if min_score is None else torch.bincount(session[scores >= min_score], minlength=rows),
     )
-
-
-def look_at_entries(scores: Tensor, labels: Tensor, indexes: Tensor | None, checks: Checks) -> None:
-    """Ask about entries [E] whose scores and labels seem to be swapped, and whose ids number them within sessions."""
-    if labels.is_floating_point():
-        looks.ask(checks, judges.swapped_scores, scores, labels)
-    if indexes is not None:
-        looks.ask(checks, judges.numbers_within, indexes)
 
 
 def check_entries(scores: Tensor, labels: Tensor, indexes: Tensor) -> None:

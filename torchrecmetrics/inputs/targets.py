@@ -18,12 +18,10 @@ from torchrecmetrics.core.checks import (
     describe,
     shown,
 )
-from torchrecmetrics.core.looks import ask
 from torchrecmetrics.core.options import Options
 from torchrecmetrics.inputs.base import SelectedItems
 from torchrecmetrics.inputs.exclude import Exclude, Exclusion
 from torchrecmetrics.inputs.jagged import Jagged, Pair, as_jagged, as_spans, side_by_side
-from torchrecmetrics.inputs.judges import matrix_of_two, zero_padding
 
 Target: TypeAlias = Tensor | SelectedItems | Jagged | Pair
 """Types of `target=`: ids, a result of `Interactions.select`, jagged ids, or a dense tensor."""
@@ -210,12 +208,10 @@ def _check_values(
     """Reject rows with a repeated item, an id beyond the last item, or a gain that is NaN or infinite."""
     checked_ids = ids if options.padding_idx is None else torch.where(ids != options.padding_idx, ids, -1)
     if ids.shape[1] > 1 and not (target.dtype == torch.bool or target.is_floating_point()):
-        if options.padding_idx != 0:
-            ask(checks, zero_padding, ids)
-        if items == 2 == ids.shape[1] and gain is None:
-            ask(checks, matrix_of_two, ids, refuse=True)
         in_order = sort_rows(checked_ids)
         twice = (in_order[:, 1:] == in_order[:, :-1]) & (in_order[:, 1:] >= 0)
+        if items == 2 == ids.shape[1] and gain is None and len(ids) >= 8:  # a 0/1 matrix whose rows repeat no number
+            twice = twice | ((ids[:, :1] > ids[:, 1:]) & ((ids == 0) | (ids == 1)).all())
         checks.reject("target_repeat", twice, lambda row: _repeat_detail(row, ids, target, items))
     if items is not None:
         checks.reject(

@@ -157,7 +157,6 @@ def rank_counts(
         options={name: options.of_ranks[name] for name in made_with} if made_with else options.of_ranks,
         lists=counts.lists,
         kernels=counts.kernels,
-        looks=checks.looks,
         **fields,
     )
 

@@ -7,20 +7,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import reduce, wraps
-from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 from torch._compile import _disable_dynamo
 from torchmetrics.utilities import rank_zero_warn
-from torchmetrics.utilities.prints import rank_zero_only
 
 from torchrecmetrics.accumulators.base import Accumulator
 from torchrecmetrics.core.arrays import cached_constant, float_dtype
 from torchrecmetrics.core.checks import VIOLATIONS, Checks, in_words, shown
 from torchrecmetrics.core.distributed import is_distributed, sum_over_processes
-from torchrecmetrics.core.looks import Looks
 from torchrecmetrics.core.options import Input, Needs, Options
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.core.result import Result
@@ -28,15 +25,9 @@ from torchrecmetrics.core.rows import Layout, RowValues
 from torchrecmetrics.inputs.as_input import as_input, too_many_arguments, unknown_argument
 from torchrecmetrics.metric.description import Counted, Description, FormulaBatch, formula_batches
 from torchrecmetrics.metric.states import ARGUMENTS, SummedStates, Totals
+from torchrecmetrics.sanity.check import SanityCheck
 
 Method = TypeVar("Method", bound=Callable[..., Any])
-
-MIN_TIED = 10
-"""Minimum number of tied rows for a warning."""
-TIED = (
-    "have a relevant item that shares its score with other candidates: are scores constant, rounded or saturated? "
-    "ties= says what such rows are worth, by default the mean over all orders of equal scores"
-)
 
 
 def outside_graphs(method: Method) -> Method:
@@ -106,8 +97,8 @@ class Evaluator(SummedStates):
                 if key + suffix in self.metric_of_key:
                     raise ValueError(f"{key + suffix!r} would be the key of two values")
                 self.metric_of_key[key + suffix] = key, suffix
-        self.looks: Looks = Looks()
-        """Facts of batches that `compute` judges, and what was asked."""
+        self.sanity: SanityCheck = SanityCheck()
+        """Questions about odd data, which are asked once."""
         self.last_results: dict[str, Result] = {}
         """Results of the last `compute` by key; empty before it, and after an update."""
         self.batch_values: dict[str, Tensor] = {}
@@ -189,7 +180,7 @@ class Evaluator(SummedStates):
     ) -> RowValues:
         """Return the values of a batch of rows for each of `row_metrics`; changes no state. Errors as in `update`.
 
-        `options` take the place of `ranking_options`.
+        Asks about odd data once. `options` take the place of `ranking_options`.
         """
         options = options or self.ranking_options
         present = {name: column for name, column in (columns or {}).items() if column is not None}
@@ -198,7 +189,10 @@ class Evaluator(SummedStates):
             if columns:
                 self._check_names(columns)
             ranking = batch if isinstance(batch, Ranking) else batch.rank(self.batch_needs, options)
-            return self._row_values(ranking, weights, present, options)
+            rows = self._row_values(ranking, weights, present, options)
+            if not self.sanity.is_done:
+                self.sanity.see(batch, ranking, self.batch_needs, options)
+            return rows
 
     def _check_names(self, columns: Iterable[str]) -> None:
         """Raise for a column that no accumulator reads."""
@@ -223,7 +217,8 @@ class Evaluator(SummedStates):
         else:
             sync = self.sync_on_compute and self._synced is None and self.distributed_available_fn()
             totals = self._totals(sync) if self._synced is None else self._synced
-            self.looks.judge()  # before bad values are an error, whose cause a question may be
+            if self.sanity.sample is not None:
+                self.sanity.judge()  # before bad values are an error, whose cause a question may be
             results = self._summarize(totals, self._added_up)
             self._warn(results)
             # recent rows of one process depend on the number of updates of all
@@ -237,7 +232,6 @@ class Evaluator(SummedStates):
     def reset(self) -> None:
         """Forget all updates; the results of the last `compute` stay readable."""
         super().reset()
-        self.looks.kept = {}  # what was asked stays asked
         self.num_value_updates = 0
         if self._gathered is not None:
             self._gathered = None, self._gathered[1]
@@ -272,11 +266,6 @@ class Evaluator(SummedStates):
             self._gathered = gathered = updates, columns
         return gathered[1]
 
-    def add(self, rows: RowValues) -> None:
-        """Add a batch of rows to the states, and keep its facts for `compute`."""
-        if rows.ranking is not None and rows.ranking.looks:
-            self.looks.add(rows.ranking.looks)
-        super().add(rows)
 
     # ------------------------------------------------------------------------------------------------------ row values
 
@@ -457,14 +446,10 @@ class Evaluator(SummedStates):
             raise ValueError(f"{self.label}: bad input since the last reset: {kinds}")
 
     def _warn(self, results: Mapping[str, Result]) -> None:
-        """Warn of values without a row and, once per metric or collection, if most rows are tied."""
+        """Warn of values without a row."""
         empty = [key for key in self.metrics if results[key].num_users == 0]
         if empty:
             rank_zero_warn(f"no row to average over, the value is nan: {', '.join(empty)}", UserWarning)
-        most = max((results[key] for key in self.metrics), key=attrgetter("num_tied"))
-        number, rows = most.num_tied, most.num_skipped + most.num_users
-        if 2 * number > rows and number >= MIN_TIED:
-            rank_zero_only(self.looks.ask)("tied", f"{number} of {rows} rows {TIED}")
 
 
 @cached_constant

@@ -1,0 +1,1 @@
+"""Questions about data of the right shape that may mean something else."""
