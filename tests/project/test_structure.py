@@ -127,7 +127,7 @@ def test_layers_import_downwards():
     """No module imports one of a layer below in the list, core imports itself alone, and inputs few of their own."""
     upwards = [(m, o) for m, others in IMPORTS.items() for o in others if layer_of(o) > layer_of(m)]
     assert not upwards
-    shared = {"base", "targets", "exclude", "ties", "scores", "jagged", "judges"}
+    shared = {"base", "targets", "exclude", "ties", "scores", "jagged"}
     for module, others in IMPORTS.items():
         packages = {other.split(".")[0] for other in others}
         if module.startswith("core"):
@@ -186,7 +186,6 @@ ELSEWHERE = {
     "beyond/item_counts": "beyond/test_list_metric",
     "core/checks": "metric/test_base",
     "core/distributed": "metric/test_base",
-    "core/looks": "sanity/test_questions",
     "core/options": "test_metrics",
     "core/result": "test_metrics",
     "core/rows": "test_metrics",
@@ -203,7 +202,6 @@ ELSEWHERE = {
     "lists/ordered": "lists/test_evaluate",
     "lists/unknown_ids": "lists/test_evaluate",
     "inputs/base": "inputs/test_as_input",
-    "inputs/judges": "sanity/test_questions",
     "inputs/targets": "inputs/test_scores",
     "kernels/blocks": "kernels/test_topk_ids",
     "kernels/contract": "kernels/test_eager",

@@ -69,7 +69,6 @@ class Checks:
         self.num_rows: int = num_rows
         self.own_rows: Tensor | None = None
         """Bool [B]: rows whose violations this process counts, if several processes have the same rows; None = all."""
-        self.looks: list[Any] = []
         self._violations: list[tuple[str, Tensor, Callable[[int], str]]] = []
 
     def reject(self, kind: str, rows: Tensor, detail: Callable[[int], str]) -> None:

@@ -104,8 +104,6 @@ class Ranking:
     """The kernels that counted the candidates, "eager" or "triton"; None = nothing was counted."""
     lists: ListedItems | None = None
     """The items of the top ranks; None = not asked for."""
-    looks: Sequence[Any] = ()
-    """Nothing."""
 
     _cache: dict[Any, Any] = field(default_factory=dict, init=False)
 

@@ -11,13 +11,11 @@ from torch import Tensor
 
 from torchrecmetrics.core.arrays import find_first, float_dtype, rowwise_isin, search, sort_rows
 from torchrecmetrics.core.checks import Checks, check_choice, check_device, check_ids, check_k
-from torchrecmetrics.core.looks import ask
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import ListedItems, Ranking
 from torchrecmetrics.inputs.base import BatchInput, no_target, read_history
 from torchrecmetrics.inputs.exclude import Exclude
 from torchrecmetrics.inputs.jagged import Spans
-from torchrecmetrics.inputs.judges import codes_as_rows, shifted_codes
 from torchrecmetrics.inputs.scores import check_padding_item
 from torchrecmetrics.inputs.targets import Target, Targets
 from torchrecmetrics.inputs.ties import TargetCounts, rank_counts
@@ -222,7 +220,6 @@ class Beams(BatchInput):
         checks = Checks(options.validate_args, beams.device, rows)
         targets, target_matches = self._targets(needs, options, checks)
         matches, removed = index.look_up(beams), self._removed(targets)
-        ask(checks, shifted_codes, index, beams, entries, matches.size, refuse=True)
         ranked = self._ranked_beams(matches, removed)
         counts = self._counts(targets, target_matches, ranked)
         if needs.list_depth:
@@ -247,8 +244,6 @@ class Beams(BatchInput):
         if self.target_codes is not None and self.exclude is not None:
             raise ValueError("exclude= removes items, which target_codes= do not name: give target=, item row numbers")
         target, matches = self._target(rows, needs, options)
-        if self.target is not None and self.target.shape == (rows, index.num_levels) and index.num_levels > 1:
-            ask(checks, codes_as_rows, index, self.target, refuse=True)
         targets = Targets.read(target, self.gains, self.exclude, (rows, len(index)), options, checks)
         if targets.excluded is not None and targets.excluded.masks:
             raise TypeError("exclude beside codes is item ids, got a bool: give the ids of each row")

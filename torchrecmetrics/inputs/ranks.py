@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core import looks
 from torchrecmetrics.core.arrays import float_dtype, running_sums, sort_rows
 from torchrecmetrics.core.checks import (
     ID_DTYPES,
@@ -24,7 +23,6 @@ from torchrecmetrics.core.checks import (
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranked_items import RankedItems
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.inputs import judges
 from torchrecmetrics.inputs.base import BatchInput
 from torchrecmetrics.inputs.scores import INVALID_RANK
 
@@ -97,15 +95,6 @@ class Ranks(BatchInput):
         last_rank = min(LONGEST_LIST if limit is None else limit for limit in (columns, depth))  # higher: misses
         row_depth = None
         if checks.enabled:
-            if not one_each and not hasattr(input_ranks, "depth"):
-                looks.ask(checks, judges.flags_as_ranks, ranks, refuse=True)
-            if (
-                columns is not None
-                and not depth_known
-                and input_ranks.dim() == 2
-                and not input_ranks.is_floating_point()
-            ):
-                looks.ask(checks, judges.ids_as_ranks, input_ranks, columns)
             refused = self._ambiguous(ranks) if one_each else None
             row_depth = _check_values(ranks, in_order, last_rank, num_ranked, depth_known, checks, refused)
         in_order = in_order if columns is None else in_order[:, :columns]
@@ -124,7 +113,6 @@ class Ranks(BatchInput):
             row_depth=row_depth,
             valid=valid,
             violations=violations,
-            looks=checks.looks,
         )
 
     def _one_based(self, ranks: Tensor) -> Tensor:
@@ -202,8 +190,6 @@ class Hits(BatchInput):
         checks.reject(
             "hits", num_hits > number, lambda row: f"row {row} has {int(num_hits[row])} of {int(number[row])}"
         )
-        if isinstance(num_relevant, Tensor):
-            looks.count(checks, judges.found_as_relevant, torch.stack([num_hits == number, number == 0]).sum(1), rows)
         places = torch.arange(1, depth + 1, dtype=dtype, device=device)
         ranks = sort_rows(torch.where(flags, places, torch.inf))[:, :width]
         ranks = torch.nn.functional.pad(ranks, (0, width - ranks.shape[1]), value=torch.inf)
@@ -218,7 +204,6 @@ class Hits(BatchInput):
             depth=None if self.complete else depth,
             valid=valid,
             violations=violations,
-            looks=checks.looks,
         )
 
 

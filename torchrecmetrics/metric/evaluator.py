@@ -266,7 +266,6 @@ class Evaluator(SummedStates):
             self._gathered = gathered = updates, columns
         return gathered[1]
 
-
     # ------------------------------------------------------------------------------------------------------ row values
 
     def _row_values(

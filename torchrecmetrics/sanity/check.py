@@ -13,9 +13,7 @@ from torchrecmetrics.core.arrays import can_sync, is_traced, ordinary_tensors
 from torchrecmetrics.core.checks import plain, warn_caller
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.inputs.codes import SemanticIds
 from torchrecmetrics.inputs.scores import ScoreRows
-from torchrecmetrics.inputs.sessions import Sessions
 from torchrecmetrics.kernels import Products
 from torchrecmetrics.sanity.questions import MIN_ROWS, QUESTIONS, SAMPLE_COLUMNS, SAMPLE_ROWS, tied_rows
 
@@ -23,6 +21,7 @@ from torchrecmetrics.sanity.questions import MIN_ROWS, QUESTIONS, SAMPLE_COLUMNS
 class Sample(NamedTuple):
     """An input and its ranking, whose tensors are cut: [B] to 4,096 entries, [B, n] to 64 rows and 4,096 columns."""
 
+    kind: str  # name of the input's class; empty for a class of the user
     batch: Any
     ranking: Ranking
     needs: Needs
@@ -41,7 +40,8 @@ class SanityCheck:
     def see(self, batch: Any, ranking: Ranking, needs: Needs, options: Options) -> None:
         """Ask about a batch of enough rows: on the CPU at once, elsewhere in `judge`, which waits for the device."""
         batch, device, num_rows = getattr(batch, "source", batch), ranking.num_relevant.device.type, len(ranking)
-        enough = (len(batch.scores) if isinstance(batch, Sessions) else num_rows) >= MIN_ROWS
+        kind = type(batch).__name__ if type(batch).__module__.startswith("torchrecmetrics.inputs.") else ""
+        enough = (len(batch.scores) if kind == "Sessions" else num_rows) >= MIN_ROWS
         if not enough or not options.validate_args or device == "meta" or is_traced():
             return
         if device == "cuda" and torch.cuda.is_current_stream_capturing():
@@ -49,8 +49,8 @@ class SanityCheck:
         scores = getattr(batch, "negative", getattr(batch, "scores", None))
         num_columns = getattr(batch, "num_items", None if scores is None else scores.shape[-1])
         with ordinary_tensors():
-            copies = cut_fields(batch) if type(batch) in QUESTIONS else None, cut_fields(ranking)
-        self.is_done, self.sample = True, Sample(*copies, needs, options.padding_idx, num_rows, num_columns)
+            copies = cut_fields(batch) if kind in QUESTIONS else None, cut_fields(ranking)
+        self.is_done, self.sample = True, Sample(kind, *copies, needs, options.padding_idx, num_rows, num_columns)
         if can_sync(ranking.num_relevant):
             self.judge()
 
@@ -58,7 +58,7 @@ class SanityCheck:
         """Warn of each question about the sample, on one process, and drop it."""
         sample, self.sample = self.sample, None
         assert sample is not None
-        for question in (tied_rows, *QUESTIONS.get(type(sample.batch), ())):
+        for question in (tied_rows, *QUESTIONS.get(sample.kind, ())):
             if sentence := question(sample):
                 rank_zero_only(warn_caller)(sentence)
 
@@ -80,7 +80,7 @@ def _cut(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(map(_cut, value))
     if not isinstance(value, Tensor):
-        return value if isinstance(value, (int, str, SemanticIds)) else None
+        return value if isinstance(value, (int, str)) or hasattr(value, "look_up") else None  # `SemanticIds`
     if value.is_nested or not value.dim():
         return None
     entries = plain(value).detach()

@@ -9,14 +9,6 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.core.checks import ID_DTYPES, shown
-from torchrecmetrics.inputs.candidates import Candidates
-from torchrecmetrics.inputs.codes import Beams
-from torchrecmetrics.inputs.item_shard import ItemShard
-from torchrecmetrics.inputs.lists import Lists
-from torchrecmetrics.inputs.negatives import Negatives
-from torchrecmetrics.inputs.ranks import Hits, Ranks
-from torchrecmetrics.inputs.scores import Scores
-from torchrecmetrics.inputs.sessions import Sessions
 
 if TYPE_CHECKING:
     from torchrecmetrics.sanity.check import Sample
@@ -51,7 +43,7 @@ def tied_rows(sample: Sample) -> str | None:
 
 def removed_by_number(sample: Sample) -> str | None:
     """Ask about candidates whose scores lie together, far below all others, beside metrics that count candidates."""
-    scores = (sample.batch.negative if isinstance(sample.batch, Negatives) else sample.batch.scores).double()
+    scores = (sample.batch.negative if sample.kind == "Negatives" else sample.batch.scores).double()
     scores = scores[None] if scores.dim() == 1 else scores
     finite = scores[scores.isfinite()]
     if not sample.needs.num_ranked or not len(finite) or finite.min() > LOW_SCORE:
@@ -60,7 +52,7 @@ def removed_by_number(sample: Sample) -> str | None:
     low, others = finite[finite < middle], finite[finite >= middle]
     widest = max(low.max() - low.min(), others.max() - others.min()) if len(low) else torch.inf
     number = (scores.isfinite() & (scores < middle)).sum(1)
-    if isinstance(sample.batch, (Scores, Candidates, ItemShard)):  # as many items may be excluded, or padding
+    if sample.kind in ("Scores", "Candidates", "ItemShard"):  # as many items may be excluded, or padding
         num_left = sample.num_columns - sample.ranking.num_ranked[: len(scores)]  # type: ignore[operator, index]
         number = number.where(number > num_left - (scores == -torch.inf).sum(1), 0)
     if number.count_nonzero() < LOW_ROWS * len(scores) or number.sum() < LOW_SCORES:
@@ -131,7 +123,7 @@ def relevant_entries(sample: Sample) -> str | None:
     if labels is None or rows < MIN_ROWS:
         return None
     is_relevant = labels > 0
-    if isinstance(sample.batch, Sessions):
+    if sample.kind == "Sessions":
         if ranking.num_ranked.max() == 1:  # type: ignore[union-attr]
             return f"each of {rows} sessions has one entry, which always is first: indexes are the sessions of entries"
         is_relevant = ranking.num_relevant >= ranking.num_ranked  # type: ignore[operator]
@@ -278,21 +270,22 @@ def _is_ids(values: Any) -> bool:
 
 def _labels(sample: Sample) -> Tensor | None:
     """Return the labels of sessions, or a graded dense target; None for other targets."""
-    if isinstance(sample.batch, Sessions):
-        return sample.batch.labels.double()
+    if sample.kind == "Sessions":
+        labels: Tensor = sample.batch.labels.double()
+        return labels
     target = sample.batch.target
     return target.double() if isinstance(target, Tensor) and target.is_floating_point() else None
 
 
-QUESTIONS: dict[type, tuple[Question, ...]] = {
-    Scores: (removed_by_number, zero_padding, flags_beside_lists, swapped_scores, relevant_entries, unread_history),
-    ItemShard: (removed_by_number, zero_padding),
-    Candidates: (removed_by_number, zero_padding, shifted_candidates),
-    Negatives: (removed_by_number, pool_as_long),
-    Sessions: (removed_by_number, swapped_scores, relevant_entries, numbers_within),
-    Lists: (zero_padding,),
-    Beams: (zero_padding, shifted_codes, codes_as_rows),
-    Ranks: (flags_as_ranks, ids_as_ranks),
-    Hits: (hits_as_relevant,),
+QUESTIONS: dict[str, tuple[Question, ...]] = {
+    "Scores": (removed_by_number, zero_padding, flags_beside_lists, swapped_scores, relevant_entries, unread_history),
+    "ItemShard": (removed_by_number, zero_padding),
+    "Candidates": (removed_by_number, zero_padding, shifted_candidates),
+    "Negatives": (removed_by_number, pool_as_long),
+    "Sessions": (removed_by_number, swapped_scores, relevant_entries, numbers_within),
+    "Lists": (zero_padding,),
+    "Beams": (zero_padding, shifted_codes, codes_as_rows),
+    "Ranks": (flags_as_ranks, ids_as_ranks),
+    "Hits": (hits_as_relevant,),
 }
-"""The questions about each kind of input; `tied_rows` goes with all."""
+"""The questions about each kind of input, by its class; `tied_rows` goes with all."""
