@@ -660,6 +660,7 @@ LAYERS = [  # the packages of one layer; the names are those of CONTRIBUTING.md'
     ("collections", ["collect_sessions.py", "collection.py", "values.py", "names.py", "testing.py"]),
     ("metrics", ["metrics.py", "rank_metrics.py", "beyond/"]),
     ("one metric, formulas", ["metric/", "functional.py"]),
+    ("questions about odd data", ["sanity/"]),
     ("sums, results", ["accumulators/", "results/"]),
     ("inputs make rankings", ["inputs/"]),
     ("counting over scores", ["kernels/"]),
@@ -677,7 +678,7 @@ def layers(style: Style) -> Canvas:
     """Draw the packages, each layer above those that it imports."""
     tall = 0.5
     sheet = Canvas(style, 0.45 + (tall + 0.1) * len(LAYERS))
-    colours = [*["muted"] * 2, *["green"] * 3, *["blue"] * 4, "orange"]
+    colours = [*["muted"] * 2, *["green"] * 4, *["blue"] * 4, "orange"]
     for layer, (idea, modules) in enumerate(LAYERS):
         y = sheet.height - 0.1 - (tall + 0.1) * (layer + 1)
         sheet.text(0.5, y + tall / 2, idea, "muted")

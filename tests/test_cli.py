@@ -38,6 +38,8 @@ FILES = {
     "graded.csv": "user,item,stars\nal,y,0\nbo,z,2\n",
     "rated.csv": "user,item,rating\nal,y,0\nbo,z,1\nbo,z,3\n",
     "swapped.csv": "user,item,rank\nal,x,2\nal,y,1\n",
+    "placed.csv": "user,item,place\nal,x,2\nal,y,1\n",
+    "days.csv": "user,item,day\nal,x,1\nal,y,2\n",
     "log.csv": "user,item,time\nal,y,2\nal,z,1\n",
     "strangers.csv": "user,item\neve,x\n",
     "al.qrels": "al 0 x 0\n",
@@ -103,7 +105,7 @@ def rows_of(name):
 
 def test_evaluate_prints_what_evaluate_lists_finds(run):
     """`evaluate` prints what `evaluate_lists` returns, as a table or Markdown; without a terminal stderr is empty."""
-    found = trm.evaluate_lists(["HR@1", "MRR@2"], "lists.csv", target="truth.csv", rank="rank")
+    found = trm.evaluate_lists(["HR@1", "MRR@2"], "lists.csv", target="truth.csv")
     assert run(EVALUATE) == (0, f"{found}\n", "")
     counts = "2 users, 2 list entries whose item the ground truth does not know"
     assert run(f"{EVALUATE} --markdown") == (0, f"{found.to_markdown()}\n\n{counts}\n", "")
@@ -202,7 +204,7 @@ def test_overlap(asked, run):
         assert "pair of TRUTH is also in the history, such as [['al', 'y']]. --overlap without takes" in said
         assert "--overlap keep lets them" in said
         assert "overlap=" not in said
-    files = {"target": "truth.csv", "exclude": "both.csv", "rank": "rank", "complete": True}
+    files = {"target": "truth.csv", "exclude": "both.csv", "complete": True}
     for overlap in ("keep", "miss", "without"):
         found = trm.evaluate_lists(["HR@1", "MRR@2"], "lists.csv", **files, overlap=overlap)
         assert run(f"{words} --overlap {overlap}") == (0, f"{found}\n", "")
@@ -217,7 +219,7 @@ def test_overlap(asked, run):
         ("evaluate lists.csv rated.csv --rank rank -m HR@1 --no-value", "2 users"),
         ("evaluate swapped.csv truth.csv -m HR@1 --in-order", "HR@1  0.0000"),
         (f"{IN_ORDER} --value rating --values-reduce max", "1 user"),
-        (f"{OTHER_NAMES} --truth-user uid --truth-item iid", "1.0000"),
+        (f"{OTHER_NAMES} --truth-user uid --truth-item iid --history-user uid --history-item iid", "1.0000"),
         ("audit log.csv --no-time", "2 events"),
     ],
 )
@@ -256,13 +258,16 @@ BAD = [
     ("evaluate lists.csv strangers.csv --rank rank -m HR@1", "are these ids of one kind?\n"),
     ("evaluate lists.parquet other.parquet --rank rank -m HR@1", "other.parquet has no column 'user'"),
     ("audit log.csv --time when", "log.csv has no column 'when'"),
-    (f"{EVALUATE} --history other_history.csv", "--truth-user ..., --truth-item ...\n"),
+    (f"{EVALUATE} --history other_history.csv", "--history-user ... --history-item ...\n"),
     ("evaluate steering.csv truth.csv -m HR@1 --rank rank", r"\x1b[2J"),  # would steer the terminal
     # columns whose meaning was not given
-    ("evaluate lists.csv rated.csv -m HR@1", "'rating' (whole numbers 0 .. 3): pass --value with it, or --no-value if"),
-    ("evaluate swapped.csv truth.csv -m HR@1", "pass --score or --rank with it, or --in-order if"),
+    (
+        "evaluate lists.csv rated.csv -m HR@1",
+        "If it says which rows are relevant, pass --value 'rating', or --no-value if",
+    ),
+    ("evaluate placed.csv truth.csv -m HR@1", "pass --score 'place', or --in-order if"),
     (f"{IN_ORDER} --value rating", "--values-reduce sum, max or last says which counts"),
-    ("audit log.csv", "may be the times: 'time' (whole numbers 1 .. 2): pass --time with it, or --no-time"),
+    ("audit days.csv", "'day' (numbers 1 .. 2). If it is the time, pass --time 'day', or --no-time"),
     # metrics and limits
     (TRUTH, "no metric is named: pass -m NDCG@10"),
     (f"{TRUTH} -m HR@1,2", "unknown metric '2'"),

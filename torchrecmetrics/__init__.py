@@ -39,6 +39,7 @@ from torchrecmetrics.metrics import *  # noqa: F403
 from torchrecmetrics.rank_metrics import *  # noqa: F403
 from torchrecmetrics.results.evaluation import Evaluation
 from torchrecmetrics.results.rows import Rows
+from torchrecmetrics.tables.table import Table
 from torchrecmetrics.tables.vocabulary import Vocabulary
 
 __version__ = "0.1.0.dev0"
@@ -73,6 +74,7 @@ __all__ = [
     "Scores",
     "SemanticIds",
     "Sessions",
+    "Table",
     "Vocabulary",
     "Window",
     "agreement",

@@ -23,13 +23,16 @@ from torchrecmetrics.core.checks import extra
 from torchrecmetrics.core.saving import write_text
 from torchrecmetrics.data.audit import audit
 from torchrecmetrics.data.catalogue import Catalogue
+from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.log import Log, LogSplit
 from torchrecmetrics.lists.agreement import agreement, agreement_metrics
 from torchrecmetrics.lists.evaluate import evaluate_lists
 from torchrecmetrics.metric.base import RankingMetric
 from torchrecmetrics.results.evaluation import Evaluation
 from torchrecmetrics.results.rows import Rows
-from torchrecmetrics.tables.files import FileSource, open_file
+from torchrecmetrics.tables.cells import exploded
+from torchrecmetrics.tables.events import Events
+from torchrecmetrics.tables.table import Table
 from torchrecmetrics.tables.vocabulary import Vocabulary
 
 #: Exit statuses.
@@ -40,11 +43,11 @@ Files are told by name and content: csv, tsv, parquet, jsonl, TREC runs and qrel
 MovieLens, RecBole, LightGCN.
 """
 _EXAMPLES = f"""examples:
-  torchrecmetrics evaluate lists.parquet test.parquet --rank rank -m NDCG@10 -m HR@10
+  torchrecmetrics evaluate lists.parquet test.parquet -m NDCG@10 -m HR@10
   torchrecmetrics evaluate bm25.run test.qrels -m NDCG@10,MAP@100 --markdown
-  torchrecmetrics evaluate lists.csv test.csv --score score --history train.csv \\
+  torchrecmetrics evaluate lists.csv test.csv --score p --history train.csv \\
       --complete -c metrics.yaml
-  torchrecmetrics evaluate lists.parquet test.parquet --rank rank -m NDCG@10 \\
+  torchrecmetrics evaluate lists.parquet test.parquet -m NDCG@10 \\
       --fail-under NDCG@10=0.07 --json out.json
 {_FILES}
 metrics.yaml holds names, cut-offs and options (pip install 'torchrecmetrics[cli]'):
@@ -55,8 +58,8 @@ metrics.yaml holds names, cut-offs and options (pip install 'torchrecmetrics[cli
 exit status: 0; 1 if a metric is below --fail-under or above --fail-over; 2: bad input
 """
 _COMPARE_EXAMPLES = """examples:
-  torchrecmetrics evaluate a.csv test.csv --rank rank -m NDCG@10 --rows a.parquet
-  torchrecmetrics evaluate b.csv test.csv --rank rank -m NDCG@10 --rows b.parquet
+  torchrecmetrics evaluate a.csv test.csv -m NDCG@10 --rows a.parquet
+  torchrecmetrics evaluate b.csv test.csv -m NDCG@10 --rows b.parquet
   torchrecmetrics compare a.parquet b.parquet
   torchrecmetrics compare pop=pop.parquet gcn=seed0.parquet gcn=seed1.parquet \\
       --baseline pop
@@ -65,7 +68,7 @@ _COMPARE_EXAMPLES = """examples:
 exit status: 0; 1 with --strict if a metric may be worse by the margin; 2: bad input
 """
 _AGREEMENT_EXAMPLES = f"""examples:
-  torchrecmetrics agreement before.csv after.csv --rank rank --fail-over churn@10=.3
+  torchrecmetrics agreement before.csv after.csv --fail-over churn@10=.3
 {_FILES}
 exit status: 0; 1 if a value is below --fail-under or above --fail-over; 2: bad input
 """
@@ -138,16 +141,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     except (ValueError, TypeError, OSError, ImportError) as error:
-        message = str(error)
+        message = re.sub(r"trm\.Table\('([^']*)', (.*?)\)", partial(_flags, args), str(error))
         for python, words in _OPTIONS.items():
             message = re.sub(python, words, message, flags=re.DOTALL)
-        if args.command == "evaluate" and " has no column " in message:
-            message += "; where TRUTH and history name them otherwise: --truth-user ..., --truth-item ..."
         print(f"{parser.prog} {args.command}: error: {_printable(message)}", file=sys.stderr)
         return BAD_INPUT
     except Exception:  # a bug must not exit with 1, the status of a metric that has dropped
         traceback.print_exc()
         return BAD_INPUT
+
+
+def _flags(args: argparse.Namespace, call: re.Match[str]) -> str:
+    """Return the options that say what the call of a `Table` in a message says."""
+    others = {"": ["lists", "lists_a", "lists_b", "log", "test"], "truth-": ["truth"]}
+    prefix = next((start for start, names in others.items() if call[1] in _paths(args, names)), "history-")
+    flags = []
+    for role, value in re.findall(r"(\w+)=('[^']*'|\.\.\.|None)", call[2]):
+        if value == "None":
+            flags.append("--in-order" if role in ("rank", "score") else f"--no-{role}")
+        else:
+            flags.append(f"--{prefix if role in ('user', 'item') else ''}{role} {value}")
+    return " ".join(flags)
+
+
+def _paths(args: argparse.Namespace, names: Iterable[str]) -> list[str]:
+    return [str(getattr(args, name)) for name in names if hasattr(args, name)]
 
 
 def _printable(text: str) -> str:
@@ -167,8 +185,6 @@ _OPTIONS = {
     r"values_reduce='sum', 'max' or 'last'": "--values-reduce sum, max or last",
     r"rank=None": "--in-order",
     r"(value|time)=None": r"--no-\1",
-    r"pass score= or rank= with": "pass --score or --rank with",
-    r"pass (value|time)= with": r"pass --\1 with",
     r"delimiter=": "--delimiter ",
     r"split=": "--split ",
     r"of target (is|are) also in exclude": r"of TRUTH \1 also in the history",
@@ -204,8 +220,8 @@ def _margin(text: str) -> float | str:
 _Arguments: TypeAlias = dict[str, tuple[dict[str, Any], str]]
 """Settings of each argument for `add_argument`, and its help."""
 _READING: _Arguments = {
-    "--user": ({**_COLUMN, "default": "user"}, "column of users, in all files (default: user)"),
-    "--item": ({**_COLUMN, "default": "item"}, "column of items, in all files (default: item)"),
+    "--user": ({**_COLUMN, "default": ...}, "column of users (default: user or user_id)"),
+    "--item": ({**_COLUMN, "default": ...}, "column of items (default: item or item_id)"),
     "--delimiter": (
         {"type": lambda text: text.replace("\\t", "\t"), "metavar": "CHARACTER"},
         "separates the columns of csv files (default: recognised)",
@@ -238,8 +254,16 @@ _EVALUATE: _Arguments = {
     "-m --metric": ({**_REPEATABLE, "metavar": "NAME@K"}, "such as NDCG@10, or NDCG@10,HR@10; repeatable"),
     "-c --config": ({"type": Path, "metavar": "YAML"}, "file of metrics with cut-offs and options"),
     **_ORDER,
-    "--truth-user": (_COLUMN, "column of users in TRUTH and history, if it is another"),
-    "--truth-item": (_COLUMN, "column of items in TRUTH and history, if it is another"),
+    "--truth-user": ({**_COLUMN, "default": ...}, "column of users in TRUTH (default: user or user_id)"),
+    "--truth-item": ({**_COLUMN, "default": ...}, "column of items in TRUTH (default: item or item_id)"),
+    "--history-user": (
+        {**_COLUMN, "default": ...},
+        "column of users in the history and TRAIN",
+    ),
+    "--history-item": (
+        {**_COLUMN, "default": ...},
+        "column of items in the history and TRAIN",
+    ),
     "--train": (
         _FILE,
         "training data, with the columns of the history: popularity, and users' histories, for metrics beyond "
@@ -345,12 +369,12 @@ def _parser() -> argparse.ArgumentParser:
 # ---------------------------------------------------------------------------------------------------------- commands
 
 
-def _open(args: argparse.Namespace, path: Path, of_truth: bool = False) -> FileSource:
-    """Open a file whose columns of users and items have the names that the options say."""
-    source = open_file(path, delimiter=args.delimiter)
-    user, item = (args.truth_user, args.truth_item) if of_truth else (None, None)
-    source.known = {**source.known, "user": user or args.user, "item": item or args.item}
-    return source
+def _table(args: argparse.Namespace, path: Path, prefix: str = "", **said: Any) -> Table:
+    """Return a file with the columns that the options say; `prefix` = "truth_" or "history_"."""
+    user, item = (getattr(args, f"{prefix}{role}") for role in ("user", "item"))
+    if said.get("rank", ...) is None:  # --in-order
+        said["score"] = None
+    return Table(path, user=user, item=item, delimiter=args.delimiter, **said)
 
 
 def _evaluate(args: argparse.Namespace) -> int:
@@ -359,9 +383,10 @@ def _evaluate(args: argparse.Namespace) -> int:
         raise ValueError("give TRUTH, a file of ground truth, or --label COLUMN, a column of LISTS, one of the two")
     if args.label is not None and (args.history or args.train):
         raise ValueError("--history and --train are for TRUTH, not for --label")
-    lists = _open(args, args.lists)
-    truth, train = (None if path is None else _open(args, path, True) for path in (args.truth, args.train))
-    history = tuple(_open(args, path, True) for path in args.history)
+    lists = _table(args, args.lists, rank=args.rank, score=args.score, split=args.split)
+    truth = None if args.truth is None else _table(args, args.truth, "truth_", value=args.value, split=args.split)
+    train = None if args.train is None else _table(args, args.train, "history_", value=None, time=None)
+    history = tuple(_table(args, path, "history_", value=None, split=args.split) for path in args.history)
     leaves_truth = args.overlap == "without"
     common: Any = {} if args.overlap is None or leaves_truth else {"overlap": args.overlap}
     if train is not None and truth is not None:
@@ -384,10 +409,7 @@ def _evaluate(args: argparse.Namespace) -> int:
         progress=_show if sys.stderr.isatty() else False,
         overlap="without" if leaves_truth else None,
         keep_rows=args.rows is not None,
-        **{
-            name: getattr(args, name)
-            for name in ("label", "rank", "score", "value", "values_reduce", "split", "complete", "duplicates")
-        },
+        **{name: getattr(args, name) for name in ("label", "values_reduce", "complete", "duplicates")},
     )
     if args.rows is not None:
         evaluation.rows.to_parquet(args.rows)
@@ -406,11 +428,18 @@ def _report(args: argparse.Namespace, evaluation: Evaluation, thresholds: Sequen
     return BELOW if missed else FINE
 
 
-def _catalogue(*sources: FileSource) -> Catalogue:
+def _catalogue(*tables: Table) -> Catalogue:
     """Return the catalogue of the first file's interactions, with the items of all files."""
-    interactions = [Log.of_source(source, time=None, value=None).to_interactions() for source in sources]
+    interactions = [_pairs(table) for table in tables]
     item_ids = reduce(Vocabulary.union, (of_file.item_ids for of_file in interactions if of_file.item_ids is not None))
     return Catalogue.from_interactions(interactions[0].recode(item_ids=item_ids))
+
+
+def _pairs(table: Table) -> Interactions:
+    """Return the users and items of a file, without values."""
+    roles = table.roles()
+    columns = exploded(table.source.read(roles), roles.item, table.split)
+    return Interactions.of_events(Events.of_table(columns, roles, None, None))
 
 
 def _show(done: int, total: int) -> None:
@@ -454,16 +483,16 @@ def _agreement(args: argparse.Namespace) -> int:
     collection = agreement_metrics(cutoffs, args.p)
     thresholds = [threshold.of(collection) for threshold in args.thresholds]
     _check_outputs([args.lists_a, args.lists_b], {"--json": args.json})
-    lists_a, lists_b = (open_file(path, delimiter=args.delimiter) for path in (args.lists_a, args.lists_b))
-    columns = {name: getattr(args, name) for name in ("user", "item", "rank", "score")}
-    return _report(args, agreement(lists_a, lists_b, cutoffs, p=args.p, **columns), thresholds)
+    paths = (args.lists_a, args.lists_b)
+    lists_a, lists_b = (_table(args, path, rank=args.rank, score=args.score) for path in paths)
+    return _report(args, agreement(lists_a, lists_b, cutoffs, p=args.p), thresholds)
 
 
 def _audit(args: argparse.Namespace) -> int:
     """Faults of a log, or of a split, with an example each."""
     _check_outputs([args.log, args.test], {"--json": args.json})
     paths = [path for path in (args.log, args.test) if path is not None]
-    train, *tests = (Log.of_source(_open(args, path), time=args.time) for path in paths)
+    train, *tests = (Log.read(_table(args, path, time=args.time)) for path in paths)
     no_valid = train.take(torch.zeros(len(train), dtype=torch.bool, device="cpu"))
     report = audit(LogSplit(train, no_valid, *tests)) if tests else audit(train)
     findings = {name: finding._asdict() for name, finding in report.items()}

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 import reference
 import torch
+from said import evaluate_lists
 from values import near, numbers
 from worlds import ITEMS, world
 
 import torchrecmetrics as trm
-from torchrecmetrics import Interactions, Log, Vocabulary, evaluate_lists
+from torchrecmetrics import Interactions, Log, Vocabulary
 
 np = pytest.importorskip("numpy")
 pd = pytest.importorskip("pandas")
@@ -312,9 +313,16 @@ def test_scores():
     assert outcome("HR@1", pair | {"score": [2**60, 2**60 + 1]}, {"al": ["y"]}, score="score")[0] == 1
     frame = {"user": [0, 0, 1, 1], "item": [3, 7, 6, 5], "score": [0.5, -math.inf, 0.1, 0.1]}
     assert value("HR@2", frame, {0: [7], 1: [5]}, score="score", complete=True) == 0.5
-    for column, scores in (("rank", [0.9, 0.2]), ("rank", [-1, -2]), ("Distance", [-1, -2])):
-        assert value("MRR@2", pair | {column: scores}, {"al": ["x"]}, score=column) == 1
-    for column in ("item_rank", "recRank", "the position", "rank2"):  # the last word says that a column holds ranks
+    assert value("MRR@2", pair | {"Distance": [-1, -2]}, {"al": ["x"]}, score="Distance") == 1
+    with pytest.raises(ValueError, match=r"rank='score' would turn .* upside down.*pass score='score'"):
+        evaluate_lists("MRR@2", pair | {"score": [1, 2]}, target={"al": ["x"]}, rank="score")
+    for column in (
+        "rank",
+        "item_rank",
+        "recRank",
+        "the position",
+        "rank2",
+    ):  # the last word says that a column holds ranks
         with pytest.raises(ValueError, match=f"score='{column}' would turn the lists"):
             evaluate_lists("MRR@2", pair | {column: [1, 2]}, target={"al": ["x"]}, score=column)
 
@@ -530,6 +538,7 @@ def test_lost_zeros_are_refused(column, cut, tmp_path):
 ROWS = {"user": ["al", "bo"], "item": ["x", "z"]}
 TWO = {"user": ["al", "al"], "item": ["x", "z"]}
 NAMED = made()[-1]
+OTHER_NAMES = pd.DataFrame({"uid": ["al"], "iid": ["x"]})
 BARE = Interactions.from_columns([0], [1], num_users=NUM_USERS, num_items=NUM_ITEMS)
 
 
@@ -543,15 +552,14 @@ def ranked(*ranks):
 
 BAD = [
     bad(ROWS, "lists has no column 'itm'; did you mean 'item'", item="itm"),
-    bad({"usr": ["al"], "item": ["x"]}, "lists has no column 'user'; did you mean 'usr'"),
+    bad({"usr": ["al"], "item": ["x"]}, "lists has no column 'user' or 'user_id'; did you mean 'usr'"),
     bad({"u": ["al"], "i": ["x"]}, "no user of lists has ground truth; such as user 'i'.*item= name"),
-    bad({"al": ["x"]}, "rank= names a column of a frame", rank="rank"),
-    bad(ROWS, "rank='rank' and score='score' are both to order lists", rank="rank", score="score"),
+    bad(ROWS, "rank='rank' and score='score' are both to order frame", rank="rank", score="score"),
     bad(ROWS | {"rank": [1, 1]}, "score='rank'.*upside down.*pass rank='rank'", score="rank"),
     bad(TWO | {"Distance": [2, 1]}, "score='Distance' would turn .* upside down.*: negate", score="Distance"),
     bad(ROWS, "item=None is for label=", item=None),
-    bad(TWO | {"rank": [1, 1]}, "has a column that may order the lists: 'rank' "),
-    bad(TWO | {"place": [2, 1], "est": [2, 1]}, "columns that may order the lists: 'place' .* 'est' "),
+    bad(TWO | {"place": [2, 1]}, r"not read: 'place' .*pass trm.Table\(lists, score='place'\), or rank=None"),
+    bad(TWO | {"place": [2, 1], "est": [2, 1]}, "columns that are not read: 'place' .* 'est' "),
     bad([["x"]], r"whose are they\? Pass \(lists, users\)"),
     bad(pd.Series({"al": ["x"]}), r"lists is a Series.*pass lists.to_dict\(\)"),
     bad(pl.DataFrame(ROWS).lazy(), r"not computed yet, LazyFrame: pass lists.collect\(\)"),
@@ -566,8 +574,8 @@ BAD = [
     bad(ROWS, "got str: .* of a file trm.Log.from_file", catalogue="train.csv"),
     bad({"user": ["al", None], "item": ["x", "y"]}, "column 'user' of lists holds a missing value.*row 1"),
     bad({"user": ["al"], "item": ["x", "y"]}, "columns of lists must be equally long"),
-    bad(ROWS, "column 'user' cannot be user and item at once", item="user"),
-    bad({"al": ["x"]}, "cannot be user and item at once: user=... says", item="user", target=ranked(1, 2, 3, 1)),
+    bad(ROWS, "column 'user' cannot be item and user at once", item="user"),
+    bad({"al": ["x"]}, "cannot be item and user at once: item=... says", item="user", target=ranked(1, 2, 3, 1)),
     bad(([["x"], ["y"], ["z"]], ["al", "bo", "al"]), "two lists of user 'al', in rows 0 and 2"),
     bad(([["x"], ["y"]], ["al"]), "2 lists and 1 users"),
     bad((np.array(["x"]), ["al"]), r"lists must be \[lists, places\]"),
@@ -609,8 +617,12 @@ BAD = [
     bad({1: [10]}, "a dict of grades for 1 and a list without for 2", target={1: {10: 0}, 2: [12]}),
     bad({"al": ["x"]}, "got int for 'al'", target={"al": 3}),
     bad(ROWS, "all pairs of target are also in exclude: .* nothing to evaluate", exclude=TRUTH, overlap="without"),
-    bad(ROWS, "target must be Interactions, a Log, a frame, a dict or a file, got int", target=3),
-    bad(ROWS, r"'user'.*uid.*Log\.from_frame\(target, user=", target=pd.DataFrame({"uid": ["al"], "iid": ["x"]})),
+    bad(ROWS, "target must be Interactions, a Log, a Table, a frame, a dict or a file, got int", target=3),
+    bad(
+        ROWS,
+        r"'user' or 'user_id' and 'item'.*uid.*trm.Table\(target, user=\.\.\., item=\.\.\.",
+        target=pd.DataFrame({"uid": ["al"], "iid": ["x"]}),
+    ),
     bad(ROWS, r"target is a Series.*pass target.to_dict\(\)", target=pd.Series({"al": ["x"]})),
     bad(ROWS, "pass the Interactions whole", target=Interactions.from_frame(ROWS).select([0])),
     bad(ROWS, "nowhere.csv", target=Path("nowhere.csv")),
@@ -640,9 +652,9 @@ def test_lists_in_the_cells_of_a_csv_are_refused(cell, tmp_path):
         evaluate_lists("MRR@1", tmp_path / "lists.csv", target=TRUTH, complete=True)
 
 
-def test_a_rank_in_any_line_of_json_must_be_named(tmp_path):
+def test_a_rank_in_any_line_of_json_is_read(tmp_path):
     path = write(tmp_path / "a.jsonl", '{"user":1,"item":2}|{"user":1,"item":7,"rank":1}')
-    with pytest.raises(ValueError, match="has a column that may order the lists: 'rank'"):
+    with pytest.raises(ValueError, match=r"column 'rank' of .* is missing in row 0"):
         evaluate_lists("HR@1", path, target={1: [7]})
 
 
@@ -695,6 +707,7 @@ def test_several_ids_in_a_cell(separator, tmp_path):
     """Cells with several ids are an error that names `split=`, which reads them in order; in the ground truth, too."""
     cells = [separator.join((IDS[row - 1], IDS[row], "unknown")) for row in range(40)]
     lists, truth = pd.DataFrame({"user": IDS, "item": cells}), {"user": IDS, "item": IDS}
+    ordered = lists.assign(p=1.0)
     lists.to_csv(tmp_path / "lists.csv", index=False, quoting=1)
     cure = separator if separator.strip() else " "
     for table in (lists, tmp_path / "lists.csv"):
@@ -708,4 +721,4 @@ def test_several_ids_in_a_cell(separator, tmp_path):
         evaluate_lists("HR@1", pd.DataFrame(truth), target=known)
     assert value("Recall@1", pd.DataFrame(truth), known, split=separator) == 0.5
     with pytest.raises(ValueError, match="leave rank= and score= out"):
-        evaluate_lists("HR@1", lists, target=truth, split=separator, score="user")
+        evaluate_lists("HR@1", ordered, target=truth, split=separator, score="p")

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from said import evaluate_lists
 from values import numbers
 
 import torchrecmetrics as trm
@@ -30,26 +31,26 @@ def forms(frame, folder):
 def test_by_hand(tmp_path):
     """Session s has its click, item c, at rank 2 of 3, session t at rank 2 of 2, and session u has no click."""
     for lists in forms(FRAME, tmp_path):
-        found = trm.evaluate_lists(["MRR", "AUROC"], lists, score="score", keep_rows=True, **OPTIONS)
+        found = evaluate_lists(["MRR", "AUROC"], lists, score="score", keep_rows=True, **OPTIONS)
         assert numbers(found) == {"MRR": 0.5, "AUROC": (0.5 + 0) / 2}
         assert (found.num_users, found.num_skipped) == (2, 1)
         assert sorted(found.rows.values["MRR"].nan_to_num(-1).tolist()) == [-1, 0.5, 0.5]
     by_rank = FRAME.assign(place=FRAME.groupby("session").score.rank(ascending=False))
-    assert trm.evaluate_lists("MRR", by_rank, rank="place", **OPTIONS)["MRR"] == 0.5
+    assert evaluate_lists("MRR", by_rank, rank="place", **OPTIONS)["MRR"] == 0.5
 
 
 def test_sessions_without_items(tmp_path):
     """In sessions without a column of items each row is a candidate of its own."""
     for lists in forms(FRAME.drop(columns="item"), tmp_path):
         for item in ({}, {"item": None}):
-            found = trm.evaluate_lists(["MRR", "AUROC"], lists, score="score", **item, **OPTIONS)
+            found = evaluate_lists(["MRR", "AUROC"], lists, score="score", **item, **OPTIONS)
             assert numbers(found) == {"MRR": 0.5, "AUROC": 0.25}
 
 
 def test_labels_are_gains():
     """NDCG reads labels as gains, such as ratings."""
     rated = FRAME.assign(clicked=[3, 0, 1, 2, 0, 0])
-    found = trm.evaluate_lists("NDCG", rated, k=2, score="score", **OPTIONS)
+    found = evaluate_lists("NDCG", rated, k=2, score="score", **OPTIONS)
     metric = trm.NDCG(2)
     scores = torch.tensor([[0.1, 0.8, 0.5], [0.9, 0.2, -torch.inf]])
     metric.update(scores, torch.tensor([[3.0, 1, 0], [0, 2, 0]]))
@@ -61,7 +62,7 @@ def test_the_command_and_repeated_items(tmp_path, capsys):
     With `first`, an item that a session repeats is one candidate, with its highest score and its highest label.
     """
     twice = pd.concat([FRAME, FRAME.assign(score=[0.9, 0.1, 0.1, 0.1, 0.1, 0.1], clicked=0)])
-    found = trm.evaluate_lists(["MRR", "AUROC"], twice, score="score", duplicates="first", **OPTIONS)
+    found = evaluate_lists(["MRR", "AUROC"], twice, score="score", duplicates="first", **OPTIONS)
     assert numbers(found) == {"MRR": (1 / 3 + 1 / 2) / 2, "AUROC": 0}
     assert found.num_repeated == 6
     once, path = str(forms(FRAME, tmp_path)[-1]), str(tmp_path / "twice.csv")
@@ -82,7 +83,7 @@ def test_the_command_and_repeated_items(tmp_path, capsys):
     ("frame", "options", "message"),
     [
         (FRAME, {"score": None}, "give score= or rank=, one of the two"),
-        (FRAME, {"rank": "score"}, "give score= or rank=, one of the two"),
+        (FRAME, {"rank": "score"}, "are both to order frame: give one of the two"),
         (FRAME, {"score": "clicked"}, "column 'clicked' cannot be the label and the order of the rows at once"),
         (FRAME, {"score": "scores"}, "no column 'scores'; did you mean 'score'"),
         (FRAME.assign(item="a"), {}, "item 'a' twice for session 's'.*row 0.*duplicates='first'"),
@@ -98,4 +99,4 @@ def test_the_command_and_repeated_items(tmp_path, capsys):
 def test_bad_input(frame, options, message):
     """The error names the column or the argument."""
     with pytest.raises(ValueError, match=message):
-        trm.evaluate_lists("MRR", frame, **{"score": "score", **OPTIONS, **options})
+        evaluate_lists("MRR", frame, **{"score": "score", **OPTIONS, **options})

@@ -23,10 +23,9 @@ LAYERS = {
 LONG_FILES = {"data/interactions.py": 482}
 LONG_FUNCTIONS = {
     "tables/files.py: open_file": 52,
-    "lists/evaluate.py: evaluate_lists": 58,
     "evaluation/recommend.py: recommend": 54,
 }
-MANY_PARAMETERS = {"lists/evaluate.py: evaluate_lists": 18, "lightning/catalogue.py: __init__": 15}
+MANY_PARAMETERS = {"lightning/catalogue.py: __init__": 15}
 
 
 def named(path):
@@ -193,7 +192,6 @@ ELSEWHERE = {
     "tables/columns": "data/test_interactions",
     "tables/events": "tables/test_files",
     "tables/ids": "tables/test_vocabulary",
-    "data/questions": "data/test_roles",
     "data/recommendations": "evaluation/test_recommend",
     "data/arguments": "evaluation/test_models",
     "data/exclusions": "evaluation/test_models",

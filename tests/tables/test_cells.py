@@ -3,8 +3,7 @@
 from decimal import Decimal
 
 import pytest
-
-import torchrecmetrics as trm
+from said import evaluate_lists
 
 np = pytest.importorskip("numpy")
 pa = pytest.importorskip("pyarrow")
@@ -16,7 +15,7 @@ TRUTH = {1: [10, 11], 2: [12]}
 
 def value(lists, target=TRUTH, **options):
     """MRR@2 of the lists as a float."""
-    return trm.evaluate_lists("MRR", lists, target=target, k=2, complete=True, **options)["MRR@2"].item()
+    return evaluate_lists("MRR", lists, target=target, k=2, complete=True, **options)["MRR@2"].item()
 
 
 def two_lists(scores=None):
@@ -27,14 +26,14 @@ def two_lists(scores=None):
 
 @pytest.mark.parametrize("form", [dict, pa.table, pd.DataFrame, pl.DataFrame])
 def test_scores_beside_items_order_the_cells(form):
-    """Lists of scores belong to lists of items: unnamed, they are asked about unless the items follow them."""
+    """Lists of scores belong to lists of items: their column is read by its name, or asked about."""
     frame = form(two_lists([[0.1, 0.9], [0.7, 0.2]]))
-    with pytest.raises(ValueError, match=r"'score' \(floats 0.1 .. 0.9\)"):
-        value(frame)
-    assert value(frame, score="score") == 1
+    assert value(frame) == value(frame, score="score") == 1
     assert value(frame, score=None) == (1 / 2 + 1) / 2
-    frame = form(two_lists([[0.9, 0.1], [0.7, 0.2]]))
-    assert value(frame) == value(frame, score="score") == (1 / 2 + 1) / 2
+    named = form(two_lists() | {"p": [[0.1, 0.9], [0.7, 0.2]], "age": [20, 30]})
+    with pytest.raises(ValueError, match=r"a column that is not read: 'p' \(.*list.*score='p'"):
+        value(named)
+    assert value(named, score="p") == 1
 
 
 def test_cells_are_lists_and_ground_truths(tmp_path):

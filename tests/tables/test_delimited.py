@@ -1,8 +1,8 @@
 """Text with delimiters, as people and other programs write it: ids, times and headers."""
 
 import pytest
+from said import evaluate_lists
 
-import torchrecmetrics as trm
 from torchrecmetrics import Log
 from torchrecmetrics.cli import main
 
@@ -32,8 +32,9 @@ def test_csv_as_other_programs_write_it(content, tmp_path):
     """The same lists in any form give the same value, as lists and as ground truth."""
     path = tmp_path / "log.csv"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    assert trm.evaluate_lists("MRR@2", path, target={"al": ["x"], "bo": ["y"]})["MRR@2"] == (1 + 1 / 2) / 2
-    assert trm.evaluate_lists("HR@1", {"al": ["z"], "bo": ["x"]}, target=path)["HR@1"] == 0.5
+    found = evaluate_lists("MRR@2", path, target={"al": ["x"], "bo": ["y"]}, rank=None)
+    assert found["MRR@2"] == (1 + 1 / 2) / 2
+    assert evaluate_lists("HR@1", {"al": ["z"], "bo": ["x"]}, target=path, value=None)["HR@1"] == 0.5
 
 
 def ids_of(text, tmp_path, name="x.csv", **options):
@@ -87,7 +88,7 @@ def test_decimal_ids_meet_whole_ones(tmp_path):
     """Lists with the item 7.0 and the rank 1.0 match a truth with the item 7."""
     (tmp_path / "lists.csv").write_text("user,item,rank\n1.0,7.0,1.0\n1.0,8.0,2.0\n")
     (tmp_path / "truth.csv").write_text("user,item\n1,8\n")
-    found = trm.evaluate_lists("MRR", tmp_path / "lists.csv", target=tmp_path / "truth.csv", rank="rank", k=2)
+    found = evaluate_lists("MRR", tmp_path / "lists.csv", target=tmp_path / "truth.csv", rank="rank", k=2)
     assert found["MRR@2"] == 0.5
 
 
@@ -100,7 +101,7 @@ def test_names_and_delimiters_can_be_said(tmp_path):
         Log.from_file(tmp_path / "x.log", delimiter="::")
     assert ids_of("0,1,2\n5,6,7\n", tmp_path, user="0", item="1", value=None) == [5]  # as pandas numbers columns
     assert ids_of("user, item\nal,x\n", tmp_path, item=" item") == ["al"]
-    with pytest.raises(ValueError, match="has no column 'item'; did you mean ' item'"):
+    with pytest.raises(ValueError, match="has no column 'item' or 'item_id'; did you mean ' item'"):
         Log.from_file(tmp_path / "x.csv")
 
 
@@ -111,6 +112,6 @@ def test_the_command_compares_ids_of_files_as_text(gains, tmp_path, capsys):
     for name, text in files.items():
         (tmp_path / f"{name}.csv").write_text(text)
     lists, truth, history = (str(tmp_path / f"{name}.csv") for name in files)
-    names = ["--truth-user", "uid", "--history", history, "--complete", "-m", "MRR@1"]
+    names = ["--truth-user", "uid", "--history-user", "uid", "--history", history, "--complete", "-m", "MRR@1"]
     assert main(["evaluate", lists, truth, *names, *gains]) == 0
     assert capsys.readouterr().out.startswith("MRR@1  1.0000")

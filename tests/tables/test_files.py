@@ -12,8 +12,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from said import evaluate_lists
 
-import torchrecmetrics as trm
 from torchrecmetrics import Interactions, Log
 from torchrecmetrics.tables.files import open_file
 
@@ -75,7 +75,7 @@ def test_lines_of_runs(line, tmp_path):
     entries = [("al", "x", 1, 0.9), ("al", "z", 2, 0.1), ("bo", "z", 1, 0.9), ("bo", "y", 2, 0.1)]
     (tmp_path / "a.run").write_text("\n".join(line.format(*entry) for entry in entries))
     truth = {"al": ["x"], "bo": ["y"]}
-    assert trm.evaluate_lists("MRR@2", tmp_path / "a.run", target=truth)["MRR@2"] == (1 + 1 / 2) / 2
+    assert evaluate_lists("MRR@2", tmp_path / "a.run", target=truth)["MRR@2"] == (1 + 1 / 2) / 2
 
 
 def test_parquet_is_read_as_pandas_wrote_it(tmp_path, monkeypatch):
@@ -189,7 +189,10 @@ BAD = {
     "lacking.parquet": (parquet(FRAME.drop(columns="when")), r"has no column 'when'.* There are user, item, stars"),
     "header.csv": (TITLES, r"holds a header and no rows"),
     "twice.csv": ((TITLES + ROW) * 2, "has its header twice"),
-    "column.csv": (b"user,itm,stars,when\n" + ROW, r"no column 'item'; did you mean 'itm'\? There are user, itm"),
+    "column.csv": (
+        b"user,itm,stars,when\n" + ROW,
+        r"no column 'item' or 'item_id'; did you mean 'itm'\?",
+    ),
     "text.csv": (TITLES + ROW + b"a,b,four,2\n", r"'stars' of .* must hold numbers, got 'four' in row 1 \(line 3\)"),
     "comma.csv": (TITLES + b'a,b,"1,5",2\n', r"must hold numbers, got '1,5' .*: decimals have a point, not a comma"),
     "nan.csv": (TITLES + ROW + b"a,b,NaN,2\n", r"'stars' of .*nan.csv is missing in row 1 \(line 3\): leave such rows"),
@@ -221,7 +224,7 @@ BAD = {
     "x.qrels": (b"1 0 2\n", r"is no TREC qrels file, 'query 0 document relevance': '1 0 2'"),
     "judged.dev": (b"301 0 7 1\n301 0 8 0\n", r"Qrels have qrels in their name, such as judged\.qrels"),
     "users.txt": (b"1\n2\n", r"users.txt holds users alone, and no item"),
-    "items.txt": (b"1 5 6\n", r"items.txt has no column 'when'.* There are user, item"),
+    "items.txt": (b"1 5 6\n", r"items.txt has no column 'stars'.* There are user, item"),
     "edges.txt": (b"0 1 5\n0 2 4\n", r"has 3 columns in every line and user 0 in several: these seem to be"),
     "ratings.txt": (b"0 25 5\n1 30 4\n2 31 3\n", RATINGS),
     "seconds.txt": (b"0\t25\t5\t881250949\n1\t30\t4\t881250950\n", RATINGS),
@@ -269,9 +272,9 @@ def test_records_with_other_keys(tmp_path):
     path = tmp_path / "lists.json"
     path.write_text(json.dumps(records))
     for lists in (records, path):
-        with pytest.raises(ValueError, match=r"'score' .*1 missing"):
-            trm.evaluate_lists("HR@1", lists, target={1: [11]})
-        assert trm.evaluate_lists("MRR@2", lists, target={1: [11]}, rank=None) == {"MRR@2": 1 / 2}
+        with pytest.raises(ValueError, match=r"'score' .*is missing in row 0"):
+            evaluate_lists("HR@1", lists, target={1: [11]})
+        assert evaluate_lists("MRR@2", lists, target={1: [11]}, rank=None, score=None) == {"MRR@2": 1 / 2}
 
 
 def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from types import EllipsisType
 from typing import Any, Literal, TypeAlias, overload
 
 import torch
@@ -12,7 +11,6 @@ from torch import Tensor
 
 from torchrecmetrics.core.checks import Checks, check_choice, describe, plain, shown, warn_caller
 from torchrecmetrics.core.saving import read, write
-from torchrecmetrics.data.questions import roles_of
 from torchrecmetrics.inputs.base import SelectedItems
 from torchrecmetrics.inputs.jagged import as_jagged, broken_rows, side_by_side
 from torchrecmetrics.tables.columns import (
@@ -29,7 +27,7 @@ from torchrecmetrics.tables.columns import (
 )
 from torchrecmetrics.tables.events import Events
 from torchrecmetrics.tables.files import read_item_lines
-from torchrecmetrics.tables.frames import FrameSource
+from torchrecmetrics.tables.table import Name, Table, check_read
 from torchrecmetrics.tables.vocabulary import Vocabulary, codes_of
 
 Duplicates: TypeAlias = Literal["merge", "error"]
@@ -274,18 +272,19 @@ class Interactions:
     def of_events(
         cls, events: Events, *, duplicates: Duplicates = "merge", values_reduce: Reduce | None = None
     ) -> Interactions:
-        """Build from events whose users and items all have row numbers (no -1)."""
+        """Build from events whose users and items all have row numbers (no -1); values below 0 become 0."""
+        values = None if events.values is None else events.values.clamp(min=0)
         named = {"user_ids": events.user_ids, "item_ids": events.item_ids}
         edges = (events.users, events.items)
-        return cls._of_edges(edges, events.shape, events.values, duplicates, values_reduce, **named)
+        return cls._of_edges(edges, events.shape, values, duplicates, values_reduce, **named)
 
     @classmethod
     def from_frame(
         cls,
         frame: Any,
-        user: str = "user",
-        item: str = "item",
-        value: str | EllipsisType | None = ...,
+        user: Name = ...,
+        item: Name = ...,
+        value: Name = ...,
         *,
         user_ids: Any = None,
         item_ids: Any = None,
@@ -296,11 +295,12 @@ class Interactions:
 
         Args:
             frame: of pandas, polars, pyarrow or another library with Arrow's interface; a dict of columns; a structured
-                array.
-            user: name of the column of users: whole numbers, text or bytes.
-            item: name of the column of items: as users.
-            value: name of the column of values, such as ratings. None = no values. Not given = None, except that a
-                column which may say which rows are relevant, or how much, is an error.
+                array; or a `Table`, which says its columns itself.
+            user: name of the column of users: whole numbers, text or bytes; default: user or user_id.
+            item: name of the column of items: as users; default: item or item_id.
+            value: name of the column of values, such as ratings; those below 0 become 0. None = no values. Not given:
+                the column `value`, if there is one; any other column that could say which rows are relevant is an
+                error.
             user_ids: vocabulary of the users, as in `from_columns`; default: the users that occur, ascending.
             item_ids: vocabulary of the items, as in `from_columns`; default: the items that occur, ascending.
             duplicates: as in `from_edge_index`.
@@ -317,9 +317,10 @@ class Interactions:
             >>> train.user_ids, train.items
             (Vocabulary(2 ids, text: 'al', 'bo'), tensor([1, 0]))
         """
-        source = FrameSource(frame)
-        roles = roles_of(source, user, item, value=value)
-        events = Events.of_table(source.read(roles), roles, user_ids, item_ids)
+        table = Table.with_columns(frame, user=user, item=item, value=value)
+        check_read(table.question("value", "value"))
+        roles = table.roles("value")
+        events = Events.of_table(table.source.read(roles), roles, user_ids, item_ids)
         return cls.of_events(events, duplicates=duplicates, values_reduce=values_reduce)
 
     @overload

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import EllipsisType
 from typing import Any, NamedTuple
 
 import torch
@@ -15,10 +14,9 @@ from torch import Tensor
 from torchrecmetrics.core.checks import check_k
 from torchrecmetrics.core.saving import read, write
 from torchrecmetrics.data.interactions import Duplicates, Interactions, Reduce
-from torchrecmetrics.data.questions import questions, roles_of
 from torchrecmetrics.tables.events import Events
 from torchrecmetrics.tables.files import open_file
-from torchrecmetrics.tables.frames import FrameSource, Role, Source
+from torchrecmetrics.tables.table import Name, Table
 from torchrecmetrics.tables.times import read_bound, shown_time
 from torchrecmetrics.tables.vocabulary import Vocabulary
 
@@ -71,9 +69,9 @@ class Log(Events):
     """Ids of the user rows."""
     item_ids: Vocabulary
     """Ids of the item rows."""
-    questions: Mapping[Role, str] = field(default_factory=dict)
-    """Errors for what depends on columns that were not named: the order of events ("time"), which of them are relevant
-    ("relevance") and how much ("gains")."""
+    questions: Mapping[str, str] = field(default_factory=dict)
+    """Errors for what depends on columns that were not named: the order of events ("time"), and which of them are
+    relevant ("value")."""
 
     # ----------------------------------------------------------------------------------------------------- constructors
 
@@ -81,10 +79,10 @@ class Log(Events):
     def from_frame(
         cls,
         frame: Any,
-        user: str = "user",
-        item: str = "item",
-        time: str | EllipsisType | None = ...,
-        value: str | EllipsisType | None = ...,
+        user: Name = ...,
+        item: Name = ...,
+        time: Name = ...,
+        value: Name = ...,
         *,
         user_ids: Any = None,
         item_ids: Any = None,
@@ -93,14 +91,16 @@ class Log(Events):
 
         Args:
             frame: of pandas, polars, pyarrow or another library with Arrow's interface; a dict of columns; a structured
-                array.
-            user: name of the column of users: whole numbers of any size, text, bytes, categories.
-            item: name of the column of items: as users.
+                array; or a `Table`, which says its columns itself.
+            user: name of the column of users: whole numbers of any size, text, bytes, categories; default: user or
+                user_id.
+            item: name of the column of items: as users; default: item or item_id.
             time: name of the column of times: numbers or datetimes, both also as text; datetimes without a time zone
-                count as UTC. None = the rows are in order of time, and the log has no times. Not given = None, except
-                that a column which may be the times is an error in `leave_last_out` and whatever else depends on order.
-            value: name of the column of values, numbers such as ratings. None = all events are alike. Not given = None,
-                except that a column which may say which events are relevant, such as clicks, is an error in
+                count as UTC; default: time or timestamp. None = the rows are in order of time, and the log has no
+                times. If there is none, any other column that could be the times is an error in `leave_last_out` and
+                whatever else depends on order.
+            value: name of the column of values, numbers such as ratings; default: value. None = all events are alike.
+                If there is none, any other column that could say which events are relevant is an error in
                 `to_interactions`.
             user_ids: vocabulary of the users, such as `other.user_ids`; default: the users that occur, ascending.
             item_ids: vocabulary of the items, such as `other.item_ids`; default: the items that occur, ascending.
@@ -110,16 +110,17 @@ class Log(Events):
             ValueError: if there is no such column (names the nearest), for missing entries (names column and row), and
                 ids that a given vocabulary does not hold.
         """
-        return cls.of_source(FrameSource(frame), user, item, time, value, user_ids, item_ids)
+        table = Table.with_columns(frame, user=user, item=item, time=time, value=value)
+        return cls.read(table, user_ids, item_ids)
 
     @classmethod
     def from_file(
         cls,
-        path: str | Path,
-        user: str = "user",
-        item: str = "item",
-        time: str | EllipsisType | None = ...,
-        value: str | EllipsisType | None = ...,
+        path: str | Path | Table,
+        user: Name = ...,
+        item: Name = ...,
+        time: Name = ...,
+        value: Name = ...,
         *,
         user_ids: Any = None,
         item_ids: Any = None,
@@ -129,13 +130,12 @@ class Log(Events):
 
         csv, tsv, parquet, jsonl, RecBole's .inter, MovieLens' u.data and ratings.dat, lines of `user item item ...`
         (LightGCN), TREC's runs and qrels. Files without a header have columns named user and item and, by format,
-        rating and timestamp, rank and score, or relevance. MovieLens' timestamps are read unless `time=None`; in other
-        formats `time` names the column of times, without which events have the order of the file.
+        rating and timestamp, rank and score, or relevance.
 
         Ids in text are whole numbers if all of a column are written as such ("7", not "07"), and text otherwise.
 
         Args:
-            path: path of the file; text is UTF-8.
+            path: path of the file, or a `Table`; text is UTF-8.
             user: as in `from_frame`, like the arguments after it.
             item: column of items.
             time: column of times.
@@ -150,32 +150,22 @@ class Log(Events):
             ValueError: also for a file of another format, a file that is empty, has no rows, lines of unequal width or
                 another encoding; names the file, the row and the column.
         """
-        return cls.of_source(open_file(path, delimiter), user, item, time, value, user_ids, item_ids)
+        source = path if isinstance(path, Table) else open_file(path, delimiter)
+        return cls.read(Table.with_columns(source, user=user, item=item, time=time, value=value), user_ids, item_ids)
 
     @classmethod
-    def of_source(
-        cls,
-        source: Source,
-        user: str = "user",
-        item: str = "item",
-        time: str | EllipsisType | None = ...,
-        value: str | EllipsisType | None = ...,
-        user_ids: Any = None,
-        item_ids: Any = None,
-    ) -> Log:
-        """Read columns of a frame or an open file; arguments and errors are those of `from_frame`."""
-        known = source.known.get("value") if value is ... else value
-        roles = roles_of(source, user, item, time, known)
-        log = cls.of_table(source.read(roles), roles, user_ids, item_ids)
-        unnamed: list[Role] = ["time"] if time is ... and roles.time is None else []
-        unnamed += ["relevance", "gains"] if value is ... and known is None else []
-        return replace(log, questions=questions(source, unnamed, roles))
+    def read(cls, table: Table, user_ids: Any = None, item_ids: Any = None) -> Log:
+        """Read a table; vocabularies and errors are those of `from_frame`."""
+        roles, read = table.roles("time", "value"), ("time", "value")
+        log = cls.of_table(table.source.read(roles), roles, user_ids, item_ids)
+        questions = {use: table.question(use, *read) for use in ("time", "value")}
+        return replace(log, questions={use: text for use, text in questions.items() if text is not None})
 
     def check_order(self) -> None:
         """Raise if a column that was not read may hold the times, by which events would be in another order."""
         self.check_read("time")
 
-    def check_read(self, role: Role) -> None:
+    def check_read(self, role: str) -> None:
         """Raise if a column that was not read may have a role."""
         if role in self.questions:
             raise ValueError(self.questions[role])
@@ -211,7 +201,7 @@ class Log(Events):
             ValueError: for a `min_value` if the log has no values, for repeated events with values if `values_reduce`
                 is None, and if a column that was not read may say which events are relevant.
         """
-        self.check_read("relevance")
+        self.check_read("value")
         if isinstance(min_value, str) or min_value != min_value:
             raise ValueError(f"min_value must be a number, got {min_value!r}")
         events = self

@@ -120,11 +120,10 @@ def limit(scores: Tensor, question: Question) -> Tally:
     lowest = maxima[:, -depth, None].clamp(min=torch.finfo(maxima.dtype).min)  # -inf is no candidate
     above = thresholds.new_full(thresholds.shape, depth, dtype=torch.float64)
     at_least = above + 1
-    near = (thresholds >= lowest).any(1).nonzero()[:, 0]
-    if len(near):
-        rows = (
-            near if len(near) * 4 < len(scores) else slice(None)
-        )  # a few are copied, others read again where they are
+    reaching = (thresholds >= lowest).any(1).nonzero()[:, 0]
+    if len(reaching):
+        # a few rows are copied, many are read again where they are
+        rows = reaching if len(reaching) * 4 < len(scores) else slice(None)
         tile = scores[rows]
         best = blocks.reaching(tile, tile if heads is scores else heads[rows], lowest[rows])
         if best is None:  # many scores are equal

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from numbers import Real
-from types import EllipsisType
 from typing import Any, ClassVar
 
 import torch
@@ -19,12 +18,12 @@ from torchrecmetrics.core.checks import check_device, check_ids, warn_caller
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.data.recommendations import Recommendations
 from torchrecmetrics.inputs.lists import Lists
-from torchrecmetrics.lists.entries import ListEntries, Names, Numbering
+from torchrecmetrics.lists.entries import ListEntries, Numbering, opened_lists
 from torchrecmetrics.lists.matching import called, of_one_kind, union
 from torchrecmetrics.lists.ordered import RecommendedLists
 from torchrecmetrics.metric.signature import Formula
 from torchrecmetrics.results.evaluation import Evaluation
-from torchrecmetrics.tables.files import open_if_path
+from torchrecmetrics.tables.table import Table, check_read, refuse_columns
 from torchrecmetrics.tables.vocabulary import Vocabulary
 
 _ROWS = 2**16
@@ -108,10 +107,7 @@ def agreement(
     k: int | Iterable[int] = 10,
     *,
     p: float = 0.9,
-    user: str = "user",
-    item: str = "item",
-    rank: str | EllipsisType | None = ...,
-    score: str | EllipsisType | None = ...,
+    **columns: Any,
 ) -> Evaluation:
     """Compare the lists of two runs for the same users, without a ground truth: means over users from 0 to 1.
 
@@ -123,14 +119,11 @@ def agreement(
 
     Args:
         lists_a: lists of one run: item ids [B, K], best first, short lists padded with -1, whose rows are users; or any
-            form that `evaluate_lists` takes, matched by user and item ids.
+            form that `evaluate_lists` takes, matched by user and item ids; equal scores are in the order of the ids.
         lists_b: lists of the other run, in rows of the same users, or with ids.
         k: cut-off or cut-offs.
         p: probability to go on from a rank to the next in RBO: .9 gives the first 10 ranks 86 % of the weight.
-        user: name of the column of users in both tables.
-        item: name of the column of items in both tables.
-        rank: as in `evaluate_lists`.
-        score: as in `evaluate_lists`; equal scores are in the order of their ids.
+        columns: refused: a `Table` says what the columns of its lists are.
 
     Users with a list in one run alone are left out, with a warning.
 
@@ -153,28 +146,27 @@ def agreement(
         2 users
         ± standard error; no interval for fewer than 10 users
     """
+    refuse_columns("agreement", columns)
     collection = agreement_metrics(k, p)
     collection.evaluator.set_sync_on_compute(False)
     width = max(metric.k or 1 for metric in collection.metrics.values())
     if isinstance(lists_a, Tensor) and isinstance(lists_b, Tensor):
         collection.to(lists_a.device)
         return _compared(collection, _of_tensors(lists_a, lists_b, width), "row {}".format)
-    names = Names(user, item, None if rank is ... else rank, None if score is ... else score)
-    opened = [open_if_path(lists) for lists in (lists_a, lists_b)]
-    in_order = rank is None or score is None
-    runs = _read_runs(opened, names, in_order)
+    runs = _read_runs([opened_lists(lists_a, "lists_a"), opened_lists(lists_b, "lists_b")])
     return _compared(collection, _of_runs(runs, width), lambda row: f"user {called(runs[1].user_ids, row)}")
 
 
-def _read_runs(opened: Sequence[Any], names: Names, in_order: bool) -> list[RecommendedLists]:
+def _read_runs(opened: Sequence[Any]) -> list[RecommendedLists]:
     """Return the lists of both runs with one numbering, without ids if one holds the row numbers of `recommend`."""
+    check_read(*(lists.question("order", "rank", "score") for lists in opened if isinstance(lists, Table)))
     known = Numbering("lists_a", Vocabulary([]), Vocabulary([]), (0, 0))
     for owner, lists in zip(("lists_a", "lists_b"), opened, strict=True):
         if isinstance(lists, Recommendations) and lists.user_ids is None:
             known = known._replace(owner=owner, users=None)
         if isinstance(lists, Recommendations) and lists.item_ids is None:
             known = known._replace(owner=owner, items=None)
-    runs = [ListEntries.read(lists, names, known, in_order) for lists in opened]
+    runs = [ListEntries.read(lists, known) for lists in opened]
     users = of_one_kind([runs[0].users._replace(what="lists_a's user_ids"), runs[1].users])
     items = of_one_kind([runs[0].items._replace(what="lists_a's item_ids"), runs[1].items])
     user_ids, item_ids = union(users), union(items)

@@ -4,37 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import chain
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchrecmetrics.core.checks import describe
-from torchrecmetrics.data.questions import questions
 from torchrecmetrics.data.recommendations import Recommendations
 from torchrecmetrics.lists.matching import IdColumn, called
 from torchrecmetrics.tables.cells import exploded
 from torchrecmetrics.tables.columns import row_numbers, words
 from torchrecmetrics.tables.events import numbers_in
-from torchrecmetrics.tables.files import source_of
-from torchrecmetrics.tables.frames import Columns, Roles, Source, arrow, compute, distinct, holds_records, tensor_of
+from torchrecmetrics.tables.frames import Columns, arrow, compute, holds_records, tensor_of
 from torchrecmetrics.tables.ids import read_ids
+from torchrecmetrics.tables.table import Table, has_columns
 from torchrecmetrics.tables.vocabulary import Vocabulary
 
 #: Usual last words of names of columns of ranks, and of numbers of which the lowest is best.
 _RANKS = {"rank", "ranks", "ranking", "position", "pos", "place", "order"}
 _DISTANCES = {"distance", "distances", "dist"}
-
-
-class Names(NamedTuple):
-    """Column names by role."""
-
-    user: str = "user"
-    item: str = "item"
-    rank: str | None = None
-    score: str | None = None
-    split: str | None = None
-    """Separator of several items in one cell; None = a cell holds one item."""
 
 
 class Numbering(NamedTuple):
@@ -60,20 +49,18 @@ class ListEntries(NamedTuple):
     """Rank of each entry, int32 [E]; without ranks and scores the entries of a user are in order."""
     scores: Tensor | None = None
     """Score of each entry, [E]."""
-    names: Names | None = None
-    """Column names; None = the lists are not in columns."""
+    names: Table | None = None
+    """Names of columns by role; None = the lists are not in columns."""
     table: Columns | None = None
     """The table that names rows in messages; None = the lists are not in columns."""
 
     @classmethod
-    def read(cls, lists: Any, names: Names, known: Numbering, in_order: bool) -> ListEntries:
+    def read(cls, lists: Any, known: Numbering) -> ListEntries:
         """Read lists of any form; see `evaluate_lists`.
 
         Args:
-            lists: the lists.
-            names: column names of a frame or a file.
+            lists: the lists, tables as `Table`.
             known: the vocabularies to which the lists will be matched.
-            in_order: True if the caller said that rows are in order.
 
         Raises:
             TypeError: for anything without lists.
@@ -81,11 +68,10 @@ class ListEntries(NamedTuple):
         """
         if isinstance(lists, Recommendations):
             entries = _recommended(lists, known)
-        elif _is_wide(lists, names):
-            entries = _wide(lists, names, known)
+        elif isinstance(lists, Table):
+            entries = _long(lists, known)
         else:
-            source = source_of(lists, "lists")
-            entries = _long(source, _checked(source, names, in_order), known)
+            entries = _wide(lists, known)
         if not len(entries.owners):
             raise ValueError(f"{entries.what} holds no rows")
         if entries.users.ids is None and int(entries.owners.min()) < 0:
@@ -96,52 +82,33 @@ class ListEntries(NamedTuple):
         """Return the source, the row and the column of a role, for messages."""
         if self.names is None or self.table is None:
             return self.what
-        return f"{self.what}, {self.table.row(row)}, column {getattr(self.names, role)!r}"
+        return f"{self.what}, {self.table.row(row)}, column {self.names.columns[role]!r}"
 
 
-def _is_wide(lists: Any, names: Names) -> bool:
-    """Return True if there is one list per user, and False for one row per item; refuse objects without lists."""
-    if isinstance(lists, Mapping):
-        return not any(name in lists for name in names[:4] if name is not None)
+def opened_lists(lists: Any, what: str = "lists") -> Any:
+    """Return frames and paths as a `Table`, and other forms as they are; refuse objects without lists."""
+    if isinstance(lists, (Table, str, Path)) or holds_records(lists):
+        return Table.of(lists, what)
+    if isinstance(lists, Recommendations) or (isinstance(lists, Mapping) and not has_columns(lists)):
+        return lists
     if isinstance(lists, tuple):
         if len(lists) != 2:
             raise TypeError(f"lists must be a tuple of two, (item ids [B, K], users [B]), got {len(lists)} things")
-        return True
-    columns = getattr(getattr(lists, "dtype", None), "names", None)
-    if holds_records(lists):
-        return False
-    if isinstance(lists, (Tensor, list)) or (hasattr(lists, "__array__") and hasattr(lists, "reshape") and not columns):
+        return lists
+    fields = getattr(getattr(lists, "dtype", None), "names", None)
+    if isinstance(lists, (Tensor, list)) or (hasattr(lists, "__array__") and hasattr(lists, "reshape") and not fields):
         raise TypeError(
             f"lists must be a frame, a path, a dict {{user: [items]}} or a tuple, got {describe(lists)}: whose are "
             "they? Pass (lists, users)"
         )
-    return False
+    return Table.of(lists, what)
 
 
 # ------------------------------------------------------------------------------------------- a row per listed item
 
 
-def _checked(lists: Source, names: Names, in_order: bool) -> Names:
-    """Return the column names, with at most one column that orders the lists; TREC runs are ordered by score."""
-    if names.rank is not None and names.score is not None:
-        raise ValueError(
-            f"rank={names.rank!r} and score={names.score!r} are both to order {lists.what}: give one of the two"
-        )
-    if names.split is not None and (names.rank or names.score):
-        raise ValueError("split= reads the items of a cell in order, best first: leave rank= and score= out")
-    names = names._replace(**{role: name for role, name in lists.known.items() if role in ("user", "item")})
-    distinct(names._replace(split=None))
-    if names.rank is not None or names.score is not None or in_order:
-        return names
-    if "score" in lists.known:
-        return names._replace(score=lists.known["score"])
-    if messages := questions(lists, ["order"], Roles(names.user, names.item)):
-        raise ValueError(messages["order"])
-    return names
-
-
-def _long(lists: Source, names: Names, known: Numbering) -> ListEntries:
-    """Return the entries of a frame or a file with a row per listed item, or a cell per list."""
+def _long(lists: Table, known: Numbering) -> ListEntries:
+    """Return the entries of a table with a row per listed item, or a cell per list."""
     for name, ids, size in (("user", known.users, known.shape[0]), ("item", known.items, known.shape[1])):
         if ids is None:
             raise ValueError(
@@ -149,42 +116,49 @@ def _long(lists: Source, names: Names, known: Numbering) -> ListEntries:
                 f"{known.owner} with ids, too (from_frame); if its row numbers are the ids, say so: "
                 f"{known.owner}.with_ids({name}_ids=torch.arange({size}))"
             )
-    order_name = names.score if names.rank is None else names.rank
-    cells = lists.read(Roles(names.user, names.item, value=order_name))
-    table = exploded(cells, names.item, names.split)
-    cell_ids, cell_users = Vocabulary.number(cells.columns[names.user], cells.name(names.user), cells.row)
-    rows, owners = cell_users, cell_users
+    if lists.split is not None and lists.order is not None:
+        raise ValueError("split= reads the items of a cell in order, best first: leave rank= and score= out")
+    roles, order = lists.roles("order"), lists.order
+    cells, as_written = lists.source.read(roles), lists.source.as_written
+    table = exploded(cells, roles.item, lists.split)
+    cell_ids, owners = Vocabulary.number(cells.columns[roles.user], cells.name(roles.user), cells.row)
+    rows = owners
     if table is not cells:  # each cell is a list, which may be empty
         _check_owners(lists.what, owners, cell_ids)
-        rows = cell_ids.rows(table.columns[names.user])
-    users = IdColumn(table.name(names.user), cell_ids, rows, lists.as_written)
-    item_ids, item_rows = Vocabulary.number(table.columns[names.item], table.name(names.item), table.row)
-    items = IdColumn(table.name(names.item), item_ids, item_rows, lists.as_written or names.split is not None)
-    order = None if order_name is None else numbers_in(table, order_name)
-    lengths = {names.user: len(users.rows), names.item: len(items.rows)}
-    lengths |= {} if order is None else {str(order_name): len(order)}
-    if len(set(lengths.values())) > 1:
-        raise ValueError(f"columns of {lists.what} must be equally long, got {lengths}")
-    entries = ListEntries(users, items, owners, lists.what, names=names, table=table)
-    if order is not None and names.rank is not None:
-        return entries._replace(ranks=_ranks(order, table, names.rank))
-    if order is not None and names.score is not None:
-        check_score(lists.what, names.score, order)
-    return entries._replace(scores=order)
+        rows = cell_ids.rows(table.columns[roles.user])
+    users = IdColumn(table.name(roles.user), cell_ids, rows, as_written)
+    item_ids, item_rows = Vocabulary.number(table.columns[roles.item], table.name(roles.item), table.row)
+    items = IdColumn(table.name(roles.item), item_ids, item_rows, as_written or lists.split is not None)
+    entries = ListEntries(users, items, owners, lists.what, names=lists, table=table)
+    if order is None:
+        return entries
+    values = numbers_in(table, order)
+    check_order(lists, values)
+    if "rank" in lists.columns:
+        return entries._replace(ranks=_ranks(values, table, order))
+    return entries._replace(scores=values)
 
 
-def check_score(what: str, name: str, values: Tensor) -> None:
-    """Refuse scores of which the lowest is best by their name (ranks: and values): the highest would be upside down."""
+def check_order(lists: Table, values: Tensor) -> None:
+    """Refuse ranks that are scores by their name, and scores of which the lowest is best by their name and values."""
+    name = lists.order or ""
     last = {*[word for word in words(name) if word not in ("no", "nr", "number")][-1:]}
-    if last & _RANKS and bool(((values >= 0) & (values == values.double().floor())).all()):
+    if "rank" in lists.columns:
+        if last & {"score", "scores"}:
+            raise ValueError(
+                f"rank={name!r} would turn the lists of {lists.what} upside down if the highest is best: pass "
+                f"score={name!r}, or rename the column if 1 is the best"
+            )
+        return
+    if name == "rank" or (last & _RANKS and bool(((values >= 0) & (values == values.double().floor())).all())):
         raise ValueError(
-            f"score={name!r} would turn the lists of {what} upside down if 1 is the best: pass rank={name!r}, or "
+            f"score={name!r} would turn the lists of {lists.what} upside down if 1 is the best: pass rank={name!r}, or "
             "rename the column if the highest is best"
         )
     if last & _DISTANCES and bool((values >= 0).all()):
         raise ValueError(
-            f"score={name!r} would turn the lists of {what} upside down if the smallest is the best: negate the column "
-            "and rename it"
+            f"score={name!r} would turn the lists of {lists.what} upside down if the smallest is the best: negate the "
+            "column and rename it"
         )
 
 
@@ -205,14 +179,8 @@ def _ranks(values: Tensor, table: Columns, name: str) -> Tensor:
 # ------------------------------------------------------------------------------------------------ a list per user
 
 
-def _wide(lists: Any, names: Names, known: Numbering) -> ListEntries:
+def _wide(lists: Any, known: Numbering) -> ListEntries:
     """Return the entries of a dict {user: [items]}, or of a tuple (lists, users)."""
-    if names.rank is not None or names.score is not None:
-        role = "score" if names.rank is None else "rank"
-        raise ValueError(
-            f"{role}= names a column of a frame; the lists of a dict {{user: [items]}}, or beside their users, are in "
-            f"order, best first (a dict of columns has the columns {names.user!r} and {names.item!r})"
-        )
     cells, owners = (list(lists.values()), list(lists)) if isinstance(lists, Mapping) else lists
     entries, lengths = _concatenated(cells)
     if not len(lengths):

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from inspect import signature
 from itertools import chain, repeat
-from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import torch
@@ -31,22 +30,20 @@ from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Interactions, Reduce
 from torchrecmetrics.data.log import Log
 from torchrecmetrics.data.progress import Progress, ProgressBar
-from torchrecmetrics.data.questions import roles_of
 from torchrecmetrics.inputs.lists import Duplicates, Lists
-from torchrecmetrics.lists.entries import ListEntries, Names, Numbering
+from torchrecmetrics.lists.entries import ListEntries, Numbering, opened_lists
 from torchrecmetrics.lists.matching import IdColumn, called, of_one_kind
 from torchrecmetrics.lists.ordered import RecommendedLists
 from torchrecmetrics.lists.sessions import evaluate_sessions
 from torchrecmetrics.lists.unknown_ids import refuse_respelled
 from torchrecmetrics.metric.evaluator import Evaluator
 from torchrecmetrics.metric.signature import METRIC_OPTIONS, MetricOptions
-from torchrecmetrics.metrics import DCG
 from torchrecmetrics.names import Metrics, check_options
 from torchrecmetrics.results.evaluation import Evaluation
 from torchrecmetrics.tables.cells import exploded
 from torchrecmetrics.tables.events import Events
-from torchrecmetrics.tables.files import FileSource, open_if_path, source_of
-from torchrecmetrics.tables.frames import check_names
+from torchrecmetrics.tables.files import FileSource
+from torchrecmetrics.tables.table import Table, check_read, has_columns, refuse_columns
 from torchrecmetrics.tables.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -54,9 +51,6 @@ if TYPE_CHECKING:
 
 _ELSEWHERE = dict.fromkeys(("train", "num_items"), "metrics of items take catalogue=Catalogue.from_interactions(train)")
 _ELSEWHERE["history"] = "items that leave the lists are exclude="
-_PACKAGE = "torchrecmetrics."
-_GRADE = "grade of a dict"
-"""Column of the grades of a dict {user: {item: grade}}, such as qrels of ranx and pytrec_eval."""
 _SOME_USERS, _MANY_USERS = 10, 1000
 """Numbers of users of whom hardly ever, and never, no listed item is known, if both sides have the same ids."""
 _CELLS = 2**19  # listed, relevant and excluded items of a batch, padding included
@@ -78,12 +72,6 @@ def evaluate_lists(
     label: str | None = None,
     exclude: Any = None,
     k: int | Iterable[int] | None = None,
-    user: str = "user",
-    item: str | None = "item",
-    rank: str | EllipsisType | None = ...,
-    score: str | EllipsisType | None = ...,
-    value: str | EllipsisType | None = ...,
-    split: str | None = None,
     values_reduce: Reduce | None = None,
     complete: bool = False,
     duplicates: Duplicates = "error",
@@ -96,29 +84,18 @@ def evaluate_lists(
 
     Args:
         metrics: as in `evaluate`; metrics that need more than lists (AUROC) are refused.
-        lists: a frame of pandas, polars or pyarrow, a dict of columns, a list of records (dicts, or tuples, whose
-            columns are named "0", "1", "2", ...) or a structured array, with a row per listed item or, in cells of
-            lists, per user; a path (csv, tsv, parquet, jsonl, TREC run, ...); a dict {user: [items]}, best first; a
-            tuple (item ids [B, K], users [B]), best first, short lists padded with -1; or a result of `recommend`.
-        target: ground truth: `Interactions`, a `Log`, a frame, a dict {user: items} or {user: {item: grade}}, or a
-            path. Values of interactions and logs, grades, and the relevance in TREC's qrels, are gains; for frames and
-            other files see `value`.
+        lists: a `Table`, or a frame or a path whose columns have the names that it reads, with a row per listed item
+            or, in cells of lists, per user; a dict {user: [items]}, best first; a tuple (item ids [B, K], users [B]),
+            best first, short lists padded with -1; or a result of `recommend`. Equal scores of a list are tied, as
+            `ties` says (trec_eval orders them by id).
+        target: ground truth: a `Table`, a frame, a path, `Interactions`, a `Log`, or a dict {user: items} or {user:
+            {item: grade}}. Values and grades are gains; those below 0 in a table mean not relevant.
         label: in place of `target`, the name of a column of `lists`, which is a frame or a file: rows with a label > 0
             are relevant, and the label is their gain. Each user is then a session whose rows are all candidates,
-            ordered by `score` or `rank`, and AUROC is known.
+            ordered by score or rank, and AUROC is known.
         exclude: items removed from the lists, so that later items move up: any form of `target`, bool [I], or a tuple
-            of these.
+            of these. All pairs of a table count, or those whose value is above 0, if `Table(..., value=)` says it.
         k: cut-offs, if `metrics` are names.
-        user: name of the column of users, in all frames and files.
-        item: name of the column of items, in all frames and files. With `label`, None: each row is an item of its own,
-            as it is where no column is called "item".
-        rank: name of the column of ranks, which must run 1, 2, 3, ... (or 0, 1, 2, ... throughout) in each list.
-        score: name of the column of scores, highest first; equal scores of a list are tied, as `ties` says (trec_eval
-            orders them by id). TREC runs are ordered by score unless `rank` is given. None for either: the rows of each
-            user are in order. Neither given: the same, but a column that may order the lists otherwise is an error.
-        value: name of the column of gains of a `target` that is a frame or a file. None: all its rows have equal gains.
-            Not given: the same, but a column that may say which rows are relevant is an error.
-        split: separator of several items in one cell of the column of items, best first, in all frames and files.
         values_reduce: gain of a pair that `target` repeats: "sum", "max" or the "last" gain. None: repeated pairs that
             have gains are an error.
         complete: True if nothing but the lists is recommended: an item that is not listed is a miss at every k.
@@ -156,6 +133,7 @@ def evaluate_lists(
         3 users, 1 without a list, 1 list entry whose item the ground truth does not know
         ± standard error; no interval for fewer than 10 users
     """
+    refuse_columns("evaluate_lists", options)
     for name in options.keys() & _ELSEWHERE.keys():
         raise ValueError(f"evaluate_lists has no option {name!r}: {_ELSEWHERE[name]}")
     check_options("evaluate_lists", options, [*signature(evaluate_lists).parameters, *METRIC_OPTIONS])
@@ -165,23 +143,13 @@ def evaluate_lists(
     if without_excluded or metric_options.get("overlap") is None:
         metric_options.pop("overlap", None)
     check_groups(groups)
-    if item is None and label is None:
-        raise ValueError("item=None is for label=: lists and target are matched by their items")
-    names = Names(
-        user=str(user),
-        item="" if item is None else str(item),
-        rank=None if rank is ... else rank,
-        score=None if score is ... else score,
-        split=split,
-    )
     if label is not None:
         for name, argument in {"target": target, "exclude": exclude, "groups": groups}.items():
             if argument is not None:
                 raise ValueError(f"{name} was given beside label=, which names the ground truth in the lists")
         return evaluate_sessions(
             metrics,
-            open_if_path(lists),
-            names,
+            Table.of(lists, "lists"),
             label,
             k,
             duplicates=duplicates,
@@ -191,8 +159,7 @@ def evaluate_lists(
     collection = empty_collection(metrics, k, metric_options, groups, keep_rows).to("cpu")
     collection.evaluator.set_sync_on_compute(False)
     pairs = [target, *exclude_entries(exclude)]
-    gains = (value, values_reduce, _reads_gains(collection))
-    interactions, entries = _read(lists, pairs, names, rank is None or score is None, gains)
+    interactions, entries = _read(lists, pairs, values_reduce)
     truth = _Truth.of(collection, interactions, groups, without_excluded)
     has_target = truth.target.host_degree > 0
     is_ranked = has_target | weighs_users_without_target(collection)
@@ -344,24 +311,37 @@ class _Lists(NamedTuple):
 # ------------------------------------------------------------------------------------------------------- arguments
 
 
-def _read(
-    lists: Any,
-    pairs: Sequence[Any],
-    names: Names,
-    in_order: bool,
-    gains: tuple[str | EllipsisType | None, Reduce | None, bool],
-) -> tuple[list[Any], ListEntries]:
-    """Read the ground truth, the exclusions behind it in `pairs`, and the lists, with ids that can be compared."""
-    lists, *pairs = map(open_if_path, (lists, *pairs))
-    target = pairs[0]
+def _read(lists: Any, pairs: Sequence[Any], values_reduce: Reduce | None) -> tuple[list[Any], ListEntries]:
+    """Read the ground truth, the exclusions behind it in `pairs`, and the lists, with ids that can be compared.
+
+    Raises:
+        ValueError: with one question for all columns that were not read and could be the order or the relevance.
+    """
+    lists = opened_lists(lists)
+    target, *exclude = pairs = [_opened("exclude" if at else "target", pair) for at, pair in enumerate(pairs)]
     _check_not_swapped(lists, target)
-    truth = _interactions("target", target, names, *gains)
+    questions = [lists.question("order", "rank", "score")] if isinstance(lists, Table) else []
+    if isinstance(target, Log):
+        questions.append(target.questions.get("value"))
+    check_read(*questions, target.question("value", "value") if isinstance(target, Table) else None)
+    truth = _interactions("target", target, values_reduce)
     if not len(truth):
         raise ValueError(f"target holds no interactions, there is nothing to evaluate: {truth}")
-    interactions = [truth, *(_excluded(argument, names) for argument in pairs[1:])]
+    interactions = [truth, *(_excluded(argument) for argument in exclude)]
     known = Numbering("target", truth.user_ids, truth.item_ids, (truth.num_users, truth.num_items))
-    entries = ListEntries.read(lists, names, known, in_order)
-    return _of_one_kind(pairs, interactions, entries, names.split is not None)
+    return _of_one_kind(pairs, interactions, ListEntries.read(lists, known))
+
+
+def _opened(name: str, argument: Any) -> Any:
+    """Return frames and paths as a `Table`, and other forms of interactions as they are."""
+    if isinstance(argument, (Interactions, Log, Tensor)):
+        return argument
+    if isinstance(argument, Mapping) and not has_columns(argument):
+        return argument
+    table = Table.of(argument, name)
+    if not table.source.names and not isinstance(table.source, FileSource):
+        check_target(argument, name, "Interactions, a Log, a Table, a frame, a dict or a file")
+    return table
 
 
 def _check_known(truth: _Truth, lists: RecommendedLists) -> None:
@@ -384,62 +364,38 @@ def _check_known(truth: _Truth, lists: RecommendedLists) -> None:
 def _check_not_swapped(lists: Any, target: Any) -> None:
     """Refuse TREC qrels as lists, and TREC runs as ground truth."""
     cure = "lists are runs and target is qrels; are the two swapped?"
-    if isinstance(lists, FileSource) and lists.trec == "qrels":
+    if isinstance(lists, Table) and lists.trec == "qrels":
         raise ValueError(f"{lists.what} is qrels of TREC, got as lists: {cure}")
-    if isinstance(target, FileSource) and target.trec == "run":
+    if isinstance(target, Table) and target.trec == "run":
         raise ValueError(f"{target.what} is a run of TREC, got as target: {cure}")
 
 
-def _interactions(
-    name: str,
-    argument: Any,
-    names: Names,
-    value: str | EllipsisType | None = None,
-    values_reduce: Reduce | None = "last",  # exclude has no gains
-    reads_gains: bool = False,
-) -> Interactions:
-    """Return the interactions of any accepted form, on the CPU."""
+def _interactions(name: str, argument: Any, values_reduce: Reduce | None = None) -> Interactions:
+    """Return the interactions of any accepted form, on the CPU; those to exclude have no values."""
     if isinstance(argument, Interactions):
         return argument.to("cpu")
     if isinstance(argument, Log):
-        if reads_gains:
-            argument.check_read("gains")
-        return argument.to_interactions(values_reduce=values_reduce)
-    user_ids, judged = None, isinstance(argument, FileSource) and argument.trec == "qrels"
-    if isinstance(argument, Mapping) and not {names.user, names.item} & {*argument}:
+        log = argument if name == "target" else replace(argument, values=None, questions={})
+        return log.to_interactions(values_reduce=values_reduce)
+    user_ids, is_dict = None, isinstance(argument, Mapping)
+    if is_dict:
         user_ids, _ = Vocabulary.number([*argument], f"the users of {name}")  # those without items, too
-        names = names._replace(split=None)
-        argument = _columns_of_dict(name, argument, names)
-        judged = _GRADE in argument
-        value = _GRADE if judged else None
-    source = source_of(argument, name)
-    if not isinstance(source, FileSource):
-        if not source.names:
-            check_target(argument, name, "Interactions, a Log, a frame, a dict or a file")
-        elsewhere = f"where they differ, {name}=trm.Log.from_frame({name}, user=..., item=...)"
-        wanted = [names.user, names.item, value if isinstance(value, str) else None]
-        cure = f"user= and item= name the columns of all tables: {elsewhere}"
-        check_names([column for column in wanted if column is not None], source.names, name, cure)
-    roles = roles_of(source, names.user, names.item, value=value, reads_gains=reads_gains)
-    table = source.read(roles)
-    entries = exploded(table, roles.item, names.split)
-    if entries is not table:  # users of empty cells, too
-        user_ids, _ = Vocabulary.number(table.columns[roles.user], table.name(roles.user), table.row)
+        argument = Table.of(_columns_of_dict(name, argument), name)
+    reads_value = name == "target" or argument.said.get("value") is not None
+    roles = argument.roles("value") if reads_value else argument.roles()
+    columns = argument.source.read(roles)
+    entries = exploded(columns, roles.item, argument.split)
+    if entries is not columns:  # users of empty cells, too
+        user_ids, _ = Vocabulary.number(columns.columns[roles.user], columns.name(roles.user), columns.row)
     events = Events.of_table(entries, roles, user_ids, None)
-    if judged and events.values is not None:  # as trec_eval reads them
-        events = replace(events, values=events.values.clamp(min=0))
-    return Interactions.of_events(events, duplicates="error" if judged else "merge", values_reduce=values_reduce)
+    if name != "target" and events.values is not None:
+        events = replace(events.take(events.values > 0), values=None)
+    judged = argument.trec == "qrels" or (is_dict and roles.value is not None)
+    duplicates: Literal["merge", "error"] = "error" if judged and values_reduce is None else "merge"
+    return Interactions.of_events(events, duplicates=duplicates, values_reduce=values_reduce)
 
 
-def _reads_gains(collection: RecMetricCollection) -> bool:
-    """Return True if a metric may read gains: DCG, NDCG, a weighted Recall, or a metric of one's own."""
-    return any(
-        isinstance(metric, DCG) or metric.options.get("weighted") or not type(metric).__module__.startswith(_PACKAGE)
-        for metric in collection.metrics.values()
-    )
-
-
-def _columns_of_dict(name: str, argument: Mapping[Any, Any], names: Names) -> dict[str, list[Any]]:
+def _columns_of_dict(name: str, argument: Mapping[Any, Any]) -> dict[str, list[Any]]:
     """Return a dict {user: items} as a dict of two columns."""
     for user, items in argument.items():
         if isinstance(items, Interactions):
@@ -451,12 +407,12 @@ def _columns_of_dict(name: str, argument: Mapping[Any, Any], names: Names) -> di
             raise TypeError(f"{name} holds a dict for {user!r}, and {{user: items}} no values: pass lists of items")
         if isinstance(items, (str, bytes)) or not hasattr(items, "__iter__"):
             raise TypeError(
-                f"{name} must be a dict {{user: items}} or of columns {names.user!r} and {names.item!r}, got "
+                f"{name} must be a dict {{user: items}}, or of columns, trm.Table({name}, user=..., item=...), got "
                 f"{describe(items)} for {user!r}"
             )
     lists = {user: [*items] for user, items in argument.items()}
     users = chain.from_iterable(repeat(user, len(items)) for user, items in lists.items())
-    columns = {names.user: [*users], names.item: [*chain.from_iterable(lists.values())]}
+    columns = {"user": [*users], "item": [*chain.from_iterable(lists.values())]}
     graded = {user: items for user, items in argument.items() if isinstance(items, Mapping)}
     if graded:
         plain = next((user for user, items in lists.items() if items and user not in graded), None)
@@ -465,32 +421,33 @@ def _columns_of_dict(name: str, argument: Mapping[Any, Any], names: Names) -> di
                 f"{name} holds a dict of grades for {next(iter(graded))!r} and a list without for {plain!r}: make them "
                 "all one kind"
             )
-        columns[_GRADE] = [grade for items in graded.values() for grade in items.values()]
+        columns["value"] = [grade for items in graded.values() for grade in items.values()]
     return columns
 
 
-def _excluded(argument: Any, names: Names) -> Any:
+def _excluded(argument: Any) -> Any:
     """Return an entry of `exclude` as `Interactions`, or a mask of items as a tensor, on the CPU."""
     if isinstance(argument, Tensor):
         return argument.cpu()
-    return _interactions("exclude", argument, names)
+    return _interactions("exclude", argument)
 
 
 def _of_one_kind(
-    arguments: Sequence[Any], interactions: Sequence[Any], entries: ListEntries, is_split: bool
+    arguments: Sequence[Any], interactions: Sequence[Any], entries: ListEntries
 ) -> tuple[list[Any], ListEntries]:
     """Return ground truth, exclusions and lists with ids that can be compared; see `of_one_kind`."""
     new: list[Any] = list(interactions)
+    is_split = entries.names is not None and entries.names.split is not None
     lists: list[IdColumn] = []
     for side, column in (("user", entries.users), ("item", entries.items)):
         numbered = [at for at, pairs in enumerate(interactions) if isinstance(pairs, Interactions)]
         columns = []
         for at in numbered:
-            source = arguments[at]
-            written = isinstance(source, FileSource) and source.as_written
-            what = f"target's {side}_ids" if not at else f"{side}_ids of {getattr(source, 'what', 'exclude')}"
+            table = arguments[at] if isinstance(arguments[at], Table) else None
+            written = (table is not None and table.source.as_written) or (is_split and side == "item")
+            what = f"target's {side}_ids" if not at else f"{side}_ids of {'exclude' if table is None else table.what}"
             ids = getattr(interactions[at], f"{side}_ids")
-            columns.append(IdColumn(what, ids, column.rows, written or (is_split and side == "item")))
+            columns.append(IdColumn(what, ids, column.rows, written))
         *columns, listed = of_one_kind([*columns, column])
         lists.append(listed)
         for at, made in zip(numbered, columns, strict=True):

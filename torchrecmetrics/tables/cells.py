@@ -24,7 +24,7 @@ def exploded(table: Columns, column: str, separator: str | None = None) -> Colum
     """
     arrays = table.columns
     if separator is None:
-        return Columns(without_lists(arrays, column), table.what) if _is_list(arrays[column]) else table
+        return Columns(_one_row_per_entry(table, column, arrays), table.what) if _is_list(arrays[column]) else table
     pa, pc, cells = arrow(), compute(), arrays[column]
     cells = cells.dictionary_decode() if pa.types.is_dictionary(cells.type) else cells
     if not separator:
@@ -39,11 +39,6 @@ def exploded(table: Columns, column: str, separator: str | None = None) -> Colum
     entries, rows = entries.filter(is_id), rows.filter(is_id)
     columns = {name: array.take(rows) for name, array in arrays.items()}
     return Columns({**columns, column: as_whole(entries)}, table.what)
-
-
-def without_lists(columns: dict[str, Any], column: str) -> dict[str, Any]:
-    """Return arrays of pyarrow with a row for each entry of a column, if it holds lists; errors as in `exploded`."""
-    return _one_row_per_entry(Columns(columns, "the table"), column, columns) if _is_list(columns[column]) else columns
 
 
 def _one_row_per_entry(table: Columns, column: str, arrays: dict[str, Any]) -> dict[str, Any]:

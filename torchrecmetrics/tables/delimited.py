@@ -7,7 +7,7 @@ import re
 from typing import IO, Any, NamedTuple
 
 from torchrecmetrics.results.frames import needed
-from torchrecmetrics.tables.frames import Columns, Roles, arrow, as_whole, check_names, compute, distinct
+from torchrecmetrics.tables.frames import Columns, Roles, arrow, as_whole, check_names, compute
 
 _MISSING = ["", "NaN", "nan", "NA", "N/A", "<NA>", "null", "NULL", "None"]
 """Unquoted text that means a missing entry; in quotes it is an id."""
@@ -54,7 +54,7 @@ def read_delimited(stream: IO[bytes], layout: Layout, roles: Roles, what: str) -
             _check_empty(table, columns[name])
     if layout.header and _repeats_header(columns, roles):
         raise ValueError(f"{what} has its header twice: files that were joined need one header")
-    for name in distinct(roles):
+    for name in roles.names:
         table.columns[name] = _converted(table, name, columns[name], roles)
     return Columns.of(table.columns, what, table.first_line)
 
@@ -95,7 +95,7 @@ def typed_table(stream: IO[bytes], layout: Layout, what: str) -> Any:
 def _text_columns(stream: IO[bytes], layout: Layout, roles: Roles, what: str) -> Any:
     """Return an Arrow table of text: the wanted columns, ids dictionary-encoded, and the columns that must be empty."""
     pa, reader = needed("pyarrow", f"reading {what}"), needed("pyarrow.csv", f"reading {what}")
-    wanted = distinct(roles)
+    wanted = roles.names
     check_names(wanted, [name for name in layout.names if name], what)
     names = [name or f"{_NAMELESS}{number}" for number, name in enumerate(layout.names)]
     ids = pa.dictionary(pa.int32(), pa.string())

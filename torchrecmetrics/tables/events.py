@@ -66,16 +66,11 @@ class Events:
         """
         users, user_ids = _numbered(table, "user_ids", roles.user, user_ids)
         items, item_ids = _numbered(table, "item_ids", roles.item, item_ids)
-        lengths = {roles.user: len(users), roles.item: len(items)}
         times = values = unit = None
         if roles.time is not None:
             times, unit = read_times(table.name(roles.time), _present(table, roles.time))
-            lengths[roles.time] = len(times)
         if roles.value is not None:
             values = numbers_in(table, roles.value)
-            lengths[roles.value] = len(values)
-        if len(set(lengths.values())) > 1:
-            raise ValueError(f"columns of {table.what} must be equally long, got {lengths}")
         return cls(
             users=users,
             items=items,

@@ -28,7 +28,6 @@ from torchrecmetrics.tables.frames import (
     Source,
     check_names,
     compute,
-    distinct,
 )
 
 _DELIMITERS = {"\t": "a tab", ";": "';'", "|": "'|'", ",": "','"}
@@ -41,16 +40,6 @@ _KNOWN = (
     "ratings.dat, LightGCN's lines of 'user item item ...' (.txt), TREC's runs (.run, .trec, .txt) and qrels (.qrels, "
     "or qrels in the name), each also with .gz, .bz2, .xz, .zst or .zip behind it"
 )
-
-
-def open_if_path(argument: Any) -> Any:
-    """Open the file if `given` is a path, and return anything else as it is."""
-    return open_file(argument) if isinstance(argument, (str, Path)) else argument
-
-
-def source_of(argument: Any, what: str) -> Source:
-    """Return a frame as a source of columns, named `what` in messages; return an open file unchanged."""
-    return argument if isinstance(argument, FileSource) else FrameSource(argument, what)
 
 
 def open_file(path: str | Path, delimiter: str | None = None) -> FileSource:
@@ -333,7 +322,7 @@ class _Parquet(FileSource):
 
     def read(self, roles: Roles) -> Columns:
         """Read the columns of `roles`."""
-        wanted = distinct(roles)
+        wanted = roles.names
         check_names(wanted, self.names, self.what)
         with self._open(roles.user, roles.item) as file:
             table = file.read(columns=wanted, use_threads=False)
@@ -355,8 +344,8 @@ class _TableFile(FileSource):
 
     def read(self, roles: Roles) -> Columns:
         """Return the columns of `roles`."""
-        check_names(distinct(roles), self.names, self.what)
-        return Columns.of({name: self.table[name] for name in distinct(roles)}, self.what, self.first_line)
+        check_names(roles.names, self.names, self.what)
+        return Columns.of({name: self.table[name] for name in roles.names}, self.what, self.first_line)
 
 
 class _RecordsFile(FileSource):

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from datetime import date
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,10 +20,6 @@ _WHOLE_DECIMAL = r"^(0|-?[1-9][0-9]*)\.0$"
 _UNITS = ("s", "ms", "us", "ns")
 
 
-Role = Literal["order", "relevance", "gains", "time"]
-"""Role of a column beside users and items; "gains" says how relevant a row is, "relevance" alone whether it is."""
-
-
 class Roles(NamedTuple):
     """Names of columns by role; None = there is no such column."""
 
@@ -32,14 +28,19 @@ class Roles(NamedTuple):
     time: str | None = None
     value: str | None = None
 
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns to read, without repeats."""
+        return [*dict.fromkeys(name for name in self if name is not None)]
 
-def distinct(names: NamedTuple) -> list[str]:
+
+def distinct(names: Mapping[str, str | None]) -> list[str]:
     """Return the names of the columns that are given, without None.
 
     Raises:
         ValueError: if one column has two roles.
     """
-    names_by_role = {role: name for role, name in names._asdict().items() if name is not None}
+    names_by_role = {role: name for role, name in names.items() if name is not None}
     for role, name in names_by_role.items():
         if len(same := [other for other in names_by_role if names_by_role[other] == name]) > 1:
             raise ValueError(f"column {name!r} cannot be {' and '.join(same)} at once: {role}=... says which is")
@@ -62,6 +63,9 @@ class Columns(NamedTuple):
         named = cls({}, what, first_line)
         for name, column in columns.items():
             named.columns[name] = arrow_array(named.name(name), column)
+        lengths = {name: len(column) for name, column in named.columns.items()}
+        if len({*lengths.values()}) > 1:
+            raise ValueError(f"columns of {what} must be equally long, got {lengths}")
         return named
 
     def row(self, row: int) -> str:
@@ -144,7 +148,7 @@ class FrameSource(Source):
 
     def read(self, roles: Roles) -> Columns:
         """Return the columns of `roles`."""
-        wanted = list(dict.fromkeys(name for name in roles if name is not None))
+        wanted = roles.names
         for name in wanted:
             if not isinstance(name, str):
                 raise TypeError(f"columns go by name, got {name!r} ({type(name).__name__})")

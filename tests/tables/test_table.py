@@ -1,0 +1,151 @@
+"""What columns are is said or found by exact names; a column that is not read and could be what is missing is asked."""
+
+import math
+
+import pytest
+
+import torchrecmetrics as trm
+from torchrecmetrics import Table
+
+pa = pytest.importorskip("pyarrow")
+pd = pytest.importorskip("pandas")
+
+from tables import read_cases  # noqa: E402
+
+PAIRS = {"user_id": [1, 1], "item_id": [7, 8]}
+SECTIONS = ("recommendations", "lists_of_libraries", "served_lists", "ground_truths", "logs_of_media", "logs_of_shops")
+USES = {"order": ("order", "rank", "score"), "relevance": ("value", "value"), "time": ("time", "time", "value")}
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_no_public_table_is_misread(section):
+    """Of tables with the columns of public data sets, a column that is needed is found by its name or asked about."""
+    for case in read_cases(section):
+        if {"time", "timestamp"} <= {*case.table.column_names}:  # which of the two is an error of its own
+            continue
+        table = Table(case.table, user=case.user, item=case.item)
+        for role, needed in case.needed.items():
+            use, *read = USES[role]
+            question = table.question(use, *read) or ""
+            is_found = needed in table.columns.values() or (role == "order" and table.order is not None)
+            assert needed is None or is_found or repr(needed) in question, case.name
+
+
+@pytest.mark.parametrize(
+    ("columns", "said", "expected"),
+    [
+        ({"rank": [2, 1], "score": [9, 8]}, {}, {"rank": "rank"}),
+        ({"rank": [2, 1], "score": [9, 8]}, {"score": "score"}, {"score": "score"}),
+        ({"rank": [2, 1], "score": [9, 8]}, {"rank": None}, {"score": "score"}),
+        ({"rank": [2, 1], "p": [9, 8]}, {"score": "p"}, {"score": "p"}),
+        ({"score": [9, 8]}, {"value": "score"}, {"value": "score"}),
+        ({"timestamp": [5, 6], "value": [1, 2]}, {}, {"value": "value", "time": "timestamp"}),
+        ({"Rank": [2, 1], "rating": [9, 8]}, {}, {}),
+    ],
+)
+def test_roles(columns, said, expected):
+    """A role that was said beats one that was found; of a found rank and a found score the rank orders."""
+    assert Table(PAIRS | columns, **said).columns == {"user": "user_id", "item": "item_id"} | expected
+
+
+@pytest.mark.parametrize(
+    ("columns", "use", "is_asked"),
+    [
+        ({"p": [1, 2]}, "order", True),
+        ({"title": ["a", "b"]}, "order", True),
+        ({"hit": [True, False]}, "order", False),
+        ({"hit": [True, False]}, "value", True),
+        ({"hit": [True, False]}, "time", False),
+        ({"day": pd.to_datetime(["2024-01-01", "2024-01-02"])}, "value", False),
+        ({"day": pd.to_datetime(["2024-01-01", "2024-01-02"])}, "time", True),
+        ({"timestamp": [5, 6]}, "order", False),
+        ({"rank": [1, 2]}, "value", True),
+        ({}, "value", False),
+    ],
+)
+def test_the_rule_reads_names_and_types(columns, use, is_asked):
+    """Datetimes and columns called time are no order and no relevance; flags are no order and no time."""
+    read = {"order": ("rank", "score"), "value": ("value",), "time": ("time", "value")}[use]
+    table = Table(pd.DataFrame(PAIRS | columns))
+    assert (table.question(use, *read) is not None) == is_asked
+
+
+def test_lists_and_truth_are_asked_at_once():
+    """One error holds both questions, with a call for each; the calls answer them."""
+    lists = pd.DataFrame({"userId": [1, 1], "item": [7, 8], "p": [0.1, 0.9]})
+    truth = pd.DataFrame(PAIRS | {"rating": [5, 0]})
+    with pytest.raises(ValueError, match=r"trm.Table\(lists, user=\.\.\., score=\.\.\.\).*\n.*value='rating'"):
+        trm.evaluate_lists("HR@1", lists, target=truth)
+    with pytest.raises(ValueError, match=r"trm.Table\(lists, user='userId', score='p'\), or rank=None") as error:
+        trm.evaluate_lists("HR@1", Table(lists, user="userId"), target=truth)
+    assert "trm.Table(target, value='rating'), or value=None" in str(error.value)
+    answered = Table(lists, user="userId", score="p")
+    assert trm.evaluate_lists("HR@1", answered, target=Table(truth, value="rating")) == {"HR@1": 0}
+    assert trm.evaluate_lists("HR@1", answered, target=Table(truth, value=None)) == {"HR@1": 1}
+
+
+def test_unread_columns_are_shown():
+    table = Table({"session": [1], "item": ["x"], "p": [0.1], "price": [3]}, user="session", score="p")
+    assert repr(table) == "Table(user='session', item='item', score='p'; not read: 'price')"
+
+
+def test_excluded_pairs():
+    """All pairs of a table leave the lists; with a value that was said, those above 0."""
+    seen = pd.DataFrame(PAIRS | {"clicked": [0, 1]})
+    lists, target = {1: [7, 8, 9]}, {1: [9]}
+    assert trm.evaluate_lists("MRR@3", lists, target=target, exclude=seen, complete=True) == {"MRR@3": 1}
+    clicked = Table(seen, value="clicked")
+    assert trm.evaluate_lists("MRR@3", lists, target=target, exclude=clicked, complete=True) == {"MRR@3": 1 / 2}
+
+
+def test_values_below_0_are_not_relevant(tmp_path):
+    """At every entry of a table: list b, a with values a 1, b -2 has the NDCG@2 of a hit at rank 2, 1 / log2(3)."""
+    frame = pd.DataFrame({"user": [1, 1], "item": ["a", "b"], "value": [1, -2]})
+    frame.to_csv(tmp_path / "truth.csv", index=False)
+    truths = (frame, tmp_path / "truth.csv", trm.Log.from_frame(frame), trm.Interactions.from_frame(frame))
+    for target in (*truths, {1: {"a": 1, "b": -2}}):
+        found = trm.evaluate_lists("NDCG@2", {1: ["b", "a"]}, target=target)["NDCG@2"].item()
+        assert found == pytest.approx(1 / math.log2(3))
+
+
+def test_labels_in_cells():
+    """`label=` reads cells of lists, in which items, scores and labels stand beside each other."""
+    frame = pd.DataFrame({"user": [1, 2], "item": [[7, 8], [9]], "score": [[0.1, 0.9], [0.5]], "label": [[1, 0], [1]]})
+    assert trm.evaluate_lists("MRR", frame, label="label") == {"MRR": (1 / 2 + 1) / 2}
+
+
+def test_values_reduce_of_qrels(tmp_path):
+    """A pair that qrels repeat has the gain that `values_reduce` says, and is an error without it."""
+    (tmp_path / "a.qrels").write_text("q 0 d 1\nq 0 d 3\nq 0 e 2\n")
+    with pytest.raises(ValueError, match="more than once"):
+        trm.evaluate_lists("DCG@1", {"q": ["d"]}, target=tmp_path / "a.qrels")
+    found = trm.evaluate_lists("DCG@1", {"q": ["d"]}, target=tmp_path / "a.qrels", values_reduce="max")
+    assert found["DCG@1"] == 3
+
+
+BAD = [
+    (lambda: Table(Table(PAIRS)), "source is a Table already"),
+    (
+        lambda: Table(PAIRS | {"user": [1, 2]}),
+        "the columns 'user' and 'user_id': say which",
+    ),
+    (lambda: Table(PAIRS, rank="a", score="b"), "rank='a' and score='b' are both to order"),
+    (lambda: Table(pd.DataFrame({0: [1]}), user=0), r"columns go by name, got 0 \(int\): pass '0'"),
+    (lambda: trm.Log.from_frame(Table(PAIRS), time="day"), "time='day' stands beside a Table"),
+    (
+        lambda: trm.Interactions.from_frame(PAIRS | {"stars": [1, 2]}),
+        r"Table\(frame, value='stars'\), or value=None",
+    ),
+    (
+        lambda: trm.evaluate_lists("HR@1", PAIRS, target=PAIRS, rank="r"),
+        r"no option .*Table\(frame, rank='r'\)",
+    ),
+    (lambda: trm.agreement(PAIRS, PAIRS, user="u"), r"no option 'user': .*trm.Table\(frame, user='u'\)"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), BAD)
+def test_bad_input(call, message):
+    """The error names the columns, and the call that says what they are."""
+    with pytest.raises((TypeError, ValueError), match=message):
+        call()

@@ -1,0 +1,310 @@
+"""`Table`: what the columns of one frame or file are; columns that are not read are asked about, never guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import EllipsisType
+from typing import Any, Literal, TypeAlias
+
+from torchrecmetrics.core.checks import nearest
+from torchrecmetrics.tables.files import FileSource, open_file
+from torchrecmetrics.tables.frames import FrameSource, Roles, Source, arrow, check_names, compute, distinct
+
+Name: TypeAlias = str | EllipsisType | None
+"""Name of a column; None = there is none; `...` = the column of the role's own name, if there is one."""
+Use: TypeAlias = Literal["order", "value", "time"]
+"""What a number depends on: the order of lists, the relevance of pairs, the times of events."""
+
+_NAMES = {
+    "user": ("user", "user_id"),
+    "item": ("item", "item_id"),
+    "rank": ("rank",),
+    "score": ("score",),
+    "value": ("value",),
+    "time": ("time", "timestamp"),
+}
+"""Names by which columns are found."""
+_USES: dict[Use, tuple[tuple[str, ...], str, str]] = {
+    "order": (("score", "rank"), "one of them orders the lists", "rank=None if the rows are in order, best first"),
+    "value": (("value",), "one of them says which rows are relevant", "value=None if all rows are relevant, alike"),
+    "time": (("time",), "one of them is the time", "time=None if the rows of each user are in order of time"),
+}
+"""Roles that answer a question, the question, and the other answer."""
+_SHOWN = 12
+"""Most columns that a message or a repr shows."""
+
+
+class Table:
+    """A frame or a file, and what its columns are.
+
+    A role that is not said is the column of its own name: user or user_id; item or item_id; rank; score; value; time or
+    timestamp. Where both a rank and a score are found, the rank orders the lists (in TREC's runs the score). All other
+    columns are not read; where one of them could be the order of lists, the relevance of a ground truth, or the time of
+    a split by time, an error asks.
+
+    Args:
+        source: a frame of pandas, polars, pyarrow or another library with Arrow's interface, a dict of columns, a list
+            of records (dicts, or tuples, whose columns are named "0", "1", ...), a structured array, or a path.
+        user: name of the column of users.
+        item: name of the column of items. None: for sessions with `label=`, each row is an item of its own.
+        rank: name of the column of ranks, which run 1, 2, 3, ... (or 0, 1, 2, ... throughout) in each list. None: there
+            are no ranks.
+        score: name of the column of scores, highest first.
+        value: name of the column of values, such as ratings or clicks: the gains of a ground truth.
+        time: name of the column of times, numbers or datetimes.
+        split: separator of several items in one cell, best first.
+        delimiter: separator of a csv file, one character; default: recognised.
+
+    Raises:
+        ValueError: if a role has two columns, or a column two roles.
+
+    Examples:
+        >>> import torchrecmetrics as trm
+        >>> frame = {"session": [1, 1], "item": ["x", "y"], "p": [0.1, 0.9], "price": [3, 4]}
+        >>> trm.Table(frame, user="session", score="p")
+        Table(user='session', item='item', score='p'; not read: 'price')
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        user: Name = ...,
+        item: Name = ...,
+        rank: Name = ...,
+        score: Name = ...,
+        value: Name = ...,
+        time: Name = ...,
+        *,
+        split: str | None = None,
+        delimiter: str | None = None,
+    ) -> None:
+        if isinstance(source, Table):
+            raise TypeError("source is a Table already: say all its columns at once")
+        if isinstance(source, (str, Path)):
+            source = open_file(source, delimiter)
+        self.source: Source = source if isinstance(source, Source) else FrameSource(source, "frame")
+        self.split = split
+        said = {"user": user, "item": item, "rank": rank, "score": score, "value": value, "time": time}
+        if isinstance(rank, str) and isinstance(score, str):
+            raise ValueError(f"rank={rank!r} and score={score!r} are both to order {self.what}: give one of the two")
+        self.said = {role: name for role, name in said.items() if name is not ...}
+        """What the caller said of each role: the name of a column, or None."""
+        self.columns = {role: name for role, name in said.items() if isinstance(name, str)}
+        """Names of columns by role, said and found."""
+        if wrong := [name for name in self.said.values() if name is not None and not isinstance(name, str)]:
+            raise TypeError(f"columns go by name, got {wrong[0]!r} ({type(wrong[0]).__name__}): pass {str(wrong[0])!r}")
+        distinct(self.columns)
+        for role in said.keys() - self.said.keys():
+            if (found := self._found(role)) is not None:
+                self.columns[role] = found
+        for role in {"user", "item"} - self.columns.keys() - self.said.keys():
+            for taken in {*_NAMES[role]} & {*self.columns.values()}:
+                distinct({**self.columns, role: taken})
+        if {"rank", "score"} <= self.columns.keys():
+            by_score = isinstance(score, str) or ("score" in self.source.known and not isinstance(rank, str))
+            del self.columns["rank" if by_score else "score"]
+
+    @classmethod
+    def of(cls, argument: Any, what: str) -> Table:
+        """Return a table as it is, and anything else as a table of which nothing was said; `what` names frames."""
+        if isinstance(argument, Table):
+            table = argument
+        else:
+            is_open = isinstance(argument, (str, Path, Source))
+            table = cls(argument if is_open else FrameSource(argument, what))
+        if table.source.what == "frame":
+            table.source.what = what
+        return table
+
+    @classmethod
+    def with_columns(cls, source: Any, **said: Any) -> Table:
+        """Return a `Table` that was passed as it is, and a frame or an open file with columns that were said beside it.
+
+        Raises:
+            ValueError: for columns beside a `Table`.
+        """
+        if not isinstance(source, Table):
+            return cls(source if isinstance(source, Source) else FrameSource(source), **said)
+        if beside := [f"{role}={name!r}" for role, name in said.items() if name is not ...]:
+            raise ValueError(f"{beside[0]} stands beside a Table, which says its columns itself: say it there")
+        return source
+
+    def _found(self, role: str) -> str | None:
+        """Return the column that has the name of a role, and no other role."""
+        names = (self.source.known[role],) if role in self.source.known else _NAMES[role]
+        found = [name for name in names if name in self.source.names and name not in self.columns.values()]
+        if len(found) > 1:
+            raise ValueError(
+                f"{self.what} has the columns {found[0]!r} and {found[1]!r}: say which, {role}={found[0]!r} or "
+                f"{role}={found[1]!r}"
+            )
+        return found[0] if found else None
+
+    @property
+    def what(self) -> str:
+        """Name in messages: a path, or the name of an argument."""
+        return self.source.what
+
+    @property
+    def order(self) -> str | None:
+        """Name of the column of ranks or of scores; None = the rows are in order."""
+        return self.columns.get("rank", self.columns.get("score"))
+
+    @property
+    def trec(self) -> str | None:
+        """Kind of a TREC file, "run" or "qrels"; None = of anything else."""
+        return self.source.trec if isinstance(self.source, FileSource) else None
+
+    def __repr__(self) -> str:
+        said = ", ".join(f"{role}={self.columns[role]!r}" for role in _NAMES if role in self.columns)
+        unread = self.unread(*self.columns)
+        return f"Table({said}{'; not read: ' if unread else ''}{_joined(map(repr, unread))})"
+
+    def unread(self, *roles: str) -> list[str]:
+        """Return the names of the columns that have none of the roles."""
+        read = [self.columns[role] for role in roles if role in self.columns]
+        return [name for name in self.source.names if name not in read]
+
+    def roles(self, *roles: str) -> Roles:
+        """Return the names of the columns of users, items and other roles, "order" among them.
+
+        Raises:
+            ValueError: if there is no column of users or of items, and if a column is not there.
+        """
+        if not self.source.names:
+            self.source.read(Roles("user", "item"))  # which says what it is
+        if (text := self._missing()) is not None:
+            raise ValueError(text)
+        value = self.order if "order" in roles else self.columns.get("value") if "value" in roles else None
+        return Roles(
+            self.columns["user"], self.columns["item"], self.columns.get("time") if "time" in roles else None, value
+        )
+
+    def _missing(self, **roles: Any) -> str | None:
+        """Return an error for a table without a column of users or items; the call it shows has further roles."""
+        if not self.source.names:
+            return None
+        check_names(self.columns.values(), self.source.names, self.what)
+        missing = [role for role in ("user", "item") if role not in self.columns]
+        if not missing:
+            return None
+        if "item" in self.said and "item" in missing:
+            return f"item=None is for label=: {self.what} is matched by its items"
+        told = " and ".join(f"{_NAMES[role][0]!r} or {_NAMES[role][1]!r}" for role in missing)
+        return (
+            f"{self.what} has no column {told}{nearest(missing[0], self.source.names)}; say which is which, "
+            f"{self._call(**dict.fromkeys(missing, ...), **roles)}"
+        )
+
+    def question(self, use: Use, *roles: str) -> str | None:
+        """Return an error that lists the columns that could be what is missing; None if nothing is missing.
+
+        Names and types of columns alone decide: datetimes, and columns named time or timestamp, are no order and no
+        relevance; flags are no order and no time.
+
+        Args:
+            use: what a number depends on.
+            roles: the roles that are read, users and items aside.
+        """
+        answers, asks, otherwise = _USES[use]
+        if {*answers} & {*self.columns, *self.said} or (use == "order" and self.split is not None):
+            return self._missing()
+        if (text := self._missing(**{answers[0]: ...})) is not None:
+            return f"{text}, or {otherwise}"
+        names = self.unread("user", "item", *roles)
+        if use != "time":
+            names = [name for name in names if name not in _NAMES["time"]]
+        if not names:
+            return None
+        table = self.source.all_columns()
+        item = self.columns.get("item")
+        in_cells = use == "order" and item in table.column_names and arrow().types.is_nested(table[item].type)
+        names = [
+            name
+            for name in names
+            if name in table.column_names and _may_be(use, table[name].type) and _is_list(table[name]) >= in_cells
+        ]
+        if not names:
+            return None
+        shown = _joined(f"{name!r} ({_content(table[name])})" for name in names)
+        noun = "a column that is" if len(names) == 1 else "columns that are"
+        one = asks if len(names) > 1 else asks.replace("one of them", "it")
+        return (
+            f"{self.what} has {noun} not read: {shown}. If {one}, pass {self._call(**{answers[0]: names[0]})}, or "
+            f"{otherwise}"
+        )
+
+    def _call(self, **roles: Any) -> str:
+        """Return a call that makes this table with further roles; `...` = a name that the caller knows."""
+        said = {role: name for role, name in self.columns.items() if name not in _NAMES[role]}
+        declined: dict[str, Any] = {role: None for role, name in self.said.items() if name is None}
+        arguments = [
+            f"{role}={'...' if name is ... else repr(name)}" for role, name in {**said, **declined, **roles}.items()
+        ]
+        arguments += [] if self.split is None else [f"split={self.split!r}"]
+        source = self.what if self.what.isidentifier() else repr(self.what)
+        return f"trm.Table({', '.join([source, *arguments])})"
+
+
+def has_columns(columns: Mapping[Any, Any]) -> bool:
+    """Return True for a dict of columns, and False for a dict {user: items}."""
+    return not {*_NAMES["user"], *_NAMES["item"]}.isdisjoint(columns)
+
+
+def refuse_columns(function: str, options: Mapping[str, Any]) -> None:
+    """Refuse keywords that say columns, which a `Table` says, of a function that takes several tables."""
+    for role in ("split", *_NAMES):
+        if role in options:
+            raise TypeError(
+                f"{function} has no option {role!r}: say what the columns of a table are where it is passed, "
+                f"trm.Table(frame, {role}={options[role]!r})"
+            )
+
+
+def check_read(*questions: str | None) -> None:
+    """Raise one error that holds all questions."""
+    if texts := [text for text in questions if text is not None]:
+        raise ValueError("\n".join(texts))
+
+
+def _may_be(use: Use, type_: Any) -> bool:
+    types = arrow().types
+    if types.is_temporal(type_):
+        return use == "time"
+    return use == "value" or not types.is_boolean(type_)
+
+
+def _is_list(column: Any) -> bool:
+    return bool(arrow().types.is_nested(column.type))
+
+
+def _joined(texts: Any) -> str:
+    """Return texts with commas between, the number of those beyond the first dozen behind them."""
+    texts = [*texts]
+    more = [f"and {len(texts) - _SHOWN} more"] if len(texts) > _SHOWN else []
+    return ", ".join([*texts[:_SHOWN], *more])
+
+
+def _content(column: Any) -> str:
+    """Describe the content of a column in two words: its kind and its range."""
+    pa, types = arrow(), arrow().types
+    column = column.drop_null()
+    if types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if not len(column):
+        return "empty"
+    if types.is_boolean(column.type):
+        return "true or false"
+    if types.is_string(column.type) or types.is_large_string(column.type):
+        return f"text {column[0].as_py()[:20]!r}"
+    if types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("s"), safe=False)
+    if types.is_float16(column.type):
+        column = column.cast(pa.float32())
+    if types.is_integer(column.type) or types.is_floating(column.type) or types.is_timestamp(column.type):
+        low, high = (compute().min_max(column)[end].as_py() for end in ("min", "max"))
+        if types.is_floating(column.type):
+            return f"floats {low:.4g} .. {high:.4g}"
+        return f"{'times' if types.is_timestamp(column.type) else 'numbers'} {low} .. {high}"
+    return str(column.type)
