@@ -239,7 +239,7 @@ def test_metrics_of_yaml(folder):
 
 BAD = [
     # files
-    ("evaluate no.csv truth.csv -m HR@1", "No such file or directory: 'no.csv'\n"),
+    ("evaluate no.csv truth.csv -m HR@1", "error: there is no file no.csv\n"),
     ("evaluate lists.csv no.parquet --rank rank -m HR@1", "no.parquet"),
     ("evaluate blank.csv truth.csv -m HR@1", "error: blank.csv is empty: it holds no rows"),
     ("evaluate column.csv truth.csv --rank rank -m HR@1", "column.csv has no column 'rank'; did you mean 'rnk'"),
@@ -381,7 +381,10 @@ def test_compare(run):
         ("a.parquet a=b.parquet", "two runs or more are compared, got 1"),
         ("a.parquet b=there/a.parquet", "there is no file there/a.parquet"),
         ("a.parquet a.parquet", "two files go by the name 'a'"),
-        ("a.parquet lists.csv", "lists.csv is no parquet file"),
+        (
+            "lists.csv truth.csv",
+            "lists.csv is no parquet file, or was cut short; compare reads files made by evaluate --rows\n",
+        ),
         ("a.parquet lists.parquet", "lists.parquet was not written by torchrecmetrics evaluate --rows"),
         ("a.parquet b.parquet --baseline c", "'c'"),
         ("a.parquet b.parquet --json a.parquet", "would overwrite a file that is read"),

@@ -190,6 +190,10 @@ _OPTIONS = {
     r"of target (is|are) also in exclude": r"of TRUTH \1 also in the history",
     r"overlap='(\w+)'": r"--overlap \1",
     r"out of the test;": "out of TRUTH;",
+    r"is no parquet file of Rows, or was cut short: .*": (
+        "is no parquet file, or was cut short; compare reads files made by evaluate --rows"
+    ),
+    r"\[Errno 2\] No such file or directory: '(.*)'": r"there is no file \1",
     r"was not written by Rows.to_parquet: .*": "was not written by torchrecmetrics evaluate --rows",
     r"(?<![\w/])(user|item|rank|score|time|value)=(?=['.])": r"--\1 ",
 }

@@ -223,7 +223,7 @@ class MedianRank(_OfRank, CountedMetric):
     def _try_formula(self) -> None:
         """Do nothing: the option is checked already."""
 
-    def result(self, key: str, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> Result:
+    def counted_result(self, key: str, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> Result:
         """Return the median from the counts of ranks; `inf` if half of the relevant items are no candidates."""
         max_rank, reached = self.options["max_rank"], counts[0].cumsum(0)
         rows = int(reached[-1])

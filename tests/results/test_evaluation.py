@@ -117,6 +117,19 @@ def test_a_collection_returns_the_same_result_as_evaluate():
     assert collection.compute() == found
 
 
+@pytest.mark.parametrize("metric", [trm.MRR(2), trm.MedianRank(), trm.NDCG(1, empty_target_action="neg")])
+def test_one_metric_has_a_result_as_a_collection_has(metric):
+    """`metric.result()` prints, exports and counts as the result of a collection of this metric, after each update."""
+    collection = trm.RecMetricCollection([metric])
+    for target in ([0, 1, -1], [1, 1, 0]):
+        for updated in (metric, collection):
+            updated.update(torch.eye(3, 2), torch.tensor(target))
+        found, expected = metric.result(), collection.result()
+        assert type(found) is trm.Evaluation
+        assert (str(found), found.counts(), found.to_dict()) == (str(expected), expected.counts(), expected.to_dict())
+        assert found[metric.label] == metric.compute()
+
+
 def test_a_result_of_a_collection_has_groups_rows_and_the_counts_of_all_updates():
     """Accumulators show in the result, and a later result counts later updates too."""
     collection = trm.RecMetricCollection("HR", k=1, accumulators=[trm.ByGroup("cold", "warm"), trm.KeptRows()])

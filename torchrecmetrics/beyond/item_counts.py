@@ -177,7 +177,7 @@ class ItemCountMetric(CountedMetric):
         none = torch.zeros(k + 1, dtype=torch.int64)
         self.formula(Histogram(none[:1], none, none[:1].double()), k, **self.arguments)
 
-    def result(self, key: str, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> Result:
+    def counted_result(self, key: str, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> Result:
         """Return the value from the item counts, without a standard error."""
         items, lengths = counts
         exposure = without(sums[0], self.rules.padding_idx) if self.reads_exposure else None

@@ -125,7 +125,7 @@ class ItemGroupMetric(CountedMetric):
         """Return the accumulator of hits and possible entries by group."""
         return ItemGroupCounts(self)
 
-    def result(self, key: str, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> Result:
+    def counted_result(self, key: str, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> Result:
         """Return the value from the counts of groups, without a standard error."""
         num_rows, (hits, possible) = counts[0], counts[1]
         rows = int(num_rows)

@@ -13,6 +13,7 @@ from torchrecmetrics.core.result import Result
 from torchrecmetrics.metric.description import Description
 from torchrecmetrics.metric.evaluator import Evaluator
 from torchrecmetrics.metric.signature import TORCHMETRICS_OPTIONS
+from torchrecmetrics.results.evaluation import Evaluation
 
 
 class LastResult:
@@ -169,6 +170,22 @@ class RankingMetric(Description, LastResult, Evaluator):
         """
         value: Tensor = super().compute()[self.label]
         return value
+
+    def result(self) -> Evaluation:
+        """Return the value with its interval and counts, as a collection does; all processes must call it.
+
+        Examples:
+            >>> import torch
+            >>> import torchrecmetrics as trm
+            >>> metric = trm.MRR(3)
+            >>> metric.update(torch.tensor([[0.1, 0.9, 0.5], [0.1, 0.9, 0.5]]), torch.tensor([1, 2]))
+            >>> print(metric.result())
+            MRR@3  0.7500 ± 0.2500
+            2 users
+            ± standard error; no interval for fewer than 10 users
+        """
+        result = self.compute_results()[self.label]
+        return Evaluation([result], result)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.label})"

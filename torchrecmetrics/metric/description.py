@@ -234,7 +234,7 @@ class Counted(Protocol):
         """Return the accumulator of the counts, which also returns `batch_totals`."""
         ...
 
-    def result(self, key: str, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> Result:
+    def counted_result(self, key: str, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> Result:
         """Return the result from the counts and sums of the accumulator, under a key."""
         ...
 

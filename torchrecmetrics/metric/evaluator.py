@@ -431,7 +431,8 @@ class Evaluator(SummedStates):
             its_sums = [next(sums) for _ in range(accumulator.num_sums)]
             accumulator_totals.append((its_counts, its_sums))
         for key, metric in self.counted_metrics.items():
-            results[key] = metric.result(key, *accumulator_totals[self._place_of_counts[metric.counts_key]])
+            totals_of_key = accumulator_totals[self._place_of_counts[metric.counts_key]]
+            results[key] = metric.counted_result(key, *totals_of_key)
         for accumulator, its_totals in zip(accumulators, accumulator_totals, strict=True):
             results |= accumulator.results(*its_totals)
         return {key: results[key] for key in self.metric_of_key if key in results}

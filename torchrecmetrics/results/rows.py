@@ -259,7 +259,7 @@ class Rows(Columns):
         try:
             table = parquet.read_table(path)
         except (pa.ArrowException, OSError) as error:
-            raise ValueError(f"{path} is no parquet file, or was cut short: {error}") from error
+            raise ValueError(f"{path} is no parquet file of Rows, or was cut short: {error}") from error
         metadata = (table.schema.metadata or {}).get(_FORMAT)
         if metadata is None:
             raise ValueError(f"{path} was not written by Rows.to_parquet: make Rows of its columns instead")
