@@ -14,7 +14,7 @@ from torchrecmetrics.tables.frames import FrameSource, Roles, Source, arrow, che
 Name: TypeAlias = str | EllipsisType | None
 """Name of a column; None = there is none; `...` = the column of the role's own name, if there is one."""
 Use: TypeAlias = Literal["order", "value", "time"]
-"""What a number depends on: the order of lists, the relevance of pairs, the times of events."""
+"""Facts that a number depends on: the order of lists, the relevance of pairs, the times of events."""
 
 _NAMES = {
     "user": ("user", "user_id"),
@@ -89,15 +89,15 @@ class Table:
         if isinstance(rank, str) and isinstance(score, str):
             raise ValueError(f"rank={rank!r} and score={score!r} are both to order {self.what}: give one of the two")
         self.said = {role: name for role, name in said.items() if name is not ...}
-        """What the caller said of each role: the name of a column, or None."""
+        """Names of columns by role that the caller gave; None = there is no such column."""
         self.columns = {role: name for role, name in said.items() if isinstance(name, str)}
         """Names of columns by role, said and found."""
         if wrong := [name for name in self.said.values() if name is not None and not isinstance(name, str)]:
             raise TypeError(f"columns go by name, got {wrong[0]!r} ({type(wrong[0]).__name__}): pass {str(wrong[0])!r}")
         distinct(self.columns)
         for role in said.keys() - self.said.keys():
-            if (found := self._found(role)) is not None:
-                self.columns[role] = found
+            if (column := self._found(role)) is not None:
+                self.columns[role] = column
         for role in {"user", "item"} - self.columns.keys() - self.said.keys():
             for taken in {*_NAMES[role]} & {*self.columns.values()}:
                 distinct({**self.columns, role: taken})
@@ -133,13 +133,13 @@ class Table:
     def _found(self, role: str) -> str | None:
         """Return the column that has the name of a role, and no other role."""
         names = (self.source.known[role],) if role in self.source.known else _NAMES[role]
-        found = [name for name in names if name in self.source.names and name not in self.columns.values()]
-        if len(found) > 1:
+        columns_of_role = [name for name in names if name in self.source.names and name not in self.columns.values()]
+        if len(columns_of_role) > 1:
+            first, second = map(repr, columns_of_role[:2])
             raise ValueError(
-                f"{self.what} has the columns {found[0]!r} and {found[1]!r}: say which, {role}={found[0]!r} or "
-                f"{role}={found[1]!r}"
+                f"{self.what} has the columns {first} and {second}: say which, {role}={first} or {role}={second}"
             )
-        return found[0] if found else None
+        return columns_of_role[0] if columns_of_role else None
 
     @property
     def what(self) -> str:
@@ -191,9 +191,9 @@ class Table:
             return None
         if "item" in self.said and "item" in missing:
             return f"item=None is for label=: {self.what} is matched by its items"
-        told = " and ".join(f"{_NAMES[role][0]!r} or {_NAMES[role][1]!r}" for role in missing)
+        names_of_roles = " and ".join(f"{_NAMES[role][0]!r} or {_NAMES[role][1]!r}" for role in missing)
         return (
-            f"{self.what} has no column {told}{nearest(missing[0], self.source.names)}; say which is which, "
+            f"{self.what} has no column {names_of_roles}{nearest(missing[0], self.source.names)}; say which is which, "
             f"{self._call(**dict.fromkeys(missing, ...), **roles)}"
         )
 
@@ -229,11 +229,9 @@ class Table:
             return None
         shown = _joined(f"{name!r} ({_content(table[name])})" for name in names)
         noun = "a column that is" if len(names) == 1 else "columns that are"
-        one = asks if len(names) > 1 else asks.replace("one of them", "it")
-        return (
-            f"{self.what} has {noun} not read: {shown}. If {one}, pass {self._call(**{answers[0]: names[0]})}, or "
-            f"{otherwise}"
-        )
+        condition = asks if len(names) > 1 else asks.replace("one of them", "it")
+        call = self._call(**{answers[0]: names[0]})
+        return f"{self.what} has {noun} not read: {shown}. If {condition}, pass {call}, or {otherwise}"
 
     def _call(self, **roles: Any) -> str:
         """Return a call that makes this table with further roles; `...` = a name that the caller knows."""
