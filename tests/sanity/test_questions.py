@@ -194,6 +194,7 @@ def distinct(items, width=1):
 
 
 WIDE, DENSE, OUTLIER = normal(64, 500), torch.rand(64, 50, generator=RANDOM), torch.arange(500) == 7
+SQUARE = torch.cartesian_prod(torch.arange(8), torch.arange(8))
 LAST, FIFTH, ENTRY = rows([49], times=64), torch.arange(64)[:, None] == 5, torch.arange(96)
 HONEST = {
     "log-probabilities to -5,000": -5000 * DENSE,
@@ -202,7 +203,7 @@ HONEST = {
     "clamped logits": (5000 * WIDE).clamp(-6000, 6000),
     "distances": -(1e6 * WIDE).abs().round(),
     "squared distances with an item far away": torch.where(OUTLIER, -((1000 + 9 * WIDE) ** 2), WIDE),
-    "a score that diverged": torch.where(FIFTH & OUTLIER, -1e9, WIDE),
+    "a row that diverged": torch.where(FIFTH & (torch.arange(500) < 9), -1e9, WIDE),
     "integer scores": (5000 * WIDE).round(),
     "constant columns": WIDE.masked_fill(OUTLIER, 0.5).masked_fill(OUTLIER.roll(1), 0),
     "repeated rows": WIDE[:1].repeat(64, 1),
@@ -212,16 +213,16 @@ HONEST = {
     "item 0 last in a catalogue of three": scored("HR@1", DENSE[:, :3], rows([2, 0], [1, 0])),
     "descending ids": scored("MRR", DENSE, distinct(50, 40).sort(1, descending=True).values),
     "two of five items": scored("MRR", DENSE[:, :5], distinct(5, 2)),
-    "padding of -1 behind item 0": scored("HR@5", DENSE, rows([5, 0, -1], [3, 7, 9])),
+    "padding of -1 behind item 0": scored("HR@5", DENSE, rows([5, 0], [3, 7], [4, -1], [2, 9], times=16)),
     "exclude with repeats, item 0 too": scored("MRR", DENSE, LAST, exclude=numbers(4, 64, 9)),
     "labels 0, 1 and 2": scored("NDCG", DENSE, numbers(3, 64, 50).float()),
     "ratings of all items": scored("NDCG", DENSE, 1.0 + numbers(5, 64, 50)),
     "hashed ids of lists": Case("HR@5", trm.Lists(numbers(2**40, 64, 5), numbers(2**40, 64, 1))),
     "candidates of low recall": chosen(DENSE, distinct(9000), distinct(9000, 50), INF),
     "ranks of a model": Case("HR@5", trm.Ranks(4 ** torch.arange(5) + numbers(3, 64, 5), depth_known=False)),
-    "padded ranks": Case("HR@5", trm.Ranks(torch.cat([distinct(30, 4) + 1, rows([0], [31])], 1), depth_known=False)),
+    "padded ranks": Case("HR@5", trm.Ranks(torch.cat([distinct(9, 2) + 1, 0 * distinct(3, 3)], 1), depth_known=False)),
     "ranks from 0": Case("HR@1", trm.Ranks(distinct(2, 2), zero_based=True)),
-    "padded targets": Case("HR@1", trm.Ranks(trm.get_topk_ranks(DENSE, rows([-1, 5], times=64), 1), depth=1)),
+    "padded targets": Case("HR@1", trm.Ranks(trm.get_topk_ranks(-DOWN, rows([-1, 11]), 1))),
     "hits of a good model": Case("Recall@9", trm.Hits(rows([1] + [0] * 8, [0] * 9), torch.arange(1, 65) % 2)),
     "one session of equal times": sessions(normal(96), ENTRY % 2, 0 * ENTRY),
     "chunks of items of each session": sessions(normal(96), numbers(2, 96), ENTRY % 12, collect=True),
@@ -230,6 +231,7 @@ HONEST = {
     "probabilities as labels": sessions(normal(96), torch.rand(96, generator=RANDOM), ENTRY // 3, metric="NDCG"),
     "a pool that is sorted": Case("AUROC", trm.Negatives(normal(64), normal(100).sort().values)),
     "negatives of uneven number": Case("AUROC", trm.Negatives(normal(64), WIDE.where(WIDE > 0, -INF))),
+    "beams of a full code space": Case("MRR@2", trm.SemanticIds(SQUARE).beams(numbers(8, 64, 9, 2), numbers(64, 64))),
     "beams of an untrained model": beamed(numbers(8, 64, 9, 3), numbers(200, 64)),
 }  # fmt: skip
 
@@ -274,12 +276,13 @@ def test_samples_are_small():
 @pytest.mark.parametrize("make", [trm.AUROC, lambda **options: trm.RecMetricCollection(["AUROC", "HR@1"], **options)])
 def test_a_metric_asks_once(make):
     """About its first batch of 32 rows, not after `reset` or in copies; a clone that has no update asks itself."""
-    metric, clone = make(), make().clone()
+    metric, clone, empty = make(), make().clone(), make().to("meta")
     assert [len(told(metric.update, MASKED[:n], ONE[:n])) for n in (31, 32, 32)] == [0, 1, 0]
     metric.reset()
     assert told(metric.update, MASKED, ONE) == told(metric.clone().update, MASKED, ONE) == []
     assert [len(told(clone.update, MASKED, ONE)) for _ in range(2)] == [1, 0]
-    assert told(make().to("meta").update, MASKED.to("meta"), ONE.to("meta")) == []
+    empty.update(MASKED.to("meta"), ONE.to("meta"))
+    assert not getattr(empty, "evaluator", empty).sanity.is_done
     assert told(make(validate_args=False).update, MASKED, ONE) == []
 
 
