@@ -660,7 +660,7 @@ LAYERS = [  # the packages of one layer; the names are those of CONTRIBUTING.md'
     ("collections", ["collect_sessions.py", "collection.py", "values.py", "names.py"]),
     ("metrics", ["metrics.py", "rank_metrics.py", "beyond/"]),
     ("one metric, formulas", ["metric/", "functional.py"]),
-    ("sums, results", ["accumulators/", "results/"]),
+    ("sums, results, questions", ["accumulators/", "results/", "sanity/"]),
     ("inputs make rankings", ["inputs/"]),
     ("counting over scores", ["kernels/"]),
     ("rankings, row values", ["core/"]),
