@@ -67,7 +67,7 @@ def test_a_question_about_data_is_asked_once(pl):
     run = trainer(pl, RecMetricsCallback("HR", k=5), max_epochs=3)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        run.fit(make_module(pl, step), loader(samples(16), batch_size=8), loader(samples(16), batch_size=8))
+        run.fit(make_module(pl, step), loader(samples(32), batch_size=32), loader(samples(32), batch_size=32))
     assert sum("scores fall along every row" in str(warning.message) for warning in caught) == 1
 
 

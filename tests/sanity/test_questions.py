@@ -319,3 +319,15 @@ def test_a_pool_of_one_size():
     metric, pool, positive = trm.MRR(), tensor([0.9, 0.1] * 50), torch.full((228,), 0.5)
     assert [told(metric.update, trm.Negatives(batch, pool)) for batch in positive.split(128)] == [[], []]
     assert metric.compute() == 1 / 51
+
+
+class Own:
+    scores = "of another kind"
+
+    def rank(self, needs, options):
+        return trm.Scores(MASKED, ONE).rank(needs, options)
+
+
+def test_an_input_of_another_package():
+    """It is asked about its ranking alone, whatever its attributes are."""
+    assert told(trm.AUROC().update, Own()) == []

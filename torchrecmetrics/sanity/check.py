@@ -47,7 +47,7 @@ class SanityCheck:
         if device == "cuda" and torch.cuda.is_current_stream_capturing():
             return
         scores = getattr(batch, "negative", getattr(batch, "scores", None))
-        num_columns = getattr(batch, "num_items", None if scores is None else scores.shape[-1])
+        num_columns = getattr(batch, "num_items", getattr(scores, "shape", (None,))[-1])
         with ordinary_tensors():
             copies = cut_fields(batch) if kind in QUESTIONS else None, cut_fields(ranking)
         self.is_done, self.sample = True, Sample(kind, *copies, needs, options.padding_idx, num_rows, num_columns)
