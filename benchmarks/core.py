@@ -145,7 +145,7 @@ def main(arguments: list[str] | None = None) -> None:
     if chosen.no_times:
         return
     for case in small_catalogues(chosen.tiny, DATA):
-        if "excluded" not in case.name:
+        if case.name.endswith(("T = 1", "T = 20")):
             print(text_of(run_case(replace(case, contenders=case.contenders[:2]), chosen.rounds)), flush=True)
 
 

@@ -26,16 +26,16 @@ ROOT = Path(benchmarks.__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
 OTHERS = ("machine_code", "scaling")  # results files that do not hold rows of the table
-#: Cases that are shown on the page; the other cases are only in the results file.
+#: Cases that are shown on the page, beside all cases of these rows; the other cases are only in the results file.
+MAIN_ROWS = {"small-catalogues", "growth"}
 MAIN = {
     "scores far, T = 1",
     "scores near, T = 20",
     "embeddings from embeddings",
     "gowalla Gowalla",
     "ranks from ranks",
-    "small-catalogues I = 1,000, T = 1",
-    "small-catalogues I = 3,706, T = 20",
-    "small-catalogues I = 10,000, T = 20, 100 excluded",
+    "scores near, tied, T = 1",
+    "scores near, tied, T = 20",
     "lists from lists, T = 1",
     "lists from lists, T = 50",
     "one-row one update",
@@ -277,7 +277,7 @@ def text_of(result: dict[str, Any]) -> str:
         scaled = "" if one["rows"] == result["contenders"][0]["rows"] else f"  on {one['rows']} rows, scaled up"
         lines.append(
             f"  {one['name']:22}{_number(one['median_ms']):>12}{_number(one['min_ms']):>12}{_number(times):>9}"
-            f"{'-' if memory is None else round(memory):>10}{one['rounds']:>8}{one['checked'] or '-':>9}{scaled}"
+            f"{'-' if memory is None else _megabytes(memory):>10}{one['rounds']:>8}{one['checked'] or '-':>9}{scaled}"
         )
     lines += [f"  {name:22}not installed" for name in result["not_installed"]]
     lines += [f"  {name:22}{reason}" for name, reason in result["absent"].items()]
@@ -302,7 +302,33 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
+def _megabytes(value: float) -> str:
+    """Format added memory: less than half a MB, or memory that was returned, is none."""
+    return f"{max(0, round(value))} MB"
+
+
 # ------------------------------------------------------------------------------------------------------------- page
+
+
+def is_main(case: dict[str, Any]) -> bool:
+    """Return True if a case is shown on the page."""
+    return case["id"] in MAIN_ROWS or f"{case['id']} {case['case']}" in MAIN
+
+
+def slower(kept: dict[str, Any]) -> str:
+    """Return a sentence that names the cases in which a package or the hand-written loop takes less time than ours."""
+    cases = [
+        f"{case['case']} ({', '.join(f'{name} {_number(share)}' for name, share in faster.items())})"
+        for case in kept["cases"]
+        if "skipped" not in case and is_main(case) and (faster := _faster(case))
+    ]
+    return f"torchrecmetrics is slower (multiples of its time) at {'; '.join(cases)}." if cases else ""
+
+
+def _faster(case: dict[str, Any]) -> dict[str, float]:
+    """Return the multiples below 1 of contenders that compute the metrics."""
+    bare = {"one read", "torch.topk", "product, kept buffer"}
+    return {name: share for name, share in case["times_ours"].items() if share < 0.995 and name not in bare}
 
 
 def markdown(kept: dict[str, Any]) -> str:
@@ -312,7 +338,7 @@ def markdown(kept: dict[str, Any]) -> str:
         return f"No row was run on {card_of(kept['machine']) or kept['machine']['cpu']}."
     machine = kept["machine"]
     card = card_of(machine)
-    main = [case for case in cases if card or f"{case['id']} {case['case']}" in MAIN] or cases
+    main = [case for case in cases if card or is_main(case)] or cases
     table = [
         ["", "workload", "torchrecmetrics", "memory added", "others, as multiples of its time"],
         ["---", "---", "---:", "---:", "---"],
@@ -324,9 +350,9 @@ def markdown(kept: dict[str, Any]) -> str:
         table.append(
             [
                 case["id"],
-                case["workload"].removesuffix("; 6 metrics x k = 5, 10, 20"),
+                case["workload"].removesuffix(f"; {workloads.METRICS}"),
                 f"**{_number(ours['median_ms'])} ms**",
-                "" if mb is None else f"{round(mb)} MB",
+                "" if mb is None else _megabytes(mb),
                 ", ".join(shares),
             ]
         )
@@ -349,6 +375,6 @@ def section(files: list[Path] | None = None) -> str:
     runs = [json.loads(path.read_text()) for path in sorted(files)]
     cpus = [kept for kept in runs if card_of(kept["machine"]) is None]
     cards = [kept for kept in runs if card_of(kept["machine"]) is not None]
-    parts = [f"## On a CPU\n\n{markdown(kept)}" for kept in cpus]
+    parts = [f"{slower(kept)}\n\n## On a CPU\n\n{markdown(kept)}".lstrip() for kept in cpus]
     parts += [f"## On a card: {kept['machine']['device']}\n\n{markdown(kept)}" for kept in cards]
     return "".join(f"\n\n{part}" for part in parts) + "\n\n"

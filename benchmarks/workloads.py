@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -17,6 +17,9 @@ from benchmarks.problem import CUTOFFS, NAMES, Array, Problem, Run, expected, fo
 from torchrecmetrics import Interactions, Rows, compare
 
 DATA = Path(os.environ.get("GOWALLA", Path(__file__).parents[1] / ".." / "shared" / "data" / "gowalla"))
+TIED = ", scores rounded to 0.25"
+RESULTS = 8 * 20 * 30
+"""Bytes of a row's results and of the values that formulas make of them: 30 columns of float64 for 20 targets."""
 METRICS = f"{len(NAMES)} metrics x k = {', '.join(map(str, CUTOFFS))}"
 
 
@@ -89,31 +92,44 @@ def distinct(rows: int, count: int, size: int) -> Tensor:
 # ------------------------------------------------------------------------------------------------------------- rows
 
 
+def tied(scores: Tensor) -> Tensor:
+    """Return scores rounded to multiples of 1/4, of which many are equal."""
+    return (4 * scores).round() / 4
+
+
+def uncompared(entrants: list[Contender]) -> list[Contender]:
+    """Return contenders whose values are not compared: each package has another rule for equal scores."""
+    return [replace(entrant, check=dict) for entrant in entrants]
+
+
 def scores_rows(tiny: bool, data: Path) -> Iterator[Case]:
     """Dense scores: the targets are random (far), or one of them is among the row's 20 best items (near)."""
     rows, size = (8, 400) if tiny else (512, 50_000)
     torch.manual_seed(0)
     scores = torch.randn(rows, size)
     best = scores.topk(20).indices.gather(1, torch.randint(20, (rows, 1)))
-    for position, limit in (("far", 0.5), ("near", 0.65)):
-        for relevant in (1, 20):
+    for position, limits in (("far", (2.3, 2.2)), ("near", (2.8, 2.1)), ("near, tied", (2.0, 2.0))):
+        for relevant, limit in zip((1, 20), limits, strict=True):
             target = distinct(rows, relevant, size)
-            if position == "near":
+            if position != "far":
                 target[:, :1] = best.where((target[:, 1:] != best).all(1, keepdim=True), target[:, :1])
-            problem = Problem(Interactions.from_padded(target, size), scores=scores)
+            ties = position == "near, tied"
+            problem = Problem(Interactions.from_padded(target, size), scores=tied(scores) if ties else scores)
             entrants = [
                 contender("ours", partial(peers.ours_from_scores, problem, target)),
                 contender("one read", partial(peers.one_read, problem)),
                 contender("torch.topk", partial(peers.topk, problem)),
                 contender("PyG", partial(peers.pyg, problem)),
                 contender("RecBole-style", partial(peers.recbole_style, problem)),
-                slow(problem, 8),
             ]
-            if relevant == 1:
+            if not ties:
+                entrants.append(slow(problem, 8))
+            if relevant == 1 and not ties:
                 entrants.append(contender("torcheval", partial(peers.torcheval, problem), max_rounds=5))
-            name, goals = f"{position}, T = {relevant}", [Goal("ours", limit, "torch.topk")]
+            name, goals = f"{position}, T = {relevant}", [Goal("torch.topk", limit, "ours", at_least=True)]
             where = "at random" if position == "far" else "one of them among the row's 20 best"
-            text = f"scores float32 [{rows}, {size}], {relevant} relevant, {where}; {METRICS}"
+            text = f"scores float32 [{rows}, {size}], {relevant} relevant, {where}{TIED * ties}; {METRICS}"
+            entrants = uncompared(entrants) if ties else entrants
             yield Case("scores", name, text, rows, entrants, partial(expected, problem), goals)
 
 
@@ -210,36 +226,81 @@ def ranks_rows(tiny: bool, data: Path) -> Iterator[Case]:
     yield Case("ranks", "from ranks", text, rows, entrants, answer, goals)
 
 
+LOOP = "hand-written loop"
+SIZES = {1_000: (50, 0.85), 3_706: (100, 0.95), 10_000: (100, 1.0)}
+"""Items of small catalogues; the number of excluded items and the least loop / ours with them."""
+LOOP_LIMITS = {1_000: (3.3, 1.0, 1.1, 0.6), 3_706: (2.0, 1.0, 1.25, 0.6), 10_000: (1.5, 1.0, 1.5, 0.6)}
+TIED_LIMITS = {1_000: (2.0, 0.7, 0.7, 0.3), 3_706: (1.2, 0.7, 0.7, 0.3), 10_000: (1.2, 1.0, 1.1, 0.4)}
+"""Least loop / ours by the number of items, for 1, 5, 20 and 100 relevant items."""
+
+
 def small_catalogues(tiny: bool, data: Path) -> Iterator[Case]:
     """Loop over batches of scores of a small catalogue, compared with a typical hand-written evaluation loop."""
     times, rows = (2, 8) if tiny else (16, 256)
-    for size, num_excluded in ((1_000, 50), (3_706, 100), (10_000, 100)):
+    for size, (num_excluded, least) in SIZES.items():
         torch.manual_seed(0)
         scores = torch.randn(rows, size)
-        for relevant, limit in ((1, 0.75), (20, 0.9)):
-            target = distinct(rows, relevant, size)
-            problem = Problem(Interactions.from_padded(target, size), scores=scores, times=times)
-            entrants = [
-                contender("ours", partial(peers.ours_from_scores, problem, target)),
-                contender("hand-written loop", partial(peers.hand_written, problem, target)),
-                contender("torch.topk", partial(peers.topk, problem)),
-                contender("PyG", partial(peers.pyg, problem)),
-                contender("RecBole-style", partial(peers.recbole_style, problem)),
-            ]
-            text = f"{times} batches of scores float32 [{rows}, {size}], {relevant} relevant, at random; {METRICS}"
-            name, goals = f"I = {size:,}, T = {relevant}", [Goal("ours", limit, "hand-written loop")]
-            yield Case("small-catalogues", name, text, times * rows, entrants, partial(expected, problem), goals)
+        for ties, limits in ((False, LOOP_LIMITS[size]), (True, TIED_LIMITS[size])):
+            for relevant, limit in zip((1, 5, 20, 100), limits, strict=True):
+                target = distinct(rows, relevant, size)
+                problem = Problem(
+                    Interactions.from_padded(target, size), scores=tied(scores) if ties else scores, times=times
+                )
+                entrants = beside_a_loop(problem, target, peers_too=relevant in (1, 20) and not ties)
+                text = (
+                    f"{times} batches of scores float32 [{rows}, {size}], {relevant} relevant, at random{TIED * ties}"
+                )
+                name, goals = f"I = {size:,}, T = {relevant}{', tied' * ties}", [loop_goal(limit)]
+                entrants, answer = uncompared(entrants) if ties else entrants, partial(expected, problem)
+                yield Case("small-catalogues", name, text, times * rows, entrants, answer, goals)
         problem, target, exclude = with_excluded(scores, 20, num_excluded, pool=size, times=times)
-        entrants = [
-            contender("ours", partial(peers.ours_from_scores, problem, target, exclude)),
-            contender("hand-written loop", partial(peers.hand_written, problem, target, exclude)),
-            contender("PyG", partial(peers.pyg, problem)),
-            contender("RecBole-style", partial(peers.recbole_style, problem)),
-        ]
+        entrants = beside_a_loop(problem, target, exclude)
         text = f"{times} batches of scores float32 [{rows}, {size}], 20 relevant, {num_excluded} excluded, at random; "
-        text += METRICS
-        name, goals = f"I = {size:,}, T = 20, {num_excluded} excluded", [Goal("ours", 1.3, "hand-written loop")]
-        yield Case("small-catalogues", name, text, times * rows, entrants, partial(expected, problem), goals)
+        name, goals = f"I = {size:,}, T = 20, {num_excluded} excluded", [loop_goal(least)]
+        yield Case("small-catalogues", name, text + METRICS, times * rows, entrants, partial(expected, problem), goals)
+
+
+def beside_a_loop(
+    problem: Problem, target: Tensor, exclude: Tensor | None = None, peers_too: bool = True
+) -> list[Contender]:
+    """Return ours, the hand-written loop, `torch.topk` where nothing is excluded, and the peers that a loop can use."""
+    entrants = [
+        contender("ours", partial(peers.ours_from_scores, problem, target, exclude)),
+        contender(LOOP, partial(peers.hand_written, problem, target, exclude)),
+    ]
+    if exclude is None:
+        entrants.append(contender("torch.topk", partial(peers.topk, problem)))
+    if peers_too:
+        entrants.append(contender("PyG", partial(peers.pyg, problem)))
+        entrants.append(contender("RecBole-style", partial(peers.recbole_style, problem)))
+    return entrants
+
+
+def loop_goal(limit: float) -> Goal:
+    """Return the least time of the hand-written loop as a multiple of ours."""
+    return Goal(LOOP, limit, "ours", at_least=True)
+
+
+def growth(tiny: bool, data: Path) -> Iterator[Case]:
+    """One batch with more rows or items, and with larger cut-offs, compared with the hand-written loop."""
+    for rows, size, k, limit in (
+        (16, 3_706, 20, 0.5),
+        (4_096, 3_706, 20, 1.25),
+        (4_096, 10_000, 20, 1.5),
+        (256, 3_706, 100, 1.0),
+        (256, 3_706, 300, 1.0),
+    ):
+        rows, size = (min(rows, 20), 1_000) if tiny else (rows, size)
+        torch.manual_seed(0)
+        scores, target = torch.randn(rows, size), distinct(rows, 20, size)
+        cutoffs = (*CUTOFFS[:2], k)
+        problem = Problem(Interactions.from_padded(target, size), scores=scores, cutoffs=cutoffs)
+        entrants = beside_a_loop(problem, target, peers_too=False)
+        text = f"scores float32 [{rows}, {size}], 20 relevant, at random; {len(NAMES)} metrics x k = 5, 10, {k}"
+        name, goals = f"B = {rows:,}, I = {size:,}, k = {k}", [loop_goal(limit)]
+        if size == 10_000:
+            goals.append(Goal("ours", 8 + RESULTS * rows / 2**20, memory=True))
+        yield Case("growth", name, text, rows, entrants, partial(expected, problem), goals)
 
 
 def with_excluded(
@@ -346,6 +407,7 @@ ROWS: dict[str, Row] = {
     "gowalla": gowalla,
     "ranks": ranks_rows,
     "small-catalogues": small_catalogues,
+    "growth": growth,
     "lists": lists_rows,
     "one-row": one_row,
     "best-items": best_items,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -13,7 +13,9 @@ from torchrecmetrics.core.result import Result
 from torchrecmetrics.metric.description import Description
 from torchrecmetrics.metric.evaluator import Evaluator
 from torchrecmetrics.metric.signature import TORCHMETRICS_OPTIONS
-from torchrecmetrics.results.evaluation import Evaluation
+
+if TYPE_CHECKING:
+    from torchrecmetrics.results.evaluation import Evaluation
 
 
 class LastResult:
@@ -184,6 +186,8 @@ class RankingMetric(Description, LastResult, Evaluator):
             2 users
             ± standard error; no interval for fewer than 10 users
         """
+        from torchrecmetrics.results.evaluation import Evaluation  # metrics alone need no tables
+
         result = self.compute_results()[self.label]
         return Evaluation([result], result)
 
