@@ -294,7 +294,7 @@ def values_of_shards(rank, world_size, sampler):
         return {"input": shard, "user_ids": users, "groups": users % 2}
 
     if sampler:
-        with pytest.raises(ValueError, match="processes differ in (targets|history)"):
+        with pytest.raises(ValueError, match=r"processes differ in (targets|history)"):
             run.validate(make_module(pl, step), DataLoader(data, batch_size=8), verbose=False)
         return None
     run.validate(make_module(pl, step), DataLoader(data, batch_size=8), verbose=False)
