@@ -310,7 +310,7 @@ class RecMetricCollection(MetricCollection):
         Raises:
             ValueError: if updates held bad values that could not raise at once; the message counts the rows by kind.
         """
-        values: dict[str, Tensor] = self.evaluator.compute()
+        values = self.evaluator.as_tensors(self.evaluator.compute_results())
         return {self._set_name(key): value for key, value in values.items()}
 
     def result(self) -> Evaluation:

@@ -244,8 +244,9 @@ class Comparison(Table):
             >>> import torch
             >>> import torchrecmetrics as trm
             >>> ids = torch.arange(400)
-            >>> pop = trm.Rows({"HR@10": (ids % 5 == 0).double(), "MRR": (ids % 5 == 0).double()}, ids)
-            >>> gcn = trm.Rows({"HR@10": (ids % 2 == 0).double(), "MRR": (ids % 6 == 0).double()}, ids)
+            >>> fifth, sixth, half = ((ids % n == 0).double() for n in (5, 6, 2))
+            >>> pop = trm.Rows({"HR@10": fifth, "MRR": fifth}, ids)
+            >>> gcn = trm.Rows({"HR@10": half, "MRR": sixth}, ids)
             >>> print(trm.compare({"pop": pop, "gcn": gcn}).by_model().to_markdown())
             | model |       HR@10 |        MRR |
             | ----- | ----------: | ---------: |

@@ -116,7 +116,7 @@ def evaluate_lists(
     has vocabularies, ids are looked up in them, and a history with other vocabularies is matched by id; otherwise,
     dicts and tuples hold row numbers of `target`, and frames and files, which hold ids, are refused.
 
-    The columns that are named are read whole: at the peak, a listed item takes about 100 bytes.
+    The columns that are named are read whole, so lists and ground truth must fit into memory.
 
     Raises:
         TypeError: for anything without lists, and ids of another kind than those of `target`.

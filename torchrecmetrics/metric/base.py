@@ -11,7 +11,7 @@ from torchrecmetrics.core.arrays import float_dtype
 from torchrecmetrics.core.intervals import IntervalMethod
 from torchrecmetrics.core.result import Result
 from torchrecmetrics.metric.description import Description
-from torchrecmetrics.metric.evaluator import Evaluator
+from torchrecmetrics.metric.evaluator import Evaluator, outside_graphs
 from torchrecmetrics.metric.signature import TORCHMETRICS_OPTIONS
 
 if TYPE_CHECKING:
@@ -158,9 +158,10 @@ class RankingMetric(Description, LastResult, Evaluator):
     def _last_result(self) -> Result | None:
         return self.last_results.get(self.label)
 
-    def forward(self, *args: Any, **arguments: Any) -> Tensor:
+    @outside_graphs
+    def forward(self, scores: Any = None, target: Any = None, **arguments: Any) -> Tensor:
         """Add a batch and return its own value; takes the arguments of `update` and waits for the device."""
-        value: Tensor = super().forward(*args, **arguments)[self.label]
+        value: Tensor = super().forward(scores, target, **arguments)[self.label]
         self._forward_cache = self.batch_values[self.label]
         return value
 
@@ -180,7 +181,8 @@ class RankingMetric(Description, LastResult, Evaluator):
             >>> import torch
             >>> import torchrecmetrics as trm
             >>> metric = trm.MRR(3)
-            >>> metric.update(torch.tensor([[0.1, 0.9, 0.5], [0.1, 0.9, 0.5]]), torch.tensor([1, 2]))
+            >>> scores = torch.tensor([[0.1, 0.9, 0.5], [0.1, 0.9, 0.5]])
+            >>> metric.update(scores, torch.tensor([1, 2]))
             >>> print(metric.result())
             MRR@3  0.7500 ± 0.2500
             2 users
