@@ -1,4 +1,4 @@
-"""What columns are is said or found by exact names; a column that is not read and could be what is missing is asked."""
+"""Roles of columns are named or found by exact names; an unread column that could be a missing role is asked about."""
 
 import math
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,19 +15,7 @@ from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.inputs.scores import ScoreRows
 from torchrecmetrics.kernels import Products
-from torchrecmetrics.sanity.questions import MIN_ROWS, QUESTIONS, SAMPLE_COLUMNS, SAMPLE_ROWS, tied_rows
-
-
-class Sample(NamedTuple):
-    """An input and its ranking, whose tensors are cut: [B] to 4,096 entries, [B, n] to 64 rows and 4,096 columns."""
-
-    kind: str  # name of the input's class; empty for a class of the user
-    batch: Any
-    ranking: Ranking
-    needs: Needs
-    padding_idx: int | None
-    num_rows: int  # before the cut
-    num_columns: int | None  # scores of a row, or of a pool, before the cut; None = the input has no scores
+from torchrecmetrics.sanity.questions import MIN_ROWS, QUESTIONS, SAMPLE_COLUMNS, SAMPLE_ROWS, Sample, tied_rows
 
 
 class SanityCheck:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
 from torchrecmetrics.core.checks import ID_DTYPES, shown
-
-if TYPE_CHECKING:
-    from torchrecmetrics.sanity.check import Sample
+from torchrecmetrics.core.options import Needs
+from torchrecmetrics.core.ranking import Ranking
 
 Question: TypeAlias = "Callable[[Sample], str | None]"
 
@@ -28,6 +27,18 @@ RANK_COLUMNS, LARGE_RANK, ZERO_COLUMNS = 5, 10, 3  # of item ids: columns, size 
 EMPTY_ROWS, LATE_HITS = 0.1, 5  # of lists that hold all relevant items: share, number in the second half
 ABSENT, SHIFTED = 0.5, 0.9  # share of targets that are no candidates, and that are if they are shifted
 CODES, MORE_CODES, ROW_CODES = 0.5, 0.2, 0.95  # share of beams, its rise by a shift; share of row numbers
+
+
+class Sample(NamedTuple):
+    """An input and its ranking, whose tensors are cut: [B] to 4,096 entries, [B, n] to 64 rows and 4,096 columns."""
+
+    kind: str  # name of the input's class; empty for a class of the user
+    batch: Any
+    ranking: Ranking
+    needs: Needs
+    padding_idx: int | None
+    num_rows: int  # before the cut
+    num_columns: int | None  # scores of a row, or of a pool, before the cut; None = the input has no scores
 
 
 def tied_rows(sample: Sample) -> str | None:
