@@ -103,8 +103,7 @@ class Groups:
         columns = table.source.read(Roles(name, group))
         user_ids, users = Vocabulary.number(columns.columns[name], columns.name(name), columns.row)
         of_rows = cls.from_column(columns.columns[group])
-        codes = torch.full((len(user_ids),), -1, device="cpu")
-        codes[users] = of_rows.codes
+        codes = torch.full((len(user_ids),), -1, device="cpu").scatter_reduce(0, users, of_rows.codes, "amax")
         other = (codes[users] != of_rows.codes).nonzero()[:, 0]
         if len(other):
             row = int(other[0])
