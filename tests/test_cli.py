@@ -107,9 +107,10 @@ def test_evaluate_prints_what_evaluate_lists_finds(run):
     """`evaluate` prints what `evaluate_lists` returns, as a table or Markdown; without a terminal stderr is empty."""
     found = trm.evaluate_lists(["HR@1", "MRR@2"], "lists.csv", target="truth.csv")
     assert run(EVALUATE) == (0, f"{found}\n", "")
-    counts = "2 users, 2 list entries whose item the ground truth does not know"
+    counts = "2 users, 2 list entries not in the ground truth"
     assert run(f"{EVALUATE} --markdown") == (0, f"{found.to_markdown()}\n\n{counts}\n", "")
-    assert run("evaluate lists.parquet truth.csv --score score -m HR@1,MRR@2") == (0, f"{found}\n", "")
+    by_score = f"{found}".replace("'score' of lists.csv", "'rank' of lists.parquet")
+    assert run("evaluate lists.parquet truth.csv --score score -m HR@1,MRR@2") == (0, f"{by_score}\n", "")
 
 
 def test_the_note_below_intervals_names_the_command(run):
@@ -118,7 +119,9 @@ def test_the_note_below_intervals_names_the_command(run):
     pd.DataFrame({"user": users, "item": ["x", "y"] * 10}).to_csv("truth.csv", index=False)
     pd.DataFrame({"user": users, "item": ["x"] * 20}).to_csv("lists.csv", index=False)
     assert "; compare models with torchrecmetrics compare, not" in run("evaluate lists.csv truth.csv -m HR@1")[1]
-    assert run("evaluate lists.csv truth.csv -m HR@1 --markdown")[1].endswith(" |\n\n20 users\n")
+    assert run("evaluate lists.csv truth.csv -m HR@1 --markdown")[1].endswith(
+        " |\n\n20 users, 1 relevant item in no list\n"
+    )
 
 
 def test_json_is_written_whole_or_not_at_all(run, folder, monkeypatch):
@@ -214,7 +217,7 @@ def test_overlap(asked, run):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("evaluate twice.csv truth.csv -m MRR@2 --first", "1 list entry whose item stands in front of it already"),
+        ("evaluate twice.csv truth.csv -m MRR@2 --first", "1 repeated list entry"),
         ("evaluate lists.csv graded.csv --rank rank -m HR@1 --value stars", "1 user, 1 without a relevant item"),
         ("evaluate lists.csv rated.csv --rank rank -m HR@1 --no-value", "2 users"),
         ("evaluate swapped.csv truth.csv -m HR@1 --in-order", "HR@1  0.0000"),

@@ -154,3 +154,28 @@ def test_slices_by_popularity():
     head = ~trm.Catalogue(10, popularity=equal).tail(0.8)
     target = Interactions.from_dense(torch.ones(1, 10, dtype=torch.bool))
     assert len(trm.slice_targets(target, equal, [0.8])["head"]) == int(head.sum()) == 8
+
+
+def test_groups_of_a_table(tmp_path):
+    """A frame, a file or a `Table` has groups by name; a user may stand in several rows of one group, not of two."""
+    frame = pandas.DataFrame({"uid": ["bo", "al", "bo", "kim"], "region": ["de", "se", "de", None]})
+    frame.to_csv(tmp_path / "users.csv", index=False)
+    tables = [frame, pa.table(frame), tmp_path / "users.csv", frame.to_dict("list")]
+    for groups in (
+        *(Groups.from_frame(table, "region", user="uid") for table in tables),
+        Groups.from_frame(trm.Table(frame, user="uid"), "region"),
+        Groups.from_frame(frame.rename(columns={"uid": "user_id"}), "region"),
+    ):
+        assert (groups.names, groups.codes.tolist(), [*groups.user_ids]) == (
+            ("de", "se"),
+            [1, 0, -1],
+            ["al", "bo", "kim"],
+        )
+    with pytest.raises(ValueError, match=r"frame has user 'bo' in two groups, see row 0"):
+        Groups.from_frame(frame.assign(region=["de", "se", "se", "no"]), "region", user="uid")
+    with pytest.raises(ValueError, match=r"frame has no column 'user' or 'user_id'; .* trm.Table\(frame, user=...\)"):
+        Groups.from_frame(frame, "region")
+    with pytest.raises(ValueError, match=r"no column 'regions'; did you mean 'region'"):
+        Groups.from_frame(frame, "regions", user="uid")
+    with pytest.raises(ValueError, match="user='uid' stands beside a Table"):
+        Groups.from_frame(trm.Table(frame), "region", user="uid")

@@ -15,7 +15,7 @@ from torchrecmetrics.accumulators.base import Accumulator
 from torchrecmetrics.accumulators.by_group import ByGroup
 from torchrecmetrics.accumulators.kept_rows import KeptRows
 from torchrecmetrics.collection import RecMetricCollection
-from torchrecmetrics.core.checks import as_interactions, describe
+from torchrecmetrics.core.checks import as_interactions, describe, warn_caller
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.exclusions import exclude_entries
@@ -24,6 +24,7 @@ from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.inputs.base import SelectedItems
 from torchrecmetrics.metric.signature import MetricOptions
 from torchrecmetrics.names import Metrics
+from torchrecmetrics.tables.spelling import check_spelling
 
 
 def check_target(target: Any, name: str = "target", accepted: str = "Interactions") -> None:
@@ -157,6 +158,7 @@ def check_catalogue(catalogue: Catalogue | None, target: Interactions) -> None:
 def check_item_ids(catalogue: Catalogue, other: Interactions, name: str) -> None:
     """Refuse a catalogue whose item ids differ from the item ids of interactions."""
     if catalogue.item_ids is not None and catalogue.item_ids != other.item_ids:
+        check_spelling(f"items of {name}", other.item_ids, "the catalogue", catalogue.item_ids)
         has = "none" if other.item_ids is None else "others"
         raise ValueError(
             f"the catalogue has item_ids, {name} has {has}: row 5 could mean two items. Splits of one Log share "
@@ -175,7 +177,7 @@ def past_of(collection: RecMetricCollection, target: Interactions) -> Interactio
             f"{reads} compares lists with the users' histories: make the catalogue from them, "
             "Catalogue.from_interactions(train)"
         )
-    past = catalogue.interactions.numbered_as(target, "the catalogue's train")
+    past = matched(catalogue.interactions, target, "the catalogue's train")
     if past.num_users != target.num_users:
         raise ValueError(f"the catalogue's train has {past.num_users} users, target has {target.num_users}")
     return past
@@ -184,9 +186,53 @@ def past_of(collection: RecMetricCollection, target: Interactions) -> Interactio
 def numbered_as(target: Interactions, exclude: Any) -> tuple[Any, ...]:
     """Return the entries of `exclude`, interactions with the row numbers of the ground truth."""
     return tuple(
-        excluded.numbered_as(target) if isinstance(excluded, Interactions) else excluded
+        matched(excluded, target) if isinstance(excluded, Interactions) else excluded
         for excluded in exclude_entries(exclude)
     )
+
+
+def matched(history: Interactions, target: Interactions, name: str = "exclude") -> Interactions:
+    """Return a history with the row numbers of the ground truth.
+
+    Raises:
+        ValueError: for ids of the ground truth in another spelling, and for a history that it meets nowhere.
+    """
+    numbered, text = _matched(history, target, name)
+    if text is not None:
+        raise ValueError(text)
+    return numbered
+
+
+def histories_that_meet(target: Interactions, exclude: Any) -> Any:
+    """Return `exclude` without the histories that the ground truth meets nowhere, with a warning of each."""
+    if exclude is None:
+        return None
+    entries = []
+    for excluded in exclude_entries(exclude):
+        text = _matched(excluded, target, "exclude")[1] if isinstance(excluded, Interactions) else None
+        if text is None:
+            entries.append(excluded)
+        else:
+            warn_caller(text)
+    return tuple(entries)
+
+
+def _matched(history: Interactions, target: Interactions, name: str) -> tuple[Interactions, str | None]:
+    """Return a history with the row numbers of the ground truth, and an error if it meets no user, or no item."""
+    check_spelling(f"users of {name}", history.user_ids, "target", target.user_ids)
+    check_spelling(f"items of {name}", history.item_ids, "target", target.item_ids)
+    numbered = history.numbered_as(target, name)
+    if len(numbered) or not len(history):
+        return numbered, None
+    users, known_users = history.user_ids, target.user_ids
+    if users is not None and known_users is not None and not bool((users.rows_in(known_users) >= 0).any()):
+        return numbered, (
+            f"no user of {name} is a user of target, such as {users[0]!r} and {known_users[0]!r}: leave {name}= out if "
+            "these users are new"
+        )
+    items, known_items = history.item_ids, target.item_ids
+    pair = "" if items is None or known_items is None else f", such as {items[0]!r} and {known_items[0]!r}"
+    return numbered, f"no item of {name} is an item of target{pair}: are these ids of one kind?"
 
 
 def warn_of_item_0(sources: Sequence[Interactions], is_out: bool, cure: str, stacklevel: int) -> None:

@@ -91,6 +91,13 @@ class Exclusions:
             total = total + interactions.host_degree
         return total
 
+    def num_without(self, ids: Tensor) -> int:
+        """Return the number of users without excluded items, masks aside; 0 without interactions."""
+        if not self.interactions:
+            return 0
+        none = torch.zeros(self.interactions[0].num_users, dtype=torch.int64, device="cpu")
+        return int((self.lengths(none)[ids] == 0).sum())
+
     def select(self, ids: Tensor) -> Exclude | None:
         """Return the excluded items of users as the kernel's `exclude`; None if nothing is excluded."""
         excluded = (*(interactions.select(ids).items for interactions in self.interactions), *self.masks)

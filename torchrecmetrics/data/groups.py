@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,6 +13,10 @@ from torchrecmetrics.accumulators.by_group import check_group_names
 from torchrecmetrics.core.arrays import slices
 from torchrecmetrics.core.checks import check_ids, check_k, check_tensor, describe
 from torchrecmetrics.data.interactions import Interactions
+from torchrecmetrics.tables.files import open_file
+from torchrecmetrics.tables.frames import Roles
+from torchrecmetrics.tables.spelling import check_spelling
+from torchrecmetrics.tables.table import Name, Table
 from torchrecmetrics.tables.vocabulary import Vocabulary
 
 
@@ -75,6 +80,38 @@ class Groups:
         codes = torch.tensor([number.get(word, -1) for word in words], dtype=torch.int64, device="cpu")
         return cls(codes, names, user_ids=user_ids)
 
+    @classmethod
+    def from_frame(cls, frame: Any, group: str, *, user: Name = ...) -> Groups:
+        """Group the users of a table, which may repeat a user, by a column.
+
+        Args:
+            frame: a frame, a path, or a `Table`.
+            group: name of the column of groups; rows without a value are in no group.
+            user: name of the column of users; not given: as `Table` finds it.
+
+        Raises:
+            ValueError: for missing columns, and for a user in two groups; names the row.
+
+        Examples:
+            >>> import torchrecmetrics as trm
+            >>> users = {"user_id": ["al", "bo", "eve"], "region": ["se", "de", "se"]}
+            >>> trm.Groups.from_frame(users, "region")
+            Groups(de: 1, se: 2)
+        """
+        table = Table.with_columns(open_file(frame) if isinstance(frame, (str, Path)) else frame, user=user)
+        name = table.column("user")
+        columns = table.source.read(Roles(name, group))
+        user_ids, users = Vocabulary.number(columns.columns[name], columns.name(name), columns.row)
+        of_rows = cls.from_column(columns.columns[group])
+        codes = torch.full((len(user_ids),), -1, device="cpu").scatter_reduce(0, users, of_rows.codes, "amax")
+        other = (codes[users] != of_rows.codes).nonzero()[:, 0]
+        if len(other):
+            row = int(other[0])
+            raise ValueError(
+                f"{columns.what} has user {user_ids[int(users[row])]!r} in two groups, see {columns.row(row)}"
+            )
+        return cls(codes, of_rows.names, user_ids=user_ids)
+
     def __len__(self) -> int:
         """Return the number of users."""
         return len(self.codes)
@@ -108,7 +145,10 @@ class Groups:
             if len(self) != target.num_users:
                 raise ValueError(f"groups have {len(self)} users, target has {target.num_users}")
             return self.codes
+        check_spelling("users of groups", self.user_ids, "target", target_ids)
         rows = target_ids.rows_in(self.user_ids)
+        if len(rows) and not bool((rows >= 0).any()):
+            raise ValueError(f"groups know no user of target, such as {target_ids[0]!r}: whose groups are they?")
         return self.codes[rows.clamp(min=0)].where(rows >= 0, -1)
 
     def of_rows(self, ids: Tensor | list[str]) -> Tensor:
@@ -133,6 +173,7 @@ class Groups:
         known_ids = self.user_ids
         if isinstance(ids, list) and known_ids.kind == "bytes":
             known_ids = Vocabulary([*map(str, known_ids)])  # evaluations write ids as text
+        check_spelling("ids of rows", Vocabulary.number(ids)[0], "groups", known_ids)
         rows = known_ids.rows_of("ids of rows", ids, "user_ids of groups")
         if len(rows) and not bool((rows >= 0).any()):
             example = ids[0].item() if isinstance(ids, Tensor) else ids[0]

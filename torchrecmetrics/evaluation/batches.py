@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.core.checks import check_k
+from torchrecmetrics.data.ground_truth import largest_batch
 from torchrecmetrics.evaluation.scoring import ENTRY_BYTES, MIN_ROWS, Scorer
 
 _BUFFER_BYTES = 64 * 2**20
@@ -40,15 +41,13 @@ def batches(
             is_small = len(users) * scorer.row_bytes <= _FEW_BYTES
             at_once = max(MIN_ROWS, (_SMALL_BUFFER_BYTES if is_small else _BUFFER_BYTES) // scorer.row_bytes)
         together = max(at_once, _MAX_USERS)
+
+    def fits(number: int, longest_list: int) -> bool:  # scores, and lists that are padded to the longest one
+        return min(number, at_once) * scorer.row_bytes + number * ENTRY_BYTES * longest_list <= scorer.memory
+
     num_done = 0
     while num_done < len(users):
-        # the largest batch whose scores and padded lists fit: its last user has the longest list
-        low, high = 1, min(together, len(users) - num_done)
-        while low < high:
-            middle = (low + high + 1) // 2
-            longest_list = int(sizes[users[num_done + middle - 1]])
-            needed = min(middle, at_once) * scorer.row_bytes + middle * ENTRY_BYTES * longest_list
-            low, high = (middle, high) if needed <= scorer.memory else (low, middle - 1)
+        low = largest_batch(sizes[users[num_done:]], together, fits)
         batch = users[num_done : num_done + low]
         try:
             use(batch, min(low, at_once))

@@ -29,13 +29,13 @@ from torchrecmetrics.data.arguments import (
     weighs_users_without_target,
 )
 from torchrecmetrics.data.exclusions import Exclusions, Histories, TargetDevice, exclude_entries
+from torchrecmetrics.data.ground_truth import GroundTruth
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.progress import Progress, ProgressBar
 from torchrecmetrics.evaluation.batches import batches
 from torchrecmetrics.evaluation.embeddings import Embeddings
 from torchrecmetrics.evaluation.scoring import (
-    Batch,
     BiasScorer,
     CandidateScorer,
     EmbeddingScorer,
@@ -159,9 +159,11 @@ def evaluate(
         collection = empty_collection(metrics, k, options, groups, keep_rows)
         scorer = scorer_of(users, items, target, device, shard, process_group)
         data = _Data.read(collection, scorer, target, exclude, user_ids, device is not None)
-        columns = columns_of(collection, groups, data.target)
+        truth = data.truth
+        columns = columns_of(collection, groups, truth.target)
         ranks_all = all_users or weighs_users_without_target(collection)
         sizes, (ids, without_target) = data.num_entries(), data.split_ids(ranks_all)
+        num_without_history = truth.exclusions.num_without(data.split_ids(ranks_all=False)[0])
         rank, world_size = _rank_and_world_size(shard, process_group)
         if shard == "users":
             ids = ids[sizes[ids].argsort(stable=True)][rank::world_size]
@@ -169,18 +171,18 @@ def evaluate(
         data.check(collection, rank == 0)
         collection.to(scorer.device).evaluator.set_sync_on_compute(shard is not None)
         if len(without_target) and rank == 0:
-            add_without_target(collection, data.target, without_target, columns(without_target))
+            add_without_target(collection, truth.target, without_target, columns(without_target))
         scorer, kernel = with_kernel(scorer, collection)
         if shard is not None:
             facts |= {"metrics": list(collection.keys()), "options": collection.evaluator.ranking_options}
             facts |= {"user_ids": fingerprint(data.ids), "batch_size": batch_size, "all_users": all_users}
             facts |= {"keep_rows": collection.keep_rows} | scorer.facts()
-            facts["groups"] = None if groups is None else fingerprint(groups.of(data.target))
-            facts |= {"target": fingerprint(data.target.keys), "values of target": fingerprint(data.target.values)}
-            facts["history"] = data.exclusions.fingerprint()
+            facts["groups"] = None if groups is None else fingerprint(groups.of(truth.target))
+            facts |= {"target": fingerprint(truth.target.keys), "values of target": fingerprint(truth.target.values)}
+            facts["history"] = truth.exclusions.fingerprint()
 
     def update(ids: Tensor, at_once: int) -> None:
-        batch = data.batch(ids)
+        batch = truth.batch(ids)
         rows = scorer.input(batch, at_once)
         if all_users or not ranks_all:
             collection.update(rows, **columns(ids))
@@ -194,7 +196,7 @@ def evaluate(
         for batch in batches(scorer, ids, sizes, update, batch_size):
             with together(shares_items, scorer.device, process_group):  # in `update` they raise together already
                 bar.advance(batch, collection)
-    return collection.evaluation(kernel, data.target.user_ids)
+    return collection.evaluation(kernel, truth.target.user_ids, num_without_history=num_without_history)
 
 
 @contextmanager
@@ -270,13 +272,10 @@ def with_kernel(scorer: Scorer, collection: RecMetricCollection) -> tuple[Scorer
 
 
 class _Data(NamedTuple):
-    """Ground truth and exclusions, on one device and with the row numbers of the ground truth."""
+    """Scores, ground truth and users to evaluate."""
 
     scorer: Scorer
-    target: Interactions
-    exclusions: Exclusions
-    past: Interactions | None
-    """Earlier items of the users; None = no metric reads them."""
+    truth: GroundTruth
     ids: Tensor
     """Users to evaluate, int64 [n] on the host."""
 
@@ -304,33 +303,26 @@ class _Data(NamedTuple):
         past = None if past is None else target_device.move("the catalogue's interactions", past)
         if isinstance(scorer, CandidateScorer):
             scorer.number_as(target, exclusions)
-        return cls(scorer=scorer, target=target, exclusions=exclusions, past=past, ids=ids)
+        return cls(scorer, GroundTruth(target, exclusions, past), ids)
 
     def check(self, collection: RecMetricCollection, is_first: bool) -> None:
         """Refuse relevant items that are excluded; the first process warns of ids that seem to start at 1."""
         rules = collection.evaluator.ranking_options
         if rules.padding_idx is None and is_first and not isinstance(self.scorer, CandidateScorer):
-            is_out = self.scorer.leaves_out_item_0 or any(mask[0] for mask in self.exclusions.masks)
-            warn_of_item_0([self.target, *self.exclusions.interactions], is_out, "padding_idx=0", stacklevel=5)
+            is_out = self.scorer.leaves_out_item_0 or any(mask[0] for mask in self.truth.exclusions.masks)
+            sources = [self.truth.target, *self.truth.exclusions.interactions]
+            warn_of_item_0(sources, is_out, "padding_idx=0", stacklevel=5)
         if rules.overlap_rule == "error":
-            self.exclusions.check_overlap(self.target, self.ids, rules.padding_idx)
+            self.truth.exclusions.check_overlap(self.truth.target, self.ids, rules.padding_idx)
 
     def num_entries(self) -> Tensor:
-        """Return the number of relevant, excluded and earlier items of every user, int64 [U] on the host."""
-        number = self.exclusions.lengths(self.target.host_degree)
-        if isinstance(self.scorer, CandidateScorer):
-            number = number + self.scorer.num_entries()
-        return number if self.past is None else number + self.past.host_degree
+        """Return the number of relevant, excluded, earlier and candidate items of every user, int64 [U] on the host."""
+        number = self.truth.num_entries()
+        return number + self.scorer.num_entries() if isinstance(self.scorer, CandidateScorer) else number
 
     def split_ids(self, ranks_all: bool) -> tuple[Tensor, Tensor]:
         """Return the users to score, and the users who have no ground truth and are not scored; on the host."""
         if ranks_all:
             return self.ids, self.ids[:0]
-        has_relevant = self.target.host_degree.index_select(0, self.ids) > 0
+        has_relevant = self.truth.target.host_degree.index_select(0, self.ids) > 0
         return self.ids[has_relevant], self.ids[~has_relevant]
-
-    def batch(self, users: Tensor) -> Batch:
-        """Return a batch of users with their items."""
-        past = None if self.past is None else self.past.select(users).items
-        target, exclude = self.target.select(users), self.exclusions.select(users)
-        return Batch(users=users, target=target, exclude=exclude, history=past)

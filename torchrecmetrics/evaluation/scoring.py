@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -14,11 +14,11 @@ from torch.distributed import ReduceOp
 from torchrecmetrics.core.checks import describe
 from torchrecmetrics.core.distributed import fingerprint, raise_on_all_ranks, same_on_all_ranks
 from torchrecmetrics.data.exclusions import Exclusions, TargetDevice
+from torchrecmetrics.data.ground_truth import Batch
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.evaluation.embeddings import Embeddings
-from torchrecmetrics.inputs.base import BatchInput, SelectedItems
+from torchrecmetrics.inputs.base import BatchInput
 from torchrecmetrics.inputs.candidates import Candidates
-from torchrecmetrics.inputs.exclude import Exclude
 from torchrecmetrics.inputs.item_shard import ItemShard, over_processes
 from torchrecmetrics.inputs.scores import ScoreRows, Scores
 from torchrecmetrics.kernels import Products
@@ -39,17 +39,6 @@ MIN_ROWS = 16
 def memory_on(device: torch.device) -> int:
     """Return the number of bytes that scores may take on a device: half of the free memory of a GPU."""
     return int(torch.cuda.mem_get_info(device)[0] // 2) if device.type == "cuda" else _CPU_BYTES
-
-
-class Batch(NamedTuple):
-    """Users of a batch, with their items."""
-
-    users: Tensor
-    """Row numbers, int64 [b] on the host."""
-    target: SelectedItems
-    exclude: Exclude | None
-    history: Tensor | None
-    """Earlier items of the users, int64 [b, H], -1 = padding; None = no metric reads them."""
 
 
 class Scorer:

@@ -25,6 +25,7 @@ from torchrecmetrics.core.ranking import ListedItems, Ranking
 from torchrecmetrics.inputs.base import BatchInput, no_target, read_history
 from torchrecmetrics.inputs.exclude import Exclude
 from torchrecmetrics.inputs.jagged import Jagged, Pair, Spans, as_jagged, as_spans, side_by_side
+from torchrecmetrics.inputs.scores import round_up
 from torchrecmetrics.inputs.targets import Gains, Target, Targets, selected
 from torchrecmetrics.inputs.ties import TargetCounts, rank_counts
 
@@ -115,7 +116,11 @@ class Lists(BatchInput):
             rules = options if scores is not None else replace(options, ties="optimistic")  # every entry has its place
             counts = entries.counts(targets, scores, checks)._replace(num_recommended=length)
             made_with = ("padding_idx", "overlap") if scores is None else ()
-            needs = needs._replace(score_threshold=None)
+            if scores is None:
+                needs = needs._replace(score_threshold=None)
+            elif needs.score_threshold is not None:
+                reaches = entries.stays & (scores >= round_up(needs.score_threshold, scores.dtype))
+                counts = counts._replace(num_recommended=reaches.sum(1))
             return replace(rank_counts(counts, needs, rules, checks, known_depth, made_with), **fields)
         relevant = entries.hits(targets)
         valid, violations = checks.settle()

@@ -14,7 +14,7 @@ from torchrecmetrics.accumulators.by_group import ByGroup
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.core.checks import check_k
 from torchrecmetrics.core.distributed import is_distributed, raise_on_all_ranks
-from torchrecmetrics.data.arguments import check_target
+from torchrecmetrics.data.arguments import check_target, histories_that_meet
 from torchrecmetrics.data.exclusions import Histories
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Interactions
@@ -106,7 +106,7 @@ class CatalogueEvaluationCallback(Reporting):
         super().__init__(metrics, k, stages, prefix, key_format, prog_bar, log_counts, accumulators, options, by_group)
         self.embed = embed
         self.target = target
-        self.exclude = exclude
+        self.exclude = histories_that_meet(target, exclude)
         self.every_n_epochs: int = check_k(every_n_epochs, "every_n_epochs")
         self.groups = groups
         self.batch_size = batch_size

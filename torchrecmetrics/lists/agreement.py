@@ -23,6 +23,7 @@ from torchrecmetrics.lists.matching import called, of_one_kind, union
 from torchrecmetrics.lists.ordered import RecommendedLists
 from torchrecmetrics.metric.signature import Formula
 from torchrecmetrics.results.evaluation import Evaluation
+from torchrecmetrics.tables.spelling import check_spelling
 from torchrecmetrics.tables.table import Table, check_read, refuse_columns
 from torchrecmetrics.tables.vocabulary import Vocabulary
 
@@ -169,6 +170,8 @@ def _read_runs(opened: Sequence[Any]) -> list[RecommendedLists]:
     runs = [ListEntries.read(lists, known) for lists in opened]
     users = of_one_kind([runs[0].users._replace(what="lists_a's user_ids"), runs[1].users])
     items = of_one_kind([runs[0].items._replace(what="lists_a's item_ids"), runs[1].items])
+    for side, (column_a, column_b) in (("users", users), ("items", items)):
+        check_spelling(f"{side} of lists_a", column_a.ids, "lists_b", column_b.ids)
     user_ids, item_ids = union(users), union(items)
     return [
         RecommendedLists.of(run._replace(users=users[at], items=items[at]), user_ids, item_ids, None)

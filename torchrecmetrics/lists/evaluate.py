@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from inspect import signature
 from itertools import chain, repeat
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.collection import RecMetricCollection
-from torchrecmetrics.core.checks import check_choice, describe, warn_caller
+from torchrecmetrics.core.checks import check_choice, describe
 from torchrecmetrics.core.options import Needs, Overlap
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.data.arguments import (
@@ -21,11 +21,13 @@ from torchrecmetrics.data.arguments import (
     columns_of,
     empty_collection,
     listed_with_target,
+    matched,
     past_of,
     weighs_users_without_target,
 )
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.exclusions import Exclusions, TargetDevice, exclude_entries
+from torchrecmetrics.data.ground_truth import GroundTruth, largest_batch
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Interactions, Reduce
 from torchrecmetrics.data.log import Log
@@ -33,9 +35,9 @@ from torchrecmetrics.data.progress import Progress, ProgressBar
 from torchrecmetrics.inputs.lists import Duplicates, Lists
 from torchrecmetrics.lists.entries import ListEntries, Numbering, opened_lists
 from torchrecmetrics.lists.matching import IdColumn, called, of_one_kind
+from torchrecmetrics.lists.met import check_hits, check_users
 from torchrecmetrics.lists.ordered import RecommendedLists
 from torchrecmetrics.lists.sessions import evaluate_sessions
-from torchrecmetrics.lists.unknown_ids import refuse_respelled
 from torchrecmetrics.metric.evaluator import Evaluator
 from torchrecmetrics.metric.signature import METRIC_OPTIONS, MetricOptions
 from torchrecmetrics.names import Metrics, check_options
@@ -43,6 +45,7 @@ from torchrecmetrics.results.evaluation import Evaluation
 from torchrecmetrics.tables.cells import exploded
 from torchrecmetrics.tables.events import Events
 from torchrecmetrics.tables.files import FileSource
+from torchrecmetrics.tables.spelling import check_cells, check_spelling
 from torchrecmetrics.tables.table import Table, check_read, has_columns, refuse_columns
 from torchrecmetrics.tables.vocabulary import Vocabulary
 
@@ -51,8 +54,6 @@ if TYPE_CHECKING:
 
 _ELSEWHERE = dict.fromkeys(("train", "num_items"), "metrics of items take catalogue=Catalogue.from_interactions(train)")
 _ELSEWHERE["history"] = "items that leave the lists are exclude="
-_SOME_USERS, _MANY_USERS = 10, 1000
-"""Numbers of users of whom hardly ever, and never, no listed item is known, if both sides have the same ids."""
 _CELLS = 2**19  # listed, relevant and excluded items of a batch, padding included
 
 
@@ -130,7 +131,7 @@ def evaluate_lists(
         >>> print(trm.evaluate_lists(["HR", "MRR"], lists, target=truth, k=2))
         HR@2   0.3333 ± 0.3333
         MRR@2  0.1667 ± 0.1667
-        3 users, 1 without a list, 1 list entry whose item the ground truth does not know
+        3 users, 1 without a list, 1 list entry not in the ground truth
         ± standard error; no interval for fewer than 10 users
     """
     refuse_columns("evaluate_lists", options)
@@ -159,58 +160,73 @@ def evaluate_lists(
     collection = empty_collection(metrics, k, metric_options, groups, keep_rows).to("cpu")
     collection.evaluator.set_sync_on_compute(False)
     pairs = [target, *exclude_entries(exclude)]
-    interactions, entries = _read(lists, pairs, values_reduce)
+    interactions, entries, unread = _read(lists, pairs, values_reduce)
     truth = _Truth.of(collection, interactions, groups, without_excluded)
-    has_target = truth.target.host_degree > 0
+    target = truth.items.target
+    has_target = target.host_degree > 0
     is_ranked = has_target | weighs_users_without_target(collection)
-    ids_of = truth.target.user_ids, truth.target.item_ids
-    recommended = RecommendedLists.of(entries, *ids_of, is_ranked, duplicates == "first")
+    recommended = RecommendedLists.of(entries, target.user_ids, target.item_ids, is_ranked, duplicates == "first")
     ids, without_target = is_ranked.nonzero()[:, 0], (~is_ranked).nonzero()[:, 0]
-    _check_known(truth, recommended)
     longest = int(recommended.lengths.max())
     ranked = _Lists(recommended, recommended.lengths, longest, complete=complete, duplicates=duplicates)
-    ranked.check(collection, truth, ids)
+    ranked.check(collection, truth.items, ids)
     if len(without_target):
-        add_without_target(collection, truth.target, without_target, truth.columns(without_target))
-    num_repeated = recommended.num_repeated + _update_all(collection, truth, ranked, ids, progress)
-    return collection.evaluation(
-        "eager",
-        truth.target.user_ids,
-        num_unserved=int((has_target & (ranked.lengths == 0)).sum()),
-        num_left_out=recommended.num_left_out + int((~has_target & (ranked.lengths > 0)).sum()),
-        num_unknown=int((recommended.items >= truth.num_known_items).sum()),
-        num_repeated=num_repeated,
-    )
+        add_without_target(collection, target, without_target, truth.columns(without_target))
+    num_repeated, is_hit = _update_all(collection, truth, ranked, ids, progress)
+    counts = _counts(truth, recommended, has_target)
+    if not is_hit:
+        check_hits(recommended, target)
+    check_users(int(has_target.sum()), counts["num_unserved"], counts["num_left_out"])
+    counts["num_repeated"] = recommended.num_repeated + num_repeated
+    if not complete:
+        counts["num_cut_ties"] = recommended.num_cut_ties(collection.evaluator.batch_needs.depth)
+    evaluation = collection.evaluation("eager", target.user_ids, **counts)
+    evaluation.unread = unread
+    return evaluation
+
+
+def _counts(truth: _Truth, lists: RecommendedLists, has_target: Tensor) -> dict[str, int]:
+    """Return the numbers of users and items of one side that the other lacks."""
+    target, lengths = truth.items.target, lists.lengths
+    is_listed = torch.zeros(max(target.num_items, int(lists.items.max()) + 1), dtype=torch.bool, device="cpu")
+    is_listed[lists.items.long()] = True
+    return {
+        "num_unserved": int((has_target & (lengths == 0)).sum()),
+        "num_left_out": lists.num_left_out + int((~has_target & (lengths > 0)).sum()),
+        "num_unlisted": int((~is_listed[: target.num_items] & (target.popularity > 0)).sum()),
+        "num_unknown": int((lists.items >= truth.num_known_items).sum()),
+        "num_without_history": truth.items.exclusions.num_without(has_target.nonzero()[:, 0]),
+    }
 
 
 def _update_all(
     collection: RecMetricCollection, truth: _Truth, lists: _Lists, ids: Tensor, progress: bool | Progress
-) -> int:
-    """Add the lists of users to the metrics, batch by batch, and return the number of repeated entries."""
-    sizes = lists.lengths + truth.target.host_degree + truth.num_excluded
+) -> tuple[int, bool]:
+    """Add the lists of users to the metrics; return the number of repeated entries, and True if there was a hit."""
+    depth = collection.evaluator.batch_needs.depth or 1
+    sizes = lists.lengths + truth.items.num_entries()
     ids = ids[sizes[ids].argsort(stable=True)]
-    num_repeated = 0
+    num_repeated, is_hit, done = 0, False, 0
     with ProgressBar(progress, len(ids)) as bar:
-        for batch in sized_batches(ids, sizes[ids], collection.evaluator.batch_needs.depth or 1):
-            ranking = lists.rank(collection.evaluator, truth, batch)
+        while done < len(ids):
+            number = largest_batch(sizes[ids[done:]], len(ids), lambda n, largest: n * (depth + largest) <= _CELLS)
+            batch = ids[done : done + number]
+            ranking = lists.rank(collection.evaluator, truth.items, batch)
             collection.update(ranking, **truth.columns(batch))
+            is_hit = is_hit or bool(ranking.ranks.isfinite().any())
             if ranking.num_repeated is not None:
                 num_repeated += int(ranking.num_repeated.sum())
             bar.advance(batch, collection)
-    return num_repeated
+            done += number
+    return num_repeated, is_hit
 
 
 class _Truth(NamedTuple):
-    """Ground truth and exclusions with the same row numbers."""
+    """Ground truth with exclusions, and columns for accumulators."""
 
-    target: Interactions
+    items: GroundTruth
     num_known_items: int
-    """Number of items of the ground truth or the catalogue; items of `exclusions` alone have higher row numbers."""
-    exclusions: Exclusions
-    past: Interactions | None
-    """Interactions of the catalogue; None = no metric reads them."""
-    num_excluded: Tensor
-    """Number of items of each user in `exclusions` and `past`, int64 [U]."""
+    """Number of items of the ground truth or the catalogue; items of `exclude` alone have higher row numbers."""
     columns: Callable[[Tensor], dict[str, Any]]
     """Function of user ids [b] that returns the columns of these users for accumulators."""
 
@@ -236,23 +252,13 @@ class _Truth(NamedTuple):
         if collection.evaluator.ranking_options.padding_idx is not None and truth.item_ids is not None:
             raise ValueError("padding_idx is a row number, but target has item_ids: leave rows of padding out")
         exclusions = Exclusions(tuple(excluded), truth.num_items, TargetDevice.of(None, truth.device))
-        num_excluded = exclusions.lengths(torch.zeros(truth.num_users, dtype=torch.int64, device="cpu"))
-        if past is not None:
-            num_excluded = num_excluded + past.host_degree
         if without_excluded:
             truth = truth.take(~exclusions.holds(truth))
             if not len(truth):
                 raise ValueError(
                     "all pairs of target are also in exclude: overlap='without' leaves nothing to evaluate"
                 )
-        return cls(
-            target=truth,
-            num_known_items=num_known_items,
-            exclusions=exclusions,
-            past=past,
-            num_excluded=num_excluded,
-            columns=columns,
-        )
+        return cls(GroundTruth(truth, exclusions, past), num_known_items, columns)
 
 
 class _Lists(NamedTuple):
@@ -265,7 +271,7 @@ class _Lists(NamedTuple):
     complete: bool
     duplicates: Duplicates
 
-    def check(self, collection: RecMetricCollection, truth: _Truth, ids: Tensor) -> None:
+    def check(self, collection: RecMetricCollection, truth: GroundTruth, ids: Tensor) -> None:
         """Raise if relevant items are excluded, lists are too short, or the catalogue lacks listed items."""
         rules, needs = collection.evaluator.ranking_options, collection.evaluator.batch_needs
         if rules.overlap_rule == "error":
@@ -275,25 +281,25 @@ class _Lists(NamedTuple):
         if (catalogue := collection.catalogue) is not None and needs.list_depth:
             _check_in_catalogue(self.recommended, catalogue)
 
-    def rank(self, evaluator: Evaluator, truth: _Truth, ids: Tensor) -> Ranking:
+    def rank(self, evaluator: Evaluator, truth: GroundTruth, ids: Tensor) -> Ranking:
         """Return the ranking of the given users' lists.
 
         Raises:
             ValueError: if a list repeats an item or is too short without excluded items, where the options forbid it.
         """
         needs, rules = evaluator.batch_needs, evaluator.ranking_options
-        relevant, depth = truth.target.select(ids), needs.depth
+        batch, depth = truth.batch(ids), needs.depth
         # padded to the longest list of all users, up to the width from which more padding changes no value
-        width = max(depth or 1, relevant.items.shape[1], int(self.lengths[ids].max()) + 1)
+        width = max(depth or 1, batch.target.items.shape[1], int(self.lengths[ids].max()) + 1)
         item_ids, scores = self.recommended.select(ids, min(self.longest, width) or 1)
         lists = Lists(
             item_ids,
-            target=relevant.items,
-            gains=relevant.values,
-            exclude=truth.exclusions.select(ids),
+            target=batch.target.items,
+            gains=batch.target.values,
+            exclude=batch.exclude,
             complete=self.complete,
             duplicates=self.duplicates,
-            history=None if truth.past is None else truth.past.select(ids).items,
+            history=batch.history,
             scores=scores,
         )
         try:
@@ -305,14 +311,19 @@ class _Lists(NamedTuple):
             check_shortened(
                 ranking, self.lengths[ids], depth, ids, lambda user: f"user {called(truth.target.user_ids, user)}"
             )
-        return listed_with_target(ranking, relevant)
+        return listed_with_target(ranking, batch.target)
 
 
 # ------------------------------------------------------------------------------------------------------- arguments
 
 
-def _read(lists: Any, pairs: Sequence[Any], values_reduce: Reduce | None) -> tuple[list[Any], ListEntries]:
+def _read(
+    lists: Any, pairs: Sequence[Any], values_reduce: Reduce | None
+) -> tuple[list[Any], ListEntries, dict[str, list[str]]]:
     """Read the ground truth, the exclusions behind it in `pairs`, and the lists, with ids that can be compared.
+
+    Returns:
+        Interactions, the lists, and the names of columns that were not read, by table.
 
     Raises:
         ValueError: with one question for all columns that were not read and could be the order or the relevance.
@@ -329,7 +340,20 @@ def _read(lists: Any, pairs: Sequence[Any], values_reduce: Reduce | None) -> tup
         raise ValueError(f"target holds no interactions, there is nothing to evaluate: {truth}")
     interactions = [truth, *(_excluded(argument) for argument in exclude)]
     known = Numbering("target", truth.user_ids, truth.item_ids, (truth.num_users, truth.num_items))
-    return _of_one_kind(pairs, interactions, ListEntries.read(lists, known))
+    interactions, entries = _of_one_kind(pairs, interactions, ListEntries.read(lists, known))
+    truth = interactions[0]
+    check_spelling(f"users of {entries.what}", entries.users.ids, "target", truth.user_ids)
+    check_spelling(f"items of {entries.what}", entries.items.ids, "target", truth.item_ids)
+    if isinstance(lists, Table) and lists.split is None:
+        check_cells(f"items of {lists.what}", entries.items.ids, truth.item_ids)
+    if isinstance(target, Table) and target.split is None:
+        check_cells(f"items of {target.what}", truth.item_ids, entries.items.ids)
+    unread = {}
+    for table, roles in ((lists, ("rank", "score")), (target, ("value",)), *((pairs, ()) for pairs in exclude)):
+        if isinstance(table, Table) and not table.trec:
+            said = [role for role, name in table.said.items() if name is not None]
+            unread[table.what] = table.unread("user", "item", *roles, *said)
+    return interactions, entries, {what: names for what, names in unread.items() if names}
 
 
 def _opened(name: str, argument: Any) -> Any:
@@ -342,23 +366,6 @@ def _opened(name: str, argument: Any) -> Any:
     if not table.source.names and not isinstance(table.source, FileSource):
         check_target(argument, name, "Interactions, a Log, a Table, a frame, a dict or a file")
     return table
-
-
-def _check_known(truth: _Truth, lists: RecommendedLists) -> None:
-    """Refuse lists whose users or items are those of the ground truth in another spelling; warn if no item is known.
-
-    Lists of a few users may hold no relevant item; lists of many users that hold none are of other ids.
-    """
-    lists.check_unknown(truth.target.num_users, truth.target.num_items)
-    number = int((lists.lengths > 0).sum())
-    if number and lists.item_ids is not None and bool((lists.items >= truth.target.num_items).all()):
-        listed, relevant = lists.item_ids[int(lists.items[0])], lists.item_ids[0]
-        items = f"{listed!r} in {lists.entries.what}, {relevant!r} in target"
-        text = f"no listed item of {number} users is an item of target: {items}; are these ids of one kind?"
-        if number >= _MANY_USERS:
-            raise ValueError(text)
-        if number >= _SOME_USERS:
-            warn_caller(text)
 
 
 def _check_not_swapped(lists: Any, target: Any) -> None:
@@ -462,15 +469,13 @@ def _in_one_numbering(truth: Interactions, exclude: list[Any]) -> tuple[Interact
     for excluded in exclude:
         if item_ids is None or not isinstance(excluded, Interactions) or excluded.item_ids is None:
             continue
-        if truth.user_ids is not None and excluded.user_ids is not None:
-            refuse_respelled("users of exclude", truth.user_ids.union(excluded.user_ids), truth.num_users)
-        refuse_respelled("items of exclude", item_ids.union(excluded.item_ids), len(item_ids))
+        check_spelling("items of exclude", excluded.item_ids, "target", truth.item_ids)
         item_ids = item_ids.union(excluded.item_ids)
     recoded = truth if item_ids is None or item_ids == truth.item_ids else truth.recode(item_ids=item_ids)
     numbered: list[Any] = []
     for excluded in exclude:
         if isinstance(excluded, Interactions):
-            numbered.append(excluded.numbered_as(recoded))
+            numbered.append(matched(excluded, recoded))
         elif excluded.dtype == torch.bool and excluded.shape == (truth.num_items,):
             numbered.append(torch.cat([excluded, excluded.new_zeros(recoded.num_items - truth.num_items)]))
         else:
@@ -490,20 +495,8 @@ def _numbered_as_catalogue(truth: Interactions, catalogue: Catalogue) -> Interac
         if catalogue.num_items != truth.num_items:
             raise ValueError(f"the catalogue has {catalogue.num_items} items, target has {truth.num_items}")
         return truth
+    check_spelling("items of target", truth.item_ids, "the catalogue", catalogue.item_ids)
     return truth.recode(item_ids=catalogue.item_ids.union(truth.item_ids))
-
-
-def sized_batches(ids: Tensor, sizes: Tensor, depth: int) -> Iterator[Tensor]:
-    """Yield batches of users, who ascend by `sizes`, of at most `_CELLS` cells in all, but at least one user."""
-    done = 0
-    while done < len(ids):
-        low, high = 1, len(ids) - done
-        while low < high:
-            middle = (low + high + 1) // 2
-            fits = middle * (depth + int(sizes[done + middle - 1])) <= _CELLS
-            low, high = (middle, high) if fits else (low, middle - 1)
-        yield ids[done : done + low]
-        done += low
 
 
 # ------------------------------------------------------------------------------------------------------- checks
@@ -560,9 +553,9 @@ def check_shortened(
         numbers: row numbers, [B], for messages.
         whose: function from a row number to the name of the list's user.
     """
-    left = ranking.num_recommended
-    if left is None or depth is None:
+    if ranking.lists is None or ranking.lists.stays is None or depth is None:
         return
+    left = ranking.lists.stays.sum(1)
     short = (left < depth) & (before >= depth)
     if bool(short.any()):
         row = int(short.nonzero()[0])

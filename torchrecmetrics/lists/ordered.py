@@ -10,7 +10,6 @@ from torch import Tensor
 from torchrecmetrics.inputs.jagged import side_by_side
 from torchrecmetrics.lists.entries import ListEntries
 from torchrecmetrics.lists.matching import called
-from torchrecmetrics.lists.unknown_ids import refuse_respelled
 from torchrecmetrics.tables.vocabulary import Vocabulary
 
 
@@ -126,11 +125,16 @@ class RecommendedLists(NamedTuple):
         """Return the source, the row of an entry, and the column of a role, for messages."""
         return self.entries.at(int(self.rows[entry]), role)
 
-    def check_unknown(self, num_users: int, num_items: int) -> None:
-        """Refuse ids of lists that are the ground truth's ids, written otherwise."""
-        for name, ids, size in (("users", self.user_ids, num_users), ("items", self.item_ids, num_items)):
-            if ids is not None:
-                refuse_respelled(f"{name} of {self.entries.what}", ids, size)
+    def num_cut_ties(self, depth: int | None) -> int:
+        """Return the number of lists whose end, within the first `depth` places, is among equal scores."""
+        lengths = self.lengths
+        if self.scores is None or not len(self.scores):
+            return 0
+        may_be_cut = lengths > 1
+        starts, lengths = self.offsets[:-1][may_be_cut], lengths[may_be_cut]
+        last = self.scores[starts + lengths - 1]
+        deepest = lengths if depth is None else lengths.clamp(max=depth)
+        return int(((self.scores[starts + lengths - 2] == last) & (self.scores[starts + deepest - 1] == last)).sum())
 
     def _refuse_ranks(self, ranks: Tensor) -> NoReturn:
         """Raise an error that names the first rank, in the order of the lists, that is missing or repeated."""
@@ -212,8 +216,6 @@ def _new_rows(*columns: Tensor) -> Tensor:
 
 def _nobody(entries: ListEntries, user_ids: Vocabulary | None, user: int, has_target: Tensor) -> ValueError:
     """Return the error for lists of which no user has ground truth."""
-    if user_ids is not None:
-        refuse_respelled(f"users of {entries.what}", user_ids, len(has_target))
     return ValueError(
         f"no user of {entries.what} has ground truth; such as user {called(user_ids, user)}, while target "
         f"has {called(user_ids, int(has_target.nonzero()[0]))}: are these ids of one kind?"

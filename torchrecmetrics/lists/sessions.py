@@ -85,4 +85,7 @@ def evaluate_sessions(
     collection = empty_collection(metrics, k, options, keep_rows=keep_rows).to("cpu")
     collection.evaluator.set_sync_on_compute(False)
     collection.update(Sessions(scores, labels, users))
-    return collection.evaluation("eager", user_ids, num_repeated=num_repeated)
+    evaluation = collection.evaluation("eager", user_ids, num_repeated=num_repeated)
+    if unread := [name for name in source.names if name not in (user, item, order, label)]:
+        evaluation.unread = {source.what: unread}
+    return evaluation

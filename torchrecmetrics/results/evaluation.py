@@ -82,10 +82,13 @@ class Evaluation(dict[str, Tensor], PointTable):
     With `groups` it also holds the value of each group, under labels like `NDCG@10/cold`. `kernels` names the
     kernels, "eager" or "triton" (None for a collection, where each batch chooses them); `num_users`, `num_skipped`,
     `num_unreachable` and `num_tied` are the counts of the first accuracy metric, if there is one (only AUROC may
-    average fewer users than the other metrics). Evaluations of lists also have `num_unserved` (users of the ground
-    truth without a list, who score 0), `num_left_out` (users of lists without ground truth), `num_unknown` (entries
-    of lists, with repeats, whose item is unknown to the ground truth and to the catalogue) and `num_repeated`
-    (entries that repeat an item, with `duplicates="first"`).
+    average fewer users than the other metrics), and `num_without_history` counts the users of whom `exclude` has no
+    item. Evaluations of lists also count what did not meet: `num_unserved` (users of the ground truth without a list,
+    who score 0), `num_left_out` (users of lists without ground truth), `num_unlisted` (relevant items that no list
+    holds), `num_unknown` (entries of lists, with repeats, whose item is unknown to the ground truth and to the
+    catalogue), `num_repeated` (entries that repeat an item, with `duplicates="first"`) and `num_cut_ties` (lists that
+    end among equal scores within the metrics' cut-off: other items of that score may be missing). `unread` holds the
+    columns of tables that were not read.
 
     `floats` gives the values as Python floats; `to_dict`, `to_json`, `to_pandas`, `to_polars`, `to_markdown` and
     `to_latex` export the results; notebooks show a table.
@@ -102,15 +105,22 @@ class Evaluation(dict[str, Tensor], PointTable):
         num_lists: int | None = None,
         num_unserved: int = 0,
         num_left_out: int = 0,
+        num_unlisted: int = 0,
         num_unknown: int = 0,
         num_repeated: int = 0,
+        num_cut_ties: int = 0,
+        num_without_history: int = 0,
     ) -> None:
         super().__init__({point.key: torch.tensor(point.value, dtype=torch.float64, device="cpu") for point in points})
         self.points: Sequence[Result] = points
         self.num_unserved: int = num_unserved
         self.num_left_out: int = num_left_out
+        self.num_unlisted: int = num_unlisted
         self.num_unknown: int = num_unknown
         self.num_repeated: int = num_repeated
+        self.num_cut_ties: int = num_cut_ties
+        self.num_without_history: int = num_without_history
+        self.unread: dict[str, list[str]] = {}
         self.kernels: Kernels | None = kernels
         self._rows = None if rows is None else _named(rows, user_ids)
         self._num_lists = leading.num_users if num_lists is None else num_lists
@@ -174,6 +184,9 @@ class Evaluation(dict[str, Tensor], PointTable):
         means = [point for point in self.points if not math.isnan(point.size)]  # those with standard errors
         spread = [point.num_users >= MIN_USERS for point in means if not math.isnan(point.interval()[0])]
         sentences = [self.counted()]
+        if self.unread:
+            columns = (f"{', '.join(map(repr, names))} of {what}" for what, names in self.unread.items())
+            sentences.append(f"columns not read: {'; '.join(columns)}")
         if True in spread:
             limit = f" from {MIN_USERS} users on" if False in spread else ""
             sentences.append(f"± standard error, [95 % interval]{limit}; {_COMPARE}")
@@ -193,8 +206,11 @@ class Evaluation(dict[str, Tensor], PointTable):
             (self._num_lists if self._num_lists != self.num_users else 0, "with a list"),
             (self.num_unserved, "without a list"),
             (self.num_left_out, "more with a list but no ground truth"),
-            (self.num_unknown, f"list {_entries(self.num_unknown)} whose item the ground truth does not know"),
-            (self.num_repeated, f"list {_entries(self.num_repeated)} whose item stands in front of it already"),
+            (self.num_without_history, "without excluded items"),
+            (self.num_cut_ties, f"whose {'list ends' if self.num_cut_ties == 1 else 'lists end'} among equal scores"),
+            (self.num_unlisted, f"relevant {'item' if self.num_unlisted == 1 else 'items'} in no list"),
+            (self.num_unknown, f"list {'entry' if self.num_unknown == 1 else 'entries'} not in the ground truth"),
+            (self.num_repeated, f"repeated list {'entry' if self.num_repeated == 1 else 'entries'}"),
         ):
             counts += f", {number} {text}" if number else ""
         return counts
@@ -209,8 +225,8 @@ class Evaluation(dict[str, Tensor], PointTable):
     def counts(self) -> dict[str, int]:
         """Return all counts by name."""
         names = ("num_users", "num_skipped", "num_unreachable", "num_tied")
-        of_lists = ("num_unserved", "num_left_out", "num_unknown", "num_repeated")
-        return {name: getattr(self, name) for name in (*names, *of_lists)}
+        of_lists = ("num_unserved", "num_left_out", "num_unlisted", "num_unknown", "num_repeated", "num_cut_ties")
+        return {name: getattr(self, name) for name in (*names, *of_lists, "num_without_history")}
 
 
 def _named(rows: Rows, user_ids: Vocabulary | None) -> Rows:
@@ -220,7 +236,3 @@ def _named(rows: Rows, user_ids: Vocabulary | None) -> Rows:
     ids = user_ids.ids(rows.ids)
     are_integers = all(isinstance(id_, int) and abs(id_) < 2**63 for id_ in ids)
     return replace(rows, ids=torch.tensor(ids, dtype=torch.int64) if are_integers else [str(id_) for id_ in ids])
-
-
-def _entries(number: int) -> str:
-    return "entry" if number == 1 else "entries"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import EllipsisType
 from typing import Any, Literal, TypeAlias
@@ -181,12 +181,22 @@ class Table:
             self.columns["user"], self.columns["item"], self.columns.get("time") if "time" in roles else None, value
         )
 
-    def _missing(self, **roles: Any) -> str | None:
+    def column(self, role: str) -> str:
+        """Return the name of the column of a role.
+
+        Raises:
+            ValueError: if there is none.
+        """
+        if (text := self._missing((role,))) is not None:
+            raise ValueError(text)
+        return self.columns[role]
+
+    def _missing(self, needed: Sequence[str] = ("user", "item"), **roles: Any) -> str | None:
         """Return an error for a table without a column of users or items; the call it shows has further roles."""
         if not self.source.names:
             return None
         check_names(self.columns.values(), self.source.names, self.what)
-        missing = [role for role in ("user", "item") if role not in self.columns]
+        missing = [role for role in needed if role not in self.columns]
         if not missing:
             return None
         if "item" in self.said and "item" in missing:
@@ -210,7 +220,7 @@ class Table:
         answers, asks, otherwise = _USES[use]
         if {*answers} & {*self.columns, *self.said} or (use == "order" and self.split is not None):
             return self._missing()
-        if (text := self._missing(**{answers[0]: ...})) is not None:
+        if (text := self._missing(("user", "item"), **{answers[0]: ...})) is not None:
             return f"{text}, or {otherwise}"
         names = self.unread("user", "item", *roles)
         if use != "time":

@@ -1,0 +1,160 @@
+"""What lists, ground truth, history and groups have in common is counted; hardly anything is asked about."""
+
+import pytest
+import torch
+
+import torchrecmetrics as trm
+
+pd = pytest.importorskip("pandas")
+pytest.importorskip("pyarrow")
+
+
+def counted(lists, target, k=1, **options):
+    return {name: n for name, n in trm.evaluate_lists("HR", lists, target=target, k=k, **options).counts().items() if n}
+
+
+def test_counts_of_what_did_not_meet():
+    """Users and items that one side lacks, and users whose history is unknown, are counted and printed."""
+    target, lists = {"al": ["x"], "bo": ["y", "z"], "eve": ["w"]}, {"al": ["y", "x"], "bo": ["x", "v"], "kim": ["x"]}
+    counts = {"num_users": 3, "num_unserved": 1, "num_left_out": 1, "num_unlisted": 2, "num_unknown": 1}
+    assert counted(lists, target) == counts
+    history = {"al": ["q"], "ida": ["v"]}
+    assert counted(lists, target, exclude=history) == counts | {"num_without_history": 2}
+    text = str(trm.evaluate_lists("HR", lists, target=target, k=1, exclude=history))
+    assert (
+        "3 users, 1 without a list, 1 more with a list but no ground truth, 2 without excluded items, 2 relevant items "
+        "in no list, 1 list entry not in the ground truth\n"
+    ) in text
+
+
+def test_history_of_a_model_is_counted():
+    """`evaluate` counts the users without excluded items, by id, too."""
+    users, items = torch.eye(3), torch.eye(3)
+    test = trm.Interactions.from_frame({"user": [*"abc"], "item": [*"xyz"]})
+    train = trm.Interactions.from_frame({"user": [*"ba"], "item": [*"xz"]})
+    assert trm.evaluate("HR@1", users, items, target=test, exclude=train).num_without_history == 1
+    assert trm.evaluate("HR@1", users, items, target=test).num_without_history == 0
+
+
+def test_a_history_that_meets_nobody_is_an_error():
+    """No known user: an error at every entry point, and a warning of a callback; the call without it is the cure."""
+    test = trm.Interactions.from_frame({"user": [*"abc"], "item": [*"xyz"]})
+    train = trm.Interactions.from_frame({"user": [*"pq"], "item": [*"xz"]})
+    message = "no user of exclude is a user of target, such as 'p' and 'a': leave exclude= out if these users are new"
+    with pytest.raises(ValueError, match=message):
+        trm.evaluate("HR@1", torch.eye(3), torch.eye(3), target=test, exclude=train)
+    with pytest.raises(ValueError, match=message):
+        trm.evaluate_lists("HR@1", {"a": ["x"]}, target=test, exclude=train)
+    assert trm.evaluate("HR@1", torch.eye(3), torch.eye(3), target=test)["HR@1"] == 1
+    strange = trm.Interactions.from_frame({"user": [*"ab"], "item": [*"mn"]})
+    with pytest.raises(ValueError, match="no item of exclude is an item of target, such as 'm' and 'x'"):
+        trm.evaluate("HR@1", torch.eye(3), torch.eye(3), target=test, exclude=strange)
+
+
+def test_groups_and_catalogues_and_runs_in_another_spelling(tmp_path):
+    """Groups, a catalogue, two runs, and the rows of two evaluations are compared in the same way."""
+    names = [f"u{number}" for number in range(12)]
+    blanks = [f"{name} " for name in names]
+    lists, target = {name: ["x", "y"] for name in names}, {name: ["y"] for name in names}
+    groups = trm.Groups.from_column(["a", "b"] * 6, user_ids=blanks)
+    with pytest.raises(ValueError, match="users of groups: 'u0 ' is 'u0' in target but for blanks"):
+        trm.evaluate_lists("HR@1", lists, target=target, groups=groups)
+    with pytest.raises(ValueError, match="users of lists_a: 'u0' is 'u0 ' in lists_b but for blanks"):
+        trm.agreement(lists, dict(zip(blanks, lists.values(), strict=True)), k=2)
+    with pytest.raises(ValueError, match="items of lists_a: 'x' is 'x ' in lists_b but for blanks"):
+        trm.agreement(lists, {name: ["x ", "y "] for name in names}, k=2)
+    train = trm.Interactions.from_frame({"user": names, "item": ["X", "Y", "Z", "W"] * 3})
+    catalogue = trm.Catalogue.from_interactions(train)
+    with pytest.raises(
+        ValueError, match=r"items of target: 'y' is 'Y' in the catalogue but for (small|capital) letters"
+    ):
+        trm.evaluate_lists("Coverage@1", lists, target=target, catalogue=catalogue)
+    run = trm.evaluate_lists("HR@1", lists, target=target, keep_rows=True)
+    spelt = {name.upper(): items for name, items in lists.items()}
+    other = trm.evaluate_lists("HR@1", spelt, target={user: ["y"] for user in spelt}, keep_rows=True)
+    with pytest.raises(ValueError, match=r"ids of 'b': 'U0' is 'u0' in 'a' but for (small|capital) letters"):
+        trm.compare({"a": run, "b": other})
+    with pytest.raises(ValueError, match="ids of rows: 'u0' is 'u0 ' in groups but for blanks"):
+        groups.of_rows(run.rows.ids)
+    strangers = trm.Groups.from_column(["a"], user_ids=["p"])
+    with pytest.raises(ValueError, match="groups know no user of target, such as 'u0'"):
+        trm.evaluate_lists("HR@1", lists, target=target, groups=strangers)
+
+
+@pytest.mark.parametrize("number", [9, 10, 999, 1000])
+def test_lists_without_a_hit(number):
+    """Lists of ten users that hit nothing are asked about; where random lists would hit something, it is an error."""
+    message = rf"no list of {number} users holds an item that is relevant to its user; .* such as '\w+' and '\w+'"
+    lists, others = ({user: [f"{letter}{user % 10}"] for user in range(number)} for letter in "ab")
+    shifted = {user: [f"a{(user + 1) % 10}"] for user in range(number)}
+    for target in (others, shifted):
+        if number >= 999:
+            with pytest.raises(ValueError, match=message):
+                trm.evaluate_lists("HR@1", lists, target=target)
+        elif number == 10:
+            with pytest.warns(UserWarning, match=message):
+                assert trm.evaluate_lists("HR@1", lists, target=target)["HR@1"] == 0
+        else:
+            assert trm.evaluate_lists("HR@1", lists, target=target)["HR@1"] == 0
+    deep = {user: [*items, *others[user]] for user, items in lists.items()}  # a hit below the cut-off
+    assert trm.evaluate_lists("HR@1", deep, target=others)["HR@1"] == 0
+
+
+def test_lists_of_other_users():
+    """90 of 100 users without a list, while 90 of 100 lists are of others: a warning."""
+    lists = {user: ["x", "y"] for user in range(100)}
+    for shift, asks in ((90, True), (50, False)):
+        target = {user + shift: ["x"] for user in range(100)}
+        if asks:
+            with pytest.warns(UserWarning, match="90 of 100 users of target have no list, while 90 of 100 lists"):
+                assert trm.evaluate_lists("HR@1", lists, target=target)["HR@1"] == 0.1
+        else:
+            assert trm.evaluate_lists("HR@1", lists, target=target)["HR@1"] == 0.5
+
+
+def test_lists_that_end_among_equal_scores():
+    """Lists of a constant model may lack items of the same score, which counts and prints; whole lists do not."""
+    test = trm.Interactions.from_dense(torch.eye(5) > 0)
+    for k, expected in ((1, 0), (2, 5), (3, 5)):
+        lists = trm.recommend(torch.ones(5, 2), torch.ones(5, 2), k)
+        found = trm.evaluate_lists("HR", lists, target=test, k=k)
+        assert found.num_cut_ties == expected
+        assert ("5 whose lists end among equal scores" in str(found)) == (expected > 0)
+        assert trm.evaluate_lists("HR", lists, target=test, k=k, complete=True).num_cut_ties == 0
+    columns = {"user": [1, 1, 1, 2, 2, 2], "item": [1, 2, 3, 1, 2, 3], "score": [9, 8, 8, 9, 9, 8]}
+    for k, expected in ((1, 0), (2, 1), (3, 1)):  # of the first user's list, from rank 2 on
+        assert trm.evaluate_lists("HR", columns, target={1: [1], 2: [3]}, k=k).num_cut_ties == expected
+
+
+def test_unread_columns_are_printed():
+    """Columns that were not read, of `exclude=` too, are named below the result."""
+    lists = pd.DataFrame({"user": ["a"], "item": ["x"], "rank": [1], "model": ["m"]})
+    target = {"user": ["a"], "item": ["x"], "timestamp": [3]}
+    exclude = {"user": ["a"], "item": ["q"], "rating": [3], "timestamp": [1]}
+    found = trm.evaluate_lists("HR@1", lists, target=target, exclude=exclude)
+    assert found.unread == {"lists": ["model"], "target": ["timestamp"], "exclude": ["rating", "timestamp"]}
+    assert "columns not read: 'model' of lists; 'timestamp' of target; 'rating', 'timestamp' of exclude\n" in str(found)
+    said = trm.Table(exclude, value="rating")
+    assert trm.evaluate_lists("HR@1", lists, target=target, exclude=said).unread["exclude"] == ["timestamp"]
+    labelled = trm.evaluate_lists("HR@1", lists.assign(y=1), label="y")
+    assert labelled.unread == {"lists": ["model"]}
+
+
+def test_scored_lists_have_thresholds():
+    """Surprise's worked example: two of a user's four rated items reach 3.5, and one of these is relevant."""
+    estimates = {"user": ["u"] * 4, "item": [*"abcd"], "score": [4.9, 4.5, 3.4, 2.3]}
+    target = {"u": ["a", "c", "d"]}  # true ratings 5, 2, 5, 4
+    for threshold, precision, recall in ((3.5, 1 / 2, 1 / 3), (None, 2 / 3, 2 / 3)):
+        metrics = [
+            trm.Precision(3, denominator="recommended", score_threshold=threshold),
+            trm.Recall(3, score_threshold=threshold),
+        ]
+        found = trm.evaluate_lists(metrics, estimates, target=target)
+        assert [value.item() for value in found.values()] == pytest.approx([precision, recall])
+        lists = trm.Lists(
+            torch.tensor([[0, 1, 2, 3]]), torch.tensor([[0, 2, 3]]), scores=torch.tensor([[4.9, 4.5, 3.4, 2.3]])
+        )
+        for metric, expected in zip(metrics, (precision, recall), strict=True):
+            metric = metric.clone()
+            metric.update(lists)
+            assert metric.compute().item() == pytest.approx(expected)
