@@ -63,30 +63,25 @@ def check_spelling(what: str, ids: Vocabulary | None, other_what: str, other_ids
             )
 
 
-def check_cells(what: str, ids: Vocabulary | None, other_ids: Vocabulary | None) -> None:
-    """Refuse a column of text of which half of the cells without a partner hold several ids of the other side.
-
-    Raises:
-        ValueError: names the separator.
+def several_ids(what: str, ids: Vocabulary | None, other_ids: Vocabulary | None) -> str | None:
+    """Return an error, which names the separator, if half of the ids without a partner are several ids of the other
+    side in one text; None if they are not.
     """
     if ids is None or other_ids is None or not ids.kind == other_ids.kind == "text":
-        return
+        return None
     pc, cells = compute(), _alone(ids.array, other_ids.array)
     lists = pc.split_pattern_regex(cells, _SEPARATORS)
     is_id = pc.is_in(pc.list_flatten(lists), value_set=other_ids.array)
     number = torch.bincount(tensor_of(pc.list_parent_indices(lists).filter(is_id)), minlength=len(cells))
     number += tensor_of(pc.match_substring_regex(cells, r"^\s*[\[(]")) * (number > 0)
     if not len(cells) or int((number > 1).sum()) < len(cells) / 2:
-        return
+        return None
     cell = cells[int(number.argmax())].as_py()
     if cell.strip()[:1] in "[(":
-        raise ValueError(
-            f"{what}: cells hold text of lists, such as {cell!r}: make lists of them, "
-            "frame[column].map(ast.literal_eval)"
-        )
+        return f"{what}: cells hold text of lists, such as {cell!r}: make lists, frame[column].map(ast.literal_eval)"
     separator = re.findall(r"[^\w/-]+", cell.strip())[0]
     separator = separator if separator.strip() else " "  # which several blanks are, too
-    raise ValueError(
+    return (
         f"{what}: cells hold several ids, such as {cell!r}: pass split={separator!r} if they are in order, best first"
     )
 
