@@ -45,15 +45,14 @@ def check_spelling(what: str, ids: Vocabulary | None, other_what: str, other_ids
     pc, arrays = compute(), (ids.array, other_ids.array)
     alone = [_alone(*arrays), _alone(*arrays[::-1])]
     needed = _SHARE * min((len(texts) for texts in alone if len(texts)), default=0)
-    for side, ids_of_side in enumerate(arrays):
-        others, tried = arrays[1 - side], alone[side][:: 1 + len(alone[side]) // _TRIED]
+    for side, others in enumerate(arrays[::-1]):
+        tried = alone[side][:: 1 + len(alone[side]) // _TRIED]
         spellings = _spellings(tried, others) if len(tried) and len(others) else {}
         known = others.filter(pc.is_in(others, value_set=arrow().concat_arrays([tried, *spellings.values()])))
         for difference, spelt in spellings.items():
-            altered, meets = pc.not_equal(spelt, tried), pc.is_in(spelt, value_set=known)
-            number, size = (pc.sum(mask).as_py() * len(alone[side]) / len(tried) for mask in (meets, altered))
-            usual = 1 - len(alone[side]) / len(ids_of_side)  # share that meets as written: half of it is needed
-            if not number or number < needed or number < usual * size / 2:
+            meets = pc.is_in(spelt, value_set=known)
+            number = pc.sum(meets).as_py() * len(alone[side]) / len(tried)
+            if not number or number < needed:
                 continue
             row = pc.index(meets, True).as_py()
             pair = tried[row].as_py(), spelt[row].as_py()
