@@ -27,6 +27,12 @@ def test_counts_of_what_did_not_meet():
     ) in text
 
 
+def test_empty_lists():
+    """If all lists are empty, no user has a list, and no list a relevant item."""
+    counts = {"num_users": 1, "num_unserved": 1, "num_unlisted": 1}
+    assert counted({"al": [], "bo": []}, {"al": ["x"]}, complete=True) == counts
+
+
 def test_history_of_a_model_is_counted():
     """`evaluate` counts the users without excluded items, by id, too."""
     users, items = torch.eye(3), torch.eye(3)

@@ -188,12 +188,12 @@ def evaluate_lists(
 def _counts(truth: _Truth, lists: RecommendedLists, has_target: Tensor) -> dict[str, int]:
     """Return the numbers of users and items of one side that the other lacks."""
     target, lengths = truth.items.target, lists.lengths
-    is_listed = torch.zeros(max(target.num_items, int(lists.items.max()) + 1), dtype=torch.bool, device="cpu")
-    is_listed[lists.items.long()] = True
+    is_listed = torch.zeros(target.num_items, dtype=torch.bool, device="cpu")
+    is_listed[lists.items[lists.items < target.num_items].long()] = True
     return {
         "num_unserved": int((has_target & (lengths == 0)).sum()),
         "num_left_out": lists.num_left_out + int((~has_target & (lengths > 0)).sum()),
-        "num_unlisted": int((~is_listed[: target.num_items] & (target.popularity > 0)).sum()),
+        "num_unlisted": int((~is_listed & (target.popularity > 0)).sum()),
         "num_unknown": int((lists.items >= truth.num_known_items).sum()),
         "num_without_history": truth.items.exclusions.num_without(has_target.nonzero()[:, 0]),
     }
