@@ -29,7 +29,7 @@ def test_counts_of_what_did_not_meet():
 
 def test_empty_lists():
     """If all lists are empty, no user has a list, and no list a relevant item."""
-    counts = {"num_users": 1, "num_unserved": 1, "num_unlisted": 1}
+    counts = {"num_users": 1, "num_unserved": 1, "num_left_out": 1, "num_unlisted": 1}
     assert counted({"al": [], "bo": []}, {"al": ["x"]}, complete=True) == counts
 
 
