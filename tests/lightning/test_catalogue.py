@@ -352,3 +352,15 @@ def test_a_catalogue_has_groups(pl):
     found = trm.evaluate(metrics, module.users.detach(), module.items.detach(), target=VALID, **options)
     assert got == {f"val/{key}": value for key, value in near(found, 1e-6).items()}
     assert set(whole.results["val"].groups.to_dict()["group"]) == {"a", "b"}
+
+
+def test_a_history_that_meets_nobody_is_a_warning():
+    """A run does not end for a history whose users are unknown: it is left out with a warning, another one stays."""
+    ids = [f"u{user}" for user in range(VALID.num_users)], range(VALID.num_items)
+    strangers = TRAIN.with_ids([f"v{user}" for user in range(VALID.num_users)], ids[1])
+    with pytest.warns(UserWarning, match=r"no user of exclude is a user of target, such as 'v0' and 'u0': leave excl"):
+        made = callback(target=VALID.with_ids(*ids), exclude=(strangers, TRAIN.with_ids(*ids)))
+    assert len(made.exclude) == 1
+    blanks = TRAIN.with_ids([f"u{user} " for user in range(VALID.num_users)], ids[1])
+    with pytest.raises(ValueError, match="users of exclude: 'u0 ' is 'u0' in target but for blanks"):
+        callback(target=VALID.with_ids(*ids), exclude=blanks)

@@ -684,3 +684,16 @@ def test_several_ids_in_a_cell(separator, tmp_path):
     assert value("Recall@1", pd.DataFrame(truth), known, split=separator) == 0.5
     with pytest.raises(ValueError, match="leave rank= and score= out"):
         evaluate_lists("HR@1", ordered, target=truth, split=separator, score="p")
+    with pytest.raises(ValueError, match="items of exclude: cells hold several ids"):
+        evaluate_lists("HR@1", pd.DataFrame(truth), target=truth, exclude=lists)
+
+
+def test_titles_are_not_taken_apart():
+    """Entries of dicts and of cells of lists are items, even if their words are items of the other side."""
+    users = [*"abcdef"]
+    titles, words = ["Alien Resurrection", "Alien", "Resurrection"], ["Alien", "Resurrection"]
+    lists, target = dict.fromkeys(users, titles), dict.fromkeys(users, words)
+    cells = {"user": users, "item": [titles] * 6}
+    for table in (lists, cells):
+        assert value("MRR@3", table, target) == 0.5
+        assert value("HR@1", table, {"user": users, "item": [words] * 6}) == 0

@@ -27,6 +27,12 @@ def test_counts_of_what_did_not_meet():
     ) in text
 
 
+def test_empty_lists():
+    """If all lists are empty, no user has a list, and no list a relevant item."""
+    counts = {"num_users": 1, "num_unserved": 1, "num_left_out": 1, "num_unlisted": 1}
+    assert counted({"al": [], "bo": []}, {"al": ["x"]}, complete=True) == counts
+
+
 def test_history_of_a_model_is_counted():
     """`evaluate` counts the users without excluded items, by id, too."""
     users, items = torch.eye(3), torch.eye(3)
@@ -103,13 +109,16 @@ def test_lists_without_a_hit(number):
 def test_lists_of_other_users():
     """90 of 100 users without a list, while 90 of 100 lists are of others: a warning."""
     lists = {user: ["x", "y"] for user in range(100)}
-    for shift, asks in ((90, True), (50, False)):
-        target = {user + shift: ["x"] for user in range(100)}
+    for users, asks in ((range(90, 190), True), (range(50, 150), False), (range(1000), False), (range(10), False)):
+        target = {user: ["x"] for user in users}
         if asks:
             with pytest.warns(UserWarning, match="90 of 100 users of target have no list, while 90 of 100 lists"):
                 assert trm.evaluate_lists("HR@1", lists, target=target)["HR@1"] == 0.1
         else:
-            assert trm.evaluate_lists("HR@1", lists, target=target)["HR@1"] == 0.5
+            served = len({*users} & {*lists})
+            assert trm.evaluate_lists("HR@1", lists, target=target)["HR@1"] == served / len(users)
+    few = {user: ["x"] for user in range(9)}
+    assert trm.evaluate_lists("HR@1", few, target={user + 8: ["x"] for user in range(9)})["HR@1"] == 1 / 9
 
 
 def test_lists_that_end_among_equal_scores():

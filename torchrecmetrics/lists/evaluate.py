@@ -45,7 +45,7 @@ from torchrecmetrics.results.evaluation import Evaluation
 from torchrecmetrics.tables.cells import exploded
 from torchrecmetrics.tables.events import Events
 from torchrecmetrics.tables.files import FileSource
-from torchrecmetrics.tables.spelling import check_cells, check_spelling
+from torchrecmetrics.tables.spelling import check_spelling, several_ids
 from torchrecmetrics.tables.table import Table, check_read, has_columns, refuse_columns
 from torchrecmetrics.tables.vocabulary import Vocabulary
 
@@ -188,12 +188,12 @@ def evaluate_lists(
 def _counts(truth: _Truth, lists: RecommendedLists, has_target: Tensor) -> dict[str, int]:
     """Return the numbers of users and items of one side that the other lacks."""
     target, lengths = truth.items.target, lists.lengths
-    is_listed = torch.zeros(max(target.num_items, int(lists.items.max()) + 1), dtype=torch.bool, device="cpu")
-    is_listed[lists.items.long()] = True
+    is_listed = torch.zeros(target.num_items, dtype=torch.bool, device="cpu")
+    is_listed[lists.items[lists.items < target.num_items].long()] = True
     return {
         "num_unserved": int((has_target & (lengths == 0)).sum()),
         "num_left_out": lists.num_left_out + int((~has_target & (lengths > 0)).sum()),
-        "num_unlisted": int((~is_listed[: target.num_items] & (target.popularity > 0)).sum()),
+        "num_unlisted": int((~is_listed & (target.popularity > 0)).sum()),
         "num_unknown": int((lists.items >= truth.num_known_items).sum()),
         "num_without_history": truth.items.exclusions.num_without(has_target.nonzero()[:, 0]),
     }
@@ -344,10 +344,16 @@ def _read(
     truth = interactions[0]
     check_spelling(f"users of {entries.what}", entries.users.ids, "target", truth.user_ids)
     check_spelling(f"items of {entries.what}", entries.items.ids, "target", truth.item_ids)
-    if isinstance(lists, Table) and lists.split is None:
-        check_cells(f"items of {lists.what}", entries.items.ids, truth.item_ids)
-    if isinstance(target, Table) and target.split is None:
-        check_cells(f"items of {target.what}", truth.item_ids, entries.items.ids)
+    sides = [
+        (lists, entries.items.ids),
+        *zip(pairs, (getattr(made, "item_ids", None) for made in interactions), strict=True),
+    ]
+    for table, ids in sides:
+        if isinstance(table, Table) and table.split is None:
+            others = entries.items.ids if table is target else truth.item_ids
+            text = several_ids(f"items of {table.what}", ids, others)
+            if text is not None and not table.holds_lists:
+                raise ValueError(text)
     unread = {}
     for table, roles in ((lists, ("rank", "score")), (target, ("value",)), *((pairs, ()) for pairs in exclude)):
         if isinstance(table, Table) and not table.trec:

@@ -45,15 +45,14 @@ def check_spelling(what: str, ids: Vocabulary | None, other_what: str, other_ids
     pc, arrays = compute(), (ids.array, other_ids.array)
     alone = [_alone(*arrays), _alone(*arrays[::-1])]
     needed = _SHARE * min((len(texts) for texts in alone if len(texts)), default=0)
-    for side, ids_of_side in enumerate(arrays):
-        others, tried = arrays[1 - side], alone[side][:: 1 + len(alone[side]) // _TRIED]
+    for side, others in enumerate(arrays[::-1]):
+        tried = alone[side][:: 1 + len(alone[side]) // _TRIED]
         spellings = _spellings(tried, others) if len(tried) and len(others) else {}
         known = others.filter(pc.is_in(others, value_set=arrow().concat_arrays([tried, *spellings.values()])))
         for difference, spelt in spellings.items():
-            altered, meets = pc.not_equal(spelt, tried), pc.is_in(spelt, value_set=known)
-            number, size = (pc.sum(mask).as_py() * len(alone[side]) / len(tried) for mask in (meets, altered))
-            usual = 1 - len(alone[side]) / len(ids_of_side)  # share that meets as written: half of it is needed
-            if not number or number < needed or number < usual * size / 2:
+            meets = pc.is_in(spelt, value_set=known)
+            number = pc.sum(meets).as_py() * len(alone[side]) / len(tried)
+            if not number or number < needed:
                 continue
             row = pc.index(meets, True).as_py()
             pair = tried[row].as_py(), spelt[row].as_py()
@@ -63,30 +62,25 @@ def check_spelling(what: str, ids: Vocabulary | None, other_what: str, other_ids
             )
 
 
-def check_cells(what: str, ids: Vocabulary | None, other_ids: Vocabulary | None) -> None:
-    """Refuse a column of text of which half of the cells without a partner hold several ids of the other side.
-
-    Raises:
-        ValueError: names the separator.
+def several_ids(what: str, ids: Vocabulary | None, other_ids: Vocabulary | None) -> str | None:
+    """Return an error, which names the separator, if half of the ids without a partner are several ids of the other
+    side in one text; None if they are not.
     """
     if ids is None or other_ids is None or not ids.kind == other_ids.kind == "text":
-        return
+        return None
     pc, cells = compute(), _alone(ids.array, other_ids.array)
     lists = pc.split_pattern_regex(cells, _SEPARATORS)
     is_id = pc.is_in(pc.list_flatten(lists), value_set=other_ids.array)
     number = torch.bincount(tensor_of(pc.list_parent_indices(lists).filter(is_id)), minlength=len(cells))
     number += tensor_of(pc.match_substring_regex(cells, r"^\s*[\[(]")) * (number > 0)
     if not len(cells) or int((number > 1).sum()) < len(cells) / 2:
-        return
+        return None
     cell = cells[int(number.argmax())].as_py()
     if cell.strip()[:1] in "[(":
-        raise ValueError(
-            f"{what}: cells hold text of lists, such as {cell!r}: make lists of them, "
-            "frame[column].map(ast.literal_eval)"
-        )
+        return f"{what}: cells hold text of lists, such as {cell!r}: make lists, frame[column].map(ast.literal_eval)"
     separator = re.findall(r"[^\w/-]+", cell.strip())[0]
     separator = separator if separator.strip() else " "  # which several blanks are, too
-    raise ValueError(
+    return (
         f"{what}: cells hold several ids, such as {cell!r}: pass split={separator!r} if they are in order, best first"
     )
 

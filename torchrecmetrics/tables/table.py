@@ -156,6 +156,12 @@ class Table:
         """Kind of a TREC file, "run" or "qrels"; None = of anything else."""
         return self.source.trec if isinstance(self.source, FileSource) else None
 
+    @property
+    def holds_lists(self) -> bool:
+        """True if the cells of items are lists."""
+        table, item = self.source.all_columns(), self.columns.get("item")
+        return item in table.column_names and _is_list(table[item])
+
     def __repr__(self) -> str:
         said = ", ".join(f"{role}={self.columns[role]!r}" for role in _NAMES if role in self.columns)
         unread = self.unread(*self.columns)
@@ -228,8 +234,7 @@ class Table:
         if not names:
             return None
         table = self.source.all_columns()
-        item = self.columns.get("item")
-        in_cells = use == "order" and item in table.column_names and arrow().types.is_nested(table[item].type)
+        in_cells = use == "order" and self.holds_lists
         names = [
             name
             for name in names
