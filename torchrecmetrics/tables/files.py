@@ -36,10 +36,10 @@ _MOVIELENS = ("user", "item", "rating", "timestamp")
 _FORMS = {
     r"\d+:": (
         "lines of 'user,rating,date' behind a line 'movie:', as Netflix's",
-        "ratings.csv",
         """\
+with open({path!r}) as lines, open("ratings.csv", "w") as file:
     print("item,user,value,time", file=file)
-    for line in map(str.strip, open({path!r})):
+    for line in map(str.strip, lines):
         if line.endswith(":"):
             item = line[:-1]
         else:
@@ -47,23 +47,23 @@ _FORMS = {
     ),
     r"\(\d+,\d+\)\t.*": (
         "lines of '(user,item)' and negatives, as NCF's: candidates to score for evaluate_lists(..., label='label')",
-        "candidates.csv",
         """\
+with open({path!r}) as lines, open("candidates.csv", "w") as file:
     print("user,item,label", file=file)
-    for pair, *negatives in map(str.split, open({path!r})):
+    for pair, *negatives in map(str.split, lines):
         user, item = pair.strip("()").split(",")
         for candidate in [item, *sorted({{*negatives}} - {{item}})]:
             print(user, candidate, int(candidate == item), sep=",", file=file)""",
     ),
     r"\d+ \[\d+(,\d+)*\]": (
         "lines of 'impression [rank,rank,...]', as MIND's predictions, for evaluate_lists(..., label='label')",
-        "impressions.csv",
         """\
+with open("behaviors.tsv") as shown, open({path!r}) as ranked, open("impressions.csv", "w") as file:
     print("user,item,label,rank", file=file)
-    for line, ranks in zip(open("behaviors.tsv"), open({path!r})):
-        number, *_, shown = line.strip().split("\\t")
-        for entry, rank in zip(shown.split(), ranks.strip("]\\n").split("[")[1].split(",")):
-            print(number, *entry.rsplit("-", 1), rank, sep=",", file=file)""",
+    for line, ranks in zip(shown, ranked):
+        number, *_, items = line.strip().split("\\t")
+        for item, rank in zip(items.split(), ranks.strip("]\\n").split("[")[1].split(",")):
+            print(number, *item.rsplit("-", 1), rank, sep=",", file=file)""",
     ),
 }
 """Forms of files that are no tables, by a pattern of the first line: description, and code that writes a csv file."""
@@ -156,12 +156,10 @@ def open_file(path: str | Path, delimiter: str | None = None) -> FileSource:
 
 def _check_form(path: str | Path, first_line: str) -> None:
     """Refuse known forms of files that are no tables, with code that makes a table of them."""
-    for pattern, (form, name, code) in _FORMS.items():
+    for pattern, (form, code) in _FORMS.items():
         if re.fullmatch(pattern, first_line.rstrip()):
-            raise ValueError(
-                f"{path} holds {form}. These lines write {name}, which is read:\n\n"
-                f"with open({name!r}, 'w') as file:\n{code.format(path=str(path))}"
-            )
+            code = code.format(path=str(path))
+            raise ValueError(f"{path} holds {form}. These lines write a csv file, which is read:\n\n{code}")
 
 
 def _is_run(words: list[str]) -> bool:
