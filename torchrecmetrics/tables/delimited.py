@@ -68,10 +68,7 @@ def _repeats_header(columns: Any, roles: Roles) -> bool:
 
 
 def typed_table(stream: IO[bytes], layout: Layout, what: str) -> Any:
-    """Return all columns as an Arrow table, numbers and dates as such, to see what columns hold.
-
-    Columns whose entries are of several kinds are text.
-    """
+    """Return all columns as an Arrow table, numbers and dates as such; columns of several kinds are text."""
     pa, reader = needed("pyarrow", f"reading {what}"), needed("pyarrow.csv", f"reading {what}")
     check_names(layout.names, [*layout.names], what)
     for types in ({}, dict.fromkeys(layout.names, pa.string())):
@@ -122,16 +119,15 @@ def _read_csv(stream: IO[bytes], layout: Layout, convert: Any, **options: Any) -
     stream.seek(0)
     content, delimiter = _single_delimiters(stream, layout.delimiter)
     parse = reader.ParseOptions(delimiter=delimiter, quote_char='"' if layout.quoted else False, **options)
-
-    def read(**block: Any) -> Any:
-        lines = {"use_threads": False, "column_names": layout.names, "skip_rows": int(layout.header)}
-        return reader.read_csv(content, reader.ReadOptions(**lines, **block), parse, convert)
-
-    return read_whole_lines(read, content)
+    lines = {"use_threads": False, "column_names": layout.names, "skip_rows": int(layout.header)}
+    return read_whole_lines(
+        lambda **block: reader.read_csv(content, reader.ReadOptions(**lines, **block), parse, convert), content
+    )
 
 
 def read_whole_lines(read: Callable[..., Any], stream: IO[bytes]) -> Any:
     """Return the result of `read()`, or of `read(block_size=)` if a line is longer than a block of pyarrow's size."""
+    stream.seek(0)
     try:
         return read()
     except arrow().ArrowInvalid as error:

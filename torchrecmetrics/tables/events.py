@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchrecmetrics.tables.cells import exploded
 from torchrecmetrics.tables.columns import entry_at, values_of
-from torchrecmetrics.tables.frames import Columns, Roles, arrow, as_numbers, compute, is_text, tensor_of
+from torchrecmetrics.tables.frames import TEXT, Columns, Roles, arrow, as_numbers, compute, tensor_of
 from torchrecmetrics.tables.times import read_times
 from torchrecmetrics.tables.vocabulary import Vocabulary
 
@@ -116,7 +116,7 @@ def _numbered(table: Columns, name: str, column: str, vocabulary: Any) -> tuple[
 def numbers_in(table: Columns, column: str) -> Tensor:
     """Return a column of values as a tensor [E]; refuse missing entries and entries that are no numbers."""
     array, types = _present(table, column), arrow().types
-    if is_text(array.type):
+    if str(array.type) in TEXT:
         array = as_numbers(table, column, array)
     if types.is_decimal(array.type):
         array = array.cast(arrow().float64())

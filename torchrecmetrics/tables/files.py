@@ -12,7 +12,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -196,7 +196,11 @@ class _Content:
             self.data = _decompressed(path, self.data, compression)
         if self.data is not None and self.data[:4] != b"PAR1":
             if self.data[:2] in _UTF16:
-                self.data = _decoded(path, self.data)
+                try:
+                    self.data = self.data.decode("utf-16").encode()
+                except UnicodeDecodeError as error:
+                    message = f"{path} begins as UTF-16 and is none ({error.reason}): save the file as UTF-8"
+                    raise ValueError(message) from None
             self.data = self.data.rstrip(b"\r\n") + b"\n" if self.data.strip() else b""
         if not (size if self.data is None else self.data):
             raise ValueError(f"{path} is empty: it holds no rows")
@@ -222,13 +226,6 @@ class _Content:
                     f"{self.path} is no text in UTF-8, and {self.suffix} is no known kind; there are {_KNOWN}"
                 ) from None
             raise ValueError(f"{self.path}, line 1 is not UTF-8 ({error.reason}): save the file as UTF-8") from None
-
-
-def _decoded(path: Path, data: bytes) -> bytes:
-    try:
-        return data.decode("utf-16").encode()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} begins as UTF-16 and is none ({error.reason}): save the file as UTF-8") from None
 
 
 def _decompressed(path: Path, data: bytes, compression: str) -> bytes:
@@ -418,13 +415,9 @@ def _json_lines(content: _Content) -> FileSource:
         if not first_line.lstrip().startswith("{"):
             raise ValueError(f"{what}, line 1: expected an object, {{...}}, got {first_line[:80]!r}")
         _check_depth(stream, what)
-
-        def read(**block: Any) -> Any:
-            stream.seek(0)
-            return reader.read_json(stream, read_options=reader.ReadOptions(use_threads=False, **block))
-
+        options = partial(reader.ReadOptions, use_threads=False)
         try:
-            table = read_whole_lines(read, stream)
+            table = read_whole_lines(lambda **block: reader.read_json(stream, options(**block)), stream)
             table.validate(full=True)
         except pa.ArrowException as error:
             check_encoding(stream, what)
@@ -459,16 +452,12 @@ def _item_lines_file(content: _Content) -> _TableFile:
     return _TableFile(what, pa.table({"user": users.numpy(), "item": cells}), as_written=True)
 
 
-def _are_ratings(values: list[int], items: list[int]) -> bool:
-    """Return True if a column beside item ids holds small ratings, or seconds since 1970 from 1990 on."""
-    return (max(values) <= 10 < max(items)) or min(values) >= 631_152_000
-
-
 _EDGE_FILES = (
-    "a file of edges, such as 'user item rating time', is read column by column, for instance with pandas.read_csv or "
-    "numpy.loadtxt, and built with Interactions.from_columns(user, item, rating), or split with "
-    "Log.from_frame(frame, time=...).leave_last_out()"
+    "a file of edges is read by pandas.read_csv, and built with Interactions.from_columns(user, item, rating), or "
+    "split with Log.from_frame(frame, time=...).leave_last_out()"
 )
+_1990 = 631_152_000
+"""Seconds from 1970 to 1990: the lowest time of events that is told from ids."""
 
 
 def read_item_lines(path: Path) -> tuple[Tensor, Tensor]:
@@ -497,7 +486,8 @@ def _item_lines(stream: IO[bytes], what: str) -> tuple[Tensor, ...]:
     if {*counts} in ({2}, {3}) and len(users) > 1:
         width, (user, times) = counts[0], Counter(users).most_common(1)[0]
         reason = f"user {user} in several" if times > 1 else "the third seems to hold ratings or times"
-        if times > 1 or _are_ratings(items[1::width], items[::width]):
+        values = items[1::width]
+        if times > 1 or max(values) <= 10 < max(items[::width]) or min(values) >= _1990:
             raise ValueError(
                 f"{what} has {1 + width} columns in every line and {reason}: these seem to be edges, not 'user item "
                 f"item ...'; {_EDGE_FILES}"

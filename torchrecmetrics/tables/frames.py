@@ -24,6 +24,8 @@ _WHOLE = r"^(0|-?[1-9][0-9]*)$"
 _WHOLE_DECIMAL = r"^(0|-?[1-9][0-9]*)\.0$"
 _SHOWN, _SHOWN_WORDS = 60, 5
 _UNITS = ("s", "ms", "us", "ns")
+TEXT = ("string", "large_string", "string_view")
+"""Names of the types of text of pyarrow."""
 _TRUE, _FALSE = ("true", "yes", "t", "y"), ("false", "no", "f", "n")
 
 
@@ -344,9 +346,3 @@ def as_numbers(table: Columns, name: str, text: Any, reader: str | None = None) 
         f"{table.name(name)} must hold numbers, got {entry[:_SHOWN]!r} in {table.row(row)}: convert it "
         f"and pass the frame, {frame}frame[{name!r}] = frame[{name!r}]{change}"
     )
-
-
-def is_text(type_: Any) -> bool:
-    """Return True for each of pyarrow's types of text."""
-    types = arrow().types
-    return bool(types.is_string(type_) or types.is_large_string(type_) or types.is_string_view(type_))
