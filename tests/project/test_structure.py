@@ -219,6 +219,7 @@ OF_SEVERAL_MODULES = {
     "lightning/test_cli",
     "lightning/test_module",
     "lightning/test_without_lightning",
+    "tables/test_cures",
     "test_conformance",
     "test_matrix",
     "test_peers",

@@ -453,8 +453,8 @@ def _item_lines_file(content: _Content) -> _TableFile:
 
 
 _EDGE_FILES = (
-    "a file of edges is read by pandas.read_csv, and built with Interactions.from_columns(user, item, rating), or "
-    "split with Log.from_frame(frame, time=...).leave_last_out()"
+    "a file of edges is read column by column, as by pandas.read_csv, and built with Interactions.from_columns(user, "
+    "item, rating), or split with Log.from_frame(frame, time=...).leave_last_out()"
 )
 _1990 = 631_152_000
 """Seconds from 1970 to 1990: the lowest time of events that is told from ids."""
