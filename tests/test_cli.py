@@ -256,7 +256,7 @@ BAD = [
     ),
     ("evaluate bars.xyz truth.csv -m HR@1", "Other files of columns: --delimiter ','"),
     ("evaluate lists.csv truth.csv -m HR@1 --delimiter ab", "'ab'"),
-    ("evaluate comma.csv truth.csv --score p -m HR@1", "got '5,46' in row 0 (line 2): decimals have a point"),
+    ("evaluate comma.csv truth.csv --score p -m HR@1", "got '5,46' in row 0 (line 2): convert it and pass the frame"),
     ("evaluate lists.csv truth.csv -m HR@1 --score rank", "pass --rank 'rank', or rename the column"),
     ("evaluate lists.csv strangers.csv --rank rank -m HR@1", "are these ids of one kind?\n"),
     ("evaluate lists.parquet other.parquet --rank rank -m HR@1", "other.parquet has no column 'user'"),

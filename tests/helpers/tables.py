@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 TEXT = (Path(__file__).parents[1] / "data" / "public_tables.txt").read_text(encoding="utf-8")
-NUM_EVENTS, NUM_USERS, NUM_ITEMS = 4000, 250, 300
+NUM_EVENTS, NUM_USERS, NUM_ITEMS = 400, 25, 300
 ROLES = {"logs": ("relevance", "time"), "lists": ("order",)}
 CHOICES = {"stars": "1.0 2.0 3.0 4.0 5.0", "halves": "0.5 1.0 1.5 2.0 2.5 3.0 3.5 4.0 4.5 5.0"}
 OF_SCORES = {
@@ -36,7 +36,7 @@ OF_MOMENTS = {
 
 
 class Case(NamedTuple):
-    """A table, the column that each role needs (None = none does), and one about which a question is fair."""
+    """A table, the column that each role needs (None = none does), one whose question is fair, and what is asked."""
 
     name: str
     table: pa.Table
@@ -44,6 +44,7 @@ class Case(NamedTuple):
     item: str
     needed: dict
     fair: str
+    asked: set
 
 
 def read_cases(section):
@@ -61,7 +62,8 @@ def case(line, kind):
     table = {user: draft.ids["user"], item: draft.ids["item"]}
     table |= {column: draft.make(values, len(draft.score)) for column, values in columns.items()}
     needed = {role: needs.get(role) for role in ROLES[kind]}
-    return Case(name, pa.table(table), user, item, needed, needs.get("fair"))
+    asked = {*needs["asked"].split()} - {"none"}
+    return Case(name, pa.table(table), user, item, needed, needs.get("fair"), asked)
 
 
 def fields(text):
@@ -154,7 +156,7 @@ class Lists(Draft):
     def __init__(self, name, shape):
         super().__init__(name)
         order, *options = shape.split(", ")
-        size = {"k": 10, "users": 200, "pool": NUM_ITEMS}
+        size = {"k": 10, "users": 20, "pool": NUM_ITEMS}
         size |= {option: int(value) for option, value in (text.split(" = ") for text in options)}
         k, users, pool = size.values()
         popularity = 1 / np.arange(1, pool + 1) ** (1 if pool == NUM_ITEMS else 0)

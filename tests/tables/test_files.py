@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from said import evaluate_lists
 
-from torchrecmetrics import Interactions, Log
+import torchrecmetrics as trm
+from torchrecmetrics import Interactions, Log, Table
 from torchrecmetrics.tables.files import open_file
 
 pa = pytest.importorskip("pyarrow")
@@ -194,7 +195,7 @@ BAD = {
         r"no column 'item' or 'item_id'; did you mean 'itm'\?",
     ),
     "text.csv": (TITLES + ROW + b"a,b,four,2\n", r"'stars' of .* must hold numbers, got 'four' in row 1 \(line 3\)"),
-    "comma.csv": (TITLES + b'a,b,"1,5",2\n', r"must hold numbers, got '1,5' .*: decimals have a point, not a comma"),
+    "comma.csv": (TITLES + b'a,b,"1,5",2\n', r"must hold numbers, got '1,5' .*frame = pandas.read_csv\(.*',', '.'"),
     "nan.csv": (TITLES + ROW + b"a,b,NaN,2\n", r"'stars' of .*nan.csv is missing in row 1 \(line 3\): leave such rows"),
     "id.csv": (TITLES + ROW + b"c,nan,1,2\n,b,1,2\n", r"column 'user' .*: 1 of 3 rows, the first is row 2 \(line 4\)"),
     "gap.csv": (TITLES + ROW + b"\n" + ROW, r"'user' .* missing value: 1 of 3 rows, the first is row 1 \(line 3\)"),
@@ -218,9 +219,9 @@ BAD = {
     "mixed.jsonl": (OBJECT + b'{"user": "a", "item": 1}\n', r"mixed.jsonl \(rows are counted from 0\): .*/user.*row 1"),
     "lacking.jsonl": (OBJECT + b'{"user": 2}\n', r"'item' of .*: 1 of 2 rows, the first is row 1 \(line 2\)"),
     "x.inter": (b"user_id\titem_id\n1\t2\n", r"is no RecBole file: its header must be name:type.*, tabs between, got"),
-    "u.data": (b"a\tb\t3\t4\n", r"is no file like MovieLens' u.data, four whole numbers and tabs: 'a\\tb\\t3\\t4'"),
-    "ratings.dat": (b"1::2::3\n", r"is no file like MovieLens' ratings.dat, user::item::rating::time: '1::2::3'"),
-    "middle.dat": (b"1::2::3::4\n1:9:2::3::4\n", r"row 1 \(line 2\): '9' stands between two delimiters"),
+    "u.data": (b"a\tb\t3\t4\n", r"is no file like MovieLens', four numbers and '\\t' between them: 'a\\tb\\t3\\t4'"),
+    "ratings.dat": (b"1::2::3\n", r"is no file like MovieLens', four numbers and '::' between them: '1::2::3'"),
+    "middle.dat": (b"1::2::3::4\n1:9:2::3::4\n", r"line 2: 3 columns, expected 4"),
     "x.qrels": (b"1 0 2\n", r"is no TREC qrels file, 'query 0 document relevance': '1 0 2'"),
     "judged.dev": (b"301 0 7 1\n301 0 8 0\n", r"Qrels have qrels in their name, such as judged\.qrels"),
     "users.txt": (b"1\n2\n", r"users.txt holds users alone, and no item"),
@@ -301,3 +302,63 @@ def test_real_files():
     assert (beauty.num_users, beauty.num_items, len(beauty)) == (22363, 12101, 198502)
     train, test = Interactions.from_text(DATA / "gowalla" / "train.txt", DATA / "gowalla" / "test.txt")
     assert (test.num_users, test.num_items, len(train), len(test)) == (29858, 40981, 810128, 217242)
+
+
+def test_users_without_items(tmp_path):
+    """A line of LightGCN's text, or an empty cell, is a user without items: of three, one has a hit and one none."""
+    path = tmp_path / "test.txt"
+    path.write_text("1 5 6\n2\n3 6\n")
+    log = Log.from_file(path)
+    assert (len(log), log.shape) == (3, (3, 2))
+    cells = pd.DataFrame({"user": [1, 2, 3], "item": [[5, 6], [], [6]]})
+    lists = {1: [5], 2: [6], 3: [5]}
+    for target in (path, log, Interactions.from_frame(Table(path)), cells, Log.from_frame(cells)):
+        found = trm.evaluate_lists("HR@1", lists, target=target, empty_target_action="neg", complete=True)
+        assert found == {"HR@1": pytest.approx(1 / 3)}
+    split = Log.from_frame(Table({"user": [1, 2], "item": ["5 6", ""]}, split=" "))
+    assert (len(split), split.shape) == (2, (2, 2))
+
+
+DEEP = "[" * 200_000 + "]" * 200_000
+UNUSUAL = {  # name -> content, start of the error or number of events, length of the error at most
+    "deep.jsonl": ('{"user": 1, "item": 2, "tree": ' + DEEP + "}\n", "line 1 holds 200001 brackets", 300),
+    "pairs.jsonl": ('{"user": 1, "item": 2, "tree": ' + "[[]," * 9999 + "1" + "]" * 9999 + "}", "holds 10001 br", 300),
+    "deep.json": ('[{"user": 1, "tree": ' + DEEP + "}]\n", "is no JSON: maximum recursion depth", 300),
+    "wide.csv": (f"{','.join(f'c{n}' for n in range(200_000))}\n{',' * 199_999}\n", "c49 and 199950 more", 1200),
+    "wide_pairs.csv": (f"user,item,{','.join(f'c{n}' for n in range(200_000))}\n1,2{',3' * 200_000}\n", 1, 0),
+    "long.csv": ("user,item,note\n1,2," + "n" * 3_000_000 + "\n1,3,n\n", 2, 0),
+    "long.jsonl": ('{"user": 1, "item": 2, "note": "' + "n" * 3_000_000 + '"}\n{"user": 1, "item": 3}\n', 2, 0),
+    "gzip.csv": (gzip.compress(b"user,item\n1,2\n"), 1, 0),
+    "xz.tsv": (lzma.compress(b"user\titem\n1\t2\n"), 1, 0),
+    "zip.jsonl": (zipped(b'{"user": 1, "item": 2}'), 1, 0),
+}
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_unusual_files(name, tmp_path):
+    """Deep, wide and long files, and compressed files without the suffix, are read, or refused in a short message."""
+    content, expected, length = UNUSUAL[name]
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    if isinstance(expected, int):
+        assert len(Log.from_file(path, value=None, time=None)) == expected
+        return
+    with pytest.raises(ValueError, match=expected) as raised:
+        Log.from_file(path)
+    assert len(str(raised.value)) < length
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("uid:token\tiid:token\tday:float", {"user": "uid", "item": "iid"}),
+        ("day:float\tuid:token\titem_id:token", {"user": "uid", "item": "item_id"}),
+        ("item_id:token\tuid:token\ttimestamp:float", {"item": "item_id", "time": "timestamp"}),
+        ("uid:token\tiid:token\tcity:token", {}),
+        ("user_id:token\tiids:token_seq\tday:float", {"user": "user_id", "item": "iids"}),
+    ],
+)
+def test_types_of_recbole_are_roles(header, expected, tmp_path):
+    """Two columns of tokens are users and items in this order, unless their names say otherwise; others are asked."""
+    (tmp_path / "x.inter").write_text(header + "\n1\t2\t3\n")
+    assert Table(tmp_path / "x.inter").columns == expected

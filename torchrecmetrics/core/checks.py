@@ -53,6 +53,8 @@ VIOLATIONS = {
 }
 SCORE_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 ID_DTYPES = (torch.int64, torch.int32, torch.int16)
+_MAX_COMPARED, _MAX_SHOWN, _SHOWN_LENGTH = 10_000, 50, 80
+"""Numbers of names that a message compares and shows, and of the characters of each."""
 
 
 class Checks:
@@ -307,11 +309,12 @@ def extra(name: str) -> str:
 
 def nearest(name: object, known_names: Iterable[object]) -> str:
     """Return the end of a message about an unknown name: the closest of `known_names`, and a list of all."""
-    known = [str(known_name) for known_name in known_names]
-    close = difflib.get_close_matches(str(name), known, n=1)
+    known = [str(known_name)[:_SHOWN_LENGTH] for known_name in known_names]
+    close = difflib.get_close_matches(str(name), known[:_MAX_COMPARED], n=1)
     if name == "weights" and not close:
         return ": rows are weighed in update(..., weights=) of a metric or a RecMetricCollection, batch by batch"
-    return f"{f'; did you mean {close[0]!r}?' if close else '.'} There are {', '.join(known)}"
+    more = f" and {len(known) - _MAX_SHOWN} more" if len(known) > _MAX_SHOWN else ""
+    return f"{f'; did you mean {close[0]!r}?' if close else '.'} There are {', '.join(known[:_MAX_SHOWN])}{more}"
 
 
 def describe(value: object) -> str:

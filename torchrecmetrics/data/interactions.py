@@ -320,7 +320,7 @@ class Interactions:
         table = Table.with_columns(frame, user=user, item=item, value=value)
         check_read(table.question("value", "value"))
         roles = table.roles("value")
-        events = Events.of_table(table.source.read(roles), roles, user_ids, item_ids)
+        events = Events.of_table(table.source.read(roles), roles, user_ids, item_ids, table.split)
         return cls.of_events(events, duplicates=duplicates, values_reduce=values_reduce)
 
     @overload

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchrecmetrics.tables.frames import Columns, arrow, as_whole, compute
+from torchrecmetrics.tables.frames import TEXT, Columns, arrow, as_whole, compute
 
 
 def exploded(table: Columns, column: str, separator: str | None = None) -> Columns:
@@ -31,7 +31,7 @@ def exploded(table: Columns, column: str, separator: str | None = None) -> Colum
         raise ValueError("split= is the separator of the items of a cell, such as ' ', got ''")
     if pa.types.is_integer(cells.type):  # each cell holds one id
         return table
-    if not pa.types.is_string(cells.type) and not pa.types.is_large_string(cells.type):
+    if str(cells.type) not in TEXT:
         raise TypeError(f"split= is for text, {table.name(column)} holds {cells.type}")
     lists = pc.split_pattern(cells, separator)
     entries, rows = pc.utf8_trim_whitespace(pc.list_flatten(lists)), pc.list_parent_indices(lists)

@@ -4,31 +4,34 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Callable
 from typing import IO, Any, NamedTuple
 
 from torchrecmetrics.results.frames import needed
-from torchrecmetrics.tables.frames import Columns, Roles, arrow, as_whole, check_names, compute
+from torchrecmetrics.tables.frames import Columns, Roles, arrow, as_numbers, as_whole, check_names, compute
 
 _MISSING = ["", "NaN", "nan", "NA", "N/A", "<NA>", "null", "NULL", "None"]
 """Unquoted text that means a missing entry; in quotes it is an id."""
-NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _LIST = r"""^\[(["'].*["']|-?[0-9]+([, ]+-?[0-9]+)*)?\]$"""
 """Text of a list, as Python and JSON write it."""
-_NAMELESS = "\0"
-"""Prefix of the names of columns that must be empty, such as the column between the two colons of "::"."""
+_MAX_BLOCK = 2**31 - 1
 
 
 class Layout(NamedTuple):
     """The format of a text file."""
 
     delimiter: str
-    """Separator of columns; " " = any number of blanks and tabs."""
+    """Separator of columns; " " = any number of blanks and tabs; "::" is the only one of two characters."""
     names: tuple[str, ...]
-    """Names of all columns; "" = a column that must be empty."""
+    """Names of all columns."""
     header: bool = False
     """True if the first line is a header."""
     quoted: bool = False
     """True if fields may be in double quotes."""
+
+    def reader(self, what: str, header: bool = True) -> str:
+        """Return code that makes a frame of the file; without a header its columns are numbered."""
+        return f"pandas.read_csv({what!r}, sep={self.delimiter!r}{'' if header else ', header=None'}, dtype=str)"
 
 
 def read_delimited(stream: IO[bytes], layout: Layout, roles: Roles, what: str) -> Columns:
@@ -49,13 +52,11 @@ def read_delimited(stream: IO[bytes], layout: Layout, roles: Roles, what: str) -
     columns = _text_columns(stream, layout, roles, what)
     if not columns.num_rows:
         raise ValueError(f"{what} holds a header and no rows")
-    for name in columns.column_names:
-        if name.startswith(_NAMELESS):
-            _check_empty(table, columns[name])
     if layout.header and _repeats_header(columns, roles):
         raise ValueError(f"{what} has its header twice: files that were joined need one header")
+    reader = layout.reader(what) if layout.quoted else None
     for name in roles.names:
-        table.columns[name] = _converted(table, name, columns[name], roles)
+        table.columns[name] = _converted(table, name, columns[name], roles, reader)
     return Columns.of(table.columns, what, table.first_line)
 
 
@@ -67,37 +68,22 @@ def _repeats_header(columns: Any, roles: Roles) -> bool:
 
 
 def typed_table(stream: IO[bytes], layout: Layout, what: str) -> Any:
-    """Return all columns as an Arrow table, numbers and dates as such, to see what columns hold.
-
-    Columns whose entries are of several kinds are text.
-    """
+    """Return all columns as an Arrow table, numbers and dates as such; columns of several kinds are text."""
     pa, reader = needed("pyarrow", f"reading {what}"), needed("pyarrow.csv", f"reading {what}")
-    names = [name or f"{_NAMELESS}{number}" for number, name in enumerate(layout.names)]
-    content = _single_blanks(stream).getvalue() if layout.delimiter == " " else stream.read()
-    for types in ({}, dict.fromkeys(names, pa.string())):
+    check_names(layout.names, [*layout.names], what)
+    for types in ({}, dict.fromkeys(layout.names, pa.string())):
+        convert = reader.ConvertOptions(column_types=types, null_values=_MISSING, strings_can_be_null=True)
         try:
-            return reader.read_csv(
-                io.BytesIO(content),
-                reader.ReadOptions(use_threads=False, column_names=names, skip_rows=int(layout.header)),
-                reader.ParseOptions(delimiter=layout.delimiter, quote_char='"' if layout.quoted else False),
-                reader.ConvertOptions(
-                    include_columns=[name for name in names if not name.startswith(_NAMELESS)],
-                    column_types=types,
-                    null_values=_MISSING,
-                    strings_can_be_null=True,
-                ),
-            )
+            return _read_csv(stream, layout, convert)
         except pa.ArrowInvalid:  # a column that begins with numbers and goes on with text; `read` tells other faults
             continue
-    return pa.table({name: pa.array([], pa.string()) for name in names})
+    return pa.table({name: pa.array([], pa.string()) for name in layout.names})
 
 
 def _text_columns(stream: IO[bytes], layout: Layout, roles: Roles, what: str) -> Any:
-    """Return an Arrow table of text: the wanted columns, ids dictionary-encoded, and the columns that must be empty."""
+    """Return an Arrow table of text: the wanted columns, ids dictionary-encoded."""
     pa, reader = needed("pyarrow", f"reading {what}"), needed("pyarrow.csv", f"reading {what}")
-    wanted = roles.names
-    check_names(wanted, [name for name in layout.names if name], what)
-    names = [name or f"{_NAMELESS}{number}" for number, name in enumerate(layout.names)]
+    check_names(roles.names, [*layout.names], what)
     ids = pa.dictionary(pa.int32(), pa.string())
     uneven: list[Any] = []
 
@@ -105,24 +91,15 @@ def _text_columns(stream: IO[bytes], layout: Layout, roles: Roles, what: str) ->
         uneven.append(row)
         return "error"
 
+    convert = reader.ConvertOptions(
+        include_columns=roles.names,
+        column_types=dict.fromkeys(roles.names, pa.string()) | {roles.user: ids, roles.item: ids},
+        null_values=_MISSING,
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
     try:
-        return reader.read_csv(
-            _single_blanks(stream) if layout.delimiter == " " else stream,
-            reader.ReadOptions(use_threads=False, column_names=names, skip_rows=int(layout.header)),
-            reader.ParseOptions(
-                delimiter=layout.delimiter,
-                quote_char='"' if layout.quoted else False,
-                invalid_row_handler=on_uneven,
-                ignore_empty_lines=False,
-            ),
-            reader.ConvertOptions(
-                include_columns=[*wanted, *(name for name in names if name.startswith(_NAMELESS))],
-                column_types=dict.fromkeys(names, pa.string()) | {roles.user: ids, roles.item: ids},
-                null_values=_MISSING,
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
-            ),
-        )
+        return _read_csv(stream, layout, convert, invalid_row_handler=on_uneven, ignore_empty_lines=False)
     except pa.ArrowException as error:
         if uneven:
             row = uneven[0]
@@ -133,26 +110,48 @@ def _text_columns(stream: IO[bytes], layout: Layout, roles: Roles, what: str) ->
         check_encoding(stream, what)
         if "Empty CSV" in str(error):
             raise ValueError(f"{what} holds a header and no rows") from None
-        raise ValueError(f"{what}: {error}") from error
+        raise ValueError(f"{what}: {str(error)[:400]}") from error
 
 
-def _single_blanks(stream: IO[bytes]) -> io.BytesIO:
-    """Return the content with every run of blanks and tabs as one blank, and no blanks at the ends of lines."""
+def _read_csv(stream: IO[bytes], layout: Layout, convert: Any, **options: Any) -> Any:
+    """Return an Arrow table of a file of the given layout; `options` are those of pyarrow's `ParseOptions`."""
+    reader = needed("pyarrow.csv", "reading files")
+    stream.seek(0)
+    content, delimiter = _single_delimiters(stream, layout.delimiter)
+    parse = reader.ParseOptions(delimiter=delimiter, quote_char='"' if layout.quoted else False, **options)
+    lines = {"use_threads": False, "column_names": layout.names, "skip_rows": int(layout.header)}
+    return read_whole_lines(
+        lambda **block: reader.read_csv(content, reader.ReadOptions(**lines, **block), parse, convert), content
+    )
+
+
+def read_whole_lines(read: Callable[..., Any], stream: IO[bytes]) -> Any:
+    """Return the result of `read()`, or of `read(block_size=)` if a line is longer than a block of pyarrow's size."""
+    stream.seek(0)
+    try:
+        return read()
+    except arrow().ArrowInvalid as error:
+        if "block size" not in str(error):
+            raise
+    size = stream.seek(0, io.SEEK_END)
+    stream.seek(0)
+    return read(block_size=min(size + 1, _MAX_BLOCK))
+
+
+def _single_delimiters(stream: IO[bytes], delimiter: str) -> tuple[IO[bytes], str]:
+    """Return the content with one character between columns, and this character."""
+    if delimiter == "::":
+        return io.BytesIO(stream.read().replace(b"::", b"\t")), "\t"
+    if delimiter != " ":
+        return stream, delimiter
     lines = re.sub(rb"[ \t]+", b" ", stream.read())
-    return io.BytesIO(re.sub(rb"^ | (?=\r?$)", b"", lines, flags=re.MULTILINE))
+    return io.BytesIO(re.sub(rb"^ | (?=\r?$)", b"", lines, flags=re.MULTILINE)), delimiter
 
 
-def _check_empty(table: Columns, column: Any) -> None:
-    """Refuse text in a column that must be empty, such as the column between the two colons of "::"."""
-    row = compute().index(compute().is_valid(column), True).as_py()
-    if row >= 0:
-        raise ValueError(f"{table.what}, {table.row(row)}: {column[row].as_py()!r} stands between two delimiters")
-
-
-def _converted(table: Columns, name: str, column: Any, roles: Roles) -> Any:
+def _converted(table: Columns, name: str, column: Any, roles: Roles, reader: str | None) -> Any:
     """Convert a column of text by its role: values to numbers; ids and times to whole numbers if all entries are."""
     if name == roles.value:
-        return _as_numbers(table, name, column)
+        return as_numbers(table, name, column, reader)
     if name == roles.time:
         return as_whole(column)
     column = column.combine_chunks()
@@ -165,20 +164,6 @@ def _converted(table: Columns, name: str, column: Any, roles: Roles) -> Any:
             f"frame[{name!r}] = frame[{name!r}].map(ast.literal_eval) of pandas, and pass the frame"
         )
     return arrow().DictionaryArray.from_arrays(column.indices, ids)
-
-
-def _as_numbers(table: Columns, name: str, column: Any) -> Any:
-    """Convert a column of text to integers if all entries are whole numbers, and to float64 otherwise."""
-    pa, pc = arrow(), compute()
-    numbers = as_whole(column)
-    if numbers is not column:
-        return numbers
-    row = pc.index(pc.match_substring_regex(column, NUMBER), False).as_py()
-    if row >= 0:
-        text = column[row].as_py()
-        cure = ": decimals have a point, not a comma" if re.fullmatch(r"[+-]?\d+,\d+", text) else ""
-        raise ValueError(f"{table.name(name)} must hold numbers, got {text!r} in {table.row(row)}{cure}")
-    return pc.cast(pc.replace_substring_regex(column, r"^\+", ""), pa.float64())
 
 
 def check_encoding(stream: IO[bytes], what: str) -> None:

@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
+from torchrecmetrics.tables.cells import exploded
 from torchrecmetrics.tables.columns import entry_at, values_of
-from torchrecmetrics.tables.frames import Columns, Roles, arrow, compute, tensor_of
+from torchrecmetrics.tables.frames import TEXT, Columns, Roles, arrow, as_numbers, compute, tensor_of
 from torchrecmetrics.tables.times import read_times
 from torchrecmetrics.tables.vocabulary import Vocabulary
 
@@ -51,19 +52,25 @@ class Events:
         return self.shape[1]
 
     @classmethod
-    def of_table(cls: type[_Events], table: Columns, roles: Roles, user_ids: Any, item_ids: Any) -> _Events:
+    def of_table(
+        cls: type[_Events], table: Columns, roles: Roles, user_ids: Any, item_ids: Any, split: str | None = None
+    ) -> _Events:
         """Make events from the columns of a table.
 
         Args:
-            table: the columns.
+            table: the columns; a cell of several items is an event for each, and none for an empty cell.
             roles: names of the columns of users, items, times and values.
             user_ids: vocabulary; None = the distinct users, ascending.
             item_ids: vocabulary; None = the distinct items, ascending.
+            split: separator of items in cells of text.
 
         Raises:
             TypeError: for columns of mixed kinds, values that are no numbers, and times of another type.
             ValueError: for missing entries, and ids that are not in their vocabulary; names column and row.
         """
+        cells, table = table, exploded(table, roles.item, split)
+        if user_ids is None and table is not cells:  # users of empty cells, too
+            user_ids, _ = Vocabulary.number(cells.columns[roles.user], cells.name(roles.user), cells.row)
         users, user_ids = _numbered(table, "user_ids", roles.user, user_ids)
         items, item_ids = _numbered(table, "item_ids", roles.item, item_ids)
         times = values = unit = None
@@ -109,14 +116,17 @@ def _numbered(table: Columns, name: str, column: str, vocabulary: Any) -> tuple[
 def numbers_in(table: Columns, column: str) -> Tensor:
     """Return a column of values as a tensor [E]; refuse missing entries and entries that are no numbers."""
     array, types = _present(table, column), arrow().types
+    if str(array.type) in TEXT:
+        array = as_numbers(table, column, array)
     if types.is_decimal(array.type):
         array = array.cast(arrow().float64())
-    if not (types.is_integer(array.type) or types.is_floating(array.type) or types.is_boolean(array.type)) and len(
-        array
-    ):
+    is_number = types.is_integer(array.type) or types.is_floating(array.type) or types.is_boolean(array.type)
+    if len(array) and not is_number:
+        change = ".astype('int64')" if types.is_temporal(array.type) else ".astype(float)"
+        change = ".str[0]" if types.is_list(array.type) or types.is_large_list(array.type) else change
         raise TypeError(
-            f"{table.name(column)} must hold numbers, got {array.type}: {array[0].as_py()!r} in {table.row(0)}; "
-            f"convert it, frame[{column!r}].astype(float)"
+            f"{table.name(column)} must hold numbers, got {str(array.type)[:60]}: {str(array[0])[:60]} in "
+            f"{table.row(0)}; convert it, frame[{column!r}] = frame[{column!r}]{change}"
         )
     if types.is_uint64(array.type):
         try:
@@ -131,5 +141,7 @@ def _present(table: Columns, column: str) -> Any:
     array = table.columns[column]
     if array.null_count:
         row = table.row(compute().index(array.is_null(), True).as_py())
-        raise ValueError(f"{table.name(column)} is missing in {row}: leave such rows out")
+        raise ValueError(
+            f"{table.name(column)} is missing in {row}: leave such rows out, frame = frame.dropna(subset=[{column!r}])"
+        )
     return array.dictionary_decode() if arrow().types.is_dictionary(array.type) else array

@@ -12,7 +12,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,21 +20,53 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.results.frames import needed
-from torchrecmetrics.tables.delimited import NUMBER, Layout, check_encoding, read_delimited, typed_table
-from torchrecmetrics.tables.frames import (
-    Columns,
-    FrameSource,
-    Roles,
-    Source,
-    check_names,
-    compute,
-)
+from torchrecmetrics.tables.delimited import Layout, check_encoding, read_delimited, read_whole_lines, typed_table
+from torchrecmetrics.tables.frames import NUMBER, Columns, FrameSource, Roles, Source, check_names, compute
 
 _DELIMITERS = {"\t": "a tab", ";": "';'", "|": "'|'", ",": "','"}
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".xz": "xz", ".zip": "zip"}
+_SIGNATURES = {b"\x1f\x8b": "gzip", b"BZh9": "bz2", b"(\xb5/\xfd": "zstd", b"\xfd7zX": "xz", b"PK\x03\x04": "zip"}
+"""Compressed files by their first bytes, whatever their name."""
+_MAX_LINE = 2**26
+_MAX_DEPTH = 1000
+"""Most brackets of JSON within each other; the reader of pyarrow ends the process some thousands deeper."""
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _RECBOLE = {"token", "token_seq", "float", "float_seq"}
 _MOVIELENS = ("user", "item", "rating", "timestamp")
+_FORMS = {
+    r"\d+:": (
+        "lines of 'user,rating,date' behind a line 'movie:', as Netflix's",
+        """\
+with open({path!r}) as lines, open("ratings.csv", "w") as file:
+    print("item,user,value,time", file=file)
+    for line in map(str.strip, lines):
+        if line.endswith(":"):
+            item = line[:-1]
+        else:
+            print(item, line, sep=",", file=file)""",
+    ),
+    r"\(\d+,\d+\)\t.*": (
+        "lines of '(user,item)' and negatives, as NCF's: candidates to score for evaluate_lists(..., label='label')",
+        """\
+with open({path!r}) as lines, open("candidates.csv", "w") as file:
+    print("user,item,label", file=file)
+    for pair, *negatives in map(str.split, lines):
+        user, item = pair.strip("()").split(",")
+        for candidate in [item, *sorted({{*negatives}} - {{item}})]:
+            print(user, candidate, int(candidate == item), sep=",", file=file)""",
+    ),
+    r"\d+ \[\d+(,\d+)*\]": (
+        "lines of 'impression [rank,rank,...]', as MIND's predictions, for evaluate_lists(..., label='label')",
+        """\
+with open("behaviors.tsv") as shown, open({path!r}) as ranked, open("impressions.csv", "w") as file:
+    print("user,item,label,rank", file=file)
+    for line, ranks in zip(shown, ranked):
+        number, *_, items = line.strip().split("\\t")
+        for item, rank in zip(items.split(), ranks.strip("]\\n").split("[")[1].split(",")):
+            print(number, *item.rsplit("-", 1), rank, sep=",", file=file)""",
+    ),
+}
+"""Forms of files that are no tables, by a pattern of the first line: description, and code that writes a csv file."""
 _KNOWN = (
     ".csv, .tsv, .parquet, .json, .jsonl, .ndjson, RecBole's .inter, MovieLens' u.data (.data, .base, .test) and "
     "ratings.dat, LightGCN's lines of 'user item item ...' (.txt), TREC's runs (.run, .trec, .txt) and qrels (.qrels, "
@@ -78,6 +110,7 @@ def open_file(path: str | Path, delimiter: str | None = None) -> FileSource:
     if suffix in (".parquet", ".pq") or content.first_line == "PAR1":
         return _Parquet(content)
     first_line = content.first_line
+    _check_form(path, first_line)
     words = first_line.split()
     if not suffix:
         if _is_run(words):
@@ -93,7 +126,7 @@ def open_file(path: str | Path, delimiter: str | None = None) -> FileSource:
     if suffix in (".jsonl", ".ndjson", ".json"):
         return _json_lines(content)
     if suffix == ".inter":
-        return _Text(content, Layout("\t", _recbole_names(content), header=True))
+        return _recbole(content)
     if suffix in (".run", ".trec", ".txt") and _is_run(words):
         tags = ("tag", *(f"tag{number}" for number in range(7, len(words) + 1)))  # a tag may hold blanks
         names = ("user", "Q0", "item", "rank", "score", *tags)[: len(words)]
@@ -105,24 +138,28 @@ def open_file(path: str | Path, delimiter: str | None = None) -> FileSource:
         return _Text(content, layout, known={"value": "relevance"}, trec="qrels")
     if delimiter is not None:
         return _Csv(content, delimiter)
-    if suffix in (".data", ".base", ".test"):
-        if len(first_line.split("\t")) != 4 or not all(word.isdecimal() for word in words):
+    if suffix in (".data", ".base", ".test", ".dat"):
+        separator = "::" if suffix == ".dat" else "\t"
+        fields = first_line.split(separator)
+        if len(fields) != 4 or not all(re.fullmatch(NUMBER, field) for field in fields):
             raise ValueError(
-                f"{path} is no file like MovieLens' u.data, four whole numbers and tabs: {first_line[:80]!r}"
+                f"{path} is no file like MovieLens', four numbers and {separator!r} between them: {first_line[:80]!r}"
             )
-        return _Text(content, Layout("\t", _MOVIELENS), {"time": "timestamp"})
-    if suffix == ".dat":
-        if len(first_line.split("::")) != 4:
-            raise ValueError(
-                f"{path} is no file like MovieLens' ratings.dat, user::item::rating::time: {first_line[:80]!r}"
-            )
-        return _Text(content, Layout(":", ("user", "", "item", "", "rating", "", "timestamp")), {"time": "timestamp"})
+        return _Text(content, Layout(separator, _MOVIELENS), {"time": "timestamp"})
     if suffix == ".txt" and all(word.isdecimal() for word in words):
         return _item_lines_file(content)
     cure = "Other files of columns: delimiter=','"
     if len(words) == 4 and words[1] in ("0", "Q0"):
         cure = f"Qrels have qrels in their name, such as {Path(path).stem}.qrels"
     raise ValueError(f"{path} is of no known kind; there are {_KNOWN}. {cure}")
+
+
+def _check_form(path: str | Path, first_line: str) -> None:
+    """Refuse known forms of files that are no tables, with code that makes a table of them."""
+    for pattern, (form, code) in _FORMS.items():
+        if re.fullmatch(pattern, first_line.rstrip()):
+            code = code.format(path=str(path))
+            raise ValueError(f"{path} holds {form}. These lines write a csv file, which is read:\n\n{code}")
 
 
 def _is_run(words: list[str]) -> bool:
@@ -139,28 +176,33 @@ class _Content:
         self.path = path
         self.data: bytes | None = None
         size = path.stat().st_size
-        compression = _COMPRESSIONS.get(path.suffix.lower())
-        self.suffix = Path(path.stem if compression else path.name).suffix.lower()
-        if not path.is_file() or compression:
+        if size < 2 or not path.is_file():
             self.data = path.read_bytes()
-            if compression and self.data:
-                self.data = _decompressed(path, self.data, compression)
-            size = len(self.data)
-        elif size < 2:
-            self.data = path.read_bytes()
+            start, end = self.data[:4], b""
         else:
             with path.open("rb") as file:
                 start = file.read(4)
                 file.seek(-2, io.SEEK_END)
                 end = file.read(2)
-            is_text = start != b"PAR1" and (start[:2] in _UTF16 or end in (b"\n\n", b"\r\r", b"\r\n"))
-            self.data = path.read_bytes() if is_text else None
+        compression = _COMPRESSIONS.get(path.suffix.lower())
+        self.suffix = Path(path.stem if compression else path.name).suffix.lower()
+        if self.suffix in _KNOWN:  # ".xlsx", a zip archive, is not
+            signed = (program for signature, program in _SIGNATURES.items() if start.startswith(signature))
+            compression = compression or next(signed, None)
+        is_text = start != b"PAR1" and (start[:2] in _UTF16 or end in (b"\n\n", b"\r\r", b"\r\n"))
+        if self.data is None and (compression or is_text):
+            self.data = path.read_bytes()
+        if self.data and compression:
+            self.data = _decompressed(path, self.data, compression)
         if self.data is not None and self.data[:4] != b"PAR1":
             if self.data[:2] in _UTF16:
-                self.data = _decoded(path, self.data)
+                try:
+                    self.data = self.data.decode("utf-16").encode()
+                except UnicodeDecodeError as error:
+                    message = f"{path} begins as UTF-16 and is none ({error.reason}): save the file as UTF-8"
+                    raise ValueError(message) from None
             self.data = self.data.rstrip(b"\r\n") + b"\n" if self.data.strip() else b""
-            size = len(self.data)
-        if not size:
+        if not (size if self.data is None else self.data):
             raise ValueError(f"{path} is empty: it holds no rows")
 
     def open(self) -> IO[bytes]:
@@ -171,24 +213,19 @@ class _Content:
     def first_line(self) -> str:
         """The first line, without its line end."""
         with self.open() as file:
-            start = file.readline(2**20)
+            start = file.read(4)
+            start += b"" if start == b"PAR1" else file.readline(_MAX_LINE)
         if start.startswith(b"PAR1"):
             return "PAR1"
         try:
-            return re.split(rb"[\r\n]", start, maxsplit=1)[0].decode("utf-8-sig")
+            line = re.split(rb"[\r\n]", start, maxsplit=1)[0]
+            return line.decode("utf-8-sig", "ignore" if len(line) > _MAX_LINE else "strict")
         except UnicodeDecodeError as error:
             if self.suffix not in _KNOWN:
                 raise ValueError(
                     f"{self.path} is no text in UTF-8, and {self.suffix} is no known kind; there are {_KNOWN}"
                 ) from None
             raise ValueError(f"{self.path}, line 1 is not UTF-8 ({error.reason}): save the file as UTF-8") from None
-
-
-def _decoded(path: Path, data: bytes) -> bytes:
-    try:
-        return data.decode("utf-16").encode()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} begins as UTF-16 and is none ({error.reason}): save the file as UTF-8") from None
 
 
 def _decompressed(path: Path, data: bytes, compression: str) -> bytes:
@@ -233,7 +270,7 @@ class _Text(FileSource):
     def __init__(
         self, content: _Content, layout: Layout, known: dict[str, str] | None = None, trec: str | None = None
     ) -> None:
-        super().__init__(str(content.path), [name for name in layout.names if name], known)
+        super().__init__(str(content.path), [*layout.names], known)
         self.content, self.layout, self.trec = content, layout, trec
 
     def read(self, roles: Roles) -> Columns:
@@ -270,25 +307,36 @@ class _Csv(_Text):
                         f"{path}, line 1: {_DELIMITERS.get(delimiter, repr(delimiter))} is not in the header "
                         f"{header[:80]!r}, but {said}: pass delimiter={other!r}"
                     )
+        layout = Layout(delimiter, tuple(names), header=True, quoted=True)
+        frame = f"trm.Table({layout.reader(str(path), header=False)}, user='0', item='1')"
         numbered = [str(number) for number in range(len(names))]  # as pandas names columns without names
         if names != numbered and any(re.fullmatch(NUMBER, name) for name in names):
             raise ValueError(
-                f"{path}, line 1 holds numbers where names of columns are expected: {header[:80]!r}. A file without a "
-                "header is read by pandas.read_csv(path, header=None, names=[...]), whose frame can be passed"
+                f"{path}, line 1 holds numbers where names of columns are expected: {header[:80]!r}. Columns of a file "
+                f"without a header are named by their numbers, {frame}"
             )
         # pandas writes the column of its index without a name
-        names = [name or f"Unnamed: {number}" for number, name in enumerate(names)]
-        super().__init__(content, Layout(delimiter, tuple(names), header=True, quoted=True))
+        layout = layout._replace(names=tuple(name or f"Unnamed: {number}" for number, name in enumerate(names)))
+        super().__init__(content, layout)
+        self.without_header = f"; if line 1 is a row and no header, {frame}"
 
 
-def _recbole_names(content: _Content) -> tuple[str, ...]:
+def _recbole(content: _Content) -> _Text:
+    """Open a RecBole file, whose header says the type of each column: two columns of tokens are users and items."""
     fields = [field.partition(":") for field in content.first_line.split("\t")]
     if not all(name and type_ in _RECBOLE for name, _, type_ in fields):
         raise ValueError(
             f"{content.path} is no RecBole file: its header must be name:type, tabs between, got "
             f"{content.first_line[:80]!r}"
         )
-    return tuple(name for name, _, _ in fields)
+    tokens = [name for name, _, type_ in fields if type_ == "token"]
+    sequences = [name for name, _, type_ in fields if type_ == "token_seq"]
+    tokens += sequences if len(tokens) < 2 else []
+    is_pair = len(tokens) == 2 and tokens[0] not in ("item", "item_id") and tokens[1] not in ("user", "user_id")
+    known = {"user": tokens[0], "item": tokens[1]} if is_pair else {}
+    file = _Text(content, Layout("\t", tuple(name for name, _, _ in fields), header=True), known)
+    file.sequences = frozenset(sequences)
+    return file
 
 
 class _Parquet(FileSource):
@@ -331,37 +379,12 @@ class _Parquet(FileSource):
         return Columns.of({name: table[name] for name in wanted}, self.what)
 
 
-class _TableFile(FileSource):
-    """A file that was read whole when it was opened."""
+class _TableFile(FrameSource, FileSource):
+    """A file that was read whole when it was opened: a table of pyarrow, or a list of records."""
 
     def __init__(self, what: str, table: Any, first_line: int | None = None, as_written: bool = False) -> None:
-        super().__init__(what, table.column_names)
-        self.table, self.first_line, self.as_written = table, first_line, as_written
-
-    def all_columns(self) -> Any:
-        """Return all columns."""
-        return self.table
-
-    def read(self, roles: Roles) -> Columns:
-        """Return the columns of `roles`."""
-        check_names(roles.names, self.names, self.what)
-        return Columns.of({name: self.table[name] for name in roles.names}, self.what, self.first_line)
-
-
-class _RecordsFile(FileSource):
-    """A list of records, read when the file was opened."""
-
-    def __init__(self, what: str, records: list[dict[str, Any]]) -> None:
-        self.frame = FrameSource(records, what)
-        super().__init__(what, self.frame.names)
-
-    def all_columns(self) -> Any:
-        """Return all columns."""
-        return self.frame.all_columns()
-
-    def read(self, roles: Roles) -> Columns:
-        """Return the columns of `roles`."""
-        return self.frame.read(roles)
+        FrameSource.__init__(self, table, what)
+        self.first_line, self.as_written = first_line, as_written
 
 
 def _parquet_folder(path: Path) -> _TableFile:
@@ -384,52 +407,68 @@ def _json_lines(content: _Content) -> FileSource:
         if first_line.lstrip().startswith("["):
             try:
                 rows = json.load(stream)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ValueError(f"{what} is no JSON: {error}") from error
             if not all(isinstance(row, dict) for row in rows):
                 raise ValueError(f"{what}, line 1: expected a list of objects, [{{...}}], got {first_line[:80]!r}")
-            return _RecordsFile(what, rows)
+            return _TableFile(what, rows, as_written=True)
         if not first_line.lstrip().startswith("{"):
             raise ValueError(f"{what}, line 1: expected an object, {{...}}, got {first_line[:80]!r}")
+        _check_depth(stream, what)
+        options = partial(reader.ReadOptions, use_threads=False)
         try:
-            table = reader.read_json(stream, read_options=reader.ReadOptions(use_threads=False))
+            table = read_whole_lines(lambda **block: reader.read_json(stream, options(**block)), stream)
             table.validate(full=True)
         except pa.ArrowException as error:
             check_encoding(stream, what)
-            raise ValueError(f"{what} (rows are counted from 0): {error}") from error
+            raise ValueError(f"{what} (rows are counted from 0): {str(error)[:400]}") from error
     return _TableFile(what, table, 1)
 
 
+def _check_depth(stream: IO[bytes], what: str) -> None:
+    """Refuse lines of json with more brackets within each other than pyarrow reads without ending the process."""
+    import numpy as np
+
+    for number, line in enumerate(stream, start=1):
+        if len(line) > _MAX_DEPTH and line.count(b"{") + line.count(b"[") > _MAX_DEPTH:
+            signs = np.frombuffer(line, np.uint8)
+            opened = np.isin(signs, [*b"{["]).cumsum() - np.isin(signs, [*b"}]"]).cumsum()
+            if opened.max() > _MAX_DEPTH:
+                raise ValueError(
+                    f"{what}, line {number} holds {opened.max()} brackets within each other: leave them out"
+                )
+
+
 def _item_lines_file(content: _Content) -> _TableFile:
-    """Read a file of `user item item ...` lines as a row per user and item."""
+    """Read a file of `user item item ...` lines as a row per line, whose items are a list, which may be empty."""
     what = str(content.path)
     pa = needed("pyarrow", f"reading {what}")
     with content.open() as stream:
-        (users, items), _ = _item_lines(stream, what)
-    if not len(users):
+        users, counts, items = _item_lines(stream, what)
+    if not len(items):
         raise ValueError(f"{what} holds users alone, and no item")
-    return _TableFile(what, pa.table({"user": users.numpy(), "item": items.numpy()}), as_written=True)
-
-
-def _are_ratings(values: list[int], items: list[int]) -> bool:
-    """Return True if a column beside item ids holds small ratings, or seconds since 1970 from 1990 on."""
-    return (max(values) <= 10 < max(items)) or min(values) >= 631_152_000
+    ends = torch.nn.functional.pad(counts.cumsum(0), (1, 0)).numpy()
+    cells = pa.LargeListArray.from_arrays(ends, items.numpy())
+    return _TableFile(what, pa.table({"user": users.numpy(), "item": cells}), as_written=True)
 
 
 _EDGE_FILES = (
-    "a file of edges, such as 'user item rating time', is read column by column, for instance with pandas.read_csv or "
-    "numpy.loadtxt, and built with Interactions.from_columns(user, item, rating), or split with "
-    "Log.from_frame(frame, time=...).leave_last_out()"
+    "a file of edges is read column by column, as by pandas.read_csv, and built with Interactions.from_columns(user, "
+    "item, rating), or split with Log.from_frame(frame, time=...).leave_last_out()"
 )
+_1990 = 631_152_000
+"""Seconds from 1970 to 1990: the lowest time of events that is told from ids."""
 
 
 def read_item_lines(path: Path) -> tuple[Tensor, Tensor]:
     """Read a file of `user item item ...` lines: the edges, int64 [2, E], and the user of each line, int64 [lines]."""
     with path.open("rb") as stream:
-        return _item_lines(stream, str(path))
+        users, counts, items = _item_lines(stream, str(path))
+    return torch.stack([users.repeat_interleave(counts), items]), users
 
 
-def _item_lines(stream: IO[bytes], what: str) -> tuple[Tensor, Tensor]:
+def _item_lines(stream: IO[bytes], what: str) -> tuple[Tensor, ...]:
+    """Return the user of each line, the number of items of each line, and the items of all lines, int64."""
     users, counts, items = [], [], []
     text = stream.read().decode("utf-8-sig", errors="replace")
     for number, line in enumerate(text.splitlines(), start=1):
@@ -444,16 +483,13 @@ def _item_lines(stream: IO[bytes], what: str) -> tuple[Tensor, Tensor]:
         users.append(user)
         counts.append(len(rest))
         items += rest
-    if set(counts) in ({2}, {3}) and len(set(users)) < len(users):
-        user = next(user for user, times in Counter(users).items() if times > 1)
-        raise ValueError(
-            f"{what} has {1 + counts[0]} columns in every line and user {user} in several: these seem to be edges, not "
-            f"'user item item ...'; {_EDGE_FILES}"
-        )
-    if len(users) > 1 and set(counts) in ({2}, {3}) and _are_ratings(items[1 :: counts[0]], items[:: counts[0]]):
-        raise ValueError(
-            f"{what} has {1 + counts[0]} columns in every line, of which the third seems to hold ratings or times: "
-            f"these seem to be edges, not 'user item item ...'; {_EDGE_FILES}"
-        )
-    columns = tuple(torch.tensor(x, dtype=torch.int64, device="cpu") for x in (users, counts, items))
-    return torch.stack([columns[0].repeat_interleave(columns[1]), columns[2]]), columns[0]
+    if {*counts} in ({2}, {3}) and len(users) > 1:
+        width, (user, times) = counts[0], Counter(users).most_common(1)[0]
+        reason = f"user {user} in several" if times > 1 else "the third seems to hold ratings or times"
+        values = items[1::width]
+        if times > 1 or max(values) <= 10 < max(items[::width]) or min(values) >= _1990:
+            raise ValueError(
+                f"{what} has {1 + width} columns in every line and {reason}: these seem to be edges, not 'user item "
+                f"item ...'; {_EDGE_FILES}"
+            )
+    return tuple(torch.tensor(x, dtype=torch.int64, device="cpu") for x in (users, counts, items))

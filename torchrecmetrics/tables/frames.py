@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import date
 from pathlib import Path
@@ -15,9 +17,16 @@ from torchrecmetrics.core.checks import describe, nearest
 from torchrecmetrics.results.frames import needed
 from torchrecmetrics.tables.columns import check_container, holds
 
+_DIGITS = r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+NUMBER = rf"^[+-]?{_DIGITS}$"
+_FLOAT = rf"^[+-]?({_DIGITS}|inf|infinity|nan)$"
 _WHOLE = r"^(0|-?[1-9][0-9]*)$"
 _WHOLE_DECIMAL = r"^(0|-?[1-9][0-9]*)\.0$"
+_SHOWN, _SHOWN_WORDS = 60, 5
 _UNITS = ("s", "ms", "us", "ns")
+TEXT = ("string", "large_string", "string_view")
+"""Names of the types of text of pyarrow."""
+_TRUE, _FALSE = ("true", "yes", "t", "y"), ("false", "no", "f", "n")
 
 
 class Roles(NamedTuple):
@@ -47,6 +56,14 @@ def distinct(names: Mapping[str, str | None]) -> list[str]:
     return list(names_by_role.values())
 
 
+def check_lengths(columns: Mapping[str, Any], what: str) -> None:
+    """Refuse columns that are not equally long; names the shortest and the longest."""
+    names = sorted(columns, key=lambda name: len(columns[name]))
+    lengths = {name: len(columns[name]) for name in [*names[:1], *names[-1:]]}
+    if len({*lengths.values()}) > 1:
+        raise ValueError(f"columns of {what} must be equally long, got {lengths}")
+
+
 class Columns(NamedTuple):
     """Columns that were read from a frame or a file."""
 
@@ -63,9 +80,7 @@ class Columns(NamedTuple):
         named = cls({}, what, first_line)
         for name, column in columns.items():
             named.columns[name] = arrow_array(named.name(name), column)
-        lengths = {name: len(column) for name, column in named.columns.items()}
-        if len({*lengths.values()}) > 1:
-            raise ValueError(f"columns of {what} must be equally long, got {lengths}")
+        check_lengths(named.columns, what)
         return named
 
     def row(self, row: int) -> str:
@@ -88,6 +103,10 @@ class Source(ABC):
     """Names of columns by role, if the format fixes them, such as TREC's score."""
     as_written: bool = False
     """True if ids are text in the file: "7" counts as a number only if all ids of the column are whole numbers."""
+    sequences: frozenset[str] = frozenset()
+    """Names of columns whose cells hold several ids, by the types that the file names."""
+    without_header: str = ""
+    """Last words of an error about missing columns, of a file whose first line may be no header."""
 
     @abstractmethod
     def read(self, roles: Roles) -> Columns:
@@ -104,6 +123,9 @@ class Source(ABC):
 
 class FrameSource(Source):
     """A frame of pandas, polars, pyarrow or another library with Arrow's interface, a dict of columns, or records."""
+
+    first_line: int | None = None
+    """Line number of row 0, if the frame was read from the lines of a file."""
 
     def __init__(self, frame: Any, what: str = "frame") -> None:
         if type(frame).__name__ == "Series" and hasattr(frame, "to_dict"):
@@ -141,9 +163,7 @@ class FrameSource(Source):
             except (TypeError, ValueError, arrow().ArrowException):  # several kinds, numbers of more than 64 bits, ...
                 texts = [None if entry is None else str(entry) for entry in column]
                 columns[name] = arrow_array(named, [text and text.encode(errors="replace").decode() for text in texts])
-        if len({*map(len, columns.values())}) > 1:
-            lengths = {name: len(column) for name, column in columns.items()}
-            raise ValueError(f"columns of {self.what} must be equally long, got {lengths}")
+        check_lengths(columns, self.what)
         return arrow().table(columns)
 
     def read(self, roles: Roles) -> Columns:
@@ -160,7 +180,7 @@ class FrameSource(Source):
                 "a dict of columns, a list of records, or a structured array of numpy"
             )
         check_names(wanted, self.names, self.what)
-        return Columns.of({name: self.frame[self._columns[name]] for name in wanted}, self.what)
+        return Columns.of({name: self.frame[self._columns[name]] for name in wanted}, self.what, self.first_line)
 
 
 def arrow() -> Any:
@@ -269,11 +289,12 @@ def check_names(
     """Refuse names of columns that do not exist, or that several columns have."""
     if not any(known):
         raise ValueError(f"{what} has no named columns: the first line of a file, or a frame's columns, names them")
+    counts = Counter(known)
     for name in wanted:
-        if name not in known:
+        if name not in counts:
             raise ValueError(f"{what} has no column {name!r}{nearest(name, known)}; {cure}")
-        if known.count(name) > 1:
-            raise ValueError(f"{what} has {known.count(name)} columns named {name!r}: rename them")
+        if counts[name] > 1:
+            raise ValueError(f"{what} has {counts[name]} columns named {name!r}: rename them")
 
 
 def as_whole(column: Any) -> Any:
@@ -290,3 +311,38 @@ def as_whole(column: Any) -> Any:
         except pa.ArrowInvalid:
             pass
     return column
+
+
+def as_numbers(table: Columns, name: str, text: Any, reader: str | None = None) -> Any:
+    """Convert a column of text to integers, floats (also inf and -inf), or bool if all entries are true or false.
+
+    Other text is an error, with the line that converts it; `reader` is code that makes a frame of the file.
+    """
+    pa, pc, types = arrow(), compute(), (arrow().int64(), arrow().float64())
+    for type_ in types:
+        try:
+            return pc.cast(text, type_)
+        except pa.ArrowInvalid:
+            continue
+    plain = pc.replace_substring_regex(pc.utf8_lower(pc.utf8_trim_whitespace(text)), r"^\+", "")
+    if pc.all(pc.is_in(plain.drop_null(), value_set=pa.array([*_TRUE, *_FALSE], plain.type))).as_py():
+        is_true = pc.is_in(plain, value_set=pa.array(_TRUE, plain.type))
+        return pc.if_else(pc.is_valid(plain), is_true, None)
+    try:
+        return pc.cast(plain, pa.float64())
+    except pa.ArrowInvalid:
+        is_number = pc.match_substring_regex(plain, _FLOAT)
+        row = pc.index(is_number, False).as_py()
+    entry = text[row].as_py()
+    if re.fullmatch(r"[+-]?\d*[.,]?\d+\s*%?", entry):
+        change = (".str.rstrip(' %')" if "%" in entry else "") + (".str.replace(',', '.')" if "," in entry else "")
+        change += ".astype(float)"
+    else:
+        words = pc.unique(text.filter(pc.invert(is_number))).drop_null().to_pylist()[:_SHOWN_WORDS]
+        numbers = ", ".join(f"{word[:_SHOWN]!r}: ..." for word in words)
+        change = f".map(lambda word: {{{numbers}}}.get(word, word)).astype(float)"
+    frame = "" if reader is None else f"frame = {reader}; "
+    raise ValueError(
+        f"{table.name(name)} must hold numbers, got {entry[:_SHOWN]!r} in {table.row(row)}: convert it "
+        f"and pass the frame, {frame}frame[{name!r}] = frame[{name!r}]{change}"
+    )

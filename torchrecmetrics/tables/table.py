@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import EllipsisType
 from typing import Any, Literal, TypeAlias
@@ -95,11 +95,11 @@ class Table:
         if wrong := [name for name in self.said.values() if name is not None and not isinstance(name, str)]:
             raise TypeError(f"columns go by name, got {wrong[0]!r} ({type(wrong[0]).__name__}): pass {str(wrong[0])!r}")
         distinct(self.columns)
-        for role in said.keys() - self.said.keys():
+        for role in [role for role in said if role not in self.said]:
             if (column := self._found(role)) is not None:
                 self.columns[role] = column
-        for role in {"user", "item"} - self.columns.keys() - self.said.keys():
-            for taken in {*_NAMES[role]} & {*self.columns.values()}:
+        for role in [role for role in ("user", "item") if role not in self.columns and role not in self.said]:
+            for taken in [name for name in _NAMES[role] if name in self.columns.values()]:
                 distinct({**self.columns, role: taken})
         if {"rank", "score"} <= self.columns.keys():
             by_score = isinstance(score, str) or ("score" in self.source.known and not isinstance(rank, str))
@@ -160,12 +160,12 @@ class Table:
     def holds_lists(self) -> bool:
         """True if the cells of items are lists."""
         table, item = self.source.all_columns(), self.columns.get("item")
-        return item in table.column_names and _is_list(table[item])
+        return item in table.column_names and _is_nested(table[item].type)
 
     def __repr__(self) -> str:
         said = ", ".join(f"{role}={self.columns[role]!r}" for role in _NAMES if role in self.columns)
         unread = self.unread(*self.columns)
-        return f"Table({said}{'; not read: ' if unread else ''}{_joined(map(repr, unread))})"
+        return f"Table({said}{'; not read: ' if unread else ''}{_joined(map(repr, unread[:_SHOWN]), len(unread))})"
 
     def unread(self, *roles: str) -> list[str]:
         """Return the names of the columns that have none of the roles."""
@@ -204,12 +204,17 @@ class Table:
         check_names(self.columns.values(), self.source.names, self.what)
         missing = [role for role in needed if role not in self.columns]
         if not missing:
-            return None
+            item = self.columns.get("item")
+            if self.split is not None or item not in self.source.sequences:
+                return None
+            call = self._call(item=item, split=" ")
+            return f"column {item!r} of {self.what} holds several items in a cell: pass {call}"
         if "item" in self.said and "item" in missing:
             return f"item=None is for label=: {self.what} is matched by its items"
         names_of_roles = " and ".join(f"{_NAMES[role][0]!r} or {_NAMES[role][1]!r}" for role in missing)
+        known = nearest(missing[0], self.source.names) + (self.source.without_header if len(missing) == 2 else "")
         return (
-            f"{self.what} has no column {names_of_roles}{nearest(missing[0], self.source.names)}; say which is which, "
+            f"{self.what} has no column {names_of_roles}{known}; say which is which, "
             f"{self._call(**dict.fromkeys(missing, ...), **roles)}"
         )
 
@@ -234,15 +239,13 @@ class Table:
         if not names:
             return None
         table = self.source.all_columns()
+        types = {field.name: field.type for field in table.schema}
         in_cells = use == "order" and self.holds_lists
-        names = [
-            name
-            for name in names
-            if name in table.column_names and _may_be(use, table[name].type) and _is_list(table[name]) >= in_cells
-        ]
+        names = [name for name in names if name in types and _may_be(use, types[name])]
+        names = [name for name in names if _is_nested(types[name]) >= in_cells]
         if not names:
             return None
-        shown = _joined(f"{name!r} ({_content(table[name])})" for name in names)
+        shown = _joined((f"{name!r} ({_content(table[name])})" for name in names[:_SHOWN]), len(names))
         noun = "a column that is" if len(names) == 1 else "columns that are"
         condition = asks if len(names) > 1 else asks.replace("one of them", "it")
         call = self._call(**{answers[0]: names[0]})
@@ -288,15 +291,14 @@ def _may_be(use: Use, type_: Any) -> bool:
     return use == "value" or not types.is_boolean(type_)
 
 
-def _is_list(column: Any) -> bool:
-    return bool(arrow().types.is_nested(column.type))
+def _is_nested(type_: Any) -> bool:
+    return bool(arrow().types.is_nested(type_))
 
 
-def _joined(texts: Any) -> str:
-    """Return texts with commas between, the number of those beyond the first dozen behind them."""
-    texts = [*texts]
-    more = [f"and {len(texts) - _SHOWN} more"] if len(texts) > _SHOWN else []
-    return ", ".join([*texts[:_SHOWN], *more])
+def _joined(texts: Iterable[str], number: int) -> str:
+    """Return the first texts of a number of them with commas between, and the number of those that are not shown."""
+    more = [f"and {number - _SHOWN} more"] if number > _SHOWN else []
+    return ", ".join([*texts, *more])
 
 
 def _content(column: Any) -> str:
@@ -320,4 +322,4 @@ def _content(column: Any) -> str:
         if types.is_floating(column.type):
             return f"floats {low:.4g} .. {high:.4g}"
         return f"{'times' if types.is_timestamp(column.type) else 'numbers'} {low} .. {high}"
-    return str(column.type)
+    return str(column.type)[:40]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.tables.columns import check_exact
-from torchrecmetrics.tables.frames import arrow, arrow_array, compute, tensor_of
+from torchrecmetrics.tables.frames import TEXT, arrow, arrow_array, compute, tensor_of
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
@@ -31,7 +31,7 @@ def read_times(name: str, column: Any) -> tuple[Tensor, str | None]:
     types = pa.types
     if types.is_dictionary(array.type):
         array = array.dictionary_decode()
-    if types.is_string(array.type) or types.is_large_string(array.type) or types.is_string_view(array.type):
+    if str(array.type) in TEXT:
         array = arrow_array(name, _of_text(name, array))
     if array.null_count:
         row = compute().index(array.is_null(), True).as_py()
