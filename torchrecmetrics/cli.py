@@ -30,7 +30,6 @@ from torchrecmetrics.lists.evaluate import evaluate_lists
 from torchrecmetrics.metric.base import RankingMetric
 from torchrecmetrics.results.evaluation import Evaluation
 from torchrecmetrics.results.rows import Rows
-from torchrecmetrics.tables.cells import exploded
 from torchrecmetrics.tables.events import Events
 from torchrecmetrics.tables.table import Table
 from torchrecmetrics.tables.vocabulary import Vocabulary
@@ -442,8 +441,7 @@ def _catalogue(*tables: Table) -> Catalogue:
 def _pairs(table: Table) -> Interactions:
     """Return the users and items of a file, without values."""
     roles = table.roles()
-    columns = exploded(table.source.read(roles), roles.item, table.split)
-    return Interactions.of_events(Events.of_table(columns, roles, None, None))
+    return Interactions.of_events(Events.of_table(table.source.read(roles), roles, None, None, table.split))
 
 
 def _show(done: int, total: int) -> None:

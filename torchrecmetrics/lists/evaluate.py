@@ -42,7 +42,6 @@ from torchrecmetrics.metric.evaluator import Evaluator
 from torchrecmetrics.metric.signature import METRIC_OPTIONS, MetricOptions
 from torchrecmetrics.names import Metrics, check_options
 from torchrecmetrics.results.evaluation import Evaluation
-from torchrecmetrics.tables.cells import exploded
 from torchrecmetrics.tables.events import Events
 from torchrecmetrics.tables.files import FileSource
 from torchrecmetrics.tables.spelling import check_spelling, several_ids
@@ -396,11 +395,7 @@ def _interactions(name: str, argument: Any, values_reduce: Reduce | None = None)
         argument = Table.of(_columns_of_dict(name, argument), name)
     reads_value = name == "target" or argument.said.get("value") is not None
     roles = argument.roles("value") if reads_value else argument.roles()
-    columns = argument.source.read(roles)
-    entries = exploded(columns, roles.item, argument.split)
-    if entries is not columns:  # users of empty cells, too
-        user_ids, _ = Vocabulary.number(columns.columns[roles.user], columns.name(roles.user), columns.row)
-    events = Events.of_table(entries, roles, user_ids, None)
+    events = Events.of_table(argument.source.read(roles), roles, user_ids, None, argument.split)
     if name != "target" and events.values is not None:
         events = replace(events.take(events.values > 0), values=None)
     judged = argument.trec == "qrels" or (is_dict and roles.value is not None)
