@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.core.checks import Checks, check_choice, describe, plain, shown, warn_caller
-from torchrecmetrics.core.saving import read, write
+from torchrecmetrics.core.saving import is_cut, read, write
 from torchrecmetrics.inputs.base import SelectedItems
 from torchrecmetrics.inputs.jagged import as_jagged, broken_rows, side_by_side
 from torchrecmetrics.tables.columns import (
@@ -725,7 +725,7 @@ class Interactions:
 def _fit_together(offsets: Tensor, items: Tensor, num_items: int) -> bool:
     """Return True if offsets [U + 1] cut the items [E] into ascending rows of ids below `num_items`."""
     lengths = offsets.diff()
-    if not len(offsets) or int(offsets[0]) or int(offsets[-1]) != len(items) or bool((lengths < 0).any()):
+    if not is_cut(offsets, len(items)) or len(lengths) * num_items >= 2**63:
         return False
     row = torch.arange(len(lengths), device="cpu").repeat_interleave(lengths)
     in_order = bool(((items[1:] > items[:-1]) | (row[1:] != row[:-1])).all())
