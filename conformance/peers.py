@@ -7,9 +7,10 @@ error, or NaN); cases that a library has no metric, option or input for are not 
 
 import json
 import math
+import os
 import warnings
 from collections.abc import Callable
-from importlib.metadata import version
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,50 @@ METRICS = {
         "MAP min": "TAP@",
     },
     "torcheval": {"HR": "hit_rate", "MRR": "reciprocal_rank"},
+    "pytorch-ignite": {"HR": "HitRate", "NDCG": "NDCG"},
+    "keras-rs": {
+        "Precision": "PrecisionAtK",
+        "Recall": "RecallAtK",
+        "MAP": "MeanAveragePrecision",
+        "MRR": "MeanReciprocalRank",
+        "NDCG": "NDCG",
+        "DCG": "DCG",
+    },
+    "recommenders": {
+        "Precision": "precision_at_k",
+        "Recall": "recall_at_k",
+        "RPrecision": "r_precision_at_k",
+        "MAP": "map",
+        "MAP min": "map_at_k",
+        "NDCG": "ndcg_at_k",
+    },
+    "cornac": {
+        "HR": "HitRatio",
+        "Precision": "Precision",
+        "Recall": "Recall",
+        "F1": "FMeasure",
+        "NDCG": "NDCG",
+        "MAP": "MAP",
+        "MRR": "MRR",
+        "AUROC": "AUC",
+    },
+    "implicit": {
+        "Precision": "precision",
+        "Precision min": "precision",
+        "MAP": "map",
+        "MAP min": "map",
+        "NDCG": "ndcg",
+    },
+    "lenskit": {
+        "HR": "Hit",
+        "Precision": "Precision",
+        "Recall": "Recall",
+        "MAP": "AveragePrecision",
+        "MAP min": "AveragePrecision",
+        "MRR": "RecipRank",
+        "NDCG": "NDCG",
+        "DCG": "DCG",
+    },
     "scikit-learn": {"NDCG": "ndcg_score", "DCG": "dcg_score", "AUROC": "roc_auc_score"},
 }
 """The name of each metric in each library."""
@@ -82,6 +127,19 @@ class Row:
             self.scores[excluded] = -np.inf
         self.gains = np.zeros(len(self.scores))
         self.gains[target] = gains
+
+    @property
+    def places(self) -> list[int]:
+        """The items, best first, without excluded ones."""
+        if self.listed is not None:
+            return self.listed
+        order = np.argsort(-self.scores, kind="stable")
+        return [int(item) for item in order if self.scores[item] > -math.inf]
+
+    @property
+    def relevant(self) -> list[int]:
+        """The relevant items."""
+        return [int(item) for item in (self.gains > 0).nonzero()[0]]
 
 
 Ask = Callable[[str, int | None, Row], float]
@@ -151,14 +209,101 @@ def sklearn(name: str, k: int | None, row: Row) -> float:
     return float(getattr(metrics, name)(row.gains[None], row.scores[None], k=k))
 
 
+def ignite(name: str, k: int | None, row: Row) -> float:
+    """Return the value of Ignite."""
+    from ignite.metrics import rec_sys
+
+    options = {"gain_function": "linear_rank"} if name == "NDCG" else {}
+    metric = getattr(rec_sys, name)(top_k=[k or len(row.scores)], **options)
+    metric.update((torch.tensor(row.scores)[None], torch.tensor(row.gains)[None]))
+    return float(metric.compute()[0])
+
+
+def keras_rs(name: str, k: int | None, row: Row) -> float:
+    """Return the value of Keras Recommenders."""
+    os.environ.setdefault("KERAS_BACKEND", "torch")
+    from keras_rs import metrics
+
+    options = {"gain_fn": lambda gain: gain} if name.endswith("DCG") else {}
+    metric = getattr(metrics, name)(k=k, seed=0, **options)
+    metric.update_state(row.gains[None], row.scores[None])
+    return float(metric.result())
+
+
+def recommenders(name: str, k: int | None, row: Row) -> float:
+    """Return the value of Recommenders."""
+    import pandas as pd
+    from recommenders.evaluation import python_evaluation
+
+    true = pd.DataFrame({"userID": 0, "itemID": row.relevant, "rating": row.gains[row.relevant]})
+    scores = -np.arange(len(row.places), dtype=float) if row.listed is not None else row.scores[row.places]
+    pred = pd.DataFrame({"userID": 0, "itemID": row.places, "prediction": scores})
+    options = {"score_type": "raw"} if name == "ndcg_at_k" else {}
+    return float(getattr(python_evaluation, name)(true, pred, k=k or len(row.scores), **options))
+
+
+def cornac(name: str, k: int | None, row: Row) -> float:
+    """Return the value of Cornac, whose MAP, MRR and AUC have no cut-off."""
+    from cornac import metrics
+
+    metric = getattr(metrics, name)(**({"k": k or -1} if name not in ("MAP", "MRR", "AUC") else {}))
+    items = np.array(row.places)
+    return float(
+        metric.compute(gt_pos=np.array(row.relevant), pd_rank=items, item_indices=items, pd_scores=row.scores[items])
+    )
+
+
+def implicit(name: str, k: int | None, row: Row) -> float:
+    """Return the value of implicit, which asks a model for lists."""
+    from implicit.evaluation import ranking_metrics_at_k
+    from scipy.sparse import csr_matrix
+
+    class Model:
+        """A model whose lists are those of the row."""
+
+        def recommend(self, users: Any, items: Any, N: int) -> tuple[Any, None]:  # implicit's name
+            places = row.places[:N] + [-1] * (N - len(row.places))
+            return np.array([places] * len(users), dtype=np.int32), None
+
+    test = csr_matrix(row.gains[None] * (row.gains > 0))
+    test.eliminate_zeros()
+    depth = k or len(row.scores)
+    return float(ranking_metrics_at_k(Model(), csr_matrix(test.shape), test, K=depth, show_progress=False)[name])
+
+
+def lenskit(name: str, k: int | None, row: Row) -> float:
+    """Return the value of LensKit."""
+    from lenskit.data import ItemList
+    from lenskit.metrics import ranking
+
+    options = {"weight": ranking.LogRankWeight(offset=1)} if name.endswith("DCG") else {}
+    if name.endswith("DCG") and set(row.gains) - {0, 1}:
+        options["gain"] = "rating"
+    metric = getattr(ranking, name)(k, **options)
+    test = ItemList(item_ids=row.relevant, rating=row.gains[row.relevant])
+    return float(metric.measure_list(ItemList(item_ids=row.places, ordered=True), test))
+
+
 PEERS: dict[str, Ask] = {
     "torchmetrics": torchmetrics,
     "torch-geometric": pyg,
     "ranx": ranx,
     "recometrics": recometrics,
     "torcheval": torcheval,
+    "pytorch-ignite": ignite,
+    "keras-rs": keras_rs,
+    "recommenders": recommenders,
+    "cornac": cornac,
+    "implicit": implicit,
+    "lenskit": lenskit,
     "scikit-learn": sklearn,
 }
+
+
+ONLY_SCORES = ("torchmetrics", "recometrics", "torcheval", "pytorch-ignite", "keras-rs", "scikit-learn")
+"""Libraries that rank scores themselves, and take no lists."""
+ONLY_BINARY = ("torch-geometric", "cornac", "implicit")
+"""Libraries without gains, as they are called here."""
 
 
 def name_at(peer: str, given: dict[str, Any], case: dict[str, Any]) -> str | None:
@@ -172,9 +317,10 @@ def name_at(peer: str, given: dict[str, Any], case: dict[str, Any]) -> str | Non
     if (
         options
         or case["mean"] is None
-        or (peer not in ("torch-geometric", "ranx") and "lists" in given)
+        or (peer in ONLY_SCORES and "lists" in given)
+        or (peer == "cornac" and (case["k"] is not None or "lists" in given) and metric in ("MAP", "MRR", "AUROC"))
         or (peer == "torcheval" and {len(target) for target in given["target"]} != {1})
-        or (peer == "torch-geometric" and graded)
+        or (peer in ONLY_BINARY and graded)
     ):
         return None
     return METRICS[peer].get(metric)
@@ -191,14 +337,18 @@ def mean_of(peer: str, name: str, given: dict[str, Any], case: dict[str, Any]) -
 
 
 def main() -> None:
-    """Print the table, and the cases on which a library disagrees."""
+    """Print a row of the table for each library that is installed, and the cases on which a library disagrees."""
     warnings.simplefilter("ignore")
     different = []
-    print(f"| cases | {' | '.join(f'{peer} {version(peer)}' for peer in PEERS)} |\n|---|{'---|' * len(PEERS)}")
-    for path in sorted(FOLDER.glob("*.json")):
-        inputs = json.loads(path.read_text(encoding="utf-8"))["inputs"]
+    topics = {
+        path.stem: json.loads(path.read_text(encoding="utf-8"))["inputs"] for path in sorted(FOLDER.glob("*.json"))
+    }
+    print(f"| library | {' | '.join(topics)} |\n|---|{'---|' * len(topics)}")
+    for peer in PEERS:
+        if not any(metadata.distributions(name=peer)):
+            continue
         cells = []
-        for peer in PEERS:
+        for topic, inputs in topics.items():
             counts = {"equal": 0, "other": 0, "refused": 0}
             for given, case in ((each, case) for each in inputs for case in each["cases"]):
                 if name := name_at(peer, given, case):
@@ -207,10 +357,10 @@ def main() -> None:
                     if isinstance(mean, float) and abs(mean - case["mean"]) < 1e-5:
                         kind = "equal"
                     else:
-                        different.append((peer, f"{path.stem}, {given['name']}", case, mean))
+                        different.append((peer, f"{topic}, {given['name']}", case, mean))
                     counts[kind] += 1
             cells.append(" / ".join(map(str, counts.values())) if any(counts.values()) else "")
-        print(f"| {path.stem} | {' | '.join(cells)} |")
+        print(f"| {peer} {metadata.version(peer)} | {' | '.join(cells)} |")
     print()
     for peer, where, case, mean in different:
         shown = mean if isinstance(mean, str) else f"{mean:.4f}"

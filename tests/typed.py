@@ -56,6 +56,8 @@ def catalogue(users: Tensor, items: Tensor) -> None:
     assert_type(found.num_users, int)
     assert_type(trm.agreement(users, items, k=[5, 10]), trm.Evaluation)
     trm.evaluate(["HR"], users, items, target=train, k=5, tie="pessimistic")  # type: ignore[call-arg]
+    trm.evaluate("HR@5", users.numpy(), items.numpy(), target=users > 0, exclude=users.numpy())
+    trm.evaluate("HR@5", lambda ids: trm.Lists(ids[:, None]), target=train)
     RecMetricsCallback(["HR"], k=5, tie="pessimistic")  # type: ignore[call-arg]
     CatalogueEvaluationCallback("HR", 5, embed=lambda _: (users, items), target=train, overlap="miss")
 

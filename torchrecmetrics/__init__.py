@@ -1,5 +1,7 @@
 """Recommender-system metrics for PyTorch: exact, over whole catalogues, with one ranking for all metrics."""
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
 from torchrecmetrics import metrics, rank_metrics
 from torchrecmetrics.accumulators.base import Accumulator
 from torchrecmetrics.accumulators.by_group import ByGroup
@@ -36,6 +38,7 @@ from torchrecmetrics.lists.agreement import agreement
 from torchrecmetrics.lists.evaluate import evaluate_lists
 from torchrecmetrics.metric.base import RankingMetric
 from torchrecmetrics.metrics import *  # noqa: F403
+from torchrecmetrics.names import unknown_attribute as _unknown_attribute
 from torchrecmetrics.rank_metrics import *  # noqa: F403
 from torchrecmetrics.results.evaluation import Evaluation
 from torchrecmetrics.results.rows import Rows
@@ -90,3 +93,8 @@ __all__ = [
     "slice_targets",
 ]
 __all__ += [*metrics.__all__, *rank_metrics.__all__, *_beyond]
+
+if not _TYPE_CHECKING:  # a type checker would take any name for an attribute
+
+    def __getattr__(name: str) -> object:
+        raise _unknown_attribute(name)

@@ -15,6 +15,7 @@ from torchrecmetrics import metrics as _metrics
 from torchrecmetrics import rank_metrics as _rank_metrics
 from torchrecmetrics.beyond import metrics as _beyond
 from torchrecmetrics.core.checks import check_k, describe
+from torchrecmetrics.core.other_names import METRICS
 from torchrecmetrics.metric.base import RankingMetric
 from torchrecmetrics.metric.signature import METRIC_OPTIONS, MetricOptions, check_spelling, option_hint
 
@@ -44,17 +45,6 @@ _BY_NAME = {name.lower(): cls for name, cls in _CLASSES.items()} | {
     "rsp": _beyond.StatisticalParity,
     "reo": _beyond.EqualOpportunity,
 }
-_MEANT = {
-    **dict.fromkeys(("rmse", "mse", "mae"), "errors of predicted ratings are torchmetrics.MeanSquaredError, ..."),
-    **dict.fromkeys(("auc", "gauc", "rocauc"), "AUROC is the mean of each row's AUC (GAUC); one AUC: torchmetrics"),
-    **dict.fromkeys(("acc", "accuracy"), "the share of rows whose best item is relevant is HR@1"),
-    "bpref": "it is in ir_measures; NDCG and MRR are the closest here",
-    **dict.fromkeys(("rbp", "err", "epc", "fbeta", "srecall"), "docs/how-to/own-metric.md has its code"),
-    **dict.fromkeys(("se", "shannonentropy"), "Entropy is Shannon's, of the recommended items"),
-    "efd": "Novelty is the mean of -log2 of popularity, without discount and relevance",
-    "ils": "IntraListDiversity is 1 - intra-list similarity",
-}
-"""Metrics that have no alias here, and what is closest to them."""
 
 
 def make_metrics(
@@ -165,14 +155,20 @@ def _from_name(text: str, cutoffs: list[int], options: MetricOptions) -> list[Ra
     return [_make(cls, None, options)]
 
 
+def _key(name: str) -> str:
+    """Return the key of a name of `_BY_NAME` and `METRICS`: without case, '-', '_' and what other libraries put on."""
+    return re.sub(r"^(retrieval|linkpred)|score$|[\s_-]", "", name.lower())
+
+
 def _unknown(text: str, name: str) -> ValueError:
     """Return the error for an unknown metric, with the metric or the spelling that is meant, or all names."""
-    joined = re.fullmatch(r"(.*?)[\s_-]*(?:at|@)?[\s_-]*(\d+)", name.lower())
-    if joined and (cls := _BY_NAME.get(re.sub(r"[\s_-]", "", joined[1]))):
-        return ValueError(f"unknown metric {text!r}; a cut-off follows '@': {cls._name}@{joined[2]}")
-    if meant := _MEANT.get(re.sub(r"[\s_-]", "", name).lower()):
-        return ValueError(f"unknown metric {text!r}: {meant}")
-    if cls := _BY_NAME.get(re.sub(r"^(retrieval|linkpred)|[\s_-]", "", name.lower())):
+    joined = re.fullmatch(r"(.*?)[\s_-]*((?:at|@)?[\s_-]*(?P<k>\d+)|(?:at|@)[\s_-]*k)", name.lower())
+    base = joined[1] if joined else name
+    if joined and (cls := _BY_NAME.get(_key(base))):
+        return ValueError(f"unknown metric {text!r}; a cut-off follows '@': {cls._name}@{joined['k'] or 10}")
+    if meaning := METRICS.get(_key(base)):
+        return ValueError(f"unknown metric {text!r}: {meaning}")
+    if cls := _BY_NAME.get(_key(name)):
         return ValueError(f"unknown metric {text!r}; here it is {cls._name!r}")
     if "," in text:
         return ValueError(f"unknown metric {text!r}; several names are given as a list, {text.split(',')}")
@@ -182,6 +178,13 @@ def _unknown(text: str, name: str) -> ValueError:
     close = difflib.get_close_matches(name.lower(), _BY_NAME, n=1)
     hint = f"; did you mean {_BY_NAME[close[0]]._name!r}?" if close else "."
     return ValueError(f"unknown metric {text!r}{hint} Known: {', '.join(_CLASSES)}")
+
+
+def unknown_attribute(name: str) -> AttributeError:
+    """Return the error for a name that the package does not have; of a metric of other libraries it names ours."""
+    cls = None if name.startswith("_") else _BY_NAME.get(_key(name))
+    answer = f": it is {cls.__name__}" if cls else f": {METRICS[_key(name)]}" if _key(name) in METRICS else ""
+    return AttributeError(f"module 'torchrecmetrics' has no attribute {name!r}{answer}", name=name)
 
 
 def _make(cls: type[RankingMetric], k: int | None, options: MetricOptions) -> RankingMetric:

@@ -1,5 +1,6 @@
 """Helpers for arrays against PyTorch's functions."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -19,6 +20,18 @@ def test_rows_are_sorted(shape, kind, generator):
     before = values.detach().clone()
     torch.testing.assert_close(arrays.sort_rows(values), values.detach().sort(dim=1).values, equal_nan=True)
     torch.testing.assert_close(values.detach(), before, equal_nan=True)
+
+
+def test_arrays_of_numpy():
+    """Numbers of numpy become tensors of their type, also read-only or of another byte order; the rest is unchanged."""
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert arrays.as_tensor(values).data_ptr() == values.ctypes.data
+    for array in (values.T, values[:, ::-1], values.astype(">f4"), values.astype(np.int16), values > 2):
+        array.flags.writeable = False
+        tensor = arrays.as_tensor(array)
+        assert (tensor.tolist(), tensor.numpy().dtype) == (array.tolist(), array.dtype.newbyteorder("="))
+    for value in (None, [1.0], np.float32(1), np.ma.array(values), np.array(["a"]), values.astype(np.longdouble)):
+        assert arrays.as_tensor(value) is value
 
 
 @pytest.mark.parametrize("width", [0, 1, 2, 3, 4, 7, 8, 9, 100])

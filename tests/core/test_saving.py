@@ -38,6 +38,68 @@ def test_a_reset_empties_no_other(make, batch):
     assert second.compute() == wanted
 
 
+GRAPH = trm.Interactions.from_columns(["a", "b", "b"], [3, 3, 7], [1.0, 2, 3], user_ids=["a", "b"], item_ids=[3, 7])
+LOG = trm.Log.from_frame({"user": ["a", "b"], "item": [3, 7], "time": [1, 2]})
+TEXT, WHOLE = GRAPH.user_ids, GRAPH.item_ids
+
+
+def damaged(fields, path, value):
+    """Return the fields of a file, one of which, named with those that hold it, has another value."""
+    name, *inner = path.split(".")
+    return fields | {name: damaged(fields[name], inner[0], value) if inner else value}
+
+
+@pytest.mark.parametrize(
+    ("thing", "name", "value"),
+    [
+        *((thing, "version", value) for thing in (GRAPH, LOG, TEXT) for value in ("x", None, 1.0, True, -1, 2**70)),
+        *((GRAPH, name, value) for name in ("num_items", "num_dropped") for value in ("x", 2**70, 1.5, -1)),
+        *((GRAPH, name, torch.tensor([0.0, 1, 3])) for name in ("offsets", "items")),
+        *((GRAPH, name, torch.tensor([[0, 1, 3]])) for name in ("offsets", "items", "values")),
+        *((GRAPH, name, [0, 1, 3]) for name in ("offsets", "items", "values")),
+        (GRAPH, "values", torch.ones(3, dtype=torch.bool)),
+        (GRAPH, "num_items", 2**62),  # with two users more cells than can be numbered
+        (GRAPH, "num_items_inferred", 5),
+        (GRAPH, "user_ids", 5),
+        (GRAPH, "user_ids.kind", 5),
+        (GRAPH, "item_ids.bits", torch.ones(2)),
+        (GRAPH, "item_ids.unsigned", "x"),
+        (LOG, "users", torch.ones(2)),
+        (LOG, "items", torch.ones(2, 1, dtype=torch.int64)),
+        (LOG, "times.numbers", torch.ones(2, 2)),
+        (LOG, "item_ids.bits", None),
+        (TEXT, "kind", 5),
+        (TEXT, "kind", "whole numbers"),
+        (TEXT, "offsets", torch.tensor([1, 1])),
+        (TEXT, "offsets", torch.tensor([0, 2, 1, 2])),
+        (TEXT, "offsets", torch.tensor([], dtype=torch.int64)),
+        (TEXT, "data", torch.ones(2)),
+        (WHOLE, "bits", torch.tensor([[3, 7]])),
+        (WHOLE, "kind", "text"),
+    ],
+)
+def test_damaged_fields_of_files_are_refused(thing, name, value, tmp_path):
+    """A field of a wrong type, or that does not fit the others, raises when the file is read, in words of ours."""
+    path, kind = tmp_path / "file", type(thing)
+    thing.save(path)
+    fields = torch.load(path, weights_only=True)
+    kind.load(path)
+    torch.save(damaged(fields, name, value), path)
+    with pytest.raises(ValueError, match=rf"file holds (a )?damaged {kind.__name__}: "):
+        kind.load(path)
+
+
+def test_other_files_are_refused_without_the_words_of_torch(tmp_path):
+    """A file that `torch.load` refuses is not one of ours; nobody is told to load what it holds."""
+    torch.save(trm.HR(1), tmp_path / "pickle")
+    (tmp_path / "text").write_text("no")
+    for name in ("pickle", "text"):
+        with pytest.raises(ValueError, match=rf"{name} was not written by Vocabulary.save, or is damaged$") as raised:
+            trm.Vocabulary.load(tmp_path / name)
+        assert raised.value.__cause__ is None
+        assert raised.value.__suppress_context__
+
+
 def test_a_nested_collection_is_saved():
     """`persistent` of an outer collection reaches the states of an inner one."""
     first, second = (torchmetrics.MetricCollection({"a": trm.RecMetricCollection("HR", k=5)}) for _ in range(2))

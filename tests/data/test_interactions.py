@@ -149,6 +149,20 @@ def test_a_matrix_where_a_column_is_expected_is_named_with_its_way_in(make, mess
             function()
 
 
+RATINGS = [[0, 2.5, 0], [0, 0, 0], [4, 0, 1]]
+
+
+@pytest.mark.parametrize("make", [tensor, np.array, lambda rows: tensor(rows).bfloat16(), np.asfortranarray])
+def test_dense_matrices_have_values(make):
+    """Floats above 0 are edges with their value, of torch and numpy; bools are edges without values."""
+    graph = Interactions.from_dense(make(RATINGS))
+    assert (pairs(graph), graph.values.tolist()) == ([(0, 1), (2, 0), (2, 2)], [2.5, 4, 1])
+    assert (graph.num_users, graph.num_items) == (3, 3)
+    plain = Interactions.from_dense(make(RATINGS) > 0)
+    assert (pairs(plain), plain.values) == (pairs(graph), None)
+    assert torch.equal(Interactions.from_dense(np.nan_to_num(np.array([[np.nan, 1]]))).items, tensor([1]))
+
+
 def test_the_way_in_of_nested_tensors_is_open():
     assert pairs(Interactions.from_jagged(ragged(), num_items=4)) == [(0, 1), (0, 2), (1, 3)]
 
@@ -368,10 +382,23 @@ BAD = [
     (lambda: of_columns([0], [0], np.array([1j])), (TypeError, ValueError), COMPLEX),
     (lambda: GRAPH.select(tensor([1j])), (TypeError, ValueError), COMPLEX),
     (lambda: Interactions.from_text(), ValueError, "at least one path"),
-    (lambda: Interactions.from_dense([[0, 1]]), TypeError, "dense must be a bool tensor"),
-    (lambda: Interactions.from_dense(torch.ones(2, 2)), TypeError, "bool"),
+    (lambda: Interactions.from_dense([[0, 1]]), TypeError, "dense must be a bool or float matrix .*, got list$"),
+    (
+        lambda: Interactions.from_dense(tensor([[0, 1]])),
+        TypeError,
+        r"torch.int64 .*: dense.bool\(\), dense.float",
+    ),
+    (lambda: Interactions.from_dense(np.eye(3, dtype=int)), TypeError, "bool or float matrix .*, got a torch.int64"),
+    (lambda: Interactions.from_dense(torch.ones(3)), TypeError, r"dense must be a .* matrix .* shape \[3\]"),
+    (lambda: Interactions.from_dense(-torch.eye(2)), ValueError, "dense holds -1.0: values are above 0 "),
+    (lambda: Interactions.from_dense(torch.eye(2) / 0), ValueError, "dense holds (inf|nan): values are above 0"),
+    (
+        lambda: Interactions.from_dense(np.array([[1, np.nan]])),
+        ValueError,
+        r"dense holds nan: .*NaN for none: nan_to_num\(",
+    ),
     (lambda: Interactions.from_scipy(torch.eye(3)), TypeError, r"matrix must be .*, got Tensor; .* from_dense\("),
-    (lambda: Interactions.from_scipy(np.eye(3)), TypeError, r"got ndarray; .* from_scipy\(scipy.sparse.csr_array"),
+    (lambda: Interactions.from_scipy(np.eye(3)), TypeError, r"got ndarray; dense ones of bools or .* from_dense\(m"),
     (lambda: Interactions.from_scipy(torch.ones(2, 2, 2).to_sparse()), ValueError, r"\[users, items\], got \[2, 2, 2"),
     (lambda: GRAPH.select([0.0]), TypeError, r"users must be whole numbers \[E\]; got 0.0 in row 0"),
     (lambda: GRAPH.select([0], max_items=-1), ValueError, "max_items must be a whole number >= 0, got -1"),

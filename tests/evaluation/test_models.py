@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
+from scipy import sparse
 from sizes import examples
 from values import near, numbers
 from worlds import ITEMS, USERS, world
@@ -412,6 +413,46 @@ def test_padding_is_no_overlap():
 
 
 U, V, TRAIN, TEST = world()
+GRADES = torch.where(torch.rand(USERS, ITEMS) < 0.5, 1.0, 2.5)
+
+
+def as_matrices(graph, values=None):
+    """Return the forms of a matrix of interactions: of torch and numpy, dense and sparse, of bools or of values."""
+    dense = torch.zeros(USERS, ITEMS, dtype=torch.bool)
+    dense[graph.users, graph.items] = True
+    dense = dense if values is None else dense * values
+    sparse_forms = [dense.float().to_sparse(), sparse.csr_matrix(dense.float()), sparse.coo_array(dense.float())]
+    return [dense, dense.numpy(), np.asfortranarray(dense), *sparse_forms]
+
+
+@pytest.mark.parametrize("form", range(6))
+@pytest.mark.parametrize("values", [None, GRADES], ids=["bool", "graded"])
+def test_matrices_are_interactions(form, values):
+    """Ground truth and history of torch, numpy or scipy give the values of `Interactions`; factors may be numpy's."""
+    graded = None if values is None else values[TEST.users, TEST.items]
+    truth = Interactions.from_edge_index(TEST.to_edge_index(), USERS, ITEMS, graded, item_offset=0)
+    options = {"k": [5, 10], "keep_rows": True}
+    expected = trm.evaluate(NAMES, U, V, target=truth, exclude=TRAIN, **options)
+    target, exclude = as_matrices(TEST, values)[form], as_matrices(TRAIN)[form]
+    factors = U.numpy(), np.asfortranarray(V.numpy())
+    for users, items in ((U, V), factors, (trm.Embeddings(*factors), None), (lambda ids: U[ids] @ V.T, None)):
+        found = trm.evaluate(NAMES, users, items, target=target, exclude=(exclude,), **options)
+        assert numbers(found) == near(expected)
+    assert recommend(U, V, exclude=exclude).ids.equal(recommend(U, V, exclude=TRAIN).ids)
+
+
+def test_arrays_are_read_whatever_they_are():
+    """Arrays that are read-only or of another byte order, a bias, a mask and allowed items of numpy are read."""
+    users, items = U.numpy().copy(), V.numpy().astype(">f8")
+    users.flags.writeable = False
+    allowed, bias = np.arange(ITEMS) != 3, np.arange(ITEMS)
+    found = trm.evaluate("NDCG@5", trm.Embeddings(users, items, bias, allowed=allowed), target=TEST, overlap="miss")
+    tensors = trm.Embeddings(U, V.double(), torch.arange(ITEMS), allowed=torch.arange(ITEMS) != 3)
+    assert found == trm.evaluate("NDCG@5", tensors, target=TEST, overlap="miss")
+    masked = evaluate(exclude=(TRAIN, np.arange(ITEMS) == 3), overlap="miss")
+    assert masked == evaluate(exclude=(TRAIN, torch.arange(ITEMS) == 3), overlap="miss")
+    edges = TEST.to_edge_index().numpy()
+    assert evaluate(users, V, target=edges) == evaluate()
 
 
 def evaluate(users=U, items=V, **changed):
@@ -437,7 +478,7 @@ NAN_OF_7 = U.where(torch.arange(USERS)[:, None] != 7, math.nan)
 BEHIND = torch.tensor([[0, 1], [3, 4]])
 TWO_OF_6 = torch.eye(2, 6), torch.eye(6)
 BAD = [
-    (lambda: evaluate(U.numpy()), "got ndarray: torch.as_tensor"),
+    (lambda: evaluate(np.ma.array(U.numpy())), r"users must be a tensor \[U, d\], .* got MaskedArray"),
     (lambda: evaluate(torch.nn.Embedding(3, 2)), "got Embedding: pass its .weight"),
     (lambda: evaluate(items=V[:, :4]), "embedding widths differ: users 8, items 4"),
     (lambda: evaluate(U[:3]), "3 users have embeddings, but target has 40 users$"),
@@ -451,9 +492,10 @@ BAD = [
     (lambda: evaluate(3, None), r"a tensor \[U, d\], Embeddings or a function of user ids, got int"),
     (lambda: evaluate(len), "leave items out"),
     (lambda: evaluate(trm.Embeddings(U, V)), "Embeddings hold the items"),
-    (lambda: evaluate(lambda ids: U[ids], None), r"must return float \[\d+, 60\], got .*, 8\]"),
+    (lambda: evaluate(lambda ids: U[ids], None), r"must return float \[\d+, 60\], or an input .*, got .*, 8\]"),
     (lambda: evaluate(lambda ids: None, None), "got NoneType"),
-    (lambda: evaluate(lambda ids: U[ids].numpy(), None), "got ndarray: torch.as_tensor"),
+    (lambda: evaluate(lambda ids: U[ids].tolist(), None), "got list: torch.as_tensor"),
+    (lambda: evaluate(lambda ids: ids[:, None], None), r"or an input such as Lists or Ranks, got a torch.int64 tensor"),
     (lambda: evaluate(U.to("meta")), "items is on cpu, the scores are made on meta"),
     (lambda: evaluate(U.to_sparse()), r"users is sparse .*: pass users.to_dense\(\)"),
     (lambda: trm.Embeddings(), "Embeddings take users and items, or bias alone"),
@@ -490,12 +532,16 @@ BAD = [
     ),
     (lambda: evaluate(target=TEST.select([0]).items), "target must be Interactions, got a torch.int64 tensor"),
     (lambda: evaluate(target=TEST.select([0])), "got SelectedItems: pass the Interactions whole, without select"),
-    (lambda: evaluate(target=TEST.to_scipy()), r"target .*, got csr_array: Interactions.from_scipy\(target\)"),
-    (lambda: evaluate(target=U > 0), r"target .*, got a torch.bool .*: Interactions.from_dense\(target\)"),
+    (lambda: evaluate(target=U > 0), "60 items have embeddings, but target has 8 items"),
+    (lambda: evaluate(target=U), r"^target: dense holds -\d.0: values are above 0"),
+    (lambda: evaluate(target=(U > 0)[0]), "^target must be Interactions, got a torch.bool tensor of shape"),
+    (
+        lambda: evaluate(target=U.long()),
+        r"from_edge_index\(.*, from_padded\(ids, .*\), or .* from_dense\(target\.f",
+    ),
     (lambda: evaluate(target=TEST.without(TEST)), "target holds no interactions"),
     (lambda: evaluate(exclude=TRAIN.select([0])), "exclude .*, got SelectedItems: pass the Interactions whole"),
-    (lambda: evaluate(exclude=TRAIN.to_scipy()), r"exclude .*, got csr_array: pass Interactions.from_scipy\(exclude\)"),
-    (lambda: evaluate(exclude=U > 0), r"got torch.bool \[40, 8\]: pass Interactions.from_dense\(exclude\)"),
+    (lambda: evaluate(exclude=U > 0), "exclude has 8 items, the scores have 60"),
     (lambda: evaluate(exclude=torch.ones(60).byte()), r"got torch.uint8 \[60\]: pass exclude.bool\(\)"),
     (lambda: evaluate(exclude=EDGES[0]), r"^exclude must be Interactions, bool \[60\] or a tuple of"),
     (lambda: evaluate(exclude=TEST), r"\d+ \(user, item\) pairs of target .*target.without\(exclude\).*'keep'.*'miss'"),

@@ -208,6 +208,95 @@ def test_faults(processes, kind, on):
         assert re.search((OF_OPTIONS | OF_USERS | OF_EMBEDDINGS)[kind][0], message)
 
 
+def scores_of(ids):
+    users, items, *_ = problem()
+    return (users @ items.T)[ids]
+
+
+def ordered(ids):
+    """Return lists of all items with their scores, best first."""
+    scores, items = scores_of(ids).sort(dim=1, descending=True, stable=True)
+    return trm.Lists(items, scores=scores, complete=True)
+
+
+INPUTS = {
+    "an array": lambda ids: scores_of(ids).numpy(),
+    "Scores": lambda ids: trm.Scores(scores_of(ids)),
+    "a part of the history": lambda ids: trm.Scores(scores_of(ids), exclude=EXCLUDE.select(ids).items[:, :1]),
+    "Candidates": lambda ids: trm.Candidates(scores_of(ids).flip(1), None, torch.arange(ITEMS).flip(0)),
+    "Lists": ordered,
+}
+
+
+@pytest.mark.parametrize("form", INPUTS)
+@pytest.mark.parametrize("target", [TARGET, GRADED], ids=["bool", "graded"])
+def test_functions_return_inputs(form, target):
+    """A function may return any input that takes a target, to which `evaluate` adds truth, exclusions and history."""
+    given = options(target, EXCLUDE, keep_rows=True, groups=trm.Groups(CODES, ["a", "b"]), batch_size=7)
+    metrics = ["HR", "NDCG", "MRR", "Seen", "Coverage"]
+    expected = trm.evaluate(metrics, scores_of, **given)
+    found = trm.evaluate(metrics, INPUTS[form], **given)
+    assert numbers(found) == near(expected)
+    assert found.counts() == expected.counts()
+    assert found.rows.ids.tolist() == expected.rows.ids.tolist()
+
+
+WANTED = torch.rand(USERS, ITEMS, generator=torch.Generator().manual_seed(0)) < 0.3
+
+
+def places(ids):
+    target, exclude = TARGET.select(ids).items, EXCLUDE.select(ids).items
+    return trm.get_topk_ranks(scores_of(ids), target, 5, exclude=exclude, overlap="miss", ties="optimistic")
+
+
+WITH_TRUTH = {
+    "Ranks": lambda ids: trm.Ranks(places(ids)),
+    "Hits": lambda ids: trm.Hits((places(ids)[..., None] == torch.arange(1, 6)).any(1), TARGET.degree[ids]),
+    "Ranking": lambda ids: trm.Ranks(places(ids)).ranking(),
+    "Negatives": lambda ids: trm.Negatives(-places(ids)[:, 0].float(), -torch.arange(1.0, 6)),
+    "Sessions": lambda ids: trm.Sessions(scores_of(ids).view(-1), WANTED[ids].view(-1), ids.repeat_interleave(ITEMS)),
+}
+
+
+@pytest.mark.parametrize("form", WITH_TRUTH)
+def test_functions_return_inputs_with_their_truth(form):
+    """Ranks, hits and other inputs that know what is relevant count one row per user with ground truth."""
+    users = (TARGET.degree > 0).nonzero()[:, 0]
+    rules = {"k": 3, "ties": "optimistic"}
+    metrics = trm.RecMetricCollection(["HR", "MRR"], **rules)
+    metrics.update(WITH_TRUTH[form](users))
+    for options in ({}, {"keep_rows": True, "groups": trm.Groups(CODES, ["a", "b"])}):
+        if options and form == "Sessions":  # whose columns have a row per entry
+            continue
+        found = trm.evaluate(["HR", "MRR"], WITH_TRUTH[form], target=TARGET, batch_size=4, **rules, **options)
+        assert {key: found[key].item() for key in ("HR@3", "MRR@3")} == near(metrics.compute())
+        assert found.num_users == metrics["HR@3"].num_users
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (
+            lambda ids: trm.Scores(scores_of(ids), ids),
+            {},
+            "target= of evaluate is the ground truth: make Scores without",
+        ),
+        (lambda ids: trm.Scores(scores_of(ids), gains=ids), {}, "make Scores without it and gains"),
+        (
+            lambda ids: trm.Ranks(ids + 1),
+            {"exclude": EXCLUDE, "overlap": "miss"},
+            "lists; Ranks must be without them",
+        ),
+        (lambda ids: trm.Ranks(ids[:2] + 1), {}, r"the function returned 2 rows for \d+ users: one row per user"),
+        (lambda ids: trm.Lists(ids[:3, None]), {}, "target ids must be"),
+    ],
+)
+def test_bad_inputs_of_functions(make, options, message):
+    """An input with another truth, exclusions that cannot be taken off, or other rows is refused."""
+    with pytest.raises(ValueError, match=message):
+        trm.evaluate("HR@1", make, target=TARGET, **options)
+
+
 def stops_at(done, total):
     raise ValueError(f"{done} of {total} users are enough")
 

@@ -8,6 +8,7 @@ from sizes import examples
 
 import torchrecmetrics as trm
 
+INF = float("inf")
 ITEMS = 30
 CATALOGUE = trm.Catalogue(ITEMS, popularity=torch.arange(ITEMS) + 1, num_users=99)
 NAMES = ["NDCG", "HR", "MAP", "AUROC", "Coverage", "Novelty", "Seen"]
@@ -83,8 +84,17 @@ BAD = [
     ({"items": torch.arange(4)}, ValueError, r"\[3\] for all rows or \[2, 3\], got \[4\]"),
     ({"items": torch.rand(3)}, TypeError, "candidates must hold int64"),
     ({"items": torch.arange(3, device="meta")}, ValueError, "candidates is on meta"),
-    ({"target": SCORES > 0.5}, TypeError, r"target beside candidates is item ids \[B\] or \[B, T\]"),
-    ({"target": None}, TypeError, r"target beside candidates is item ids \[B\] or \[B, T\], got NoneType"),
+    (
+        {"target": SCORES > 0.5},
+        ValueError,
+        r"more items than the 3 ids of a row, .* beside scores Scores\(scores",
+    ),
+    (
+        {"target": torch.ones(2, 5), "items": torch.tensor([4, 5, -1])},
+        ValueError,
+        "2 of 2 rows .*: row 0 has 5 of 5 items",
+    ),
+    ({"target": None}, TypeError, "target must be a tensor, got NoneType"),
     ({"exclude": SCORES > 0.5}, TypeError, "a bool could mean items or columns"),
     ({"exclude": torch.zeros(3, 1, dtype=torch.int64)}, ValueError, r"exclude ids must be \[2\] or \[2, H\]"),
     ({"missing": "skip"}, ValueError, "missing must be one of 'unreachable', 'error'"),
@@ -96,6 +106,21 @@ def test_bad_input(changed, error, message):
     """Each error names what was given and what is accepted."""
     with pytest.raises(error, match=message):
         trm.Candidates(**{"scores": SCORES, "target": TARGET, "items": torch.arange(3)} | changed).ranking()
+
+
+@pytest.mark.parametrize("graded", [False, True])
+@pytest.mark.parametrize("items", [torch.tensor([5, 0, 3]), torch.tensor([[5, 0, 3], [4, 2, -1]])])
+def test_dense_targets_are_of_the_items(items, graded):
+    """A matrix of all items gives the values of the ids and gains that it holds, not of the columns of the scores."""
+    scores = torch.tensor([[0.1, 0.9, 0.5], [0.7, 0.2, 0.1]])
+    grades = torch.tensor([[2.0, 0, 0, 0, 1, 0], [0, 0, 3, 0, 0, 0]])
+    target, gains = torch.tensor([[0, 4], [2, -1]]), torch.tensor([[2.0, 1], [3, 0]])
+    dense = trm.Candidates(scores, grades if graded else grades > 0, items).ranking()
+    by_id = trm.Candidates(scores, target, items, gains=gains if graded else None).ranking()
+    for name in ("ranks", "num_relevant", "unreachable"):
+        assert getattr(dense, name).tolist() == getattr(by_id, name).tolist()
+    assert dense.ranks[0].tolist() == [1, INF]
+    assert trm.functional.ndcg(dense, 2).tolist() == trm.functional.ndcg(by_id, 2).tolist()
 
 
 def test_scores_of_padding_are_not_read():

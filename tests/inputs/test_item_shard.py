@@ -131,7 +131,7 @@ FAULTS = {
     "gains": (lambda rank: {"gains": IDS + rank}, "processes differ in gains"),
     "weights": (lambda rank: {"update": {"weights": IDS + 1.0 + rank}}, "processes differ in weights"),
     "bad weights": (lambda rank: {"update": {"weights": torch.ones(4 + rank)}}, "weights must be"),
-    "no target": (lambda rank: {"target": None if rank else TARGET}, "item ids [B] or [B, T], got NoneType"),
+    "no target": (lambda rank: {"target": None if rank else TARGET}, "target must be a tensor, got NoneType"),
     "float target": (lambda rank: {"target": TARGET.float() if rank else TARGET}, "target beside a shard is item ids"),
     "threshold": (
         lambda rank: {"metric": trm.HR(2, score_threshold=0.5 if rank else None)},

@@ -91,6 +91,7 @@ def test_as_padded(form, batch, padding_idx):
     assert not expected_ranks[:, width:].any()
 
 
+INF = float("inf")
 SCORES = torch.tensor([[0.1, 0.9, 0.5, 0.3], [0.4, 0.3, 0.2, 0.1], [0.3, 0.1, 0.4, 0.2]])
 TARGETS = [[2, 0], [], [3]]
 
@@ -188,6 +189,47 @@ def test_what_is_no_jagged_tensor(form, error, message):
     for name, function in functions(form):
         with pytest.raises(error, match=message.replace("NAME", name)):
             function()
+
+
+def test_pairs_are_rows(device):
+    """Pairs in any order, as in RecBole's `positive_u` and `positive_i` or in an edge_index, give the rows' values."""
+    rows, items = torch.tensor([2, 0, 2, 0, 3], device=device), torch.tensor([7, 3, 5, 1, 0], device=device)
+    target = trm.Jagged.from_pairs(rows.int(), items, num_rows=5)
+    assert (target.values.tolist(), target.offsets.tolist()) == ([3, 1, 7, 5, 0], [0, 2, 2, 4, 5, 5])
+    gains = trm.Jagged.from_pairs(rows, items + 1.0, num_rows=5)
+    scores = torch.arange(8.0, device=device).expand(5, -1)
+    ranking = trm.Scores(scores, target, gains).ranking()
+    assert ranking.ranks.tolist() == [[5, 7], [INF, INF], [1, 3], [8, INF], [INF, INF]]
+    assert ranking.gains.tolist() == [[4, 2], [0, 0], [8, 6], [1, 0], [0, 0]]
+    assert trm.Jagged.from_pairs(rows[:0], items[:0], 2).offsets.tolist() == [0, 0, 0]
+    meta = trm.Jagged.from_pairs(rows.to("meta"), items.to("meta"), 5)
+    assert (meta.values.shape, meta.offsets.shape) == ((5,), (6,))
+
+
+@pytest.mark.parametrize(
+    ("rows", "values", "error", "message"),
+    [
+        ([0, 3], [1, 2], ValueError, r"rows hold 0\.\.3, expected 0\.\.2"),
+        ([-1, 0], [1, 2], ValueError, r"rows hold -1\.\.0, expected 0\.\.2"),
+        ([0, 1], [1], ValueError, r"rows and values must be \[E\] alike, got \[2\] and \[1\]"),
+        ([[0, 1]], [[1, 2]], ValueError, r"rows and values must be \[E\] alike, got \[1, 2\]"),
+        ([0.0], [1], TypeError, "rows must hold int64, int32 or int16, got a torch.float32"),
+    ],
+)
+def test_bad_pairs(rows, values, error, message):
+    with pytest.raises(error, match=message):
+        trm.Jagged.from_pairs(torch.tensor(rows), torch.tensor(values), num_rows=3)
+
+
+def test_pairs_of_no_row_are_counted_elsewhere(monkeypatch):
+    """Where rows are not read at once, their batch is rejected as offsets are."""
+    monkeypatch.setattr(jagged, "can_sync", lambda values: False)
+    for row in (-1, 3):
+        target = trm.Jagged.from_pairs(torch.tensor([0, row]), torch.tensor([1, 2]), num_rows=3)
+        metric = trm.HR(2, validate_args="deferred")
+        metric.update(SCORES, target)
+        with pytest.raises(ValueError, match="1 row that offsets do not tell"):
+            metric.compute()
 
 
 def test_a_row_counts_once():

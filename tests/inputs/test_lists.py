@@ -169,6 +169,7 @@ def test_repeats_without_reading_values():
 
 
 LISTS = torch.tensor([[0, 1, 2], [2, 1, 0]])
+DENSE = torch.tensor([[True, False, False, True], [False, True, False, False]])
 SCORED = {"item_ids": torch.tensor([[4, 2, 7]]), "target": torch.tensor([7])}
 BAD_LISTS = [
     ({"item_ids": SCORES}, TypeError, "item_ids must hold int64, int32 or int16"),
@@ -180,7 +181,20 @@ BAD_LISTS = [
         r"item_ids must be a tensor, got SelectedItems: pass item_ids\.items",
     ),
     ({"duplicates": "last"}, ValueError, "duplicates must be one of 'error', 'first', 'keep_place', got 'last'"),
-    ({"target": SCORES > 0}, TypeError, "Lists takes integer item ids as target"),
+    ({"target": SCORES > 0}, ValueError, r"must be \[2, items\] with more items than the 3 ids of a row, got .*bool"),
+    ({"target": DENSE[:1]}, ValueError, r"a dense target beside item ids must be \[2, items\] .* got .* \[1, 4\]"),
+    ({"target": DENSE[:, :1].float()}, ValueError, "more items than the 3 ids of a row"),  # ids that became floats
+    ({"target": DENSE.to("meta")}, ValueError, "target is on meta"),
+    ({"target": DENSE.float() - 1}, ValueError, "2 of 2 rows with a label below 0"),
+    ({"target": DENSE.float() * NAN}, ValueError, "2 of 2 rows with a gain that is NaN or infinite"),
+    ({"target": DENSE, "gains": DENSE}, ValueError, "gains belong beside id targets"),
+    (
+        {"target": DENSE, "item_ids": torch.tensor([[1, 2, 3], [2, 3, 4]])},  # ids that start at 1
+        ValueError,
+        "1 of 2 rows with an item, in the list .*: row 1 has 4 of 4 items",
+    ),
+    ({"target": DENSE.byte()}, TypeError, r"ids are target.long\(\), a mask is target.bool\(\)"),
+    ({"target": DENSE.long()}, ValueError, r"looks like a 0/1 matrix: pass target.bool\(\)"),
     ({"exclude": torch.tensor([[2], [5]])}, ValueError, "1 of 2 rows with a target that is also excluded"),
     (SCORED | {"scores": torch.tensor([[0.1, 0.2, 0.3]])}, ValueError, "rise along the list, .*: those of row 0 are"),
     (SCORED | {"scores": torch.tensor([[0.3, NAN, 0.1]])}, ValueError, "1 of 1 row whose scores rise along the list"),
@@ -195,6 +209,48 @@ def test_bad_lists(change, error, message):
     """`Lists` refuses bad arguments, each with its type of error and message; scores never rise and are no NaN."""
     with pytest.raises(error, match=message):
         trm.Lists(**{"item_ids": LISTS, "target": TARGET} | change).ranking()
+
+
+GRADES = torch.tensor([[0.0, 2, 0, 0, 3], [0, 0, 1, 0, 0]])
+
+
+@pytest.mark.parametrize("max_relevant", [None, 4])
+@pytest.mark.parametrize("jagged", [False, True])
+@pytest.mark.parametrize("graded", [False, True])
+def test_dense_targets_are_id_targets(graded, jagged, max_relevant, device):
+    """A matrix of all items beside ids of lists gives the values of the ids and gains that it holds."""
+    lists = torch.tensor([[3, 4, 0], [2, 1, -1]], device=device)
+    if jagged:
+        lists = torch.tensor([3, 4, 0, 2, 1], device=device), torch.tensor([0, 3, 5], device=device)
+    ids, gains = torch.tensor([[4, 1], [2, -1]], device=device), torch.tensor([[3.0, 2], [1, 0]], device=device)
+    target = GRADES.to(device) if graded else GRADES.to(device) > 0
+    dense = trm.Lists(lists, target).ranking(max_relevant=max_relevant)
+    by_id = trm.Lists(lists, ids, gains=gains if graded else None).ranking()
+    assert dense.ranks[:, :2].tolist() == by_id.ranks.tolist() == [[2, INF], [1, INF]]
+    for formula in (trm.functional.ndcg, trm.functional.recall):
+        assert formula(dense, 3).tolist() == formula(by_id, 3).tolist()
+    ideal = 3 + 2 / math.log2(3)
+    assert trm.functional.ndcg(dense, 3)[0].item() == pytest.approx(3 / math.log2(3) / ideal) or not graded
+
+
+def test_a_matrix_as_wide_as_the_lists_is_passed_by_its_cures():
+    """Of flags and a matrix of as many items, which look alike, each has its own input."""
+    lists, dense = torch.tensor([[1, 0], [0, 1]]), torch.tensor([[True, False], [True, True]])
+    with pytest.raises(ValueError, match=r"are Hits\(flags, .*Interactions.from_dense\(target\).select\(range\(2\)\)$"):
+        trm.Lists(lists, dense).ranking()
+    matrix = trm.Lists(lists, trm.Interactions.from_dense(dense).select(range(2)))
+    assert matrix.ranking().ranks.tolist() == [[2, INF], [1, 2]]
+    assert trm.Hits(dense, num_relevant=2).ranking().ranks.tolist() == [[1, INF], [1, 2]]
+
+
+def test_dense_targets_never_wait_for_the_device():
+    """With `max_relevant` a dense target is read without reading a value."""
+    lists = torch.empty(6, 9, dtype=torch.int64, device="meta")
+    for dtype in (torch.bool, torch.float32):
+        target = torch.empty(6, 20, dtype=dtype, device="meta")
+        trm.NDCG(5, max_relevant=3).to("meta").update(trm.Lists(lists, target))
+        scores, items = torch.empty(6, 9, device="meta"), torch.empty(9, dtype=torch.int64, device="meta")
+        trm.NDCG(5, max_relevant=3).to("meta").update(trm.Candidates(scores, target, items))
 
 
 def test_a_rejected_list_holds_nothing():

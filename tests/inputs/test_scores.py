@@ -389,7 +389,7 @@ def test_bad_arguments(change, error, message):
         *((k, TARGET, ValueError, f"k must be at least 1, got {k}") for k in (0, -3)),
         *((k, TARGET, TypeError, "k must be an integer >= 1, got") for k in (True, 2.0, "5", None)),
         (2**53, TARGET, ValueError, f"k must be below 2\\^53, .*, got {2**53}"),  # k + 1 and k are one float64
-        (2, SCORES > 0, TypeError, "takes integer item ids as target"),
+        (2, SCORES > 0, TypeError, "target beside scores of get_topk_ranks is item ids"),
     ],
 )
 def test_bad_arguments_of_topk_ranks(k, target, error, message):

@@ -62,6 +62,15 @@ def test_catalogue_in_validation_and_test(pl):
     assert module.training
 
 
+def test_catalogue_of_matrices(pl):
+    """Ground truth and history may be matrices, of torch, numpy or scipy."""
+    dense = torch.zeros(USERS, ITEMS, dtype=torch.bool)
+    dense[VALID.users, VALID.items] = True
+    for target in (dense, dense.numpy()):
+        whole, module = callback(target=target, exclude=TRAIN.to_scipy()), make_embedding_module(pl)
+        assert trainer(pl, whole).validate(module, DATA, verbose=False) == [expected_of(module, "val/")]
+
+
 def test_catalogue_with_two_callbacks(pl):
     """A callback per ground truth and stage, with its own exclusions; two in one stage have other prefixes."""
     both, metrics = TRAIN.union(VALID), trm.RecMetricCollection(NAMES, k=KS, prefix="mine/")

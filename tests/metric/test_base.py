@@ -445,6 +445,18 @@ def test_reset_gives_every_state_back_as_it_was():
         assert (metric.seen, metric.num_users) == ([1], 2)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+@pytest.mark.parametrize(
+    "metric", [trm.HR(1), trm.RecMetricCollection("HR@1"), trm.CollectSessions(trm.HR(1)), trm.KeptRows()], ids=str
+)
+@pytest.mark.parametrize("is_inner", [False, True])
+def test_scripts_are_refused(metric, is_inner):
+    """`torch.jit.script` of a metric, or of a model that holds one, says what to do, and the metric stays as it was."""
+    model = torch.nn.ModuleDict({"metric": metric}) if is_inner else metric
+    with pytest.raises(TypeError, match=r"torch.jit.script cannot compile .*: a metric stays outside of the compiled"):
+        torch.jit.script(model)
+
+
 def of_several_kinds(rank, world_size):
     catalogue = trm.Catalogue(2)
     metrics = trm.RecMetricCollection([trm.HR(1), trm.Coverage(1, catalogue=catalogue), trm.MRR(), trm.MedianRank()])

@@ -36,6 +36,13 @@ class BareMetric(Metric):
     signed_states: ClassVar[tuple[str, ...]] = ()
     """Names of integer states that may be below 0."""
 
+    def __prepare_scriptable__(self) -> Self:
+        """Raise for `torch.jit.script`, which compiles all methods of a module and of its submodules."""
+        raise TypeError(
+            f"torch.jit.script cannot compile {type(self).__name__}: a metric stays outside of the compiled model, and "
+            "is updated with its output"
+        )
+
     def set_dtype(self, dst_type: str | torch.dtype) -> Self:
         """Return the metric unchanged: sums stay float64 and counts int64."""
         return self

@@ -65,6 +65,17 @@ def array(values: Tensor) -> Any:
     return values.detach().numpy()
 
 
+def as_tensor(value: Any) -> Any:
+    """Return numbers of numpy as a tensor on the CPU; other values, masked arrays too, unchanged."""
+    import numpy as np
+
+    is_array = isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray)
+    if not is_array or value.dtype.kind not in "biuf" or value.dtype.itemsize > 8:
+        return value
+    value = value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
+    return torch.from_numpy(np.require(value, requirements=["C", "W"]))  # frames and files may be read-only
+
+
 def without(values: Tensor, index: int | None) -> Tensor:
     """Return [n] without the entry at `index`; None, or an index past the end, removes nothing."""
     return values if index is None else torch.cat([values[:index], values[index + 1 :]])

@@ -200,10 +200,9 @@ def check_ids(name: str, ids: Any) -> None:
     check_tensor(name, ids, uneven)
     check_strided(name, ids)
     if ids.dtype not in ID_DTYPES:
-        mask = f": ids are {name}.long(), a mask is {name}.bool()" if ids.dtype == torch.uint8 else ""
-        raise TypeError(
-            f"{name} must hold int64, int32 or int16, got {describe(ids)}{mask if name == 'exclude' else ''}"
-        )
+        is_mask = ids.dtype == torch.uint8 and name in ("exclude", "target")
+        mask = f": ids are {name}.long(), a mask is {name}.bool()" if is_mask else ""
+        raise TypeError(f"{name} must hold int64, int32 or int16, got {describe(ids)}{mask}")
 
 
 def check_tensor(name: str, value: Any, otherwise: str = "") -> None:
@@ -221,6 +220,11 @@ def check_tensor(name: str, value: Any, otherwise: str = "") -> None:
         raise TypeError(f"{name} must be a tensor, got {describe(value)}: torch.as_tensor({array}){otherwise}")
 
 
+def is_dense(target: Any) -> bool:
+    """Return True for a tensor of bools or floats, which as a target has one column per item; ids are integers."""
+    return isinstance(target, Tensor) and (target.dtype == torch.bool or target.is_floating_point())
+
+
 def plain(tensor: Tensor) -> Tensor:
     """Return the tensor behind a subclass such as PyG's `EdgeIndex` and `Index`, whose in-place operations differ."""
     unwrap: Callable[[], Tensor] | None = getattr(tensor, "as_tensor", None)
@@ -232,7 +236,7 @@ def as_interactions(name: str, value: Any) -> str | None:
     if isinstance(value, Tensor):
         if value.is_nested:
             return f"Interactions.from_jagged({name}, num_items=...)"
-        return f"Interactions.from_dense({name})" if value.dtype == torch.bool and value.dim() == 2 else None
+        return f"Interactions.from_dense({name})" if value.dim() == 2 and is_dense(value) else None
     if hasattr(value, "to_edge_index"):
         return name
     if hasattr(value, "tocoo"):
@@ -275,13 +279,6 @@ def check_strided(name: str, tensor: Tensor, padding: str = "-1") -> None:
     if tensor.layout != torch.strided:
         ids = "" if tensor.is_floating_point() else "this batch's item ids, or "
         raise TypeError(f"{name} is sparse ({tensor.layout}): pass {ids}{name}.to_dense()")
-
-
-def check_integer_target(target: Any, name: str) -> None:
-    """Raise unless `target` is a tensor of integer item ids."""
-    if isinstance(target, Tensor) and (target.dtype == torch.bool or target.is_floating_point()):
-        raise TypeError(f"{name} takes integer item ids as target, got {describe(target)}; dense targets: Scores")
-    check_ids("target", target)
 
 
 def check_device(name: str, tensor: Tensor, device: torch.device) -> None:

@@ -15,7 +15,8 @@ from torchrecmetrics.accumulators.base import Accumulator
 from torchrecmetrics.accumulators.by_group import ByGroup
 from torchrecmetrics.accumulators.kept_rows import KeptRows
 from torchrecmetrics.collection import RecMetricCollection
-from torchrecmetrics.core.checks import as_interactions, describe, warn_caller
+from torchrecmetrics.core.arrays import as_tensor
+from torchrecmetrics.core.checks import as_interactions, describe, is_dense, warn_caller
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.exclusions import exclude_entries
@@ -31,6 +32,8 @@ def check_target(target: Any, name: str = "target", accepted: str = "Interaction
     """Refuse a ground truth, or a history, that is not `Interactions`; the message says what is `accepted`."""
     if not isinstance(target, Interactions):
         hint = as_interactions(name, target) or "Interactions.from_edge_index(edges, num_users, num_items)"
+        if isinstance(target, Tensor) and not target.is_nested and not is_dense(target):
+            hint += f", from_padded(ids, num_items), or of a matrix from_dense({name}.float())"
         if isinstance(target, SelectedItems):
             hint = "pass the Interactions whole, without select"
         elif isinstance(target, list):
@@ -42,15 +45,30 @@ def check_target(target: Any, name: str = "target", accepted: str = "Interaction
         raise TypeError(f"{name} must be {accepted}, got {describe(target)}: {hint}")
 
 
+def from_matrix(name: str, argument: Any) -> Any:
+    """Return the `Interactions` of a matrix [U, I] of torch, numpy or scipy, dense or sparse; arrays as tensors."""
+    argument = as_tensor(argument)
+    is_tensor = isinstance(argument, Tensor) and not argument.is_nested
+    try:
+        if hasattr(argument, "tocoo") or (is_tensor and argument.layout != torch.strided):
+            return Interactions.from_scipy(argument)
+        if is_tensor and argument.dim() == 2 and is_dense(argument):
+            return Interactions.from_dense(argument)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+    return argument
+
+
 def from_edges(name: str, argument: Any, num_users: int | None, num_items: int | None) -> Any:
-    """Return the `Interactions` of an edge_index, int64 [2, E], between embedded users and items; other arguments as
-    they are.
+    """Return the `Interactions` of a matrix, or of an edge_index, int64 [2, E], between embedded users and items; other
+    arguments as they are.
 
     Raises:
         TypeError: for an edge_index without both embeddings, which tell how many users and items there are.
         ValueError: for ids beyond the embeddings.
     """
-    if not isinstance(argument, Tensor) or argument.is_nested or argument.layout != torch.strided:
+    argument = from_matrix(name, argument)
+    if not isinstance(argument, Tensor) or argument.is_nested:
         return argument
     if argument.dtype != torch.int64 or argument.dim() != 2 or len(argument) != 2:
         return argument

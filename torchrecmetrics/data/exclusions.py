@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from torchrecmetrics.core.checks import as_interactions
@@ -14,8 +15,10 @@ from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.inputs.base import SelectedItems
 from torchrecmetrics.inputs.exclude import Exclude
 
-Histories: TypeAlias = Interactions | Tensor | Sequence[Interactions | Tensor]
-"""Types of `exclude=` for a whole catalogue: interactions, bool [I] for all users alike, or a tuple of these."""
+Matrix: TypeAlias = Tensor | NDArray[Any]
+"""Types of a matrix [U, I]: a tensor or an array, dense or sparse; scipy's sparse matrices have no type."""
+Histories: TypeAlias = Interactions | Matrix | Sequence[Interactions | Matrix]
+"""Types of `exclude=` for a whole catalogue: interactions, a matrix [U, I], bool [I] for all users, or several."""
 Thing = TypeVar("Thing", Tensor, Interactions)
 
 

@@ -9,8 +9,9 @@ from typing import Any, Literal, TypeAlias, overload
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.checks import Checks, check_choice, describe, plain, shown, warn_caller
-from torchrecmetrics.core.saving import read, write
+from torchrecmetrics.core.arrays import as_tensor
+from torchrecmetrics.core.checks import Checks, check_choice, describe, is_dense, plain, shown, warn_caller
+from torchrecmetrics.core.saving import is_cut, read, write
 from torchrecmetrics.inputs.base import SelectedItems
 from torchrecmetrics.inputs.jagged import as_jagged, broken_rows, side_by_side
 from torchrecmetrics.tables.columns import (
@@ -363,8 +364,8 @@ class Interactions:
         sparse = isinstance(matrix, Tensor) and matrix.layout != torch.strided and not matrix.is_nested
         if not sparse and not hasattr(matrix, "tocoo"):
             raise TypeError(
-                f"matrix must be a scipy sparse matrix or a sparse tensor, got {type(matrix).__name__}; dense ones: "
-                "from_dense(torch.as_tensor(matrix) != 0), or with values from_scipy(scipy.sparse.csr_array(matrix))"
+                f"matrix must be a scipy sparse matrix or a sparse tensor, got {type(matrix).__name__}; dense ones of "
+                "bools or floats: from_dense(matrix)"
             )
         if len(matrix.shape) != 2:
             raise ValueError(f"matrix must be [users, items], got {list(matrix.shape)}")
@@ -439,12 +440,23 @@ class Interactions:
         return cls.from_edge_index(edges, num_users, size, gains, 0, duplicates=duplicates, values_reduce=values_reduce)
 
     @classmethod
-    def from_dense(cls, dense: Tensor) -> Interactions:
-        """Build from a bool matrix [U, I]."""
+    def from_dense(cls, dense: Any) -> Interactions:
+        """Build from a matrix [U, I] of torch or numpy: bool, or floats, of which those above 0 are edges with a value.
+
+        Integers, which could be item ids, and numbers below 0, NaN and infinity are errors.
+        """
+        dense = as_tensor(dense)
         check_container("dense", dense)
-        if not isinstance(dense, Tensor) or dense.dtype != torch.bool or dense.dim() != 2:
-            raise TypeError(f"dense must be a bool tensor [users, items], got {describe(dense)}")
-        return cls.from_edge_index(dense.nonzero().T, len(dense), dense.shape[1], item_offset=0)
+        if not is_dense(dense) or dense.dim() != 2:
+            cure = ": dense.bool(), dense.float(), or from_padded(ids)" if isinstance(dense, Tensor) else ""
+            raise TypeError(f"dense must be a bool or float matrix [users, items], got {describe(dense)}{cure}")
+        edges, values = dense.nonzero().T, None
+        if dense.dtype != torch.bool:
+            values = dense[edges[0], edges[1]]
+            wrong = values[~((values > 0) & values.isfinite())]
+            if len(wrong):
+                raise ValueError(f"dense holds {wrong[0].item()}: values are above 0 (NaN for none: nan_to_num(dense))")
+        return cls.from_edge_index(edges, len(dense), dense.shape[1], values, item_offset=0)
 
     # ----------------------------------------------------------------------------------------- contents and conversions
 
@@ -725,7 +737,7 @@ class Interactions:
 def _fit_together(offsets: Tensor, items: Tensor, num_items: int) -> bool:
     """Return True if offsets [U + 1] cut the items [E] into ascending rows of ids below `num_items`."""
     lengths = offsets.diff()
-    if not len(offsets) or int(offsets[0]) or int(offsets[-1]) != len(items) or bool((lengths < 0).any()):
+    if not is_cut(offsets, len(items)) or len(lengths) * num_items >= 2**63:
         return False
     row = torch.arange(len(lengths), device="cpu").repeat_interleave(lengths)
     in_order = bool(((items[1:] > items[:-1]) | (row[1:] != row[:-1])).all())

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from torchrecmetrics.core.arrays import as_tensor
 from torchrecmetrics.core.checks import ID_DTYPES, check_choice, check_strided
 from torchrecmetrics.data.exclusions import TargetDevice
 from torchrecmetrics.data.interactions import Interactions
@@ -22,7 +23,8 @@ class Embeddings:
     `evaluate` and `recommend` take an instance in place of `users` and `items`.
 
     Args:
-        users: float [U, d]; None: `bias` alone ranks the items, alike for all users.
+        users: float [U, d], a tensor or, as the others, an array of numpy; None: `bias` alone ranks the items, alike
+            for all users.
         items: float [I, d].
         bias: float or whole numbers [I], added to the scores. `Embeddings(bias=train.popularity)` is the baseline to
             beat.
@@ -53,6 +55,8 @@ class Embeddings:
 
     def __post_init__(self) -> None:
         check_choice("similarity", self.similarity, get_args(Similarity))
+        for name in ("users", "items", "bias", "allowed"):
+            object.__setattr__(self, name, as_tensor(getattr(self, name)))
         if self.users is None and self.items is None and self.bias is None:
             raise TypeError("Embeddings take users and items, or bias alone")
         for name, vectors in (("users", self.users), ("items", self.items)):
@@ -90,6 +94,7 @@ class Embeddings:
     @classmethod
     def of(cls, users: Any, items: Any) -> Embeddings | None:
         """Return the embeddings among the arguments of `evaluate`; None if `users` is a score function."""
+        users = as_tensor(users)
         if isinstance(users, Embeddings):
             if items is not None:
                 raise ValueError("Embeddings hold the items: leave items out (k and others go by name)")

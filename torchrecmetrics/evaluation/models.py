@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from torchrecmetrics import kernels
@@ -21,6 +22,7 @@ from torchrecmetrics.data.arguments import (
     columns_of,
     empty_collection,
     from_edges,
+    from_matrix,
     listed_with_target,
     numbered_as,
     past_of,
@@ -28,7 +30,7 @@ from torchrecmetrics.data.arguments import (
     warn_of_item_0,
     weighs_users_without_target,
 )
-from torchrecmetrics.data.exclusions import Exclusions, Histories, TargetDevice, exclude_entries
+from torchrecmetrics.data.exclusions import Exclusions, Histories, Matrix, TargetDevice, exclude_entries
 from torchrecmetrics.data.ground_truth import GroundTruth
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Interactions
@@ -73,10 +75,10 @@ class EvaluateOptions(MetricOptions, total=False):
 @torch.no_grad()
 def evaluate(
     metrics: Metrics | RecMetricCollection,
-    users: Tensor | Embeddings | ScoreFunction,
-    items: Tensor | None = None,
+    users: Tensor | NDArray[Any] | Embeddings | ScoreFunction,
+    items: Tensor | NDArray[Any] | None = None,
     *,
-    target: Interactions | Tensor,
+    target: Interactions | Matrix,
     exclude: Histories | None = None,
     k: int | Iterable[int] | None = None,
     user_ids: Any = None,
@@ -94,14 +96,13 @@ def evaluate(
     Args:
         metrics: as for `RecMetricCollection`, or a collection, of which a fresh clone is used.
         users: embeddings [U, d]; or `Embeddings`, which also hold a bias, cosine similarity, or the items that are
-            candidates; or a function of user ids (int64 [b] on `device`, in any order) that returns scores [b, I]; a
-            module is in eval mode during the evaluation.
+            candidates; or a function of user ids (int64 [b] on `device`, in any order) that returns scores [b, I], or
+            an input of b rows such as `Lists`, without target; a module is in eval mode during the evaluation.
         items: embeddings [I, d]; None beside `Embeddings` and a function.
-        target: ground truth [U, I]; with embeddings also its edges, int64 [2, E], users in row 0 and items in row 1,
-            both numbered from 0.
-        exclude: items removed from a user's candidates: `Interactions` (train items), with embeddings also edges as for
-            `target`, bool [I], or a tuple of these. Interactions whose vocabularies differ from those of `target` are
-            matched by id.
+        target: ground truth: `Interactions`; or a matrix [U, I], bool, of graded floats, or sparse; with embeddings
+            also its edges, int64 [2, E], users in row 0 and items in row 1, both numbered from 0.
+        exclude: items removed from a user's candidates: `Interactions` (train items) or as `target`, bool [I], or a
+            tuple of these. Interactions whose vocabularies differ from those of `target` are matched by id.
         k: cut-offs, if `metrics` are names.
         user_ids: evaluate only these users (row numbers without repeats).
         groups: the group of each user: `group_users(train)`, or `Groups` of any column. Each group gets its own value
@@ -157,6 +158,7 @@ def evaluate(
         check_options("evaluate", options, ["target", "exclude", *EvaluateOptions.__annotations__])
         check_groups(groups)
         collection = empty_collection(metrics, k, options, groups, keep_rows)
+        target = from_matrix("target", target)
         scorer = scorer_of(users, items, target, device, shard, process_group)
         data = _Data.read(collection, scorer, target, exclude, user_ids, device is not None)
         truth = data.truth

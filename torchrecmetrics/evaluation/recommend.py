@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchrecmetrics.core.checks import VIOLATIONS, check_choice, check_k, in_words
 from torchrecmetrics.core.distributed import fingerprint, raise_on_all_ranks
-from torchrecmetrics.data.arguments import row_numbers, warn_of_item_0
+from torchrecmetrics.data.arguments import from_matrix, row_numbers, warn_of_item_0
 from torchrecmetrics.data.exclusions import Exclusions, Histories, TargetDevice, exclude_entries
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.progress import Progress, ProgressBar
@@ -188,9 +188,10 @@ def _check_size(name: str, number: int | None, known: int) -> None:
 
 def _in_one_numbering(exclude: Histories | None) -> tuple[Sequence[Interactions], tuple[Any, ...]]:
     """Return the `Interactions` in `exclude`, and all of `exclude` with the row numbers of its first `Interactions`."""
-    renumbered = list(exclude_entries(exclude))
+    entries = [from_matrix("exclude", excluded) for excluded in exclude_entries(exclude)]
+    renumbered = list(entries)
     indices = [index for index, excluded in enumerate(renumbered) if isinstance(excluded, Interactions)]
     for index in indices[1:]:
         reference = renumbered[indices[0]]
         renumbered[index] = renumbered[index].numbered_as(reference, f"exclude[{index}]", f"exclude[{indices[0]}]")
-    return [exclude_entries(exclude)[index] for index in indices], tuple(renumbered)
+    return [entries[index] for index in indices], tuple(renumbered)

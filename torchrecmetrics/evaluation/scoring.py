@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.distributed import ReduceOp
 
+from torchrecmetrics.core.arrays import as_tensor
 from torchrecmetrics.core.checks import describe
 from torchrecmetrics.core.distributed import fingerprint, raise_on_all_ranks, same_on_all_ranks
+from torchrecmetrics.core.options import Input, Needs, Options
+from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.data.exclusions import Exclusions, TargetDevice
 from torchrecmetrics.data.ground_truth import Batch
 from torchrecmetrics.data.interactions import Interactions
@@ -23,8 +28,8 @@ from torchrecmetrics.inputs.item_shard import ItemShard, over_processes
 from torchrecmetrics.inputs.scores import ScoreRows, Scores
 from torchrecmetrics.kernels import Products
 
-ScoreFunction: TypeAlias = Callable[[Tensor], Tensor]
-"""A function, or a module, of user ids int64 [b] that returns scores [b, I]."""
+ScoreFunction: TypeAlias = Callable[[Tensor], Tensor | NDArray[Any] | BatchInput | Ranking]
+"""A function, or a module, of user ids int64 [b] that returns scores [b, I], or another input of b rows."""
 
 _CPU_BYTES = 256 * 2**20
 """Bytes that scores and the kernel may take on the CPU."""
@@ -39,6 +44,9 @@ MIN_ROWS = 16
 def memory_on(device: torch.device) -> int:
     """Return the number of bytes that scores may take on a device: half of the free memory of a GPU."""
     return int(torch.cuda.mem_get_info(device)[0] // 2) if device.type == "cuda" else _CPU_BYTES
+
+
+MadeInput = TypeVar("MadeInput", bound=BatchInput | Ranking)
 
 
 class Scorer:
@@ -63,16 +71,9 @@ class Scorer:
         """
         raise NotImplementedError
 
-    def input(self, batch: Batch, at_once: int) -> BatchInput:
+    def input(self, batch: Batch, at_once: int) -> Input:
         """Return the input of a batch of users, `at_once` of whom are scored at a time."""
-        scores = self.scores(batch.users, at_once)
-        return Scores(
-            scores,
-            batch.target.items,
-            gains=batch.target.values,
-            exclude=batch.exclude,
-            history=batch.history,
-        )
+        return with_data_of(batch, Scores(self.scores(batch.users, at_once)))
 
     @property
     def leaves_out_item_0(self) -> bool:
@@ -108,15 +109,60 @@ class FunctionScorer(Scorer):
 
     def scores(self, users: Tensor, at_once: int) -> Tensor:
         """Return the function's scores [b, I]."""
-        scores = self._function(users.to(self.device, copy=True))  # a copy, which the function may change
+        return self._checked(self._call(users), users)
+
+    def input(self, batch: Batch, at_once: int) -> Input:
+        """Return the function's scores, or the input that it made, with the data of the batch."""
+        result = self._call(batch.users)
+        if isinstance(result, (BatchInput, Ranking)):
+            return InputOfUsers(with_data_of(batch, result), len(batch.users))
+        return with_data_of(batch, Scores(self._checked(result, batch.users)))
+
+    def _call(self, users: Tensor) -> Any:
+        return as_tensor(self._function(users.to(self.device, copy=True)))  # a copy, which the function may change
+
+    def _checked(self, scores: Any, users: Tensor) -> Tensor:
+        """Return scores [b, I]; raise for anything else."""
         fits = isinstance(scores, Tensor) and scores.is_floating_point()
         if not fits or scores.shape != (len(users), self.num_items):
-            wanted = f"float [{len(users)}, {self.num_items}]"
+            wanted = f"float [{len(users)}, {self.num_items}], or an input such as Lists or Ranks"
             cure = "" if isinstance(scores, Tensor) or scores is None else ": torch.as_tensor(...)"
             raise ValueError(f"the score function must return {wanted}, got {describe(scores)}{cure}")
         if scores.device != self.device:
             raise ValueError(f"the score function returned {scores.device}, everything else is on {self.device}")
-        return scores
+        checked: Tensor = scores
+        return checked
+
+
+def with_data_of(batch: Batch, made: MadeInput) -> MadeInput:
+    """Return an input with ground truth, excluded items and history of a batch, if it is one that takes a target."""
+    source: Any = made
+    if not hasattr(source, "target"):
+        if batch.exclude is not None:
+            raise ValueError(f"exclude= takes items from scores and lists; {type(made).__name__} must be without them")
+        return made
+    if source.target is not None or source.gains is not None:
+        raise ValueError(f"target= of evaluate is the ground truth: make {type(made).__name__} without it and gains")
+    batch_exclude: Any = batch.exclude
+    exclude = batch_exclude if source.exclude is None else (source.exclude, *(batch_exclude or ()))
+    history = batch.history if source.history is None else source.history
+    data = {"target": batch.target.items, "gains": batch.target.values, "exclude": exclude, "history": history}
+    complete: MadeInput = replace(source, **data)
+    return complete
+
+
+class InputOfUsers(NamedTuple):
+    """An input that a function made of a batch of users, one row for each."""
+
+    source: Any
+    num_users: int
+
+    def rank(self, needs: Needs, options: Options) -> Ranking:
+        """Return the ranking of the input; raise unless it has as many rows as there are users."""
+        ranking: Ranking = self.source if isinstance(self.source, Ranking) else self.source.rank(needs, options)
+        if len(ranking) != self.num_users:
+            raise ValueError(f"the function returned {len(ranking)} rows for {self.num_users} users: one row per user")
+        return ranking
 
 
 class BiasScorer(Scorer):
@@ -307,10 +353,7 @@ class CandidateScorer(EmbeddingScorer):
         candidates = self._candidates.select(batch.users).items
         if not candidates.shape[1]:
             candidates = candidates.new_full((len(batch.users), 1), -1)
-        scores, target = self.scores_of(batch.users, candidates), batch.target
-        return Candidates(
-            scores, target.items, candidates, gains=target.values, exclude=batch.exclude, history=batch.history
-        )
+        return with_data_of(batch, Candidates(self.scores_of(batch.users, candidates), None, candidates))
 
 
 class ShardScorer(EmbeddingScorer):
@@ -375,16 +418,8 @@ class ShardScorer(EmbeddingScorer):
 
     def input(self, batch: Batch, at_once: int) -> ItemShard:
         """Return the scores of the items of this process, for the same users on every process."""
-        return ItemShard(
-            self.scores(batch.users, at_once),
-            batch.target.items,
-            self.offset,
-            self.num_items,
-            gains=batch.target.values,
-            exclude=batch.exclude,
-            history=batch.history,
-            process_group=self._group,
-        )
+        scores = self.scores(batch.users, at_once)
+        return with_data_of(batch, ItemShard(scores, None, self.offset, self.num_items, process_group=self._group))
 
 
 @contextmanager

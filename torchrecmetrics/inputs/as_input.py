@@ -9,37 +9,11 @@ from typing import Any
 from torch import Tensor
 
 from torchrecmetrics.core.checks import check_tensor, describe, nearest
-from torchrecmetrics.core.options import OPTIONS, Input
+from torchrecmetrics.core.options import Input
+from torchrecmetrics.core.other_names import ARGUMENTS, CALLS, SESSIONS
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.inputs.ranks import Ranks
 from torchrecmetrics.inputs.scores import Scores
-
-_SESSIONS = "entries of sessions, one per (session, candidate), are update(Sessions(scores, labels, session_ids))"
-#: Names that other libraries, and torchmetrics, give to the arguments of `update`.
-_OTHER_NAMES = {
-    **dict.fromkeys(("preds", "pred", "y_pred", "y_score", "input", "logits", "predictions"), "scores"),
-    **dict.fromkeys(("y_true", "targets", "labels", "ground_truth"), "target"),
-    **dict.fromkeys(("weight", "sample_weight"), "weights"),
-}
-#: Arguments that `update` does not take, and where they go.
-_OTHER_CALLS = {
-    **dict.fromkeys(
-        ("indexes", "query_ids", "query_id", "qid", "session_ids", "group_ids", "group_id"),
-        f"{_SESSIONS}; over several batches trm.CollectSessions(metrics)",
-    ),
-    "candidates": "scores of some items are update(Candidates(scores, target, items))",
-    "history": "earlier items, which some metrics of lists read, are update(Scores(scores, target, history=))",
-    "ranks": "ranks are update(ranks), or update(Ranks(ranks, depth=))",
-    **dict.fromkeys(
-        ("negative", "negatives", "y_pred_pos"), "positives and negatives are update(Negatives(positive, negative))"
-    ),
-    **dict.fromkeys(OPTIONS, "options are given where the metric is made, such as HR(10, overlap='keep')"),
-    "groups": "groups of rows are read by RecMetricCollection(..., accumulators=[trm.ByGroup('cold', 'warm')])",
-    **dict.fromkeys(
-        ("row_ids", "clusters"),
-        "ids of rows are read by KeptRows: RecMetricCollection(..., accumulators=[trm.KeptRows()])",
-    ),
-}
 
 
 def as_input(scores: Any, target: Any, gains: Any, exclude: Any, depth: int | None) -> Input | Ranking:
@@ -85,10 +59,10 @@ def refusal_scope(scores: Any) -> AbstractContextManager[None]:
 
 def unknown_argument(name: str, known_names: Sequence[str]) -> TypeError:
     """Return the error for a keyword that `update` and `forward` do not have."""
-    if name in _OTHER_NAMES:
-        return TypeError(f"{name}= is called {_OTHER_NAMES[name]} here: update(scores, target), or by these names")
-    if name in _OTHER_CALLS:
-        return TypeError(f"update has no argument {name!r}; {_OTHER_CALLS[name]}")
+    if name in ARGUMENTS:
+        return TypeError(f"{name}= is called {ARGUMENTS[name]} here: update(scores, target), or by these names")
+    if name in CALLS:
+        return TypeError(f"update has no argument {name!r}; {CALLS[name]}")
     return TypeError(f"update has no argument {name!r}{nearest(name, known_names)}")
 
 
@@ -96,5 +70,5 @@ def too_many_arguments(value: object) -> TypeError:
     """Return the error for a third positional argument of `update` and `forward`."""
     return TypeError(
         f"update takes two positional arguments, scores and target, got {describe(value)} as the third: what follows "
-        f"is given by name, such as weights=; {_SESSIONS}"
+        f"is given by name, such as weights=; {SESSIONS}"
     )

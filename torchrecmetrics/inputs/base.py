@@ -15,6 +15,7 @@ from torchrecmetrics.core.checks import (
     check_k,
     check_score_threshold,
     describe,
+    is_dense,
 )
 from torchrecmetrics.core.options import Needs, Options, RankingOptions
 from torchrecmetrics.core.ranking import Ranking
@@ -107,5 +108,5 @@ def no_target(rows: int, device: torch.device) -> Tensor:
 
 def refuse_dense(name: str, target: Any, where: str) -> None:
     """Raise for a target, beside `where`, that is not item ids."""
-    if not isinstance(target, Tensor) or target.dtype == torch.bool or target.is_floating_point():
+    if is_dense(target):
         raise TypeError(f"{name} beside {where} is item ids [B] or [B, T], got {describe(target)}")

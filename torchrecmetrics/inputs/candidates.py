@@ -12,11 +12,11 @@ from torchrecmetrics.core.arrays import search
 from torchrecmetrics.core.checks import Checks, check_choice, check_device, check_ids, check_scores, shown
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.inputs.base import BatchInput, read_history, refuse_dense
+from torchrecmetrics.inputs.base import BatchInput, read_history
 from torchrecmetrics.inputs.exclude import Exclude
 from torchrecmetrics.inputs.jagged import Spans
 from torchrecmetrics.inputs.scores import Scores
-from torchrecmetrics.inputs.targets import Gains, Target, Targets, selected
+from torchrecmetrics.inputs.targets import Gains, Target, Targets, dense_to_ids, selected
 
 MissingTarget: TypeAlias = Literal["unreachable", "error"]
 """A relevant item that is no candidate counts as an item that cannot be found, or is an error."""
@@ -28,7 +28,7 @@ class Candidates(BatchInput):
 
     Args:
         scores: float [B, C], as in `Scores`.
-        target: item ids [B] or [B, T], negative = padding, or jagged.
+        target: as in `Scores`; a dense one has a column for each item, and more columns than the scores.
         items: integers [C] for all rows or [B, C], the item id of each column, negative = padding. If a row lists an
             item twice, the first column counts, and `num_repeated` is the number of further columns.
         missing: a target that is no candidate is "unreachable" (counted) or an "error".
@@ -45,7 +45,7 @@ class Candidates(BatchInput):
     """
 
     scores: Tensor
-    target: Target
+    target: Target | None
     items: Tensor
     missing: MissingTarget = "unreachable"
     gains: Gains | None = None
@@ -64,7 +64,7 @@ class Candidates(BatchInput):
         _check_candidates(self.items, scores)
         checks = Checks(options.validate_args, device, rows)
         ids, gains = selected(self.target, self.gains, checks, options.max_relevant)
-        refuse_dense("target", ids, "candidates")
+        ids, gains = dense_to_ids(ids, gains, self.items, options, checks)
         targets = Targets.read(ids, gains, exclude, (rows, None), options, checks)
         if targets.excluded is not None and targets.excluded.masks:
             raise TypeError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple, TypeAlias, get_args
@@ -97,6 +98,25 @@ class SemanticIds:
         """Return the same codes on another device."""
         return SemanticIds(self.codes.to(device))
 
+    def report(self, size: int | None = None) -> CodeReport:
+        """Return how well the codes use their levels, and how many items share codes; waits for the device.
+
+        `size` is how many numbers a level can have; None = the largest number of all levels + 1.
+        """
+        fewest = int(self.codes.max()) + 1
+        size = fewest if size is None else check_k(size, "size", fewest)
+        counts = [torch.unique(level, return_counts=True)[1] for level in self.codes.unbind(1)]
+        shares = [count.to(float_dtype(count.device)) / len(self) for count in counts]
+        return CodeReport(
+            num_items=len(self),
+            num_codes=self.num_codes,
+            most_items=int(self._sizes.max()),
+            size=size,
+            num_used=[len(count) for count in counts],
+            entropy=[float(-(share * share.log2()).sum()) + 0.0 for share in shares],
+            num_sharing=[self.prefix(levels).num_shared for levels in range(1, self.num_levels + 1)],
+        )
+
     def prefix(self, levels: int) -> SemanticIds:
         """Return the codes cut to their first `levels` levels."""
         if not 1 <= check_k(levels, "prefix") <= self.num_levels:
@@ -190,6 +210,32 @@ class SemanticIds:
         at = start + number - search(removed, start)  # among the items that stay
         at = at + search(removed - torch.arange(removed.shape[1], device=removed.device), at, right=True)
         return self._order[at.clamp(0, len(self) - 1)].long()
+
+
+@dataclass(frozen=True)
+class CodeReport:
+    """Use of codes, level by level: result of `SemanticIds.report`, which prints as a table."""
+
+    num_items: int
+    num_codes: int
+    most_items: int
+    """Largest number of items of one code."""
+    size: int
+    num_used: list[int]
+    """Number of different numbers of each level."""
+    entropy: list[float]
+    """Entropy of the items' numbers of each level: log2(size) bits if all are equally frequent, 0 for one number."""
+    num_sharing: list[int]
+    """Number of items whose first 1, 2, ... levels another item has, too; the last one counts collisions."""
+
+    def __str__(self) -> str:
+        lines = [f"{'level':>5}  {'used':>11}  {'entropy':>13}  share their code so far"]
+        for level, (used, bits, sharing) in enumerate(zip(self.num_used, self.entropy, self.num_sharing, strict=True)):
+            entropy, share = f"{bits:.2f} of {math.log2(self.size):.2f}", f"({sharing / self.num_items:.1%})"
+            lines.append(f"{level + 1:>5}  {used:>4} of {self.size:>3}  {entropy:>13}  {sharing:,} {share}")
+        longest, mean = sum(sharing > 0 for sharing in self.num_sharing), self.num_items / self.num_codes
+        lines.append(f"{mean:.2f} items per code, at most {self.most_items}; longest shared prefix: {longest} levels")
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

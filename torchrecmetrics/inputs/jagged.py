@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
+from torchrecmetrics.core.arrays import can_sync
 from torchrecmetrics.core.checks import (
     Checks,
     check_device,
@@ -40,6 +41,35 @@ class Jagged(NamedTuple):
     """Int64 or int32 [B + 1], from 0 to E, never descending: row b is `values[offsets[b] : offsets[b + 1]]`."""
     max_length: int | None = None
     """Upper bound on the entries of a row, which saves a host sync; None = look up the longest row."""
+
+    @classmethod
+    def from_pairs(cls, rows: Tensor, values: Tensor, num_rows: int) -> Jagged:
+        """Return the values of each row from pairs in any order; values of a row keep their order.
+
+        Args:
+            rows: row of each value, integers [E], 0 to num_rows - 1.
+            values: item ids, or their gains, [E].
+            num_rows: number of rows, B.
+
+        Raises:
+            ValueError: for shapes that differ and, on the CPU, for other rows; elsewhere `offsets` are invalid then.
+
+        Examples:
+            >>> import torch
+            >>> import torchrecmetrics as trm
+            >>> trm.Jagged.from_pairs(torch.tensor([1, 0, 1]), torch.tensor([7, 3, 5]), num_rows=2)[:2]
+            (tensor([3, 7, 5]), tensor([0, 1, 3]))
+        """
+        check_ids("rows", rows)
+        check_tensor("values", values)
+        if rows.dim() != 1 or values.shape != rows.shape:
+            raise ValueError(f"rows and values must be [E] alike, got {list(rows.shape)} and {list(values.shape)}")
+        ascending, order = rows.long().sort(stable=True)
+        num_rows = check_k(num_rows, "num_rows", 0)
+        if can_sync(rows) and len(rows) and not 0 <= int(ascending[0]) <= int(ascending[-1]) < num_rows:
+            raise ValueError(f"rows hold {int(ascending[0])}..{int(ascending[-1])}, expected 0..{num_rows - 1}")
+        ends = torch.arange(num_rows + 1, device=rows.device)
+        return cls(values[order], torch.searchsorted(ascending, ends))
 
 
 Pair: TypeAlias = tuple[Tensor, Tensor]

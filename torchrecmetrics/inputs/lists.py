@@ -15,7 +15,6 @@ from torchrecmetrics.core.checks import (
     check_choice,
     check_device,
     check_ids,
-    check_integer_target,
     check_scores,
     shown,
 )
@@ -26,7 +25,7 @@ from torchrecmetrics.inputs.base import BatchInput, no_target, read_history
 from torchrecmetrics.inputs.exclude import Exclude
 from torchrecmetrics.inputs.jagged import Jagged, Pair, Spans, as_jagged, as_spans, side_by_side
 from torchrecmetrics.inputs.scores import round_up
-from torchrecmetrics.inputs.targets import Gains, Target, Targets, selected
+from torchrecmetrics.inputs.targets import Gains, Target, Targets, dense_to_ids, selected
 from torchrecmetrics.inputs.ties import TargetCounts, rank_counts
 
 Duplicates: TypeAlias = Literal["error", "first", "keep_place"]
@@ -41,8 +40,8 @@ class Lists(BatchInput):
         item_ids: integer [B, K], best first. A negative id = the recommender had no more items; it has no rank. An
             item that the catalogue does not know has a rank: give it an id beyond the catalogue, not the -1 of
             `Vocabulary.rows(..., unknown="mark")`. Lists of uneven length may be jagged, as targets are.
-        target: integer ids [B] or [B, T], negative = padding, or jagged, as in `Scores`; None = none, for metrics that
-            read the lists alone.
+        target: as in `Scores`; a dense one has a column for each item, and more columns than a list has places. None =
+            none, for metrics that read the lists alone.
         gains: as in `Scores`.
         exclude: as in `Scores`: these items leave the list and later items move up. A row left with fewer items than a
             metric's k is an error unless its recommender had no more items (a negative id): fetch k + history.
@@ -90,6 +89,7 @@ class Lists(BatchInput):
         (rows, depth), device = item_ids.shape, item_ids.device
         target = no_target(rows, device) if self.target is None else self.target
         target, gains = selected(target, self.gains, checks)
+        target, gains = dense_to_ids(target, gains, item_ids, options, checks)
         _check_target(target, rows)
         targets = Targets.read(target, gains, self.exclude, (rows, None), options, checks)
         entries = _Entries.read(item_ids.long(), targets, self.duplicates, options, checks)
@@ -246,7 +246,7 @@ def _lists(
 
 
 def _check_target(target: Tensor, rows: int) -> None:
-    check_integer_target(target, "Lists")
+    check_ids("target", target)
     if target.dim() == 2 and len(target) == 2 != rows:
         raise ValueError(
             f"target ids must be [{rows}] or [{rows}, T], got {list(target.shape)}; an edge_index is "

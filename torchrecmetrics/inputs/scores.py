@@ -16,13 +16,12 @@ from torchrecmetrics.core.checks import (
     Checks,
     Validation,
     check_choice,
-    check_integer_target,
     check_k,
     check_scores,
 )
 from torchrecmetrics.core.options import KernelChoice, Needs, Options, Overlap, PlacedTies
 from torchrecmetrics.core.ranking import ListedItems, Ranking
-from torchrecmetrics.inputs.base import BatchInput, no_target, read_history
+from torchrecmetrics.inputs.base import BatchInput, no_target, read_history, refuse_dense
 from torchrecmetrics.inputs.exclude import ALL_ROWS, Exclude, Exclusion
 from torchrecmetrics.inputs.jagged import Spans
 from torchrecmetrics.inputs.targets import Gains, Target, Targets, selected
@@ -153,7 +152,7 @@ def get_topk_ranks(
     target, gains = selected(target, None, checks)
     if gains is not None:
         raise TypeError("get_topk_ranks knows no gains, and target holds values: pass target.items")
-    check_integer_target(target, "get_topk_ranks")
+    refuse_dense("target", target, "scores of get_topk_ranks")
     targets = Targets.read(target, None, exclude, shape, options, checks)
     counts = count_targets(scores, targets, Needs(k), options, checks)
     valid, _ = checks.settle()

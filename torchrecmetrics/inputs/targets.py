@@ -16,6 +16,7 @@ from torchrecmetrics.core.checks import (
     check_strided,
     check_tensor,
     describe,
+    is_dense,
     shown,
 )
 from torchrecmetrics.core.options import Options
@@ -92,7 +93,7 @@ class Targets(NamedTuple):
 
 
 def selected(
-    target: Target, gains: Gains | None, checks: Checks, max_relevant: int | None = None
+    target: Target | None, gains: Gains | None, checks: Checks, max_relevant: int | None = None
 ) -> tuple[Tensor, Tensor | None]:
     """Return ids and gains of a target: the parts of a result of `Interactions.select`, jagged ones padded."""
     if type(target) is Tensor and gains is None and not target.is_nested:
@@ -176,6 +177,29 @@ def _ids_and_gains(
         ids = ids.new_full((rows, 1), -1)
         gain = None if gain is None else gain.new_zeros((rows, 1))
     return ids, gain
+
+
+def dense_to_ids(
+    target: Tensor, gains: Tensor | None, item_ids: Tensor, options: Options, checks: Checks
+) -> tuple[Tensor, Tensor | None]:
+    """Return a dense target [B, I] beside item ids, [K] or [B, K], as ids and gains; a target of ids unchanged.
+
+    A dense target that is not wider than the ids could be labels of them, and is refused.
+    """
+    if not is_dense(target):
+        return target, gains
+    check_strided("target", target)
+    check_device("target", target, checks.device)
+    rows, width = checks.num_rows, item_ids.shape[-1]
+    if target.dim() != 2 or len(target) != rows or target.shape[1] <= width:
+        raise ValueError(
+            f"a dense target beside item ids must be [{rows}, items] with more items than the {width} ids of a row, "
+            f"got {describe(target)}. Labels of these ids are Hits(flags, num_relevant=), or beside scores "
+            f"Scores(scores, target); a matrix of all items is Interactions.from_dense(target).select(range({rows}))"
+        )
+    ids, items = item_ids.expand(rows, -1), target.shape[1]
+    checks.reject("catalogue_range", ids >= items, lambda row: f"row {row} has {int(ids[row].max())} of {items} items")
+    return _dense_ids_and_gains(target, gains, (rows, items), options, checks)
 
 
 def _dense_ids_and_gains(
@@ -269,7 +293,7 @@ def _reject_wide(size: Tensor, width: int, checks: Checks) -> None:
 
 def _repeat_detail(row: int, ids: Tensor, target: Tensor, items: int | None) -> str:
     row_items = ids[row][ids[row] >= 0]
-    if target.dim() == 2 and target.shape[1] == items and bool((row_items <= 1).all()):
+    if target.dim() == 2 and items in (None, target.shape[1]) and bool((row_items <= 1).all()):
         return f"target of shape {list(target.shape)} looks like a 0/1 matrix: pass target.bool()"
     values, counts = torch.unique(row_items, return_counts=True)
     hint = ""

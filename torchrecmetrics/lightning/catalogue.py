@@ -14,8 +14,8 @@ from torchrecmetrics.accumulators.by_group import ByGroup
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.core.checks import check_k
 from torchrecmetrics.core.distributed import is_distributed, raise_on_all_ranks
-from torchrecmetrics.data.arguments import check_target, histories_that_meet
-from torchrecmetrics.data.exclusions import Histories
+from torchrecmetrics.data.arguments import check_target, from_matrix, histories_that_meet
+from torchrecmetrics.data.exclusions import Histories, Matrix
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.evaluation.embeddings import Embeddings
@@ -49,9 +49,9 @@ class CatalogueEvaluationCallback(Reporting):
             ids that returns scores. It is called without gradients, with the module in eval mode. All processes must
             return the same: some rows of embeddings, or scores of a few users, are compared, and a difference is an
             error.
-        target: ground truth, `Interactions` [U, I], logged as `val/...` in validation and `test/...` in `trainer.test`.
-            For one ground truth in `fit` and another in `trainer.test`, take two callbacks with `stages="validate"` and
-            `stages="test"`; for two in one stage, two callbacks with another `prefix`.
+        target: ground truth, `Interactions` [U, I] or a matrix as in `evaluate`, logged as `val/...` in validation and
+            `test/...` in `trainer.test`. For one ground truth in `fit` and another in `trainer.test`, take two
+            callbacks with `stages="validate"` and `stages="test"`; for two in one stage, two with another `prefix`.
         exclude: excluded items of each user, as in `evaluate`.
         every_n_epochs: in `fit`, evaluate after epochs n, 2n, ... only; give ModelCheckpoint the same, and
             ReduceLROnPlateau the same `frequency`. EarlyStopping needs a value after each validation: use the Trainer's
@@ -86,7 +86,7 @@ class CatalogueEvaluationCallback(Reporting):
         k: int | Iterable[int] | None = None,
         *,
         embed: Callable[[Any], Any],
-        target: Interactions,
+        target: Interactions | Matrix,
         exclude: Histories | None = None,
         every_n_epochs: int = 1,
         stages: Stage | Sequence[Stage] = ("validate", "test"),
@@ -101,12 +101,13 @@ class CatalogueEvaluationCallback(Reporting):
     ) -> None:
         check_groups(groups)
         check_function("embed", embed, "(the module) that returns (users, items)", 1)
-        check_target(target)
+        interactions = from_matrix("target", target)
+        check_target(interactions)
         by_group = [] if groups is None else [ByGroup(*groups.names)]
         super().__init__(metrics, k, stages, prefix, key_format, prog_bar, log_counts, accumulators, options, by_group)
         self.embed = embed
-        self.target = target
-        self.exclude = histories_that_meet(target, exclude)
+        self.target: Interactions = interactions
+        self.exclude = histories_that_meet(interactions, exclude)
         self.every_n_epochs: int = check_k(every_n_epochs, "every_n_epochs")
         self.groups = groups
         self.batch_size = batch_size

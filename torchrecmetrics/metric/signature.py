@@ -12,6 +12,7 @@ from torch import Tensor
 
 from torchrecmetrics.core.checks import nearest
 from torchrecmetrics.core.options import RankingOptions
+from torchrecmetrics.core.other_names import CUTOFFS
 
 EmptyTargetAction: TypeAlias = Literal["skip", "neg", "pos", "error"]
 """Rows without a relevant item are left out ("skip"), count as 0 ("neg") or 1 ("pos"), or are an error."""
@@ -51,8 +52,6 @@ TORCHMETRICS_OPTIONS = METRIC_OPTIONS[METRIC_OPTIONS.index("compute_on_cpu") :]
 """Keywords of torchmetrics' own `Metric`."""
 
 
-#: Names of the cut-off in other libraries.
-NOT_K = frozenset(("top_k", "topk", "K", "cutoff", "cutoffs"))
 #: Accumulators that serve, in a collection, for options of `evaluate` and callbacks.
 _SERVES = {"groups": "ByGroup(...)", "keep_rows": "KeptRows()", "window": "Window(...)"}
 
@@ -60,7 +59,7 @@ _SERVES = {"groups": "ByGroup(...)", "keep_rows": "KeptRows()", "window": "Windo
 def check_spelling(options: Iterable[str]) -> None:
     """Raise for names of the cut-off in other libraries, such as `top_k`; the message names `k`."""
     for name in options:
-        if name in NOT_K:
+        if name in CUTOFFS:
             raise TypeError(f"{name}= is called k here: k=10, or several cut-offs of a collection k=[5, 10]")
 
 

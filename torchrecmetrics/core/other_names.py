@@ -1,0 +1,57 @@
+"""Names that other libraries give to metrics, arguments and cut-offs, and what to write here; none is ours."""
+
+from __future__ import annotations
+
+from torchrecmetrics.core.options import OPTIONS
+
+CUTOFFS = frozenset(("top_k", "topk", "K", "cutoff", "cutoffs"))
+"""Names of the cut-off, `k`."""
+
+ARGUMENTS = {
+    **dict.fromkeys(("preds", "pred", "y_pred", "y_score", "input", "logits", "predictions"), "scores"),
+    **dict.fromkeys(("y_true", "targets", "labels", "ground_truth"), "target"),
+    **dict.fromkeys(("weight", "sample_weight"), "weights"),
+}
+"""Names of the arguments of `update`."""
+
+SESSIONS = "entries of sessions, one per (session, candidate), are update(Sessions(scores, labels, session_ids))"
+CALLS = {
+    **dict.fromkeys(
+        ("indexes", "query_ids", "query_id", "qid", "session_ids", "group_ids", "group_id"),
+        f"{SESSIONS}; over several batches trm.CollectSessions(metrics)",
+    ),
+    "candidates": "scores of some items are update(Candidates(scores, target, items))",
+    "history": "earlier items, which some metrics of lists read, are update(Scores(scores, target, history=))",
+    "ranks": "ranks are update(ranks), or update(Ranks(ranks, depth=))",
+    **dict.fromkeys(
+        ("negative", "negatives", "y_pred_pos"), "positives and negatives are update(Negatives(positive, negative))"
+    ),
+    **dict.fromkeys(OPTIONS, "options are given where the metric is made, such as HR(10, overlap='keep')"),
+    "groups": "groups of rows are read by RecMetricCollection(..., accumulators=[trm.ByGroup('cold', 'warm')])",
+    **dict.fromkeys(
+        ("row_ids", "clusters"),
+        "ids of rows are read by KeptRows: RecMetricCollection(..., accumulators=[trm.KeptRows()])",
+    ),
+}
+"""Arguments that `update` does not take, and where they go."""
+
+METRICS = {
+    **dict.fromkeys(("rmse", "mse", "mae"), "errors of predicted ratings are torchmetrics.MeanSquaredError, ..."),
+    "logloss": "the log loss of predicted probabilities is torch.nn.functional.binary_cross_entropy",
+    "ne": "normalized entropy is a log loss divided by that of the mean click rate (torchrec.metrics); Entropy here is "
+    "that of the recommended items",
+    **dict.fromkeys(("auc", "rocauc"), "AUROC is the mean of each row's AUC; one AUC of all pairs: torchmetrics"),
+    "gauc": "a mean of each row's AUC has three meanings: AUROC() counts rows alike, AUROC(weight='candidates') by "
+    "impressions (DIN, FuxiCTR), AUROC(weight='relevant') by clicks (RecBole)",
+    **dict.fromkeys(("acc", "accuracy"), "the share of rows whose best item is relevant is HR@1"),
+    "bpref": "it is in ir_measures; NDCG and MRR are the closest here",
+    "fallout": "the share of irrelevant items that are recommended is torchmetrics.retrieval.RetrievalFallOut",
+    **dict.fromkeys(("precisionrecallcurve", "recallatfixedprecision"), "curves are in torchmetrics.retrieval"),
+    **dict.fromkeys(("rbp", "err", "epc", "fbeta", "srecall"), "docs/how-to/own-metric.md has its code"),
+    "awrf": "attention-weighted rank fairness: exposure of groups of items; StatisticalParity is the closest here",
+    "ee": "expected exposure, compared with that by relevance; ExposureGini and EqualOpportunity are the closest here",
+    **dict.fromkeys(("se", "shannonentropy"), "Entropy is Shannon's, of the recommended items"),
+    "efd": "Novelty is the mean of -log2 of popularity, without discount and relevance",
+    **dict.fromkeys(("ils", "diversity"), "IntraListDiversity is 1 - intra-list similarity"),
+}
+"""Metrics that have no alias here, in lower case without spaces, '-' and '_', and what is closest to them."""
