@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import torchrecmetrics as trm
 from benchmarks import gpu, report
@@ -76,6 +77,26 @@ def test_numbers_of_readme():
     page = (ROOT / "docs" / "explanations" / "standard-errors.md").read_text(encoding="utf-8")
     held = [float(share) for share in re.findall(r"^\| NDCG@10 \| [\d ]+% \| ([\d.]+) \|", page, re.M)]
     assert f"NDCG@10 held the true mean in {min(held)} to {max(held)} of 100 samples of 200 users" in text
+
+
+QUERIES = [0.9, 0.8, 0.7], [0.1, 0.2, 0.3]  # targets at ranks 1 and 3
+
+
+def test_table_of_readme():
+    """The numbers under "here" in README's table of differences; those of others are in tests/test_peers.py."""
+    zeros, item = torch.zeros(1, 50), torch.tensor([0])
+    ranks = torch.tensor([[1, 20, 21]])
+    mrr = trm.MRR()
+    for scores in QUERIES:
+        mrr.update(trm.Sessions(torch.tensor(scores), torch.tensor([1, 0, 0]), torch.tensor([0, 0, 0])))
+    shown = (
+        f"HR@1 {trm.HR(1)(zeros, item):.2f}, NDCG@10 {trm.NDCG(10)(zeros, item):.4f} |",
+        f"MRR {trm.MRR()(zeros[:, :5], item):.4f} each time |",
+        f"MAP {trm.MAP(10)(trm.Ranks(ranks)):.4f} |",
+        f"Precision@1 {trm.Precision(1)(torch.tensor([[-0.1, -0.2, -0.3]]), item):.1f} |",
+        f"MRR {mrr.compute():.4f} with `Sessions` |",
+    )
+    assert not [text for text in shown if text not in README]
 
 
 FOLDERS = r"\.ci|\.github|benchmarks|conformance|docs|examples|tests|torchrecmetrics"
