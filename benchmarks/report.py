@@ -318,14 +318,14 @@ def is_main(case: dict[str, Any]) -> bool:
 def slower(kept: dict[str, Any]) -> str:
     """Return a sentence that names the cases in which a package or the hand-written loop takes less time than ours."""
     cases = [
-        f"{case['case']} ({', '.join(f'{name} {_number(share)}' for name, share in faster.items())})"
+        f"{case['case']} ({', '.join(f'{name} {_number(share)}' for name, share in shares.items())})"
         for case in kept["cases"]
-        if "skipped" not in case and is_main(case) and (faster := _faster(case))
+        if "skipped" not in case and is_main(case) and (shares := faster(case))
     ]
     return f"torchrecmetrics is slower (multiples of its time) at {'; '.join(cases)}." if cases else ""
 
 
-def _faster(case: dict[str, Any]) -> dict[str, float]:
+def faster(case: dict[str, Any]) -> dict[str, float]:
     """Return the multiples below 1 of contenders that compute the metrics."""
     bare = {"one read", "torch.topk", "product, kept buffer"}
     return {name: share for name, share in case["times_ours"].items() if share < 0.995 and name not in bare}

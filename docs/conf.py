@@ -1,6 +1,8 @@
 """The site: `python -m sphinx -W --keep-going docs site`."""
 
+import contextlib
 import inspect
+import io
 import os
 import re
 import sys
@@ -13,6 +15,7 @@ from sphinx.ext.napoleon import Config, GoogleDocstring
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torchrecmetrics
+from torchrecmetrics.cli import main
 
 project = "torchrecmetrics"
 author = "the torchrecmetrics authors"
@@ -24,6 +27,7 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.intersphinx",
+    "sphinx.ext.viewcode",
     "sphinx_copybutton",
     "sphinx_design",
 ]
@@ -45,14 +49,19 @@ if os.environ.get("LINKS"):  # given a network
         "torchmetrics": ("https://lightning.ai/docs/torchmetrics/stable", None),
     }
 html_theme = "furo"
+pygments_style, pygments_dark_style = "tango", "github-dark"
 html_title = f"torchrecmetrics {version}"
 html_logo = "favicon.svg"
 html_favicon = "favicon.svg"
 _PROJECT = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
 _URLS = dict(re.findall(r'^(Documentation|Source) = "(.*)"$', _PROJECT, re.M))  # of [project.urls], when there is one
 html_baseurl = _URLS.get("Documentation", "")
+html_theme_options = {  # colours of the pictures
+    "light_css_variables": {"color-brand-primary": "#0072b2", "color-brand-content": "#0072b2"},
+    "dark_css_variables": {"color-brand-primary": "#7cc4f0", "color-brand-content": "#7cc4f0"},
+}
 if "Source" in _URLS:
-    html_theme_options = {
+    html_theme_options |= {
         "source_repository": _URLS["Source"],
         "source_branch": "main",
         "source_directory": "docs/",
@@ -67,8 +76,12 @@ copybutton_prompt_is_regexp = True
 
 # ------------------------------------------------------------------------------------------- docstrings in Markdown
 
+METRICS = {page.stem for page in Path(__file__).parent.glob("reference/metrics/*.md")}
 _NAMES = "|".join(sorted(torchrecmetrics.__all__, key=len, reverse=True))
 _PUBLIC = re.compile(rf"(?:torchrecmetrics\.)?((?:{_NAMES})(?:\.[a-z_]\w*)?)")
+
+
+_TYPED = re.compile(rf"(?<!\[)`(trm\.((?!HR\b)(?:{_NAMES}))\b[^`<>]*)`(?!\])")
 
 
 def _code(text: str) -> str:
@@ -107,10 +120,55 @@ def to_rst(text: str) -> str:
     return re.sub(r"^Returns:$", ":returns:", "\n\n".join(paragraphs), flags=re.M)
 
 
+_SCORES = (
+    "- `update(scores, {}exclude=)`: scores [B, I], float, higher is better; {}exclude: item ids [B, H] or bool [B, I]"
+)
+_TARGET = "target: item ids [B] or [B, T], -1 is padding, or bool [B, I]; "
+_HISTORY = "\n- `update(Scores(scores, history=))`: history, item ids [B, H]"
+_LISTS = "\n- `update(Lists(item_ids{}))`: item ids [B, K], best first, -1 is padding"
+
+
+def shapes(cls: type) -> str:
+    """Return the shapes of the arguments of a metric's `update`, as a list in Markdown."""
+    of_lists = issubclass(cls, torchrecmetrics.ListMetric | torchrecmetrics.ItemCountMetric)
+    target = not of_lists or getattr(cls, "reads_target", False)
+    text = _SCORES.format(*(("target, ", _TARGET) if target else ("", "")))
+    text += _HISTORY * (of_lists and getattr(cls, "reads_history", False))
+    letters = "\n\nB: rows of the batch, I: items, T: targets of a row, H: history, K: length of the lists. "
+    return text + _LISTS.format(", target" * target) + letters + ":doc:`More inputs </reference/inputs>`."
+
+
 def _on_docstring(app, what, name, obj, options, lines):
     """Convert a docstring; "object" keeps napoleon from reading the first line of a property as "type: text"."""
     text = to_rst("\n".join(lines))
     lines[:] = GoogleDocstring(text, Config(napoleon_use_rtype=False), app, "object", name, obj, options).lines()
+    if name.rpartition(".")[2] in METRICS:
+        lines += ["", ".. rubric:: Shapes", "", *to_rst(shapes(obj)).splitlines(), ""]
+
+
+# --------------------------------------------------------------------------------------------------- sources of pages
+
+
+def _help(command: str) -> str:
+    """Return a block with the help of a command."""
+    with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.suppress(SystemExit):
+        main([command, "--help"])
+    return f"```text\n{printed.getvalue()}```"
+
+
+def _links(text: str) -> str:
+    """Return prose in which code such as `trm.evaluate` is a link; code blocks, headings and links stay."""
+    parts = re.split(r"(^ *```.*?^ *```|^#.*?$)", text, flags=re.M | re.S)
+    for number, part in enumerate(parts[::2]):
+        parts[2 * number] = _TYPED.sub(r"{py:obj}`\1 <torchrecmetrics.\2>`", part)
+    return "".join(parts)
+
+
+def _on_source(app, name, source):
+    """Add to a page what its file has not: links of names, the help of commands, dark pictures beside light ones."""
+    text = re.sub(r"<!-- help: (\w+) -->", lambda mark: _help(mark[1]), _links(source[0]))
+    light, dark = (rf"![\1](\2-{kind}.svg){{.only-{kind}}}" for kind in ("light", "dark"))
+    source[0] = re.sub(r"!\[([^\]]+)\]\((\S+)-light\.svg\)", f"{light}\n{dark}", text)
 
 
 # ---------------------------------------------------------------------------------------------------------- signatures
@@ -150,6 +208,8 @@ def _mathml(self, node, display):
 
 def setup(app):
     """Register what Sphinx does not do by itself."""
+    os.environ["COLUMNS"] = "86"  # of the help of commands
+    app.connect("source-read", _on_source)
     app.connect("autodoc-process-docstring", _on_docstring)
     app.connect("autodoc-process-signature", _on_signature)
     app.add_html_math_renderer(

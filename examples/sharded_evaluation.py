@@ -11,6 +11,8 @@ are its left vectors, and an item is the sum of the users who took it, so each p
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 
 import torch
 import torch.distributed as dist
@@ -53,6 +55,8 @@ def main() -> None:
     parser.add_argument("--data", help="a folder of train.txt and test.txt")
     parser.add_argument("--width", type=int, default=25)
     given = parser.parse_args()
+    if "RANK" not in os.environ:
+        parser.error(f"several processes start it: torchrun --standalone --nproc-per-node 2 {sys.argv[0]}")
 
     dist.init_process_group("gloo")  # on GPUs "nccl", and tensors on the device of this process
     rank, world_size = dist.get_rank(), dist.get_world_size()

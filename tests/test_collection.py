@@ -5,6 +5,7 @@ import cProfile
 import pickle
 import re
 from functools import partial
+from pathlib import Path
 
 import distributed
 import pytest
@@ -166,11 +167,12 @@ def test_keys(collection, keys):
     assert list(collection.clone(prefix="test/").keys()) == [f"test/{key.removeprefix('val/')}" for key in keys]
 
 
-def test_names_are_told():
-    """The names in the class's docstring are all the names that are accepted."""
-    told = re.search(r"Names are (.*?)\.\n *k: ", make.__doc__, re.S).group(1)
-    told = re.sub("of one rank|beyond accuracy|case is ignored", "", " ".join(told.split()))
-    assert sorted({name.lower() for name in re.findall(r"\w+", told)}) == sorted(names_of_metrics._BY_NAME)
+def test_names_are_in_the_table_of_metrics():
+    """The names that are accepted are those of the table of metrics: of the pages, and those in brackets."""
+    table = (Path(__file__).parents[1] / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \[(\w+)\]\(metrics/.*?\| .*? \|(?: \[([\w, ]+)\])?", table, re.M)
+    named = {name.lower() for page, others in rows for name in (page, *filter(None, others.split(", ")))}
+    assert sorted(named) == sorted(names_of_metrics._BY_NAME)
 
 
 def test_a_metric_of_ones_own_may_name_or_know_its_k():

@@ -305,6 +305,24 @@ def test_five_equal_scores(who):
     assert {ours(trm.MRR(ties="realistic"), [1.0] * 5, gains) for gains in one_hot} == {1 / 3}
 
 
+def test_ignite_has_two_orders_of_equal_scores():
+    """Ignite orders scores by torch.topk for its hit rate and by a stable sort for its NDCG, so equal ones differ."""
+    scores, one_hot = torch.zeros(1, 50), torch.eye(50)[:1]
+    for name, theirs in (("HitRate", 0.0), ("NDCG", 1.0)):
+        metric = getattr(peer("ignite.metrics.rec_sys"), name)(top_k=[1 if name == "HitRate" else 10])
+        metric.update((scores, one_hot))
+        assert metric.compute() == [theirs]
+
+
+def test_means_over_orders_of_50_equal_scores():
+    """Ours are the means over all orders: 1/50 is at rank 1, and each of the first ten ranks has a chance of 1/50."""
+    scores, one_hot = [0.0] * 50, [1] + [0] * 49
+    assert ours(trm.HitRate(1), scores, one_hot) == pytest.approx(1 / 50)
+    dcg = sum(1 / math.log2(1 + rank) for rank in range(1, 11))
+    assert ours(trm.NDCG(10), scores, one_hot) == pytest.approx(dcg / 50)
+    assert (round(1 / 50, 4), round(dcg / 50, 4)) == (0.02, 0.0909)  # as README says
+
+
 def test_ndcg_of_ties():
     """scikit-learn and torchmetrics average 1 / log2(1 + r) over tied ranks, as ours; "realistic" takes their mean."""
     scores, gains, theirs = [1.0, 1.0, 1.0], [1, 0, 0], (1 + 1 / LOG3 + 1 / 2) / 3

@@ -51,16 +51,8 @@ class RecMetricCollection(MetricCollection):
     Args:
         metrics: names, crossed with `k` unless they carry a cut-off ("MAP@100") or need none (AUROC, RPrecision), and
             instances of this package's metrics, which are read as descriptions: their own states stay empty; or a dict
-            of instances with their keys. Names are "HR", "DCG", "NDCG", "MRR", "Precision", "Recall", "RPrecision",
-            "MAP", "F1", "AUROC"; of one rank "AMR", "AMRI", "AdjustedHR", "AdjustedMRR", "MeanRank", "MedianRank";
-            beyond accuracy "AveragePopularity", "Calibration", "CategoryShare", "Coverage", "Entropy",
-            "EqualOpportunity", "ExposureGini", "Gini", "IntraListDiversity", "Invalid", "Missing", "Novelty",
-            "Personalization", "PopularityLift", "Repeats", "Seen", "Serendipity", "StatisticalParity", "TailShare";
-            case is ignored; Hit, Hits, HitRatio, HitRate, Success, SuccessRate = HR, P = Precision, R = Recall, MR =
-            MeanRank, AdjustedHitRate = AdjustedHR, ILD = IntraListDiversity, ARP = AveragePopularity, APLT = TailShare,
-            Cov, ItemCoverage, CatalogCoverage, CatalogueCoverage = Coverage, RSP = StatisticalParity, REO =
-            EqualOpportunity, NormalizedDCG = NDCG, AP, AveragePrecision, MeanAveragePrecision = MAP, RR,
-            ReciprocalRank, MeanReciprocalRank = MRR.
+            of instances with their keys. Names are those of the classes, in any case, and the other
+            names in the table of metrics (`docs/reference/metrics.md`): "HR" is "HitRate".
         k: cut-off or cut-offs for the names.
         prefix: put in front of every key.
         postfix: put behind every key.
