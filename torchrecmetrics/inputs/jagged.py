@@ -261,7 +261,7 @@ def prefix_history(values: Any, offsets: Tensor | None = None, *, max_length: in
     check_ids("history", values)
     checks = Checks(True, values.device, len(offsets) - 1)
     sequences = as_spans("history", jagged, checks)
-    checks.settle()
+    checks.finish()
     position = torch.arange(len(values), device=values.device)
     # clamped for invalid offsets, whose rows are broken anyway
     sequence = (torch.searchsorted(offsets, position, right=True) - 1).clamp(0, max(len(sequences) - 1, 0))
