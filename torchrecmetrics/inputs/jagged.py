@@ -57,7 +57,8 @@ class Jagged(NamedTuple):
         Examples:
             >>> import torch
             >>> import torchrecmetrics as trm
-            >>> trm.Jagged.from_pairs(torch.tensor([1, 0, 1]), torch.tensor([7, 3, 5]), num_rows=2)[:2]
+            >>> rows, items = torch.tensor([1, 0, 1]), torch.tensor([7, 3, 5])
+            >>> trm.Jagged.from_pairs(rows, items, num_rows=2)[:2]
             (tensor([3, 7, 5]), tensor([0, 1, 3]))
         """
         check_ids("rows", rows)

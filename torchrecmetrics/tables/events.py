@@ -143,6 +143,5 @@ def _present(table: Columns, column: str) -> Any:
         row = table.row(compute().index(array.is_null(), True).as_py())
         raise ValueError(
             f"{table.name(column)} is missing in {row}: leave such rows out, frame = frame.dropna(subset=[{column!r}])"
-            f" of pandas, or frame.drop_nulls({column!r}) of polars"
         )
     return array.dictionary_decode() if arrow().types.is_dictionary(array.type) else array

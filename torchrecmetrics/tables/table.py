@@ -256,8 +256,8 @@ class Table:
         shown = _joined((f"{name!r} ({_content(table[name])})" for name in names[:_SHOWN]), len(names))
         noun = "a column that is" if len(names) == 1 else "columns that are"
         subject = "one of them" if len(names) > 1 else "it"
-        calls = [f"if {subject} {meaning}, pass {self._call(**{role: names[0]})}" for role, meaning in answers.items()]
-        return f"{self.what} has {noun} not read: {shown}; {'; '.join(calls)}; or {otherwise}"
+        calls = [f"{subject} {meaning}, pass {self._call(**{role: names[0]})}" for role, meaning in answers.items()]
+        return f"{self.what} has {noun} not read: {shown}. If {'; if '.join(calls)}, or {otherwise}"
 
     def _call(self, **roles: Any) -> str:
         """Return a call that makes this table with further roles; `...` = a name that the caller knows."""
