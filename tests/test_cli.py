@@ -266,7 +266,7 @@ BAD = [
     # columns whose meaning was not given
     (
         "evaluate lists.csv rated.csv -m HR@1",
-        "If it says which rows are relevant, pass --value 'rating', or --no-value if",
+        "0 means not relevant, pass --value 'rating', or --no-value if",
     ),
     ("evaluate placed.csv truth.csv -m HR@1", "pass --score 'place', or --in-order if"),
     (f"{IN_ORDER} --value rating", "--values-reduce sum, max or last says which counts"),

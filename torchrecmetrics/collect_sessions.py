@@ -128,12 +128,12 @@ class SessionEvaluator(Evaluator):
         if weights is not None:
             self.check_weights(weights, checks, "entry")
         deferred = Checks("deferred", scores.device, len(scores))  # the entries of a session share its row_ids
-        for accumulator in self._added_up:
+        for accumulator in self._accumulators:
             accumulator.check(len(scores), present, deferred if accumulator.keeps_rows else checks)
         if checks.at_once:
             checks.reject("scores", scores.isnan() | (scores == torch.inf), lambda entry: f"entry {entry}")
             checks.reject("gains", ~labels.isfinite(), lambda entry: f"entry {entry}")
-        checks.settle()
+        checks.finish()
         score_dtype = torch.float64 if scores.dtype == torch.float64 else torch.float32
         entries = {
             "scores": scores.to(score_dtype, copy=True),

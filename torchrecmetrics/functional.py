@@ -17,9 +17,8 @@ from torch import Tensor
 
 from torchrecmetrics.core.arrays import cached_constant, running_sums
 from torchrecmetrics.core.checks import check_choice, describe
-from torchrecmetrics.core.ranked_items import check_cutoffs, sum_first
+from torchrecmetrics.core.ranked_items import check_cutoffs, log2_discount, sum_first
 from torchrecmetrics.core.ranking import DEPTH_UNKNOWN, Ranking
-from torchrecmetrics.core.tied_items import CONSTANT_DISCOUNTS
 
 Denominator: TypeAlias = Literal["k", "recommended"]
 """Divisor of hits: k, or min(k, n') with n' the number of recommended items."""
@@ -29,7 +28,7 @@ NormalizationByK: TypeAlias = Literal["k", "min"]
 """Divisor of precision: k or min(k, R)."""
 Gain: TypeAlias = Literal["linear", "exponential"]
 """Gain of a relevant item of grade g in DCG: g or 2^g - 1."""
-Cutoffs: TypeAlias = int | Sequence[int]
+AnyCutoff: TypeAlias = int | Sequence[int]
 """One cut-off, which gives a result [B], or a list or tuple of K cut-offs, which gives [K, B]."""
 
 __all__ = [
@@ -72,7 +71,7 @@ def of_rows(formula: Callable[Concatenate[Ranking, P], Tensor]) -> Callable[Conc
 
 
 @of_rows
-def hit_rate(ranking: Ranking, k: Cutoffs, *, score_threshold: float | None = None) -> Tensor:
+def hit_rate(ranking: Ranking, k: AnyCutoff, *, score_threshold: float | None = None) -> Tensor:
     """Return 1 if a relevant item of the row is in the top `k`, else 0; with ties, its probability; see `HitRate`."""
     return ranking.relevant.any_hit(_reached(ranking, k, score_threshold))
 
@@ -80,7 +79,7 @@ def hit_rate(ranking: Ranking, k: Cutoffs, *, score_threshold: float | None = No
 @of_rows
 def precision(
     ranking: Ranking,
-    k: Cutoffs,
+    k: AnyCutoff,
     *,
     normalize: NormalizationByK = "k",
     denominator: Denominator = "k",
@@ -101,7 +100,7 @@ def precision(
 @of_rows
 def recall(
     ranking: Ranking,
-    k: Cutoffs,
+    k: AnyCutoff,
     *,
     normalize: Normalization = "relevant",
     weighted: bool = False,
@@ -124,7 +123,7 @@ def recall(
 @of_rows
 def f1(
     ranking: Ranking,
-    k: Cutoffs,
+    k: AnyCutoff,
     *,
     normalize: NormalizationByK = "k",
     denominator: Denominator = "k",
@@ -142,7 +141,7 @@ def r_precision(ranking: Ranking) -> Tensor:
 
 
 @of_rows
-def average_precision(ranking: Ranking, k: Cutoffs | None = None, *, normalize: Normalization = "relevant") -> Tensor:
+def average_precision(ranking: Ranking, k: AnyCutoff | None = None, *, normalize: Normalization = "relevant") -> Tensor:
     """Return (1/R) sum over hits of i / r_i, r_i the rank of the i-th best relevant item; see `MAP`."""
     check_choice("normalize", normalize, ("relevant", "min"))
     by_all = k is None or normalize == "relevant"
@@ -151,14 +150,14 @@ def average_precision(ranking: Ranking, k: Cutoffs | None = None, *, normalize: 
 
 
 @of_rows
-def dcg(ranking: Ranking, k: Cutoffs | None = None, *, gain: Gain = "linear") -> Tensor:
+def dcg(ranking: Ranking, k: AnyCutoff | None = None, *, gain: Gain = "linear") -> Tensor:
     """Return the sum over hits of gain_i / log2(1 + r_i); see `DCG`."""
     check_choice("gain", gain, ("linear", "exponential"))
     return _dcg(ranking, k, _linear if gain == "linear" else _exponential)
 
 
 @of_rows
-def ndcg(ranking: Ranking, k: Cutoffs | None = None, *, gain: Gain = "linear") -> Tensor:
+def ndcg(ranking: Ranking, k: AnyCutoff | None = None, *, gain: Gain = "linear") -> Tensor:
     """Return DCG / IDCG, DCG = sum over hits of gain_i / log2(1 + r_i); IDCG of all gains, best first; see `NDCG`."""
     check_choice("gain", gain, ("linear", "exponential"))
     if ranking.relevant.gains is None and ranking.penalties is None:
@@ -173,7 +172,7 @@ def ndcg(ranking: Ranking, k: Cutoffs | None = None, *, gain: Gain = "linear") -
 
 
 @of_rows
-def reciprocal_rank(ranking: Ranking, k: Cutoffs | None = None) -> Tensor:
+def reciprocal_rank(ranking: Ranking, k: AnyCutoff | None = None) -> Tensor:
     """Return 1 / r_1 if the best relevant item is in the top `k`, else 0; see `MRR`."""
     return ranking.relevant.reciprocal_first(ranking.check_depth(k))
 
@@ -192,21 +191,13 @@ def auroc(ranking: Ranking) -> Tensor:
 # ----------------------------------------------------------------------------------------- helpers
 
 
-def log2_discount(ranks: Tensor) -> Tensor:
-    """Return 1 / log2(1 + rank); 0 for a rank of `inf`."""
-    return torch.log2(1 + ranks).reciprocal()
-
-
-CONSTANT_DISCOUNTS.append(log2_discount)
-
-
 @cached_constant
 def log2_discounts(places: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return the discounts 1 / log2(1 + rank) of ranks 1 to `places`; metrics of lists read them, too."""
     return log2_discount(torch.arange(1, places + 1, dtype=dtype, device=device))
 
 
-def _dcg(ranking: Ranking, k: Cutoffs | None, transform: Callable[[Tensor], Tensor]) -> Tensor:
+def _dcg(ranking: Ranking, k: AnyCutoff | None, transform: Callable[[Tensor], Tensor]) -> Tensor:
     """Return the DCG of transformed gains: that of the relevant items, and of penalties."""
     relevant, penalties, reached = ranking.relevant, ranking.penalties, ranking.check_depth(k)
     if relevant.gains is None and penalties is None:
@@ -224,28 +215,28 @@ def _ideal_dcg(most: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.nn.functional.pad(sums, (1, 0))
 
 
-def _num_ideal(ranking: Ranking, k: Cutoffs | None) -> Tensor:
+def _num_ideal(ranking: Ranking, k: AnyCutoff | None) -> Tensor:
     """Return the number of relevant items in the ideal top `k`, int64 [B] or [K, B]."""
     return (ranking.num_relevant if k is None else _max_hits(ranking, k)).long()
 
 
-def _max_hits(ranking: Ranking, k: Cutoffs) -> Tensor:
+def _max_hits(ranking: Ranking, k: AnyCutoff) -> Tensor:
     """Return min(k, R), the most hits that a row can have, float [B] or [K, B]."""
     return ranking.num_relevant.clamp(max=ranking.cutoffs(k))
 
 
-def _reached(ranking: Ranking, k: Cutoffs, score_threshold: float | None) -> Cutoffs | Tensor:
+def _reached(ranking: Ranking, k: AnyCutoff, score_threshold: float | None) -> AnyCutoff | Tensor:
     """Return the cut-off; with a threshold, at most the number of items with score >= threshold: [B] or [K, B]."""
     if k is None:
         check_cutoffs(k)  # raises
-    checked: Cutoffs = ranking.check_depth(k)  # type: ignore[assignment]  # not a tensor, since `k` is none
+    checked: AnyCutoff = ranking.check_depth(k)  # type: ignore[assignment]  # not a tensor, since `k` is none
     if score_threshold is None:
         return checked
     return _recommended(ranking, score_threshold).clamp(max=ranking.cutoffs(k))
 
 
 def _places(
-    ranking: Ranking, k: Cutoffs, normalize: NormalizationByK, denominator: Denominator, score_threshold: float | None
+    ranking: Ranking, k: AnyCutoff, normalize: NormalizationByK, denominator: Denominator, score_threshold: float | None
 ) -> Tensor | int:
     """Return the divisor that the options name: k, min(k, R) or min(k, n'), float [B], [K, B] or [K, 1]."""
     check_choice("normalize", normalize, ("k", "min"))

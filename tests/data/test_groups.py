@@ -171,7 +171,7 @@ def test_groups_of_a_table(tmp_path):
             [1, 0, -1],
             ["al", "bo", "kim"],
         )
-    with pytest.raises(ValueError, match=r"frame has user 'bo' in two groups, see row 0"):
+    with pytest.raises(ValueError, match=r"frame has user 'bo' in two groups, 'de' in row 0 and 'se': a user has one"):
         Groups.from_frame(frame.assign(region=["de", "se", "se", "no"]), "region", user="uid")
     with pytest.raises(ValueError, match=r"frame has no column 'user' or 'user_id'.* trm.Table\(frame, user=...\)"):
         Groups.from_frame(frame, "region")

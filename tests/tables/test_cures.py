@@ -92,7 +92,7 @@ SCORE_ITEMS = "{}\ntable = pandas.read_csv('candidates.csv')\ntable['score'] = t
 TREE = '{"user": 1, "item": 2, "tree": ' + "[" * 2000 + "]" * 2000 + "}\n"
 ZONES = [datetime.datetime(2024, 1, 1), datetime.datetime(2024, 1, 2, tzinfo=datetime.timezone.utc)]
 CASES = {  # file or frame -> content, use, message, cure ({} = the code that the message shows), words for ..., value
-    "unread.csv": (BY_P, order, PASTE, "{}", "", 1),
+    "unread.csv": (BY_P, order, f"highest for the best, pass {PASTE}", "{}", "", 1),
     "rows.csv": (BY_P, order, "or (rank=None)", "trm.Table(path, {})", "", 1 / 2),
     "names.csv": (BY_P.replace("user,item", "a,b"), order, f"which is which, {PASTE}", "{}", "'a' 'b' 'p'", 1),
     "value.csv": (BY_P, gain, PASTE, "{}", "", 2),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import string
 import unicodedata
 import uuid
@@ -143,5 +144,26 @@ def test_misspelt_ids_are_refused(fault, side):
                     wrong_truth[user] = [*map(change, wrong_truth[user])]
                 else:
                     wrong[user] = [*map(change, wrong[user])]
-            with pytest.raises(ValueError, match=rf"(?s)s of lists: .* in target but for {difference}, and \d+ of"):
+            message = rf"(?s)s of lists: .* in target but for {difference}, and so are \d+ of .*: (.*) on both sides"
+            with pytest.raises(ValueError, match=message) as error:
                 trm.evaluate_lists("HR@2", wrong, target=wrong_truth)
+            cure = re.search(r"alike: (.*) on both", str(error.value)).group(1)
+            alike = eval(f"lambda id: {cure}", {"re": re, "unicodedata": unicodedata})
+            if side == "users of lists":
+                wrong, wrong_truth = ({alike(user): ids[user] for user in ids} for ids in (wrong, wrong_truth))
+            else:
+                wrong, wrong_truth = ({user: [*map(alike, ids[user])] for user in ids} for ids in (wrong, wrong_truth))
+            assert trm.evaluate_lists("HR@2", wrong, target=wrong_truth)["HR@2"] == 1
+
+
+@pytest.mark.parametrize("spelt", ["john1", "john!", "John", "john.jpg", "item_john"])
+def test_ids_of_which_one_side_has_both_spellings_differ(spelt):
+    """A side that holds "john" and "john1" has two people; blanks and invisible characters make no second one."""
+    names = ["john", "mary", "olaf", "petra", "ruth", "sven"]
+    others = [spelt.replace("john", name).replace("John", name.title()) for name in names]
+    check_spelling("users", Vocabulary(names + others), "target", Vocabulary(names))
+    check_spelling("users", Vocabulary(names), "target", Vocabulary(names + others))
+    with pytest.raises(ValueError, match=r"users: '\w+ ' is '\w+' in target but for blanks"):
+        check_spelling("users", Vocabulary([*names, *(f"{name} " for name in names)]), "target", Vocabulary(names))
+    with pytest.raises(ValueError, match=r"users: '\w+ ' is '\w+   ' in target but for blanks"):
+        check_spelling("users", Vocabulary([f"{n} " for n in names]), "target", Vocabulary([f"{n}   " for n in names]))

@@ -19,7 +19,7 @@ from torchrecmetrics.core.arrays import float_dtype, rowwise_isin, running_sums,
 from torchrecmetrics.core.checks import check_choice
 from torchrecmetrics.core.ranked_items import check_cutoffs, derived
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.functional import Cutoffs
+from torchrecmetrics.functional import AnyCutoff
 
 if TYPE_CHECKING:
     from torchrecmetrics.beyond.item_counts import Histogram
@@ -53,12 +53,12 @@ __all__ = [
 # ------------------------------------------------------------------------------------------------ formulas of one list
 
 
-def average_popularity(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue) -> Tensor:
+def average_popularity(ranking: Ranking, k: AnyCutoff, *, catalogue: Catalogue) -> Tensor:
     """Mean popularity of the items in the list; >= 0."""
     return _mean_popularity(ranking, check_cutoffs(k), _on(ranking, catalogue))
 
 
-def popularity_lift(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue) -> Tensor:
+def popularity_lift(ranking: Ranking, k: AnyCutoff, *, catalogue: Catalogue) -> Tensor:
     """Mean popularity of the list / mean popularity of the row's history - 1; 0.5 is 50 % more popular.
 
     >= -1; NaN also for an empty history, and for one whose mean popularity is 0.
@@ -67,7 +67,7 @@ def popularity_lift(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue) -> Te
     return _mean_popularity(ranking, check_cutoffs(k), catalogue) / _history_popularity(ranking, catalogue) - 1
 
 
-def novelty(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, normalize: bool = False) -> Tensor:
+def novelty(ranking: Ranking, k: AnyCutoff, *, catalogue: Catalogue, normalize: bool = False) -> Tensor:
     """Mean over the list of -log2(users of the item / all users); an item without users counts as an item of one user.
 
     `normalize`: divided by log2(all users), so that an item of one user has 1. 0 to log2(all users).
@@ -77,12 +77,12 @@ def novelty(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, normalize: bo
     return mean / math.log2(max(catalogue.num_users, 1)) if normalize else mean  # at most one user: 0 / 0 is NaN
 
 
-def tail_share(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, head: float = 0.8) -> Tensor:
+def tail_share(ranking: Ranking, k: AnyCutoff, *, catalogue: Catalogue, head: float = 0.8) -> Tensor:
     """Share of the list outside the head, which is the fewest items that hold a share `head` of all interactions."""
     return _mean(ranking, k, _values_of_items(ranking, _on(ranking, catalogue).tail(head)))
 
 
-def intra_list_diversity(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, of: Likeness | None = None) -> Tensor:
+def intra_list_diversity(ranking: Ranking, k: AnyCutoff, *, catalogue: Catalogue, of: Likeness | None = None) -> Tensor:
     """1 - the mean similarity of all pairs of items in the list; NaN for fewer than two items.
 
     The similarity of two items is 1 for the same category and else 0, the product of their shares of categories, or the
@@ -94,12 +94,12 @@ def intra_list_diversity(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, 
     return (1 - alike / (length * (length - 1))).clamp(min=0)
 
 
-def category_share(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue) -> Tensor:
+def category_share(ranking: Ranking, k: AnyCutoff, *, catalogue: Catalogue) -> Tensor:
     """Distinct categories in the list / length of the list; at most 1 where every item has a single category."""
     return _mean(ranking, k, _new_categories(ranking, _on(ranking, catalogue)))
 
 
-def serendipity(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue) -> Tensor:
+def serendipity(ranking: Ranking, k: AnyCutoff, *, catalogue: Catalogue) -> Tensor:
     """Mean over the list of max(p - p', 0) for relevant items and 0 for other items; 0 to 1.
 
     p = (I + 1 - rank) / I is the item's likelihood by its rank in the list; p' is the same by its rank in popularity,
@@ -108,7 +108,7 @@ def serendipity(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue) -> Tensor
     return _mean(ranking, k, _serendipities(ranking, _on(ranking, catalogue)))
 
 
-def calibration(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, divergence: Divergence = "kl") -> Tensor:
+def calibration(ranking: Ranking, k: AnyCutoff, *, catalogue: Catalogue, divergence: Divergence = "kl") -> Tensor:
     """Divergence of the categories of the list, q, from the categories of the row's history, p.
 
     "kl": sum of p ln(p / q') with q' = 0.99 q + 0.01 p, 0 to ln 100; "js": mean of the KL divergences of p and of q
@@ -122,22 +122,22 @@ def calibration(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, divergenc
     return divergences if isinstance(cut, tuple) else divergences[0]
 
 
-def seen(ranking: Ranking, k: Cutoffs) -> Tensor:
+def seen(ranking: Ranking, k: AnyCutoff) -> Tensor:
     """Share of the items in the list that are also in the row's history; 0 to 1."""
     return _mean(ranking, k, rowwise_isin(ranking.items, history_of(ranking)))
 
 
-def repeats(ranking: Ranking, k: Cutoffs) -> Tensor:
+def repeats(ranking: Ranking, k: AnyCutoff) -> Tensor:
     """Share of the first `k` entries of the list, as it was passed in, whose item also stands at an earlier entry."""
     return _share_of_entries(ranking, k, ranking.listed().repeated)
 
 
-def invalid(ranking: Ranking, k: Cutoffs) -> Tensor:
+def invalid(ranking: Ranking, k: AnyCutoff) -> Tensor:
     """Share of the first `k` generated codes, repeats included, that no item has; 0 for lists of items."""
     return _share_of_entries(ranking, k, ranking.listed().invalid)
 
 
-def missing(ranking: Ranking, k: Cutoffs) -> Tensor:
+def missing(ranking: Ranking, k: AnyCutoff) -> Tensor:
     """1 - l / k: share of the first `k` ranks that hold no item; 1 for an empty list."""
     return 1 - _length(ranking, check_cutoffs(k)) / ranking.cutoffs(k)
 
@@ -241,7 +241,7 @@ def _num_entries(ranking: Ranking, k: int | tuple[int, ...]) -> Tensor:
     return number.clamp(max=ranking.cutoffs(k)).to(float_dtype(number.device))
 
 
-def _share_of_entries(ranking: Ranking, k: Cutoffs, marked: Tensor | None) -> Tensor:
+def _share_of_entries(ranking: Ranking, k: AnyCutoff, marked: Tensor | None) -> Tensor:
     """Return the share of `marked` ones, bool [B, E] (None = none), among the first `k` entries of the given list."""
     cut = check_cutoffs(k)
     length = _num_entries(ranking, cut)
@@ -286,7 +286,7 @@ def _lookup(table: Tensor, ids: Tensor) -> Tensor:
     return table.index_select(0, ids.flatten()).view(*ids.shape, *table.shape[1:])
 
 
-def _sum(ranking: Ranking, k: Cutoffs, values: Tensor) -> Tensor:
+def _sum(ranking: Ranking, k: AnyCutoff, values: Tensor) -> Tensor:
     """Sum values [B, D] over the first `k` ranks: [B] or [K, B]."""
     k, last_column = check_cutoffs(k), values.shape[1] - 1
     sums = running_sums(values.to(float_dtype(values.device)))
@@ -295,7 +295,7 @@ def _sum(ranking: Ranking, k: Cutoffs, values: Tensor) -> Tensor:
     return torch.stack([sums[:, min(cutoff - 1, last_column)] for cutoff in k])
 
 
-def _mean(ranking: Ranking, k: Cutoffs, values: Tensor) -> Tensor:
+def _mean(ranking: Ranking, k: AnyCutoff, values: Tensor) -> Tensor:
     """Return the mean of values [B, D] over the list, [B] or [K, B]; values at ranks without an item must be 0."""
     return _sum(ranking, k, values) / _length(ranking, check_cutoffs(k))
 

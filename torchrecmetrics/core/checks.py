@@ -58,9 +58,9 @@ _MAX_COMPARED, _MAX_SHOWN, _SHOWN_LENGTH = 10_000, 50, 80
 
 
 class Checks:
-    """Collector of the rows of one batch whose values violate a check; `settle` is called once, after all checks.
+    """Collector of the rows of one batch whose values violate a check; `finish` is called once, after all checks.
 
-    On the CPU (`validate_args=True`) `settle` raises an error that describes the first bad row. Elsewhere, or with
+    On the CPU (`validate_args=True`) `finish` raises an error that describes the first bad row. Elsewhere, or with
     "deferred", nothing waits for the device: bad rows are left out and counted, and the metric raises in `compute`.
     """
 
@@ -78,7 +78,7 @@ class Checks:
         if self.enabled:
             self._violations.append((kind, rows, detail))
 
-    def settle(self) -> tuple[Tensor | None, Tensor | None]:
+    def finish(self) -> tuple[Tensor | None, Tensor | None]:
         """Raise, or return a mask of the valid rows, bool [B], and the number of bad rows per kind, int64 [kinds].
 
         Both are None where no check was made or all rows passed at once.

@@ -25,6 +25,11 @@ Discount = Callable[[Tensor], Tensor]
 """A function from ranks, float, to the value of a hit at that rank."""
 
 
+def log2_discount(ranks: Tensor) -> Tensor:
+    """Return 1 / log2(1 + rank); 0 for a rank of `inf`."""
+    return torch.log2(1 + ranks).reciprocal()
+
+
 class Cutoffs(tuple[int, ...]):
     """Cut-offs of several metrics with one formula; their results are [K, B]."""
 

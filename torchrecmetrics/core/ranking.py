@@ -267,7 +267,7 @@ class Ranking:
         return replace(self, relevant=relevant, penalties=penalties, lists=lists, depth=depth, depth_known=True)
 
     def rejecting(self, valid: Tensor | None, violations: Tensor | None) -> Self:
-        """Return a copy with more bad rows, as `Checks.settle` gives them: those that are not `valid`, bool [B]."""
+        """Return a copy with more bad rows, as `Checks.finish` gives them: those that are not `valid`, bool [B]."""
         if valid is None or violations is None:
             return self
         if self.valid is not None and self.violations is not None:
@@ -299,7 +299,7 @@ class Ranking:
             checks = Checks(True, self.row_depth.device, len(self))
             short = self.short_rows(None if k is None or isinstance(k, Tensor) else deepest)
             checks.reject(self.kind_of_short, short, self.describe_short_row)
-            checks.settle()
+            checks.finish()
         return k
 
     def short_rows(self, depth: int | None) -> Tensor:

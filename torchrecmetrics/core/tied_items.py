@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.core.arrays import cached_constant, can_sync, running_sums
-from torchrecmetrics.core.ranked_items import Cutoffs, Discount, K, RankedItems, derived
+from torchrecmetrics.core.ranked_items import Cutoffs, Discount, K, RankedItems, derived, log2_discount
 
 TILE_PLACES, TILE_NUMBERS = 2**14, 2**21
 """Places, and rows x places, whose probabilities are held at once, where several items of a row are relevant."""
-CONSTANT_DISCOUNTS: list[Discount] = [torch.reciprocal, torch.ones_like]
+_CONSTANT_DISCOUNTS = (torch.reciprocal, torch.ones_like, log2_discount)
 """Discounts whose sums are kept, since they are the same whenever they are asked for."""
 TABLE_RANKS, TABLE_BETTER = 1000, 64
 """Harmonic sums are read from a table up to this rank, and of groups behind fewer items, else from a series."""
@@ -60,7 +60,7 @@ class TiedItems(RankedItems):
 
     def sum_hits(self, discount: Discount, k: K, gains: Tensor | None = None) -> Tensor:
         """Return the sum over items of gain times the mean discount of the tie group's places, 0 beyond the top k."""
-        table = _cached_sums if any(discount is known for known in CONSTANT_DISCOUNTS) else _prefix_sums
+        table = _cached_sums if any(discount is known for known in _CONSTANT_DISCOUNTS) else _prefix_sums
         sums, (start, end) = table(discount, self._last_place(k), self._dtype_and_device), self._span(k)
         means = (sums[end] - sums[start]) / self.tie_groups.size
         # without rounding where there is no tie

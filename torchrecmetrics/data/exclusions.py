@@ -111,7 +111,7 @@ class Exclusions:
         items = [interactions.select(ids).items for interactions in self.interactions]
         return torch.cat(items, 1) if items else None
 
-    def fingerprint(self) -> list[object]:
+    def hashes(self) -> list[object]:
         """Return hashes of interactions and masks, to compare exclusions across processes; costs host syncs."""
         return [*(fingerprint(interactions.keys) for interactions in self.interactions), *map(fingerprint, self.masks)]
 

@@ -14,7 +14,7 @@ from torchrecmetrics.core.arrays import slices
 from torchrecmetrics.core.checks import check_ids, check_k, check_tensor, describe
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.tables.files import open_file
-from torchrecmetrics.tables.frames import Roles
+from torchrecmetrics.tables.frames import Roles, check_names
 from torchrecmetrics.tables.spelling import check_spelling
 from torchrecmetrics.tables.table import Name, Table
 from torchrecmetrics.tables.vocabulary import Vocabulary
@@ -24,7 +24,8 @@ def check_groups(groups: Any) -> None:
     """Refuse anything but `Groups` or None."""
     if groups is not None and not isinstance(groups, Groups):
         raise TypeError(
-            f"groups must be Groups, got {describe(groups)}: trm.group_users(train), or trm.Groups.from_column(regions)"
+            f"groups must be Groups, got {describe(groups)}: trm.group_users(train), "
+            "trm.Groups.from_frame(users, 'region') of a table, or trm.Groups.from_column(regions, user_ids=...)"
         )
 
 
@@ -100,16 +101,17 @@ class Groups:
         """
         table = Table.with_columns(open_file(frame) if isinstance(frame, (str, Path)) else frame, user=user)
         name = table.column("user")
+        check_names([group], table.source.names, table.what, "group is the name of a column")
         columns = table.source.read(Roles(name, group))
         user_ids, users = Vocabulary.number(columns.columns[name], columns.name(name), columns.row)
         of_rows = cls.from_column(columns.columns[group])
         codes = torch.full((len(user_ids),), -1, device="cpu").scatter_reduce(0, users, of_rows.codes, "amax")
-        other = (codes[users] != of_rows.codes).nonzero()[:, 0]
+        other = ((codes[users] != of_rows.codes) & (of_rows.codes >= 0)).nonzero()[:, 0]
         if len(other):
             row = int(other[0])
-            raise ValueError(
-                f"{columns.what} has user {user_ids[int(users[row])]!r} in two groups, see {columns.row(row)}"
-            )
+            user_id, code = user_ids[int(users[row])], int(codes[users[row]])
+            two_groups = f"{of_rows.names[of_rows.codes[row]]!r} in {columns.row(row)} and {of_rows.names[code]!r}"
+            raise ValueError(f"{columns.what} has user {user_id!r} in two groups, {two_groups}: a user has one group")
         return cls(codes, of_rows.names, user_ids=user_ids)
 
     def __len__(self) -> int:

@@ -434,7 +434,7 @@ class Interactions:
         num_users = len(ends) - 1
         checks = Checks(True, torch.device("cpu"), num_users)  # raises on any device
         broken_rows("matrix", jagged, checks)
-        checks.settle()
+        checks.finish()
         users = torch.repeat_interleave(ends.diff(), output_size=len(items))
         edges, size = torch.stack([users, items.long()]), check_size("num_items", num_items)
         return cls.from_edge_index(edges, num_users, size, gains, 0, duplicates=duplicates, values_reduce=values_reduce)

@@ -181,7 +181,7 @@ def evaluate(
             facts |= {"keep_rows": collection.keep_rows} | scorer.facts()
             facts["groups"] = None if groups is None else fingerprint(groups.of(truth.target))
             facts |= {"target": fingerprint(truth.target.keys), "values of target": fingerprint(truth.target.values)}
-            facts["history"] = truth.exclusions.fingerprint()
+            facts["history"] = truth.exclusions.hashes()
 
     def update(ids: Tensor, at_once: int) -> None:
         batch = truth.batch(ids)

@@ -102,7 +102,7 @@ def recommend(
         bar = ProgressBar(progress, len(ids), is_first)
         if shard is not None:
             facts |= {"k": k, "user_ids": fingerprint(ids), "batch_size": batch_size}
-            facts["history"] = exclusions.fingerprint()
+            facts["history"] = exclusions.hashes()
     if is_first:
         is_out = scorer.leaves_out_item_0 or any(mask[0] for mask in exclusions.masks)
         cure = f"Embeddings(..., allowed=torch.arange({scorer.num_items}) > 0)"

@@ -88,7 +88,7 @@ def read_history(history: Any, rows: int, device: torch.device) -> Tensor | None
     if (jagged := as_jagged("history", history)) is not None:
         checks = Checks(True, device, rows)
         history = as_spans("history", jagged, checks)
-        checks.settle()
+        checks.finish()
     if isinstance(history, Spans):
         history = history.padded(-1)
     if isinstance(history, Tensor) and history.dtype == torch.bool:

@@ -76,7 +76,7 @@ class Candidates(BatchInput):
         absent = (ids >= 0) & (slots < 0)
         if self.missing == "error":
             checks.reject("missing", absent, lambda row: f"row {row} has {shown(ids[row][absent[row]])}")
-        valid, violations = checks.settle()  # before the columns are ranked, whose checks would count rows again
+        valid, violations = checks.finish()  # before the columns are ranked, whose checks would count rows again
         if valid is not None:
             ids = ids.where(valid[:, None], -1)
             slots, absent = slots.where(valid[:, None], -1), absent & valid[:, None]

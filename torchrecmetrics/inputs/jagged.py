@@ -57,7 +57,8 @@ class Jagged(NamedTuple):
         Examples:
             >>> import torch
             >>> import torchrecmetrics as trm
-            >>> trm.Jagged.from_pairs(torch.tensor([1, 0, 1]), torch.tensor([7, 3, 5]), num_rows=2)[:2]
+            >>> rows, items = torch.tensor([1, 0, 1]), torch.tensor([7, 3, 5])
+            >>> trm.Jagged.from_pairs(rows, items, num_rows=2)[:2]
             (tensor([3, 7, 5]), tensor([0, 1, 3]))
         """
         check_ids("rows", rows)
@@ -261,7 +262,7 @@ def prefix_history(values: Any, offsets: Tensor | None = None, *, max_length: in
     check_ids("history", values)
     checks = Checks(True, values.device, len(offsets) - 1)
     sequences = as_spans("history", jagged, checks)
-    checks.settle()
+    checks.finish()
     position = torch.arange(len(values), device=values.device)
     # clamped for invalid offsets, whose rows are broken anyway
     sequence = (torch.searchsorted(offsets, position, right=True) - 1).clamp(0, max(len(sequences) - 1, 0))

@@ -123,7 +123,7 @@ class Lists(BatchInput):
                 counts = counts._replace(num_recommended=reaches.sum(1))
             return replace(rank_counts(counts, needs, rules, checks, known_depth, made_with), **fields)
         relevant = entries.hits(targets)
-        valid, violations = checks.settle()
+        valid, violations = checks.finish()
         return Ranking(
             relevant=relevant,
             num_relevant=targets.relevant.sum(1, dtype=relevant.ranks.dtype),

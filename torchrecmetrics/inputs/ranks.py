@@ -101,7 +101,7 @@ class Ranks(BatchInput):
         if num_ranked is not None and not isinstance(num_ranked, Tensor):
             num_ranked = torch.full((len(ranks),), num_ranked, dtype=dtype, device=device)
         none = torch.zeros(len(ranks), dtype=torch.bool, device=device)
-        valid, violations = checks.settle()
+        valid, violations = checks.finish()
         return Ranking(
             relevant=RankedItems(torch.where(in_order <= last_rank, in_order, torch.inf)),
             num_relevant=relevant.sum(1, dtype=dtype),
@@ -194,7 +194,7 @@ class Hits(BatchInput):
         ranks = sort_rows(torch.where(flags, places, torch.inf))[:, :width]
         ranks = torch.nn.functional.pad(ranks, (0, width - ranks.shape[1]), value=torch.inf)
         none = torch.zeros(rows, dtype=torch.bool, device=device)
-        valid, violations = checks.settle()
+        valid, violations = checks.finish()
         return Ranking(
             relevant=RankedItems(ranks),
             num_relevant=number.to(dtype),

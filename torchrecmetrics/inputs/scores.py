@@ -155,7 +155,7 @@ def get_topk_ranks(
     refuse_dense("target", target, "scores of get_topk_ranks")
     targets = Targets.read(target, None, exclude, shape, options, checks)
     counts = count_targets(scores, targets, Needs(k), options, checks)
-    valid, _ = checks.settle()
+    valid, _ = checks.finish()
     in_order = sort_ranks(counts, counts.missing, ties, targets.ids, k)
     ranks = in_order.ranks.ceil().nan_to_num(posinf=k + 1).to(torch.int64)
     if in_order.order is not None:

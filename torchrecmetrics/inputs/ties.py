@@ -122,7 +122,7 @@ def rank_counts(
         made_with: names of the options that decided on these ranks; none = all.
         fields: other fields of the ranking.
     """
-    valid, violations = checks.settle()
+    valid, violations = checks.finish()
     gains, ties = counts.gains, options.tie_rule
     secondary = None
     if gains is not None and ties != "expected":

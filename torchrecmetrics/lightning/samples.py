@@ -90,7 +90,7 @@ def share_of(loader: Any) -> tuple[Share | None, str | None]:
 
 @dataclass
 class SampleRows:
-    """Batches of rows with the ids of their samples, which `settle` adds to a collection, each sample once."""
+    """Batches of rows with the ids of their samples, which `add_to` adds to a collection, each sample once."""
 
     ids: list[Tensor] = field(default_factory=list)
     batches: list[tuple[Ranking, Tensor | None, Mapping[str, Any]]] = field(default_factory=list)
@@ -100,7 +100,7 @@ class SampleRows:
         self.ids.append(check_keys("sample_ids", ids, len(ranking)).to(ranking.ranks.device))
         self.batches.append((ranking, weights, columns))
 
-    def settle(self, collection: RecMetricCollection) -> None:
+    def add_to(self, collection: RecMetricCollection) -> None:
         """Add the rows to the collection; those whose sample an earlier row or process has weigh 0."""
         evaluator = collection.evaluator
         counts = _first_of_each(torch.cat([torch.zeros(0, dtype=torch.int64, device=evaluator.device), *self.ids]))

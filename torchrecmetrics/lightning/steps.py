@@ -292,7 +292,7 @@ class RecMetricsCallback(Reporting):
             collection = loader.collection
             try:
                 if loader.samples is not None:
-                    loader.samples.settle(collection)
+                    loader.samples.add_to(collection)
                 values = collection.compute()
                 if collection.keep_rows:
                     _ = collection.rows  # all processes ask for them, so that one alone can read them later

@@ -167,7 +167,7 @@ def evaluate_lists(
     recommended = RecommendedLists.of(entries, target.user_ids, target.item_ids, is_ranked, duplicates == "first")
     ids, without_target = is_ranked.nonzero()[:, 0], (~is_ranked).nonzero()[:, 0]
     longest = int(recommended.lengths.max())
-    ranked = _Lists(recommended, recommended.lengths, longest, complete=complete, duplicates=duplicates)
+    ranked = _ListRanker(recommended, recommended.lengths, longest, complete=complete, duplicates=duplicates)
     ranked.check(collection, truth.items, ids)
     if len(without_target):
         add_without_target(collection, target, without_target, truth.columns(without_target))
@@ -199,7 +199,7 @@ def _counts(truth: _Truth, lists: RecommendedLists, has_target: Tensor) -> dict[
 
 
 def _update_all(
-    collection: RecMetricCollection, truth: _Truth, lists: _Lists, ids: Tensor, progress: bool | Progress
+    collection: RecMetricCollection, truth: _Truth, lists: _ListRanker, ids: Tensor, progress: bool | Progress
 ) -> tuple[int, bool]:
     """Add the lists of users to the metrics; return the number of repeated entries, and True if there was a hit."""
     depth = collection.evaluator.batch_needs.depth or 1
@@ -260,7 +260,7 @@ class _Truth(NamedTuple):
         return cls(GroundTruth(truth, exclusions, past), num_known_items, columns)
 
 
-class _Lists(NamedTuple):
+class _ListRanker(NamedTuple):
     """Recommended lists, with the options that say how to rank them."""
 
     recommended: RecommendedLists

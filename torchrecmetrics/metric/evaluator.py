@@ -88,10 +88,10 @@ class Evaluator(SummedStates):
         counting = {metric.counts_key: metric for metric in self.counted_metrics.values()}
         self._place_of_counts = {key: place for place, key in enumerate(counting)}
         counts = [metric.make_counts() for metric in counting.values()]
-        self._begin_states(name, layout, [*counts, *accumulators])
+        self._add_states(name, layout, [*counts, *accumulators])
         self.metric_of_key: dict[str, tuple[str, str]] = {}
         """Key of the metric and its ending, empty for all rows, for each key of a result, in their order."""
-        suffixes = ["", *(suffix for accumulator in self._added_up for suffix in accumulator.suffixes)]
+        suffixes = ["", *(suffix for accumulator in self._accumulators for suffix in accumulator.suffixes)]
         for key in metrics:
             for suffix in suffixes if key in rows else [""]:
                 if key + suffix in self.metric_of_key:
@@ -111,7 +111,7 @@ class Evaluator(SummedStates):
     @property
     def user_accumulators(self) -> list[Accumulator]:
         """The accumulators that the user gave; others count items or ranks for metrics."""
-        return self._added_up[len(self._place_of_counts) :]
+        return self._accumulators[len(self._place_of_counts) :]
 
     @property
     def label(self) -> str:
@@ -219,10 +219,10 @@ class Evaluator(SummedStates):
             totals = self._totals(sync) if self._synced is None else self._synced
             if self.sanity.sample is not None:
                 self.sanity.judge()  # before bad values are an error, whose cause a question may be
-            results = self._summarize(totals, self._added_up)
+            results = self._summarize(totals, self._accumulators)
             self._warn(results)
             # recent rows of one process depend on the number of updates of all
-            in_common = sync and any(accumulator.is_recent for accumulator in self._added_up)
+            in_common = sync and any(accumulator.is_recent for accumulator in self._accumulators)
             self._computed = (updates, results) if self.compute_with_cache and not in_common else None
             if self._gathered is not None and self._gathered[0] is None:
                 self._gathered = None  # rows before a reset, which stay readable until here
@@ -242,7 +242,7 @@ class Evaluator(SummedStates):
 
     def local_results(self) -> dict[str, Result]:
         """Return the results of this process alone by key, without communication and warnings."""
-        return self._summarize(self._totals(False), self._added_up)
+        return self._summarize(self._totals(False), self._accumulators)
 
     def as_tensors(self, results: Mapping[str, Result]) -> dict[str, Tensor]:
         """Return the values of results by key, as scalars on the metric's device, which the caller may write to."""
@@ -337,9 +337,9 @@ class Evaluator(SummedStates):
         if weights is not None:
             weights = self._read_weights(ranking, weights, checks)
         of_rows = {name: self._read_column(ranking, name, column, checks) for name, column in columns.items()}
-        for accumulator in self._added_up:
+        for accumulator in self._accumulators:
             accumulator.check(len(ranking), of_rows if weights is None else {**of_rows, "weights": weights}, checks)
-        return weights, of_rows, ranking.rejecting(*checks.settle())
+        return weights, of_rows, ranking.rejecting(*checks.finish())
 
     def _check_ready(self, ranking: Ranking) -> None:
         """Raise while the metric is synchronised, and for a ranking of another device or other options."""
@@ -402,7 +402,7 @@ class Evaluator(SummedStates):
         accumulators: list[Accumulator] = []
         counts: list[Tensor] = []
         sums: list[Tensor] = []
-        for accumulator in self._added_up:
+        for accumulator in self._accumulators:
             totals = accumulator.batch_totals(rows)
             if totals is not None:
                 accumulators.append(accumulator)

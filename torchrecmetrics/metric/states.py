@@ -52,12 +52,12 @@ class SummedStates(BareMetric):
         """Name of the metric in messages."""
         raise NotImplementedError
 
-    def _begin_states(self, name: str, layout: Layout, accumulators: Sequence[Accumulator]) -> None:
+    def _add_states(self, name: str, layout: Layout, accumulators: Sequence[Accumulator]) -> None:
         """Register empty states; `name` contains everything that values depend on."""
         self.state_name: str = name
         self.layout: Layout = layout
         self.accumulators: nn.ModuleList = nn.ModuleList(accumulators)
-        self._added_up: list[Accumulator] = list(accumulators)
+        self._accumulators: list[Accumulator] = list(accumulators)
         self.columns: dict[str, Accumulator] = {}
         """Accumulators by the names of the columns that they read from `update`."""
         for accumulator in accumulators:
@@ -95,7 +95,7 @@ class SummedStates(BareMetric):
                 new[self._counts] = attributes[self._counts] + batch[:number, 0].long()
                 batch = torch.cat([torch.nn.functional.pad(batch[:number, 1:], (1, 0)), batch[number:]])
             new[self._sums] = attributes[self._sums] + batch
-            added = [(accumulator, accumulator.added(rows)) for accumulator in self._added_up]
+            added = [(accumulator, accumulator.added(rows)) for accumulator in self._accumulators]
         for accumulator, state in added:
             accumulator.assign(state)
         attributes.update(new)
@@ -116,13 +116,13 @@ class SummedStates(BareMetric):
         """Forget the rows that were added, those of accumulators too, and nothing else."""
         for name in (self._sums, self._violations, self._counts):
             vars(self)[name] = self._defaults[name]
-        for accumulator in self._added_up:
+        for accumulator in self._accumulators:
             accumulator.reset()
 
     def all_states(self) -> tuple[Tensor, Tensor]:
         """Return the floating and the integer states, those of accumulators too, as one vector each."""
         vectors: dict[bool, list[Tensor]] = {True: [], False: []}
-        for owner in (self, *self._added_up):
+        for owner in (self, *self._accumulators):
             for name in owner._defaults:
                 value: Tensor = getattr(owner, name)
                 vectors[value.is_floating_point()].append(value.flatten())
@@ -130,7 +130,7 @@ class SummedStates(BareMetric):
 
     def replace_states(self, sums: Tensor, counts: Tensor) -> None:
         """Replace the states by those of two vectors as `all_states` returns them, as after one update."""
-        for owner in (self, *self._added_up):
+        for owner in (self, *self._accumulators):
             for name in owner._defaults:
                 state: Tensor = getattr(owner, name)
                 if state.is_floating_point():
@@ -151,7 +151,7 @@ class SummedStates(BareMetric):
         place of the metric's own `dist_sync_fn` and `process_group`.
         """
         gather, group = gather or self.dist_sync_fn, process_group or self.process_group
-        states, accumulators = vars(self), self._added_up
+        states, accumulators = vars(self), self._accumulators
         violations = states[self._violations]
         counts = [states[self._counts], *(count for accumulator in accumulators for count in accumulator.counts())]
         clock = [number for accumulator in accumulators for number in accumulator.clock()]
@@ -169,7 +169,7 @@ class SummedStates(BareMetric):
 
     def _compared(self, violations: Tensor, gather: Any, process_group: Any) -> Tensor:
         """Return the violations summed over the processes, or raise on all of them if they have different metrics."""
-        held = f"{self.state_name} with {', '.join(accumulator.option for accumulator in self._added_up) or 'none'}"
+        held = f"{self.state_name} with {', '.join(accumulator.option for accumulator in self._accumulators) or 'none'}"
         digest = hashlib.sha256(held.encode()).digest()
         number = torch.tensor([int.from_bytes(digest[:7], "big")], device=violations.device)
         rows, (total,) = exchange(number, [violations], gather, process_group)
@@ -177,7 +177,7 @@ class SummedStates(BareMetric):
             names = [f"process {number}" for number in range(len(rows))]
             if gather in (None, gather_all_tensors):
                 keys = ", ".join(self.layout.keys)
-                options = [accumulator.option for accumulator in self._added_up]
+                options = [accumulator.option for accumulator in self._accumulators]
                 names = [f"process {n} {text}" for n, text in enumerate(gathered(f"{keys} {options}", process_group))]
             raise ValueError(f"processes differ in their metrics or accumulators: {'; '.join(names)}")
         return total
@@ -189,14 +189,14 @@ class SummedStates(BareMetric):
         with ordinary_tensors():
             own_lists(self)
             super().reset()
-            for accumulator in self._added_up:
+            for accumulator in self._accumulators:
                 accumulator.reset()
         self._synced = None
 
     def persistent(self, mode: bool = False) -> None:
         """Set whether state dicts hold the states, those of the accumulators included."""
         super().persistent(mode)
-        for accumulator in self._added_up:
+        for accumulator in self._accumulators:
             accumulator.persistent(mode)
 
     def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
@@ -227,7 +227,7 @@ class SummedStates(BareMetric):
     def _check_state_dict(self, state_dict: Mapping[str, Any], prefix: str) -> None:
         """Raise if a state dict holds some of the states only, or damaged ones: torch would load what it can."""
         owners: dict[str, BareMetric] = {prefix: self}
-        owners |= {f"{prefix}accumulators.{place}.": acc for place, acc in enumerate(self._added_up)}
+        owners |= {f"{prefix}accumulators.{place}.": acc for place, acc in enumerate(self._accumulators)}
         names = {start + name for start, owner in owners.items() for name in owner._defaults}
         if not any(key in names or key.startswith(f"{prefix}accumulators.") for key in state_dict):
             return
@@ -243,8 +243,8 @@ class SummedStates(BareMetric):
         state: Any = other.metric_state if isinstance(other, Metric) else other
         if not isinstance(state, dict):
             raise TypeError(f"{self.label} merges a metric like itself or its metric_state, got {type(other).__name__}")
-        incoming = other._added_up if isinstance(other, SummedStates) else []
-        options = [[accumulator.option for accumulator in owner] for owner in (self._added_up, incoming)]
+        incoming = other._accumulators if isinstance(other, SummedStates) else []
+        options = [[accumulator.option for accumulator in owner] for owner in (self._accumulators, incoming)]
         if options[0] != options[1]:
             has = [", ".join(names) or "no accumulators" for names in options]
             raise ValueError(f"one of the two has {has[0]}, the other {has[1]}: make both alike")
@@ -257,21 +257,21 @@ class SummedStates(BareMetric):
                 device = expected[name].device
                 raise ValueError(f"{self.label} is on {device}, the state on {value.device}: move one with .to(device)")
         new = {name: value + state[name] for name, value in expected.items()}
-        pairs = zip(self._added_up, incoming, strict=True)
+        pairs = zip(self._accumulators, incoming, strict=True)
         return new, [(accumulator, accumulator.merged(added)) for accumulator, added in pairs]
 
     def __copy__(self) -> SummedStates:
         """Return a shallow copy, which shares the states until one of the two is updated."""
         copied = type(self).__new__(type(self))
         copied.__setstate__(self.__getstate__())
-        copied._added_up = [copy(accumulator) for accumulator in self._added_up]
-        copied._modules = {**self._modules, "accumulators": nn.ModuleList(copied._added_up)}
+        copied._accumulators = [copy(accumulator) for accumulator in self._accumulators]
+        copied._modules = {**self._modules, "accumulators": nn.ModuleList(copied._accumulators)}
         return copied
 
     def set_sync_on_compute(self, sync: bool) -> None:
         """Set whether `compute` adds up over the processes."""
         self.sync_on_compute = sync
-        for accumulator in self._added_up:
+        for accumulator in self._accumulators:
             accumulator.sync_on_compute = sync
 
     def known_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -291,7 +291,7 @@ class SummedStates(BareMetric):
         """Restore the states of this process."""
         was_synced = self._is_synced
         super().unsync(should_unsync)
-        for accumulator in self._added_up if was_synced and should_unsync else ():
+        for accumulator in self._accumulators if was_synced and should_unsync else ():
             if accumulator._is_synced:
                 accumulator.unsync()
         self._synced = self._computed = None
@@ -302,7 +302,7 @@ class SummedStates(BareMetric):
         self._synced = totals = self._totals(True, gather, process_group)
         new = {self._violations: totals.violations, self._counts: totals.counts[0], self._sums: totals.sums[0]}
         vars(self).update(new)
-        for accumulator in self._added_up:
+        for accumulator in self._accumulators:
             accumulator.sync(
                 gather or self.dist_sync_fn, process_group or self.process_group, distributed_available=lambda: True
             )

@@ -206,7 +206,7 @@ class _LabelledLists(BatchInput):
         if width is None:
             width = int(size.max()) if rows else 0
         checks.reject("target_width", size > width, lambda at: f"batch row {at}: {int(size[at])} > {width}")
-        valid, violations = checks.settle()
+        valid, violations = checks.finish()
         target = side_by_side(item, start, stop, width, -1)
         gains = None if self.weights is None else side_by_side(self.weights[order], start, stop, width, 0)
         lists = Lists(self.item_ids, target, gains=gains, complete=True, duplicates=self.duplicates)

@@ -24,6 +24,7 @@ _BEGINNINGS = (
     ("[^A-Za-z0-9]+", "[A-Za-z0-9].*"),
 )
 """Patterns of the first word or number of an id, with the signs behind it, and of the rest."""
+_MARKS = ("blanks", "invisible characters", "the form of Unicode, NFC", "the form of Unicode, NFKC")
 _INVISIBLE = r"[\x00-\x1f\x7f\x{ad}\x{200b}-\x{200f}\x{2060}\x{feff}]"
 _SEPARATORS = r"[^\pL\pN_/-]+"
 
@@ -44,21 +45,30 @@ def check_spelling(what: str, ids: Vocabulary | None, other_what: str, other_ids
         return
     pc, arrays = compute(), (ids.array, other_ids.array)
     alone = [_alone(*arrays), _alone(*arrays[::-1])]
+    tried = [texts[:: 1 + len(texts) // _TRIED] for texts in alone]
+    spellings = [_spellings(tried[0], arrays[1]), _spellings(tried[1], arrays[0])]
     needed = _SHARE * min((len(texts) for texts in alone if len(texts)), default=0)
     for side, others in enumerate(arrays[::-1]):
-        tried = alone[side][:: 1 + len(alone[side]) // _TRIED]
-        spellings = _spellings(tried, others) if len(tried) and len(others) else {}
-        known = others.filter(pc.is_in(others, value_set=arrow().concat_arrays([tried, *spellings.values()])))
-        for difference, spelt in spellings.items():
-            meets = pc.is_in(spelt, value_set=known)
-            number = pc.sum(meets).as_py() * len(alone[side]) / len(tried)
+        all_spelt = arrow().concat_arrays([spelt for spelt, _ in spellings[side].values()])
+        known = others.filter(pc.is_in(others, value_set=all_spelt))
+        for difference, (spelt, cure) in spellings[side].items():
+            if difference in _MARKS:  # both sides may have these, and no id needs them
+                others_spelt = spellings[1 - side][difference][0]
+                meets = pc.is_in(spelt, value_set=arrow().concat_arrays([known, others_spelt]))
+            else:  # not "john1" of a side that has "john", too
+                is_other_id = pc.is_in(spelt, value_set=arrays[side])
+                meets = pc.and_not(pc.is_in(spelt, value_set=known), is_other_id)
+            number = (pc.sum(meets).as_py() or 0) * len(alone[side]) / max(1, len(tried[side]))
             if not number or number < needed:
                 continue
             row = pc.index(meets, True).as_py()
-            pair = tried[row].as_py(), spelt[row].as_py()
+            partner = spelt[row]
+            if pc.index(known, partner).as_py() < 0:
+                partner = tried[1 - side][pc.index(others_spelt, partner).as_py()]
+            pair = (tried[side][row].as_py(), partner.as_py())[:: -1 if side else 1]
             raise ValueError(
-                f"{what}: {pair[side]!r} is {pair[1 - side]!r} in {other_what} but for {difference}, and {number:.0f} "
-                f"of {len(alone[side])} ids that do not meet are such: write both alike"
+                f"{what}: {pair[0]!r} is {pair[1]!r} in {other_what} but for {difference}, and so are {number:.0f} of "
+                f"{len(alone[side])} ids that do not meet. Write both alike: {cure} on both sides"
             )
 
 
@@ -90,26 +100,37 @@ def _alone(ids: Any, others: Any) -> Any:
     return ids.filter(compute().invert(compute().is_in(ids, value_set=others)))
 
 
-def _spellings(ids: Any, others: Any) -> dict[str, Any]:
-    """Return ids, as the other side may write them, by the name of the difference."""
+def _spellings(ids: Any, others: Any) -> dict[str, tuple[Any, str]]:
+    """Return ids as the other side may write them, with the code that makes one of them, by the difference."""
     pc = compute()
+    normal = {form: pc.utf8_normalize(ids, form=form) for form in ("NFC", "NFKC")}
+    visible = pc.replace_substring_regex(ids, _INVISIBLE, "")
+    single = pc.utf8_trim_whitespace(pc.replace_substring_regex(ids, r"[\s\x{a0}]+", " "))
+    whole = pc.replace_substring_regex(ids, r"^([+-]?\d+)\.0+$", r"\1")
+    bare = pc.replace_substring_regex(ids, r"[!-/:-@\[-\x60{-~\s]+", "")
     spellings = {
-        "blanks": pc.utf8_trim_whitespace(pc.replace_substring_regex(ids, r"[\s\x{a0}]+", " ")),
-        "invisible characters": pc.replace_substring_regex(ids, _INVISIBLE, ""),
-        "'.0' behind a whole number": pc.replace_substring_regex(ids, r"^([+-]?\d+)\.0+$", r"\1"),
-        "small letters": pc.utf8_lower(ids),
-        "capital letters": pc.utf8_upper(ids),
-        "signs": pc.replace_substring_regex(ids, r"[!-/:-@\[-\x60{-~\s]+", ""),
+        "blanks": (single, '" ".join(id.split())'),
+        "invisible characters": (visible, '"".join(filter(str.isprintable, id))'),
+        "the form of Unicode, NFC": (normal["NFC"], 'unicodedata.normalize("NFC", id)'),
+        "the form of Unicode, NFKC": (normal["NFKC"], 'unicodedata.normalize("NFKC", id)'),
+        "'.0' behind a whole number": (whole, 'id.removesuffix(".0")'),
+        "small letters": (pc.utf8_lower(ids), "id.lower()"),
+        "capital letters": (pc.utf8_upper(ids), "id.upper()"),
+        "signs": (bare, 're.sub("[^a-zA-Z0-9]", "", id)'),
     }
-    spellings |= {f"the form of Unicode, {form}": pc.utf8_normalize(ids, form=form) for form in ("NFC", "NFKC")}
     if all(pc.all(pc.match_substring_regex(texts, r"^\d+$")).as_py() for texts in (ids, others)):
-        spellings["leading zeros"] = pc.replace_substring_regex(ids, r"^0+(\d)", r"\1")
-    for name, turn in (("the prefix", lambda texts: texts), ("the ending", pc.utf8_reverse)):
+        spellings["leading zeros"] = pc.replace_substring_regex(ids, r"^0+(\d)", r"\1"), 'id.lstrip("0")'
+    for name, turn, cut in (("prefix", _same, "removeprefix"), ("ending", pc.utf8_reverse, "removesuffix")):
         turned = turn(ids)
         prefix = _prefix(turned, turn(others))
         rests = pc.if_else(pc.starts_with(turned, prefix), pc.utf8_slice_codeunits(turned, len(prefix)), turned)
-        spellings[f"{name} {turn(arrow().array([prefix]))[0].as_py()!r}"] = turn(rests)
+        shown = turn(arrow().array([prefix]))[0].as_py()
+        spellings[f"the {name} {shown!r}"] = turn(rests), f"id.{cut}({shown!r})"
     return spellings
+
+
+def _same(texts: Any) -> Any:
+    return texts
 
 
 def _prefix(ids: Any, others: Any) -> str:

@@ -25,12 +25,18 @@ _NAMES = {
     "time": ("time", "timestamp"),
 }
 """Names by which columns are found."""
-_USES: dict[Use, tuple[tuple[str, ...], str, str]] = {
-    "order": (("score", "rank"), "one of them orders the lists", "rank=None if the rows are in order, best first"),
-    "value": (("value",), "one of them says which rows are relevant", "value=None if all rows are relevant, alike"),
-    "time": (("time",), "one of them is the time", "time=None if the rows of each user are in order of time"),
+_USES: dict[Use, tuple[dict[str, str], str]] = {
+    "order": (
+        {"rank": "numbers each list from 1, the best", "score": "is highest for the best"},
+        "rank=None if the rows are in order, best first",
+    ),
+    "value": (
+        {"value": "is the gain of each row, and 0 means not relevant"},
+        "value=None if all rows are relevant, alike",
+    ),
+    "time": ({"time": "is the time"}, "time=None if the rows of each user are in order of time"),
 }
-"""Roles that answer a question, the question, and the other answer."""
+"""Roles that answer a question, with the meaning of such a column, and the other answer."""
 _SHOWN = 12
 """Most columns that a message or a repr shows."""
 
@@ -193,6 +199,8 @@ class Table:
         Raises:
             ValueError: if there is none.
         """
+        if not self.source.names:
+            self.source.read(Roles("user", "item"))  # which says what it is
         if (text := self._missing((role,))) is not None:
             raise ValueError(text)
         return self.columns[role]
@@ -228,10 +236,10 @@ class Table:
             use: what a number depends on.
             roles: the roles that are read, users and items aside.
         """
-        answers, asks, otherwise = _USES[use]
+        answers, otherwise = _USES[use]
         if {*answers} & {*self.columns, *self.said} or (use == "order" and self.split is not None):
             return self._missing()
-        if (text := self._missing(("user", "item"), **{answers[0]: ...})) is not None:
+        if (text := self._missing(("user", "item"), **{[*answers][-1]: ...})) is not None:
             return f"{text}, or {otherwise}"
         names = self.unread("user", "item", *roles)
         if use != "time":
@@ -247,9 +255,9 @@ class Table:
             return None
         shown = _joined((f"{name!r} ({_content(table[name])})" for name in names[:_SHOWN]), len(names))
         noun = "a column that is" if len(names) == 1 else "columns that are"
-        condition = asks if len(names) > 1 else asks.replace("one of them", "it")
-        call = self._call(**{answers[0]: names[0]})
-        return f"{self.what} has {noun} not read: {shown}. If {condition}, pass {call}, or {otherwise}"
+        subject = "one of them" if len(names) > 1 else "it"
+        calls = [f"{subject} {meaning}, pass {self._call(**{role: names[0]})}" for role, meaning in answers.items()]
+        return f"{self.what} has {noun} not read: {shown}. If {'; if '.join(calls)}, or {otherwise}"
 
     def _call(self, **roles: Any) -> str:
         """Return a call that makes this table with further roles; `...` = a name that the caller knows."""
