@@ -167,3 +167,12 @@ def test_scored_lists_have_thresholds():
             metric = metric.clone()
             metric.update(lists)
             assert metric.compute().item() == pytest.approx(expected)
+
+
+def test_a_history_is_compared_with_the_lists_too():
+    """Items of the history that the ground truth lacks are those of the lists in another spelling."""
+    lists, target = {"a": ["x", "y", "z"], "b": ["y", "z", "w"]}, {"a": ["z"], "b": ["w"]}
+    assert trm.evaluate_lists("HR@2", lists, target=target, exclude={"a": ["x"], "b": ["y"]})["HR@2"] == 1
+    for exclude in ({"a": ["x "], "b": ["y "]}, ({"a": ["x "], "b": ["y "]},)):
+        with pytest.raises(ValueError, match="items of exclude: 'x ' is 'x' in lists but for blanks"):
+            trm.evaluate_lists("HR@2", lists, target=target, exclude=exclude)

@@ -215,6 +215,13 @@ def check_tensor(name: str, value: Any, otherwise: str = "") -> None:
         raise TypeError(f"{name} must be a tensor, got {describe(value)}: pass {name}.items")
     if hasattr(value, "codes") and hasattr(value, "of"):
         raise TypeError(f"{name} must be a tensor, got {describe(value)}: pass {name}=groups.of(train)[user_ids]")
+    if (
+        hasattr(value, "columns")
+        and name == "scores"
+        and {"user", "user_id", "item", "item_id"} & {*map(str, value.columns)}
+    ):
+        cure = "rows of user, item and score go to trm.evaluate_lists(metrics, lists, target=...)"
+        raise TypeError(f"{name} must be a tensor, got {describe(value)}: {cure}")
     if not isinstance(value, Tensor):
         array = f"{name}.to_numpy()" if hasattr(value, "to_numpy") else name  # a frame of pandas or polars
         raise TypeError(f"{name} must be a tensor, got {describe(value)}: torch.as_tensor({array}){otherwise}")

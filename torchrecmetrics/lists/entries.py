@@ -146,18 +146,18 @@ def check_order(lists: Table, values: Tensor) -> None:
     if "rank" in lists.columns:
         if last & {"score", "scores"}:
             raise ValueError(
-                f"rank={name!r} would turn the lists of {lists.what} upside down if the highest is best: pass "
+                f"rank={name!r} would turn {lists.what} upside down if the highest is best: pass "
                 f"score={name!r}, or rename the column if 1 is the best"
             )
         return
     if name == "rank" or (last & _RANKS and bool(((values >= 0) & (values == values.double().floor())).all())):
         raise ValueError(
-            f"score={name!r} would turn the lists of {lists.what} upside down if 1 is the best: pass rank={name!r}, or "
+            f"score={name!r} would turn {lists.what} upside down if 1 is the best: pass rank={name!r}, or "
             "rename the column if the highest is best"
         )
     if last & _DISTANCES and bool((values >= 0).all()):
         raise ValueError(
-            f"score={name!r} would turn the lists of {lists.what} upside down if the smallest is the best: negate the "
+            f"score={name!r} would turn {lists.what} upside down if the smallest is the best: negate the "
             "column and rename it"
         )
 

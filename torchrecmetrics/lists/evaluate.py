@@ -343,6 +343,9 @@ def _read(
     truth = interactions[0]
     check_spelling(f"users of {entries.what}", entries.users.ids, "target", truth.user_ids)
     check_spelling(f"items of {entries.what}", entries.items.ids, "target", truth.item_ids)
+    for excluded in interactions[1:]:
+        if isinstance(excluded, Interactions):
+            check_spelling("items of exclude", excluded.item_ids, entries.what, entries.items.ids)
     sides = [
         (lists, entries.items.ids),
         *zip(pairs, (getattr(made, "item_ids", None) for made in interactions), strict=True),

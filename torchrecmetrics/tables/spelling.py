@@ -106,14 +106,14 @@ def _spellings(ids: Any, others: Any) -> dict[str, tuple[Any, str]]:
     normal = {form: pc.utf8_normalize(ids, form=form) for form in ("NFC", "NFKC")}
     visible = pc.replace_substring_regex(ids, _INVISIBLE, "")
     single = pc.utf8_trim_whitespace(pc.replace_substring_regex(ids, r"[\s\x{a0}]+", " "))
-    whole = pc.replace_substring_regex(ids, r"^([+-]?\d+)\.0+$", r"\1")
+    integers = pc.replace_substring_regex(ids, r"^([+-]?\d+)\.0+$", r"\1")
     bare = pc.replace_substring_regex(ids, r"[!-/:-@\[-\x60{-~\s]+", "")
     spellings = {
         "blanks": (single, '" ".join(id.split())'),
         "invisible characters": (visible, '"".join(filter(str.isprintable, id))'),
         "the form of Unicode, NFC": (normal["NFC"], 'unicodedata.normalize("NFC", id)'),
         "the form of Unicode, NFKC": (normal["NFKC"], 'unicodedata.normalize("NFKC", id)'),
-        "'.0' behind a whole number": (whole, 'id.removesuffix(".0")'),
+        "'.0' behind a whole number": (integers, 'id.removesuffix(".0")'),
         "small letters": (pc.utf8_lower(ids), "id.lower()"),
         "capital letters": (pc.utf8_upper(ids), "id.upper()"),
         "signs": (bare, 're.sub("[^a-zA-Z0-9]", "", id)'),
