@@ -179,6 +179,9 @@ _OPTIONS = {
         r"the metric reads \1 of items, which the command does not take: evaluate_lists does"
     ),
     r"metrics=\[\.\.\.\]": "-m NAME@K",
+    r"if line 1 is a row and no header, .*?'1'\)": "if line 1 is a row, write the names of columns above it",
+    r"Columns of a file without a header are .*?'1'\)": "Write the names of the columns above it",
+    r", or score=\.\.\. in place of rank=\.\.\.": ", or --score ... in place of --rank ...",
     r"complete=True": "--complete",
     r"duplicates='first'": "--first",
     r"values_reduce='sum', 'max' or 'last'": "--values-reduce sum, max or last",

@@ -326,7 +326,7 @@ def test_scores():
         "the position",
         "rank2",
     ):  # the last word says that a column holds ranks
-        with pytest.raises(ValueError, match=f"score='{column}' would turn the lists"):
+        with pytest.raises(ValueError, match=f"score='{column}' would turn lists"):
             evaluate_lists("MRR@2", pair | {column: [1, 2]}, target={"al": ["x"]}, score=column)
 
 

@@ -20,7 +20,7 @@ LAYERS = {
     "FRAMEWORKS": "lightning pyg arrow cli __main__",
 }
 """Packages and modules by layer; each imports from its own layer and from those above it in this list."""
-LONG_FILES = {"cli.py": 452, "data/interactions.py": 491}
+LONG_FILES = {"cli.py": 455, "data/interactions.py": 491}
 LONG_FUNCTIONS = {
     "evaluation/recommend.py: recommend": 54,
 }

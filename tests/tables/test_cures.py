@@ -94,7 +94,7 @@ ZONES = [datetime.datetime(2024, 1, 1), datetime.datetime(2024, 1, 2, tzinfo=dat
 CASES = {  # file or frame -> content, use, message, cure ({} = the code that the message shows), words for ..., value
     "unread.csv": (BY_P, order, f"highest for the best, pass {PASTE}", "{}", "", 1),
     "rows.csv": (BY_P, order, "or (rank=None)", "trm.Table(path, {})", "", 1 / 2),
-    "names.csv": (BY_P.replace("user,item", "a,b"), order, f"which is which, {PASTE}", "{}", "'a' 'b' 'p'", 1),
+    "names.csv": (BY_P.replace("user,item", "a,b"), order, f"which is which, {PASTE}", "{}", "'a' 'b' 'p'", 1 / 2),
     "value.csv": (BY_P, gain, PASTE, "{}", "", 2),
     "relevant.csv": (BY_P, gain, "or (value=None)", "trm.Table(path, {})", "", 1),
     "time.csv": (DAYS, last, PASTE, "{}", "", 30),
@@ -210,7 +210,7 @@ CASES = {  # file or frame -> content, use, message, cure ({} = the code that th
         PASTE,
         "lists = frame\ntable = {}",
         "'0' '1' '2'",
-        1,
+        1 / 2,
     ),
     "repeated name": (
         pd.concat([frame(), frame()], axis=1),

@@ -84,7 +84,9 @@ def test_lists_and_truth_are_asked_at_once():
     """One error holds both questions, with a call for each; the calls answer them."""
     lists = pd.DataFrame({"userId": [1, 1], "item": [7, 8], "p": [0.1, 0.9]})
     truth = pd.DataFrame(PAIRS | {"rating": [5, 0]})
-    with pytest.raises(ValueError, match=r"trm.Table\(lists, user=\.\.\., score=\.\.\.\).*\n.*value='rating'"):
+    with pytest.raises(
+        ValueError, match=r"trm.Table\(lists, user=\.\.\., rank=\.\.\.\), or score=.*\n.*value='rating'"
+    ):
         trm.evaluate_lists("HR@1", lists, target=truth)
     with pytest.raises(ValueError, match=r"trm.Table\(lists, user='userId', score='p'\), or rank=None") as error:
         trm.evaluate_lists("HR@1", Table(lists, user="userId"), target=truth)

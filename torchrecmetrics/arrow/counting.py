@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchrecmetrics.accumulators.base import Accumulator
 from torchrecmetrics.arrow.columns import Column, group_codes, rows_of
-from torchrecmetrics.arrow.states import ListCounts, TallyStates
+from torchrecmetrics.arrow.states import TallyCounts, TallyStates
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.core.checks import describe
 from torchrecmetrics.inputs.lists import Duplicates, Lists
@@ -52,7 +52,7 @@ class Counting:
         self.duplicates: Duplicates = duplicates
         self.depth: int | None = collection.evaluator.batch_needs.depth
         self.groups: list[Accumulator] = [acc for acc in collection.accumulators if acc.row_groups]
-        self.list_counts: ListCounts = ListCounts()
+        self.list_counts: TallyCounts = TallyCounts()
         self.num_rows: int = 0
         settings = f"columns={','.join(roles)} duplicates={duplicates} complete={complete}"
         self.states: TallyStates = TallyStates(collection, settings)
@@ -123,14 +123,14 @@ class Counting:
         self.collection.update(ranking, weights=weights, **groups)
         judged = ranking.num_relevant > 0
         deep = judged if self.complete or self.depth is None else judged & (lengths >= self.depth)
-        list_counts = ListCounts(
+        list_counts = TallyCounts(
             num_unserved=int((judged & (lengths == 0)).sum()),
             num_unknown=0 if self.item_ids is None else int((lists >= len(self.item_ids)).sum()),
             num_repeated=0 if ranking.num_repeated is None else int(ranking.num_repeated.sum()),
             num_judged=int(judged.sum()),
             num_deep=int(deep.sum()),
         )
-        self.list_counts = ListCounts(*map(sum, zip(self.list_counts, list_counts, strict=True)))
+        self.list_counts = TallyCounts(*map(sum, zip(self.list_counts, list_counts, strict=True)))
 
 
 def _beside(columns: Mapping[str, Column], role: str, name: str, unit: str, least: int = 1) -> Tensor | None:

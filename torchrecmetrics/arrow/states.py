@@ -25,7 +25,7 @@ FORMAT = "tally 3"
 """Version of the contents of `sums` and `counts`, with which fingerprints begin."""
 
 
-class ListCounts(NamedTuple):
+class TallyCounts(NamedTuple):
     """Counts of rows and list entries of a tally, stored before the counts of the states."""
 
     num_unserved: int = 0
@@ -64,14 +64,14 @@ class TallyStates:
         names += [accumulator.option for accumulator in collection.accumulators]
         self.fingerprint: str = "\n".join((FORMAT, *names, settings))
 
-    def record_batch(self, list_counts: ListCounts) -> Any:
+    def record_batch(self, list_counts: TallyCounts) -> Any:
         """Return the states as a RecordBatch of one record."""
         sums, counts = self.evaluator.all_states()
         counts = torch.cat([torch.tensor(list_counts, device="cpu"), counts])
         lists = [pa.ListArray.from_arrays([0, len(vector)], vector.numpy()) for vector in (sums, counts)]
         return pa.RecordBatch.from_arrays([*lists, pa.array([self.fingerprint])], schema=SCHEMA)
 
-    def add_up(self, records: Iterable[Record]) -> ListCounts:
+    def add_up(self, records: Iterable[Record]) -> TallyCounts:
         """Replace the states by the sums of all records; return the list counts.
 
         Raises:
@@ -86,9 +86,9 @@ class TallyStates:
             total = Record(sums, counts, record.fingerprint)
         if total is None:
             raise ValueError("there is no tally to merge")
-        list_counts, counts = total.counts.tensor_split([len(ListCounts._fields)])
+        list_counts, counts = total.counts.tensor_split([len(TallyCounts._fields)])
         self.evaluator.replace_states(total.sums, counts)
-        return ListCounts(*list_counts.tolist())
+        return TallyCounts(*list_counts.tolist())
 
     def _check_alike(self, number: int, record: Record, total: Record | None) -> None:
         """Raise for a tally of other metrics or of another version, or made with other settings than the first."""

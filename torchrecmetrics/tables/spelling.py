@@ -45,9 +45,11 @@ def check_spelling(what: str, ids: Vocabulary | None, other_what: str, other_ids
         return
     pc, arrays = compute(), (ids.array, other_ids.array)
     alone = [_alone(*arrays), _alone(*arrays[::-1])]
+    if not any(map(len, alone)) or not all(map(len, arrays)):
+        return
     tried = [texts[:: 1 + len(texts) // _TRIED] for texts in alone]
     spellings = [_spellings(tried[0], arrays[1]), _spellings(tried[1], arrays[0])]
-    needed = _SHARE * min((len(texts) for texts in alone if len(texts)), default=0)
+    needed = _SHARE * min(len(texts) for texts in alone if len(texts))
     for side, others in enumerate(arrays[::-1]):
         all_spelt = arrow().concat_arrays([spelt for spelt, _ in spellings[side].values()])
         known = others.filter(pc.is_in(others, value_set=all_spelt))

@@ -239,8 +239,10 @@ class Table:
         answers, otherwise = _USES[use]
         if {*answers} & {*self.columns, *self.said} or (use == "order" and self.split is not None):
             return self._missing()
-        if (text := self._missing(("user", "item"), **{[*answers][-1]: ...})) is not None:
-            return f"{text}, or {otherwise}"
+        role, *others = answers
+        if (text := self._missing(("user", "item"), **{role: ...})) is not None:
+            instead = "".join(f", or {other}=... in place of {role}=..." for other in others)
+            return f"{text}{instead}, or {otherwise}"
         names = self.unread("user", "item", *roles)
         if use != "time":
             names = [name for name in names if name not in _NAMES["time"]]
