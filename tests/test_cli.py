@@ -107,7 +107,7 @@ def test_evaluate_prints_what_evaluate_lists_finds(run):
     """`evaluate` prints what `evaluate_lists` returns, as a table or Markdown; without a terminal stderr is empty."""
     found = trm.evaluate_lists(["HR@1", "MRR@2"], "lists.csv", target="truth.csv")
     assert run(EVALUATE) == (0, f"{found}\n", "")
-    counts = "2 users, 2 list entries not in the ground truth"
+    counts = "2 users, 2 list entries with an item that the ground truth lacks"
     assert run(f"{EVALUATE} --markdown") == (0, f"{found.to_markdown()}\n\n{counts}\n", "")
     by_score = f"{found}".replace("'score' of lists.csv", "'rank' of lists.parquet")
     assert run("evaluate lists.parquet truth.csv --score score -m HR@1,MRR@2") == (0, f"{by_score}\n", "")

@@ -23,7 +23,7 @@ def test_counts_of_what_did_not_meet():
     text = str(trm.evaluate_lists("HR", lists, target=target, k=1, exclude=history))
     assert (
         "3 users, 1 without a list, 1 more with a list but no ground truth, 2 without excluded items, 2 relevant items "
-        "in no list, 1 list entry not in the ground truth\n"
+        "in no list, 1 list entry with an item that the ground truth lacks\n"
     ) in text
 
 

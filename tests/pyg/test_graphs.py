@@ -196,6 +196,11 @@ BAD = [
     ({"target": torch.tensor([0, 13]), "num_users": USERS}, ValueError, r"target must be integers \[2, E\], got \[2\]"),
     ({"target": TEST_EDGES}, ValueError, "embeds 32 nodes: num_users= says how many of them are users, got None"),
     ({"target": TEST_EDGES, "num_users": 33}, ValueError, "num_users= says how many of them are users, got 33"),
+    (
+        {"target": TEST_EDGES, "num_users": USERS, "embed": lambda model: (torch.ones(ITEMS, 4), torch.ones(USERS, 4))},
+        ValueError,
+        r"embed returned 20 users, num_users is 12: \(users, items\), or swapped\?",
+    ),
     ({"num_users": 20}, ValueError, "target is 12 x 20, the model embeds 20 users and 12 items"),
     ({"exclude": torch.ones(20, dtype=torch.uint8)}, TypeError, "exclude must hold int64"),
     (of_shape(32, 32), ValueError, r"target is 32 x 32, the model embeds .*\(32 nodes\)"),

@@ -130,7 +130,7 @@ def evaluate_lists(
         >>> print(trm.evaluate_lists(["HR", "MRR"], lists, target=truth, k=2))
         HR@2   0.3333 ± 0.3333
         MRR@2  0.1667 ± 0.1667
-        3 users, 1 without a list, 1 list entry not in the ground truth
+        3 users, 1 without a list, 1 list entry with an item that the ground truth lacks
         ± standard error; no interval for fewer than 10 users
     """
     refuse_columns("evaluate_lists", options)

@@ -105,10 +105,14 @@ def evaluate(
         check_choice("exclude", exclude, ("message_passing",))
     is_read = embed is None or (by_graph and not is_labelled)
     edges = _graph_edges(edge_index, edge_type) if is_read else None
-    if num_users is None and isinstance(target, Interactions):
-        num_users = target.num_users
-    embeddings = _embed(model, edge_index, edge_weight, embed, edge_type, num_users)
+    users_of_target = target.num_users if isinstance(target, Interactions) else None
+    users_wanted = users_of_target if num_users is None else num_users
+    embeddings = _embed(model, edge_index, edge_weight, embed, edge_type, users_wanted)
     nodes = _Nodes.of(embeddings, isinstance(edge_index, HeteroData))
+    if num_users not in (None, nodes.num_users):
+        raise ValueError(
+            f"embed returned {nodes.num_users} users, num_users is {num_users}: (users, items), or swapped?"
+        )
     if isinstance(target, Interactions):
         nodes.check_sizes(target)  # before the numbering is checked, since this message says more
     if edges is not None:

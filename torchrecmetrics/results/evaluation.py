@@ -209,8 +209,8 @@ class Evaluation(dict[str, Tensor], PointTable):
             (self.num_without_history, "without excluded items"),
             (self.num_cut_ties, f"whose {'list ends' if self.num_cut_ties == 1 else 'lists end'} among equal scores"),
             (self.num_unlisted, f"relevant {'item' if self.num_unlisted == 1 else 'items'} in no list"),
-            (self.num_unknown, f"list {'entry' if self.num_unknown == 1 else 'entries'} not in the ground truth"),
-            (self.num_repeated, f"repeated list {'entry' if self.num_repeated == 1 else 'entries'}"),
+            (self.num_unknown, f"list {_entries(self.num_unknown)} with an item that the ground truth lacks"),
+            (self.num_repeated, f"repeated list {_entries(self.num_repeated)}"),
         ):
             counts += f", {number} {text}" if number else ""
         return counts
@@ -236,3 +236,7 @@ def _named(rows: Rows, user_ids: Vocabulary | None) -> Rows:
     ids = user_ids.ids(rows.ids)
     are_integers = all(isinstance(id_, int) and abs(id_) < 2**63 for id_ in ids)
     return replace(rows, ids=torch.tensor(ids, dtype=torch.int64) if are_integers else [str(id_) for id_ in ids])
+
+
+def _entries(number: int) -> str:
+    return "entry" if number == 1 else "entries"
