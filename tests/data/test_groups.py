@@ -171,6 +171,8 @@ def test_groups_of_a_table(tmp_path):
             [1, 0, -1],
             ["al", "bo", "kim"],
         )
+    missing = frame.assign(region=["de", "se", None, None])
+    assert Groups.from_frame(missing, "region", user="uid").codes.tolist() == [1, 0, -1]
     with pytest.raises(ValueError, match=r"frame has user 'bo' in two groups, 'de' in row 0 and 'se': a user has one"):
         Groups.from_frame(frame.assign(region=["de", "se", "se", "no"]), "region", user="uid")
     with pytest.raises(ValueError, match=r"frame has no column 'user' or 'user_id'.* trm.Table\(frame, user=...\)"):

@@ -176,3 +176,11 @@ def test_a_history_is_compared_with_the_lists_too():
     for exclude in ({"a": ["x "], "b": ["y "]}, ({"a": ["x "], "b": ["y "]},)):
         with pytest.raises(ValueError, match="items of exclude: 'x ' is 'x' in lists but for blanks"):
             trm.evaluate_lists("HR@2", lists, target=target, exclude=exclude)
+
+
+def test_excluded_entries_do_not_reach_a_threshold():
+    """An excluded entry is not recommended, whatever its score: one of one entry from 3.5 on is a hit."""
+    metric = trm.Precision(3, denominator="recommended", score_threshold=3.5)
+    scores, excluded = torch.tensor([[4.9, 4.5, 3.4, 2.3]]), torch.tensor([[0]])
+    metric.update(trm.Lists(torch.arange(4)[None], torch.tensor([[1]]), scores=scores, exclude=excluded, complete=True))
+    assert metric.compute() == 1

@@ -115,3 +115,13 @@ def test_the_command_compares_ids_of_files_as_text(gains, tmp_path, capsys):
     names = ["--truth-user", "uid", "--history-user", "uid", "--history", history, "--complete", "-m", "MRR@1"]
     assert main(["evaluate", lists, truth, *names, *gains]) == 0
     assert capsys.readouterr().out.startswith("MRR@1  1.0000")
+
+
+def test_a_missing_flag_is_not_false(tmp_path):
+    """Values that are true and false in text may not be missing."""
+    path = tmp_path / "flags.csv"
+    path.write_text("user,item,value\na,x,true\na,y,\n")
+    with pytest.raises(ValueError, match=r"column 'value' of .* is missing in row 1 \(line 3\)"):
+        evaluate_lists("HR@1", {"a": ["x"]}, target=path)
+    path.write_text("user,item,value\na,x,false\na,y,yes\n")
+    assert evaluate_lists("HR@1", {"a": ["x"]}, target=path)["HR@1"] == 0
