@@ -340,28 +340,36 @@ def _read(
     interactions = [truth, *(_excluded(argument) for argument in exclude)]
     known = Numbering("target", truth.user_ids, truth.item_ids, (truth.num_users, truth.num_items))
     interactions, entries = _of_one_kind(pairs, interactions, ListEntries.read(lists, known))
-    truth = interactions[0]
+    _check_ids(lists, pairs, interactions, entries)
+    return interactions, entries, _unread_columns(lists, target, exclude)
+
+
+def _check_ids(lists: Any, pairs: Sequence[Any], interactions: Sequence[Any], entries: ListEntries) -> None:
+    """Refuse ids of another side in another spelling, and several ids in a cell, of lists, ground truth and exclude."""
+    truth, *excluded = interactions
     check_spelling(f"users of {entries.what}", entries.users.ids, "target", truth.user_ids)
     check_spelling(f"items of {entries.what}", entries.items.ids, "target", truth.item_ids)
-    for excluded in interactions[1:]:
-        if isinstance(excluded, Interactions):
-            check_spelling("items of exclude", excluded.item_ids, entries.what, entries.items.ids)
-    sides = [
-        (lists, entries.items.ids),
-        *zip(pairs, (getattr(made, "item_ids", None) for made in interactions), strict=True),
-    ]
-    for table, ids in sides:
+    for history in excluded:
+        if isinstance(history, Interactions):
+            check_spelling("items of exclude", history.item_ids, entries.what, entries.items.ids)
+    sides = [(lists, entries.items.ids, truth.item_ids), (pairs[0], truth.item_ids, entries.items.ids)]
+    for argument, history in zip(pairs[1:], excluded, strict=True):
+        sides.append((argument, getattr(history, "item_ids", None), truth.item_ids))
+    for table, ids, others in sides:
         if isinstance(table, Table) and table.split is None:
-            others = entries.items.ids if table is target else truth.item_ids
             text = several_ids(f"items of {table.what}", ids, others)
             if text is not None and not table.holds_lists:
                 raise ValueError(text)
+
+
+def _unread_columns(lists: Any, target: Any, exclude: Sequence[Any]) -> dict[str, list[str]]:
+    """Return the names of the columns that are not read, by table; those of TREC's files are known."""
     unread = {}
-    for table, roles in ((lists, ("rank", "score")), (target, ("value",)), *((pairs, ()) for pairs in exclude)):
+    for table, roles in ((lists, ("rank", "score")), (target, ("value",)), *((history, ()) for history in exclude)):
         if isinstance(table, Table) and not table.trec:
             said = [role for role, name in table.said.items() if name is not None]
             unread[table.what] = table.unread("user", "item", *roles, *said)
-    return interactions, entries, {what: names for what, names in unread.items() if names}
+    return {what: names for what, names in unread.items() if names}
 
 
 def _opened(name: str, argument: Any) -> Any:

@@ -86,6 +86,6 @@ def evaluate_sessions(
     collection.evaluator.set_sync_on_compute(False)
     collection.update(Sessions(scores, labels, users))
     evaluation = collection.evaluation("eager", user_ids, num_repeated=num_repeated)
-    if unread := [name for name in source.names if name not in (user, item, order, label)]:
+    if unread := [name for name in table.unread("user", "item", "rank", "score") if name != label]:
         evaluation.unread = {source.what: unread}
     return evaluation

@@ -165,8 +165,11 @@ class Table:
     @property
     def holds_lists(self) -> bool:
         """True if the cells of items are lists."""
-        table, item = self.source.all_columns(), self.columns.get("item")
-        return item in table.column_names and _is_nested(table[item].type)
+        return self._is_nested_item(self.source.all_columns())
+
+    def _is_nested_item(self, table: Any) -> bool:
+        item = self.columns.get("item")
+        return item in table.column_names and _is_nested(table.schema.field(item).type)
 
     def __repr__(self) -> str:
         said = ", ".join(f"{role}={self.columns[role]!r}" for role in _NAMES if role in self.columns)
@@ -250,7 +253,7 @@ class Table:
             return None
         table = self.source.all_columns()
         types = {field.name: field.type for field in table.schema}
-        in_cells = use == "order" and self.holds_lists
+        in_cells = use == "order" and self._is_nested_item(table)
         names = [name for name in names if name in types and _may_be(use, types[name])]
         names = [name for name in names if _is_nested(types[name]) >= in_cells]
         if not names:
