@@ -246,7 +246,7 @@ def test_honest_data_is_not_asked_about(name):
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_elsewhere_compute_asks(name, monkeypatch):
-    """Where reading a value would wait, `update` keeps a small copy of one batch, which `compute` judges and drops."""
+    """Where reading a value would wait, `update` keeps a small copy of one batch, about which `compute` warns."""
     case, words = copy.deepcopy(MISTAKES[name][0]), MISTAKES[name][1]
     collection, arguments = case.start()
     monkeypatch.setattr(check, "can_sync", lambda values: False)

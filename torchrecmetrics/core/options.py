@@ -69,8 +69,8 @@ class Options:
         max_relevant = None if self.max_relevant is None else check_k(self.max_relevant, "max_relevant")
         padding_idx = check_padding_idx(self.padding_idx)
         ranks = {"ties": tie_rule, "padding_idx": padding_idx, "overlap": overlap_rule}
-        settled = {"max_relevant": max_relevant, "padding_idx": padding_idx, "of_ranks": ranks}
-        for name, value in {**settled, "tie_rule": tie_rule, "overlap_rule": overlap_rule}.items():
+        derived = {"max_relevant": max_relevant, "padding_idx": padding_idx, "of_ranks": ranks}
+        for name, value in {**derived, "tie_rule": tie_rule, "overlap_rule": overlap_rule}.items():
             object.__setattr__(self, name, value)
 
     tie_rule: Ties = field(init=False, repr=False, compare=False)

@@ -218,7 +218,7 @@ class Evaluator(SummedStates):
             sync = self.sync_on_compute and self._synced is None and self.distributed_available_fn()
             totals = self._totals(sync) if self._synced is None else self._synced
             if self.sanity.sample is not None:
-                self.sanity.judge()  # before bad values are an error, whose cause a question may be
+                self.sanity.warn_of_sample()  # before bad values are an error, whose cause a question may be
             results = self._summarize(totals, self._accumulators)
             self._warn(results)
             # recent rows of one process depend on the number of updates of all

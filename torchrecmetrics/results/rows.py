@@ -72,27 +72,27 @@ class Rows(Columns):
 
     def __post_init__(self) -> None:
         ids = _check_ids("ids", self.ids)
-        settled: dict[str, Any] = {"ids": ids}
+        checked: dict[str, Any] = {"ids": ids}
         rows = len(ids)
         if not isinstance(self.values, Mapping) or not self.values:
             raise TypeError(f"values must be a dict of labels, {{label: float64 [n]}}, got {describe(self.values)}")
         if reserved := [label for label in self.values if label in _TAKEN or label.startswith(_OWN)]:
             raise ValueError(f"{reserved[0]!r} cannot be a label: it is the name of another column")
-        settled["values"] = {n: _check_numbers(f"values of {n}", v, rows) for n, v in self.values.items()}
+        checked["values"] = {n: _check_numbers(f"values of {n}", v, rows) for n, v in self.values.items()}
         if self.weights is not None:
-            settled["weights"] = _check_weights("weights", self.weights, rows)
+            checked["weights"] = _check_weights("weights", self.weights, rows)
         if self.clusters is not None:
-            settled["clusters"] = clusters = _check_ids("clusters", self.clusters)
+            checked["clusters"] = clusters = _check_ids("clusters", self.clusters)
             if len(clusters) != rows:
                 raise ValueError(f"clusters must be of {rows} rows, as ids are, got {len(clusters)}")
         for name in ("own_weights", "higher_is_better"):
             if unknown := [label for label in getattr(self, name) if label not in self.values]:
                 raise ValueError(f"{name} has {unknown[0]!r}, values has not{nearest(unknown[0], self.values)}")
-        settled["own_weights"] = {
+        checked["own_weights"] = {
             n: _check_weights(f"own_weights of {n}", weights, rows) for n, weights in self.own_weights.items()
         }
-        settled |= {"options": dict(self.options), "higher_is_better": dict(self.higher_is_better)}
-        for attribute, value in settled.items():
+        checked |= {"options": dict(self.options), "higher_is_better": dict(self.higher_is_better)}
+        for attribute, value in checked.items():
             object.__setattr__(self, attribute, value)
         if len(torch.unique(ids) if isinstance(ids, Tensor) else set(ids)) < rows:
             number = numbered(ids)[1]

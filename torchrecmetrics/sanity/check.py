@@ -23,10 +23,10 @@ class SanityCheck:
 
     def __init__(self) -> None:
         self.is_done: bool = False  # or the sample is kept
-        self.sample: Sample | None = None  # of a batch elsewhere than on the CPU, until `judge` reads it
+        self.sample: Sample | None = None  # of a batch elsewhere than on the CPU, until `warn_of_sample` reads it
 
     def see(self, batch: Any, ranking: Ranking, needs: Needs, options: Options) -> None:
-        """Ask about a batch of enough rows: on the CPU at once, elsewhere in `judge`, which waits for the device."""
+        """Warn of a batch of enough rows: on the CPU at once, elsewhere from a sample, when `compute` waits anyway."""
         batch, device, num_rows = getattr(batch, "source", batch), ranking.num_relevant.device.type, len(ranking)
         kind = type(batch).__name__ if type(batch).__module__.startswith("torchrecmetrics.inputs.") else ""
         enough = (len(batch.scores) if kind == "Sessions" else num_rows) >= MIN_ROWS
@@ -40,9 +40,9 @@ class SanityCheck:
             copies = cut_fields(batch) if kind in QUESTIONS else None, cut_fields(ranking)
         self.is_done, self.sample = True, Sample(kind, *copies, needs, options.padding_idx, num_rows, num_columns)
         if can_sync(ranking.num_relevant):
-            self.judge()
+            self.warn_of_sample()
 
-    def judge(self) -> None:
+    def warn_of_sample(self) -> None:
         """Warn of each question about the sample, on one process, and drop it."""
         sample, self.sample = self.sample, None
         assert sample is not None
