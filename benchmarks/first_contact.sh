@@ -31,7 +31,7 @@ tests() {  # tests NAME SECONDS ARGUMENTS...
     -p no:cacheprovider --timeout 150 -n "$WORKERS" "${@:3}"
 }
 card() { step "$1" "$2" "$3" "$PYTHON" -m benchmarks.card "${@:4}" $TINY; }
-NUMERIC="tests/core tests/inputs tests/kernels tests/beyond tests/data tests/test_metrics.py tests/test_collection.py"
+NUMERIC="tests/core tests/inputs tests/kernels tests/beyond tests/data tests/metrics/test_accuracy.py tests/collection/test_collection.py"
 case ${1:-first} in
   first)
     card versions 40 12 versions
@@ -60,7 +60,7 @@ case ${1:-first} in
   again)  # after faults were mended
     BUDGET=${REST:-230}
     card versions 40 1 versions
-    tests numeric 90 $NUMERIC tests/evaluation tests/test_collect_sessions.py -k cuda
+    tests numeric 90 $NUMERIC tests/evaluation tests/collection/test_collect_sessions.py -k cuda
     tests gpu 100 tests/gpu --deselect tests/gpu/test_sanitizer.py
     card updates 50 2 updates
     card scores 80 12 rows card-scores card-all-metrics

@@ -400,7 +400,7 @@ def comparisons(tiny: bool, data: Path) -> Iterator[Case]:
         yield Case("comparisons", text, f"{users:,} users, 2 metrics", users, entrants, lambda: columns, goals)
 
 
-# calls that reach the device are counted by tests/metric/test_evaluator.py and benchmarks/core.py
+# calls that reach the device are counted by tests/metrics/test_evaluator.py and benchmarks/core.py
 ROWS: dict[str, Row] = {
     "scores": scores_rows,
     "embeddings": embeddings_rows,

@@ -437,7 +437,7 @@ def test_a_delimiter_is_for_all_files(delimiter, run):
 def test_progress_on_a_terminal(run, monkeypatch):
     """On a terminal stderr shows the users done so far, batch by batch, and is cleared at the end."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr("torchrecmetrics.lists.evaluate._CELLS", 1)
+    monkeypatch.setattr("torchrecmetrics.evaluation.evaluate_lists._CELLS", 1)
     status, _, error = run(EVALUATE)
     assert status == 0
     assert "1 of 2 users" in error

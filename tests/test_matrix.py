@@ -15,7 +15,7 @@ from values import numbers
 from waiting import away, never_waits
 
 import torchrecmetrics as trm
-from torchrecmetrics.inputs.base import BatchInput
+from torchrecmetrics.inputs.batch_input import BatchInput
 
 ROWS, ITEMS = 24, 9
 NAMES, K = ["HR", "NDCG", "MRR"], [1, 3]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import torchrecmetrics as trm
-from torchrecmetrics.names import _CLASSES
+from torchrecmetrics.metrics.names import _CLASSES
 from torchrecmetrics.testing import check_metric
 
 CATALOGUE = trm.Catalogue(

@@ -9,8 +9,8 @@ from torch import Tensor
 from typing_extensions import assert_type
 
 import torchrecmetrics as trm
+from torchrecmetrics.collection.value import Value
 from torchrecmetrics.lightning import CatalogueEvaluationCallback, RecMetricsCallback
-from torchrecmetrics.values import Value
 
 
 def metrics() -> None:

@@ -2,29 +2,23 @@
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from torchrecmetrics import metrics, rank_metrics
-from torchrecmetrics.accumulators.base import Accumulator
-from torchrecmetrics.accumulators.by_group import ByGroup
-from torchrecmetrics.accumulators.kept_rows import KeptRows
-from torchrecmetrics.accumulators.windows import Window
-from torchrecmetrics.analysis.comparison import Comparison, compare
-from torchrecmetrics.analysis.plots import plot
-from torchrecmetrics.beyond.item_counts import ItemCountMetric
-from torchrecmetrics.beyond.list_metric import ListMetric
-from torchrecmetrics.beyond.metrics import *  # noqa: F403
-from torchrecmetrics.beyond.metrics import __all__ as _beyond
-from torchrecmetrics.collect_sessions import CollectSessions
-from torchrecmetrics.collection import RecMetricCollection
+from torchrecmetrics.collection.by_group import ByGroup
+from torchrecmetrics.collection.collect_sessions import CollectSessions
+from torchrecmetrics.collection.collection import RecMetricCollection
+from torchrecmetrics.collection.kept_rows import KeptRows
+from torchrecmetrics.collection.windows import Window
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.data.audit import Audit, audit
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.groups import Groups, group_users, slice_targets
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.log import Log
-from torchrecmetrics.data.recommendations import Recommendations
+from torchrecmetrics.evaluation.agreement import agreement
 from torchrecmetrics.evaluation.embeddings import Embeddings
-from torchrecmetrics.evaluation.models import evaluate
+from torchrecmetrics.evaluation.evaluate import evaluate
+from torchrecmetrics.evaluation.evaluate_lists import evaluate_lists
 from torchrecmetrics.evaluation.recommend import recommend
+from torchrecmetrics.evaluation.recommendations import Recommendations
 from torchrecmetrics.inputs.candidates import Candidates
 from torchrecmetrics.inputs.codes import SemanticIds
 from torchrecmetrics.inputs.item_shard import ItemShard
@@ -34,13 +28,22 @@ from torchrecmetrics.inputs.negatives import Negatives
 from torchrecmetrics.inputs.ranks import Hits, Ranks
 from torchrecmetrics.inputs.scores import Scores, get_topk_ranks
 from torchrecmetrics.inputs.sessions import Sessions
-from torchrecmetrics.lists.agreement import agreement
-from torchrecmetrics.lists.evaluate import evaluate_lists
-from torchrecmetrics.metric.base import RankingMetric
-from torchrecmetrics.metrics import *  # noqa: F403
-from torchrecmetrics.names import unknown_attribute as _unknown_attribute
-from torchrecmetrics.rank_metrics import *  # noqa: F403
+from torchrecmetrics.metrics import accuracy as metrics
+from torchrecmetrics.metrics import one_rank as rank_metrics
+from torchrecmetrics.metrics.accumulator import Accumulator
+from torchrecmetrics.metrics.accuracy import *  # noqa: F403
+from torchrecmetrics.metrics.item_counts import *  # noqa: F403
+from torchrecmetrics.metrics.item_counts import ItemCountMetric
+from torchrecmetrics.metrics.item_groups import *  # noqa: F403
+from torchrecmetrics.metrics.names import unknown_attribute as _unknown_attribute
+from torchrecmetrics.metrics.of_lists import *  # noqa: F403
+from torchrecmetrics.metrics.of_lists import ListMetric
+from torchrecmetrics.metrics.of_lists import __all__ as _beyond
+from torchrecmetrics.metrics.one_rank import *  # noqa: F403
+from torchrecmetrics.metrics.ranking_metric import RankingMetric
+from torchrecmetrics.results.comparison import Comparison, compare
 from torchrecmetrics.results.evaluation import Evaluation
+from torchrecmetrics.results.plots import plot
 from torchrecmetrics.results.rows import Rows
 from torchrecmetrics.tables.table import Table
 from torchrecmetrics.tables.vocabulary import Vocabulary

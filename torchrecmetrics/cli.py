@@ -17,17 +17,17 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import torch
 
-from torchrecmetrics.analysis.comparison import compare
-from torchrecmetrics.collection import RecMetricCollection
+from torchrecmetrics.collection.collection import RecMetricCollection
 from torchrecmetrics.core.checks import extra
 from torchrecmetrics.core.saving import write_text
 from torchrecmetrics.data.audit import audit
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.log import Log, LogSplit
-from torchrecmetrics.lists.agreement import agreement, agreement_metrics
-from torchrecmetrics.lists.evaluate import evaluate_lists
-from torchrecmetrics.metric.base import RankingMetric
+from torchrecmetrics.evaluation.agreement import agreement, agreement_metrics
+from torchrecmetrics.evaluation.evaluate_lists import evaluate_lists
+from torchrecmetrics.metrics.ranking_metric import RankingMetric
+from torchrecmetrics.results.comparison import compare
 from torchrecmetrics.results.evaluation import Evaluation
 from torchrecmetrics.results.rows import Rows
 from torchrecmetrics.tables.events import Events

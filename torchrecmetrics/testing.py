@@ -10,9 +10,9 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor
 
-from torchrecmetrics.collection import RecMetricCollection
+from torchrecmetrics.collection.collection import RecMetricCollection
 from torchrecmetrics.inputs.scores import Scores
-from torchrecmetrics.metric.base import RankingMetric
+from torchrecmetrics.metrics.ranking_metric import RankingMetric
 
 _TIED = [[2.0, 1.0, 1.0, 1.0, 0.0], [1.0] * 5, [0.0, 0.0, 0.0, 3.0, 3.0]]
 _TIED_TARGETS = [[1, -1], [0, 3], [2, 4]]

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import torchrecmetrics as trm
-from torchrecmetrics.core import student
+from torchrecmetrics.core import student_t as student
 from torchrecmetrics.core.intervals import interval, skewed_interval
-from torchrecmetrics.core.student import quantile
+from torchrecmetrics.core.student_t import quantile
 
 stats = pytest.importorskip("scipy.stats")
 

@@ -7,9 +7,9 @@ import pytest
 import torchmetrics.retrieval
 
 import torchrecmetrics as trm
-from torchrecmetrics import names
 from torchrecmetrics.core import other_names
-from torchrecmetrics.metric.signature import METRIC_OPTIONS
+from torchrecmetrics.metrics import names
+from torchrecmetrics.metrics.signature import METRIC_OPTIONS
 
 
 def test_no_name_is_ours():

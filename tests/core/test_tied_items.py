@@ -15,7 +15,7 @@ from sizes import examples
 import torchrecmetrics as trm
 from torchrecmetrics import functional
 from torchrecmetrics.core import tied_items
-from torchrecmetrics.inputs import ties
+from torchrecmetrics.inputs import from_counts as ties
 
 CUTOFFS = [1, 2, 3, 5, 9]
 FORMULAS = [(cls.formula, k) for cls in ACCURACY for k in cutoffs_of(cls.formula, CUTOFFS)]

@@ -6,7 +6,7 @@ from values import numbers
 
 import torchrecmetrics as trm
 from torchrecmetrics import kernels as counting
-from torchrecmetrics.evaluation import scoring
+from torchrecmetrics.evaluation import scorers as scoring
 
 KERNELS = ["eager", "triton"]
 

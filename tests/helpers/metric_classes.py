@@ -13,8 +13,8 @@ def classes_of(module):
     return list(dict.fromkeys(getattr(module, name) for name in module.__all__))
 
 
-ACCURACY = classes_of(trm.metrics)
-RANK = classes_of(trm.rank_metrics)
+ACCURACY = classes_of(trm.metrics.accuracy)
+RANK = classes_of(trm.metrics.one_rank)
 
 
 def cutoffs_of(formula, k):

@@ -11,7 +11,7 @@ from waiting import never_waits
 
 import torchrecmetrics as trm
 from torchrecmetrics.core.checks import VIOLATIONS
-from torchrecmetrics.inputs import exclude as exclude_module
+from torchrecmetrics.inputs import exclusion as exclude_module
 from torchrecmetrics.inputs import jagged
 
 ITEMS = 9

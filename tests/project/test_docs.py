@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import torchrecmetrics as trm
-from torchrecmetrics import names
+from torchrecmetrics.metrics import names
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,7 +11,8 @@ import torch
 
 import torchrecmetrics as trm
 from benchmarks import gpu, report
-from torchrecmetrics import kernels, names
+from torchrecmetrics import kernels
+from torchrecmetrics.metrics import names
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -24,7 +24,7 @@ LONG_FILES = {"cli.py": 455, "data/interactions.py": 491}
 LONG_FUNCTIONS = {
     "evaluation/recommend.py: recommend": 54,
 }
-MANY_PARAMETERS = {"lightning/catalogue.py: __init__": 15}
+MANY_PARAMETERS = {"lightning/catalogue_callback.py: __init__": 15}
 
 
 def named(path):
@@ -148,7 +148,7 @@ sys.modules["pyarrow"] = sys.modules["pandas"] = None
 package = types.ModuleType("torchrecmetrics")
 package.__path__ = [{str(PACKAGE)!r}]
 sys.modules["torchrecmetrics"] = package
-import torchrecmetrics.collect_sessions
+import torchrecmetrics.collection.collect_sessions
 others = {" ".join(parts for name, parts in LAYERS.items() if name != "METRICS").split()}
 print([name for name in sys.modules if name.startswith("torchrecmetrics.") and name.split(".")[1] in others])
 """
@@ -172,50 +172,50 @@ def test_private_parts_of_evaluators(module):
 
 ELSEWHERE = {
     "__main__": "test_cli",
-    "analysis/pairing": "analysis/test_comparison",
+    "results/pairing": "results/test_comparison",
     "results/row_ids": "results/test_rows",
-    "analysis/significance": "analysis/test_comparison",
-    "accumulators/base": "accumulators/test_by_group",
-    "accumulators/row_buffer": "accumulators/test_kept_rows",
-    "arrow/columns": "arrow/test_tallies",
+    "results/significance": "results/test_comparison",
+    "metrics/accumulator": "collection/test_by_group",
+    "collection/row_buffer": "collection/test_kept_rows",
+    "arrow/list_columns": "arrow/test_tallies",
     "arrow/counting": "arrow/test_tallies",
-    "arrow/states": "arrow/test_tallies",
-    "beyond/functional": "beyond/test_metrics",
-    "beyond/item_counts": "beyond/test_list_metric",
-    "core/checks": "metric/test_base",
-    "core/distributed": "metric/test_base",
-    "core/options": "test_metrics",
-    "core/result": "test_metrics",
-    "core/rows": "test_metrics",
-    "core/student": "core/test_intervals",
-    "tables/columns": "data/test_interactions",
+    "arrow/tally_states": "arrow/test_tallies",
+    "metrics/list_formulas": "metrics/test_of_lists",
+    "metrics/item_counts": "metrics/test_list_metric",
+    "core/checks": "metrics/test_ranking_metric",
+    "core/distributed": "metrics/test_ranking_metric",
+    "core/options": "metrics/test_accuracy",
+    "core/result": "metrics/test_accuracy",
+    "core/row_values": "metrics/test_accuracy",
+    "core/student_t": "core/test_intervals",
+    "tables/numbers": "data/test_interactions",
     "tables/events": "tables/test_files",
     "tables/ids": "tables/test_vocabulary",
-    "data/recommendations": "evaluation/test_recommend",
-    "data/arguments": "evaluation/test_models",
-    "data/exclusions": "evaluation/test_models",
-    "data/ground_truth": "evaluation/test_models",
-    "lists/entries": "lists/test_evaluate",
-    "lists/matching": "lists/test_evaluate",
-    "lists/ordered": "lists/test_evaluate",
-    "inputs/base": "inputs/test_as_input",
+    "evaluation/recommendations": "evaluation/test_recommend",
+    "evaluation/arguments": "evaluation/test_evaluate",
+    "evaluation/user_exclusions": "evaluation/test_evaluate",
+    "evaluation/ground_truth": "evaluation/test_evaluate",
+    "evaluation/list_entries": "evaluation/test_evaluate_lists",
+    "evaluation/matching": "evaluation/test_evaluate_lists",
+    "evaluation/recommended_lists": "evaluation/test_evaluate_lists",
+    "inputs/batch_input": "inputs/test_as_input",
     "inputs/targets": "inputs/test_scores",
     "kernels/blocks": "kernels/test_topk_ids",
     "kernels/contract": "kernels/test_eager",
     "kernels/thresholds": "kernels/test_eager",
-    "lightning/outputs": "lightning/test_steps",
+    "lightning/outputs": "lightning/test_steps_callback",
     "lightning/replicas": "lightning/test_samples",
-    "names": "test_collection",
-    "metric/description": "metric/test_base",
-    "results/frames": "analysis/test_comparison",
-    "sanity/check": "sanity/test_questions",
-    "results/tables": "analysis/test_comparison",
-    "values": "test_collection",
+    "metrics/names": "collection/test_collection",
+    "metrics/description": "metrics/test_ranking_metric",
+    "core/extras": "results/test_comparison",
+    "inputs/sanity": "inputs/test_sanity_questions",
+    "results/result_table": "results/test_comparison",
+    "collection/value": "collection/test_collection",
 }
 """Modules that are tested through another one, and the file that does it."""
 OF_SEVERAL_MODULES = {
     "arrow/test_engines",  # tallies in engines for data
-    "beyond/test_peers",
+    "metrics/test_list_peers",
     "lightning/test_cli",
     "lightning/test_module",
     "lightning/test_without_lightning",

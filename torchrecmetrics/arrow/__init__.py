@@ -7,7 +7,7 @@ try:
 except ImportError as _error:
     raise ImportError(f"torchrecmetrics.arrow needs pyarrow: {extra('arrow')}") from _error
 
-from torchrecmetrics.arrow.states import SCHEMA, SCHEMA_DDL
 from torchrecmetrics.arrow.tallies import merge, tally
+from torchrecmetrics.arrow.tally_states import SCHEMA, SCHEMA_DDL
 
 __all__ = ["SCHEMA", "SCHEMA_DDL", "merge", "tally"]

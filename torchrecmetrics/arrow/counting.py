@@ -10,15 +10,15 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from torchrecmetrics.accumulators.base import Accumulator
-from torchrecmetrics.arrow.columns import Column, group_codes, rows_of
-from torchrecmetrics.arrow.states import TallyCounts, TallyStates
-from torchrecmetrics.collection import RecMetricCollection
+from torchrecmetrics.arrow.list_columns import Column, group_codes, rows_of
+from torchrecmetrics.arrow.tally_states import TallyCounts, TallyStates
+from torchrecmetrics.collection.collection import RecMetricCollection
 from torchrecmetrics.core.checks import describe
+from torchrecmetrics.evaluation.evaluate_lists import check_depth, check_shortened
 from torchrecmetrics.inputs.lists import Duplicates, Lists
 from torchrecmetrics.inputs.ranks import Ranks
-from torchrecmetrics.lists.evaluate import check_depth, check_shortened
-from torchrecmetrics.tables.frames import check_names
+from torchrecmetrics.metrics.accumulator import Accumulator
+from torchrecmetrics.tables.sources import check_names
 from torchrecmetrics.tables.vocabulary import Vocabulary
 
 _ROWS_AT_ONCE = 2**14

@@ -11,12 +11,12 @@ from torch import Tensor
 from torchmetrics.utilities import dim_zero_sum
 
 from torchrecmetrics.arrow.counting import Counting
-from torchrecmetrics.arrow.states import TallyStates, read
-from torchrecmetrics.collection import RecMetricCollection
+from torchrecmetrics.arrow.tally_states import TallyStates, read_records
+from torchrecmetrics.collection.collection import RecMetricCollection
 from torchrecmetrics.core.checks import check_choice, describe
 from torchrecmetrics.inputs.lists import Duplicates
-from torchrecmetrics.metric.signature import MetricOptions
-from torchrecmetrics.names import Metrics
+from torchrecmetrics.metrics.names import Metrics
+from torchrecmetrics.metrics.signature import MetricOptions
 from torchrecmetrics.results.evaluation import Evaluation
 from torchrecmetrics.tables.vocabulary import Vocabulary
 
@@ -141,7 +141,7 @@ def merge(
         ± standard error; no interval for fewer than 10 users
     """
     collection = _collection(metrics, k, options)
-    list_counts = TallyStates(collection).add_up(read(tallies))
+    list_counts = TallyStates(collection).add_up(read_records(tallies))
     if list_counts.num_judged and not list_counts.num_deep:
         deepest, depth = list(collection.metrics.values())[-1], collection.evaluator.batch_needs.depth
         raise ValueError(

@@ -1,1 +1,1 @@
-"""The core: rankings, row values, metrics and accumulators; imports torch and torchmetrics alone."""
+"""Rankings, row values and results, and helpers of all packages; knows no metric."""

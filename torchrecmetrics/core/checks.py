@@ -333,3 +333,24 @@ def describe(value: object) -> str:
 def shown(values: Tensor) -> str:
     """Return the first 8 entries of a row as text, with the number of further entries, for a message."""
     return str(values[:8].tolist()) + ("" if len(values) <= 8 else f" and {len(values) - 8} more")
+
+
+def check_group_names(names: Any) -> tuple[str, ...]:
+    """Return the names of groups, or raise for names that cannot be parts of keys.
+
+    Raises:
+        TypeError: for anything but several names.
+        ValueError: without a name, for a name twice, and for anything but words without '/'.
+    """
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        cure = "groups.names" if hasattr(names, "names") else "['cold', 'warm']"
+        raise TypeError(f"names of groups are words, such as {cure}, got {describe(names)}")
+    words = tuple(names)
+    for name in words:
+        if not isinstance(name, str) or not name or "/" in name:
+            raise ValueError(f"a group is named by a word without '/', got {name!r}")
+        if words.count(name) > 1:
+            raise ValueError(f"two groups are called {name!r}")
+    if not words:
+        raise ValueError("groups holds no name")
+    return words

@@ -6,7 +6,7 @@ import math
 from typing import Any, Literal, TypeAlias
 
 from torchrecmetrics.core.checks import check_choice
-from torchrecmetrics.core.student import quantile
+from torchrecmetrics.core.student_t import quantile
 
 IntervalMethod: TypeAlias = Literal["score", "student"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -184,3 +184,13 @@ def sum_first(values: Tensor, number: Tensor) -> Tensor:
     """Return the sum of the first `number`, int64 [B] or [K, B], of each row's values [B, T], in the shape of it."""
     sums = torch.nn.functional.pad(running_sums(values), (1, 0))
     return sums.gather(1, number[:, None])[:, 0] if number.dim() == 1 else sums.gather(1, number.T).T
+
+
+AnyCutoff: TypeAlias = int | Sequence[int]
+"""One cut-off, which gives a result [B], or a list or tuple of K cut-offs, which gives [K, B]."""
+
+
+@cached_constant
+def log2_discounts(places: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return the discounts 1 / log2(1 + rank) of ranks 1 to `places`; metrics of lists read them, too."""
+    return log2_discount(torch.arange(1, places + 1, dtype=dtype, device=device))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
+from torchrecmetrics.core.arrays import float_dtype
 from torchrecmetrics.core.intervals import IntervalMethod, interval
 
 
@@ -48,3 +50,80 @@ class Result(NamedTuple):
     def interval(self, level: float = 0.95, method: IntervalMethod = "score") -> tuple[float, float]:
         """Return the confidence interval of the value, (low, high); nan where it is unknown."""
         return interval(self.value, self.standard_error, self.size, self.bounds, level, method)
+
+
+class LastResult:
+    """Methods of a metric, or of a value of a collection, about the result of the last `compute`."""
+
+    @property
+    def last_result(self) -> Result:
+        """The result of the last `compute`."""
+        result = self._last_result()
+        if result is None:
+            raise RuntimeError(
+                f"{self.label}: counts and standard errors are those of the last compute(); call it first"  # type: ignore[attr-defined]
+            )
+        return result
+
+    def _last_result(self) -> Result | None:
+        """Return the result of the last `compute`; None before it."""
+        raise NotImplementedError
+
+    @property
+    def num_users(self) -> int:
+        """Number of rows that the last `compute` averaged over."""
+        return self.last_result.num_users
+
+    @property
+    def num_skipped(self) -> int:
+        """Number of rows without a relevant item in the last `compute` (left out under "skip")."""
+        return self.last_result.num_skipped
+
+    @property
+    def num_unreachable(self) -> int:
+        """Number of rows of the last `compute` with a relevant item that was no candidate, and therefore a miss."""
+        return self.last_result.num_unreachable
+
+    @property
+    def num_tied(self) -> int:
+        """Number of rows of the last `compute` with a relevant item in a tie that begins within the ranks read.
+
+        Ranks are read up to the largest `k` of all metrics that rank together; by RPrecision up to the row's R.
+        """
+        return self.last_result.num_tied
+
+    def standard_error(self) -> Tensor:
+        """Return the standard error of the mean that the last `compute` gave, scalar; NaN for fewer than two rows."""
+        return torch.tensor(self.last_result.standard_error, dtype=float_dtype(self.device), device=self.device)  # type: ignore[attr-defined]
+
+    def confidence_interval(self, level: float = 0.95, method: IntervalMethod = "score") -> tuple[float, float]:
+        """Return a confidence interval for the true mean, (low, high), from the last `compute`.
+
+        Args:
+            level: confidence level, between 0 and 1: the share of samples whose interval holds the true mean.
+            method: "score": Wilson's, with the number of rows that the standard error implies; it stays within the
+                metric's bounds. "student": mean and standard errors. Metrics whose rows can be beyond their bounds, or
+                with an unknown bound, get Student's interval, cut off at a known bound.
+
+        Returns:
+            Lower and upper end; nan for fewer than two rows. Rows are taken to be independent: if a user has several
+            rows, keep the rows with clusters and use `Rows.confidence_interval`.
+
+        Raises:
+            ValueError: for a level that is not between 0 and 1, and for an unknown method.
+
+        Examples:
+            >>> import torch
+            >>> from torchrecmetrics import HitRate
+            >>> metric = HitRate(1)
+            >>> metric.update(torch.tensor([1] * 30 + [2] * 70))
+            >>> metric.compute()
+            tensor(0.3000, dtype=torch.float64)
+            >>> [round(end, 3) for end in metric.confidence_interval()]
+            [0.218, 0.398]
+        """
+        return self.last_result.interval(level, method)
+
+    def plot(self, val: Any = None, ax: Any = None) -> Any:
+        """Plot the value of `compute`, or the given values, as torchmetrics' metrics do; return figure and axes."""
+        return self._plot(val, ax)  # type: ignore[attr-defined]

@@ -1,1 +1,1 @@
-"""Interactions of users and items: logs, catalogues, groups, recommendations, and audits of data sets."""
+"""Data of users and items: interactions, logs, catalogues, groups, and audits of them."""

@@ -14,7 +14,7 @@ from torchrecmetrics.core.checks import describe, nearest
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.log import Log, LogSplit, UserSplit
 from torchrecmetrics.tables.events import Events
-from torchrecmetrics.tables.frames import compute, tensor_of
+from torchrecmetrics.tables.sources import compute, tensor_of
 from torchrecmetrics.tables.times import in_one_unit, shown_time
 from torchrecmetrics.tables.vocabulary import Vocabulary
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torchrecmetrics.core.arrays import float_dtype, slices
 from torchrecmetrics.core.checks import check_strided, check_tensor, describe
 from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.tables.columns import SIGNED, check_size
+from torchrecmetrics.tables.numbers import SIGNED, check_size
 from torchrecmetrics.tables.vocabulary import Vocabulary
 
 if TYPE_CHECKING:

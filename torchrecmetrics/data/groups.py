@@ -9,12 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchrecmetrics.accumulators.by_group import check_group_names
 from torchrecmetrics.core.arrays import slices
-from torchrecmetrics.core.checks import check_ids, check_k, check_tensor, describe
+from torchrecmetrics.core.checks import check_group_names, check_ids, check_k, check_tensor, describe
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.tables.files import open_file
-from torchrecmetrics.tables.frames import Roles, check_names
+from torchrecmetrics.tables.sources import Roles, check_names
 from torchrecmetrics.tables.spelling import check_spelling
 from torchrecmetrics.tables.table import Name, Table
 from torchrecmetrics.tables.vocabulary import Vocabulary

@@ -12,9 +12,11 @@ from torch import Tensor
 from torchrecmetrics.core.arrays import as_tensor
 from torchrecmetrics.core.checks import Checks, check_choice, describe, is_dense, plain, shown, warn_caller
 from torchrecmetrics.core.saving import is_cut, read, write
-from torchrecmetrics.inputs.base import SelectedItems
+from torchrecmetrics.inputs.batch_input import SelectedItems
 from torchrecmetrics.inputs.jagged import as_jagged, broken_rows, side_by_side
-from torchrecmetrics.tables.columns import (
+from torchrecmetrics.tables.events import Events
+from torchrecmetrics.tables.files import read_item_lines
+from torchrecmetrics.tables.numbers import (
     SIGNED,
     check_container,
     check_integers,
@@ -26,8 +28,6 @@ from torchrecmetrics.tables.columns import (
     row_numbers,
     values_of,
 )
-from torchrecmetrics.tables.events import Events
-from torchrecmetrics.tables.files import read_item_lines
 from torchrecmetrics.tables.table import Name, Table, check_read
 from torchrecmetrics.tables.vocabulary import Vocabulary, codes_of
 

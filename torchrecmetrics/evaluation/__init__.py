@@ -1,1 +1,1 @@
-"""Evaluation of models over a whole catalogue: `evaluate` and `recommend`."""
+"""A test set and a model or its lists in, a result out: `evaluate`, `recommend`, `evaluate_lists`, `agreement`."""

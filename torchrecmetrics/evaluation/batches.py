@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.core.checks import check_k
-from torchrecmetrics.data.ground_truth import largest_batch
-from torchrecmetrics.evaluation.scoring import ENTRY_BYTES, MIN_ROWS, Scorer
+from torchrecmetrics.evaluation.scorers import ENTRY_BYTES, MIN_ROWS, Scorer
 
 _BUFFER_BYTES = 64 * 2**20
 """Bytes of the buffer to which the CPU writes products: smaller chunks cost more calls."""
@@ -60,3 +59,19 @@ def batches(
             yield batch
             continue
         torch.cuda.empty_cache()  # after `except`, where the error no longer holds the batch's tensors
+
+
+def largest_batch(sizes: Tensor, most: int, fits: Callable[[int, int], bool]) -> int:
+    """Return the size of the largest batch that fits, at least 1.
+
+    Args:
+        sizes: sizes of the users that are left, ascending, int64 [n] on the host; the last user of a batch is its
+            largest.
+        most: largest batch that is tried.
+        fits: function of a number of users and of the largest size among them.
+    """
+    low, high = 1, min(most, len(sizes))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle, int(sizes[middle - 1])) else (low, middle - 1)
+    return low

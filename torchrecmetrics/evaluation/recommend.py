@@ -11,15 +11,16 @@ from torch import Tensor
 
 from torchrecmetrics.core.checks import VIOLATIONS, check_choice, check_k, in_words
 from torchrecmetrics.core.distributed import fingerprint, raise_on_all_ranks
-from torchrecmetrics.data.arguments import from_matrix, row_numbers, warn_of_item_0
-from torchrecmetrics.data.exclusions import Exclusions, Histories, TargetDevice, exclude_entries
 from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.data.progress import Progress, ProgressBar
-from torchrecmetrics.data.recommendations import Recommendations
 from torchrecmetrics.evaluation.batches import batches
 from torchrecmetrics.evaluation.embeddings import Embeddings
-from torchrecmetrics.evaluation.models import in_agreement, scorer_of, together
-from torchrecmetrics.evaluation.scoring import FunctionScorer, ScoreFunction, Scorer, evaluating
+from torchrecmetrics.evaluation.evaluate import in_agreement, scorer_of, together
+from torchrecmetrics.evaluation.ground_truth import from_matrix, user_rows, warn_of_item_0
+from torchrecmetrics.evaluation.progress import Progress, ProgressBar
+from torchrecmetrics.evaluation.recommendations import Recommendations
+from torchrecmetrics.evaluation.scorers import FunctionScorer, ScoreFunction, Scorer, evaluating
+from torchrecmetrics.evaluation.target_device import TargetDevice
+from torchrecmetrics.evaluation.user_exclusions import Exclusions, Histories, exclude_entries
 from torchrecmetrics.inputs.item_shard import best_items, best_of_processes
 
 
@@ -87,8 +88,8 @@ def recommend(
         if num_users is None:
             if user_ids is None:
                 raise ValueError("recommend needs num_users or user_ids, without embeddings of users")
-            num_users = 1 + max(row_numbers(user_ids, None).tolist(), default=-1)
-        ids = row_numbers(user_ids, check_k(num_users, "num_users", 0))
+            num_users = 1 + max(user_rows(user_ids, None).tolist(), default=-1)
+        ids = user_rows(user_ids, check_k(num_users, "num_users", 0))
         check_k(scorer.num_items, "num_items")
         target_device = TargetDevice(scorer.device, device is not None)
         exclusions = Exclusions(exclude, scorer.num_items, target_device)

@@ -1,1 +1,1 @@
-"""Inputs of `update`: each kind of data makes a `Ranking`."""
+"""Inputs of `update`: one class per kind of data, which makes a `Ranking`; questions about odd data."""

@@ -12,8 +12,8 @@ from torchrecmetrics.core.arrays import search
 from torchrecmetrics.core.checks import Checks, check_choice, check_device, check_ids, check_scores, shown
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.inputs.base import BatchInput, read_history
-from torchrecmetrics.inputs.exclude import Exclude
+from torchrecmetrics.inputs.batch_input import BatchInput, read_history
+from torchrecmetrics.inputs.exclusion import Exclude
 from torchrecmetrics.inputs.jagged import Spans
 from torchrecmetrics.inputs.scores import Scores
 from torchrecmetrics.inputs.targets import Gains, Target, Targets, dense_to_ids, selected

@@ -14,12 +14,12 @@ from torchrecmetrics.core.arrays import find_first, float_dtype, rowwise_isin, s
 from torchrecmetrics.core.checks import Checks, check_choice, check_device, check_ids, check_k
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import ListedItems, Ranking
-from torchrecmetrics.inputs.base import BatchInput, no_target, read_history
-from torchrecmetrics.inputs.exclude import Exclude
+from torchrecmetrics.inputs.batch_input import BatchInput, no_target, read_history
+from torchrecmetrics.inputs.exclusion import Exclude
+from torchrecmetrics.inputs.from_counts import TargetCounts, rank_counts
 from torchrecmetrics.inputs.jagged import Spans
 from torchrecmetrics.inputs.scores import check_padding_item
 from torchrecmetrics.inputs.targets import Target, Targets
-from torchrecmetrics.inputs.ties import TargetCounts, rank_counts
 
 Shared: TypeAlias = Literal["tie", "first", "code"]
 """Items that share a code: all are tied, or only the first is listed, or the code counts as one item."""

@@ -17,11 +17,11 @@ from torchrecmetrics.core.checks import Checks, check_device, check_ids, check_k
 from torchrecmetrics.core.distributed import checksum, fingerprint, same_on_all_ranks
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.inputs.base import BatchInput, read_history, refuse_dense
-from torchrecmetrics.inputs.exclude import ALL_ROWS
+from torchrecmetrics.inputs.batch_input import BatchInput, read_history, refuse_dense
+from torchrecmetrics.inputs.exclusion import ALL_ROWS
+from torchrecmetrics.inputs.from_counts import rank_counts
 from torchrecmetrics.inputs.scores import TargetCounter, check_padding_item
 from torchrecmetrics.inputs.targets import Targets, selected
-from torchrecmetrics.inputs.ties import rank_counts
 from torchrecmetrics.kernels import Counts
 
 

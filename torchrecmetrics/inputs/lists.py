@@ -21,12 +21,12 @@ from torchrecmetrics.core.checks import (
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranked_items import RankedItems
 from torchrecmetrics.core.ranking import ListedItems, Ranking
-from torchrecmetrics.inputs.base import BatchInput, no_target, read_history
-from torchrecmetrics.inputs.exclude import Exclude
+from torchrecmetrics.inputs.batch_input import BatchInput, no_target, read_history
+from torchrecmetrics.inputs.exclusion import Exclude
+from torchrecmetrics.inputs.from_counts import TargetCounts, rank_counts
 from torchrecmetrics.inputs.jagged import Jagged, Pair, Spans, as_jagged, as_spans, side_by_side
 from torchrecmetrics.inputs.scores import round_up
 from torchrecmetrics.inputs.targets import Gains, Target, Targets, dense_to_ids, selected
-from torchrecmetrics.inputs.ties import TargetCounts, rank_counts
 
 Duplicates: TypeAlias = Literal["error", "first", "keep_place"]
 """An item listed twice is an error; or only its first rank counts; or the repeat keeps its rank, as a miss."""

@@ -20,8 +20,8 @@ from torchrecmetrics.core.checks import (
 )
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.inputs.base import BatchInput
-from torchrecmetrics.inputs.ties import TargetCounts, rank_counts
+from torchrecmetrics.inputs.batch_input import BatchInput
+from torchrecmetrics.inputs.from_counts import TargetCounts, rank_counts
 from torchrecmetrics.kernels import Counts, Question
 from torchrecmetrics.kernels.thresholds import without_nan
 

@@ -23,7 +23,7 @@ from torchrecmetrics.core.checks import (
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranked_items import RankedItems
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.inputs.base import BatchInput
+from torchrecmetrics.inputs.batch_input import BatchInput
 from torchrecmetrics.inputs.scores import INVALID_RANK
 
 LONGEST_LIST = 2**61

@@ -21,11 +21,11 @@ from torchrecmetrics.core.checks import (
 )
 from torchrecmetrics.core.options import KernelChoice, Needs, Options, Overlap, PlacedTies
 from torchrecmetrics.core.ranking import ListedItems, Ranking
-from torchrecmetrics.inputs.base import BatchInput, no_target, read_history, refuse_dense
-from torchrecmetrics.inputs.exclude import ALL_ROWS, Exclude, Exclusion
+from torchrecmetrics.inputs.batch_input import BatchInput, no_target, read_history, refuse_dense
+from torchrecmetrics.inputs.exclusion import ALL_ROWS, Exclude, Exclusion
+from torchrecmetrics.inputs.from_counts import TargetCounts, rank_counts, sort_ranks
 from torchrecmetrics.inputs.jagged import Spans
 from torchrecmetrics.inputs.targets import Gains, Target, Targets, selected
-from torchrecmetrics.inputs.ties import TargetCounts, rank_counts, sort_ranks
 from torchrecmetrics.kernels import Counts, Products, Question, eager
 
 #: Rank that `get_topk_ranks` writes in an invalid row, on devices that cannot raise without a host sync.

@@ -20,8 +20,8 @@ from torchrecmetrics.core.checks import (
     shown,
 )
 from torchrecmetrics.core.options import Options
-from torchrecmetrics.inputs.base import SelectedItems
-from torchrecmetrics.inputs.exclude import Exclude, Exclusion
+from torchrecmetrics.inputs.batch_input import SelectedItems
+from torchrecmetrics.inputs.exclusion import Exclude, Exclusion
 from torchrecmetrics.inputs.jagged import Jagged, Pair, as_jagged, as_spans, side_by_side
 
 Target: TypeAlias = Tensor | SelectedItems | Jagged | Pair

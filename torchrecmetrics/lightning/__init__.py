@@ -3,7 +3,7 @@
 The callbacks work with `lightning` and with `pytorch_lightning`, whichever is installed.
 """
 
-from torchrecmetrics.lightning.catalogue import CatalogueEvaluationCallback
-from torchrecmetrics.lightning.steps import RecMetricsCallback
+from torchrecmetrics.lightning.catalogue_callback import CatalogueEvaluationCallback
+from torchrecmetrics.lightning.steps_callback import RecMetricsCallback
 
 __all__ = ["CatalogueEvaluationCallback", "RecMetricsCallback"]

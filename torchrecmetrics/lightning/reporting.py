@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 from torch import Tensor
 from torchmetrics import Metric
 
-from torchrecmetrics.accumulators.base import Accumulator
-from torchrecmetrics.collection import RecMetricCollection
+from torchrecmetrics.collection.collection import RecMetricCollection
 from torchrecmetrics.core.checks import check_choice, extra
-from torchrecmetrics.metric.signature import METRIC_OPTIONS, MetricOptions
-from torchrecmetrics.names import KeyFormat, Metrics, check_options, is_name
+from torchrecmetrics.metrics.accumulator import Accumulator
+from torchrecmetrics.metrics.names import KeyFormat, Metrics, check_options, is_name
+from torchrecmetrics.metrics.signature import METRIC_OPTIONS, MetricOptions
 
 Stage: TypeAlias = Literal["validate", "test"]
 """Stage in which a callback evaluates; "validate" is also the validation in `fit`."""

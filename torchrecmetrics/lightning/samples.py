@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset
 from torchmetrics.utilities.distributed import gather_all_tensors
 
-from torchrecmetrics.accumulators.row_buffer import check_keys
-from torchrecmetrics.collection import RecMetricCollection
+from torchrecmetrics.collection.collection import RecMetricCollection
+from torchrecmetrics.collection.row_buffer import check_keys
 from torchrecmetrics.core.arrays import float_dtype
 from torchrecmetrics.core.checks import in_words
 from torchrecmetrics.core.distributed import is_distributed

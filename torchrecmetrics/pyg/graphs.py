@@ -9,18 +9,19 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
-from torchrecmetrics.collection import RecMetricCollection
+from torchrecmetrics.collection.collection import RecMetricCollection
 from torchrecmetrics.core.checks import check_choice, check_ids, describe, plain
-from torchrecmetrics.data.arguments import check_target
-from torchrecmetrics.data.exclusions import Histories, TargetDevice, exclude_entries
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.evaluation.embeddings import Embeddings
-from torchrecmetrics.evaluation.models import EvaluateOptions
-from torchrecmetrics.evaluation.models import evaluate as evaluate_embeddings
-from torchrecmetrics.evaluation.scoring import EmbeddingScorer, evaluating
+from torchrecmetrics.evaluation.evaluate import EvaluateOptions
+from torchrecmetrics.evaluation.evaluate import evaluate as evaluate_embeddings
+from torchrecmetrics.evaluation.ground_truth import check_target
+from torchrecmetrics.evaluation.scorers import EmbeddingScorer, evaluating
+from torchrecmetrics.evaluation.target_device import TargetDevice
+from torchrecmetrics.evaluation.user_exclusions import Histories, exclude_entries
 from torchrecmetrics.inputs.sessions import Sessions
-from torchrecmetrics.metric.signature import METRIC_OPTIONS, MetricOptions
-from torchrecmetrics.names import Metrics, check_options
+from torchrecmetrics.metrics.names import Metrics, check_options
+from torchrecmetrics.metrics.signature import METRIC_OPTIONS, MetricOptions
 from torchrecmetrics.results.evaluation import Evaluation
 
 if TYPE_CHECKING:

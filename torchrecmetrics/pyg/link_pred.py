@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from torchrecmetrics.accumulators.base import Accumulator
-from torchrecmetrics.collection import RecMetricCollection
+from torchrecmetrics.collection.collection import RecMetricCollection
 from torchrecmetrics.core.checks import Checks, check_choice, check_device, check_ids, describe, plain
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.inputs.base import BatchInput
+from torchrecmetrics.inputs.batch_input import BatchInput
 from torchrecmetrics.inputs.jagged import side_by_side
 from torchrecmetrics.inputs.lists import Duplicates, Lists
-from torchrecmetrics.metric.signature import MetricOptions
-from torchrecmetrics.names import KeyFormat, Metrics
+from torchrecmetrics.metrics.accumulator import Accumulator
+from torchrecmetrics.metrics.names import KeyFormat, Metrics
+from torchrecmetrics.metrics.signature import MetricOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

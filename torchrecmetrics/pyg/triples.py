@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from torchrecmetrics.accumulators.by_group import ByGroup
-from torchrecmetrics.collection import RecMetricCollection
+from torchrecmetrics.collection.by_group import ByGroup
+from torchrecmetrics.collection.collection import RecMetricCollection
 from torchrecmetrics.core.checks import check_choice, check_ids, check_k, describe
-from torchrecmetrics.data.progress import Progress, ProgressBar
-from torchrecmetrics.evaluation.scoring import evaluating, memory_on
+from torchrecmetrics.evaluation.progress import Progress, ProgressBar
+from torchrecmetrics.evaluation.scorers import evaluating, memory_on
 from torchrecmetrics.inputs.jagged import Spans
 from torchrecmetrics.inputs.scores import Scores
-from torchrecmetrics.metric.signature import METRIC_OPTIONS, MetricOptions
-from torchrecmetrics.names import Metrics, check_options
+from torchrecmetrics.metrics.names import Metrics, check_options
+from torchrecmetrics.metrics.signature import METRIC_OPTIONS, MetricOptions
 from torchrecmetrics.results.evaluation import Evaluation
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""Results: the values of rows, and tables of results that print and export themselves."""
+"""One result: printed, exported, kept by row, drawn, and compared with others."""

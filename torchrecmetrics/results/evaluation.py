@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.core.result import Result
+from torchrecmetrics.results.result_table import ResultTable, records, unknown_key
 from torchrecmetrics.results.rows import Rows
-from torchrecmetrics.results.tables import Table, records, unknown_key
 
 if TYPE_CHECKING:
     from torchrecmetrics.kernels import Kernels
@@ -25,7 +25,7 @@ MIN_USERS = 10
 _COMPARE = "compare models with trm.compare, not by intervals"
 
 
-class PointTable(Table):
+class PointTable(ResultTable):
     """Base class of results with a row for each metric, cut-off and group, and counts."""
 
     _gaps: ClassVar[dict[str, str]] = {"k": "whole numbers", "group": "text", "low": "floats", "high": "floats"}

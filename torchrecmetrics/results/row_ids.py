@@ -14,7 +14,7 @@ EQUAL = 1e-12
 """Relative difference up to which two numbers count as equal, since sums are rounded."""
 
 
-def numbered(ids: RowIds) -> tuple[RowIds, Tensor]:
+def numbered_ids(ids: RowIds) -> tuple[RowIds, Tensor]:
     """Return the distinct ids in ascending order, and the index of each id among them, int64 [n]."""
     if isinstance(ids, Tensor):
         distinct, number = torch.unique(ids, return_inverse=True)
@@ -23,7 +23,7 @@ def numbered(ids: RowIds) -> tuple[RowIds, Tensor]:
     return [*index], torch.tensor([index[id_] for id_ in ids], dtype=torch.int64, device="cpu")
 
 
-def find(ids: RowIds, wanted_ids: RowIds) -> Tensor:
+def find_ids(ids: RowIds, wanted_ids: RowIds) -> Tensor:
     """Return the row of each of `wanted_ids` in `ids`, distinct ones of the same kind, int64 [n]; -1 = absent."""
     if isinstance(ids, Tensor) and isinstance(wanted_ids, Tensor):
         if not len(ids):
@@ -59,7 +59,7 @@ class UnitLayout:
             order = torch.tensor(sorted(range(len(ids)), key=ids.__getitem__), dtype=torch.int64, device="cpu")
         if clusters is None:
             return cls(order, len(ids), None)
-        distinct, number = numbered(clusters)
+        distinct, number = numbered_ids(clusters)
         unit_of_row, by_unit = number[order].sort(stable=True)
         return cls(order[by_unit], len(distinct), unit_of_row)
 

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.core.checks import describe, nearest
+from torchrecmetrics.core.extras import frame_of, needed
 from torchrecmetrics.core.intervals import check_bounds, check_level, interval, skewed_interval
 from torchrecmetrics.core.saving import atomic_path
-from torchrecmetrics.results.frames import frame_of, needed
-from torchrecmetrics.results.row_ids import RowIds, UnitLayout, id_at, numbered
-from torchrecmetrics.results.tables import Columns
+from torchrecmetrics.results.result_table import ResultColumns
+from torchrecmetrics.results.row_ids import RowIds, UnitLayout, id_at, numbered_ids
 
 _FORMAT = b"torchrecmetrics"
 _VERSION = 1
@@ -28,7 +28,7 @@ MIN_DIFFERING = 10
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Rows(Columns):
+class Rows(ResultColumns):
     """Per-row values of metrics, by the rows' ids.
 
     The weighted mean of a label's values, without nan, is the metric. Input of `compare`; made by collections and
@@ -95,7 +95,7 @@ class Rows(Columns):
         for attribute, value in checked.items():
             object.__setattr__(self, attribute, value)
         if len(torch.unique(ids) if isinstance(ids, Tensor) else set(ids)) < rows:
-            number = numbered(ids)[1]
+            number = numbered_ids(ids)[1]
             times = torch.bincount(number)[number]
             row = int((times > 1).nonzero()[0])
             raise ValueError(
@@ -111,7 +111,7 @@ class Rows(Columns):
         if self.weights is not None:
             texts.append("weights")
         if self.clusters is not None:
-            texts.append(_with_number("cluster", len(numbered(self.clusters)[0])))
+            texts.append(_with_number("cluster", len(numbered_ids(self.clusters)[0])))
         return f"Rows({', '.join(texts)})"
 
     def weights_of(self, label: str) -> Tensor:

@@ -1,1 +1,1 @@
-"""Readers of files and frames: columns, ids, times and their vocabularies."""
+"""Columns and ids of frames and files; knows no metric."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchrecmetrics.tables.frames import TEXT, Columns, arrow, as_whole, compute
+from torchrecmetrics.tables.sources import TEXT, Columns, arrow, as_whole, compute
 
 
 def exploded(table: Columns, column: str, separator: str | None = None) -> Columns:

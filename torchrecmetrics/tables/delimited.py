@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable
 from typing import IO, Any, NamedTuple
 
-from torchrecmetrics.results.frames import needed
-from torchrecmetrics.tables.frames import Columns, Roles, arrow, as_numbers, as_whole, check_names, compute
+from torchrecmetrics.core.extras import needed
+from torchrecmetrics.tables.sources import Columns, Roles, arrow, as_numbers, as_whole, check_names, compute
 
 _MISSING = ["", "NaN", "nan", "NA", "N/A", "<NA>", "null", "NULL", "None"]
 """Unquoted text that means a missing entry; in quotes it is an id."""
@@ -17,7 +17,7 @@ _LIST = r"""^\[(["'].*["']|-?[0-9]+([, ]+-?[0-9]+)*)?\]$"""
 _MAX_BLOCK = 2**31 - 1
 
 
-class Layout(NamedTuple):
+class TextLayout(NamedTuple):
     """The format of a text file."""
 
     delimiter: str
@@ -34,7 +34,7 @@ class Layout(NamedTuple):
         return f"pandas.read_csv({what!r}, sep={self.delimiter!r}{'' if header else ', header=None'}, dtype=str)"
 
 
-def read_delimited(stream: IO[bytes], layout: Layout, roles: Roles, what: str) -> Columns:
+def read_delimited(stream: IO[bytes], layout: TextLayout, roles: Roles, what: str) -> Columns:
     """Read columns of text, and convert those that hold numbers.
 
     Args:
@@ -67,7 +67,7 @@ def _repeats_header(columns: Any, roles: Roles) -> bool:
     return pc.any(pc.and_(*rows)).as_py() is True
 
 
-def typed_table(stream: IO[bytes], layout: Layout, what: str) -> Any:
+def typed_table(stream: IO[bytes], layout: TextLayout, what: str) -> Any:
     """Return all columns as an Arrow table, numbers and dates as such; columns of several kinds are text."""
     pa, reader = needed("pyarrow", f"reading {what}"), needed("pyarrow.csv", f"reading {what}")
     check_names(layout.names, [*layout.names], what)
@@ -80,7 +80,7 @@ def typed_table(stream: IO[bytes], layout: Layout, what: str) -> Any:
     return pa.table({name: pa.array([], pa.string()) for name in layout.names})
 
 
-def _text_columns(stream: IO[bytes], layout: Layout, roles: Roles, what: str) -> Any:
+def _text_columns(stream: IO[bytes], layout: TextLayout, roles: Roles, what: str) -> Any:
     """Return an Arrow table of text: the wanted columns, ids dictionary-encoded."""
     pa, reader = needed("pyarrow", f"reading {what}"), needed("pyarrow.csv", f"reading {what}")
     check_names(roles.names, [*layout.names], what)
@@ -113,7 +113,7 @@ def _text_columns(stream: IO[bytes], layout: Layout, roles: Roles, what: str) ->
         raise ValueError(f"{what}: {str(error)[:400]}") from error
 
 
-def _read_csv(stream: IO[bytes], layout: Layout, convert: Any, **options: Any) -> Any:
+def _read_csv(stream: IO[bytes], layout: TextLayout, convert: Any, **options: Any) -> Any:
     """Return an Arrow table of a file of the given layout; `options` are those of pyarrow's `ParseOptions`."""
     reader = needed("pyarrow.csv", "reading files")
     stream.seek(0)

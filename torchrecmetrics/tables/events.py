@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from torchrecmetrics.tables.cells import exploded
-from torchrecmetrics.tables.columns import entry_at, values_of
-from torchrecmetrics.tables.frames import TEXT, Columns, Roles, arrow, as_numbers, compute, tensor_of
+from torchrecmetrics.tables.numbers import entry_at, values_of
+from torchrecmetrics.tables.sources import TEXT, Columns, Roles, arrow, as_numbers, compute, tensor_of
 from torchrecmetrics.tables.times import read_times
 from torchrecmetrics.tables.vocabulary import Vocabulary
 

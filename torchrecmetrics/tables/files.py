@@ -19,9 +19,9 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
-from torchrecmetrics.results.frames import needed
-from torchrecmetrics.tables.delimited import Layout, check_encoding, read_delimited, read_whole_lines, typed_table
-from torchrecmetrics.tables.frames import NUMBER, Columns, FrameSource, Roles, Source, check_names, compute
+from torchrecmetrics.core.extras import needed
+from torchrecmetrics.tables.delimited import TextLayout, check_encoding, read_delimited, read_whole_lines, typed_table
+from torchrecmetrics.tables.sources import NUMBER, Columns, FrameSource, Roles, Source, check_names, compute
 
 _DELIMITERS = {"\t": "a tab", ";": "';'", "|": "'|'", ",": "','"}
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".xz": "xz", ".zip": "zip"}
@@ -130,11 +130,11 @@ def open_file(path: str | Path, delimiter: str | None = None) -> FileSource:
     if suffix in (".run", ".trec", ".txt") and _is_run(words):
         tags = ("tag", *(f"tag{number}" for number in range(7, len(words) + 1)))  # a tag may hold blanks
         names = ("user", "Q0", "item", "rank", "score", *tags)[: len(words)]
-        return _Text(content, Layout(" ", names), known={"score": "score"}, trec="run")
+        return _Text(content, TextLayout(" ", names), known={"score": "score"}, trec="run")
     if suffix in (".qrels", ".qrel") or "qrels" in Path(path).name:
         if len(words) != 4:
             raise ValueError(f"{path} is no TREC qrels file, 'query 0 document relevance': {first_line[:80]!r}")
-        layout = Layout(" ", ("user", "0", "item", "relevance"))
+        layout = TextLayout(" ", ("user", "0", "item", "relevance"))
         return _Text(content, layout, known={"value": "relevance"}, trec="qrels")
     if delimiter is not None:
         return _Csv(content, delimiter)
@@ -145,7 +145,7 @@ def open_file(path: str | Path, delimiter: str | None = None) -> FileSource:
             raise ValueError(
                 f"{path} is no file like MovieLens', four numbers and {separator!r} between them: {first_line[:80]!r}"
             )
-        return _Text(content, Layout(separator, _MOVIELENS), {"time": "timestamp"})
+        return _Text(content, TextLayout(separator, _MOVIELENS), {"time": "timestamp"})
     if suffix == ".txt" and all(word.isdecimal() for word in words):
         return _item_lines_file(content)
     cure = "Other files of columns: delimiter=','"
@@ -268,7 +268,7 @@ class _Text(FileSource):
     """A file of delimited text."""
 
     def __init__(
-        self, content: _Content, layout: Layout, known: dict[str, str] | None = None, trec: str | None = None
+        self, content: _Content, layout: TextLayout, known: dict[str, str] | None = None, trec: str | None = None
     ) -> None:
         super().__init__(str(content.path), [*layout.names], known)
         self.content, self.layout, self.trec = content, layout, trec
@@ -307,7 +307,7 @@ class _Csv(_Text):
                         f"{path}, line 1: {_DELIMITERS.get(delimiter, repr(delimiter))} is not in the header "
                         f"{header[:80]!r}, but {said}: pass delimiter={other!r}"
                     )
-        layout = Layout(delimiter, tuple(names), header=True, quoted=True)
+        layout = TextLayout(delimiter, tuple(names), header=True, quoted=True)
         frame = f"trm.Table({layout.reader(str(path), header=False)}, user='0', item='1')"
         numbered = [str(number) for number in range(len(names))]  # as pandas names columns without names
         if names != numbered and any(re.fullmatch(NUMBER, name) for name in names):
@@ -334,7 +334,7 @@ def _recbole(content: _Content) -> _Text:
     tokens += sequences if len(tokens) < 2 else []
     is_pair = len(tokens) == 2 and tokens[0] not in ("item", "item_id") and tokens[1] not in ("user", "user_id")
     known = {"user": tokens[0], "item": tokens[1]} if is_pair else {}
-    file = _Text(content, Layout("\t", tuple(name for name, _, _ in fields), header=True), known)
+    file = _Text(content, TextLayout("\t", tuple(name for name, _, _ in fields), header=True), known)
     file.sequences = frozenset(sequences)
     return file
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchrecmetrics.tables.columns import check_exact, holds
-from torchrecmetrics.tables.frames import arrow, arrow_array, compute, tensor_of
+from torchrecmetrics.tables.numbers import check_exact, holds
+from torchrecmetrics.tables.sources import arrow, arrow_array, compute, tensor_of
 
 _LOWEST = -(2**63)
 _MAX_GAPS = 2

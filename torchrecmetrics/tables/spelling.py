@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from torchrecmetrics.tables.frames import arrow, compute, tensor_of
+from torchrecmetrics.tables.sources import arrow, compute, tensor_of
 from torchrecmetrics.tables.vocabulary import Vocabulary
 
 _SHARE = 0.05

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from torchrecmetrics.core.checks import nearest
 from torchrecmetrics.tables.files import FileSource, open_file
-from torchrecmetrics.tables.frames import FrameSource, Roles, Source, arrow, check_names, compute, distinct
+from torchrecmetrics.tables.sources import FrameSource, Roles, Source, arrow, check_names, compute, distinct
 
 Name: TypeAlias = str | EllipsisType | None
 """Name of a column; None = there is none; `...` = the column of the role's own name, if there is one."""

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchrecmetrics.tables.columns import check_exact
-from torchrecmetrics.tables.frames import TEXT, arrow, arrow_array, compute, tensor_of
+from torchrecmetrics.tables.numbers import check_exact
+from torchrecmetrics.tables.sources import TEXT, arrow, arrow_array, compute, tensor_of
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 

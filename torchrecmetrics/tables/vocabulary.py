@@ -11,8 +11,6 @@ from torch import Tensor
 
 from torchrecmetrics.core.checks import check_choice
 from torchrecmetrics.core.saving import read, write
-from torchrecmetrics.tables.columns import check_range, check_size, check_spread, entry_at, holds, row_numbers
-from torchrecmetrics.tables.frames import arrow, compute
 from torchrecmetrics.tables.ids import (
     check_kind,
     find,
@@ -26,6 +24,8 @@ from torchrecmetrics.tables.ids import (
     to_list,
     to_state,
 )
+from torchrecmetrics.tables.numbers import check_range, check_size, check_spread, entry_at, holds, row_numbers
+from torchrecmetrics.tables.sources import arrow, compute
 
 
 class Vocabulary:

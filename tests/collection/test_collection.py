@@ -1,0 +1,483 @@
+"""RecMetricCollection: one kernel call, one synchronisation, ordered keys, right values after any first batch."""
+
+import copy
+import cProfile
+import pickle
+import re
+from functools import partial
+from pathlib import Path
+
+import distributed
+import pytest
+import torch
+from states import same, snapshot, tensors
+from torchmetrics import MeanMetric, MetricCollection
+from values import numbers
+
+import torchrecmetrics as trm
+from torchrecmetrics.kernels import eager
+from torchrecmetrics.metrics import names as names_of_metrics
+
+NAMES = ["HR", "NDCG", "MRR", "Precision", "Recall", "F1", "MAP", "RPrecision", "AUROC"]
+make = trm.RecMetricCollection
+
+
+def batch(seed, rows=8, items=30, device="cpu"):
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.rand(rows, items, generator=generator)
+    return scores.to(device), torch.rand(rows, items, generator=generator).argsort(1)[:, :3].to(device)
+
+
+def alone(collection, *batches, **columns):
+    """Return the value of every metric when it is updated by itself."""
+    out = {}
+    for key, metric in collection.metrics.items():
+        metric = metric.clone().to(batches[0][0].device)
+        for args in batches:
+            metric.update(*args, **columns)
+        out[key] = pytest.approx(metric.compute().item(), abs=1e-12)
+    return out
+
+
+@pytest.fixture
+def collection(device):
+    return make(NAMES, k=[1, 5]).to(device)
+
+
+def test_equals_its_members_alone(collection, device):
+    """update, forward, compute and standard_errors give the values that every member gives by itself."""
+    first, second = batch(1, device=device), batch(2, device=device)
+    collection.update(*first)
+    assert numbers(collection(*second)) == alone(collection, second)
+    with pytest.raises(RuntimeError, match="call it first"):
+        collection.standard_errors()
+    assert numbers(collection.compute()) == alone(collection, first, second)
+    errors = {key: metric.standard_error().item() for key, metric in collection.items()}
+    assert numbers(collection.standard_errors()) == errors
+    assert all(metric._forward_cache is not None for metric in collection.values())
+    collection.reset()
+    assert collection["HR@1"].num_users == 16  # the last result stays
+    collection.update(*second)
+    assert numbers(collection.compute()) == alone(collection, second)
+
+
+def test_weights_gains_exclude(device):
+    """All arguments of update reach every member."""
+    arguments = {
+        "gains": torch.arange(1, 25, device=device).view(8, 3),
+        "exclude": torch.randint(0, 30, (8, 4), generator=torch.Generator().manual_seed(1)).to(device),
+        "weights": torch.arange(8, device=device),
+    }
+    collection = make(NAMES, k=5, overlap="miss").to(device)
+    collection.update(*batch(1, device=device), **arguments)
+    assert numbers(collection.compute()) == alone(collection, batch(1, device=device), **arguments)
+
+
+@pytest.mark.parametrize("first", ["hitless", "all hits"])
+def test_first_batch_decides_nothing(first, device):
+    """Metrics with equal states after the first batch, all 0 or all 1, are not merged."""
+    scores = torch.arange(30.0, device=device).repeat(8, 1)
+    target = torch.full((8, 1), 0 if first == "hitless" else 29, device=device)
+    collection = make(["HR", "NDCG", "MRR", "MAP", "Recall"], k=[1, 5]).to(device)
+    plain = MetricCollection({key: metric.clone() for key, metric in collection.metrics.items()}).to(device)
+    nested = MetricCollection([collection.clone(prefix="a/"), MetricCollection({"b": trm.HR(5).to(device)})])
+    later = batch(3, device=device)
+    for several in (collection, plain, nested):
+        several.update(scores, target)
+        several.update(*later)
+    expected = alone(collection, (scores, target), later)
+    assert numbers(collection.compute()) == numbers(plain.compute()) == expected
+    assert numbers(nested.compute()) == {f"a/{key}": value for key, value in expected.items()} | {"b": expected["HR@5"]}
+    assert len({value.item() for value in collection.compute().values()}) > 4
+
+
+@pytest.mark.parametrize(
+    ("metrics", "k", "depth"),
+    [
+        (["HR", "NDCG"], [20, 5], 20),
+        (["HR", "MAP@7"], 5, 7),
+        (["HR", "RPrecision"], 2, 3),
+        (["HR", "AUROC"], 2, None),
+        (["HR", trm.MRR()], 2, None),
+    ],
+)
+def test_one_kernel_call_at_the_depth_needed(metrics, k, depth, monkeypatch, device):
+    """Scores are counted once per update or forward, only as deep as the deepest of all members needs."""
+    depths = []
+    count = eager.count
+
+    def counting(scores, question):
+        depths.append(question.depth)
+        return count(scores, question)
+
+    collection = make(metrics, k=k).to(device)
+    monkeypatch.setattr(eager, "count", counting)
+    collection.update(*batch(1, device=device))
+    collection(*batch(2, device=device))
+    assert depths == [depth, depth]
+
+
+def test_a_member_gets_what_it_alone_needs(device):
+    """All candidates are counted if any member needs it, and not only if the first one does."""
+    collection = make([trm.HR(2), trm.Precision(5, denominator="recommended"), trm.NDCG(3)]).to(device)
+    collection.update(*batch(1, items=4, device=device))
+    assert numbers(collection.compute()) == alone(collection, batch(1, items=4, device=device))
+
+
+def test_columns_of_ranks(device):
+    """Columns of ranks that no cut-off can reach change no value; R-precision reads ranks beyond all cut-offs."""
+    ranks = torch.tensor([[9, 2, 0, 4, 1], [3, 0, 7, 8, 2], [6, 5, 4, 3, 9]], device=device)
+    collection, whole = (make(["HR", "NDCG", "MAP", "Recall", "F1", "MRR"], k=[1, 3]).to(device) for _ in range(2))
+    collection.update(ranks, depth=9)
+    whole.update(trm.Ranks(ranks, depth=9))
+    assert numbers(collection.compute()) == numbers(whole.compute())
+    assert collection["Recall@3"].compute().item() == pytest.approx((2 / 4 + 2 / 4 + 1 / 5) / 3)
+    collection = make(["HR", "RPrecision"], k=2).to(device)
+    collection.update(torch.tensor([[4, 1, 9, 3], [2, 7, 0, 0]], device=device), depth=20)
+    assert numbers(collection.compute()) == {"HR@2": 1.0, "RPrecision": (3 / 4 + 1 / 2) / 2}
+
+
+def test_keys_in_numeric_order():
+    """Keys are in order of k, then in the order of the names; members without a cut-off come last."""
+    collection = make(["NDCG", "hitrate", "AUROC", "map@7", trm.MRR(), trm.HR(3)], k=[100, 5, 20])
+    expected = "HR@3 NDCG@5 HR@5 MAP@7 NDCG@20 HR@20 NDCG@100 HR@100 AUROC MRR"
+    assert list(collection.keys()) == expected.split()
+    collection.update(*batch(1))
+    assert list(collection.compute()) == expected.split()
+
+
+@pytest.mark.parametrize(
+    ("collection", "keys"),
+    [
+        (make(["HR", "AUROC"], k=5, prefix="val/", postfix="_x"), ["val/HR@5_x", "val/AUROC_x"]),
+        (make(["HR", "AUROC"], k=5, key_format="top{k}_{name}"), ["top5_HR", "AUROC"]),
+        (make(["HR", "AUROC"], k=5, key_format=lambda name, k: f"{name.lower()}:{k}"), ["hr:5", "auroc:None"]),
+        (make({"mine": trm.HR(3)}), ["mine"]),
+        (make("HR@3"), ["HR@3"]),
+        (make(trm.HR(4)), ["HR@4"]),
+        (make("HR", k=torch.tensor(3)), ["HR@3"]),
+        *((make([name], k=1), ["HR@1"]) for name in ("hr", "HitRatio", "hit_rate", "Hit-Ratio", "hits@1")),
+        (make(["P@5", "R@5", "mean_average_precision"], k=3), ["MAP@3", "Precision@5", "Recall@5"]),
+        (make("Mean Reciprocal Rank@10"), ["MRR@10"]),
+    ],
+)
+def test_keys(collection, keys):
+    """Keys are made of names, in any spelling, with prefix, postfix and key_format, a string or a function."""
+    assert list(collection.keys()) == keys
+    assert list(collection.clone(prefix="test/").keys()) == [f"test/{key.removeprefix('val/')}" for key in keys]
+
+
+def test_names_are_in_the_table_of_metrics():
+    """The names that are accepted are those of the table of metrics: of the pages, and those in brackets."""
+    table = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \[(\w+)\]\(metrics/.*?\| .*? \|(?: \[([\w, ]+)\])?", table, re.M)
+    named = {name.lower() for page, others in rows for name in (page, *filter(None, others.split(", ")))}
+    assert sorted(named) == sorted(names_of_metrics._BY_NAME)
+
+
+def test_a_metric_of_ones_own_may_name_or_know_its_k():
+    class Own(trm.RankingMetric):
+        formula = staticmethod(trm.functional.hit_rate)
+
+        def __init__(self, top_k):
+            super().__init__(top_k)
+
+    class Ten(trm.HitRate):
+        def __init__(self):
+            super().__init__(10)
+
+    assert Own(top_k=3).k == copy.deepcopy(Own(3)).k == 3
+    assert Ten().k == copy.deepcopy(Ten()).k == copy.copy(Ten()).k == 10
+
+
+@pytest.mark.parametrize(
+    "duplicate", [copy.deepcopy, lambda copied: pickle.loads(pickle.dumps(copied)), lambda copied: copied.clone()]
+)
+def test_copies(collection, duplicate, device):
+    """A copy of one value comes with a copy of the collection's evaluator."""
+    collection.update(*batch(1, device=device))
+    other = duplicate(collection)
+    assert all(value.evaluator is other.evaluator is not collection.evaluator for value in other.values())
+    lone = duplicate(collection["MRR@5"])
+    assert lone.evaluator is not collection.evaluator
+    assert lone.compute() == collection["MRR@5"].compute()
+
+
+def test_lists_of_ids_in_place_of_ranks(device):
+    """Item ids without a target, which would be read as ranks, cause an error where they cannot be ranks."""
+    lists = torch.rand(8, 1000, generator=torch.Generator().manual_seed(0)).topk(10).indices.to(device)
+    collection = make(["HR", "MRR"], k=[5, 10]).to(device)
+    if device.type == "cpu":
+        with pytest.raises(ValueError, match=r"ranks that are no places .*item ids are no ranks: Lists; flags"):
+            collection.update(lists.clamp(max=3), depth=10)
+    collection.update(trm.Ranks(lists))  # ranks in a Ranking are taken as they are
+    collection.update(lists, depth=10)
+    collection.update(torch.where(torch.arange(10, device=device) < 6, lists, 0))  # padded with 0, as ranks are
+    collection.update(trm.get_topk_ranks(torch.rand(8, 1000, device=device), lists, 10))
+    with pytest.raises(ValueError, match=r"the depth of these ranks is unknown: .* scores \(of item ids: Lists\)"):
+        make(["MRR"]).to(device).update(lists)
+
+
+def test_merge_state(collection, device):
+    """Two halves merge to the whole, with a prefix or without; a merge that is refused changes no member."""
+    other = collection.clone(prefix="b/")
+    first, second = batch(1, device=device), batch(2, device=device)
+    collection.update(*first)
+    collection.compute()
+    other.update(*second)
+    collection.merge_state(other)
+    assert numbers(collection.compute()) == alone(collection, first, second)
+    before, (*metrics, (last, _)) = snapshot(collection), collection.metrics.items()
+    wrong = make({**dict(metrics), last: trm.HR(77)}).to(device)
+    fewer = make(dict(metrics)).to(device)
+    for bad, error, message in (
+        (wrong, ValueError, "merges states named like its own"),
+        (fewer, ValueError, rf"collections of the same metrics can be merged; only one of the two has \['{last}'\]"),
+        (collection.clone().to("meta"), ValueError, r"the state on meta: move one with .to\(device\)"),
+        (collection[last], TypeError, "merges a RecMetricCollection, got "),
+        ({}, TypeError, "merges a RecMetricCollection, got dict"),
+    ):
+        with pytest.raises(error, match=message):
+            collection.merge_state(bad)
+        assert same(snapshot(collection), before)
+
+
+@pytest.mark.parametrize("call", ["update", "forward"])
+def test_a_rejected_call_changes_no_member(call, device):
+    """All members check the input before any of them changes: a call that the last one refuses changes none."""
+    collection = make(["HR@2", "MRR@3", "HR@9"]).to(device)
+    collection.update(*batch(1, device=device))
+    before = snapshot(collection)
+    with pytest.raises(ValueError, match="needs the first 9 ranks"):
+        getattr(collection, call)(trm.Scores(*batch(2, device=device)).ranking(depth=3))
+    assert same(snapshot(collection), before)
+    assert collection.evaluator.update_count == 1
+
+
+OF_CALLBACKS = {"groups": "ByGroup", "keep_rows": "KeptRows", "window": "Window"}
+OTHER_TIES = trm.MRR(ties="pessimistic")
+THRESHOLDS = [trm.HR(5, score_threshold=1.0), trm.HR(5, score_threshold=2.0)]
+BAD = [
+    ([], {}, ValueError, "at least one metric"),
+    (["nDGC"], {"k": 5}, ValueError, "unknown metric 'nDGC'; did you mean 'NDCG'?"),
+    (["covarage"], {"k": 5}, ValueError, "did you mean .Coverage.. Known: AUROC, DCG, F1, HR"),
+    (["xyz9"], {"k": 5}, ValueError, "unknown metric 'xyz9'. Known: AUROC, DCG"),
+    (["RBP"], {"k": 5}, ValueError, "unknown metric 'RBP': docs/how-to/own-metric.md has its code"),
+    (["rbp_at_k"], {"k": 5}, ValueError, "unknown metric 'rbp_at_k': docs/how-to/own-metric.md has its code"),
+    (["RBP@10"], {}, ValueError, "unknown metric 'RBP@10': docs/how-to/own-metric.md has its code"),
+    (["recall_at_k"], {"k": 5}, ValueError, "unknown metric 'recall_at_k'; a cut-off follows '@': Recall@10$"),
+    (["map_at_k"], {"k": 5}, ValueError, "a cut-off follows '@': MAP@10$"),
+    (["ndcg_at_k"], {"k": 5}, ValueError, "a cut-off follows '@': NDCG@10$"),
+    (["precision_at_5"], {}, ValueError, "a cut-off follows '@': Precision@5$"),
+    (["MRR@k"], {}, ValueError, "'MRR@k': what follows '@' must be a whole number, such as MRR@10; or pass 'MRR' and"),
+    (["ndcg_score"], {"k": 5}, ValueError, "unknown metric 'ndcg_score'; here it is 'NDCG'"),
+    (["GAUC"], {}, ValueError, r"'GAUC': .* three meanings: AUROC\(\) .*'candidates'\) by .*'relevant'\) by clicks"),
+    (["gAUC@10"], {}, ValueError, "'gAUC@10': a mean of each row's AUC has three meanings"),
+    (["AUC"], {}, ValueError, "'AUC': AUROC is the mean of each row's AUC; one AUC of all pairs: torchmetrics"),
+    (
+        ["AWRF"],
+        {"k": 5},
+        ValueError,
+        "'AWRF': attention-weighted rank fairness: .*; StatisticalParity is the",
+    ),
+    (["EE"], {"k": 5}, ValueError, "'EE': expected exposure, .*; ExposureGini and EqualOpportunity are the closest"),
+    (["NE"], {}, ValueError, r"'NE': normalized entropy is a log loss .* \(torchrec.metrics\); Entropy here is"),
+    (["LogLoss"], {}, ValueError, "'LogLoss': the log loss .* is torch.nn.functional.binary_cross_entropy"),
+    (["HR"], {}, ValueError, "'HR' needs a cut-off: pass k="),
+    (["Recall_at_10"], {}, ValueError, "a cut-off follows '@': Recall@10$"),
+    (["RMSE"], {}, ValueError, "'RMSE': .* are torchmetrics.MeanSquaredError"),
+    ("RetrievalHitRate", {}, ValueError, "here it is .HR."),
+    (["ERR"], {"k": 5}, ValueError, "'ERR': docs/how-to/own-metric.md"),
+    (["NDCG-exponential@5"], {}, ValueError, "given as an instance"),
+    (["HR@x"], {}, ValueError, r"what follows '@' must be a whole number, such as \w+@10; or pass '\w+' and k=10"),
+    (["AUROC@5"], {}, ValueError, "AUROC has no cut-off"),
+    (["HR"], {"k": [5, 5]}, ValueError, "two metrics have the key 'HR@5'"),
+    (["HR"], {"k": 0}, ValueError, "k must be at least 1"),
+    (["HR"], {"k": 2.5}, TypeError, "k must be an integer"),
+    (["HR"], {"k": True}, TypeError, "k must be an integer"),
+    (torch.rand(2, 3), {}, TypeError, "metrics come first, got a tensor"),
+    ([torch.rand(2)], {}, TypeError, r"^a torch.float32 tensor .* metrics come first"),
+    (5, {}, TypeError, "metrics must be a name, a metric, a list of them or a dict"),
+    ([5], {"k": 5}, TypeError, "instances of torchrecmetrics' metrics .*, got int"),
+    ([MeanMetric()], {}, TypeError, "instances of torchrecmetrics' metrics .*, got MeanMetric"),
+    ({"a": MeanMetric()}, {}, TypeError, "got MeanMetric"),
+    ([trm.HR], {}, TypeError, "HitRate is a class: a collection holds instances, such as HitRate\\(10\\)"),
+    ({3: trm.HR(5)}, {}, ValueError, "a key must be a string"),
+    (["HR"], {"k": 5, "key_format": "{name}.{k}"}, ValueError, "holds no '.'"),
+    (["HR"], {"k": 5, "key_format": "{metric}"}, ValueError, "key_format takes {name} and {k}"),
+    (["HR"], {"k": 5, "key_format": lambda name, k: k}, TypeError, "must return a string, got 5"),
+    (["HR"], {"k": 5, "key_format": 3}, TypeError, "a string or a function of name and k, got 3"),
+    (["HR"], {"k": 5, "tie": "realistic"}, ValueError, "no option 'tie'; did you mean 'ties'"),
+    (["HR"], {"cutoff": 5}, TypeError, r"cutoff= is called k here: k=10, or several .* k=\[5, 10\]"),
+    *(
+        ("HR", {"k": 5, option: 1}, ValueError, rf"no option '{option}': collections have accumulators=\[trm.{name}\(")
+        for option, name in OF_CALLBACKS.items()
+    ),
+    ([trm.HR(5)], {"tie": "x"}, ValueError, "unknown option 'tie'"),
+    (["NDCG"], {"k": 5, "gain": "linear"}, ValueError, r"gain: an option of NDCG alone goes to an instance"),
+    (["HR", OTHER_TIES], {"k": 5}, ValueError, "MRR was made with ties='pessimistic', HR@5 with ties='expected'"),
+    (["HR", trm.MRR()], {"k": 5, "padding_idx": 0}, ValueError, "padding_idx=None, the collection with padding_idx=0"),
+    ([trm.HR(5)], {"empty_target_action": "neg"}, ValueError, "empty_target_action='skip'"),
+    ([trm.HR(5)], {"sync_on_compute": False}, ValueError, "sync_on_compute=True"),
+    (THRESHOLDS, {}, ValueError, r"different score_thresholds \[1.0, 2.0\] need a collection each"),
+]
+
+
+@pytest.mark.parametrize(("metrics", "options", "error", "message"), BAD)
+def test_bad_arguments(metrics, options, error, message):
+    """A bad argument of a collection raises an error that says what is wrong."""
+    with pytest.raises(error, match=message.replace("?", r"\?")):
+        make(metrics, **options)
+
+
+def test_what_a_collection_does_not_have():
+    with pytest.raises(KeyError, match="the key 'NDGC@5'; did you mean 'NDCG@5'"):
+        make(["NDCG"], k=5)["NDGC@5"]
+    with pytest.raises(KeyError, match=r"the key 'mrr'. There are val/HR@5"):
+        make("HR@5", prefix="val/")["mrr"]
+    with pytest.raises(TypeError, match="update has no argument 'mask'"):
+        make("HR@5").update(mask=1)
+    with pytest.raises(ValueError, match="no rows were kept: make the collection with accumulators="):
+        _ = make("HR@5").rows
+
+
+def collection_of(how_many):
+    return make(NAMES, k=range(1, how_many + 1)) if how_many else make("HR@1")
+
+
+def collectives(rank, world_size, how_many, order):
+    """Compute on two processes, one of which has no update, and count the collectives."""
+    collection = collection_of(how_many)
+    if rank == order:
+        collection.update(*batch(1))
+    with distributed.counted_collectives() as calls:
+        values = numbers(collection.compute())
+        once = len(calls)
+        collection.compute()
+        # log_dict computes members one by one
+        collection.update(*batch(2)) if rank == 0 else collection.update(*batch(3))
+        one_by_one = {key: metric.compute().item() for key, metric in collection.items()}
+    return values, once, one_by_one, len(calls)
+
+
+@pytest.mark.parametrize("how_many", [0, 1, 5])
+@pytest.mark.parametrize("order", [0, 1])
+def test_two_collectives_for_all_members(how_many, order, processes):
+    """A compute reduces one float and one integer vector, for 1, 9 or 37 metrics, also if members compute singly."""
+    for values, once, one_by_one, twice in processes.run(collectives, 2, how_many, order):
+        collection = collection_of(how_many)
+        assert values == alone(collection, batch(1))
+        assert one_by_one == alone(collection, batch(1), batch(2), batch(3))
+        assert (once, twice) == (2, 4)
+
+
+def test_short_rows_are_left_out(device):
+    """With deferred checks, a row known to 2 ranks is left out and reported where a metric reads further."""
+    lists, target = torch.tensor([[1, 2, 3], [4, 5, 6]], device=device), torch.tensor([[1], [4]], device=device)
+    short = trm.Lists(lists, target, exclude=torch.tensor([[-1], [6]], device=device))
+    ranking = short.ranking(validate_args="deferred")
+    collection = make(["HR", "Recall"], k=[2, 3], validate_args="deferred").to(device)
+    collection.update(ranking)
+    assert collection.evaluator.rows(ranking).counted.tolist() == [True, False]
+    with pytest.raises(ValueError, match="HR@2: bad input since the last reset: 1 row known to fewer than k places"):
+        collection.compute()
+
+
+class RowNumber(trm.RankingMetric):
+    """The number of the row, which does not depend on ranks."""
+
+    formula = staticmethod(
+        lambda ranking, k: torch.arange(len(ranking), dtype=torch.float64, device=ranking.ranks.device)
+    )
+
+
+@pytest.mark.parametrize("action", ["skip", "neg", "pos"])
+@pytest.mark.parametrize("ties", ["realistic", "optimistic", "pessimistic"])
+def test_one_relevant_item_a_row(ties, action, device):
+    """Formulas of one rank, which are looked up by that rank, give the same numbers as each metric by itself."""
+    generator = torch.Generator().manual_seed(0)
+    scores = (3 * torch.randn(200, 40, generator=generator)).round().to(device)  # full of ties
+    target = torch.randint(-1, 40, (200,), generator=generator).to(device)
+    options = {"ties": ties, "empty_target_action": action}
+    own = [trm.MAP(7, normalize="min", **options), trm.Precision(5, normalize="min", **options)]
+    own += [trm.Recall(5, weighted=True, **options), trm.RPrecision(**options)]
+    for members in (
+        [trm.HR(1, **options), trm.NDCG(5, **options), trm.MRR(20, **options), trm.MAP(20, **options)],
+        own,
+        [trm.Precision(5, denominator="recommended", **options), trm.HR(5, score_threshold=2.0, **options)],
+        [trm.MRR(5, **options), trm.HR(5, **options), RowNumber(5, **options)],
+    ):
+        several = make(members, accumulators=[trm.KeptRows()], **options).to(device)
+        several.update(scores, target)
+        several.compute()
+        for key, metric in several.metrics.items():
+            by_itself = make([metric], accumulators=[trm.KeptRows()], **options).to(device)
+            by_itself.update(scores, target)
+            assert several[key].compute().item() == pytest.approx(by_itself.compute()[key].item(), abs=1e-15)
+            one, other = (rows.values[key].nan_to_num(-1) for rows in (several.rows, by_itself.rows))
+            assert one.equal(other)
+
+
+def test_places_of_others_are_not_looked_up():
+    """Ranks made by the caller are not looked up, as they may be any numbers from 1 on."""
+    collection = make(["MRR", "NDCG", "HR"], k=5)
+    collection.update(trm.Ranks(torch.tensor([[2.2], [4.4]]), depth=5))
+    assert collection.compute()["MRR@5"].item() == pytest.approx((1 / 2.2 + 1 / 4.4) / 2)
+
+
+def test_values_are_not_changed_alone(device):
+    """A value has no state of its own: `compute` refuses an update of one alone, and a reset is that of all."""
+    args = batch(1, device=device)
+    collection = make(["HR", "NDCG"], k=[2, 5]).to(device)
+    collection.update(*args)
+    collection["HR@5"].update(*args)
+    with pytest.raises(ValueError, match="HR@2 was not updated with the other values: update the collection"):
+        collection["HR@2"].compute()
+    assert numbers(collection.compute()) == alone(collection, args)
+    with pytest.raises(TypeError, match="HR@5 has no state of its own: merge the collections"):
+        collection["HR@5"].merge_state(collection["HR@2"])
+    collection["NDCG@2"].reset()
+    assert not any(state.any() for state in tensors(collection))
+    for change in (
+        partial(collection.add_metrics, trm.NDCG(10)),
+        partial(collection.__setitem__, "mine", trm.NDCG(10)),
+        partial(collection.__delitem__, "HR@2"),
+    ):
+        with pytest.raises(TypeError, match="a collection is made with all its metrics"):
+            change()
+
+
+def test_values_of_a_batch_may_be_overwritten(device):
+    """Values that were added may be overwritten, as recorded graphs do, after the first batch and after later ones."""
+    collection, args = make(["HR", "NDCG"], k=[2, 5]).to(device), batch(1, device=device)
+    wanted = numbers(collection(*args))
+    collection.reset()
+    for _ in range(2):
+        rows = collection.evaluator.rows(trm.Scores(*args))
+        collection.evaluator.add(rows)
+        rows.values.fill_(torch.nan)
+        rows.undefined.fill_(True)
+    assert numbers(collection.compute()) == wanted
+    assert collection["HR@2"].num_users == 16
+
+
+def calls_of_making(cutoffs):
+    profile = cProfile.Profile(builtins=False)
+    profile.runcall(make, ["HR", "NDCG", "MRR", "Recall", "MAP"], k=range(1, cutoffs + 1))
+    return sum(entry.callcount for entry in profile.getstats())
+
+
+def test_time_to_make_a_collection_grows_linearly():
+    """Twice as many cut-offs take twice the calls of Python functions."""
+    few, more, most = map(calls_of_making, (20, 40, 80))
+    assert most - more == pytest.approx(2 * (more - few), rel=0.1)  # quadratic growth would double it
+
+
+def test_names_of_papers():
+    """Names that papers print are those of metrics of ours, or told so by the error."""
+    assert list(trm.RecMetricCollection(["Success", "RR", "AP"], k=10).keys()) == ["HR@10", "MRR@10", "MAP@10"]
+    others = {"ILD": "IntraListDiversity", "ARP": "AveragePopularity", "APLT": "TailShare", "Cov": "Coverage"}
+    others |= {"RSP": "StatisticalParity", "REO": "EqualOpportunity"}
+    for printed, ours in others.items():
+        with pytest.raises(ValueError, match=f"^{ours}"):
+            trm.RecMetricCollection([printed], k=10)

@@ -1,0 +1,699 @@
+"""`evaluate_lists`: lists in every form against other programs, the rules of their order, and errors."""
+
+import itertools
+import math
+import re
+from pathlib import Path
+
+import pytest
+import reference
+import torch
+from said import evaluate_lists
+from values import near, numbers
+from worlds import ITEMS, world
+
+import torchrecmetrics as trm
+from torchrecmetrics import Interactions, Log, Vocabulary
+
+np = pytest.importorskip("numpy")
+pd = pytest.importorskip("pandas")
+pl = pytest.importorskip("polars")
+pa = pytest.importorskip("pyarrow")
+
+NAMES = ["HR", "NDCG", "MRR", "Precision", "Recall", "MAP"]
+NUM_USERS, NUM_ITEMS, K = 23, 31, 8
+
+
+def made():
+    """Return embeddings, history and test with text ids, and lists of K items that the embeddings recommend."""
+    generator = torch.Generator().manual_seed(0)
+    users, items = torch.randn(NUM_USERS, 5, generator=generator), torch.randn(NUM_ITEMS, 5, generator=generator)
+    ids = Vocabulary([f"u{n:02d}" for n in range(NUM_USERS)]), Vocabulary([f"ï{n:02d}" for n in range(NUM_ITEMS)])
+    order = torch.rand(NUM_USERS, NUM_ITEMS, generator=generator).argsort(1)
+    train, test = (Interactions.from_padded(part, NUM_ITEMS).with_ids(*ids) for part in (order[:, :4], order[:, 6:9]))
+    return users, items, train, test, trm.recommend(users, items, K, exclude=train)
+
+
+def frame_of(interactions):
+    return {
+        "user": interactions.user_ids.ids(interactions.users),
+        "item": interactions.item_ids.ids(interactions.items),
+    }
+
+
+def same(found, expected):
+    assert numbers(found) == near(expected)
+
+
+@pytest.mark.parametrize("ties", ["expected", "realistic", "optimistic", "pessimistic"])
+def test_recommended_lists_have_the_values_of_the_model(ties):
+    """`recommend` followed by `evaluate_lists` gives what `evaluate` gives, with history and ties."""
+    users, items, train, test = world()
+    options = {"target": test, "k": [1, 5, K], "ties": ties}
+    expected = trm.evaluate(NAMES, users, items, exclude=train, **options)
+    found = evaluate_lists(NAMES, trm.recommend(users, items, ITEMS, exclude=train), **options)
+    same(found, expected)
+    same(found.standard_errors, expected.standard_errors)
+    assert found.counts() == expected.counts() | {"num_left_out": found.num_skipped, "num_without_history": 0}
+    assert 0 < found.num_tied < found.num_users
+
+
+class WeighedByLists(trm.RankingMetric):
+    """Hits whose rows weigh as many items as their lists hold, with or without a relevant item."""
+
+    formula = staticmethod(trm.functional.hit_rate)
+    weights = staticmethod(lambda ranking: ranking.num_recommended)
+
+
+@pytest.mark.parametrize(("action", "expected"), [("skip", 3 / 5), ("neg", 3 / 6), ("pos", (3 + 1) / 6)])
+def test_users_without_ground_truth_weigh_their_lists(action, expected):
+    """A metric whose row weights read the lists reads those of users without ground truth; metrics of lists do not."""
+    target, lists = {"a": [1], "b": [2], "c": []}, {"a": [7, 8, 1], "b": [3, 4], "c": [5], "d": [1, 2, 3]}
+    train = trm.Interactions.from_frame({"user": [*"aabbc"], "item": [1, 2, 3, 4, 5]})
+    catalogue = trm.Catalogue.from_interactions(train.recode(item_ids=range(1, 9)))
+    metrics = [
+        WeighedByLists(3, empty_target_action=action),
+        trm.Coverage(3, catalogue=catalogue, empty_target_action=action),
+    ]
+    found = evaluate_lists(metrics, lists, target=target, complete=True)
+    assert numbers(found) == pytest.approx({"WeighedByLists@3": expected, "Coverage@3": 5 / 8})
+    assert (found.num_skipped, found.num_unserved, found.num_left_out, found.num_unknown) == (1, 0, 2, 0)
+
+
+def test_history_leaves_the_lists():
+    """`exclude=` removes the history from longer lists, which get the values of lists that never held the history."""
+    users, items, train, test, recommended = made()
+    longer = trm.recommend(users, items, K + 4).with_ids(test.user_ids, test.item_ids)
+    expected = evaluate_lists(NAMES, recommended, target=test, k=[1, 5, K])
+    for exclude in (train, frame_of(train), Log.from_frame(frame_of(train)), (frame_of(train), train)):
+        same(evaluate_lists(NAMES, longer, target=test, exclude=exclude, k=[1, 5, K]), expected)
+    mask = torch.arange(NUM_ITEMS) % 9 == 3
+    kept = trm.recommend(users, items, K, exclude=mask).with_ids(test.user_ids, test.item_ids)
+    test = test.without(mask)
+    same(evaluate_lists(NAMES, longer, target=test, exclude=mask, k=K), evaluate_lists(NAMES, kept, target=test, k=K))
+
+
+def forms(recommended):
+    """Return the lists in every form, with the options that say their order; rows of tables are shuffled."""
+    frame = pd.DataFrame(recommended.to_dict()).sample(frac=1, random_state=1)
+    columns, types = frame.to_dict("list"), {"user": "U9", "item": "U9", "rank": "i4", "score": "f4"}
+    users = pd.Categorical(frame["user"], [*sorted({*frame["user"]}), "u-unused"])
+    named = [recommended.item_ids.ids(row) for row in recommended.ids]
+    owners = recommended.user_ids.ids(recommended.users)
+    tables = [frame, pl.DataFrame(columns), pa.table(columns), frame.to_records(index=False).astype([*types.items()])]
+    tables.append(frame.assign(user=users, item=frame["item"].astype("category")))
+    wide = [dict(zip(owners, named, strict=True)), (named, owners), (np.array(named), np.array(owners)), recommended]
+    by_rank, in_order = [(table, {"rank": "rank"}) for table in tables], [(lists, {}) for lists in wide]
+    return [(columns, {"score": "score"}), *by_rank, *in_order]
+
+
+def test_every_form_gets_the_same():
+    """Frames in any order of rows, dicts and tuples give equal values, with truth as interactions, log or frame."""
+    *_, test, recommended = made()
+    options = {"k": [1, 5, K]}
+    expected = evaluate_lists(NAMES, recommended, target=test, **options)
+    for lists, order in forms(recommended):
+        same(evaluate_lists(NAMES, lists, target=test, **order, **options), expected)
+    truth = frame_of(test)
+    for target in (truth, pl.DataFrame(truth), Log.from_frame(truth)):
+        same(
+            evaluate_lists(NAMES, pd.DataFrame(recommended.to_dict()), target=target, rank="rank", **options), expected
+        )
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet", "jsonl", "run"])
+def test_every_kind_of_file_gets_the_same(suffix, tmp_path):
+    """Lists get equal values from every kind of file, also if row groups split the rows of a user.
+    Runs are ordered by score unless the caller says otherwise, and qrels hold gains.
+    """
+    *_, test, recommended = made()
+    expected = evaluate_lists(NAMES, recommended, target=test, k=[1, 5, K])
+    frame, pairs = pd.DataFrame(recommended.to_dict()).sample(frac=1, random_state=0), pd.DataFrame(frame_of(test))
+    path, truth = tmp_path / f"lists.{suffix}", tmp_path / ("a.qrels" if suffix == "run" else "truth.csv")
+    pairs.to_csv(truth, index=False)
+    orders = [{"rank": "rank"}, {"score": "score"}]
+    if suffix == "run":
+        orders.append({})
+        path.write_text("".join(f"{r.user} Q0 {r.item} {r.rank} {r.score:.9f} tag\n" for r in frame.itertuples()))
+        truth.write_text("".join(f"{r.user} 0 {r.item} 1\n" for r in pairs.itertuples()))
+    elif suffix == "parquet":
+        frame.to_parquet(path, row_group_size=11)
+    elif suffix == "jsonl":
+        frame.to_json(path, orient="records", lines=True)
+    else:
+        frame.to_csv(path, index=False, sep="," if suffix == "csv" else "\t")
+    for order in orders:
+        same(evaluate_lists(NAMES, str(path), target=truth, k=[1, 5, K], **order), expected)
+
+
+def test_ranx_pytrec_eval_and_ir_measures_agree_on_the_files(tmp_path):
+    """Values for a run and qrels of TREC, in which some users are in one of the two, equal those of the packages.
+    Users without a list score 0, as in ranx and ir_measures; pytrec_eval leaves them out.
+    """
+    ranx, pytrec_eval, ir_measures = map(pytest.importorskip, ("ranx", "pytrec_eval", "ir_measures"))
+    random, run, qrels = np.random.default_rng(5), {}, {}
+    for user in range(30):
+        documents = [f"d{number}" for number in random.permutation(40)]
+        if user % 7:
+            run[f"q{user}"] = dict(zip(documents[:12], map(float, random.permutation(100)), strict=False))
+        if user % 5:
+            qrels[f"q{user}"] = dict(zip(random.permutation(documents).tolist(), [0, 1, 2, 3, 1, 2], strict=False))
+    paths = str(tmp_path / "a.run"), str(tmp_path / "a.qrels")
+    rows = [f"{user} Q0 {document} 0 {score} t\n" for user, scores in run.items() for document, score in scores.items()]
+    Path(paths[0]).write_text("".join(rows))
+    rows = [f"{user} 0 {document} {grade}\n" for user, grades in qrels.items() for document, grade in grades.items()]
+    Path(paths[1]).write_text("".join(rows))
+    names = ["NDCG@10", "Precision@10", "Recall@10", "MAP@10", "MRR@10", "HR@10"]
+    found = evaluate_lists(names, paths[0], target=paths[1])
+    assert found.num_unserved == len(qrels.keys() - run.keys()) > 0
+    assert found.num_left_out == len(run.keys() - qrels.keys()) > 0
+    assert pytrec_eval.RelevanceEvaluator(qrels, {"P.10"}).evaluate(run).keys() == qrels.keys() & run.keys()
+
+    words = ["ndcg@10", "precision@10", "recall@10", "map@10", "mrr@10", "hit_rate@10"]
+    theirs = ranx.evaluate(ranx.Qrels(qrels), ranx.Run(run), words, make_comparable=True)
+    expected = {name: theirs[word] for name, word in zip(names, words, strict=True)}
+    assert numbers(found) == pytest.approx(expected, abs=1e-9)
+    measures = [ir_measures.parse_measure(word + "@10") for word in ("nDCG", "P", "R", "AP", "RR", "Success")]
+    files = ir_measures.read_trec_qrels(paths[1]), ir_measures.read_trec_run(paths[0])
+    theirs = ir_measures.calc_aggregate(measures, *files)
+    expected = {name: theirs[measure] for name, measure in zip(names, measures, strict=True)}
+    assert numbers(found) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("package", ["rectools", "replay"])
+def test_rectools_and_replay_agree(package):
+    """RecTools and RePlay agree on frames with ranks or scores, if RecTools' NDCG divides by the achievable DCG."""
+    theirs, draw = pytest.importorskip(f"{package}.metrics"), torch.Generator().manual_seed(0)
+    lists, pairs = (torch.rand(30, 40, generator=draw).topk(n).indices.tolist() for n in (10, 5))
+    user = "user_id" if package == "rectools" else "query_id"
+    rows = [(u, i, rank, 1 / rank) for u, items in enumerate(lists) for rank, i in enumerate(items, 1)]
+    lists = pd.DataFrame(rows, columns=[user, "item_id", "rank", "rating"])
+    rows = [(u, i, 1) for u, items in enumerate(pairs) for i in items[: 1 + u % 5]]
+    truth = pd.DataFrame(rows, columns=[user, "item_id", "weight"])
+    expected = {}
+    for name in NAMES:
+        kind = getattr(theirs, "HitRate" if name == "HR" else name)
+        if package == "rectools":
+            expected[f"{name}@5"] = kind(5, **({"divide_by_achievable": True} if name == "NDCG" else {})).calc(
+                lists, truth
+            )
+        else:
+            (expected[f"{name}@5"],) = kind(5)(lists, truth).values()
+    found = evaluate_lists(NAMES, lists, target=truth, user=user, item="item_id", rank="rank", k=5)
+    assert numbers(found) == pytest.approx(expected, abs=1e-12)
+
+
+def test_plain_reference():
+    """Values equal plain Python definitions, item by item, for uneven and empty lists and for unknown items."""
+    generator = torch.Generator().manual_seed(3)
+    lists, truth, users = {}, {"user": [], "item": []}, []
+    for user in range(40):
+        relevant = torch.randperm(20, generator=generator)[: 1 + user % 4].tolist()
+        lists[user] = torch.randperm(30, generator=generator)[: user % 9 if user else 9].tolist()
+        truth["user"] += [user] * len(relevant)
+        truth["item"] += relevant
+        scores = [-lists[user].index(item) if item in lists[user] else -math.inf for item in range(30)]
+        users.append(reference.rank(scores, dict.fromkeys(relevant, 1.0)))
+    found = evaluate_lists([*NAMES, "RPrecision"], lists, target=truth, k=5)
+    functions = {"HR": "hit_rate", "NDCG": "ndcg", "MRR": "reciprocal_rank", "Recall": "recall"}
+    for label, name in (functions | {"MAP": "average_precision"}).items():
+        expected = reference.mean([getattr(reference, name)(user, 5) for user in users])
+        assert (float(found[f"{label}@5"]), float(found.standard_errors[f"{label}@5"])) == pytest.approx(expected)
+    assert float(found["RPrecision"]) == pytest.approx(reference.mean(list(map(reference.r_precision, users)))[0])
+
+
+TRUTH = {"user": ["al", "al", "bo", "eve"], "item": ["x", "y", "z", "x"]}
+
+
+def outcome(metric, lists, target=TRUTH, **options):
+    """Return the value of one metric, and all counts that are not 0, but those that `test_met` holds."""
+    found = evaluate_lists(metric, lists, target=target, **options)
+    (number,) = numbers(found).values()
+    counts = {name: n for name, n in found.counts().items() if n and name not in ("num_unlisted", "num_cut_ties")}
+    return pytest.approx(number, abs=1e-12), counts
+
+
+def value(*args, **options):
+    return outcome(*args, **options)[0]
+
+
+def write(path, text):
+    """Write a text, with "|" at the ends of its lines, and return the path."""
+    path.write_text(text.replace("|", "\n") + "\n")
+    return path
+
+
+def test_who_has_no_list_and_who_has_no_truth():
+    """Users without a list, or with an empty one, score 0 and are counted; those without truth are only counted."""
+    counts = {"num_users": 3, "num_unserved": 2, "num_left_out": 2}
+    assert outcome("HR@1", {"al": ["x"], "bo": [], "zoe": ["x"], "ian": []}) == (1 / 3, counts)
+    frame = {"user": ["zoe", "al", "zoe"], "item": ["x", "x", "y"]}
+    assert outcome("HR@1", frame) == (1 / 3, {"num_users": 3, "num_unserved": 2, "num_left_out": 1})
+
+
+def test_items_that_truth_does_not_know_take_their_places():
+    """Items that the truth lacks keep their ranks as misses and are counted; history that has them removes them."""
+    lists, counts = {"al": ["new", "x"], "bo": ["old", "z"], "eve": ["x", "new"]}, {"num_users": 3, "num_unknown": 3}
+    assert outcome("MRR@2", lists) == ((0.5 + 0.5 + 1) / 3, counts)
+    had = {"user": ["bo", "other"], "item": ["old", "new"]}
+    assert outcome("MRR@2", lists, exclude=had, complete=True) == (
+        (0.5 + 1 + 1) / 3,
+        counts | {"num_without_history": 2},
+    )
+
+
+def test_short_lists():
+    """Lists made too short by history are errors that name the user and two cures; lists that ended early are not."""
+    lists = {"al": ["x", "y", "z"], "bo": ["z"], "eve": ["x", "y", "z"]}
+    had = {"user": ["bo", "eve"], "item": ["x", "y"]}
+    for longer in (lists, lists | {"al": [*"xyzw"]}):  # a longer list changes nothing for the others
+        with pytest.raises(ValueError, match=r"user 'eve' holds 2 items after .* look at 3 places: .*complete=True"):
+            evaluate_lists("HR@3", longer, target=TRUTH, exclude=had)
+        assert value("HR@3", longer, exclude=had, complete=True) == 1
+        assert value("HR@3", longer, exclude=had, validate_args=False) == 1
+        assert value("HR@2", longer, exclude=had) == 1
+    for metric in ("HR@4", "MRR", "RPrecision"):
+        said = "ranks, but the ranks are known" if metric == "RPrecision" else f"{metric} looks at .* longest list of"
+        with pytest.raises(ValueError, match=f"{said}.*complete=True"):
+            evaluate_lists(metric, {"al": ["y"], "bo": ["z"]}, target=TRUTH)
+    assert value("MRR", {"al": ["y"], "bo": ["z"]}, complete=True) == 2 / 3
+
+
+ORDERS = {
+    "expected": ((1 / 2 + 1 / 3) / 2 + (1 + 1 / 2) / 2) / 2,
+    "realistic": (1 / 2.5 + 1 / 1.5) / 2,
+    "optimistic": (1 / 2 + 1) / 2,
+    "pessimistic": (1 / 3 + 1 / 2) / 2,
+}
+
+
+@pytest.mark.parametrize("ties", ORDERS)
+def test_equal_scores_are_tied_in_any_order_of_the_rows(ties):
+    """Equal scores of a list have no order: the rows of the table have none that changes a value."""
+    rows = [("al", "w", 1.0), ("bo", "v", 0.0), ("al", "x", 1.0), ("bo", "z", 0.0), ("al", "y", 2.0)]
+    target = {"al": ["x"], "bo": ["z"]}
+    for order in itertools.islice(itertools.permutations(rows), 0, None, 9):
+        frame = dict(zip(("user", "item", "score"), map(list, zip(*order, strict=True)), strict=True))
+        found = outcome("MRR@3", frame, target, score="score", ties=ties)
+        assert found == (ORDERS[ties], {"num_users": 2, "num_tied": 2, "num_unknown": 3})
+    frame = {"user": ["al", "bo", "al", "bo", "al"], "item": ["w", "v", "x", "z", "y"]}
+    assert outcome("MRR@3", frame, target, ties=ties) == ((1 / 2 + 1 / 2) / 2, {"num_users": 2, "num_unknown": 3})
+
+
+def test_lists_of_one_order_are_ordered_by_items():
+    """Metrics of lists read items of equal scores in the order of their rows in the catalogue, not of the table."""
+    users, ids = ["a", "a", "b", "a", "b"], ["x", "y", "z"]  # x has one interaction, y and z have two
+    train = Interactions.from_columns(users, ["x", "y", "y", "z", "z"], user_ids=["a", "b"], item_ids=ids)
+    options = {"target": {"a": ["y"]}, "score": "score", "catalogue": trm.Catalogue.from_interactions(train)}
+    for items in itertools.permutations("xyz"):
+        frame = {"user": ["a"] * 3, "item": [*items], "score": [0.5] * 3}
+        assert value("AveragePopularity@1", frame, **options) == 1
+
+
+def test_scores():
+    """Large whole numbers are told apart, -inf is no item, and ranks and distances may not be scores as they are."""
+    pair = {"user": ["al", "al"], "item": ["x", "y"]}
+    assert outcome("HR@1", pair | {"score": [2**60, 2**60 + 1]}, {"al": ["y"]}, score="score")[0] == 1
+    frame = {"user": [0, 0, 1, 1], "item": [3, 7, 6, 5], "score": [0.5, -math.inf, 0.1, 0.1]}
+    assert value("HR@2", frame, {0: [7], 1: [5]}, score="score", complete=True) == 0.5
+    assert value("MRR@2", pair | {"Distance": [-1, -2]}, {"al": ["x"]}, score="Distance") == 1
+    with pytest.raises(ValueError, match=r"rank='score' would turn .* upside down.*pass score='score'"):
+        evaluate_lists("MRR@2", pair | {"score": [1, 2]}, target={"al": ["x"]}, rank="score")
+    for column in (
+        "rank",
+        "item_rank",
+        "recRank",
+        "the position",
+        "rank2",
+    ):  # the last word says that a column holds ranks
+        with pytest.raises(ValueError, match=f"score='{column}' would turn lists"):
+            evaluate_lists("MRR@2", pair | {column: [1, 2]}, target={"al": ["x"]}, score=column)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_ranks_begin_at_0_or_1_throughout(first):
+    """Ranks begin at 0 or 1 for all users, with rows in any order; users without truth may have any ranks."""
+    frame = {"user": ["al", "bo", "al", "zoe", "bo", "al"], "item": ["w", "z", "x", "x", "v", "y"]}
+    frame["rank"] = [first + 2, first + 1, first, 77, first, first + 1]
+    assert value("MRR@3", frame, {"al": ["w"], "bo": ["z"]}, rank="rank") == (1 / 3 + 1 / 2) / 2
+
+
+def test_repeated_rows():
+    """With `first`, the best rank of an item counts, and rows that repeat user, item and rank are the same row."""
+    frame = {"user": ["zoe", "al", "bo", "zoe", "al"], "item": [*"xxzxx"], "score": [1, 2, 3, 4, 5]}
+    found = outcome("HR@1", frame, score="score", duplicates="first", complete=True)
+    assert found == (2 / 3, {"num_users": 3, "num_unserved": 1, "num_left_out": 1, "num_repeated": 1})
+    rows = pd.DataFrame({"user": ["al", "al", "bo"], "item": ["w", "x", "z"], "rank": [1, 2, 1]})
+    how = {"rank": "rank", "complete": True}
+    for more in (rows[:2], rows, rows[1:]):
+        twice = pd.concat([rows.assign(user="zoe"), more, rows])
+        with pytest.raises(ValueError, match=r"has rank \d twice.*duplicates='first'"):
+            evaluate_lists("MRR@2", twice, target=TRUTH, **how)
+        found, counts = outcome("MRR@2", twice, duplicates="first", **how)
+        assert (found, counts["num_repeated"]) == ((1 / 2 + 1) / 3, len(more))
+    other = pd.concat([rows, rows[:2].assign(item=["w", "y"])])
+    with pytest.raises(ValueError, match=r"^lists, row [14], column 'rank': user 'al' has rank 2 twice.*two lists"):
+        evaluate_lists("MRR@2", other, target=TRUTH, duplicates="first", **how)
+
+
+BIG = [2**63 + 1, 2**63 + 2, 2**64 - 1]
+BIG_LISTS = np.array([[5, -7], [-(2**63), -1], [-1, -1]])
+ROWS_ALONE = Interactions.from_columns([0, 1, 2], [2, 3, 0], num_users=4, num_items=4)
+FRAME_OF_ROWS = {"user": [0, 1, 1, 1], "item": [2, 0, 3, 1]}
+
+
+def test_ids():
+    """Ids of 64 bits, signed or not, are exact; only -1, None and NaN fill up lists; without ids rows are numbered."""
+    truth = {"user": np.array(BIG, np.uint64), "item": np.array([-7, -(2**63), -8])}
+    lists = dict(zip(BIG, [[-7], [-(2**63)], [5]], strict=True))
+    assert outcome("HR@1", lists, truth) == (2 / 3, {"num_users": 3, "num_unknown": 1})
+    counts = {"num_users": 3, "num_unserved": 1, "num_unknown": 1}
+    assert outcome("MRR@2", (BIG_LISTS, truth["user"]), truth) == ((0.5 + 1) / 3, counts)
+    for filler in (-1, None, math.nan):
+        lists = [["y", "x"], ["z", filler]]
+        for items in (lists, np.array(lists, dtype=object)):
+            found = outcome("MRR@2", (items, ["al", "bo"]), {"al": ["x"], "bo": ["z"]})
+            assert found == (0.75, {"num_users": 2, "num_unknown": 1})
+    counts |= {"num_skipped": 1}
+    assert outcome("MRR@2", (torch.tensor([[2, 9, -1], [0, 3, 1]]), [0, 1]), ROWS_ALONE) == (1.5 / 3, counts)
+    counts |= {"num_left_out": 1}
+    assert outcome("MRR@2", {0: [2, 9], 1: [0, 3, 1], 7: [1]}, ROWS_ALONE) == (1.5 / 3, counts)
+    named = ROWS_ALONE.with_ids(user_ids=torch.arange(4), item_ids=torch.arange(4))
+    assert value("MRR@2", FRAME_OF_ROWS, named) == 1.5 / 3
+
+
+def test_recommendations_with_other_vocabularies_are_matched_by_id():
+    *_, test, found = made()
+    order = torch.randperm(NUM_USERS, generator=torch.Generator().manual_seed(2))
+    ids = test.user_ids.take(order), test.item_ids
+    other = trm.Recommendations(found.ids[order], found.scores[order], torch.arange(NUM_USERS), *ids)
+    same(evaluate_lists(NAMES, other, target=test, k=K), evaluate_lists(NAMES, found, target=test, k=K))
+
+
+def test_gains():
+    """Values of logs and frames and grades of dicts are gains; an item with a gain of 0 is not relevant."""
+    log = Log.from_frame(TRUTH | {"stars": [3, 1, 0, 2]}, value="stars")
+    found, counts = outcome("NDCG@2", {"al": ["y", "x"], "bo": ["z"], "eve": ["x"]}, log)
+    al = (1 + 3 / math.log2(3)) / (3 + 1 / math.log2(3))
+    assert (found, counts) == ((al + 1) / 2, {"num_users": 2, "num_skipped": 1})
+    grades = {"al": {"x": 0, "y": 2, "z": 1}}
+    assert value("NDCG@2", {"al": ["z", "y"]}, grades) == (1 + 2 / math.log2(3)) / (2 + 1 / math.log2(3))
+    assert value("HR@1", {"al": ["x"]}, grades) == 0
+    frame = {"user": ["al"] * 3, "item": ["x", "x", "y"], "stars": [1, 5, 2]}
+    for reduce, gain in (("sum", 6), ("max", 5), ("last", 5)):
+        weighted = [trm.Recall(1, weighted=True)]
+        assert value(weighted, {"al": ["x"]}, frame, value="stars", values_reduce=reduce) == gain / (gain + 2)
+    twice = Log.from_frame({"user": ["al", "al"], "item": ["x", "x"], "stars": [1, 5]}, value="stars")
+    with pytest.raises(ValueError, match=r"with \[1, 5\]: values_reduce='sum', 'max' or 'last'"):
+        evaluate_lists("HR@1", {"al": ["y"]}, target=twice)
+    assert value("HR@1", {"al": ["x", "y"]}, {"al": ["y"]}, exclude=twice) == 1  # a history needs no rule
+
+
+def test_relevant_items_in_a_dict():
+    """They may be in any order or a set; users with none of them are rows without a relevant item."""
+    assert value("HR@2", {"al": ["y", "x"], "bo": ["z", "w"]}, {"al": {"x"}, "bo": ["q", "w"], "eve": []}) == 1
+    lists, target, graded = {0: [5, 1], 1: [3, 4]}, {0: [1], 1: []}, {0: {5: 0, 1: 2}, 1: []}
+    for action, expected in (("skip", 0.5), ("neg", 0.25), ("pos", 0.75)):
+        for truth in (target, graded):
+            found, counts = outcome("MRR@2", lists, truth, empty_target_action=action)
+            assert (found, counts["num_skipped"]) == (expected, 1)
+    with pytest.raises(ValueError, match="without a relevant item"):
+        evaluate_lists("MRR@2", lists, target=target, empty_target_action="error")
+
+
+def test_batches_change_nothing(monkeypatch):
+    """Values do not depend on the number of users per batch, even if all lists of a batch are short."""
+    generator = torch.Generator().manual_seed(4)
+    lists = {n: torch.randperm(50, generator=generator)[: 3 + n % 11].tolist() for n in range(60)}
+    truth = {n: [n % 50, (n + 7) % 50] for n in range(60)}
+    had = {n: [(n + 20) % 50] for n in range(60)}
+    options = {"target": truth, "exclude": had, "k": [1, 5]}
+    whole = evaluate_lists([*NAMES, "RPrecision"], lists, **options)
+    monkeypatch.setattr("torchrecmetrics.evaluation.evaluate_lists._CELLS", 50)
+    shown = []
+    parts = evaluate_lists([*NAMES, "RPrecision"], lists, progress=lambda *done: shown.append(done), **options)
+    same(parts, whole)
+    same(parts.standard_errors, whole.standard_errors)
+    assert len(shown) > 10
+    assert shown[-1] == (60, 60)
+
+
+def test_a_short_list_is_whole_in_every_batch(monkeypatch):
+    """A list shorter than the R ranks of RPrecision has no more items, whichever users are in the same batch."""
+    for cells in (2**19, 1):
+        monkeypatch.setattr("torchrecmetrics.evaluation.evaluate_lists._CELLS", cells)
+        truth = {"al": [*"xpq"], "bo": ["u"]}
+        assert value("RPrecision", {"al": [*"xyz"], "bo": [*"uvwxyz"]}, truth, exclude={"al": ["y"]}) == (1 / 3 + 1) / 2
+
+
+def test_collections_are_cloned_and_processes_are_not_synchronised():
+    """A collection is cloned; other processes are not asked, because each evaluates its own lists."""
+    collection = trm.RecMetricCollection(["HR"], k=1, prefix="val/")
+    found = evaluate_lists(collection, {"al": ["x"]}, target=TRUTH)
+    assert found == {"val/HR@1": pytest.approx(1 / 3)}
+    assert collection["HR@1"].update_count == 0
+    with pytest.raises(KeyError, match=r"no result has the key 'val/RH@1'; did you mean 'val/HR@1'"):
+        found["val/RH@1"]
+    assert found.get("val/RH@1") is None
+
+    def alone(*_):
+        raise AssertionError("asked another process")
+
+    options = {"distributed_available_fn": lambda: True, "dist_sync_fn": alone}
+    assert value("HR@1", {"al": ["x"]}, **options) == 1 / 3
+
+
+def test_overlap_of_truth_and_history(tmp_path):
+    """A pair in both is an error, unless overlap= says what to do: "without" takes it out of truth in any form."""
+    lists, had = {"al": ["x", "y"], "bo": ["z", "y"], "eve": ["y", "x"]}, {"eve": ["x"]}
+    with pytest.raises(ValueError, match=r"1 \(user, item\) pair of target is also in exclude.*\['eve', 'x'\]"):
+        evaluate_lists("HR@1", lists, target=TRUTH, exclude=had)
+    assert value("HR@1", lists, exclude=had, overlap="miss") == 2 / 3
+    assert value("MRR@2", lists, exclude=had, overlap="keep") == 2.5 / 3
+    had, how = {"user": ["eve", "al"], "item": ["x", "y"]}, {"k": 2, "complete": True}
+    truth, seen = Interactions.from_frame(TRUTH), Interactions.from_frame(had)
+    expected = evaluate_lists(NAMES, lists, target=truth.without(seen), exclude=seen, **how)
+    assert (expected.num_users, expected.num_skipped) == (2, 1)
+    paths = [tmp_path / "truth.csv", tmp_path / "had.csv"]
+    for frame, path in zip((TRUTH, had), paths, strict=True):
+        pd.DataFrame(frame).to_csv(path, index=False)
+    logs = Log.from_frame(TRUTH), Log.from_frame(had)
+    dicts = {"al": ["x", "y"], "bo": ["z"], "eve": ["x"]}, {"eve": ["x"], "al": ["y"]}
+    for target, exclude in ((truth, seen), (TRUTH, (had, seen)), logs, paths, dicts):
+        found = evaluate_lists(NAMES, lists, target=target, exclude=exclude, overlap="without", **how)
+        same(found, expected)
+        assert found.counts() == expected.counts()
+        with pytest.raises(ValueError, match=r"2 \(user, item\) pairs of target .* overlap='without' takes them out"):
+            evaluate_lists("HR", lists, target=target, exclude=exclude, **how)
+    collection = trm.RecMetricCollection(NAMES, k=2)
+    same(evaluate_lists(collection, lists, target=TRUTH, exclude=had, overlap="without", complete=True), expected)
+    mask = torch.tensor([True, False, False])  # item x
+    counts = {"num_users": 2, "num_skipped": 1, "num_left_out": 1}
+    assert outcome("HR@2", lists, truth, exclude=mask, overlap="without", complete=True) == (1, counts)
+
+
+def test_lines_of_lightgcn_and_trec(tmp_path):
+    """Six numbers are a list, no run. Judgements below 0 are 0, as in trec_eval; swapped files are refused."""
+    lists, truth = write(tmp_path / "lists.txt", "0 5 3 9 1 2|1 7 8 3 4 6"), write(tmp_path / "truth.txt", "0 9 77|1 8")
+    assert value("MRR@5", lists, truth) == (1 / 3 + 1 / 2) / 2
+    run, qrels = write(tmp_path / "a.run", "al Q0 x 1 2.0 t|al Q0 y 2 1.0 t"), write(tmp_path / "a.qrels", "al 0 y 1")
+    assert value("MRR@2", run, qrels) == 1 / 2
+    assert value("NDCG@2", {"q": ["x", "y"]}, write(tmp_path / "b.qrels", "q 0 x 1|q 0 y -2")) == 1
+    with pytest.raises(ValueError, match="1 pairs of user and item occur more than once"):
+        evaluate_lists("MRR@5", {"q": ["x"]}, target=write(tmp_path / "b.qrels", "q 0 x 1|q 0 x 2"))
+    with pytest.raises(ValueError, match=r"a.qrels is qrels of TREC, got as lists: .* are the two swapped"):
+        evaluate_lists("MRR@2", qrels, target=run)
+    with pytest.raises(ValueError, match=r"a.run is a run of TREC, got as target"):
+        evaluate_lists("MRR@2", run, target=run)
+
+
+@pytest.mark.parametrize(
+    ("lists", "truth", "expected"),
+    [
+        ("7|8", "7|x9", 1),
+        ("x9|7", "7|8", 1 / 2),
+        ("10|8", "0a|010", 0),  # no lost zeros, which would be those of numbers
+        ('[REC]|"[1, 2]"', "[REC]", 1),
+    ],
+)
+def test_ids_of_text_files_are_what_is_written(lists, truth, expected, tmp_path):
+    """7 in a file of numbers is the same id as 7 in a file with text."""
+    paths = []
+    for name, items in {"lists": lists, "truth": truth, "seen": "5"}.items():
+        paths.append(write(tmp_path / f"{name}.csv", "|al,".join(["user,item", *items.split("|")])))
+    assert value("MRR@2", paths[0], paths[1], exclude=paths[2], complete=True) == expected
+
+
+@pytest.mark.parametrize("column", ["user", "item"])
+@pytest.mark.parametrize("cut", ["lists", "truth", "seen"])
+def test_lost_zeros_are_refused(column, cut, tmp_path):
+    """Ids that are written 07 in one text file and 7 in another are an error that names both, not a miss."""
+    paths = {}
+    for name, ids in {"lists": ["07", "10"], "truth": ["07", "10"], "seen": ["07"]}.items():
+        texts = [id_.lstrip("0") for id_ in ids] if name == cut else ids
+        other = {"user": "item", "item": "user"}[column]
+        lines = [f"{text},{'b' if name == 'seen' else 'a'}" for text in texts]
+        paths[name] = write(tmp_path / f"{name}.csv", "|".join([f"{column},{other}", *lines]))
+    with pytest.raises(ValueError, match=f"{column}.*'07'.* 7.*leading zeros.*dtype=str"):
+        evaluate_lists("MRR@1", paths["lists"], target=paths["truth"], exclude=paths["seen"], complete=True)
+
+
+ROWS = {"user": ["al", "bo"], "item": ["x", "z"]}
+TWO = {"user": ["al", "al"], "item": ["x", "z"]}
+NAMED = made()[-1]
+OTHER_NAMES = pd.DataFrame({"uid": ["al"], "iid": ["x"]})
+BARE = Interactions.from_columns([0], [1], num_users=NUM_USERS, num_items=NUM_ITEMS)
+
+
+def bad(lists, message, metric="HR@1", **options):
+    return pytest.param(metric, lists, options, message, id=message)
+
+
+def ranked(*ranks):
+    return {"user": ["al", "al", "al", "bo"], "item": ["w", "x", "y", "z"], "rank": [*ranks]}
+
+
+BAD = [
+    bad(ROWS, "lists has no column 'itm'; did you mean 'item'", item="itm"),
+    bad({"usr": ["al"], "item": ["x"]}, "lists has no column 'user' or 'user_id'; did you mean 'usr'"),
+    bad({"u": ["al"], "i": ["x"]}, "no user of lists has ground truth; such as user 'i'.*item= name"),
+    bad(ROWS, "rank='rank' and score='score' are both to order frame", rank="rank", score="score"),
+    bad(ROWS | {"rank": [1, 1]}, "score='rank'.*upside down.*pass rank='rank'", score="rank"),
+    bad(TWO | {"Distance": [2, 1]}, "score='Distance' would turn .* upside down.*: negate", score="Distance"),
+    bad(ROWS, "item=None is for label=", item=None),
+    bad(TWO | {"place": [2, 1]}, r"not read: 'place' .*pass trm.Table\(lists, score='place'\), or rank=None"),
+    bad(TWO | {"place": [2, 1], "est": [2, 1]}, "columns that are not read: 'place' .* 'est' "),
+    bad([["x"]], r"whose are they\? Pass \(lists, users\)"),
+    bad(pd.Series({"al": ["x"]}), r"lists is a Series.*pass lists.to_dict\(\)"),
+    bad(pl.DataFrame(ROWS).lazy(), r"not computed yet, LazyFrame: pass lists.collect\(\)"),
+    bad(Log.from_frame(ROWS), "lists must be a frame, got Log"),
+    bad((1, 2, 3), "tuple of two"),
+    bad(3, "lists must be a frame, got int"),
+    bad(ROWS, "no option 'history': items that leave the lists are exclude=", history=TRUTH),
+    bad(ROWS, r"no option 'train': .* catalogue=Catalogue.from_interactions\(train\)", train=TRUTH),
+    bad(ROWS, "evaluate_lists has no option 'compleet'; did you mean 'complete'", compleet=True),
+    bad(ROWS, r"no option 'weight'.* goes to an instance, trm.AUROC\(weight=\.\.\.\)$", weight="relevant"),
+    bad(ROWS, r"got DataFrame: .*from_interactions\(train\), .*from_frame\(frame\)", catalogue=pd.DataFrame(ROWS)),
+    bad(ROWS, "got str: .* of a file trm.Log.from_file", catalogue="train.csv"),
+    bad({"user": ["al", None], "item": ["x", "y"]}, "column 'user' of lists holds a missing value.*row 1"),
+    bad({"user": ["al"], "item": ["x", "y"]}, "columns of lists must be equally long"),
+    bad(ROWS, "column 'user' cannot be item and user at once", item="user"),
+    bad({"al": ["x"]}, "cannot be item and user at once: item=... says", item="user", target=ranked(1, 2, 3, 1)),
+    bad(([["x"], ["y"], ["z"]], ["al", "bo", "al"]), "two lists of user 'al', in rows 0 and 2"),
+    bad(([["x"], ["y"]], ["al"]), "2 lists and 1 users"),
+    bad((np.array(["x"]), ["al"]), r"lists must be \[lists, places\]"),
+    bad({"al": "xyz"}, "each of the lists must be a list of item ids.*got str"),
+    bad({"al": {"x": 0.9, "y": 0.5}}, r"got dict: of a dict \{item: score\} pass sorted\(scores, key=scores.get"),
+    bad({"al": [("x", 0.9), ("y", 0.5)]}, r"got \('x', 0.9\): pass the items alone"),
+    bad({}, "lists holds no list"),
+    bad({"user": [], "item": []}, "lists holds no rows"),
+    bad({"user": ["zoe"], "item": ["x"]}, "no user of lists has ground truth; such as user 'zoe', while"),
+    bad({"al": ["y"]}, r"AUROC compares all .*: pass scores, or embeddings$", "AUROC", complete=True),
+    bad(ranked(1, 2, 4, 1), r"rows? 2.*'al' has rank 4 after 2", rank="rank"),
+    bad(ranked(1, 2, 2, 1), r"row 2.*'al' has rank 2 twice", rank="rank"),
+    bad(ranked(2, 3, 4, 1), r"row 0.*'al' has rank 2 as the best", rank="rank"),
+    bad(ranked(0, 1, 2, 1), r"row 0.*'al' has rank 0 as the best", rank="rank"),
+    bad(ranked(1, 2, 1.5, 1), r"holds 1.5 in row 2, which is no rank", rank="rank"),
+    bad(ranked(1, 2, -1, 1), r"holds -1 in row 2, which is no rank", rank="rank"),
+    bad(ranked(1, 2, math.nan, 1), "is missing in row 2", rank="rank"),
+    bad(ranked(1, 2, 10**12, 1), r"holds 1000000000000 in row 2, which is no rank", rank="rank"),
+    bad(
+        {"user": ["zoe", "al", "bo", "zoe", "al"], "item": [*"xxzxx"], "score": [1, 2, 3, 4, 5]},
+        r"^lists, row 1, column 'item': user 'al' has item 'x' for the second",
+        score="score",
+    ),
+    bad(
+        {"user": ["zoe", "al", "bo", "zoe", "al"], "item": [*"xxzxx"], "rank": [1, 1, 1, 2, 3]},
+        r"^lists, row 4, column 'rank': user 'al' has rank 3 after 1",
+        rank="rank",
+    ),
+    bad({"al": ["new", "x", "new"]}, r"^lists: user 'al' has item 'new' for the second time"),
+    bad((BIG_LISTS, BIG), "-1 fills up lists, but it is an item of target", target={"user": BIG, "item": [-1, -7, 5]}),
+    bad({-1: [2], 0: [2]}, "the users of lists hold -1: row numbers are 0 or more", target=ROWS_ALONE),
+    bad({"al": [2]}, r"users of lists must be whole numbers .*target has no user_ids", target=ROWS_ALONE),
+    bad(FRAME_OF_ROWS, r"no user_ids.*with_ids\(user_ids=torch.arange\(4\)\)", target=ROWS_ALONE),
+    bad({"user": [1], "item": [2]}, r"column 'user' of lists holds whole numbers \(1\), target's user_ids hold text"),
+    bad(trm.recommend(torch.eye(2), torch.eye(2), 1), "target has user_ids, the .* has none.*recommendations.with_ids"),
+    bad(NAMED, r"recommendations has user_ids, target has none.*target.with_ids", target=BARE),
+    bad(NAMED, "target has user_ids, exclude has none", target=made()[3], exclude=BARE),
+    bad({"al": ["x"]}, r"exclude holds a dict for 'al', .* pass lists of items", exclude={"al": {"x": 1}}),
+    bad({1: [10]}, "a dict of grades for 1 and a list without for 2", target={1: {10: 0}, 2: [12]}),
+    bad({"al": ["x"]}, "got int for 'al'", target={"al": 3}),
+    bad(ROWS, "all pairs of target are also in exclude: .* nothing to evaluate", exclude=TRUTH, overlap="without"),
+    bad(ROWS, "target must be Interactions, a Log, a Table, a frame, a dict or a file, got int", target=3),
+    bad(
+        ROWS,
+        r"'user' or 'user_id' and 'item'.*uid.*trm.Table\(target, user=\.\.\., item=\.\.\.",
+        target=pd.DataFrame({"uid": ["al"], "iid": ["x"]}),
+    ),
+    bad(ROWS, r"target is a Series.*pass target.to_dict\(\)", target=pd.Series({"al": ["x"]})),
+    bad(ROWS, "pass the Interactions whole", target=Interactions.from_frame(ROWS).select([0])),
+    bad(ROWS, "nowhere.csv", target=Path("nowhere.csv")),
+    bad(ROWS, "exclude has no column 'item'", exclude={"user": ["al"], "itm": ["x"]}),
+    bad(ROWS, r"exclude must be Interactions, bool \[3\]", exclude=torch.zeros(5, dtype=torch.bool)),
+    bad(ROWS, "padding_idx is a row number, but target has item_ids", padding_idx=0),
+    bad(ROWS, "duplicates must be one of 'error', 'first'", duplicates="last"),
+    bad(TWO | {"score": [2, 1], "label": [1, -1]}, "label below 0", target=None, label="label", score="score"),
+    bad({"u1 ": ["x"]}, r"users of lists: 'u1 ' is 'u1' in target but for blanks", target={"u1": ["x"]}),
+    bad({"u": ["x"]}, "items of exclude.*blanks", target={"u": ["x"]}, exclude={"u": [" x"]}),
+    bad({"u": ["x"]}, "users of exclude.*blanks", target={"u": ["x"]}, exclude={"u ": ["x"]}),
+    bad({"u": ["7"]}, "but for leading zeros", target={"u": ["007"]}),
+]
+
+
+@pytest.mark.parametrize(("metric", "lists", "options", "message"), BAD)
+def test_bad_input_names_the_cure(metric, lists, options, message):
+    with pytest.raises((ValueError, TypeError, OSError), match=message):
+        evaluate_lists(metric, lists, **{"target": Interactions.from_frame(TRUTH), **options})
+
+
+@pytest.mark.parametrize("cell", ["['x', 'y']", '["x"]', "[1, 2]", "[7]", "['x' 'y']", "[]"])
+def test_lists_in_the_cells_of_a_csv_are_refused(cell, tmp_path):
+    """Cells of a text file that hold whole lists are an error that says how to write a row per item."""
+    pd.DataFrame({"user": ["al"], "item": [cell]}).to_csv(tmp_path / "lists.csv", index=False)
+    with pytest.raises(ValueError, match=r"column 'item' of .*holds whole lists.*ast.literal_eval"):
+        evaluate_lists("MRR@1", tmp_path / "lists.csv", target=TRUTH, complete=True)
+
+
+def test_a_rank_in_any_line_of_json_is_read(tmp_path):
+    path = write(tmp_path / "a.jsonl", '{"user":1,"item":2}|{"user":1,"item":7,"rank":1}')
+    with pytest.raises(ValueError, match=r"column 'rank' of .* is missing in row 0"):
+        evaluate_lists("HR@1", path, target={1: [7]})
+
+
+IDS = [f"B{number:03}" for number in range(40)]
+
+
+@pytest.mark.parametrize("separator", [" ", "  ", ", ", "|", ";"])
+def test_several_ids_in_a_cell(separator, tmp_path):
+    """Cells with several ids are an error that names `split=`, which reads them in order; in the ground truth, too."""
+    cells = [separator.join((IDS[row - 1], IDS[row], "unknown")) for row in range(40)]
+    lists, truth = pd.DataFrame({"user": IDS, "item": cells}), {"user": IDS, "item": IDS}
+    ordered = lists.assign(p=1.0)
+    lists.to_csv(tmp_path / "lists.csv", index=False, quoting=1)
+    cure = separator if separator.strip() else " "
+    for table in (lists, tmp_path / "lists.csv"):
+        with pytest.raises(ValueError, match=rf"several ids, such as .*: pass split={re.escape(repr(cure))}"):
+            evaluate_lists("MRR@3", table, target=truth)
+        assert value("MRR@3", table, truth, split=cure) == 0.5
+    blanks = lists.assign(item=lists.item.str.replace(separator, f" {separator} "))
+    assert separator == " " or value("MRR@3", blanks, truth, split=separator) == 0.5
+    known = {"user": IDS, "item": [separator.join((IDS[row], IDS[row - 1])) for row in range(40)]}
+    with pytest.raises(ValueError, match="items of target: cells hold several ids"):
+        evaluate_lists("HR@1", pd.DataFrame(truth), target=known)
+    assert value("Recall@1", pd.DataFrame(truth), known, split=separator) == 0.5
+    with pytest.raises(ValueError, match="leave rank= and score= out"):
+        evaluate_lists("HR@1", ordered, target=truth, split=separator, score="p")
+    with pytest.raises(ValueError, match="items of exclude: cells hold several ids"):
+        evaluate_lists("HR@1", pd.DataFrame(truth), target=truth, exclude=lists)
+
+
+def test_titles_are_not_taken_apart():
+    """Entries of dicts and of cells of lists are items, even if their words are items of the other side."""
+    users = [*"abcdef"]
+    titles, words = ["Alien Resurrection", "Alien", "Resurrection"], ["Alien", "Resurrection"]
+    lists, target = dict.fromkeys(users, titles), dict.fromkeys(users, words)
+    cells = {"user": users, "item": [titles] * 6}
+    for table in (lists, cells):
+        assert value("MRR@3", table, target) == 0.5
+        assert value("HR@1", table, {"user": users, "item": [words] * 6}) == 0

@@ -1,0 +1,437 @@
+"""`evaluate` and `recommend` with items on several processes give the results of one process."""
+
+import math
+import re
+
+import pytest
+import torch
+import torch.distributed as dist
+from values import near, numbers
+
+import torchrecmetrics as trm
+from torchrecmetrics.evaluation import scorers as scoring
+from torchrecmetrics.evaluation.scorers import ShardScorer
+from torchrecmetrics.evaluation.target_device import TargetDevice
+
+USERS, ITEMS = 30, 23
+NAMES = ["HR", "NDCG", "AUROC", "MAP", "MRR", "Novelty", "Coverage", "Seen"]
+ALLOWED = torch.arange(ITEMS) % 7 != 3
+
+
+def problem(dtype=torch.float32):
+    """Return embeddings and bias of small whole numbers, whose products are exact and often equal, and interactions."""
+    generator = torch.Generator().manual_seed(0)
+    users, items = (torch.randint(-2, 3, (n, 4), generator=generator).to(dtype) for n in (USERS, ITEMS))
+    target, exclude = (
+        trm.Interactions.from_dense(torch.rand(USERS, ITEMS, generator=generator) < share) for share in (0.1, 0.2)
+    )
+    return users, items, torch.randint(-1, 2, (ITEMS,), generator=generator).float(), target, exclude
+
+
+def options(target, exclude, **others):
+    catalogue = trm.Catalogue.from_interactions(exclude)
+    return {"target": target, "exclude": exclude, "overlap": "miss", "catalogue": catalogue, "k": [1, 5]} | others
+
+
+def share_of_items(rank, world_size):
+    """Return the items of a process: uneven shards, one of which is empty for three and for four processes."""
+    borders = {1: [0, ITEMS], 2: [0, 4, ITEMS], 3: [0, 9, 9, ITEMS], 4: [0, 9, 9, 10, ITEMS]}[world_size]
+    return slice(*borders[rank : rank + 2])
+
+
+def results(embeddings, target, exclude, shard=None):
+    """Return values, counts, kept rows as sorted text, since processes keep them in another order, and lists."""
+    given = options(target, exclude, groups=trm.group_users(exclude, [0, 3, 6]), keep_rows=True, shard=shard)
+    found = trm.evaluate(NAMES, embeddings, **given)
+    rules = {"empty_target_action": "pos", "overlap": "miss"}
+    metrics = [trm.AUROC(weight="candidates", **rules), trm.Seen(5, catalogue=given["catalogue"], **rules)]
+    weighed = trm.evaluate(metrics, embeddings, target=target, exclude=exclude, shard=shard)
+    rows = sorted(str(row) for row in zip(*found.rows.to_dict().values(), strict=True))
+    top = trm.recommend(embeddings, k=6, exclude=exclude, shard=shard, user_ids=[5, 2, 5, 29])
+    return numbers(found) | numbers(weighed), found.counts(), rows, top.ids.tolist(), top.scores.tolist()
+
+
+def shared(rank, world_size, how, dtype):
+    users, items, bias, target, exclude = problem(dtype)
+    mine = share_of_items(rank, world_size)
+    if how == "both":
+        borders = [*[0, 11, 11, 20][:world_size], USERS]
+        users = users[borders[rank] : borders[rank + 1]]
+    embeddings = trm.Embeddings(users, items[mine], bias[mine], allowed=ALLOWED[mine])
+    return results(embeddings, target, exclude, how)
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, pytest.param(4, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    ("how", "dtype"), [("items", torch.float32), ("both", torch.float64), ("items", torch.bfloat16)]
+)
+def test_equals_one_process(processes, world_size, how, dtype):
+    """Uneven and empty shards give the values, groups and rows of one process, with ties across borders."""
+    users, items, bias, target, exclude = problem(dtype)
+    values, *expected = results(trm.Embeddings(users, items, bias, allowed=ALLOWED), target, exclude)
+    for found, *others in processes.run(shared, world_size, how, dtype):
+        assert found == pytest.approx(values, abs=1e-12)
+        assert others == expected
+
+
+def of_floats(rank, world_size):
+    """Return values of random embeddings whose items are shared by two processes, and those of one process."""
+    generator = torch.Generator().manual_seed(1)
+    users, items = torch.randn(USERS, 16, generator=generator), torch.randn(400, 16, generator=generator)
+    target = trm.Interactions.from_dense(torch.rand(USERS, 400, generator=generator) < 0.02)
+    mine = (items[:130], items[130:])[rank]
+    shared_items = trm.evaluate(NAMES[:5], users, mine, target=target, k=10, shard="items")
+    return numbers(shared_items), numbers(trm.evaluate(NAMES[:5], users, items, target=target, k=10))
+
+
+def test_floats(processes):
+    """Products of other shapes may round differently, which moves a value only where two scores nearly tie."""
+    for values, expected in processes.run(of_floats, 2):
+        assert values == pytest.approx(expected, abs=2e-4)
+
+
+def on_some_processes(rank, world_size):
+    """Let processes 0 and 1 share items, or users; process 2 takes no part."""
+    group = dist.new_group([0, 1])
+    if rank == 2:
+        return None
+    users, items, _, target, exclude = problem()
+    mine, given = items[share_of_items(rank, 2)], options(target, exclude)
+    edges = given | {"target": target.to_edge_index(), "exclude": exclude.to_edge_index()}
+    by_items = [trm.evaluate(NAMES, users, mine, shard="items", process_group=group, **how) for how in (given, edges)]
+    by_users = trm.evaluate(NAMES, users, items, shard="users", process_group=group, **given)
+    return [*map(numbers, [*by_items, by_users, trm.evaluate(NAMES, users, items, **given)])]
+
+
+def test_some_processes(processes):
+    """Some of the processes may share the work; an `edge_index` is read against the items of all of them."""
+    *of_two, other = processes.run(on_some_processes, 3)
+    assert other is None
+    for *found, expected in of_two:
+        assert found == [pytest.approx(expected, abs=1e-12)] * 3
+
+
+def out_of_memory(rank, world_size):
+    """Let process 1 have memory for 4 users at most; return the values and how many users were scored at once."""
+    users, items, bias, target, exclude = problem()
+    sizes, real = [], ShardScorer.product
+
+    def product(self, vectors):
+        sizes.append(len(vectors))
+        if rank == 1 and len(vectors) > 4:
+            raise torch.cuda.OutOfMemoryError("none left")
+        return real(self, vectors)
+
+    mine = share_of_items(rank, 2)
+    embeddings = trm.Embeddings(users, items[mine], bias[mine])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ShardScorer, "product", product)
+        found = trm.evaluate(NAMES, embeddings, shard="items", **options(target, exclude, batch_size=16))
+    return numbers(found), sizes
+
+
+def test_memory_is_agreed(processes):
+    """Where one process runs out of memory, all processes halve the batch, and no row is counted twice."""
+    users, items, bias, target, exclude = problem()
+    expected = near(trm.evaluate(NAMES, trm.Embeddings(users, items, bias), **options(target, exclude)))
+    (found, sizes), other = processes.run(out_of_memory, 2)
+    assert (found, sizes) == other
+    assert found == expected
+    assert sizes[:3] == [16, 8, 4]
+
+
+_, _, _, TARGET, EXCLUDE = problem()
+CODES = torch.arange(USERS) % 2
+GRADED = trm.Interactions(TARGET.offsets, TARGET.items, ITEMS, torch.full((len(TARGET),), 2.0))
+MORE_USERS = trm.Interactions.from_dense(torch.ones(USERS + 1, ITEMS, dtype=torch.bool))
+OF_OPTIONS = {
+    "k": ("differ in metrics", {"k": [1, 6]}),
+    "metrics": ("differ in metrics", {"metrics": ["HR", "MRR"]}),
+    "name": ("unknown metric", {"metrics": ["HR", "NDCH"]}),
+    "options": ("differ in options", {"ties": "pessimistic"}),
+    "target": ("differ in target", {"target": EXCLUDE}),
+    "values": ("differ in values of target", {"target": GRADED}),
+    "no_target": ("target must be Interactions", {"target": 3}),
+    "history": ("differ in history", {"exclude": TARGET}),
+    "history of others": ("exclude has 31 users, expected 30", {"exclude": MORE_USERS}),
+    "unknown option": ("ndgc", {"ndgc": 1}),
+    "user_ids": ("differ in user_ids", {"user_ids": [1, 2]}),
+    "batch_sizes": ("differ in batch_size", {"batch_size": 7}),
+    "progress": ("progress must be", {"progress": 3}),
+    "k_of_lists": ("differ in k", {}),
+    "function": ("take embeddings, not a score function", {}),
+}
+OF_USERS = {
+    "keep_rows": ("differ in keep_rows", {"keep_rows": True}),
+    "all_users": ("differ in all_users", {"all_users": True}),
+    "groups": ("differ in groups", {"groups": trm.Groups(1 - CODES, ["a", "b"])}),
+}
+OF_EMBEDDINGS = {
+    "width": ("widths differ|differ in width of embeddings", lambda u, v, b: (u[:, :3], v[:, :3], b)),
+    "dtype": ("differ in dtype of items", lambda u, v, b: (u, v.double(), b)),
+    "half_users": ("differ in dtype of users", lambda u, v, b: (u.half(), v, b)),
+    "other_users": ("differ in users, which must be the same", lambda u, v, b: (-u, v, b)),
+    "bias": ("differ in whether bias is given", lambda u, v, b: (u, v)),
+    "cosine": ("differ in similarity", lambda u, v, b: (u, v, b, "cosine")),
+    "allowed": ("differ in whether allowed is given", lambda u, v, b: (u, v, b, "dot", b < 9)),
+    "allowed_of_users": ("allowed= as bool", lambda u, v, b: (u, v, b, "dot", EXCLUDE)),
+    "missing": ("target is 30 x 23; there are 30 users and, on all processes", lambda u, v, b: (u, v[:-1], b[:-1])),
+    "nan": ("with a score that is NaN", lambda u, v, b: (u, v.index_fill(0, torch.tensor([0]), torch.nan), b)),
+}
+
+
+def fault(rank, world_size, kind, on):
+    users, items, bias, target, exclude = problem()
+    shard, mine = ("users", slice(None)) if kind in OF_USERS else ("items", share_of_items(rank, 2))
+    parts, given = (users, items[mine], bias[mine]), {"metrics": ["HR", "NDCG"]} | options(target, exclude)
+    given |= {"groups": trm.Groups(CODES, ["a", "b"]), "shard": shard}
+    if rank == on and kind in OF_EMBEDDINGS:
+        parts = OF_EMBEDDINGS[kind][1](*parts)
+    elif rank == on:
+        given |= (OF_OPTIONS | OF_USERS)[kind][1]
+    try:
+        embeddings = len if kind == "function" and rank == on else trm.Embeddings(*parts)
+        if kind == "k_of_lists":
+            trm.recommend(embeddings, k=4 + (rank == on), exclude=exclude, shard="items")
+        else:
+            trm.evaluate(given.pop("metrics"), embeddings, **given)
+    except (ValueError, TypeError, RuntimeError) as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("on", [0, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("kind", [*OF_OPTIONS, *OF_USERS, *OF_EMBEDDINGS])
+def test_faults(processes, kind, on):
+    """An error of one process, or a difference between processes, raises on all of them before anything is counted."""
+    for message in processes.run(fault, 2, kind, on):
+        assert message is not None
+        assert re.search((OF_OPTIONS | OF_USERS | OF_EMBEDDINGS)[kind][0], message)
+
+
+def scores_of(ids):
+    users, items, *_ = problem()
+    return (users @ items.T)[ids]
+
+
+def ordered(ids):
+    """Return lists of all items with their scores, best first."""
+    scores, items = scores_of(ids).sort(dim=1, descending=True, stable=True)
+    return trm.Lists(items, scores=scores, complete=True)
+
+
+INPUTS = {
+    "an array": lambda ids: scores_of(ids).numpy(),
+    "Scores": lambda ids: trm.Scores(scores_of(ids)),
+    "a part of the history": lambda ids: trm.Scores(scores_of(ids), exclude=EXCLUDE.select(ids).items[:, :1]),
+    "Candidates": lambda ids: trm.Candidates(scores_of(ids).flip(1), None, torch.arange(ITEMS).flip(0)),
+    "Lists": ordered,
+}
+
+
+@pytest.mark.parametrize("form", INPUTS)
+@pytest.mark.parametrize("target", [TARGET, GRADED], ids=["bool", "graded"])
+def test_functions_return_inputs(form, target):
+    """A function may return any input that takes a target, to which `evaluate` adds truth, exclusions and history."""
+    given = options(target, EXCLUDE, keep_rows=True, groups=trm.Groups(CODES, ["a", "b"]), batch_size=7)
+    metrics = ["HR", "NDCG", "MRR", "Seen", "Coverage"]
+    expected = trm.evaluate(metrics, scores_of, **given)
+    found = trm.evaluate(metrics, INPUTS[form], **given)
+    assert numbers(found) == near(expected)
+    assert found.counts() == expected.counts()
+    assert found.rows.ids.tolist() == expected.rows.ids.tolist()
+
+
+WANTED = torch.rand(USERS, ITEMS, generator=torch.Generator().manual_seed(0)) < 0.3
+
+
+def places(ids):
+    target, exclude = TARGET.select(ids).items, EXCLUDE.select(ids).items
+    return trm.get_topk_ranks(scores_of(ids), target, 5, exclude=exclude, overlap="miss", ties="optimistic")
+
+
+WITH_TRUTH = {
+    "Ranks": lambda ids: trm.Ranks(places(ids)),
+    "Hits": lambda ids: trm.Hits((places(ids)[..., None] == torch.arange(1, 6)).any(1), TARGET.degree[ids]),
+    "Ranking": lambda ids: trm.Ranks(places(ids)).ranking(),
+    "Negatives": lambda ids: trm.Negatives(-places(ids)[:, 0].float(), -torch.arange(1.0, 6)),
+    "Sessions": lambda ids: trm.Sessions(scores_of(ids).view(-1), WANTED[ids].view(-1), ids.repeat_interleave(ITEMS)),
+}
+
+
+@pytest.mark.parametrize("form", WITH_TRUTH)
+def test_functions_return_inputs_with_their_truth(form):
+    """Ranks, hits and other inputs that know what is relevant count one row per user with ground truth."""
+    users = (TARGET.degree > 0).nonzero()[:, 0]
+    rules = {"k": 3, "ties": "optimistic"}
+    metrics = trm.RecMetricCollection(["HR", "MRR"], **rules)
+    metrics.update(WITH_TRUTH[form](users))
+    for options in ({}, {"keep_rows": True, "groups": trm.Groups(CODES, ["a", "b"])}):
+        if options and form == "Sessions":  # whose columns have a row per entry
+            continue
+        found = trm.evaluate(["HR", "MRR"], WITH_TRUTH[form], target=TARGET, batch_size=4, **rules, **options)
+        assert {key: found[key].item() for key in ("HR@3", "MRR@3")} == near(metrics.compute())
+        assert found.num_users == metrics["HR@3"].num_users
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (
+            lambda ids: trm.Scores(scores_of(ids), ids),
+            {},
+            "target= of evaluate is the ground truth: make Scores without",
+        ),
+        (lambda ids: trm.Scores(scores_of(ids), gains=ids), {}, "make Scores without it and gains"),
+        (
+            lambda ids: trm.Ranks(ids + 1),
+            {"exclude": EXCLUDE, "overlap": "miss"},
+            "lists; Ranks must be without them",
+        ),
+        (lambda ids: trm.Ranks(ids[:2] + 1), {}, r"the function returned 2 rows for \d+ users: one row per user"),
+        (lambda ids: trm.Lists(ids[:3, None]), {}, "target ids must be"),
+    ],
+)
+def test_bad_inputs_of_functions(make, options, message):
+    """An input with another truth, exclusions that cannot be taken off, or other rows is refused."""
+    with pytest.raises(ValueError, match=message):
+        trm.evaluate("HR@1", make, target=TARGET, **options)
+
+
+def stops_at(done, total):
+    raise ValueError(f"{done} of {total} users are enough")
+
+
+def stopped(rank, world_size, shard, call):
+    """Return the error of a process, where the function that shows progress raises on the first process alone."""
+    users, items, bias, target, exclude = problem()
+    mine = share_of_items(rank, 2) if shard == "items" else slice(None)
+    embeddings, shared = trm.Embeddings(users, items[mine], bias[mine]), {"batch_size": 8, "shard": shard}
+    run = {
+        "evaluate": lambda: trm.evaluate(NAMES, embeddings, progress=stops_at, **shared, **options(target, exclude)),
+        "recommend": lambda: trm.recommend(embeddings, exclude=exclude, progress=stops_at, **shared),
+    }[call]
+    with pytest.raises((ValueError, RuntimeError)) as error:
+        run()
+    return str(error.value)
+
+
+@pytest.mark.parametrize(("shard", "call"), [("users", "evaluate"), ("items", "evaluate"), ("items", "recommend")])
+def test_progress_that_raises(processes, shard, call):
+    """An error of the function that shows progress, which the first process alone calls, is raised on all processes."""
+    for message in processes.run(stopped, 2, shard, call, timeout=30):
+        assert "users are enough" in message
+
+
+def dies(rank, world_size, at):
+    """End process 1 in the middle of an evaluation, and return the error of the other process."""
+    users, items, bias, target, exclude = problem()
+    mine, real, calls = share_of_items(rank, 2), dist.all_reduce, []
+
+    def all_reduce(*args, **kwargs):
+        calls.append(None)
+        if rank == 1 and len(calls) == at:
+            raise KeyboardInterrupt
+        return real(*args, **kwargs)
+
+    embeddings = trm.Embeddings(users, items[mine], bias[mine])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dist, "all_reduce", all_reduce)
+        try:
+            trm.evaluate(NAMES, embeddings, shard="items", **options(target, exclude))
+        except (RuntimeError, KeyboardInterrupt) as error:
+            dist.destroy_process_group()
+            return str(error)
+
+
+@pytest.mark.parametrize("at", [1, 3, 5])
+def test_a_process_that_dies(processes, at):
+    """If a process dies, the other raises once the connection is lost, at the latest after the timeout of its group."""
+    message, _ = processes.run(dies, 2, at, timeout=60)
+    assert "onnection" in message
+
+
+def count_bytes(rank, world_size):
+    """Return the bytes that all-reduces carry for 2,000 users with one target each, and all-gathers for lists."""
+    users, items = torch.eye(4).repeat(500, 1), torch.rand(50, 4, generator=torch.Generator().manual_seed(rank))
+    target = trm.Interactions.from_columns(torch.arange(2000), torch.arange(2000) % 100, num_users=2000, num_items=100)
+    carried = {"all_reduce": 0, "all_gather": 0}
+
+    def counting(name):
+        real = getattr(dist, name)
+
+        def collective(*tensors, **others):
+            carried[name] += tensors[-1].nbytes
+            return real(*tensors, **others)
+
+        return collective
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in carried:
+            patch.setattr(dist, name, counting(name))
+        trm.evaluate(["HR", "AUROC"], users, items, target=target, k=10, shard="items")
+        counts = carried["all_reduce"]
+        trm.recommend(users, items, 10, shard="items")
+    return counts, carried["all_gather"]
+
+
+def test_traffic(processes):
+    """Counts take at most 20 bytes per user, target and process, and lists 12 bytes per listed item."""
+    for counts, listed in processes.run(count_bytes, 2):
+        assert counts <= 20 * 2000 + 512  # 512 bytes: errors of each batch, and the sums of the metrics
+        assert listed == 12 * 10 * 2000
+
+
+def test_one_process_has_no_shards():
+    users, items, _, target, _ = problem()
+    with pytest.raises(ValueError, match='shard="items" is for several processes'):
+        trm.evaluate("HR@5", users, items, target=target, shard="items")
+    with pytest.raises(TypeError, match=r"items must be a tensor \[n, d\], got list"):
+        trm.evaluate("HR@5", users, [items[:9], items[9:]], target=target)
+
+
+CPU = TargetDevice(torch.device("cpu"), False)
+
+
+@pytest.mark.parametrize(("dtype", "number"), [(torch.float32, 256), (torch.float16, 256), (torch.float64, 448)])
+def test_memory_of_scores(dtype, number):
+    """The scores of a user are counted in the dtype that they are made in, up to the end of a cache line."""
+    users, items = torch.ones(3, 2, dtype=dtype), torch.ones(50, 2, dtype=dtype)
+    assert scoring.EmbeddingScorer(trm.Embeddings(users, items), CPU).row_bytes == number
+    assert scoring.FunctionScorer(len, 50, CPU.device).row_bytes == 50 * 4
+
+
+def refused(users, items, **options):
+    """Return whether the scores must be kept because one of them might not be finite."""
+    scorer = scoring.EmbeddingScorer(trm.Embeddings(users, items, **options), CPU)
+    return isinstance(scorer.without_memory(True), str)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_products_that_may_be_infinite(dtype):
+    """Embeddings are refused if a product, or for cosine a norm, could be beyond float32, and if they hold NaN."""
+    users, items = torch.ones(9, 4, dtype=dtype), torch.ones(11, 4, dtype=dtype)
+    assert not refused(users[:, :0], items[:, :0])
+    assert not refused(users * 2.0**70, items * 2.0**-70)
+    assert not refused(users * 2.0**70, items * 2.0**55)  # 4 x 2^70 x 2^55 = 2^127
+    assert refused(users * 2.0**70, items * 2.0**56)
+    assert refused(users * 2.0**-70, items * 2.0**127, similarity="cosine")  # a norm of 2^128
+    assert not refused(users * 2.0**70, items * 2.0**126, similarity="cosine")
+    for number in (math.inf, math.nan):
+        wrong_users, wrong_items = users.clone(), items.clone()
+        wrong_users[-1, -1] = wrong_items[-1, -1] = number
+        for similarity in ("dot", "cosine"):
+            assert refused(wrong_users, items, similarity=similarity)
+            assert refused(users, wrong_items, similarity=similarity)
+    for number in (math.inf, math.nan, 2.0**127):
+        assert refused(users * 2.0**70, items * 2.0**55, bias=torch.full((11,), number))
+    assert not refused(users, items, bias=torch.full((11,), -math.inf))  # not a candidate
+
+
+@pytest.mark.nightly  # the profiler starts slowly
+def test_no_copy_of_embeddings_is_made():
+    """The check that scores are finite takes at most 8 MB at once; a copy of all embeddings is 13 MB."""
+    users, items = torch.ones(10, 64), torch.ones(100_000, 64, dtype=torch.float16)
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, profile_memory=True) as seen:
+        assert not refused(users, items)
+    assert 0 < max(event.cpu_memory_usage for event in seen.events()) <= 8 * 2**20

@@ -1,0 +1,333 @@
+"""Mistakes are asked about, and their cures give the right number; honest data near them is not asked about."""
+
+import copy
+import warnings
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import tensor
+from waiting import away, never_waits
+
+import torchrecmetrics as trm
+from torchrecmetrics.inputs import sanity as check
+from torchrecmetrics.inputs.scores import ScoreRows
+from torchrecmetrics.kernels import Products
+
+INF, LOWEST, RANDOM = float("inf"), torch.finfo(torch.float32).min, torch.Generator().manual_seed(0)
+
+
+def told(run, *arguments):
+    """Return the warnings that a call gives."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run(*arguments)
+    return [str(warning.message) for warning in caught]
+
+
+class Case(NamedTuple):
+    """A batch, or entries of sessions to be collected, of one metric, and its value."""
+
+    metric: str
+    batch: object
+    value: float = INF
+    padding_idx: int | None = None
+    collect: bool = False
+
+    def start(self):
+        """Return an empty collection, and the arguments of its update."""
+        collection = trm.RecMetricCollection([self.metric], padding_idx=self.padding_idx)
+        if not self.collect:
+            return collection, (self.batch,)
+        return trm.CollectSessions(collection), (self.batch.scores, self.batch.labels, self.batch.indexes)
+
+    def questions(self):
+        """Return the questions about the batch, whose value is checked."""
+        collection, arguments = self.start()
+        questions = told(collection.update, *arguments) + told(collection.compute)
+        (value,) = collection.compute().values()
+        assert self.value in (INF, pytest.approx(value.item(), abs=1e-12)), value
+        return questions
+
+
+def rows(*entries, times=32):
+    return tensor(entries).repeat(times, 1)
+
+
+def scored(metric, scores, target, value=INF, padding_idx=None, **arguments):
+    return Case(metric, trm.Scores(scores, target, **arguments), value, padding_idx)
+
+
+def beamed(beams, target=None, value=INF, metric="MRR@2", **arguments):
+    return Case(metric, SEMANTIC.beams(beams, target, **arguments), value)
+
+
+def chosen(scores, target, items, value):
+    return Case("MRR", trm.Candidates(scores, target, items), value)
+
+
+def sessions(scores, labels, indexes, value=INF, metric="MRR", **arguments):
+    return Case(metric, trm.Sessions(scores, labels, indexes), value, **arguments)
+
+
+def low_sessions(low, **arguments):
+    labels, indexes = tensor([0, 0, 1, 0, 0]).repeat(8), torch.arange(8).repeat_interleave(5)
+    return sessions(tensor([0.3, 0.7, 0.5, low, low]).repeat(8), labels, indexes, metric="AUROC", **arguments)
+
+
+def against(negative, value, metric="AUROC", **arguments):
+    return Case(metric, trm.Negatives(torch.full((32,), 0.5), negative, **arguments), value)
+
+
+ROW, ITEM, ONE = torch.arange(32), torch.arange(64, 96), torch.ones(32, dtype=torch.int64)
+DOWN = -torch.arange(12.0).expand(32, -1)  # item 0 is the best
+# sessions of two entries, the second of which is relevant and scores less
+SCORES, LABELS, PAIRS = tensor([0.9, 0.1]).repeat(32), tensor([0, 1]).repeat(32), ROW.repeat_interleave(2)
+ENTRIES, WITHIN = (tensor([0.2, 0.9, 0.5, 0.1] * 16), tensor([1, 0, 1, 0] * 16)), tensor([0, 0, 1, 2] * 16)
+# the relevant item stands in column 0 and is second
+ITEMS, SECOND = ROW[:, None] * 10 + tensor([105, 101, 103]), tensor([0.5, 0.9, 0.1]).expand(32, -1)
+# the second of two beams is the relevant item; 200 of 8^3 codes are those of items
+CODES = torch.stack([torch.randperm(8, generator=RANDOM)[:3] for _ in range(900)]).unique(dim=0)
+CODES = CODES[torch.randperm(len(CODES), generator=RANDOM)[:200]]
+BEAMS, SEMANTIC = torch.stack([CODES[ROW + 32], CODES[ITEM]], 1), trm.SemanticIds(CODES)
+OTHERS = torch.stack([torch.randint(0, 8, (32, 3), generator=RANDOM), CODES[ITEM]], 1)
+LISTS = (torch.arange(40)[:, None] + 3 * torch.arange(5)) % 20  # item (row + 3) % 20 is second
+FLAGS = rows([0, 0, 1, 0, 0], [0, 0, 0, 0, 0], [1, 0, 0, 0, 0], [0, 1, 0, 0, 0], times=20)
+FALLING = -(torch.arange(1.0, 6) ** (1 + torch.arange(32.0)[:, None] / 32))  # each row in its own way
+LISTED = (torch.arange(5) == 0) & (ROW[:, None] % 4 == 0)  # a hit in each fourth row
+MASKED, REMOVED, OF_FOUR = rows([0.0, 1, 2, -1e9]), rows([0.0, 1, 2, -INF]), tensor([7, 8, 9, 10])
+HALF, POOL = rows([0.3, LOWEST, 0.7, LOWEST]), tensor([0.9, 0.1] * 16)
+BINARY, GRADES = rows([0.0, 1], [1, 0], times=16), rows([0.75, 0.25], [0.5, 0.25], times=16)
+TRUE_ENDS = torch.stack([1 + ROW % 11, 0 * ROW - 1], 1)
+MISTAKES = {
+    # a mistake, words of the question; the cured data; an honest neighbour
+    "flags as ranks": (Case("HR@5", trm.Ranks(FLAGS, depth=5), 1), "pass Hits(",
+        Case("HR@5", trm.Hits(FLAGS, num_relevant=1), 3 / 4),
+        Case("HR@5", trm.Ranks(FLAGS.sort(1, descending=True).values, depth=5), 1)),
+    "small ids as ranks": (Case("HR@2", trm.Ranks(LISTS, depth_known=False), 20 / 40), "look like item ids",
+        Case("HR@2", trm.Lists(LISTS, (torch.arange(40) + 3) % 20), 1),
+        Case("HR@2", trm.Ranks(rows([0, 3, 9, 4, 1]), depth_known=False), 1)),
+    "large ids as ranks": (Case("HR@2", trm.Ranks(LISTS + 100, depth_known=False), 0), "Lists(item_ids, target)",
+        Case("HR@2", trm.Lists(LISTS + 100, 100 + (torch.arange(40) + 3) % 20), 1),
+        Case("HR@2", trm.Ranks(rows([1, 9, 14, 20, 99]), depth_known=False), 1)),
+    "excluded ids end with 0": (
+        scored("HR@1", DOWN, ONE, 16 / 32, exclude=rows([5, 6, 0, 0], [5, 6, 7, 8], times=16)), "0 stands in exclude",
+        scored("HR@1", DOWN, ONE, 1, 0, exclude=rows([5, 6, 0, 0], [5, 6, 7, 8], times=16)),
+        scored("HR@1", DOWN, ONE, 1, exclude=rows([0, 5], [6, 0], times=16))),
+    "targets end with 0": (scored("Recall@1", DOWN, TRUE_ENDS.clamp(min=0), 1 / 2), "pad with -1",
+        scored("Recall@1", DOWN, TRUE_ENDS, 0), scored("Recall@1", DOWN, rows([5, 0], [7, 3], times=16), 1 / 4)),
+    "some targets end with 0": (scored("Recall@1", DOWN, rows([5, 0], [3, 7], times=16), 1 / 4), "stands in target",
+        scored("Recall@1", DOWN, rows([5, -1], [3, 7], times=16), 0),
+        scored("Recall@1", DOWN, rows([5, 0], [0, 7], times=16), 1 / 2)),
+    "codes from 1": (beamed(BEAMS + 1, ITEM, 0), "100% of beams - 1 are",
+        beamed(BEAMS, ITEM, 1 / 2), beamed(OTHERS, ITEM, 1 / 2)),
+    "offsets of tokens": (beamed(BEAMS + 8 * torch.arange(3), ITEM, 0), "beams - 8 * torch.arange(levels) are",
+        beamed(BEAMS, ITEM, 1 / 2), beamed(OTHERS.flip(1), ITEM, 1)),
+    "offsets from 1": (beamed(BEAMS + 8 * torch.arange(3) + 1, ITEM, 0), "beams - 1 - 8 * torch.arange(levels) are",
+        beamed(BEAMS, ITEM, 1 / 2), beamed(BEAMS.flip(1), ITEM, 1)),
+    "codes as rows": (beamed(BEAMS, CODES[ITEM], 0), "pass target_codes=",
+        beamed(BEAMS, value=1 / 2, target_codes=CODES[ITEM]),
+        beamed(BEAMS, torch.stack([ROW, ROW + 32, ITEM], 1), 2 / 3, "Recall@2")),
+    "items at -1e9": (scored("AUROC", MASKED, ONE, 2 / 3), "items with a score are candidates",
+        scored("AUROC", REMOVED, ONE, 1 / 2), scored("AUROC", MASKED.flip(1), 2 * ONE, 1 / 2, 0)),
+    "some items at -1e9": (scored("AUROC", MASKED, ONE, 2 / 3, exclude=-ONE), "or are given as exclude=",
+        scored("AUROC", MASKED, ONE, 1 / 2, exclude=3 * ONE), scored("HR@1", MASKED, ONE, 0)),
+    "negatives at -FLT_MAX": (against(HALF, 3 / 4), "score -3.40282e+38 of 64 candidates",
+        against(HALF.clamp(min=-1e9).where(HALF > -1, -INF), 1 / 2), against(HALF, 0, "HR@1")),
+    "a pool at -FLT_MAX": (against(HALF[:9].flatten(), 3 / 4), "of 18 candidates is far below all others, 0.3 to 0.7",
+        against(HALF[:9].where(HALF[:9] > -1, -INF).flatten(), 1 / 2), against(HALF[0], 3 / 4)),
+    "candidates at -1e9": (
+        Case("AUROC", trm.Candidates(MASKED, 8 * ONE, OF_FOUR), 2 / 3), "removed items score -torch.inf",
+        Case("AUROC", trm.Candidates(REMOVED, 8 * ONE, OF_FOUR), 1 / 2),
+        Case("AUROC", trm.Candidates(MASKED, 8 * ONE, OF_FOUR.where(OF_FOUR < 10, -1)), 1 / 2)),
+    "sessions at -1e9": (low_sessions(-1e9, value=3 / 4), "of 16 candidates", low_sessions(-INF, value=1 / 2),
+        low_sessions(-60.0, value=3 / 4)),
+    "collected at -1e9": (low_sessions(-1e9, value=3 / 4, collect=True), "of 16 candidates",
+        low_sessions(-INF, value=1 / 2, collect=True), low_sessions(-60.0, value=3 / 4, collect=True)),
+    "rounded scores": (scored("HR@1", 0 * DOWN, ONE, 1 / 12), "32 of 32 rows have a relevant item that shares",
+        scored("HR@1", DOWN, ONE, 0), scored("HR@1", rows([0.2, 0.2], [0.2, 0.3], times=16), ONE, 3 / 4)),
+    "hits beside scores of lists": (scored("HR@1", FALLING, LISTED, 1), "Hits(flags, num_relevant=)",
+        Case("HR@1", trm.Hits(LISTED, num_relevant=1), 1 / 4), scored("HR@1", FALLING[:1] + ROW[:, None], LISTED, 1)),
+    "hits as relevant items": (Case("Recall@3", trm.Hits(FLAGS[:, :3], FLAGS.sum(1)), 1), "num_relevant is the number",
+        Case("Recall@3", trm.Hits(FLAGS[:, :3], num_relevant=1), 3 / 4),
+        Case("Recall@3", trm.Hits(FLAGS[:, :3], FLAGS.sum(1), complete=True), 1)),
+    "scores and labels swapped": (scored("MRR", BINARY, GRADES, 1), "are the two swapped",
+        scored("MRR", GRADES, BINARY, 3 / 4), scored("MRR", BINARY, GRADES * tensor([1, 0]), 3 / 4)),
+    "labels 1 and 2": (sessions(SCORES, LABELS + 1, PAIRS, 1), "entry of 32 rows is relevant, with labels 1 to 2",
+        sessions(SCORES, LABELS, PAIRS, 1 / 2), sessions(-SCORES, LABELS + 1, PAIRS, 1, "NDCG")),
+    "ratings of all items": (scored("HR@1", DOWN, 1 + DOWN.abs() % 5, 1), "32 rows is relevant, with labels 1 to 5",
+        scored("HR@1", DOWN, DOWN.abs() % 5 >= 3, 0), scored("HR@1", DOWN, DOWN.abs() % 5, 0)),
+    "a session per entry": (sessions(SCORES, LABELS, torch.arange(64), 1), "each of 64 sessions has one entry",
+        sessions(SCORES, LABELS, PAIRS, 1 / 2), sessions(SCORES, LABELS, torch.arange(64).clamp(max=62), 31.5 / 32)),
+    "rows numbered in sessions": (sessions(*ENTRIES, WITHIN, (1 / 17 + 1) / 2, collect=True), "lengths= the number of",
+        Case("MRR", trm.Sessions(*ENTRIES, lengths=tensor([1, 3] * 16)), (1 + 1 / 2) / 2),
+        sessions(*ENTRIES, torch.arange(4).repeat(16), 1)),
+    "a pool as long": (against(POOL, 1 / 17, "MRR"), "negative[:, None]", against(POOL[:, None], 3 / 4, "MRR"),
+        against(POOL, 1 / 17, "MRR", pool=True)),
+    "target = column 0": (chosen(SECOND, 0 * ROW, ITEMS, 0), "32 of 32 targets are no candidates, and all are item 0",
+        chosen(SECOND, ITEMS[:, 0], ITEMS, 1 / 2), chosen(SECOND, 0 * ROW + 3, ITEMS, 0)),
+    "candidates from 1": (chosen(SECOND, ITEMS[:, 0] - 1, ITEMS, 0), "but target + 1 is",
+        chosen(SECOND, ITEMS[:, 0], ITEMS, 1 / 2), chosen(SECOND, ITEMS[:, 0] - ROW % 2, ITEMS, 1 / 4)),
+    "a history that is not read": (scored("HR@1", DOWN, ONE, 0, history=0 * ONE), "takes a user's earlier items",
+        scored("HR@1", DOWN, ONE, 1, exclude=0 * ONE), scored("HR@1", DOWN, ONE, 1, history=0 * ONE, exclude=0 * ONE)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_asked_about(name):
+    """It gives a number and one question, whose cure gives the right number in silence, as an honest neighbour does."""
+    mistake, words, cured, honest = MISTAKES[name]
+    assert sum(words in question for question in mistake.questions()) == 1, mistake.questions()
+    assert cured.questions() == honest.questions() == []
+
+
+def normal(*shape):
+    return torch.randn(*shape, generator=RANDOM)
+
+
+def numbers(high, *shape):
+    return torch.randint(high, shape, generator=RANDOM)
+
+
+def distinct(items, width=1):
+    return torch.rand(64, items, generator=RANDOM).argsort(1)[:, :width]
+
+
+WIDE, DENSE, OUTLIER = normal(64, 500), torch.rand(64, 50, generator=RANDOM), torch.arange(500) == 7
+SQUARE = torch.cartesian_prod(torch.arange(8), torch.arange(8))
+LAST, FIFTH, ENTRY = rows([49], times=64), torch.arange(64)[:, None] == 5, torch.arange(96)
+HONEST = {
+    "log-probabilities to -5,000": -5000 * DENSE,
+    "log-probabilities with one low item": WIDE.log_softmax(1).masked_fill(OUTLIER, -999.0),
+    "log(p + 1e-9)": ((DENSE - 0.3).clamp(min=0) + 1e-9).log(),
+    "clamped logits": (5000 * WIDE).clamp(-6000, 6000),
+    "distances": -(1e6 * WIDE).abs().round(),
+    "squared distances with an item far away": torch.where(OUTLIER, -((1000 + 9 * WIDE) ** 2), WIDE),
+    "a row that diverged": torch.where(FIFTH & (torch.arange(500) < 9), -1e9, WIDE),
+    "integer scores": (5000 * WIDE).round(),
+    "constant columns": WIDE.masked_fill(OUTLIER, 0.5).masked_fill(OUTLIER.roll(1), 0),
+    "repeated rows": WIDE[:1].repeat(64, 1),
+    "a catalogue of two": normal(64, 2),
+    "one user": scored("AUROC", WIDE[:1], tensor([3])),
+    "all items of three in descending order": scored("HR@1", DENSE[:, :3], rows([2, 1, 0], times=64)),
+    "item 0 last in a catalogue of three": scored("HR@1", DENSE[:, :3], rows([2, 0], [1, 0])),
+    "descending ids": scored("MRR", DENSE, distinct(50, 40).sort(1, descending=True).values),
+    "two of five items": scored("MRR", DENSE[:, :5], distinct(5, 2)),
+    "padding of -1 behind item 0": scored("HR@5", DENSE, rows([5, 0], [3, 7], [4, -1], [2, 9], times=16)),
+    "exclude with repeats, item 0 too": scored("MRR", DENSE, LAST, exclude=numbers(4, 64, 9)),
+    "labels 0, 1 and 2": scored("NDCG", DENSE, numbers(3, 64, 50).float()),
+    "ratings of all items": scored("NDCG", DENSE, 1.0 + numbers(5, 64, 50)),
+    "hashed ids of lists": Case("HR@5", trm.Lists(numbers(2**40, 64, 5), numbers(2**40, 64, 1))),
+    "candidates of low recall": chosen(DENSE, distinct(9000), distinct(9000, 50), INF),
+    "ranks of a model": Case("HR@5", trm.Ranks(4 ** torch.arange(5) + numbers(3, 64, 5), depth_known=False)),
+    "padded ranks": Case("HR@5", trm.Ranks(torch.cat([distinct(9, 2) + 1, 0 * distinct(3, 3)], 1), depth_known=False)),
+    "ranks from 0": Case("HR@1", trm.Ranks(distinct(2, 2), zero_based=True)),
+    "padded targets": Case("HR@1", trm.Ranks(trm.get_topk_ranks(-DOWN, rows([-1, 11]), 1))),
+    "hits of a good model": Case("Recall@9", trm.Hits(rows([1] + [0] * 8, [0] * 9), torch.arange(1, 65) % 2)),
+    "one session of equal times": sessions(normal(96), ENTRY % 2, 0 * ENTRY),
+    "chunks of items of each session": sessions(normal(96), numbers(2, 96), ENTRY % 12, collect=True),
+    "an entry of each session in turn": sessions(normal(96), ENTRY % 7 == 0, ENTRY % 32),
+    "hashed session ids": sessions(normal(96), numbers(2, 96), numbers(2**60, 32).repeat(3)),
+    "probabilities as labels": sessions(normal(96), torch.rand(96, generator=RANDOM), ENTRY // 3, metric="NDCG"),
+    "a pool that is sorted": Case("AUROC", trm.Negatives(normal(64), normal(100).sort().values)),
+    "negatives of uneven number": Case("AUROC", trm.Negatives(normal(64), WIDE.where(WIDE > 0, -INF))),
+    "beams of a full code space": Case("MRR@2", trm.SemanticIds(SQUARE).beams(numbers(8, 64, 9, 2), numbers(64, 64))),
+    "beams of an untrained model": beamed(numbers(8, 64, 9, 3), numbers(200, 64)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_honest_data_is_not_asked_about(name):
+    """Scores of any scale, repeated rows, tiny catalogues, hashed ids and other data give a number in silence."""
+    case = HONEST[name]
+    case = scored("AUROC", case, distinct(case.shape[1])) if isinstance(case, torch.Tensor) else case
+    assert case.questions() == []
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_elsewhere_compute_asks(name, monkeypatch):
+    """Where reading a value would wait, `update` keeps a small copy of one batch, about which `compute` warns."""
+    case, words = copy.deepcopy(MISTAKES[name][0]), MISTAKES[name][1]
+    collection, arguments = case.start()
+    monkeypatch.setattr(check, "can_sync", lambda values: False)
+    assert told(collection.update, *arguments) == []
+    for field in vars(case.batch).values():
+        if isinstance(field, torch.Tensor) and not case.collect and field.untyped_storage().nbytes() >= field.nbytes:
+            field.zero_()  # the caller may overwrite what it handed in
+    assert sum(words in question for question in told(collection.compute)) == 1
+    assert collection.evaluator.sanity.sample is None
+    batch = away(case.batch)
+    with never_waits():
+        check.cut_fields(batch)
+
+
+def test_samples_are_small():
+    """64 rows and 4,096 columns of scores, and of products and scores that are made a few rows at a time."""
+    scores, users, items, bias = torch.rand(70, 5000), torch.rand(70, 4), torch.rand(5000, 4), torch.rand(5000)
+    made = ScoreRows((70, 5000), scores.dtype, scores.device, lambda: scores.split(40))
+    for form, expected in (
+        (scores, scores[:64, :4096]),
+        (made, scores[:40, :4096]),
+        (Products(users, items, bias), users[:64] @ items[:4096].T + bias[:4096]),
+    ):
+        assert torch.equal(check.cut_fields(trm.Scores(form)).scores, expected)
+
+
+@pytest.mark.parametrize("make", [trm.AUROC, lambda **options: trm.RecMetricCollection(["AUROC", "HR@1"], **options)])
+def test_a_metric_asks_once(make):
+    """About its first batch of 32 rows, not after `reset` or in copies; a clone that has no update asks itself."""
+    metric, clone, empty = make(), make().clone(), make().to("meta")
+    assert [len(told(metric.update, MASKED[:n], ONE[:n])) for n in (31, 32, 32)] == [0, 1, 0]
+    metric.reset()
+    assert told(metric.update, MASKED, ONE) == told(metric.clone().update, MASKED, ONE) == []
+    assert [len(told(clone.update, MASKED, ONE)) for _ in range(2)] == [1, 0]
+    empty.update(MASKED.to("meta"), ONE.to("meta"))
+    assert not getattr(empty, "evaluator", empty).sanity.is_done
+    assert told(make(validate_args=False).update, MASKED, ONE) == []
+
+
+def embedded(low):
+    return trm.Embeddings(torch.ones(32, 1), torch.arange(4.0)[:, None] % 3, bias=tensor([0.0, 0, 0, low]))
+
+
+@pytest.mark.parametrize("model", [embedded, lambda low: lambda users: tensor([0, 1, 2, low]).repeat(len(users), 1)])
+def test_evaluate_asks_in_the_first_epoch(model):
+    """A collection that is evaluated again, as callbacks do, does not ask again."""
+    truth, metrics, values = rows([0, 1, 0, 0]).bool(), trm.RecMetricCollection(["AUROC"]), []
+
+    def evaluate(low):
+        values.append(trm.evaluate(metrics, model(low), target=trm.Interactions.from_dense(truth))["AUROC"])
+
+    epochs = [told(evaluate, low) for low in (-1e9, -1e9, -INF)]
+    assert [sum("far below" in text for text in texts) for texts in epochs] == [1, 0, 0]
+    assert values == [2 / 3, 2 / 3, 1 / 2]
+
+
+def shard(rank, world_size):
+    metric, scores = trm.AUROC(), MASKED.flip(1)[:, 2 * rank : 2 * rank + 2]
+    questions = told(metric.update, trm.ItemShard(scores, 2 * ONE, 2 * rank, 4))
+    return metric.compute().item(), sum("far below" in question for question in questions)
+
+
+def test_shards_of_items(processes):
+    """Each process asks about its own columns."""
+    assert processes.run(shard, 2) == [(2 / 3, 1), (2 / 3, 0)]
+
+
+def test_a_pool_of_one_size():
+    """A last batch of as many positives as the pool has negatives is taken, as the batches before it."""
+    metric, pool, positive = trm.MRR(), tensor([0.9, 0.1] * 50), torch.full((228,), 0.5)
+    assert [told(metric.update, trm.Negatives(batch, pool)) for batch in positive.split(128)] == [[], []]
+    assert metric.compute() == 1 / 51
+
+
+class Own:
+    scores = "of another kind"
+
+    def rank(self, needs, options):
+        return trm.Scores(MASKED, ONE).rank(needs, options)
+
+
+def test_an_input_of_another_package():
+    """It is asked about its ranking alone, whatever its attributes are."""
+    assert told(trm.AUROC().update, Own()) == []

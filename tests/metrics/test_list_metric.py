@@ -1,0 +1,353 @@
+"""Metrics of lists: the ranking that a formula gets, the rows that count, and the states that are shared."""
+
+import math
+
+import pytest
+import torch
+from values import near, numbers
+
+import torchrecmetrics as trm
+from torchrecmetrics.data.catalogue import Catalogue
+from torchrecmetrics.metrics.item_counts import ItemCountMetric
+from torchrecmetrics.metrics.of_lists import ListMetric
+
+
+def first_item(ranking, k):
+    """Return the id of the best item, or nan if there is none."""
+    items = ranking.items[:, 0].double()
+    return items.where(items >= 0, torch.nan)
+
+
+class First(ListMetric):
+    formula = staticmethod(first_item)
+
+
+class Entries(ItemCountMetric):
+    """The number of entries of all lists together."""
+
+    formula = staticmethod(lambda histogram, k: histogram.total.double())
+
+
+CATALOGUE = Catalogue(6, popularity=torch.tensor([5, 0, 2, 7, 1, 1]), num_users=9)
+SCORES = torch.tensor(
+    [
+        [0.1, 0.9, 0.5, 0.9, 0.2, 0.5],  # 1 3 2 5 4 0
+        [0.4, 0.3, 0.3, -math.inf, 0.3, -math.inf],  # 0 1 2 4
+        [-math.inf] * 6,
+    ]
+)
+TARGET = torch.tensor([[2, -1], [4, 1], [-1, -1]])
+
+
+def order(scores, k, leaves=()):
+    """Return the k best items that are not in `leaves`, ties by lower id, padded with -1."""
+    items = sorted((item for item in range(len(scores)) if item not in leaves), key=lambda item: -scores[item])
+    items = [item for item in items if scores[item] > -math.inf][:k]
+    return items + [-1] * (k - len(items))
+
+
+@pytest.mark.parametrize("exclude", [(), ("ids",), ("rows",), ("ids", "mask")], ids="-".join)
+@pytest.mark.parametrize("overlap", ["keep", "miss"])
+@pytest.mark.parametrize("padding_idx", [None, 0])
+def test_items_are_the_best_candidates(exclude, overlap, padding_idx):
+    """Items are the best candidates; with overlap='keep' excluded relevant items remain candidates."""
+    generator = torch.Generator().manual_seed(7)
+    scores = torch.randint(0, 6, (40, 9), generator=generator) / 4
+    target = torch.rand(40, 9, generator=generator).argsort(1)[:, :3]
+    history = torch.randint(-1, 9, (40, 4), generator=generator)
+    mask = torch.rand(9, generator=generator) < 0.3
+    rows = torch.rand(40, 9, generator=generator) < 0.3
+    given = tuple({"ids": history, "mask": mask, "rows": rows}[kind] for kind in exclude)
+    ranking = trm.Scores(scores, target, exclude=given).ranking(
+        depth=5, items=True, overlap=overlap, padding_idx=padding_idx
+    )
+    for row in range(40):
+        excluded = {"ids": history[row], "mask": mask.nonzero()[:, 0], "rows": rows[row].nonzero()[:, 0]}
+        leaves = {item for kind in exclude for item in excluded[kind].tolist()}
+        relevant = set(target[row].tolist()) - {padding_idx}
+        if overlap == "keep":
+            leaves -= relevant
+        assert ranking.items[row].tolist() == order(scores[row].tolist(), 5, leaves | {padding_idx})
+        assert set(ranking.relevant_items[row].tolist()) - {-1} == relevant
+
+
+def test_items_of_lists_move_up():
+    """Excluded, padding, repeated and empty (-1) entries leave a list, and the items after them move up."""
+    lists = torch.tensor([[7, 3, 7, 9, -1], [4, -1, 8, 0, 2]])
+    history = torch.tensor([[3], [2]])
+    ranking = trm.Lists(lists, torch.tensor([[9], [8]]), exclude=history, duplicates="first").ranking(padding_idx=0)
+    assert ranking.items.tolist() == [[7, 9, -1, -1, -1], [4, 8, -1, -1, -1]]
+    assert ranking.repeated.tolist() == [[False, False, True, False, False], [False] * 5]
+    assert ranking.entries.tolist() == [[True, True, True, True, False], [True, False, True, True, True]]
+    assert ranking.within(1).items.tolist() == [[7], [4]]
+    alone = trm.Lists(lists[1:]).ranking()
+    assert alone.items.tolist() == [[4, 8, 0, 2, -1]]
+    assert alone.num_relevant.tolist() == [0]
+
+
+STRICT = {"empty_target_action": "error"}
+BATCH = trm.Scores(SCORES, TARGET)
+UNKNOWN = "which items stand first is not known"
+
+
+@pytest.mark.parametrize(
+    ("metric", "batch", "says"),
+    [
+        (First(2), trm.Ranks(torch.tensor([[1]])), rf"{UNKNOWN}: pass update\(scores"),
+        (First(2), BATCH.ranking(depth=2), f"{UNKNOWN}.*items=True"),
+        (trm.Seen(2), BATCH, r"the history of each row is read: update\(Scores\(scores, target, history="),
+        (trm.Serendipity(2, catalogue=CATALOGUE), SCORES, "scores were given without target"),
+        (trm.RecMetricCollection([First(2), trm.HR(2)]), SCORES, "scores were given without target"),
+        (trm.RecMetricCollection([First(2, **STRICT), trm.HR(2, **STRICT)]), BATCH, "without a relevant item"),
+    ],
+)
+def test_what_a_batch_lacks(metric, batch, says):
+    with pytest.raises(ValueError, match=says):
+        metric.update(batch)
+
+
+@pytest.mark.parametrize("kind", [trm.Coverage, trm.Gini, trm.ExposureGini, trm.Personalization, Entries])
+def test_cut_offs_beyond_memory(kind):
+    """A cut-off may be beyond the number of items; one whose counts cannot be kept is an error that names it."""
+    long, whole = kind(2**16, catalogue=CATALOGUE), kind(6, catalogue=CATALOGUE)
+    long.update(SCORES)
+    whole.update(SCORES)
+    assert long.compute() == whole.compute()
+    with pytest.raises(ValueError, match=r"k must be at most 2\^28, since .*: 1099511627776"):
+        kind(2**40, catalogue=CATALOGUE)
+
+
+def test_items_of_a_whole_ranking_are_refused():
+    with pytest.raises(ValueError, match=r"items=True names the items in the first places: say how many, depth="):
+        BATCH.ranking(items=True)
+
+
+@pytest.mark.parametrize(("action", "accuracy"), [("skip", 1 / 2), ("neg", 1 / 3), ("pos", 2 / 3)])
+def test_rows_without_a_relevant_item_have_lists(action, accuracy):
+    """Rows without a relevant item count in metrics of lists, whatever `empty_target_action` says for accuracy."""
+    scores, target = SCORES.clone(), torch.tensor([[1], [4], [-1]])
+    scores[2, 5] = 0.5
+    options = {"empty_target_action": action, "ties": "realistic"}
+    metrics = First(2, **options), trm.HR(2, **options), Entries(2, catalogue=CATALOGUE, **options)
+    collection = trm.RecMetricCollection(metrics)
+    collection.update(scores, target)
+    assert [*numbers(collection.compute()).values()] == pytest.approx([(1 + 0 + 5) / 3, accuracy, 2 + 2 + 1])
+    assert [value.num_users for value in collection.values()] == [3, 2 if action == "skip" else 3, 3]
+    assert [value.num_skipped for value in collection.values()] == [0, 1, 0]
+
+
+def test_scores_alone_will_do_for_lists():
+    metric = First(2, **STRICT)  # which is for accuracy
+    metric.update(SCORES)
+    assert metric.compute().item() == (1 + 0) / 2
+    assert metric.num_users == 2  # the third row has no list
+
+
+def test_weights_weigh_means_and_leave_rows_out():
+    metrics = [First(1), Entries(1, catalogue=CATALOGUE), trm.ExposureGini(1, catalogue=CATALOGUE)]
+    collection = trm.RecMetricCollection(metrics)
+    collection.update(SCORES, TARGET, weights=torch.tensor([3.0, 0.0, 1.0]))
+    found = {"First@1": 1, "Entries@1": 1, "ExposureGini@1": pytest.approx(5 / 6)}  # one item has all exposure
+    assert numbers(collection.compute()) == found
+    assert [member.num_users for member in collection.values()] == [1, 2, 2]  # the third list is empty
+    assert collection["First@1"].standard_error().isnan()
+
+
+def test_history_by_id():
+    metric = trm.Seen(3)
+    for history in (torch.tensor([[3, 0, -1], [-1, 4, 2], [1, 1, 1]]), torch.tensor([3, 2, 1])):
+        metric.update(trm.Scores(SCORES, history=history))
+    for wrong in (torch.tensor([3, 2]), torch.zeros(3, 1, 1, dtype=torch.int64)):
+        with pytest.raises(ValueError, match=r"history ids must be \[3\] or \[3, H\], got"):
+            metric.update(trm.Scores(SCORES, history=wrong))
+    assert metric.compute().item() == pytest.approx((1 / 3 + 1 / 3) / 2)  # the third row has no list
+
+
+def test_jagged_history():
+    """A history may be values with offsets, a nested tensor, a `Jagged` or the past of each position."""
+    values, offsets = torch.tensor([3, 0, 4, 2, 1]), torch.tensor([0, 2, 4, 5])
+    nested = torch.nested.nested_tensor_from_jagged(values, offsets)
+    for history in ((values, offsets), nested, trm.Jagged(values, offsets)):
+        assert trm.Seen(3)(trm.Scores(SCORES, history=history)).item() == pytest.approx((1 / 3 + 1 / 3) / 2)
+    past = trm.prefix_history(torch.tensor([3, 4, 1]), torch.tensor([0, 3]))
+    found = trm.Seen(3)(trm.Scores(SCORES[:1].expand(3, -1), history=past))
+    assert found.item() == pytest.approx((0 + 1 / 3 + 1 / 3) / 3)
+    with pytest.raises(ValueError, match=r"history has 2 rows"):
+        trm.Seen(3).update(trm.Scores(SCORES, history=(values, offsets[[0, 1, 3]])))
+
+
+@pytest.mark.parametrize(("kind", "value"), [(trm.AveragePopularity, (0 + 4.5) / 2), (trm.Coverage, 3 / 6)])
+def test_items_that_the_catalogue_does_not_have(kind, value):
+    """Items outside the catalogue raise at once or, with deferred checks, in `compute`; unchecked, they are no items.
+
+    Scores of a different number of items always raise.
+    """
+    lists, metric = trm.Lists(torch.tensor([[1, 6], [2, 3]])), kind(2, catalogue=CATALOGUE)
+    with pytest.raises(ValueError, match=r"1 of 2 rows with an item, in the list.*row 0 lists \[1, 6\] of 6 items"):
+        metric.update(lists)
+    with pytest.raises(ValueError, match="the catalogue has 6 items, the scores have 5"):
+        metric.update(SCORES[:, :5])
+    assert not metric.update_called
+    later = kind(2, catalogue=CATALOGUE, validate_args="deferred")
+    later.update(lists)
+    with pytest.raises(ValueError, match=r"bad input since the last reset: 1 row with an item, in the list or the"):
+        later.compute()
+    assert kind(2, catalogue=CATALOGUE, validate_args=False)(lists).item() == value
+    both = trm.RecMetricCollection([trm.Seen(2), metric])
+    with pytest.raises(ValueError, match=r"1 of 2 rows with an item, in the list or the history.*row 1 had \[9\] of 6"):
+        both.update(trm.Lists(torch.tensor([[2, 3]] * 2), history=torch.tensor([[1], [9]])))
+
+
+def test_faulty_rows_have_no_list():
+    scores, options = SCORES.clone(), {"validate_args": "deferred"}
+    scores[0, 0] = torch.nan
+    collection = trm.RecMetricCollection([First(1, **options), Entries(1, catalogue=CATALOGUE, **options)])
+    collection.update(scores, TARGET)
+    rows = collection.evaluator.rows(trm.Scores(scores, TARGET).ranking(depth=1, items=True, **options))
+    assert rows.undefined.tolist() == [[True, False, True]]
+    assert rows.counted.tolist() == [False, True, True]
+    with pytest.raises(ValueError, match="1 row with a score that is NaN"):
+        collection.compute()
+
+
+def test_lists_that_are_cut_short():
+    lists, history = torch.tensor([[1, 2, 3], [3, 4, 5]]), torch.tensor([[1], [-1]])
+    with pytest.raises(ValueError, match="1 of 2 rows known to fewer than k places"):
+        Entries(3, catalogue=CATALOGUE).update(trm.Lists(lists, exclude=history))
+    options = {"validate_args": "deferred"}
+    ranking = trm.Lists(lists, exclude=history).ranking(**options)
+    for metric, value in ((Entries(2, catalogue=CATALOGUE, **options), 4), (First(2, **options), (2 + 3) / 2)):
+        assert metric(ranking).item() == value
+    for metric in (Entries(3, catalogue=CATALOGUE, **options), First(3, **options)):
+        metric.update(ranking)
+        with pytest.raises(ValueError, match="1 row known to fewer than k places"):
+            metric.compute()
+
+
+def made(seed=3, users=30, items=12):
+    generator = torch.Generator().manual_seed(seed)
+
+    def pairs(share):
+        return (torch.rand(users, items, generator=generator) < share).nonzero().T
+
+    train = trm.Interactions.from_edge_index(pairs(0.3), num_users=users, num_items=items)
+    test = trm.Interactions.from_edge_index(pairs(0.1), num_users=users, num_items=items).without(train)
+    return train, test, torch.randn(users, 4, generator=generator), torch.randn(items, 4, generator=generator)
+
+
+def test_evaluate_update_and_lists_agree():
+    train, test, users, items = made()
+    catalogue = Catalogue.from_interactions(train)
+    metrics = [
+        *(kind(k, catalogue=catalogue) for k in (2, 4) for kind in (trm.AveragePopularity, Entries, trm.ExposureGini)),
+        *(First(4), trm.Seen(4), trm.Serendipity(4, catalogue=catalogue), trm.Recall(4)),
+    ]
+    found = trm.evaluate(metrics, users, items, target=test, exclude=train, batch_size=7, keep_rows=True)
+    expected = near(found)
+    collection = trm.RecMetricCollection([metric.clone() for metric in metrics])
+    for ids in (test.degree > 0).nonzero()[:, 0].split(5):
+        past = train.select(ids)
+        collection.update(trm.Scores(users[ids] @ items.T, test.select(ids), exclude=past, history=past))
+    assert numbers(collection.compute()) == expected
+    assert numbers(trm.evaluate_lists(metrics, trm.recommend(users, items, 4, exclude=train), target=test)) == expected
+    assert {*found.rows.values} == {key for key, member in collection.items() if not member.metric.of_items}
+    lines = {line.split()[0]: line for line in str(found).splitlines() if line}
+    assert ("±" in lines["Entries@4"], "±" in lines["AveragePopularity@4"]) == (False, True)
+
+
+def test_all_users_have_lists():
+    train, test, users, items = made(users=60)
+    assert int((test.degree == 0).sum()) > 5
+    catalogue = Catalogue.from_interactions(train)
+    metrics = [Entries(3, catalogue=catalogue), trm.AveragePopularity(3, catalogue=catalogue), trm.NDCG(3)]
+    some = trm.evaluate(metrics, users, items, target=test, exclude=train)
+    every = trm.evaluate(metrics, users, items, target=test, exclude=train, all_users=True)
+    assert some["NDCG@3"] == every["NDCG@3"]
+    assert ("with a list" in str(some), "60 with a list" in str(every)) == (False, True)
+    assert some.counts() == every.counts()
+    lists = trm.recommend(users, items, 3, exclude=train).ids
+    popularity = train.popularity.double()[lists.clamp(min=0)].where(lists >= 0, torch.nan).nanmean(1)
+    for found, kept in ((every, slice(None)), (some, test.degree > 0)):
+        assert found["Entries@3"] == (lists[kept] >= 0).sum()
+        assert found["AveragePopularity@3"].item() == pytest.approx(popularity[kept].nanmean().item())
+
+
+def test_a_catalogue_is_the_targets():
+    train, test, users, items = made()
+    named = Catalogue.from_interactions(train.with_ids(item_ids=[f"i{item}" for item in range(12)]))
+    small, plain = (Catalogue(n, popularity=torch.ones(n), num_users=5) for n in (11, 12))
+    for metric, catalogue, says in (
+        (trm.Novelty, small, "the catalogue has 11 items, target has 12"),
+        (trm.Novelty, named, "the catalogue has item_ids, target has none: row 5 could mean two items"),
+        (trm.Seen, plain, "Seen@2 compares lists with the users' histories: make the catalogue"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            trm.evaluate(metric(2, catalogue=catalogue), users, items, target=test)
+    with pytest.raises(ValueError, match="was made with catalogue="):
+        trm.RecMetricCollection([First(2, catalogue=CATALOGUE), Entries(2, catalogue=Catalogue(12))])
+    with pytest.raises(ValueError, match=r"Entries needs a catalogue: Entries\(2, catalogue=trm.Catalogue.from_inter"):
+        Entries(2)
+    with pytest.raises(TypeError, match=r"catalogue must be a Catalogue, got Interactions: trm.Catalogue.from_inter"):
+        trm.AveragePopularity(2, catalogue=train)
+
+
+def test_products_are_kept_where_lists_are_read(monkeypatch):
+    """Kernels that count without keeping scores cannot name items: an explicit request for such kernels raises."""
+    _, test, users, items = made()
+    monkeypatch.setattr(trm.kernels, "choose", lambda kernels, device: "triton" if kernels == "triton" else "eager")
+    with pytest.raises(ValueError, match="kernels='triton' cannot be used: First@2 reads which items stand first"):
+        trm.evaluate([trm.HR(2, kernels="triton"), First(2, kernels="triton")], users, items, target=test)
+    assert trm.evaluate([trm.HR(2), First(2)], users, items, target=test).kernels == "eager"
+
+
+def test_lists_are_looked_up_in_the_catalogue():
+    """Items of lists are looked up by id, also if the ground truth lacks them; an item outside the catalogue raises."""
+    train = trm.Interactions.from_frame({"user": ["al", "bo", "eve", "al"], "item": ["x", "x", "y", "z"]})
+    metrics = [trm.AveragePopularity(2, catalogue=Catalogue.from_interactions(train)), trm.Seen(2), trm.HR(2)]
+    truth = {"user": ["al", "bo"], "item": ["y", "w"]}
+    with pytest.raises(ValueError, match=r"1 list entry of lists whose item the catalogue does not have, such as 'w'"):
+        trm.evaluate_lists(metrics, {"al": ["y", "x"], "bo": ["w", "z"]}, target=truth)
+    found = trm.evaluate_lists(metrics, {"al": ["y", "x"], "bo": ["z", "y"]}, target=truth)
+    popularity = ((1 + 2) / 2 + (1 + 1) / 2) / 2
+    assert numbers(found) == {"AveragePopularity@2": popularity, "Seen@2": (1 / 2 + 0) / 2, "HR@2": 1 / 2}
+    assert found.num_unknown == 0
+
+
+def test_there_are_no_rows_to_keep():
+    """Metrics of all lists together are not means over rows, so `rows` raises with `keep_rows=True`."""
+    collection = trm.RecMetricCollection(["Coverage"], k=2, catalogue=Catalogue(3), accumulators=[trm.KeptRows()])
+    collection.update(torch.rand(2, 3))
+    collection.compute()
+    with pytest.raises(ValueError, match="means over rows, and there is none"):
+        collection.rows  # noqa: B018
+
+
+SIX_ROWS = torch.rand(6, 7, generator=torch.Generator().manual_seed(0))
+
+
+def of_states(rank, world_size):
+    """Return the values of collections whose rows, or whose state, the second process got in another way."""
+
+    def collection(names, k, **options):
+        return trm.RecMetricCollection(names, k=k, catalogue=trm.Catalogue(7), **options)
+
+    no_rows = collection("ExposureGini", [1, 3])
+    cut_short = collection(["Coverage", "Gini"], [2], validate_args="deferred")
+    merged, loaded, alone = (collection(["Coverage", "Gini"], [1]) for _ in range(3))
+    for metrics in (merged, loaded, alone):
+        metrics.update(SIX_ROWS)
+    if rank:
+        no_rows.update(SIX_ROWS)
+        lists, excluded = torch.tensor([[0, 1, 2], [3, 4, 5]]), torch.tensor([[0], [3]])
+        cut_short.update(trm.Lists(lists, exclude=excluded).ranking(validate_args="deferred"))
+        merged.merge_state(merged.clone())
+        loaded.persistent(True)
+        loaded.load_state_dict(loaded.state_dict())
+        alone["Gini@1"].update(SIX_ROWS)
+    return [numbers(metrics.compute()) for metrics in (no_rows, cut_short, merged, loaded, alone)]
+
+
+def test_processes_pack_histograms_alike(processes):
+    """Processes add up item counts alike if one of them has no rows, no full lists, or a merged or loaded state."""
+    one, other = processes.run(of_states, 2)
+    assert one == other

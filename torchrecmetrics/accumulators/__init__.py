@@ -1,1 +1,0 @@
-"""Accumulators: groups, windows, kept rows, and the base class of your own."""

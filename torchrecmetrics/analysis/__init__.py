@@ -1,1 +1,0 @@
-"""Statistics of per-row values: confidence intervals, resampling, comparisons of runs, plots."""

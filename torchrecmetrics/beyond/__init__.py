@@ -1,1 +1,0 @@
-"""Metrics beyond accuracy: popularity, novelty, diversity, coverage and fairness of the recommended lists."""

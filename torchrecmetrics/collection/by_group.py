@@ -1,0 +1,110 @@
+"""`ByGroup`: the value of each group of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from torchrecmetrics.core.arrays import ordinary_tensors
+from torchrecmetrics.core.checks import Checks, check_group_names, check_ids
+from torchrecmetrics.core.result import Result
+from torchrecmetrics.core.row_values import Layout, RowValues
+from torchrecmetrics.metrics.accumulator import Accumulator, State
+
+
+class ByGroup(Accumulator):
+    """The value of each group of rows beside the value of all, under keys like `NDCG@10/cold`.
+
+    `update(..., groups=)` takes integers [B]: the number of each row's group among the names, -1 = in no group.
+
+    Args:
+        names: names of the groups, such as "cold", "warm"; or one list of names.
+        column: name of the keyword argument of `update`.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> groups = trm.ByGroup("cold", "warm")
+        >>> collection = trm.RecMetricCollection("HR", k=1, accumulators=[groups])
+        >>> collection.update(torch.tensor([1, 2, 1]), groups=torch.tensor([0, 0, 1]))
+        >>> collection.result().floats()
+        {'HR@1': 0.6666666666666666, 'HR@1/cold': 0.5, 'HR@1/warm': 1.0}
+    """
+
+    num_sums: int = 1
+    group_sums: Tensor
+
+    def __init__(self, *names: str | Iterable[str], column: str = "groups") -> None:
+        super().__init__()
+        if len(names) == 1 and not isinstance(names[0], str):
+            names = names[0]  # type: ignore[assignment]
+        self.names: tuple[str, ...] = check_group_names(names)
+        self.columns = (column,)
+
+    @property
+    def option(self) -> str:
+        """The class with its options."""
+        return f"ByGroup({', '.join(map(repr, self.names))}, column={self.columns[0]!r})"
+
+    @property
+    def row_groups(self) -> tuple[str, ...]:
+        """The names of the groups."""
+        return self.names
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """The names of the groups, "/cold"."""
+        return tuple(f"/{name}" for name in self.names)
+
+    def begin(self, layout: Layout) -> None:
+        """Register a matrix of sums for each group."""
+        super().begin(layout)
+        with ordinary_tensors():
+            self.add_state("group_sums", layout.zeros(len(self.names), device=self._device), "sum")
+
+    def check(self, num_rows: int, columns: Mapping[str, Tensor], checks: Checks) -> None:
+        """Raise unless each row has the number of its group."""
+        (column,) = self.columns
+        codes = columns.get(column)
+        if codes is None:
+            if not num_rows:
+                return
+            raise ValueError(
+                f"the collection has the groups {', '.join(self.names)}: update(..., {column}=) says to which each row "
+                "belongs, integers [B], -1 = to none"
+            )
+        check_ids(column, codes)
+        outside = (codes < -1) | (codes >= len(self.names))
+        checks.reject("groups", outside, lambda row: f"row {row} is of group {int(codes[row])} of {len(self.names)}")
+
+    def check_state(self, state: Mapping[str, Any]) -> None:
+        """Raise for states that no batches can give."""
+        super().check_state(state)
+        self.layout.check_sums(state["group_sums"])
+
+    def _batch_sums(self, rows: RowValues) -> Tensor:
+        codes = rows.columns.get(self.columns[0])
+        if codes is None:  # no rows
+            return self.layout.zeros(len(self.names), device=rows.values.device)
+        return rows.sums(self.layout, groups=codes.long(), num_groups=len(self.names))
+
+    def added(self, rows: RowValues) -> State:
+        """Return the sums of each group with those of a batch added."""
+        return {"group_sums": self.group_sums + self._batch_sums(rows)}
+
+    def sums(self, clocks: Tensor) -> Sequence[Tensor]:
+        """Return the sums of all groups."""
+        return [self.group_sums]
+
+    def results(self, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> dict[str, Result]:
+        """Return the result of each metric in each group."""
+        results: dict[str, Result] = {}
+        for name, group_sums in zip(self.names, sums[0].unbind(-1), strict=True):
+            results |= self.layout.results(group_sums, group=name)
+        return results
+
+    def batch_totals(self, rows: RowValues) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+        """Return no counts, and the sums of each group of a batch."""
+        return [], [self._batch_sums(rows)]

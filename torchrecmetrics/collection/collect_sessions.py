@@ -1,0 +1,371 @@
+"""`CollectSessions`: metrics of sessions that go on in later batches and on other processes, ranked in `compute`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.collection.collection import RecMetricCollection
+from torchrecmetrics.collection.row_buffer import BUDGET, check_same_columns, with_batch
+from torchrecmetrics.core.arrays import ordinary_tensors
+from torchrecmetrics.core.checks import Checks, check_device, check_tensor, describe
+from torchrecmetrics.core.distributed import gathered
+from torchrecmetrics.core.options import Needs, Options
+from torchrecmetrics.core.ranking import Ranking
+from torchrecmetrics.core.result import Result
+from torchrecmetrics.inputs.batch_input import BatchInput
+from torchrecmetrics.inputs.from_counts import rank_counts
+from torchrecmetrics.inputs.sessions import Sessions, check_entries, count_sessions
+from torchrecmetrics.metrics.accumulator import Accumulator, State
+from torchrecmetrics.metrics.description import Description
+from torchrecmetrics.metrics.evaluator import Evaluator
+from torchrecmetrics.metrics.ranking_metric import RankingMetric
+
+BUCKETS = 256
+"""Number of buckets of sessions, by a hash of their ids: a process ranks whole buckets."""
+ENTRIES_AT_ONCE = 2**20
+"""Approximate number of entries that are ranked together, in whole buckets."""
+_OWN_COLUMNS = ("scores", "labels", "ids", "weights")
+
+
+class SessionEvaluator(Evaluator):
+    """Evaluator that keeps the entries of sessions until `compute`, which ranks all of them.
+
+    It takes 13 to 40 bytes per entry, on their device or, beyond a budget, on the CPU.
+    """
+
+    budget: int = BUDGET
+    entry_ids: list[Tensor]
+
+    def begin(self, metrics: Mapping[str, Description], name: str, accumulators: Sequence[Accumulator] = ()) -> None:
+        """Set the metrics and accumulators, and register an empty list of batches for each column of entries."""
+        for accumulator in accumulators:
+            if accumulator.is_recent:
+                raise ValueError(f"{accumulator.option} needs rows in order, which unfinished sessions lack")
+        super().begin(metrics, name, accumulators)
+        if self.batch_needs.list_depth or self.batch_needs.history:
+            key = next(key for key, m in metrics.items() if m.needs.list_depth or m.needs.history)
+            raise ValueError(f"{key}: flat rows do not name items, which metrics of the lists read")
+        self._names = (*_OWN_COLUMNS, *self.columns)
+        for column in self._names:
+            self.add_state(f"entry_{column}", [], None)
+        self._device_bytes = 0
+
+    @torch.no_grad()
+    def update(  # type: ignore[override]  # entries of sessions are the only input
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        indexes: Tensor,
+        *,
+        weights: Tensor | None = None,
+        **columns: Tensor | None,
+    ) -> None:
+        """Keep a batch of entries, one per (session, candidate).
+
+        Args:
+            scores: float [E], as in `Scores`.
+            labels: bool or number [E]: > 0 = relevant, the value is the gain.
+            indexes: integer [E], the session of each entry, in any order and any batch.
+            weights: weight of the session of each entry, [E], equal within a session.
+            columns: facts about the session of each entry, [E], that accumulators read: `groups`, `clusters`, ...
+
+        Raises:
+            TypeError: for a dtype that is not accepted, and for an unknown argument.
+            ValueError: for shapes or devices that do not fit and, on the CPU, for bad values. Nothing is added then.
+        """
+        entries = self._entries(scores, labels, indexes, weights, columns)
+        if len(scores):
+            buffered = self._entry_batches()
+            _check_alike(buffered, {name: [column] for name, column in entries.items()})
+            with ordinary_tensors():
+                added, device_bytes = with_batch(buffered, entries, self._device_bytes, self.budget)
+            vars(self).update({f"entry_{name}": batches for name, batches in added.items()}, _device_bytes=device_bytes)
+        self._update_count += 1
+        self._forget_results()
+
+    @torch.no_grad()
+    def forward(  # type: ignore[override]  # entries of sessions are the only input
+        self, scores: Any, labels: Any, indexes: Any, **arguments: Any
+    ) -> Any:
+        """Keep a batch of entries, and return the value of its own entries alone."""
+        columns = {name: column for name, column in arguments.items() if name != "weights"}
+        rows = self.rows(Sessions(scores, labels, indexes), arguments.get("weights"), columns)
+        results = self._batch_results(rows)
+        self.batch_values, values = self.as_tensors(results), self.as_tensors(results)
+        self.update(scores, labels, indexes, **arguments)
+        self._forward_cache = self.batch_values
+        return values
+
+    def _entries(
+        self, scores: Tensor, labels: Tensor, indexes: Tensor, weights: Any, columns: Mapping[str, Any]
+    ) -> dict[str, Tensor]:
+        """Return copies of the checked columns of a batch, [E] by name."""
+        self._check_not_synced("add a batch")
+        check_entries(scores, labels, indexes)
+        device = self.device
+        if scores.device != device:
+            raise ValueError(
+                f"{self.label} is on {device}, its input on {scores.device}: move the metric with .to(device)"
+            )
+        present = {name: column for name, column in columns.items() if column is not None}
+        self._check_names(present)
+        named = present if weights is None else {"weights": weights, **present}
+        for name, column in named.items():
+            check_tensor(name, column)
+            check_device(name, column, scores.device)
+            if column.shape != scores.shape:
+                raise ValueError(
+                    f"{name} must be [{len(scores)}], one per entry and equal within a session, got "
+                    f"{list(column.shape)}"
+                )
+        # elsewhere than on the CPU `compute` checks values, once per session
+        checks = Checks(self.ranking_options.validate_args, scores.device, len(scores))
+        if weights is not None:
+            self.check_weights(weights, checks, "entry")
+        deferred = Checks("deferred", scores.device, len(scores))  # the entries of a session share its row_ids
+        for accumulator in self._accumulators:
+            accumulator.check(len(scores), present, deferred if accumulator.keeps_rows else checks)
+        if checks.at_once:
+            checks.reject("scores", scores.isnan() | (scores == torch.inf), lambda entry: f"entry {entry}")
+            checks.reject("gains", ~labels.isfinite(), lambda entry: f"entry {entry}")
+        checks.finish()
+        score_dtype = torch.float64 if scores.dtype == torch.float64 else torch.float32
+        entries = {
+            "scores": scores.to(score_dtype, copy=True),
+            "labels": labels.clone() if labels.dtype == torch.bool else labels.to(torch.float64, copy=True),
+            "ids": indexes.to(torch.int64, copy=True),
+        }
+        for name, column in named.items():
+            entries[name] = column.to(torch.float64 if name == "weights" else torch.int64, copy=True)
+        return entries
+
+    def _entry_batches(self) -> dict[str, list[Tensor]]:
+        """Return the batches of each column that has any, by name."""
+        return {name: batches for name in self._names if (batches := getattr(self, f"entry_{name}"))}
+
+    @property
+    def num_entries(self) -> int:
+        """Number of entries that are kept on this process."""
+        return sum(len(batch) for batch in self.entry_ids)
+
+    def compute_results(self) -> dict[str, Result]:
+        """Rank all sessions of all processes, and return the results by key."""
+        if self._computed is None:
+            updates, device, options = self._update_count, self.device, self.ranking_options
+            columns = {
+                name: torch.cat([column.to(device) for column in batches])
+                for name, batches in self._entry_batches().items()
+            }
+            if self.sync_on_compute and self.distributed_available_fn():
+                columns = _exchange(columns, device, self.process_group)
+            self.clear()
+            options = replace(options, validate_args=options.validate_args and "deferred")  # all processes raise
+            try:
+                for chunk, chunk_columns in _chunks(columns) if columns else ():
+                    weights = chunk_columns.pop("weights", None)
+                    self.add(self.rows(chunk, weights, chunk_columns, options))
+            finally:
+                self._update_count = updates
+        return super().compute_results()
+
+    def kept_columns(self) -> dict[str, Tensor]:
+        """Return the columns of `KeptRows` of all processes; sessions are ranked first."""
+        if self._gathered is None:
+            self.compute_results()
+        return super().kept_columns()
+
+    def known_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments that `update` has."""
+        known = ("scores", "labels", "indexes", "weights", *self.columns)
+        return {name: value for name, value in arguments.items() if name in known}
+
+    def reset(self) -> None:
+        """Forget all entries; the results of the last `compute` stay readable."""
+        super().reset()
+        self._device_bytes = 0
+
+    def _merged(self, other: Any) -> tuple[State, list[tuple[Accumulator, State]]]:
+        if not isinstance(other, SessionEvaluator) or other.state_name != self.state_name:
+            raise ValueError(f"{self.label} merges sessions of the same metrics and options, got {describe(other)}")
+        columns, other_columns = self._entry_batches(), other._entry_batches()
+        _check_alike(columns, other_columns)
+        return {f"entry_{name}": [*columns.get(name, ()), *batches] for name, batches in other_columns.items()}, []
+
+    def _sync_dist(self, dist_sync_fn: Any = None, process_group: Any | None = None) -> None:
+        num_entries = torch.tensor(self.num_entries, device=self.device)
+        torch.distributed.all_reduce(num_entries, group=process_group or self.process_group)
+        if num_entries:
+            raise ValueError(
+                "sync() moves no entries of sessions: compute() puts sessions of several processes together"
+            )
+
+
+class CollectSessions(RecMetricCollection):
+    """Metrics of sessions whose entries come in several batches, or on several processes; `compute` ranks them.
+
+    `update(scores, labels, indexes)` takes flat entries, one per (session, candidate), and keeps them. `weights`,
+    `groups`, `row_ids` and `clusters` are given per entry, equal within a session. Values stand under the same keys as
+    in the collection; sessions that are whole in a batch need no wrapper: `update(Sessions(...))`.
+
+    Args:
+        metrics: a collection or a metric of this package, of which an empty copy is used. Its accumulators come along;
+            `Window` is refused, since unfinished sessions have no order.
+
+    Raises:
+        ValueError: for accumulators and metrics that sessions do not go with.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> metrics = trm.CollectSessions(trm.RecMetricCollection(["MRR"]))
+        >>> scores, labels = torch.tensor([0.2, 0.9, 0.1]), torch.tensor([1, 0, 0])
+        >>> metrics.update(scores[:2], labels[:2], torch.tensor([7, 7]))
+        >>> metrics.update(scores[2:], labels[2:], torch.tensor([7]))  # session 7 goes on
+        >>> metrics.compute()
+        {'MRR': tensor(0.5000, dtype=torch.float64)}
+    """
+
+    _evaluator_class = SessionEvaluator
+    evaluator: SessionEvaluator
+
+    def __init__(self, metrics: RecMetricCollection | RankingMetric) -> None:
+        if isinstance(metrics, RankingMetric):
+            metrics = RecMetricCollection([metrics])
+        if not isinstance(metrics, RecMetricCollection):
+            cure = "RecMetricCollection(names, k=...)"
+            raise TypeError(f"CollectSessions takes a collection or a metric, got {describe(metrics)}: {cure}")
+        self._copy_of(metrics, [acc.empty_copy() for acc in metrics.accumulators])
+
+    def update(  # type: ignore[override]  # entries of sessions are the only input
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        indexes: Tensor,
+        *,
+        weights: Tensor | None = None,
+        **columns: Tensor | None,
+    ) -> None:
+        """Keep a batch of entries, one per (session, candidate): scores, labels and session ids, [E] each."""
+        self.evaluator.update(scores, labels, indexes, weights=weights, **columns)
+
+    def forward(self, scores: Tensor, labels: Tensor, indexes: Tensor, **arguments: Any) -> dict[str, Tensor]:
+        """Keep a batch of entries, and return the values of its own entries alone."""
+        return super().forward(scores, labels, indexes=indexes, **arguments)
+
+
+def _check_alike(buffered: Mapping[str, list[Tensor]], added: Mapping[str, list[Tensor]]) -> None:
+    """Raise for columns that only some batches have, and for scores or labels of another dtype."""
+    if not buffered or not added:
+        return
+    check_same_columns(buffered, added)
+    old_dtypes, new_dtypes = ((columns["scores"][0].dtype, columns["labels"][0].dtype) for columns in (buffered, added))
+    if old_dtypes != new_dtypes:
+        raise ValueError(f"scores and labels are {new_dtypes}, those of batches before {old_dtypes}: give all alike")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Chunk(BatchInput):
+    """Entries of whole sessions, whose numbers begin at 0."""
+
+    scores: Tensor
+    labels: Tensor
+    session: Tensor
+    ids: Tensor
+    width: int
+    source: Sessions
+    """The entries of all sessions in the order in which they came, which questions about odd data read."""
+
+    def rank(self, needs: Needs, options: Options) -> Ranking:
+        """Rank the entries of each session."""
+        checks = Checks(options.validate_args, self.scores.device, len(self.ids))
+
+        def name(row: int) -> str:
+            return f"session {int(self.ids[row])}"
+
+        counts = count_sessions(
+            self.scores,
+            self.labels,
+            self.session,
+            checks,
+            name,
+            width=self.width,
+            min_score=needs.score_threshold,
+        )
+        return rank_counts(
+            counts, needs, options, checks, made_with=("ties",), row_ids=self.ids, entry_rows=self.session
+        )
+
+
+def _chunks(columns: Mapping[str, Tensor]) -> Iterator[tuple[_Chunk, dict[str, Tensor]]]:
+    """Yield chunks of whole sessions with their other columns, [E].
+
+    A chunk holds the sessions of one width, a power of 2, from one or more whole buckets.
+    """
+    bucket = _bucket(columns["ids"])
+    order, source = bucket.argsort(stable=True), Sessions(columns["scores"], columns["labels"], columns["ids"])
+    split = torch.bincount(bucket, minlength=BUCKETS).cumsum(0) // ENTRIES_AT_ONCE  # number of each bucket's split
+    sizes = torch.bincount(split[bucket.long()]).tolist()
+    for places in torch.split(order, sizes):
+        if not len(places):
+            continue
+        entries = {name: column[places] for name, column in columns.items()}
+        ids, session = torch.unique(entries.pop("ids"), return_inverse=True)
+        relevant = torch.bincount(session[entries["labels"] != 0], minlength=len(ids))
+        width = torch.exp2(relevant.clamp(min=1).double().log2().ceil()).long()
+        for chunk_width in torch.unique(width).tolist():
+            of_width = width == chunk_width
+            number = of_width.cumsum(0) - 1
+            in_chunk = of_width[session]
+            chunk_columns = {name: column[in_chunk] for name, column in entries.items()}
+            scores, labels = chunk_columns.pop("scores"), chunk_columns.pop("labels")
+            chunk = _Chunk(
+                scores=scores,
+                labels=labels,
+                session=number[session[in_chunk]],
+                ids=ids[of_width],
+                width=chunk_width,
+                source=source,
+            )
+            yield chunk, chunk_columns
+
+
+def _bucket(ids: Tensor) -> Tensor:
+    """Return the bucket of each session id, uint8 [n], in steps of `ENTRIES_AT_ONCE` ids."""
+    buckets = [(_hashed(chunk) & (BUCKETS - 1)).to(torch.uint8) for chunk in torch.split(ids, ENTRIES_AT_ONCE)]
+    return torch.cat(buckets) if buckets else ids.to(torch.uint8)
+
+
+def _hashed(ids: Tensor) -> Tensor:
+    """Mix the bits of int64 ids, one-to-one (the finaliser of splitmix64)."""
+    for shift, factor in ((30, -4658895280553007687), (27, -7723592293110705685)):
+        ids = (ids ^ ((ids >> shift) & (2 ** (64 - shift) - 1))) * factor
+    return ids ^ ((ids >> 31) & (2**33 - 1))
+
+
+def _exchange(columns: Mapping[str, Tensor], device: torch.device, process_group: Any) -> dict[str, Tensor]:
+    """Send each entry to the process that owns its bucket; return the entries that this process received, [E] by name.
+
+    Raises:
+        ValueError: on all processes, if weights, groups or dtypes are not the same on all processes with entries.
+    """
+    world, rank = torch.distributed.get_world_size(process_group), torch.distributed.get_rank(process_group)
+    owner = _bucket(columns["ids"]) % world if columns else torch.zeros(0, dtype=torch.int64, device=device)
+    order, sent = owner.argsort(stable=True), torch.bincount(owner, minlength=world).tolist()
+    shares = gathered(({name: column.dtype for name, column in columns.items()}, sent), process_group)
+    dtypes = [dtypes for dtypes, _ in shares if dtypes]
+    if any(dtypes[0] != process_dtypes for process_dtypes in dtypes):
+        raise ValueError(
+            "entries of sessions have weights, groups, or dtypes of scores and labels on some processes that others "
+            "have not"
+        )
+    numbers, received = [numbers[rank] for _, numbers in shares], {}
+    for name, dtype in dtypes[0].items() if dtypes else ():
+        column = columns[name][order] if columns else torch.zeros(0, dtype=dtype, device=device)
+        received[name] = column.new_empty(sum(numbers))
+        torch.distributed.all_to_all_single(received[name], column, numbers, sent, group=process_group)
+    return received

@@ -1,0 +1,445 @@
+"""`RecMetricCollection`: many metrics at many cut-offs with one ranking per batch and one packed synchronisation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric, MetricCollection
+
+from torchrecmetrics.collection.value import Value
+from torchrecmetrics.core.checks import describe, nearest
+from torchrecmetrics.core.options import DEFAULTS, OPTIONS, Input
+from torchrecmetrics.core.ranking import Ranking
+from torchrecmetrics.core.result import Result
+from torchrecmetrics.metrics.accumulator import Accumulator
+from torchrecmetrics.metrics.evaluator import Evaluator, outside_graphs
+from torchrecmetrics.metrics.names import KeyFormat, Metrics, check_instance, key_of, make_metrics
+from torchrecmetrics.metrics.ranking_metric import RankingMetric
+from torchrecmetrics.metrics.signature import (
+    METRIC_OPTIONS,
+    TORCHMETRICS_OPTIONS,
+    MetricOptions,
+    check_option_names,
+    option_fingerprint,
+)
+from torchrecmetrics.results.evaluation import Evaluation
+from torchrecmetrics.results.rows import Rows
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+    from torchrecmetrics.data.catalogue import Catalogue
+    from torchrecmetrics.kernels import Kernels
+    from torchrecmetrics.tables.vocabulary import Vocabulary
+
+# options on which all metrics must agree: one kernel call serves all, and all average the same rows
+_AGREED = (*OPTIONS, "empty_target_action", "catalogue")
+
+
+class RecMetricCollection(MetricCollection):
+    """Metrics that share one ranking: `update` and `forward` rank a batch once, as deep as the metrics need.
+
+    Values stand under keys like `NDCG@10`, in ascending order of k (metrics without a cut-off last), so
+    `self.log_dict(collection)`, `MetricTracker` and nesting in a `MetricCollection` work as with any torchmetrics
+    collection. `compute` adds everything up over the processes with two or three all-reduces. A call that raises
+    changes nothing.
+
+    Args:
+        metrics: names, crossed with `k` unless they carry a cut-off ("MAP@100") or need none (AUROC, RPrecision), and
+            instances of this package's metrics, which are read as descriptions: their own states stay empty; or a dict
+            of instances with their keys. Names are those of the classes, in any case, and the other
+            names in the table of metrics (`docs/reference/metrics.md`): "HR" is "HitRate".
+        k: cut-off or cut-offs for the names.
+        prefix: put in front of every key.
+        postfix: put behind every key.
+        key_format: format string of `name` and `k`, or a function of both, that makes the keys; metrics without a
+            cut-off go by their name alone (a function gets k = None).
+        accumulators: what is added up beside the totals: `ByGroup("cold", "warm")`, `Window(10_000)`, `KeptRows()`, or
+            your own. Those of rows add keys such as `NDCG@10/cold`; metrics that are no means over rows, such as
+            Coverage, have no such values.
+        options: keyword options of every metric (`ties`, `padding_idx`, `overlap`, `empty_target_action`,
+            `max_relevant`, `validate_args`, `kernels`, `catalogue`, torchmetrics' own). Instances must have been made
+            with the same options; the catalogue may be missing.
+
+    Raises:
+        TypeError: for something that is no metric of this package.
+        ValueError: for an unknown name, a name that lacks a cut-off, a key that occurs twice, or options that disagree.
+
+    Examples:
+        >>> import torch
+        >>> from torchrecmetrics import RecMetricCollection
+        >>> collection = RecMetricCollection(["HR", "MRR"], k=[1, 2])
+        >>> scores = torch.tensor([[0.1, 0.9, 0.5], [0.7, 0.2, 0.1]])
+        >>> collection.update(scores, torch.tensor([2, 0]))
+        >>> print(collection.result())
+        HR@1   0.5000 ± 0.5000
+        MRR@1  0.5000 ± 0.5000
+        HR@2   1.0000 ± 0.0000
+        MRR@2  0.7500 ± 0.2500
+        2 users
+        ± standard error; no interval for fewer than 10 users
+        >>> collection.result().floats()
+        {'HR@1': 0.5, 'MRR@1': 0.5, 'HR@2': 1.0, 'MRR@2': 0.75}
+    """
+
+    _evaluator_class: ClassVar[type[Evaluator]] = Evaluator
+    evaluator: Evaluator
+    """The one that updates: it ranks batches, and holds the sums of all metrics."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        k: int | Iterable[int] | None = None,
+        *,
+        prefix: str | None = None,
+        postfix: str | None = None,
+        key_format: KeyFormat = "{name}@{k}",
+        accumulators: Sequence[Accumulator] = (),
+        **options: Unpack[MetricOptions],
+    ) -> None:
+        if isinstance(accumulators, Accumulator):
+            raise TypeError(f"accumulators is a list: accumulators=[{accumulators.option}]")
+        for accumulator in accumulators:
+            if not isinstance(accumulator, Accumulator):
+                raise TypeError(f"accumulators are such as ByGroup('cold', 'warm'), got {describe(accumulator)}")
+            if dotted := [suffix for suffix in accumulator.suffixes if "." in suffix]:
+                raise ValueError(f"a group is named by a word without '/' or '.', got {dotted[0][1:]!r}")
+        self._begin(_described(metrics, k, key_format, options), accumulators, prefix, postfix)
+
+    def _begin(
+        self,
+        metrics: Mapping[str, RankingMetric],
+        accumulators: Sequence[Accumulator],
+        prefix: str | None = None,
+        postfix: str | None = None,
+    ) -> None:
+        """Make an empty collection: the evaluator, and a value for each key."""
+        MetricCollection.__init__(self, {}, prefix=prefix, postfix=postfix, compute_groups=False)
+        self._groups = {}  # torchmetrics 1.4 sets it in its add_metrics
+        self._rows: tuple[dict[str, Tensor], Rows] | None = None
+        """The columns of kept rows, and what was made of them."""
+        leader = next(iter(metrics.values()))
+        evaluator = self._evaluator_class(**{name: getattr(leader, name) for name in TORCHMETRICS_OPTIONS})
+        described: dict[str, Any] = {"metrics": [(key, metric.fingerprint) for key, metric in metrics.items()]}
+        described["accumulators"] = [accumulator.option for accumulator in accumulators]
+        self.__dict__["evaluator"] = evaluator  # a submodule of the first value
+        evaluator.begin(metrics, f"collection-{option_fingerprint(RecMetricCollection, described)}", accumulators)
+        for key, (metric_key, suffix) in evaluator.metric_of_key.items():
+            if "." in key:
+                continue  # names of groups that `evaluate` found in data; modules cannot have such names
+            group = suffix.removeprefix("/") or None
+            self._modules[key] = Value(evaluator, key, metrics[metric_key], group, leads=not len(self._modules))
+
+    @classmethod
+    def fresh(
+        cls,
+        metrics: Metrics | RecMetricCollection,
+        k: int | Iterable[int] | None,
+        options: MetricOptions,
+        key_format: KeyFormat = "{name}@{k}",
+        accumulators: Sequence[Accumulator] = (),
+    ) -> RecMetricCollection:
+        """Return an empty copy of a collection, or an empty collection of the given metrics, with more accumulators.
+
+        Windows of a given collection are left out: the last rows of an evaluation are those with the longest lists.
+        """
+        empty: RecMetricCollection = cls.__new__(cls)
+        if not isinstance(metrics, RecMetricCollection):
+            empty._begin(_described(metrics, k, key_format, options), accumulators)
+            return empty
+        if k is not None or options:
+            beside = ", ".join([*(["k"] if k is not None else []), *options])
+            raise ValueError(f"{beside} given beside a collection, which has its own")
+        inherited = [accumulator for accumulator in metrics.accumulators if not accumulator.is_recent]
+        added = list(accumulators)
+        for accumulator in accumulators:
+            same = [acc for acc in inherited if type(acc) is type(accumulator)]
+            if accumulator.row_groups and same and all(acc.row_groups != accumulator.row_groups for acc in same):
+                has = ", ".join(metrics.groups)
+                raise ValueError(f"the collection has the groups {has}, not these: {', '.join(accumulator.row_groups)}")
+            if same:
+                added.remove(accumulator)
+        empty._copy_of(metrics, [*(acc.empty_copy() for acc in inherited), *added])
+        return empty
+
+    def _copy_of(self, collection: RecMetricCollection, accumulators: Sequence[Accumulator]) -> None:
+        """Make this an empty collection of the same metrics, with the accumulators."""
+        with collection.evaluator.device:  # the default device may be another one
+            process_groups = {id(metric.process_group): metric.process_group for metric in collection.metrics.values()}
+            metrics = deepcopy(collection.metrics, process_groups)  # process groups cannot be copied
+            self._begin(metrics, accumulators, collection.prefix, collection.postfix)
+        self.evaluator.sanity = collection.evaluator.sanity  # no question again in each epoch
+
+    if TYPE_CHECKING:  # the types of torchmetrics' methods
+
+        def __iter__(self) -> Iterator[str]: ...
+        def keys(self, keep_base: bool = False) -> Iterable[str]: ...  # type: ignore[override]  # noqa: D102
+        def values(self, copy_state: bool = True) -> Iterable[Value]: ...  # type: ignore[override]  # noqa: D102
+        def items(  # type: ignore[override]  # noqa: D102
+            self, keep_base: bool = False, copy_state: bool = True
+        ) -> Iterable[tuple[str, Value]]: ...
+
+    def __getitem__(self, key: str, copy_state: bool = True) -> Value:
+        """Return the value of a key, with its standard error and counts.
+
+        Raises:
+            KeyError: for an unknown key; the message names the nearest one.
+        """
+        try:
+            return super().__getitem__(key, copy_state)  # type: ignore[return-value]
+        except KeyError:
+            raise KeyError(f"no metric has the key {key!r}{nearest(key, self.keys())}") from None
+
+    def add_metrics(self, metrics: Any, *additional_metrics: Metric) -> None:
+        """Raise for metrics; torchmetrics' constructor calls this without any."""
+        if metrics or additional_metrics:
+            raise TypeError("a collection is made with all its metrics: RecMetricCollection([*metrics, another])")
+
+    def __setitem__(self, key: str, module: Metric) -> None:  # type: ignore[override]
+        self.add_metrics({key: module})
+
+    def __delitem__(self, key: str) -> None:
+        self.add_metrics({key: self[key]})
+
+    # --------------------------------------------------------------------------------------------------- what it holds
+
+    @property
+    def metrics(self) -> dict[str, RankingMetric]:
+        """Description of each metric by key, without prefix and postfix."""
+        return self.evaluator.metrics  # type: ignore[return-value]  # `_begin` takes metrics
+
+    @property
+    def accumulators(self) -> list[Accumulator]:
+        """The accumulators that were given."""
+        return self.evaluator.user_accumulators
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Names of the groups of the first `ByGroup`; empty without one."""
+        return next((accumulator.row_groups for accumulator in self.accumulators if accumulator.row_groups), ())
+
+    @property
+    def keep_rows(self) -> bool:
+        """True if per-row values are kept."""
+        return any(accumulator.keeps_rows for accumulator in self.accumulators)
+
+    @property
+    def leading(self) -> Value:
+        """The value whose counts stand for the collection: the first metric of accuracy, or else the first metric."""
+        metrics = self.metrics.items()
+        keys = [key for key, metric in metrics if not metric.of_lists and not metric.of_items]
+        return self._modules[(keys or list(self.metrics))[0]]  # type: ignore[return-value]
+
+    @property
+    def catalogue(self) -> Catalogue | None:
+        """The metrics' catalogue; None if no metric has one."""
+        catalogue: Catalogue | None = _catalogue(self.metrics)
+        return catalogue
+
+    @property
+    def points(self) -> list[Result]:
+        """Results of the last `compute`: of each metric over all rows, then of accumulators; `trm.plot` draws them."""
+        results = self.evaluator.last_results
+        if not results:
+            raise RuntimeError("results are those of the last compute(); call it first")
+        return self._points(results)
+
+    def _points(self, results: Mapping[str, Result]) -> list[Result]:
+        return [result._replace(key=self._set_name(key)) for key, result in results.items()]
+
+    @property
+    def rows(self) -> Rows:
+        """Per-row values by id, of all processes, all of which must ask for them.
+
+        Raises:
+            ValueError: without `KeptRows`, for repeated ids, for several processes without ids, and for bad values
+                that could not raise at once.
+        """
+        columns = self.evaluator.kept_columns()
+        if self._rows is None or self._rows[0] is not columns:
+            self._rows = columns, _rows_of(columns, self.evaluator)
+        return self._rows[1]
+
+    # ------------------------------------------------------------------------------------------------- update, compute
+
+    @outside_graphs
+    def update(  # type: ignore[override]  # ModuleDict's own is hidden by MetricCollection's, too
+        self,
+        scores: Tensor | Ranking | Input | None = None,
+        target: Any = None,
+        *,
+        gains: Any = None,
+        exclude: Any = None,
+        weights: Tensor | None = None,
+        depth: int | None = None,
+        **columns: Tensor | None,
+    ) -> None:
+        """Add a batch to every metric; arguments as in `RankingMetric.update`, and columns that accumulators read.
+
+        With `ByGroup`, `groups`, integers [B], is the number of each row's group among the names, -1 = in no group.
+        With `KeptRows`, `row_ids`, integers [B], unique over all batches, pair the rows of two runs, and `clusters`,
+        integers [B], are equal for rows that belong together, such as those of one user.
+        """
+        self.evaluator.update(scores, target, gains=gains, exclude=exclude, weights=weights, depth=depth, **columns)
+
+    @outside_graphs
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
+        """Add a batch and return its own values; arguments as in `update`. Waits for the device."""
+        nothing = torch.tensor(torch.nan, dtype=torch.float64)
+        batch: dict[str, Tensor] = self.evaluator.forward(*args, **kwargs)
+        for value in self._modules.values():
+            value._forward_cache = batch.get(value.key, nothing)  # type: ignore[call-overload]
+        return {self._set_name(key): value for key, value in batch.items()}
+
+    @outside_graphs
+    def compute(self) -> dict[str, Tensor]:
+        """Return every value under its key; two or three all-reduces over several processes.
+
+        Raises:
+            ValueError: if updates held bad values that could not raise at once; the message counts the rows by kind.
+        """
+        values = self.evaluator.as_tensors(self.evaluator.compute_results())
+        return {self._set_name(key): value for key, value in values.items()}
+
+    def result(self) -> Evaluation:
+        """Return every value with its interval and counts, in a dict that prints as a table, as `evaluate` returns it.
+
+        Computes as `compute` does, with its errors; all processes must call it.
+        """
+        return self.evaluation()
+
+    def evaluation(
+        self, kernels: Kernels | None = None, user_ids: Vocabulary | None = None, **counts: int
+    ) -> Evaluation:
+        """Compute, and return the result with the kernels, the ids of the rows, and counts that the caller knows."""
+        results = self.evaluator.compute_results()
+        lists = [results[key].num_users for key, metric in self.metrics.items() if metric.of_lists or metric.of_items]
+        leading = results[self.leading.key]
+        counts["num_lists"] = max(lists, default=leading.num_users)
+        rows = self.rows if self.keep_rows else None
+        return Evaluation(self._points(results), leading, rows, kernels, user_ids, **counts)
+
+    def standard_errors(self) -> dict[str, Tensor]:
+        """Return the standard error of the last `compute` for every key."""
+        points = self.points
+        return {point.key: torch.tensor(point.standard_error, dtype=torch.float64, device="cpu") for point in points}
+
+    def reset(self) -> None:
+        """Forget all updates; the results of the last `compute` stay readable."""
+        self.evaluator.reset()
+        for value in self._modules.values():
+            value.num_updates = 0
+
+    def persistent(self, mode: bool = True) -> None:
+        """Set whether state dicts hold the states."""
+        self.evaluator.persistent(mode)
+
+    def merge_state(self, other: RecMetricCollection) -> None:
+        """Add the state of a collection with the same metrics, options and accumulators; or raise, and add nothing."""
+        if not isinstance(other, RecMetricCollection):
+            raise TypeError(f"a collection merges a RecMetricCollection, got {describe(other)}")
+        if lone := self.metrics.keys() ^ other.metrics.keys():
+            raise ValueError(f"collections of the same metrics can be merged; only one of the two has {sorted(lone)}")
+        self.evaluator.merge_state(other.evaluator)
+
+    def clone(self, prefix: str | None = None, postfix: str | None = None) -> Self:
+        """Return a copy, with another prefix or postfix if given."""
+        return super().clone(prefix, postfix)  # type: ignore[return-value]
+
+
+def _described(
+    metrics: Metrics, k: int | Iterable[int] | None, key_format: KeyFormat, options: MetricOptions
+) -> dict[str, RankingMetric]:
+    """Return the metrics of a collection by key, or raise if they cannot share a ranking."""
+    check_option_names(options)
+    if isinstance(metrics, Mapping):
+        keyed: list[tuple[Any, Any]] = list(metrics.items())
+    else:
+        keyed = [(key_of(metric, key_format), metric) for metric in make_metrics(metrics, k, options)]
+    if not keyed:
+        raise ValueError("a collection needs at least one metric")
+    described: dict[str, RankingMetric] = {}
+    for key, metric in keyed:
+        _check_key(key, described)
+        described[key] = check_instance(key, metric)
+    first_key, leader = next(iter(described.items()))
+    agreed = {**{name: _option(leader, name) for name in _AGREED}, "catalogue": _catalogue(described)}
+    for key, metric in described.items():
+        _check_agreement(key, metric, options)
+        _check_agreement(key, metric, agreed, first_key)
+    return described
+
+
+def _rows_of(columns: Mapping[str, Tensor], evaluator: Evaluator) -> Rows:
+    """Return the columns of kept rows as `Rows`, with the keys of the metrics and the options in words."""
+    values, weights = columns["values"].double(), columns["weights"][0].double()
+    values = values.where(columns["used"].bool(), torch.nan)
+    by_key = dict(zip(evaluator.row_metrics, values, strict=True))
+    keys = [key for key in evaluator.metrics if key in by_key]
+    if not keys:
+        raise ValueError("KeptRows keeps the values of metrics that are means over rows, and there is none")
+    own_weights = {}
+    if "own_weights" in columns:
+        weighing = list(evaluator.row_metrics)[evaluator.layout.num_plain :]
+        own_weights = dict(zip(weighing, columns["own_weights"].double(), strict=True))
+    options = evaluator.ranking_options
+    labels = {f"metric of {key}": metric.label for key, metric in evaluator.row_metrics.items() if key != metric.label}
+    return Rows(
+        values={key: by_key[key] for key in keys},
+        ids=columns["ids"][0].long(),
+        weights=None if bool((weights == 1).all()) else weights,
+        clusters=columns["clusters"][0] if "clusters" in columns else None,
+        own_weights=own_weights,
+        options={
+            "ties": options.tie_rule,
+            "overlap": options.overlap_rule,
+            "padding_idx": None if options.padding_idx is None else str(options.padding_idx),
+            "empty_target_action": evaluator.leader.empty_target_action,
+            **labels,
+        },
+        higher_is_better={
+            key: metric.higher_is_better for key, metric in evaluator.row_metrics.items() if not metric.higher_is_better
+        },
+    )
+
+
+def _catalogue(metrics: Mapping[str, RankingMetric]) -> Any:
+    return next((metric.catalogue for metric in metrics.values() if metric.catalogue is not None), None)
+
+
+def _check_key(key: Any, known_keys: Mapping[str, Any]) -> None:
+    """Refuse keys that a ModuleDict refuses, and a key twice."""
+    if not isinstance(key, str) or not key or "." in key:
+        raise ValueError(
+            f"a key must be a string that is not empty and holds no '.' (ModuleDict refuses it), got {key!r}"
+        )
+    if key in known_keys:
+        raise ValueError(f"two metrics have the key {key!r}; keys come from name and k, see key_format")
+
+
+def _option(metric: RankingMetric, name: str) -> Any:
+    return getattr(metric.rules if name in OPTIONS else metric, name)
+
+
+def _check_agreement(
+    key: str, metric: RankingMetric, options: Mapping[str, Any], owner: str = "the collection"
+) -> None:
+    """Refuse a metric with other options, which would need its own ranking or synchronisation."""
+    for name, expected in options.items():
+        if name not in METRIC_OPTIONS:
+            raise ValueError(f"unknown option {name!r}")
+        value = _option(metric, name)
+        if name == "catalogue" and (value is None or expected is None):
+            continue  # a metric without a catalogue reads none
+        default = DEFAULTS.get(name)
+        value = default if value is None else value
+        expected = default if expected is None else expected
+        if value != expected:
+            raise ValueError(
+                f"{key} was made with {name}={value!r}, {owner} with {name}={expected!r}: give both the same "
+                f"{name}, or make a collection of each (with a prefix)"
+            )

@@ -1,0 +1,156 @@
+"""`KeptRows`: the value of every row for each metric, kept by id and gathered over the processes when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.collection.row_buffer import BUDGET, check_keys, check_same_columns, gathered_columns, with_batch
+from torchrecmetrics.core.checks import Checks
+from torchrecmetrics.core.row_values import Layout, RowValues
+from torchrecmetrics.metrics.accumulator import Accumulator, State
+
+
+class KeptRows(Accumulator):
+    """Keep the value of every row, for comparisons and for intervals of clustered rows: `RecMetricCollection.rows`.
+
+    `update(..., row_ids=)` takes integers [B], unique over all batches, which pair the rows of two runs; without them
+    rows are numbered as they come, on one process. `update(..., clusters=)` takes integers [B] that are equal for rows
+    that belong together, such as those of one user. Sessions bring ids of their own. Rows take 9 bytes per metric on
+    the device and, beyond `budget` bytes, on the host.
+
+    Args:
+        budget: bytes of rows that may stay on a device other than the CPU.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> collection = trm.RecMetricCollection("HR", k=1, accumulators=[trm.KeptRows()])
+        >>> collection.update(torch.tensor([1, 2]), row_ids=torch.tensor([7, 5]))
+        >>> collection.rows.ids, collection.rows.values["HR@1"]
+        (tensor([7, 5]), tensor([1., 0.], dtype=torch.float64))
+    """
+
+    columns: tuple[str, ...] = ("row_ids", "clusters")
+    keeps_rows: ClassVar[bool] = True
+    values: list[Tensor]
+
+    def __init__(self, budget: int = BUDGET) -> None:
+        super().__init__()
+        self.budget: int = budget
+        self._device_bytes = 0
+
+    def begin(self, layout: Layout) -> None:
+        """Register a list of batches for each column."""
+        super().begin(layout)
+        own_weights = ("own_weights",) if layout.num_plain < len(layout.keys) else ()
+        self.names: tuple[str, ...] = ("values", "used", "weights", "ids", "clusters", *own_weights)
+        for name in self.names:
+            self.add_state(name, [], None)
+
+    def check(self, num_rows: int, columns: Mapping[str, Tensor], checks: Checks) -> None:
+        """Raise for ids that are no integers and, on the CPU, for an id that a batch repeats."""
+        for name, column in columns.items():
+            if name in self.columns:
+                check_keys(name, column, num_rows)
+        ids = columns.get("row_ids")
+        if ids is None or not checks.at_once:
+            return
+        ids, times = torch.unique(ids[columns["weights"] > 0] if "weights" in columns else ids, return_counts=True)
+        if bool((times > 1).any()):
+            twice = int((times > 1).nonzero()[0])
+            raise ValueError(
+                f"id {int(ids[twice])} stands in {int(times[twice])} rows of a batch: ids tell rows apart; clusters= "
+                "says that rows belong together (the sessions of a user)"
+            )
+
+    def _batch(self, rows: RowValues) -> dict[str, Tensor]:
+        """Return the columns of a batch, [height, B] each."""
+        ids, clusters = rows.columns.get("row_ids"), rows.columns.get("clusters")
+        if ids is None and rows.ranking is not None:
+            ids = rows.ranking.row_ids
+        weights = rows.values.new_ones(1, len(rows)) if rows.weights is None else rows.weights[None]
+        own_rows = None if rows.ranking is None else rows.ranking.own_rows
+        if own_rows is not None:
+            weights = weights * own_rows
+        batch = {"values": rows.values, "used": ~rows.undefined, "weights": weights, "own_weights": rows.own_weights}
+        batch |= {"ids": None if ids is None else ids.long()[None]}
+        batch |= {"clusters": None if clusters is None else clusters.long()[None]}
+        # a loader may reuse the memory of its tensors
+        return {name: column.clone() for name, column in batch.items() if column is not None}
+
+    def added(self, rows: RowValues) -> State:
+        """Return the columns with those of a batch added.
+
+        Raises:
+            ValueError: for ids or clusters that only some batches have.
+        """
+        batch = self._batch(rows)
+        if not len(rows):
+            return {}
+        batches = self._batches()
+        if batches:
+            check_same_columns(batches, batch)
+        added, device_bytes = with_batch(batches, batch, self._device_bytes, self.budget)
+        return {**added, "_device_bytes": device_bytes}
+
+    def check_state(self, state: Mapping[str, Any]) -> None:
+        """Raise for columns of other heights or lengths, and for weights that are negative or not finite."""
+        super().check_state(state)
+        lengths = set()
+        for name in self.names:
+            if not all(isinstance(column, Tensor) and column.dim() == 2 for column in state[name]):
+                raise ValueError(f"cannot load the state {name}: kept rows are matrices, a row of values per metric")
+            if state[name]:
+                lengths.add(tuple(column.shape[1] for column in state[name]))
+        if len(lengths) > 1:
+            raise ValueError("cannot load kept rows whose columns differ in length")
+        if any(bool((~(column >= 0) | column.isinf()).any()) for column in state["weights"]):
+            raise ValueError("cannot load kept rows with weights below 0, or not finite")
+
+    def _batches(self) -> dict[str, list[Tensor]]:
+        """Return the batches of each column that the rows have, by name."""
+        states = dict(vars(self))  # of one moment, if another thread updates
+        return {name: states[name] for name in self.names if states[name]}
+
+    def merged(self, other: Any) -> State:
+        """Return the rows with those of another one added."""
+        columns, other_columns = self._batches(), other._batches()
+        if columns and other_columns:
+            check_same_columns(columns, other_columns)
+        joined: State = {name: [*columns.get(name, ()), *batches] for name, batches in other_columns.items()}
+        return {**joined, "_device_bytes": self._device_bytes + other._device_bytes}
+
+    def reset(self) -> None:
+        """Forget all rows."""
+        super().reset()
+        self._device_bytes = 0
+
+    def __len__(self) -> int:
+        return sum(batch.shape[1] for batch in self.values)
+
+    def gathered(self, violations: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """Return the columns of all processes on the CPU, [height, n] by name, and the sum of their violations.
+
+        Rows of weight 0 are left out. All processes must call it, if `compute` adds up over several.
+
+        Raises:
+            ValueError: for rows of several processes without ids, or columns that only some processes have.
+        """
+        columns = {
+            name: torch.cat([column.cpu() for column in batches], 1) for name, batches in self._batches().items()
+        }
+        if not columns:
+            none = torch.zeros(len(self.layout.keys), 0, dtype=torch.float64, device="cpu")
+            columns = {"values": none, "used": none.bool(), "weights": none[:1]}
+        if self.distributed_available_fn() and (self.sync_on_compute or self._is_synced):
+            columns, summed = gathered_columns(columns, violations, self.process_group)
+            violations = violations if self._is_synced else summed  # of a synchronised metric they are summed already
+            if "ids" not in columns and columns["values"].shape[1]:
+                raise ValueError("rows of several processes are told apart by row_ids: pass them to update")
+        columns.setdefault("ids", torch.arange(columns["values"].shape[1], device="cpu")[None])
+        counted = columns["weights"][0] > 0  # rows of weight 0, such as a sampler's repeats, are in no mean
+        return {name: column[:, counted] for name, column in columns.items()}, violations

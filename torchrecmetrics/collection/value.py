@@ -1,0 +1,114 @@
+"""`Value`: one value of a collection."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.core.result import LastResult, Result
+from torchrecmetrics.metrics.accumulator import BareMetric
+from torchrecmetrics.metrics.evaluator import Evaluator
+from torchrecmetrics.metrics.ranking_metric import RankingMetric
+
+
+class Value(LastResult, BareMetric):
+    """One value of a collection, under its key: what `log_dict`, ModelCheckpoint and `items()` see.
+
+    It has no state: the collection is updated, computed and reset. In a torchmetrics `MetricCollection`, whose `update`
+    reaches every value, the value that is reached first adds the batch for all.
+    """
+
+    metric: RankingMetric
+
+    def __init__(self, evaluator: Evaluator, key: str, metric: RankingMetric, group: str | None, leads: bool) -> None:
+        super().__init__()
+        self.key: str = key
+        """The key in the collection, without prefix and postfix."""
+        self.group: str | None = group
+        """The ending of the key that an accumulator gave, such as a group's name; None = the metric over all rows."""
+        self.leads: bool = leads
+        self.num_updates: int = 0
+        constants = ("higher_is_better", "plot_lower_bound", "plot_upper_bound")  # torchmetrics lets nobody set them
+        vars(self).update({name: getattr(metric, name) for name in constants})
+        self.__dict__["metric"] = metric  # no submodule: it is a description, without rows
+        self.label: str = metric.label if group is None else f"{metric.label}/{group}"
+        """Label of the metric, with the ending of its key: `NDCG@10/cold`."""
+        self.name: str = metric.name
+        """Label of the metric without the cut-off."""
+        self.k: int | None = metric.k
+        """Cut-off of the metric."""
+        self.bounds: tuple[float, float] | None = metric.bounds
+        """Lowest and highest value of the metric."""
+        if leads:
+            self.evaluator: Evaluator = evaluator
+        else:
+            self.__dict__["evaluator"] = evaluator  # a submodule of the first value alone
+
+    @property
+    def update_called(self) -> bool:
+        """True if the collection has been updated."""
+        return self.evaluator.update_called
+
+    def persistent(self, mode: bool = False) -> None:
+        """Set whether state dicts hold the states, which the first value saves for all."""
+        if self.leads:
+            self.evaluator.persistent(mode)
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        """Add a batch, if no other value has done so, for all values of the collection."""
+        if self.num_updates == self.evaluator.num_value_updates:
+            self.evaluator.update(*args, **kwargs)
+            self.evaluator.num_value_updates += 1
+        self.num_updates += 1
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Add a batch as `update` does, and return the batch's own value."""
+        nothing = torch.tensor(torch.nan, dtype=torch.float64)
+        if self.num_updates == self.evaluator.num_value_updates:
+            self.evaluator(*args, **kwargs)
+            self.evaluator.num_value_updates += 1
+        self.num_updates += 1
+        value = self.evaluator.batch_values.get(self.key, nothing)
+        self._forward_cache = value  # type: ignore[assignment]  # torchmetrics types it None
+        return value
+
+    def compute(self) -> Tensor:
+        """Return the value over all processes, as the collection computes it.
+
+        Raises:
+            ValueError: if `update` of other values was called, and not this one's.
+        """
+        if self.num_updates != self.evaluator.num_value_updates:
+            raise ValueError(f"{self.label} was not updated with the other values: update the collection that it is of")
+        result = self.evaluator.compute_results()[self.key]
+        return self.evaluator.as_tensors({self.key: result})[self.key]
+
+    def _last_result(self) -> Result | None:
+        return self.evaluator.last_results.get(self.key)
+
+    def reset(self) -> None:
+        """Reset the collection."""
+        self.evaluator.reset()
+        self.num_updates = 0
+
+    def sync(self, *args: Any, **kwargs: Any) -> None:
+        """Sum the collection's states over the processes until `unsync`, if this is the first value."""
+        if self.leads:
+            self.evaluator.sync(*args, **kwargs)
+
+    def unsync(self, should_unsync: bool = True) -> None:
+        """Restore the states of this process, if this is the first value."""
+        if self.leads:
+            self.evaluator.unsync(should_unsync)
+
+    def merge_state(self, incoming_state: Any) -> None:
+        """Raise: collections are merged."""
+        raise TypeError(f"{self.label} has no state of its own: merge the collections")
+
+    def _filter_kwargs(self, **kwargs: Any) -> dict[str, Any]:
+        return self.evaluator.known_arguments(kwargs)
+
+    def __repr__(self) -> str:
+        return f"Value({self.label})"

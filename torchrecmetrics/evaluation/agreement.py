@@ -1,0 +1,233 @@
+"""`agreement`: how far two runs recommend the same lists, as overlap, rank-biased overlap and churn with intervals.
+
+The second list of a user is the ground truth of the first, and the gain of an item is its rank in the second list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from numbers import Real
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.collection.collection import RecMetricCollection
+from torchrecmetrics.core.checks import check_device, check_ids, warn_caller
+from torchrecmetrics.core.ranking import Ranking
+from torchrecmetrics.evaluation.list_entries import ListEntries, Numbering, opened_lists
+from torchrecmetrics.evaluation.matching import called, of_one_kind, union
+from torchrecmetrics.evaluation.recommendations import Recommendations
+from torchrecmetrics.evaluation.recommended_lists import RecommendedLists
+from torchrecmetrics.inputs.lists import Lists
+from torchrecmetrics.metrics.of_lists import ListMetric
+from torchrecmetrics.metrics.signature import Formula
+from torchrecmetrics.results.evaluation import Evaluation
+from torchrecmetrics.tables.spelling import check_spelling
+from torchrecmetrics.tables.table import Table, check_read, refuse_columns
+from torchrecmetrics.tables.vocabulary import Vocabulary
+
+_ROWS = 2**16
+"""Number of lists that are compared at once."""
+
+
+class _OfTwoLists(ListMetric):
+    """Base class of metrics of two lists: the mean over users who have both."""
+
+    bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
+    reads_target: ClassVar[bool] = True
+
+
+def overlap(ranking: Ranking, k: int) -> Tensor:
+    """Return the number of common items in the first `k` ranks / the length of the longer list, at most `k`: [B]."""
+    common, shorter, longer = _common(ranking, k)
+    return (common[:, -1] / longer).masked_fill(shorter == 0, torch.nan)
+
+
+class Overlap(_OfTwoLists):
+    """Overlap at k: see `agreement`."""
+
+    formula: ClassVar[Formula] = staticmethod(overlap)
+
+
+class Churn(_OfTwoLists):
+    """Churn at k, 1 - overlap: see `agreement`."""
+
+    formula: ClassVar[Formula] = staticmethod(lambda ranking, k: 1 - overlap(ranking, k))
+    higher_is_better: bool | None = False
+
+
+def rank_biased_overlap(ranking: Ranking, k: int, *, p: float = 0.9) -> Tensor:
+    """Return the extrapolated rank-biased overlap of the first `k` ranks: [B].
+
+    (1 - p) times the sum over all depths d of p^(d - 1) A_d, where A_d is the share of common items among the first d.
+    Behind the end of the shorter list, s, its unknown items are taken to agree as its known ones do, A_d = (X_d + X_s
+    (d - s) / s) / d with X_d common items; behind the end of the longer list A_d stays the same.
+    """
+    common, shorter, longer = _common(ranking, k)
+    depth = torch.arange(1, k + 1, dtype=common.dtype, device=common.device)
+    known = shorter.clamp(min=1)[:, None]
+    unknown = common.gather(1, known - 1) * (depth - known).clamp(min=0) / known
+    last = longer.clamp(min=1)[:, None]
+    shares = ((common + unknown) / depth).gather(1, torch.minimum(depth.long(), last) - 1)
+    value = (1 - p) * (shares * p ** (depth - 1)).sum(1) + p**k * shares[:, -1]
+    return value.masked_fill(shorter == 0, torch.nan)
+
+
+class RBO(_OfTwoLists):
+    """Rank-biased overlap at k: see `agreement`."""
+
+    formula: ClassVar[Formula] = staticmethod(rank_biased_overlap)
+
+
+def _common(ranking: Ranking, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the number of items that both lists hold in their first 1, 2, ..., k ranks, float64 [B, k], and the
+    lengths of the shorter and of the longer list, at most k, int64 [B].
+    """
+    ranks_b = torch.ones_like(ranking.ranks) if ranking.gains is None else ranking.gains.to(ranking.ranks.dtype)
+    first_depth = torch.maximum(ranking.ranks, ranks_b).clamp(1, k + 1)  # k + 1 = not in the first k of both
+    number = torch.zeros(len(first_depth), k + 1, dtype=first_depth.dtype, device=first_depth.device)
+    number.scatter_add_(1, first_depth.long() - 1, torch.ones_like(first_depth))
+    lengths = torch.stack([(ranking.items[:, :k] >= 0).sum(1), ranking.num_relevant.clamp(max=k).long()])
+    shorter, longer = lengths.aminmax(dim=0)
+    return number[:, :k].cumsum(1), shorter, longer
+
+
+def agreement_metrics(k: int | Iterable[int] = 10, p: float = 0.9) -> RecMetricCollection:
+    """Return an empty collection of the metrics of `agreement`, with the same errors for `k` and `p`."""
+    if isinstance(p, bool) or not isinstance(p, Real) or not 0 < p < 1:
+        raise ValueError(f"p, the probability to go on to the next rank, must be between 0 and 1, got {p!r}")
+    cutoffs = k if isinstance(k, Iterable) else [k]
+    return RecMetricCollection([made for n in cutoffs for made in (Overlap(n), RBO(n, p=p), Churn(n))])
+
+
+@torch.no_grad()
+def agreement(
+    lists_a: Any,
+    lists_b: Any,
+    k: int | Iterable[int] = 10,
+    *,
+    p: float = 0.9,
+    **columns: Any,
+) -> Evaluation:
+    """Compare the lists of two runs for the same users, without a ground truth: means over users from 0 to 1.
+
+    - `Overlap@k`: common items in the first `k` ranks / k, or / the length of the longer list if both are shorter;
+    - `RBO@k`: rank-biased overlap, which weighs the first ranks most, extrapolated from the first `k` (RBO_ext, also
+      for lists of different lengths): (1 - p) times the sum over all depths d of p^(d - 1) times the share of common
+      items among the first d, which stays the same behind the lists' ends;
+    - `Churn@k`: 1 - overlap, the share of the list that is new.
+
+    Args:
+        lists_a: lists of one run: item ids [B, K], best first, short lists padded with -1, whose rows are users; or any
+            form that `evaluate_lists` takes, matched by user and item ids; equal scores are in the order of the ids.
+        lists_b: lists of the other run, in rows of the same users, or with ids.
+        k: cut-off or cut-offs.
+        p: probability to go on from a rank to the next in RBO: .9 gives the first 10 ranks 86 % of the weight.
+        columns: refused: a `Table` says what the columns of its lists are.
+
+    Users with a list in one run alone are left out, with a warning.
+
+    Raises:
+        TypeError: for one tensor beside another form, and as in `evaluate_lists`.
+        ValueError: for a list that holds an item twice, other numbers of rows, no user with two lists, `p` not between
+            0 and 1, and as in `evaluate_lists`.
+
+    Source: Webber, Moffat & Zobel, A similarity measure for indefinite rankings, ACM TOIS 2010, equation 32.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> before = torch.tensor([[7, 3, 9], [4, 8, 5]])
+        >>> after = torch.tensor([[7, 9, 2], [4, 8, 5]])
+        >>> print(trm.agreement(before, after, k=3))
+        Overlap@3  0.8333 ± 0.1667
+        RBO@3      0.8425 ± 0.1575
+        Churn@3    0.1667 ± 0.1667
+        2 users
+        ± standard error; no interval for fewer than 10 users
+    """
+    refuse_columns("agreement", columns)
+    collection = agreement_metrics(k, p)
+    collection.evaluator.set_sync_on_compute(False)
+    width = max(metric.k or 1 for metric in collection.metrics.values())
+    if isinstance(lists_a, Tensor) and isinstance(lists_b, Tensor):
+        collection.to(lists_a.device)
+        return _compared(collection, _of_tensors(lists_a, lists_b, width), "row {}".format)
+    runs = _read_runs([opened_lists(lists_a, "lists_a"), opened_lists(lists_b, "lists_b")])
+    return _compared(collection, _of_runs(runs, width), lambda row: f"user {called(runs[1].user_ids, row)}")
+
+
+def _read_runs(opened: Sequence[Any]) -> list[RecommendedLists]:
+    """Return the lists of both runs with one numbering, without ids if one holds the row numbers of `recommend`."""
+    check_read(*(lists.question("order", "rank", "score") for lists in opened if isinstance(lists, Table)))
+    known = Numbering("lists_a", Vocabulary([]), Vocabulary([]), (0, 0))
+    for owner, lists in zip(("lists_a", "lists_b"), opened, strict=True):
+        if isinstance(lists, Recommendations) and lists.user_ids is None:
+            known = known._replace(owner=owner, users=None)
+        if isinstance(lists, Recommendations) and lists.item_ids is None:
+            known = known._replace(owner=owner, items=None)
+    runs = [ListEntries.read(lists, known) for lists in opened]
+    users = of_one_kind([runs[0].users._replace(what="lists_a's user_ids"), runs[1].users])
+    items = of_one_kind([runs[0].items._replace(what="lists_a's item_ids"), runs[1].items])
+    for side, (column_a, column_b) in (("users", users), ("items", items)):
+        check_spelling(f"{side} of lists_a", column_a.ids, "lists_b", column_b.ids)
+    user_ids, item_ids = union(users), union(items)
+    return [
+        RecommendedLists.of(run._replace(users=users[at], items=items[at]), user_ids, item_ids, None)
+        for at, run in enumerate(runs)
+    ]
+
+
+def _of_tensors(lists_a: Tensor, lists_b: Tensor, width: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the first `width` items of both lists of the same rows, int64 [b, <= width], for rows at a time."""
+    for name, lists in {"lists_a": lists_a, "lists_b": lists_b}.items():
+        check_ids(name, lists)
+        if lists.dim() != 2 or not lists.numel():
+            raise ValueError(f"{name} must be item ids [B, K], best first, got shape {[*lists.shape]}")
+    check_device("lists_b", lists_b, lists_a.device)
+    if len(lists_a) != len(lists_b):
+        raise ValueError(f"lists_a has {len(lists_a)} rows, lists_b {len(lists_b)}: a row is one user in both")
+    for start in range(0, len(lists_a), _ROWS):
+        rows = slice(start, start + _ROWS)
+        yield _without_gaps(lists_a[rows], width), _without_gaps(lists_b[rows], width)
+
+
+def _without_gaps(lists: Tensor, width: int) -> Tensor:
+    """Return the first `width` items of each list, int64 [b, <= width], padded behind the last one."""
+    order = (lists < 0).sort(dim=1, stable=True).indices
+    return lists.gather(1, order[:, :width]).long()
+
+
+def _of_runs(runs: Sequence[RecommendedLists], width: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the first `width` items of both lists of the same users, int64 [b, width], for users at a time."""
+    num_users = max(len(run.offsets) for run in runs) - 1
+    index = torch.arange(num_users + 1, device="cpu")
+    extended = [run._replace(offsets=run.offsets[index.clamp(max=len(run.offsets) - 1)]) for run in runs]
+    for start in range(0, num_users, _ROWS):
+        users = torch.arange(start, min(start + _ROWS, num_users), device="cpu")
+        yield extended[0].select(users, width)[0], extended[1].select(users, width)[0]
+
+
+def _compared(
+    collection: RecMetricCollection, pairs: Iterable[tuple[Tensor, Tensor]], called: Callable[[int], str]
+) -> Evaluation:
+    """Return the metrics of pairs of lists; `called` names a row in messages."""
+    num_rows = num_any = num_both = 0
+    for pair in pairs:
+        for name, lists in zip(("lists_a", "lists_b"), pair, strict=True):
+            ordered = lists.sort(1).values
+            again = ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any(1)
+            if bool(again.any()):
+                row = num_rows + int(again.nonzero()[0])
+                raise ValueError(f"{name} holds an item twice in the list of {called(row)}")
+        num_rows += len(pair[0])
+        in_a, in_b = (lists >= 0 for lists in pair)
+        num_any += int((in_a.any(1) | in_b.any(1)).sum())
+        num_both += int((in_a.any(1) & in_b.any(1)).sum())
+        collection.update(Lists(*pair, gains=in_b.cumsum(1).where(in_b, 0), complete=True))
+    if not num_both:
+        raise ValueError(f"none of {num_any} users has a list in both runs: are the ids of users of one kind?")
+    if num_both < num_any:
+        warn_caller(f"{num_any - num_both} of {num_any} users have a list in one run alone, and are left out")
+    return collection.result()

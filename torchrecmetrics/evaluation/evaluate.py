@@ -1,0 +1,330 @@
+"""`evaluate`: rank the whole catalogue by embeddings or a score function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from torchrecmetrics import kernels
+from torchrecmetrics.collection.collection import RecMetricCollection
+from torchrecmetrics.core.checks import check_choice
+from torchrecmetrics.core.distributed import fingerprint, raise_on_all_ranks, same_on_all_ranks
+from torchrecmetrics.data.groups import Groups, check_groups
+from torchrecmetrics.data.interactions import Interactions
+from torchrecmetrics.evaluation.batches import batches
+from torchrecmetrics.evaluation.embeddings import Embeddings
+from torchrecmetrics.evaluation.ground_truth import (
+    GroundTruth,
+    add_without_target,
+    check_catalogue,
+    check_target,
+    columns_of,
+    empty_collection,
+    from_edges,
+    from_matrix,
+    listed_with_target,
+    past_of,
+    user_rows,
+    warn_of_item_0,
+    weighs_users_without_target,
+)
+from torchrecmetrics.evaluation.progress import Progress, ProgressBar
+from torchrecmetrics.evaluation.scorers import (
+    BiasScorer,
+    CandidateScorer,
+    EmbeddingScorer,
+    FunctionScorer,
+    ScoreFunction,
+    Scorer,
+    ShardScorer,
+    evaluating,
+)
+from torchrecmetrics.evaluation.target_device import TargetDevice
+from torchrecmetrics.evaluation.user_exclusions import Exclusions, Histories, Matrix, exclude_entries, numbered_as
+from torchrecmetrics.inputs.as_input import refusal_scope
+from torchrecmetrics.metrics.names import Metrics, check_options
+from torchrecmetrics.metrics.signature import MetricOptions
+from torchrecmetrics.results.evaluation import Evaluation
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+Shard = Literal["users", "items", "both"]
+
+
+class EvaluateOptions(MetricOptions, total=False):
+    """Keyword arguments of `evaluate` that `pyg.evaluate` passes on."""
+
+    k: int | Iterable[int] | None
+    user_ids: Any
+    groups: Groups | None
+    keep_rows: bool
+    all_users: bool
+    batch_size: int | None
+    device: str | torch.device | None
+    progress: bool | Progress
+    shard: Shard | None
+
+
+@torch.no_grad()
+def evaluate(
+    metrics: Metrics | RecMetricCollection,
+    users: Tensor | NDArray[Any] | Embeddings | ScoreFunction,
+    items: Tensor | NDArray[Any] | None = None,
+    *,
+    target: Interactions | Matrix,
+    exclude: Histories | None = None,
+    k: int | Iterable[int] | None = None,
+    user_ids: Any = None,
+    groups: Groups | None = None,
+    keep_rows: bool = False,
+    all_users: bool = False,
+    batch_size: int | None = None,
+    device: str | torch.device | None = None,
+    progress: bool | Progress = False,
+    shard: Shard | None = None,
+    **options: Unpack[MetricOptions],
+) -> Evaluation:
+    """Rank the whole catalogue for every user with ground truth and return the metrics.
+
+    Args:
+        metrics: as for `RecMetricCollection`, or a collection, of which a fresh clone is used.
+        users: embeddings [U, d]; or `Embeddings`, which also hold a bias, cosine similarity, or the items that are
+            candidates; or a function of user ids (int64 [b] on `device`, in any order) that returns scores [b, I], or
+            an input of b rows such as `Lists`, without target; a module is in eval mode during the evaluation.
+        items: embeddings [I, d]; None beside `Embeddings` and a function.
+        target: ground truth: `Interactions`; or a matrix [U, I], bool, of graded floats, or sparse; with embeddings
+            also its edges, int64 [2, E], users in row 0 and items in row 1, both numbered from 0.
+        exclude: items removed from a user's candidates: `Interactions` (train items) or as `target`, bool [I], or a
+            tuple of these. Interactions whose vocabularies differ from those of `target` are matched by id.
+        k: cut-offs, if `metrics` are names.
+        user_ids: evaluate only these users (row numbers without repeats).
+        groups: the group of each user: `group_users(train)`, or `Groups` of any column. Each group gets its own value
+            of every metric that is a mean over users.
+        keep_rows: keep per-user values, by id, as `Evaluation.rows`: for `compare`.
+        all_users: make lists also for users without ground truth: metrics beyond accuracy count these users, accuracy
+            metrics do not.
+        batch_size: largest number of users scored together; default: as memory allows, 256 MB on the CPU, half of the
+            free memory of a GPU.
+        device: device to which everything is moved first; default: the device of the embeddings (or of `target`).
+        progress: show a bar with users per second and the running value of the first metric (needs tqdm); or a function
+            of (users done, users in all) that shows progress elsewhere. Only the first of several processes shows it.
+        shard: "users": every process evaluates its share of the users. "items": embeddings of items, their bias and
+            `allowed` are this process's part, numbered in the order of the processes; all else is complete on each
+            process. "both": the embeddings of users are a part, too. All processes get the result, which equals that of
+            one process. None: nothing is communicated.
+        options: keyword options for metrics given by name. `catalogue` is for metrics beyond accuracy; metrics that
+            compare lists with the history read it from `Catalogue.from_interactions(train)`. `process_group` is the
+            processes that share the work.
+
+    Scores are computed and stored in float32, also under autocast, and in float64 for embeddings or a bias of float64.
+    Users without ground truth are not scored, except with `all_users`, and where they count with a weight that depends
+    on their candidates (`AUROC(weight="candidates", empty_target_action="neg")`). A batch is halved and repeated if a
+    GPU runs out of memory. With `kernels="triton"`, scores of embeddings are counted as they are computed and never
+    stored, unless a metric reads the listed items; bfloat16 and float16 embeddings are then multiplied as they are,
+    float32 embeddings as `torch.get_float32_matmul_precision()` says.
+
+    Warns:
+        UserWarning: if ids seem to start at 1: nothing has item 0, and the number of items was not given.
+
+    Raises:
+        ValueError: for shapes, devices, ids or values that do not fit, kernels that cannot run on the device, and if
+            only one of `target` and `exclude` has a vocabulary.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> users, items = torch.eye(2, 3), torch.eye(4, 3)
+        >>> edges = torch.tensor([[0, 1], [0, 2]])
+        >>> test = trm.Interactions.from_edge_index(edges, num_users=2, num_items=4)
+        >>> print(trm.evaluate(["HR", "MRR"], users, items, target=test, k=1))
+        HR@1   0.5000 ± 0.5000
+        MRR@1  0.5000 ± 0.5000
+        2 users
+        ± standard error; no interval for fewer than 10 users
+    """
+    check_choice("shard", shard, (None, "users", "items", "both"))
+    for name in options.keys() & {field.name for field in fields(Embeddings)}:
+        raise ValueError(f"evaluate has no option {name!r}: pass trm.Embeddings(users, items, {name}=...)")
+    process_group = options.get("process_group")
+    facts: dict[str, Any] = {}
+    with in_agreement(shard, process_group, facts):
+        check_options("evaluate", options, ["target", "exclude", *EvaluateOptions.__annotations__])
+        check_groups(groups)
+        collection = empty_collection(metrics, k, options, groups, keep_rows)
+        target = from_matrix("target", target)
+        scorer = scorer_of(users, items, target, device, shard, process_group)
+        data = _Data.read(collection, scorer, target, exclude, user_ids, device is not None)
+        truth = data.truth
+        columns = columns_of(collection, groups, truth.target)
+        ranks_all = all_users or weighs_users_without_target(collection)
+        sizes, (ids, without_target) = data.num_entries(), data.split_ids(ranks_all)
+        num_without_history = truth.exclusions.num_without(data.split_ids(ranks_all=False)[0])
+        rank, world_size = _rank_and_world_size(shard, process_group)
+        if shard == "users":
+            ids = ids[sizes[ids].argsort(stable=True)][rank::world_size]
+        bar = ProgressBar(progress, len(ids), rank == 0)
+        data.check(collection, rank == 0)
+        collection.to(scorer.device).evaluator.set_sync_on_compute(shard is not None)
+        if len(without_target) and rank == 0:
+            add_without_target(collection, truth.target, without_target, columns(without_target))
+        scorer, kernel = with_kernel(scorer, collection)
+        if shard is not None:
+            facts |= {"metrics": list(collection.keys()), "options": collection.evaluator.ranking_options}
+            facts |= {"user_ids": fingerprint(data.ids), "batch_size": batch_size, "all_users": all_users}
+            facts |= {"keep_rows": collection.keep_rows} | scorer.facts()
+            facts["groups"] = None if groups is None else fingerprint(groups.of(truth.target))
+            facts |= {"target": fingerprint(truth.target.keys), "values of target": fingerprint(truth.target.values)}
+            facts["history"] = truth.exclusions.hashes()
+
+    def update(ids: Tensor, at_once: int) -> None:
+        batch = truth.batch(ids)
+        rows = scorer.input(batch, at_once)
+        if all_users or not ranks_all:
+            collection.update(rows, **columns(ids))
+            return
+        with refusal_scope(rows):  # users without ground truth are ranked for their weight alone
+            ranking = rows.rank(collection.evaluator.batch_needs, collection.evaluator.ranking_options)
+            collection.update(listed_with_target(ranking, batch.target), **columns(ids))
+
+    shares_items = shard in ("items", "both")
+    with bar, evaluating(users), together(shard == "users", scorer.device, process_group):
+        for batch in batches(scorer, ids, sizes, update, batch_size):
+            with together(shares_items, scorer.device, process_group):  # in `update` they raise together already
+                bar.advance(batch, collection)
+    return collection.evaluation(kernel, truth.target.user_ids, num_without_history=num_without_history)
+
+
+@contextmanager
+def in_agreement(shard: str | None, process_group: Any, facts: dict[str, Any]) -> Iterator[None]:
+    """Raise on all processes that share the work if one raises inside the block, or if `facts` differ."""
+    is_distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+    if shard in ("items", "both") and not is_distributed:
+        raise ValueError(f'shard="{shard}" is for several processes: initialise torch.distributed first')
+    if shard is None or not is_distributed:
+        yield
+    else:
+        with same_on_all_ranks(facts, process_group):
+            yield
+
+
+def together(applies: bool, device: torch.device, process_group: Any) -> AbstractContextManager[None]:
+    """Return a context that raises an error of one process on all if it `applies`, and else does nothing."""
+    return raise_on_all_ranks(device, process_group) if applies else nullcontext()
+
+
+def _rank_and_world_size(shard: str | None, process_group: Any) -> tuple[int, int]:
+    """Return the number of this process, and how many share the work."""
+    if shard is None or not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return 0, 1
+    return torch.distributed.get_rank(process_group), torch.distributed.get_world_size(process_group)
+
+
+def scorer_of(
+    users: Any, items: Any, target: Any, device: str | torch.device | None, shard: str | None, process_group: Any
+) -> Scorer:
+    """Return the scorer of embeddings, or of a function, whose items are those of `target`."""
+    embeddings = Embeddings.of(users, items)
+    if embeddings is None:
+        if shard in ("items", "both"):
+            raise TypeError('shard="items" and "both" take embeddings, not a score function')
+        check_target(target)
+        target_device = TargetDevice.of(device, target.device)
+        return FunctionScorer(users, target.num_items, target_device.device)
+    target_device = TargetDevice.of(device, embeddings.device)
+    if shard in ("items", "both"):
+        return ShardScorer(embeddings, target_device, shard == "both", process_group)
+    if isinstance(embeddings.allowed, Interactions):
+        return CandidateScorer(embeddings, target_device)
+    if embeddings.users is not None:
+        return EmbeddingScorer(embeddings, target_device)
+    return BiasScorer(embeddings, target_device)
+
+
+def with_kernel(scorer: Scorer, collection: RecMetricCollection) -> tuple[Scorer, Literal["eager", "triton"]]:
+    """Return the scorer for the kernel that the collection's rules choose, and the kernel's name.
+
+    Raises:
+        ValueError: if "triton" was asked for and cannot count these scores.
+    """
+    evaluator = collection.evaluator
+    option = evaluator.ranking_options.kernels
+    kernel = kernels.choose(option, scorer.device)
+    if kernel != "triton" or type(scorer) is not EmbeddingScorer:
+        return scorer, kernel
+    if option == "auto" and scorer.needs_exact_products:
+        return scorer, kernel  # a matrix product is faster for many relevant items
+    if evaluator.batch_needs.list_depth:
+        reads = next(key for key, metric in evaluator.metrics.items() if metric.needs.list_depth)
+        reason = f"{reads} reads which items stand first, and scores counted so are not kept"
+    else:
+        without_memory = scorer.without_memory(evaluator.ranking_options.validate_args is not False)
+        if not isinstance(without_memory, str):
+            return without_memory, kernel
+        reason = without_memory
+    if option == "triton":
+        raise kernels.refusal(reason)
+    return scorer, kernel
+
+
+class _Data(NamedTuple):
+    """Scores, ground truth and users to evaluate."""
+
+    scorer: Scorer
+    truth: GroundTruth
+    ids: Tensor
+    """Users to evaluate, int64 [n] on the host."""
+
+    @classmethod
+    def read(
+        cls, collection: RecMetricCollection, scorer: Scorer, target: Any, exclude: Any, user_ids: Any, moves: bool
+    ) -> _Data:
+        """Check the arguments and move them to the device of the scores."""
+        shape = scorer.num_users, scorer.num_items
+        target = from_edges("target", target, *shape)
+        check_target(target)
+        if target.num_items != shape[1] or shape[0] not in (None, target.num_users):
+            raise ValueError(scorer.misfit(target.num_users, target.num_items))
+        if not len(target):
+            raise ValueError(f"target holds no interactions, there is nothing to evaluate: {target}")
+        ids = user_rows(user_ids, target.num_users)
+        if user_ids is not None and int(torch.bincount(ids, minlength=1).max()) > 1:
+            raise ValueError("user_ids hold a user twice")
+        target_device = TargetDevice(scorer.device, moves)
+        target = target_device.move("target", target)
+        exclude = tuple(from_edges("exclude", excluded, *shape) for excluded in exclude_entries(exclude))
+        exclusions = Exclusions(numbered_as(target, exclude), target.num_items, target_device)
+        check_catalogue(collection.catalogue, target)
+        past = past_of(collection, target)
+        past = None if past is None else target_device.move("the catalogue's interactions", past)
+        if isinstance(scorer, CandidateScorer):
+            scorer.number_as(target, exclusions)
+        return cls(scorer, GroundTruth(target, exclusions, past), ids)
+
+    def check(self, collection: RecMetricCollection, is_first: bool) -> None:
+        """Refuse relevant items that are excluded; the first process warns of ids that seem to start at 1."""
+        rules = collection.evaluator.ranking_options
+        if rules.padding_idx is None and is_first and not isinstance(self.scorer, CandidateScorer):
+            is_out = self.scorer.leaves_out_item_0 or any(mask[0] for mask in self.truth.exclusions.masks)
+            sources = [self.truth.target, *self.truth.exclusions.interactions]
+            warn_of_item_0(sources, is_out, "padding_idx=0", stacklevel=5)
+        if rules.overlap_rule == "error":
+            self.truth.exclusions.check_overlap(self.truth.target, self.ids, rules.padding_idx)
+
+    def num_entries(self) -> Tensor:
+        """Return the number of relevant, excluded, earlier and candidate items of every user, int64 [U] on the host."""
+        number = self.truth.num_entries()
+        return number + self.scorer.num_entries() if isinstance(self.scorer, CandidateScorer) else number
+
+    def split_ids(self, ranks_all: bool) -> tuple[Tensor, Tensor]:
+        """Return the users to score, and the users who have no ground truth and are not scored; on the host."""
+        if ranks_all:
+            return self.ids, self.ids[:0]
+        has_relevant = self.truth.target.host_degree.index_select(0, self.ids) > 0
+        return self.ids[has_relevant], self.ids[~has_relevant]

@@ -1,0 +1,250 @@
+"""`GroundTruth`: relevant, excluded and earlier items of users with the same row numbers, and batches of them."""
+
+from __future__ import annotations
+
+import reprlib
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.collection.by_group import ByGroup
+from torchrecmetrics.collection.collection import RecMetricCollection
+from torchrecmetrics.collection.kept_rows import KeptRows
+from torchrecmetrics.core.arrays import as_tensor
+from torchrecmetrics.core.checks import as_interactions, describe, is_dense
+from torchrecmetrics.core.ranking import Ranking
+from torchrecmetrics.data.catalogue import Catalogue
+from torchrecmetrics.data.groups import Groups
+from torchrecmetrics.data.interactions import Interactions
+from torchrecmetrics.evaluation.user_exclusions import Exclusions, matched
+from torchrecmetrics.inputs.batch_input import SelectedItems
+from torchrecmetrics.inputs.exclusion import Exclude
+from torchrecmetrics.metrics.accumulator import Accumulator
+from torchrecmetrics.metrics.names import Metrics
+from torchrecmetrics.metrics.signature import MetricOptions
+from torchrecmetrics.tables.spelling import check_spelling
+
+
+class Batch(NamedTuple):
+    """Users of a batch, with their items."""
+
+    users: Tensor
+    """Row numbers, int64 [b] on the host."""
+    target: SelectedItems
+    exclude: Exclude | None
+    history: Tensor | None
+    """Earlier items of the users, int64 [b, H], -1 = padding; None = no metric reads them."""
+
+
+class GroundTruth(NamedTuple):
+    """Ground truth, exclusions and earlier items, on one device and with the row numbers of the ground truth."""
+
+    target: Interactions
+    exclusions: Exclusions
+    past: Interactions | None
+    """Earlier items of the users; None = no metric reads them."""
+
+    def num_entries(self) -> Tensor:
+        """Return the number of relevant, excluded and earlier items of every user, int64 [U] on the host."""
+        number = self.exclusions.lengths(self.target.host_degree)
+        return number if self.past is None else number + self.past.host_degree
+
+    def batch(self, users: Tensor) -> Batch:
+        """Return a batch of users with their items."""
+        past = None if self.past is None else self.past.select(users).items
+        return Batch(users, self.target.select(users), self.exclusions.select(users), past)
+
+
+def check_target(target: Any, name: str = "target", accepted: str = "Interactions") -> None:
+    """Refuse a ground truth, or a history, that is not `Interactions`; the message says what is `accepted`."""
+    if not isinstance(target, Interactions):
+        hint = as_interactions(name, target) or "Interactions.from_edge_index(edges, num_users, num_items)"
+        if isinstance(target, Tensor) and not target.is_nested and not is_dense(target):
+            hint += f", from_padded(ids, num_items), or of a matrix from_dense({name}.float())"
+        if isinstance(target, SelectedItems):
+            hint = "pass the Interactions whole, without select"
+        elif isinstance(target, list):
+            hint = "Interactions.from_columns(users, items), one entry per pair, or from_jagged(items, offsets)"
+        elif hasattr(target, "test"):
+            hint = "pass split.test"
+        elif hasattr(target, "to_interactions"):
+            hint = "target.to_interactions()"
+        raise TypeError(f"{name} must be {accepted}, got {describe(target)}: {hint}")
+
+
+def from_matrix(name: str, argument: Any) -> Any:
+    """Return the `Interactions` of a matrix [U, I] of torch, numpy or scipy, dense or sparse; arrays as tensors."""
+    argument = as_tensor(argument)
+    is_tensor = isinstance(argument, Tensor) and not argument.is_nested
+    try:
+        if hasattr(argument, "tocoo") or (is_tensor and argument.layout != torch.strided):
+            return Interactions.from_scipy(argument)
+        if is_tensor and argument.dim() == 2 and is_dense(argument):
+            return Interactions.from_dense(argument)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+    return argument
+
+
+def from_edges(name: str, argument: Any, num_users: int | None, num_items: int | None) -> Any:
+    """Return the `Interactions` of a matrix, or of an edge_index, int64 [2, E], between embedded users and items; other
+    arguments as they are.
+
+    Raises:
+        TypeError: for an edge_index without both embeddings, which tell how many users and items there are.
+        ValueError: for ids beyond the embeddings.
+    """
+    argument = from_matrix(name, argument)
+    if not isinstance(argument, Tensor) or argument.is_nested:
+        return argument
+    if argument.dtype != torch.int64 or argument.dim() != 2 or len(argument) != 2:
+        return argument
+    if num_users is None or num_items is None:
+        raise TypeError(
+            f"{name} is an edge_index, which needs embeddings of both to know how many there are: pass "
+            "Interactions.from_edge_index(edge_index, num_users, num_items)"
+        )
+    if argument.shape[1] and int(argument[1].min()) >= num_users:
+        raise ValueError(
+            f"{name}: all items (edge_index[1]) are {num_users} or more, the number of users, as PyG numbers items. "
+            "Pass Interactions.from_edge_index(edge_index, num_users, num_items), with item_offset=num_users, or else 0"
+        )
+    try:
+        return Interactions.from_edge_index(argument, num_users, num_items)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+def user_rows(user_ids: Any, num_users: int | None) -> Tensor:
+    """Return user ids as int64 [n] on the host; `num_users` is None if it is not known yet."""
+    if user_ids is None:
+        return torch.arange(num_users or 0, device="cpu")
+    try:
+        ids = torch.as_tensor(user_ids, device="cpu")
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        what = f"{type(user_ids).__name__} {reprlib.repr(user_ids)}"
+        raise TypeError(
+            f"user_ids must be row numbers [n] (positions in a vocabulary), not strings or sets, got {what}"
+        ) from error
+    if ids.dim() != 1:
+        raise ValueError(f"user_ids must be row numbers [n], such as [3] for user 3, got {reprlib.repr(user_ids)}")
+    if not len(ids):
+        return ids.long()
+    if ids.dtype == torch.bool or ids.is_floating_point() or ids.is_complex():
+        raise ValueError(f"user_ids must be whole numbers [n], got {ids.dtype} {list(ids.shape)}")
+    if int(ids.min()) < 0 or (num_users is not None and int(ids.max()) >= num_users):
+        last = "" if num_users is None else num_users - 1
+        raise ValueError(f"user_ids hold {int(ids.min())}..{int(ids.max())}, expected 0..{last}")
+    return ids.to(torch.int64, copy=True)  # a copy, since the caller may write into the tensor meanwhile
+
+
+def empty_collection(
+    metrics: Metrics | RecMetricCollection,
+    k: int | Iterable[int] | None,
+    options: MetricOptions,
+    groups: Groups | None = None,
+    keep_rows: bool = False,
+) -> RecMetricCollection:
+    """Return an empty collection of the metrics, with accumulators for the groups and for kept rows."""
+    accumulators: list[Accumulator] = []
+    if groups is not None:
+        accumulators.append(ByGroup(*groups.names))
+    if keep_rows:
+        accumulators.append(KeptRows())
+    return RecMetricCollection.fresh(metrics, k, options, accumulators=accumulators)
+
+
+def weighs_users_without_target(collection: RecMetricCollection) -> bool:
+    """Return True if users without ground truth count by a row weight, which is read of a ranking of their items."""
+    counts_empty = collection.evaluator.leader.empty_target_action in ("neg", "pos")
+    return counts_empty and any(metric.weights is not None for metric in collection.metrics.values())
+
+
+def listed_with_target(ranking: Ranking, target: SelectedItems) -> Ranking:
+    """Return the ranking of users of whom metrics of lists leave out those without ground truth."""
+    if ranking.lists is None:
+        return ranking
+    return replace(ranking, lists=ranking.lists._replace(wants_list=(target.items >= 0).any(1)))
+
+
+def add_without_target(
+    collection: RecMetricCollection, target: Interactions, users: Tensor, columns: Mapping[str, Any]
+) -> None:
+    """Add users without ground truth, who are not scored and have no lists, with their columns for accumulators."""
+    threshold, graded = collection.evaluator.batch_needs.score_threshold, target.values is not None
+    collection.update(Ranking.without_relevant(len(users), target.device, threshold, graded), **columns)
+
+
+def columns_of(
+    collection: RecMetricCollection, groups: Groups | None, target: Interactions
+) -> Callable[[Tensor], dict[str, Any]]:
+    """Return a function from users (row numbers of the ground truth) to the columns that accumulators read of them."""
+    if groups is None and collection.groups:
+        raise ValueError(f"the collection has the groups {', '.join(collection.groups)}: groups= says who is in them")
+    codes = None if groups is None else groups.of(target)
+    column = next((acc.columns[0] for acc in collection.accumulators if acc.row_groups), "groups")
+
+    def columns(users: Tensor) -> dict[str, Any]:
+        of_users = {} if codes is None else {column: codes[users.cpu()].to(target.device)}
+        return of_users | ({"row_ids": users.to(target.device)} if collection.keep_rows else {})
+
+    return columns
+
+
+def check_catalogue(catalogue: Catalogue | None, target: Interactions) -> None:
+    """Refuse a catalogue whose items are not the items of the target."""
+    if catalogue is None:
+        return
+    if catalogue.num_items != target.num_items:
+        raise ValueError(f"the catalogue has {catalogue.num_items} items, target has {target.num_items}")
+    check_item_ids(catalogue, target, "target")
+
+
+def check_item_ids(catalogue: Catalogue, other: Interactions, name: str) -> None:
+    """Refuse a catalogue whose item ids differ from the item ids of interactions."""
+    if catalogue.item_ids is not None and catalogue.item_ids != other.item_ids:
+        check_spelling(f"items of {name}", other.item_ids, "the catalogue", catalogue.item_ids)
+        has = "none" if other.item_ids is None else "others"
+        raise ValueError(
+            f"the catalogue has item_ids, {name} has {has}: row 5 could mean two items. Splits of one Log share "
+            f"them; Catalogue.from_interactions(train.recode(item_ids={name}.item_ids)) numbers train as {name}"
+        )
+
+
+def past_of(collection: RecMetricCollection, target: Interactions) -> Interactions | None:
+    """Return the catalogue's interactions, with the row numbers of the ground truth; None if no metric reads them."""
+    catalogue = collection.catalogue
+    if catalogue is None or not collection.evaluator.batch_needs.history:
+        return None
+    if catalogue.interactions is None:
+        reads = next(key for key, metric in collection.metrics.items() if metric.needs.history)
+        raise ValueError(
+            f"{reads} compares lists with the users' histories: make the catalogue from them, "
+            "Catalogue.from_interactions(train)"
+        )
+    past = matched(catalogue.interactions, target, "the catalogue's train")
+    if past.num_users != target.num_users:
+        raise ValueError(f"the catalogue's train has {past.num_users} users, target has {target.num_users}")
+    return past
+
+
+def warn_of_item_0(sources: Sequence[Interactions], is_out: bool, cure: str, stacklevel: int) -> None:
+    """Warn if ids seem to start at 1: then item 0, which no user has, competes with all other items.
+
+    `is_out` is True if item 0 is no candidate.
+    """
+    if is_out or not any(source.num_items_inferred for source in sources):
+        return
+    if any((source.items == 0).any() for source in sources):
+        return
+    warnings.warn(
+        "no interaction has item 0, and the number of items was taken from the largest id: if ids start at 1, pass "
+        f"{cure} to keep item 0 from being recommended, or a vocabulary (item_ids=), which numbers items from 0; "
+        "if item 0 is an item like the others, pass num_items=",
+        UserWarning,
+        stacklevel=stacklevel,
+    )

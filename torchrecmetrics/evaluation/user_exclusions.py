@@ -1,0 +1,187 @@
+"""`Exclusions`: the excluded items of each user, as interactions and masks of items, on the device of the scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from torchrecmetrics.core.checks import as_interactions, warn_caller
+from torchrecmetrics.core.distributed import fingerprint
+from torchrecmetrics.data.interactions import Interactions
+from torchrecmetrics.evaluation.target_device import TargetDevice
+from torchrecmetrics.inputs.batch_input import SelectedItems
+from torchrecmetrics.inputs.exclusion import Exclude
+from torchrecmetrics.tables.spelling import check_spelling
+
+Matrix: TypeAlias = Tensor | NDArray[Any]
+"""Types of a matrix [U, I]: a tensor or an array, dense or sparse; scipy's sparse matrices have no type."""
+Histories: TypeAlias = Interactions | Matrix | Sequence[Interactions | Matrix]
+"""Types of `exclude=` for a whole catalogue: interactions, a matrix [U, I], bool [I] for all users, or several."""
+
+
+def exclude_entries(exclude: Any) -> Sequence[Any]:
+    """Return what `exclude=` holds, one entry, several or none, as a sequence."""
+    if exclude is None:
+        return ()
+    return exclude if type(exclude) in (tuple, list) else (exclude,)  # SelectedItems and Split are one argument
+
+
+class Exclusions:
+    """Excluded items of each user, as interactions and masks of items."""
+
+    def __init__(self, exclude: Histories | None, num_items: int, target_device: TargetDevice) -> None:
+        self.interactions: list[Interactions] = []
+        self.masks: list[Tensor] = []
+        """Items excluded for all users, bool [I] each."""
+        for excluded in exclude_entries(exclude):
+            if isinstance(excluded, Interactions):
+                if excluded.num_items != num_items:
+                    raise ValueError(f"exclude has {excluded.num_items} items, the scores have {num_items}")
+                self.interactions.append(target_device.move("exclude", excluded))
+            elif isinstance(excluded, Tensor) and excluded.dtype == torch.bool and excluded.shape == (num_items,):
+                self.masks.append(target_device.move("exclude", excluded))
+            else:
+                what = (
+                    f"{excluded.dtype} {list(excluded.shape)}"
+                    if isinstance(excluded, Tensor)
+                    else type(excluded).__name__
+                )
+                if isinstance(excluded, SelectedItems):
+                    what += ": pass the Interactions whole, without select"
+                elif (cure := as_interactions("exclude", excluded)) is not None:
+                    what += f": pass {cure}"
+                elif isinstance(excluded, Tensor) and excluded.dtype == torch.uint8 and excluded.shape == (num_items,):
+                    what += ": pass exclude.bool()"
+                raise TypeError(f"exclude must be Interactions, bool [{num_items}] or a tuple of these, got {what}")
+
+    def lengths(self, others: Tensor) -> Tensor:
+        """Return `others` plus the number of excluded items of each user, without masks, int64 [U] on the host."""
+        total = others
+        for interactions in self.interactions:
+            if interactions.num_users != len(others):
+                raise ValueError(f"exclude has {interactions.num_users} users, expected {len(others)}")
+            total = total + interactions.host_degree
+        return total
+
+    def num_without(self, ids: Tensor) -> int:
+        """Return the number of users without excluded items, masks aside; 0 without interactions."""
+        if not self.interactions:
+            return 0
+        none = torch.zeros(self.interactions[0].num_users, dtype=torch.int64, device="cpu")
+        return int((self.lengths(none)[ids] == 0).sum())
+
+    def select(self, ids: Tensor) -> Exclude | None:
+        """Return the excluded items of users as the kernel's `exclude`; None if nothing is excluded."""
+        excluded = (*(interactions.select(ids).items for interactions in self.interactions), *self.masks)
+        return excluded or None
+
+    def excluded(self, ids: Tensor) -> Tensor | None:
+        """Return the excluded items of users without the masks, int64 [b, H], negative = padding; None if no parts."""
+        items = [interactions.select(ids).items for interactions in self.interactions]
+        return torch.cat(items, 1) if items else None
+
+    def hashes(self) -> list[object]:
+        """Return hashes of interactions and masks, to compare exclusions across processes; costs host syncs."""
+        return [*(fingerprint(interactions.keys) for interactions in self.interactions), *map(fingerprint, self.masks)]
+
+    def holds(self, target: Interactions) -> Tensor:
+        """Return which pairs of the ground truth are excluded, bool [E]."""
+        both = torch.zeros(len(target), dtype=torch.bool, device=target.device)
+        keys = target.keys
+        for interactions in self.interactions:
+            if len(interactions):
+                excluded = interactions.keys  # ascending
+                both |= excluded[torch.searchsorted(excluded, keys).clamp(max=len(excluded) - 1)] == keys
+        for mask in self.masks:
+            both |= mask[target.items]
+        return both
+
+    def check_overlap(
+        self, target: Interactions, ids: Tensor, padding_idx: int | None, cure: str | None = None
+    ) -> None:
+        """Raise if relevant items are also excluded: the values would depend on the meaning of such a pair.
+
+        Args:
+            target: ground truth.
+            ids: users to check.
+            padding_idx: item that is padding, which is not checked.
+            cure: how to remove such pairs from the ground truth; None = a method of `Interactions`.
+        """
+        if not self.interactions and not self.masks:
+            return
+        if cure is None:
+            is_single = len(self.interactions) == 1 and not self.masks
+            cure = "target.without(exclude)" if is_single else "target.without(part), for each part of exclude,"
+        is_checked = torch.zeros(target.num_users, dtype=torch.bool, device=target.device)
+        is_checked[ids.to(target.device)] = True
+        both = self.holds(target) & is_checked[target.users]
+        if padding_idx is not None:
+            both &= target.items != padding_idx
+        if target.values is not None:
+            both &= target.values > 0
+        count = int(both.sum())
+        if count:
+            keep = "; overlap='keep' lets them compete all the same (repeat consumption)" if not self.masks else ""
+            pairs = torch.stack([target.users[both][:3], target.items[both][:3]], 1).tolist()
+            if target.user_ids is not None and target.item_ids is not None:
+                pairs = [[target.user_ids[user], target.item_ids[item]] for user, item in pairs]
+            raise ValueError(
+                f"{count} (user, item) {'pair of target is' if count == 1 else 'pairs of target are'} also in exclude, "
+                f"such as {pairs}. {cure} takes them out of the test{keep}; overlap='miss' counts them as not found"
+            )
+
+
+def numbered_as(target: Interactions, exclude: Any) -> tuple[Any, ...]:
+    """Return the entries of `exclude`, interactions with the row numbers of the ground truth."""
+    return tuple(
+        matched(excluded, target) if isinstance(excluded, Interactions) else excluded
+        for excluded in exclude_entries(exclude)
+    )
+
+
+def matched(history: Interactions, target: Interactions, name: str = "exclude") -> Interactions:
+    """Return a history with the row numbers of the ground truth.
+
+    Raises:
+        ValueError: for ids of the ground truth in another spelling, and for a history that it meets nowhere.
+    """
+    numbered, text = _matched(history, target, name)
+    if text is not None:
+        raise ValueError(text)
+    return numbered
+
+
+def histories_that_meet(target: Interactions, exclude: Any) -> Any:
+    """Return `exclude` without the histories that the ground truth meets nowhere, with a warning of each."""
+    if exclude is None:
+        return None
+    entries = []
+    for excluded in exclude_entries(exclude):
+        text = _matched(excluded, target, "exclude")[1] if isinstance(excluded, Interactions) else None
+        if text is None:
+            entries.append(excluded)
+        else:
+            warn_caller(text)
+    return tuple(entries)
+
+
+def _matched(history: Interactions, target: Interactions, name: str) -> tuple[Interactions, str | None]:
+    """Return a history with the row numbers of the ground truth, and an error if it meets no user, or no item."""
+    check_spelling(f"users of {name}", history.user_ids, "target", target.user_ids)
+    check_spelling(f"items of {name}", history.item_ids, "target", target.item_ids)
+    numbered = history.numbered_as(target, name)
+    if len(numbered) or not len(history):
+        return numbered, None
+    users, known_users = history.user_ids, target.user_ids
+    if users is not None and known_users is not None and not bool((users.rows_in(known_users) >= 0).any()):
+        return numbered, (
+            f"no user of {name} is a user of target, such as {users[0]!r} and {known_users[0]!r}: leave {name}= out if "
+            "these users are new"
+        )
+    items, known_items = history.item_ids, target.item_ids
+    pair = "" if items is None or known_items is None else f", such as {items[0]!r} and {known_items[0]!r}"
+    return numbered, f"no item of {name} is an item of target{pair}: are these ids of one kind?"

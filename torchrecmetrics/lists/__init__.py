@@ -1,1 +1,0 @@
-"""Evaluation of recommended lists: `evaluate_lists`, its sessions, and `agreement` of two runs."""

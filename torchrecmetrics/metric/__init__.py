@@ -1,1 +1,0 @@
-"""The base of all metrics: its description, and the evaluator that adds row values up."""

@@ -1,0 +1,1 @@
+"""A metric: its formula, its class and name, and the sums of its row values."""

@@ -1,0 +1,455 @@
+"""`ItemCounts`: accumulator of how many lists hold each item; `ItemCountMetric`: base class of metrics that read it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.core.arrays import float_dtype, ordinary_tensors, without
+from torchrecmetrics.core.checks import check_counted
+from torchrecmetrics.core.options import Needs
+from torchrecmetrics.core.ranked_items import log2_discounts
+from torchrecmetrics.core.result import Result
+from torchrecmetrics.core.row_values import Layout, RowValues
+from torchrecmetrics.metrics.accumulator import Accumulator, State
+from torchrecmetrics.metrics.ranking_metric import CountedMetric
+from torchrecmetrics.metrics.signature import Formula, MetricOptions
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+__all__ = ["Coverage", "Entropy", "ExposureGini", "Gini", "Personalization"]
+
+
+class ItemCounts(Accumulator):
+    """Number of lists that hold each item in the first `k` ranks, and number of lists by their length.
+
+    Rows of weight 0 are left out, other weights count as 1.
+
+    Args:
+        k: cut-off.
+        num_items: number of items.
+        exposure: also sum 1 / log2(1 + rank) for each item.
+    """
+
+    item_counts: Tensor
+    list_lengths: Tensor
+    exposure: Tensor
+
+    def __init__(self, k: int, num_items: int, exposure: bool = False) -> None:
+        super().__init__()
+        self.k: int = k
+        self.num_items: int = num_items
+        self.num_sums: int = int(exposure)
+
+    @property
+    def option(self) -> str:
+        """The class with its options."""
+        return f"ItemCounts({self.k}, {self.num_items}, exposure={bool(self.num_sums)})"
+
+    def begin(self, layout: Layout) -> None:
+        """Register the counts; the zeros share one number until the first batch."""
+        super().begin(layout)
+        with ordinary_tensors():
+            none = torch.zeros(1, dtype=torch.int64, device=self._device)
+            self.add_state("item_counts", none.expand(self.num_items), "sum")
+            self.add_state("list_lengths", none.expand(self.k + 1), "sum")
+            if self.num_sums:
+                nothing = torch.zeros(1, dtype=float_dtype(self._device), device=self._device)
+                self.add_state("exposure", nothing.expand(self.num_items), "sum")
+
+    def _added_to(self, state: State, rows: RowValues) -> State:
+        assert rows.ranking is not None
+        items, counted = rows.ranking.items[:, : self.k].T, counted_lists(rows)
+        ids, entries = items.clamp(min=0).flatten(), ((items >= 0) & counted).long()
+        added: State = {
+            "item_counts": state["item_counts"].index_add(0, ids, entries.flatten()),
+            "list_lengths": state["list_lengths"].index_add(0, entries.sum(0), counted.long()),
+        }
+        if self.num_sums:
+            discounts = log2_discounts(max(1, len(items)), float_dtype(items.device), items.device)[: len(items)]
+            added["exposure"] = state["exposure"].index_add(0, ids, (entries * discounts[:, None]).flatten())
+        return added
+
+    def added(self, rows: RowValues) -> State:
+        """Return the counts with those of a batch added."""
+        return self._added_to({name: getattr(self, name) for name in self._defaults}, rows)
+
+    def batch_totals(self, rows: RowValues) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+        """Return the counts and sums of one batch."""
+        state = self._added_to({name: torch.zeros_like(getattr(self, name)) for name in self._defaults}, rows)
+        return [state["item_counts"], state["list_lengths"]], [state[name] for name in ("exposure",) if name in state]
+
+    def counts(self) -> Sequence[Tensor]:
+        """Return the counts of items and of list lengths."""
+        return [self.item_counts, self.list_lengths]
+
+    def sums(self, clocks: Tensor) -> Sequence[Tensor]:
+        """Return the exposure of items, if it is summed."""
+        return [self.exposure] if self.num_sums else []
+
+
+def counted_lists(rows: RowValues) -> Tensor:
+    """Return which rows have a list that counts, bool [B]."""
+    assert rows.ranking is not None
+    items, wants_list = rows.ranking.items, rows.ranking.listed().wants_list
+    masks = [mask for mask in (wants_list, rows.counted) if mask is not None]
+    return reduce(torch.logical_and, masks, torch.ones(len(items), dtype=torch.bool, device=items.device))
+
+
+class Histogram(NamedTuple):
+    """Number of lists that hold each item, read by metrics of all lists together."""
+
+    counts: Tensor
+    """Int64 [I]: number of lists with the item in the first k ranks; without the padding item."""
+    lengths: Tensor
+    """Int64 [k + 1]: number of lists that hold 0, 1, ..., k items."""
+    exposure: Tensor | None = None
+    """Float [I]: sum of 1 / log2(1 + rank) over the lists that hold the item; None = not counted."""
+
+    @property
+    def total(self) -> Tensor:
+        """Number of entries of all lists, int64 scalar."""
+        return self.counts.sum()
+
+
+class ItemCountMetric(CountedMetric):
+    """Base class of metrics that read how many lists hold each item, over all rows together.
+
+    The state is a count per item, 8 bytes x I (twice that where exposure is read), summed over batches and processes,
+    and shared by metrics with the same cut-off. Every row with a list counts once, with or without relevant items; rows
+    of weight 0 are left out, other weights count as 1. `num_users` is the number of lists. There is no standard error,
+    since the value is not a mean over rows. It is NaN if no list holds an item.
+
+    A metric of your own is a subclass with a `formula` of `(histogram, k, *, options)` that returns a scalar tensor;
+    `histogram` holds `counts` int64 [I], `lengths` int64 [k + 1], and `exposure` float [I] where the class says
+    `reads_exposure = True`.
+
+    Args:
+        k: cut-off, 1 to 2^28: the state has a count for each length of a list.
+        options: `catalogue`, which says how many items there are, options of the formula, and keywords of every metric;
+            see `RankingMetric`.
+
+    Attributes:
+        reads_exposure: True if the formula reads `Histogram.exposure`.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> def largest_share(histogram, k):
+        ...     return histogram.counts.max() / histogram.total.double()
+        >>> class LargestShare(trm.ItemCountMetric):
+        ...     formula = staticmethod(largest_share)
+        >>> metric = LargestShare(1, catalogue=trm.Catalogue(3))
+        >>> metric.update(torch.tensor([[1.0, 9, 5], [2, 8, 1], [7, 1, 3], [2, 8, 1]]))
+        >>> metric.compute()  # item 1 has three of four places
+        tensor(0.7500, dtype=torch.float64)
+    """
+
+    reads_exposure: ClassVar[bool] = False
+
+    @property
+    def needs(self) -> Needs:
+        """The data that the metric reads: the items in the first `k` ranks."""
+        k, num_items = self._size
+        return Needs(k, target=False, list_depth=k, num_items=num_items)
+
+    @property
+    def _size(self) -> tuple[int, int]:
+        """The cut-off and the number of items."""
+        if self.catalogue is None:
+            raise ValueError(
+                f"{self._name} needs a catalogue: {self._name}({self.k}, catalogue=trm.Catalogue.from_interactions("
+                "train)); collections, evaluate and callbacks take catalogue= for all their metrics"
+            )
+        assert self.k is not None
+        return check_counted(self.k, "k"), self.catalogue.num_items
+
+    @property
+    def counts_key(self) -> Hashable:
+        """Cut-off, number of items, and whether exposure is read."""
+        return (*self._size, self.reads_exposure)
+
+    def make_counts(self) -> Accumulator:
+        """Return the accumulator of item counts."""
+        return ItemCounts(*self._size, self.reads_exposure)
+
+    def _try_formula(self) -> None:
+        k, _ = self._size
+        none = torch.zeros(k + 1, dtype=torch.int64)
+        self.formula(Histogram(none[:1], none, none[:1].double()), k, **self.arguments)
+
+    def counted_result(self, key: str, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> Result:
+        """Return the value from the item counts, without a standard error."""
+        items, lengths = counts
+        exposure = without(sums[0], self.rules.padding_idx) if self.reads_exposure else None
+        histogram = Histogram(without(items, self.rules.padding_idx), lengths, exposure)  # padding is not an item
+        value = self.formula(histogram, self.k, **self.arguments)
+        return self.empty_result(key).with_value(value, int(lengths.sum()))
+
+
+def coverage(histogram: Histogram, k: int, *, attainable: bool = False) -> Tensor:
+    """Share of all items that stand in the first `k` ranks of at least one list: #{c_i > 0} / I."""
+    return _attainable(histogram, _coverage) if attainable else _coverage(histogram.counts)
+
+
+def gini(histogram: Histogram, k: int, *, attainable: bool = False) -> Tensor:
+    """Gini coefficient of c, in ascending order: sum of (2 j - I - 1) c_(j) / (I S).
+
+    0 if all items are in equally many lists, (I - 1) / I if a single item is in all lists.
+    """
+    return 1 - _attainable(histogram, _gini) if attainable else _gini(histogram.counts)
+
+
+def entropy(histogram: Histogram, k: int, *, attainable: bool = False) -> Tensor:
+    """Entropy of the items' shares of all entries: -sum of p log2 p with p = c_i / S; 0 to log2 I bits."""
+    return _attainable(histogram, _entropy) if attainable else _entropy(histogram.counts)
+
+
+def personalization(histogram: Histogram, k: int) -> Tensor:
+    """1 - shared items / items that could be shared by two lists, both summed over all pairs of lists; 0 to 1.
+
+    Item i is shared by c_i (c_i - 1) / 2 pairs; lists of a and b items could share min(a, b) items, one for each length
+    that both lists reach. NaN also for one list.
+    """
+    dtype = float_dtype(histogram.counts.device)
+    counts, reached = histogram.counts.to(dtype), _num_reaching(histogram).to(dtype)
+    return 1 - (counts * (counts - 1)).sum() / (reached * (reached - 1)).sum()
+
+
+def exposure_gini(histogram: Histogram, k: int) -> Tensor:
+    """Gini coefficient of the items' exposure: the sum of 1 / log2(1 + rank) over the lists that hold the item."""
+    assert histogram.exposure is not None
+    return _gini(histogram.exposure)
+
+
+def _num_reaching(histogram: Histogram) -> Tensor:
+    """Return the number of lists that hold at least k, k - 1, ..., 1 items, int64 [k]."""
+    return histogram.lengths[1:].flip(0).cumsum(0)
+
+
+def _attainable(histogram: Histogram, formula: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return (value - least) / (most - least) of a formula of counts [I]; NaN where lists have one value alone.
+
+    Lists of these lengths, which hold an item once, give the counts c that the numbers n_j of lists of at least j items
+    majorise (Gale and Ryser). So the least even c is n, one item in all lists, one in all of two items and more, and so
+    on; the most even c differs by at most 1: S mod I items have floor(S / I) + 1, the others floor(S / I).
+    """
+    counts, total = histogram.counts.sort().values, histogram.total
+    reaching = _num_reaching(histogram)
+    least_even = torch.nn.functional.pad(reaching, (len(counts) - len(reaching), 0))  # both ascend, as counts do
+    number = torch.arange(len(counts), 0, -1, device=counts.device)
+    most_even = total // len(counts) + (number <= total % len(counts))
+    value, least, most = formula(counts), formula(least_even), formula(most_even)
+    return ((value - least) / (most - least)).clamp(0, 1)
+
+
+def _coverage(counts: Tensor) -> Tensor:
+    """Return the share of counts [I] that are above 0; NaN if none is."""
+    num_covered = (counts > 0).sum().to(float_dtype(counts.device))
+    return (num_covered / len(counts)).masked_fill(num_covered == 0, torch.nan)
+
+
+def _entropy(counts: Tensor) -> Tensor:
+    """Return the entropy of the shares of counts [I], in bits."""
+    shares = counts.to(float_dtype(counts.device)) / counts.sum()
+    nats: Tensor = torch.special.entr(shares).sum()
+    return nats / math.log(2)
+
+
+def _gini(counts: Tensor) -> Tensor:
+    """Return the Gini coefficient of counts [I]."""
+    values, items = counts.sort().values.to(float_dtype(counts.device)), len(counts)
+    place = 2 * torch.arange(items, dtype=values.dtype, device=counts.device) + (1 - items)  # 2 j - I - 1
+    return ((place * values).sum() / (items * values.sum())).clamp(min=0)
+
+
+class _ItemCountAtK(ItemCountMetric):
+    """Base class of metrics of all lists that have no options of their own."""
+
+    bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
+
+    def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
+        super().__init__(k, **options)
+
+
+class _AttainableAtK(ItemCountMetric):
+    """Base class of metrics of all lists whose value can be scaled to the values that such lists can have."""
+
+    bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
+
+    def __init__(self, k: int, *, attainable: bool = False, **options: Unpack[MetricOptions]) -> None:
+        super().__init__(k, attainable=attainable, **options)
+
+
+class Coverage(_AttainableAtK):
+    """Coverage at k: share of all items that stand in the first `k` ranks of at least one list.
+
+    Range: above 0 to 1. NaN if no list holds an item. There is no standard error: the value is no mean over rows. Ties:
+    equal scores are listed in the order of their ids.
+
+    `attainable=True` scales it to the values that other lists of the same lengths can have: 0 if all lists hold the
+    same items, 1 if as many items as possible are listed: (distinct - l) / (min(S, I) - l), with S entries, I items and
+    a longest list of l items. NaN if there is a single possible value, as for one list.
+
+    Also called catalogue coverage, item coverage, and as a number aggregate diversity: PyG's LinkPredCoverage,
+    RecTools' CatalogCoverage(normalize=True) and recpack's CoverageK are the same number; RecBole's ItemCoverage counts
+    the padding item among all. Sources: Ge, Delgado-Battenfeld & Jannach, Beyond accuracy, 2010; attainable values of
+    full lists: Rampisela et al., Evaluation measures of individual item fairness for recommender systems, ACM TORS
+    2024; of lists of several lengths: Gale, A theorem on flows in networks, 1957.
+
+    Args:
+        k: cut-off, >= 1.
+        attainable: scale to the possible values, if any item may be in any list (excluded items narrow them further).
+        options: `catalogue`, and keywords of every metric; see `ItemCountMetric`.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
+        >>> catalogue = trm.Catalogue(4)
+        >>> metric = trm.Coverage(2, catalogue=catalogue)
+        >>> metric.update(scores)  # lists 0 1; 1 2; 1 0
+        >>> metric.compute()  # 3 of 4 items
+        tensor(0.7500, dtype=torch.float64)
+        >>> trm.Coverage(2, attainable=True, catalogue=catalogue)(scores)  # (3 - 2) / (4 - 2)
+        tensor(0.5000, dtype=torch.float64)
+    """
+
+    formula: ClassVar[Formula] = staticmethod(coverage)
+
+
+class Gini(_AttainableAtK):
+    """Gini coefficient at k of the number of lists that hold each item: sum of (2 j - I - 1) c_(j) / (I S).
+
+    c_(j) is the j-th smallest of these numbers, S their sum. Range: 0 (all items are in equally many lists) to (I - 1)
+    / I (a single item is in all lists); less is better. NaN if no list holds an item. There is no standard error: the
+    value is no mean over rows. Ties: equal scores are listed in the order of their ids.
+
+    Few entries cannot reach these ends: 10 lists of 10 items out of 100,000 have at least .9990. `attainable=True`
+    scales the value to those of other lists of the same lengths, (G - G_even) / (G_same - G_even), so 0 and 1 can be
+    reached. G_even = r (I - r) / (I S), with r = S mod I items in one list more than the others; G_same is that of c_j
+    = the number of lists of at least j items, all with the same items: 1 - k / I for full lists. NaN if there is a
+    single possible value, as for one list.
+
+    `lenskit.stats.gini`, LensKit's ListGini and RecBole's GiniIndex are the same number (RecBole counts the padding
+    item, too). Elliot's and RankSys' Gini are 1 - this x I / (I - 1). Sources: Fleder & Hosanagar, Blockbuster
+    culture's next rise or fall, 2009; attainable values: as `Coverage`.
+
+    Args:
+        k: cut-off, >= 1.
+        attainable: scale to the possible values, if any item may be in any list (excluded items narrow them further).
+        options: `catalogue`, and keywords of every metric; see `ItemCountMetric`.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
+        >>> catalogue = trm.Catalogue(4)
+        >>> metric = trm.Gini(2, catalogue=catalogue)
+        >>> metric.update(scores)  # lists 0 1; 1 2; 1 0
+        >>> metric.compute()  # counts 0 1 2 3: (-3 * 0 - 1 * 1 + 1 * 2 + 3 * 3) / (4 * 6)
+        tensor(0.4167, dtype=torch.float64)
+        >>> metric = trm.Gini(2, attainable=True, catalogue=catalogue)
+        >>> metric(scores)  # counts 1 1 2 2 have 1/6, and 0 0 3 3 have 1/2
+        tensor(0.7500, dtype=torch.float64)
+    """
+
+    formula: ClassVar[Formula] = staticmethod(gini)
+    higher_is_better: bool | None = False
+
+
+class Entropy(_AttainableAtK):
+    """Entropy at k of the items' shares of all entries, in bits: -sum of p log2 p.
+
+    Range: 0 (a single item is recommended) to log2 I (all items equally often). NaN if no list holds an item. There is
+    no standard error: the value is no mean over rows. Ties: equal scores are listed in the order of their ids.
+
+    `attainable=True` scales it to the values that other lists of the same lengths can have, (H - H_same) / (H_even -
+    H_same), for a range of 0 to 1 that can be reached. Of the counts that `Gini` names, H_same is log2 k for full
+    lists, and H_even is log2 S for S <= I and about log2 I for S > I. NaN if there is a single possible value, as for
+    one list.
+
+    Also called Shannon entropy: Elliot's SEntropy is the same number where lists have one length (it weighs each entry
+    by 1 / length outside the logarithm); RecBole's has natural logarithms and divides by the number of recommended
+    items. Sources: Szlávik, Kowalczyk & Schut, Diversity measurement of recommender systems under different user choice
+    models, 2011; attainable values: as `Coverage`.
+
+    Args:
+        k: cut-off, >= 1.
+        attainable: scale to the possible values, if any item may be in any list (excluded items narrow them further).
+        options: `catalogue`, and keywords of every metric; see `ItemCountMetric`.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
+        >>> catalogue = trm.Catalogue(4)
+        >>> metric = trm.Entropy(2, catalogue=catalogue)
+        >>> metric.update(scores)  # lists 0 1; 1 2; 1 0
+        >>> metric.compute()  # shares 2/6, 3/6, 1/6: 0.5283 + 0.5 + 0.4308
+        tensor(1.4591, dtype=torch.float64)
+        >>> metric = trm.Entropy(2, attainable=True, catalogue=catalogue)
+        >>> metric(scores)  # (1.4591 - 1) / (1.9183 - 1)
+        tensor(0.5000, dtype=torch.float64)
+    """
+
+    formula: ClassVar[Formula] = staticmethod(entropy)
+    bounds: ClassVar[tuple[float, float] | None] = None
+
+
+class Personalization(_ItemCountAtK):
+    """Personalization at k: 1 - shared items / items that two lists could share, both summed over all pairs of lists.
+
+    Lists of a and b items could share min(a, b) items. Range: 0 (all lists are alike) to 1 (no two lists share an
+    item); NaN for fewer than two lists that hold an item. All users are compared, since counts of items suffice. There
+    is no standard error. Ties: equal scores are listed in the order of their ids.
+
+    Also called inter-list diversity. Where lists are full, PyG's LinkPredPersonalization (of the first 4,096 users) and
+    jurity's InterListDiversity are the same number; jurity compares shorter lists by cosine, a / sqrt(a b). Source:
+    Zhou et al., Solving the apparent diversity-accuracy dilemma of recommender systems, 2010.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
+        >>> catalogue = trm.Catalogue(4)
+        >>> metric = trm.Personalization(2, catalogue=catalogue)
+        >>> metric.update(scores)  # lists 0 1; 1 2; 1 0
+        >>> metric.compute()  # 1 - (1 + 2 + 1) / (2 + 2 + 2)
+        tensor(0.3333, dtype=torch.float64)
+    """
+
+    formula: ClassVar[Formula] = staticmethod(personalization)
+
+
+class ExposureGini(_ItemCountAtK):
+    """Gini coefficient at k of the items' exposure: an entry counts 1 / log2(1 + rank) in place of 1.
+
+    Range: 0 to (I - 1) / I, as for `Gini`; less is better. NaN if no list holds an item. There is no standard error:
+    the value is no mean over rows. Ties: equal scores are listed in the order of their ids.
+
+    LensKit's ExposureGini with `LogRankWeight(offset=1)` is the same number (its default is geometric, and its sums are
+    float32). Source of the exposure and its discount: Singh & Joachims, Fairness of exposure in rankings, KDD 2018.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> scores = torch.tensor([[4.0, 3, 2, 1], [1, 4, 3, 2], [3, 4, 1, 2]])
+        >>> catalogue = trm.Catalogue(4)
+        >>> metric = trm.ExposureGini(2, catalogue=catalogue)
+        >>> metric.update(scores)  # lists 0 1; 1 2; 1 0
+        >>> # exposures of 0, 0.6309, 1.6309, 2.6309, whose sum is 4.8928
+        >>> metric.compute()  # (-0.6309 + 1.6309 + 3 * 2.6309) / (4 * 4.8928)
+        tensor(0.4544, dtype=torch.float64)
+    """
+
+    formula: ClassVar[Formula] = staticmethod(exposure_gini)
+    reads_exposure: ClassVar[bool] = True
+    higher_is_better: bool | None = False

@@ -1,0 +1,608 @@
+"""`compare` and `Comparison`: paired significance tests of two or more runs, with intervals and effect sizes."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from numbers import Real
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.core.checks import check_choice, check_k
+from torchrecmetrics.core.intervals import check_level
+from torchrecmetrics.core.student_t import quantile
+from torchrecmetrics.data.groups import Groups, check_groups
+from torchrecmetrics.results.pairing import PairColumns, Paired, PairTotals, Runs
+from torchrecmetrics.results.resampling import MANY, all_flips, flipped_sums, one_thread
+from torchrecmetrics.results.result_table import ModelTable, ResultTable, records, unknown_key
+from torchrecmetrics.results.significance import (
+    Alternative,
+    ByFlips,
+    ByStudent,
+    Correction,
+    Decisions,
+    decide,
+    studentised,
+)
+
+_POWER = 0.8
+_TOGETHER = "the intervals hold together, so one with 0 may have an adjusted p <= {alpha}"
+_METHODS = {
+    "max-t": f"(step-down max-T; exact for each, asymptotic for all together); {_TOGETHER}",
+    "holm": f"(Holm's method); {_TOGETHER}",
+    "bh": "(Benjamini-Hochberg); of those with an adjusted p <= {alpha}, whose intervals exclude 0, a share of {alpha} "
+    "is expected to be chance",
+}
+_SIDES = {"two-sided": "two-sided", "greater": "one-sided (greater)", "less": "one-sided (less)"}
+
+
+class PairResult(NamedTuple):
+    """Result for one label of one pair of runs, over all rows or over the rows of one group."""
+
+    label: str
+    run: str
+    against: str
+    group: str | None
+    """Name of the group; None = all rows, including rows of no group."""
+    value: float
+    """Mean of `run` over the rows that are compared."""
+    against_value: float
+    """Mean of `against` over the rows that are compared."""
+    standard_error: float
+    """Standard error of `value`."""
+    against_standard_error: float
+    difference: float
+    """`value` minus `against_value`."""
+    low: float
+    """Lower end of the interval of the difference, which excludes 0 exactly where p <= 1 - level."""
+    high: float
+    p: float
+    adjusted_low: float
+    """Lower end of the corrected interval: all corrected intervals together cover the true differences at `level`.
+
+    If it excludes 0, `adjusted_p` <= 1 - level; the reverse need not hold, since p is corrected step by step.
+    """
+    adjusted_high: float
+    adjusted_p: float
+    """p corrected for all labels, pairs and groups that were compared."""
+    effect_size: float
+    """d_z: mean of the paired differences divided by their standard deviation."""
+    wins: int
+    """Number of rows in which `run` has the higher value."""
+    ties: int
+    losses: int
+    num_rows: int
+    """Number of rows that are compared: defined in both runs and of a weight > 0."""
+    num_left_out: int
+    """Number of rows that are left out: undefined for this label in one of the two runs, or of weight 0."""
+    num_units: int
+    """Number of tested units: clusters, or rows without clusters. With fewer than two, p and intervals are nan."""
+    detectable: float
+    """True difference that a comparison of this size finds with probability 0.8, after correction."""
+    margin: float | None = None
+    """Margin in the unit of the metric; None = no margin was given."""
+    noninferior_p: float | None = None
+    """One-sided p of the hypothesis that `run` is worse by the margin or more, which `Comparison.passed` reads."""
+    adjusted_noninferior_p: float | None = None
+    """`noninferior_p` corrected for all labels, pairs and groups."""
+
+    @property
+    def key(self) -> str:
+        """Key of the result: the label, or `label/group` for a group."""
+        return self.label if self.group is None else f"{self.label}/{self.group}"
+
+    @property
+    def pair(self) -> str:
+        """The two runs, as `gcn - pop`."""
+        return f"{self.run} - {self.against}"
+
+
+@dataclass(frozen=True)
+class Comparison(ResultTable):
+    """Result of `compare`; `str()` returns a table, and sentences that describe the test.
+
+    The table, also that of `to_markdown` and `to_latex`, has the values of both runs, the difference, its corrected
+    interval and corrected p; `to_dict`, `to_pandas` and `to_polars` have all fields of `PairResult`.
+
+    `comparison["NDCG@10"]` is the `PairResult` of a label if only one pair of runs was compared, and
+    `comparison["NDCG@10", "gcn", "pop"]` the result of gcn minus pop; `comparison["NDCG@10/cold"]` is for a group.
+    """
+
+    _gaps: ClassVar[dict[str, str]] = {
+        "group": "text",
+        **dict.fromkeys(("margin", "noninferior_p", "adjusted_noninferior_p"), "floats"),
+    }
+    _words: ClassVar[tuple[str, ...]] = ("metric", "runs")
+
+    results: tuple[PairResult, ...]
+    """One result per pair and label, each followed by the results of the groups."""
+    runs: dict[str, int]
+    """Number of runs by name."""
+    baseline: str | None
+    """The run that all others were compared with; None = all pairs were compared."""
+    test: Literal["randomization", "t"]
+    correction: Correction
+    alternative: Alternative
+    level: float
+    resamples: int | None
+    """Number of sign flips; None = t test."""
+    exact: bool
+    """True if the flips are all combinations of signs, not a random sample."""
+    normal: bool
+    """True if sums of small units are drawn from the normal limit of their flips, since there are many units."""
+    margin: float | str | None
+    """Margin of non-inferiority, in the metrics' unit or as a share such as "2%"; None = none was given."""
+    higher_is_better: dict[str, bool | None]
+    """Which values are better, by label; None = neither."""
+    seed: int
+    clustered: bool
+    groups: dict[str, int]
+    """Number of rows by group; empty = no groups were given."""
+    num_in_none: int
+    """Number of rows that are in no group."""
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def result_rows(self) -> list[dict[str, Any]]:
+        """Return the columns of each result by name."""
+        return [result._asdict() for result in self.results]
+
+    def __getitem__(self, key: str | tuple[str, str, str]) -> PairResult:
+        label, *pair = (key,) if isinstance(key, str) else key
+        of_label = [result for result in self.results if result.key == label]
+        if not of_label:
+            raise unknown_key(label, self.result_keys)
+        of_pair = [result for result in of_label if not pair or [result.run, result.against] == pair]
+        if len(of_pair) != 1:
+            pairs = ", ".join(f"[{label!r}, {r.run!r}, {r.against!r}]" for r in of_label)
+            raise KeyError(f"which pair, and which less which? There are {pairs}")
+        return of_pair[0]
+
+    @property
+    def result_keys(self) -> list[str]:
+        """Keys of the results, each once."""
+        return [*dict.fromkeys(r.key for r in self.results)]
+
+    @property
+    def pairs(self) -> list[str]:
+        """Pairs of runs that were compared, as `gcn - pop`."""
+        return [*dict.fromkeys(r.pair for r in self.results)]
+
+    @property
+    def num_tested(self) -> int:
+        """Number of comparisons that were tested, for which p and intervals are corrected."""
+        return sum(not math.isnan(r.p) for r in self.results)
+
+    @property
+    def is_corrected(self) -> bool:
+        """True if p and intervals are corrected for several comparisons."""
+        return self.correction != "none" and self.num_tested > 1
+
+    @property
+    def passed(self) -> bool | None:
+        """True if every result is non-inferior, False if one is not or has fewer than two units; None = no margin.
+
+        Each result is tested one-sided at (1 - level) / 2, .025 by default, without correction: the hypothesis that one
+        of them or more is inferior is then rejected wrongly in at most this share of cases (intersection-union test).
+        """
+        if self.margin is None:
+            return None
+        alpha = round((1 - self.level) / 2, 12)
+        return all(r.noninferior_p is not None and r.noninferior_p <= alpha for r in self.results)
+
+    @property
+    def verdict(self) -> str:
+        """Sentence that says if the comparison passed, and how far the result with the highest p is from the margin.
+
+        Raises:
+            ValueError: without a margin.
+        """
+        if self.margin is None:
+            raise ValueError("without a margin there is no verdict: compare(runs, margin=0.02)")
+        worst = max(self.results, key=_distance_to_passing)
+        name = worst.key if len(self.pairs) == 1 else f"{worst.key} of {worst.run}"
+        if math.isnan(worst.p):
+            return f"Failed: {name} has fewer than two rows or clusters."
+        margin, loss = worst.margin or 0.0, worst.difference
+        if self.higher_is_better[worst.label]:
+            loss = -loss
+        change, size, *interval = "rose", worst.difference, worst.low, worst.high
+        if worst.difference < 0:
+            change, size, *interval = "fell", -worst.difference, -worst.high, -worst.low
+        end = f"which {'rules out' if self.passed else 'does not rule out'} a loss of {margin:.3g}"
+        if loss > margin:
+            end = f"more than the margin {margin:.3g}"
+        return (
+            f"{'Passed: at worst' if self.passed else 'Failed:'} {name} {change} by {size:.3g} "
+            f"({100 * self.level:g} % interval {' to '.join(f'{number:.3g}' for number in interval)}), {end}."
+        )
+
+    def to_json(self, *, indent: int | None = 2) -> str:
+        """Return JSON text: {"results": [{"label": ..., "run": ..., ...}], "test": ..., ...}; NaN is null."""
+        settings = {
+            name: getattr(self, name) for name in ("test", "correction", "alternative", "level", "resamples", "seed")
+        }
+        return json.dumps({"results": records(self.result_rows()), **settings}, indent=indent, allow_nan=False)
+
+    def by_model(self, *, standard_errors: bool = False) -> ModelTable:
+        """Return a table with a row per model and a column per metric, with marks of the best values.
+
+        A dagger marks values that differ from those of the baseline (without one, of the first run): adjusted p of at
+        most 1 - level, so that all marks together are corrected. Values are means over the rows that are compared.
+
+        Args:
+            standard_errors: True = also print the standard error of each mean.
+
+        Examples:
+            >>> import torch
+            >>> import torchrecmetrics as trm
+            >>> ids = torch.arange(400)
+            >>> fifth, sixth, half = ((ids % n == 0).double() for n in (5, 6, 2))
+            >>> pop = trm.Rows({"HR@10": fifth, "MRR": fifth}, ids)
+            >>> gcn = trm.Rows({"HR@10": half, "MRR": sixth}, ids)
+            >>> print(trm.compare({"pop": pop, "gcn": gcn}).by_model().to_markdown())
+            | model |       HR@10 |        MRR |
+            | ----- | ----------: | ---------: |
+            | pop   |      0.2000 | **0.2000** |
+            | gcn   | **0.5000†** |     0.1675 |
+        """
+        models = [*self.runs]
+        baseline = self.baseline or models[0]
+        of_pairs = [result for result in self.results if result.against == baseline]
+        values: dict[str, dict[str, float]] = {model: {} for model in models}
+        errors: dict[str, dict[str, float]] = {model: {} for model in models}
+        for r in of_pairs:
+            values[baseline].setdefault(r.key, r.against_value)
+            errors[baseline].setdefault(r.key, r.against_standard_error)
+            values[r.run][r.key], errors[r.run][r.key] = r.value, r.standard_error
+        best = []
+        for r in of_pairs:
+            if (higher := self.higher_is_better[r.label]) is not None:
+                signed = [values[model][r.key] * (1 if higher else -1) for model in models]
+                top = max((value for value in signed if not math.isnan(value)), default=math.nan)
+                best += [(r.key, row) for row, value in enumerate(signed) if value == top]
+        alpha = round(1 - self.level, 12)
+        different = {(r.key, models.index(r.run)) for r in of_pairs if r.adjusted_p <= alpha}
+        p = "adjusted p" if self.is_corrected else "p"
+        marks = f"The best values have a star or are bold; † differs from {baseline}, {p} <= {alpha:g}."
+        return ModelTable(values, errors if standard_errors else {}, {*best}, different, [marks, *self.notes])
+
+    def _texts(self) -> dict[str, list[str]]:
+        """Return the columns of the table as text."""
+        widths = [r.adjusted_high - r.adjusted_low for r in self.results]
+        least = min((w for w in widths if 0 < w < math.inf), default=1.0)
+        digits = min(12, max(4, 1 - math.floor(math.log10(least))))
+        number, signed = f"{{:.{digits}f}}", f"{{:+.{digits}f}}"
+        columns = {
+            "metric": [r.key for r in self.results],
+            "runs": [r.pair for r in self.results],
+            "value": [_cell(number, r.value) for r in self.results],
+            "against": [_cell(number, r.against_value) for r in self.results],
+            "difference": [_cell(signed, r.difference) for r in self.results],
+            f"{100 * self.level:g} % interval": [
+                _cell(f"[{signed}, {signed}]", r.adjusted_low, r.adjusted_high) for r in self.results
+            ],
+            "adjusted p" if self.is_corrected else "p": [_p(r.adjusted_p) for r in self.results],
+        }
+        if self.margin is not None:
+            adjusted = [r.adjusted_noninferior_p for r in self.results]
+            columns["non-inferior p"] = [_p(p) for p in adjusted if p is not None]
+        return columns
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences below the printed table: test, correction, groups, margin, averaged runs."""
+        units = "whole clusters" if self.clustered else "rows"
+        number, sides = max(r.num_units for r in self.results), _SIDES[self.alternative]
+        notes = []
+        if self.test == "t":
+            notes = [f"Paired t test over {number} {units}, {sides}."]
+        else:
+            how = f"all {self.resamples} other signs" if self.exact else f"{self.resamples} draws, seed {self.seed}"
+            how += ", of their normal limit" if self.normal else ""
+            notes = [f"Paired randomisation test: signs of {number} {units} flipped ({how}), {sides}."]
+        if not self.num_tested:
+            notes = []
+        alpha = f"{1 - self.level:.4g}"
+        if self.is_corrected:
+            method = _METHODS[self.correction].format(alpha=alpha)
+            notes.append(f"Corrected for {self.num_tested} comparisons {method}.")
+        elif self.num_tested > 1:
+            notes.append(f"Not corrected for {self.num_tested} comparisons; an interval excludes 0 where p <= {alpha}.")
+        elif self.num_tested:
+            notes.append(f"The interval excludes 0 exactly where p <= {alpha}.")
+        if self.groups:
+            none = f"; {self.num_in_none} rows are in none" if self.num_in_none else ""
+            notes.append(f"Over all rows, and those of {len(self.groups)} groups each{none}.")
+        if untested := [*dict.fromkeys(r.key for r in self.results if math.isnan(r.p))]:
+            notes.append(f"Not tested, with fewer than two {units}: {', '.join(untested)}.")
+        if num_left_out := max(r.num_left_out for r in self.results):
+            notes.append(f"Left out: up to {num_left_out} rows, undefined in one of two runs or of weight 0.")
+        if self.margin is not None:
+            notes.append(self._margin_sentence())
+        if averaged := [f"{name} is the mean of {number}" for name, number in self.runs.items() if number > 1]:
+            notes.append(f"{', '.join(averaged)} runs: this tests these runs, not others that other seeds would give.")
+        return notes
+
+    def _margin_sentence(self) -> str:
+        """Return the sentence on non-inferiority: each result by its p, and all together."""
+        margin = f"{self.margin:g}" if isinstance(self.margin, Real) else f"{self.margin} of the other run's mean"
+        lower = [label for label, higher in self.higher_is_better.items() if higher is False]
+        sides = f" (lower values of {', '.join(lower)} are better)" if lower else ""
+        alpha, outcome = f"{(1 - self.level) / 2:.4g}", "pass" if self.passed else "do not pass"
+        return (
+            f"Non-inferior: worse by less than {margin}{sides}. All together {outcome}, each one-sided at {alpha} "
+            "without correction (intersection-union test)."
+        )
+
+
+def _distance_to_passing(result: PairResult) -> tuple[float, float]:
+    """Return a key that is larger the further a result is from non-inferiority: its p, then the difference / margin."""
+    p, margin = result.noninferior_p or 0.0, result.margin or math.inf
+    return math.inf if math.isnan(p) else p, abs(result.difference) / margin
+
+
+@one_thread()
+def compare(
+    runs: Runs,
+    metrics: str | Sequence[str] | None = None,
+    *,
+    baseline: str | None = None,
+    test: Literal["randomization", "t"] = "randomization",
+    correction: Correction | None = None,
+    resamples: int = 10_000,
+    level: float = 0.95,
+    alternative: Alternative = "two-sided",
+    margin: float | str | None = None,
+    seed: int = 0,
+    groups: Groups | None = None,
+) -> Comparison:
+    """Compare runs over the same rows by paired significance tests, to tell real differences from chance.
+
+    Rows are paired by id. A row that is undefined in one of two runs is left out of their comparison for that label,
+    and counted. The units of a pair are u = w (x - y), summed by cluster where there are clusters; the test statistic
+    is t = sum u / sqrt(n s^2), as in a paired t test, and the difference is sum u / sum w.
+
+    "randomization": if the two runs are interchangeable, both signs of each u are equally likely. b of R random sign
+    flips have |t_r| >= |t| (1 - 1e-9), and p = (b + 1) / (R + 1); all flips are used if 2^n is at most `resamples`.
+    A unit has the same sign for all labels and pairs, so that the correction takes their dependence into account.
+    Beyond 10,000 units, those that are no large share of a column (1 / 10,000 of sum u^2) are not flipped one by one:
+    their sums are drawn from the normal distribution that the sums of their flips have in the limit.
+    Intervals are difference ± q s / sqrt(n) / mean w, q the order statistic of the same t_r. "t": Student's
+    distribution in place of the flips.
+
+    Args:
+        runs: {name: evaluation} with `keep_rows=True`, a collection with `KeptRows`, or `Rows`; {name: [several]} of
+            several runs (seeds), which are averaged row by row.
+        metrics: labels to compare, such as ["NDCG@10"]. None: all, which all runs must have.
+        baseline: compare each other run with this one. None: all pairs, each run minus each run before it.
+        test: "randomization" or "t".
+        correction: for all labels, pairs and groups: "max-t", step-down (for randomization; its default), exact for one
+            comparison and asymptotic for all together; "holm" (the t test's default); "bh", Benjamini and Hochberg's
+            false discovery rate; or "none".
+        resamples: number of sign flips.
+        level: confidence level of the intervals, between 0 and 1.
+        alternative: "two-sided"; "greater" or "less": the mean of the run is higher or lower than that of the other.
+        margin: > 0, in the metrics' unit, or a share such as "2%" of the other run's mean over all rows, which is
+            taken as fixed: test also whether a run is worse by less than this (non-inferior), one-sided: lower where
+            higher values are better, higher where lower values are. `Comparison.passed` says if all results are.
+        seed: seed of the signs; the result does not depend on the order of rows, which are sorted by id.
+        groups: compare the runs over the rows of each group as well: `group_users(train)`, or `Groups` of any column.
+            Row ids are looked up in `user_ids` (session ids, if rows are sessions), or are row numbers of users.
+
+    Returns:
+        A `Comparison` of `PairResult`s: p is 1 where all differences are 0; values that need two rows are nan for
+        fewer rows.
+
+    Raises:
+        TypeError: for runs without `rows`, groups that are no `Groups` or have ids of another kind.
+        ValueError: for runs that kept no rows, ids that do not pair, labels, options, weights or clusters that differ
+            between runs, infinite values, groups that hold none of the rows, and for unknown arguments.
+
+    Source: Westfall and Young, Resampling-based multiple testing, 1993; Benjamini and Hochberg, Controlling the false
+    discovery rate, JRSS B 57, 1995; Berger, Multiparameter hypothesis testing and acceptance sampling, Technometrics
+    24, 1982 (all non-inferior: the intersection-union test); Smucker et al., A comparison of statistical significance
+    tests for information retrieval evaluation, CIKM 2007.
+
+    Example:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> ids = torch.arange(400)
+        >>> pop = trm.Rows({"HR@10": (ids % 5 == 0).double()}, ids)
+        >>> gcn = trm.Rows({"HR@10": (ids % 4 == 0).double()}, ids)
+        >>> result = trm.compare({"pop": pop, "gcn": gcn})["HR@10"]
+        >>> round(result.difference, 4), result.wins, result.losses, 0.05 < result.p < 0.15
+        (0.05, 80, 60, True)
+    """
+    correction = _check_correction(test, correction)
+    check_choice("alternative", alternative, ("two-sided", "greater", "less"))
+    level, resamples, seed = check_level(level), check_k(resamples, "resamples"), check_k(seed, "seed", least=0)
+    amount = None if margin is None else _check_margin(margin)
+    check_groups(groups)
+    paired = Paired(runs, metrics, baseline)
+    selected_by_group: dict[str | None, Tensor | None] = {None: None}
+    if groups is not None:
+        selected_by_group |= _rows_by_group(paired, groups)
+    num_units = paired.layout.num_units
+    exact = test == "randomization" and 2 ** min(num_units, 62) <= resamples
+
+    def decided(tables: Sequence[PairColumns], side: Alternative) -> Decisions:
+        units, totals = [table.units for table in tables], PairTotals.joined(table.totals for table in tables)
+        t = studentised(totals.sums, totals.squares, totals.units)
+        if test == "t":
+            tested: ByStudent | ByFlips = ByStudent(t, totals.units, totals.squares, side)
+        else:
+            flips = all_flips(units, num_units) if exact else flipped_sums(units, num_units, resamples, seed)
+            tested = ByFlips(t, studentised(flips, totals.squares, totals.units), side)
+        return decide(tested, (totals.units >= 2).nonzero().flatten().tolist(), round(1 - level, 12), correction)
+
+    by_group = {name: paired.columns(selected) for name, selected in selected_by_group.items()}
+    decisions, margins, noninferior = decided([*by_group.values()], alternative), None, None
+    if amount is not None:
+        margins = _margins(paired, amount, isinstance(margin, str), by_group[None].totals.against)
+        noninferior = decided([paired.columns(selected, margins) for selected in selected_by_group.values()], "greater")
+    num_flips = 2**num_units - 1 if exact else resamples
+    sizes = {name: table.num_rows for name, table in by_group.items() if name is not None}
+    return Comparison(
+        results=tuple(_results(paired, by_group, decisions, alternative, margins, noninferior)),
+        runs={name: len(repeats) for name, repeats in paired.runs.items()},
+        baseline=baseline,
+        test=test,
+        correction=correction,
+        alternative=alternative,
+        level=level,
+        resamples=None if test == "t" else num_flips,
+        exact=exact,
+        normal=test == "randomization" and num_units > MANY,
+        margin=margin,
+        higher_is_better=paired.higher_is_better,
+        seed=seed,
+        clustered=paired.layout.unit_of_row is not None,
+        groups=sizes,
+        num_in_none=len(paired.ids) - sum(sizes.values()) if sizes else 0,
+    )
+
+
+def _rows_by_group(paired: Paired, groups: Groups) -> dict[str | None, Tensor | None]:
+    """Return which rows are in each group, {name: bool [n]}."""
+    clashing = [
+        f"{label}/{name}" for label in paired.labels for name in groups.names if f"{label}/{name}" in paired.labels
+    ]
+    if clashing:
+        raise ValueError(f"{clashing[0]} is a label of the runs, and would be that of a group: leave one of them out")
+    codes = groups.of_rows(paired.ids)
+    return {name: codes == code for code, name in enumerate(groups.names)}
+
+
+def _results(
+    paired: Paired,
+    by_group: dict[str | None, PairColumns],
+    decisions: Decisions,
+    alternative: Alternative,
+    margins: list[float] | None,
+    noninferior: Decisions | None,
+) -> list[PairResult]:
+    """Return the results by pair and label: the result over all rows, followed by those of the groups."""
+    totals = PairTotals.joined(table.totals for table in by_group.values())
+    units, sums, squares = totals.units, totals.sums, totals.squares
+    defined = units >= 2
+    share = (sums.square() / (units * squares)).where(squares > 0, 0).clamp(max=1)
+    residual = (squares * (1 - share)).where(1 - share >= 1e-12, 0)  # sum of squares around the mean
+    spread = (residual / (units - 1)).sqrt().where(defined, math.nan)
+    difference, error = sums / totals.weights, spread * units.sqrt() / totals.weights
+    critical, joint = torch.tensor([decisions.critical, decisions.joint_critical], dtype=torch.float64)
+    power = torch.tensor([quantile(_POWER, n - 1) if n >= 2 else math.nan for n in units.tolist()], dtype=torch.float64)
+    low, high = _ends(difference, critical, error, alternative)
+    adjusted_low, adjusted_high = _ends(difference, joint, error, alternative)
+    columns = {
+        "value": totals.value.tolist(),
+        "against_value": totals.against.tolist(),
+        "standard_error": totals.value_error.tolist(),
+        "against_standard_error": totals.against_error.tolist(),
+        "difference": difference.tolist(),
+        "low": low,
+        "high": high,
+        "p": decisions.p,
+        "adjusted_low": adjusted_low,
+        "adjusted_high": adjusted_high,
+        "adjusted_p": decisions.adjusted_p,
+        "effect_size": (sums / units / spread).where((sums != 0) | ~defined, 0).tolist(),
+        "wins": totals.wins.long().tolist(),
+        "ties": totals.ties.long().tolist(),
+        "losses": totals.losses.long().tolist(),
+        "num_rows": totals.rows.long().tolist(),
+        "num_units": units.long().tolist(),
+        "detectable": _half_width(joint + power, error).tolist(),
+    }
+    if margins is not None and noninferior is not None:
+        columns |= {"noninferior_p": noninferior.p, "adjusted_noninferior_p": noninferior.adjusted_p}
+        columns["margin"] = margins * len(by_group)
+    results = []
+    names = product(by_group.items(), paired.pairs, paired.labels)
+    for column, ((group, table), (run, against), label) in enumerate(names):
+        numbers: dict[str, Any] = {name: values[column] for name, values in columns.items()}
+        num_left_out = table.num_rows - numbers["num_rows"]
+        numbers |= {"label": label, "run": run, "against": against, "group": group, "num_left_out": num_left_out}
+        results.append(PairResult(**numbers))
+    num_columns = len(paired.pairs) * len(paired.labels)
+    return [result for start in range(num_columns) for result in results[start::num_columns]]
+
+
+def _half_width(critical: Tensor, error: Tensor) -> Tensor:
+    """Return `critical` x `error`; infinite for an infinite critical value, also where the error is 0."""
+    return (critical * error).where(critical.isfinite(), critical)
+
+
+def _ends(
+    difference: Tensor, critical: Tensor, error: Tensor, alternative: Alternative
+) -> tuple[list[float], list[float]]:
+    """Return the ends of the intervals difference ± critical x error; one of them is infinite for a one-sided test."""
+    half = _half_width(critical, error)
+    low, high = difference - half, difference + half
+    if alternative == "less":
+        low = low.where(low.isnan(), -math.inf)
+    if alternative == "greater":
+        high = high.where(high.isnan(), math.inf)
+    return low.tolist(), high.tolist()
+
+
+def _check_margin(margin: float | str) -> float:
+    """Return a margin as a number, a share such as "2%" as 0.02; raise for others than numbers > 0 and shares."""
+    number: Any = margin
+    if isinstance(margin, str) and (share := re.fullmatch(r"(\d+\.?\d*|\.\d+) ?%", margin)):
+        number = float(share[1]) / 100
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 < number < math.inf:
+        raise ValueError(
+            f"margin must be a number > 0 in the metrics' unit, a share of the other run's mean such as '2%', or None, "
+            f"got {margin!r}"
+        )
+    return float(number)
+
+
+def _margins(paired: Paired, amount: float, is_share: bool, means: Tensor) -> list[float]:
+    """Return the margin of each label of each pair: `amount`, or that share of the other run's mean; or raise."""
+    if sideless := [label for label, side in paired.higher_is_better.items() if side is None]:
+        raise ValueError(
+            f"of {sideless[0]} neither higher nor lower values are better, so it has no margin: name the metrics that "
+            "are compared, metrics=[...]"
+        )
+    margins = []
+    for (_, against), label, mean in zip(
+        *zip(*product(paired.pairs, paired.labels), strict=True), means.tolist(), strict=True
+    ):
+        if is_share and mean == 0:
+            raise ValueError(f"the mean of {label} in {against!r} is 0, and so is each share of it: give a margin > 0")
+        margins.append(abs(mean) * amount if is_share else amount)
+    return margins
+
+
+def _check_correction(test: str, correction: Correction | None) -> Correction:
+    """Return the correction of a test, or the test's default for None; raise for an unknown correction."""
+    if test in ("wilcoxon", "sign"):
+        raise ValueError(
+            f"test={test!r} is not offered: it tests signs or ranks of differences, not their mean; its use should "
+            "be discontinued (Smucker, Allan and Carterette, CIKM 2007): use 'randomization' or 't'"
+        )
+    check_choice("test", test, ("randomization", "t"))
+    correction = correction or ("max-t" if test == "randomization" else "holm")
+    check_choice("correction", correction, ("max-t", "holm", "bh", "none"))
+    if test == "t" and correction == "max-t":
+        raise ValueError("correction='max-t' needs the flips of test='randomization'; a t test takes 'holm' or 'bh'")
+    return correction
+
+
+def _p(p: float) -> str:
+    """Return a p value as text with four decimals."""
+    return "<0.0001" if p < 0.0001 else _cell("{:.4f}", p)
+
+
+def _cell(form: str, *numbers: float) -> str:
+    """Return numbers as text, "-" if one of them is nan."""
+    return "-" if any(map(math.isnan, numbers)) else form.format(*numbers)

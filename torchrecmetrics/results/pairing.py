@@ -1,0 +1,291 @@
+"""Pair the rows of several runs by id, and sum their differences; clusters of rows are summed first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain, product
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.core.checks import describe, nearest
+from torchrecmetrics.results.resampling import Units
+from torchrecmetrics.results.row_ids import EQUAL, RowIds, UnitLayout, find_ids, id_at
+from torchrecmetrics.results.rows import Rows
+from torchrecmetrics.tables.spelling import check_spelling
+from torchrecmetrics.tables.vocabulary import Vocabulary
+
+
+class HasRows(Protocol):
+    """Protocol of a result that kept its rows: an evaluation, or a collection."""
+
+    @property
+    def rows(self) -> Rows:
+        """Per-row values."""
+        ...
+
+
+Run: TypeAlias = "Rows | HasRows"
+Runs: TypeAlias = "Mapping[str, Run | Sequence[Run]]"
+
+
+class PairTotals(NamedTuple):
+    """Sums over the units of each column, float64 [columns] per field."""
+
+    units: Tensor
+    """Number of units with a weight > 0."""
+    rows: Tensor
+    """Number of rows with a weight > 0."""
+    sums: Tensor
+    squares: Tensor
+    weights: Tensor
+    """Sums of the row weights; `sums / weights` is the difference of the means."""
+    value: Tensor
+    """Mean of the first run over the rows with a weight > 0."""
+    against: Tensor
+    """Mean of the second run over the rows with a weight > 0."""
+    value_error: Tensor
+    """Standard error of `value`."""
+    against_error: Tensor
+    wins: Tensor
+    """Number of rows in which the first run is higher."""
+    ties: Tensor
+    losses: Tensor
+
+    @staticmethod
+    def joined(totals: Iterable[PairTotals]) -> PairTotals:
+        """Concatenate the columns of several totals."""
+        return PairTotals(*torch.cat([torch.stack(columns) for columns in totals], 1))
+
+
+class PairColumns(NamedTuple):
+    """Differences of paired runs: a column is one label of one pair of runs, in the order of pairs, then of labels."""
+
+    units: Units
+    totals: PairTotals
+    num_rows: int
+    """Number of rows, including those that are undefined in a column."""
+
+
+class Paired:
+    """Runs whose rows have been paired by id.
+
+    Args:
+        runs: {name: `Rows`, or an evaluation or collection that kept them}, or {name: [several]}, averaged row by row.
+        metrics: labels that are compared; None = all.
+        baseline: name of the run that each other run is compared with; None = each run with every run before it.
+    """
+
+    def __init__(self, runs: Runs, metrics: str | Sequence[str] | None, baseline: str | None) -> None:
+        self.runs: dict[str, list[Rows]] = _rows_by_name(runs)
+        self.labels: list[str] = _common_labels(self.runs, metrics)
+        (first_name, first_rows), *others = [(name, rows) for name, repeats in self.runs.items() for rows in repeats]
+        self.ids: RowIds = first_rows.ids
+        self._row_in: dict[int, Tensor] = {id(first_rows): torch.arange(len(first_rows), device="cpu")}
+        for name, rows in others:
+            if id(rows) not in self._row_in:
+                self._row_in[id(rows)] = _pair(first_name, first_rows, name, rows)
+        sides: dict[str, bool | None] = {}
+        for rows in chain.from_iterable(self.runs.values()):
+            rows.check_finite(self.labels)
+            sides |= rows.higher_is_better
+        self.higher_is_better: dict[str, bool | None] = {label: sides.get(label, True) for label in self.labels}
+        self.layout: UnitLayout = UnitLayout.of(first_rows.ids, first_rows.clusters)
+        self.pairs: list[tuple[str, str]] = _pairs([*self.runs], baseline)
+        weights = first_rows.weights  # scaled to a maximum of 1: squares neither overflow nor vanish
+        self._row_scale: float = 1.0 if weights is None or not weights.any() else 1 / weights.max().item()
+
+    def columns(self, selected: Tensor | None = None, margins: Sequence[float] | None = None) -> PairColumns:
+        """Return the columns over the `selected` rows, bool [n].
+
+        The units of a column are u = w (x - y), summed by cluster where there are clusters; u is 0 where x or y is
+        undefined. With a margin per column u = w (x - y + margin), or w (y - x + margin) where lower values are better:
+        its mean is above 0 if x is worse by less than the margin.
+        """
+        layout, numbers = self.layout, torch.arange(self.layout.num_units, device="cpu")
+        if selected is not None:
+            layout, numbers = layout.only(selected)
+        names = [(*pair, label) for pair, label in product(self.pairs, self.labels)]
+        units = torch.empty(len(names), len(numbers), dtype=torch.float64, device="cpu")
+        totals = torch.empty(len(PairTotals._fields), len(names), dtype=torch.float64, device="cpu")
+        for column, (run, against, label) in enumerate(names):
+            margin = None if margins is None else margins[column]
+            units[column], sums = self._column(run, against, label, layout, margin)
+            totals[:, column] = torch.stack([number.double() for number in sums])
+        return PairColumns(Units(numbers, units), PairTotals(*totals), len(layout.order))
+
+    def _column(
+        self, run: str, against: str, label: str, layout: UnitLayout, margin: float | None
+    ) -> tuple[Tensor, PairTotals]:
+        """Return the units of a column, [units], and its totals, a number per field."""
+        scales = self._scales(run, against, label, layout)
+        x, weight_x, wx = self._run_means(run, label, layout, scales)
+        y, weight_y, wy = self._run_means(against, label, layout, scales)
+        difference, weighted = _rounded_difference(x, y), _rounded_difference(wx, wy)
+        weights = ((weight_x + weight_y) / 2).masked_fill(difference.isnan(), 0)
+        counted = weights > 0
+        if margin is not None:
+            gain = -weighted if self.higher_is_better[label] is False else weighted
+            weighted = _rounded_difference(gain, -margin * weights)
+        units, num_units = layout.sums(weighted.where(counted, 0)), (layout.sums(counted.double()) > 0).sum()
+        run_mean, run_error = _mean(wx.where(counted, 0), weights, layout, num_units)
+        other_mean, other_error = _mean(wy.where(counted, 0), weights, layout, num_units)
+        return units, PairTotals(
+            units=num_units,
+            rows=counted.sum(),
+            sums=units.sum(),
+            squares=units.square().sum(),
+            weights=weights.sum(),
+            value=run_mean,
+            against=other_mean,
+            value_error=run_error,
+            against_error=other_error,
+            wins=(counted & (difference > 0)).sum(),
+            ties=(counted & (difference == 0)).sum(),
+            losses=(counted & (difference < 0)).sum(),
+        )
+
+    def _run_means(
+        self, name: str, label: str, layout: UnitLayout, scales: dict[int, float]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the means of x, w and w x over the runs of a name; weights of a run are multiplied by its scale."""
+        x = w = wx = torch.zeros((), dtype=torch.float64, device="cpu")
+        for run in self.runs[name]:
+            row = self._row_in[id(run)][layout.order]
+            values, weights = run.values[label][row], run.weights_of(label)[row]
+            weights *= scales.get(id(run), self._row_scale)
+            x, w, wx = x + values, w + weights, wx + weights * values
+        number = len(self.runs[name])
+        return x / number, w / number, wx / number
+
+    def _scales(self, run_name: str, against: str, label: str, layout: UnitLayout) -> dict[int, float]:
+        """Return factors that scale a metric's own weights to a mean of 1, {id(run): factor}; empty without them."""
+        runs = [*self.runs[run_name], *self.runs[against]]
+        if not any(label in run.own_weights for run in runs):
+            return {}
+        rows = [self._row_in[id(run)][layout.order] for run in runs]
+        values = torch.stack([run.values[label][row] for run, row in zip(runs, rows, strict=True)])
+        weights = torch.stack([run.weights_of(label)[row] for run, row in zip(runs, rows, strict=True)])
+        counted = ~values.isnan().any(0) & (weights > 0).any(0)
+        factors = (counted.sum() / (weights * counted).sum(1)).tolist()
+        return dict(zip(map(id, runs), factors, strict=True))
+
+
+def _mean(weighted: Tensor, weights: Tensor, layout: UnitLayout, num_units: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the mean of rows, sum w x / sum w, and its standard error over units; NaN for fewer than two units."""
+    mean = weighted.sum() / weights.sum()
+    squares = layout.sums(weighted - weights * mean).square().sum()
+    return mean, (squares * num_units / (num_units - 1)).sqrt() / weights.sum()
+
+
+def _rounded_difference(x: Tensor, y: Tensor) -> Tensor:
+    """Return x - y, with differences that are rounding errors set to 0."""
+    difference = x - y
+    return difference.masked_fill(difference.abs() <= EQUAL * torch.maximum(x.abs(), y.abs()), 0)
+
+
+def _pairs(names: list[str], baseline: str | None) -> list[tuple[str, str]]:
+    """Return the pairs that are compared: each run with the baseline, or for None with every run before it."""
+    if baseline is None:
+        return [(later, earlier) for i, earlier in enumerate(names) for later in names[i + 1 :]]
+    if baseline not in names:
+        raise ValueError(f"baseline {baseline!r} is no run{nearest(baseline, names)}")
+    return [(name, baseline) for name in names if name != baseline]
+
+
+def _rows_by_name(runs: Runs) -> dict[str, list[Rows]]:
+    """Return the runs of each name as a list of `Rows`; raise for other types and fewer than two names."""
+    cure = "pass {name: evaluation, other name: evaluation}, or their rows; several runs of one name are a list"
+    if not isinstance(runs, Mapping) or hasattr(type(runs), "rows"):  # an evaluation is a mapping, too
+        raise TypeError(f"runs must be a dict of evaluations or Rows by name, got {describe(runs)}: {cure}")
+    if len(runs) < 2:
+        raise ValueError(f"two runs or more are compared, got {len(runs)}: {cure}")
+    rows_by_name: dict[str, list[Rows]] = {}
+    for name, value in runs.items():
+        repeats: list[Any] = [*value] if isinstance(value, (list, tuple)) else [value]
+        if not repeats:
+            raise ValueError(f"run {name!r} is an empty list: {cure}")
+        rows_by_name[name] = [_rows_of(name, run, cure) for run in repeats]
+    return rows_by_name
+
+
+def _rows_of(name: str, run: Any, cure: str) -> Rows:
+    """Return the rows of a run; raise for other types, and for a result without rows."""
+    try:
+        rows = getattr(run, "rows", run)
+    except ValueError as error:
+        raise ValueError(f"run {name!r}: {error}") from None
+    if isinstance(rows, Rows):
+        return rows
+    hint = f"pass Rows.from_parquet({run!r})" if isinstance(run, str) else cure
+    raise TypeError(f"run {name!r} must be an evaluation, Rows, or a list of them, got {describe(run)}: {hint}")
+
+
+def _common_labels(runs: dict[str, list[Rows]], metrics: str | Sequence[str] | None) -> list[str]:
+    """Return the labels that are compared, which all runs have; None = all labels, which must be the same."""
+    named = [(name, rows.values) for name, repeats in runs.items() for rows in repeats]
+    if metrics is not None:
+        labels = [metrics] if isinstance(metrics, str) else [*dict.fromkeys(metrics)]
+        if other := [label for label in labels if not isinstance(label, str)]:
+            raise TypeError(f"metrics must be labels, such as ['NDCG@10'], got {describe(other[0])}")
+        for (name, values), label in product(named, labels):
+            if label not in values:
+                raise ValueError(f"run {name!r} has no metric {label!r}{nearest(label, values)}")
+        if not labels:
+            raise ValueError("metrics is empty: name the metrics that are compared, or None for all")
+        return labels
+    first_name, first_values = named[0]
+    for name, values in named:
+        lone = {first_name: first_values.keys() - values.keys(), name: values.keys() - first_values.keys()}
+        if texts := [f"{', '.join(sorted(labels))} only in {name!r}" for name, labels in lone.items() if labels]:
+            raise ValueError(f"runs must have the same labels: {'; '.join(texts)}; or choose some with metrics=[...]")
+    return [*first_values]
+
+
+def _pair(first_name: str, first_rows: Rows, name: str, rows: Rows) -> Tensor:
+    """Return for each row of `first_rows` the row of `rows` with the same id, int64 [n]; raise if runs do not pair."""
+    if rows.options != first_rows.options:
+        options = sorted({*first_rows.options, *rows.options})
+        option = next(n for n in options if first_rows.options.get(n, "") != rows.options.get(n, ""))
+        first_value, value = (run.options.get(option, "not told") for run in (first_rows, rows))
+        raise ValueError(
+            f"runs must be made with the same options: {option} is {first_value!r} in {first_name!r} and {value!r} in "
+            f"{name!r}"
+        )
+    if isinstance(rows.ids, list) is not isinstance(first_rows.ids, list):
+        raise ValueError(f"ids do not pair: one of {first_name!r} and {name!r} has whole numbers, the other text")
+    row_of_id = find_ids(rows.ids, first_rows.ids)
+    if len(rows) != len(first_rows) or bool((row_of_id < 0).any()):
+        if isinstance(rows.ids, list) and isinstance(first_rows.ids, list):
+            with suppress(ImportError):  # pyarrow reads spellings; rows need none
+                check_spelling(f"ids of {name!r}", Vocabulary(rows.ids), repr(first_name), Vocabulary(first_rows.ids))
+        texts = [_unpaired(first_name, first_rows.ids, name, row_of_id)]
+        texts.append(_unpaired(name, rows.ids, first_name, find_ids(first_rows.ids, rows.ids)))
+        raise ValueError(f"rows do not pair: {'; '.join(filter(None, texts))}; compare runs over the same rows")
+    for what in ("weights", "clusters"):
+        if (getattr(first_rows, what) is None) is not (getattr(rows, what) is None):
+            raise ValueError(f"{what}: one of {first_name!r} and {name!r} has them, the other not")
+    weights, clusters = first_rows.weights, first_rows.clusters
+    if weights is not None and rows.weights is not None and not weights.equal(rows.weights[row_of_id]):
+        raise ValueError(f"weights of some rows differ between {first_name!r} and {name!r}")
+    if clusters is not None and rows.clusters is not None and not _same(clusters, rows.clusters, row_of_id):
+        raise ValueError(f"clusters of some rows differ between {first_name!r} and {name!r}")
+    return row_of_id
+
+
+def _same(clusters: RowIds, other_clusters: RowIds, row_of_id: Tensor) -> bool:
+    """Return True if both runs have the same clusters; `row_of_id` is the row in the other run of each row."""
+    if isinstance(clusters, Tensor) and isinstance(other_clusters, Tensor):
+        return torch.equal(clusters, other_clusters[row_of_id])
+    return type(clusters) is type(other_clusters) and clusters == [other_clusters[row] for row in row_of_id.tolist()]
+
+
+def _unpaired(name: str, ids: RowIds, other_name: str, row_of_id: Tensor) -> str:
+    """Return a message with the number of ids that another run does not have; empty if it has all of them."""
+    missing = (row_of_id < 0).nonzero()[:, 0]
+    if not len(missing):
+        return ""
+    example = id_at(ids, int(missing[0]))
+    return f"{len(missing)} of {len(ids)} ids of {name!r} are not in {other_name!r} (id {example!r}, for example)"

@@ -1,0 +1,310 @@
+"""`plot`: a result drawn with matplotlib (extra `plot`): values with their intervals, or the differences of runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+
+from torchmetrics import MetricCollection
+
+from torchrecmetrics.core.checks import describe, extra
+from torchrecmetrics.core.result import LastResult, Result
+from torchrecmetrics.results.comparison import Comparison
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Drawn: TypeAlias = "tuple[Figure, Axes]"
+
+_MARKERS = "osD^vPX"
+_PANEL = 3.3
+"""Height in inches of each panel in a figure with several panels."""
+_SPREAD = 20
+"""Ratio of the largest to the smallest cut-off from which on the axis of k is logarithmic."""
+
+
+class HasPoints(Protocol):
+    """Protocol of a result of several values: an evaluation, its groups, or a collection."""
+
+    @property
+    def points(self) -> Sequence[Result]:
+        """The values."""
+        ...
+
+
+class Line(NamedTuple):
+    """Points of one metric that are drawn as a line, in ascending order of k; or a single point."""
+
+    label: str
+    points: Sequence[Result]
+
+    @property
+    def k(self) -> list[int]:
+        """Cut-offs; empty for a metric without a cut-off, and for a group."""
+        return [point.k for point in self.points if point.k is not None and point.group is None]
+
+    @property
+    def values(self) -> list[float]:
+        """Values, one per point."""
+        return [point.value for point in self.points]
+
+    def errors(self) -> list[list[float]]:
+        """Return the distances from the values down and up to the ends of their intervals; nan = no interval."""
+        ends = [(point.value, *point.interval()) for point in self.points]  # max keeps nan, its first argument
+        return [[max(value - low, 0.0) for value, low, _ in ends], [max(high - value, 0.0) for value, _, high in ends]]
+
+
+def plot(result: Comparison | LastResult | HasPoints, ax: Axes | Sequence[Axes] | None = None) -> Drawn:
+    """Draw a result with its 95 % intervals.
+
+    - An `Evaluation` or a collection: values against k, one line per metric; a metric without a cut-off is a horizontal
+      line. With a single cut-off each value is a dot in a row of its own. Metrics with other bounds than 0 to 1, or
+      without bounds, have axes of their own, one below the other: `figure.axes`.
+    - `evaluation.groups`, a metric, or a value of a collection: a dot in a row of its own for each value.
+    - A `Comparison`: a forest plot of the differences, one colour per pair of runs; thin lines are corrected intervals,
+      and a broken line is drawn at the margin.
+
+    Args:
+        result: a result as above; a metric or collection must have been updated.
+        ax: matplotlib axes, or one axes for each scale of the metrics; None = a new figure, as large as labels need.
+
+    Returns:
+        Figure and the first axes.
+
+    Raises:
+        ImportError: without matplotlib.
+        TypeError: for another object, and for `ax` that is no axes.
+        ValueError: if the number of axes is not the number of scales.
+
+    Example:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> collection = trm.RecMetricCollection(["HR", "NDCG"], k=[1, 5, 10])
+        >>> collection.update(torch.arange(1, 101) % 20 + 1)
+        >>> figure, axes = trm.plot(collection)
+        >>> axes.get_xlabel(), [text.get_text() for text in axes.get_legend().get_texts()]
+        ('k', ['HR', 'NDCG'])
+    """
+    if isinstance(result, Comparison):
+        height = 1.3 + max(0.32, 0.2 * len(result.pairs)) * len(result.result_keys)
+        panels = _panels(["differences"], [height], ax)
+        _draw_forest(panels[0], result)
+    else:
+        units = _lines_by_unit(_points(result))
+        heights = [1.1 + 0.32 * len(lines) if _are_rows(lines) else None for lines in units.values()]
+        panels = _panels([*units], heights, ax)
+        for axes, lines in zip(panels, units.values(), strict=True):
+            (_draw_rows if _are_rows(lines) else _draw_lines)(axes, lines)
+    figure: Figure = panels[0].figure  # type: ignore[assignment]  # a subfigure has the same methods
+    if ax is None:
+        _widen(figure, panels)
+    return figure, panels[0]
+
+
+def _points(result: LastResult | HasPoints) -> Sequence[Result]:
+    """Return the values of a result, which metrics and collections compute first."""
+    if isinstance(result, LastResult):
+        metric: Any = result
+        metric.compute()
+        return [metric.last_result._replace(key=metric.label, group=None)]
+    if isinstance(result, MetricCollection):
+        result.compute()
+    if not hasattr(result, "points"):
+        raise TypeError(
+            f"plot draws an evaluation, its groups, a collection, metric or comparison, got {describe(result)}"
+        )
+    return result.points
+
+
+def _lines_by_unit(points: Sequence[Result]) -> Mapping[str, Sequence[Line]]:
+    """Return the lines of each scale: bounds, or a metric's name where it has none; groups only if all have groups."""
+    named: dict[str, list[Result]] = {}
+    overall = [point for point in points if point.group is None]
+    for point in overall or points:
+        named.setdefault(point.name if overall else point.key, []).append(point)
+    units: dict[str, list[Line]] = {}
+    for curve in named.values():
+        curve.sort(key=lambda point: point.k or 0)
+        is_line = 1 < len(curve) == len({point.k for point in curve if point.k is not None})
+        bounds, unit = curve[0].bounds, curve[0].name.partition("-")[0]  # without options
+        if bounds is not None and all(map(math.isfinite, bounds)):
+            unit = f"{bounds[0]:g} to {bounds[1]:g}"
+        lines = [Line(_label(curve), curve)] if is_line else [Line(point.key, [point]) for point in curve]
+        units.setdefault(unit, []).extend(lines)
+    return units
+
+
+def _label(curve: Sequence[Result]) -> str:
+    """Return the label of several points on one line: their key without the cut-off."""
+    point, with_cutoff = curve[0], f"{curve[0].name}@{curve[0].k}"
+    return point.key.replace(with_cutoff, point.name, 1) if with_cutoff in point.key else point.name
+
+
+def _are_rows(lines: Sequence[Line]) -> bool:
+    """Return True for fewer than two cut-offs, where each line is a row with a dot."""
+    return len({k for line in lines for k in line.k}) < 2
+
+
+def _draw_rows(axes: Axes, lines: Sequence[Line]) -> None:
+    """Draw values as dots with intervals, one row per label from top to bottom."""
+    for row, line in enumerate(lines):
+        how: dict[str, Any] = {"fmt": "o", "ms": 6, "capsize": 3, "color": _colour(0), "label": line.label}
+        axes.errorbar(line.values, [row], xerr=line.errors(), **how)
+    _label_rows(axes, [line.label for line in lines])
+    axes.set_xlabel("value, 95 % interval")
+
+
+def _draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
+    """Draw values against k, one line per metric, horizontal for a metric without k."""
+    from matplotlib.transforms import offset_copy
+
+    against, across = [line for line in lines if line.k], [line for line in lines if not line.k]
+    figure: Any = axes.figure
+    step = min(4.0, 24 / len(against))  # points; intervals at the same k are drawn side by side
+    for place, line in enumerate(against):
+        how: dict[str, Any] = {"ms": 5, "lw": 1.6, "elinewidth": 1.2, "capsize": 2.5, "label": line.label, "zorder": 3}
+        drawn = axes.errorbar(line.k, line.values, line.errors(), marker=_MARKERS[place % len(_MARKERS)], **how)
+        right = step * (place - (len(against) - 1) / 2)
+        shifted = offset_copy(axes.transData, figure, right, units="points")
+        for artist in drawn.get_children():  # after drawing: limits are those of the unshifted data
+            artist.set_transform(shifted)
+    for line in across:
+        full_width, (low, high) = axes.get_yaxis_transform(), line.points[0].interval()
+        (level,) = axes.plot([0, 1], line.values * 2, ls="--", lw=1.4, label=line.label, transform=full_width)
+        if not math.isnan(low):
+            axes.axhspan(low, high, color=level.get_color(), alpha=0.12, lw=0)
+    _draw_axis_of_k(axes, {k for line in against for k in line.k})
+    axes.set_ylabel("value, 95 % interval")
+    _draw_legend(axes)
+
+
+def _draw_forest(axes: Axes, comparison: Comparison) -> None:
+    """Draw differences with their intervals, one row per label from top to bottom and one colour per pair."""
+    results, margin, corrected = comparison.results, comparison.margin, comparison.is_corrected
+    labels, pairs = comparison.result_keys, comparison.pairs
+    known = [end for r in results for end in (r.difference, r.low, r.high, r.adjusted_low, r.adjusted_high)]
+    losses = [(r.margin or 0.0) * (1 if comparison.higher_is_better[r.label] is False else -1) for r in results]
+    finite = [0.0, *filter(math.isfinite, known + losses)]
+    padding = 0.06 * (max(finite) - min(finite) or 1.0)
+    left, right = min(finite) - padding, max(finite) + padding
+    step = min(0.26, 0.8 / len(pairs))
+    for place, pair in enumerate(pairs):
+        colour, of_pair = _colour(place), [r for r in results if r.pair == pair]
+        rows = [labels.index(r.key) + step * (place - (len(pairs) - 1) / 2) for r in of_pair]
+        for r, row in zip(of_pair, rows, strict=True):
+            if corrected:
+                ends = [max(r.adjusted_low, left), min(r.adjusted_high, right)]
+                axes.plot(ends, [row, row], color=colour, lw=1, zorder=2)
+            ends = [max(r.low, left), min(r.high, right)]
+            axes.plot(ends, [row, row], color=colour, lw=3, solid_capstyle="butt", zorder=2)
+        how: dict[str, Any] = {"ls": "none", "color": colour, "ms": 6.5, "mew": 0, "label": pair, "zorder": 3}
+        axes.plot([r.difference for r in of_pair], rows, marker=_MARKERS[place % len(_MARKERS)], **how)
+    neutral = _pyplot().rcParams["axes.edgecolor"]
+    axes.axvline(0, color=neutral, lw=1, zorder=1)
+    if margin is not None:
+        heights = [
+            height for r in results for height in (labels.index(r.key) - 0.5, labels.index(r.key) + 0.5, math.nan)
+        ]
+        ends = [end for loss in losses for end in (loss, loss, math.nan)]  # NaN: a line per row
+        axes.plot(ends, heights, color=neutral, lw=1, ls="--", zorder=1, label=f"margin {margin}")
+    _label_rows(axes, labels)
+    axes.set_xlim(left, right)
+    axes.set_xlabel("difference" if len(pairs) > 1 else pairs[0])
+    title = f"{100 * comparison.level:g} % intervals"
+    title += f", thin: corrected for {comparison.num_tested} comparisons" if corrected else ""
+    axes.set_title(title, fontsize="medium", loc="left")
+    if len(pairs) > 1 or margin is not None:
+        _draw_legend(axes)
+
+
+# ------------------------------------------------------------------------------------------------- figures and axes
+
+
+def _pyplot() -> Any:
+    """Import matplotlib.pyplot, or raise an ImportError that names the extra."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError(f"plots need matplotlib: {extra('plot')}") from error
+    return plt
+
+
+def _panels(units: Sequence[str], heights: Sequence[float | None], ax: Axes | Sequence[Axes] | None) -> list[Axes]:
+    """Return one axes per unit: the given axes, or those of a new figure, from top to bottom.
+
+    Args:
+        units: names of the scales.
+        heights: height of each panel of a new figure, in inches; None = the usual height.
+        ax: matplotlib axes, or several.
+    """
+    plt = _pyplot()
+    if ax is None:
+        width, figure_height = plt.rcParams["figure.figsize"]
+        usual_height = figure_height if len(heights) == 1 else _PANEL
+        inches = [usual_height if height is None else height for height in heights]
+        layout: dict[str, Any] = {"height_ratios": inches, "layout": "constrained", "squeeze": False}
+        return [*plt.subplots(len(inches), figsize=(width, sum(inches)), **layout)[1][:, 0]]
+    flat: Any = getattr(ax, "flat", ax)  # plt.subplots returns an array
+    panels = [*flat] if hasattr(flat, "__len__") else [flat]
+    if len(panels) != len(units):
+        raise ValueError(
+            f"the metrics have {len(units)} scales, {', '.join(units)}, and some would look flat on another's: pass "
+            f"ax=[...] with as many axes, got {len(panels)}; without ax a figure is made that has them"
+        )
+    for axes in panels:
+        if not hasattr(axes, "errorbar"):
+            raise TypeError(f"ax must be matplotlib axes, got {type(axes).__name__}")
+    return panels
+
+
+def _colour(place: int) -> str:
+    """Return a colour of the style in use now; a name such as "C0" takes the style in use when a figure is drawn."""
+    colours: list[str] = _pyplot().rcParams["axes.prop_cycle"].by_key().get("color", ["C0"])
+    return colours[place % len(colours)]
+
+
+def _label_rows(axes: Axes, labels: Sequence[str]) -> None:
+    """Label the rows of the axes from top to bottom."""
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_ylim(len(labels) - 0.5, -0.5)
+    axes.grid(axis="x", alpha=0.3)
+    axes.set_axisbelow(True)
+
+
+def _draw_axis_of_k(axes: Axes, cutoffs: set[int]) -> None:
+    """Set ticks at the cut-offs, as many as can be read; the axis is logarithmic if they are far apart."""
+    most, least = max(cutoffs), min(cutoffs)
+    is_wide = most >= _SPREAD * least
+    scale: Callable[[float], float] = math.log if is_wide else float
+    ticks: list[int] = []
+    for k in sorted(cutoffs, reverse=True):
+        if not ticks or scale(ticks[-1]) - scale(k) >= 0.06 * (scale(most) - scale(least)):
+            ticks.append(k)
+    axes.set_xscale("log" if is_wide else "linear")
+    axes.set_xticks(ticks[::-1], map(str, ticks[::-1]))
+    axes.minorticks_off()
+    axes.set_xlabel("k")
+    axes.grid(axis="y", alpha=0.3)
+    axes.set_axisbelow(True)
+
+
+def _draw_legend(axes: Axes) -> None:
+    """Write a legend beside the axes, lines with intervals first: matplotlib sorts by kind and would put them last."""
+    handles = sorted(axes.get_legend_handles_labels()[0], key=lambda handle: not hasattr(handle, "has_yerr"))
+    labels = [str(handle.get_label()) for handle in handles]
+    axes.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
+
+
+def _widen(figure: Figure, panels: Sequence[Axes]) -> None:
+    """Widen a new figure by its row labels and its legend, so that its axes keep their width."""
+    inch_per_letter = 0.008 * float(_pyplot().rcParams["font.size"])
+    left = right = 0.0
+    for axes in panels:
+        rows = [len(tick.get_text()) for tick in axes.get_yticklabels()] if axes.yaxis_inverted() else []
+        left = max(left, inch_per_letter * max(rows, default=0) - 1)
+        if legend := axes.get_legend():
+            right = max(right, inch_per_letter * max(len(text.get_text()) for text in legend.get_texts()) + 0.6)
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(width + left + right, height)

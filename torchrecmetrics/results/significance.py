@@ -1,0 +1,133 @@
+"""p values and critical values of many columns, by sign flips or Student's t, corrected for the number of columns."""
+
+from __future__ import annotations
+
+import math
+from itertools import accumulate
+from typing import Literal, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.core.student_t import quantile, upper_tail
+
+Alternative: TypeAlias = Literal["two-sided", "greater", "less"]
+Correction: TypeAlias = Literal["max-t", "holm", "bh", "none"]
+
+_TIE = 1e-9
+"""Tolerance up to which a flip is as extreme as the observed t."""
+
+
+class Decisions(NamedTuple):
+    """Test results: each field has one value per column, nan for a column that was not tested."""
+
+    p: list[float]
+    critical: list[float]
+    """Critical value that |t| (t if one-sided) must exceed for p <= alpha."""
+    adjusted_p: list[float]
+    joint_critical: list[float]
+    """Critical value of the corrected intervals.
+
+    That of the first step of max-T and Holm's method, so that the intervals cover all true differences together. For
+    "bh" that of p = alpha x significant columns / columns (Benjamini and Yekutieli, False discovery rate-adjusted
+    multiple confidence intervals, JASA 100, 2005).
+    """
+
+
+def studentised(sums: Tensor, squares: Tensor, units: Tensor) -> Tensor:
+    """Return t of a paired t test, [..., columns], from sums and sums of squares; ±inf for equal units, 0 for zeros."""
+    share = (sums.square() / (units * squares)).clamp_(max=1)
+    t = ((units - 1) * share / (1 - share)).sqrt_().copysign_(sums)
+    t = t.masked_fill_(1 - share < 1e-12, math.inf).copysign_(sums)
+    return t.masked_fill_(squares == 0, 0)
+
+
+def directed(t: Tensor, alternative: Alternative) -> Tensor:
+    """Return the test statistic |t|, t or -t, which is large where t supports the alternative."""
+    if alternative == "two-sided":
+        return t.abs()
+    return t if alternative == "greater" else -t
+
+
+class ByStudent:
+    """Student's t test of each column: t, number of units and sum of squares, each [columns]."""
+
+    def __init__(self, t: Tensor, units: Tensor, squares: Tensor, alternative: Alternative) -> None:
+        self.extreme: list[float] = directed(t, alternative).tolist()
+        """Test statistic of each column, which is significant if it exceeds the critical value."""
+        self._units: list[int] = units.tolist()
+        self._equal: list[bool] = (squares == 0).tolist()
+        self._sides = 2 if alternative == "two-sided" else 1
+
+    def p(self, column: int) -> float:
+        """Return the p value of a column, a tail of Student's t; 1 if all differences are 0."""
+        if self._equal[column]:
+            return 1.0
+        return min(1.0, self._sides * upper_tail(self.extreme[column], self._units[column] - 1))
+
+    def critical(self, column: int, alpha: float) -> float:
+        """Return the critical value of a column at which p = alpha, a quantile of Student's t."""
+        return quantile(1 - alpha / self._sides, self._units[column] - 1)
+
+
+class ByFlips:
+    """The randomisation test: the p value is the share of sign flips whose t is at least as extreme as the observed t.
+
+    `t` is the observed t of each column, [columns], and `flips` is t under other signs of the units, [R, columns].
+    """
+
+    def __init__(self, t: Tensor, flips: Tensor, alternative: Alternative) -> None:
+        self.flips: Tensor = directed(flips, alternative)
+        at = directed(t, alternative)
+        self.extreme: list[float] = at.tolist()
+        self.reached: Tensor = torch.where(at.isinf(), at, at - _TIE * at.abs().clamp_min(1))
+        """Values that a flip must reach to be as extreme, [columns]: `extreme` less a tolerance for rounding."""
+
+    def p(self, column: int) -> float:
+        """Return the p value of a column: the share of flips that are at least as extreme."""
+        return self.share(self.flips[:, column], column)
+
+    def critical(self, column: int, alpha: float) -> float:
+        """Return the critical value of a column, an order statistic of its flips."""
+        return self.order_statistic(self.flips[:, column], alpha)
+
+    def share(self, values: Tensor, column: int) -> float:
+        """Return (b + 1) / (R + 1), where b of the R `values` are at least as extreme as the observed t of a column."""
+        return (int((values >= self.reached[column]).sum()) + 1) / (len(values) + 1)
+
+    def order_statistic(self, values: Tensor, alpha: float) -> float:
+        """Return the value that a statistic must exceed for a `share` of `values` <= alpha; inf if there is none."""
+        largest = math.floor(alpha * (len(values) + 1) + 1e-9)
+        if largest < 1:
+            return math.inf
+        statistic = values.kthvalue(len(values) + 1 - min(largest, len(values))).values.item()
+        if abs(statistic + _TIE) <= 1:
+            return statistic + _TIE
+        return statistic / (1 - math.copysign(_TIE, statistic))
+
+
+def decide(test: ByStudent | ByFlips, columns: list[int], alpha: float, correction: Correction) -> Decisions:
+    """Test the columns whose numbers are in `columns`, and correct for all of them; other columns get nan."""
+    decisions, count = Decisions(*([math.nan] * len(test.extreme) for _ in Decisions._fields)), len(columns)
+    for column in columns:
+        decisions.p[column] = test.p(column)
+        decisions.critical[column] = test.critical(column, alpha)
+    order = sorted(columns, key=lambda column: (decisions.p[column], -test.extreme[column]))
+    p = [decisions.p[column] for column in order]
+    corrected_alpha = alpha
+    if correction == "max-t" and isinstance(test, ByFlips) and count:
+        order = sorted(columns, key=lambda column: -test.extreme[column])
+        largest = test.flips[:, order].flip(1).cummax(1).values.flip(1)  # of a column and all less extreme columns
+        p = [*accumulate((test.share(largest[:, step], column) for step, column in enumerate(order)), max)]
+        joint = [test.order_statistic(largest[:, 0], alpha)] * count
+    else:
+        if correction == "holm":
+            p = [*accumulate((min(1.0, (count - step) * value) for step, value in enumerate(p)), max)]
+            corrected_alpha = alpha / max(count, 1)
+        elif correction == "bh":
+            p = [*accumulate((p[rank - 1] * (count / rank) for rank in range(count, 0, -1)), min)][::-1]
+            corrected_alpha = alpha * max(1, sum(value <= alpha + 1e-12 for value in p)) / max(count, 1)
+        joint = [test.critical(column, corrected_alpha) for column in order]
+    for column, adjusted_p, critical in zip(order, p, joint, strict=True):
+        decisions.adjusted_p[column], decisions.joint_critical[column] = adjusted_p, critical
+    return decisions

@@ -1,1 +1,0 @@
-"""Questions about data of the right shape that may mean something else."""
