@@ -31,7 +31,7 @@ tests() {  # tests NAME SECONDS ARGUMENTS...
     -p no:cacheprovider --timeout 150 -n "$WORKERS" "${@:3}"
 }
 card() { step "$1" "$2" "$3" "$PYTHON" -m benchmarks.card "${@:4}" $TINY; }
-NUMERIC="tests/core tests/inputs tests/kernels tests/beyond tests/data tests/metrics/test_accuracy.py tests/collection/test_collection.py"
+NUMERIC="tests/core tests/inputs tests/kernels tests/metrics tests/data tests/collection/test_collection.py"
 case ${1:-first} in
   first)
     card versions 40 12 versions

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
+from torchrecmetrics import functional as functional
 from torchrecmetrics.collection.by_group import ByGroup
 from torchrecmetrics.collection.collect_sessions import CollectSessions
 from torchrecmetrics.collection.collection import RecMetricCollection
@@ -28,8 +29,7 @@ from torchrecmetrics.inputs.negatives import Negatives
 from torchrecmetrics.inputs.ranks import Hits, Ranks
 from torchrecmetrics.inputs.scores import Scores, get_topk_ranks
 from torchrecmetrics.inputs.sessions import Sessions
-from torchrecmetrics.metrics import accuracy as metrics
-from torchrecmetrics.metrics import one_rank as rank_metrics
+from torchrecmetrics.metrics import accuracy, item_counts, item_groups, of_lists, one_rank
 from torchrecmetrics.metrics.accumulator import Accumulator
 from torchrecmetrics.metrics.accuracy import *  # noqa: F403
 from torchrecmetrics.metrics.item_counts import *  # noqa: F403
@@ -38,7 +38,6 @@ from torchrecmetrics.metrics.item_groups import *  # noqa: F403
 from torchrecmetrics.metrics.names import unknown_attribute as _unknown_attribute
 from torchrecmetrics.metrics.of_lists import *  # noqa: F403
 from torchrecmetrics.metrics.of_lists import ListMetric
-from torchrecmetrics.metrics.of_lists import __all__ as _beyond
 from torchrecmetrics.metrics.one_rank import *  # noqa: F403
 from torchrecmetrics.metrics.ranking_metric import RankingMetric
 from torchrecmetrics.results.comparison import Comparison, compare
@@ -95,7 +94,7 @@ __all__ = [
     "recommend",
     "slice_targets",
 ]
-__all__ += [*metrics.__all__, *rank_metrics.__all__, *_beyond]
+__all__ += [name for module in (accuracy, one_rank, of_lists, item_counts, item_groups) for name in module.__all__]
 
 if not _TYPE_CHECKING:  # a type checker would take any name for an attribute
 

@@ -16,10 +16,11 @@ from torch import nan, tensor
 
 import torchrecmetrics as trm
 from torchrecmetrics.core.ranking import ListedItems
+from torchrecmetrics.metrics import item_counts, item_groups, of_lists
 from torchrecmetrics.metrics import list_formulas as functional
-from torchrecmetrics.metrics import of_lists as beyond
 
-ALL = [getattr(beyond, name) for name in beyond.__all__]
+NAMES = sorted(name for module in (of_lists, item_counts, item_groups) for name in module.__all__)
+ALL = [getattr(trm, name) for name in NAMES]
 ROWS = [metric for metric in ALL if issubclass(metric, trm.ListMetric)]
 
 

@@ -170,7 +170,7 @@ def test_counts_of_the_core(capsys):
     """The functions, files, device calls, parameters and lines are counted, and printed beside their limits."""
     assert core.functions_entered(lambda: None) == []
     entered = core.functions_entered(lambda: [trm.functional.hit_rate(trm.Ranks(torch.ones(1)).ranking(), 1)])
-    assert "functional.py: hit_rate" in entered
+    assert "metrics/accuracy.py: hit_rate" in entered
     with core.DeviceCalls() as calls:
         torch.ones(3, 1).view(-1).sum()
     assert calls.names[-1] == "sum.default"

@@ -12,14 +12,13 @@ import pytest
 import torchrecmetrics as trm
 
 PACKAGE = Path(trm.__file__).parent
-LAYERS = {
-    "METRICS": "core kernels inputs accumulators results metric functional metrics rank_metrics beyond names values "
-    "collection collect_sessions testing sanity",
-    "TABLES": "tables data lists",
-    "MODELS": "evaluation analysis",
-    "FRAMEWORKS": "lightning pyg arrow cli __main__",
-}
-"""Packages and modules by layer; each imports from its own layer and from those above it in this list."""
+LAYERS = [
+    *("core", "kernels", "inputs", "tables", "data", "results", "metrics", "functional", "collection", "testing"),
+    *("evaluation", "lightning", "pyg", "arrow", "cli", "__main__"),
+]
+"""Packages and modules, in an order in which each imports those before it, for types too."""
+OF_COLLECTIONS = {"core", "kernels", "inputs", "results", "metrics", "collection"}
+"""Packages that a collection loads."""
 LONG_FILES = {"cli.py": 455, "data/interactions.py": 491}
 LONG_FUNCTIONS = {
     "evaluation/recommend.py: recommend": 54,
@@ -80,11 +79,11 @@ def test_no_public_function_has_many_parameters():
     assert numbers == MANY_PARAMETERS
 
 
-def imported(path):
-    """Return the names, with their modules, that a module imports when it runs, in functions too."""
+def imported(path, with_types=False):
+    """Return the names, with their modules, that a module imports when it runs, in functions too; those for types."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+        if not with_types and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
             node.body = []
     names = set()
     for node in ast.walk(tree):
@@ -96,15 +95,16 @@ def imported(path):
 
 
 MODULES = {named(path).removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in PATHS}
-IMPORTS = {}
-"""Modules of this package that each module imports."""
-for module, path in MODULES.items():
-    IMPORTS[module] = set()
-    for name in imported(path):
-        name = name.removeprefix("torchrecmetrics.")
-        target = name if name in MODULES else name.rpartition(".")[0]
-        if target in MODULES and target != module:
-            IMPORTS[module].add(target)
+IMPORTS, FOR_TYPES = {}, {}
+"""Modules of this package that each module imports, and those that it imports for types too."""
+for imports, with_types in ((IMPORTS, False), (FOR_TYPES, True)):
+    for module, path in MODULES.items():
+        imports[module] = set()
+        for name in imported(path, with_types):
+            name = name.removeprefix("torchrecmetrics.")
+            target = name if name in MODULES else name.rpartition(".")[0]
+            if target in MODULES and target != module:
+                imports[module].add(target)
 del IMPORTS["__init__"]  # it imports what users see
 
 
@@ -118,14 +118,14 @@ def test_there_is_no_import_cycle():
 
 
 def layer_of(module):
-    return [*LAYERS].index(next(name for name, parts in LAYERS.items() if module.split(".")[0] in parts.split()))
+    return LAYERS.index(module.split(".")[0])
 
 
 def test_layers_import_downwards():
-    """No module imports one of a layer below in the list, core imports itself alone, and inputs few of their own."""
-    upwards = [(m, o) for m, others in IMPORTS.items() for o in others if layer_of(o) > layer_of(m)]
+    """No module imports one of a later layer, for types neither; core imports itself alone, inputs few of their own."""
+    upwards = [(m, o) for m, others in IMPORTS.items() for o in others | FOR_TYPES[m] if layer_of(o) > layer_of(m)]
     assert not upwards
-    shared = {"base", "targets", "exclude", "ties", "scores", "jagged"}
+    shared = {"batch_input", "targets", "exclusion", "from_counts", "scores", "jagged", "sanity_questions"}
     for module, others in IMPORTS.items():
         packages = {other.split(".")[0] for other in others}
         if module.startswith("core"):
@@ -136,12 +136,12 @@ def test_layers_import_downwards():
             assert siblings <= shared | ({"ranks"} if module == "inputs.as_input" else set()), module
     frameworks = {"pandas", "polars", "pyarrow", "matplotlib", "lightning", "pytorch_lightning", "torch_geometric"}
     for module in IMPORTS:
-        if layer_of(module) == 0:
+        if module.split(".")[0] in OF_COLLECTIONS and module != "results.plots":
             assert not {name.split(".")[0] for name in imported(MODULES[module])} & frameworks, module
 
 
 def test_collections_need_neither_tables_nor_arrow():
-    """The layer METRICS can be imported where there is no pyarrow, and loads no module of another layer."""
+    """Collections can be imported where there is no pyarrow, and load no module of tables, data or evaluation."""
     program = f"""
 import sys, types
 sys.modules["pyarrow"] = sys.modules["pandas"] = None
@@ -149,8 +149,8 @@ package = types.ModuleType("torchrecmetrics")
 package.__path__ = [{str(PACKAGE)!r}]
 sys.modules["torchrecmetrics"] = package
 import torchrecmetrics.collection.collect_sessions
-others = {" ".join(parts for name, parts in LAYERS.items() if name != "METRICS").split()}
-print([name for name in sys.modules if name.startswith("torchrecmetrics.") and name.split(".")[1] in others])
+loaded = {{name.split(".")[1] for name in sys.modules if name.startswith("torchrecmetrics.")}}
+print(sorted(loaded - {OF_COLLECTIONS!r}))
 """
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
@@ -159,61 +159,62 @@ print([name for name in sys.modules if name.startswith("torchrecmetrics.") and n
 EVALUATOR_NAMES = ("evaluator", "self.evaluator", "collection.evaluator", "metrics.evaluator")
 
 
-@pytest.mark.parametrize("module", [module for module in IMPORTS if not module.startswith("metric.")])
+@pytest.mark.parametrize("module", [module for module in IMPORTS if not module.startswith("metrics.")])
 def test_private_parts_of_evaluators(module):
-    """No module outside of metric/ reads a private attribute of an evaluator, nor asks for an accumulator's class."""
+    """No module outside of metrics/ reads a private attribute of an evaluator, nor asks for an accumulator's class."""
     tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.endswith("__"):
             assert ast.unparse(node.value) not in EVALUATOR_NAMES, ast.unparse(node)
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance" and "accumulators" not in module:
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance" and "collection" not in module:
             assert ast.unparse(node.args[1]) not in ("ByGroup", "Window", "KeptRows"), ast.unparse(node)
 
 
 ELSEWHERE = {
     "__main__": "test_cli",
-    "results/pairing": "results/test_comparison",
-    "results/row_ids": "results/test_rows",
-    "results/significance": "results/test_comparison",
-    "metrics/accumulator": "collection/test_by_group",
-    "collection/row_buffer": "collection/test_kept_rows",
-    "arrow/list_columns": "arrow/test_tallies",
     "arrow/counting": "arrow/test_tallies",
+    "arrow/list_columns": "arrow/test_tallies",
     "arrow/tally_states": "arrow/test_tallies",
-    "metrics/list_formulas": "metrics/test_of_lists",
-    "metrics/item_counts": "metrics/test_list_metric",
+    "collection/row_buffer": "collection/test_kept_rows",
+    "collection/value": "collection/test_collection",
     "core/checks": "metrics/test_ranking_metric",
     "core/distributed": "metrics/test_ranking_metric",
+    "core/extras": "results/test_comparison",
     "core/options": "metrics/test_accuracy",
     "core/result": "metrics/test_accuracy",
     "core/row_values": "metrics/test_accuracy",
     "core/student_t": "core/test_intervals",
-    "tables/numbers": "data/test_interactions",
-    "tables/events": "tables/test_files",
-    "tables/ids": "tables/test_vocabulary",
-    "evaluation/recommendations": "evaluation/test_recommend",
     "evaluation/arguments": "evaluation/test_evaluate",
-    "evaluation/user_exclusions": "evaluation/test_evaluate",
     "evaluation/ground_truth": "evaluation/test_evaluate",
     "evaluation/list_entries": "evaluation/test_evaluate_lists",
     "evaluation/matching": "evaluation/test_evaluate_lists",
+    "evaluation/recommendations": "evaluation/test_recommend",
     "evaluation/recommended_lists": "evaluation/test_evaluate_lists",
+    "evaluation/user_exclusions": "evaluation/test_evaluate",
     "inputs/batch_input": "inputs/test_as_input",
+    "inputs/sanity": "inputs/test_sanity_questions",
     "inputs/targets": "inputs/test_scores",
     "kernels/blocks": "kernels/test_topk_ids",
     "kernels/contract": "kernels/test_eager",
     "kernels/thresholds": "kernels/test_eager",
     "lightning/outputs": "lightning/test_steps_callback",
     "lightning/replicas": "lightning/test_samples",
-    "metrics/names": "collection/test_collection",
+    "metrics/accumulator": "collection/test_by_group",
     "metrics/description": "metrics/test_ranking_metric",
-    "core/extras": "results/test_comparison",
-    "inputs/sanity": "inputs/test_sanity_questions",
+    "metrics/item_counts": "metrics/test_list_metric",
+    "metrics/list_formulas": "metrics/test_of_lists",
+    "metrics/names": "collection/test_collection",
+    "results/pairing": "results/test_comparison",
     "results/result_table": "results/test_comparison",
-    "collection/value": "collection/test_collection",
+    "results/row_ids": "results/test_rows",
+    "results/significance": "results/test_comparison",
+    "tables/events": "tables/test_files",
+    "tables/ids": "tables/test_vocabulary",
+    "tables/numbers": "data/test_interactions",
 }
 """Modules that are tested through another one, and the file that does it."""
 OF_SEVERAL_MODULES = {
+    "metrics/test_list_metric",
     "arrow/test_engines",  # tallies in engines for data
     "metrics/test_list_peers",
     "lightning/test_cli",

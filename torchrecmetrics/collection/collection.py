@@ -127,7 +127,8 @@ class RecMetricCollection(MetricCollection):
         described: dict[str, Any] = {"metrics": [(key, metric.fingerprint) for key, metric in metrics.items()]}
         described["accumulators"] = [accumulator.option for accumulator in accumulators]
         self.__dict__["evaluator"] = evaluator  # a submodule of the first value
-        evaluator.begin(metrics, f"collection-{option_fingerprint(RecMetricCollection, described)}", accumulators)
+        fingerprint = option_fingerprint("torchrecmetrics.collection", "RecMetricCollection", described)
+        evaluator.begin(metrics, f"collection-{fingerprint}", accumulators)
         for key, (metric_key, suffix) in evaluator.metric_of_key.items():
             if "." in key:
                 continue  # names of groups that `evaluate` found in data; modules cannot have such names

@@ -1,4 +1,4 @@
-"""`frame_of`: make a frame of columns; `needed`: import a library of the extra `frames`."""
+"""Libraries of extras: `needed` imports one or says what to install, `frame_of` makes a frame of columns."""
 
 from __future__ import annotations
 

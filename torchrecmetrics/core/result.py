@@ -1,4 +1,4 @@
-"""`Result`: the value of one metric over all rows, or over those of a group, with its standard error and counts."""
+"""`Result`: the value of one metric over rows, with its standard error and counts; `LastResult`, of a metric."""
 
 from __future__ import annotations
 

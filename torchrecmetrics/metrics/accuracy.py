@@ -1,4 +1,7 @@
-"""Metrics of accuracy: HitRate, Precision, Recall, F1, RPrecision, MAP, DCG, NDCG, MRR, AUROC."""
+"""Accuracy: HitRate, Precision, Recall, F1, RPrecision, MAP, DCG, NDCG, MRR, AUROC, and their formulas.
+
+The formulas are public as `torchrecmetrics.functional`.
+"""
 
 from __future__ import annotations
 

@@ -108,7 +108,8 @@ class Description:
         shaped_by += [] if self.rules.padding_idx is None else [f"padding{self.rules.padding_idx}"]
         shaped_by += [] if self.rules.validate_args is True else [f"validate_{self.rules.validate_args}"]
         if not _is_builtin(type(self)):  # another class may have the same name and options
-            shaped_by.append(option_fingerprint(type(self), self.options))
+            module = type(self).__module__.replace("__mp_main__", "__main__")
+            shaped_by.append(option_fingerprint(module, type(self).__qualname__, self.options))
         if self._signature is not None and self._signature.reads_catalogue and self.catalogue is not None:
             shaped_by.append(self.catalogue.fingerprint)
         return "-".join(shaped_by)

@@ -1,4 +1,4 @@
-"""`ItemCounts`: accumulator of how many lists hold each item; `ItemCountMetric`: base class of metrics that read it."""
+"""Metrics of all lists together, which read how many lists hold each item: Coverage, Gini, Entropy and others."""
 
 from __future__ import annotations
 

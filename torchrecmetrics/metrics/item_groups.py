@@ -1,4 +1,4 @@
-"""`ItemGroupMetric`: base class of fairness metrics that compare groups of items, and their formula."""
+"""Fairness of groups of items: StatisticalParity, EqualOpportunity, and their base class, formula and counts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torchrecmetrics.core.options import Needs
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.core.result import Result
 from torchrecmetrics.core.row_values import Layout, RowValues
-from torchrecmetrics.metrics import list_formulas as functional
+from torchrecmetrics.metrics import list_formulas
 from torchrecmetrics.metrics.accumulator import Accumulator, State
 from torchrecmetrics.metrics.item_counts import counted_lists
 from torchrecmetrics.metrics.ranking_metric import CountedMetric
@@ -248,12 +248,12 @@ class StatisticalParity(ItemGroupMetric):
 
     def pairs(self, ranking: Ranking, k: int) -> GroupEntries:
         """Return the listed items with count 1, then the history with count -1: these entries are not possible."""
-        items, past = ranking.items[:, :k], functional.history_of(ranking)
+        items, past = ranking.items[:, :k], list_formulas.history_of(ranking)
         return GroupEntries(
             items=items,
             hits=torch.ones_like(items),
             possible_items=past,
-            possible=-functional.first_had(ranking).long(),
+            possible=-list_formulas.first_had(ranking).long(),
         )
 
     def possible(self, counts: Tensor, rows: int, sizes: Tensor) -> Tensor:
@@ -298,7 +298,7 @@ class EqualOpportunity(ItemGroupMetric):
         items, relevant = ranking.items[:, :k], ranking.relevant_items
         return GroupEntries(
             items=items,
-            hits=functional.hits_of(ranking)[:, :k].long(),
+            hits=list_formulas.hits_of(ranking)[:, :k].long(),
             possible_items=relevant,
             possible=torch.ones_like(relevant),
         )

@@ -1,4 +1,4 @@
-"""Formulas of recommended lists (popularity, novelty, diversity, calibration, ...) and of item counts (coverage, Gini).
+"""Formulas of one list: popularity, novelty, diversity, calibration and others; their classes are in `of_lists`.
 
 A formula of rows maps a `Ranking` to one value per row: float [B] for one cut-off, [K, B] for K of them. A row's list
 is the items in its first `k` ranks, l <= k of them; an undefined value, most often of an empty list, is NaN. A formula
@@ -42,8 +42,6 @@ __all__ = [
     "serendipity",
     "tail_share",
 ]
-
-# ------------------------------------------------------------------------------------------------ formulas of one list
 
 
 def average_popularity(ranking: Ranking, k: AnyCutoff, *, catalogue: Catalogue) -> Tensor:
@@ -133,9 +131,6 @@ def invalid(ranking: Ranking, k: AnyCutoff) -> Tensor:
 def missing(ranking: Ranking, k: AnyCutoff) -> Tensor:
     """1 - l / k: share of the first `k` ranks that hold no item; 1 for an empty list."""
     return 1 - _length(ranking, check_cutoffs(k)) / ranking.cutoffs(k)
-
-
-# ----------------------------------------------------------------------------------------------- formulas of all lists
 
 
 # ------------------------------------------------------------------------------------ helpers of row formulas

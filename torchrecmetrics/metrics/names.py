@@ -13,9 +13,7 @@ from torchmetrics import Metric
 
 from torchrecmetrics.core.checks import check_k, describe
 from torchrecmetrics.core.other_names import METRICS
-from torchrecmetrics.metrics import accuracy as _metrics
-from torchrecmetrics.metrics import of_lists as _beyond
-from torchrecmetrics.metrics import one_rank as _rank_metrics
+from torchrecmetrics.metrics import accuracy, item_counts, item_groups, of_lists, one_rank
 from torchrecmetrics.metrics.ranking_metric import RankingMetric
 from torchrecmetrics.metrics.signature import METRIC_OPTIONS, MetricOptions, check_option_names, option_hint
 
@@ -26,24 +24,24 @@ Metrics: TypeAlias = Sequence[str | RankingMetric] | Mapping[str, RankingMetric]
 
 _CLASSES: dict[str, type[RankingMetric]] = {
     cls._name: cls
-    for module in (_metrics, _rank_metrics, _beyond)
+    for module in (accuracy, one_rank, of_lists, item_counts, item_groups)
     for cls in (getattr(module, name) for name in module.__all__)
 }
 _BY_NAME = {name.lower(): cls for name, cls in _CLASSES.items()} | {
-    **dict.fromkeys(("hit", "hits", "hitratio", "hitrate", "success", "successrate"), _metrics.HitRate),
-    "p": _metrics.Precision,
-    "normalizeddcg": _metrics.NDCG,
-    "r": _metrics.Recall,
-    **dict.fromkeys(("meanaverageprecision", "averageprecision", "ap"), _metrics.MAP),
-    **dict.fromkeys(("meanreciprocalrank", "reciprocalrank", "rr"), _metrics.MRR),
-    "mr": _rank_metrics.MeanRank,
-    "adjustedhitrate": _rank_metrics.AdjustedHitRate,
-    "ild": _beyond.IntraListDiversity,
-    "arp": _beyond.AveragePopularity,
-    "aplt": _beyond.TailShare,
-    **dict.fromkeys(("cov", "itemcoverage", "catalogcoverage", "cataloguecoverage"), _beyond.Coverage),
-    "rsp": _beyond.StatisticalParity,
-    "reo": _beyond.EqualOpportunity,
+    **dict.fromkeys(("hit", "hits", "hitratio", "hitrate", "success", "successrate"), accuracy.HitRate),
+    "p": accuracy.Precision,
+    "normalizeddcg": accuracy.NDCG,
+    "r": accuracy.Recall,
+    **dict.fromkeys(("meanaverageprecision", "averageprecision", "ap"), accuracy.MAP),
+    **dict.fromkeys(("meanreciprocalrank", "reciprocalrank", "rr"), accuracy.MRR),
+    "mr": one_rank.MeanRank,
+    "adjustedhitrate": one_rank.AdjustedHitRate,
+    "ild": of_lists.IntraListDiversity,
+    "arp": of_lists.AveragePopularity,
+    "aplt": of_lists.TailShare,
+    **dict.fromkeys(("cov", "itemcoverage", "catalogcoverage", "cataloguecoverage"), item_counts.Coverage),
+    "rsp": item_groups.StatisticalParity,
+    "reo": item_groups.EqualOpportunity,
 }
 
 

@@ -1,4 +1,4 @@
-"""Metric classes of recommended lists: popularity, novelty, diversity, coverage, fairness and others."""
+"""Metrics of one list, and their base class: popularity, novelty, diversity and others; formulas: `list_formulas`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, ClassVar
 
 from torchrecmetrics.core.options import Needs
-from torchrecmetrics.metrics import list_formulas as functional
+from torchrecmetrics.metrics import list_formulas
 from torchrecmetrics.metrics.list_formulas import Divergence, Likeness
 from torchrecmetrics.metrics.ranking_metric import RankingMetric
 from torchrecmetrics.metrics.signature import Formula, MetricOptions
@@ -28,8 +28,6 @@ __all__ = [
     "Serendipity",
     "TailShare",
 ]
-
-# ------------------------------------------------------------------------------------------------- metrics of one list
 
 
 class ListMetric(RankingMetric):
@@ -114,7 +112,7 @@ class AveragePopularity(_ListAtK):
         tensor(5., dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(functional.average_popularity)
+    formula: ClassVar[Formula] = staticmethod(list_formulas.average_popularity)
     bounds: ClassVar[tuple[float, float] | None] = (0.0, math.inf)
     higher_is_better: bool | None = None
 
@@ -142,7 +140,7 @@ class PopularityLift(_ListAtK):
         tensor(0.6250, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(functional.popularity_lift)
+    formula: ClassVar[Formula] = staticmethod(list_formulas.popularity_lift)
     bounds: ClassVar[tuple[float, float] | None] = (-1.0, math.inf)
     higher_is_better: bool | None = None
     reads_history: ClassVar[bool] = True
@@ -177,7 +175,7 @@ class Novelty(_MetricOfLists):
         tensor(0.2778, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(functional.novelty)
+    formula: ClassVar[Formula] = staticmethod(list_formulas.novelty)
     bounds: ClassVar[tuple[float, float] | None] = (0.0, math.inf)
 
     def __init__(self, k: int, *, normalize: bool = False, **options: Unpack[MetricOptions]) -> None:
@@ -211,7 +209,7 @@ class TailShare(_MetricOfLists):
         tensor(0.1667, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(functional.tail_share)
+    formula: ClassVar[Formula] = staticmethod(list_formulas.tail_share)
 
     def __init__(self, k: int, *, head: float = 0.8, **options: Unpack[MetricOptions]) -> None:
         super().__init__(k, head=head, **options)
@@ -245,7 +243,7 @@ class IntraListDiversity(_MetricOfLists):
         tensor(0.3333, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(functional.intra_list_diversity)
+    formula: ClassVar[Formula] = staticmethod(list_formulas.intra_list_diversity)
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 2.0)
 
     def __init__(self, k: int, *, of: Likeness | None = None, **options: Unpack[MetricOptions]) -> None:
@@ -273,7 +271,7 @@ class CategoryShare(_ListAtK):
         tensor(0.6667, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(functional.category_share)
+    formula: ClassVar[Formula] = staticmethod(list_formulas.category_share)
     bounds: ClassVar[tuple[float, float] | None] = (0.0, math.inf)
 
 
@@ -300,7 +298,7 @@ class Serendipity(_ListAtK):
         tensor(0.0417, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(functional.serendipity)
+    formula: ClassVar[Formula] = staticmethod(list_formulas.serendipity)
     reads_target: ClassVar[bool] = True
 
 
@@ -335,7 +333,7 @@ class Calibration(_MetricOfLists):
         tensor(0.3030, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(functional.calibration)
+    formula: ClassVar[Formula] = staticmethod(list_formulas.calibration)
     bounds: ClassVar[tuple[float, float] | None] = (0.0, math.log(100))
     higher_is_better: bool | None = False
     reads_history: ClassVar[bool] = True
@@ -364,7 +362,7 @@ class Seen(_ListAtK):
         tensor(0.1667, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(functional.seen)
+    formula: ClassVar[Formula] = staticmethod(list_formulas.seen)
     higher_is_better: bool | None = None
     reads_history: ClassVar[bool] = True
 
@@ -388,7 +386,7 @@ class Repeats(_ListAtK):
         tensor(0.3333, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(functional.repeats)
+    formula: ClassVar[Formula] = staticmethod(list_formulas.repeats)
     higher_is_better: bool | None = False
 
 
@@ -409,7 +407,7 @@ class Invalid(_ListAtK):
         tensor(0.5000, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(functional.invalid)
+    formula: ClassVar[Formula] = staticmethod(list_formulas.invalid)
     higher_is_better: bool | None = False
 
 
@@ -429,11 +427,5 @@ class Missing(_ListAtK):
         tensor(0.5000, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(functional.missing)
+    formula: ClassVar[Formula] = staticmethod(list_formulas.missing)
     higher_is_better: bool | None = False
-
-
-# ------------------------------------------------------------------------------------------------ metrics of all lists
-
-
-# ------------------------------------------------------------------------------------------ metrics of groups of items

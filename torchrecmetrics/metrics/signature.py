@@ -120,8 +120,10 @@ def label_part(option: str, value: Any) -> str:
     raise TypeError(f"{option}={value!r}: a label can show numbers, strings, True, False, None and tuples of these")
 
 
-def option_fingerprint(cls: type, options: dict[str, Any]) -> str:
-    """Return a hash that tells metrics of the same label apart, equal in all processes and runs."""
-    module = cls.__module__.replace("__mp_main__", "__main__")
-    text = repr((module, cls.__qualname__, [(name, type(value), value) for name, value in sorted(options.items())]))
+def option_fingerprint(module: str, name: str, options: dict[str, Any]) -> str:
+    """Return a hash that tells objects of the same label apart, equal in all processes and runs.
+
+    Keys of saved states hold it: for classes of this package, `module` is a constant, so that their files can move.
+    """
+    text = repr((module, name, [(option, type(value), value) for option, value in sorted(options.items())]))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
