@@ -481,3 +481,15 @@ def test_names_of_papers():
     for printed, ours in others.items():
         with pytest.raises(ValueError, match=f"^{ours}"):
             trm.RecMetricCollection([printed], k=10)
+
+
+def test_states_saved_before_files_moved_load():
+    """States that were saved when this package's files had other places (commit fd09d05) load, with their values."""
+    saved = torch.load(Path(__file__).parents[1] / "helpers/saved/states.pt")
+    metric, accumulators = trm.NDCG(2), [trm.ByGroup("cold", "warm"), trm.Window(100)]
+    collection = make(["HR", "MRR"], k=[1, 2], accumulators=accumulators)
+    metric.load_state_dict(saved["metric"])
+    collection.load_state_dict(saved["collection"])
+    assert float(metric.compute()) == pytest.approx((1 + 2 / torch.tensor(3.0).log2().item()) / 3)
+    values = {"HR@1": 1 / 3, "HR@1/cold": 0.5, "MRR@2": 2 / 3, "MRR@2/warm": 0.5, "HR@2/window": 1.0}
+    assert {key: float(value) for key, value in collection.compute().items() if key in values} == pytest.approx(values)

@@ -238,7 +238,7 @@ class RecMetricCollection(MetricCollection):
     @property
     def catalogue(self) -> Catalogue | None:
         """The metrics' catalogue; None if no metric has one."""
-        catalogue: Catalogue | None = _catalogue(self.metrics)
+        catalogue: Catalogue | None = _shared_catalogue(self.metrics)
         return catalogue
 
     @property
@@ -262,7 +262,7 @@ class RecMetricCollection(MetricCollection):
         """
         columns = self.evaluator.kept_columns()
         if self._rows is None or self._rows[0] is not columns:
-            self._rows = columns, _rows_of(columns, self.evaluator)
+            self._rows = columns, _kept_rows_of(columns, self.evaluator)
         return self._rows[1]
 
     # ------------------------------------------------------------------------------------------------- update, compute
@@ -368,14 +368,14 @@ def _described(
         _check_key(key, described)
         described[key] = check_instance(key, metric)
     first_key, leader = next(iter(described.items()))
-    agreed = {**{name: _option(leader, name) for name in _AGREED}, "catalogue": _catalogue(described)}
+    agreed = {**{name: _option(leader, name) for name in _AGREED}, "catalogue": _shared_catalogue(described)}
     for key, metric in described.items():
         _check_agreement(key, metric, options)
         _check_agreement(key, metric, agreed, first_key)
     return described
 
 
-def _rows_of(columns: Mapping[str, Tensor], evaluator: Evaluator) -> Rows:
+def _kept_rows_of(columns: Mapping[str, Tensor], evaluator: Evaluator) -> Rows:
     """Return the columns of kept rows as `Rows`, with the keys of the metrics and the options in words."""
     values, weights = columns["values"].double(), columns["weights"][0].double()
     values = values.where(columns["used"].bool(), torch.nan)
@@ -408,7 +408,7 @@ def _rows_of(columns: Mapping[str, Tensor], evaluator: Evaluator) -> Rows:
     )
 
 
-def _catalogue(metrics: Mapping[str, RankingMetric]) -> Any:
+def _shared_catalogue(metrics: Mapping[str, RankingMetric]) -> Any:
     return next((metric.catalogue for metric in metrics.values() if metric.catalogue is not None), None)
 
 
