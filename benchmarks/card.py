@@ -188,7 +188,7 @@ def strategies(tiny: bool) -> None:
         for width in (1, 2, 3, 5, 10, 30, 100):
             question, more = Question(scores[:, :width].contiguous(), 20), {"width": width, **about}
             if width * batch * items <= 10**10:
-                note("compare", partial(eager.compare, scores, question), **more)
+                note("compare", partial(eager.compare_all, scores, question), **more)
             if items <= 20_000:
                 note("bucket", partial(eager.bucket, scores, question), **more)
             note("select", partial(eager.select, scores, question), **more)
@@ -199,7 +199,7 @@ def strategies(tiny: bool) -> None:
 
 def _by_blocks(scores: Tensor, number: int) -> Tensor:
     chosen = blocks.maxima(scores).topk(number, dim=1, sorted=False).indices
-    return blocks.take(scores, chosen).topk(number, dim=1).values
+    return blocks.take_blocks(scores, chosen).topk(number, dim=1).values
 
 
 def rates(tiny: bool) -> None:

@@ -396,7 +396,7 @@ def _evaluate(args: argparse.Namespace) -> int:
     leaves_truth = args.overlap == "without"
     common: Any = {} if args.overlap is None or leaves_truth else {"overlap": args.overlap}
     if train is not None and truth is not None:
-        common["catalogue"] = _catalogue(train, truth, lists)
+        common["catalogue"] = _read_catalogue(train, truth, lists)
     names = [name for names in args.metric for name in names.split(",")]
     metrics = [*names, *([] if args.config is None else metrics_of(args.config, common))]
     if not metrics:
@@ -434,14 +434,14 @@ def _report(args: argparse.Namespace, evaluation: Evaluation, thresholds: Sequen
     return BELOW if missed else FINE
 
 
-def _catalogue(*tables: Table) -> Catalogue:
+def _read_catalogue(*tables: Table) -> Catalogue:
     """Return the catalogue of the first file's interactions, with the items of all files."""
-    interactions = [_pairs(table) for table in tables]
+    interactions = [_read_pairs(table) for table in tables]
     item_ids = reduce(Vocabulary.union, (of_file.item_ids for of_file in interactions if of_file.item_ids is not None))
     return Catalogue.from_interactions(interactions[0].recode(item_ids=item_ids))
 
 
-def _pairs(table: Table) -> Interactions:
+def _read_pairs(table: Table) -> Interactions:
     """Return the users and items of a file, without values."""
     roles = table.roles()
     return Interactions.of_events(Events.of_table(table.source.read(roles), roles, None, None, table.split))

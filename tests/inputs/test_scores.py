@@ -49,7 +49,7 @@ def test_equals_sorting(ties, sorts, batch, padding, overlap, masks):
             dense[row, [i for i in ids if i >= 0 and i != padding_idx]] = True
         exclude = (exclude[:, :2], torch.arange(items) == items - 1, dense)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(eager, "choose_strategy", lambda *_: eager.sort if sorts else eager.compare)
+        patch.setattr(eager, "choose_strategy", lambda *_: eager.sort if sorts else eager.compare_all)
         ranking = trm.Scores(
             torch.tensor(scores, dtype=torch.float32).reshape(len(scores), items),
             padded(targets, -1, torch.int64),
@@ -209,7 +209,7 @@ def test_no_rows_and_no_target_columns(device):
 @pytest.mark.parametrize("sorts", [True, False])
 def test_nan_is_worse_than_every_number(sorts, monkeypatch, device):
     """Unchecked, an item with a NaN score takes no rank, and is never a hit as a target (torch.topk ranks it first)."""
-    monkeypatch.setattr(eager, "choose_strategy", lambda *_: eager.sort if sorts else eager.compare)
+    monkeypatch.setattr(eager, "choose_strategy", lambda *_: eager.sort if sorts else eager.compare_all)
     scores = torch.tensor([[NAN, 0.2, 0.9], [0.1, NAN, -INF]], device=device)
     target = torch.tensor([[0, 1]] * 2, device=device)
     for exclude in (None, torch.tensor([[0], [0]], device=device)):

@@ -27,13 +27,13 @@ from torchrecmetrics.kernels import Question, blocks, eager
 from torchrecmetrics.kernels.thresholds import without_nan
 
 INF, NAN = math.inf, math.nan
-STRATEGIES = (eager.compare, eager.limit, eager.sort, eager.bucket, eager.select)
+STRATEGIES = (eager.compare_all, eager.limit, eager.sort, eager.bucket, eager.select)
 
 
 def counted(strategy, scores, question, patch):
     """Count by one strategy, whether or not the rule would pick it; by `compare` where it does not apply."""
     patch.setattr(
-        eager, "choose_strategy", lambda *_: strategy if applies(strategy, scores, question) else eager.compare
+        eager, "choose_strategy", lambda *_: strategy if applies(strategy, scores, question) else eager.compare_all
     )
     return eager.count(scores, question)
 
@@ -129,7 +129,7 @@ def test_every_strategy_counts_as_comparing(monkeypatch):
     """At full size every strategy counts as `compare` does, at every depth; beyond it `better` reaches the depth."""
     used = Counter()
     for scores, question in cases(examples(250)):
-        expected, asked = counted(eager.compare, scores, question, monkeypatch), ~question.thresholds.isnan()
+        expected, asked = counted(eager.compare_all, scores, question, monkeypatch), ~question.thresholds.isnan()
         near = asked & (expected.better < question.depth)
         for strategy in STRATEGIES:
             used[strategy] += applies(strategy, scores, question)
@@ -139,7 +139,7 @@ def test_every_strategy_counts_as_comparing(monkeypatch):
             assert (counts.better[asked & ~near] >= question.depth).all()
             torch.testing.assert_close(counts.highest, expected.highest, rtol=0, atol=0, equal_nan=True)
             assert not question.min_scores or torch.equal(counts.at_least, expected.at_least)
-    assert min(used.values()) >= used[eager.compare] / 4
+    assert min(used.values()) >= used[eager.compare_all] / 4
 
 
 @pytest.mark.parametrize("items", [3000, 40_000])
@@ -224,21 +224,21 @@ def test_an_excluded_score_is_checked_before_it_is_overwritten(bad, form, owned,
     ("rows", "items", "width", "depth", "device", "expected"),
     [
         (64, 4096, 1, 20, "cpu", eager.limit),
-        (64, 4095, 1, 20, "cpu", eager.compare),  # too few comparisons of a row
-        (63, 4096, 1, 20, "cpu", eager.compare),  # too few comparisons
+        (64, 4095, 1, 20, "cpu", eager.compare_all),  # too few comparisons of a row
+        (63, 4096, 1, 20, "cpu", eager.compare_all),  # too few comparisons
         (64, 1024, 4, 20, "cpu", eager.limit),
         (64, 800, 30, 100, "cpu", eager.limit),
         (64, 799, 30, 100, "cpu", eager.sort),  # groups of fewer than four items
-        (64, 799, 15, 100, "cpu", eager.compare),
+        (64, 799, 15, 100, "cpu", eager.compare_all),
         (64, 256, 30, 1, "cpu", eager.limit),
         (64, 255, 30, 1, "cpu", eager.sort),
-        (64, 50_000, 15, None, "cpu", eager.compare),
+        (64, 50_000, 15, None, "cpu", eager.compare_all),
         (64, 50_000, 16, None, "cpu", eager.sort),
-        (0, 50_000, 24, 20, "cpu", eager.compare),
+        (0, 50_000, 24, 20, "cpu", eager.compare_all),
         (2, 2**23, 1, 20, "meta", eager.select),
-        (2, 2**23 - 1, 1, 20, "meta", eager.compare),
+        (2, 2**23 - 1, 1, 20, "meta", eager.compare_all),
         (2, 2**19, 16, 20, "meta", eager.select),
-        (2, 1_000, 15, None, "meta", eager.compare),
+        (2, 1_000, 15, None, "meta", eager.compare_all),
         (2, 1_000, 16, None, "meta", eager.bucket),
         (2**19, 161, 200, 160, "meta", eager.bucket),  # `select` would have to take all items
         (2**19, 162, 200, 160, "meta", eager.select),
@@ -254,7 +254,7 @@ def test_the_rule(rows, items, width, depth, device, expected):
 def test_removed_items_may_be_the_best(removed, expected, monkeypatch):
     """The strategy is chosen for the depth among all scores."""
     choose, chosen = eager.choose_strategy, []
-    monkeypatch.setattr(eager, "choose_strategy", lambda *given: chosen.append(choose(*given)) or eager.compare)
+    monkeypatch.setattr(eager, "choose_strategy", lambda *given: chosen.append(choose(*given)) or eager.compare_all)
     eager.count(torch.zeros(64, 800), Question(torch.zeros(64, 30), 50, removed=torch.zeros(64, removed)))
     assert chosen == [expected]
 

@@ -44,7 +44,7 @@ class Column(NamedTuple):
             TypeError: for single values, where lists are wanted; the message names the columns that hold lists.
             ValueError: for a missing value in a list; the message says in which row.
         """
-        column = _typed(batch.column(name))
+        column = _with_value_type(batch.column(name))
         holds_lists = _is_list(column.type)
         if holds_lists:
             lengths, values = tensor_of(pc.list_value_length(column).fill_null(0)).long(), column.flatten()
@@ -167,7 +167,7 @@ def _is_list(kind: Any) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def _typed(column: Any) -> Any:
+def _with_value_type(column: Any) -> Any:
     """Return a column, as lists of int64 if engines gave the column or its lists the type null (no values)."""
     if pa.types.is_dictionary(column.type):
         return column.dictionary_decode()

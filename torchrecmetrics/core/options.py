@@ -15,7 +15,7 @@ PlacedTies: TypeAlias = Literal["realistic", "optimistic", "pessimistic"]
 """Rank of an item among items of equal scores: the expected, the first or the last of their ranks."""
 Ties: TypeAlias = Literal["expected", "realistic", "optimistic", "pessimistic"]
 """Meaning of equal scores: the expected value over all their orders, or one rank for each item (`PlacedTies`)."""
-Overlap: TypeAlias = Literal["error", "keep", "miss"]
+OverlapRule: TypeAlias = Literal["error", "keep", "miss"]
 """A relevant item that is also excluded: an error, still a candidate, or a miss."""
 KernelChoice: TypeAlias = Literal["auto", "eager", "triton"]
 """PyTorch ("eager"), Triton ("triton"), or Triton on GPUs with a recorded run and PyTorch elsewhere ("auto")."""
@@ -28,7 +28,7 @@ class RankingOptions(TypedDict, total=False):
     """Meaning of equal scores: "expected" (the default), "realistic", "optimistic" or "pessimistic"."""
     padding_idx: int | None
     """Item id that is padding in target and exclude, and never a candidate."""
-    overlap: Overlap | None
+    overlap: OverlapRule | None
     """Meaning of a relevant item that is also excluded."""
     max_relevant: int | None
     """Maximum number of relevant items per row; with it, dense and jagged targets need no host sync."""
@@ -53,16 +53,16 @@ class Options:
 
     ties: Ties | None = None
     padding_idx: int | None = None
-    overlap: Overlap | None = None
+    overlap: OverlapRule | None = None
     max_relevant: int | None = None
     validate_args: Validation = True
     kernels: KernelChoice = "auto"
 
     def __post_init__(self) -> None:
         tie_rule: Ties = DEFAULTS["ties"] if self.ties is None else self.ties
-        overlap_rule: Overlap = DEFAULTS["overlap"] if self.overlap is None else self.overlap
+        overlap_rule: OverlapRule = DEFAULTS["overlap"] if self.overlap is None else self.overlap
         check_choice("ties", tie_rule, get_args(Ties))
-        check_choice("overlap", overlap_rule, get_args(Overlap))
+        check_choice("overlap", overlap_rule, get_args(OverlapRule))
         check_choice("kernels", self.kernels, get_args(KernelChoice))
         if not isinstance(self.validate_args, bool) and self.validate_args != "deferred":
             raise ValueError(f"validate_args must be True, False or 'deferred', got {self.validate_args!r}")
@@ -75,7 +75,7 @@ class Options:
 
     tie_rule: Ties = field(init=False, repr=False, compare=False)
     """Meaning of equal scores: `ties`, or the default, expected."""
-    overlap_rule: Overlap = field(init=False, repr=False, compare=False)
+    overlap_rule: OverlapRule = field(init=False, repr=False, compare=False)
     """Meaning of a relevant item that is also excluded: `overlap`, or the default, an error."""
     of_ranks: dict[str, object] = field(init=False, repr=False, compare=False)
     """The options that decide on ranks (ties, padding_idx, overlap), by name."""

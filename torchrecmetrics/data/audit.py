@@ -130,7 +130,7 @@ def audit(what: Log | LogSplit | UserSplit | Interactions) -> Audit:
         "user 'a', item 'z' at 3, train ends at 4"
     """
     parts = _parts(what)
-    all_events = _joined(list(parts.values()))
+    all_events = _joined_events(list(parts.values()))
     if not len(all_events):
         raise ValueError(f"there are no events to audit: {what}")
     times = _times(parts)
@@ -196,7 +196,7 @@ def _recoded(events: Events, user_ids: Vocabulary | None, item_ids: Vocabulary |
     return replace(events, users=users, items=items, shape=(num_users, num_items), user_ids=user_ids, item_ids=item_ids)
 
 
-def _joined(parts: list[Events]) -> Events:
+def _joined_events(parts: list[Events]) -> Events:
     """Return the users and items of all parts as one `Events`, without times and values."""
     shape = (max(events.shape[0] for events in parts), max(events.shape[1] for events in parts))
     users, items = torch.cat([events.users for events in parts]), torch.cat([events.items for events in parts])
@@ -233,8 +233,8 @@ def _sizes(events: Events, per_user: Tensor, per_item: Tensor, times: Tensor | N
     findings = {"events": Finding(len(events), 0, f"events{of_all}{_time_range_text(times)}")}
     for name, count, ids in (("users", per_user, events.user_ids), ("items", per_item, events.item_ids)):
         used = int((count > 0).sum())
-        findings[name] = Finding(used, 0, f"{name}{of_all} occur; {_range(count, ids)}")
-    pairs = torch.unique(_keys(events))
+        findings[name] = Finding(used, 0, f"{name}{of_all} occur; {_id_range(count, ids)}")
+    pairs = torch.unique(_pair_keys(events))
     density = len(pairs) / max(1, findings["users"].number * findings["items"].number)
     says = f"different pairs of user and item{in_all}, density {density:.2g}"
     findings["pairs"] = Finding(len(pairs), 0, says)
@@ -245,7 +245,7 @@ def _findings_of_events(events: Events, times: Tensor | None, in_test: Tensor, o
     """Return the findings `repeated_events`, `empty_ids` (such as "" and "nan") and `blank_ids`."""
     when = "" if times is None else " and time"
     says = f"events{of_all} repeat the user, item{when} of another"
-    findings = {"repeated_events": _finding(_repeats(_keys(events) * 2 + in_test, times), says, _namer(events))}
+    findings = {"repeated_events": _finding(_repeats(_pair_keys(events) * 2 + in_test, times), says, _namer(events))}
     empty = torch.zeros(len(events), dtype=torch.bool, device="cpu")
     blank = empty.clone()
     for rows, ids in ((events.users, events.user_ids), (events.items, events.item_ids)):
@@ -325,7 +325,7 @@ def _unused(events: Events, per_user: Tensor, per_item: Tensor, split: bool) -> 
 def _findings_of_split(parts: dict[str, Events], times: dict[str, Tensor] | None) -> dict[str, Finding]:
     """Return the findings that compare the parts of a split: empty parts, leaks, order in time, unseen ids."""
     train, test = parts["train"], parts["test"]
-    known_events = _joined([events for name, events in parts.items() if name in ("train", "others")])
+    known_events = _joined_events([events for name, events in parts.items() if name in ("train", "others")])
     findings = {
         f"no_{name}": Finding(
             int(not len(events)), 0, f"{name} {'parts are' if len(events) else 'part is'} empty", wrong=not len(events)
@@ -341,7 +341,7 @@ def _findings_of_split(parts: dict[str, Events], times: dict[str, Tensor] | None
         findings["popular_item"] = _popular_item_finding(known_events, test, says)
     for name in ("train", "valid"):
         if name in parts:
-            both = torch.isin(_keys(test, known_events), _keys(parts[name], known_events))
+            both = torch.isin(_pair_keys(test, known_events), _pair_keys(parts[name], known_events))
             findings[f"in_{name}"] = _finding(both, f"test pairs of user and item are in {name} too", name_row)
     if times is not None and len(train):
         when, last = times["test"], times["train"].max()
@@ -380,7 +380,7 @@ def _finding(rows: Tensor, says: str, name_row: Callable[[int], str]) -> Finding
 def _popular_item_finding(known_events: Events, tested: Events, says: str) -> Finding:
     """Return a finding that counts the users of `tested` who have the most popular item of `known_events`."""
     num_items = known_events.num_items
-    popularity = torch.bincount(torch.unique(_keys(known_events)) % max(num_items, 1), minlength=num_items)
+    popularity = torch.bincount(torch.unique(_pair_keys(known_events)) % max(num_items, 1), minlength=num_items)
     best = int(popularity.argmax())
     reached = len(torch.unique(tested.users[tested.items == best]))
     number = len(torch.unique(tested.users))
@@ -400,7 +400,7 @@ def _repeats(keys: Tensor, times: Tensor | None) -> Tensor:
     return repeated
 
 
-def _keys(events: Events, other: Events | None = None) -> Tensor:
+def _pair_keys(events: Events, other: Events | None = None) -> Tensor:
     """Return user * num_items + item of each event, int64 [E], with the larger num_items of `events` and `other`."""
     return events.users * max(events.shape[1], 1 if other is None else other.shape[1]) + events.items
 
@@ -435,7 +435,7 @@ def _time_range_text(times: Tensor | None) -> str:
     return "" if times is None or not len(times) else f", times {times.min().item()} to {times.max().item()}"
 
 
-def _range(count: Tensor, ids: Vocabulary | None) -> str:
+def _id_range(count: Tensor, ids: Vocabulary | None) -> str:
     """Return the kind of the ids that occur, and the first and the last id in order, as text."""
     used = count.nonzero()[:, 0]
     if ids is None:

@@ -31,7 +31,7 @@ from torchrecmetrics.tables.numbers import (
 from torchrecmetrics.tables.table import Name, Table, check_read
 from torchrecmetrics.tables.vocabulary import Vocabulary, codes_of
 
-Duplicates: TypeAlias = Literal["merge", "error"]
+DuplicatePairs: TypeAlias = Literal["merge", "error"]
 Reduce: TypeAlias = Literal["sum", "max", "last"]
 Unknown: TypeAlias = Literal["error", "drop"]
 
@@ -96,7 +96,7 @@ class Interactions:
         values: Tensor | None = None,
         item_offset: int | None = None,
         *,
-        duplicates: Duplicates = "merge",
+        duplicates: DuplicatePairs = "merge",
         values_reduce: Reduce | None = None,
     ) -> Interactions:
         """Build from edges in any order.
@@ -156,7 +156,7 @@ class Interactions:
         edges: tuple[Tensor, Tensor],
         shape: tuple[int, int],
         values: Tensor | None,
-        duplicates: Duplicates = "merge",
+        duplicates: DuplicatePairs = "merge",
         values_reduce: Reduce | None = None,
         **named: Any,
     ) -> Interactions:
@@ -219,7 +219,7 @@ class Interactions:
         num_users: int | None = None,
         num_items: int | None = None,
         unknown: Unknown = "error",
-        duplicates: Duplicates = "merge",
+        duplicates: DuplicatePairs = "merge",
         values_reduce: Reduce | None = None,
     ) -> Interactions:
         """Build from two columns of any array-likes: lists, numpy, pandas, polars, tensors.
@@ -271,7 +271,7 @@ class Interactions:
 
     @classmethod
     def of_events(
-        cls, events: Events, *, duplicates: Duplicates = "merge", values_reduce: Reduce | None = None
+        cls, events: Events, *, duplicates: DuplicatePairs = "merge", values_reduce: Reduce | None = None
     ) -> Interactions:
         """Build from events whose users and items all have row numbers (no -1); values below 0 become 0."""
         values = None if events.values is None else events.values.clamp(min=0)
@@ -289,7 +289,7 @@ class Interactions:
         *,
         user_ids: Any = None,
         item_ids: Any = None,
-        duplicates: Duplicates = "merge",
+        duplicates: DuplicatePairs = "merge",
         values_reduce: Reduce | None = None,
     ) -> Interactions:
         """Build from a frame, as `Log.from_frame(...).to_interactions()` does.
@@ -395,7 +395,7 @@ class Interactions:
         num_items: int | None = None,
         *,
         gains: Tensor | None = None,
-        duplicates: Duplicates = "merge",
+        duplicates: DuplicatePairs = "merge",
         values_reduce: Reduce | None = None,
     ) -> Interactions:
         """Build from rows of uneven length, one per user: TorchRec's `JaggedTensor` or jagged nested tensors.

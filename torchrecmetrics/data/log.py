@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torchrecmetrics.core.checks import check_k
 from torchrecmetrics.core.saving import read, write
-from torchrecmetrics.data.interactions import Duplicates, Interactions, Reduce
+from torchrecmetrics.data.interactions import DuplicatePairs, Interactions, Reduce
 from torchrecmetrics.tables.events import Events
 from torchrecmetrics.tables.files import open_file
 from torchrecmetrics.tables.table import Name, Table
@@ -186,7 +186,7 @@ class Log(Events):
         self,
         min_value: float | None = None,
         *,
-        duplicates: Duplicates = "merge",
+        duplicates: DuplicatePairs = "merge",
         values_reduce: Reduce | None = None,
     ) -> Interactions:
         """Return the items of each user as `Interactions` with the same vocabularies; repeated events are merged.

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torchrecmetrics.collection.collection import RecMetricCollection
 from torchrecmetrics.core.checks import check_choice, describe
-from torchrecmetrics.core.options import Needs, Overlap
+from torchrecmetrics.core.options import Needs, OverlapRule
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.groups import Groups, check_groups
@@ -60,7 +60,7 @@ _CELLS = 2**19  # listed, relevant and excluded items of a batch, padding includ
 class ListsOptions(MetricOptions, total=False):
     """Keyword options of metrics that `evaluate_lists` accepts."""
 
-    overlap: Overlap | Literal["without"] | None  # type: ignore[misc]  # one choice more than metrics have
+    overlap: OverlapRule | Literal["without"] | None  # type: ignore[misc]  # one choice more than metrics have
     """Meaning of a relevant item that is also excluded; "without" = remove it from the ground truth."""
 
 
@@ -160,7 +160,7 @@ def evaluate_lists(
     collection = empty_collection(metrics, k, metric_options, groups, keep_rows).to("cpu")
     collection.evaluator.set_sync_on_compute(False)
     pairs = [target, *exclude_entries(exclude)]
-    interactions, entries, unread = _read(lists, pairs, values_reduce)
+    interactions, entries, unread = _read_all(lists, pairs, values_reduce)
     truth = _Truth.of(collection, interactions, groups, without_excluded)
     target = truth.items.target
     has_target = target.host_degree > 0
@@ -317,7 +317,7 @@ class _ListRanker(NamedTuple):
 # ------------------------------------------------------------------------------------------------------- arguments
 
 
-def _read(
+def _read_all(
     lists: Any, pairs: Sequence[Any], values_reduce: Reduce | None
 ) -> tuple[list[Any], ListEntries, dict[str, list[str]]]:
     """Read the ground truth, the exclusions behind it in `pairs`, and the lists, with ids that can be compared.
@@ -341,11 +341,11 @@ def _read(
     interactions = [truth, *(_excluded(argument) for argument in exclude)]
     known = Numbering("target", truth.user_ids, truth.item_ids, (truth.num_users, truth.num_items))
     interactions, entries = _of_one_kind(pairs, interactions, ListEntries.read(lists, known))
-    _check_ids(lists, pairs, interactions, entries)
+    _check_spellings(lists, pairs, interactions, entries)
     return interactions, entries, _unread_columns(lists, target, exclude)
 
 
-def _check_ids(lists: Any, pairs: Sequence[Any], interactions: Sequence[Any], entries: ListEntries) -> None:
+def _check_spellings(lists: Any, pairs: Sequence[Any], interactions: Sequence[Any], entries: ListEntries) -> None:
     """Refuse ids of another side in another spelling, and several ids in a cell, of lists, ground truth and exclude."""
     truth, *excluded = interactions
     check_spelling(f"users of {entries.what}", entries.users.ids, "target", truth.user_ids)
@@ -536,8 +536,8 @@ def check_depth(label: str, needs: Needs, complete: bool, longest: tuple[int, st
     if longest is not None and (needs.depth is None or needs.depth > longest[0]):
         looks = "at the whole ranking" if needs.depth is None else f"at {needs.depth} places"
         raise ValueError(
-            f"{label} looks {looks}, but the longest list of {longest[1]} holds {_items(longest[0])}: recommend more, "
-            "or if the lists are all that is recommended, complete=True"
+            f"{label} looks {looks}, but the longest list of {longest[1]} holds {_items_text(longest[0])}: recommend "
+            "more, or if the lists are all that is recommended, complete=True"
         )
 
 
@@ -573,13 +573,13 @@ def check_shortened(
     if bool(short.any()):
         row = int(short.nonzero()[0])
         raise ValueError(
-            f"the list of {whose(int(numbers[row]))} holds {_items(int(left[row]))} after excluded and "
+            f"the list of {whose(int(numbers[row]))} holds {_items_text(int(left[row]))} after excluded and "
             f"repeated ones have left it, and the metrics look at {depth} places: recommend k + history, or if the "
             "lists are all that is recommended, complete=True"
         )
 
 
-def _items(number: int) -> str:
+def _items_text(number: int) -> str:
     return f"{number} {'item' if number == 1 else 'items'}"
 
 

@@ -67,7 +67,7 @@ class ListEntries(NamedTuple):
             ValueError: for missing columns or ids, values that are no ranks, two lists of one user, and no rows.
         """
         if isinstance(lists, Recommendations):
-            entries = _recommended(lists, known)
+            entries = _of_recommendations(lists, known)
         elif isinstance(lists, Table):
             entries = _long(lists, known)
         else:
@@ -251,7 +251,7 @@ def _concatenated(lists: Any) -> tuple[Any, Tensor]:
     return list(chain.from_iterable(list_.tolist() if hasattr(list_, "tolist") else list_ for list_ in lists)), lengths
 
 
-def _recommended(lists: Recommendations, known: Numbering) -> ListEntries:
+def _of_recommendations(lists: Recommendations, known: Numbering) -> ListEntries:
     """Return the entries of a result of `recommend`."""
     for name, known_ids, own_ids in (("user", known.users, lists.user_ids), ("item", known.items, lists.item_ids)):
         if (known_ids is None) != (own_ids is None):

@@ -149,9 +149,9 @@ class _TopItems:
             scores = scored if isinstance(scored, Tensor) else next(iter(scored.chunks()))  # type: ignore[union-attr]
             if self._is_shared:
                 with raise_on_all_ranks(self._scorer.device, self._process_group):
-                    _check_scores(scores, users)
+                    _check_finite(scores, users)
             else:
-                _check_scores(scores, users)
+                _check_finite(scores, users)
             start, stop = self._scorer.offset, self._scorer.offset + scores.shape[1]
             masks = [mask[start:stop] for mask in self._exclusions.masks]
             if self._allowed is not None:
@@ -171,7 +171,7 @@ class _TopItems:
             self.items[rows], self.scores[rows] = top_items, top_scores
 
 
-def _check_scores(scores: Tensor, users: Tensor) -> None:
+def _check_finite(scores: Tensor, users: Tensor) -> None:
     """Raise for NaN and infinity."""
     if not scores.shape[1]:
         return

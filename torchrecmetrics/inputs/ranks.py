@@ -96,7 +96,7 @@ class Ranks(BatchInput):
         row_depth = None
         if checks.enabled:
             refused = self._ambiguous(ranks) if one_each else None
-            row_depth = _check_values(ranks, in_order, last_rank, num_ranked, depth_known, checks, refused)
+            row_depth = _check_ranks(ranks, in_order, last_rank, num_ranked, depth_known, checks, refused)
         in_order = in_order if columns is None else in_order[:, :columns]
         if num_ranked is not None and not isinstance(num_ranked, Tensor):
             num_ranked = torch.full((len(ranks),), num_ranked, dtype=dtype, device=device)
@@ -241,7 +241,7 @@ def _number_per_row(
     return number
 
 
-def _check_values(
+def _check_ranks(
     ranks: Tensor,
     in_order: Tensor,
     last_rank: float,

@@ -19,7 +19,7 @@ from torchrecmetrics.core.checks import (
     check_k,
     check_scores,
 )
-from torchrecmetrics.core.options import KernelChoice, Needs, Options, Overlap, PlacedTies
+from torchrecmetrics.core.options import KernelChoice, Needs, Options, OverlapRule, PlacedTies
 from torchrecmetrics.core.ranking import ListedItems, Ranking
 from torchrecmetrics.inputs.batch_input import BatchInput, no_target, read_history, refuse_dense
 from torchrecmetrics.inputs.exclusion import ALL_ROWS, Exclude, Exclusion
@@ -109,7 +109,7 @@ def get_topk_ranks(
     exclude: Exclude | None = None,
     ties: PlacedTies = "realistic",
     padding_idx: int | None = None,
-    overlap: Overlap = "error",
+    overlap: OverlapRule = "error",
     validate_args: Validation = True,
     kernels: KernelChoice = "auto",
 ) -> Tensor:
@@ -204,7 +204,7 @@ def count_targets(
             chunks=partial(_copies, scores, excluded),
         )
     pieces, owns_memory, start = [], isinstance(scores, ScoreRows), 0
-    for piece in _pieces(scores, counter.num_rows if excluded is None else excluded.rows_at_once):
+    for piece in _row_chunks(scores, counter.num_rows if excluded is None else excluded.rows_at_once):
         rows = slice(start, start + piece.shape[0])
         start = rows.stop
         target_scores = kernels.look_up(piece, targets.ids[rows])
@@ -360,7 +360,7 @@ def _with_kept(listed_ids: Tensor, scores: Tensor, ids: Tensor, target_scores: T
     return ids.gather(1, best[:, : listed_ids.shape[1]])
 
 
-def _pieces(scores: Tensor | ScoreRows | Products, rows_at_once: int) -> Iterable[Tensor | Products]:
+def _row_chunks(scores: Tensor | ScoreRows | Products, rows_at_once: int) -> Iterable[Tensor | Products]:
     """Return the scores of some rows at a time: those of `ScoreRows`, or `rows_at_once` of a tensor or `Products`."""
     if isinstance(scores, ScoreRows):
         return scores.chunks()

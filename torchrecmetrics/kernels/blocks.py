@@ -30,7 +30,7 @@ def maxima(scores: Tensor) -> Tensor:
     return scores[:, : number * BLOCK_ITEMS].view(rows, number, BLOCK_ITEMS).amax(2)
 
 
-def take(scores: Tensor, blocks: Tensor) -> Tensor:
+def take_blocks(scores: Tensor, blocks: Tensor) -> Tensor:
     """Return the scores of the items in `blocks`, int64 [B, k], followed by those after the last full block.
 
     `scores` [B, I] have unit stride along the items.

@@ -1,17 +1,17 @@
 """Count, in plain PyTorch, the scores above each threshold and those that reach it.
 
-`compare` is the definition: rank = 1 + (scores > own).sum(-1). The other strategies give the same counts faster. On the
-CPU the first row that applies is taken; times are of one thread, in ns per score, for T thresholds per row:
+`compare_all` is the definition: rank = 1 + (scores > own).sum(-1). The other strategies give the same counts faster. On
+the CPU the first row that applies is taken; times are of one thread, in ns per score, for T thresholds per row:
 
 | when | strategy | time | reason |
 |---|---|---|---|
-| T x items < 2^12, or rows x T x items < 2^18 | `compare` | 0.4 to 0.9 T | calls and small sorts would cost more |
+| T x items < 2^12, or rows x T x items < 2^18 | `compare_all` | 0.4 to 0.9 T | calls and small sorts would cost more |
 | a depth, and items >= max(8 x depth, 256) | `limit` | 0.2 to 1.5 | one read; few scores reach the limit |
-| T < 16 | `compare` | 0.4 to 0.9 T | no sort is that fast |
+| T < 16 | `compare_all` | 0.4 to 0.9 T | no sort is that fast |
 | else | `sort` | 4 to 21 | one sort, whatever T |
 
 On other devices, and while traced, no value may be read: `select` takes the best scores for many comparisons to a
-depth, `bucket` is for many thresholds over the whole list, and `compare` for the rest.
+depth, `bucket` is for many thresholds over the whole list, and `compare_all` for the rest.
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ def count(scores: Tensor, question: Question) -> Counts:
     for tile, tile_question in _tiles(scores, question):
         tallies.append(strategy(tile, tile_question))
         if min_scores:
-            reached += _compare(tile, with_min_scores(tile_question.thresholds[:, :0], min_scores), [torch.ge])
+            reached += _count_comparisons(
+                tile, with_min_scores(tile_question.thresholds[:, :0], min_scores), [torch.ge]
+            )
     above, at_least, highest = tallies[0] if len(tallies) == 1 else map(torch.cat, zip(*tallies, strict=True))
     if question.masks:
         highest = working(scores.amax(1))  # masked items included
@@ -80,13 +82,13 @@ def count(scores: Tensor, question: Question) -> Counts:
     return to_counts(edges, question.thresholds.shape[1], above, at_least, highest, removed)
 
 
-def compare(scores: Tensor, question: Question) -> Tally:
+def compare_all(scores: Tensor, question: Question) -> Tally:
     """Compare every score with every threshold."""
-    above, at_least = _compare(scores, question.thresholds)
+    above, at_least = _count_comparisons(scores, question.thresholds)
     return above, at_least, working(scores.amax(1))
 
 
-def _compare(
+def _count_comparisons(
     scores: Tensor, edges: Tensor, operators: Sequence[Callable[..., Tensor]] = (torch.gt, torch.ge)
 ) -> list[Tensor]:
     """Return of how many scores in its row each `operator(score, edge)` is true, float [B, E]."""
@@ -95,7 +97,7 @@ def _compare(
     if scores.numel() > max(1, most // width):
         numbers = torch.zeros((len(operators), *edges.shape), dtype=dtype, device=scores.device)
         for (rows, _), tile in tiles(scores, width, most):
-            numbers[:, rows] += torch.stack(_compare(tile, edges[rows], operators))
+            numbers[:, rows] += torch.stack(_count_comparisons(tile, edges[rows], operators))
         return list(numbers)
     values, limits = scores[:, None], edges[:, :, None]
     if not can_sync(scores):
@@ -169,7 +171,7 @@ def select(scores: Tensor, question: Question) -> Tally:
     number = min(items, depth + 1)
     candidates = best = scores if question.nan_is_rejected else without_nan(scores, -torch.inf)
     if blocks.pays(items, number) and scores.stride(1) == 1 and scores.numel() >= BLOCK_SCORES:
-        best = blocks.take(best, blocks.maxima(best).topk(number, dim=1, sorted=False).indices)
+        best = blocks.take_blocks(best, blocks.maxima(best).topk(number, dim=1, sorted=False).indices)
     best = working(best.topk(number, dim=1).values.flip(1))  # ascending, NaN last
     highest = best[:, -1] if question.nan_is_rejected else working(scores.amax(1))
     above, at_least = _search(best, thresholds)
@@ -185,12 +187,12 @@ def choose_strategy(scores: Tensor, question: Question) -> Callable[[Tensor, Que
     if not can_sync(scores):
         if rows * width * items >= SELECT_COMPARISONS and depth is not None and depth + 1 < items:
             return select
-        return compare if width < BUCKET_THRESHOLDS else bucket
+        return compare_all if width < BUCKET_THRESHOLDS else bucket
     if width * items < LIMIT_ROW_COMPARISONS_CPU or rows * width * items < LIMIT_COMPARISONS_CPU:
-        return compare
+        return compare_all
     if depth is not None and items >= 4 * blocks.num_groups(depth):
         return limit
-    return compare if width < SORT_THRESHOLDS_CPU else sort
+    return compare_all if width < SORT_THRESHOLDS_CPU else sort
 
 
 def _tiles(scores: Tensor, question: Question) -> Iterator[tuple[Tensor, Question]]:

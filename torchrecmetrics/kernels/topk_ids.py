@@ -34,13 +34,13 @@ def topk_ids(scores: Tensor, k: int, masks: Sequence[Tensor] = (), excluded: Ten
     if not rows or not k:
         return torch.empty((rows, k), dtype=torch.int64, device=scores.device)
     tile_ids = []
-    for tile in _candidates(scores, masks, excluded):
+    for tile in _masked_copies(scores, masks, excluded):
         top, ids = _top(tile, k)
         tile_ids.append(ids.masked_fill(top == -torch.inf, -1))
     return torch.cat(tile_ids)
 
 
-def _candidates(scores: Tensor, masks: Sequence[Tensor], excluded: Tensor | None) -> Iterator[Tensor]:
+def _masked_copies(scores: Tensor, masks: Sequence[Tensor], excluded: Tensor | None) -> Iterator[Tensor]:
     """Yield copies of some rows at a time, with -inf for NaN and for items that are no candidates."""
     cpu = scores.device.type == "cpu"
     dtype = working_dtype(scores) if cpu else scores.dtype
@@ -67,7 +67,7 @@ def _top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     width = scores.shape[1]
     trailing_items = torch.arange(width - width % blocks.BLOCK_ITEMS, width, device=scores.device)
     items = torch.cat([items.flatten(1), trailing_items.expand(len(scores), -1)], 1)
-    top, places = _settle_ties(blocks.take(scores, best_blocks), k)
+    top, places = _settle_ties(blocks.take_blocks(scores, best_blocks), k)
     return top, items.gather(1, places)
 
 

@@ -83,7 +83,7 @@ def _range(items, steps, ranges, LANES: tl.constexpr):
 
 
 @triton.jit
-def _compare(score, edge, above, at_least, EDGES: tl.constexpr):
+def _count_comparisons(score, edge, above, at_least, EDGES: tl.constexpr):
     """Count score > edge and score >= edge per lane; as floats a comparison and a sum take one instruction each."""
     if EDGES > 1:
         score = score[None, :]
@@ -122,12 +122,12 @@ def _by_comparing(
         score = _read(scores, tile_start + lanes, step, size, edge.dtype, False)
         highest = _larger(highest, score)
         score = _candidates(score, masks, mask_step, matrix, matrix_step, tile_start + lanes, size, MASKED, MATRIX)
-        above, at_least = _compare(score, edge, above, at_least, EDGES)
+        above, at_least = _count_comparisons(score, edge, above, at_least, EDGES)
     if num_full < size:
         score = _read(scores, num_full + lanes, step, size, edge.dtype, True)
         highest = _larger(highest, score)
         score = _candidates(score, masks, mask_step, matrix, matrix_step, num_full + lanes, size, MASKED, MATRIX)
-        above, at_least = _compare(score, edge, above, at_least, EDGES)
+        above, at_least = _count_comparisons(score, edge, above, at_least, EDGES)
     lane: tl.constexpr = 0 if EDGES == 1 else 1
     tl.atomic_add(above_out + row_edges, tl.sum(above.to(tl.int32), lane).to(tl.int64), sem="relaxed")
     tl.atomic_add(at_least_out + row_edges, tl.sum(at_least.to(tl.int32), lane).to(tl.int64), sem="relaxed")

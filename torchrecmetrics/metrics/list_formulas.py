@@ -299,10 +299,10 @@ def _similarity_to_previous(ranking: Ranking, catalogue: Catalogue, of: Likeness
         return _num_previous_of_category(ranking, catalogue)
     table = catalogue.categories if of == "categories" else catalogue.embeddings
     weights = _has_item(ranking) if of == "categories" else _values_of_items(ranking, catalogue.inverse_lengths)
-    return _by_pieces(_table_indices(ranking), table, weights, _products)
+    return _by_pieces(_table_indices(ranking), table, weights, _products_with_earlier)
 
 
-def _products(vectors: Tensor) -> Tensor:
+def _products_with_earlier(vectors: Tensor) -> Tensor:
     """Return the product of each vector with the sum of the vectors before it: [b, C, D] -> [b, D]."""
     return (vectors * (_running(vectors) - vectors)).sum(1)
 

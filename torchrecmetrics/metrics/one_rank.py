@@ -44,7 +44,7 @@ def median_rank(ranking: Ranking, *, max_rank: int = 2**16) -> Tensor:
 
 def expected_rank(ranking: Ranking) -> Tensor:
     """Return (N + 1) / 2, the expected rank of an item in random order, float [B]; 0 for rows without candidates."""
-    candidates = _candidates(ranking)
+    candidates = _num_candidates(ranking)
     return torch.where(candidates > 0, (candidates + 1) / 2, 0)
 
 
@@ -55,7 +55,7 @@ def above_first(ranking: Ranking) -> Tensor:
 
 def expected_reciprocal_rank(ranking: Ranking) -> Tensor:
     """Return (1 + 1/2 + ... + 1/N) / N, the mean of 1 / rank in random order, float [B]."""
-    candidates = _candidates(ranking)
+    candidates = _num_candidates(ranking)
     return (torch.digamma(candidates + 1) + EULER_GAMMA) / candidates
 
 
@@ -66,7 +66,7 @@ def below_best_reciprocal_rank(ranking: Ranking) -> Tensor:
 
 def expected_hit_rate(ranking: Ranking, k: int) -> Tensor:
     """Return min(k, N) / N, the probability of a hit in random order, float [B]."""
-    candidates = _candidates(ranking)
+    candidates = _num_candidates(ranking)
     return candidates.clamp(max=k) / candidates
 
 
@@ -109,7 +109,7 @@ def _check_single(ranking: Ranking) -> None:
         )
 
 
-def _candidates(ranking: Ranking) -> Tensor:
+def _num_candidates(ranking: Ranking) -> Tensor:
     """Return N, the number of candidates of each row, float [B]."""
     if ranking.num_ranked is None:
         raise ValueError(
@@ -121,7 +121,7 @@ def _candidates(ranking: Ranking) -> Tensor:
 
 def _spread(weights: Tensor, ranking: Ranking) -> Tensor:
     """Return `weights` with exact zeros in rows with one candidate, where rounding could leave a remainder."""
-    return weights.masked_fill(_candidates(ranking) <= 1, 0)
+    return weights.masked_fill(_num_candidates(ranking) <= 1, 0)
 
 
 class _OfRank(RankingMetric):

@@ -209,8 +209,8 @@ class Evaluation(dict[str, Tensor], PointTable):
             (self.num_without_history, "without excluded items"),
             (self.num_cut_ties, f"whose {'list ends' if self.num_cut_ties == 1 else 'lists end'} among equal scores"),
             (self.num_unlisted, f"relevant {'item' if self.num_unlisted == 1 else 'items'} in no list"),
-            (self.num_unknown, f"list {_entries(self.num_unknown)} with an item that the ground truth lacks"),
-            (self.num_repeated, f"repeated list {_entries(self.num_repeated)}"),
+            (self.num_unknown, f"list {_entry_or_entries(self.num_unknown)} with an item that the ground truth lacks"),
+            (self.num_repeated, f"repeated list {_entry_or_entries(self.num_repeated)}"),
         ):
             counts += f", {number} {text}" if number else ""
         return counts
@@ -238,5 +238,5 @@ def _named(rows: Rows, user_ids: Vocabulary | None) -> Rows:
     return replace(rows, ids=torch.tensor(ids, dtype=torch.int64) if are_integers else [str(id_) for id_ in ids])
 
 
-def _entries(number: int) -> str:
+def _entry_or_entries(number: int) -> str:
     return "entry" if number == 1 else "entries"

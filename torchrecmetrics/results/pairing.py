@@ -130,8 +130,8 @@ class Paired:
             gain = -weighted if self.higher_is_better[label] is False else weighted
             weighted = _rounded_difference(gain, -margin * weights)
         units, num_units = layout.sums(weighted.where(counted, 0)), (layout.sums(counted.double()) > 0).sum()
-        run_mean, run_error = _mean(wx.where(counted, 0), weights, layout, num_units)
-        other_mean, other_error = _mean(wy.where(counted, 0), weights, layout, num_units)
+        run_mean, run_error = _mean_and_error(wx.where(counted, 0), weights, layout, num_units)
+        other_mean, other_error = _mean_and_error(wy.where(counted, 0), weights, layout, num_units)
         return units, PairTotals(
             units=num_units,
             rows=counted.sum(),
@@ -173,7 +173,7 @@ class Paired:
         return dict(zip(map(id, runs), factors, strict=True))
 
 
-def _mean(weighted: Tensor, weights: Tensor, layout: UnitLayout, num_units: Tensor) -> tuple[Tensor, Tensor]:
+def _mean_and_error(weighted: Tensor, weights: Tensor, layout: UnitLayout, num_units: Tensor) -> tuple[Tensor, Tensor]:
     """Return the mean of rows, sum w x / sum w, and its standard error over units; NaN for fewer than two units."""
     mean = weighted.sum() / weights.sum()
     squares = layout.sums(weighted - weights * mean).square().sum()
@@ -207,11 +207,11 @@ def _rows_by_name(runs: Runs) -> dict[str, list[Rows]]:
         repeats: list[Any] = [*value] if isinstance(value, (list, tuple)) else [value]
         if not repeats:
             raise ValueError(f"run {name!r} is an empty list: {cure}")
-        rows_by_name[name] = [_rows_of(name, run, cure) for run in repeats]
+        rows_by_name[name] = [_rows_of_run(name, run, cure) for run in repeats]
     return rows_by_name
 
 
-def _rows_of(name: str, run: Any, cure: str) -> Rows:
+def _rows_of_run(name: str, run: Any, cure: str) -> Rows:
     """Return the rows of a run; raise for other types, and for a result without rows."""
     try:
         rows = getattr(run, "rows", run)
@@ -270,12 +270,12 @@ def _pair(first_name: str, first_rows: Rows, name: str, rows: Rows) -> Tensor:
     weights, clusters = first_rows.weights, first_rows.clusters
     if weights is not None and rows.weights is not None and not weights.equal(rows.weights[row_of_id]):
         raise ValueError(f"weights of some rows differ between {first_name!r} and {name!r}")
-    if clusters is not None and rows.clusters is not None and not _same(clusters, rows.clusters, row_of_id):
+    if clusters is not None and rows.clusters is not None and not _same_clusters(clusters, rows.clusters, row_of_id):
         raise ValueError(f"clusters of some rows differ between {first_name!r} and {name!r}")
     return row_of_id
 
 
-def _same(clusters: RowIds, other_clusters: RowIds, row_of_id: Tensor) -> bool:
+def _same_clusters(clusters: RowIds, other_clusters: RowIds, row_of_id: Tensor) -> bool:
     """Return True if both runs have the same clusters; `row_of_id` is the row in the other run of each row."""
     if isinstance(clusters, Tensor) and isinstance(other_clusters, Tensor):
         return torch.equal(clusters, other_clusters[row_of_id])

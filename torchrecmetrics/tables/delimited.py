@@ -56,7 +56,7 @@ def read_delimited(stream: IO[bytes], layout: TextLayout, roles: Roles, what: st
         raise ValueError(f"{what} has its header twice: files that were joined need one header")
     reader = layout.reader(what) if layout.quoted else None
     for name in roles.names:
-        table.columns[name] = _converted(table, name, columns[name], roles, reader)
+        table.columns[name] = _converted_text(table, name, columns[name], roles, reader)
     return Columns.of(table.columns, what, table.first_line)
 
 
@@ -148,7 +148,7 @@ def _single_delimiters(stream: IO[bytes], delimiter: str) -> tuple[IO[bytes], st
     return io.BytesIO(re.sub(rb"^ | (?=\r?$)", b"", lines, flags=re.MULTILINE)), delimiter
 
 
-def _converted(table: Columns, name: str, column: Any, roles: Roles, reader: str | None) -> Any:
+def _converted_text(table: Columns, name: str, column: Any, roles: Roles, reader: str | None) -> Any:
     """Convert a column of text by its role: values to numbers; ids and times to whole numbers if all entries are."""
     if name == roles.value:
         return as_numbers(table, name, column, reader)

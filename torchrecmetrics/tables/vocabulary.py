@@ -54,12 +54,12 @@ class Vocabulary:
     """
 
     def __init__(self, ids: Any) -> None:
-        self._ids = _entries("ids", ids)
+        self._ids = _id_entries("ids", ids)
 
     @classmethod
     def named(cls, name: str, ids: Any) -> Vocabulary:
         """Return a vocabulary unchanged, or make a vocabulary of ids, which messages call `name`."""
-        return ids if isinstance(ids, Vocabulary) else cls._of(_entries(name, ids))
+        return ids if isinstance(ids, Vocabulary) else cls._of(_id_entries(name, ids))
 
     @classmethod
     def number(
@@ -250,7 +250,7 @@ def _complete(name: str, column: Any, row_name: Callable[[int], str] = "row {}".
     return ids
 
 
-def _entries(name: str, column: Any) -> Any:
+def _id_entries(name: str, column: Any) -> Any:
     """Read a column of ids; refuse repeated and missing ids."""
     if isinstance(column, Vocabulary):
         return column._ids
