@@ -653,16 +653,17 @@ def coverage(style: Style) -> Canvas:
 
 # --------------------------------------------------------------------------------------------------------------- layers
 
-LAYERS = [  # the packages of one layer; the names are those of CONTRIBUTING.md's table
-    ("frameworks, command line", ["pyg/", "lightning/", "arrow/", "cli.py"]),
-    ("a test set in, a result out", ["evaluation/"]),
-    ("many metrics on one ranking", ["collection/", "testing.py"]),
-    ("a metric: formula and class", ["metrics/", "functional.py"]),
-    ("results", ["results/"]),
-    ("users and items; their columns", ["data/", "tables/"]),
-    ("inputs make rankings", ["inputs/"]),
-    ("counting over scores", ["kernels/"]),
-    ("rankings, row values", ["core/"]),
+LAYERS = [  # packages of one layer; the names are those of CONTRIBUTING.md's table
+    ["pyg/", "lightning/", "arrow/", "cli.py"],
+    ["evaluation/"],
+    ["collection/", "testing.py"],
+    ["metrics/", "functional.py"],
+    ["results/"],
+    ["data/"],
+    ["tables/"],
+    ["inputs/"],
+    ["kernels/"],
+    ["core/"],
 ]
 
 
@@ -672,14 +673,22 @@ def layers_numbers() -> list[str]:
     return [name for row in rows for name in re.findall(r"`([^`]*)`", row)]
 
 
+def _purpose(modules: list[str]) -> str:
+    """Return the purpose of a layer: the first words of its package's docstring."""
+    if len(modules) > 2:
+        return "Frameworks, command line"
+    text = (ROOT / "torchrecmetrics" / modules[0] / "__init__.py").read_text(encoding="utf-8")
+    return text.removeprefix('"""').partition(":")[0]
+
+
 def layers(style: Style) -> Canvas:
     """Draw the packages, each layer above those that it imports."""
     tall = 0.5
     sheet = Canvas(style, 0.45 + (tall + 0.1) * len(LAYERS))
-    colours = [*["muted"] * 2, *["green"] * 4, *["blue"] * 2, "orange"]
-    for layer, (idea, modules) in enumerate(LAYERS):
+    colours = [*["muted"] * 2, *["green"] * 3, *["blue"] * 4, "orange"]
+    for layer, modules in enumerate(LAYERS):
         y = sheet.height - 0.1 - (tall + 0.1) * (layer + 1)
-        sheet.text(0.5, y + tall / 2, idea, "muted")
+        sheet.text(0.5, y + tall / 2, _purpose(modules), "muted")
         wide = (5.1 - 0.1 * (len(modules) - 1)) / len(modules)
         for place, module in enumerate(modules):
             x = 3.8 + (wide + 0.1) * place

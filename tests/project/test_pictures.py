@@ -143,7 +143,7 @@ class TestNumbers:
 class TestLayers:
     def test_all_modules(self, pictures):
         """The modules drawn are those of CONTRIBUTING.md and those of the package."""
-        drawn = [module for _, modules in pictures.LAYERS for module in modules]
+        drawn = [module for modules in pictures.LAYERS for module in modules]
         told = [module for module in pictures.layers_numbers() if module != "__main__.py"]
         assert sorted(drawn) == sorted(told)
         paths = (ROOT / "torchrecmetrics").glob("[a-z]*")
@@ -152,7 +152,7 @@ class TestLayers:
     def test_imports_run_downwards(self, pictures):
         layer = {
             module.removesuffix("/").removesuffix(".py"): at
-            for at, (_, modules) in enumerate(pictures.LAYERS)
+            for at, modules in enumerate(pictures.LAYERS)
             for module in modules
         }
         package = ROOT / "torchrecmetrics"

@@ -1,1 +1,1 @@
-"""Many metrics on one ranking, and other sums of their row values: by group, of recent rows, row by row."""
+"""Many metrics on one ranking: `RecMetricCollection`, and sums by group, of recent rows, and row by row."""

@@ -1,1 +1,1 @@
-"""Data of users and items: interactions, logs, catalogues, groups, and audits of them."""
+"""Users and items: `Interactions`, `Log`, `Catalogue`, `Groups`, and audits of them."""

@@ -1,1 +1,1 @@
-"""Inputs of `update`: one class per kind of data, which makes a `Ranking`; questions about odd data."""
+"""Inputs make rankings: one class per kind of data; targets, exclusions, and questions about odd data."""

@@ -1,4 +1,4 @@
-"""Kernels that count, for every rank, the items with a better and with an equal score; see `contract`.
+"""Counting over scores: for every target, the candidates with a higher and with an equal score; see `contract`.
 
 `eager` is plain PyTorch, for any device. `triton` is for CUDA, and the only kernel that counts over `Products`.
 """

@@ -1,4 +1,4 @@
-"""Lightning callbacks: metrics of the steps' output, and whole-catalogue evaluation at the end of an epoch.
+"""Lightning callbacks: metrics of the steps' output, and evaluation of a whole catalogue after an epoch.
 
 The callbacks work with `lightning` and with `pytorch_lightning`, whichever is installed.
 """

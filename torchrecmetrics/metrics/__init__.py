@@ -1,1 +1,1 @@
-"""A metric: its formula, its class and name, and the sums of its row values."""
+"""A metric: its formula and class, its name, and the sums of its row values."""

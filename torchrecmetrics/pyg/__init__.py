@@ -1,4 +1,4 @@
-"""Evaluation of PyG models on graphs and knowledge graphs, and a collection with the arguments of `LinkPredMetric`."""
+"""PyG models: evaluation on graphs and knowledge graphs, and a collection with the arguments of `LinkPredMetric`."""
 
 from torchrecmetrics.core.checks import extra
 

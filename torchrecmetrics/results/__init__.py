@@ -1,1 +1,1 @@
-"""One result: printed, exported, kept by row, drawn, and compared with others."""
+"""One result: printed, exported, kept by row, drawn by `plot`, and compared by `compare`."""

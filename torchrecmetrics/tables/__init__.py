@@ -1,1 +1,1 @@
-"""Columns and ids of frames and files; knows no metric."""
+"""Columns and ids: readers of frames and files, `Table`, `Vocabulary`; knows no metric."""
