@@ -107,7 +107,7 @@ def test_evaluate_prints_what_evaluate_lists_finds(run):
     """`evaluate` prints what `evaluate_lists` returns, as a table or Markdown; without a terminal stderr is empty."""
     found = trm.evaluate_lists(["HR@1", "MRR@2"], "lists.csv", target="truth.csv")
     assert run(EVALUATE) == (0, f"{found}\n", "")
-    counts = "2 users, 2 list entries with an item that the ground truth lacks"
+    counts = "2 users, 2 list entries with an item that the ground truth lacks ('x')"
     assert run(f"{EVALUATE} --markdown") == (0, f"{found.to_markdown()}\n\n{counts}\n", "")
     by_score = f"{found}".replace("'score' of lists.csv", "'rank' of lists.parquet")
     assert run("evaluate lists.parquet truth.csv --score score -m HR@1,MRR@2") == (0, f"{by_score}\n", "")
@@ -120,7 +120,7 @@ def test_the_note_below_intervals_names_the_command(run):
     pd.DataFrame({"user": users, "item": ["x"] * 20}).to_csv("lists.csv", index=False)
     assert "; compare models with torchrecmetrics compare, not" in run("evaluate lists.csv truth.csv -m HR@1")[1]
     assert run("evaluate lists.csv truth.csv -m HR@1 --markdown")[1].endswith(
-        " |\n\n20 users, 1 relevant item in no list\n"
+        " |\n\n20 users, 1 relevant item in no list ('y')\n"
     )
 
 
@@ -437,7 +437,7 @@ def test_a_delimiter_is_for_all_files(delimiter, run):
 def test_progress_on_a_terminal(run, monkeypatch):
     """On a terminal stderr shows the users done so far, batch by batch, and is cleared at the end."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr("torchrecmetrics.evaluation.evaluate_lists._CELLS", 1)
+    monkeypatch.setattr("torchrecmetrics.evaluation.list_source.ListSource.memory", 1 * 160)
     status, _, error = run(EVALUATE)
     assert status == 0
     assert "1 of 2 users" in error

@@ -436,15 +436,9 @@ def _report(args: argparse.Namespace, evaluation: Evaluation, thresholds: Sequen
 
 def _read_catalogue(*tables: Table) -> Catalogue:
     """Return the catalogue of the first file's interactions, with the items of all files."""
-    interactions = [_read_pairs(table) for table in tables]
+    interactions = [Interactions.of_events(Events.of_table(table)) for table in tables]
     item_ids = reduce(Vocabulary.union, (of_file.item_ids for of_file in interactions if of_file.item_ids is not None))
     return Catalogue.from_interactions(interactions[0].recode(item_ids=item_ids))
-
-
-def _read_pairs(table: Table) -> Interactions:
-    """Return the users and items of a file, without values."""
-    roles = table.roles()
-    return Interactions.of_events(Events.of_table(table.source.read(roles), roles, None, None, table.split))
 
 
 def _show(done: int, total: int) -> None:

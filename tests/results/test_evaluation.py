@@ -166,7 +166,8 @@ def test_notebooks_show_a_table():
     assert found._repr_html_() == (
         "<table>\n<tr><td>metric</td><td>value, error</td></tr>\n"
         "<tr><td>&lt;HR&gt;</td><td>0.5000 ± 0.5000</td></tr>\n</table>\n"
-        "<p>2 users, 1 relevant item in no list</p>\n<p>± standard error; no interval for fewer than 10 users</p>"
+        "<p>2 users, 1 relevant item in no list (&#x27;y&#x27;)</p>\n"
+        "<p>± standard error; no interval for fewer than 10 users</p>"
     )
 
 

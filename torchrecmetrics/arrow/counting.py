@@ -14,7 +14,7 @@ from torchrecmetrics.arrow.list_columns import Column, group_codes, rows_of
 from torchrecmetrics.arrow.tally_states import TallyCounts, TallyStates
 from torchrecmetrics.collection.collection import RecMetricCollection
 from torchrecmetrics.core.checks import describe
-from torchrecmetrics.evaluation.evaluate_lists import check_depth, check_shortened
+from torchrecmetrics.evaluation.list_source import check_depth, check_shortened
 from torchrecmetrics.inputs.lists import Duplicates, Lists
 from torchrecmetrics.inputs.ranks import Ranks
 from torchrecmetrics.metrics.accumulator import Accumulator

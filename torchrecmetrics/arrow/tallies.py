@@ -17,7 +17,7 @@ from torchrecmetrics.core.checks import check_choice, describe
 from torchrecmetrics.inputs.lists import Duplicates
 from torchrecmetrics.metrics.names import Metrics
 from torchrecmetrics.metrics.signature import MetricOptions
-from torchrecmetrics.results.evaluation import Evaluation
+from torchrecmetrics.results.evaluation import Evaluation, EvaluationCounts
 from torchrecmetrics.tables.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -148,12 +148,12 @@ def merge(
             f"{deepest.label} looks at {depth} places, but none of {list_counts.num_judged} lists holds as many items: "
             "recommend more, or if the lists are all that is recommended, complete=True"
         )
-    return collection.evaluation(
-        "eager",
+    counts = EvaluationCounts(
         num_unserved=list_counts.num_unserved,
         num_unknown=list_counts.num_unknown,
         num_repeated=list_counts.num_repeated,
     )
+    return collection.evaluation("eager", counts=counts)
 
 
 # ------------------------------------------------------------------------------------------------------ arguments

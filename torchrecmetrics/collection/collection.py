@@ -26,7 +26,7 @@ from torchrecmetrics.metrics.signature import (
     check_option_names,
     option_fingerprint,
 )
-from torchrecmetrics.results.evaluation import Evaluation
+from torchrecmetrics.results.evaluation import Evaluation, EvaluationCounts
 from torchrecmetrics.results.rows import Rows
 
 if TYPE_CHECKING:
@@ -314,15 +314,18 @@ class RecMetricCollection(MetricCollection):
         return self.evaluation()
 
     def evaluation(
-        self, kernels: Kernels | None = None, user_ids: Vocabulary | None = None, **counts: int
+        self,
+        kernels: Kernels | None = None,
+        user_ids: Vocabulary | None = None,
+        counts: EvaluationCounts = EvaluationCounts(),  # noqa: B008  # immutable
     ) -> Evaluation:
         """Compute, and return the result with the kernels, the ids of the rows, and counts that the caller knows."""
         results = self.evaluator.compute_results()
         lists = [results[key].num_users for key, metric in self.metrics.items() if metric.of_lists or metric.of_items]
         leading = results[self.leading.key]
-        counts["num_lists"] = max(lists, default=leading.num_users)
+        num_lists = max(lists, default=leading.num_users)
         rows = self.rows if self.keep_rows else None
-        return Evaluation(self._points(results), leading, rows, kernels, user_ids, **counts)
+        return Evaluation(self._points(results), leading, rows, kernels, user_ids, num_lists, counts)
 
     def standard_errors(self) -> dict[str, Tensor]:
         """Return the standard error of the last `compute` for every key."""

@@ -14,7 +14,6 @@ from torchrecmetrics.core.checks import check_group_names, check_ids, check_k, c
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.tables.files import open_file
 from torchrecmetrics.tables.sources import Roles, check_names
-from torchrecmetrics.tables.spelling import check_spelling
 from torchrecmetrics.tables.table import Name, Table
 from torchrecmetrics.tables.vocabulary import Vocabulary
 
@@ -146,7 +145,6 @@ class Groups:
             if len(self) != target.num_users:
                 raise ValueError(f"groups have {len(self)} users, target has {target.num_users}")
             return self.codes
-        check_spelling("users of groups", self.user_ids, "target", target_ids)
         rows = target_ids.rows_in(self.user_ids)
         if len(rows) and not bool((rows >= 0).any()):
             raise ValueError(f"groups know no user of target, such as {target_ids[0]!r}: whose groups are they?")
@@ -174,7 +172,6 @@ class Groups:
         known_ids = self.user_ids
         if isinstance(ids, list) and known_ids.kind == "bytes":
             known_ids = Vocabulary([*map(str, known_ids)])  # evaluations write ids as text
-        check_spelling("ids of rows", Vocabulary.number(ids)[0], "groups", known_ids)
         rows = known_ids.rows_of("ids of rows", ids, "user_ids of groups")
         if len(rows) and not bool((rows >= 0).any()):
             example = ids[0].item() if isinstance(ids, Tensor) else ids[0]

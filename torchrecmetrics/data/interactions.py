@@ -28,7 +28,7 @@ from torchrecmetrics.tables.numbers import (
     row_numbers,
     values_of,
 )
-from torchrecmetrics.tables.table import Name, Table, check_read
+from torchrecmetrics.tables.table import Name, Table
 from torchrecmetrics.tables.vocabulary import Vocabulary, codes_of
 
 DuplicatePairs: TypeAlias = Literal["merge", "error"]
@@ -319,9 +319,9 @@ class Interactions:
             (Vocabulary(2 ids, text: 'al', 'bo'), tensor([1, 0]))
         """
         table = Table.with_columns(frame, user=user, item=item, value=value)
-        check_read(table.question("value", "value"))
-        roles = table.roles("value")
-        events = Events.of_table(table.source.read(roles), roles, user_ids, item_ids, table.split)
+        if (question := table.question("value", "value")) is not None:
+            raise ValueError(question)
+        events = Events.of_table(table, "value", user_ids=user_ids, item_ids=item_ids)
         return cls.of_events(events, duplicates=duplicates, values_reduce=values_reduce)
 
     @overload

@@ -156,9 +156,8 @@ class Log(Events):
     @classmethod
     def read(cls, table: Table, user_ids: Any = None, item_ids: Any = None) -> Log:
         """Read a table; vocabularies and errors are those of `from_frame`."""
-        roles, read = table.roles("time", "value"), ("time", "value")
-        log = cls.of_table(table.source.read(roles), roles, user_ids, item_ids, table.split)
-        questions = {use: table.question(use, *read) for use in ("time", "value")}
+        log = cls.of_table(table, "time", "value", user_ids=user_ids, item_ids=item_ids)
+        questions = {use: table.question(use, "time", "value") for use in ("time", "value")}
         return replace(log, questions={use: text for use, text in questions.items() if text is not None})
 
     def check_order(self) -> None:

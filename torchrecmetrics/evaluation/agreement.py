@@ -15,17 +15,17 @@ from torch import Tensor
 from torchrecmetrics.collection.collection import RecMetricCollection
 from torchrecmetrics.core.checks import check_device, check_ids, warn_caller
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.evaluation.list_entries import ListEntries, Numbering, opened_lists
-from torchrecmetrics.evaluation.matching import called, of_one_kind, union
+from torchrecmetrics.evaluation.list_entries import ListEntries, Numbering
+from torchrecmetrics.evaluation.matching import of_one_kind, union
+from torchrecmetrics.evaluation.pairs import opened_lists
 from torchrecmetrics.evaluation.recommendations import Recommendations
 from torchrecmetrics.evaluation.recommended_lists import RecommendedLists
 from torchrecmetrics.inputs.lists import Lists
 from torchrecmetrics.metrics.of_lists import ListMetric
 from torchrecmetrics.metrics.signature import Formula
 from torchrecmetrics.results.evaluation import Evaluation
-from torchrecmetrics.tables.spelling import check_spelling
-from torchrecmetrics.tables.table import Table, check_read, refuse_columns
-from torchrecmetrics.tables.vocabulary import Vocabulary
+from torchrecmetrics.tables.table import SAID_BY_TABLES, Table, column_option
+from torchrecmetrics.tables.vocabulary import Vocabulary, called
 
 _ROWS = 2**16
 """Number of lists that are compared at once."""
@@ -147,7 +147,8 @@ def agreement(
         2 users
         ± standard error; no interval for fewer than 10 users
     """
-    refuse_columns("agreement", columns)
+    if columns.keys() & SAID_BY_TABLES:
+        raise column_option("agreement", columns)
     collection = agreement_metrics(k, p)
     collection.evaluator.set_sync_on_compute(False)
     width = max(metric.k or 1 for metric in collection.metrics.values())
@@ -160,7 +161,9 @@ def agreement(
 
 def _read_runs(opened: Sequence[Any]) -> list[RecommendedLists]:
     """Return the lists of both runs with one numbering, without ids if one holds the row numbers of `recommend`."""
-    check_read(*(lists.question("order", "rank", "score") for lists in opened if isinstance(lists, Table)))
+    questions = [lists.question("order", "rank", "score") for lists in opened if isinstance(lists, Table)]
+    if texts := [text for text in questions if text is not None]:
+        raise ValueError("\n".join(texts))
     known = Numbering("lists_a", Vocabulary([]), Vocabulary([]), (0, 0))
     for owner, lists in zip(("lists_a", "lists_b"), opened, strict=True):
         if isinstance(lists, Recommendations) and lists.user_ids is None:
@@ -170,8 +173,6 @@ def _read_runs(opened: Sequence[Any]) -> list[RecommendedLists]:
     runs = [ListEntries.read(lists, known) for lists in opened]
     users = of_one_kind([runs[0].users._replace(what="lists_a's user_ids"), runs[1].users])
     items = of_one_kind([runs[0].items._replace(what="lists_a's item_ids"), runs[1].items])
-    for side, (column_a, column_b) in (("users", users), ("items", items)):
-        check_spelling(f"{side} of lists_a", column_a.ids, "lists_b", column_b.ids)
     user_ids, item_ids = union(users), union(items)
     return [
         RecommendedLists.of(run._replace(users=users[at], items=items[at]), user_ids, item_ids, None)

@@ -1,14 +1,20 @@
-"""`batches`: users in batches whose scores and padded lists fit the memory."""
+"""`evaluate_on`: update metrics with a test set and a source of rankings, in `batches` of users that fit the memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
 
+from torchrecmetrics.collection.collection import RecMetricCollection
 from torchrecmetrics.core.checks import check_k
-from torchrecmetrics.evaluation.scorers import ENTRY_BYTES, MIN_ROWS, Scorer
+from torchrecmetrics.core.ranking import Ranking
+from torchrecmetrics.evaluation.progress import ProgressBar
+from torchrecmetrics.evaluation.scorers import ENTRY_BYTES, MIN_ROWS, Source
+from torchrecmetrics.evaluation.test_set import TestSet, Users, listed_with_target
+from torchrecmetrics.inputs.as_input import refusal_scope
 
 _BUFFER_BYTES = 64 * 2**20
 """Bytes of the buffer to which the CPU writes products: smaller chunks cost more calls."""
@@ -20,13 +26,55 @@ _MAX_USERS = 4096
 """Most users in a batch whose scores are made chunk by chunk; steps that read no scores run for all of them at once."""
 
 
+def evaluate_on(
+    collection: RecMetricCollection,
+    test: TestSet,
+    source: Source,
+    users: Users,
+    *,
+    batch_size: int | None = None,
+    bar: ProgressBar | None = None,
+    shown_together: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> None:
+    """Update a collection with the rankings of a source, a batch of users at a time.
+
+    Args:
+        collection: the metrics.
+        test: what is to be found.
+        source: makes the input of a batch of users.
+        users: users to evaluate.
+        batch_size: as in `batches`.
+        bar: display of progress; None = nothing is shown.
+        shown_together: makes the context in which the progress is shown.
+    """
+    if len(users.unranked):
+        threshold, graded = collection.evaluator.batch_needs.score_threshold, test.target.values is not None
+        no_ranking = Ranking.without_relevant(len(users.unranked), test.target.device, threshold, graded)
+        collection.update(no_ranking, **test.columns(users.unranked))
+
+    def update(ids: Tensor, at_once: int) -> None:
+        batch = test.batch(ids)
+        rows = source.input(batch, at_once)
+        if not users.for_weight:
+            collection.update(rows, **test.columns(ids))
+            return
+        with refusal_scope(rows):
+            ranking = rows.rank(collection.evaluator.batch_needs, collection.evaluator.ranking_options)
+            collection.update(listed_with_target(ranking, batch.target), **test.columns(ids))
+
+    for batch in batches(source, users.ranked, test.num_entries() + source.num_entries, update, batch_size):
+        if bar is not None:
+            with shown_together():
+                bar.advance(batch, collection)
+
+
 def batches(
-    scorer: Scorer, users: Tensor, sizes: Tensor, use: Callable[[Tensor, int], None], batch_size: int | None
+    source: Source, users: Tensor, sizes: Tensor, use: Callable[[Tensor, int], None], batch_size: int | None
 ) -> Iterator[Tensor]:
     """Apply `use` to batches of users and yield each batch when done; a batch is halved if a GPU runs out of memory.
 
     Args:
-        scorer: says how much memory the scores of a user take.
+        source: says how much memory the input of a user takes.
         users: row numbers, int64 [n] on the host.
         sizes: target and history entries of every user, int64 [U] on the host.
         use: takes a batch and the number of users to score at once.
@@ -35,18 +83,19 @@ def batches(
     users = users[sizes[users].argsort(stable=True)]  # lists of similar lengths need little padding
     at_once = max(1, len(users)) if batch_size is None else check_k(batch_size, "batch_size")
     together = at_once
-    if scorer.reuses_memory and scorer.device.type == "cpu":
+    if source.reuses_memory and source.device.type == "cpu":
         if batch_size is None:
-            is_small = len(users) * scorer.row_bytes <= _FEW_BYTES
-            at_once = max(MIN_ROWS, (_SMALL_BUFFER_BYTES if is_small else _BUFFER_BYTES) // scorer.row_bytes)
+            is_small = len(users) * source.row_bytes <= _FEW_BYTES
+            at_once = max(MIN_ROWS, (_SMALL_BUFFER_BYTES if is_small else _BUFFER_BYTES) // source.row_bytes)
         together = max(at_once, _MAX_USERS)
-
-    def fits(number: int, longest_list: int) -> bool:  # scores, and lists that are padded to the longest one
-        return min(number, at_once) * scorer.row_bytes + number * ENTRY_BYTES * longest_list <= scorer.memory
-
     num_done = 0
     while num_done < len(users):
-        low = largest_batch(sizes[users[num_done:]], together, fits)
+        low, high = 1, min(together, len(users) - num_done)
+        while low < high:  # the largest batch whose scores, and lists padded to the longest one, fit
+            middle = (low + high + 1) // 2
+            entries = middle * int(sizes[users[num_done + middle - 1]])
+            fits = min(middle, at_once) * source.row_bytes + ENTRY_BYTES * entries <= source.memory
+            low, high = (middle, high) if fits else (low, middle - 1)
         batch = users[num_done : num_done + low]
         try:
             use(batch, min(low, at_once))
@@ -59,19 +108,3 @@ def batches(
             yield batch
             continue
         torch.cuda.empty_cache()  # after `except`, where the error no longer holds the batch's tensors
-
-
-def largest_batch(sizes: Tensor, most: int, fits: Callable[[int, int], bool]) -> int:
-    """Return the size of the largest batch that fits, at least 1.
-
-    Args:
-        sizes: sizes of the users that are left, ascending, int64 [n] on the host; the last user of a batch is its
-            largest.
-        most: largest batch that is tried.
-        fits: function of a number of users and of the largest size among them.
-    """
-    low, high = 1, min(most, len(sizes))
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if fits(middle, int(sizes[middle - 1])) else (low, middle - 1)
-    return low

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from numpy.typing import NDArray
@@ -17,23 +18,8 @@ from torchrecmetrics.core.checks import check_choice
 from torchrecmetrics.core.distributed import fingerprint, raise_on_all_ranks, same_on_all_ranks
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.evaluation.batches import batches
+from torchrecmetrics.evaluation.batches import evaluate_on
 from torchrecmetrics.evaluation.embeddings import Embeddings
-from torchrecmetrics.evaluation.ground_truth import (
-    GroundTruth,
-    add_without_target,
-    check_catalogue,
-    check_target,
-    columns_of,
-    empty_collection,
-    from_edges,
-    from_matrix,
-    listed_with_target,
-    past_of,
-    user_rows,
-    warn_of_item_0,
-    weighs_users_without_target,
-)
 from torchrecmetrics.evaluation.progress import Progress, ProgressBar
 from torchrecmetrics.evaluation.scorers import (
     BiasScorer,
@@ -46,11 +32,21 @@ from torchrecmetrics.evaluation.scorers import (
     evaluating,
 )
 from torchrecmetrics.evaluation.target_device import TargetDevice
-from torchrecmetrics.evaluation.user_exclusions import Exclusions, Histories, Matrix, exclude_entries, numbered_as
-from torchrecmetrics.inputs.as_input import refusal_scope
+from torchrecmetrics.evaluation.test_set import (
+    TestSet,
+    Users,
+    check_catalogue,
+    check_target,
+    empty_collection,
+    from_edges,
+    from_matrix,
+    user_rows,
+    warn_of_item_0,
+)
+from torchrecmetrics.evaluation.user_exclusions import Histories, Matrix, exclude_entries, numbered_as
 from torchrecmetrics.metrics.names import Metrics, check_options
 from torchrecmetrics.metrics.signature import MetricOptions
-from torchrecmetrics.results.evaluation import Evaluation
+from torchrecmetrics.results.evaluation import Evaluation, EvaluationCounts
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -156,49 +152,82 @@ def evaluate(
     facts: dict[str, Any] = {}
     with in_agreement(shard, process_group, facts):
         check_options("evaluate", options, ["target", "exclude", *EvaluateOptions.__annotations__])
-        check_groups(groups)
+        if groups is not None:
+            check_groups(groups)
         collection = empty_collection(metrics, k, options, groups, keep_rows)
         target = from_matrix("target", target)
         scorer = scorer_of(users, items, target, device, shard, process_group)
-        data = _Data.read(collection, scorer, target, exclude, user_ids, device is not None)
-        truth = data.truth
-        columns = columns_of(collection, groups, truth.target)
-        ranks_all = all_users or weighs_users_without_target(collection)
-        sizes, (ids, without_target) = data.num_entries(), data.split_ids(ranks_all)
-        num_without_history = truth.exclusions.num_without(data.split_ids(ranks_all=False)[0])
+        shape, target_device = (scorer.num_users, scorer.num_items), TargetDevice(scorer.device, device is not None)
+        target = target_device.move("target", _ground_truth(target, scorer))
+        ids = user_rows(user_ids, target.num_users)
+        if user_ids is not None and int(torch.bincount(ids, minlength=1).max()) > 1:
+            raise ValueError("user_ids hold a user twice")
+        if collection.catalogue is not None:
+            check_catalogue(collection.catalogue, target)
+        histories: tuple[Any, ...] = ()
+        if exclude is not None:
+            entries = [from_edges("exclude", history, *shape) for history in exclude_entries(exclude)]
+            histories = numbered_as(target, entries)
+        test = TestSet.of(collection, target, histories, groups, target_device)
+        if isinstance(scorer, CandidateScorer):
+            scorer.number_as(target, test.exclusions)
         rank, world_size = _rank_and_world_size(shard, process_group)
-        if shard == "users":
-            ids = ids[sizes[ids].argsort(stable=True)][rank::world_size]
-        bar = ProgressBar(progress, len(ids), rank == 0)
-        data.check(collection, rank == 0)
+        to_evaluate = test.split_users(ids, collection, all_users)
+        if shard is not None:
+            sizes = test.num_entries() + scorer.num_entries
+            to_evaluate = _of_process(to_evaluate, sizes, rank, world_size if shard == "users" else 1)
+        bar = None if progress is False else ProgressBar(progress, len(to_evaluate.ranked), rank == 0)
+        if rank == 0 and collection.evaluator.ranking_options.padding_idx is None:
+            _warn_of_item_0(test, scorer)
+        if test.exclusions is not None:
+            test.exclusions.check_overlap(target, ids, collection.evaluator.ranking_options)
         collection.to(scorer.device).evaluator.set_sync_on_compute(shard is not None)
-        if len(without_target) and rank == 0:
-            add_without_target(collection, truth.target, without_target, columns(without_target))
         scorer, kernel = with_kernel(scorer, collection)
         if shard is not None:
             facts |= {"metrics": list(collection.keys()), "options": collection.evaluator.ranking_options}
-            facts |= {"user_ids": fingerprint(data.ids), "batch_size": batch_size, "all_users": all_users}
+            facts |= {"user_ids": fingerprint(ids), "batch_size": batch_size, "all_users": all_users}
             facts |= {"keep_rows": collection.keep_rows} | scorer.facts()
-            facts["groups"] = None if groups is None else fingerprint(groups.of(truth.target))
-            facts |= {"target": fingerprint(truth.target.keys), "values of target": fingerprint(truth.target.values)}
-            facts["history"] = truth.exclusions.hashes()
+            facts |= test.facts()
 
-    def update(ids: Tensor, at_once: int) -> None:
-        batch = truth.batch(ids)
-        rows = scorer.input(batch, at_once)
-        if all_users or not ranks_all:
-            collection.update(rows, **columns(ids))
-            return
-        with refusal_scope(rows):  # users without ground truth are ranked for their weight alone
-            ranking = rows.rank(collection.evaluator.batch_needs, collection.evaluator.ranking_options)
-            collection.update(listed_with_target(ranking, batch.target), **columns(ids))
+    shown_together = partial(together, shard in ("items", "both"), scorer.device, process_group)
+    with bar or nullcontext(), evaluating(users), together(shard == "users", scorer.device, process_group):
+        evaluate_on(
+            collection, test, scorer, to_evaluate, batch_size=batch_size, bar=bar, shown_together=shown_together
+        )
+    counts = EvaluationCounts(num_without_history=test.num_without_history(ids))
+    return collection.evaluation(kernel, target.user_ids, counts)
 
-    shares_items = shard in ("items", "both")
-    with bar, evaluating(users), together(shard == "users", scorer.device, process_group):
-        for batch in batches(scorer, ids, sizes, update, batch_size):
-            with together(shares_items, scorer.device, process_group):  # in `update` they raise together already
-                bar.advance(batch, collection)
-    return collection.evaluation(kernel, truth.target.user_ids, num_without_history=num_without_history)
+
+def _of_process(users: Users, sizes: Tensor, rank: int, num_shares: int) -> Users:
+    """Return the users that a process ranks, each of `num_shares` processes one of every so many in order of size; the
+    first one adds users who are not ranked.
+    """
+    ranked = users.ranked
+    if num_shares > 1:
+        ranked = ranked[sizes[ranked].argsort(stable=True)][rank::num_shares]
+    return users._replace(ranked=ranked, unranked=users.unranked if rank == 0 else users.unranked[:0])
+
+
+def _ground_truth(target: Any, scorer: Scorer) -> Interactions:
+    """Return the ground truth as `Interactions` of the users and items that are scored."""
+    truth = from_edges("target", target, scorer.num_users, scorer.num_items)
+    check_target(truth)
+    if truth.num_items != scorer.num_items or scorer.num_users not in (None, truth.num_users):
+        raise ValueError(scorer.misfit(truth.num_users, truth.num_items))
+    if not len(truth):
+        raise ValueError(f"target holds no interactions, there is nothing to evaluate: {truth}")
+    interactions: Interactions = truth
+    return interactions
+
+
+def _warn_of_item_0(test: TestSet, scorer: Scorer) -> None:
+    """Warn if ids seem to start at 1, and the item 0 that nobody has is a candidate."""
+    if isinstance(scorer, CandidateScorer):
+        return
+    masks = [] if test.exclusions is None else test.exclusions.masks
+    histories = [] if test.exclusions is None else test.exclusions.interactions
+    is_out = scorer.leaves_out_item_0 or any(mask[0] for mask in masks)
+    warn_of_item_0([test.target, *histories], is_out, "padding_idx=0")
 
 
 @contextmanager
@@ -271,60 +300,3 @@ def with_kernel(scorer: Scorer, collection: RecMetricCollection) -> tuple[Scorer
     if option == "triton":
         raise kernels.refusal(reason)
     return scorer, kernel
-
-
-class _Data(NamedTuple):
-    """Scores, ground truth and users to evaluate."""
-
-    scorer: Scorer
-    truth: GroundTruth
-    ids: Tensor
-    """Users to evaluate, int64 [n] on the host."""
-
-    @classmethod
-    def read(
-        cls, collection: RecMetricCollection, scorer: Scorer, target: Any, exclude: Any, user_ids: Any, moves: bool
-    ) -> _Data:
-        """Check the arguments and move them to the device of the scores."""
-        shape = scorer.num_users, scorer.num_items
-        target = from_edges("target", target, *shape)
-        check_target(target)
-        if target.num_items != shape[1] or shape[0] not in (None, target.num_users):
-            raise ValueError(scorer.misfit(target.num_users, target.num_items))
-        if not len(target):
-            raise ValueError(f"target holds no interactions, there is nothing to evaluate: {target}")
-        ids = user_rows(user_ids, target.num_users)
-        if user_ids is not None and int(torch.bincount(ids, minlength=1).max()) > 1:
-            raise ValueError("user_ids hold a user twice")
-        target_device = TargetDevice(scorer.device, moves)
-        target = target_device.move("target", target)
-        exclude = tuple(from_edges("exclude", excluded, *shape) for excluded in exclude_entries(exclude))
-        exclusions = Exclusions(numbered_as(target, exclude), target.num_items, target_device)
-        check_catalogue(collection.catalogue, target)
-        past = past_of(collection, target)
-        past = None if past is None else target_device.move("the catalogue's interactions", past)
-        if isinstance(scorer, CandidateScorer):
-            scorer.number_as(target, exclusions)
-        return cls(scorer, GroundTruth(target, exclusions, past), ids)
-
-    def check(self, collection: RecMetricCollection, is_first: bool) -> None:
-        """Refuse relevant items that are excluded; the first process warns of ids that seem to start at 1."""
-        rules = collection.evaluator.ranking_options
-        if rules.padding_idx is None and is_first and not isinstance(self.scorer, CandidateScorer):
-            is_out = self.scorer.leaves_out_item_0 or any(mask[0] for mask in self.truth.exclusions.masks)
-            sources = [self.truth.target, *self.truth.exclusions.interactions]
-            warn_of_item_0(sources, is_out, "padding_idx=0", stacklevel=5)
-        if rules.overlap_rule == "error":
-            self.truth.exclusions.check_overlap(self.truth.target, self.ids, rules.padding_idx)
-
-    def num_entries(self) -> Tensor:
-        """Return the number of relevant, excluded, earlier and candidate items of every user, int64 [U] on the host."""
-        number = self.truth.num_entries()
-        return number + self.scorer.num_entries() if isinstance(self.scorer, CandidateScorer) else number
-
-    def split_ids(self, ranks_all: bool) -> tuple[Tensor, Tensor]:
-        """Return the users to score, and the users who have no ground truth and are not scored; on the host."""
-        if ranks_all:
-            return self.ids, self.ids[:0]
-        has_relevant = self.truth.target.host_degree.index_select(0, self.ids) > 0
-        return self.ids[has_relevant], self.ids[~has_relevant]

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import chain
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.checks import describe
-from torchrecmetrics.evaluation.matching import IdColumn, called
+from torchrecmetrics.evaluation.matching import IdColumn
 from torchrecmetrics.evaluation.recommendations import Recommendations
-from torchrecmetrics.tables.cells import exploded
-from torchrecmetrics.tables.events import numbers_in
+from torchrecmetrics.tables.events import Events, check_owners
 from torchrecmetrics.tables.ids import read_ids
 from torchrecmetrics.tables.numbers import row_numbers, words
-from torchrecmetrics.tables.sources import Columns, arrow, compute, holds_records, tensor_of
-from torchrecmetrics.tables.table import Table, has_columns
+from torchrecmetrics.tables.sources import Columns, arrow, compute, tensor_of
+from torchrecmetrics.tables.table import Table
 from torchrecmetrics.tables.vocabulary import Vocabulary
 
 #: Usual last words of names of columns of ranks, and of numbers of which the lowest is best.
@@ -42,17 +39,17 @@ class ListEntries(NamedTuple):
     users: IdColumn
     items: IdColumn
     owners: Tensor
-    """Row number, among `users.ids`, of the user of each list, also of empty lists, with repeats, int64 [n]."""
+    """Row number, among `users.ids`, of the user of each list, also of empty lists, int64 [n]."""
     what: str
     """Source of the lists, for messages: a path, or the argument's name."""
     ranks: Tensor | None = None
     """Rank of each entry, int32 [E]; without ranks and scores the entries of a user are in order."""
     scores: Tensor | None = None
     """Score of each entry, [E]."""
-    names: Table | None = None
-    """Names of columns by role; None = the lists are not in columns."""
-    table: Columns | None = None
-    """The table that names rows in messages; None = the lists are not in columns."""
+    table: Table | None = None
+    """The table of the lists; None = the lists are not in columns."""
+    source: Columns | None = None
+    """Names rows in messages; None = the lists are not in columns."""
 
     @classmethod
     def read(cls, lists: Any, known: Numbering) -> ListEntries:
@@ -69,9 +66,9 @@ class ListEntries(NamedTuple):
         if isinstance(lists, Recommendations):
             entries = _of_recommendations(lists, known)
         elif isinstance(lists, Table):
-            entries = _long(lists, known)
+            entries = _of_table(lists, known)
         else:
-            entries = _wide(lists, known)
+            entries = _of_each_user(lists, known)
         if not len(entries.owners):
             raise ValueError(f"{entries.what} holds no rows")
         if entries.users.ids is None and int(entries.owners.min()) < 0:
@@ -80,34 +77,15 @@ class ListEntries(NamedTuple):
 
     def at(self, row: int, role: str) -> str:
         """Return the source, the row and the column of a role, for messages."""
-        if self.names is None or self.table is None:
+        if self.table is None or self.source is None:
             return self.what
-        return f"{self.what}, {self.table.row(row)}, column {self.names.columns[role]!r}"
-
-
-def opened_lists(lists: Any, what: str = "lists") -> Any:
-    """Return frames and paths as a `Table`, and other forms as they are; refuse objects without lists."""
-    if isinstance(lists, (Table, str, Path)) or holds_records(lists):
-        return Table.of(lists, what)
-    if isinstance(lists, Recommendations) or (isinstance(lists, Mapping) and not has_columns(lists)):
-        return lists
-    if isinstance(lists, tuple):
-        if len(lists) != 2:
-            raise TypeError(f"lists must be a tuple of two, (item ids [B, K], users [B]), got {len(lists)} things")
-        return lists
-    fields = getattr(getattr(lists, "dtype", None), "names", None)
-    if isinstance(lists, (Tensor, list)) or (hasattr(lists, "__array__") and hasattr(lists, "reshape") and not fields):
-        raise TypeError(
-            f"lists must be a frame, a path, a dict {{user: [items]}} or a tuple, got {describe(lists)}: whose are "
-            "they? Pass (lists, users)"
-        )
-    return Table.of(lists, what)
+        return f"{self.what}, {self.source.row(row)}, column {self.table.columns[role]!r}"
 
 
 # ------------------------------------------------------------------------------------------- a row per listed item
 
 
-def _long(lists: Table, known: Numbering) -> ListEntries:
+def _of_table(lists: Table, known: Numbering) -> ListEntries:
     """Return the entries of a table with a row per listed item, or a cell per list."""
     for name, ids, size in (("user", known.users, known.shape[0]), ("item", known.items, known.shape[1])):
         if ids is None:
@@ -118,29 +96,37 @@ def _long(lists: Table, known: Numbering) -> ListEntries:
             )
     if lists.split is not None and lists.order is not None:
         raise ValueError("split= reads the items of a cell in order, best first: leave rank= and score= out")
-    roles, order = lists.roles("order"), lists.order
-    cells, as_written = lists.source.read(roles), lists.source.as_written
-    table = exploded(cells, roles.item, lists.split)
-    cell_ids, owners = Vocabulary.number(cells.columns[roles.user], cells.name(roles.user), cells.row)
-    rows = owners
-    if table is not cells:  # each cell is a list, which may be empty
-        _check_owners(lists.what, owners, cell_ids)
-        rows = cell_ids.rows(table.columns[roles.user])
-    users = IdColumn(table.name(roles.user), cell_ids, rows, as_written)
-    item_ids, item_rows = Vocabulary.number(table.columns[roles.item], table.name(roles.item), table.row)
-    items = IdColumn(table.name(roles.item), item_ids, item_rows, as_written or lists.split is not None)
-    entries = ListEntries(users, items, owners, lists.what, names=lists, table=table)
-    if order is None:
+    events = Events.of_table(lists, "order", one_cell_per_user=True)
+    assert events.source is not None
+    names, as_written = lists.columns, lists.source.as_written
+    users = IdColumn(events.source.name(names["user"]), events.user_ids, events.users, as_written)
+    is_written = as_written or lists.split is not None
+    items = IdColumn(events.source.name(names["item"]), events.item_ids, events.items, is_written)
+    owners = torch.arange(events.shape[0], device="cpu")
+    entries = ListEntries(users, items, owners, lists.what, table=lists, source=events.source)
+    if events.values is None:
         return entries
-    values = numbers_in(table, order)
-    check_order(lists, values)
-    if "rank" in lists.columns:
-        return entries._replace(ranks=_ranks(values, table, order))
-    return entries._replace(scores=values)
+    order = order_values(lists, events.values)
+    if "score" in names:
+        return entries._replace(scores=order)
+    wrong = (order < 0) | (order >= 2**31 - 1)
+    if order.is_floating_point():
+        wrong |= order != order.floor()
+    if bool(wrong.any()):
+        row = int(wrong.nonzero()[0])
+        raise ValueError(
+            f"{events.source.name(names['rank'])} holds {order[row].item()} in {events.source.row(row)}, which is no "
+            f"rank: 1, 2, 3, ..., 1 = best; numbers of which the highest is best are score={names['rank']!r}"
+        )
+    return entries._replace(ranks=order.int())
 
 
-def check_order(lists: Table, values: Tensor) -> None:
-    """Refuse ranks that are scores by their name, and scores of which the lowest is best by their name and values."""
+def order_values(lists: Table, values: Tensor) -> Tensor:
+    """Return the ranks or scores of a table.
+
+    Raises:
+        ValueError: for ranks that are scores by their name, and scores of which the lowest is best by name and values.
+    """
     name = lists.order or ""
     last = {*[word for word in words(name) if word not in ("no", "nr", "number")][-1:]}
     if "rank" in lists.columns:
@@ -149,37 +135,23 @@ def check_order(lists: Table, values: Tensor) -> None:
                 f"rank={name!r} would turn {lists.what} upside down if the highest is best: pass "
                 f"score={name!r}, or rename the column if 1 is the best"
             )
-        return
-    if name == "rank" or (last & _RANKS and bool(((values >= 0) & (values == values.double().floor())).all())):
+    elif name == "rank" or (last & _RANKS and bool(((values >= 0) & (values == values.double().floor())).all())):
         raise ValueError(
             f"score={name!r} would turn {lists.what} upside down if 1 is the best: pass rank={name!r}, or "
             "rename the column if the highest is best"
         )
-    if last & _DISTANCES and bool((values >= 0).all()):
+    elif last & _DISTANCES and bool((values >= 0).all()):
         raise ValueError(
             f"score={name!r} would turn {lists.what} upside down if the smallest is the best: negate the "
             "column and rename it"
         )
-
-
-def _ranks(values: Tensor, table: Columns, name: str) -> Tensor:
-    """Return ranks as int32, or refuse values that are not ranks."""
-    wrong = (values < 0) | (values >= 2**31 - 1)
-    if values.is_floating_point():
-        wrong |= values != values.floor()
-    if bool(wrong.any()):
-        row = int(wrong.nonzero()[0])
-        raise ValueError(
-            f"{table.name(name)} holds {values[row].item()} in {table.row(row)}, which is no rank: 1, 2, 3, ..., 1 = "
-            f"best; numbers of which the highest is best are score={name!r}"
-        )
-    return values.int()
+    return values
 
 
 # ------------------------------------------------------------------------------------------------ a list per user
 
 
-def _wide(lists: Any, known: Numbering) -> ListEntries:
+def _of_each_user(lists: Any, known: Numbering) -> ListEntries:
     """Return the entries of a dict {user: [items]}, or of a tuple (lists, users)."""
     cells, owners = (list(lists.values()), list(lists)) if isinstance(lists, Mapping) else lists
     entries, lengths = _concatenated(cells)
@@ -188,7 +160,7 @@ def _wide(lists: Any, known: Numbering) -> ListEntries:
     users = _id_column("user", "the users of lists", owners, known.users, known.owner)
     if len(users.rows) != len(lengths):
         raise ValueError(f"there are {len(lengths)} lists and {len(users.rows)} users: each list has one user")
-    _check_owners("lists", users.rows, users.ids)
+    check_owners("lists", users.rows, users.ids)
     if known.items is None:
         numbers = row_numbers("the items of lists", entries)
         is_item, entries = numbers >= 0, numbers[numbers >= 0]
@@ -262,21 +234,9 @@ def _of_recommendations(lists: Recommendations, known: Numbering) -> ListEntries
                 f"{has} has {name}_ids, {lacks} has none: row 5 could mean two {name}s; {cure} says what its rows are"
             )
     ids, owners = lists.ids.cpu(), lists.users.cpu()
-    _check_owners("the recommendations", owners, lists.user_ids)
+    check_owners("the recommendations", owners, lists.user_ids)
     is_item = ids >= 0
     users = IdColumn("the users of the recommendations", lists.user_ids, owners[is_item.nonzero()[:, 0]])
     items = IdColumn("the items of the recommendations", lists.item_ids, ids[is_item])
     scores = lists.scores.cpu()[is_item].double()
     return ListEntries(users, items, owners, "the recommendations", scores=scores)
-
-
-def _check_owners(what: str, rows: Tensor, ids: Vocabulary | None) -> None:
-    """Refuse two lists of one user."""
-    ordered, order = rows.sort(stable=True)
-    twice = (ordered[1:] == ordered[:-1]).nonzero()[:, 0]
-    if len(twice):
-        first, second = int(order[twice[0]]), int(order[twice[0] + 1])
-        raise ValueError(
-            f"{what} has two lists of user {called(ids, int(ordered[twice[0]]))}, in rows {first} and {second}: pass "
-            "one of them"
-        )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from torchrecmetrics.tables.ids import check_kind
+from torchrecmetrics.tables.ids import other_kind
 from torchrecmetrics.tables.vocabulary import Vocabulary
 
 
@@ -45,18 +45,18 @@ def of_one_kind(columns: Sequence[IdColumn]) -> list[IdColumn]:
                 _check_zeros(column.what, text.ids, ids)
             column = column._replace(ids=ids.as_text())
         converted.append(column)
-    first = converted[0]
+    first, first_ids = converted[0], converted[0].ids
     for column in converted[1:]:
-        if first.ids is not None and column.ids is not None and len(first.ids) and len(column.ids):
-            check_kind(column.what, column.ids.array, first.what, first.ids.array)
+        if first_ids and column.ids and column.ids.kind != first_ids.kind:
+            raise other_kind(column.what, column.ids.array, first.what, first_ids.array)
     return converted
 
 
 def union(columns: Sequence[IdColumn]) -> Vocabulary | None:
     """Return the ids of all columns, those of a column behind those of the columns before; None = row numbers."""
-    ids = Vocabulary([])
-    for column in columns:
-        if column.ids is None:
+    ids = columns[0].ids
+    for column in columns[1:]:
+        if ids is None or column.ids is None:
             return None
         ids = ids.union(column.ids)
     return ids
@@ -71,8 +71,3 @@ def _check_zeros(what: str, text: Vocabulary, numbers: Vocabulary) -> None:
             f"{what}: {zeros!r} in one file is {int(zeros)} in another, whose leading zeros seem to be lost: read all "
             "as text before you write a file, pandas.read_csv(..., dtype=str)"
         )
-
-
-def called(ids: Vocabulary | None, row: int) -> str:
-    """Return the id of a row, or the row number without a vocabulary, for messages."""
-    return str(row) if ids is None else repr(ids[row])

@@ -15,11 +15,11 @@ from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.evaluation.batches import batches
 from torchrecmetrics.evaluation.embeddings import Embeddings
 from torchrecmetrics.evaluation.evaluate import in_agreement, scorer_of, together
-from torchrecmetrics.evaluation.ground_truth import from_matrix, user_rows, warn_of_item_0
 from torchrecmetrics.evaluation.progress import Progress, ProgressBar
 from torchrecmetrics.evaluation.recommendations import Recommendations
 from torchrecmetrics.evaluation.scorers import FunctionScorer, ScoreFunction, Scorer, evaluating
 from torchrecmetrics.evaluation.target_device import TargetDevice
+from torchrecmetrics.evaluation.test_set import from_matrix, user_rows, warn_of_item_0
 from torchrecmetrics.evaluation.user_exclusions import Exclusions, Histories, exclude_entries
 from torchrecmetrics.inputs.item_shard import best_items, best_of_processes
 
@@ -107,7 +107,7 @@ def recommend(
     if is_first:
         is_out = scorer.leaves_out_item_0 or any(mask[0] for mask in exclusions.masks)
         cure = f"Embeddings(..., allowed=torch.arange({scorer.num_items}) > 0)"
-        warn_of_item_0(exclusions.interactions, is_out, cure, stacklevel=4)
+        warn_of_item_0(exclusions.interactions, is_out, cure)
     top = _TopItems(scorer, exclusions, allowed, ids, k=k, is_shared=shard is not None, process_group=process_group)
     with bar, evaluating(users):
         for batch in batches(scorer, torch.arange(len(ids), device="cpu"), sizes, top.add, batch_size):

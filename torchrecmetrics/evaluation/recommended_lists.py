@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.evaluation.list_entries import ListEntries
-from torchrecmetrics.evaluation.matching import called
 from torchrecmetrics.inputs.jagged import side_by_side
-from torchrecmetrics.tables.vocabulary import Vocabulary
+from torchrecmetrics.tables.unmatched import closest_pair
+from torchrecmetrics.tables.vocabulary import Vocabulary, called
 
 
 class RecommendedLists(NamedTuple):
@@ -26,10 +26,10 @@ class RecommendedLists(NamedTuple):
     """Row of `entries` of each entry, int64 [E], for messages."""
     entries: ListEntries
     user_ids: Vocabulary | None
-    """Ids of the ground truth, then those of lists alone; None = there are only row numbers."""
+    """Ids of the ground truth, then those of others; None = there are only row numbers."""
     item_ids: Vocabulary | None
-    num_left_out: int = 0
-    """Number of users that have a list but no ground truth."""
+    left_out: Tensor
+    """Users whose lists are left out, row numbers of `user_ids`, int64 [n]."""
     num_repeated: int = 0
     """Number of rows of a ranked table that repeat another row's user, item and rank, and were left out."""
 
@@ -39,64 +39,65 @@ class RecommendedLists(NamedTuple):
         entries: ListEntries,
         user_ids: Vocabulary | None,
         item_ids: Vocabulary | None,
-        has_target: Tensor | None,
+        is_ranked: Tensor | None,
         may_repeat: bool = False,
     ) -> RecommendedLists:
-        """Match entries by id with a ground truth, and put them in order.
+        """Put entries in order, with the row numbers of vocabularies.
 
         Args:
             entries: the lists.
-            user_ids: ids of the ground truth; None = row numbers.
+            user_ids: all ids of users, those of a ground truth first; None = the rows of entries are row numbers.
             item_ids: as `user_ids`.
-            has_target: bool [U]: users with ground truth; the lists of other users are left out. None = all users.
+            is_ranked: bool [U]: users of the ground truth whose lists are ranked; the lists of other users are left
+                out. None = all users.
             may_repeat: True if rows of one user, item and rank are the same row.
 
         Raises:
-            ValueError: for ranks that do not number a list, and if no user of the lists has ground truth.
+            ValueError: for ranks that do not number a list, and if no list is of a user who is ranked.
         """
-        if user_ids is not None and entries.users.ids is not None:
-            user_ids = user_ids.union(entries.users.ids)
-        if item_ids is not None and entries.items.ids is not None:
-            item_ids = item_ids.union(entries.items.ids)
-        owners = entries.users._replace(rows=entries.owners).numbered_in(user_ids)
         users, items = entries.users.numbered_in(user_ids), entries.items.numbered_in(item_ids)
-        rows, num_left_out = torch.arange(len(users), device="cpu"), 0
-        if has_target is not None:
-            known = torch.nn.functional.pad(has_target, (0, max(0, int(owners.max()) + 1 - len(has_target))))
+        owners = entries.users._replace(rows=entries.owners).numbered_in(user_ids)
+        rows, left_out = torch.arange(len(users), device="cpu"), owners[:0]
+        num_users = len(user_ids or ()) or int(owners.max()) + 1
+        if is_ranked is not None:
+            num_users = len(is_ranked)
+            known = torch.nn.functional.pad(is_ranked, (0, max(0, int(owners.max()) + 1 - num_users)))
             if not bool(known[owners].any()):
-                raise _nobody(entries, user_ids, int(owners.min()), has_target)
-            num_left_out = len(torch.unique(owners[~known[owners]]))
+                raise _nobody(entries, user_ids, owners, is_ranked)
+            left_out = torch.unique(owners[~known[owners]])
             rows = known[users].nonzero()[:, 0]
-        num_users = len(has_target) if has_target is not None else len(user_ids or ()) or int(owners.max()) + 1
-        ranks, scores, num_repeated = entries.ranks, entries.scores, 0
-        if may_repeat and ranks is not None:
-            new = _new_rows(users[rows], items[rows], ranks[rows])
+        order = entries.scores if entries.ranks is None else entries.ranks
+        num_repeated = 0
+        if may_repeat and entries.ranks is not None:
+            new = _new_rows(users[rows], items[rows], entries.ranks[rows])
             num_repeated, rows = len(rows) - int(new.sum()), rows[new]
         if len(rows) < len(users):
             users, items = users[rows], items[rows]
-            ranks, scores = (None if column is None else column[rows] for column in (ranks, scores))
+            order = None if order is None else order[rows]
         offsets = torch.nn.functional.pad(torch.bincount(users, minlength=num_users).cumsum(0), (1, 0))
         fits = True
-        if ranks is None:
-            indices = _by_score(users, items, scores)
+        indices: Tensor | None
+        if entries.ranks is not None and order is not None:
+            indices, fits = _by_rank(users, order, offsets)
         else:
-            indices, fits = _by_rank(users, ranks, offsets)
+            indices = _by_score(users, items, order)
         if indices is not None:
             rows, items = rows[indices], items[indices]
-            ranks, scores = (None if column is None else column[indices] for column in (ranks, scores))
+            order = None if order is None else order[indices]
         lists = cls(
             offsets=offsets,
             items=items,
-            scores=None if scores is None else _as_scores(scores),
+            scores=None if entries.scores is None or order is None else _as_scores(order),
             rows=rows,
             entries=entries,
             user_ids=user_ids,
             item_ids=item_ids,
-            num_left_out=num_left_out,
+            left_out=left_out,
             num_repeated=num_repeated,
         )
-        if ranks is not None and not fits:
-            lists._refuse_ranks(ranks)
+        if not fits:
+            assert order is not None
+            lists._refuse_ranks(order)
         return lists
 
     @property
@@ -214,10 +215,13 @@ def _new_rows(*columns: Tensor) -> Tensor:
     return new
 
 
-def _nobody(entries: ListEntries, user_ids: Vocabulary | None, user: int, has_target: Tensor) -> ValueError:
+def _nobody(entries: ListEntries, user_ids: Vocabulary | None, owners: Tensor, is_ranked: Tensor) -> ValueError:
     """Return the error for lists of which no user has ground truth."""
+    owners, known = torch.unique(owners), is_ranked.nonzero()[:, 0]
+    pair = None if user_ids is None else closest_pair(user_ids.take(owners), user_ids.take(known))
+    listed, other = map(repr, pair) if pair else (called(user_ids, int(rows[0])) for rows in (owners, known))
     return ValueError(
-        f"no user of {entries.what} has ground truth; such as user {called(user_ids, user)}, while target "
-        f"has {called(user_ids, int(has_target.nonzero()[0]))}: are these ids of one kind?"
-        + (" (A dict of columns needs the columns that user= and item= name.)" if entries.names is None else "")
+        f"no user of {entries.what} has ground truth; such as user {listed}, while target has {other}: are these ids "
+        "of one kind?"
+        + (" (A dict of columns needs the columns that user= and item= name.)" if entries.table is None else "")
     )

@@ -1,4 +1,4 @@
-"""Scorers: make the input of a batch of users from embeddings, a score function, candidates, or an item shard."""
+"""`Source`: makes the input of a batch of users; scorers do it from embeddings, a function, candidates or a shard."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from torchrecmetrics.core.options import Input, Needs, Options
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.evaluation.embeddings import Embeddings
-from torchrecmetrics.evaluation.ground_truth import Batch
 from torchrecmetrics.evaluation.target_device import TargetDevice
+from torchrecmetrics.evaluation.test_set import Batch
 from torchrecmetrics.evaluation.user_exclusions import Exclusions
 from torchrecmetrics.inputs.batch_input import BatchInput
 from torchrecmetrics.inputs.candidates import Candidates
@@ -50,17 +50,33 @@ def memory_on(device: torch.device) -> int:
 MadeInput = TypeVar("MadeInput", bound=BatchInput | Ranking)
 
 
-class Scorer:
-    """Base class of scorers, which make the input of a batch of users."""
+class Source:
+    """Base class of sources of rankings, which make the input of a batch of users."""
 
-    num_users: int | None = None
-    """Number of users; None if the scorer does not say it."""
-    num_items: int
     device: torch.device
     row_bytes: int = 0
     """Bytes of memory that the scores of one user take."""
     reuses_memory: bool = False
     """True if the scores of a batch are written to a reused buffer, a few users at a time."""
+    num_entries: int | Tensor = 0
+    """Number of entries of each user's list or candidates, of `ENTRY_BYTES` each: int64 [U] on the host, or 0."""
+
+    def input(self, batch: Batch, at_once: int) -> Input:
+        """Return the input of a batch of users, `at_once` of whom are scored at a time."""
+        raise NotImplementedError
+
+    @cached_property
+    def memory(self) -> int:
+        """Bytes for the input of a batch and the kernel's working memory."""
+        return memory_on(self.device)
+
+
+class Scorer(Source):
+    """Base class of sources that score all items, of which each user's best are recommended."""
+
+    num_users: int | None = None
+    """Number of users; None if the scorer does not say it."""
+    num_items: int
     offset: int = 0
     """Id of the item of the first column of `scores`."""
     dtype: torch.dtype = torch.float32
@@ -92,11 +108,6 @@ class Scorer:
         cure = f"; a Log has only those that occur, unless {name}_ids= lists all: Log.from_frame(..., {name}_ids="
         cure = f"{cure}range({have}))" if have is not None and have > want else ""
         return f"{have} {name}s have embeddings, but target has {want} {name}s{cure}"
-
-    @cached_property
-    def memory(self) -> int:
-        """Bytes for the scores of a batch and the kernel's working memory."""
-        return memory_on(self.device)
 
 
 class FunctionScorer(Scorer):
@@ -334,20 +345,17 @@ class CandidateScorer(EmbeddingScorer):
         assert isinstance(embeddings.allowed, Interactions)
         self._candidates = target_device.move("allowed", embeddings.allowed)
 
-    def number_as(self, target: Interactions, exclusions: Exclusions) -> None:
+    def number_as(self, target: Interactions, exclusions: Exclusions | None) -> None:
         """Give the candidates the row numbers of the ground truth; refuse other sizes, and masks of excluded items."""
-        if exclusions.masks:
+        if exclusions is not None and exclusions.masks:
             raise ValueError("allowed items of each user go with excluded Interactions, not with bool [I]")
         candidates = self._candidates.numbered_as(target, "allowed")
         if (candidates.num_users, candidates.num_items) != (target.num_users, target.num_items):
             has = f"{candidates.num_users} x {candidates.num_items}"
             raise ValueError(f"allowed is {has}, target is {target.num_users} x {target.num_items}")
         self._candidates = candidates
-
-    def num_entries(self) -> Tensor:
-        """Return the memory that each user's candidates take, in entries of lists, int64 [U] on the host."""
         vector_bytes = self._items.shape[1] * self.dtype.itemsize
-        return self._candidates.host_degree * (1 + vector_bytes // ENTRY_BYTES)
+        self.num_entries = candidates.host_degree * (1 + vector_bytes // ENTRY_BYTES)
 
     def input(self, batch: Batch, at_once: int) -> Candidates:
         """Return each user's candidates with their scores; a user without candidates has no hits."""

@@ -11,11 +11,13 @@ from torch import Tensor
 
 from torchrecmetrics.core.checks import as_interactions, warn_caller
 from torchrecmetrics.core.distributed import fingerprint
+from torchrecmetrics.core.options import Options
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.evaluation.target_device import TargetDevice
 from torchrecmetrics.inputs.batch_input import SelectedItems
 from torchrecmetrics.inputs.exclusion import Exclude
-from torchrecmetrics.tables.spelling import check_spelling
+from torchrecmetrics.tables.unmatched import closest_pair
+from torchrecmetrics.tables.vocabulary import Vocabulary
 
 Matrix: TypeAlias = Tensor | NDArray[Any]
 """Types of a matrix [U, I]: a tensor or an array, dense or sparse; scipy's sparse matrices have no type."""
@@ -100,18 +102,16 @@ class Exclusions:
             both |= mask[target.items]
         return both
 
-    def check_overlap(
-        self, target: Interactions, ids: Tensor, padding_idx: int | None, cure: str | None = None
-    ) -> None:
-        """Raise if relevant items are also excluded: the values would depend on the meaning of such a pair.
+    def check_overlap(self, target: Interactions, ids: Tensor, options: Options, cure: str | None = None) -> None:
+        """Raise if relevant items are also excluded, unless the options say what such a pair means.
 
         Args:
             target: ground truth.
             ids: users to check.
-            padding_idx: item that is padding, which is not checked.
+            options: the metrics' options; an item that is padding is not checked.
             cure: how to remove such pairs from the ground truth; None = a method of `Interactions`.
         """
-        if not self.interactions and not self.masks:
+        if options.overlap_rule != "error":
             return
         if cure is None:
             is_single = len(self.interactions) == 1 and not self.masks
@@ -119,8 +119,8 @@ class Exclusions:
         is_checked = torch.zeros(target.num_users, dtype=torch.bool, device=target.device)
         is_checked[ids.to(target.device)] = True
         both = self.holds(target) & is_checked[target.users]
-        if padding_idx is not None:
-            both &= target.items != padding_idx
+        if options.padding_idx is not None:
+            both &= target.items != options.padding_idx
         if target.values is not None:
             both &= target.values > 0
         count = int(both.sum())
@@ -169,19 +169,38 @@ def histories_that_meet(target: Interactions, exclude: Any) -> Any:
     return tuple(entries)
 
 
+def exclude_note(history: Interactions, ids: Vocabulary, is_known: Tensor) -> str | None:
+    """Return a sentence about excluded items that are neither listed nor relevant, if one is close to an id that is, or
+    if all are so; None otherwise.
+
+    Args:
+        history: excluded items, with the row numbers of `ids`.
+        ids: ids of all items.
+        is_known: marks the items that are listed or relevant, bool [len(ids)].
+    """
+    is_excluded = torch.bincount(history.items, minlength=len(ids)) > 0
+    unknown, num_known = (is_excluded & ~is_known).nonzero()[:, 0], int((is_excluded & is_known).sum())
+    if not len(unknown):
+        return None
+    others = ids.take((is_known & ~is_excluded).nonzero()[:, 0])
+    pair = closest_pair(ids.take(unknown), others, ends=num_known == 0) if len(others) else None
+    if pair is None and num_known:
+        return None
+    such = f"{pair[0]!r} (there is {pair[1]!r})" if pair is not None else repr(ids[int(unknown[0])])
+    return f"exclude: {num_known} of {num_known + len(unknown)} items are listed or relevant, not {such}"
+
+
 def _matched(history: Interactions, target: Interactions, name: str) -> tuple[Interactions, str | None]:
     """Return a history with the row numbers of the ground truth, and an error if it meets no user, or no item."""
-    check_spelling(f"users of {name}", history.user_ids, "target", target.user_ids)
-    check_spelling(f"items of {name}", history.item_ids, "target", target.item_ids)
     numbered = history.numbered_as(target, name)
     if len(numbered) or not len(history):
         return numbered, None
-    users, known_users = history.user_ids, target.user_ids
-    if users is not None and known_users is not None and not bool((users.rows_in(known_users) >= 0).any()):
-        return numbered, (
-            f"no user of {name} is a user of target, such as {users[0]!r} and {known_users[0]!r}: leave {name}= out if "
-            "these users are new"
-        )
-    items, known_items = history.item_ids, target.item_ids
-    pair = "" if items is None or known_items is None else f", such as {items[0]!r} and {known_items[0]!r}"
-    return numbered, f"no item of {name} is an item of target{pair}: are these ids of one kind?"
+    for side, ids, known, cure in (
+        ("user", history.user_ids, target.user_ids, f"leave {name}= out if these users are new"),
+        ("item", history.item_ids, target.item_ids, "are these ids of one kind?"),
+    ):
+        if ids is not None and known is not None and (side == "item" or not bool((ids.rows_in(known) >= 0).any())):
+            first, other = closest_pair(ids, known) or (ids[0], known[0])
+            what = f"no {side} of {name} is {'an' if side == 'item' else 'a'} {side} of target, such as {first!r}"
+            return numbered, f"{what} and {other!r}: {cure}"
+    return numbered, f"no item of {name} is an item of target: are these ids of one kind?"

@@ -17,8 +17,8 @@ from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.evaluation.embeddings import Embeddings
 from torchrecmetrics.evaluation.evaluate import evaluate
-from torchrecmetrics.evaluation.ground_truth import check_target, from_matrix
 from torchrecmetrics.evaluation.scorers import evaluating
+from torchrecmetrics.evaluation.test_set import check_target, from_matrix
 from torchrecmetrics.evaluation.user_exclusions import Histories, Matrix, histories_that_meet
 from torchrecmetrics.lightning.replicas import buffers_of_the_first, check_alike
 from torchrecmetrics.lightning.reporting import SHORT, Reporting, Stage, check_function, readers

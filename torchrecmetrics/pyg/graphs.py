@@ -15,9 +15,9 @@ from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.evaluation.embeddings import Embeddings
 from torchrecmetrics.evaluation.evaluate import EvaluateOptions
 from torchrecmetrics.evaluation.evaluate import evaluate as evaluate_embeddings
-from torchrecmetrics.evaluation.ground_truth import check_target
 from torchrecmetrics.evaluation.scorers import EmbeddingScorer, evaluating
 from torchrecmetrics.evaluation.target_device import TargetDevice
+from torchrecmetrics.evaluation.test_set import check_target
 from torchrecmetrics.evaluation.user_exclusions import Histories, exclude_entries
 from torchrecmetrics.inputs.sessions import Sessions
 from torchrecmetrics.metrics.names import Metrics, check_options

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -50,9 +50,14 @@ class PointTable(ResultTable):
         raise NotImplementedError
 
     def to_json(self, *, indent: int | None = 2) -> str:
-        """Return JSON text: {"rows": [{"metric": ..., "k": ..., ...}], "counts": {"num_users": ...}}; NaN is null."""
-        results = {"rows": records(self.result_rows()), "counts": self.counts()}
-        return json.dumps(results, indent=indent, allow_nan=False)
+        """Return JSON text: {"rows": [{"metric": ..., "k": ..., ...}], "counts": {"num_users": ...}}; NaN is null.
+
+        Where ids did not meet, {"examples": {"num_unlisted": ...}} follows.
+        """
+        results: dict[str, Any] = {"rows": records(self.result_rows()), "counts": self.counts()}
+        if examples := getattr(self, "examples", None):
+            results["examples"] = examples
+        return json.dumps(results, indent=indent, allow_nan=False, default=str)
 
 
 class GroupResults(PointTable):
@@ -76,6 +81,24 @@ class GroupResults(PointTable):
         return {"num_empty": len({point.group for point in self.points if not point.num_users})}
 
 
+class EvaluationCounts(NamedTuple):
+    """Facts of an evaluation beside the metrics: what did not meet, with examples, and columns that were not read."""
+
+    num_unserved: int = 0
+    num_left_out: int = 0
+    num_unlisted: int = 0
+    num_unknown: int = 0
+    num_repeated: int = 0
+    num_cut_ties: int = 0
+    num_without_history: int = 0
+    examples: Mapping[str, Any] = {}
+    """An id that did not meet, by the name of its count."""
+    exclude_notes: Sequence[str] = ()
+    """Sentences about excluded items that no list holds and nobody needs."""
+    unread: Mapping[str, Sequence[str]] = {}
+    """Names of the columns that were not read, by table."""
+
+
 class Evaluation(dict[str, Tensor], PointTable):
     """Result of `evaluate`, `evaluate_lists` or `RecMetricCollection.result`: {label: value}; `str()` is a table.
 
@@ -87,8 +110,9 @@ class Evaluation(dict[str, Tensor], PointTable):
     who score 0), `num_left_out` (users of lists without ground truth), `num_unlisted` (relevant items that no list
     holds), `num_unknown` (entries of lists, with repeats, whose item is unknown to the ground truth and to the
     catalogue), `num_repeated` (entries that repeat an item, with `duplicates="first"`) and `num_cut_ties` (lists that
-    end among equal scores within the metrics' cut-off: other items of that score may be missing). `unread` holds the
-    columns of tables that were not read.
+    end among equal scores within the metrics' cut-off: other items of that score may be missing). `examples` holds an
+    id beside each count that a misspelling could cause: the closest pair of ids of both sides that did not meet, or
+    the first of each side. `unread` holds the columns of tables that were not read.
 
     `floats` gives the values as Python floats; `to_dict`, `to_json`, `to_pandas`, `to_polars`, `to_markdown` and
     `to_latex` export the results; notebooks show a table.
@@ -101,26 +125,21 @@ class Evaluation(dict[str, Tensor], PointTable):
         rows: Rows | None = None,
         kernels: Kernels | None = None,
         user_ids: Vocabulary | None = None,
-        *,
         num_lists: int | None = None,
-        num_unserved: int = 0,
-        num_left_out: int = 0,
-        num_unlisted: int = 0,
-        num_unknown: int = 0,
-        num_repeated: int = 0,
-        num_cut_ties: int = 0,
-        num_without_history: int = 0,
+        counts: EvaluationCounts = EvaluationCounts(),  # noqa: B008  # immutable
     ) -> None:
         super().__init__({point.key: torch.tensor(point.value, dtype=torch.float64, device="cpu") for point in points})
         self.points: Sequence[Result] = points
-        self.num_unserved: int = num_unserved
-        self.num_left_out: int = num_left_out
-        self.num_unlisted: int = num_unlisted
-        self.num_unknown: int = num_unknown
-        self.num_repeated: int = num_repeated
-        self.num_cut_ties: int = num_cut_ties
-        self.num_without_history: int = num_without_history
-        self.unread: dict[str, list[str]] = {}
+        self.num_unserved: int = counts.num_unserved
+        self.num_left_out: int = counts.num_left_out
+        self.num_unlisted: int = counts.num_unlisted
+        self.num_unknown: int = counts.num_unknown
+        self.num_repeated: int = counts.num_repeated
+        self.num_cut_ties: int = counts.num_cut_ties
+        self.num_without_history: int = counts.num_without_history
+        self.examples: dict[str, Any] = dict(counts.examples)
+        self.exclude_notes: list[str] = list(counts.exclude_notes)
+        self.unread: dict[str, list[str]] = {what: list(names) for what, names in counts.unread.items()}
         self.kernels: Kernels | None = kernels
         self._rows = None if rows is None else _named(rows, user_ids)
         self._num_lists = leading.num_users if num_lists is None else num_lists
@@ -183,7 +202,7 @@ class Evaluation(dict[str, Tensor], PointTable):
         """Sentences below the table: counts, and the meaning or absence of errors and intervals."""
         means = [point for point in self.points if not math.isnan(point.size)]  # those with standard errors
         spread = [point.num_users >= MIN_USERS for point in means if not math.isnan(point.interval()[0])]
-        sentences = [self.counted()]
+        sentences = [self.counted(), *self.exclude_notes]
         if self.unread:
             columns = (f"{', '.join(map(repr, names))} of {what}" for what, names in self.unread.items())
             sentences.append(f"columns not read: {'; '.join(columns)}")
@@ -199,20 +218,26 @@ class Evaluation(dict[str, Tensor], PointTable):
     def counted(self) -> str:
         """Return the counts in words, without counts of 0."""
         counts = f"{self.num_users} {'user' if self.num_users == 1 else 'users'}"
-        for number, text in (
-            (self.num_skipped, "without a relevant item"),
-            (self.num_unreachable, "with an unreachable relevant item (no candidate)"),
-            (self.num_tied, "with a tie at a relevant item"),
-            (self._num_lists if self._num_lists != self.num_users else 0, "with a list"),
-            (self.num_unserved, "without a list"),
-            (self.num_left_out, "more with a list but no ground truth"),
-            (self.num_without_history, "without excluded items"),
-            (self.num_cut_ties, f"whose {'list ends' if self.num_cut_ties == 1 else 'lists end'} among equal scores"),
-            (self.num_unlisted, f"relevant {'item' if self.num_unlisted == 1 else 'items'} in no list"),
-            (self.num_unknown, f"list {_entry_or_entries(self.num_unknown)} with an item that the ground truth lacks"),
-            (self.num_repeated, f"repeated list {_entry_or_entries(self.num_repeated)}"),
+        cut, unlisted = self.num_cut_ties, self.num_unlisted
+        for name, number, text in (
+            ("", self.num_skipped, "without a relevant item"),
+            ("", self.num_unreachable, "with an unreachable relevant item (no candidate)"),
+            ("", self.num_tied, "with a tie at a relevant item"),
+            ("", self._num_lists if self._num_lists != self.num_users else 0, "with a list"),
+            ("num_unserved", self.num_unserved, "without a list"),
+            ("num_left_out", self.num_left_out, "more with a list but no ground truth"),
+            ("", self.num_without_history, "without excluded items"),
+            ("", cut, f"whose {'list ends' if cut == 1 else 'lists end'} among equal scores"),
+            ("num_unlisted", unlisted, f"relevant {'item' if unlisted == 1 else 'items'} in no list"),
+            (
+                "num_unknown",
+                self.num_unknown,
+                f"list {_entry_or_entries(self.num_unknown)} with an item that the ground truth lacks",
+            ),
+            ("", self.num_repeated, f"repeated list {_entry_or_entries(self.num_repeated)}"),
         ):
-            counts += f", {number} {text}" if number else ""
+            example = f" ({self.examples[name]!r})" if name in self.examples else ""
+            counts += f", {number} {text}{example}" if number else ""
         return counts
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from itertools import chain, product
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -14,8 +13,6 @@ from torchrecmetrics.core.checks import describe, nearest
 from torchrecmetrics.results.resampling import Units
 from torchrecmetrics.results.row_ids import EQUAL, RowIds, UnitLayout, find_ids, id_at
 from torchrecmetrics.results.rows import Rows
-from torchrecmetrics.tables.spelling import check_spelling
-from torchrecmetrics.tables.vocabulary import Vocabulary
 
 
 class HasRows(Protocol):
@@ -258,9 +255,6 @@ def _pair(first_name: str, first_rows: Rows, name: str, rows: Rows) -> Tensor:
         raise ValueError(f"ids do not pair: one of {first_name!r} and {name!r} has whole numbers, the other text")
     row_of_id = find_ids(rows.ids, first_rows.ids)
     if len(rows) != len(first_rows) or bool((row_of_id < 0).any()):
-        if isinstance(rows.ids, list) and isinstance(first_rows.ids, list):
-            with suppress(ImportError):  # pyarrow reads spellings; rows need none
-                check_spelling(f"ids of {name!r}", Vocabulary(rows.ids), repr(first_name), Vocabulary(first_rows.ids))
         texts = [_unpaired(first_name, first_rows.ids, name, row_of_id)]
         texts.append(_unpaired(name, rows.ids, first_name, find_ids(first_rows.ids, rows.ids)))
         raise ValueError(f"rows do not pair: {'; '.join(filter(None, texts))}; compare runs over the same rows")

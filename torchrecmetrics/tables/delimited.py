@@ -52,19 +52,13 @@ def read_delimited(stream: IO[bytes], layout: TextLayout, roles: Roles, what: st
     columns = _text_columns(stream, layout, roles, what)
     if not columns.num_rows:
         raise ValueError(f"{what} holds a header and no rows")
-    if layout.header and _repeats_header(columns, roles):
+    pc, names = compute(), (roles.user, roles.item)
+    is_header = [pc.equal(columns[name].cast(arrow().string()), name) for name in names if layout.header]
+    if is_header and pc.any(pc.and_(*is_header)).as_py():
         raise ValueError(f"{what} has its header twice: files that were joined need one header")
-    reader = layout.reader(what) if layout.quoted else None
     for name in roles.names:
-        table.columns[name] = _converted_text(table, name, columns[name], roles, reader)
+        table.columns[name] = _converted_text(table, name, columns[name], roles, layout)
     return Columns.of(table.columns, what, table.first_line)
-
-
-def _repeats_header(columns: Any, roles: Roles) -> bool:
-    """Return True if a row has the names of the columns of users and items as its user and item."""
-    pc = compute()
-    rows = [pc.equal(columns[name].cast(arrow().string()), name) for name in (roles.user, roles.item)]
-    return pc.any(pc.and_(*rows)).as_py() is True
 
 
 def typed_table(stream: IO[bytes], layout: TextLayout, what: str) -> Any:
@@ -117,7 +111,9 @@ def _read_csv(stream: IO[bytes], layout: TextLayout, convert: Any, **options: An
     """Return an Arrow table of a file of the given layout; `options` are those of pyarrow's `ParseOptions`."""
     reader = needed("pyarrow.csv", "reading files")
     stream.seek(0)
-    content, delimiter = _single_delimiters(stream, layout.delimiter)
+    content, delimiter = stream, layout.delimiter
+    if delimiter in (" ", "::"):
+        content, delimiter = _single_delimiters(stream, delimiter)
     parse = reader.ParseOptions(delimiter=delimiter, quote_char='"' if layout.quoted else False, **options)
     lines = {"use_threads": False, "column_names": layout.names, "skip_rows": int(layout.header)}
     return read_whole_lines(
@@ -139,19 +135,17 @@ def read_whole_lines(read: Callable[..., Any], stream: IO[bytes]) -> Any:
 
 
 def _single_delimiters(stream: IO[bytes], delimiter: str) -> tuple[IO[bytes], str]:
-    """Return the content with one character between columns, and this character."""
+    """Return the content with one character between columns, and this character, of a file with blanks or "::"."""
     if delimiter == "::":
         return io.BytesIO(stream.read().replace(b"::", b"\t")), "\t"
-    if delimiter != " ":
-        return stream, delimiter
     lines = re.sub(rb"[ \t]+", b" ", stream.read())
     return io.BytesIO(re.sub(rb"^ | (?=\r?$)", b"", lines, flags=re.MULTILINE)), delimiter
 
 
-def _converted_text(table: Columns, name: str, column: Any, roles: Roles, reader: str | None) -> Any:
+def _converted_text(table: Columns, name: str, column: Any, roles: Roles, layout: TextLayout) -> Any:
     """Convert a column of text by its role: values to numbers; ids and times to whole numbers if all entries are."""
     if name == roles.value:
-        return as_numbers(table, name, column, reader)
+        return as_numbers(table, name, column, layout.reader if layout.quoted else None)
     if name == roles.time:
         return as_whole(column)
     column = column.combine_chunks()
@@ -159,11 +153,18 @@ def _converted_text(table: Columns, name: str, column: Any, roles: Roles, reader
         return column
     ids = as_whole(column.dictionary)
     if ids is column.dictionary and compute().all(compute().match_substring_regex(ids, _LIST)).as_py():
+        cell = ids[0].as_py()
         raise ValueError(
-            f"{table.name(name)} holds whole lists, such as {ids[0].as_py()[:80]!r}: make lists of them, "
-            f"frame[{name!r}] = frame[{name!r}].map(ast.literal_eval) of pandas, and pass the frame"
+            f"{table.name(name)} holds whole lists, such as {cell[:80]!r}: make lists of them, "
+            f"frame[{name!r}] = frame[{name!r}]{list_of_text(cell)} of pandas, and pass the frame"
         )
     return arrow().DictionaryArray.from_arrays(column.indices, ids)
+
+
+def list_of_text(cell: str) -> str:
+    """Return the method of pandas that makes lists of cells such as `cell`, which Python or numpy wrote."""
+    is_of_numpy = "," not in cell and re.search(r"\S\s+\S", cell.strip("[( )]"))
+    return r""".str.findall(r"[^\s\[\]'\"]+")""" if is_of_numpy else ".map(ast.literal_eval)"
 
 
 def check_encoding(stream: IO[bytes], what: str) -> None:

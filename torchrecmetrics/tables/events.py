@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from torchrecmetrics.tables.cells import exploded
-from torchrecmetrics.tables.numbers import entry_at, values_of
-from torchrecmetrics.tables.sources import TEXT, Columns, Roles, arrow, as_numbers, compute, tensor_of
+from torchrecmetrics.tables.numbers import entry_at, real_numbers
+from torchrecmetrics.tables.sources import TEXT, Columns, arrow, as_numbers, compute, tensor_of
+from torchrecmetrics.tables.table import Table
 from torchrecmetrics.tables.times import read_times
-from torchrecmetrics.tables.vocabulary import Vocabulary
+from torchrecmetrics.tables.vocabulary import Vocabulary, called
 
 _Events = TypeVar("_Events", bound="Events")
 
@@ -36,6 +37,8 @@ class Events:
     """Unit of `times` if they were datetimes, "s", "ms", "us" or "ns"; None if they were numbers."""
     values: Tensor | None = None
     """Value of each event, [E], if known."""
+    source: Columns | None = None
+    """Names columns and rows of the table of the events, for messages."""
 
     def __len__(self) -> int:
         """Return the number of events."""
@@ -53,31 +56,41 @@ class Events:
 
     @classmethod
     def of_table(
-        cls: type[_Events], table: Columns, roles: Roles, user_ids: Any, item_ids: Any, split: str | None = None
+        cls: type[_Events],
+        table: Table,
+        *roles: str,
+        user_ids: Any = None,
+        item_ids: Any = None,
+        one_cell_per_user: bool = False,
     ) -> _Events:
-        """Make events from the columns of a table.
+        """Read a table; a cell of several items is an event for each, and none for an empty cell.
 
         Args:
-            table: the columns; a cell of several items is an event for each, and none for an empty cell.
-            roles: names of the columns of users, items, times and values.
+            table: the table.
+            roles: columns to read beside users and items: "time", and "value" or "order" (ranks or scores) as values.
             user_ids: vocabulary; None = the distinct users, ascending.
             item_ids: vocabulary; None = the distinct items, ascending.
-            split: separator of items in cells of text.
+            one_cell_per_user: refuse two cells of several items that one user has.
 
         Raises:
             TypeError: for columns of mixed kinds, values that are no numbers, and times of another type.
             ValueError: for missing entries, and ids that are not in their vocabulary; names column and row.
         """
-        cells, table = table, exploded(table, roles.item, split)
-        if user_ids is None and table is not cells:  # users of empty cells, too
-            user_ids, _ = Vocabulary.number(cells.columns[roles.user], cells.name(roles.user), cells.row)
-        users, user_ids = _numbered(table, "user_ids", roles.user, user_ids)
-        items, item_ids = _numbered(table, "item_ids", roles.item, item_ids)
+        names = table.roles(*roles)
+        cells = table.source.read(names)
+        holds_lists = arrow().types.is_nested(cells.columns[names.item].type)
+        columns = exploded(cells, names.item, table.split) if holds_lists or table.split is not None else cells
+        if columns is not cells and user_ids is None:  # users of empty cells, too
+            user_ids, owners = Vocabulary.number(cells.columns[names.user], cells.name(names.user), cells.row)
+            if one_cell_per_user:
+                check_owners(table.what, owners, user_ids)
+        users, user_ids = _numbered(columns, "user_ids", names.user, user_ids)
+        items, item_ids = _numbered(columns, "item_ids", names.item, item_ids)
         times = values = unit = None
-        if roles.time is not None:
-            times, unit = read_times(table.name(roles.time), _present(table, roles.time))
-        if roles.value is not None:
-            values = numbers_in(table, roles.value)
+        if names.time is not None:
+            times, unit = read_times(columns.name(names.time), _present(columns, names.time))
+        if names.value is not None:
+            values = numbers_in(columns, names.value)
         return cls(
             users=users,
             items=items,
@@ -87,12 +100,25 @@ class Events:
             times=times,
             time_unit=unit,
             values=values,
+            source=columns._replace(columns={}),
         )
 
     def take(self: _Events, rows: Tensor) -> _Events:
         """Return the events of the given rows, int64 [n], or of a mask, bool [E]; the vocabularies stay whole."""
         times, values = (None if column is None else column[rows] for column in (self.times, self.values))
         return replace(self, users=self.users[rows], items=self.items[rows], times=times, values=values)
+
+
+def check_owners(what: str, owners: Tensor, ids: Vocabulary | None) -> None:
+    """Refuse two lists of one user; `owners` is the row number of the user of each list, int64 [n]."""
+    ordered, order = owners.sort(stable=True)
+    twice = (ordered[1:] == ordered[:-1]).nonzero()[:, 0]
+    if len(twice):
+        first, second = int(order[twice[0]]), int(order[twice[0] + 1])
+        raise ValueError(
+            f"{what} has two lists of user {called(ids, int(ordered[twice[0]]))}, in rows {first} and {second}: pass "
+            "one of them"
+        )
 
 
 def _numbered(table: Columns, name: str, column: str, vocabulary: Any) -> tuple[Tensor, Vocabulary]:
@@ -133,7 +159,7 @@ def numbers_in(table: Columns, column: str) -> Tensor:
             array = array.cast(arrow().int64())
         except arrow().ArrowInvalid:
             raise ValueError(f"{table.name(column)} must hold numbers below 2^63: make them floats") from None
-    return values_of(tensor_of(array))
+    return real_numbers(tensor_of(array))
 
 
 def _present(table: Columns, column: str) -> Any:

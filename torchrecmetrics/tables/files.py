@@ -110,17 +110,12 @@ def open_file(path: str | Path, delimiter: str | None = None) -> FileSource:
     if suffix in (".parquet", ".pq") or content.first_line == "PAR1":
         return _Parquet(content)
     first_line = content.first_line
-    _check_form(path, first_line)
+    form = next((form for pattern, form in _FORMS.items() if re.fullmatch(pattern, first_line.rstrip())), None)
+    if form is not None:
+        code = form[1].format(path=str(path))
+        raise ValueError(f"{path} holds {form[0]}. These lines write a csv file, which is read:\n\n{code}")
     words = first_line.split()
-    if not suffix:
-        if _is_run(words):
-            suffix = ".run"
-        elif first_line.lstrip()[:1] in ("{", "["):
-            suffix = ".jsonl"
-        elif len(words) == 4 and words[1] in ("0", "Q0"):
-            suffix = ".qrels"
-        else:
-            suffix = ".csv"
+    suffix = suffix or _suffix_of(first_line, words)
     if suffix in (".csv", ".tsv"):
         return _Csv(content, delimiter)
     if suffix in (".jsonl", ".ndjson", ".json"):
@@ -154,12 +149,13 @@ def open_file(path: str | Path, delimiter: str | None = None) -> FileSource:
     raise ValueError(f"{path} is of no known kind; there are {_KNOWN}. {cure}")
 
 
-def _check_form(path: str | Path, first_line: str) -> None:
-    """Refuse known forms of files that are no tables, with code that makes a table of them."""
-    for pattern, (form, code) in _FORMS.items():
-        if re.fullmatch(pattern, first_line.rstrip()):
-            code = code.format(path=str(path))
-            raise ValueError(f"{path} holds {form}. These lines write a csv file, which is read:\n\n{code}")
+def _suffix_of(first_line: str, words: list[str]) -> str:
+    """Return the suffix that the first line of a file without one suggests."""
+    if _is_run(words):
+        return ".run"
+    if first_line.lstrip()[:1] in ("{", "["):
+        return ".jsonl"
+    return ".qrels" if len(words) == 4 and words[1] in ("0", "Q0") else ".csv"
 
 
 def _is_run(words: list[str]) -> bool:
@@ -257,8 +253,6 @@ class FileSource(Source):
     """An open file with named columns."""
 
     as_written = True
-    trec: str | None = None
-    """Kind of a TREC file, "run" or "qrels"; None = the file is of another format."""
 
     def __init__(self, what: str, names: list[str], known: dict[str, str] | None = None) -> None:
         self.what, self.names, self.known = what, names, known or {}

@@ -84,14 +84,13 @@ def kind_of(ids: Any) -> str:
     return "text" if types.is_large_string(value_type) else "bytes"
 
 
-def check_kind(name: str, ids: Any, where: str, known: Any) -> None:
-    """Refuse ids of another kind than those of the vocabulary `where`, with which they cannot be compared."""
-    if kind_of(ids) != kind_of(known):
-        example = ids.drop_null()[0].as_py()
-        raise TypeError(
-            f"{name} {holds(name)} {kind_of(ids)} ({example!r}), {where} {holds(where)} {kind_of(known)} "
-            f"({known[0].as_py()!r}): they cannot be compared; convert one of the two"
-        )
+def other_kind(name: str, ids: Any, where: str, known: Any) -> TypeError:
+    """Return the error for ids of another kind than those of the vocabulary `where`."""
+    example = ids.drop_null()[0].as_py()
+    return TypeError(
+        f"{name} {holds(name)} {kind_of(ids)} ({example!r}), {where} {holds(where)} {kind_of(known)} "
+        f"({known[0].as_py()!r}): they cannot be compared; convert one of the two"
+    )
 
 
 def numbered(ids: Any) -> tuple[Any, Tensor]:
@@ -108,7 +107,7 @@ def numbered(ids: Any) -> tuple[Any, Tensor]:
     codes, distinct = tensor_of(encoded.indices), encoded.dictionary
     if encoded is ids:  # of another library: categories may be unused, or the same
         used = torch.bincount(codes, minlength=len(distinct)) > 0
-        if not bool(used.all()) or repeat(distinct) is not None:
+        if not bool(used.all()) or len(distinct.unique()) < len(distinct):
             return numbered(ids.dictionary_decode())
     order = tensor_of(pc.sort_indices(distinct))
     place = torch.empty_like(order)

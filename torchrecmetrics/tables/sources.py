@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,25 +43,19 @@ class Roles(NamedTuple):
         return [*dict.fromkeys(name for name in self if name is not None)]
 
 
-def distinct(names: Mapping[str, str | None]) -> list[str]:
-    """Return the names of the columns that are given, without None.
-
-    Raises:
-        ValueError: if one column has two roles.
-    """
-    names_by_role = {role: name for role, name in names.items() if name is not None}
-    for role, name in names_by_role.items():
-        if len(same := [other for other in names_by_role if names_by_role[other] == name]) > 1:
-            raise ValueError(f"column {name!r} cannot be {' and '.join(same)} at once: {role}=... says which is")
-    return list(names_by_role.values())
+def two_roles(names: Mapping[str, str | None]) -> ValueError:
+    """Return the error for a column that has two roles; `names` are the columns by role."""
+    columns = [name for name in names.values() if name is not None]
+    name = next(name for name in columns if columns.count(name) > 1)
+    roles = [role for role in names if names[role] == name]
+    return ValueError(f"column {name!r} cannot be {' and '.join(roles)} at once: {roles[0]}=... says which is")
 
 
-def check_lengths(columns: Mapping[str, Any], what: str) -> None:
-    """Refuse columns that are not equally long; names the shortest and the longest."""
+def unequal_lengths(columns: Mapping[str, Any], what: str) -> ValueError:
+    """Return the error for columns that are not equally long; names the shortest and the longest."""
     names = sorted(columns, key=lambda name: len(columns[name]))
-    lengths = {name: len(columns[name]) for name in [*names[:1], *names[-1:]]}
-    if len({*lengths.values()}) > 1:
-        raise ValueError(f"columns of {what} must be equally long, got {lengths}")
+    lengths = {name: len(columns[name]) for name in (names[0], names[-1])}
+    return ValueError(f"columns of {what} must be equally long, got {lengths}")
 
 
 class Columns(NamedTuple):
@@ -80,7 +74,8 @@ class Columns(NamedTuple):
         named = cls({}, what, first_line)
         for name, column in columns.items():
             named.columns[name] = arrow_array(named.name(name), column)
-        check_lengths(named.columns, what)
+        if len({*map(len, named.columns.values())}) > 1:
+            raise unequal_lengths(named.columns, what)
         return named
 
     def row(self, row: int) -> str:
@@ -105,6 +100,8 @@ class Source(ABC):
     """True if ids are text in the file: "7" counts as a number only if all ids of the column are whole numbers."""
     sequences: frozenset[str] = frozenset()
     """Names of columns whose cells hold several ids, by the types that the file names."""
+    trec: str | None = None
+    """Kind of a TREC file, "run" or "qrels"; None = anything else."""
     without_header: str = ""
     """Last words of an error about missing columns, of a file whose first line may be no header."""
 
@@ -163,7 +160,8 @@ class FrameSource(Source):
             except (TypeError, ValueError, arrow().ArrowException):  # several kinds, numbers of more than 64 bits, ...
                 texts = [None if entry is None else str(entry) for entry in column]
                 columns[name] = arrow_array(named, [text and text.encode(errors="replace").decode() for text in texts])
-        check_lengths(columns, self.what)
+        if len({*map(len, columns.values())}) > 1:
+            raise unequal_lengths(columns, self.what)
         return arrow().table(columns)
 
     def read(self, roles: Roles) -> Columns:
@@ -313,10 +311,10 @@ def as_whole(column: Any) -> Any:
     return column
 
 
-def as_numbers(table: Columns, name: str, text: Any, reader: str | None = None) -> Any:
+def as_numbers(table: Columns, name: str, text: Any, reader: Callable[[str], str] | None = None) -> Any:
     """Convert a column of text to integers, floats (also inf and -inf), or bool if all entries are true or false.
 
-    Other text is an error, with the line that converts it; `reader` is code that makes a frame of the file.
+    Other text is an error, with the line that converts it; `reader` returns code that makes a frame of a file.
     """
     pa, pc, types = arrow(), compute(), (arrow().int64(), arrow().float64())
     for type_ in types:
@@ -341,7 +339,7 @@ def as_numbers(table: Columns, name: str, text: Any, reader: str | None = None) 
         words = pc.unique(text.filter(pc.invert(is_number))).drop_null().to_pylist()[:_SHOWN_WORDS]
         numbers = ", ".join(f"{word[:_SHOWN]!r}: ..." for word in words)
         change = f".map(lambda word: {{{numbers}}}.get(word, word)).astype(float)"
-    frame = "" if reader is None else f"frame = {reader}; "
+    frame = "" if reader is None else f"frame = {reader(table.what)}; "
     raise ValueError(
         f"{table.name(name)} must hold numbers, got {entry[:_SHOWN]!r} in {table.row(row)}: convert it "
         f"and pass the frame, {frame}frame[{name!r}] = frame[{name!r}]{change}"

@@ -8,8 +8,8 @@ from types import EllipsisType
 from typing import Any, Literal, TypeAlias
 
 from torchrecmetrics.core.checks import nearest
-from torchrecmetrics.tables.files import FileSource, open_file
-from torchrecmetrics.tables.sources import FrameSource, Roles, Source, arrow, check_names, compute, distinct
+from torchrecmetrics.tables.files import open_file
+from torchrecmetrics.tables.sources import FrameSource, Roles, Source, arrow, check_names, compute, two_roles
 
 Name: TypeAlias = str | EllipsisType | None
 """Name of a column; None = there is none; `...` = the column of the role's own name, if there is one."""
@@ -100,13 +100,14 @@ class Table:
         """Names of columns by role, said and found."""
         if wrong := [name for name in self.said.values() if name is not None and not isinstance(name, str)]:
             raise TypeError(f"columns go by name, got {wrong[0]!r} ({type(wrong[0]).__name__}): pass {str(wrong[0])!r}")
-        distinct(self.columns)
+        if len({*self.columns.values()}) < len(self.columns):
+            raise two_roles(self.columns)
         for role in [role for role in said if role not in self.said]:
             if (column := self._found(role)) is not None:
                 self.columns[role] = column
         for role in [role for role in ("user", "item") if role not in self.columns and role not in self.said]:
             for taken in [name for name in _NAMES[role] if name in self.columns.values()]:
-                distinct({**self.columns, role: taken})
+                raise two_roles({**self.columns, role: taken})
         if {"rank", "score"} <= self.columns.keys():
             by_score = isinstance(score, str) or ("score" in self.source.known and not isinstance(rank, str))
             del self.columns["rank" if by_score else "score"]
@@ -158,11 +159,6 @@ class Table:
         return self.columns.get("rank", self.columns.get("score"))
 
     @property
-    def trec(self) -> str | None:
-        """Kind of a TREC file, "run" or "qrels"; None = of anything else."""
-        return self.source.trec if isinstance(self.source, FileSource) else None
-
-    @property
     def holds_lists(self) -> bool:
         """True if the cells of items are lists."""
         return self._is_nested_item(self.source.all_columns())
@@ -180,6 +176,11 @@ class Table:
         """Return the names of the columns that have none of the roles."""
         read = [self.columns[role] for role in roles if role in self.columns]
         return [name for name in self.source.names if name not in read]
+
+    def not_read(self, *roles: str) -> list[str]:
+        """Return the names of the columns that are not read, those of TREC's files, which are known, aside."""
+        said = [role for role, name in self.said.items() if name is not None]
+        return [] if self.source.trec else self.unread("user", "item", *roles, *said)
 
     def roles(self, *roles: str) -> Roles:
         """Return the names of the columns of users, items and other roles, "order" among them.
@@ -281,20 +282,17 @@ def has_columns(columns: Mapping[Any, Any]) -> bool:
     return not {*_NAMES["user"], *_NAMES["item"]}.isdisjoint(columns)
 
 
-def refuse_columns(function: str, options: Mapping[str, Any]) -> None:
-    """Refuse keywords that say columns, which a `Table` says, of a function that takes several tables."""
-    for role in ("split", *_NAMES):
-        if role in options:
-            raise TypeError(
-                f"{function} has no option {role!r}: say what the columns of a table are where it is passed, "
-                f"trm.Table(frame, {role}={options[role]!r})"
-            )
+SAID_BY_TABLES = {"split", *_NAMES}
+"""Keywords that a `Table` takes, in place of functions that take several tables."""
 
 
-def check_read(*questions: str | None) -> None:
-    """Raise one error that holds all questions."""
-    if texts := [text for text in questions if text is not None]:
-        raise ValueError("\n".join(texts))
+def column_option(function: str, options: Mapping[str, Any]) -> TypeError:
+    """Return the error for keywords of a function that a `Table` takes."""
+    role = next(role for role in options if role in SAID_BY_TABLES)
+    return TypeError(
+        f"{function} has no option {role!r}: say what the columns of a table are where it is passed, "
+        f"trm.Table(frame, {role}={options[role]!r})"
+    )
 
 
 def _may_be(use: Use, type_: Any) -> bool:

@@ -12,12 +12,12 @@ from torch import Tensor
 from torchrecmetrics.core.checks import check_choice
 from torchrecmetrics.core.saving import read, write
 from torchrecmetrics.tables.ids import (
-    check_kind,
     find,
     from_state,
     joined,
     kind_of,
     numbered,
+    other_kind,
     read_ids,
     repeat,
     take,
@@ -153,7 +153,8 @@ class Vocabulary:
             return self
         if not len(self):
             return added
-        check_kind("other", added._ids, "the vocabulary", self._ids)
+        if added.kind != self.kind:
+            raise other_kind("other", added._ids, "the vocabulary", self._ids)
         new = (find(self._ids, added._ids) < 0).nonzero()[:, 0]
         return Vocabulary._of(joined(self._ids, take(added._ids, new))) if len(new) else self
 
@@ -167,7 +168,7 @@ class Vocabulary:
 
     def recode(self, rows: Tensor, other: Vocabulary) -> Tensor:
         """Return row numbers of this vocabulary as row numbers of another; -1 = the id is not in it."""
-        return rows if self == other else self.rows_in(other).to(rows.device)[rows]
+        return rows if self == other else other._find("the one", self._ids, "the other").to(rows.device)[rows]
 
     def as_text(self) -> Vocabulary:
         """Return the vocabulary with whole numbers as text, "7" for 7, in the same rows; text does not change."""
@@ -207,7 +208,8 @@ class Vocabulary:
         """Return the row of each id, int64 [E]; -1 = unknown or missing; refuse ids of another kind."""
         if not len(self) or ids.null_count == len(ids):
             return torch.full((len(ids),), -1, device="cpu")
-        check_kind(name, ids, where, self._ids)
+        if kind_of(ids) != self.kind:
+            raise other_kind(name, ids, where, self._ids)
         return find(self._ids, ids)
 
     def __getitem__(self, row: int) -> Any:
@@ -279,3 +281,8 @@ def codes_of(name: str, column: Any, vocabulary: Any, size: int | None) -> tuple
         raise ValueError(f"num_{name} follows from {name[:-1]}_ids: give one of the two")
     known = Vocabulary.named(f"{name[:-1]}_ids", vocabulary)
     return known.rows_of(name, column, f"{name[:-1]}_ids"), len(known), known
+
+
+def called(ids: Vocabulary | None, row: int) -> str:
+    """Return the id of a row, or the row number without a vocabulary, for messages."""
+    return str(row) if ids is None else repr(ids[row])

@@ -1,10 +1,9 @@
-"""`GroundTruth`: relevant, excluded and earlier items of users with the same row numbers, and batches of them."""
+"""`TestSet`: ground truth, exclusions and groups of users, in batches; the arguments that it is made of."""
 
 from __future__ import annotations
 
 import reprlib
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -15,18 +14,19 @@ from torchrecmetrics.collection.by_group import ByGroup
 from torchrecmetrics.collection.collection import RecMetricCollection
 from torchrecmetrics.collection.kept_rows import KeptRows
 from torchrecmetrics.core.arrays import as_tensor
-from torchrecmetrics.core.checks import as_interactions, describe, is_dense
+from torchrecmetrics.core.checks import as_interactions, describe, is_dense, warn_caller
+from torchrecmetrics.core.distributed import fingerprint
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.groups import Groups
 from torchrecmetrics.data.interactions import Interactions
+from torchrecmetrics.evaluation.target_device import TargetDevice
 from torchrecmetrics.evaluation.user_exclusions import Exclusions, matched
 from torchrecmetrics.inputs.batch_input import SelectedItems
 from torchrecmetrics.inputs.exclusion import Exclude
 from torchrecmetrics.metrics.accumulator import Accumulator
 from torchrecmetrics.metrics.names import Metrics
 from torchrecmetrics.metrics.signature import MetricOptions
-from torchrecmetrics.tables.spelling import check_spelling
 
 
 class Batch(NamedTuple):
@@ -40,23 +40,111 @@ class Batch(NamedTuple):
     """Earlier items of the users, int64 [b, H], -1 = padding; None = no metric reads them."""
 
 
-class GroundTruth(NamedTuple):
-    """Ground truth, exclusions and earlier items, on one device and with the row numbers of the ground truth."""
+class Users(NamedTuple):
+    """Users to evaluate: row numbers, int64 on the host."""
+
+    ranked: Tensor
+    unranked: Tensor
+    """Users without ground truth who are not ranked."""
+    for_weight: bool = False
+    """True if users without ground truth are ranked for their row weight alone, and have no lists."""
+
+
+class TestSet(NamedTuple):
+    """Relevant, excluded and earlier items of users, which rankings are compared with, and columns for accumulators.
+
+    All are on one device, with the row numbers of the ground truth.
+    """
 
     target: Interactions
-    exclusions: Exclusions
+    """Ground truth."""
+    exclusions: Exclusions | None
     past: Interactions | None
     """Earlier items of the users; None = no metric reads them."""
+    group_codes: Tensor | None
+    """Group of each user, int64 [U]; None = no accumulator reads groups."""
+    group_column: str
+    """Name of the column of groups."""
+    keep_rows: bool
+    """True if an accumulator keeps rows, by the row numbers of users."""
+
+    @classmethod
+    def of(
+        cls,
+        collection: RecMetricCollection,
+        target: Interactions,
+        exclude: Sequence[Any],
+        groups: Groups | None,
+        target_device: TargetDevice,
+    ) -> TestSet:
+        """Return the test set of a collection.
+
+        Args:
+            collection: the metrics, which say what is read.
+            target: ground truth, on the device.
+            exclude: interactions with the row numbers of the ground truth, and masks of items, bool [I].
+            groups: groups of users.
+            target_device: device of the test set.
+
+        Raises:
+            ValueError: for sizes, ids and devices that do not fit.
+        """
+        if groups is None and collection.groups:
+            names = ", ".join(collection.groups)
+            raise ValueError(f"the collection has the groups {names}: groups= says who is in them")
+        past = None if collection.catalogue is None else past_of(collection, target)
+        return cls(
+            target=target,
+            exclusions=Exclusions(exclude, target.num_items, target_device) if exclude else None,
+            past=None if past is None else target_device.move("the catalogue's interactions", past),
+            group_codes=None if groups is None else groups.of(target),
+            group_column=next((acc.columns[0] for acc in collection.accumulators if acc.row_groups), "groups"),
+            keep_rows=collection.keep_rows,
+        )
+
+    def split_users(self, ids: Tensor, collection: RecMetricCollection, all_users: bool = False) -> Users:
+        """Return the users to evaluate: those without ground truth are ranked with `all_users`, and where they count by
+        a row weight, which is read of a ranking of their items.
+        """
+        has_target = self.target.host_degree.index_select(0, ids) > 0
+        if all_users or bool(has_target.all()):
+            return Users(ids, ids[:0])
+        counts_empty = collection.evaluator.leader.empty_target_action in ("neg", "pos")
+        if counts_empty and any(metric.weights is not None for metric in collection.metrics.values()):
+            return Users(ids, ids[:0], for_weight=True)
+        return Users(ids[has_target], ids[~has_target])
 
     def num_entries(self) -> Tensor:
         """Return the number of relevant, excluded and earlier items of every user, int64 [U] on the host."""
-        number = self.exclusions.lengths(self.target.host_degree)
+        number = self.target.host_degree
+        number = number if self.exclusions is None else self.exclusions.lengths(number)
         return number if self.past is None else number + self.past.host_degree
 
     def batch(self, users: Tensor) -> Batch:
         """Return a batch of users with their items."""
+        excluded = None if self.exclusions is None else self.exclusions.select(users)
         past = None if self.past is None else self.past.select(users).items
-        return Batch(users, self.target.select(users), self.exclusions.select(users), past)
+        return Batch(users, self.target.select(users), excluded, past)
+
+    def columns(self, users: Tensor) -> dict[str, Any]:
+        """Return the columns that accumulators read of users."""
+        columns = {} if self.group_codes is None else {self.group_column: self.group_codes[users.cpu()]}
+        columns |= {"row_ids": users} if self.keep_rows else {}
+        return {name: column.to(self.target.device) for name, column in columns.items()}
+
+    def facts(self) -> dict[str, Any]:
+        """Return the properties, by name, that must be the same on all processes; costs host syncs."""
+        return {
+            "target": fingerprint(self.target.keys),
+            "values of target": fingerprint(self.target.values),
+            "groups": None if self.group_codes is None else fingerprint(self.group_codes),
+            "history": None if self.exclusions is None else self.exclusions.hashes(),
+        }
+
+    def num_without_history(self, ids: Tensor) -> int:
+        """Return the number of users with ground truth, but without excluded items, masks aside."""
+        has_target = self.target.host_degree.index_select(0, ids) > 0
+        return 0 if self.exclusions is None else self.exclusions.num_without(ids[has_target])
 
 
 def check_target(target: Any, name: str = "target", accepted: str = "Interactions") -> None:
@@ -158,12 +246,6 @@ def empty_collection(
     return RecMetricCollection.fresh(metrics, k, options, accumulators=accumulators)
 
 
-def weighs_users_without_target(collection: RecMetricCollection) -> bool:
-    """Return True if users without ground truth count by a row weight, which is read of a ranking of their items."""
-    counts_empty = collection.evaluator.leader.empty_target_action in ("neg", "pos")
-    return counts_empty and any(metric.weights is not None for metric in collection.metrics.values())
-
-
 def listed_with_target(ranking: Ranking, target: SelectedItems) -> Ranking:
     """Return the ranking of users of whom metrics of lists leave out those without ground truth."""
     if ranking.lists is None:
@@ -171,34 +253,8 @@ def listed_with_target(ranking: Ranking, target: SelectedItems) -> Ranking:
     return replace(ranking, lists=ranking.lists._replace(wants_list=(target.items >= 0).any(1)))
 
 
-def add_without_target(
-    collection: RecMetricCollection, target: Interactions, users: Tensor, columns: Mapping[str, Any]
-) -> None:
-    """Add users without ground truth, who are not scored and have no lists, with their columns for accumulators."""
-    threshold, graded = collection.evaluator.batch_needs.score_threshold, target.values is not None
-    collection.update(Ranking.without_relevant(len(users), target.device, threshold, graded), **columns)
-
-
-def columns_of(
-    collection: RecMetricCollection, groups: Groups | None, target: Interactions
-) -> Callable[[Tensor], dict[str, Any]]:
-    """Return a function from users (row numbers of the ground truth) to the columns that accumulators read of them."""
-    if groups is None and collection.groups:
-        raise ValueError(f"the collection has the groups {', '.join(collection.groups)}: groups= says who is in them")
-    codes = None if groups is None else groups.of(target)
-    column = next((acc.columns[0] for acc in collection.accumulators if acc.row_groups), "groups")
-
-    def columns(users: Tensor) -> dict[str, Any]:
-        of_users = {} if codes is None else {column: codes[users.cpu()].to(target.device)}
-        return of_users | ({"row_ids": users.to(target.device)} if collection.keep_rows else {})
-
-    return columns
-
-
-def check_catalogue(catalogue: Catalogue | None, target: Interactions) -> None:
+def check_catalogue(catalogue: Catalogue, target: Interactions) -> None:
     """Refuse a catalogue whose items are not the items of the target."""
-    if catalogue is None:
-        return
     if catalogue.num_items != target.num_items:
         raise ValueError(f"the catalogue has {catalogue.num_items} items, target has {target.num_items}")
     check_item_ids(catalogue, target, "target")
@@ -207,7 +263,6 @@ def check_catalogue(catalogue: Catalogue | None, target: Interactions) -> None:
 def check_item_ids(catalogue: Catalogue, other: Interactions, name: str) -> None:
     """Refuse a catalogue whose item ids differ from the item ids of interactions."""
     if catalogue.item_ids is not None and catalogue.item_ids != other.item_ids:
-        check_spelling(f"items of {name}", other.item_ids, "the catalogue", catalogue.item_ids)
         has = "none" if other.item_ids is None else "others"
         raise ValueError(
             f"the catalogue has item_ids, {name} has {has}: row 5 could mean two items. Splits of one Log share "
@@ -217,8 +272,8 @@ def check_item_ids(catalogue: Catalogue, other: Interactions, name: str) -> None
 
 def past_of(collection: RecMetricCollection, target: Interactions) -> Interactions | None:
     """Return the catalogue's interactions, with the row numbers of the ground truth; None if no metric reads them."""
-    catalogue = collection.catalogue
-    if catalogue is None or not collection.evaluator.batch_needs.history:
+    catalogue: Any = collection.catalogue
+    if not collection.evaluator.batch_needs.history:
         return None
     if catalogue.interactions is None:
         reads = next(key for key, metric in collection.metrics.items() if metric.needs.history)
@@ -232,7 +287,7 @@ def past_of(collection: RecMetricCollection, target: Interactions) -> Interactio
     return past
 
 
-def warn_of_item_0(sources: Sequence[Interactions], is_out: bool, cure: str, stacklevel: int) -> None:
+def warn_of_item_0(sources: Sequence[Interactions], is_out: bool, cure: str) -> None:
     """Warn if ids seem to start at 1: then item 0, which no user has, competes with all other items.
 
     `is_out` is True if item 0 is no candidate.
@@ -241,10 +296,8 @@ def warn_of_item_0(sources: Sequence[Interactions], is_out: bool, cure: str, sta
         return
     if any((source.items == 0).any() for source in sources):
         return
-    warnings.warn(
+    warn_caller(
         "no interaction has item 0, and the number of items was taken from the largest id: if ids start at 1, pass "
         f"{cure} to keep item 0 from being recommended, or a vocabulary (item_ids=), which numbers items from 0; "
-        "if item 0 is an item like the others, pass num_items=",
-        UserWarning,
-        stacklevel=stacklevel,
+        "if item 0 is an item like the others, pass num_items="
     )

@@ -1,0 +1,232 @@
+"""`ListSource`: recommended lists as a source of rankings, with what lists alone can lack: length, items, hits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.collection.collection import RecMetricCollection
+from torchrecmetrics.core.checks import warn_caller
+from torchrecmetrics.core.options import Needs, Options
+from torchrecmetrics.core.ranking import Ranking
+from torchrecmetrics.data.catalogue import Catalogue
+from torchrecmetrics.data.interactions import Interactions
+from torchrecmetrics.evaluation.recommended_lists import RecommendedLists
+from torchrecmetrics.evaluation.scorers import ENTRY_BYTES, Source
+from torchrecmetrics.evaluation.test_set import Batch
+from torchrecmetrics.inputs.lists import Duplicates, Lists
+from torchrecmetrics.tables.unmatched import closest_pair
+from torchrecmetrics.tables.vocabulary import Vocabulary, called
+
+LISTS_MEMORY = 2**19 * ENTRY_BYTES
+"""Bytes that listed, relevant and excluded items of a batch may take, padding included."""
+FEW = 10
+"""Number of users below which nothing is asked: lists of a few users may well hit nothing."""
+_CHANCE = 1e-6
+"""Chance of random lists to hit nothing below which no accident explains it."""
+
+
+class ListSource(Source):
+    """Source of the recommended lists of users; counts what it has seen in the lists that it ranked.
+
+    Args:
+        lists: the lists.
+        depth: largest cut-off of the metrics; None = all ranks.
+        complete: True if nothing but the lists is recommended.
+        duplicates: as in `evaluate_lists`.
+    """
+
+    device: torch.device = torch.device("cpu")
+    memory: int = LISTS_MEMORY
+
+    def __init__(self, lists: RecommendedLists, depth: int | None, complete: bool, duplicates: Duplicates) -> None:
+        self.lists = lists
+        self.lengths: Tensor = lists.lengths
+        """Number of items in each user's list, int64 [U]."""
+        self.longest: int = int(self.lengths.max())
+        self.complete = complete
+        self.duplicates: Duplicates = duplicates
+        self.depth = depth
+        self.row_bytes: int = (depth or 1) * ENTRY_BYTES
+        self.num_entries: int | Tensor = self.lengths
+        self.num_repeated: int = lists.num_repeated
+        """Number of repeated entries in the lists that were ranked."""
+        self.has_hit: bool = False
+        """True if a relevant item was in a list that was ranked."""
+
+    def check(self, collection: RecMetricCollection) -> None:
+        """Raise if lists are too short for the metrics, or the catalogue lacks listed items."""
+        for key, metric in collection.metrics.items():
+            check_depth(key, metric.needs, self.complete, (self.longest, self.lists.entries.what))
+        if (catalogue := collection.catalogue) is not None and collection.evaluator.batch_needs.list_depth:
+            _check_in_catalogue(self.lists, catalogue)
+
+    def input(self, batch: Batch, at_once: int) -> ListsOfUsers:
+        """Return the lists of a batch of users."""
+        return ListsOfUsers(self, batch)
+
+
+class ListsOfUsers(NamedTuple):
+    """Input of the lists of a batch of users."""
+
+    source: ListSource
+    batch: Batch
+
+    def rank(self, needs: Needs, options: Options) -> Ranking:
+        """Return the ranking of the lists.
+
+        Raises:
+            ValueError: if a list repeats an item or is too short without excluded items, where the options forbid it.
+        """
+        source, batch = self.source, self.batch
+        lengths = source.lengths[batch.users]
+        # padded to the longest list of all users, up to the width from which more padding changes no value
+        width = max(needs.depth or 1, batch.target.items.shape[1], int(lengths.max()) + 1)
+        item_ids, scores = source.lists.select(batch.users, min(source.longest, width) or 1)
+        lists = Lists(
+            item_ids,
+            target=batch.target.items,
+            gains=batch.target.values,
+            exclude=batch.exclude,
+            complete=source.complete,
+            duplicates=source.duplicates,
+            history=batch.history,
+            scores=scores,
+        )
+        try:
+            ranking = lists.rank(needs, options)
+        except ValueError:
+            _explain_repeat(source.lists, batch.users, source.duplicates)
+            raise
+        may_shorten = batch.exclude is not None or ranking.num_repeated is not None or options.padding_idx is not None
+        if may_shorten and not source.complete and options.validate_args is not False:
+            user_ids = source.lists.user_ids
+            check_shortened(ranking, lengths, needs.depth, batch.users, lambda user: f"user {called(user_ids, user)}")
+        source.has_hit = source.has_hit or bool(ranking.ranks.isfinite().any())
+        if ranking.num_repeated is not None:
+            source.num_repeated += int(ranking.num_repeated.sum())
+        return ranking
+
+
+def check_depth(label: str, needs: Needs, complete: bool, longest: tuple[int, str] | None = None) -> None:
+    """Refuse a metric that needs more than lists, and lists that are all shorter than the metric's cut-off.
+
+    Args:
+        label: label of the metric.
+        needs: needs of the metric.
+        complete: True if nothing but the lists is recommended.
+        longest: length of the longest list, and the name of the lists; None = the lists are not known yet.
+    """
+    if needs.num_ranked and needs.depth is None:
+        raise ValueError(f"{label} compares all items, also those that no list holds: pass scores, or embeddings")
+    if complete:
+        return
+    if longest is None and needs.depth is None:
+        raise ValueError(
+            f"{label} looks at the whole ranking, of which lists are the beginning: if they are all that is "
+            "recommended, complete=True"
+        )
+    if longest is not None and (needs.depth is None or needs.depth > longest[0]):
+        looks = "at the whole ranking" if needs.depth is None else f"at {needs.depth} places"
+        raise ValueError(
+            f"{label} looks {looks}, but the longest list of {longest[1]} holds {_items_text(longest[0])}: recommend "
+            "more, or if the lists are all that is recommended, complete=True"
+        )
+
+
+def _check_in_catalogue(lists: RecommendedLists, catalogue: Catalogue) -> None:
+    """Refuse listed items that the catalogue lacks, since their popularity and categories are unknown."""
+    beyond = lists.items >= catalogue.num_items
+    if bool(beyond.any()):
+        number = int(beyond.sum())
+        raise ValueError(
+            f"{number} list {'entry' if number == 1 else 'entries'} of {lists.entries.what} whose item the catalogue "
+            f"does not have, such as {called(lists.item_ids, int(lists.items[beyond][0]))}: make the catalogue of all "
+            "items that can be recommended, Catalogue.from_interactions(train.recode(item_ids=every_id)), in whose "
+            "order categories and embeddings are"
+        )
+
+
+def check_shortened(
+    ranking: Ranking, before: Tensor, depth: int | None, numbers: Tensor, whose: Callable[[int], str]
+) -> None:
+    """Refuse lists that became shorter than the metrics' cut-off since items were removed from them.
+
+    Args:
+        ranking: ranking of the lists.
+        before: length of each list as it was passed in, [B].
+        depth: largest cut-off of the metrics; None = all ranks.
+        numbers: row numbers, [B], for messages.
+        whose: function from a row number to the name of the list's user.
+    """
+    if ranking.lists is None or ranking.lists.stays is None or depth is None:
+        return
+    left = ranking.lists.stays.sum(1)
+    short = (left < depth) & (before >= depth)
+    if bool(short.any()):
+        row = int(short.nonzero()[0])
+        raise ValueError(
+            f"the list of {whose(int(numbers[row]))} holds {_items_text(int(left[row]))} after excluded and "
+            f"repeated ones have left it, and the metrics look at {depth} places: recommend k + history, or if the "
+            "lists are all that is recommended, complete=True"
+        )
+
+
+def _items_text(number: int) -> str:
+    return f"{number} {'item' if number == 1 else 'items'}"
+
+
+def _explain_repeat(lists: RecommendedLists, batch: Tensor, duplicates: str) -> None:
+    """Raise an error that names the entry with a repeated item, if repeats are an error and there is such an entry."""
+    repeated = lists.repeat(batch) if duplicates == "error" else None
+    if repeated is not None:
+        user, entry = repeated
+        raise ValueError(
+            f"{lists.at(entry, 'item')}: user {called(lists.user_ids, user)} has item "
+            f"{called(lists.item_ids, int(lists.items[entry]))} for the second time; duplicates='first' "
+            "lets its first place stand alone"
+        ) from None
+
+
+def check_hits(lists: RecommendedLists, target: Interactions) -> None:
+    """Ask about lists of which no item is relevant to its user: a warning, from ten users on.
+
+    Args:
+        lists: the lists.
+        target: the ground truth, with the row numbers of the lists.
+
+    Raises:
+        ValueError: if random lists of the items of both sides would hit nothing with a chance below one in a million.
+    """
+    lengths = lists.lengths * (target.host_degree > 0)
+    num_users = int((lengths > 0).sum())
+    if num_users < FEW:
+        return
+    num_distinct = len(torch.unique(torch.cat([lists.items.long(), target.items.long()])))
+    mean_hits = float((lengths * target.host_degree).sum()) / num_distinct
+    listed, relevant = torch.unique(lists.items.long()), torch.unique(target.items)
+    alone = [rows[~torch.isin(rows, others)] for rows, others in ((listed, relevant), (relevant, listed))]
+    shown = unmatched_ids(lists.item_ids, *alone)
+    if shown is None or None in shown:
+        shown = tuple(called(lists.item_ids, int(items[0])) for items in (lists.items, target.items))
+    else:
+        shown = tuple(map(repr, shown))
+    text = (
+        f"no list of {num_users} users holds an item that is relevant to its user; items of {lists.entries.what} and "
+        f"of target are such as {shown[0]} and {shown[1]}"
+    )
+    if math.exp(-mean_hits) < _CHANCE:
+        raise ValueError(f"{text}; random lists would hold {mean_hits:.0f}: are these ids of one kind?")
+    warn_caller(f"{text}: are these ids of one kind?")
+
+
+def unmatched_ids(ids: Vocabulary | None, rows: Tensor, other_rows: Tensor) -> tuple[Any, ...] | None:
+    """Return an id of each of two sides that do not meet, the closest pair, or the first of each; None without ids."""
+    if ids is None or not len(rows) + len(other_rows):
+        return None
+    pair = closest_pair(ids.take(rows), ids.take(other_rows)) if len(rows) and len(other_rows) else None
+    return pair or tuple(ids[int(side[0])] if len(side) else None for side in (rows, other_rows))
