@@ -274,8 +274,11 @@ BAD = [
     # metrics and limits
     (TRUTH, "no metric is named: pass -m NDCG@10"),
     (f"{TRUTH} -m HR@1,2", "unknown metric '2'"),
-    (f"{TRUTH} -m Coverage@1", "Coverage needs to know the items: --train FILE, the training data\n"),
-    (f"{TRUTH} -m Calibration@2 --train train.csv", "categories of items, which the command does not take: eval"),
+    (f"{TRUTH} -m Coverage@1", "Coverage needs a catalogue: --train FILE, the training data\n"),
+    (
+        f"{TRUTH} -m Calibration@2 --train train.csv",
+        "has no categories, which the metric reads: the command",
+    ),
     (f"{TRUTH} -c whole.yaml", "NDCG looks at the whole ranking, but the longest list of lists.csv holds 2 items"),
     (f"{TRUTH} -c name.yaml", "name.yaml, NDGC: unknown metric 'NDGC'; did you mean 'NDCG'?"),
     (f"{TRUTH} -c option.yaml", "option.yaml, NDCG: NDCG has no option 'gian'; did you mean 'gain'?"),
@@ -386,9 +389,9 @@ def test_compare(run):
         ("a.parquet a.parquet", "two files go by the name 'a'"),
         (
             "lists.csv truth.csv",
-            "lists.csv is no parquet file, or was cut short; compare reads files made by evaluate --rows\n",
+            "lists.csv holds no rows of an evaluation, or was cut short; make it by torchrecmetrics evaluate LISTS",
         ),
-        ("a.parquet lists.parquet", "lists.parquet was not written by torchrecmetrics evaluate --rows"),
+        ("a.parquet lists.parquet", "lists.parquet holds no rows of an evaluation"),
         ("a.parquet b.parquet --baseline c", "'c'"),
         ("a.parquet b.parquet --json a.parquet", "would overwrite a file that is read"),
     ):

@@ -7,7 +7,6 @@ import difflib
 import json
 import math
 import os
-import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,6 +18,7 @@ import torch
 
 from torchrecmetrics.collection.collection import RecMetricCollection
 from torchrecmetrics.core.checks import extra
+from torchrecmetrics.core.cures import Cure, CuredError
 from torchrecmetrics.core.saving import write_text
 from torchrecmetrics.data.audit import audit
 from torchrecmetrics.data.catalogue import Catalogue
@@ -140,9 +140,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     except (ValueError, TypeError, OSError, ImportError) as error:
-        message = re.sub(r"trm\.Table\('([^']*)', (.*?)\)", partial(_flags, args), str(error))
-        for python, words in _OPTIONS.items():
-            message = re.sub(python, words, message, flags=re.DOTALL)
+        message = str(error)
+        if isinstance(error, CuredError):
+            message = error.written(partial(_flags, args))
+        elif isinstance(error, FileNotFoundError) and error.filename is not None:
+            message = f"there is no file {error.filename}"
         print(f"{parser.prog} {args.command}: error: {_printable(message)}", file=sys.stderr)
         return BAD_INPUT
     except Exception:  # a bug must not exit with 1, the status of a metric that has dropped
@@ -150,21 +152,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return BAD_INPUT
 
 
-def _flags(args: argparse.Namespace, call: re.Match[str]) -> str:
-    """Return the options that say what the call of a `Table` in a message says."""
-    others = {"": ["lists", "lists_a", "lists_b", "log", "test"], "truth-": ["truth"]}
-    prefix = next((start for start, names in others.items() if call[1] in _paths(args, names)), "history-")
-    flags = []
-    for role, value in re.findall(r"(\w+)=('[^']*'|\.\.\.|None)", call[2]):
-        if value == "None":
-            flags.append("--in-order" if role in ("rank", "score") else f"--no-{role}")
-        else:
-            flags.append(f"--{prefix if role in ('user', 'item') else ''}{role} {value}")
-    return " ".join(flags)
+def _flags(args: argparse.Namespace, cure: Cure) -> str:
+    """Return what a cure of Python is called here."""
+    if cure.name in _INSTEAD:
+        return _INSTEAD[cure.name]
+    if cure.name == "sides":
+        return cure.text.replace("target", "TRUTH").replace("exclude", "the history")
+    values = dict(cure.values)
+    prefix = _prefix_of(args, values.pop("source", None))
+    declined = [name for name, value in values.items() if value is None and not hasattr(args, name)]
+    return " ".join(_flag(name, value, prefix) for name, value in values.items() if name not in declined)
 
 
-def _paths(args: argparse.Namespace, names: Iterable[str]) -> list[str]:
-    return [str(getattr(args, name)) for name in names if hasattr(args, name)]
+def _flag(name: str, value: Any, prefix: str) -> str:
+    """Return the flag of a keyword argument; `prefix` = "truth-" or "history-" for columns of these files."""
+    if value is None:
+        return "--in-order" if name in ("rank", "score") else f"--no-{name}"
+    flag = f"--{prefix if name in ('user', 'item') else ''}{name}"
+    return f"{flag} {'...' if value is ... else value if name == 'overlap' else repr(value)}"
+
+
+def _prefix_of(args: argparse.Namespace, path: Any) -> str:
+    """Return the start of the options of a file's columns."""
+    if path is None or path in [
+        str(getattr(args, name, None)) for name in ("lists", "lists_a", "lists_b", "log", "test")
+    ]:
+        return ""
+    return "truth-" if path == str(getattr(args, "truth", None)) else "history-"
 
 
 def _printable(text: str) -> str:
@@ -172,32 +186,16 @@ def _printable(text: str) -> str:
     return "".join(sign if sign.isprintable() or sign == "\n" else repr(sign)[1:-1] for sign in text)
 
 
-#: Patterns of what messages say in words of Python, and the words of the command.
-_OPTIONS = {
-    r"needs a catalogue: .*": "needs to know the items: --train FILE, the training data",
-    r"the catalogue has no (\w+), which the metric reads: .*": (
-        r"the metric reads \1 of items, which the command does not take: evaluate_lists does"
-    ),
-    r"metrics=\[\.\.\.\]": "-m NAME@K",
-    r"if line 1 is a row and no header, .*?'1'\)": "if line 1 is a row, write the names of columns above it",
-    r"Columns of a file without a header are .*?'1'\)": "Write the names of the columns above it",
-    r", or score=\.\.\. in place of rank=\.\.\.": ", or --score ... in place of --rank ...",
-    r"complete=True": "--complete",
-    r"duplicates='first'": "--first",
-    r"values_reduce='sum', 'max' or 'last'": "--values-reduce sum, max or last",
-    r"rank=None": "--in-order",
-    r"(value|time)=None": r"--no-\1",
-    r"delimiter=": "--delimiter ",
-    r"split=": "--split ",
-    r"of target (is|are) also in exclude": r"of TRUTH \1 also in the history",
-    r"overlap='(\w+)'": r"--overlap \1",
-    r"out of the test;": "out of TRUTH;",
-    r"is no parquet file of Rows, or was cut short: .*": (
-        "is no parquet file, or was cut short; compare reads files made by evaluate --rows"
-    ),
-    r"\[Errno 2\] No such file or directory: '(.*)'": r"there is no file \1",
-    r"was not written by Rows.to_parquet: .*": "was not written by torchrecmetrics evaluate --rows",
-    r"(?<![\w/])(user|item|rank|score|time|value)=(?=['.])": r"--\1 ",
+_OF_PYTHON = "the command does not take it, evaluate_lists does"
+#: What cures of Python are called here, by the name of the option or of what is missing.
+_INSTEAD = {
+    "catalogue": "--train FILE, the training data",
+    **dict.fromkeys(("popularity", "num_users", "categories", "embeddings"), _OF_PYTHON),
+    "complete": "--complete",
+    "duplicates": "--first",
+    "header": "write the names of the columns above it",
+    "metrics": "-m NAME@K",
+    "values_reduce": "--values-reduce sum, max or last",
 }
 
 # ------------------------------------------------------------------------------------------------------- arguments
@@ -456,7 +454,7 @@ def _compare(args: argparse.Namespace) -> int:
         file = Path(path)
         if not name and file.stem in runs:
             raise ValueError(f"two files go by the name {file.stem!r}: name them, such as other={file}")
-        runs.setdefault(name or file.stem, []).append(Rows.from_parquet(file))
+        runs.setdefault(name or file.stem, []).append(_rows(file))
         files.append(file)
     _check_outputs(files, {"--json": args.json})
     if args.strict and args.margin is None:
@@ -476,6 +474,17 @@ def _compare(args: argparse.Namespace) -> int:
     return BELOW
 
 
+def _rows(file: Path) -> Rows:
+    """Return the rows of a run; an error shows the command that writes them."""
+    try:
+        return Rows.from_parquet(file)
+    except FileNotFoundError:
+        raise
+    except ValueError as error:
+        command = f"torchrecmetrics evaluate LISTS TRUTH -m NDCG@10 --rows {file.stem}.parquet"
+        raise ValueError(f"{file} holds no rows of an evaluation, or was cut short; make it by {command}") from error
+
+
 def _agreement(args: argparse.Namespace) -> int:
     """Overlap, rank-biased overlap and churn of the lists of two runs."""
     cutoffs = args.k or [10]
@@ -491,7 +500,7 @@ def _audit(args: argparse.Namespace) -> int:
     """Faults of a log, or of a split, with an example each."""
     _check_outputs([args.log, args.test], {"--json": args.json})
     paths = [path for path in (args.log, args.test) if path is not None]
-    train, *tests = (Log.read(_table(args, path, time=args.time)) for path in paths)
+    train, *tests = (Log.read(_table(args, path, time=args.time, value=None)) for path in paths)
     no_valid = train.take(torch.zeros(len(train), dtype=torch.bool, device="cpu"))
     report = audit(LogSplit(train, no_valid, *tests)) if tests else audit(train)
     findings = {name: finding._asdict() for name, finding in report.items()}

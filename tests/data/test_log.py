@@ -292,7 +292,7 @@ def test_columns_that_are_no_relevance():
     """A column that is read is no candidate for the relevance, nor is one called time; all others are asked about."""
     assert len(Log.from_frame({"user": [1, 1], "item": [10, 11], "day": [0, 1]}, time="day").to_interactions()) == 2
     log = Log.from_frame({"user": ["al", "al"], "item": ["x", "w"], "rating": [5, 1]})
-    with pytest.raises(ValueError, match=r"'rating' .*pass .*value='rating'"):
+    with pytest.raises(ValueError, match=r"'rating' .*such as .*value='rating'"):
         trm.evaluate_lists("NDCG@2", {"al": ["w", "x"]}, target=log)
     assert trm.evaluate_lists("HR@1", {"al": ["x"]}, target={"al": ["y"]}, exclude=log, complete=True) == {"HR@1": 0}
 

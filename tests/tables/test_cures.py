@@ -110,7 +110,7 @@ CASES = {  # file or frame -> content, use, message, cure ({} = the code that th
         1,
     ),
     "words.csv": ("al,x\nal,y\nbo,y\n", size, r"no header, (trm.Table\(.*?'1'\))", "{}", "", 3),
-    "numbers.csv": ("7;1\n7;2\n8;2\n", size, r"numbers, (trm.Table\(.*?'1'\))", "{}", "", 3),
+    "numbers.csv": ("7;1\n7;2\n8;2\n", size, r"header, (trm.Table\(.*?'1'\))", "{}", "", 3),
     "comma.csv": ('user,item,p\nal,x,"0,1"\nal,y,"0,9"\n', by_p, CONVERT, SCORED, "", 1),
     "percent.csv": ("user,item,p\nal,x,1 %\nal,y,9%\n", by_p, CONVERT, SCORED, "", 1),
     "both.csv": ("user;item;p\nal;x;1,5 %\nal;y;9,5 %\n", by_p, CONVERT, SCORED, "", 1),

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from torchrecmetrics.core.arrays import float_dtype, slices
 from torchrecmetrics.core.checks import check_strided, check_tensor, describe
+from torchrecmetrics.core.cures import Cure, CuredError
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.tables.numbers import SIGNED, check_size
 from torchrecmetrics.tables.vocabulary import Vocabulary
@@ -174,7 +175,8 @@ class Catalogue:
 
     def _has(self, name: str, value: T | None) -> T:
         if value is None:
-            raise ValueError(f"the catalogue has no {name}, which the metric reads: {_HOW_TO_PASS[name]}")
+            cure = Cure(_HOW_TO_PASS[name], name)
+            raise CuredError(f"the catalogue has no {name}, which the metric reads: {cure}", cure)
         return value
 
     def __repr__(self) -> str:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchrecmetrics.core.arrays import as_tensor
 from torchrecmetrics.core.checks import Checks, check_choice, describe, is_dense, plain, shown, warn_caller
+from torchrecmetrics.core.cures import Cure, CuredError
 from torchrecmetrics.core.saving import is_cut, read, write
 from torchrecmetrics.inputs.batch_input import SelectedItems
 from torchrecmetrics.inputs.jagged import as_jagged, broken_rows, side_by_side
@@ -188,9 +189,11 @@ class Interactions:
             example = f"user {user!r}, item {item!r}"
             if duplicates == "error" or values is None:
                 raise ValueError(f"{repeated} pairs of user and item occur more than once, such as {example}")
-            raise ValueError(
+            cure = Cure("values_reduce='sum', 'max' or 'last'", "values_reduce")
+            raise CuredError(
                 f"{repeated} of {len(keys)} rows repeat a user and an item and have values, such as {example} with "
-                f"{shown(values[repeats])}: values_reduce='sum', 'max' or 'last' says which counts"
+                f"{shown(values[repeats])}: {cure} says which counts",
+                cure,
             )
         if repeated and values is not None:
             edge_rows = is_first.cumsum(0) - 1
@@ -319,8 +322,8 @@ class Interactions:
             (Vocabulary(2 ids, text: 'al', 'bo'), tensor([1, 0]))
         """
         table = Table.with_columns(frame, user=user, item=item, value=value)
-        if (question := table.question("value", "value")) is not None:
-            raise ValueError(question)
+        if (question := table.question("value")) is not None:
+            raise question
         events = Events.of_table(table, "value", user_ids=user_ids, item_ids=item_ids)
         return cls.of_events(events, duplicates=duplicates, values_reduce=values_reduce)
 

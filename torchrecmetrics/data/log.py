@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.core.checks import check_k
+from torchrecmetrics.core.cures import CuredError
 from torchrecmetrics.core.saving import read, write
 from torchrecmetrics.data.interactions import DuplicatePairs, Interactions, Reduce
 from torchrecmetrics.tables.events import Events
@@ -69,9 +70,9 @@ class Log(Events):
     """Ids of the user rows."""
     item_ids: Vocabulary
     """Ids of the item rows."""
-    questions: Mapping[str, str] = field(default_factory=dict)
-    """Errors for what depends on columns that were not named: the order of events ("time"), and which of them are
-    relevant ("value")."""
+    questions: Mapping[str, CuredError] = field(default_factory=dict)
+    """Error for what depends on columns that were not named: the order of events ("time"), and which of them are
+    relevant ("value"); it asks for both where both are open."""
 
     # ----------------------------------------------------------------------------------------------------- constructors
 
@@ -156,9 +157,14 @@ class Log(Events):
     @classmethod
     def read(cls, table: Table, user_ids: Any = None, item_ids: Any = None) -> Log:
         """Read a table; vocabularies and errors are those of `from_frame`."""
+        question = table.question("time", "value")
+        if question is not None and not {"user", "item"} <= table.columns.keys():
+            raise question
         log = cls.of_table(table, "time", "value", user_ids=user_ids, item_ids=item_ids)
-        questions = {use: table.question(use, "time", "value") for use in ("time", "value")}
-        return replace(log, questions={use: text for use, text in questions.items() if text is not None})
+        questions: dict[str, CuredError] = {}
+        if question is not None:
+            questions |= dict.fromkeys(map(str, table.open_uses("time", "value")), question)
+        return replace(log, questions=questions)
 
     def check_order(self) -> None:
         """Raise if a column that was not read may hold the times, by which events would be in another order."""
@@ -167,7 +173,7 @@ class Log(Events):
     def check_read(self, role: str) -> None:
         """Raise if a column that was not read may have a role."""
         if role in self.questions:
-            raise ValueError(self.questions[role])
+            raise self.questions[role]
 
     # ----------------------------------------------------------------------------------------- contents and conversions
 
@@ -247,7 +253,7 @@ class Log(Events):
             "values": self.values,
             "user_ids": self.user_ids.state(),
             "item_ids": self.item_ids.state(),
-            "questions": dict(self.questions),
+            "questions": {use: str(error) for use, error in self.questions.items()},
         }
         write(path, "Log", fields)
 
@@ -270,7 +276,7 @@ class Log(Events):
             times=times["numbers"],
             time_unit=times["unit"],
             values=fields["values"],
-            questions=fields["questions"],
+            questions={use: CuredError(text) for use, text in fields["questions"].items()},
         )
 
     # ---------------------------------------------------------------------------------------------------------- subsets

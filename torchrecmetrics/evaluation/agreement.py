@@ -14,6 +14,7 @@ from torch import Tensor
 
 from torchrecmetrics.collection.collection import RecMetricCollection
 from torchrecmetrics.core.checks import check_device, check_ids, warn_caller
+from torchrecmetrics.core.cures import joined
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.evaluation.list_entries import ListEntries, Numbering
 from torchrecmetrics.evaluation.matching import of_one_kind, union
@@ -161,9 +162,9 @@ def agreement(
 
 def _read_runs(opened: Sequence[Any]) -> list[RecommendedLists]:
     """Return the lists of both runs with one numbering, without ids if one holds the row numbers of `recommend`."""
-    questions = [lists.question("order", "rank", "score") for lists in opened if isinstance(lists, Table)]
-    if texts := [text for text in questions if text is not None]:
-        raise ValueError("\n".join(texts))
+    questions = [lists.question("order") for lists in opened if isinstance(lists, Table)]
+    if errors := [error for error in questions if error is not None]:
+        raise joined(errors)
     known = Numbering("lists_a", Vocabulary([]), Vocabulary([]), (0, 0))
     for owner, lists in zip(("lists_a", "lists_b"), opened, strict=True):
         if isinstance(lists, Recommendations) and lists.user_ids is None:

@@ -11,6 +11,7 @@ import torch
 
 from torchrecmetrics.collection.collection import RecMetricCollection
 from torchrecmetrics.core.checks import check_choice, warn_caller
+from torchrecmetrics.core.cures import Cure
 from torchrecmetrics.core.options import OverlapRule
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Reduce
@@ -157,7 +158,7 @@ def evaluate_lists(
     recommended = RecommendedLists.of(sides.lists, sides.user_ids, sides.item_ids, is_ranked, duplicates == "first")
     source = ListSource(recommended, needs.depth, complete, duplicates)
     if test.exclusions is not None:
-        test.exclusions.check_overlap(test.target, users.ranked, rules, "overlap='without'")
+        test.exclusions.check_overlap(test.target, users.ranked, rules, Cure.option("overlap", "without"))
     if needs.depth is None or needs.depth > source.longest or collection.catalogue is not None:
         source.check(collection)
     bar = None if progress is False else ProgressBar(progress, len(users.ranked))

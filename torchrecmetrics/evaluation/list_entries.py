@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from torchrecmetrics.core.cures import Cure, CuredError
 from torchrecmetrics.evaluation.matching import IdColumn
 from torchrecmetrics.evaluation.recommendations import Recommendations
 from torchrecmetrics.tables.events import Events, check_owners
@@ -114,9 +115,11 @@ def _of_table(lists: Table, known: Numbering) -> ListEntries:
         wrong |= order != order.floor()
     if bool(wrong.any()):
         row = int(wrong.nonzero()[0])
-        raise ValueError(
+        cure = Cure.option("score", names["rank"])
+        raise CuredError(
             f"{events.source.name(names['rank'])} holds {order[row].item()} in {events.source.row(row)}, which is no "
-            f"rank: 1, 2, 3, ..., 1 = best; numbers of which the highest is best are score={names['rank']!r}"
+            f"rank: 1, 2, 3, ..., 1 = best; numbers of which the highest is best are {cure}",
+            cure,
         )
     return entries._replace(ranks=order.int())
 
@@ -129,21 +132,27 @@ def order_values(lists: Table, values: Tensor) -> Tensor:
     """
     name = lists.order or ""
     last = {*[word for word in words(name) if word not in ("no", "nr", "number")][-1:]}
+    by_rank, by_score = Cure.option("rank", name), Cure.option("score", name)
     if "rank" in lists.columns:
         if last & {"score", "scores"}:
-            raise ValueError(
-                f"rank={name!r} would turn {lists.what} upside down if the highest is best: pass "
-                f"score={name!r}, or rename the column if 1 is the best"
+            raise CuredError(
+                f"{by_rank} would turn {lists.what} upside down if the highest is best: pass {by_score}, or rename the "
+                "column if 1 is the best",
+                by_rank,
+                by_score,
             )
     elif name == "rank" or (last & _RANKS and bool(((values >= 0) & (values == values.double().floor())).all())):
-        raise ValueError(
-            f"score={name!r} would turn {lists.what} upside down if 1 is the best: pass rank={name!r}, or "
-            "rename the column if the highest is best"
+        raise CuredError(
+            f"{by_score} would turn {lists.what} upside down if 1 is the best: pass {by_rank}, or rename the column if "
+            "the highest is best",
+            by_rank,
+            by_score,
         )
     elif last & _DISTANCES and bool((values >= 0).all()):
-        raise ValueError(
-            f"score={name!r} would turn {lists.what} upside down if the smallest is the best: negate the "
-            "column and rename it"
+        raise CuredError(
+            f"{by_score} would turn {lists.what} upside down if the smallest is the best: negate the column and rename "
+            "it",
+            by_score,
         )
     return values
 

@@ -11,11 +11,12 @@ from torch import Tensor
 
 from torchrecmetrics.collection.collection import RecMetricCollection
 from torchrecmetrics.core.checks import warn_caller
+from torchrecmetrics.core.cures import Cure, CuredError
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.evaluation.recommended_lists import RecommendedLists
+from torchrecmetrics.evaluation.recommended_lists import FIRST, RecommendedLists
 from torchrecmetrics.evaluation.scorers import ENTRY_BYTES, Source
 from torchrecmetrics.evaluation.test_set import Batch
 from torchrecmetrics.inputs.lists import Duplicates, Lists
@@ -24,6 +25,7 @@ from torchrecmetrics.tables.vocabulary import Vocabulary, called
 
 LISTS_MEMORY = 2**19 * ENTRY_BYTES
 """Bytes that listed, relevant and excluded items of a batch may take, padding included."""
+COMPLETE = Cure.option("complete", True)
 FEW = 10
 """Number of users below which nothing is asked: lists of a few users may well hit nothing."""
 _CHANCE = 1e-6
@@ -126,15 +128,17 @@ def check_depth(label: str, needs: Needs, complete: bool, longest: tuple[int, st
     if complete:
         return
     if longest is None and needs.depth is None:
-        raise ValueError(
+        raise CuredError(
             f"{label} looks at the whole ranking, of which lists are the beginning: if they are all that is "
-            "recommended, complete=True"
+            f"recommended, {COMPLETE}",
+            COMPLETE,
         )
     if longest is not None and (needs.depth is None or needs.depth > longest[0]):
         looks = "at the whole ranking" if needs.depth is None else f"at {needs.depth} places"
-        raise ValueError(
+        raise CuredError(
             f"{label} looks {looks}, but the longest list of {longest[1]} holds {_items_text(longest[0])}: recommend "
-            "more, or if the lists are all that is recommended, complete=True"
+            f"more, or if the lists are all that is recommended, {COMPLETE}",
+            COMPLETE,
         )
 
 
@@ -169,10 +173,11 @@ def check_shortened(
     short = (left < depth) & (before >= depth)
     if bool(short.any()):
         row = int(short.nonzero()[0])
-        raise ValueError(
+        raise CuredError(
             f"the list of {whose(int(numbers[row]))} holds {_items_text(int(left[row]))} after excluded and "
             f"repeated ones have left it, and the metrics look at {depth} places: recommend k + history, or if the "
-            "lists are all that is recommended, complete=True"
+            f"lists are all that is recommended, {COMPLETE}",
+            COMPLETE,
         )
 
 
@@ -185,10 +190,11 @@ def _explain_repeat(lists: RecommendedLists, batch: Tensor, duplicates: str) -> 
     repeated = lists.repeat(batch) if duplicates == "error" else None
     if repeated is not None:
         user, entry = repeated
-        raise ValueError(
+        raise CuredError(
             f"{lists.at(entry, 'item')}: user {called(lists.user_ids, user)} has item "
-            f"{called(lists.item_ids, int(lists.items[entry]))} for the second time; duplicates='first' "
-            "lets its first place stand alone"
+            f"{called(lists.item_ids, int(lists.items[entry]))} for the second time; {FIRST} lets its first place "
+            "stand alone",
+            FIRST,
         ) from None
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.core.checks import describe
+from torchrecmetrics.core.cures import joined
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.interactions import Interactions, Reduce
 from torchrecmetrics.data.log import Log
@@ -27,9 +28,6 @@ from torchrecmetrics.tables.sources import holds_records
 from torchrecmetrics.tables.table import Table, Use, has_columns
 from torchrecmetrics.tables.unmatched import several_ids
 from torchrecmetrics.tables.vocabulary import Vocabulary
-
-_READ: dict[Use, tuple[str, ...]] = {"order": ("rank", "score"), "value": ("value",)}
-"""Roles of columns that are read beside users and items."""
 
 
 class Sides(NamedTuple):
@@ -71,16 +69,16 @@ def read_sides(
                     f"{'lists' if swapped == 'qrels' else 'target'}: lists are runs and target is qrels; are the two "
                     "swapped?"
                 )
-            questions.append(table.question(use, *_READ[use]))
-    if texts := [text for text in questions if text is not None]:
-        raise ValueError("\n".join(texts))
+            questions.append(table.question(use))
+    if errors := [error for error in questions if error is not None]:
+        raise joined(errors)
     truth = _interactions("target", target, values_reduce)
     if not len(truth):
         raise ValueError(f"target holds no interactions, there is nothing to evaluate: {truth}")
     histories = [h.cpu() if isinstance(h, Tensor) else _interactions("exclude", h) for h in exclude]
     known = Numbering("target", truth.user_ids, truth.item_ids, (truth.num_users, truth.num_items))
     entries = ListEntries.read(lists, known)
-    tables = [(lists, _READ["order"]), (target, _READ["value"]), *((history, ()) for history in exclude)]
+    tables = [(lists, ("rank", "score")), (target, ("value",)), *((history, ()) for history in exclude)]
     unread = {table.what: table.not_read(*roles) for table, roles in tables if isinstance(table, Table)}
     numbered = _numbered([target, *exclude], [truth, *histories], entries, catalogue)
     return numbered._replace(unread={what: names for what, names in unread.items() if names})
@@ -149,9 +147,9 @@ def _check_cells(tables: Sequence[Any], ids: Sequence[Vocabulary | None]) -> Non
     """Refuse tables whose cells hold several ids of the other side each; `ids` are the items of both sides."""
     for table, ids_of_table, others in zip(tables, ids, reversed(ids), strict=False):
         if isinstance(table, Table) and table.split is None and not table.holds_lists:
-            text = several_ids(f"items of {table.what}", ids_of_table, others)
-            if text is not None:
-                raise ValueError(text)
+            error = several_ids(f"items of {table.what}", ids_of_table, others)
+            if error is not None:
+                raise error
 
 
 def _numbered_as(catalogue: Catalogue, truth: Interactions) -> Interactions:

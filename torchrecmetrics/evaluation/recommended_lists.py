@@ -7,10 +7,14 @@ from typing import NamedTuple, NoReturn
 import torch
 from torch import Tensor
 
+from torchrecmetrics.core.cures import Cure, CuredError
 from torchrecmetrics.evaluation.list_entries import ListEntries
 from torchrecmetrics.inputs.jagged import side_by_side
 from torchrecmetrics.tables.unmatched import closest_pair
 from torchrecmetrics.tables.vocabulary import Vocabulary, called
+
+FIRST = Cure.option("duplicates", "first")
+BY_SCORE = Cure.option("score", ...)
 
 
 class RecommendedLists(NamedTuple):
@@ -144,17 +148,19 @@ class RecommendedLists(NamedTuple):
         entry = int((ranks != index + _lowest_rank(ranks, self.offsets)).nonzero()[0])
         user = int(torch.searchsorted(self.offsets, entry, right=True)) - 1
         fault = f"user {called(self.user_ids, user)} has rank {int(ranks[entry])}"
-        cure = "if places were left out on purpose, the negated ranks will do as score=..."
+        cure = f"if places were left out on purpose, the negated ranks will do as {BY_SCORE}"
         if not int(index[entry]):
             fault += " as the best"
         elif ranks[entry] == ranks[entry - 1]:
             fault += " twice"
-            cure = "duplicates='first' takes rows that repeat as the same row; other items are two lists: pass one list"
+            cure = f"{FIRST} takes rows that repeat as the same row; other items are two lists: pass one list"
         else:
             fault += f" after {int(ranks[entry - 1])}"
-        raise ValueError(
+        raise CuredError(
             f"{self.at(entry, 'rank')}: {fault}, but ranks must run 1, 2, 3, ... in each list (or 0, 1, 2, ... in "
-            f"all); {cure}"
+            f"all); {cure}",
+            FIRST,
+            BY_SCORE,
         )
 
 

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.collection.collection import RecMetricCollection
+from torchrecmetrics.core.cures import CuredError
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.evaluation.batches import evaluate_on
 from torchrecmetrics.evaluation.list_entries import order_values
 from torchrecmetrics.evaluation.list_source import LISTS_MEMORY
+from torchrecmetrics.evaluation.recommended_lists import FIRST
 from torchrecmetrics.evaluation.scorers import Source
 from torchrecmetrics.evaluation.target_device import TargetDevice
 from torchrecmetrics.evaluation.test_set import Batch, TestSet, empty_collection
@@ -114,10 +116,11 @@ def _read(table: Table, label: str, duplicates: Duplicates) -> _Entries:
         num_repeated = len(users) - len(pairs)
         if num_repeated and duplicates == "error":
             row = int((torch.bincount(again)[again] > 1).nonzero()[0])
-            raise ValueError(
+            raise CuredError(
                 f"{source.what} lists item {item_ids[int(items[row])]!r} twice for {user} "
-                f"{user_ids[int(users[row])]!r}, first in {columns.row(row)}: it would be two candidates; "
-                "duplicates='first' lets its best place stand alone, with its highest label"
+                f"{user_ids[int(users[row])]!r}, first in {columns.row(row)}: it would be two candidates; {FIRST} lets "
+                "its best place stand alone, with its highest label",
+                FIRST,
             )
         users, items = pairs // len(item_ids), pairs % len(item_ids)
         scores, labels = (

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from torchrecmetrics.core.checks import as_interactions, warn_caller
+from torchrecmetrics.core.cures import Cure, CuredError
 from torchrecmetrics.core.distributed import fingerprint
 from torchrecmetrics.core.options import Options
 from torchrecmetrics.data.interactions import Interactions
@@ -102,7 +103,7 @@ class Exclusions:
             both |= mask[target.items]
         return both
 
-    def check_overlap(self, target: Interactions, ids: Tensor, options: Options, cure: str | None = None) -> None:
+    def check_overlap(self, target: Interactions, ids: Tensor, options: Options, cure: Cure | None = None) -> None:
         """Raise if relevant items are also excluded, unless the options say what such a pair means.
 
         Args:
@@ -115,7 +116,8 @@ class Exclusions:
             return
         if cure is None:
             is_single = len(self.interactions) == 1 and not self.masks
-            cure = "target.without(exclude)" if is_single else "target.without(part), for each part of exclude,"
+            remove = "target.without(exclude)" if is_single else "target.without(part), for each part of exclude,"
+            cure = Cure(remove, "without")
         is_checked = torch.zeros(target.num_users, dtype=torch.bool, device=target.device)
         is_checked[ids.to(target.device)] = True
         both = self.holds(target) & is_checked[target.users]
@@ -125,13 +127,16 @@ class Exclusions:
             both &= target.values > 0
         count = int(both.sum())
         if count:
-            keep = "; overlap='keep' lets them compete all the same (repeat consumption)" if not self.masks else ""
+            keep, miss = Cure.option("overlap", "keep"), Cure.option("overlap", "miss")
+            sides = Cure(f"of target {'is' if count == 1 else 'are'} also in exclude", "sides")
+            lets = f"; {keep} lets them compete all the same (repeat consumption)" if not self.masks else ""
             pairs = torch.stack([target.users[both][:3], target.items[both][:3]], 1).tolist()
             if target.user_ids is not None and target.item_ids is not None:
                 pairs = [[target.user_ids[user], target.item_ids[item]] for user, item in pairs]
-            raise ValueError(
-                f"{count} (user, item) {'pair of target is' if count == 1 else 'pairs of target are'} also in exclude, "
-                f"such as {pairs}. {cure} takes them out of the test{keep}; overlap='miss' counts them as not found"
+            raise CuredError(
+                f"{count} (user, item) {'pair' if count == 1 else 'pairs'} {sides}, such as {pairs}. {cure} takes them "
+                f"out of the test{lets}; {miss} counts them as not found",
+                *(sides, cure, keep, miss),
             )
 
 

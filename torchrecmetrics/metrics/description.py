@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.core.checks import check_choice, check_k, check_score_threshold, describe
+from torchrecmetrics.core.cures import Cure, CuredError
 from torchrecmetrics.core.options import OPTIONS, Needs, Options
 from torchrecmetrics.core.ranked_items import Cutoffs
 from torchrecmetrics.core.ranking import Ranking
@@ -124,11 +125,7 @@ class Description:
         """Return the catalogue, or raise if the metric needs one and none is given."""
         assert self._signature is not None
         if catalogue is None and self._signature.reads_catalogue:
-            k = "10, " if self._signature.takes_k else ""
-            raise ValueError(
-                f"{self._name} needs a catalogue: {self._name}({k}catalogue=trm.Catalogue.from_interactions(train)); "
-                "collections, evaluate and callbacks take catalogue= for all their metrics"
-            )
+            raise needs_catalogue(self._name, "10, " if self._signature.takes_k else "")
         if catalogue is not None and not (hasattr(catalogue, "num_items") and hasattr(catalogue, "fingerprint")):
             raise TypeError(
                 f"catalogue must be a Catalogue, got {describe(catalogue)}: trm.Catalogue.from_interactions(train), "
@@ -216,6 +213,15 @@ class Description:
         """Return True if the value of a row may be infinite."""
         low, high = self.bounds or (-math.inf, math.inf)
         return math.isinf(low) or math.isinf(high)
+
+
+def needs_catalogue(name: str, k: str) -> CuredError:
+    """Return the error for a metric without the catalogue that it reads; `k` is the cut-off in its call."""
+    cure = (
+        f"{name}({k}catalogue=trm.Catalogue.from_interactions(train)); collections, evaluate and callbacks take "
+        "catalogue= for all their metrics"
+    )
+    return CuredError(f"{name} needs a catalogue: {cure}", Cure(cure, "catalogue"))
 
 
 def _is_builtin(cls: type) -> bool:

@@ -17,6 +17,7 @@ from torchrecmetrics.core.ranked_items import log2_discounts
 from torchrecmetrics.core.result import Result
 from torchrecmetrics.core.row_values import Layout, RowValues
 from torchrecmetrics.metrics.accumulator import Accumulator, State
+from torchrecmetrics.metrics.description import needs_catalogue
 from torchrecmetrics.metrics.ranking_metric import CountedMetric
 from torchrecmetrics.metrics.signature import Formula, MetricOptions
 
@@ -164,10 +165,7 @@ class ItemCountMetric(CountedMetric):
     def _size(self) -> tuple[int, int]:
         """The cut-off and the number of items."""
         if self.catalogue is None:
-            raise ValueError(
-                f"{self._name} needs a catalogue: {self._name}({self.k}, catalogue=trm.Catalogue.from_interactions("
-                "train)); collections, evaluate and callbacks take catalogue= for all their metrics"
-            )
+            raise needs_catalogue(self._name, f"{self.k}, ")
         assert self.k is not None
         return check_counted(self.k, "k"), self.catalogue.num_items
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.core.checks import describe, nearest
+from torchrecmetrics.core.cures import Cure, CuredError
 from torchrecmetrics.results.resampling import Units
 from torchrecmetrics.results.row_ids import EQUAL, RowIds, UnitLayout, find_ids, id_at
 from torchrecmetrics.results.rows import Rows
@@ -237,7 +238,8 @@ def _common_labels(runs: dict[str, list[Rows]], metrics: str | Sequence[str] | N
     for name, values in named:
         lone = {first_name: first_values.keys() - values.keys(), name: values.keys() - first_values.keys()}
         if texts := [f"{', '.join(sorted(labels))} only in {name!r}" for name, labels in lone.items() if labels]:
-            raise ValueError(f"runs must have the same labels: {'; '.join(texts)}; or choose some with metrics=[...]")
+            cure = Cure("metrics=[...]", "metrics")
+            raise CuredError(f"runs must have the same labels: {'; '.join(texts)}; or choose some with {cure}", cure)
     return [*first_values]
 
 

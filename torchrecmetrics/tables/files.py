@@ -19,6 +19,7 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
+from torchrecmetrics.core.cures import Cure, CuredError
 from torchrecmetrics.core.extras import needed
 from torchrecmetrics.tables.delimited import TextLayout, check_encoding, read_delimited, read_whole_lines, typed_table
 from torchrecmetrics.tables.sources import NUMBER, Columns, FrameSource, Roles, Source, check_names, compute
@@ -143,10 +144,11 @@ def open_file(path: str | Path, delimiter: str | None = None) -> FileSource:
         return _Text(content, TextLayout(separator, _MOVIELENS), {"time": "timestamp"})
     if suffix == ".txt" and all(word.isdecimal() for word in words):
         return _item_lines_file(content)
-    cure = "Other files of columns: delimiter=','"
     if len(words) == 4 and words[1] in ("0", "Q0"):
-        cure = f"Qrels have qrels in their name, such as {Path(path).stem}.qrels"
-    raise ValueError(f"{path} is of no known kind; there are {_KNOWN}. {cure}")
+        hint = f"Qrels have qrels in their name, such as {Path(path).stem}.qrels"
+        raise ValueError(f"{path} is of no known kind; there are {_KNOWN}. {hint}")
+    cure = Cure.option("delimiter", ",")
+    raise CuredError(f"{path} is of no known kind; there are {_KNOWN}. Other files of columns: {cure}", cure)
 
 
 def _suffix_of(first_line: str, words: list[str]) -> str:
@@ -297,22 +299,25 @@ class _Csv(_Text):
         if len(names) == 1:
             for other, said in _DELIMITERS.items():
                 if other in header:
-                    raise ValueError(
+                    cure = Cure.option("delimiter", other)
+                    raise CuredError(
                         f"{path}, line 1: {_DELIMITERS.get(delimiter, repr(delimiter))} is not in the header "
-                        f"{header[:80]!r}, but {said}: pass delimiter={other!r}"
+                        f"{header[:80]!r}, but {said}: pass {cure}",
+                        cure,
                     )
         layout = TextLayout(delimiter, tuple(names), header=True, quoted=True)
-        frame = f"trm.Table({layout.reader(str(path), header=False)}, user='0', item='1')"
+        frame = Cure(f"trm.Table({layout.reader(str(path), header=False)}, user='0', item='1')", "header")
         numbered = [str(number) for number in range(len(names))]  # as pandas names columns without names
         if names != numbered and any(re.fullmatch(NUMBER, name) for name in names):
-            raise ValueError(
-                f"{path}, line 1 holds numbers where names of columns are expected: {header[:80]!r}. Columns of a file "
-                f"without a header are named by their numbers, {frame}"
+            raise CuredError(
+                f"{path}, line 1 holds numbers where names of columns are expected: {header[:80]!r}. If it is a row "
+                f"and no header, {frame}",
+                frame,
             )
         # pandas writes the column of its index without a name
         layout = layout._replace(names=tuple(name or f"Unnamed: {number}" for number, name in enumerate(names)))
         super().__init__(content, layout)
-        self.without_header = f"; if line 1 is a row and no header, {frame}"
+        self.without_header = frame
 
 
 def _recbole(content: _Content) -> _Text:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.core.checks import describe, nearest
+from torchrecmetrics.core.cures import Cure
 from torchrecmetrics.core.extras import needed
 from torchrecmetrics.tables.numbers import check_container, holds
 
@@ -102,8 +103,8 @@ class Source(ABC):
     """Names of columns whose cells hold several ids, by the types that the file names."""
     trec: str | None = None
     """Kind of a TREC file, "run" or "qrels"; None = anything else."""
-    without_header: str = ""
-    """Last words of an error about missing columns, of a file whose first line may be no header."""
+    without_header: Cure | None = None
+    """The call that reads a file whose first line may be no header."""
 
     @abstractmethod
     def read(self, roles: Roles) -> Columns:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import EllipsisType
 from typing import Any, Literal, TypeAlias
 
 from torchrecmetrics.core.checks import nearest
+from torchrecmetrics.core.cures import Cure, CuredError
 from torchrecmetrics.tables.files import open_file
+from torchrecmetrics.tables.numbers import words
 from torchrecmetrics.tables.sources import FrameSource, Roles, Source, arrow, check_names, compute, two_roles
 
 Name: TypeAlias = str | EllipsisType | None
@@ -25,18 +28,28 @@ _NAMES = {
     "time": ("time", "timestamp"),
 }
 """Names by which columns are found."""
-_USES: dict[Use, tuple[dict[str, str], str]] = {
+_USES: dict[Use, tuple[dict[str, str], str, str]] = {
     "order": (
         {"rank": "numbers each list from 1, the best", "score": "is highest for the best"},
-        "rank=None if the rows are in order, best first",
+        "rank",
+        "if the rows are in order, best first",
     ),
     "value": (
         {"value": "is the gain of each row, and 0 means not relevant"},
-        "value=None if all rows are relevant, alike",
+        "value",
+        "if all rows are relevant, alike",
     ),
-    "time": ({"time": "is the time"}, "time=None if the rows of each user are in order of time"),
+    "time": ({"time": "is the time"}, "time", "if the rows of each user are in order of time"),
 }
-"""Roles that answer a question, with the meaning of such a column, and the other answer."""
+"""Roles that answer a question, with the meaning of such a column; the role that is None where there is none, and when
+that is so.
+"""
+_READ: dict[Use, tuple[str, ...]] = {"order": ("rank", "score"), "value": ("value",), "time": ("time", "value")}
+"""Roles that are read beside users and items where a use is read."""
+_INDEX = re.compile(r"Unnamed: \d+|__index_level_\d+__")
+"""Names under which pandas writes its index."""
+_TIME_WORDS = {"at", "created", "dat", "date", "datetime", "day", "epoch", "time", "timestamp", "ts", "unix", "when"}
+"""Words of names of columns of times, which the call of an error proposes."""
 _SHOWN = 12
 """Most columns that a message or a repr shows."""
 
@@ -190,8 +203,8 @@ class Table:
         """
         if not self.source.names:
             self.source.read(Roles("user", "item"))  # which says what it is
-        if (text := self._missing()) is not None:
-            raise ValueError(text)
+        if (error := self.question()) is not None:
+            raise error
         value = self.order if "order" in roles else self.columns.get("value") if "value" in roles else None
         return Roles(
             self.columns["user"], self.columns["item"], self.columns.get("time") if "time" in roles else None, value
@@ -205,76 +218,107 @@ class Table:
         """
         if not self.source.names:
             self.source.read(Roles("user", "item"))  # which says what it is
-        if (text := self._missing((role,))) is not None:
-            raise ValueError(text)
+        if (error := self.question(needed=(role,))) is not None:
+            raise error
         return self.columns[role]
 
-    def _missing(self, needed: Sequence[str] = ("user", "item"), **roles: Any) -> str | None:
-        """Return an error for a table without a column of users or items; the call it shows has further roles."""
+    def question(self, *uses: Use, needed: Sequence[str] = ("user", "item")) -> CuredError | None:
+        """Return an error that asks for the columns that are needed, and for all that `uses` may need; None if nothing
+        is open.
+
+        A use is open if no column has its role, and an unread column could have it. Names and types of columns alone
+        decide: datetimes, and columns named time or timestamp, are no order and no relevance; flags are no order and no
+        time; columns without a value, and those in which pandas writes its index, are nothing.
+
+        Args:
+            uses: what a number depends on.
+            needed: roles that must have a column.
+        """
         if not self.source.names:
             return None
         check_names(self.columns.values(), self.source.names, self.what)
         missing = [role for role in needed if role not in self.columns]
-        if not missing:
-            item = self.columns.get("item")
-            if self.split is not None or item not in self.source.sequences:
-                return None
+        if missing:
+            return self._names_missing(missing, [use for use in self._unanswered(uses) if len(self.source.names) > 2])
+        item = self.columns.get("item")
+        if self.split is None and item in self.source.sequences:
             call = self._call(item=item, split=" ")
-            return f"column {item!r} of {self.what} holds several items in a cell: pass {call}"
+            return CuredError(f"column {item!r} of {self.what} holds several items in a cell: pass {call}", call)
+        names_by_use = self.open_uses(*uses)
+        return self._columns_unread(names_by_use) if names_by_use else None
+
+    def _unanswered(self, uses: Sequence[Use]) -> list[Use]:
+        """Return the uses of which no column has a role, and none was said to be there."""
+        said = {*self.columns, *self.said}
+        return [use for use in uses if not {*_USES[use][0]} & said and (use != "order" or self.split is None)]
+
+    def open_uses(self, *uses: Use) -> dict[Use, list[str]]:
+        """Return the names of the unread columns that could be what is missing, for the uses that are open."""
+        unanswered = self._unanswered(uses)
+        unread = self.unread("user", "item", *(role for use in uses for role in _READ[use])) if unanswered else []
+        if not unread:
+            return {}
+        table = self.source.all_columns()
+        columns = {name: table[name] for name in unread if name in table.column_names and not _INDEX.fullmatch(name)}
+        columns = {name: column for name, column in columns.items() if column.null_count < len(column)}
+        in_cells = self._is_nested_item(table)
+        names_by_use: dict[Use, list[str]] = {}
+        for use in unanswered:
+            wants_lists = in_cells and use == "order"
+            names = [name for name, column in columns.items() if _could_be(use, name, column.type, wants_lists)]
+            names_by_use |= {use: names} if names else {}
+        return names_by_use
+
+    def _names_missing(self, missing: Sequence[str], uses: Sequence[Use]) -> CuredError:
+        """Return the error for a table without columns of users or items; the call it shows answers `uses`, too."""
         if "item" in self.said and "item" in missing:
-            return f"item=None is for label=: {self.what} is matched by its items"
+            return CuredError(f"item=None is for label=: {self.what} is matched by its items")
         names_of_roles = " and ".join(f"{_NAMES[role][0]!r} or {_NAMES[role][1]!r}" for role in missing)
-        known = nearest(missing[0], self.source.names) + (self.source.without_header if len(missing) == 2 else "")
-        return (
-            f"{self.what} has no column {names_of_roles}{known}; say which is which, "
-            f"{self._call(**dict.fromkeys(missing, ...), **roles)}"
+        known, header = nearest(missing[0], self.source.names), self.source.without_header
+        if header is not None and len(missing) == 2:
+            known += f"; if line 1 is a row and no header, {header}"
+        call = self._call(**dict.fromkeys([*missing, *(next(iter(_USES[use][0])) for use in uses)], ...))
+        text, cures = f"{self.what} has no column {names_of_roles}{known}; say which is which, {call}", [call]
+        for use in uses:
+            answers, none, otherwise = _USES[use]
+            first, *others = (Cure.option(role, ...) for role in answers)
+            cures += [first, *others, Cure.option(none, None)]
+            text += "".join(f", or {other} in place of {first}" for other in others) + f", or {none}=None {otherwise}"
+        return CuredError(text, *cures, *([] if header is None else [header]))
+
+    def _columns_unread(self, names_by_use: Mapping[Use, Sequence[str]]) -> CuredError:
+        """Return the error for unread columns that could be what is missing."""
+        table = self.source.all_columns()
+        names = [name for name in table.column_names if any(name in names for names in names_by_use.values())]
+        shown = _joined((f"{name!r} ({_content(table[name])})" for name in names[:_SHOWN]), len(names))
+        text = f"{self.what} has {'a column that is' if len(names) == 1 else 'columns that are'} not read: {shown}. "
+        if len(names_by_use) == 1:
+            ((use, _),) = names_by_use.items()
+            answers, none, otherwise = _USES[use]
+            calls = [self._call(**{role: names[0]}) for role in answers]
+            subject = "it" if len(names) == 1 else "one of them"
+            meanings = zip(answers.values(), calls, strict=True)
+            cures = "; if ".join(f"{subject} {meaning}, pass {call}" for meaning, call in meanings)
+            return CuredError(f"{text}If {cures}, or {none}=None {otherwise}", *calls, Cure.option(none, None))
+        roles: dict[str, Any] = {}
+        for use, candidates in names_by_use.items():
+            is_time = [name for name in candidates if bool(_TIME_WORDS & {*words(name)}) == (use == "time")]
+            roles[_USES[use][1]] = next(iter(is_time), None)
+        call = self._call(**roles)
+        uses = [_USES[use] for use in names_by_use]
+        rules = "; ".join(f"{none} {answers[none]}, or {none}=None {otherwise}" for answers, none, otherwise in uses)
+        return CuredError(
+            f"{text}Say what they are, such as {call}: {rules}", call, *(Cure.option(none, None) for _, none, _ in uses)
         )
 
-    def question(self, use: Use, *roles: str) -> str | None:
-        """Return an error that lists the columns that could be what is missing; None if nothing is missing.
-
-        Names and types of columns alone decide: datetimes, and columns named time or timestamp, are no order and no
-        relevance; flags are no order and no time.
-
-        Args:
-            use: what a number depends on.
-            roles: the roles that are read, users and items aside.
-        """
-        answers, otherwise = _USES[use]
-        if {*answers} & {*self.columns, *self.said} or (use == "order" and self.split is not None):
-            return self._missing()
-        role, *others = answers
-        if (text := self._missing(("user", "item"), **{role: ...})) is not None:
-            instead = "".join(f", or {other}=... in place of {role}=..." for other in others)
-            return f"{text}{instead}, or {otherwise}"
-        names = self.unread("user", "item", *roles)
-        if use != "time":
-            names = [name for name in names if name not in _NAMES["time"]]
-        if not names:
-            return None
-        table = self.source.all_columns()
-        types = {field.name: field.type for field in table.schema}
-        in_cells = use == "order" and self._is_nested_item(table)
-        names = [name for name in names if name in types and _may_be(use, types[name])]
-        names = [name for name in names if _is_nested(types[name]) >= in_cells]
-        if not names:
-            return None
-        shown = _joined((f"{name!r} ({_content(table[name])})" for name in names[:_SHOWN]), len(names))
-        noun = "a column that is" if len(names) == 1 else "columns that are"
-        subject = "one of them" if len(names) > 1 else "it"
-        calls = [f"{subject} {meaning}, pass {self._call(**{role: names[0]})}" for role, meaning in answers.items()]
-        return f"{self.what} has {noun} not read: {shown}. If {'; if '.join(calls)}, or {otherwise}"
-
-    def _call(self, **roles: Any) -> str:
+    def _call(self, **roles: Any) -> Cure:
         """Return a call that makes this table with further roles; `...` = a name that the caller knows."""
         said = {role: name for role, name in self.columns.items() if name not in _NAMES[role]}
         declined: dict[str, Any] = {role: None for role, name in self.said.items() if name is None}
-        arguments = [
-            f"{role}={'...' if name is ... else repr(name)}" for role, name in {**said, **declined, **roles}.items()
-        ]
-        arguments += [] if self.split is None else [f"split={self.split!r}"]
+        arguments = {**said, **declined, **({} if self.split is None else {"split": self.split}), **roles}
         source = self.what if self.what.isidentifier() else repr(self.what)
-        return f"trm.Table({', '.join([source, *arguments])})"
+        text = ", ".join([source, *(Cure.option(role, name).text for role, name in arguments.items())])
+        return Cure(f"trm.Table({text})", "Table", {"source": self.what, **arguments})
 
 
 def has_columns(columns: Mapping[Any, Any]) -> bool:
@@ -295,11 +339,12 @@ def column_option(function: str, options: Mapping[str, Any]) -> TypeError:
     )
 
 
-def _may_be(use: Use, type_: Any) -> bool:
+def _could_be(use: Use, name: str, type_: Any, wants_lists: bool) -> bool:
+    """Return True if an unread column could be what a use needs, by its name and type."""
     types = arrow().types
-    if types.is_temporal(type_):
-        return use == "time"
-    return use == "value" or not types.is_boolean(type_)
+    if use != "time" and (types.is_temporal(type_) or name in _NAMES["time"]):
+        return False
+    return (use == "value" or not types.is_boolean(type_)) and _is_nested(type_) >= wants_lists
 
 
 def _is_nested(type_: Any) -> bool:

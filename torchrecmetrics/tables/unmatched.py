@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from torchrecmetrics.core.cures import Cure, CuredError
 from torchrecmetrics.tables.delimited import list_of_text
 from torchrecmetrics.tables.sources import arrow, compute, tensor_of
 from torchrecmetrics.tables.vocabulary import Vocabulary
@@ -51,7 +52,7 @@ def _letters_and_digits(ids: Vocabulary) -> Any:
     return pc.if_else(pc.equal(text, ""), None, text)
 
 
-def several_ids(what: str, ids: Vocabulary | None, others: Vocabulary | None) -> str | None:
+def several_ids(what: str, ids: Vocabulary | None, others: Vocabulary | None) -> CuredError | None:
     """Return an error if no id is one of the other side, but half of them hold several of its ids in one text."""
     if ids is None or others is None or not ids.kind == others.kind == "text" or bool((ids.rows_in(others) >= 0).any()):
         return None
@@ -66,7 +67,7 @@ def several_ids(what: str, ids: Vocabulary | None, others: Vocabulary | None) ->
     such = f"such as {cells[0]!r}"
     if cell[:1] in "[(":
         change = f"frame[column] = frame[column]{list_of_text(cell)}"
-        return f"{what}: cells hold text of lists, {such}: make lists, {change}"
+        return CuredError(f"{what}: cells hold text of lists, {such}: make lists, {change}")
     separator = re.findall(r"[\s,;|]+", cell)[0]
-    separator = separator if separator.strip() else " "  # which several blanks are, too
-    return f"{what}: cells hold several ids, {such}: pass split={separator!r} if they are in order, best first"
+    cure = Cure.option("split", separator if separator.strip() else " ")  # which several blanks are, too
+    return CuredError(f"{what}: cells hold several ids, {such}: pass {cure} if they are in order, best first", cure)
