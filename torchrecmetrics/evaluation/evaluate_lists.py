@@ -188,13 +188,14 @@ def evaluate_lists(
 def _counts(truth: _Truth, lists: RecommendedLists, has_target: Tensor) -> dict[str, int]:
     """Return the numbers of users and items of one side that the other lacks."""
     target, lengths = truth.items.target, lists.lengths
+    items = lists.entries.items.numbered_in(lists.item_ids)  # of users without ground truth, too
     is_listed = torch.zeros(target.num_items, dtype=torch.bool, device="cpu")
-    is_listed[lists.items[lists.items < target.num_items].long()] = True
+    is_listed[items[items < target.num_items].long()] = True
     return {
         "num_unserved": int((has_target & (lengths == 0)).sum()),
         "num_left_out": lists.num_left_out + int((~has_target & (lengths > 0)).sum()),
         "num_unlisted": int((~is_listed & (target.popularity > 0)).sum()),
-        "num_unknown": int((lists.items >= truth.num_known_items).sum()),
+        "num_unknown": int((items >= truth.num_known_items).sum()),
         "num_without_history": truth.items.exclusions.num_without(has_target.nonzero()[:, 0]),
     }
 
