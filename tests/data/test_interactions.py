@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from sizes import examples
 from torch import tensor
 
+import torchrecmetrics as trm
 from torchrecmetrics import Interactions, Log
 
 np = pytest.importorskip("numpy")
@@ -114,6 +115,23 @@ def test_sparse_tensors_are_read_as_scipy_matrices_are(layout):
     graph = Interactions.from_scipy(tensor([[0.0, 2.0, 3.0], [4.0, 0.0, 0.0]]).to_sparse(layout=layout))
     assert (pairs(graph), graph.values.tolist()) == ([(0, 1), (0, 2), (1, 0)], [2, 3, 4])
     assert (graph.num_users, graph.num_items) == (2, 3)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
+@pytest.mark.parametrize("dtype", ["int8", "int64", "float32", "float64"])
+def test_negative_values_of_sparse_matrices_are_not_relevant(dtype):
+    """Values below 0 become 0, as those of a frame do; values of `from_edge_index` stay penalties."""
+    dense = np.array([[-1, 1, 0], [2, 0, -3]], dtype=dtype)
+    tensors = (lambda rows: tensor(rows).to_sparse(), lambda rows: tensor(rows).to_sparse_csr())
+    for make in (sparse.coo_matrix, sparse.csr_array, *tensors):
+        graph = Interactions.from_scipy(make(dense))
+        assert (pairs(graph), graph.values.tolist()) == ([(0, 0), (0, 1), (1, 0), (1, 2)], [0, 1, 2, 0])
+    scores = tensor([[3.0, 2.0, 1.0]])
+    found = trm.evaluate("NDCG@2", scores, torch.eye(3), target=sparse.csr_matrix(dense[:1]))["NDCG@2"]
+    assert found == pytest.approx(1 / math.log2(3))
+    penalties = of_edges(tensor([[0, 0], [0, 1]]), 1, 3, tensor([-1.0, 1.0]))
+    assert penalties.values.tolist() == [-1, 1]
+    assert Interactions.from_scipy(sparse.csr_matrix(dense > 0)).values.tolist() == [1, 1]
 
 
 def ragged():

@@ -495,7 +495,7 @@ BAD = [
     (lambda: evaluate(lambda ids: U[ids], None), r"must return float \[\d+, 60\], or an input .*, got .*, 8\]"),
     (lambda: evaluate(lambda ids: None, None), "got NoneType"),
     (lambda: evaluate(lambda ids: U[ids].tolist(), None), "got list: torch.as_tensor"),
-    (lambda: evaluate(lambda ids: ids[:, None], None), r"or an input such as Lists or Ranks, got a torch.int64 tensor"),
+    (lambda: evaluate(lambda ids: ids[:, None], None), r"or an input such as Lists, got a torch.int64 tensor"),
     (lambda: evaluate(U.to("meta")), "items is on cpu, the scores are made on meta"),
     (lambda: evaluate(U.to_sparse()), r"users is sparse .*: pass users.to_dense\(\)"),
     (lambda: trm.Embeddings(), "Embeddings take users and items, or bias alone"),

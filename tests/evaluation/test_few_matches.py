@@ -27,6 +27,18 @@ def test_counts_of_what_did_not_meet():
     ) in text
 
 
+def test_lists_of_users_without_ground_truth_are_counted():
+    """Items in lists of users without ground truth are listed, and may be unknown to the ground truth."""
+    assert counted({0: [7], 1: [9]}, {0: [9]}) == {"num_users": 1, "num_left_out": 1, "num_unknown": 1}
+    frame = pd.DataFrame({"user": [*"aabbcc"], "item": [*"xvywzu"], "rank": [1, 2] * 3})
+    counts = {"num_users": 3, "num_unserved": 1, "num_left_out": 1, "num_unlisted": 1, "num_unknown": 3}
+    assert counted(frame, {"a": ["x"], "b": ["z", "q"], "d": ["y"]}, k=2) == counts
+    target = trm.Interactions.from_columns([0, 1, 1], [0, 3, 4], num_users=4, num_items=5)
+    lists = (torch.tensor([[0, 1], [2, 7], [2, 3]]), torch.tensor([0, 1, 2]))
+    counts = {"num_users": 2, "num_skipped": 2, "num_left_out": 1, "num_unlisted": 1, "num_unknown": 1}
+    assert counted(lists, target, k=2) == counts
+
+
 def test_empty_lists():
     """If all lists are empty, no user has a list, and no list a relevant item."""
     counts = {"num_users": 1, "num_unserved": 1, "num_left_out": 1, "num_unlisted": 1}

@@ -19,7 +19,7 @@ LAYERS = [
 """Packages and modules, in an order in which each imports those before it, for types too."""
 OF_COLLECTIONS = {"core", "kernels", "inputs", "results", "metrics", "collection"}
 """Packages that a collection loads."""
-LONG_FILES = {"cli.py": 452, "data/interactions.py": 491}
+LONG_FILES = {"cli.py": 454, "data/interactions.py": 494}
 LONG_FUNCTIONS = {
     "evaluation/recommend.py: recommend": 54,
 }
@@ -178,6 +178,7 @@ ELSEWHERE = {
     "collection/row_buffer": "collection/test_kept_rows",
     "collection/value": "collection/test_collection",
     "core/checks": "metrics/test_ranking_metric",
+    "core/cures": "test_cli",
     "core/distributed": "metrics/test_ranking_metric",
     "core/extras": "results/test_comparison",
     "core/options": "metrics/test_accuracy",

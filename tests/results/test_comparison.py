@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sizes import examples
 
 import torchrecmetrics as trm
+from torchrecmetrics.metrics.names import _CLASSES
 from torchrecmetrics.results import resampling
 from torchrecmetrics.results.significance import studentised
 
@@ -21,8 +22,9 @@ NAN = float("nan")
 
 
 def make(values, ids=None, **options):
-    """Return `Rows` of these columns, as float64."""
+    """Return `Rows` of these columns, as float64; higher values are better."""
     values = {label: torch.as_tensor(column, dtype=torch.float64) for label, column in values.items()}
+    options.setdefault("higher_is_better", dict.fromkeys(values, True))
     return trm.Rows(values, torch.arange(len(next(iter(values.values())))) if ids is None else ids, **options)
 
 
@@ -44,7 +46,7 @@ def models(n, labels=1, shift=0.0, seed=0, alike=0.8):
 
 def again(runs, **options):
     """Return runs with the same values and ids, and these options."""
-    return {name: trm.Rows(rows.values, rows.ids, **options) for name, rows in runs.items()}
+    return {name: make(rows.values, rows.ids, **options) for name, rows in runs.items()}
 
 
 def differences(runs, label="m0"):
@@ -570,7 +572,7 @@ def taken(rows, chosen):
     """Return the chosen rows."""
     part = lambda column: None if column is None else column[chosen]  # noqa: E731
     values, own = ({n: part(v) for n, v in each.items()} for each in (rows.values, rows.own_weights))
-    return trm.Rows(values, part(rows.ids), part(rows.weights), part(rows.clusters), own)
+    return make(values, part(rows.ids), weights=part(rows.weights), clusters=part(rows.clusters), own_weights=own)
 
 
 @pytest.mark.parametrize("clusters", [None, "whole", "divided by groups"])
@@ -588,7 +590,7 @@ def test_a_group_is_its_rows(clusters, options):
 
     def run(shift):
         values = {"m": (random() + shift).masked_fill(ids % 9 == int(10 * shift), NAN), "n": random()}
-        return trm.Rows(values, ids, weights, clusters, {"n": random()})
+        return make(values, ids, weights=weights, clusters=clusters, own_weights={"n": random()})
 
     runs = {name: [run(shift), run(shift)] for name, shift in (("a", 0.0), ("b", 0.1), ("c", 0.2))}
     by_id = torch.empty(90, dtype=torch.int64).scatter(0, ids, codes)
@@ -757,6 +759,56 @@ def test_gates_of_several_candidates():
     assert (found.passed, found.verdict) == (False, "Failed: m has fewer than two rows or clusters.")
 
 
+@pytest.mark.parametrize("alternative", ["two-sided", "greater", "less"])
+def test_the_worst_of_a_passed_gate(alternative):
+    """The metric whose loss may be the largest share of its margin is the worst, not the one that changed most."""
+    shifts = {"NDCG@10": 0.05, "HR@10": -0.012, "MRR": 0}
+    sides = {"higher_is_better": {"MeanRank": False}}
+    for change, worst in ((-0.3, "HR@10 fell by 0.012"), (0.013, "MeanRank rose by 0.013")):
+        shifts["MeanRank"] = change
+        new = {label: BASE + shift + NOISE / 99 for label, shift in shifts.items()}
+        runs = {"old": make(dict.fromkeys(shifts, BASE), **sides), "new": make(new, **sides)}
+        found = trm.compare(runs, margin=0.02, alternative=alternative)
+        assert found.verdict.startswith(f"Passed: at worst {worst} (95 % interval ")
+
+
+def of_unknown_side(values):
+    """Return `Rows` that do not say which values are better."""
+    return make(values, higher_is_better={})
+
+
+def test_margins_need_a_side():
+    """Sides of our own metrics are known by name; other labels have a margin only with `higher_is_better`."""
+    for label in ("MeanRank", "Gini@10", "Calibration-kl@20"):
+        runs = {"old": of_unknown_side({label: BASE}), "new": of_unknown_side({label: BASE + 5})}
+        found = trm.compare(runs, margin=0.1)
+        assert (found.passed, found.higher_is_better) == (False, {label: False})
+        assert trm.compare(runs, baseline="new", margin=0.1).passed
+    with pytest.raises(ValueError, match="of AveragePopularity@5 neither higher nor lower values"):
+        trm.compare({name: of_unknown_side({"AveragePopularity@5": BASE}) for name in "ab"}, margin=0.1)
+    runs = {name: of_unknown_side({"HR@1": BASE, "cost": BASE + cost}) for name, cost in (("old", 0), ("new", 5))}
+    with pytest.raises(ValueError, match=r"of cost it is not known .*, higher_is_better=\{'cost': False\}\)"):
+        trm.compare(runs, margin=0.1)
+    assert trm.compare(runs, "HR@1", margin=0.1).passed
+    assert trm.compare(runs).higher_is_better == {"HR@1": True, "cost": True}
+    for side in (False, True):
+        runs["old"] = make({"HR@1": BASE, "cost": BASE}, higher_is_better={"cost": side})
+        assert trm.compare(runs, margin=0.1).passed is side
+
+
+def test_sides_of_our_names():
+    """`Rows` knows the side of each metric class, of the package and of users, by its name."""
+
+    class Waste(trm.RankingMetric):
+        formula = staticmethod(trm.functional.hit_rate)
+        higher_is_better = False
+
+    for name, metric in {**_CLASSES, "Waste": Waste}.items():
+        rows = of_unknown_side({f"{name}@10": BASE, name: BASE, f"{name}-option": BASE})
+        assert set(rows.higher_is_better.values()) == {metric.higher_is_better}
+        assert len(rows.higher_is_better) == 3
+
+
 def test_sides_of_metrics():
     """Evaluations say which values are better, also through a file; neither, and shares of 0, have no margin."""
     pytest.importorskip("pyarrow")
@@ -768,7 +820,7 @@ def test_sides_of_metrics():
         name: trm.evaluate(metrics, scores, items, target=target, keep_rows=True)
         for name, scores in (("old", items), ("new", items.roll(1, 0)))
     }
-    assert runs["old"].rows.higher_is_better == {"MeanRank": False, "Seen@1": None}
+    assert runs["old"].rows.higher_is_better == {"MeanRank": False, "Seen@1": None, "HR@1": True}
     found = trm.compare(runs, ["MeanRank", "HR@1"], margin="10%")
     assert found.higher_is_better == {"MeanRank": False, "HR@1": True}
     assert [r.margin for r in found.results] == [0.1, 0.1]
@@ -912,6 +964,34 @@ def test_standard_errors_by_model():
             assert error == pytest.approx(((sums.square().sum() * n / (n - 1)).sqrt() / w.sum()).item())
             assert f"{value:.4f} ± {error:.4f}" in str(table)
         assert str(table).splitlines()[1].split()[-1] == "-"
+
+
+@pytest.mark.parametrize("order", ["pqr", "prq"])
+def test_means_by_model_are_of_own_rows(order):
+    """A model's mean is over its own rows, whatever it is compared with; a note has the counts where they differ."""
+    columns = {"p": [1, 1, 0.8, 0.8, 0.2, 0.2], "q": [1, 1, 0, 0, NAN, NAN], "r": [NAN, NAN, NAN, NAN, 0.4, 0.1]}
+    full = [0.0, 1, 0, 1, 0, 1]
+    runs = {name: make({"MRR": columns[name], "HR@1": full, "NDCG": columns[name]}) for name in order}
+    groups = trm.Groups(torch.tensor([0, 0, 0, 1, 1, 1]), ["a", "b"])
+    table = trm.compare(runs, baseline="p", groups=groups).by_model(standard_errors=True)
+    values = {row["model"]: row for row in table.result_rows()}
+    for name, own in columns.items():
+        for key, part in (("MRR", own), ("MRR/a", own[:3]), ("MRR/b", own[3:])):
+            numbers = [number for number in part if number == number]
+            mean = np.mean(numbers) if numbers else NAN
+            error = np.std(numbers, ddof=1) / len(numbers) ** 0.5 if len(numbers) > 1 else NAN
+            assert values[name][key] == pytest.approx(mean, nan_ok=True)
+            assert values[name][f"{key} standard error"] == pytest.approx(error, nan_ok=True)
+    counts = {"MRR": (6, 4, 2), "MRR/a": (3, 3, 0), "MRR/b": (3, 1, 2)}
+    texts = []
+    for key, numbers in counts.items():
+        of = dict(zip("pqr", map(str, numbers), strict=True))
+        texts.append(f"{', '.join(of[name] for name in order)} ({key}, {key.replace('MRR', 'NDCG')})")
+    assert table.notes[0].endswith(
+        f" Each mean is over the model's own rows, of {', '.join(order)}: {'; '.join(texts)}."
+    )
+    same = trm.compare(runs, "HR@1").by_model()
+    assert "own rows" not in " ".join(same.notes)
 
 
 def test_groups_by_model():

@@ -160,3 +160,18 @@ def test_bad_input(call, message):
     """The error names the columns, and the call that says what they are."""
     with pytest.raises((TypeError, ValueError), match=message):
         call()
+
+
+def test_messages_name_the_argument_of_their_own_call():
+    """A `Table` is called by the argument for which it was passed, in each call anew, and stays a frame elsewhere."""
+    table = Table(pd.DataFrame({"user": ["a"], "item": ["x"], "stars": [3]}))
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"^lists has a column .*trm.Table\(lists, rank='stars'\)"):
+            trm.evaluate_lists("HR@1", table, target={"a": ["x"]})
+        with pytest.raises(ValueError, match=r"^target has a column .*trm.Table\(target, value='stars'\)"):
+            trm.evaluate_lists("HR@1", {"a": ["x"]}, target=table)
+        with pytest.raises(ValueError, match=r"^lists has .*\ntarget has "):
+            trm.evaluate_lists("HR@1", table, target=table)
+        with pytest.raises(ValueError, match=r"^frame has a column .*trm.Table\(frame, value='stars'\)"):
+            trm.Interactions.from_frame(table)
+    assert table.what == "frame"

@@ -405,9 +405,7 @@ def _kept_rows_of(columns: Mapping[str, Tensor], evaluator: Evaluator) -> Rows:
             "empty_target_action": evaluator.leader.empty_target_action,
             **labels,
         },
-        higher_is_better={
-            key: metric.higher_is_better for key, metric in evaluator.row_metrics.items() if not metric.higher_is_better
-        },
+        higher_is_better={key: metric.higher_is_better for key, metric in evaluator.row_metrics.items()},
     )
 
 

@@ -11,6 +11,9 @@ from torch import Tensor
 from torchrecmetrics.core.arrays import float_dtype
 from torchrecmetrics.core.intervals import IntervalMethod, interval
 
+SIDES: dict[str, bool | None] = {}
+"""`higher_is_better` of every metric class that was defined, by the name with which its labels begin."""
+
 
 class Result(NamedTuple):
     """The value of one metric that one `compute` gave: all that prints, exports, plots and compares it reads this."""

@@ -363,7 +363,7 @@ class Interactions:
 
     @classmethod
     def from_scipy(cls, matrix: Any) -> Interactions:
-        """Build from a sparse matrix [users, items] of scipy or torch: stored entries are edges, their data values."""
+        """Build from a sparse matrix [users, items] of scipy or torch: entries are edges; values below 0 become 0."""
         sparse = isinstance(matrix, Tensor) and matrix.layout != torch.strided and not matrix.is_nested
         if not sparse and not hasattr(matrix, "tocoo"):
             raise TypeError(
@@ -379,7 +379,7 @@ class Interactions:
             coo = matrix.tocoo()
             edges = torch.stack([torch.as_tensor(ids, dtype=torch.int64, device="cpu") for ids in (coo.row, coo.col)])
             values = values_of(coo.data)
-        return cls.from_edge_index(edges, int(matrix.shape[0]), int(matrix.shape[1]), values, item_offset=0)
+        return cls.from_edge_index(edges, matrix.shape[0], matrix.shape[1], real_numbers(values).clamp(min=0), 0)
 
     @classmethod
     def from_padded(cls, ids: Tensor, num_items: int) -> Interactions:

@@ -186,10 +186,13 @@ def _counts(test: TestSet, source: ListSource, num_known_items: int) -> Evaluati
             f"{len(unserved)} of {num_users} users of target have no list, while {len(left_out)} of {num_lists} lists "
             f"are of users without ground truth{such}: are these ids of one kind, and of one split?"
         )
-    num_items = max(target.num_items, len(lists.item_ids or ()), int(lists.items.max()) + 1 if len(lists.items) else 0)
-    is_listed = torch.bincount(lists.items, minlength=num_items) > 0
+    listed = lists.items
+    if len(left_out):  # items of their lists are listed, too
+        listed = lists.entries.items.numbered_in(lists.item_ids)
+    num_items = max(target.num_items, len(lists.item_ids or ()), int(listed.max()) + 1 if len(listed) else 0)
+    is_listed = torch.bincount(listed, minlength=num_items) > 0
     is_relevant = torch.bincount(target.items, minlength=num_items) > 0
-    unlisted, unknown = (is_relevant & ~is_listed).nonzero()[:, 0], lists.items[lists.items >= num_known_items].long()
+    unlisted, unknown = (is_relevant & ~is_listed).nonzero()[:, 0], listed[listed >= num_known_items].long()
     items = unmatched_ids(lists.item_ids, unlisted, torch.unique(unknown))
     pairs = {("num_unserved", "num_left_out"): users, ("num_unlisted", "num_unknown"): items}
     examples = {

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import torch
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from torch.distributed import ReduceOp
 from torchrecmetrics.core.arrays import as_tensor
 from torchrecmetrics.core.checks import describe
 from torchrecmetrics.core.distributed import fingerprint, raise_on_all_ranks, same_on_all_ranks
-from torchrecmetrics.core.options import Input, Needs, Options
+from torchrecmetrics.core.options import Input
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.evaluation.embeddings import Embeddings
@@ -29,8 +29,8 @@ from torchrecmetrics.inputs.item_shard import ItemShard, over_processes
 from torchrecmetrics.inputs.scores import ScoreRows, Scores
 from torchrecmetrics.kernels import Products
 
-ScoreFunction: TypeAlias = Callable[[Tensor], Tensor | NDArray[Any] | BatchInput | Ranking]
-"""A function, or a module, of user ids int64 [b] that returns scores [b, I], or another input of b rows."""
+ScoreFunction: TypeAlias = Callable[[Tensor], Tensor | NDArray[Any] | BatchInput]
+"""A function, or a module, of user ids int64 [b] that returns scores [b, I], or another input without target."""
 
 _CPU_BYTES = 256 * 2**20
 """Bytes that scores and the kernel may take on the CPU."""
@@ -45,9 +45,6 @@ MIN_ROWS = 16
 def memory_on(device: torch.device) -> int:
     """Return the number of bytes that scores may take on a device: half of the free memory of a GPU."""
     return int(torch.cuda.mem_get_info(device)[0] // 2) if device.type == "cuda" else _CPU_BYTES
-
-
-MadeInput = TypeVar("MadeInput", bound=BatchInput | Ranking)
 
 
 class Source:
@@ -127,7 +124,7 @@ class FunctionScorer(Scorer):
         """Return the function's scores, or the input that it made, with the data of the batch."""
         result = self._call(batch.users)
         if isinstance(result, (BatchInput, Ranking)):
-            return InputOfUsers(with_data_of(batch, result), len(batch.users))
+            return with_data_of(batch, result)
         return with_data_of(batch, Scores(self._checked(result, batch.users)))
 
     def _call(self, users: Tensor) -> Any:
@@ -137,7 +134,7 @@ class FunctionScorer(Scorer):
         """Return scores [b, I]; raise for anything else."""
         fits = isinstance(scores, Tensor) and scores.is_floating_point()
         if not fits or scores.shape != (len(users), self.num_items):
-            wanted = f"float [{len(users)}, {self.num_items}], or an input such as Lists or Ranks"
+            wanted = f"float [{len(users)}, {self.num_items}], or an input such as Lists"
             cure = "" if isinstance(scores, Tensor) or scores is None else ": torch.as_tensor(...)"
             raise ValueError(f"the score function must return {wanted}, got {describe(scores)}{cure}")
         if scores.device != self.device:
@@ -146,35 +143,20 @@ class FunctionScorer(Scorer):
         return checked
 
 
-def with_data_of(batch: Batch, made: MadeInput) -> MadeInput:
-    """Return an input with ground truth, excluded items and history of a batch, if it is one that takes a target."""
+def with_data_of(batch: Batch, made: BatchInput | Ranking) -> Input:
+    """Return an input with ground truth, excluded items and history of a batch; refuse one with its own truth."""
     source: Any = made
-    if not hasattr(source, "target"):
-        if batch.exclude is not None:
-            raise ValueError(f"exclude= takes items from scores and lists; {type(made).__name__} must be without them")
-        return made
-    if source.target is not None or source.gains is not None:
-        raise ValueError(f"target= of evaluate is the ground truth: make {type(made).__name__} without it and gains")
+    if not hasattr(source, "target") or source.target is not None or source.gains is not None:
+        raise ValueError(
+            f"target= of evaluate is the ground truth, but the function returned {type(made).__name__} with its own: "
+            "return scores, or Lists or Candidates without target and gains"
+        )
     batch_exclude: Any = batch.exclude
     exclude = batch_exclude if source.exclude is None else (source.exclude, *(batch_exclude or ()))
     history = batch.history if source.history is None else source.history
     data = {"target": batch.target.items, "gains": batch.target.values, "exclude": exclude, "history": history}
-    complete: MadeInput = replace(source, **data)
+    complete: Input = replace(source, **data)
     return complete
-
-
-class InputOfUsers(NamedTuple):
-    """An input that a function made of a batch of users, one row for each."""
-
-    source: Any
-    num_users: int
-
-    def rank(self, needs: Needs, options: Options) -> Ranking:
-        """Return the ranking of the input; raise unless it has as many rows as there are users."""
-        ranking: Ranking = self.source if isinstance(self.source, Ranking) else self.source.rank(needs, options)
-        if len(ranking) != self.num_users:
-            raise ValueError(f"the function returned {len(ranking)} rows for {self.num_users} users: one row per user")
-        return ranking
 
 
 class BiasScorer(Scorer):
@@ -357,7 +339,7 @@ class CandidateScorer(EmbeddingScorer):
         vector_bytes = self._items.shape[1] * self.dtype.itemsize
         self.num_entries = candidates.host_degree * (1 + vector_bytes // ENTRY_BYTES)
 
-    def input(self, batch: Batch, at_once: int) -> Candidates:
+    def input(self, batch: Batch, at_once: int) -> Input:
         """Return each user's candidates with their scores; a user without candidates has no hits."""
         candidates = self._candidates.select(batch.users).items
         if not candidates.shape[1]:
@@ -425,7 +407,7 @@ class ShardScorer(EmbeddingScorer):
         with raise_on_all_ranks(self.device, self._group):
             return self.product(vectors)
 
-    def input(self, batch: Batch, at_once: int) -> ItemShard:
+    def input(self, batch: Batch, at_once: int) -> Input:
         """Return the scores of the items of this process, for the same users on every process."""
         scores = self.scores(batch.users, at_once)
         return with_data_of(batch, ItemShard(scores, None, self.offset, self.num_items, process_group=self._group))

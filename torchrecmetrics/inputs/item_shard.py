@@ -36,8 +36,9 @@ class ItemShard(BatchInput):
 
     On the CPU the processes compare their arguments at each batch, elsewhere at the first batch alone, since the
     comparison waits for the device. Targets, gains and `row_ids` are compared at each batch everywhere; a difference
-    that cannot raise at once is counted, and `compute` raises. Scores of other rows with the same targets show in no
-    argument but `row_ids`, which name the rows.
+    that cannot raise at once is counted, and `compute` raises. Scores of other rows with the same targets give wrong
+    values without an error, unless `row_ids` name the rows. If one process has fewer batches, the others wait for it
+    until the timeout of the process group.
 
     Args:
         scores: float [B, I_local].

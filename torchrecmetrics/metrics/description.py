@@ -18,7 +18,7 @@ from torchrecmetrics.core.cures import Cure, CuredError
 from torchrecmetrics.core.options import OPTIONS, Needs, Options
 from torchrecmetrics.core.ranked_items import Cutoffs
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.core.result import Result
+from torchrecmetrics.core.result import SIDES, Result
 from torchrecmetrics.metrics.accumulator import Accumulator
 from torchrecmetrics.metrics.signature import (
     METRIC_OPTIONS,
@@ -65,6 +65,7 @@ class Description:
             cls._name = cls.__dict__.get("_name", cls.__name__)
             if not re.fullmatch(r"[A-Za-z0-9_-]+", cls._name):
                 raise TypeError(f"{cls._name} becomes a label: letters, digits, '-' and '_' only")
+            SIDES[cls._name] = cls.higher_is_better
         if isinstance(weights := cls.__dict__.get("weights"), FunctionType):
             cls.weights = staticmethod(weights)
         low, high = cls.bounds or (-math.inf, math.inf)

@@ -18,7 +18,7 @@ from torchrecmetrics.core.checks import check_choice, check_k
 from torchrecmetrics.core.intervals import check_level
 from torchrecmetrics.core.student_t import quantile
 from torchrecmetrics.data.groups import Groups, check_groups
-from torchrecmetrics.results.pairing import PairColumns, Paired, PairTotals, Runs
+from torchrecmetrics.results.pairing import PairColumns, Paired, PairTotals, RunMean, Runs
 from torchrecmetrics.results.resampling import MANY, all_flips, flipped_sums, one_thread
 from torchrecmetrics.results.result_table import ModelTable, ResultTable, records, unknown_key
 from torchrecmetrics.results.significance import (
@@ -122,6 +122,8 @@ class Comparison(ResultTable):
 
     results: tuple[PairResult, ...]
     """One result per pair and label, each followed by the results of the groups."""
+    means: dict[tuple[str, str], RunMean]
+    """Mean of each run over its own rows, by the run's name and the key of a result."""
     runs: dict[str, int]
     """Number of runs by name."""
     baseline: str | None
@@ -192,21 +194,30 @@ class Comparison(ResultTable):
         Each result is tested one-sided at (1 - level) / 2, .025 by default, without correction: the hypothesis that one
         of them or more is inferior is then rejected wrongly in at most this share of cases (intersection-union test).
         """
-        if self.margin is None:
-            return None
+        return None if self.margin is None else not self._inferior
+
+    @property
+    def _inferior(self) -> list[PairResult]:
+        """Results that are not shown to be non-inferior."""
         alpha = round((1 - self.level) / 2, 12)
-        return all(r.noninferior_p is not None and r.noninferior_p <= alpha for r in self.results)
+        return [r for r in self.results if r.noninferior_p is None or not r.noninferior_p <= alpha]
+
+    def _largest_loss(self, result: PairResult) -> float:
+        """Return the end of the interval of a result's loss, as a share of its margin; infinite if it is not tested."""
+        loss = -result.difference if self.higher_is_better[result.label] else result.difference
+        half = min(result.difference - result.low, result.high - result.difference)  # one end may be infinite
+        return math.inf if math.isnan(half) else (loss + half) / (result.margin or math.inf)
 
     @property
     def verdict(self) -> str:
-        """Sentence that says if the comparison passed, and how far the result with the highest p is from the margin.
+        """Sentence that says if the comparison passed, and which result may have the largest loss per margin.
 
         Raises:
             ValueError: without a margin.
         """
         if self.margin is None:
             raise ValueError("without a margin there is no verdict: compare(runs, margin=0.02)")
-        worst = max(self.results, key=_distance_to_passing)
+        worst = max(self._inferior or self.results, key=self._largest_loss)
         name = worst.key if len(self.pairs) == 1 else f"{worst.key} of {worst.run}"
         if math.isnan(worst.p):
             return f"Failed: {name} has fewer than two rows or clusters."
@@ -235,7 +246,7 @@ class Comparison(ResultTable):
         """Return a table with a row per model and a column per metric, with marks of the best values.
 
         A dagger marks values that differ from those of the baseline (without one, of the first run): adjusted p of at
-        most 1 - level, so that all marks together are corrected. Values are means over the rows that are compared.
+        most 1 - level, so that all marks together are corrected. Each mean is over the model's own rows: see the notes.
 
         Args:
             standard_errors: True = also print the standard error of each mean.
@@ -256,12 +267,9 @@ class Comparison(ResultTable):
         models = [*self.runs]
         baseline = self.baseline or models[0]
         of_pairs = [result for result in self.results if result.against == baseline]
-        values: dict[str, dict[str, float]] = {model: {} for model in models}
-        errors: dict[str, dict[str, float]] = {model: {} for model in models}
-        for r in of_pairs:
-            values[baseline].setdefault(r.key, r.against_value)
-            errors[baseline].setdefault(r.key, r.against_standard_error)
-            values[r.run][r.key], errors[r.run][r.key] = r.value, r.standard_error
+        keys = self.result_keys
+        values = {model: {key: self.means[model, key].value for key in keys} for model in models}
+        errors = {model: {key: self.means[model, key].standard_error for key in keys} for model in models}
         best = []
         for r in of_pairs:
             if (higher := self.higher_is_better[r.label]) is not None:
@@ -272,6 +280,12 @@ class Comparison(ResultTable):
         different = {(r.key, models.index(r.run)) for r in of_pairs if r.adjusted_p <= alpha}
         p = "adjusted p" if self.is_corrected else "p"
         marks = f"The best values have a star or are bold; † differs from {baseline}, {p} <= {alpha:g}."
+        keys_by_numbers: dict[tuple[int, ...], list[str]] = {}
+        for key in keys:
+            keys_by_numbers.setdefault(tuple(self.means[model, key].num_rows for model in models), []).append(key)
+        numbers = [f"{', '.join(map(str, n))} ({', '.join(of)})" for n, of in keys_by_numbers.items() if len({*n}) > 1]
+        if numbers:
+            marks += f" Each mean is over the model's own rows, of {', '.join(models)}: {'; '.join(numbers)}."
         return ModelTable(values, errors if standard_errors else {}, {*best}, different, [marks, *self.notes])
 
     def _texts(self) -> dict[str, list[str]]:
@@ -341,12 +355,6 @@ class Comparison(ResultTable):
             f"Non-inferior: worse by less than {margin}{sides}. All together {outcome}, each one-sided at {alpha} "
             "without correction (intersection-union test)."
         )
-
-
-def _distance_to_passing(result: PairResult) -> tuple[float, float]:
-    """Return a key that is larger the further a result is from non-inferiority: its p, then the difference / margin."""
-    p, margin = result.noninferior_p or 0.0, result.margin or math.inf
-    return math.inf if math.isnan(p) else p, abs(result.difference) / margin
 
 
 @one_thread()
@@ -452,6 +460,7 @@ def compare(
     sizes = {name: table.num_rows for name, table in by_group.items() if name is not None}
     return Comparison(
         results=tuple(_results(paired, by_group, decisions, alternative, margins, noninferior)),
+        means=paired.means(selected_by_group),
         runs={name: len(repeats) for name, repeats in paired.runs.items()},
         baseline=baseline,
         test=test,
@@ -572,6 +581,11 @@ def _margins(paired: Paired, amount: float, is_share: bool, means: Tensor) -> li
         raise ValueError(
             f"of {sideless[0]} neither higher nor lower values are better, so it has no margin: name the metrics that "
             "are compared, metrics=[...]"
+        )
+    if unknown := paired.sideless:
+        raise ValueError(
+            f"of {unknown[0]} it is not known whether higher values are better, so it has no margin: make its rows as "
+            f"Rows(..., higher_is_better={{{unknown[0]!r}: False}}) if lower values are, else with True"
         )
     margins = []
     for (_, against), label, mean in zip(

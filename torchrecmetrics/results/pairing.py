@@ -58,6 +58,14 @@ class PairTotals(NamedTuple):
         return PairTotals(*torch.cat([torch.stack(columns) for columns in totals], 1))
 
 
+class RunMean(NamedTuple):
+    """Mean of a run over its own rows: those that are defined in it and have a weight > 0."""
+
+    value: float
+    standard_error: float
+    num_rows: int
+
+
 class PairColumns(NamedTuple):
     """Differences of paired runs: a column is one label of one pair of runs, in the order of pairs, then of labels."""
 
@@ -90,6 +98,7 @@ class Paired:
             rows.check_finite(self.labels)
             sides |= rows.higher_is_better
         self.higher_is_better: dict[str, bool | None] = {label: sides.get(label, True) for label in self.labels}
+        self.sideless: list[str] = [label for label in self.labels if label not in sides]
         self.layout: UnitLayout = UnitLayout.of(first_rows.ids, first_rows.clusters)
         self.pairs: list[tuple[str, str]] = _pairs([*self.runs], baseline)
         weights = first_rows.weights  # scaled to a maximum of 1: squares neither overflow nor vanish
@@ -113,6 +122,17 @@ class Paired:
             units[column], sums = self._column(run, against, label, layout, margin)
             totals[:, column] = torch.stack([number.double() for number in sums])
         return PairColumns(Units(numbers, units), PairTotals(*totals), len(layout.order))
+
+    def means(self, selected_by_group: Mapping[str | None, Tensor | None]) -> dict[tuple[str, str], RunMean]:
+        """Return the means over the rows of each group, bool [n], by the run's name and the key of a result."""
+        means = {}
+        for group, selected in selected_by_group.items():
+            layout = self.layout if selected is None else self.layout.only(selected)[0]
+            for run, label in product(self.runs, self.labels):
+                totals = self._column(run, run, label, layout, None)[1]
+                mean = RunMean(totals.value.item(), totals.value_error.item(), int(totals.rows))
+                means[run, label if group is None else f"{label}/{group}"] = mean
+        return means
 
     def _column(
         self, run: str, against: str, label: str, layout: UnitLayout, margin: float | None

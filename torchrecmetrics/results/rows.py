@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ from torch import Tensor
 from torchrecmetrics.core.checks import describe, nearest
 from torchrecmetrics.core.extras import frame_of, needed
 from torchrecmetrics.core.intervals import check_bounds, check_level, interval, skewed_interval
+from torchrecmetrics.core.result import SIDES
 from torchrecmetrics.core.saving import atomic_path
 from torchrecmetrics.results.result_table import ResultColumns
 from torchrecmetrics.results.row_ids import RowIds, UnitLayout, id_at, numbered_ids
@@ -44,7 +46,8 @@ class Rows(ResultColumns):
         own_weights: {label: float64 [n]} of metrics with row weights of their own, used there instead of `weights`.
         options: options that change the values and are not in the label, such as {"ties": "realistic"}; only runs with
             equal options are compared.
-        higher_is_better: {label: False} where lower values are better, None where neither is; other labels: higher.
+        higher_is_better: {label: True}, False where lower values are better, None where neither is. Labels that begin
+            with a metric's name, such as "MeanRank", are known; a margin of `compare` needs those of other labels.
 
     Raises:
         TypeError: for ids, values, weights or clusters of another type.
@@ -91,7 +94,8 @@ class Rows(ResultColumns):
         checked["own_weights"] = {
             n: _check_weights(f"own_weights of {n}", weights, rows) for n, weights in self.own_weights.items()
         }
-        checked |= {"options": dict(self.options), "higher_is_better": dict(self.higher_is_better)}
+        sides = {label: SIDES[name] for label in self.values if (name := re.split("[-@]", label)[0]) in SIDES}
+        checked |= {"options": dict(self.options), "higher_is_better": sides | dict(self.higher_is_better)}
         for attribute, value in checked.items():
             object.__setattr__(self, attribute, value)
         if len(torch.unique(ids) if isinstance(ids, Tensor) else set(ids)) < rows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from types import EllipsisType
 from typing import Any, Literal, TypeAlias
@@ -128,13 +129,12 @@ class Table:
     @classmethod
     def of(cls, argument: Any, what: str) -> Table:
         """Return a table as it is, and anything else as a table of which nothing was said; `what` names frames."""
-        if isinstance(argument, Table):
-            table = argument
-        else:
-            is_open = isinstance(argument, (str, Path, Source))
-            table = cls(argument if is_open else FrameSource(argument, what))
-        if table.source.what == "frame":
-            table.source.what = what
+        if not isinstance(argument, Table):
+            return cls(argument if isinstance(argument, (str, Path, Source)) else FrameSource(argument, what))
+        if argument.what != "frame":
+            return argument
+        table, source = copy(argument), copy(argument.source)  # the name is that of this call alone
+        source.what, table.source = what, source
         return table
 
     @classmethod
