@@ -52,11 +52,11 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out nightly tests unless asked for, and run slow tests first, among them those that start processes."""
-    if not config.getoption("--nightly"):
-        nightly = [item for item in items if item.get_closest_marker("nightly")]
-        config.hook.pytest_deselected(items=nightly)
-        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+    """Leave out tests of the site and nightly ones unless asked for, and run slow tests first."""
+    asked_for = {"nightly": config.getoption("--nightly"), "site": config.getoption("markexpr") == "site"}
+    for mark in (mark for mark, asked in asked_for.items() if not asked):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker(mark)])
+        items[:] = [item for item in items if not item.get_closest_marker(mark)]
     for item in items:
         if "processes" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)

@@ -201,7 +201,8 @@ def test_rectools_and_replay_agree(package):
             )
         else:
             (expected[f"{name}@5"],) = kind(5)(lists, truth).values()
-    found = evaluate_lists(NAMES, lists, target=truth, user=user, item="item_id", rank="rank", k=5)
+    target = trm.Table(truth, user=user, item="item_id", value=None)
+    found = evaluate_lists(NAMES, trm.Table(lists, user=user, item="item_id", rank="rank"), target=target, k=5)
     assert numbers(found) == pytest.approx(expected, abs=1e-12)
 
 

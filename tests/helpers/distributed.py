@@ -8,7 +8,7 @@ import time
 import traceback
 import warnings
 from contextlib import contextmanager
-from multiprocessing import connection, get_context
+from multiprocessing import connection, get_all_start_methods, get_context
 from pathlib import Path
 
 import pytest
@@ -59,7 +59,10 @@ class Processes:
     """Processes that are started when first needed, and again after a call that failed or took too long."""
 
     def __init__(self):
-        self._context = get_context("spawn")  # a fork of a process with threads, as torch starts them, may hang
+        # a fork of this process may hang, because it has threads; one of a server that has only imported torch does not
+        self._context = get_context("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
+        if self._context.get_start_method() == "forkserver":
+            self._context.set_forkserver_preload(["torchrecmetrics"])  # imported once for all processes
         self._started = {}
 
     def _start(self):

@@ -102,7 +102,7 @@ def multiplies(made):
 
 
 @pytest.mark.usefixtures("compiler")
-@pytest.mark.parametrize("card", [80, pytest.param(86, marks=NIGHTLY), pytest.param(89, marks=NIGHTLY), 90, 120])
+@pytest.mark.parametrize("card", [90, *(pytest.param(card, marks=NIGHTLY) for card in (80, 86, 89, 120))])
 def test_compiled_for_a_card(card):
     """Kernels fit the card's shared memory, spill nothing and use tensor cores wherever float32 need not be exact."""
     for kind, edges in SCORES:

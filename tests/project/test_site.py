@@ -20,7 +20,7 @@ WIDTHS = {"desktop": (1280, 900), "phone": (390, 844)}
 
 CODE = re.compile(r"<(pre|code|script)\b.*?</\1>", re.S)
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.site
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +127,7 @@ def browser():
     driver.quit()
 
 
+DRAWN = "const done = arguments[0]; document.fonts.ready.then(() => requestAnimationFrame(done));"
 WHOLE = """
 const wide = document.documentElement.scrollWidth - window.innerWidth;
 const shown = [...document.images].filter(image => getComputedStyle(image).display !== "none");
@@ -136,32 +137,34 @@ return [wide, missing, shown.length, cut.map(block => block.textContent.trim().s
 """
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_pages_in_a_browser(browser, site, address, width, tmp_path):
+def look(browser, width, keep):
+    """Set the size of the window, and return what is wrong with the page in it, and its number of images."""
+    size = {"width": WIDTHS[width][0], "height": WIDTHS[width][1], "deviceScaleFactor": 1, "mobile": width == "phone"}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.execute_async_script(DRAWN)
+    wide, missing, shown, cut = browser.execute_script(WHOLE)
+    if keep:
+        browser.save_screenshot(f"{keep}-{width}.png")
+    faults = [f"{wide} pixels too wide"] if wide > 0 else []
+    faults += [f"no image {source}" for source in missing]
+    return faults + ([f"cut: {text}" for text in cut] if width == "desktop" else []), shown
+
+
+def test_pages_in_a_browser(browser, site, address):
     """No page logs a warning or an error, is wider than the window, misses an image or, on a desk, cuts a block."""
-    browser.set_window_size(*WIDTHS[width])
-    browser.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": WIDTHS[width][0], "height": WIDTHS[width][1], "deviceScaleFactor": 1, "mobile": width == "phone"},
-    )
-    faults, images = [], 0
+    faults, images = {}, 0
     keep = os.environ.get("SCREENSHOTS")  # a folder to keep screenshots in
-    for page in sorted(site.rglob("*.html")):
+    if keep:
+        Path(keep).mkdir(parents=True, exist_ok=True)
+    for page in sorted(page for page in site.rglob("*.html") if "_modules" not in page.parts):  # those show code
         name = page.relative_to(site).with_suffix("").as_posix()
         browser.get(f"{address}{name}.html")
-        browser.execute_async_script(
-            "const done = arguments[0]; document.fonts.ready.then(() => requestAnimationFrame(done));"
-        )
-        wide, missing, shown, cut = browser.execute_script(WHOLE)
-        said = [entry["message"] for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
-        images += shown
-        cut = cut if width == "desktop" and not name.startswith("_modules") else []
-        if wide > 0 or missing or said or cut:
-            faults.append((name, f"{wide} pixels too wide" if wide > 0 else "", missing, said, cut))
-        if keep:
-            Path(keep).mkdir(parents=True, exist_ok=True)
-            browser.save_screenshot(str(Path(keep, f"{name.replace('/', '_')}-{width}.png")))
-    assert not faults
+        for width in WIDTHS:
+            faults[name, width], shown = look(browser, width, keep and Path(keep, name.replace("/", "_")))
+            images += shown
+        logged = [entry["message"] for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+        faults[name, "log"] = logged
+    assert not {page: messages for page, messages in faults.items() if messages}
     assert images > 0
 
 

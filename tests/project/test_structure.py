@@ -1,13 +1,12 @@
 """Rules of the structure: layers without import cycles, short files and functions, a test file for each module."""
 
 import ast
+import functools
 import io
 import subprocess
 import sys
 import tokenize
 from pathlib import Path
-
-import pytest
 
 import torchrecmetrics as trm
 
@@ -30,6 +29,12 @@ def named(path):
     return path.relative_to(PACKAGE).as_posix()
 
 
+@functools.cache
+def parsed(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@functools.cache
 def lines_of_code(path):
     """Return the numbers of the lines with code: no comments, docstrings or blank lines."""
     text = path.read_text(encoding="utf-8")
@@ -38,55 +43,56 @@ def lines_of_code(path):
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in silent:
             lines |= {*range(token.start[0], token.end[0] + 1)}
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             lines -= {*range(node.lineno, node.end_lineno + 1)}
     return lines
 
 
 PATHS = sorted(PACKAGE.rglob("*.py"))
-CODE = {named(path): lines_of_code(path) for path in PATHS if path.name != "triton.py"}
-FUNCTIONS = [
-    (named(path), node)
-    for path in PATHS
-    if named(path) in CODE
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-    if isinstance(node, ast.FunctionDef)
-]
+CHECKED = [path for path in PATHS if path.name != "triton.py"]
+
+
+def functions():
+    """Yield the path and the node of each function."""
+    for path in CHECKED:
+        yield from ((path, node) for node in ast.walk(parsed(path)) if isinstance(node, ast.FunctionDef))
 
 
 def test_files_are_short():
     """No file but those listed has more than 450 lines of code; those that shrink leave the list."""
-    assert {name: len(lines) for name, lines in CODE.items() if len(lines) > 450} == LONG_FILES
+    sizes = {named(path): len(lines_of_code(path)) for path in CHECKED}
+    assert {name: size for name, size in sizes.items() if size > 450} == LONG_FILES
 
 
 def test_functions_are_short():
     """No function but those listed has more than 50 lines of code."""
     sizes = {}
-    for file, node in FUNCTIONS:
-        size = len(CODE[file] & {*range(node.body[0].lineno, node.end_lineno + 1)})
-        sizes |= {f"{file}: {node.name}": size} if size > 50 else {}
+    for path, node in functions():
+        size = len(lines_of_code(path) & {*range(node.body[0].lineno, node.end_lineno + 1)})
+        sizes |= {f"{named(path)}: {node.name}": size} if size > 50 else {}
     assert sizes == LONG_FUNCTIONS
 
 
 def test_no_public_function_has_many_parameters():
     """Further options live with what they describe: an input, an accumulator, a metric."""
     numbers = {}
-    for file, node in FUNCTIONS:
+    for path, node in functions():
         if not node.name.startswith("_") or node.name == "__init__":
             number = len(node.args.args) + len(node.args.kwonlyargs) + len(node.args.posonlyargs)
-            numbers |= {f"{file}: {node.name}": number} if number > 14 else {}
+            numbers |= {f"{named(path)}: {node.name}": number} if number > 14 else {}
     assert numbers == MANY_PARAMETERS
 
 
 def imported(path, with_types=False):
     """Return the names, with their modules, that a module imports when it runs, in functions too; those for types."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree, names, for_types = parsed(path), set(), set()
     for node in ast.walk(tree):
-        if not with_types and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-            node.body = []
-    names = set()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            for_types |= {inner for statement in node.body for inner in ast.walk(statement)}
     for node in ast.walk(tree):
+        if node in for_types and not with_types:
+            continue
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -95,22 +101,23 @@ def imported(path, with_types=False):
 
 
 MODULES = {named(path).removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in PATHS}
-IMPORTS, FOR_TYPES = {}, {}
-"""Modules of this package that each module imports, and those that it imports for types too."""
-for imports, with_types in ((IMPORTS, False), (FOR_TYPES, True)):
+
+
+@functools.cache
+def imports_of_modules(with_types=False):
+    """Return the modules of this package that each module but `__init__`, which has what users see, imports."""
+    imports = {}
     for module, path in MODULES.items():
-        imports[module] = set()
-        for name in imported(path, with_types):
-            name = name.removeprefix("torchrecmetrics.")
-            target = name if name in MODULES else name.rpartition(".")[0]
-            if target in MODULES and target != module:
-                imports[module].add(target)
-del IMPORTS["__init__"]  # it imports what users see
+        names = {name.removeprefix("torchrecmetrics.") for name in imported(path, with_types)}
+        targets = {name if name in MODULES else name.rpartition(".")[0] for name in names}
+        imports[module] = targets & MODULES.keys() - {module}
+    del imports["__init__"]
+    return imports
 
 
 def test_there_is_no_import_cycle():
     """Modules can be put in an order in which each imports earlier ones alone."""
-    waiting, ordered = dict(IMPORTS), set()
+    waiting, ordered = imports_of_modules(), set()
     while ready := [module for module, others in waiting.items() if others <= ordered]:
         ordered |= {*ready}
         waiting = {module: others for module, others in waiting.items() if module not in ordered}
@@ -123,10 +130,11 @@ def layer_of(module):
 
 def test_layers_import_downwards():
     """No module imports one of a later layer, for types neither; core imports itself alone, inputs few of their own."""
-    upwards = [(m, o) for m, others in IMPORTS.items() for o in others | FOR_TYPES[m] if layer_of(o) > layer_of(m)]
+    imports, for_types = imports_of_modules(), imports_of_modules(with_types=True)
+    upwards = [(m, o) for m, others in for_types.items() for o in others if layer_of(o) > layer_of(m)]
     assert not upwards
     shared = {"batch_input", "targets", "exclusion", "from_counts", "scores", "jagged", "sanity_questions"}
-    for module, others in IMPORTS.items():
+    for module, others in imports.items():
         packages = {other.split(".")[0] for other in others}
         if module.startswith("core"):
             assert packages <= {"core"}, module
@@ -135,7 +143,7 @@ def test_layers_import_downwards():
             siblings = {other.split(".")[1] for other in others if other.startswith("inputs.")}
             assert siblings <= shared | ({"ranks"} if module == "inputs.as_input" else set()), module
     frameworks = {"pandas", "polars", "pyarrow", "matplotlib", "lightning", "pytorch_lightning", "torch_geometric"}
-    for module in IMPORTS:
+    for module in imports:
         if module.split(".")[0] in OF_COLLECTIONS and module != "results.plots":
             assert not {name.split(".")[0] for name in imported(MODULES[module])} & frameworks, module
 
@@ -159,15 +167,14 @@ print(sorted(loaded - {OF_COLLECTIONS!r}))
 EVALUATOR_NAMES = ("evaluator", "self.evaluator", "collection.evaluator", "metrics.evaluator")
 
 
-@pytest.mark.parametrize("module", [module for module in IMPORTS if not module.startswith("metrics.")])
-def test_private_parts_of_evaluators(module):
+def test_private_parts_of_evaluators():
     """No module outside of metrics/ reads a private attribute of an evaluator, nor asks for an accumulator's class."""
-    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.endswith("__"):
-            assert ast.unparse(node.value) not in EVALUATOR_NAMES, ast.unparse(node)
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance" and "collection" not in module:
-            assert ast.unparse(node.args[1]) not in ("ByGroup", "Window", "KeptRows"), ast.unparse(node)
+    for module in (module for module in MODULES if not module.startswith("metrics.")):
+        for node in ast.walk(parsed(MODULES[module])):
+            if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.endswith("__"):
+                assert ast.unparse(node.value) not in EVALUATOR_NAMES, (module, ast.unparse(node))
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance" and "collection" not in module:
+                assert ast.unparse(node.args[1]) not in ("ByGroup", "Window", "KeptRows"), (module, ast.unparse(node))
 
 
 ELSEWHERE = {

@@ -182,9 +182,15 @@ def test_fewer_than_two_rows():
         assert "nan" not in str(found) + found.to_markdown()
         lines = [line.split() for line in str(found).splitlines()[1:4]]
         assert [line.count("-") - 1 for line in lines] == ([3, 6, 0] if "margin" in options else [2, 5, 0])
+
+
+def test_comparisons_without_rows_are_nan():
     empty = make({"a": []})
     assert math.isnan(trm.compare({"x": empty, "y": empty})["a"].p)
-    found = trm.compare({"x": make({"a": [1]}), "y": make({"a": [0]})})  # nothing is tested: no sentence on a test
+
+
+def test_text_of_a_comparison_that_tests_nothing():
+    found = trm.compare({"x": make({"a": [1]}), "y": make({"a": [0]})})
     assert str(found).split("\n\n")[1] == "Not tested, with fewer than two rows: a."
     head = ["metric", "runs", "value", "against", "difference", "95 % interval", "p"]
     lines = found._repr_html_().splitlines()
@@ -874,8 +880,7 @@ def test_runs_are_averaged():
 # forms
 
 
-def test_table():
-    """The table has the values of both runs, the difference, its corrected interval and p, in at most eight columns."""
+def test_table_has_both_values_their_difference_and_its_corrected_interval():
     runs = models(60, labels=2, shift=0.1)
     found = trm.compare(runs, margin=0.01)
     header, line, *others = str(found).splitlines()
@@ -888,18 +893,29 @@ def test_table():
         f"{r.adjusted_noninferior_p:.4f}"
     )
     assert r.adjusted_p != r.p
-    assert "Paired randomisation test: signs of 60 rows flipped (10000 draws, seed 0), two-sided." in others
-    assert any("Corrected for 2 comparisons (step-down max-T; exact for each, asymptotic for all" in x for x in others)
-    assert any("Non-inferior: worse by less than 0.01. All together pass, each one-sided at" in line for line in others)
     assert all(line == line.rstrip() for line in others)
+
+
+def test_text_below_the_table_names_the_test_and_the_correction():
+    runs = models(60, labels=2, shift=0.1)
+    text = str(trm.compare(runs, margin=0.01))
+    assert "\nPaired randomisation test: signs of 60 rows flipped (10000 draws, seed 0), two-sided.\n" in text
+    assert "Corrected for 2 comparisons (step-down max-T; exact for each, asymptotic for all" in text
+    assert "Non-inferior: worse by less than 0.01. All together pass, each one-sided at" in text
     assert "Not corrected for 2 comparisons" in str(trm.compare(runs, correction="none"))
-    single = str(trm.compare(runs, "m0", test="t", alternative="less"))
-    assert "adjusted p" not in single
-    assert "Paired t test over 60 rows, one-sided (less)" in single
-    assert "The interval excludes 0 exactly where p <= 0.05." in single
     assert "all 255 other signs" in str(trm.compare(models(8)))
+
+
+def test_a_single_comparison_is_not_corrected():
+    text = str(trm.compare(models(60, labels=2, shift=0.1), "m0", test="t", alternative="less"))
+    assert "adjusted p" not in text
+    assert "Paired t test over 60 rows, one-sided (less)" in text
+    assert "The interval excludes 0 exactly where p <= 0.05." in text
+
+
+def test_small_differences_are_shown_with_their_digits():
     small = trm.compare({name: make({"m": rows.values["m0"] / 1e5}) for name, rows in models(100, shift=0.1).items()})
-    assert f"{small['m'].difference:+.8f}"[:9] in str(small)  # small differences are shown
+    assert f"{small['m'].difference:+.8f}"[:9] in str(small)
 
 
 def test_markdown_and_latex():
@@ -1006,25 +1022,38 @@ def test_groups_by_model():
     assert frame.loc[1, "m/cold"] == pytest.approx(BASE[::2].mean().item() + 1)
 
 
-def test_forms_of_groups():
-    """Groups are in the keys, in all export forms and in the plot, ordered by label and then by group."""
+@pytest.fixture(scope="module")
+def grouped():
+    """Three runs of two labels, compared over all rows and two groups."""
     runs = {**models(60, labels=2), "third": models(60, labels=2, seed=1)["gcn"]}
-    found = trm.compare(runs, baseline="pop", groups=trm.Groups(torch.arange(60) % 3 - 1, ["cold", "warm"]))
-    assert [r.key for r in found.results[:6]] == ["m0", "m0/cold", "m0/warm", "m1", "m1/cold", "m1/warm"]
-    assert [r.run for r in found.results] == ["gcn"] * 6 + ["third"] * 6
-    assert found["m0/cold", "third", "pop"] is found.results[7]
+    return trm.compare(runs, baseline="pop", groups=trm.Groups(torch.arange(60) % 3 - 1, ["cold", "warm"]))
+
+
+def test_keys_have_the_group_and_are_ordered_by_label(grouped):
+    assert [r.key for r in grouped.results[:6]] == ["m0", "m0/cold", "m0/warm", "m1", "m1/cold", "m1/warm"]
+    assert [r.run for r in grouped.results] == ["gcn"] * 6 + ["third"] * 6
+    assert grouped["m0/cold", "third", "pop"] is grouped.results[7]
     with pytest.raises(KeyError, match=r"no result has the key 'm0/cald'; did you mean 'm0/cold'"):
-        found["m0/cald"]
-    assert [*found.to_dict()] == [*found.results[0]._fields]
-    assert found.to_dict()["group"] == [None, "cold", "warm"] * 4
-    assert found.to_dict()["p"] == [r.p for r in found.results]
-    assert '"group": "cold"' in found.to_json()
-    assert "| m0/cold | gcn - pop " in found.to_markdown()
-    assert "Over all rows, and those of 2 groups each; 20 rows are in none." in str(found)
-    frame = pytest.importorskip("pandas").DataFrame(found.to_pandas())
+        grouped["m0/cald"]
+
+
+def test_groups_are_in_every_export(grouped):
+    assert [*grouped.to_dict()] == [*grouped.results[0]._fields]
+    assert grouped.to_dict()["group"] == [None, "cold", "warm"] * 4
+    assert grouped.to_dict()["p"] == [r.p for r in grouped.results]
+    assert '"group": "cold"' in grouped.to_json()
+    assert "| m0/cold | gcn - pop " in grouped.to_markdown()
+    assert "Over all rows, and those of 2 groups each; 20 rows are in none." in str(grouped)
+
+
+def test_groups_are_a_column_of_the_frame(grouped):
+    frame = pytest.importorskip("pandas").DataFrame(grouped.to_pandas())
     assert frame["group"].where(frame["group"].notna(), "all").tolist() == ["all", "cold", "warm"] * 4
     assert frame["noninferior_p"].isna().all()
     assert frame["noninferior_p"].dtype == "float64"
+
+
+def test_groups_are_lines_of_the_plot(grouped):
     pytest.importorskip("matplotlib").use("agg")
-    _, axes = trm.plot(found)
-    assert [tick.get_text() for tick in axes.get_yticklabels()] == [r.key for r in found.results[:6]]
+    _, axes = trm.plot(grouped)
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == [r.key for r in grouped.results[:6]]
