@@ -1,12 +1,14 @@
 """Mistakes in the arguments of `update` raise errors with a cure that works when it is typed as advised."""
 
 import copy
+import pickle
 
 import pytest
 import torch
 from torchmetrics import MetricCollection
 
 import torchrecmetrics as trm
+from torchrecmetrics.inputs.as_input import as_input
 
 SCORES = torch.tensor([[0.1, 0.9, 0.5], [0.4, 0.3, 0.2]])  # items 1, 2, 0 and items 0, 1, 2, best first
 TARGET = torch.tensor([2, 0])  # ranks 2 and 1
@@ -204,3 +206,112 @@ def test_tuples_are_no_ids(make, arguments, options):
     """Tuples as ids raise an error that names the cure; of one length they could be a matrix."""
     with pytest.raises((TypeError, ValueError), match=r"tuple: make text of each|must be one column \[E\]"):
         make(*arguments, **options)
+
+
+def plain_collection(*more):
+    """Return a `MetricCollection` of torchmetrics with four metrics of two cut-offs."""
+    metrics = [trm.HR(1), trm.HR(2), trm.MRR(2), trm.NDCG(1), *more]
+    return MetricCollection({metric.label: metric for metric in metrics})
+
+
+def count_rankings(monkeypatch, kind):
+    """Return a list that grows by an entry whenever an input of this class makes a ranking."""
+    made, rank = [], kind.rank
+    monkeypatch.setattr(kind, "rank", lambda batch, needs, options: made.append(needs) or rank(batch, needs, options))
+    return made
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        trm.Scores(SCORES, TARGET),
+        trm.Scores(SCORES, (TARGET, torch.arange(3)), exclude=(torch.tensor([1, 1]), torch.zeros(3).bool())),
+        trm.Lists(torch.tensor([[1, 2], [0, 3]]), TARGET),
+        trm.Ranks(torch.tensor([2, 1])),
+        trm.Hits(torch.tensor([[0, 1], [1, 0]]), num_relevant=1),
+        trm.Sessions(SCORES.flatten(), torch.tensor([0, 0, 1, 1, 0, 0]), torch.arange(6) // 3),
+        trm.Negatives(torch.tensor([0.5, 0.4]), torch.tensor([[0.9, 0.1], [0.3, 0.2]])),
+        trm.Candidates(SCORES, TARGET, items=torch.arange(3)),
+    ],
+    ids=lambda batch: type(batch).__name__,
+)
+def test_metrics_of_a_metric_collection_share_rankings(batch, monkeypatch):
+    """The metrics of a plain `MetricCollection` rank an input once for each depth, and give what they give alone."""
+    alone = [metric.clone() for metric in plain_collection().values()]
+    for metric in alone:
+        metric.update(copy.copy(batch))
+    made = count_rankings(monkeypatch, type(batch))
+    collection, metrics = plain_collection(), trm.RecMetricCollection(["HR", "MRR"], k=2)
+    collection.update(batch)
+    metrics.update(batch)
+    assert [needs.depth for needs in made] == [1, 2]
+    assert collection.compute() == {metric.label: metric.compute() for metric in alone}
+    assert metrics.compute() == {key: collection[key].compute() for key in ("HR@2", "MRR@2")}
+    assert [(metric.num_users, metric.num_tied) for metric in collection.values()] == [(2, 0)] * 4
+
+
+def test_metrics_of_other_options_or_needs_share_no_ranking(monkeypatch):
+    """Metrics that read ties otherwise, or other facts of the rows, get a ranking of their own."""
+    made = count_rankings(monkeypatch, trm.Scores)
+    threshold = trm.Precision(1, denominator="recommended", score_threshold=0.3)
+    collection = plain_collection(trm.MRR(1, ties="pessimistic"), trm.AUROC(), threshold, trm.Seen(1))
+    collection.update(trm.Scores(torch.zeros(1, 4), torch.tensor([2]), history=torch.tensor([0])))
+    assert len(made) == 6
+    assert (collection["HR@1"].compute(), collection["MRR@1"].compute()) == (1 / 4, 0)
+
+
+@pytest.mark.parametrize("field", ["scores", "target", "gains", "exclude", "history"])
+def test_what_was_written_to_is_ranked_anew(field, monkeypatch):
+    """A write to any tensor of an input between two metrics is seen, through a view and in a tuple, too."""
+    made = count_rankings(monkeypatch, trm.Scores)
+    columns = {"scores": SCORES.clone(), "target": TARGET[:, None].clone(), "gains": torch.ones(2, 1)}
+    columns |= {"exclude": torch.tensor([[1], [1]]), "history": torch.zeros(2, 1, dtype=torch.int64)}
+    batch = trm.Scores(**columns | {"exclude": (columns["exclude"],)})
+    trm.HR(1).update(batch)
+    trm.MRR(1).update(batch)
+    assert len(made) == 1
+    columns[field][:1].add_(1).sub_(1)
+    trm.MRR(1).update(batch)
+    assert len(made) == 2
+
+
+def test_a_metric_reads_no_ranking_twice():
+    """An input that is made once and filled by others, such as numpy, is ranked at each update of a metric."""
+    array = SCORES.numpy().copy()
+    collection, batch = plain_collection(), trm.Scores(torch.from_numpy(array), TARGET)
+    collection.update(batch)
+    array[:] = [[0, 0, 1], [1, 0, 0]]
+    collection.update(batch)
+    assert collection.compute()["HR@1"] == (0 + 1 + 1 + 1) / 4
+
+
+def test_inputs_of_inference_mode_are_ranked_anew(monkeypatch):
+    """Tensors of inference mode do not tell whether they were written to, so nothing is shared."""
+    made = count_rankings(monkeypatch, trm.Scores)
+    with torch.inference_mode():
+        scores = SCORES.clone()
+        batch = trm.Scores(scores, TARGET)
+        trm.HR(1).update(batch)
+        metric = trm.MRR(1)
+        scores.copy_(scores.flip(1))
+        metric.update(batch)
+    assert len(made) == 2
+    assert metric.compute() == 0
+
+
+def test_shards_share_no_ranking():
+    """Processes exchange counts for each ranking of a shard, so each metric makes one, on all of them."""
+    shard = trm.ItemShard(SCORES, TARGET, offset=0, num_items=3)
+    assert as_input(shard, None, None, None, None, 0) is shard
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda batch: pickle.loads(pickle.dumps(batch))])
+def test_copies_of_inputs_are_ranked_anew(duplicate):
+    """A copy holds no ranking: versions of copied tensors start anew."""
+    batch = trm.Scores(SCORES.clone().neg_().neg_(), TARGET)
+    trm.HR(1).update(batch)
+    copied, metric = duplicate(batch), trm.MRR(1)
+    copied.scores.copy_(SCORES.flip(1)).mul_(1)
+    metric.update(copied)
+    assert metric.compute() == 0
+    assert repr(batch) == "Scores(scores=..., target=...)"

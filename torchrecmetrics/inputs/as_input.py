@@ -12,12 +12,15 @@ from torchrecmetrics.core.checks import check_tensor, describe, nearest
 from torchrecmetrics.core.options import Input
 from torchrecmetrics.core.other_names import ARGUMENTS, CALLS, SESSIONS
 from torchrecmetrics.core.ranking import Ranking
+from torchrecmetrics.inputs.batch_input import BatchInput, SharedInput
 from torchrecmetrics.inputs.ranks import Ranks
 from torchrecmetrics.inputs.scores import Scores
 
 
-def as_input(scores: Any, target: Any, gains: Any, exclude: Any, depth: int | None) -> Input | Ranking:
+def as_input(scores: Any, target: Any, gains: Any, exclude: Any, depth: int | None, reader: int) -> Input | Ranking:
     """Return the input of `update(scores, target)`, `update(ranks)`, `update(ranking)` or `update(input)`.
+
+    `reader` is the id of the metric, with which others share the rankings of an input.
 
     Raises:
         TypeError: for something else, and for a target beside an input that holds its own.
@@ -46,7 +49,8 @@ def as_input(scores: Any, target: Any, gains: Any, exclude: Any, depth: int | No
             "update takes scores with target, or ranks, a Ranking, or an input such as Lists; got none (a "
             "torchmetrics.MetricCollection passes on the names scores and target alone, not preds=)"
         )
-    batch: Input | Ranking = scores
+    is_shared = isinstance(scores, BatchInput) and not hasattr(scores, "scope")  # a scope is for several processes
+    batch: Input | Ranking = SharedInput(scores, reader) if is_shared else scores
     return batch
 
 

@@ -66,6 +66,37 @@ class BatchInput:
         return f"{type(self).__name__}({', '.join(f'{name}=...' for name in names)})"
 
 
+class SharedInput(NamedTuple):
+    """An input whose rankings several metrics read, such as those of a torchmetrics `MetricCollection`."""
+
+    source: BatchInput
+    reader: int
+
+    def rank(self, needs: Needs, options: Options) -> Ranking:
+        """Return the ranking that was made for another reader, if no tensor was written to since, else a new one."""
+        fields = vars(self.source)
+        made_of, readers, rankings = fields.pop("_shared", (None, set(), {}))
+        versions = id(self.source), _version(tuple(fields.values()))
+        if versions != made_of or self.reader in readers:  # the next batch, if numpy wrote it
+            readers, rankings = set(), {}
+        readers.add(self.reader)
+        fields["_shared"] = versions, readers, rankings
+        key = needs._replace(graded=False), options
+        if key not in rankings:
+            rankings[key] = self.source.rank(needs, options)
+        ranking: Ranking = rankings[key]
+        return ranking
+
+
+def _version(value: Any) -> object:
+    """Return a value that changes when a field of an input is written to; for unknown data one that equals nothing."""
+    if isinstance(value, tuple):
+        return tuple(map(_version, value))
+    if isinstance(value, Tensor) and not (value.is_inference() or value.is_nested):
+        return value._version
+    return value if value is None or isinstance(value, (int, str)) else object()
+
+
 class SelectedItems(NamedTuple):
     """Items of a batch of users, padded to one width, and their values: a result of `Interactions.select`."""
 

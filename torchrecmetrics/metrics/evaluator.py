@@ -153,7 +153,7 @@ class Evaluator(SummedStates):
         """
         if scores is None:
             self._check_names(columns)
-        self.add(self.rows(as_input(scores, target, gains, exclude, depth), weights, columns))
+        self.add(self.rows(as_input(scores, target, gains, exclude, depth, id(self)), weights, columns))
 
     @outside_graphs
     @torch.no_grad()
@@ -163,7 +163,7 @@ class Evaluator(SummedStates):
         weights, depth = arguments.pop("weights", None), arguments.pop("depth", None)
         if scores is None:
             self._check_names(arguments)
-        batch = as_input(scores, target, gains, exclude, depth)
+        batch = as_input(scores, target, gains, exclude, depth, id(self))
         rows = self.rows(batch, weights, arguments)
         results = self._batch_results(rows, getattr(batch, "process_group", None))
         self.batch_values, values = self.as_tensors(results), self.as_tensors(results)
