@@ -30,9 +30,9 @@ from torchrecmetrics.evaluation.ground_truth import (
     from_matrix,
     listed_with_target,
     past_of,
+    ranks_users_without_target,
     user_rows,
     warn_of_item_0,
-    weighs_users_without_target,
 )
 from torchrecmetrics.evaluation.progress import Progress, ProgressBar
 from torchrecmetrics.evaluation.scorers import (
@@ -124,8 +124,8 @@ def evaluate(
             processes that share the work.
 
     Scores are computed and stored in float32, also under autocast, and in float64 for embeddings or a bias of float64.
-    Users without ground truth are not scored, except with `all_users`, and where they count with a weight that depends
-    on their candidates (`AUROC(weight="candidates", empty_target_action="neg")`). A batch is halved and repeated if a
+    Users without ground truth are not scored, except with `all_users`, and where their weight or value depends on their
+    candidates (`AUROC(weight="candidates", empty_target_action="neg")`). A batch is halved and repeated if a
     GPU runs out of memory. With `kernels="triton"`, scores of embeddings are counted as they are computed and never
     stored, unless a metric reads the listed items; bfloat16 and float16 embeddings are then multiplied as they are,
     float32 embeddings as `torch.get_float32_matmul_precision()` says.
@@ -163,7 +163,7 @@ def evaluate(
         data = _Data.read(collection, scorer, target, exclude, user_ids, device is not None)
         truth = data.truth
         columns = columns_of(collection, groups, truth.target)
-        ranks_all = all_users or weighs_users_without_target(collection)
+        ranks_all = all_users or ranks_users_without_target(collection)
         sizes, (ids, without_target) = data.num_entries(), data.split_ids(ranks_all)
         num_without_history = truth.exclusions.num_without(data.split_ids(ranks_all=False)[0])
         rank, world_size = _rank_and_world_size(shard, process_group)
@@ -189,7 +189,7 @@ def evaluate(
         if all_users or not ranks_all:
             collection.update(rows, **columns(ids))
             return
-        with refusal_scope(rows):  # users without ground truth are ranked for their weight alone
+        with refusal_scope(rows):  # users without ground truth count by their ranking
             ranking = rows.rank(collection.evaluator.batch_needs, collection.evaluator.ranking_options)
             collection.update(listed_with_target(ranking, batch.target), **columns(ids))
 

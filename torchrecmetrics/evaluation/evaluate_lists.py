@@ -29,7 +29,7 @@ from torchrecmetrics.evaluation.ground_truth import (
     empty_collection,
     listed_with_target,
     past_of,
-    weighs_users_without_target,
+    ranks_users_without_target,
 )
 from torchrecmetrics.evaluation.list_entries import ListEntries, Numbering, opened_lists
 from torchrecmetrics.evaluation.matching import IdColumn, called, of_one_kind
@@ -164,7 +164,7 @@ def evaluate_lists(
     truth = _Truth.of(collection, interactions, groups, without_excluded)
     target = truth.items.target
     has_target = target.host_degree > 0
-    is_ranked = has_target | weighs_users_without_target(collection)
+    is_ranked = has_target | ranks_users_without_target(collection)
     recommended = RecommendedLists.of(entries, target.user_ids, target.item_ids, is_ranked, duplicates == "first")
     ids, without_target = is_ranked.nonzero()[:, 0], (~is_ranked).nonzero()[:, 0]
     longest = int(recommended.lengths.max())

@@ -158,10 +158,11 @@ def empty_collection(
     return RecMetricCollection.fresh(metrics, k, options, accumulators=accumulators)
 
 
-def weighs_users_without_target(collection: RecMetricCollection) -> bool:
-    """Return True if users without ground truth count by a row weight, which is read of a ranking of their items."""
+def ranks_users_without_target(collection: RecMetricCollection) -> bool:
+    """Return True if the weight or value of users without ground truth is read of a ranking of their items."""
     counts_empty = collection.evaluator.leader.empty_target_action in ("neg", "pos")
-    return counts_empty and any(metric.weights is not None for metric in collection.metrics.values())
+    reads_ranking = [*collection.evaluator.zero_divisions, *(m.weights for m in collection.metrics.values())]
+    return counts_empty and any(reads_ranking)
 
 
 def listed_with_target(ranking: Ranking, target: SelectedItems) -> Ranking:

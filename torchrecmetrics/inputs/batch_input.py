@@ -84,8 +84,7 @@ class SharedInput(NamedTuple):
         key = needs._replace(graded=False), options
         if key not in rankings:
             rankings[key] = self.source.rank(needs, options)
-        ranking: Ranking = rankings[key]
-        return ranking
+        return rankings[key]  # type: ignore[no-any-return]
 
 
 def _version(value: Any) -> object:
