@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class BatchInput:
-    """Data of one batch; subclasses are frozen data classes with a method `rank`."""
+    """Data of one batch; subclasses are frozen data classes with a method `rank`, which reads their fields alone."""
 
     def rank(self, needs: Needs, options: Options) -> Ranking:
         """Return the ranking, as deep as `needs` says; raise for bad values that are checked at once."""
