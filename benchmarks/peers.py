@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torchmetrics import MetricCollection
 
 import torchrecmetrics as trm
 from benchmarks.problem import Array, Problem, Run, Values
@@ -41,6 +42,26 @@ def ours_from_scores(
         metrics.reset()
         for _ in range(problem.times):
             metrics.update(problem.scores, target, exclude=exclude, weights=weights)
+        return _floats(metrics.compute())
+
+    return run
+
+
+def ours_in_metric_collection(problem: Problem, target: Tensor, how: str) -> Run:
+    """Run a `MetricCollection` of torchmetrics, from "tensors", "ranks" or "a ranking"."""
+    collection = trm.RecMetricCollection(problem.names, k=problem.cutoffs)
+    metrics = MetricCollection({key: metric.clone() for key, metric in collection.metrics.items()})
+    scores, depth = problem.scores, max(problem.cutoffs)
+    assert scores is not None
+
+    def run() -> Values:
+        metrics.reset()
+        if how == "tensors":
+            metrics.update(scores, target)
+        elif how == "ranks":
+            metrics.update(trm.get_topk_ranks(scores, target, depth))
+        else:
+            metrics.update(trm.Scores(scores, target).ranking(depth))
         return _floats(metrics.compute())
 
     return run

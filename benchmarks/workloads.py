@@ -374,6 +374,21 @@ def best_items(tiny: bool, data: Path) -> Iterator[Case]:
     yield Case("best-items", "items among the best", text, rows, entrants, partial(expected, best[0]), goals)
 
 
+def metric_collections(tiny: bool, data: Path) -> Iterator[Case]:
+    """Our collection, and a `MetricCollection` of torchmetrics that ranks per metric or once."""
+    rows, size = (8, 400) if tiny else (256, 20_000)
+    torch.manual_seed(0)
+    scores, target = torch.randn(rows, size), distinct(rows, 5, size)
+    problem = Problem(Interactions.from_padded(target, size), scores=scores)
+    entrants = [contender("ours", partial(peers.ours_from_scores, problem, target))]
+    for how in ("tensors", "ranks", "a ranking"):
+        run = partial(peers.ours_in_metric_collection, problem, target, how)
+        entrants.append(contender(f"from {how}", run))
+    text = f"scores float32 [{rows}, {size}], 5 relevant, at random; {METRICS}"
+    goals = [Goal("from tensors", 2.5, "from a ranking", at_least=True)]
+    yield Case("metric-collections", "in a MetricCollection", text, rows, entrants, partial(expected, problem), goals)
+
+
 def comparisons(tiny: bool, data: Path) -> Iterator[Case]:
     """Intervals and a comparison of kept rows, with the default of 10,000 resamples, beside means and errors alone."""
     users, k = 20_000 if tiny else 1_000_000, 10
@@ -411,5 +426,6 @@ ROWS: dict[str, Row] = {
     "lists": lists_rows,
     "one-row": one_row,
     "best-items": best_items,
+    "metric-collections": metric_collections,
     "comparisons": comparisons,
 }

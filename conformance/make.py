@@ -43,14 +43,19 @@ def values_of(given: Case, metric: str, k: int | None, options: Case) -> list[fl
             gains = {item: 2.0**gain - 1 for item, gain in gains.items()}
         excluded = given["exclude"][row] if "exclude" in given else []
         overlap = options.get("overlap", "miss")
-        if not any(gain > 0 for gain in gains.values()):
+        if not any(gain > 0 for gain in gains.values()) and options.get("empty_target_action") != "neg":
             values.append(None)
         else:
-            user = reference.rank(scores, gains, excluded, options.get("ties", "expected"), overlap=overlap)
+            threshold = options.get("score_threshold", -INF)
+            ties = options.get("ties", "expected")
+            user = reference.rank(scores, gains, excluded, ties, overlap=overlap, threshold=threshold)
             cutoff = {} if k is None else {"k": k}
-            divisor = {name: options[name] for name in ("normalize", "denominator") if name in options}
+            names = ("normalize", "denominator", "zero_division")
+            divisor = {name: options[name] for name in names if name in options}
             if metric == "Precision" and "normalize" in divisor:
                 divisor = {"denominator": divisor["normalize"]}
+            if threshold > -INF:
+                divisor["threshold"] = True
             value = FORMULAS[metric](user, **cutoff, **divisor)
             values.append(None if math.isnan(value) else value)
     return values
@@ -206,6 +211,11 @@ def variants(g: random.Random) -> Iterator[Case]:
     yield given | {"cases": cases(given, ("Precision", "Recall", "MAP"), (2, 5), normalize="min")}
     given = {"name": "a short ranking", "scores": [[1.0, 2.0, -INF, -INF]], "target": [[0, 3]]}
     yield given | {"cases": cases(given, ("Precision",), (4,), denominator="recommended")}
+    given = {"name": "nothing relevant, or no score from 3.5 on", "target": [[0], [1], [], []]}
+    given["scores"] = [[4.0, 1.0], [1.0, 2.0], [4.0, 1.0], [1.0, 2.0]]
+    limits = {"score_threshold": 3.5, "zero_division": 1.0, "empty_target_action": "neg"}
+    found = cases(given, ("Precision",), (2,), denominator="recommended", **limits)
+    yield given | {"cases": found + cases(given, ("Recall",), (2,), **limits)}
 
 
 TOPICS: dict[str, tuple[str, Callable[[random.Random], Iterator[Case]]]] = {
@@ -216,7 +226,7 @@ TOPICS: dict[str, tuple[str, Callable[[random.Random], Iterator[Case]]]] = {
     "edges": ("Rows without a relevant item, padding, NaN", edges),
     "lists": ("Recommended items, best first; -1 = no more items; an item that is not listed is missed", lists),
     "variants": (
-        "Other definitions of these names: divided by min(k, relevant items), or by the recommended items",
+        "Other definitions of these names: divided by min(k, relevant items), or by the recommended items; limit cases",
         variants,
     ),
 }

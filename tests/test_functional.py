@@ -27,7 +27,7 @@ INPUTS = {
 }
 OPTIONS = {
     "precision": [{}, {"normalize": "min"}, {"denominator": "recommended", "zero_division": 1.0}],
-    "recall": [{}, {"normalize": "min"}, {"weighted": True}],
+    "recall": [{}, {"normalize": "min"}, {"weighted": True}, {"zero_division": 1.0}],
     "f1": [{}, {"normalize": "min"}, {"denominator": "recommended"}],
     "average_precision": [{}, {"normalize": "min"}],
     "ndcg": [{}, {"gain": "exponential"}],

@@ -145,6 +145,21 @@ def test_a_user_without_ground_truth_weighs_all_candidates(action, expected):
     assert got["AUROC-candidates"].item() == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("all_users", [False, True])
+def test_a_user_without_ground_truth_has_the_limit_cases_of_surprise(all_users, device):
+    """Users without ground truth are ranked where precision reads whether they were recommended anything."""
+    target = trm.Interactions.from_columns([0], [0], num_users=3, num_items=2).to(device)
+    scores = torch.tensor([[4.0, 1.0], [4.0, 1.0], [1.0, 2.0]], device=device)
+    options = {"score_threshold": 3.5, "zero_division": 1.0, "empty_target_action": "neg"}
+    metrics = [trm.Precision(2, denominator="recommended", **options), trm.Recall(2, **options)]
+    got = trm.evaluate(metrics, lambda ids: scores[ids], target=target, all_users=all_users)
+    assert [value.item() for value in got.values()] == pytest.approx([(1 + 0 + 1) / 3, 1])
+    lists = {"user": [0, 0, 1, 1, 2], "item": [0, 1, 0, 1, 1], "score": [4.0, 1.0, 4.0, 1.0, 2.0]}
+    target = target.with_ids(user_ids=torch.arange(3), item_ids=torch.arange(2))
+    got = trm.evaluate_lists(metrics, lists, target=target)
+    assert [value.item() for value in got.values()] == pytest.approx([(1 + 0 + 1) / 3, 1])
+
+
 def test_all_is_moved_to_a_named_device(device):
     """With `device="cuda"` everything is moved to the current GPU, and a function is asked there."""
     users, items, train, test = world()

@@ -122,7 +122,9 @@ def precision(user, k, denominator="k", threshold=False, zero_division=0.0):
 
 
 @over_orders
-def recall(user, k, normalize="relevant", weighted=False, threshold=False):
+def recall(user, k, normalize="relevant", weighted=False, threshold=False, zero_division=0.0):
+    if not user.gains:
+        return zero_division
     if weighted:
         return math.fsum(gain for place, gain in user.hits if place <= k) / math.fsum(user.gains)
     return found(user, k, threshold) / (min(k, len(user.gains)) if normalize == "min" else len(user.gains))

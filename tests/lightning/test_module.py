@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from torch import nn
+from torchmetrics import MetricCollection
 from trainers import QUIET, Optimised, by_hand, columns, loader, logged, samples, trainer
 from values import near
 
@@ -51,6 +52,47 @@ def test_validate_fit_test_validate():
     assert logged(run) == expected_of(second)
     assert run.test(module, loader(first), verbose=False) == [expected_of(first, "test/")]
     assert run.validate(module, loader(second), verbose=False) == [expected_of(second)]
+
+
+@pytest.mark.parametrize("inference_mode", [True, False])
+def test_a_metric_collection_of_torchmetrics_is_logged(inference_mode):
+    """`self.log_dict` takes a `MetricCollection` of torchmetrics whose metrics read one input, or one ranking."""
+
+    class Plain(Recommender):
+        def __init__(self, depth):
+            super().__init__()
+            self.depth = depth
+            metrics = [getattr(trm, name)(k) for name in NAMES for k in KS]
+            self.metrics = MetricCollection({metric.label: metric for metric in metrics}, prefix="val/")
+
+        def validation_step(self, batch, batch_idx):
+            scores = trm.Scores(*batch[:2])
+            self.metrics.update(scores if self.depth is None else scores.ranking(depth=self.depth))
+            self.log_dict(self.metrics)
+
+    for depth in (None, max(KS)):
+        run = trainer(pl, inference_mode=inference_mode)
+        assert run.validate(Plain(depth), loader(samples(20)), verbose=False) == [expected_of(samples(20))]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_a_module_without_its_metric_is_scripted():
+    """A module that holds a metric is exported, and scripted or traced once the metric is None."""
+
+    class Plain(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.out, self.metrics = nn.Linear(2, 3), trm.RecMetricCollection(NAMES, k=KS)
+
+        def forward(self, users):
+            return self.out(users)
+
+    module, users = Plain(), torch.rand(4, 2)
+    expected = module(users)
+    assert torch.equal(torch.export.export(module, (users,)).module()(users), expected)
+    module.metrics = None
+    assert torch.equal(torch.jit.script(module)(users), expected)
+    assert torch.equal(torch.jit.trace(module, users)(users), expected)
 
 
 def test_checkpoint_and_early_stopping_on_our_keys(tmp_path):

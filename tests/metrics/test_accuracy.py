@@ -93,6 +93,49 @@ def test_zero_division(zero_division, expected):
     assert metric.num_users == (0 if math.isnan(zero_division) else 1)
 
 
+SURPRISE = {"score_threshold": 3.5, "zero_division": 1.0, "empty_target_action": "neg"}
+LIMIT_CASES = [
+    ([[4.0, 1.0]], [[0, 1]], 1.0, 1 / 2),  # scores, target, precision, recall
+    ([[1.0, 2.0]], [[0, 1]], 1.0, 0.0),
+    ([[4.0, 1.0]], [[-1, -1]], 0.0, 1.0),
+    ([[1.0, 2.0]], [[-1, -1]], 1.0, 1.0),
+]
+
+
+@pytest.mark.parametrize(("scores", "target", "precision", "recall"), LIMIT_CASES)
+def test_limit_cases_of_surprise(scores, target, precision, recall, device):
+    """Precision without a recommended item and recall without a relevant one are 1, as a post of Surprise has it."""
+    arguments = torch.tensor(scores, device=device), torch.tensor(target, device=device)
+    metrics = [trm.Precision(2, denominator="recommended", **SURPRISE), trm.Recall(2, **SURPRISE)]
+    for metric, expected in zip(metrics, (precision, recall), strict=True):
+        assert value(metric.to(device), *arguments) == expected
+        assert metric.num_users == 1
+    several = trm.RecMetricCollection([*metrics, trm.HR(2, empty_target_action="neg")]).to(device)
+    several.update(*arguments)
+    assert [several[f"{metric.name}@2"].compute() for metric in metrics] == [precision, recall]
+    assert several["HR@2"].compute() == (target[0][0] >= 0 and scores[0][0] > 0) * 1.0
+
+
+@pytest.mark.parametrize("action", ["skip", "pos", "neg"])
+def test_zero_division_decides_with_neg_alone(action):
+    """Rows without a relevant item are left out, or count 1, whatever `zero_division` is; with "neg" nan leaves out."""
+    for zero_division in (0.0, 1.0, math.nan):
+        for metric in (
+            trm.Recall(1, zero_division=zero_division, empty_target_action=action),
+            trm.Recall(1, zero_division=zero_division, normalize="min", empty_target_action=action),
+            trm.Recall(1, zero_division=zero_division, weighted=True, empty_target_action=action),
+            trm.Precision(1, zero_division=zero_division, normalize="min", empty_target_action=action),
+        ):
+            metric.update(torch.tensor([[1.0, 2.0], [1.0, 2.0]]), torch.tensor([[1], [-1]]), gains=torch.ones(2, 1))
+            of_empty = {"skip": math.nan, "pos": 1.0, "neg": zero_division}[action]
+            counted = [1.0] if math.isnan(of_empty) else [1.0, of_empty]
+            assert metric.compute() == sum(counted) / len(counted)
+            assert (metric.num_users, metric.num_skipped) == (len(counted), 1)
+    metric = trm.Precision(1, zero_division=1.0, empty_target_action=action)  # divided by k, which is not 0
+    metric.update(torch.tensor([[1.0, 2.0], [1.0, 2.0]]), torch.tensor([[1], [-1]]))
+    assert metric.compute() == {"skip": 1, "pos": 1, "neg": 1 / 2}[action]
+
+
 def test_precision_over_a_recommended_list():
     """denominator="recommended" divides by the length of a list that is shorter than k."""
     lists = trm.Lists(torch.tensor([[3, 5, -1, -1]]), torch.tensor([5]))
@@ -108,6 +151,7 @@ WITH_OPTIONS = [
     (trm.Precision(3, denominator="recommended", score_threshold=0.3), 3, "recommended", True),
     (trm.Recall(2, normalize="min"), 2, "min"),
     (trm.Recall(3, weighted=True), 3, "relevant", True),
+    (trm.Recall(3, zero_division=1.0), 3, "relevant", False, False, 1.0),
     (trm.Recall(3, score_threshold=0.3), 3, "relevant", False, True),
     (trm.MAP(2, normalize="min"), 2, "min"),
     (trm.DCG(3, gain="exponential"), 3),
@@ -329,6 +373,7 @@ def test_counts_do_not_stall_at_2_to_the_24():
         (trm.Precision(3, denominator="recommended", zero_division=1.0), "Precision-recommended-zero_division_1@3"),
         (trm.F1(5, normalize="min"), "F1-min@5"),
         (trm.Recall(5, weighted=True), "Recall-weighted@5"),
+        (trm.Recall(5, zero_division=1.0), "Recall-zero_division_1@5"),
         (trm.HR(3, score_threshold=3), "HR-t3@3"),
         (trm.HR(3, score_threshold=1000000.1), "HR-t1000000_1@3"),
         (trm.MRR(), "MRR"),
@@ -355,6 +400,7 @@ BAD_OPTIONS = [
     (lambda: trm.Precision(5, denominator="R"), ValueError, "denominator must be one of 'k', 'recommended'"),
     (lambda: trm.Precision(5, normalize="min", denominator="recommended"), ValueError, "or by the recommended items"),
     (lambda: trm.Precision(5, zero_division=0.5), ValueError, "zero_division must be 0.0, 1.0 or nan"),
+    (lambda: trm.Recall(5, zero_division=0.5), ValueError, "zero_division must be 0.0, 1.0 or nan"),
     (lambda: trm.AUROC(weight="all"), ValueError, "weight must be one of None, 'relevant', 'candidates'"),
     (lambda: trm.AUROC(weights="relevant"), ValueError, "AUROC has no option 'weights'; did you mean 'weight'"),
     (lambda: trm.HR(5, ties="first"), ValueError, "ties must be one of"),

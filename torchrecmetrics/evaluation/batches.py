@@ -55,7 +55,7 @@ def evaluate_on(
     def update(ids: Tensor, at_once: int) -> None:
         batch = test.batch(ids)
         rows = source.input(batch, at_once)
-        if not users.for_weight:
+        if not users.for_ranking:
             collection.update(rows, **test.columns(ids))
             return
         with refusal_scope(rows):

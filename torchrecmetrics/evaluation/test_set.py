@@ -46,8 +46,8 @@ class Users(NamedTuple):
     ranked: Tensor
     unranked: Tensor
     """Users without ground truth who are not ranked."""
-    for_weight: bool = False
-    """True if users without ground truth are ranked for their row weight alone, and have no lists."""
+    for_ranking: bool = False
+    """True if users without ground truth are ranked for their weight or value alone, and have no lists."""
 
 
 class TestSet(NamedTuple):
@@ -103,15 +103,16 @@ class TestSet(NamedTuple):
         )
 
     def split_users(self, ids: Tensor, collection: RecMetricCollection, all_users: bool = False) -> Users:
-        """Return the users to evaluate: those without ground truth are ranked with `all_users`, and where they count by
-        a row weight, which is read of a ranking of their items.
+        """Return the users to evaluate: those without ground truth are ranked with `all_users`, and where their weight
+        or value is read of a ranking of their items.
         """
         has_target = self.target.host_degree.index_select(0, ids) > 0
         if all_users or bool(has_target.all()):
             return Users(ids, ids[:0])
         counts_empty = collection.evaluator.leader.empty_target_action in ("neg", "pos")
-        if counts_empty and any(metric.weights is not None for metric in collection.metrics.values()):
-            return Users(ids, ids[:0], for_weight=True)
+        reads_ranking = [*collection.evaluator.zero_divisions, *(m.weights for m in collection.metrics.values())]
+        if counts_empty and any(reads_ranking):
+            return Users(ids, ids[:0], for_ranking=True)
         return Users(ids[has_target], ids[~has_target])
 
     def num_entries(self) -> Tensor:

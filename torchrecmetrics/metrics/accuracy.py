@@ -96,6 +96,7 @@ def recall(
     normalize: Normalization = "relevant",
     weighted: bool = False,
     score_threshold: float | None = None,
+    zero_division: float = 0.0,
 ) -> Tensor:
     """Return h(k) / R, the share of the relevant items that is in the top `k`; see `Recall`."""
     if not isinstance(weighted, bool):
@@ -107,8 +108,13 @@ def recall(
     reached = _reached(ranking, k, score_threshold)
     if weighted and ranking.gains is not None:
         gains = ranking.relevant.placed(_linear)
-        return ranking.relevant.sum_hits(torch.ones_like, reached, gains) / ranking.gains.sum(1)
-    return ranking.relevant.num_hits(reached) / (_max_hits(ranking, k) if by_min else ranking.num_relevant)
+        shares = ranking.relevant.sum_hits(torch.ones_like, reached, gains) / ranking.gains.sum(1)
+    else:
+        shares = ranking.relevant.num_hits(reached) / (_max_hits(ranking, k) if by_min else ranking.num_relevant)
+    if zero_division != 0.0:
+        _check_zero_division(zero_division)
+        shares = shares.where(ranking.num_relevant > 0, zero_division)
+    return shares
 
 
 @of_rows
@@ -346,7 +352,8 @@ class Precision(_OfRecommended):
         denominator: "k"; or "recommended", h / min(k, n'): n' is the length of a list handed in, for scores the number
             of candidates (with `score_threshold=t`: those with score >= t, which alone can be hits; relison, Surprise).
         score_threshold: only items with score >= this are recommended.
-        zero_division: value of a row whose denominator is 0: 0.0, 1.0 or nan (the row is left out).
+        zero_division: value of a row whose denominator is 0: 0.0, 1.0 or nan (the row is left out). It counts before
+            `empty_target_action="neg"`; the other actions count before it.
         options: keywords of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`, for methods and counts too.
 
     Examples:
@@ -404,6 +411,7 @@ class Recall(RankingMetric):
         normalize: "relevant", divided by R; or "min", by min(k, R) (LensKit's Recall, recpack's CalibratedRecallK).
         weighted: gains of the hits / all gains (PyG's `weighted`).
         score_threshold: only items with score >= this are recommended.
+        zero_division: as in `Precision`; the denominator is 0 if no item is relevant.
         options: keywords of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`, for methods and counts too.
 
     Examples:
@@ -435,6 +443,7 @@ class Recall(RankingMetric):
         normalize: Normalization = "relevant",
         weighted: bool = False,
         score_threshold: float | None = None,
+        zero_division: float = 0.0,
         **options: Unpack[MetricOptions],
     ) -> None:
         super().__init__(
@@ -442,6 +451,7 @@ class Recall(RankingMetric):
             normalize=normalize,
             weighted=weighted,
             score_threshold=score_threshold,
+            zero_division=zero_division,
             **options,
         )
 

@@ -74,6 +74,8 @@ class Evaluator(SummedStates):
         }
         self._with_own_weights = [metric for metric in rows.values() if metric.weights is not None]
         self._of_lists = tuple(metric.of_lists for metric in rows.values())
+        self.zero_divisions: list[bool] = [bool(metric.options.get("zero_division")) for metric in rows.values()]
+        """Which metrics have a `zero_division` that is not 0, and read rows without a relevant item, too."""
         self._reads_lists = bool(self.batch_needs.list_depth) or any(self._of_lists)
         self._reads_relevant = any(not metric.of_lists and not metric.of_items for metric in metrics.values())
         infinite = [place for place, metric in enumerate(rows.values()) if metric.may_be_infinite()]
@@ -316,6 +318,8 @@ class Evaluator(SummedStates):
             of_lists = _flags_column(self._of_lists, values.device)
             empty = empty & ~of_lists
         action = self.leader.empty_target_action
+        if action == "neg" and any(self.zero_divisions):  # the formula decides first
+            empty = empty & ~_flags_column(tuple(self.zero_divisions), values.device)
         if action in ("neg", "pos"):
             values = values.masked_fill(empty, float(action == "pos"))
             undefined = values.isnan()
