@@ -12,7 +12,7 @@ from torchrecmetrics.collection.collection import RecMetricCollection
 from torchrecmetrics.core.checks import check_k
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.evaluation.progress import ProgressBar
-from torchrecmetrics.evaluation.scorers import ENTRY_BYTES, MIN_ROWS, Source
+from torchrecmetrics.evaluation.scorers import ENTRY_BYTES, MIN_ROWS, RankingSource
 from torchrecmetrics.evaluation.test_set import TestSet, Users, listed_with_target
 from torchrecmetrics.inputs.as_input import refusal_scope
 
@@ -29,7 +29,7 @@ _MAX_USERS = 4096
 def evaluate_on(
     collection: RecMetricCollection,
     test: TestSet,
-    source: Source,
+    source: RankingSource,
     users: Users,
     *,
     batch_size: int | None = None,
@@ -69,7 +69,7 @@ def evaluate_on(
 
 
 def batches(
-    source: Source, users: Tensor, sizes: Tensor, use: Callable[[Tensor, int], None], batch_size: int | None
+    source: RankingSource, users: Tensor, sizes: Tensor, use: Callable[[Tensor, int], None], batch_size: int | None
 ) -> Iterator[Tensor]:
     """Apply `use` to batches of users and yield each batch when done; a batch is halved if a GPU runs out of memory.
 

@@ -17,7 +17,7 @@ from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.evaluation.recommended_lists import FIRST, RecommendedLists
-from torchrecmetrics.evaluation.scorers import ENTRY_BYTES, Source
+from torchrecmetrics.evaluation.scorers import ENTRY_BYTES, RankingSource
 from torchrecmetrics.evaluation.test_set import Batch
 from torchrecmetrics.inputs.lists import Duplicates, Lists
 from torchrecmetrics.tables.unmatched import closest_pair
@@ -32,7 +32,7 @@ _CHANCE = 1e-6
 """Chance of random lists to hit nothing below which no accident explains it."""
 
 
-class ListSource(Source):
+class ListSource(RankingSource):
     """Source of the recommended lists of users; counts what it has seen in the lists that it ranked.
 
     Args:

@@ -80,11 +80,11 @@ def read_sides(
     entries = ListEntries.read(lists, known)
     tables = [(lists, ("rank", "score")), (target, ("value",)), *((history, ()) for history in exclude)]
     unread = {table.what: table.not_read(*roles) for table, roles in tables if isinstance(table, Table)}
-    numbered = _numbered([target, *exclude], [truth, *histories], entries, catalogue)
+    numbered = _number_sides([target, *exclude], [truth, *histories], entries, catalogue)
     return numbered._replace(unread={what: names for what, names in unread.items() if names})
 
 
-def _numbered(
+def _number_sides(
     arguments: Sequence[Any], pairs: Sequence[Any], entries: ListEntries, catalogue: Catalogue | None
 ) -> Sides:
     """Return all sides with one numbering.

@@ -1,4 +1,4 @@
-"""`Source`: makes the input of a batch of users; scorers do it from embeddings, a function, candidates or a shard."""
+"""`RankingSource`: makes the input of a batch of users. Scorers: of embeddings, a function, candidates or a shard."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def memory_on(device: torch.device) -> int:
     return int(torch.cuda.mem_get_info(device)[0] // 2) if device.type == "cuda" else _CPU_BYTES
 
 
-class Source:
+class RankingSource:
     """Base class of sources of rankings, which make the input of a batch of users."""
 
     device: torch.device
@@ -68,7 +68,7 @@ class Source:
         return memory_on(self.device)
 
 
-class Scorer(Source):
+class Scorer(RankingSource):
     """Base class of sources that score all items, of which each user's best are recommended."""
 
     num_users: int | None = None

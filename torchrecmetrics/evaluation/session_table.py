@@ -15,7 +15,7 @@ from torchrecmetrics.evaluation.batches import evaluate_on
 from torchrecmetrics.evaluation.list_entries import order_values
 from torchrecmetrics.evaluation.list_source import LISTS_MEMORY
 from torchrecmetrics.evaluation.recommended_lists import FIRST
-from torchrecmetrics.evaluation.scorers import Source
+from torchrecmetrics.evaluation.scorers import RankingSource
 from torchrecmetrics.evaluation.target_device import TargetDevice
 from torchrecmetrics.evaluation.test_set import Batch, TestSet, empty_collection
 from torchrecmetrics.inputs.lists import Duplicates
@@ -49,7 +49,7 @@ def evaluate_sessions(
         ValueError: for missing columns, not exactly one of score and rank, an item that a session lists twice, and
             labels or scores that are not numbers; names row and column.
     """
-    sessions = _read(table, label, duplicates)
+    sessions = _read_sessions(table, label, duplicates)
     collection = empty_collection(metrics, k, options, keep_rows=keep_rows).to("cpu")
     collection.evaluator.set_sync_on_compute(False)
     target = Interactions.of_events(sessions.relevant())
@@ -61,7 +61,7 @@ def evaluate_sessions(
     return collection.evaluation("eager", sessions.user_ids, counts)
 
 
-class _Entries(NamedTuple):
+class _SessionEntries(NamedTuple):
     """Candidates of all sessions, [E] each."""
 
     scores: Tensor
@@ -78,7 +78,7 @@ class _Entries(NamedTuple):
         return Events(self.users[is_relevant], self.items[is_relevant], shape, values=self.labels[is_relevant])
 
 
-def _read(table: Table, label: str, duplicates: Duplicates) -> _Entries:
+def _read_sessions(table: Table, label: str, duplicates: Duplicates) -> _SessionEntries:
     """Read the candidates of all sessions, each once."""
     source, order, item = table.source, table.order, table.columns.get("item")
     if "user" not in table.columns:
@@ -127,16 +127,16 @@ def _read(table: Table, label: str, duplicates: Duplicates) -> _Entries:
             torch.zeros_like(users, dtype=torch.float64).scatter_reduce(0, again, column, "amax", include_self=False)
             for column in (scores, labels)
         )
-    return _Entries(scores, labels, users, items, user_ids, num_repeated)
+    return _SessionEntries(scores, labels, users, items, user_ids, num_repeated)
 
 
-class SessionSource(Source):
+class SessionSource(RankingSource):
     """Source of the candidates of users, with their scores and labels, [E] each."""
 
     device: torch.device = torch.device("cpu")
     memory: int = LISTS_MEMORY
 
-    def __init__(self, entries: _Entries) -> None:
+    def __init__(self, entries: _SessionEntries) -> None:
         order = entries.users.argsort(stable=True)
         self.scores, self.labels = entries.scores[order], entries.labels[order]
         self.lengths: Tensor = torch.bincount(entries.users, minlength=len(entries.user_ids))
