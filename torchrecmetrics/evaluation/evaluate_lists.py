@@ -76,7 +76,8 @@ def evaluate_lists(
             are relevant, and the label is their gain. Each user is then a session whose rows are all candidates,
             ordered by score or rank, and AUROC is known.
         exclude: items removed from the lists, so that later items move up: any form of `target`, bool [I], or a tuple
-            of these. All pairs of a table count, or those whose value is above 0, if `Table(..., value=)` says it.
+            of these. All pairs of a table count, or those whose value is above 0, if `Table(..., value=)` says it; of
+            a single column of flags (0 and 1) that is not read, an error asks.
         k: cut-offs, if `metrics` are names.
         values_reduce: gain of a pair that `target` repeats: "sum", "max" or the "last" gain. None: repeated pairs that
             have gains are an error.

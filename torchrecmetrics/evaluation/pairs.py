@@ -72,6 +72,7 @@ def read_sides(
                     "swapped?"
                 )
             questions.append(table.question(use, *_READ[use]))
+    questions += [history.question_of_flags() for history in exclude if isinstance(history, Table)]
     if texts := [text for text in questions if text is not None]:
         raise ValueError("\n".join(texts))
     truth = _interactions("target", target, values_reduce)

@@ -37,6 +37,8 @@ _USES: dict[Use, tuple[dict[str, str], str]] = {
     "time": ({"time": "is the time"}, "time=None if the rows of each user are in order of time"),
 }
 """Roles that answer a question, with the meaning of such a column, and the other answer."""
+_FLAGS = ({"0", "1"}, {"0.0", "1.0"}, {"false", "true"}, {"no", "yes"}, {"f", "t"}, {"n", "y"})
+"""Entries of a column of flags, as text."""
 _SHOWN = 12
 """Most columns that a message or a repr shows."""
 
@@ -265,6 +267,20 @@ class Table:
         calls = [f"{subject} {meaning}, pass {self._call(**{role: names[0]})}" for role, meaning in answers.items()]
         return f"{self.what} has {noun} not read: {shown}. If {'; if '.join(calls)}, or {otherwise}"
 
+    def question_of_flags(self) -> str | None:
+        """Return an error for excluded pairs if one column that is not read holds flags; None if none or several do."""
+        names = self.unread("user", "item", "time")
+        if (text := self._missing()) is not None or "value" in self.said or not names:
+            return text
+        columns = self.source.all_columns()
+        flags = [name for name in names if name in columns.column_names and _is_flag(columns[name])]
+        if len(flags) != 1:
+            return None
+        return (
+            f"{self.what} has a column of flags that is not read: {flags[0]!r} ({_content(columns[flags[0]])}). If it "
+            f"says which pairs count, pass {self._call(value=flags[0])}, or value=None if all pairs count"
+        )
+
     def _call(self, **roles: Any) -> str:
         """Return a call that makes this table with further roles; `...` = a name that the caller knows."""
         said = {role: name for role, name in self.columns.items() if name not in _NAMES[role]}
@@ -300,6 +316,14 @@ def _may_be(use: Use, type_: Any) -> bool:
     if types.is_temporal(type_):
         return use == "time"
     return use == "value" or not types.is_boolean(type_)
+
+
+def _is_flag(column: Any) -> bool:
+    """Return True for a column of true and false, or of 0 and 1, also as text, that holds both."""
+    if _is_nested(column.type):
+        return False
+    entries = column.drop_null().unique()
+    return len(entries) == 2 and {str(entry).lower() for entry in entries.to_pylist()} in _FLAGS
 
 
 def _is_nested(type_: Any) -> bool:
