@@ -302,6 +302,25 @@ def test_missing_entries_are_unknown():
             of_columns(users, [0, 1, 2], user_ids=user_ids)
 
 
+@pytest.mark.parametrize("kind", [list, tuple, set, frozenset, np.array, pd.Series])
+def test_a_dict_of_queries(kind):
+    """A dict {query: documents} gets the row numbers of vocabularies; a query without documents has a row, too."""
+    relevant = {"q2": kind(["d9", "d1"]), "q0": kind(["d1"]), "q1": kind([])}
+    graph = Interactions.from_dict(relevant, user_ids=["q1", "q2", "q3", "q0"], item_ids=["d9", "d5", "d1"])
+    assert (pairs(graph), graph.num_users, graph.num_items) == ([(1, 0), (1, 2), (3, 2)], 4, 3)
+    assert graph.user_ids[1] == "q2"
+    grades = {"q2": {"d9": 1, "d1": 3}, "q0": {"d1": -2}, "q1": {}}
+    graded = Interactions.from_dict(grades, user_ids=graph.user_ids, item_ids=graph.item_ids)
+    assert (pairs(graded), graded.values.tolist()) == (pairs(graph), [1, 3, 0])
+    alone = Interactions.from_dict(relevant)
+    assert ([*alone.user_ids], [*alone.item_ids], pairs(alone)) == (
+        ["q0", "q1", "q2"],
+        ["d1", "d9"],
+        [(0, 0), (2, 0), (2, 1)],
+    )
+    assert len(Interactions.from_dict({})) == 0
+
+
 @pytest.mark.parametrize(
     "ids",
     [
@@ -418,6 +437,22 @@ BAD = [
     (lambda: Interactions.from_scipy(torch.eye(3)), TypeError, r"matrix must be .*, got Tensor; .* from_dense\("),
     (lambda: Interactions.from_scipy(np.eye(3)), TypeError, r"got ndarray; dense ones of bools or .* from_dense\(m"),
     (lambda: Interactions.from_scipy(torch.ones(2, 2, 2).to_sparse()), ValueError, r"\[users, items\], got \[2, 2, 2"),
+    (lambda: Interactions.from_dict({"q": "d1"}), TypeError, r"relevant must be a dict .* got str for 'q'"),
+    (lambda: Interactions.from_dict({"q": 1}), TypeError, "got int for 'q'"),
+    (lambda: Interactions.from_dict([("q", "d")]), TypeError, r"relevant must be \{user: items\}, got list"),
+    (lambda: Interactions.from_dict({"user": ["q"], "item": ["d"]}), TypeError, "got dict: from_frame reads columns"),
+    (lambda: Interactions.from_dict({"q": {"d": 1}, "p": ["d"]}), TypeError, "of grades for 'q' and a list .* for 'p'"),
+    (
+        lambda: Interactions.from_dict({"q": ["d"]}, user_ids=["p"]),
+        ValueError,
+        "relevant's users hold 'q'.*not in user_ids",
+    ),
+    (
+        lambda: Interactions.from_dict({"q": ["d"]}, item_ids=["e"]),
+        ValueError,
+        "relevant's items hold 'd'.*not in item_ids",
+    ),
+    (lambda: Interactions.from_dict({"q": [7]}, item_ids=["7"]), TypeError, "relevant's items hold whole numbers"),
     (lambda: GRAPH.select([0.0]), TypeError, r"users must be whole numbers \[E\]; got 0.0 in row 0"),
     (lambda: GRAPH.select([0], max_items=-1), ValueError, "max_items must be a whole number >= 0, got -1"),
     (lambda: GRAPH.select([0, 3]), ValueError, "users hold ids 0..3, expected 0..2$"),

@@ -545,6 +545,17 @@ BAD = [
         lambda: evaluate(target=[[1], [2, 3]]),
         r"got list: Interactions.from_columns\(users, items\), .*, or from_jagged",
     ),
+    (
+        lambda: evaluate(target={"q1": {"d1"}}),
+        r"^target must be Interactions, got dict: Interactions.from_dict\(target, user_ids=..., item_ids=...\)$",
+    ),
+    (lambda: evaluate(rand_scores, None, target={"q1": ["d1"]}), "got dict: Interactions.from_dict"),
+    (lambda: evaluate(target={"q1": {"d1"}}, user_ids=["q1"], item_ids=["d1"]), "'item_ids': .*Interactions.from_dict"),
+    (lambda: evaluate(exclude={"q1": {"d1"}}), r"got dict: pass Interactions.from_dict\(exclude, user_ids=..., item"),
+    (
+        lambda: recommend(num_items=8, num_users=3, exclude={"q1": {"d1"}}),
+        r"got dict: pass Interactions.from_dict\(exclude",
+    ),
     (lambda: evaluate(target=TEST.select([0]).items), "target must be Interactions, got a torch.int64 tensor"),
     (lambda: evaluate(target=TEST.select([0])), "got SelectedItems: pass the Interactions whole, without select"),
     (lambda: evaluate(target=U > 0), "60 items have embeddings, but target has 8 items"),

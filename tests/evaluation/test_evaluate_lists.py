@@ -700,3 +700,61 @@ def test_titles_are_not_taken_apart():
     for table in (lists, cells):
         assert value("MRR@3", table, target) == 0.5
         assert value("HR@1", table, {"user": users, "item": [words] * 6}) == 0
+
+
+FLAGS = {
+    "numbers": [1, 0],
+    "bools": [True, False],
+    "floats": [1.0, 0.0],
+    "words": ["True", "false"],
+    "categories": pd.Categorical(["yes", "no"]),
+    "digits": ["1", "0"],
+}
+KNOWN = {"user": ["al", "al"], "item": ["x", "z"]}
+"""Items of al, of which x was clicked and z was not."""
+
+
+@pytest.mark.parametrize("name", ["clicked", "value"])
+@pytest.mark.parametrize("flags", FLAGS.values(), ids=FLAGS)
+def test_flags_of_excluded_pairs_are_asked_about(flags, name, tmp_path):
+    """One column of flags in a table of excluded pairs may say which of them count, also where none is relevant."""
+    frame = pd.DataFrame(KNOWN | {name: flags})
+    frame.to_csv(tmp_path / "known.csv", index=False)
+    frame.to_parquet(tmp_path / "known.parquet")
+    lists, target = {"al": ["x", "z", "y"]}, {"al": ["y"]}
+    for exclude in (frame, KNOWN | {name: flags}, tmp_path / "known.csv", str(tmp_path / "known.parquet")):
+        for question in (exclude, trm.Table(exclude), (exclude, frame)):
+            with pytest.raises(ValueError, match=rf"'{name}' \(.*\).*trm.Table\(.*value='{name}'\).*value=None"):
+                evaluate_lists("MRR", lists, target=target, exclude=question, complete=True)
+        for said, expected in ((name, 1 / 2), (None, 1)):
+            assert value("MRR", lists, target, exclude=trm.Table(exclude, value=said), complete=True) == expected
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"clicked": [1, 1]},
+        {"clicked": [0, 0]},
+        {"rating": [5, 1]},
+        {"rating": [0.0, 0.5]},
+        {"price": ["1", "many"]},
+        {"drama": [1, 0], "comedy": [0, 1]},
+        {"time": [0, 1]},
+        {"tags": [[0], [1]]},
+        {"note": [None, None]},
+    ],
+    ids=str,
+)
+def test_columns_of_excluded_pairs_that_are_no_flags(columns):
+    """Columns of one value, ratings, times, and several columns of flags (genres) are not asked about."""
+    exclude = KNOWN | columns
+    assert value("MRR", {"al": ["x", "z", "y"]}, {"al": ["y"]}, exclude=exclude, complete=True) == 1
+
+
+def test_flags_of_excluded_pairs_are_asked_about_with_the_other_columns():
+    """One error asks about the columns of all tables."""
+    asked = KNOWN | {"p": [3, 1]}
+    with pytest.raises(
+        ValueError, match=r"lists has a column .*\ntarget has a column .*\nexclude has a column of flags"
+    ):
+        evaluate_lists("MRR", asked, target=asked, exclude=KNOWN | {"clicked": [0, 1]})

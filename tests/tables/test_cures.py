@@ -40,6 +40,12 @@ def hits(target):
     return trm.evaluate_lists("HR@1", pd.DataFrame({"user": [1], "item": [7]}), target=target)["HR@1"].item()
 
 
+def left(exclude, **columns):
+    """HR@1 of the list x, y of al, without the items that al knows."""
+    exclude = table_of(exclude, columns)
+    return trm.evaluate_lists("HR@1", {"al": ["x", "y"]}, target={"al": ["y"]}, exclude=exclude)["HR@1"].item()
+
+
 def labels(impressions):
     """MRR of impressions, whose rows have labels."""
     return trm.evaluate_lists("MRR", impressions, label="label")["MRR"].item()
@@ -97,6 +103,8 @@ CASES = {  # file or frame -> content, use, message, cure ({} = the code that th
     "names.csv": (BY_P.replace("user,item", "a,b"), order, f"which is which, {PASTE}", "{}", "'a' 'b' 'p'", 1 / 2),
     "value.csv": (BY_P, gain, PASTE, "{}", "", 2),
     "relevant.csv": (BY_P, gain, "or (value=None)", "trm.Table(path, {})", "", 1),
+    "clicked.csv": ("user,item,clicked\nal,x,1\nal,z,0\n", left, PASTE, "{}", "", 1),
+    "known.csv": ("user,item,seen\nal,x,False\nal,z,True\n", left, "or (value=None)", "trm.Table(path, {})", "", 1),
     "time.csv": (DAYS, last, PASTE, "{}", "", 30),
     "in_order.csv": (DAYS, last, "or (time=None)", "trm.Table(path, {})", "", 20),
     "two.csv": ("user,user_id,item\nal,bo,y\n", gain, "(user='user')", "trm.Table(path, {}, value=None)", "", 1),
@@ -346,6 +354,8 @@ al = {"user": ["al", "al"], "item": ["x", "y"]}
 text = {"user": ["al"], "item": ["y x"]}
 numbers = Vocabulary([3, 5])
 DAY = "2024-01-02"
+timed = pd.DataFrame({"user": [1, 1, 1, 1], "item": [10, 20, 30, 40], "time": [1.6e9, 1.6e9 + 1, 1.6e9 + 2, -1]})
+seconds = timed[:3].assign(time=[1.6e9, 1.6e9 + 1, 1.6e12 + 2000])
 dated = Log.from_frame({"user": [1, 1], "item": [7, 8], "time": ["2024-01-01", DAY]})
 CALLS = [  # call, message, call as the message says, value
     (lambda: Table(Table(al)), "say all its columns at once", lambda: size(Table(al)), 2),
@@ -385,6 +395,18 @@ CALLS = [  # call, message, call as the message says, value
         "must have the type of the times",
         lambda: len(dated.split_by_time(DAY, DAY).test),
         1,
+    ),
+    (
+        lambda: last(timed),
+        r"leave out what stands for a missing time, log\.take\(log\.times > 0\)",
+        lambda: (lambda log: log.take(log.times > 0).leave_last_out().test.items.item())(read(timed, {})),
+        2,
+    ),
+    (
+        lambda: last(seconds),
+        "convert the column of times to one unit",
+        lambda: last(seconds.assign(time=seconds["time"].where(seconds["time"] > 2e9, seconds["time"] * 1000))),
+        30,
     ),
     (
         lambda: Interactions.from_columns(["al"], ["x"]),

@@ -101,10 +101,11 @@ def test_unread_columns_are_shown():
 
 
 def test_excluded_pairs():
-    """All pairs of a table leave the lists; with a value that was said, those above 0."""
+    """All pairs of a table leave the lists, or with a value that was said, those above 0; flags are asked about."""
     seen = pd.DataFrame(PAIRS | {"clicked": [0, 1]})
     lists, target = {1: [7, 8, 9]}, {1: [9]}
-    assert trm.evaluate_lists("MRR@3", lists, target=target, exclude=seen, complete=True) == {"MRR@3": 1}
+    for every in (Table(seen, value=None), seen.assign(clicked=[2, 5])):
+        assert trm.evaluate_lists("MRR@3", lists, target=target, exclude=every, complete=True) == {"MRR@3": 1}
     clicked = Table(seen, value="clicked")
     assert trm.evaluate_lists("MRR@3", lists, target=target, exclude=clicked, complete=True) == {"MRR@3": 1 / 2}
 

@@ -6,7 +6,7 @@ from datetime import date, datetime, timedelta, timezone
 import pytest
 from torch import tensor
 
-from torchrecmetrics import Log
+from torchrecmetrics import Log, audit
 
 np = pytest.importorskip("numpy")
 pd = pytest.importorskip("pandas")
@@ -123,3 +123,48 @@ def test_complex_times_are_refused(column):
     for function in (lambda: log_at(column), lambda: parts([0, 1, 2], column[0], 2)):
         with pytest.raises((TypeError, ValueError), match=r"complex|1j|Tensor"):
             function()
+
+
+MORNING = 1_600_000_000
+WRONG = {  # times, the first of another unit or missing
+    "seconds among milliseconds": ([MORNING * 1000, MORNING * 1000 + 1, MORNING], MORNING),
+    "milliseconds among seconds": ([MORNING, MORNING * 1000, MORNING + 1], MORNING * 1000),
+    "-1": ([MORNING, MORNING + 1, -1], -1),
+    "-1.0": ([float(MORNING), MORNING + 1.0, -1.0], -1.0),
+    "-1 in text": ([str(MORNING), str(MORNING + 1), "-1"], -1),
+    "-1 beside days": ([19_000, 19_001, -1], -1),
+    "-1 beside two units": ([MORNING * 1000, MORNING * 1000 + 1, -1, MORNING], -1),
+    "dates of -1": (np.array([MORNING, MORNING + 1, -1]).astype("M8[s]"), "1969-12-31T23:59:59"),
+    "dates of two units": (np.array([MORNING * 1000, MORNING * 1000 + 1, MORNING]).astype("M8[ms]"), "1970-01-19"),
+    "missing dates as numbers": (np.array(["2024-01-02", "2024-01-03", "NaT"], "M8[ns]").astype(np.int64), -(2**63)),
+}
+
+
+@pytest.mark.parametrize(("times", "wrong"), WRONG.values(), ids=WRONG)
+def test_times_in_two_units_and_missing_times_are_no_order(times, wrong):
+    """A fault of times that `audit` finds, two units or -1 beside times, is an error of splits in order of time."""
+    log = log_at(times)
+    assert "time_units" in audit(log).faults
+    for split in (log.leave_last_out, lambda: log.split_by_time(times[0], times[0])):
+        with pytest.raises(ValueError, match=rf"^[12] of {len(times)} times are .*, such as {wrong}.* beside"):
+            split()
+    assert len(log.split_random((1, 1, 1)).train) == len(times) // 3  # which reads no times
+
+
+RIGHT = {
+    "negative": [-3, -2, -1],
+    "days from a release": [-1, 0, 1, 30],
+    "-1 beside small numbers": [-1, 3, 100],
+    "before 1970": np.array(["1965-01-01", "1971-01-01", "2024-01-01"], "M8[s]"),
+    "from 0": [0, 1_500_000, 3_000_000],
+    "one unit": [MORNING, MORNING + 1, 99 * MORNING],
+    "all missing": [-1, -1, -1],
+}
+
+
+@pytest.mark.parametrize("times", RIGHT.values(), ids=RIGHT)
+def test_times_that_may_be_right_are_split(times):
+    """Small and negative numbers, and times of one unit, are not refused."""
+    log = log_at(times)
+    assert "time_units" not in audit(log).faults
+    log.leave_last_out()

@@ -7,7 +7,7 @@ import math
 import operator
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -244,6 +244,8 @@ def as_interactions(name: str, value: Any) -> str | None:
         if value.is_nested:
             return f"Interactions.from_jagged({name}, num_items=...)"
         return f"Interactions.from_dense({name})" if value.dim() == 2 and is_dense(value) else None
+    if isinstance(value, Mapping):
+        return f"Interactions.from_dict({name}, user_ids=..., item_ids=...)"
     if hasattr(value, "to_edge_index"):
         return name
     if hasattr(value, "tocoo"):

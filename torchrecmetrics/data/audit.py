@@ -15,16 +15,13 @@ from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.log import Log, LogSplit, UserSplit
 from torchrecmetrics.tables.events import Events
 from torchrecmetrics.tables.sources import compute, tensor_of
-from torchrecmetrics.tables.times import in_one_unit, shown_time
+from torchrecmetrics.tables.times import UNIT_RATIO, in_one_unit, shown_time, wrong_times
 from torchrecmetrics.tables.vocabulary import Vocabulary
 
 _POPULAR = 0.5
 _HEAD = 0.5
 _HEAVY = 0.1
 _HEAVY_TIMES_MEAN = 5
-_UNIT_RATIO = 100
-_SMALLEST_CLOCK_TIME = 1e6
-"""If no time reaches this number, times count days or steps from any start, and their units are not checked."""
 _EMPTY_IDS: dict[str, list[Any]] = {
     "whole numbers": [-1],
     "text": ["", "-1", "nan", "NaN", "NA", "N/A", "<NA>", "null", "NULL", "none", "None"],
@@ -95,7 +92,7 @@ def audit(what: Log | LogSplit | UserSplit | Interactions) -> Audit:
     | `empty_ids` | events of a user or item called "", "nan", "None", "null", -1 |
     | `blank_ids` | events of an id with blanks around it, such as "x ", beside the same id without |
     | `one_time` | all events have one time |
-    | `time_units` | times form narrow ranges more than 100 times apart, such as seconds among milliseconds |
+    | `time_units` | times form narrow ranges more than 100 times apart, such as seconds among milliseconds, or are -1 |
     | `head_share` | the most popular hundredth of the items has more than half of the events |
     | `heaviest_user` | one user has more than a tenth of the events, and more than 5 times the mean of all users |
     | `popular_item` | one item, recommended to all, reaches more than half of the users of test; no fault of a log |
@@ -271,21 +268,9 @@ def _findings_of_times(times: Tensor, of_all: str) -> dict[str, Finding]:
     same = number > 1 and bool((times == times[0]).all())
     says = f"events{of_all} have one and the same time"
     findings = {"one_time": Finding(number if same else 0, number, says, example=str(times[0].item()), wrong=same)}
-    sizes = times.double()  # int64 overflows at 100 times a time in nanoseconds
-    levels = torch.unique(sizes)
-    jumps = levels[1:] > levels[:-1] * _UNIT_RATIO
-    ends = jumps.new_ones(1)
-    lowest, highest = levels[torch.cat([ends, jumps])], levels[torch.cat([jumps, ends])]  # of each range
-    mixed = (
-        bool(levels[0] > 0)
-        and bool(levels[-1] >= _SMALLEST_CLOCK_TIME)
-        and bool((highest <= lowest * _UNIT_RATIO).all())
-    )
-    unit = torch.bucketize(sizes, lowest, right=True)
-    apart = (unit != unit.median()) & mixed
     findings["time_units"] = _finding(
-        apart,
-        f"times{of_all} are more than {_UNIT_RATIO} times as large, or as small, as most",
+        wrong_times(times),
+        f"times{of_all} are more than {UNIT_RATIO} times as large, or as small, as most, or -1",
         lambda row: f"{times[row].item()} beside {times.median().item()}",
     )
     return findings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, overload
@@ -29,7 +30,7 @@ from torchrecmetrics.tables.numbers import (
     row_numbers,
     values_of,
 )
-from torchrecmetrics.tables.table import Name, Table
+from torchrecmetrics.tables.table import Name, Table, has_columns
 from torchrecmetrics.tables.vocabulary import Vocabulary, codes_of
 
 DuplicatePairs: TypeAlias = Literal["merge", "error"]
@@ -42,7 +43,7 @@ class Interactions:
 
     The items of a user are ascending and distinct; `values`, if any, hold one value per edge. `user_ids` and `item_ids`
     are the ids of the row numbers, if known. Make interactions with `from_frame`, `from_edge_index`, `from_columns`,
-    `from_text`, `from_scipy`, `from_padded`, `from_jagged` or `from_dense`.
+    `from_dict`, `from_text`, `from_scipy`, `from_padded`, `from_jagged` or `from_dense`.
 
     Examples:
         >>> import torch
@@ -134,12 +135,7 @@ class Interactions:
         hint = ""
         if len(items) and item_offset and int(items.max()) < num_items:
             hint = ": items seem to be numbered from 0; pass item_offset=0"
-        elif (
-            len(items)
-            and not item_offset
-            and num_users <= int(items.min())
-            and int(items.max()) < num_users + num_items
-        ):
+        elif len(items) and not item_offset and num_users <= items.min() and items.max() < num_users + num_items:
             hint = f": items seem to be numbered behind the users; pass item_offset={num_users}"
         check_range("items (edge_index[1])", items, item_offset, num_items, hint)
         if is_asked and len(items) and 0 < num_users <= int(items.min()):
@@ -279,8 +275,7 @@ class Interactions:
         """Build from events whose users and items all have row numbers (no -1); values below 0 become 0."""
         values = None if events.values is None else events.values.clamp(min=0)
         named = {"user_ids": events.user_ids, "item_ids": events.item_ids}
-        edges = (events.users, events.items)
-        return cls._of_edges(edges, events.shape, values, duplicates, values_reduce, **named)
+        return cls._of_edges((events.users, events.items), events.shape, values, duplicates, values_reduce, **named)
 
     @classmethod
     def from_frame(
@@ -326,6 +321,32 @@ class Interactions:
             raise question
         events = Events.of_table(table, "value", user_ids=user_ids, item_ids=item_ids)
         return cls.of_events(events, duplicates=duplicates, values_reduce=values_reduce)
+
+    @classmethod
+    def from_dict(cls, relevant: Mapping[Any, Any], *, user_ids: Any = None, item_ids: Any = None) -> Interactions:
+        """Build from a dict {user: items}, such as the relevant documents of queries.
+
+        Args:
+            relevant: a list or a set of items per user, or {user: {item: grade}}, whose grades are the values; those
+                below 0 become 0.
+            user_ids: vocabulary: ids in the order of the embeddings' rows; default: the users of the dict, ascending.
+            item_ids: vocabulary: as `user_ids`; default: the items that occur, ascending.
+
+        Raises:
+            TypeError: for anything but such a dict, and ids of mixed kinds.
+            ValueError: for ids that a given vocabulary does not hold.
+
+        Examples:
+            >>> import torchrecmetrics as trm
+            >>> relevant = {"q2": {"d1", "d3"}, "q1": {"d2"}}
+            >>> queries, corpus = ["q1", "q2"], ["d1", "d2", "d3", "d4"]
+            >>> trm.Interactions.from_dict(relevant, user_ids=queries, item_ids=corpus).select([0, 1]).items
+            tensor([[ 1, -1],
+                    [ 0,  2]])
+        """
+        if not isinstance(relevant, Mapping) or has_columns(relevant):
+            raise TypeError(f"relevant must be {{user: items}}, got {describe(relevant)}: from_frame reads columns")
+        return cls.of_events(Events.of_dict("relevant", relevant, user_ids, item_ids))
 
     @overload
     @classmethod
@@ -570,10 +591,7 @@ class Interactions:
             ValueError: if only one of the two has a vocabulary.
         """
         new: list[Vocabulary | None] = []
-        for side, ids, other_ids in (
-            ("user", self.user_ids, other.user_ids),
-            ("item", self.item_ids, other.item_ids),
-        ):
+        for side, ids, other_ids in (("user", self.user_ids, other.user_ids), ("item", self.item_ids, other.item_ids)):
             if (ids is None) != (other_ids is None):
                 has, lacks = (name, others_name) if other_ids is None else (others_name, name)
                 raise ValueError(

@@ -18,7 +18,7 @@ from torchrecmetrics.data.interactions import DuplicatePairs, Interactions, Redu
 from torchrecmetrics.tables.events import Events
 from torchrecmetrics.tables.files import open_file
 from torchrecmetrics.tables.table import Name, Table
-from torchrecmetrics.tables.times import read_bound, shown_time
+from torchrecmetrics.tables.times import read_bound, shown_time, wrong_times
 from torchrecmetrics.tables.vocabulary import Vocabulary
 
 
@@ -170,6 +170,18 @@ class Log(Events):
         """Raise if a column that was not read may hold the times, by which events would be in another order."""
         self.check_read("time")
 
+    def _check_times(self) -> None:
+        """Raise as `check_order` does, and for times whose order is wrong: in two units, or -1 beside times."""
+        self.check_order()
+        if self.times is None or not bool((wrong := wrong_times(self.times)).any()):
+            return
+        first, other = (shown_time(self.times, int(rows.nonzero()[0]), self.time_unit) for rows in (wrong, ~wrong))
+        raise ValueError(
+            f"{int(wrong.sum())} of {len(self)} times are of another unit than most, or stand for a missing time, such "
+            f"as {first} beside {other}: convert the column of times to one unit, and leave out what stands for a "
+            "missing time, log.take(log.times > 0)"
+        )
+
     def check_read(self, role: str) -> None:
         """Raise if a column that was not read may have a role."""
         if role in self.questions:
@@ -315,9 +327,10 @@ class Log(Events):
         Test events may be older than train events of other users (`audit` counts them); `split_by_time` avoids this.
 
         Raises:
-            ValueError: if the log has no times, and a column that was not read may hold them.
+            ValueError: if the log has no times, and a column that was not read may hold them; for times in two units,
+                and -1 beside times (`time_units` of `audit`).
         """
-        self.check_order()
+        self._check_times()
         order = torch.arange(len(self), device="cpu") if self.times is None else self.times.argsort(stable=True)
         order = order[self.users[order].argsort(stable=True)]
         count = torch.bincount(self.users, minlength=self.num_users)
@@ -335,10 +348,10 @@ class Log(Events):
 
         Raises:
             TypeError: if a bound is not of the type of the times.
-            ValueError: if the log has no times, for bounds in the wrong order, and if no event is left for train or for
-                test.
+            ValueError: if the log has no times, for times in two units and -1 beside times, for bounds in the wrong
+                order, and if no event is left for train or for test.
         """
-        self.check_order()
+        self._check_times()
         if self.times is None:
             raise ValueError("the events have no times: name their column, time=")
         valid_start = read_bound("valid_from", valid_from, self.times, self.time_unit)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import nullcontext
+from dataclasses import replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -77,7 +78,8 @@ def evaluate_lists(
             are relevant, and the label is their gain. Each user is then a session whose rows are all candidates,
             ordered by score or rank, and AUROC is known.
         exclude: items removed from the lists, so that later items move up: any form of `target`, bool [I], or a tuple
-            of these. All pairs of a table count, or those whose value is above 0, if `Table(..., value=)` says it.
+            of these. All pairs of a table count, or those whose value is above 0, if `Table(..., value=)` says it; of
+            a single column of flags (0 and 1) that is not read, an error asks.
         k: cut-offs, if `metrics` are names.
         values_reduce: gain of a pair that `target` repeats: "sum", "max" or the "last" gain. None: repeated pairs that
             have gains are an error.
@@ -150,7 +152,7 @@ def evaluate_lists(
         raise ValueError("padding_idx is a row number, but target has item_ids: leave rows of padding out")
     test = TestSet.of(collection, sides.target, sides.exclude, groups, TargetDevice(sides.target.device, False))
     if without_excluded and test.exclusions is not None:
-        test = test._replace(target=test.target.take(~test.exclusions.holds(test.target)))
+        test = replace(test, target=test.target.take(~test.exclusions.holds(test.target)))
         if not len(test.target):
             raise ValueError("all pairs of target are also in exclude: overlap='without' leaves nothing to evaluate")
     users = test.split_users(torch.arange(test.target.num_users, device="cpu"), collection)

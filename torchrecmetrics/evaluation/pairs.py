@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -23,7 +22,6 @@ from torchrecmetrics.evaluation.test_set import check_target
 from torchrecmetrics.evaluation.user_exclusions import matched
 from torchrecmetrics.tables.events import Events
 from torchrecmetrics.tables.files import FileSource
-from torchrecmetrics.tables.numbers import values_of
 from torchrecmetrics.tables.sources import holds_records
 from torchrecmetrics.tables.table import Table, Use, has_columns
 from torchrecmetrics.tables.unmatched import several_ids
@@ -70,6 +68,7 @@ def read_sides(
                     "swapped?"
                 )
             questions.append(table.question(use))
+    questions += [history.question_of_flags() for history in exclude if isinstance(history, Table)]
     if errors := [error for error in questions if error is not None]:
         raise joined(errors)
     truth = _interactions("target", target, values_reduce)
@@ -231,22 +230,4 @@ def _events_of_dict(name: str, argument: Mapping[Any, Any]) -> Events:
             )
         if isinstance(items, Mapping) and name != "target":
             raise TypeError(f"{name} holds a dict for {user!r}, and {{user: items}} no values: pass lists of items")
-        if isinstance(items, (str, bytes)) or not hasattr(items, "__iter__"):
-            raise TypeError(
-                f"{name} must be a dict {{user: items}}, or of columns, trm.Table({name}, user=..., item=...), got "
-                f"{describe(items)} for {user!r}"
-            )
-    lists = {user: [*items] for user, items in argument.items()}
-    graded, values = {user: items for user, items in argument.items() if isinstance(items, Mapping)}, None
-    if graded:
-        plain = next((user for user, items in lists.items() if items and user not in graded), None)
-        if plain is not None:
-            raise TypeError(
-                f"{name} holds a dict of grades for {next(iter(graded))!r} and a list without for {plain!r}: make them "
-                "all one kind"
-            )
-        values = values_of([grade for items in graded.values() for grade in items.values()])
-    user_ids, users = Vocabulary.number([*lists], f"the users of {name}")  # those without items, too
-    item_ids, items = Vocabulary.number([*chain.from_iterable(lists.values())], f"the items of {name}")
-    users = users.repeat_interleave(torch.tensor([*map(len, lists.values())], dtype=torch.int64, device="cpu"))
-    return Events(users, items, (len(user_ids), len(item_ids)), user_ids, item_ids, values=values)
+    return Events.of_dict(name, argument)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -50,11 +50,14 @@ class Users(NamedTuple):
     """True if users without ground truth are ranked for their weight or value alone, and have no lists."""
 
 
-class TestSet(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class TestSet:
     """Relevant, excluded and earlier items of users, which rankings are compared with, and columns for accumulators.
 
     All are on one device, with the row numbers of the ground truth.
     """
+
+    __test__: ClassVar[bool] = False  # pytest takes classes named Test for tests
 
     target: Interactions
     """Ground truth."""

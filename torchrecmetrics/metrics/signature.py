@@ -64,7 +64,9 @@ def check_option_names(options: Iterable[str]) -> None:
 
 
 def option_hint(name: str, known_names: Sequence[str]) -> str:
-    """Return the end of a message about an unknown option: the accumulator that serves for it, or the nearest name."""
+    """Return the end of a message about an unknown option: what serves for it, or the nearest name."""
+    if name == "item_ids":
+        return ": ids belong to the ground truth, Interactions.from_dict(target, user_ids=..., item_ids=...)"
     return f": collections have accumulators=[trm.{_SERVES[name]}]" if name in _SERVES else nearest(name, known_names)
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
+from torchrecmetrics.core.checks import describe
 from torchrecmetrics.tables.cells import exploded
-from torchrecmetrics.tables.numbers import entry_at, real_numbers
+from torchrecmetrics.tables.numbers import entry_at, holds, real_numbers, values_of
 from torchrecmetrics.tables.sources import TEXT, Columns, arrow, as_numbers, compute, tensor_of
 from torchrecmetrics.tables.table import Table
 from torchrecmetrics.tables.times import read_times
@@ -84,8 +88,9 @@ class Events:
             user_ids, owners = Vocabulary.number(cells.columns[names.user], cells.name(names.user), cells.row)
             if one_cell_per_user:
                 check_owners(table.what, owners, user_ids)
-        users, user_ids = _numbered(columns, "user_ids", names.user, user_ids)
-        items, item_ids = _numbered(columns, "item_ids", names.item, item_ids)
+        user, item = columns.name(names.user), columns.name(names.item)
+        users, user_ids = _numbered(columns.columns[names.user], user_ids, "user_ids", user, columns.row)
+        items, item_ids = _numbered(columns.columns[names.item], item_ids, "item_ids", item, columns.row)
         times = values = unit = None
         if names.time is not None:
             times, unit = read_times(columns.name(names.time), _present(columns, names.time))
@@ -102,6 +107,34 @@ class Events:
             values=values,
             source=columns._replace(columns={}),
         )
+
+    @classmethod
+    def of_dict(
+        cls: type[_Events], what: str, items_of: Mapping[Any, Any], user_ids: Any = None, item_ids: Any = None
+    ) -> _Events:
+        """Read a dict {user: items}, or {user: {item: value}}, called `what` in messages; a user may have no items.
+
+        Raises:
+            TypeError: for anything but such a dict, ids of mixed kinds, and users with and without values.
+            ValueError: for missing ids, and ids that are not in their vocabulary.
+        """
+        for user, items in items_of.items():
+            if isinstance(items, (str, bytes)) or not hasattr(items, "__iter__"):
+                raise TypeError(f"{what} must be a dict {{user: items}}, got {describe(items)} for {user!r}")
+        lists = {user: [*items] for user, items in items_of.items()}
+        graded = {user: items for user, items in items_of.items() if isinstance(items, Mapping)}
+        plain = [user for user, items in lists.items() if items and user not in graded]
+        if graded and plain:
+            raise TypeError(
+                f"{what} holds a dict of grades for {next(iter(graded))!r} and a list without for {plain[0]!r}: make "
+                "them all one kind"
+            )
+        values = values_of([grade for items in graded.values() for grade in items.values()]) if graded else None
+        entries = [*chain.from_iterable(lists.values())]
+        users, user_ids = _numbered([*lists], user_ids, "user_ids", f"{what}'s users")
+        items, item_ids = _numbered(entries, item_ids, "item_ids", f"{what}'s items")
+        users = users.repeat_interleave(torch.tensor([*map(len, lists.values())], dtype=torch.int64, device="cpu"))
+        return cls(users, items, (len(user_ids), len(item_ids)), user_ids, item_ids, values=values)
 
     def take(self: _Events, rows: Tensor) -> _Events:
         """Return the events of the given rows, int64 [n], or of a mask, bool [E]; the vocabularies stay whole."""
@@ -121,20 +154,21 @@ def check_owners(what: str, owners: Tensor, ids: Vocabulary | None) -> None:
         )
 
 
-def _numbered(table: Columns, name: str, column: str, vocabulary: Any) -> tuple[Tensor, Vocabulary]:
-    """Return the row number of each entry of a column of ids, int64 [E], and the vocabulary."""
-    named, entries = table.name(column), table.columns[column]
+def _numbered(
+    entries: Any, vocabulary: Any, name: str, column: str, row_name: Callable[[int], str] = "row {}".format
+) -> tuple[Tensor, Vocabulary]:
+    """Return the row number of each entry, int64 [E], and the vocabulary; the other arguments are names in messages."""
     if vocabulary is None:
-        new_ids, rows = Vocabulary.number(entries, named, table.row)
+        new_ids, rows = Vocabulary.number(entries, column, row_name)
         return rows, new_ids
     known = Vocabulary.named(name, vocabulary)
-    rows = known.rows_of(named, entries, name)
+    rows = known.rows_of(column, entries, name)
     unknown = (rows < 0).nonzero()[:, 0]
     if len(unknown):
         what = repr(entry_at(entries, int(unknown[0])))
         raise ValueError(
-            f"{named} holds {what} in {table.row(int(unknown[0]))}, which is not in {name} ({len(unknown)} of "
-            f"{len(rows)} rows): leave {name} out, or join the two, {name}.union(...)"
+            f"{column} {holds(column)} {what} in {row_name(int(unknown[0]))}, which is not in {name} ({len(unknown)} "
+            f"of {len(rows)} rows): leave {name} out, or join the two, {name}.union(...)"
         )
     return rows, known
 

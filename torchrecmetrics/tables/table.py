@@ -51,6 +51,8 @@ _INDEX = re.compile(r"Unnamed: \d+|__index_level_\d+__")
 """Names under which pandas writes its index."""
 _TIME_WORDS = {"at", "created", "dat", "date", "datetime", "day", "epoch", "time", "timestamp", "ts", "unix", "when"}
 """Words of names of columns of times, which the call of an error proposes."""
+_FLAGS = ({"0", "1"}, {"0.0", "1.0"}, {"false", "true"}, {"no", "yes"}, {"f", "t"}, {"n", "y"})
+"""Entries of a column of flags, as text."""
 _SHOWN = 12
 """Most columns that a message or a repr shows."""
 
@@ -311,6 +313,22 @@ class Table:
             f"{text}Say what they are, such as {call}: {rules}", call, *(Cure.option(none, None) for _, none, _ in uses)
         )
 
+    def question_of_flags(self) -> CuredError | None:
+        """Return an error for excluded pairs if one column that is not read holds flags; None if none or several do."""
+        names = self.unread("user", "item", "time")
+        if (error := self.question()) is not None or "value" in self.said or not names:
+            return error
+        columns = self.source.all_columns()
+        flags = [name for name in names if name in columns.column_names and _is_flag(columns[name])]
+        if len(flags) != 1:
+            return None
+        call, none = self._call(value=flags[0]), Cure.option("value", None)
+        return CuredError(
+            f"{self.what} has a column of flags that is not read: {flags[0]!r} ({_content(columns[flags[0]])}). If it "
+            f"says which pairs count, pass {call}, or {none} if all pairs count",
+            *(call, none),
+        )
+
     def _call(self, **roles: Any) -> Cure:
         """Return a call that makes this table with further roles; `...` = a name that the caller knows."""
         said = {role: name for role, name in self.columns.items() if name not in _NAMES[role]}
@@ -345,6 +363,14 @@ def _could_be(use: Use, name: str, type_: Any, wants_lists: bool) -> bool:
     if use != "time" and (types.is_temporal(type_) or name in _NAMES["time"]):
         return False
     return (use == "value" or not types.is_boolean(type_)) and _is_nested(type_) >= wants_lists
+
+
+def _is_flag(column: Any) -> bool:
+    """Return True for a column of true and false, or of 0 and 1, also as text, that holds both."""
+    if _is_nested(column.type):
+        return False
+    entries = column.drop_null().unique()
+    return len(entries) == 2 and {str(entry).lower() for entry in entries.to_pylist()} in _FLAGS
 
 
 def _is_nested(type_: Any) -> bool:

@@ -14,6 +14,10 @@ from torchrecmetrics.tables.numbers import check_exact
 from torchrecmetrics.tables.sources import TEXT, arrow, arrow_array, compute, tensor_of
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+UNIT_RATIO = 100
+"""Times that are more than so many times apart, with none between, are of two units."""
+_SMALLEST_CLOCK_TIME = 1e6
+"""If no time reaches this number, times count days or steps from any start, and their units are not checked."""
 
 
 def read_times(name: str, column: Any) -> tuple[Tensor, str | None]:
@@ -96,6 +100,27 @@ def in_one_unit(times: Sequence[Tensor], units: Sequence[str | None]) -> list[Te
         column * (finest // _PER_SECOND[unit] if unit and len(column) else 1)
         for column, unit in zip(times, units, strict=True)
     ]
+
+
+def wrong_times(times: Tensor) -> Tensor:
+    """Return which times are of another unit than most, or stand for a missing time, -1 beside larger times; bool [E].
+
+    Times are of several units if they form narrow ranges that are more than `UNIT_RATIO` times apart.
+    """
+    sizes = times.double()  # int64 overflows at 100 times a time in nanoseconds
+    none = torch.zeros_like(times, dtype=torch.bool)
+    if not len(times) or 0 < sizes.max() <= sizes.min() * UNIT_RATIO:
+        return none
+    missing = (times == -1) | (times == -(2**63))  # the second is numpy's missing date as a number
+    if bool(missing.all()) or sizes[~missing].min() <= UNIT_RATIO:  # where times are small numbers, -1 may be one
+        missing = none
+    levels = torch.unique(sizes[~missing])
+    jumps = levels[1:] > levels[:-1] * UNIT_RATIO
+    ends = jumps.new_ones(1)
+    lowest, highest = levels[torch.cat([ends, jumps])], levels[torch.cat([jumps, ends])]  # of each range
+    mixed = (levels[0] > 0) & (levels[-1] >= _SMALLEST_CLOCK_TIME) & (highest <= lowest * UNIT_RATIO).all()
+    unit = torch.bucketize(sizes, lowest, right=True)
+    return missing.logical_or((unit != unit[~missing].median()) & mixed)
 
 
 def _of_text(name: str, array: Any) -> Any:
