@@ -22,7 +22,7 @@ CALLS = {
     ),
     "candidates": "scores of some items are update(Candidates(scores, target, items))",
     "history": "earlier items, which some metrics of lists read, are update(Scores(scores, target, history=))",
-    "ranks": "ranks are update(ranks), or update(Ranks(ranks, depth=))",
+    "ranks": "ranks are update(ranks, depth=), or update(Ranks(ranks, depth=))",
     **dict.fromkeys(
         ("negative", "negatives", "y_pred_pos"), "positives and negatives are update(Negatives(positive, negative))"
     ),

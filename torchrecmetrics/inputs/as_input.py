@@ -15,6 +15,12 @@ from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.inputs.ranks import Ranks
 from torchrecmetrics.inputs.scores import Scores
 
+DEPTH_UNKNOWN = (
+    "the depth of these ranks is unknown, for torch.cat, a mask or a copy loses it: pass update(ranks, depth=10), the "
+    "k of get_topk_ranks. Only if they were never cut, Ranks(ranks), which reads the k + 1 of a miss as a rank. Item "
+    "ids are Lists(item_ids, target), flags of hits Hits(flags, num_relevant=)"
+)
+
 
 def as_input(scores: Any, target: Any, gains: Any, exclude: Any, depth: int | None) -> Input | Ranking:
     """Return the input of `update(scores, target)`, `update(ranks)`, `update(ranking)` or `update(input)`.
@@ -37,7 +43,9 @@ def as_input(scores: Any, target: Any, gains: Any, exclude: Any, depth: int | No
                     "is made (Scores, Lists, get_topk_ranks)"
                 )
     if isinstance(scores, Tensor):
-        return Ranks(scores, depth, depth_known=False)
+        if depth is None and not hasattr(scores, "depth"):
+            raise ValueError(DEPTH_UNKNOWN)
+        return Ranks(scores, depth)
     if depth is not None:
         with refusal_scope(scores):
             raise ValueError(f"depth belongs to ranks, got {describe(scores)} as the first argument")

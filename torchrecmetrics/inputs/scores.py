@@ -86,7 +86,7 @@ class Scores(BatchInput):
         if needs.num_items not in (None, shape[1]):
             raise ValueError(f"the catalogue has {needs.num_items} items, the scores have {shape[1]}")
         if self.target is None and needs.target:
-            raise ValueError("scores were given without target; ranks are integers, or Ranks(ranks)")
+            raise ValueError("scores were given without target; ranks are integers, or Ranks(ranks, depth=)")
         checks = Checks(options.validate_args, device, shape[0])
         target = no_target(shape[0], device) if self.target is None else self.target
         target, gains = selected(target, self.gains, checks, options.max_relevant)
@@ -130,7 +130,8 @@ def get_topk_ranks(
     Returns:
         Ranks int64 [B, T] beside `target` ([B, 1] for [B]); 1 = first, `k + 1` = not in the top k, 0 = padding. Off the
         CPU an invalid row holds the smallest int64, which `metric.update` counts. The tensor carries `.depth = k` and
-        `.ties`: given ranks hold no ties, and a metric with an explicit `ties="expected"` refuses them.
+        `.ties`: given ranks hold no ties, and a metric with an explicit `ties="expected"` refuses them. Copies lose
+        both: `update(copy, depth=k)`.
 
     Raises:
         TypeError: for a dtype that is not accepted.
