@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchrecmetrics.core.checks import check_tensor, describe, nearest
 from torchrecmetrics.core.options import Input
-from torchrecmetrics.core.other_names import ARGUMENTS, CALLS, SESSIONS
+from torchrecmetrics.core.other_names import ARGUMENTS, CALLS, SESSIONS, is_called
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.inputs.ranks import Ranks
 from torchrecmetrics.inputs.scores import Scores
@@ -68,7 +68,7 @@ def refusal_scope(scores: Any) -> AbstractContextManager[None]:
 def unknown_argument(name: str, known_names: Sequence[str]) -> TypeError:
     """Return the error for a keyword that `update` and `forward` do not have."""
     if name in ARGUMENTS:
-        return TypeError(f"{name}= is called {ARGUMENTS[name]} here: update(scores, target), or by these names")
+        return TypeError(is_called(name))
     if name in CALLS:
         return TypeError(f"update has no argument {name!r}; {CALLS[name]}")
     return TypeError(f"update has no argument {name!r}{nearest(name, known_names)}")

@@ -20,6 +20,7 @@ from torchrecmetrics.core.checks import (
     check_scores,
 )
 from torchrecmetrics.core.options import KernelChoice, Needs, Options, OverlapRule, PlacedTies
+from torchrecmetrics.core.other_names import explains_names
 from torchrecmetrics.core.ranking import ListedItems, Ranking
 from torchrecmetrics.inputs.batch_input import BatchInput, no_target, read_history, refuse_dense
 from torchrecmetrics.inputs.exclusion import ALL_ROWS, Exclude, Exclusion
@@ -100,6 +101,7 @@ class Scores(BatchInput):
         return rank_counts(counts, needs, options, checks, depth)
 
 
+@explains_names
 @torch.no_grad()
 def get_topk_ranks(
     scores: Tensor,
