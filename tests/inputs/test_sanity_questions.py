@@ -63,7 +63,7 @@ def beamed(beams, target=None, value=INF, metric="MRR@2", **arguments):
 
 
 def chosen(scores, target, items, value):
-    return Case("MRR", trm.Candidates(scores, target, items), value)
+    return Case("MRR", trm.Candidates(scores, target, items=items), value)
 
 
 def sessions(scores, labels, indexes, value=INF, metric="MRR", **arguments):
@@ -130,9 +130,9 @@ MISTAKES = {
     "a pool at -FLT_MAX": (against(HALF[:9].flatten(), 3 / 4), "of 18 candidates is far below all others, 0.3 to 0.7",
         against(HALF[:9].where(HALF[:9] > -1, -INF).flatten(), 1 / 2), against(HALF[0], 3 / 4)),
     "candidates at -1e9": (
-        Case("AUROC", trm.Candidates(MASKED, 8 * ONE, OF_FOUR), 2 / 3), "removed items score -torch.inf",
-        Case("AUROC", trm.Candidates(REMOVED, 8 * ONE, OF_FOUR), 1 / 2),
-        Case("AUROC", trm.Candidates(MASKED, 8 * ONE, OF_FOUR.where(OF_FOUR < 10, -1)), 1 / 2)),
+        Case("AUROC", trm.Candidates(MASKED, 8 * ONE, items=OF_FOUR), 2 / 3), "removed items score -torch.inf",
+        Case("AUROC", trm.Candidates(REMOVED, 8 * ONE, items=OF_FOUR), 1 / 2),
+        Case("AUROC", trm.Candidates(MASKED, 8 * ONE, items=OF_FOUR.where(OF_FOUR < 10, -1)), 1 / 2)),
     "sessions at -1e9": (low_sessions(-1e9, value=3 / 4), "of 16 candidates", low_sessions(-INF, value=1 / 2),
         low_sessions(-60.0, value=3 / 4)),
     "collected at -1e9": (low_sessions(-1e9, value=3 / 4, collect=True), "of 16 candidates",
@@ -202,7 +202,7 @@ HONEST = {
     "repeated rows": WIDE[:1].repeat(64, 1),
     "a catalogue of two": normal(64, 2),
     "one user": scored("AUROC", WIDE[:1], tensor([3])),
-    "all items of three in descending order": scored("HR@1", DENSE[:, :3], rows([2, 1, 0], times=64)),
+    "three of four items in descending order": scored("HR@1", DENSE[:, :4], rows([3, 1, 0], times=64)),
     "item 0 last in a catalogue of three": scored("HR@1", DENSE[:, :3], rows([2, 0], [1, 0])),
     "descending ids": scored("MRR", DENSE, distinct(50, 40).sort(1, descending=True).values),
     "two of five items": scored("MRR", DENSE[:, :5], distinct(5, 2)),

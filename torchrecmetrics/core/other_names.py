@@ -27,7 +27,7 @@ CALLS = {
         ("indexes", "query_ids", "query_id", "qid", "session_ids", "group_ids", "group_id"),
         f"{SESSIONS}; over several batches trm.CollectSessions(metrics)",
     ),
-    "candidates": "scores of some items are update(Candidates(scores, target, items))",
+    "candidates": "scores of some items are update(Candidates(scores, target, items=items))",
     "history": "earlier items, which some metrics of lists read, are update(Scores(scores, target, history=))",
     "ranks": "ranks are update(ranks, depth=), or update(Ranks(ranks, depth=))",
     **dict.fromkeys(

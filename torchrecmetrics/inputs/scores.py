@@ -90,7 +90,7 @@ class Scores(BatchInput):
             raise ValueError("scores were given without target; ranks are integers, or Ranks(ranks, depth=)")
         checks = Checks(options.validate_args, device, shape[0])
         target = no_target(shape[0], device) if self.target is None else self.target
-        target, gains = selected(target, self.gains, checks, options.max_relevant)
+        target, gains = selected(target, self.gains, checks, options.max_relevant, num_items=shape[1])
         targets = Targets.read(target, gains, self.exclude, shape, options, checks)
         depth = needs.depth_for(targets.ids.shape[1]) if needs.whole_targets else needs.depth
         counts = count_targets(scores, targets, needs._replace(depth=depth), options, checks)
@@ -152,7 +152,7 @@ def get_topk_ranks(
     options = Options(ties=ties, padding_idx=padding_idx, overlap=overlap, validate_args=validate_args, kernels=kernels)
     shape, device = check_shape(scores, options)
     checks = Checks(validate_args, device, shape[0])
-    target, gains = selected(target, None, checks)
+    target, gains = selected(target, None, checks, num_items=shape[1])
     if gains is not None:
         raise TypeError("get_topk_ranks knows no gains, and target holds values: pass target.items")
     refuse_dense("target", target, "scores of get_topk_ranks")
