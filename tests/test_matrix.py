@@ -81,7 +81,7 @@ INPUTS = {
     "sessions": sessions,
     "sessions of lengths": sessions_of_lengths,
     "negatives": negatives,
-    "candidates": lambda rows: trm.Candidates(SCORES[rows][:, ORDER], TARGET[rows], ORDER),
+    "candidates": lambda rows: trm.Candidates(SCORES[rows][:, ORDER], TARGET[rows], items=ORDER),
     "beams": lambda rows: CODES.beams(CODES.codes[in_order(rows)], TARGET[rows], complete=True),
 }
 OPTIONS = {"overlap": "miss", "empty_target_action": "neg"}

@@ -245,8 +245,8 @@ def test_ranks(kind, nothing):
     if pa.types.is_nested(kind):
         ranks = [rank if rank is None else [rank] for rank in ranks]
     collection = RecMetricCollection(NAMES, k=K)
-    collection.update(trm.Ranks(torch.tensor([1, 4, -1, -1, 7, 2]), depth_known=False, padding=-1))
-    found = evaluated(pa.table({"rank": pa.array(ranks, kind)}), ranks="rank")
+    collection.update(trm.Ranks(torch.tensor([1, 4, -1, -1, 7, 2]), depth=9, padding=-1))
+    found = evaluated(pa.table({"rank": pa.array(ranks, kind)}), ranks="rank", depth=9)
     same(found, collection)
     assert (found.num_users, found.num_skipped) == (4, 2)
 
@@ -262,7 +262,7 @@ RANKS = pa.table({"rank": [[1, 30], [12]], "negative": [[-1, 4], [2]]})
     ("data", "k", "how", "options", "expected"),
     [
         (RANKS, None, {"ranks": "rank", "complete": True}, {}, (1 + 1 / 12) / 2),
-        (RANKS, 3, {"ranks": "negative"}, {}, (0 + 1 / 2) / 2),
+        (RANKS, 3, {"ranks": "negative", "depth": 9}, {}, (0 + 1 / 2) / 2),
         (SHORT, 3, {"exclude": "seen", "complete": True}, {}, (1 + 1 / 2) / 2),
         (REPEATS, 3, {"duplicates": "first"}, {}, (1 / 2 + 1 / 2) / 2),
         (PADDED, 2, {}, {"padding_idx": 0, "empty_target_action": "neg"}, (1 / 2 + 0) / 2),
@@ -431,10 +431,25 @@ BAD_VALUES = [
     (bad("w", [1, -1]), {"weights": "w"}, "row 1 weighs -1"),
     (bad("s", [[9], [6]]), {"exclude": "s"}, "also excluded.*row 1"),
     (SHORT, {"exclude": "seen"}, "the list of row 1 holds 2 items after excluded and repeated ones have left"),
-    (bad("r", [1.0, 0.5]), {"ranks": "r"}, r"row 1 is \[0.5"),
-    (bad("r", [1, 0]), {"ranks": "r"}, r"ranks that are no places .*: row 1 is \[0.*\]: if ranks start at 0"),
-    (bad("r", [1, 0], pa.uint8()), {"ranks": "r"}, r"row 1 is \[0.*\]: if ranks start at 0"),
-    (RANKS, {"metrics": "MRR", "k": None, "ranks": "rank"}, "the depth of these ranks is unknown"),
+    (bad("r", [1.0, 0.5]), {"ranks": "r", "complete": True}, r"row 1 is \[0.5"),
+    (
+        bad("r", [1, 0]),
+        {"ranks": "r", "complete": True},
+        r"ranks that are no places .*: row 1 is \[0.*\]: if ranks start at 0",
+    ),
+    (bad("r", [1, 0], pa.uint8()), {"ranks": "r", "complete": True}, r"row 1 is \[0.*\]: if ranks start at 0"),
+    (
+        RANKS,
+        {"k": 2, "ranks": "rank"},
+        r"the depth of these ranks is unknown: pass depth=10, .* never cut, complete=True",
+    ),
+    (
+        RANKS,
+        {"k": 20, "ranks": "rank", "depth": 10},
+        "needs the first 20 ranks, but the ranks are known to depth 10 only",
+    ),
+    (RANKS, {"metrics": "MRR", "k": None, "ranks": "rank", "depth": 10}, "the ranks are known to depth 10 only"),
+    (PAIR, {"depth": 10}, "depth= belongs to ranks: ranks= names their column"),
     (PAIR, {"ranks": "target", "exclude": "s"}, "exclude= belong to lists, and ranks='target' takes their place"),
     (PAIR, {"ranks": "target", "scores": "s"}, "scores= belong to lists, and ranks='target' takes their place"),
     (PAIR, {"target": None, "gains": "target"}, "target= names their column"),

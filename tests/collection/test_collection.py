@@ -212,10 +212,12 @@ def test_lists_of_ids_in_place_of_ranks(device):
             collection.update(lists.clamp(max=3), depth=10)
     collection.update(trm.Ranks(lists))  # ranks in a Ranking are taken as they are
     collection.update(lists, depth=10)
-    collection.update(torch.where(torch.arange(10, device=device) < 6, lists, 0))  # padded with 0, as ranks are
+    collection.update(torch.where(torch.arange(10, device=device) < 6, lists, 0), depth=10)  # padded, as ranks are
     collection.update(trm.get_topk_ranks(torch.rand(8, 1000, device=device), lists, 10))
-    with pytest.raises(ValueError, match=r"the depth of these ranks is unknown: .* scores \(of item ids: Lists\)"):
-        make(["MRR"]).to(device).update(lists)
+    with pytest.raises(
+        ValueError, match=r"the depth of these ranks is unknown.* Item ids are Lists\(item_ids, target\)"
+    ):
+        make(["HR"], k=1).to(device).update(lists)
 
 
 def test_merge_state(collection, device):

@@ -196,7 +196,7 @@ def test_what_keeps_no_rows():
 def test_weightless_rows_have_numbers_too():
     """A row of weight 0 takes a number too, so that rows of two runs with other weights pair correctly."""
     metrics = trm.RecMetricCollection("HR@1", accumulators=[trm.KeptRows()])
-    metrics.update(torch.tensor([1, 2, 1, 2]), weights=torch.tensor([1.0, 0, 1, 1]))
+    metrics.update(torch.tensor([1, 2, 1, 2]), depth=10, weights=torch.tensor([1.0, 0, 1, 1]))
     metrics.compute()
     assert metrics.rows.ids.tolist() == [0, 2, 3]
 

@@ -122,7 +122,7 @@ def uneven(rank, world_size):
     metrics = trm.RecMetricCollection("HR", k=1, accumulators=recent_rows)
     first = None
     for number in range(1 if rank else 10):
-        metrics.update(torch.full((100,), rank + 1))
+        metrics.update(torch.full((100,), rank + 1), depth=10)
         first = numbers(metrics.compute()) if number == 0 else first
     return first, numbers(metrics.compute())
 
@@ -137,10 +137,10 @@ def test_uneven_processes(processes):
 def alone_after_compute(rank, world_size):
     """Compute on both processes, then update process 0 alone; return what the collection and its values compute."""
     metrics = trm.RecMetricCollection("HR", k=1, accumulators=[trm.Window(updates=1)])
-    metrics.update(torch.tensor([rank + 1]))
+    metrics.update(torch.tensor([rank + 1]), depth=10)
     metrics.compute()
     if rank == 0:
-        metrics.update(torch.tensor([1]))
+        metrics.update(torch.tensor([1]), depth=10)
     return numbers(metrics.compute()), {key: value.compute().item() for key, value in metrics.items()}
 
 
@@ -154,7 +154,7 @@ def uneven_sizes(rank, world_size):
     """Give both processes four updates, of 10 and of 100 rows; return the value and number of rows of the window."""
     metrics = trm.RecMetricCollection("HR", k=1, accumulators=[trm.Window(100)])
     for number in range(4):
-        metrics.update(torch.full((100 if rank else 10,), 1 if number == 3 else 2))
+        metrics.update(torch.full((100 if rank else 10,), 1 if number == 3 else 2), depth=10)
     value = metrics.compute()["HR@1/window"].item()
     return value, metrics["HR@1/window"].num_users
 
@@ -172,7 +172,7 @@ def persistent(accumulator, names=("HR", "MRR"), **options):
     """Return a collection whose state is saved, after an update with ten rows at rank 2."""
     metrics = trm.RecMetricCollection(list(names), k=10, accumulators=[accumulator.empty_copy()], **options)
     metrics.persistent(True)
-    metrics.update(torch.tensor([2] * 10))
+    metrics.update(torch.tensor([2] * 10), depth=10)
     return metrics
 
 
@@ -235,7 +235,7 @@ def test_a_window_outside_its_updates():
     """A window survives loading a state without it, its errors survive `reset`, and `evaluate` leaves it out."""
     module = torch.nn.Module()
     module.metrics = metrics = trm.RecMetricCollection("HR", k=5, accumulators=[trm.Window(100)])
-    metrics.update(torch.tensor([1, 9, 2]))
+    metrics.update(torch.tensor([1, 9, 2]), depth=10)
     module.load_state_dict(module.state_dict())
     assert metrics.compute()["HR@5/window"] == 2 / 3
     metrics.reset()
@@ -251,8 +251,8 @@ def test_slots_on_two_devices_are_saved():
     windows = [trm.Window(100), trm.Window(updates=3, name="updates")]
     metrics = trm.RecMetricCollection("HR", k=5, accumulators=windows, validate_args=False)
     metrics.persistent(True)
-    metrics.update(torch.tensor([1, 9]))
+    metrics.update(torch.tensor([1, 9]), depth=10)
     metrics.to("meta")
-    metrics.update(torch.tensor([1, 9]).to("meta"))
+    metrics.update(torch.tensor([1, 9]).to("meta"), depth=10)
     slots = [part for key, parts in metrics.state_dict().items() if key.endswith("slots") for part in parts]
     assert {part.device.type for part in slots} == {"meta"}

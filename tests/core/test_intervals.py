@@ -104,7 +104,7 @@ def test_weights_are_a_smaller_number_of_rows():
     assert few[1] - few[0] > many[1] - many[0]
     assert not math.isnan(interval(0.3, 0.3, 1.5, method="student")[0])
     weights, metric = torch.tensor([1, 2, 0.5, 3], dtype=torch.float64), trm.HR(1)
-    metric.update(torch.tensor([1, 2, 1, 1]), weights=weights)
+    metric.update(torch.tensor([1, 2, 1, 1]), depth=10, weights=weights)
     size = (1 + 2 + 0.5 + 3) ** 2 / (1 + 4 + 0.25 + 9)
     expected = interval(metric.compute().item(), metric.standard_error().item(), size)
     assert metric.confidence_interval() == pytest.approx(expected)

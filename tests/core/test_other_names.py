@@ -2,8 +2,10 @@
 
 import inspect
 import re
+from functools import partial
 
 import pytest
+import torch
 import torchmetrics.retrieval
 
 import torchrecmetrics as trm
@@ -17,7 +19,7 @@ def test_no_name_is_ours():
     arguments = inspect.signature(trm.RankingMetric.update).parameters.keys()
     assert not other_names.METRICS.keys() & names._BY_NAME.keys()
     assert not (other_names.ARGUMENTS.keys() | other_names.CALLS.keys()) & arguments
-    assert not other_names.CUTOFFS & {*METRIC_OPTIONS, *arguments, "k"}
+    assert not other_names.CUTOFFS.keys() & {*METRIC_OPTIONS, *arguments, "k"}
     assert not other_names.ARGUMENTS.keys() & other_names.CALLS.keys()
     assert set(other_names.ARGUMENTS.values()) <= arguments
     assert all(name == names._key(name) for name in other_names.METRICS)
@@ -29,6 +31,44 @@ def test_what_messages_name_is_there():
     for name in re.findall(r"\b(?<!\.)([A-Z][a-z]*[A-Z]\w+)\b", texts):
         assert hasattr(trm, name) or name in ("AUC", "AWRF", "DIN", "EE", "FuxiCTR", "RecBole"), name
     assert hasattr(torchmetrics.retrieval, "RetrievalFallOut")
+
+
+SCORES, TARGET = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([2])
+
+
+@pytest.mark.parametrize("name", other_names.CUTOFFS)
+def test_other_names_of_the_cutoff(name):
+    """Every metric and `get_topk_ranks` explain the cut-off of another library, also where k is required."""
+    classes = [getattr(trm, label) for label in trm.__all__ if isinstance(getattr(trm, label), type)]
+    metrics = [cls for cls in classes if issubclass(cls, trm.RankingMetric) and hasattr(cls, "formula")]
+    assert len(metrics) > 30
+    for make in (*metrics, partial(trm.get_topk_ranks, SCORES, TARGET)):
+        with pytest.raises(TypeError, match=rf"^{name}= is called k here: k=10"):
+            make(**{name: 5})
+
+
+@pytest.mark.parametrize("name", [name for name, ours in other_names.ARGUMENTS.items() if ours != "weights"])
+def test_other_names_of_scores_and_target(name):
+    """`get_topk_ranks` and `update` explain the same names with the same words, and the call that they name works."""
+    ours = other_names.ARGUMENTS[name]
+    given = {"scores": SCORES, "target": TARGET}
+    value = given.pop(ours)
+    message = rf"^{name}= is called {ours} here: update\(scores, target\), get_topk_ranks\(scores, target, k\), or by"
+    with pytest.raises(TypeError, match=message):
+        trm.get_topk_ranks(**given, **{name: value}, k=2)
+    with pytest.raises(TypeError, match=message):
+        trm.HR(2).update(**given, **{name: value})
+    assert trm.get_topk_ranks(**given, **{ours: value}, k=2).tolist() == [[2]]
+
+
+def test_all_other_names_of_a_call_are_explained():
+    """One error names each of them; a keyword that no library has is the error of any function."""
+    with pytest.raises(TypeError, match=r"^pred_scores= is called scores here: .*; topk= is called k here: k=10"):
+        trm.get_topk_ranks(pred_scores=SCORES, target=TARGET, topk=10)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'depht'"):
+        trm.get_topk_ranks(SCORES, TARGET, 2, depht=3)
+    assert list(inspect.signature(trm.get_topk_ranks).parameters)[:3] == ["scores", "target", "k"]
+    assert list(inspect.signature(trm.HitRate).parameters) == ["k", "score_threshold", "options"]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def sessions():
     return metrics
 
 
-@pytest.mark.parametrize(("make", "batch"), [(recent, (torch.tensor([1, 2]),)), (sessions, FLAT)])
+@pytest.mark.parametrize(("make", "batch"), [(recent, (trm.Ranks(torch.tensor([1, 2])),)), (sessions, FLAT)])
 def test_a_reset_empties_no_other(make, batch):
     """Collections that loaded one state dict have lists of their own, and so has the state dict."""
     first, second, third = make(), make(), make()
@@ -104,7 +104,7 @@ def test_a_nested_collection_is_saved():
     """`persistent` of an outer collection reaches the states of an inner one."""
     first, second = (torchmetrics.MetricCollection({"a": trm.RecMetricCollection("HR", k=5)}) for _ in range(2))
     first.persistent(True)
-    first.update(torch.tensor([1, 2]))
+    first.update(torch.tensor([1, 2]), depth=10)
     second.persistent(True)
     second.load_state_dict(first.state_dict())
     assert second.compute()["a_HR@5"] == 1
@@ -114,8 +114,8 @@ def test_a_nested_collection_is_saved():
 def test_a_part_of_a_state_is_refused(lacking):
     """A state dict without one of the states is refused, and nothing is loaded."""
     first, second = recent(), recent()
-    first.update(torch.tensor([1, 1]))
-    second.update(torch.tensor([2, 2]))
+    first.update(torch.tensor([1, 1]), depth=10)
+    second.update(torch.tensor([2, 2]), depth=10)
     with pytest.raises(ValueError, match="loads states of the same metrics, options and accumulators"):
         second.load_state_dict({key: part for key, part in first.state_dict().items() if lacking not in key})
     assert second.compute() == {"HR@1": 0, "HR@1/window": 0}
@@ -139,7 +139,7 @@ def test_states_that_are_summed_take_nothing(monkeypatch):
     """Between `sync` and `unsync`, which restores the states before, nothing is merged or loaded."""
     metric, other = trm.HR(1), trm.HR(1)
     other.persistent(True)
-    other.update(torch.tensor([1]))
+    other.update(torch.tensor([1]), depth=10)
     monkeypatch.setattr(metric, "_is_synced", True)
     for change in (lambda: metric.merge_state(other), lambda: metric.load_state_dict(other.state_dict())):
         with pytest.raises(TorchMetricsUserError, match=r"is synchronised: call unsync\(\) before you"):
@@ -152,9 +152,9 @@ def test_states_that_are_summed_take_nothing(monkeypatch):
 def test_values_are_updated_in_any_order():
     """The values of a collection, put into another one under sorted keys, add each batch once."""
     outer = torchmetrics.MetricCollection(dict(trm.RecMetricCollection("HR", k=[5, 10]).items()))
-    assert outer(torch.tensor([7])) == {"HR@10": 1, "HR@5": 0}
-    assert outer(torch.tensor([20])) == {"HR@10": 0, "HR@5": 0}
-    outer.update(torch.tensor([3]))
+    assert outer(torch.tensor([7]), depth=30) == {"HR@10": 1, "HR@5": 0}
+    assert outer(torch.tensor([20]), depth=30) == {"HR@10": 0, "HR@5": 0}
+    outer.update(torch.tensor([3]), depth=10)
     assert outer.compute() == {"HR@10": 2 / 3, "HR@5": 1 / 3}
 
 

@@ -16,6 +16,7 @@ import torchrecmetrics as trm
 from torchrecmetrics import functional
 from torchrecmetrics.core import tied_items
 from torchrecmetrics.inputs import from_counts as ties
+from torchrecmetrics.inputs.batch_input import SelectedItems
 
 CUTOFFS = [1, 2, 3, 5, 9]
 FORMULAS = [(cls.formula, k) for cls in ACCURACY for k in cutoffs_of(cls.formula, CUTOFFS)]
@@ -63,7 +64,7 @@ def test_enumeration(depth):
             target[row, : len(gains)] = torch.tensor(list(gains))
             values[row, : len(gains)] = torch.tensor(list(gains.values()))
             known.append(reference.rank(own, gains, ties="expected", threshold=0.3))
-        given = trm.Scores(scores, target, gains=values if signed else None)
+        given = trm.Scores(scores, SelectedItems(target, values if signed else None))
         ranking = given.ranking(depth, score_threshold=0.3)
         at_cutoffs = [(formula, {}, {}) for formula, k in FORMULAS if k]
         for formula, options, plain_options in at_cutoffs + WITH_OPTIONS:
@@ -113,7 +114,7 @@ def exact(items, members, k):
 def test_constant_scores(items, members):
     """Of equal scores, however many, the values are those of exact fractions, to 9 digits and more."""
     k = min(items, 50)
-    ranking = trm.Scores(torch.zeros(1, items), torch.arange(members)[None]).ranking(k)
+    ranking = trm.Scores(torch.zeros(1, items), torch.arange(items)[None] < members).ranking(k)
     formulas = functional.hit_rate, functional.recall, functional.reciprocal_rank, functional.average_precision
     for formula, wanted in zip(formulas, exact(items, members, k), strict=True):
         assert formula(ranking, k).item() == pytest.approx(float(wanted), rel=1e-9), formula.__name__
@@ -226,7 +227,7 @@ DOORS = {
     "scores": trm.Scores(SCORES, TARGET),
     "scores in another order": trm.Scores(SCORES[:, SHUFFLED], FLAGS[:, SHUFFLED]),
     "lists": trm.Lists(BEST_FIRST.indices, TARGET, scores=BEST_FIRST.values, complete=True),
-    "candidates": trm.Candidates(SCORES[:, SHUFFLED], TARGET, SHUFFLED),
+    "candidates": trm.Candidates(SCORES[:, SHUFFLED], TARGET, items=SHUFFLED),
     "sessions": trm.Sessions(SCORES.flatten(), FLAGS.flatten(), ROWS.flatten()),
     "sessions by length": trm.Sessions(SCORES.flatten(), FLAGS.flatten(), lengths=torch.full((12,), 7)),
 }

@@ -65,7 +65,7 @@ def test_is_a_set_of_pairs(graph, other, offset):
     )
     assert all(pairs(b) == expected and (b.num_users, b.num_items) == (users, items) for b in back)
     more = [(u % users, i % items) for u, i in other[0]]
-    second = build(more, users, items)
+    second = build(more, users, items, item_offset=0)
     assert pairs(graph.union(second)) == sorted(set(edges) | set(more))
     assert pairs(graph.without(second)) == sorted(set(edges) - set(more))
     mirrored = graph.to_edge_index(users, undirected=True)
@@ -343,6 +343,35 @@ def test_whole_numbers_are_ids_whatever_holds_them(ids):
     assert of_columns([0, 1, 2], [0, 1, 2], ids).values.tolist() == [2, 0, 1]
     if not isinstance(ids, torch.Tensor):
         assert GRAPH.select(ids).items.tolist() == [[1, 3], [0, 4], [-1, -1]]
+
+
+MATRIX = torch.tensor([[1, 0, 1, 0, 0], [0, 1, 1, 0, 0]])
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int8])
+def test_a_matrix_of_0_and_1_is_no_edges_and_no_ids(dtype):
+    """More than four edges of 0 and 1 alone repeat, and so do rows of such ids as wide as there are items: refused."""
+    matrix, dense = MATRIX.to(dtype), Interactions.from_dense(MATRIX.bool())
+    with pytest.raises(
+        ValueError, match=r"^edge_index \[2, 5\] .* from_dense\(matrix.bool\(\)\); .*edge_index.unique\(dim=1\)"
+    ):
+        of_edges(matrix, 2, 5)
+    with pytest.raises(ValueError, match=r"^ids \[2, 5\] holds 0 and 1 alone: .* from_dense\(matrix.bool\(\)\)"):
+        Interactions.from_padded(matrix, 5)
+    assert pairs(dense) == [(0, 0), (0, 2), (1, 1), (1, 2)]
+    assert pairs(of_edges(matrix.unique(dim=1), 2, 5)) == sorted({*zip(*matrix.tolist(), strict=True)})
+
+
+def test_edges_and_ids_of_0_and_1_that_are_certain():
+    """Four edges, edges with values or an offset, and sequences that repeat an item are what they say they are."""
+    assert pairs(of_edges(MATRIX[:, :4], 2, 5)) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert len(of_edges(MATRIX, 2, 5, torch.ones(5), values_reduce="sum")) == 4
+    assert len(of_edges(MATRIX, 2, 5, item_offset=0)) == 4
+    for ids, items in ((MATRIX, 4), (MATRIX, 6), (MATRIX[:, :2], 2), (MATRIX.where(MATRIX > 0, -1), 5)):
+        expected = {(user, item) for user, row in enumerate(ids.tolist()) for item in row if item >= 0}
+        assert pairs(Interactions.from_padded(ids, items)) == sorted(expected)
+    assert len(Interactions.from_padded(torch.tensor([[0, 1, 0], [1, 0, 1]]), 2)) == 4
+    assert len(Interactions.from_jagged(MATRIX.reshape(-1), torch.tensor([0, 5, 10]), 5)) == 4
 
 
 def test_many_cells_need_no_matrix():

@@ -52,14 +52,16 @@ def test_random_graphs(data, users, items, batch_size):
     seen, wanted = data.draw(cells), data.draw(cells.filter(len))
     seen += [(0, item) for item in range(items)] if data.draw(st.booleans()) else []
     train, test = (
-        Interactions.from_edge_index(torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).T, users, items)
+        Interactions.from_edge_index(
+            torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).T, users, items, item_offset=0
+        )
         for edges in (data.draw(st.permutations(seen + seen[:3])), wanted)
     )
     vectors = st.lists(st.integers(-2, 2), min_size=2, max_size=2)
     u, v = (torch.tensor(data.draw(st.lists(vectors, min_size=n, max_size=n))).double() for n in (users, items))
     options = {"k": [1, 3], "overlap": data.draw(st.sampled_from(["keep", "miss"]))}
     collection = trm.RecMetricCollection(NAMES, **options)
-    collection.update(u @ v.T, test.select(range(users)).items, exclude=train.select(range(users)).items)
+    collection.update(u @ v.T, test.select(range(users)), exclude=train.select(range(users)).items)
     got = trm.evaluate(NAMES, u, v, target=test, exclude=train, batch_size=batch_size, **options)
     assert numbers(got) == pytest.approx(numbers(collection.compute()), abs=1e-12, nan_ok=True)
 
@@ -281,6 +283,36 @@ def test_edge_index():
         assert numbers(found) == expected
 
 
+PAIRS, FLAGS = torch.tensor([[0, 1], [3, 2]]), torch.tensor([[1, 0, 1, 1, 0, 0], [0, 1, 1, 0, 0, 0]])
+
+
+@pytest.mark.parametrize("name", ["target", "exclude"])
+def test_two_rows_that_could_be_edges(name):
+    """Two rows of two users could be edges or rows of items, or a matrix: refused, with cures that work."""
+    users, items = torch.eye(2, 6), torch.rand(6, 6, generator=torch.Generator().manual_seed(0))
+    others = {"target": Interactions.from_padded(torch.tensor([[5], [5]]), 6)}
+    message = (
+        rf"^{name} of 2 users, int64 \[2, .*from_edge_index\(.*from_padded\(ids, num_items\), .* {name}\.bool\(\)$"
+    )
+    for argument in (PAIRS, PAIRS.numpy(), FLAGS):
+        with pytest.raises(TypeError, match=message):
+            trm.evaluate("NDCG@3", users, items, **others | {name: argument})
+    others_of_3 = {"target": Interactions.from_padded(torch.tensor([[5], [5], [5]]), 6)}
+    with pytest.raises(
+        ValueError, match=rf"^{name}: edge_index \[2, 6\] holds 0 and 1 alone: .*from_dense\(matrix.bool"
+    ):
+        trm.evaluate("NDCG@3", torch.eye(3, 6), items, **others_of_3 | {name: FLAGS})
+    cures = [
+        (Interactions.from_edge_index(PAIRS, 2, 6), torch.tensor([[3], [2]])),
+        (Interactions.from_padded(PAIRS, 6), PAIRS),
+        (FLAGS.bool(), FLAGS.bool()),
+    ]
+    for cure, meant in cures:
+        metric = trm.NDCG(3)
+        metric.update(users @ items.T, **{"target": torch.tensor([[5], [5]]), name: meant})
+        assert trm.evaluate("NDCG@3", users, items, **others | {name: cure})["NDCG@3"] == metric.compute()
+
+
 @pytest.mark.parametrize("all_users", [False, True])
 @pytest.mark.parametrize("ids", [None, torch.randperm(USERS, generator=torch.Generator().manual_seed(1))[:30]])
 def test_users_in_order_of_their_lists(all_users, ids):
@@ -491,7 +523,7 @@ EDGES = torch.tensor([[0, 1, 1], [2, 0, 1]])
 FROM_EDGES = Interactions.from_edge_index(EDGES, 2, 3)
 NAN_OF_7 = U.where(torch.arange(USERS)[:, None] != 7, math.nan)
 BEHIND = torch.tensor([[0, 1], [3, 4]])
-TWO_OF_6 = torch.eye(2, 6), torch.eye(6)
+THREE_OF_6 = torch.eye(3, 6), torch.eye(6)
 BAD = [
     (lambda: evaluate(np.ma.array(U.numpy())), r"users must be a tensor \[U, d\], .* got MaskedArray"),
     (lambda: evaluate(torch.nn.Embedding(3, 2)), "got Embedding: pass its .weight"),
@@ -587,8 +619,8 @@ BAD = [
     (lambda: of_edges(target=EDGES - 1), r"^target: users \(edge_index\[0\]\).*-1"),
     (lambda: of_edges(exclude=(EDGES.flip(0), EDGES + 1)), r"^exclude: "),
     (lambda: of_edges(target=EDGES.int()), r"^target must be .*, got a torch\.int32 .*from_edge_index"),
-    (lambda: of_edges(*TWO_OF_6, target=BEHIND), r"are 2 or more, the number of users, as PyG .*item_offset"),
-    (lambda: of_edges(*TWO_OF_6, target=EDGES[:, 1:2], exclude=BEHIND), r"^exclude.* are 2 or more, .*item_offset"),
+    (lambda: of_edges(*THREE_OF_6, target=BEHIND), r"are 3 or more, the number of users, as PyG .*item_offset"),
+    (lambda: of_edges(*THREE_OF_6, target=EDGES[:, 1:2], exclude=BEHIND), r"^exclude.* are 3 or more, .*item_offset"),
     (lambda: recommend(lambda ids: U, 5, num_users=3, num_items=4), "k and others go by name"),
     (lambda: recommend(U, V, k=0), "k must be at least 1"),
     (lambda: recommend(num_users=4, num_items=0), "num_items must be at least 1, got 0"),

@@ -223,7 +223,7 @@ INPUTS = {
     "an array": lambda ids: scores_of(ids).numpy(),
     "Scores": lambda ids: trm.Scores(scores_of(ids)),
     "a part of the history": lambda ids: trm.Scores(scores_of(ids), exclude=EXCLUDE.select(ids).items[:, :1]),
-    "Candidates": lambda ids: trm.Candidates(scores_of(ids).flip(1), None, torch.arange(ITEMS).flip(0)),
+    "Candidates": lambda ids: trm.Candidates(scores_of(ids).flip(1), None, items=torch.arange(ITEMS).flip(0)),
     "Lists": ordered,
 }
 

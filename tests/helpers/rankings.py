@@ -57,5 +57,6 @@ def batches(draw, most_items=9):
 
 
 def padded(rows, fill, dtype):
-    width = max([1, *map(len, rows)])
+    """Return rows with a column of padding at least: without one, ids of all items in all rows could be grades."""
+    width = 1 + max([0, *map(len, rows)])
     return torch.tensor([row + [fill] * (width - len(row)) for row in rows], dtype=dtype).reshape(len(rows), width)

@@ -89,23 +89,23 @@ def test_a_single_rank_of_0_is_counted_where_values_are_not_waited_for(device):
     """With "deferred", rows with a single rank of 0 raise in `compute`; unchecked, and on "meta", they do not raise."""
     ranks = torch.tensor([0, 2, 0, 1], device=device)
     metric = trm.MRR(9, validate_args="deferred").to(device)
-    metric.update(ranks)
+    metric.update(ranks, depth=9)
     with pytest.raises(ValueError, match=r"2 rows with ranks that are no places .*for ranks start at 1"):
         metric.compute()
     metric = trm.MRR(9, validate_args=False).to(device)
-    metric.update(ranks)
+    metric.update(ranks, depth=9)
     assert metric.compute() == (1 / 2 + 1) / 2
-    trm.MRR(9).to("meta").update(ranks.to("meta"))  # reads no value
+    trm.MRR(9).to("meta").update(ranks.to("meta"), depth=9)  # reads no value
 
 
 def test_a_rank_of_0_is_padding_beside_others():
     """A 0 in ranks [B, T] or in the ranks of `get_topk_ranks` is padding, and a row without ranks is empty."""
-    assert mean_reciprocal_rank(torch.tensor([[0, 2], [1, 0], [0, 0]])) == (1 / 2 + 1) / 2
+    assert mean_reciprocal_rank(torch.tensor([[0, 2], [1, 0], [0, 0]]), depth=9) == (1 / 2 + 1) / 2
     ranks = trm.get_topk_ranks(SCORES, torch.tensor([2, -1]), k=9)
     assert ranks.tolist() == [[2], [0]]
     assert mean_reciprocal_rank(ranks) == 1 / 2
     metric = trm.MRR(9)
-    metric.update(torch.zeros((2, 0), dtype=torch.int64))
+    metric.update(torch.zeros((2, 0), dtype=torch.int64), depth=9)
     metric.update(trm.Ranks(torch.tensor([1, -1, -100]), padding=-1))
     assert (metric.compute(), metric.num_skipped) == (1, 4)
 

@@ -47,7 +47,7 @@ def test_equals_full_scores(seed, shared, padding, width, overlap, ties):
                 full[row, candidates[row % len(candidates), column]] = scores[row, column]
     one, other = make(**options), make(**options)
     given = {"exclude": exclude, "history": history, "gains": gains}
-    one.update(trm.Candidates(scores, target, candidates[0] if shared else candidates, **given))
+    one.update(trm.Candidates(scores, target, items=candidates[0] if shared else candidates, **given))
     other.update(trm.Scores(full, target, **given))
     found, expected = one.compute(), other.compute()
     assert all(torch.equal(found[key].nan_to_num(7), expected[key].nan_to_num(7)) for key in expected)
@@ -59,14 +59,14 @@ def test_repeated_and_missing_items_are_counted():
     """An item listed twice competes once, and a target that is no candidate cannot be found."""
     ranking = trm.MRR()
     scores, candidates = torch.tensor([[3.0, 3.0, 1.0], [3.0, 2.0, 1.0]]), torch.tensor([[0, 0, 10**12], [4, -1, -1]])
-    batch = trm.Candidates(scores, torch.tensor([10**12, 6]), candidates)
+    batch = trm.Candidates(scores, torch.tensor([10**12, 6]), items=candidates)
     assert batch.ranking().num_repeated.tolist() == [1, 0]  # padding is no item that is repeated
     ranking.update(batch)
     assert (ranking.compute(), ranking.num_unreachable) == ((0.5 + 0) / 2, 1)
     with pytest.raises(ValueError, match=r"1 of 2 rows with a target that is no candidate .*: row 1 has \[6\]"):
-        ranking.update(trm.Candidates(scores, torch.tensor([0, 6]), candidates, missing="error"))
+        ranking.update(trm.Candidates(scores, torch.tensor([0, 6]), items=candidates, missing="error"))
     deferred = trm.MRR(validate_args="deferred")
-    deferred.update(trm.Candidates(scores, torch.tensor([0, 6]), candidates, missing="error"))
+    deferred.update(trm.Candidates(scores, torch.tensor([0, 6]), items=candidates, missing="error"))
     with pytest.raises(ValueError, match="1 row with a target that is no candidate"):
         deferred.compute()
 
@@ -76,7 +76,7 @@ def test_never_waits_for_the_device():
     scores, target = torch.empty(3, 4, device="meta"), torch.empty(3, 2, dtype=torch.int64, device="meta")
     for shape in ((4,), (3, 4)):
         candidates = torch.empty(shape, dtype=torch.int64, device="meta")
-        make().to("meta").update(trm.Candidates(scores, target, candidates, exclude=target, history=target))
+        make().to("meta").update(trm.Candidates(scores, target, items=candidates, exclude=target, history=target))
 
 
 SCORES, TARGET = torch.rand(2, 3), torch.tensor([1, 2])
@@ -115,8 +115,8 @@ def test_dense_targets_are_of_the_items(items, graded):
     scores = torch.tensor([[0.1, 0.9, 0.5], [0.7, 0.2, 0.1]])
     grades = torch.tensor([[2.0, 0, 0, 0, 1, 0], [0, 0, 3, 0, 0, 0]])
     target, gains = torch.tensor([[0, 4], [2, -1]]), torch.tensor([[2.0, 1], [3, 0]])
-    dense = trm.Candidates(scores, grades if graded else grades > 0, items).ranking()
-    by_id = trm.Candidates(scores, target, items, gains=gains if graded else None).ranking()
+    dense = trm.Candidates(scores, grades if graded else grades > 0, items=items).ranking()
+    by_id = trm.Candidates(scores, target, items=items, gains=gains if graded else None).ranking()
     for name in ("ranks", "num_relevant", "unreachable"):
         assert getattr(dense, name).tolist() == getattr(by_id, name).tolist()
     assert dense.ranks[0].tolist() == [1, INF]
@@ -127,10 +127,23 @@ def test_scores_of_padding_are_not_read():
     """The score of a padding candidate may be NaN: its rank and the other ranks do not depend on it."""
     scores, candidates = torch.tensor([[0.1, float("nan")], [0.1, 0.3]]), torch.tensor([[1, -1], [2, 3]])
     metric = trm.HR(1)
-    metric.update(trm.Candidates(scores, torch.tensor([1, 3]), candidates))
+    metric.update(trm.Candidates(scores, torch.tensor([1, 3]), items=candidates))
     assert metric.compute() == 1
     items = torch.tensor([[float("nan"), 0], [1, 1], [2, 2]])
     pairs = {"num_users": 2, "num_items": 3}
     shown = trm.Interactions.from_columns([0, 1, 1], [1, 1, 2], **pairs)
     target = trm.Interactions.from_columns([0, 1], [1, 2], **pairs)
     assert trm.evaluate("HR@1", trm.Embeddings(torch.ones(2, 2), items, allowed=shown), target=target) == {"HR@1": 1}
+
+
+def test_items_are_given_by_name():
+    """Target and items, which `Lists` takes in the other order, cannot be swapped; other messages name the call."""
+    scores, items, target = torch.tensor([[0.1, 0.9, 0.5]] * 3), torch.tensor([7, 3, 9]), torch.tensor([9, 9, 3])
+    for first, second in ((target, items), (items, target)):
+        with pytest.raises(TypeError, match="takes 3 positional arguments but 4 were given"):
+            trm.Candidates(scores, first, second)
+    with pytest.raises(TypeError, match=r"update\(Candidates\(scores, target, items=items\)\)"):
+        trm.MRR().update(scores, target, candidates=items)
+    metric = trm.MRR()
+    metric.update(trm.Candidates(scores, target, items=items))
+    assert metric.compute().item() == pytest.approx((1 / 2 + 1 / 2 + 1) / 3)

@@ -171,7 +171,7 @@ def ranked(rows, exclude, depth, settings, columns=None, **options):
     if columns is None:
         batch = trm.Scores(rows.scores, rows.target, **given)
     else:
-        batch = trm.Candidates(rows.scores[:, columns], rows.target, columns, **given)
+        batch = trm.Candidates(rows.scores[:, columns], rows.target, items=columns, **given)
     items = depth is not None
     return batch.ranking(depth, items=items, score_threshold=2, ties="realistic", **settings, **options)
 
@@ -345,7 +345,7 @@ def test_never_waits_for_the_device(form, at_once, monkeypatch):
             assert trm.get_topk_ranks(scores, target, 3, exclude=exclude, **options).shape == ranking.ranks.shape
             assert trm.Lists(ids, target, exclude=exclude).ranking(**options).ranks.is_meta
             if form not in ("bool [I]", "tuple"):
-                candidates = trm.Candidates(scores, target, columns, exclude=exclude)
+                candidates = trm.Candidates(scores, target, items=columns, exclude=exclude)
                 assert candidates.ranking(3, items=True, **options).items.is_meta
             metrics.update(rows)
 

@@ -250,7 +250,7 @@ def test_dense_targets_never_wait_for_the_device():
         target = torch.empty(6, 20, dtype=dtype, device="meta")
         trm.NDCG(5, max_relevant=3).to("meta").update(trm.Lists(lists, target))
         scores, items = torch.empty(6, 9, device="meta"), torch.empty(9, dtype=torch.int64, device="meta")
-        trm.NDCG(5, max_relevant=3).to("meta").update(trm.Candidates(scores, target, items))
+        trm.NDCG(5, max_relevant=3).to("meta").update(trm.Candidates(scores, target, items=items))
 
 
 def test_a_rejected_list_holds_nothing():

@@ -140,7 +140,7 @@ def test_ranks_of_any_integer_type(dtype, k, depth, device):
     ranks = torch.tensor([[0, 2, -1], [3, largest, 0], [0, 0, 0]], dtype=dtype, device=device)
     found = [k >= 2, k >= 3], [1 / 2 if k > 1 else 0.0, 1 / 3 if k > 2 else 0.0], [k >= 2, (k >= 3) + (largest <= k)]
     for metric, expected in zip((trm.HR(k), trm.MRR(k), trm.Precision(k)), found, strict=True):
-        metric.to(device).update(ranks, depth=depth)
+        metric.to(device).update(trm.Ranks(ranks, depth))
         expected = sum(expected) / 2 / (k if isinstance(metric, trm.Precision) else 1)
         assert metric.compute().item() == pytest.approx(expected, rel=1e-12)
         assert (metric.num_users, metric.num_skipped) == (2, 1)
@@ -148,22 +148,81 @@ def test_ranks_of_any_integer_type(dtype, k, depth, device):
         assert trm.Ranks(ranks).ranking().num_relevant.tolist() == [1, 2, 0]
 
 
-def test_a_repeated_place_tells_the_depth():
-    """A rank that occurs twice tells the depth of ranks, because two relevant items cannot share a rank.
-
-    Two 11s are the "not in the top 10" of ranks cut at 10.
-    """
-    joined = torch.cat([torch.tensor([[11, 2, 11]]), torch.tensor([[1, 2, 3]])])
+def test_a_place_twice_is_a_miss_of_cut_ranks():
+    """Two relevant items cannot share a rank: two 11s are the "not in the top 10" of ranks that need `depth=10`."""
+    joined = torch.tensor([[11, 2, 11], [1, 2, 3]])
+    with pytest.raises(ValueError, match=r"1 of 2 rows .* a place twice, such as the k \+ 1 of misses without depth=k"):
+        trm.Ranks(joined).ranking()
     metric = trm.HR(10)
-    metric.update(joined)
+    metric.update(joined, depth=10)
     assert metric.compute() == 1
-    message = r"1 of 2 rows known to fewer than k places .*: row 0 to 10, since rank 11 stands twice"
-    with pytest.raises(ValueError, match=message):
-        trm.HR(11).update(joined)
     with pytest.raises(ValueError, match="a place twice"):
         trm.HR(1).update(torch.tensor([[1, 3, 1]]), depth=3)
     assert trm.Ranks(torch.tensor([[2.5, 2.5]])).ranking().ranks.tolist() == [[2.5, 2.5]]  # the mean place of a tie
     assert trm.Ranks(torch.tensor([[3, 3]]), depth=2).ranking().ranks.tolist() == [[INF, INF]]
+
+
+CUT_AT, NUM_ITEMS = 10, 500
+LOSSES = {
+    "cat": lambda ranks: torch.cat([ranks, ranks]),
+    "mask": lambda ranks: ranks[ranks[:, 0] > 0],
+    "clone": torch.clone,
+    "squeeze": lambda ranks: ranks.squeeze(1),
+    "numpy": lambda ranks: torch.from_numpy(ranks.numpy()),
+    "other type": lambda ranks: ranks.int(),
+    "loader": lambda ranks: next(iter(torch.utils.data.DataLoader(torch.utils.data.TensorDataset(ranks), 400)))[0],
+}
+
+
+@pytest.mark.parametrize("loses", LOSSES.values(), ids=LOSSES)
+def test_ranks_that_lost_their_depth(loses):
+    """They are refused at any k by every metric, as `depth=` and with the value of the scores where it is given."""
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.rand(400, NUM_ITEMS, generator=generator)
+    target = torch.randint(NUM_ITEMS, (400, 1), generator=generator)
+    ranks = trm.get_topk_ranks(scores, target, CUT_AT)
+    lost = loses(ranks)
+    collection = trm.RecMetricCollection(["HR", "NDCG"], k=[5, 20])
+    for metric in (trm.HR(20), trm.HR(5), trm.MRR(), trm.RPrecision(), trm.MeanRank(), collection):
+        for call in (metric.update, metric):
+            with pytest.raises(
+                ValueError, match=r"depth of these ranks is unknown.* update\(ranks, depth=10\).*never cut"
+            ):
+                call(lost)
+    with pytest.raises(ValueError, match="known to depth 10 only"):
+        trm.HR(20).update(lost, depth=CUT_AT)
+    expected, fresh, cured, uncut = trm.NDCG(CUT_AT), trm.NDCG(CUT_AT), trm.NDCG(CUT_AT), trm.NDCG(CUT_AT)
+    expected.update(scores, target)
+    fresh.update(ranks)
+    cured.update(lost, depth=CUT_AT)
+    uncut.update(trm.Ranks(loses(trm.get_topk_ranks(scores, target, NUM_ITEMS))))
+    for metric in (fresh, cured, uncut):
+        assert metric.compute().item() == pytest.approx(expected.compute().item(), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("forms", "cure", "expected"),
+    [
+        (HITS, lambda forms: trm.Hits(forms, num_relevant=2), 2 / 3),
+        (torch.tensor([[7, 3, 9], [4, 8, 6]]), lambda forms: trm.Lists(forms, torch.tensor([9, 5])), 1 / 2),
+    ],
+)
+def test_flags_and_item_ids_as_ranks(forms, cure, expected):
+    """Flags of hits and item ids in place of ranks meet the same error, whose further cures work."""
+    metric = trm.HR(3)
+    with pytest.raises(ValueError, match=r"Item ids are Lists\(item_ids, target\), flags of hits Hits\("):
+        metric.update(forms)
+    metric.update(cure(forms))
+    assert metric.compute().item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("rank", "option"), [(0, "zero_based=True"), (0, "padding=0"), (-1, "miss=-1"), (-1, "padding=-1")]
+)
+def test_cures_keep_the_depth(rank, option):
+    """The cure for a single 0 or -1 holds the depth that was given, without which misses would be read as ranks."""
+    with pytest.raises(ValueError, match=rf"Ranks\(ranks, depth=10, {option}\)"):
+        trm.HR(5).update(torch.tensor([rank, 2]), depth=10)
 
 
 LARGE = torch.tensor([[2, 0, -1, 2**50, 1, -(2**62), 128]])
@@ -177,9 +236,9 @@ MIXED = torch.tensor([[3, 0, 1, 9], [9, 0, 0, 2], [2**62, 2**63 - 1, -5, 4]])  #
         (torch.tensor([[3, 1, 0], [11, 2, -5]]), {"depth": 10}, None, [[1, 3, INF], [2, INF, INF]], [2, 2]),
         (MIXED, {"depth": 9}, 3, [[1, 3, INF], [2, INF, INF], [INF] * 3], [3, 2, 3]),
         (MIXED, {}, None, [[1, 3, 9, INF], [2, 9, INF, INF], [4, INF, INF, INF]], [3, 2, 3]),
-        (LARGE, {"depth_known": False}, None, [[1, 2, 128, 2**50, INF, INF, INF]], [4]),
-        (LARGE, {"depth_known": False}, 130, [[1, 2, 128, INF, INF, INF, INF]], [4]),
-        (LARGE, {"depth_known": False}, 3, [[1, 2, INF]], [4]),
+        (LARGE, {}, None, [[1, 2, 128, 2**50, INF, INF, INF]], [4]),
+        (LARGE, {}, 130, [[1, 2, 128, INF, INF, INF, INF]], [4]),
+        (LARGE, {}, 3, [[1, 2, INF]], [4]),
         (torch.tensor([1.5, INF]), {}, None, [[1.5], [INF]], [1, 1]),
         (BELOW_TWO, {}, None, [[1, 2 - 1e-12]], [2]),
     ],

@@ -311,6 +311,52 @@ def test_many_rows_in_any_layout_and_context(width, generator):
         assert torch.equal(trm.Ranks(layout, depth=9).ranking().ranks, whole[0].ranks)
 
 
+WHOLE_TARGETS = {
+    "grades": (torch.tensor([[3, 1, 4, 0, 2], [0, 1, 2, 3, 4], [4, 3, 2, 1, 0]]), torch.Tensor.float),
+    "grades of one row": (torch.tensor([[0, 1, 2, 3, 4]], dtype=torch.int16), torch.Tensor.float),
+    "two items": (torch.tensor([[0, 1], [1, 0]]), torch.Tensor.bool),
+}
+
+
+@pytest.mark.parametrize(("target", "cure"), WHOLE_TARGETS.values(), ids=WHOLE_TARGETS)
+def test_ids_of_all_items_in_all_rows_are_refused(target, cure):
+    """Integers that hold every item in every row could be grades, and every metric would be 1; the cures work."""
+    items = target.shape[1]
+    scores = torch.rand(target.shape, generator=torch.Generator().manual_seed(1))
+    message = r"holds every item, in every row \(.*target.float\(\)\), .*target.bool\(\)\); ids .* -1\): row 0 is \["
+    metric = trm.NDCG(3)
+    for call in (metric.update, metric, trm.RecMetricCollection("NDCG", k=3).update, partial(trm.get_topk_ranks, k=3)):
+        with pytest.raises(ValueError, match=message):
+            call(scores, target)
+    metric.update(scores, cure(target))
+    graded = trm.NDCG(3)
+    graded.update(scores, torch.arange(items).expand(target.shape), gains=target)
+    assert metric.compute().item() == pytest.approx(graded.compute().item())
+    deferred = trm.NDCG(3, validate_args="deferred")
+    deferred.update(scores, target)
+    with pytest.raises(ValueError, match=f"NDCG@3: bad input .*: {len(target)} rows? whose target holds every item"):
+        deferred.compute()
+    trm.NDCG(3).to("meta").update(scores.to("meta"), target.to("meta"))  # reads no value
+    trm.NDCG(3, validate_args=False).update(scores, target)
+
+
+def test_ids_of_all_items_where_they_are_certain():
+    """Padded, jagged and selected ids, gains beside ids, and a row with fewer items leave one reading."""
+    whole = torch.arange(3).expand(2, 3)
+    edges = torch.stack([torch.arange(2).repeat_interleave(3), torch.arange(3).repeat(2)])
+    targets = [
+        torch.nn.functional.pad(whole, (0, 1), value=-1),
+        (whole.reshape(-1), torch.tensor([0, 3, 6])),
+        trm.Interactions.from_edge_index(edges, 2, 3).select([0, 1]),
+        torch.tensor([[0, 1, 2], [0, 1, -1]]),
+        torch.ones(2, 3, dtype=torch.bool),
+    ]
+    for target in targets:
+        trm.NDCG(3).update(SCORES, target)
+    trm.NDCG(3).update(SCORES, whole, gains=whole)
+    trm.HR(1).update(SCORES[:, :1], torch.tensor([[0], [0]]))
+
+
 BAD_ROWS = [
     ({"target": torch.tensor([0, 3])}, "1 of 2 rows with a target id beyond.*row 1 holds 3"),
     ({"target": torch.tensor([[1, 1], [0, 2]])}, "twice in target: row 0 holds item 1"),
@@ -319,7 +365,7 @@ BAD_ROWS = [
     ({"target": torch.tensor([[0, 1, 1], [1, 0, 0]])}, r"0/1 matrix: pass target.bool\(\)"),
     (
         {"scores": SCORES[:1, :2].expand(8, 2), "target": torch.tensor([[0, 1], [1, 0]] * 4)},
-        r"4 of 8 .* 0/1 matrix: pass target.bool\(\)",
+        r"8 of 8 rows whose target holds every item, .* a 0/1 matrix update\(scores, target.bool\(\)\); ids",
     ),
     ({"target": torch.tensor([[1, -2.0, 0], [1, 0, 0]])}, r"1 of 2 rows with a label below 0.*row 0 holds"),
     ({"target": torch.tensor([[1, 0, NAN]] * 2)}, "with a gain that is NaN or infinite"),

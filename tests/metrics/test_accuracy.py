@@ -356,10 +356,10 @@ def test_counts_do_not_stall_at_2_to_the_24():
     """Counts grow beyond 2^24 = 16,777,216, where float32 counters stop."""
     metric = trm.HR(1)
     ranks = torch.ones(3, 1, dtype=torch.int64)
-    metric.update(ranks)
+    metric.update(ranks, depth=1)
     for _ in range(23):
         metric.merge_state(metric.clone())
-    metric.update(ranks)
+    metric.update(ranks, depth=1)
     metric.compute()
     assert metric.num_users == 3 * 2**23 + 3
 
@@ -430,8 +430,8 @@ RANKING = trm.Scores(SCORES, TARGET).ranking(depth=2)
 SHORT = trm.Lists(torch.tensor([[0, 1, 2]]), TARGET, exclude=torch.tensor([0])).ranking()
 BAD_UPDATES = [
     ((), {}, TypeError, "update takes scores with target, or ranks, a Ranking, .*; got none"),
-    ((SCORES,), {}, ValueError, r"scores were given without target.*ranks are integers, or Ranks\(ranks\)"),
-    ((SCORES, TARGET), {"ranks": TARGET}, TypeError, r"ranks are update\(ranks\)"),
+    ((SCORES,), {}, ValueError, r"scores were given without target.*ranks are integers, or Ranks\(ranks, depth=\)"),
+    ((SCORES, TARGET), {"ranks": TARGET}, TypeError, r"ranks are update\(ranks, depth=\)"),
     ((RANKING,), {"ranking": RANKING}, TypeError, "update has no argument 'ranking'"),
     ((TARGET, TARGET), {}, TypeError, r"Lists\(item_ids, target\)"),
     ((SCORES, TARGET), {"depth": 3}, ValueError, "depth belongs to ranks"),
@@ -473,15 +473,12 @@ WHOLE = [trm.RPrecision(), trm.MRR(), trm.MAP(), trm.NDCG()]
 OF_RECOMMENDED = trm.Precision(1, denominator="recommended")
 CUT_RANKS = trm.Ranks(torch.tensor([[1, 4, 5]]), depth=2, num_ranked=10).ranking()
 COMPLETE = trm.Lists(torch.tensor([[1, 2]]), torch.tensor([1]), complete=True)
-DEPTH_UNKNOWN = r"is unknown: pass update\(ranks, depth=...\)"
 
 
 @pytest.mark.parametrize(
     ("metric", "given", "message"),
     [
-        *((metric, torch.tensor([[1, 4]]), DEPTH_UNKNOWN) for metric in [*WHOLE, OF_RECOMMENDED]),
-        (trm.HR(1, score_threshold=2.0), torch.tensor([[1, 4]]), DEPTH_UNKNOWN),
-        (trm.AUROC(), torch.tensor([[1, 4]]), "AUROC needs to know how many"),
+        (trm.AUROC(), trm.Ranks(torch.tensor([[1, 4]])), "AUROC needs to know how many"),
         *((metric, CUT_RANKS, "known to depth 2 only") for metric in [*WHOLE, trm.AUROC()]),
         (trm.AUROC(), COMPLETE, r"Ranks\(..., num_ranked=...\)"),
         (OF_RECOMMENDED, trm.Ranks(torch.tensor([1])), "denominator='recommended' needs to know"),
@@ -489,10 +486,9 @@ DEPTH_UNKNOWN = r"is unknown: pass update\(ranks, depth=...\)"
     ],
 )
 def test_rankings_that_lack_what_a_metric_reads(metric, given, message):
-    """Metrics refuse ranks of unknown depth, rankings that were cut, or lack a number of items or a threshold."""
+    """Metrics refuse rankings that were cut, or lack a number of items or a threshold."""
     with pytest.raises(ValueError, match=message):
         metric.update(given)
-    assert value(trm.HR(3), torch.tensor([[9], [2]])) == 0.5  # a finite k takes ranks without a depth
 
 
 @pytest.mark.parametrize("option", [{"ties": "pessimistic"}, {"padding_idx": 0}, {"overlap": "keep"}])
@@ -516,7 +512,7 @@ def test_options_that_contradict_the_ranking(option):
 )
 def test_ranks_and_lists_count_all_relevant_items(metric, ranks, lists):
     """Relevant items count even if they are beyond the columns of ranks that a cut-off reads, or in no list."""
-    assert value(metric, torch.tensor([[1, 3, 4, 5, 6], [2, 0, 7, 1, 0]])) == pytest.approx(ranks)
+    assert value(metric, torch.tensor([[1, 3, 4, 5, 6], [2, 0, 7, 1, 0]]), depth=9) == pytest.approx(ranks)
     metric.reset()
     assert value(metric, trm.Lists(torch.tensor([[9, 8]]), torch.tensor([[9, 1, 2, 3, 4]]))) == pytest.approx(lists)
 

@@ -231,11 +231,11 @@ def test_counts_before_compute():
     metric = trm.HR(3)
     with pytest.raises(RuntimeError, match=r"HR@3: counts and standard errors are those of the last compute\(\)"):
         _ = metric.num_users
-    metric.update(torch.tensor([1]))
+    metric.update(torch.tensor([1]), depth=10)
     metric.compute()
     metric.reset()
     assert metric.num_users == 1  # an epoch was logged and reset
-    metric.update(torch.tensor([1]))
+    metric.update(torch.tensor([1]), depth=10)
     with pytest.raises(RuntimeError, match="call it first"):
         metric.standard_error()
 
@@ -275,7 +275,7 @@ def test_deferred_violations_raise_in_compute(arguments, message):
         with pytest.raises(ValueError, match=f"HR@3: bad input since the last reset: .*{message}"):
             metric.compute()
     metric.reset()
-    metric.update(torch.tensor([1]))
+    metric.update(torch.tensor([1]), depth=10)
     assert metric.compute() == 1
 
 
@@ -393,7 +393,7 @@ def deferred_error(rank, world_size):
         metric.compute()
     assert not metric._is_synced
     metric.reset()
-    metric.update(torch.tensor([1]))
+    metric.update(torch.tensor([1]), depth=10)
     assert metric.compute() == 1
     return str(e.value)
 
@@ -413,9 +413,9 @@ def own_values(rank, world_size):
         return out
 
     mine, own = trm.HR(1, sync_on_compute=False), trm.HR(1, dist_sync_fn=gather)
-    mine.update(ranks)
-    own.update(ranks)
-    step = trm.HR(1, dist_sync_on_step=True)(ranks)
+    mine.update(ranks, depth=10)
+    own.update(ranks, depth=10)
+    step = trm.HR(1, dist_sync_on_step=True)(ranks, depth=10)
     return mine.compute().item(), step.item(), own.compute().item(), len(calls)
 
 
@@ -440,7 +440,7 @@ def test_reset_gives_every_state_back_as_it_was():
     for _ in range(3):
         metric._is_synced = True
         metric.reset()
-        metric.update(torch.tensor([1, 2]))
+        metric.update(torch.tensor([1, 2]), depth=10)
         metric.compute()
         assert (metric.seen, metric.num_users) == ([1], 2)
 

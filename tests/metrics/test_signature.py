@@ -173,7 +173,7 @@ def formula_of(function, **attributes):
 
 
 def update_with(function):
-    formula_of(function)(3).update(RANKS)
+    formula_of(function)(3).update(RANKS, depth=3)
 
 
 RANKS = torch.tensor([[1], [2]])
@@ -209,7 +209,7 @@ FIRST_RANKS = formula_of(lambda ranking, k: ranking.ranks[:, 0], many_cutoffs=Tr
         (partial(update_with, lambda ranking, k: 0.5), TypeError, "a tensor .*, got float"),
         (lambda: RBP(3).update(RANKS, depth=2), ValueError, "needs the first 3 ranks, but .* depth 2 only"),
         (
-            lambda: trm.RecMetricCollection([FIRST_RANKS(2), FIRST_RANKS(3)]).update(RANKS),
+            lambda: trm.RecMetricCollection([FIRST_RANKS(2), FIRST_RANKS(3)]).update(RANKS, depth=3),
             TypeError,
             r"a row for each of the cut-offs \(2, 3\)",
         ),
@@ -234,7 +234,7 @@ def test_bounds():
         half = formula_of(lambda ranking, k: ranking.ranks[:, 0], bounds=(0.0, unknown))
         assert (half.bounds, half.plot_lower_bound, half.plot_upper_bound) == ((0.0, math.inf), 0.0, None)
         metric = half(2)
-        metric.update(torch.tensor([1, 2]))
+        metric.update(torch.tensor([1, 2]), depth=10)
         assert metric.compute() == 3 / 2
         assert metric.confidence_interval()[0] == 0  # Student's t of 1 degree of freedom alone reaches far below 0
 

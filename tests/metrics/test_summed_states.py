@@ -61,8 +61,8 @@ def test_compute_beside_updates_of_another_thread(request):
                 return number
 
     def update(ranks):
-        metrics.update(ranks, groups=ranks % 2)
-        single.update(ranks)
+        metrics.update(ranks, depth=10, groups=ranks % 2)
+        single.update(ranks, depth=10)
 
     update(batches[0])
     request.addfinalizer(partial(sys.setswitchinterval, sys.getswitchinterval()))
@@ -155,11 +155,11 @@ def test_counts_beside_sums_of_float32(monkeypatch):
         if name.startswith("torchrecmetrics.") and hasattr(module, "float_dtype"):
             monkeypatch.setattr(module, "float_dtype", lambda device: torch.float32)
     metric = trm.HR(1)
-    metric.update(torch.tensor([1]))
+    metric.update(torch.tensor([1]), depth=10)
     for _ in range(24):
         metric.merge_state(metric.metric_state)
     for _ in range(3):
-        metric.update(torch.tensor([1]))
+        metric.update(torch.tensor([1]), depth=10)
     assert metric.compute().dtype == torch.float32
     assert metric.num_users == 2**24 + 3
 
@@ -210,7 +210,7 @@ def with_everything():
     accumulators = [trm.ByGroup("a", "b"), trm.Window(updates=2), trm.KeptRows()]
     metrics = trm.RecMetricCollection("HR", k=2, accumulators=accumulators)
     metrics.persistent(True)
-    metrics.update(torch.tensor([1, 3]), groups=torch.tensor([0, 1]), weights=torch.tensor([1.0, 2.0]))
+    metrics.update(torch.tensor([1, 3]), depth=10, groups=torch.tensor([0, 1]), weights=torch.tensor([1.0, 2.0]))
     return metrics
 
 
@@ -270,7 +270,7 @@ def synchronised_by(rank, world_size):
     """Return the values of a metric that is synchronised over a group of its own, and by a function of the caller."""
     groups = [dist.new_group([member]) for member in range(world_size)]
     metric, values = trm.HR(1), []
-    metric.update(torch.full((10,), rank + 1))
+    metric.update(torch.full((10,), rank + 1), depth=10)
     metric.sync(process_group=groups[rank])
     values.append((metric.compute().item(), metric.num_users))
     metric.unsync()
@@ -313,11 +313,11 @@ DIFFERENT = {
 def different(rank, world_size, kind):
     """Return the error of processes that hold different metrics, and the value after each holds the same."""
     metric = DIFFERENT[kind](rank)
-    metric.update(torch.tensor([1, 2]))
+    metric.update(torch.tensor([1, 2]), depth=10)
     with pytest.raises(ValueError, match="processes differ in their metrics or accumulators") as error:
         metric.compute()
     same_everywhere = trm.HR(1)
-    same_everywhere.update(torch.tensor([1 + rank]))
+    same_everywhere.update(torch.tensor([1 + rank]), depth=10)
     return str(error.value), same_everywhere.compute().item()
 
 

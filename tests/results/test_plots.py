@@ -154,7 +154,7 @@ def test_rows_of_values():
     check_rows(axes, values, {key: collection[key].confidence_interval() for key in collection})
     assert axes.get_legend() is None
     metric = trm.NDCG(5)
-    metric.update(torch.arange(1, 31) % 9 + 1)
+    metric.update(torch.arange(1, 31) % 9 + 1, depth=10)
     for result, key in ((metric, "NDCG@5"), (collection["NDCG@10"], "NDCG@10")):
         _, axes = trm.plot(result)
         check_rows(axes, {key: result.compute()}, {key: result.confidence_interval()})

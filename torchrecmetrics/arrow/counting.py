@@ -35,6 +35,7 @@ class Counting:
         item_ids: vocabulary of the ids; None = ids are row numbers.
         complete: as in `tally`.
         duplicates: as in `tally`.
+        depth: as in `tally`.
     """
 
     def __init__(
@@ -44,12 +45,14 @@ class Counting:
         item_ids: Vocabulary | None,
         complete: bool,
         duplicates: Duplicates,
+        depth: int | None,
     ) -> None:
         self.collection: RecMetricCollection = collection
         self.roles: Mapping[str, str] = roles
         self.item_ids: Vocabulary | None = item_ids
         self.complete: bool = complete
         self.duplicates: Duplicates = duplicates
+        self.rank_depth: int | None = depth
         self.depth: int | None = collection.evaluator.batch_needs.depth
         self.groups: list[Accumulator] = [acc for acc in collection.accumulators if acc.row_groups]
         self.list_counts: TallyCounts = TallyCounts()
@@ -101,7 +104,7 @@ class Counting:
         if "ranks" in columns:
             padding = 0 if columns["ranks"].holds_lists else -1  # 0 also if these lists all have length 1
             values = columns["ranks"].padded(columns["ranks"].numbers(), -1)
-            ranks = Ranks(values, depth_known=self.complete, padding=padding)
+            ranks = Ranks(values, self.rank_depth, padding=padding)
             self.collection.update(ranks, weights=weights, **groups)
             return
         ids = {role: columns[role] for role in ("lists", "target", "exclude") if role in columns}

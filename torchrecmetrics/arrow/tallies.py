@@ -39,6 +39,7 @@ def tally(
     weights: str | None = None,
     item_ids: Any = None,
     complete: bool = False,
+    depth: int | None = None,
     duplicates: Duplicates = "error",
     **options: Unpack[MetricOptions],
 ) -> Any:
@@ -70,6 +71,7 @@ def tally(
             at its rank (`num_unknown`).
         complete: True if the lists are all that is recommended: an item that is not listed is a miss at every k, and
             ranks are those of the whole ranking. False: as in `evaluate_lists`.
+        depth: number of known ranks, such as the k of `get_topk_ranks`, beside ranks that may have been cut.
         duplicates: an item that occurs twice in a list is an "error", or only its "first" rank counts.
         options: keyword options for metrics given by name.
 
@@ -97,11 +99,18 @@ def tally(
     of_lists = {"scores": scores, "gains": gains, "exclude": exclude, "item_ids": item_ids}
     if ranks is not None and (beside := [f"{name}=" for name, value in of_lists.items() if value is not None]):
         raise ValueError(f"{', '.join(beside)} belong to lists, and ranks={ranks!r} takes their place")
+    if ranks is None and depth is not None:
+        raise ValueError("depth= belongs to ranks: ranks= names their column")
+    if ranks is not None and depth is None and not complete:
+        raise ValueError(
+            "the depth of these ranks is unknown: pass depth=10, the k of get_topk_ranks. Only if they were never cut, "
+            "complete=True, which reads the k + 1 of a miss as a rank"
+        )
     named = {"lists": lists, "target": target, "gains": gains, "exclude": exclude, "scores": scores}
     named = {**(named if ranks is None else {"ranks": ranks}), "weights": weights}
     roles = {role: name for role, name in named.items() if name is not None}
     collection = _collection(metrics, k, options)
-    counting = Counting(collection, roles, _numbering(item_ids, collection), complete, duplicates)
+    counting = Counting(collection, roles, _numbering(item_ids, collection), complete, duplicates, depth)
     batches = _batches(data)
     if isinstance(batches, pa.Table):
         counting.add(batches)
@@ -133,7 +142,7 @@ def merge(
         >>> import pyarrow as pa
         >>> from torchrecmetrics import arrow
         >>> ranks = pa.table({"rank": [1, 3, None]})
-        >>> tally = arrow.tally(ranks, ["HR", "MRR"], k=2, ranks="rank")
+        >>> tally = arrow.tally(ranks, ["HR", "MRR"], k=2, ranks="rank", depth=2)
         >>> print(arrow.merge(tally, ["HR", "MRR"], k=2))
         HR@2   0.5000 ± 0.5000
         MRR@2  0.5000 ± 0.5000

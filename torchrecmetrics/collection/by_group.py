@@ -28,7 +28,7 @@ class ByGroup(Accumulator):
         >>> import torchrecmetrics as trm
         >>> groups = trm.ByGroup("cold", "warm")
         >>> collection = trm.RecMetricCollection("HR", k=1, accumulators=[groups])
-        >>> collection.update(torch.tensor([1, 2, 1]), groups=torch.tensor([0, 0, 1]))
+        >>> collection.update(torch.tensor([1, 2, 1]), depth=10, groups=torch.tensor([0, 0, 1]))
         >>> collection.result().floats()
         {'HR@1': 0.6666666666666666, 'HR@1/cold': 0.5, 'HR@1/warm': 1.0}
     """

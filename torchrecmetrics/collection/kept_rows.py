@@ -29,7 +29,7 @@ class KeptRows(Accumulator):
         >>> import torch
         >>> import torchrecmetrics as trm
         >>> collection = trm.RecMetricCollection("HR", k=1, accumulators=[trm.KeptRows()])
-        >>> collection.update(torch.tensor([1, 2]), row_ids=torch.tensor([7, 5]))
+        >>> collection.update(torch.tensor([1, 2]), depth=10, row_ids=torch.tensor([7, 5]))
         >>> collection.rows.ids, collection.rows.values["HR@1"]
         (tensor([7, 5]), tensor([1., 0.], dtype=torch.float64))
     """

@@ -38,7 +38,7 @@ class Window(Accumulator):
         >>> window = trm.Window(updates=1)
         >>> collection = trm.RecMetricCollection("HR", k=1, accumulators=[window])
         >>> for ranks in (torch.tensor([2, 2]), torch.tensor([1, 2])):
-        ...     collection.update(ranks)
+        ...     collection.update(ranks, depth=10)
         >>> collection.result().floats()
         {'HR@1': 0.25, 'HR@1/window': 0.5}
     """

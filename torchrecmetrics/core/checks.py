@@ -35,11 +35,11 @@ VIOLATIONS = {
     "list_order": "whose scores rise along the list, or hold NaN or +inf",
     "list_short": "known to fewer than k places (excluded or repeated items left the list: recommend k + history, and "
     "repeats, or complete=True)",
-    "ranks_short": "known to fewer than k places (a rank that stands twice is behind the last known place: look at k "
-    "places; item ids are no ranks: Lists(item_ids, target); flags of hits: Hits)",
-    "ranks": "with ranks that are no places (NaN, between 0 and 1, a place twice, beyond num_ranked, marked invalid; 0 "
-    "or less in [B] or [B, 1], for ranks start at 1: Ranks(miss=, zero_based=, padding=); item ids are no ranks: "
-    "Lists; flags of hits: Hits)",
+    "target_whole": "whose target holds every item, in every row (grades are update(scores, target.float()), a 0/1 "
+    "matrix update(scores, target.bool()); ids of all items have one more column, of -1)",
+    "ranks": "with ranks that are no places (NaN, between 0 and 1, a place twice, such as the k + 1 of misses without "
+    "depth=k, beyond num_ranked, marked invalid; 0 or less in [B] or [B, 1], for ranks start at 1: Ranks(miss=, "
+    "zero_based=, padding=); item ids are no ranks: Lists; flags of hits: Hits)",
     "hits": "with more hits than relevant items (num_relevant counts found and missed ones; of a repeated item the "
     "first place is the hit: hits & (hits.cumsum(1) <= 1))",
     "catalogue_range": "with an item, in the list or the history, that the catalogue does not have",

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar, cast
+
 from torchrecmetrics.core.options import OPTIONS
 
-CUTOFFS = frozenset(("top_k", "topk", "K", "cutoff", "cutoffs"))
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+CUTOFFS = dict.fromkeys(("top_k", "topk", "K", "cutoff", "cutoffs"), "k")
 """Names of the cut-off, `k`."""
 
 ARGUMENTS = {
-    **dict.fromkeys(("preds", "pred", "y_pred", "y_score", "input", "logits", "predictions"), "scores"),
+    **dict.fromkeys(("preds", "pred", "pred_scores", "y_pred", "y_score", "input", "logits", "predictions"), "scores"),
     **dict.fromkeys(("y_true", "targets", "labels", "ground_truth"), "target"),
     **dict.fromkeys(("weight", "sample_weight"), "weights"),
 }
@@ -20,9 +27,9 @@ CALLS = {
         ("indexes", "query_ids", "query_id", "qid", "session_ids", "group_ids", "group_id"),
         f"{SESSIONS}; over several batches trm.CollectSessions(metrics)",
     ),
-    "candidates": "scores of some items are update(Candidates(scores, target, items))",
+    "candidates": "scores of some items are update(Candidates(scores, target, items=items))",
     "history": "earlier items, which some metrics of lists read, are update(Scores(scores, target, history=))",
-    "ranks": "ranks are update(ranks), or update(Ranks(ranks, depth=))",
+    "ranks": "ranks are update(ranks, depth=), or update(Ranks(ranks, depth=))",
     **dict.fromkeys(
         ("negative", "negatives", "y_pred_pos"), "positives and negatives are update(Negatives(positive, negative))"
     ),
@@ -55,3 +62,25 @@ METRICS = {
     **dict.fromkeys(("ils", "diversity"), "IntraListDiversity is 1 - intra-list similarity"),
 }
 """Metrics that have no alias here, in lower case without spaces, '-' and '_', and what is closest to them."""
+
+
+def is_called(name: str) -> str:
+    """Return the sentence that says what the name of a cut-off or argument is called here."""
+    if name in CUTOFFS:
+        return f"{name}= is called k here: k=10, or several cut-offs of a collection k=[5, 10]"
+    calls = "update(scores, target), get_topk_ranks(scores, target, k)"
+    return f"{name}= is called {ARGUMENTS[name]} here: {calls}, or by these names"
+
+
+def explains_names(function: Function) -> Function:
+    """Let a function explain keywords of other libraries for its own parameters, such as `top_k` for `k`."""
+    parameters = inspect.signature(function).parameters
+    explained = {name for name, ours in (CUTOFFS | ARGUMENTS).items() if ours in parameters} - parameters.keys()
+
+    @wraps(function)
+    def call(*args: Any, **arguments: Any) -> Any:
+        if names := [name for name in arguments if name in explained]:
+            raise TypeError("; ".join(map(is_called, names)))
+        return function(*args, **arguments)
+
+    return cast(Function, call)

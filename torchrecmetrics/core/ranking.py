@@ -16,11 +16,6 @@ from torchrecmetrics.core.ranked_items import Cutoffs, Discount, K, RankedItems,
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-DEPTH_UNKNOWN = (
-    "the depth of these ranks is unknown: pass update(ranks, depth=...), Ranks(ranks) where they are ranks of the "
-    "whole list, or scores (of item ids: Lists)"
-)
-
 
 class ListedItems(NamedTuple):
     """The ids of the top-ranked items of each row, with the row's relevant items and history."""
@@ -78,8 +73,6 @@ class Ranking:
     """The threshold of `num_recommended`."""
     depth: int | None = None
     """Number of ranks that are known; None = the whole ranking."""
-    depth_known: bool = True
-    """False for plain ranks that were given without a depth, which only metrics with a cut-off may read."""
     row_depth: Tensor | None = None
     """Int64 [B]: number of known ranks of each row, where it can be less than `depth`; None = `depth` in all rows."""
     valid: Tensor | None = None
@@ -130,9 +123,7 @@ class Ranking:
         return len(self.ranks)
 
     def __repr__(self) -> str:
-        depth = "unknown depth"
-        if self.depth_known:
-            depth = "whole" if self.depth is None else f"first {self.depth}"
+        depth = "whole" if self.depth is None else f"first {self.depth}"
         return (
             f"Ranking({in_words(len(self))}, up to {self.ranks.shape[1]} relevant items, {depth}, {self.ranks.device})"
         )
@@ -264,7 +255,7 @@ class Ranking:
         if lists is not None:
             lists = lists._replace(ids=self.items[:, :depth], stays=None, entries=self.entries)
         relevant = self.relevant.within(depth)
-        return replace(self, relevant=relevant, penalties=penalties, lists=lists, depth=depth, depth_known=True)
+        return replace(self, relevant=relevant, penalties=penalties, lists=lists, depth=depth)
 
     def rejecting(self, valid: Tensor | None, violations: Tensor | None) -> Self:
         """Return a copy with more bad rows, as `Checks.finish` gives them: those that are not `valid`, bool [B]."""
@@ -281,15 +272,13 @@ class Ranking:
         """
         if not isinstance(k, (Cutoffs, Tensor)) and k is not None:
             k = check_cutoffs(k)
-        if self.depth is None and self.depth_known:
+        if self.depth is None:
             return k
         if isinstance(k, Tensor):
             deepest: int | None = self.ranks.shape[1]
         else:
             deepest = max(k) if isinstance(k, Cutoffs) else k
-        if not self.depth_known and (k is None or isinstance(k, Tensor)):
-            raise ValueError(DEPTH_UNKNOWN)
-        if self.depth is not None and (deepest is None or deepest > self.depth):
+        if deepest is None or deepest > self.depth:
             needed = "the whole ranking" if deepest is None else f"the first {deepest} ranks"
             raise ValueError(
                 f"the metric needs {needed}, but the ranks are known to depth {self.depth} only: rank deeper (or, if "
@@ -298,7 +287,7 @@ class Ranking:
         if self.row_depth is not None:
             checks = Checks(True, self.row_depth.device, len(self))
             short = self.short_rows(None if k is None or isinstance(k, Tensor) else deepest)
-            checks.reject(self.kind_of_short, short, self.describe_short_row)
+            checks.reject("list_short", short, self.describe_short_row)
             checks.finish()
         return k
 
@@ -308,17 +297,10 @@ class Ranking:
         short = self.row_depth < (self.num_relevant if depth is None else depth)
         return short if self.valid is None else short & self.valid
 
-    @property
-    def kind_of_short(self) -> str:
-        """The kind of violation of a row that is not known deep enough; only plain ranks have no known depth."""
-        return "list_short" if self.depth_known else "ranks_short"
-
     def describe_short_row(self, row: int) -> str:
         """Return a description of the known depth of a row, for a message."""
         assert self.row_depth is not None
-        depth = int(self.row_depth[row])
-        # plain ranks of unknown depth are cut short by a repeated rank alone
-        return f"row {row} to {depth}" + ("" if self.depth_known else f", since rank {depth + 1} stands twice in it")
+        return f"row {row} to {int(self.row_depth[row])}"
 
     def per_row(self, name: str, values: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return a column of `update` with one value per row, [B], and a mask of rows with several values or None.

@@ -119,7 +119,7 @@ class LastResult:
             >>> import torch
             >>> from torchrecmetrics import HitRate
             >>> metric = HitRate(1)
-            >>> metric.update(torch.tensor([1] * 30 + [2] * 70))
+            >>> metric.update(torch.tensor([1] * 30 + [2] * 70), depth=10)
             >>> metric.compute()
             tensor(0.3000, dtype=torch.float64)
             >>> [round(end, 3) for end in metric.confidence_interval()]

@@ -22,6 +22,7 @@ from torchrecmetrics.tables.numbers import (
     SIGNED,
     check_container,
     check_integers,
+    check_not_binary,
     check_range,
     check_size,
     check_spread,
@@ -116,36 +117,39 @@ class Interactions:
 
         Raises:
             TypeError: if edge_index holds no signed integers, or a size is no whole number.
-            ValueError: for shapes that do not fit, ids out of range (says which side and the range), duplicates, or
-                repeated edges with values and no `values_reduce`.
+            ValueError: for shapes that do not fit, ids out of range (says which side and the range), duplicates,
+                repeated edges with values and no `values_reduce`, or more than four edges of 0 and 1 alone, without
+                values and `item_offset`, which are rather a 0/1 matrix.
         """
         check_integers("edge_index", edge_index)
         if edge_index.dim() != 2 or len(edge_index) != 2:
             hint = "; pass edges.T" if edge_index.dim() == 2 and edge_index.shape[1] == 2 else ""
             raise ValueError(f"edge_index must be [2, E], users above items, got {list(edge_index.shape)}{hint}")
         num_users, num_items = check_size("num_users", num_users), check_size("num_items", num_items)
-        is_asked = item_offset is None
-        item_offset = check_size("item_offset", 0 if item_offset is None else item_offset)
+        offset = check_size("item_offset", 0 if item_offset is None else item_offset)
         check_container("values", values)
         if values is not None and not isinstance(values, Tensor):
             hint = ": pass item_offset= by name" if isinstance(values, int) else ""
             raise TypeError(f"values must be a tensor, got {type(values).__name__}{hint}")
+        if item_offset is None and values is None and edge_index.shape[1] > 4:
+            check_not_binary("edge_index", edge_index, "; edges of two users are edge_index.unique(dim=1)")
         users, items = plain(edge_index).long()
         check_range("users (edge_index[0])", users, 0, num_users, "")
+        lowest, highest = (int(end) for end in items.aminmax()) if len(items) else (0, -1)
         hint = ""
-        if len(items) and item_offset and int(items.max()) < num_items:
+        if offset and 0 <= highest < num_items:
             hint = ": items seem to be numbered from 0; pass item_offset=0"
-        elif len(items) and not item_offset and num_users <= items.min() and items.max() < num_users + num_items:
+        elif not offset and num_users <= lowest <= highest < num_users + num_items:
             hint = f": items seem to be numbered behind the users; pass item_offset={num_users}"
-        check_range("items (edge_index[1])", items, item_offset, num_items, hint)
-        if is_asked and len(items) and 0 < num_users <= int(items.min()):
+        check_range("items (edge_index[1])", items, offset, num_items, hint)
+        if item_offset is None and 0 < num_users <= lowest <= highest:
             number = len(items.unique())
             if number * num_users >= 10 * num_items:  # by chance, e to the power of -10
                 warn_caller(
                     f"none of {number} items (edge_index[1]) is below {num_users}, the number of users: if items are "
                     f"numbered behind the users pass item_offset={num_users}, else item_offset=0"
                 )
-        return cls._of_edges((users, items - item_offset), (num_users, num_items), values, duplicates, values_reduce)
+        return cls._of_edges((users, items - offset), (num_users, num_items), values, duplicates, values_reduce)
 
     @classmethod
     def _of_edges(
@@ -404,10 +408,12 @@ class Interactions:
 
     @classmethod
     def from_padded(cls, ids: Tensor, num_items: int) -> Interactions:
-        """Build from item ids [U, T], negative = padding."""
+        """Build from item ids [U, T], negative = padding; a 0/1 matrix of all items is refused."""
         check_integers("ids", ids)
         if ids.dim() != 2:
             raise ValueError(f"ids must be [users, T], got {list(ids.shape)}")
+        if ids.shape[1] == num_items > 2:
+            check_not_binary("ids", ids, "")
         user, slot = (ids >= 0).nonzero(as_tuple=True)
         return cls.from_edge_index(torch.stack([user, ids[user, slot].long()]), len(ids), num_items, item_offset=0)
 

@@ -154,8 +154,10 @@ def with_data_of(batch: Batch, made: BatchInput | Ranking) -> Input:
     batch_exclude: Any = batch.exclude
     exclude = batch_exclude if source.exclude is None else (source.exclude, *(batch_exclude or ()))
     history = batch.history if source.history is None else source.history
-    data = {"target": batch.target.items, "gains": batch.target.values, "exclude": exclude, "history": history}
-    complete: Input = replace(source, **data)
+    target: dict[str, Any] = {"target": batch.target.items, "gains": batch.target.values}
+    if isinstance(source, Scores):  # beside scores plain ids of all items are refused, as grades
+        target = {"target": batch.target}
+    complete: Input = replace(source, **target, exclude=exclude, history=history)
     return complete
 
 
@@ -344,7 +346,7 @@ class CandidateScorer(EmbeddingScorer):
         candidates = self._candidates.select(batch.users).items
         if not candidates.shape[1]:
             candidates = candidates.new_full((len(batch.users), 1), -1)
-        return with_data_of(batch, Candidates(self.scores_of(batch.users, candidates), None, candidates))
+        return with_data_of(batch, Candidates(self.scores_of(batch.users, candidates), None, items=candidates))
 
 
 class ShardScorer(EmbeddingScorer):

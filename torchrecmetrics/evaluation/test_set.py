@@ -187,7 +187,8 @@ def from_edges(name: str, argument: Any, num_users: int | None, num_items: int |
     arguments as they are.
 
     Raises:
-        TypeError: for an edge_index without both embeddings, which tell how many users and items there are.
+        TypeError: for an edge_index without both embeddings, which tell how many users and items there are, and for two
+            users, each of whom could be a row.
         ValueError: for ids beyond the embeddings.
     """
     argument = from_matrix(name, argument)
@@ -199,6 +200,12 @@ def from_edges(name: str, argument: Any, num_users: int | None, num_items: int |
         raise TypeError(
             f"{name} is an edge_index, which needs embeddings of both to know how many there are: pass "
             "Interactions.from_edge_index(edge_index, num_users, num_items)"
+        )
+    if num_users == 2 and argument.shape[1]:
+        raise TypeError(
+            f"{name} of 2 users, int64 {list(argument.shape)}, is an edge_index or rows of items: pass "
+            "Interactions.from_edge_index(edge_index, 2, num_items), Interactions.from_padded(ids, num_items), or of a "
+            f"0/1 matrix {name}.bool()"
         )
     if argument.shape[1] and int(argument[1].min()) >= num_users:
         raise ValueError(

@@ -10,10 +10,16 @@ from torch import Tensor
 
 from torchrecmetrics.core.checks import check_tensor, describe, nearest
 from torchrecmetrics.core.options import Input
-from torchrecmetrics.core.other_names import ARGUMENTS, CALLS, SESSIONS
+from torchrecmetrics.core.other_names import ARGUMENTS, CALLS, SESSIONS, is_called
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.inputs.ranks import Ranks
 from torchrecmetrics.inputs.scores import Scores
+
+DEPTH_UNKNOWN = (
+    "the depth of these ranks is unknown, for torch.cat, a mask or a copy loses it: pass update(ranks, depth=10), the "
+    "k of get_topk_ranks. Only if they were never cut, Ranks(ranks), which reads the k + 1 of a miss as a rank. Item "
+    "ids are Lists(item_ids, target), flags of hits Hits(flags, num_relevant=)"
+)
 
 
 def as_input(scores: Any, target: Any, gains: Any, exclude: Any, depth: int | None) -> Input | Ranking:
@@ -37,7 +43,9 @@ def as_input(scores: Any, target: Any, gains: Any, exclude: Any, depth: int | No
                     "is made (Scores, Lists, get_topk_ranks)"
                 )
     if isinstance(scores, Tensor):
-        return Ranks(scores, depth, depth_known=False)
+        if depth is None and not hasattr(scores, "depth"):
+            raise ValueError(DEPTH_UNKNOWN)
+        return Ranks(scores, depth)
     if depth is not None:
         with refusal_scope(scores):
             raise ValueError(f"depth belongs to ranks, got {describe(scores)} as the first argument")
@@ -60,7 +68,7 @@ def refusal_scope(scores: Any) -> AbstractContextManager[None]:
 def unknown_argument(name: str, known_names: Sequence[str]) -> TypeError:
     """Return the error for a keyword that `update` and `forward` do not have."""
     if name in ARGUMENTS:
-        return TypeError(f"{name}= is called {ARGUMENTS[name]} here: update(scores, target), or by these names")
+        return TypeError(is_called(name))
     if name in CALLS:
         return TypeError(f"update has no argument {name!r}; {CALLS[name]}")
     return TypeError(f"update has no argument {name!r}{nearest(name, known_names)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import torch
@@ -29,8 +29,8 @@ class Candidates(BatchInput):
     Args:
         scores: float [B, C], as in `Scores`.
         target: as in `Scores`; a dense one has a column for each item, and more columns than the scores.
-        items: integers [C] for all rows or [B, C], the item id of each column, negative = padding. If a row lists an
-            item twice, the first column counts, and `num_repeated` is the number of further columns.
+        items: by name, integers [C] for all rows or [B, C], the item id of each column, negative = padding. If a row
+            lists an item twice, the first column counts, and `num_repeated` is the number of further columns.
         missing: a target that is no candidate is "unreachable" (counted) or an "error".
         gains: as in `Scores`.
         exclude: item ids as in `Scores`.
@@ -40,12 +40,13 @@ class Candidates(BatchInput):
         >>> import torch
         >>> import torchrecmetrics as trm
         >>> scores, items = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([7, 3, 9])
-        >>> trm.Candidates(scores, torch.tensor([9]), items).ranking().ranks
+        >>> trm.Candidates(scores, torch.tensor([9]), items=items).ranking().ranks
         tensor([[2.]], dtype=torch.float64)
     """
 
     scores: Tensor
     target: Target | None
+    _: KW_ONLY
     items: Tensor
     missing: MissingTarget = "unreachable"
     gains: Gains | None = None

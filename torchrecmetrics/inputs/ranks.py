@@ -37,15 +37,13 @@ class Ranks(BatchInput):
     Args:
         ranks: integers or floats [B], [B, 1] or [B, T], 1 = best; `<= 0` is padding, but see `padding`; `inf`, or a
             rank beyond `depth`, is a relevant item that was missed.
-        depth: number of known ranks; None = the tensor's own (`get_topk_ranks`), or the whole list.
+        depth: number of known ranks; None = the tensor's own (`get_topk_ranks`, not its copies), or the whole list.
         num_ranked: number of candidates per row, a number or integer [B]; AUROC needs it.
         zero_based: True: ranks start at 0; a negative one is padding, but see `padding`.
         miss: this whole number means "not found", such as -1 or 999, and is then no padding.
         padding: -1 says that a negative entry of [B] or [B, 1] is a row without a relevant item, 0 that 0 is, too. None
             (default) refuses both, since -1 may be "not found", and 0 the best of ranks that start at 0; the tensor
             that `get_topk_ranks` returned may hold them.
-        depth_known: False if the ranks may have been cut at an unknown depth, as `update(ranks)` assumes: metrics
-            without a cut-off refuse them.
 
     Examples:
         >>> import torch
@@ -63,7 +61,6 @@ class Ranks(BatchInput):
     zero_based: bool = False
     miss: int | None = None
     padding: int | None = None
-    depth_known: bool = True
 
     def __post_init__(self) -> None:
         check_choice("padding", self.padding, (None, 0, -1))
@@ -77,7 +74,7 @@ class Ranks(BatchInput):
     def rank(self, needs: Needs, options: Options) -> Ranking:
         """Check the ranks and put them in order."""
         input_ranks = self.ranks
-        depth, depth_known = _known_depth(input_ranks, self.depth, self.depth_known, options)
+        depth = _known_depth(input_ranks, self.depth, options)
         ranks = input_ranks if input_ranks.is_floating_point() else input_ranks.long()  # which holds the limits
         if self.zero_based or self.miss is not None:
             ranks = self._one_based(ranks)
@@ -93,10 +90,9 @@ class Ranks(BatchInput):
         # metrics with a cut-off read at most as many items of a row
         columns = None if needs.whole_targets or not needs.depth else needs.depth
         last_rank = min(LONGEST_LIST if limit is None else limit for limit in (columns, depth))  # higher: misses
-        row_depth = None
         if checks.enabled:
             refused = self._ambiguous(ranks) if one_each else None
-            row_depth = _check_ranks(ranks, in_order, last_rank, num_ranked, depth_known, checks, refused)
+            _check_ranks(ranks, in_order, last_rank, num_ranked, depth, checks, refused)
         in_order = in_order if columns is None else in_order[:, :columns]
         if num_ranked is not None and not isinstance(num_ranked, Tensor):
             num_ranked = torch.full((len(ranks),), num_ranked, dtype=dtype, device=device)
@@ -109,8 +105,6 @@ class Ranks(BatchInput):
             unreachable=none,
             num_ranked=None if num_ranked is None else num_ranked.to(dtype),
             depth=depth,
-            depth_known=depth_known,
-            row_depth=row_depth,
             valid=valid,
             violations=violations,
         )
@@ -207,8 +201,8 @@ class Hits(BatchInput):
         )
 
 
-def _known_depth(ranks: Tensor, depth: int | None, depth_known: bool, options: Options) -> tuple[int | None, bool]:
-    """Return the depth of ranks, as given or as the tensor's own `.depth`, and whether it is known; check the ranks."""
+def _known_depth(ranks: Tensor, depth: int | None, options: Options) -> int | None:
+    """Return the depth of ranks, as given or as the tensor's own `.depth`; check the ranks."""
     check_tensor("ranks", ranks)
     check_strided("ranks", ranks)
     if ranks.dtype not in (*ID_DTYPES, *SCORE_DTYPES):
@@ -225,7 +219,7 @@ def _known_depth(ranks: Tensor, depth: int | None, depth_known: bool, options: O
         depth = cut_at
     elif check_k(depth, "depth") > (cut_at or depth):
         raise ValueError(f"depth={depth} was given for ranks that were cut at {cut_at}")
-    return depth, depth_known or depth is not None
+    return depth
 
 
 def _number_per_row(
@@ -246,51 +240,37 @@ def _check_ranks(
     in_order: Tensor,
     last_rank: float,
     num_ranked: int | Tensor | None,
-    depth_known: bool,
+    depth: int | None,
     checks: Checks,
     refused: Tensor | None,
-) -> Tensor | None:
-    """Reject rows whose entries, ascending in `in_order`, cannot be ranks.
-
-    `refused`: further entries that are no ranks, bool [B, T]. Returns the number of known ranks of each row, int64 [B],
-    where ranks of unknown depth repeat; else None.
-    """
-    row_depth = None
+) -> None:
+    """Reject rows whose entries, ascending in `in_order`, cannot be ranks; `refused` marks others, bool [B, T]."""
     if ranks.is_floating_point():  # tied ranks may be averages; the first i add up to at least 1 + ... + i
         number = torch.arange(1, ranks.shape[1] + 1, dtype=in_order.dtype, device=ranks.device)
         wrong = ranks.isnan() | ((ranks > 0) & (ranks < 1))
         wrong = wrong | (running_sums(in_order) < number * (number + 1) / 2 * (1 - 1e-9))
     else:
         wrong = ranks == INVALID_RANK
-        later = in_order[:, 1:]
-        repeats = (later == in_order[:, :-1]) & (later <= last_rank)
-        if depth_known:
-            wrong[:, 1:] |= repeats
-        elif checks.device.type != "cpu" or repeats.any():
-            # a repeated rank is taken for the k + 1 that other libraries write for "not in the top k"
-            unknown = torch.iinfo(torch.int64).max // 2
-            repeated = torch.where(repeats, later, unknown).long()
-            row_depth = torch.nn.functional.pad(repeated, (0, 1), value=unknown).amin(1) - 1
+        wrong[:, 1:] |= (in_order[:, 1:] == in_order[:, :-1]) & (in_order[:, 1:] <= last_rank)
     if num_ranked is not None:
         beyond = in_order > (num_ranked[:, None] if isinstance(num_ranked, Tensor) else num_ranked)
         wrong = wrong | (beyond & (in_order <= last_rank))
     if refused is not None:
         wrong = wrong | refused
-    checks.reject("ranks", wrong, lambda row: _detail(row, ranks))
-    return row_depth
+    checks.reject("ranks", wrong, lambda row: _detail(row, ranks, "" if depth is None else f", depth={depth}"))
 
 
-def _detail(row: int, ranks: Tensor) -> str:
-    """Return a description of a row's ranks for a message, with the cure for a single 0 or -1."""
+def _detail(row: int, ranks: Tensor, depth: str) -> str:
+    """Return a description of a row's ranks for a message, with the cure for a single 0 or -1, beside `depth`."""
     cure = ""
     if len(ranks[row]) == 1 and ranks[row] == 0:
         cure = (
-            ": if ranks start at 0, say Ranks(ranks, zero_based=True); if 0 is a row without a relevant "
-            "item, say Ranks(ranks, padding=0); flags of hits are Hits"
+            f": if ranks start at 0, say Ranks(ranks{depth}, zero_based=True); if 0 is a row without a relevant "
+            f"item, say Ranks(ranks{depth}, padding=0); flags of hits are Hits"
         )
     elif len(ranks[row]) == 1 and ranks[row] < 0:
         cure = (
-            f": if {int(ranks[row])} is a relevant item that was not found, say Ranks(ranks, miss={int(ranks[row])}); "
-            "if it is a row without a relevant item, say Ranks(ranks, padding=-1)"
+            f": if {int(ranks[row])} is a relevant item that was not found, say Ranks(ranks{depth}, "
+            f"miss={int(ranks[row])}); if it is a row without a relevant item, say Ranks(ranks{depth}, padding=-1)"
         )
     return f"row {row} is {shown(ranks[row])}{cure}"

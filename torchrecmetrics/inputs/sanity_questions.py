@@ -23,7 +23,6 @@ PADDED_ROWS, MIN_ITEMS = 0.2, 10  # share of rows with 0 at the end; items of a 
 FALLING_COLUMNS, FALLING_DIFFERENCE = 5, 0.05  # of scores of lists; standard deviations between rows
 ZERO_LABELS = 0.1  # share of labels, above which they are labels
 MIN_RUNS = 4  # of numbers within sessions
-RANK_COLUMNS, LARGE_RANK, ZERO_COLUMNS = 5, 10, 3  # of item ids: columns, size per column, columns that hold 0
 EMPTY_ROWS, LATE_HITS = 0.1, 5  # of lists that hold all relevant items: share, number in the second half
 ABSENT, SHIFTED = 0.5, 0.9  # share of targets that are no candidates, and that are if they are shifted
 CODES, MORE_CODES, ROW_CODES = 0.5, 0.2, 0.95  # share of beams, its rise by a shift; share of row numbers
@@ -176,24 +175,6 @@ def flags_as_ranks(sample: Sample) -> str | None:
     )
 
 
-def ids_as_ranks(sample: Sample) -> str | None:
-    """Ask about integer ranks of unknown depth that are large, or hold a single 0 per row in any column, as ids do."""
-    ranks, needs = sample.batch.ranks, sample.needs
-    if sample.ranking.depth_known or not needs.depth or needs.whole_targets or not _is_ids(ranks) or ranks.dim() != 2:
-        return None
-    if ranks.shape[1] < max(needs.depth, RANK_COLUMNS) or (ranks <= 0).sum(1).max() > 1:
-        return None  # padded ranks have many zeros
-    is_large = (
-        ranks.max() > LARGE_RANK * ranks.shape[1] and 4 * ranks.median() > ranks.max()
-    )  # a model's are mostly low
-    if not is_large and (ranks.min() != 0 or (ranks == 0).any(0).sum() < ZERO_COLUMNS):
-        return None
-    return (
-        f"integers without a target are ranks, and these, {shown(ranks[0])}, look like item ids: lists of item ids are "
-        "Lists(item_ids, target), ranks of the whole list Ranks(ranks), from 0 Ranks(ranks, zero_based=True)"
-    )
-
-
 def hits_as_relevant(sample: Sample) -> str | None:
     """Ask about lists whose hits, late ones among them, are all relevant items, while some rows have none."""
     flags, number = sample.batch.flags, sample.batch.num_relevant
@@ -296,7 +277,7 @@ QUESTIONS: dict[str, tuple[SampleQuestion, ...]] = {
     "Sessions": (removed_by_number, swapped_scores, relevant_entries, numbers_within),
     "Lists": (zero_padding,),
     "Beams": (zero_padding, shifted_codes, codes_as_rows),
-    "Ranks": (flags_as_ranks, ids_as_ranks),
+    "Ranks": (flags_as_ranks,),
     "Hits": (hits_as_relevant,),
 }
 """The questions about each kind of input, by its class; `tied_rows` goes with all."""

@@ -20,6 +20,7 @@ from torchrecmetrics.core.checks import (
     check_scores,
 )
 from torchrecmetrics.core.options import KernelChoice, Needs, Options, OverlapRule, PlacedTies
+from torchrecmetrics.core.other_names import explains_names
 from torchrecmetrics.core.ranking import ListedItems, Ranking
 from torchrecmetrics.inputs.batch_input import BatchInput, no_target, read_history, refuse_dense
 from torchrecmetrics.inputs.exclusion import ALL_ROWS, Exclude, Exclusion
@@ -86,10 +87,10 @@ class Scores(BatchInput):
         if needs.num_items not in (None, shape[1]):
             raise ValueError(f"the catalogue has {needs.num_items} items, the scores have {shape[1]}")
         if self.target is None and needs.target:
-            raise ValueError("scores were given without target; ranks are integers, or Ranks(ranks)")
+            raise ValueError("scores were given without target; ranks are integers, or Ranks(ranks, depth=)")
         checks = Checks(options.validate_args, device, shape[0])
         target = no_target(shape[0], device) if self.target is None else self.target
-        target, gains = selected(target, self.gains, checks, options.max_relevant)
+        target, gains = selected(target, self.gains, checks, options.max_relevant, num_items=shape[1])
         targets = Targets.read(target, gains, self.exclude, shape, options, checks)
         depth = needs.depth_for(targets.ids.shape[1]) if needs.whole_targets else needs.depth
         counts = count_targets(scores, targets, needs._replace(depth=depth), options, checks)
@@ -100,6 +101,7 @@ class Scores(BatchInput):
         return rank_counts(counts, needs, options, checks, depth)
 
 
+@explains_names
 @torch.no_grad()
 def get_topk_ranks(
     scores: Tensor,
@@ -130,7 +132,8 @@ def get_topk_ranks(
     Returns:
         Ranks int64 [B, T] beside `target` ([B, 1] for [B]); 1 = first, `k + 1` = not in the top k, 0 = padding. Off the
         CPU an invalid row holds the smallest int64, which `metric.update` counts. The tensor carries `.depth = k` and
-        `.ties`: given ranks hold no ties, and a metric with an explicit `ties="expected"` refuses them.
+        `.ties`: given ranks hold no ties, and a metric with an explicit `ties="expected"` refuses them. Copies lose
+        both: `update(copy, depth=k)`.
 
     Raises:
         TypeError: for a dtype that is not accepted.
@@ -149,7 +152,7 @@ def get_topk_ranks(
     options = Options(ties=ties, padding_idx=padding_idx, overlap=overlap, validate_args=validate_args, kernels=kernels)
     shape, device = check_shape(scores, options)
     checks = Checks(validate_args, device, shape[0])
-    target, gains = selected(target, None, checks)
+    target, gains = selected(target, None, checks, num_items=shape[1])
     if gains is not None:
         raise TypeError("get_topk_ranks knows no gains, and target holds values: pass target.items")
     refuse_dense("target", target, "scores of get_topk_ranks")

@@ -93,10 +93,20 @@ class Targets(NamedTuple):
 
 
 def selected(
-    target: Target | None, gains: Gains | None, checks: Checks, max_relevant: int | None = None
+    target: Target | None,
+    gains: Gains | None,
+    checks: Checks,
+    max_relevant: int | None = None,
+    *,
+    num_items: int | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Return ids and gains of a target: the parts of a result of `Interactions.select`, jagged ones padded."""
+    """Return ids and gains of a target: the parts of a result of `Interactions.select`, jagged ones padded.
+
+    A plain tensor beside scores of `num_items` items may hold grades by mistake, which are rejected where this is sure.
+    """
     if type(target) is Tensor and gains is None and not target.is_nested:
+        if checks.enabled and target.shape == (checks.num_rows, num_items) and target.dtype in ID_DTYPES:
+            _reject_whole(target, checks)
         return target, None
     if isinstance(target, SelectedItems):
         if target.values is not None and gains is not None:
@@ -109,6 +119,12 @@ def selected(
     if jagged_gains is not None:
         raise ValueError("gains are jagged, target is not: pass both as one or the other")
     return cast(Tensor, target), cast("Tensor | None", gains)  # `Targets.read` refuses anything but a tensor
+
+
+def _reject_whole(ids: Tensor, checks: Checks) -> None:
+    """Reject all rows if each of several items is in every row of ids in the scores' shape: they are rather grades."""
+    holds_all = (sort_rows(ids) == torch.arange(ids.shape[1], device=ids.device)).all() & (ids.shape[1] > 1)
+    checks.reject("target_whole", holds_all.expand(len(ids)), lambda row: f"row {row} is {shown(ids[row])}")
 
 
 def _side_by_side(
@@ -234,8 +250,6 @@ def _check_values(
     if ids.shape[1] > 1 and not (target.dtype == torch.bool or target.is_floating_point()):
         in_order = sort_rows(checked_ids)
         twice = (in_order[:, 1:] == in_order[:, :-1]) & (in_order[:, 1:] >= 0)
-        if items == 2 == ids.shape[1] and gain is None and len(ids) >= 8:  # a 0/1 matrix whose rows repeat no number
-            twice = twice | ((ids[:, :1] > ids[:, 1:]) & ((ids == 0) | (ids == 1)).all())
         checks.reject("target_repeat", twice, lambda row: _repeat_detail(row, ids, target, items))
     if items is not None:
         checks.reject(

@@ -22,7 +22,7 @@ _INSTEAD = {
     "weight": "'weights'",
     "ranks": "'input', trm.Ranks(ranks, depth)",
     "ranking": "'input', which may be a Ranking",
-    "candidates": "'input', trm.Candidates(scores, target, items)",
+    "candidates": "'input', trm.Candidates(scores, target, items=items)",
     "lengths": "'input', trm.Sessions(scores, labels, lengths=)",
     "indexes": "'input', trm.Sessions(scores, labels, indexes), or let the module hold trm.CollectSessions",
     "shard": "'input', trm.ItemShard(scores, target, offset=, num_items=)",

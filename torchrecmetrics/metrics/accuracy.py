@@ -17,7 +17,7 @@ from torchrecmetrics.core.arrays import cached_constant, running_sums
 from torchrecmetrics.core.checks import check_choice, describe
 from torchrecmetrics.core.options import Needs
 from torchrecmetrics.core.ranked_items import AnyCutoff, check_cutoffs, log2_discount, sum_first
-from torchrecmetrics.core.ranking import DEPTH_UNKNOWN, Ranking
+from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.metrics.ranking_metric import RankingMetric
 from torchrecmetrics.metrics.signature import Formula, MetricOptions
 
@@ -253,7 +253,7 @@ def _recommended(ranking: Ranking, score_threshold: float | None) -> Tensor:
             f"score_threshold={ranking.score_threshold}: pass scores, or name it in Scores(...).ranking(...)"
         )
     if count is None:
-        raise ValueError(refusal if ranking.depth_known else DEPTH_UNKNOWN)
+        raise ValueError(refusal)
     return count
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from torchrecmetrics.core.checks import check_choice, check_k, check_score_threshold, describe
 from torchrecmetrics.core.cures import Cure, CuredError
 from torchrecmetrics.core.options import OPTIONS, Needs, Options
+from torchrecmetrics.core.other_names import explains_names
 from torchrecmetrics.core.ranked_items import Cutoffs
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.core.result import SIDES, Result
@@ -56,6 +57,8 @@ class Description:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if "__init__" in cls.__dict__:
+            cls.__init__ = explains_names(cls.__init__)  # type: ignore[method-assign]
         if "formula" in cls.__dict__:
             formula = cls.__dict__["formula"]
             formula = formula.__func__ if isinstance(formula, staticmethod) else formula

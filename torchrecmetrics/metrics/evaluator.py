@@ -146,7 +146,8 @@ class Evaluator(SummedStates):
             gains: gains [B, T] beside target ids, as in `Scores`.
             exclude: items that are removed from the candidates, as in `Scores`.
             weights: weight of each row, [B], >= 0.
-            depth: number of known ranks, beside ranks only.
+            depth: number of known ranks, such as the k of `get_topk_ranks`, beside ranks only; must be given unless
+                the tensor that `get_topk_ranks` returned is passed as it is.
             columns: facts about the rows, [B], that accumulators read: `groups`, `row_ids`, ...
 
         Raises:
@@ -337,7 +338,7 @@ class Evaluator(SummedStates):
         if self.leader.empty_target_action == "error" and self._reads_relevant:
             checks.reject("empty", ranking.num_relevant == 0, lambda row: f"row {row}")
         if ranking.row_depth is not None:
-            checks.reject(ranking.kind_of_short, self._short_rows(ranking), ranking.describe_short_row)
+            checks.reject("list_short", self._short_rows(ranking), ranking.describe_short_row)
         if weights is not None:
             weights = self._read_weights(ranking, weights, checks)
         of_rows = {name: self._read_column(ranking, name, column, checks) for name, column in columns.items()}

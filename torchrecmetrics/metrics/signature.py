@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchrecmetrics.core.checks import nearest
 from torchrecmetrics.core.options import RankingOptions
-from torchrecmetrics.core.other_names import CUTOFFS
+from torchrecmetrics.core.other_names import CUTOFFS, is_called
 
 EmptyTargetAction: TypeAlias = Literal["skip", "neg", "pos", "error"]
 """Rows without a relevant item are left out ("skip"), count as 0 ("neg") or 1 ("pos"), or are an error."""
@@ -60,7 +60,7 @@ def check_option_names(options: Iterable[str]) -> None:
     """Raise for names of the cut-off in other libraries, such as `top_k`; the message names `k`."""
     for name in options:
         if name in CUTOFFS:
-            raise TypeError(f"{name}= is called k here: k=10, or several cut-offs of a collection k=[5, 10]")
+            raise TypeError(is_called(name))
 
 
 def option_hint(name: str, known_names: Sequence[str]) -> str:

@@ -82,7 +82,7 @@ def plot(result: Comparison | LastResult | HasPoints, ax: Axes | Sequence[Axes] 
         >>> import torch
         >>> import torchrecmetrics as trm
         >>> collection = trm.RecMetricCollection(["HR", "NDCG"], k=[1, 5, 10])
-        >>> collection.update(torch.arange(1, 101) % 20 + 1)
+        >>> collection.update(torch.arange(1, 101) % 20 + 1, depth=20)
         >>> figure, axes = trm.plot(collection)
         >>> axes.get_xlabel(), [text.get_text() for text in axes.get_legend().get_texts()]
         ('k', ['HR', 'NDCG'])

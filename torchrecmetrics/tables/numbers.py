@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.checks import ID_DTYPES, warn_caller
+from torchrecmetrics.core.checks import ID_DTYPES, plain, warn_caller
 
 SIGNED = (*ID_DTYPES, torch.int8)
 
@@ -129,6 +129,15 @@ def check_integers(name: str, ids: Any) -> None:
         what = f"a {ids.dtype} tensor" if isinstance(ids, Tensor) else type(ids).__name__
         cure = f"{name}.long()" if isinstance(ids, Tensor) else f"torch.as_tensor({name})"
         raise TypeError(f"{name} must be a tensor of signed integers, got {what}: pass {cure}")
+
+
+def check_not_binary(name: str, matrix: Tensor, cure: str) -> None:
+    """Refuse integers that are 0 and 1 alone, which are a matrix of flags; `cure` says more. Costs a host sync."""
+    values = plain(matrix)
+    if bool(((values == 0) | (values == 1)).all()):
+        raise ValueError(
+            f"{name} {list(values.shape)} holds 0 and 1 alone: a 0/1 matrix is from_dense(matrix.bool()){cure}"
+        )
 
 
 def check_size(name: str, value: Any) -> int:
