@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 import torch
+from sizes import NIGHTLY
 from states import same, snapshot
 from torch.utils._python_dispatch import TorchDispatchMode
 from values import numbers
@@ -131,7 +132,10 @@ def value_of(metrics):
 @pytest.mark.parametrize("batch", [0, 1], ids=["first", "second"])
 @pytest.mark.parametrize("case", CASES)
 def test_every_call(case, batch, call):
-    """`update` and `forward` that run out of memory at any call leave every state as it was; a repeat counts once."""
+    """`update` and `forward` that run out of memory at any call leave every state as it was; a repeat counts once.
+
+    A nightly run tries every call, another one every third.
+    """
     make_metrics, arguments = CASES[case]
     metrics, whole = make_metrics(), make_metrics()
     *earlier, rows = [torch.arange(0, 5), torch.arange(5, 12)][: batch + 1]
@@ -141,7 +145,7 @@ def test_every_call(case, batch, call):
             updated.update(*args, **kwargs)
     before = snapshot(metrics)
     args, kwargs = arguments(rows)
-    for number in itertools.count():
+    for number in itertools.count(step=1 if NIGHTLY else 3):
         try:
             with OutOfMemoryAt(number):
                 getattr(metrics, call)(*args, **kwargs)

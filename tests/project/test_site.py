@@ -20,7 +20,7 @@ WIDTHS = {"desktop": (1280, 900), "phone": (390, 844)}
 
 CODE = re.compile(r"<(pre|code|script)\b.*?</\1>", re.S)
 
-pytestmark = pytest.mark.site
+pytestmark = [pytest.mark.site, pytest.mark.timeout(900)]  # the site is built beside other tests
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def site(tmp_path_factory):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=800,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return folder

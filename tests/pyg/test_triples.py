@@ -102,6 +102,29 @@ def test_functions_of_ones_own(ties, batch_size):
     assert numbers(tails) == pytest.approx(of_tails)
 
 
+def test_scores_of_a_batch_fit_the_memory(monkeypatch):
+    """Without `batch_size` a function is asked for as many rows as fit the memory, at 8 bytes per entity."""
+    monkeypatch.setattr("torchrecmetrics.pyg.triples.memory_on", lambda device: 3 * 8 * ENTITIES)
+    test, _ = graph(0)
+    sizes = []
+
+    def tails(head, relation):
+        sizes.append(len(head))
+        return torch.zeros(len(head), ENTITIES)
+
+    pyg.evaluate_triples(NAMES, {"tail": tails}, *test, sides="tail", num_entities=ENTITIES)
+    assert sizes == [3, 3, 3]
+
+
+def test_a_module_scores_few_pairs_at_once_on_the_cpu(monkeypatch):
+    monkeypatch.setattr("torchrecmetrics.pyg.triples._MAX_PAIRS_CPU", 20)
+    test, _ = graph(0)
+    model, sizes = make("TransE"), []
+    model.register_forward_pre_hook(lambda module, columns: sizes.append(len(columns[0])))
+    pyg.evaluate_triples(NAMES, model, *test, sides="tail")
+    assert max(sizes) == 20
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_equal_entities_tie_in_all_chunks(name, monkeypatch):
     """Entities with equal embeddings have equal scores, however the model's calls are split."""

@@ -339,3 +339,8 @@ def test_an_evaluation_with_infinite_values():
     assert math.inf in found.to_dict()["value"]
     trm.plot(found)
     trm.plot(found.groups)
+
+
+def test_unsigned_ids_begin_with_0():
+    rows = trm.Rows({"m": torch.zeros(2)}, torch.tensor([0, 5], dtype=torch.uint64))
+    assert rows.ids.tolist() == [0, 5]

@@ -10,6 +10,7 @@ from said import evaluate_lists
 
 import torchrecmetrics as trm
 from torchrecmetrics import Interactions, Log
+from torchrecmetrics.tables.sources import FrameSource
 
 np = pytest.importorskip("numpy")
 pd = pytest.importorskip("pandas")
@@ -229,6 +230,15 @@ def test_flags_are_values_and_labels(flags, tmp_path):
     for table in (frame, tmp_path / "x.csv"):
         assert trm.evaluate_lists("MRR@2", table, label="flag") == {"MRR@2": 1 / 2}
         assert trm.evaluate_lists("MRR@2", {1: ["y", "x"]}, target=trm.Table(table, value="flag")) == {"MRR@2": 1 / 2}
+
+
+@pytest.mark.parametrize("names", [["user", None], ["user", "item"]], ids=["unnamed level", "level like a column"])
+def test_only_named_levels_that_are_no_columns_become_columns(names):
+    """An index level without a name stays in the index, as does one whose name a column has."""
+    levels = pd.MultiIndex.from_arrays([[1, 1], ["y", "x"]], names=names)
+    frame = pd.DataFrame({"item": ["x", "y"], "score": [0.1, 0.9]}, index=levels)
+    assert FrameSource(frame).names == ["user", "item", "score"]
+    assert trm.evaluate_lists("MRR@2", trm.Table(frame, score="score"), target={1: ["y"]}) == {"MRR@2": 1}
 
 
 def test_columns_with_numbers_for_names():
