@@ -269,8 +269,8 @@ def history_numbers() -> dict[str, dict[int, float]]:
         if options.get("overlap") == "keep":
             gone -= set(HISTORY_TARGETS)
         items = [item for item in range(len(HISTORY_SCORES)) if item not in gone]
-        places = trm.get_topk_ranks(scores, torch.tensor([items]), len(HISTORY_SCORES), **options)[0].tolist()
-        found[way] = dict(zip(items, places, strict=True))
+        ranks = trm.get_topk_ranks(scores, torch.tensor([[*items, -1]]), len(HISTORY_SCORES), **options)
+        found[way] = dict(zip(items, ranks[0].tolist(), strict=False))  # -1 is padding
         scored = trm.Scores(scores, torch.tensor([HISTORY_TARGETS]), exclude=options.pop("exclude", None))
         ranking = scored.ranking(**options)
         own = sorted(found[way].get(item, float("inf")) for item in HISTORY_TARGETS)

@@ -290,6 +290,7 @@ def batches(draw):
     scores[torch.rand(rows, items, generator=choose) < 0.1] = -INF
     target = torch.rand(rows, items, generator=choose).argsort(1)[:, : draw(st.integers(1, items))]
     target = target.where(torch.rand(target.shape, generator=choose) < 0.8, -1)
+    target = torch.nn.functional.pad(target, (0, 1), value=-1)  # ids of all items in all rows could be grades
     history = torch.randint(-3, items, (rows, draw(st.integers(1, 6))), generator=choose)
     mask = torch.rand(items, generator=choose) < 0.2
     exclude = draw(st.sampled_from([None, history, mask, (history, mask), (history, mask.expand(rows, items))]))

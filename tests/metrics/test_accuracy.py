@@ -95,8 +95,8 @@ def test_zero_division(zero_division, expected):
 
 SURPRISE = {"score_threshold": 3.5, "zero_division": 1.0, "empty_target_action": "neg"}
 LIMIT_CASES = [
-    ([[4.0, 1.0]], [[0, 1]], 1.0, 1 / 2),  # scores, target, precision, recall
-    ([[1.0, 2.0]], [[0, 1]], 1.0, 0.0),
+    ([[4.0, 1.0]], [[0, 1, -1]], 1.0, 1 / 2),  # scores, target, precision, recall
+    ([[1.0, 2.0]], [[0, 1, -1]], 1.0, 0.0),
     ([[4.0, 1.0]], [[-1, -1]], 0.0, 1.0),
     ([[1.0, 2.0]], [[-1, -1]], 1.0, 1.0),
 ]
