@@ -138,7 +138,8 @@ class SessionSource(RankingSource):
 
     def __init__(self, entries: _SessionEntries) -> None:
         order = entries.users.argsort(stable=True)
-        self.scores, self.labels = entries.scores[order], entries.labels[order]
+        self.scores: Tensor = entries.scores[order]
+        self.labels: Tensor = entries.labels[order]
         self.lengths: Tensor = torch.bincount(entries.users, minlength=len(entries.user_ids))
         self.num_entries: int | Tensor = self.lengths
         self._starts = self.lengths.cumsum(0) - self.lengths

@@ -107,7 +107,7 @@ class CatalogueEvaluationCallback(Reporting):
         super().__init__(metrics, k, stages, prefix, key_format, prog_bar, log_counts, accumulators, options, by_group)
         self.embed = embed
         self.target: Interactions = interactions
-        self.exclude = histories_that_meet(interactions, exclude)
+        self.exclude: Any = histories_that_meet(interactions, exclude)
         self.every_n_epochs: int = check_k(every_n_epochs, "every_n_epochs")
         self.groups = groups
         self.batch_size = batch_size

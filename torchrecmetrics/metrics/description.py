@@ -58,7 +58,7 @@ class Description:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "__init__" in cls.__dict__:
-            cls.__init__ = explains_names(cls.__init__)  # type: ignore[method-assign]
+            type.__setattr__(cls, "__init__", explains_names(cls.__init__))  # typed as before
         if "formula" in cls.__dict__:
             formula = cls.__dict__["formula"]
             formula = formula.__func__ if isinstance(formula, staticmethod) else formula

@@ -156,7 +156,8 @@ class ModelTable(ResultTable):
         different: Collection[tuple[str, int]],
         notes: list[str],
     ) -> None:
-        self.values, self.errors = values, errors
+        self.values: Mapping[str, Mapping[str, float]] = values
+        self.errors: Mapping[str, Mapping[str, float]] = errors
         self._best, self._different, self._notes = best, different, notes
 
     @property

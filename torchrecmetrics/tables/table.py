@@ -110,9 +110,9 @@ class Table:
         said = {"user": user, "item": item, "rank": rank, "score": score, "value": value, "time": time}
         if isinstance(rank, str) and isinstance(score, str):
             raise ValueError(f"rank={rank!r} and score={score!r} are both to order {self.what}: give one of the two")
-        self.said = {role: name for role, name in said.items() if name is not ...}
+        self.said: dict[str, Name] = {role: name for role, name in said.items() if name is not ...}
         """Names of columns by role that the caller gave; None = there is no such column."""
-        self.columns = {role: name for role, name in said.items() if isinstance(name, str)}
+        self.columns: dict[str, str] = {role: name for role, name in said.items() if isinstance(name, str)}
         """Names of columns by role, said and found."""
         if wrong := [name for name in self.said.values() if name is not None and not isinstance(name, str)]:
             raise TypeError(f"columns go by name, got {wrong[0]!r} ({type(wrong[0]).__name__}): pass {str(wrong[0])!r}")
