@@ -198,7 +198,6 @@ ELSEWHERE = {
     "evaluation/list_entries": "evaluation/test_evaluate_lists",
     "evaluation/matching": "evaluation/test_evaluate_lists",
     "evaluation/recommendations": "evaluation/test_recommend",
-    "evaluation/recommended_lists": "evaluation/test_evaluate_lists",
     "evaluation/target_device": "evaluation/test_evaluate",
     "evaluation/user_exclusions": "evaluation/test_evaluate",
     "inputs/batch_input": "inputs/test_as_input",

@@ -192,10 +192,11 @@ def _counts(test: TestSet, source: ListSource, num_known_items: int) -> Evaluati
     if len(left_out):  # items of their lists are listed, too
         listed = lists.entries.items.numbered_in(lists.item_ids)
     num_items = max(target.num_items, len(lists.item_ids or ()), int(listed.max()) + 1 if len(listed) else 0)
-    is_listed = torch.bincount(listed, minlength=num_items) > 0
+    num_listed = torch.bincount(listed, minlength=num_items)
+    is_listed = num_listed > 0
     is_relevant = torch.bincount(target.items, minlength=num_items) > 0
-    unlisted, unknown = (is_relevant & ~is_listed).nonzero()[:, 0], listed[listed >= num_known_items].long()
-    items = unmatched_ids(lists.item_ids, unlisted, torch.unique(unknown))
+    unlisted, unknown = (is_relevant & ~is_listed).nonzero()[:, 0], is_listed[num_known_items:].nonzero()[:, 0]
+    items = unmatched_ids(lists.item_ids, unlisted, unknown + num_known_items)
     pairs = {("num_unserved", "num_left_out"): users, ("num_unlisted", "num_unknown"): items}
     examples = {
         name: id_
@@ -211,7 +212,7 @@ def _counts(test: TestSet, source: ListSource, num_known_items: int) -> Evaluati
         num_unserved=len(unserved),
         num_left_out=len(left_out),
         num_unlisted=len(unlisted),
-        num_unknown=len(unknown),
+        num_unknown=int(num_listed[num_known_items:].sum()),
         num_without_history=test.num_without_history(has_target.nonzero()[:, 0]),
         num_repeated=source.num_repeated,
         num_cut_ties=0 if source.complete or lists.scores is None else lists.num_cut_ties(source.depth),

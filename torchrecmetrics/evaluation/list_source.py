@@ -189,11 +189,10 @@ def _explain_repeat(lists: RecommendedLists, batch: Tensor, duplicates: str) -> 
     """Raise an error that names the entry with a repeated item, if repeats are an error and there is such an entry."""
     repeated = lists.repeat(batch) if duplicates == "error" else None
     if repeated is not None:
-        user, entry = repeated
+        user, item, where = repeated
         raise CuredError(
-            f"{lists.at(entry, 'item')}: user {called(lists.user_ids, user)} has item "
-            f"{called(lists.item_ids, int(lists.items[entry]))} for the second time; {FIRST} lets its first place "
-            "stand alone",
+            f"{where}: user {called(lists.user_ids, user)} has item {called(lists.item_ids, item)} for the second "
+            f"time; {FIRST} lets its first place stand alone",
             FIRST,
         ) from None
 
