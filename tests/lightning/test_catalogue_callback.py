@@ -220,6 +220,22 @@ def test_catalogue_every_n_epochs_and_validation_every_n_epochs(pl, tmp_path):
         fit(pl, 2, keep, check_val_every_n_epoch=3)
 
 
+@pytest.mark.parametrize(("name", "is_shown"), [("TQDMProgressBar", True), ("RichProgressBar", False)])
+def test_progress_is_shown_beside_an_enabled_bar_of_tqdm_alone(name, is_shown, pl, monkeypatch):
+    """Progress in the midst of Rich's live display, or of a disabled bar, would disturb what is printed."""
+    shown, evaluate = [], trm.evaluate
+    monkeypatch.setattr(
+        "torchrecmetrics.lightning.catalogue_callback.evaluate",
+        lambda *args, progress, **options: shown.append(progress) or evaluate(*args, **options),
+    )
+    for is_enabled in (True, False):
+        bar = getattr(pl.callbacks, name)()
+        run = trainer(pl, callback(), bar, enable_progress_bar=True)
+        bar.enable() if is_enabled else bar.disable()
+        run.validate(make_embedding_module(pl), DATA, verbose=False)
+    assert shown == [is_shown, False]
+
+
 def test_catalogue_progress(pl, capsys):
     """A bar counts users while the catalogue is evaluated, if the trainer has a bar of tqdm."""
     bar = pl.callbacks.TQDMProgressBar()

@@ -219,6 +219,13 @@ class Place(trm.RankingMetric):
     higher_is_better = False
 
 
+def test_a_misspelt_monitor_is_answered_with_values_not_counts(pl):
+    """Keys of values are named, however close to the monitor those of counts and losses are."""
+    stop = pl.callbacks.EarlyStopping("val/NDCG@20", mode="max")
+    with pytest.raises(ValueError, match=r"Logged are val/(HR|NDCG)@\d+, val/(HR|NDCG)@\d+, val/(HR|NDCG)@\d+, \.\.\."):
+        fit(pl, stop, RecMetricsCallback(["HR", "NDCG"], k=[5, 10], log_counts=True))
+
+
 def test_a_metric_that_should_fall(pl, tmp_path):
     """A monitor of a metric that should fall must have mode "min", and monitors of other metrics mode "max"."""
     callback = RecMetricsCallback(["HR", Place(10)], k=1)
