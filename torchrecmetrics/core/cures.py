@@ -1,4 +1,4 @@
-"""`CuredError`: an error that knows the options it proposes, in whose place the command line writes flags."""
+"""`CuredError`: an error with the options it proposes, which the command line writes as flags."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class Cure(NamedTuple):
     """What an error proposes: a keyword argument, or a call."""
 
     text: str
-    """The words of Python, as they stand in the error's text."""
+    """Python code, as it stands in the error's text."""
     name: str
     """Name of the option, or of the function that is called."""
     values: Mapping[str, Any] = {}
@@ -44,5 +44,5 @@ class CuredError(ValueError):
 
 
 def joined(errors: list[CuredError]) -> CuredError:
-    """Return one error that says what several say."""
+    """Return one error with the texts of several."""
     return CuredError("\n".join(map(str, errors)), *(cure for error in errors for cure in error.cures))

@@ -344,7 +344,10 @@ class Interactions:
             >>> import torchrecmetrics as trm
             >>> relevant = {"q2": {"d1", "d3"}, "q1": {"d2"}}
             >>> queries, corpus = ["q1", "q2"], ["d1", "d2", "d3", "d4"]
-            >>> trm.Interactions.from_dict(relevant, user_ids=queries, item_ids=corpus).select([0, 1]).items
+            >>> test = trm.Interactions.from_dict(
+            ...     relevant, user_ids=queries, item_ids=corpus
+            ... )
+            >>> test.select([0, 1]).items
             tensor([[ 1, -1],
                     [ 0,  2]])
         """

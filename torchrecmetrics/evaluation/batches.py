@@ -40,7 +40,7 @@ def evaluate_on(
 
     Args:
         collection: the metrics.
-        test: what is to be found.
+        test: the test set.
         source: makes the input of a batch of users.
         users: users to evaluate.
         batch_size: as in `batches`.

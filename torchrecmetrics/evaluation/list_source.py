@@ -1,4 +1,4 @@
-"""`ListSource`: recommended lists as a source of rankings, with what lists alone can lack: length, items, hits."""
+"""`ListSource`: recommended lists as a source of rankings, with checks of their length, items and hits."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def _explain_repeat(lists: RecommendedLists, batch: Tensor, duplicates: str) -> 
 
 
 def check_hits(lists: RecommendedLists, target: Interactions) -> None:
-    """Ask about lists of which no item is relevant to its user: a warning, from ten users on.
+    """Warn if no listed item is relevant to its user, from ten users on.
 
     Args:
         lists: the lists.

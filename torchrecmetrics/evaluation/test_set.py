@@ -52,7 +52,7 @@ class Users(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TestSet:
-    """Relevant, excluded and earlier items of users, which rankings are compared with, and columns for accumulators.
+    """Users' relevant, excluded and earlier items, and the columns that accumulators read.
 
     All are on one device, with the row numbers of the ground truth.
     """
@@ -258,7 +258,7 @@ def empty_collection(
 
 
 def listed_with_target(ranking: Ranking, target: SelectedItems) -> Ranking:
-    """Return the ranking of users of whom metrics of lists leave out those without ground truth."""
+    """Return the ranking, marked so that list metrics leave out users without ground truth."""
     if ranking.lists is None:
         return ranking
     return replace(ranking, lists=ranking.lists._replace(wants_list=(target.items >= 0).any(1)))

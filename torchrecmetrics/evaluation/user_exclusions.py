@@ -152,7 +152,7 @@ def matched(history: Interactions, target: Interactions, name: str = "exclude") 
     """Return a history with the row numbers of the ground truth.
 
     Raises:
-        ValueError: for ids of the ground truth in another spelling, and for a history that it meets nowhere.
+        ValueError: for ids of the ground truth in another spelling, and for a history without a match.
     """
     numbered, text = _matched(history, target, name)
     if text is not None:
@@ -161,7 +161,7 @@ def matched(history: Interactions, target: Interactions, name: str = "exclude") 
 
 
 def histories_that_meet(target: Interactions, exclude: Any) -> Any:
-    """Return `exclude` without the histories that the ground truth meets nowhere, with a warning of each."""
+    """Return `exclude` without histories that do not match the ground truth, with a warning for each."""
     if exclude is None:
         return None
     entries = []

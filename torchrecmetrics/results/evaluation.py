@@ -52,7 +52,7 @@ class PointTable(ResultTable):
     def to_json(self, *, indent: int | None = 2) -> str:
         """Return JSON text: {"rows": [{"metric": ..., "k": ..., ...}], "counts": {"num_users": ...}}; NaN is null.
 
-        Where ids did not meet, {"examples": {"num_unlisted": ...}} follows.
+        For unmatched ids, {"examples": {"num_unlisted": ...}} follows.
         """
         results: dict[str, Any] = {"rows": records(self.result_rows()), "counts": self.counts()}
         if examples := getattr(self, "examples", None):
@@ -82,7 +82,7 @@ class GroupResults(PointTable):
 
 
 class EvaluationCounts(NamedTuple):
-    """Facts of an evaluation beside the metrics: what did not meet, with examples, and columns that were not read."""
+    """Counts beside the metrics, with examples of unmatched ids, and columns that were not read."""
 
     num_unserved: int = 0
     num_left_out: int = 0
@@ -92,9 +92,9 @@ class EvaluationCounts(NamedTuple):
     num_cut_ties: int = 0
     num_without_history: int = 0
     examples: Mapping[str, Any] = {}
-    """An id that did not meet, by the name of its count."""
+    """An unmatched id, by the name of its count."""
     exclude_notes: Sequence[str] = ()
-    """Sentences about excluded items that no list holds and nobody needs."""
+    """Sentences about excluded items in no list and no ground truth."""
     unread: Mapping[str, Sequence[str]] = {}
     """Names of the columns that were not read, by table."""
 

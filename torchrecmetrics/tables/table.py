@@ -60,7 +60,7 @@ _SHOWN = 12
 class Table:
     """A frame or a file, and what its columns are.
 
-    A role that is not said is the column of its own name: user or user_id; item or item_id; rank; score; value; time or
+    A role that is not given is the column of that name: user or user_id; item or item_id; rank; score; value; time or
     timestamp. Where both a rank and a score are found, the rank orders the lists (in TREC's runs the score). All other
     columns are not read; where one of them could be the order of lists, the relevance of a ground truth, or the time of
     a split by time, an error asks.
@@ -230,7 +230,7 @@ class Table:
 
         A use is open if no column has its role, and an unread column could have it. Names and types of columns alone
         decide: datetimes, and columns named time or timestamp, are no order and no relevance; flags are no order and no
-        time; columns without a value, and those in which pandas writes its index, are nothing.
+        time; columns without a value, and those in which pandas writes its index, are ignored.
 
         Args:
             uses: what a number depends on.

@@ -1,4 +1,4 @@
-"""Ids of two sides that do not meet: the closest pair, to show a misspelling, and cells of several ids."""
+"""Unmatched ids of two sides: the closest pair, to show a misspelling, and cells of several ids."""
 
 from __future__ import annotations
 
