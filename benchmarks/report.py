@@ -30,6 +30,7 @@ OTHERS = ("machine_code", "scaling")  # results files that do not hold rows of t
 MAIN_ROWS = {"small-catalogues", "growth"}
 MAIN = {
     "scores far, T = 1",
+    "scores near, T = 1",
     "scores near, T = 20",
     "embeddings from embeddings",
     "gowalla Gowalla",
@@ -316,18 +317,20 @@ def is_main(case: dict[str, Any]) -> bool:
 
 
 def slower(kept: dict[str, Any]) -> str:
-    """Return a sentence that names the cases in which a package or the hand-written loop takes less time than ours."""
+    """Return a sentence that names the cases in which a package, the hand-written loop or topk takes less time."""
     cases = [
         f"{case['case']} ({', '.join(f'{name} {_number(share)}' for name, share in shares.items())})"
         for case in kept["cases"]
         if "skipped" not in case and is_main(case) and (shares := faster(case))
     ]
-    return f"torchrecmetrics is slower (multiples of its time) at {'; '.join(cases)}." if cases else ""
+    shown = sum("skipped" not in case and is_main(case) for case in kept["cases"])
+    text = f"In {len(cases)} of {shown} rows torchrecmetrics is slower (multiples of its time):"
+    return f"{text} {'; '.join(cases)}." if cases else ""
 
 
 def faster(case: dict[str, Any]) -> dict[str, float]:
-    """Return the multiples below 1 of contenders that compute the metrics."""
-    bare = {"one read", "torch.topk", "product, kept buffer"}
+    """Return the multiples below 1 of contenders that compute the metrics, and of `torch.topk`."""
+    bare = {"one read", "product, kept buffer"}
     return {name: share for name, share in case["times_ours"].items() if share < 0.995 and name not in bare}
 
 
@@ -346,7 +349,7 @@ def markdown(kept: dict[str, Any]) -> str:
     for case in main:
         ours, *others = sorted(case["contenders"], key=lambda one: (one["name"] != "ours", one["checked"] > 0))
         mb = ours.get("memory_mb")
-        shares = [f"{one['name']} {_number(case['times_ours'][one['name']])}" for one in others]
+        shares = [_share(one, case, ours["rows"]) for one in others]
         table.append(
             [
                 case["id"],
@@ -357,8 +360,15 @@ def markdown(kept: dict[str, Any]) -> str:
             ]
         )
     versions = ", ".join(f"{name} {v}" for name, v in machine["versions"].items() if v != "not installed")
-    where = f"{f'{card}, ' if card else ''}{machine['cpu']}, {machine['cores']} cores, Python {machine['python']}"
+    threads = f"{machine['threads']} thread{'' if machine['threads'] == 1 else 's'}"
+    where = f"{card or threads}, {machine['cpu']}, {machine['cores']} cores, Python {machine['python']}"
     return "\n".join([*("| " + " | ".join(row) + " |" for row in table), "", f"{where}; {versions}."])
+
+
+def _share(contender: dict[str, Any], case: dict[str, Any], rows: int) -> str:
+    """Return a contender's time as a multiple of ours; it says so if the time was scaled up from fewer rows."""
+    share = f"{contender['name']} {_number(case['times_ours'][contender['name']])}"
+    return share if contender["rows"] == rows else f"{share} (scaled up from {contender['rows']:,} rows)"
 
 
 def write_page(files: list[Path] | None = None, page: Path = PAGE) -> None:

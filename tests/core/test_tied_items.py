@@ -139,14 +139,43 @@ def test_ties_far_from_the_top(first):
 
 
 def test_many_places_are_read_in_tiles(monkeypatch, generator):
-    """The reciprocal rank of several relevant items is the same in tiles of places."""
+    """The reciprocal rank of several relevant items is the same for a few rows at a time."""
     scores = torch.randint(0, 3, (5, 60), generator=generator).float()
     ranking = trm.Scores(scores, torch.arange(15).view(5, 3)).ranking
     whole = functional.reciprocal_rank(ranking())
-    for places, numbers in ((7, 2**21), (2**14, 5), (2**14, 70)):
-        monkeypatch.setattr(tied_items, "TILE_PLACES", places)
+    for numbers in (5, 70):
         monkeypatch.setattr(tied_items, "TILE_NUMBERS", numbers)
         assert torch.allclose(functional.reciprocal_rank(ranking()), whole, rtol=1e-14)
+
+
+@pytest.mark.usefixtures("path")
+@pytest.mark.parametrize("depth", [4, None])
+def test_gains_of_a_call_are_averaged(depth):
+    """Gains that a formula passes count with the mean of their tie group, at each cut-off and over whole rankings."""
+    scores = torch.tensor([[1.0, 1.0, 1.0, 0.5, 0.5, 0.0]])
+    ranking = trm.Scores(scores, torch.tensor([[0, 1, 3]])).ranking(depth)
+    by_score = torch.tensor([[6.0, 3.0, 8.0]], dtype=torch.float64)
+    wanted = [9 / 3 * (1 + 1 / 2), 9 / 3 * (1 + 1 / 2 + 1 / 3) + 8 / 2 / 4]
+    assert ranking.sum_hits(torch.reciprocal, [2, 4], by_score)[:, 0].tolist() == pytest.approx(wanted)
+    if depth is None:
+        whole = wanted[1] + 8 / 2 / 5
+        assert ranking.sum_hits(torch.reciprocal, None, by_score).item() == pytest.approx(whole)
+
+
+@pytest.mark.usefixtures("path")
+@pytest.mark.parametrize("k", [2, [2, 3, 5]])
+def test_deep_rankings_have_the_same_values(monkeypatch, k, generator):
+    """Cut-offs beyond the places that are described one by one have the values of those within."""
+    scores = torch.randint(0, 4, (20, 30), generator=generator).float()
+    target = torch.rand(20, 30, generator=generator).argsort(1)[:, :5]
+    gains = torch.randint(0, 4, target.shape, generator=generator)
+    for depth in (5, None):
+        described = trm.Scores(scores, target, gains=gains).ranking(depth)
+        for formula in [formula for formula, cutoff in FORMULAS if cutoff]:
+            with monkeypatch.context() as patch:
+                patch.setattr(tied_items, "MAX_PLACES", 1)
+                deep = formula(trm.Scores(scores, target, gains=gains).ranking(depth), k)
+            assert torch.allclose(formula(described, k), deep, rtol=1e-12, equal_nan=True), formula.__name__
 
 
 def test_few_long_groups_cost_little(monkeypatch):

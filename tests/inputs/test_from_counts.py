@@ -24,5 +24,5 @@ def test_counts_behind_the_depth_may_be_anything(ties, width):
     expected = [INF] if width == 1 else [4, INF, INF]
     for gains in (None, torch.ones(1, width).double()):
         found = sort_ranks(counts._replace(gains=gains), ~every, ties, None, 20)
-        assert found.ranks.tolist() == [expected]
+        assert found.items.ranks.tolist() == [expected]
         assert not found.tied.any()

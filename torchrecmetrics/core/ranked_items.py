@@ -107,7 +107,7 @@ class RankedItems:
     @derived
     def any_hit(self, k: K) -> Tensor:
         """Return 1 if an item is in the top `k`, else 0, float."""
-        return self.num_hits(k) if self.ranks.shape[1] == 1 else self._best_hit(k).to(self.ranks.dtype)
+        return self.num_hits(k) if self.width == 1 else self.hits(k, 1)[..., 0].to(self.ranks.dtype)
 
     def sum_hits(self, discount: Discount, k: K, gains: Tensor | None = None) -> Tensor:
         """Return the sum over the hits in the top `k` of discount(rank), times their `gains` [B, T] if given."""
@@ -121,45 +121,37 @@ class RankedItems:
 
     def sum_of_precisions(self, k: K) -> Tensor:
         """Return the sum over the hits in the top `k` of i / rank, the precision at the i-th hit."""
-        if self.ranks.shape[1] == 1:
+        if self.width == 1:
             return self.reciprocal_first(k)
-        return self._sum_first(self.positions / self.ranks, k)
+        return self._sum_first(positions(self.width, self.ranks.dtype, self.ranks.device) / self.ranks, k)
 
     @property
-    def positions(self) -> Tensor:
-        """The numbers 1, 2, ..., T of a row's items, best first: float [T]."""
-        return positions(self.ranks.shape[1], self.ranks.dtype, self.ranks.device)
+    def width(self) -> int:
+        """T, the largest number of items of a row."""
+        return self.ranks.shape[1]
 
     def placed(self, transform: Callable[[Tensor], Tensor]) -> Tensor:
         """Return the transformed gains in the order of the ranks, [B, T]; items of a tie group share the mean gain."""
         gains = transform(self.ranks.isfinite().to(self.ranks.dtype) if self.gains is None else self.gains)
         return gains if self.tie_group is None else group_mean(gains, self.tie_group)
 
-    def within(self, depth: float) -> RankedItems:
+    def within(self, depth: int) -> RankedItems:
         """Return the items with ranks beyond `depth` set to `inf`."""
         return RankedItems(self.ranks.where(self.ranks <= depth, torch.inf), self.gains, self.tie_group)
 
-    def hits(self, k: K) -> Tensor:
-        """Return which items are in the top `k`, bool [B, T], or [K, B, T] for several cut-offs."""
+    def hits(self, k: K, width: int | None = None) -> Tensor:
+        """Return which of the `width` best items (None = all) are in the top `k`, bool [B, T], or [K, B, T]."""
+        ranks = self.ranks[:, :width]
         if k is None:
-            return self.ranks.isfinite()
+            return ranks.isfinite()
         edges = k.column(self.ranks.dtype, self.ranks.device) if isinstance(k, Cutoffs) else k
-        return self.ranks <= (edges[..., None] if isinstance(edges, Tensor) else edges)  # type: ignore[operator]
-
-    def _best_hit(self, k: K) -> Tensor:
-        """Return which rows have their best item in the top `k`, bool [B] or [K, B]."""
-        best = self.ranks[:, 0]
-        return (
-            best.isfinite()
-            if k is None
-            else best <= (k.column(best.dtype, best.device) if isinstance(k, Cutoffs) else k)  # type: ignore[operator]
-        )
+        return ranks <= (edges[..., None] if isinstance(edges, Tensor) else edges)  # type: ignore[operator]
 
     @derived
     def _count(self, k: K) -> Tensor:
         """Return the number of items in the top `k`, bool (of one item) or int64 [B] or [K, B]."""
-        if self.ranks.shape[1] == 1:
-            return self._best_hit(k)
+        if self.width == 1:
+            return self.hits(k)[..., 0]
         if isinstance(k, Cutoffs):
             edges = k.column(self.ranks.dtype, self.ranks.device).T.expand(len(self.ranks), -1)
             return search(self.ranks, edges, right=True).T

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchrecmetrics.core.arrays import float_dtype
 from torchrecmetrics.core.checks import Checks, check_strided, check_tensor, describe, in_words
-from torchrecmetrics.core.ranked_items import Cutoffs, Discount, K, RankedItems, check_cutoffs, derived
+from torchrecmetrics.core.ranked_items import Cutoffs, Discount, K, RankedItems, check_cutoffs, derived, positions
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -120,13 +120,12 @@ class Ranking:
         )
 
     def __len__(self) -> int:
-        return len(self.ranks)
+        return len(self.num_relevant)
 
     def __repr__(self) -> str:
         depth = "whole" if self.depth is None else f"first {self.depth}"
-        return (
-            f"Ranking({in_words(len(self))}, up to {self.ranks.shape[1]} relevant items, {depth}, {self.ranks.device})"
-        )
+        widest, device = self.relevant.width, self.num_relevant.device
+        return f"Ranking({in_words(len(self))}, up to {widest} relevant items, {depth}, {device})"
 
     @property
     def ranks(self) -> Tensor:
@@ -176,13 +175,13 @@ class Ranking:
     @property
     def hit_number(self) -> Tensor:
         """The numbers 1, 2, ..., T of a row's relevant items, best first: float [T]."""
-        return self.relevant.positions
+        return positions(self.relevant.width, self.num_relevant.dtype, self.num_relevant.device)
 
     @property
     def ideal_gains(self) -> Tensor:
         """Gains of all relevant items, ranked or not, in descending order, then 0: float [B, T]."""
         if self.gains is None:
-            return (self.hit_number <= self.num_relevant[:, None]).to(self.ranks.dtype)
+            return (self.hit_number <= self.num_relevant[:, None]).to(self.num_relevant.dtype)
         return _ideal_gains(self)
 
     # ---------------------------------------------------------------------------------------------------- listed items
@@ -275,7 +274,7 @@ class Ranking:
         if self.depth is None:
             return k
         if isinstance(k, Tensor):
-            deepest: int | None = self.ranks.shape[1]
+            deepest: int | None = self.relevant.width
         else:
             deepest = max(k) if isinstance(k, Cutoffs) else k
         if deepest is None or deepest > self.depth:
@@ -312,10 +311,10 @@ class Ranking:
         rows = len(self) if self.entry_rows is None else len(self.entry_rows)
         check_tensor(name, values, "; number words with a Vocabulary" if isinstance(values, (list, tuple)) else "")
         check_strided(name, values, "0")
-        if values.shape != (rows,) or values.device != self.ranks.device:
+        if values.shape != (rows,) or values.device != self.num_relevant.device:
             unit = "row" if self.entry_rows is None else "entry and equal within a session"
             raise ValueError(
-                f"{name} must be [{rows}], one per {unit}, on {self.ranks.device}, got {describe(values)} on "
+                f"{name} must be [{rows}], one per {unit}, on {self.num_relevant.device}, got {describe(values)} on "
                 f"{values.device}"
             )
         if self.entry_rows is None:

@@ -2,192 +2,213 @@
 
 Source: McSherry & Najork, Computing information retrieval performance measures efficiently in the presence of tied
 scores, 2008. Of a tie group of n candidates that begins behind g better ones, c = min(max(k - g, 0), n) places are in
-the top k, and each member stands at each of the n places with equal probability.
+the top k, and each member stands at each of the n places with equal probability. Sums up to place `MAX_PLACES` are sums
+over the places of a row; deeper ones, and those over whole rankings, are sums over its items.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.arrays import cached_constant, can_sync, running_sums
-from torchrecmetrics.core.ranked_items import Cutoffs, Discount, K, RankedItems, derived, log2_discount
+from torchrecmetrics.core.arrays import can_sync, group_mean, running_sums, search
+from torchrecmetrics.core.ranked_items import (
+    Cutoffs,
+    Discount,
+    K,
+    RankedItems,
+    derived,
+    log2_discount,
+    log2_discounts,
+    positions,
+)
 
-TILE_PLACES, TILE_NUMBERS = 2**14, 2**21
-"""Places, and rows x places, whose probabilities are held at once, where several items of a row are relevant."""
-_CONSTANT_DISCOUNTS = (torch.reciprocal, torch.ones_like, log2_discount)
-"""Discounts whose sums are kept, since they are the same whenever they are asked for."""
-TABLE_RANKS, TABLE_BETTER = 1000, 64
-"""Harmonic sums are read from a table up to this rank, and of groups behind fewer items, else from a series."""
+LAST_RANK = 2**52
+"""Larger than any rank; missing items have rank `inf`."""
+MAX_PLACES = 512
+"""Last place up to which the places of a row are described one by one."""
+TILE_NUMBERS = 2**21
+"""Rows x places of whole rankings that are described at once."""
 
 
-class TieGroups(NamedTuple):
-    """The tie group of each item, [B, T] beside the ranks."""
+class TiedItems(RankedItems):
+    """Items of which some share their score with other candidates."""
 
     better: Tensor
-    """Number of candidates that score higher; 2^52 for items that are not ranked."""
+    """Float [B, T], ascending: number of candidates that score higher; 2^52 = not ranked."""
     size: Tensor
-    """Number of candidates in the group."""
-    num_members: Tensor | float
-    """Number of the row's items in the group; 1.0 where T = 1."""
-    number: Tensor | float
-    """1, 2, ..., `num_members`: number of the item in the group; 1.0 where T = 1."""
-    num_ranks: int
-    """Number of ranks that a row can have: at least its number of candidates."""
+    """Float [B, T], >= 1: number of candidates with the same score; inexact for groups that begin beyond the depth."""
+    num_places: int
+    """Number of ranks that are known, or that a row can have."""
 
+    def __init__(self, better: Tensor, size: Tensor, num_places: int, gains: Tensor | None = None) -> None:
+        better, size = better.clamp(max=LAST_RANK), size.clamp(min=1)
+        vars(self).update(better=better, size=size, num_places=num_places, gains=gains, _cache={})
 
-@dataclass(frozen=True, eq=False)
-class TiedItems(RankedItems):
-    """Items of which some share their score with other candidates. `ranks` holds their expected ranks."""
+    @cached_property
+    def ranks(self) -> Tensor:
+        """The expected ranks of the items, made when they are read."""
+        ranks = expected_ranks(self.better, self.size, *numbers_in_groups(self.better)[1:])
+        return ranks.masked_fill(ranks > self.num_places, torch.inf)
 
-    tie_groups: TieGroups = field(kw_only=True)
+    @property
+    def width(self) -> int:
+        """T, the largest number of items of a row."""
+        return self.better.shape[1]
+
+    def within(self, depth: int) -> TiedItems:
+        """Return the items with ranks beyond `depth` set to `inf`; groups that begin within it stay known."""
+        return TiedItems(self.better, self.size, min(depth, self.num_places), self.gains)
 
     @derived
     def num_hits(self, k: K) -> Tensor:
         """Return the expected number of items in the top `k`, float."""
-        return _row_sums(self._num_in_top(k) / self.tie_groups.size)
+        return _row_sums(self._num_in_top(k) / self.size)
 
     @derived
     def any_hit(self, k: K) -> Tensor:
         """Return the probability that an item is in the top `k`: 1 - that of none, the items placed one by one."""
-        if self.ranks.shape[1] == 1:
+        if self.width == 1:
             return self.num_hits(k)
-        free = self.tie_groups.size - self.tie_groups.number + 1
+        if last := self._num_described(k):
+            return _sum_up_to(k, self._by_place(last)[1])
+        free = (self.size - numbers_in_groups(self.better)[2] + 1).clamp(min=1)
         return 1 - (1 - self._num_in_top(k) / free).prod(-1)
 
     def sum_hits(self, discount: Discount, k: K, gains: Tensor | None = None) -> Tensor:
         """Return the sum over items of gain times the mean discount of the tie group's places, 0 beyond the top k."""
-        table = _cached_sums if any(discount is known for known in _CONSTANT_DISCOUNTS) else _prefix_sums
-        sums, (start, end) = table(discount, self._last_place(k), self._dtype_and_device), self._span(k)
-        means = (sums[end] - sums[start]) / self.tie_groups.size
+        if last := self._num_described(k):
+            hits, _, _, slot = self._by_place(last)
+            if gains is not None:
+                hits = hits * (
+                    gains if slot is None else group_mean(gains, search(self.better, self.better)).gather(1, slot)
+                )
+            return _sum_up_to(k, hits * self._discounts(discount, last))
+        start, num_in_top = self.better.clamp(max=self.num_places), self._num_in_top(k)
+        sums = torch.nn.functional.pad(running_sums(self._discounts(discount, self.num_places)[None])[0], (1, 0))
+        means = (sums[(start + num_in_top).long()] - sums[start.long()]) / self.size
         # without rounding where there is no tie
-        means = means.where(self.tie_groups.size > 1, discount(self._start(k) + 1) * self._num_in_top(k))
+        means = means.where(self.size > 1, discount(start + 1) * num_in_top)
         return _row_sums(means if gains is None else gains * means)
 
     @derived
     def reciprocal_first(self, k: K) -> Tensor:
         """Return the sum over the places r of the top `k` of P(the first item stands at r) / r."""
-        if self.ranks.shape[1] == 1:
+        if self.width == 1:
             return self.sum_hits(torch.reciprocal, k)
-        groups = self.tie_groups
-        assert isinstance(groups.num_members, Tensor)  # T > 1
-        better, size, num_members = groups.better[:, :1], groups.size[:, :1], groups.num_members[:, :1]
-        plain = self._num_in_top(k)[..., 0] / (better[:, 0] + 1)
-        if not can_sync(better):
-            return torch.where(size[:, 0] > 1, self._first_of_group(better, size, num_members, k), plain)
-        rows = ((size > 1) & (better < self._last_place(k)))[:, 0].nonzero()[:, 0]  # only these, a few at a time
-        if not len(rows):
-            return plain
-        longest = int((better + size)[rows].max())
-        for tile_rows in torch.split(rows, max(1, TILE_NUMBERS // min(longest, TILE_PLACES))):
-            cut = k[..., tile_rows] if isinstance(k, Tensor) else k
-            tile = better[tile_rows], size[tile_rows], num_members[tile_rows]
-            plain[..., tile_rows] = self._first_of_group(*tile, cut)
-        return plain
-
-    def _first_of_group(self, better: Tensor, size: Tensor, num_members: Tensor, k: K) -> Tensor | float:
-        """Return the mean of 1 / r over the places r of the first of `num_members` items, 0 beyond the top `k`.
-
-        The group of a row is described by [n, 1]; places are walked in tiles.
-        """
-        last_place, edges = self._last_place(k), self._cutoff(k)
-        if can_sync(better):
-            last_place = min(last_place, int((better + size).max()))
-        survival = torch.ones_like(better)
-        total: Tensor | float = 0.0
-        tile = max(1, min(TILE_PLACES, TILE_NUMBERS // max(1, len(better))))
-        for start in range(0, last_place, tile):
-            places = torch.arange(
-                start + 1, min(start + tile, last_place) + 1, dtype=better.dtype, device=better.device
-            )
-            open_places = (better + size + 1 - places).clamp(min=num_members)
-            hazard = num_members / open_places * (places > better)  # the probability, if none is before
-            none = survival * (1 - hazard).cumprod(1)
-            terms = torch.cat([survival, none[:, :-1]], 1) * hazard / places
-            if isinstance(k, Cutoffs):
-                total = total + (places <= edges[..., 0]).to(terms.dtype) @ terms.T  # type: ignore[index]
-            else:  # one cut-off is the last place
-                total = total + (terms * (places <= edges) if isinstance(k, Tensor) else terms).sum(-1)
-            survival = none[:, -1:]
-        return total
+        if last := self._num_described(k):
+            return _sum_up_to(k, self._by_place(last)[1] / self._places(last))
+        values = self._num_in_top(k)[..., 0] / (self.better[:, 0] + 1)
+        rows, last = torch.arange(values.shape[-1], device=values.device), self.num_places
+        if can_sync(values):  # tied rows alone, up to the last of their places
+            rows = (self.size[:, 0] > 1).nonzero()[:, 0]
+            last = min(last, int((self.better + self.size)[rows, 0].max())) if len(rows) else 0
+        places = self._places(last)
+        for tile_rows in torch.split(rows, max(1, TILE_NUMBERS // max(1, last))):
+            tile = TiedItems(self.better[tile_rows], self.size[tile_rows], last)
+            edges = self._cutoff(k[..., tile_rows] if isinstance(k, Tensor) else k)
+            values[..., tile_rows] = (tile._by_place(last)[1] / places * (places <= edges)).sum(-1)
+        return values
 
     def sum_of_precisions(self, k: K) -> Tensor:
         """Return the sum over items of the mean of (hits up to p) / p over the tie group's places p in the top `k`.
 
         Given an item at p, each other one of its group stands before it with probability (p - better - 1) / (size - 1).
         """
-        if self.ranks.shape[1] == 1:
+        if self.width == 1:
             return self.reciprocal_first(k)
-        better, size, num_in_top = self.tie_groups.better, self.tie_groups.size, self._num_in_top(k)
-        slope = (self.tie_groups.num_members - 1) / (size - 1).clamp(min=1)
-        hits = self.positions - self.tie_groups.number + 1 - slope * (better + 1)
-        means = (hits * self._harmonic_sums(k) + slope * num_in_top) / size
-        return _row_sums(means.where(size > 1, self.positions / (better + 1) * num_in_top))
+        if last := self._num_described(k):
+            return _sum_up_to(k, self._by_place(last)[2] / self._places(last))
+        num_in_top, (_, num_members, number) = self._num_in_top(k), numbers_in_groups(self.better)
+        slope = (num_members - 1) / (self.size - 1).clamp(min=1)
+        item_number = self._places(self.width)
+        hits = item_number - number + 1 - slope * (self.better + 1)
+        means = (hits * self._harmonic_sums(k) + slope * num_in_top) / self.size
+        return _row_sums(means.where(self.size > 1, item_number / (self.better + 1) * num_in_top))
 
-    def within(self, depth: float) -> TiedItems:
-        """Return the items with ranks beyond `depth` set to `inf`; groups that begin within it stay known."""
-        return replace(self, ranks=self.ranks.where(self.ranks <= depth, torch.inf))
+    def _num_described(self, k: K) -> int:
+        """Return the number of places that are described one by one; 0 for cut-offs that may be beyond `MAX_PLACES`."""
+        if k is None or isinstance(k, Tensor):
+            return 0
+        last = self.num_places if self.num_places <= MAX_PLACES else k if isinstance(k, int) else max(k)
+        return last if last <= MAX_PLACES else 0
 
-    @property
-    def _dtype_and_device(self) -> tuple[torch.dtype, torch.device]:
-        return self.ranks.dtype, self.ranks.device
+    @derived
+    def _by_place(self, last: int) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Return a description of the first `last` places, [B, last], by the tie group that begins last before each.
+
+        1. The expected number of items at the place; 2. the probability that the first item stands there; 3. the
+        expected number of items there times that of items up to there; 4. a slot of the group, None = the only one.
+        """
+        places, better, size = self._places(last), self.better, self.size
+        if self.width == 1:
+            hits = size.reciprocal() * ((places > better) & (places <= better + size))
+            return hits, hits, hits, None
+        end = search(better, places.expand(len(better), -1))
+        slot = (end - 1).clamp(min=0)
+        start = search(better, better).gather(1, slot)
+        num_members = (end - start).to(better.dtype)  # 0 before the first group
+        number, size = places - better.gather(1, slot), size.gather(1, slot)  # of the place in the group
+        inside, free = number <= size, size - number + 1
+        hits = num_members / size * inside
+        hazard = num_members / free.maximum(num_members) * inside
+        none = torch.nn.functional.pad((1 - hazard).cumprod(1)[:, :-1], (1, 0), value=1.0)
+        hits_up_to = start + 1 + (number - 1) * ((num_members - 1) / (size - 1).clamp(min=1))
+        return hits, none * hazard, hits * hits_up_to, slot
+
+    def _places(self, last: int) -> Tensor:
+        return positions(last, self.better.dtype, self.better.device)
+
+    def _discounts(self, discount: Discount, last: int) -> Tensor:
+        """Return the discounts of the first `last` places."""
+        if discount is log2_discount:
+            return log2_discounts(last, self.better.dtype, self.better.device)
+        return discount(self._places(last))
 
     def _cutoff(self, k: K) -> int | Tensor:
         """Return the cut-offs in a shape that broadcasts against [B, T]."""
-        edges: Any = self.tie_groups.num_ranks if k is None else k
+        edges: Any = self.num_places if k is None else k
         if isinstance(k, Cutoffs):
-            edges = k.column(*self._dtype_and_device)
+            edges = k.column(self.better.dtype, self.better.device)
         return edges[..., None] if isinstance(edges, Tensor) else edges
-
-    def _last_place(self, k: K) -> int:
-        """Return the last place that the cut-offs reach, from shapes alone."""
-        if k is None or isinstance(k, Tensor):
-            return self.tie_groups.num_ranks
-        return min(k if isinstance(k, int) else max(k), self.tie_groups.num_ranks)
 
     @derived
     def _num_in_top(self, k: K) -> Tensor:
         """Return c, how many places of each item's group are in the top `k`: [B, T] or [K, B, T]."""
-        return (self._cutoff(k) - self.tie_groups.better).clamp(min=0).minimum(self.tie_groups.size)
-
-    @derived
-    def _span(self, k: K) -> tuple[Tensor, Tensor]:
-        """Return the number of places before each group, and up to the last of its places in the top `k`, int64."""
-        start = self._start(k).long()
-        return start, start + self._num_in_top(k).long()
-
-    @derived
-    def _start(self, k: K) -> Tensor:
-        """Return the number of places before each group, at most the last place that the cut-offs reach, [B, T]."""
-        return self.tie_groups.better.clamp(max=self._last_place(k))
+        return (self._cutoff(k) - self.better).clamp(min=0).minimum(self.size)
 
     def _harmonic_sums(self, k: K) -> Tensor:
         """Return the sum of 1 / p over the group's places p in the top `k`, with an error below 1e-12 / `better`."""
-        last_place, better = self._last_place(k), self.tie_groups.better
-        sums, (start, end) = _cached_sums(torch.reciprocal, last_place, self._dtype_and_device), self._span(k)
-        table_sums = sums[end] - sums[start]
-        if last_place <= TABLE_RANKS:
-            return table_sums
-        middle = better + 0.5
-        series_sums = (
-            torch.log1p(self._num_in_top(k) / middle)
-            + _harmonic_rest(middle + self._num_in_top(k))
-            - _harmonic_rest(middle)
-        )
-        return table_sums.where(better < TABLE_BETTER, series_sums)
+        start = self.better + 0.5
+        end = start + self._num_in_top(k)
+        series_sums = torch.log1p((end - start) / start) + _harmonic_rest(end) - _harmonic_rest(start)
+        return series_sums.where(start > 64, torch.digamma(end + 0.5) - torch.digamma(start + 0.5))
 
 
-def _prefix_sums(discount: Discount, last_place: int, dtype_and_device: tuple[torch.dtype, torch.device]) -> Tensor:
-    """Return the sums of the discounts of the first 0, 1, ..., `last_place` places, float [last_place + 1]."""
-    dtype, device = dtype_and_device
-    places = torch.arange(1, last_place + 1, dtype=dtype, device=device)
-    return torch.nn.functional.pad(running_sums(discount(places)[None])[0], (1, 0))
+def numbers_in_groups(better: Tensor) -> tuple[Tensor | None, Tensor | float, Tensor | float]:
+    """Return of each item the first slot of its tie group, its number of members, and the item's number in it."""
+    if better.shape[1] == 1:
+        return None, 1.0, 1.0
+    first_slot = search(better, better)
+    num_members = search(better, better, right=True) - first_slot
+    return first_slot, num_members, positions(better.shape[1], better.dtype, better.device) - first_slot
 
 
-_cached_sums = cached_constant(_prefix_sums)
+def expected_ranks(better: Tensor, size: Tensor, num_members: Tensor | float, number: Tensor | float) -> Tensor:
+    """Return the expected rank of each item, better + number (size + 1) / (num_members + 1)."""
+    return better + (size + 1) * (number / (num_members + 1))
+
+
+def _sum_up_to(k: K, values: Tensor) -> Tensor:
+    """Return the sums of the values [B, places] of the places up to `k`, [B] or [K, B]."""
+    assert k is not None
+    sums, last = running_sums(values), values.shape[1]
+    if isinstance(k, int):
+        return sums[:, min(k, last) - 1]
+    return torch.stack([sums[:, min(cutoff, last) - 1] for cutoff in k])
 
 
 def _harmonic_rest(x: Tensor) -> Tensor:

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.arrays import can_sync, float_dtype, search
+from torchrecmetrics.core.arrays import can_sync, float_dtype
 from torchrecmetrics.core.checks import Checks, any_of_row
 from torchrecmetrics.core.options import Needs, Options, Ties
-from torchrecmetrics.core.ranked_items import RankedItems, positions
+from torchrecmetrics.core.ranked_items import RankedItems
 from torchrecmetrics.core.ranking import ListedItems, Ranking
-from torchrecmetrics.core.tied_items import TiedItems, TieGroups
+from torchrecmetrics.core.tied_items import LAST_RANK, TiedItems, expected_ranks, numbers_in_groups
 
 # a rule that favours relevant items puts items with a negative gain last
 MIRRORED: dict[Ties, Ties] = {
@@ -21,10 +21,6 @@ MIRRORED: dict[Ties, Ties] = {
     "realistic": "realistic",
     "pessimistic": "optimistic",
 }
-
-
-LAST_RANK = 2**52
-"""Larger than any rank; missing items have rank `inf`."""
 
 
 class TargetCounts(NamedTuple):
@@ -47,59 +43,53 @@ class SortedRanks(NamedTuple):
     """The relevant (or the penalised) items of each row, best first."""
 
     order: Tensor | None  # int64 [B, T], the slot that each item came from; None = the given order
-    ranks: Tensor  # float [B, T], ascending; inf for other items and beyond the depth
-    tie_group: Tensor | None  # int64 [B, T], the sorted slot at which the tie group begins; None = one item a row
-    tie_groups: TieGroups
-    first_rank: Tensor  # float [B, T], the first place that the item may have by the tie rule; inf for other items
+    items: RankedItems  # ranks are inf for other items and beyond the depth
+    num_before: Tensor  # float [B, T], places before the first one that the item may have by the tie rule
     tied: Tensor  # bool [B, T]: the item shares its score with another candidate
 
 
 def sort_ranks(
-    counts: TargetCounts, left_out: Tensor, ties: Ties, secondary: Tensor | None, depth: int | None
+    counts: TargetCounts,
+    left_out: Tensor,
+    ties: Ties,
+    secondary: Tensor | None,
+    depth: int | None,
+    gains: Tensor | None = None,
 ) -> SortedRanks:
     """Sort the items that are not `left_out` by score, best first, and give each a rank; beyond `depth` it is `inf`.
 
     `secondary` orders the items of a tie group, ascending. Counts of groups that begin beyond `depth` may be inexact.
     Of a tie group of n items, m of them ours, the i-th of ours has the rank better + i (n + 1) / (m + 1), its expected
-    rank ("expected", "realistic"), better + i ("optimistic") or better + n - m + i ("pessimistic").
+    rank ("expected", "realistic"), better + i ("optimistic") or better + n - m + i ("pessimistic"). "expected" returns
+    `TiedItems`, unless the values can be read and show no tie.
     """
     dtype = float_dtype(left_out.device)
     better, size = counts.better.to(dtype).masked_fill(left_out, torch.inf), counts.group_size.to(dtype)
-    order = tie_group = None
-    number: Tensor | float = 1.0  # 1, 2, 3, ... within the tie group
-    num_members: Tensor | float = 1.0  # number of our items in the tie group
+    order = None
     if better.shape[1] > 1:
         by_gain = None if secondary is None else secondary.argsort(dim=1, stable=True)
         better, order = (better if by_gain is None else better.gather(1, by_gain)).sort(dim=1, stable=True)
         order = order if by_gain is None else by_gain.gather(1, order)
-        size = size.gather(1, order)
-        tie_group = search(better, better)
-        num_members = search(better, better, right=True) - tie_group
-        number = positions(better.shape[1], dtype, better.device) - tie_group
+        size, gains = size.gather(1, order), None if gains is None else gains.gather(1, order)
+    last_rank = LAST_RANK if depth is None else depth
+    if ties == "expected":
+        tied = (size > 1) & (better < last_rank)
+        if not can_sync(tied) or tied.any():
+            num_places = counts.num_ranks if depth is None else min(depth, counts.num_ranks)
+            return SortedRanks(order, TiedItems(better, size, num_places, gains), better, tied)
+        ranks = (better + 1).masked_fill(better >= last_rank, torch.inf)
+        return SortedRanks(order, RankedItems(ranks, gains), better, tied)
+    tie_group, num_members, number = numbers_in_groups(better)
     size = size.clamp(min=num_members)  # beyond the depth kernels may count fewer equal scores
     if ties == "optimistic":
         ranks = better + number
     elif ties == "pessimistic":
         ranks = better + (size + (number - num_members))
     else:
-        ranks = better + (size + 1) * (number / (num_members + 1))
-    last_rank = LAST_RANK if depth is None else depth
-    first_rank = better + 1 if ties == "expected" else ranks
-    tied = (size > 1) & (first_rank <= last_rank)
-    return SortedRanks(
-        order=order,
-        ranks=ranks.masked_fill(ranks > last_rank, torch.inf),
-        tie_group=tie_group,
-        tie_groups=TieGroups(
-            better=better.clamp(max=LAST_RANK),
-            size=size,
-            num_members=num_members,
-            number=number,
-            num_ranks=counts.num_ranks,
-        ),
-        first_rank=first_rank,
-        tied=tied,
-    )
+        ranks = expected_ranks(better, size, num_members, number)
+    averaged_over = tie_group if ties == "realistic" and gains is not None else None
+    items = RankedItems(ranks.masked_fill(ranks > last_rank, torch.inf), gains, averaged_over)
+    return SortedRanks(order, items, ranks.ceil() - 1, (size > 1) & (ranks <= last_rank))
 
 
 def rank_counts(
@@ -130,26 +120,25 @@ def rank_counts(
 
     # without gains, items that are not relevant are missing
     left_out = counts.missing if gains is None else counts.missing | ~counts.relevant
-    ranked = sort_ranks(counts, left_out, ties, secondary, depth)
+    relevant_gains = None if gains is None else gains.where(counts.relevant, 0)
+    _, relevant, num_before, tied = sort_ranks(counts, left_out, ties, secondary, depth, relevant_gains)
     penalties = None
-    relevant = _ranked(ranked, None if gains is None else gains.where(counts.relevant, 0), ties)
     if gains is not None and counts.penalised is not None:
-        ranked_penalties = sort_ranks(counts, counts.missing | ~counts.penalised, MIRRORED[ties], secondary, depth)
-        penalties = _ranked(ranked_penalties, gains.where(counts.penalised, 0), ties)
-    num_relevant = counts.relevant.sum(1, dtype=ranked.ranks.dtype)
-    tied = ranked.tied
+        left_out, lost = counts.missing | ~counts.penalised, gains.where(counts.penalised, 0)
+        penalties = sort_ranks(counts, left_out, MIRRORED[ties], secondary, depth, lost).items
+    dtype = num_before.dtype
+    num_relevant = counts.relevant.sum(1, dtype=dtype)
     if needs.depth is not None and (needs.whole_targets or depth is None or depth > needs.depth):  # more than is read
-        tied = tied & (
-            ranked.first_rank <= (num_relevant[:, None].clamp(min=needs.depth) if needs.whole_targets else needs.depth)
-        )
+        last_read = num_relevant[:, None].clamp(min=needs.depth) if needs.whole_targets else needs.depth
+        tied = tied & (num_before < last_read)
     return Ranking(
         relevant=relevant,
         num_relevant=num_relevant,
         tied=any_of_row(tied),
         unreachable=any_of_row(counts.relevant & counts.missing),
         penalties=penalties,
-        num_ranked=None if counts.num_ranked is None else counts.num_ranked.to(ranked.ranks.dtype),
-        num_recommended=None if counts.num_recommended is None else counts.num_recommended.to(ranked.ranks.dtype),
+        num_ranked=None if counts.num_ranked is None else counts.num_ranked.to(dtype),
+        num_recommended=None if counts.num_recommended is None else counts.num_recommended.to(dtype),
         score_threshold=needs.score_threshold,
         depth=depth,
         valid=valid,
@@ -159,13 +148,3 @@ def rank_counts(
         kernels=counts.kernels,
         **fields,
     )
-
-
-def _ranked(sorted_ranks: SortedRanks, gains: Tensor | None, ties: Ties) -> RankedItems:
-    """Return ranked items; `TiedItems` for "expected", unless the values can be read and show no tie."""
-    if gains is not None and sorted_ranks.order is not None:
-        gains = gains.gather(1, sorted_ranks.order)
-    if ties == "expected" and (not can_sync(sorted_ranks.tied) or sorted_ranks.tied.any()):
-        return TiedItems(sorted_ranks.ranks, gains, tie_groups=sorted_ranks.tie_groups)
-    averages_gains = ties == "realistic" and gains is not None
-    return RankedItems(sorted_ranks.ranks, gains, sorted_ranks.tie_group if averages_gains else None)

@@ -160,7 +160,7 @@ def get_topk_ranks(
     counts = count_targets(scores, targets, Needs(k), options, checks)
     valid, _ = checks.finish()
     in_order = sort_ranks(counts, counts.missing, ties, targets.ids, k)
-    ranks = in_order.ranks.ceil().nan_to_num(posinf=k + 1).to(torch.int64)
+    ranks = in_order.items.ranks.ceil().nan_to_num(posinf=k + 1).to(torch.int64)
     if in_order.order is not None:
         ranks = torch.empty_like(ranks).scatter_(1, in_order.order, ranks)
     ranks = torch.where(targets.is_item, ranks, 0)

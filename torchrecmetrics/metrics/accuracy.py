@@ -159,7 +159,7 @@ def ndcg(ranking: Ranking, k: AnyCutoff | None = None, *, gain: Gain = "linear")
     check_choice("gain", gain, ("linear", "exponential"))
     if ranking.relevant.gains is None and ranking.penalties is None:
         dcg = ranking.relevant.sum_hits(log2_discount, ranking.check_depth(k))
-        width = ranking.relevant.ranks.shape[1]
+        width = ranking.relevant.width
         if width == 1:
             return dcg  # the ideal is 1
         return dcg / _ideal_dcg(width, dcg.dtype, dcg.device).take(_num_ideal(ranking, k))
