@@ -1,4 +1,4 @@
-"""What tests may skip, and where they run instead: python tests/helpers/skips.py PLACE ... < LOG.
+"""List the tests that were skipped, and refuse those that run nowhere: python tests/helpers/skips.py PLACE ... < LOG.
 
 Reads the lines that pytest prints with `-ra`. Exits with 1 if a test skipped for a reason that is not listed here, or
 that does not hold at these places.

@@ -56,7 +56,7 @@ def imported():
 
 
 def test_every_private_name_of_others_is_listed():
-    """What the library reads of others, or overrides, is in the tables above, so that a new name is a decision."""
+    """Each private name that the library reads or overrides is in the tables above: a new one is a decision."""
     attributes, defined = read()
     listed = OF_METRICS | OF_COLLECTIONS | OF_LIGHTNING | OF_PYTHON | {name.rpartition(".")[2] for name in OF_TORCH}
     assert attributes - defined <= listed

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class Cure(NamedTuple):
-    """What an error proposes: a keyword argument, or a call."""
+    """Proposal of an error: a keyword argument, or a call."""
 
     text: str
     """Python code, as it stands in the error's text."""
