@@ -184,7 +184,7 @@ def graph_replay(problem: Problem, target: Tensor, history: Tensor, with_kernels
     def step() -> Tensor:
         assert problem.scores is not None
         evaluator = metrics.evaluator
-        return evaluator.rows(trm.Scores(problem.scores, target, exclude=history)).sums(evaluator.layout)
+        return evaluator._batch_rows(trm.Scores(problem.scores, target, exclude=history)).sums(evaluator._layout)
 
     replay, sums = recorded(step, problem.device)
     replay()

@@ -569,4 +569,4 @@ def _metrics_of_entry(name: Any, settings: Any, common: Mapping[str, Any]) -> li
     metrics = [*RecMetricCollection(name, k=options.pop("k", None), **common).metrics.values()]
     if not options:
         return metrics
-    return [type(metric)(*[metric.k] * metric.takes_k, **{**common, **options}) for metric in metrics]
+    return [type(metric)(*[metric.k] * metric._takes_k, **{**common, **options}) for metric in metrics]

@@ -37,7 +37,7 @@ def fed(metrics, size=60, rows=slice(None), **columns):
 def facts(metrics):
     """Return all that `compute` finds for each value of a collection."""
     metrics.compute()
-    return {key: [*map(float, value.last_result[5:])] for key, value in metrics.items()}
+    return {key: [*map(float, value._last_result[5:])] for key, value in metrics.items()}
 
 
 @pytest.mark.parametrize("columns", [{}, {"weights": WEIGHTS}], ids=["equal", "weighted"])
@@ -167,7 +167,7 @@ def test_equal_collections_that_differ_in_an_accumulator():
     kinds = [[trm.ByGroup("a", "b")], [trm.ByGroup("b", "a")], [trm.Window(100)], [trm.Window(200)]]
     kinds += [[], [trm.KeptRows()], [trm.KeptRows(), trm.Window(100)]]
     collections = [make(*accumulators) for accumulators in kinds]
-    assert len({metrics.evaluator.state_name for metrics in collections}) == len(collections)
+    assert len({metrics.evaluator._state_name for metrics in collections}) == len(collections)
     for one, other in itertools.permutations(collections, 2):
         with pytest.raises(ValueError, match="make both alike"):
             one.merge_state(other)

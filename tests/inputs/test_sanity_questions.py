@@ -248,7 +248,7 @@ def test_elsewhere_compute_asks(name, monkeypatch):
         if isinstance(field, torch.Tensor) and not case.collect and field.untyped_storage().nbytes() >= field.nbytes:
             field.zero_()  # the caller may overwrite what it handed in
     assert sum(words in question for question in told(collection.compute)) == 1
-    assert collection.evaluator.sanity.sample is None
+    assert collection.evaluator._sanity.sample is None
     batch = away(case.batch)
     with never_waits():
         check.cut_fields(batch)

@@ -315,7 +315,7 @@ def error_of(values, weights, at_once):
     powers = torch.stack([torch.ones_like(values), weights, weights.square()])
     terms = torch.stack([torch.ones_like(values), values, values.square()])[:, None] * powers
     totals = terms.view(3, 3, -1, at_once).sum(-1).cumsum(-1)[..., -1]
-    layout = trm.HR(1).layout
+    layout = trm.HR(1)._layout
     sums = layout.zeros(device=torch.device("cpu"))
     sums[[0, 4, 5]] = totals  # rows, values, squares; flags between
     (result,) = layout.results(sums).values()
@@ -459,13 +459,13 @@ def test_a_rejected_call_changes_nothing(call, args, kwargs, error, message):
     metric = trm.HR(3)
     metric.update(SCORES, TARGET)
     metric.compute()
-    result = metric.last_result
+    result = metric._last_result
     state = {name: s.clone() for name, s in metric.metric_state.items()}
     with pytest.raises(error, match=message):
         getattr(metric, call)(*args, **kwargs)
     assert all(torch.equal(s, state[name]) for name, s in metric.metric_state.items())
     assert metric.update_count == 1
-    assert metric.last_result is result
+    assert metric._last_result is result
     assert metric._computed
 
 

@@ -203,7 +203,7 @@ def test_faulty_rows_have_no_list():
     scores[0, 0] = torch.nan
     collection = trm.RecMetricCollection([First(1, **options), Entries(1, catalogue=CATALOGUE, **options)])
     collection.update(scores, TARGET)
-    rows = collection.evaluator.rows(trm.Scores(scores, TARGET).ranking(depth=1, items=True, **options))
+    rows = collection.evaluator._batch_rows(trm.Scores(scores, TARGET).ranking(depth=1, items=True, **options))
     assert rows.undefined.tolist() == [[True, False, True]]
     assert rows.counted.tolist() == [False, True, True]
     with pytest.raises(ValueError, match="1 row with a score that is NaN"):
@@ -250,7 +250,7 @@ def test_evaluate_update_and_lists_agree():
         collection.update(trm.Scores(users[ids] @ items.T, test.select(ids), exclude=past, history=past))
     assert numbers(collection.compute()) == expected
     assert numbers(trm.evaluate_lists(metrics, trm.recommend(users, items, 4, exclude=train), target=test)) == expected
-    assert {*found.rows.values} == {key for key, member in collection.items() if not member.metric.of_items}
+    assert {*found.rows.values} == {key for key, member in collection.items() if not member.metric._is_of_items}
     lines = {line.split()[0]: line for line in str(found).splitlines() if line}
     assert ("±" in lines["Entries@4"], "±" in lines["AveragePopularity@4"]) == (False, True)
 

@@ -120,7 +120,7 @@ def test_a_collection_that_cannot_be_made_changes_no_metric():
 
 def test_compute_groups_of_torchmetrics_keep_checks_apart():
     """Metrics that differ in `validate_args` have states of different names, so that they are not merged."""
-    assert len({trm.HR(2, validate_args=checks).state_name for checks in (True, False, "deferred")}) == 3
+    assert len({trm.HR(2, validate_args=checks)._state_name for checks in (True, False, "deferred")}) == 3
 
 
 def test_results_of_a_collection_are_copies():
@@ -145,7 +145,7 @@ def test_rows_of_weight_0_have_no_flags():
 
 def test_rows_without_weight_are_undefined():
     """Accumulators of one's own see which rows are in no mean: those of weight 0, too."""
-    rows = trm.HR(1).rows(trm.Ranks(torch.tensor([1, 2])), torch.tensor([0.0, 1.0]))
+    rows = trm.HR(1)._batch_rows(trm.Ranks(torch.tensor([1, 2])), torch.tensor([0.0, 1.0]))
     assert (rows.undefined.tolist(), rows.values.tolist()) == ([[True, False]], [[0.0, 0.0]])
 
 
@@ -168,14 +168,14 @@ def test_a_result_beside_updates_of_another_thread():
     """`result` reads what its own compute returned, although an update of another thread follows it."""
     metrics = collection()
     metrics.update(SCORES, TARGET)
-    compute_results = metrics.evaluator.compute_results
+    compute_results = metrics.evaluator._compute_results
 
     def overtaken():
         results = compute_results()
         metrics.update(SCORES, TARGET)
         return results
 
-    metrics.evaluator.compute_results = overtaken
+    metrics.evaluator._compute_results = overtaken
     assert metrics.result().num_users == 3
 
 

@@ -53,7 +53,7 @@ class Counting:
         self.complete: bool = complete
         self.duplicates: Duplicates = duplicates
         self.rank_depth: int | None = depth
-        self.depth: int | None = collection.evaluator.batch_needs.depth
+        self.depth: int | None = collection.evaluator._batch_needs.depth
         self.groups: list[Accumulator] = [acc for acc in collection.accumulators if acc.row_groups]
         self.list_counts: TallyCounts = TallyCounts()
         self.num_rows: int = 0
@@ -119,9 +119,9 @@ class Counting:
             exclude=columns["exclude"].padded(rows["exclude"], -1) if "exclude" in rows else None,
             complete=self.complete,
             duplicates=self.duplicates,
-        ).rank(evaluator.batch_needs, evaluator.ranking_options)
+        ).rank(evaluator._batch_needs, evaluator._ranking_options)
         lengths = (lists >= 0).sum(1)
-        if not self.complete and evaluator.ranking_options.validate_args is not False:
+        if not self.complete and evaluator._ranking_options.validate_args is not False:
             check_shortened(ranking, lengths, self.depth, torch.arange(len(lists), device="cpu"), "row {}".format)
         self.collection.update(ranking, weights=weights, **groups)
         judged = ranking.num_relevant > 0

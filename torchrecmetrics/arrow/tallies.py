@@ -152,7 +152,7 @@ def merge(
     collection = _collection(metrics, k, options)
     list_counts = TallyStates(collection).add_up(read_records(tallies))
     if list_counts.num_judged and not list_counts.num_deep:
-        deepest, depth = list(collection.metrics.values())[-1], collection.evaluator.batch_needs.depth
+        deepest, depth = list(collection.metrics.values())[-1], collection.evaluator._batch_needs.depth
         raise ValueError(
             f"{deepest.label} looks at {depth} places, but none of {list_counts.num_judged} lists holds as many items: "
             "recommend more, or if the lists are all that is recommended, complete=True"
@@ -177,7 +177,7 @@ def _collection(metrics: Any, k: Any, options: MetricOptions) -> RecMetricCollec
             raise ValueError(
                 f"a tally holds sums alone, which {accumulator.option} does not keep: make the collection without it"
             )
-    collection.evaluator.set_sync_on_compute(False)
+    collection.evaluator._set_sync_on_compute(False)
     return collection
 
 

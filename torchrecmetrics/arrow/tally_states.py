@@ -60,13 +60,13 @@ class TallyStates:
 
     def __init__(self, collection: RecMetricCollection, settings: str = "") -> None:
         self.evaluator: Evaluator = collection.evaluator
-        names = [metric.fingerprint for metric in collection.metrics.values()]
+        names = [metric._fingerprint for metric in collection.metrics.values()]
         names += [accumulator.option for accumulator in collection.accumulators]
         self.fingerprint: str = "\n".join((FORMAT, *names, settings))
 
     def record_batch(self, list_counts: TallyCounts) -> Any:
         """Return the states as a RecordBatch of one record."""
-        sums, counts = self.evaluator.all_states()
+        sums, counts = self.evaluator._all_states()
         counts = torch.cat([torch.tensor(list_counts, device="cpu"), counts])
         lists = [pa.ListArray.from_arrays([0, len(vector)], vector.numpy()) for vector in (sums, counts)]
         return pa.RecordBatch.from_arrays([*lists, pa.array([self.fingerprint])], schema=SCHEMA)
@@ -87,7 +87,7 @@ class TallyStates:
         if total is None:
             raise ValueError("there is no tally to merge")
         list_counts, counts = total.counts.tensor_split([len(TallyCounts._fields)])
-        self.evaluator.replace_states(total.sums, counts)
+        self.evaluator._replace_states(total.sums, counts)
         return TallyCounts(*list_counts.tolist())
 
     def _check_alike(self, number: int, record: Record, total: Record | None) -> None:

@@ -79,9 +79,9 @@ class ByGroup(Accumulator):
         outside = (codes < -1) | (codes >= len(self.names))
         checks.reject("groups", outside, lambda row: f"row {row} is of group {int(codes[row])} of {len(self.names)}")
 
-    def check_state(self, state: Mapping[str, Any]) -> None:
+    def _check_state(self, state: Mapping[str, Any]) -> None:
         """Raise for states that no batches can give."""
-        super().check_state(state)
+        super()._check_state(state)
         self.layout.check_sums(state["group_sums"])
 
     def _batch_sums(self, rows: RowValues) -> Tensor:

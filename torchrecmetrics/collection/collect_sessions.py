@@ -41,16 +41,16 @@ class SessionEvaluator(Evaluator):
     budget: int = BUDGET
     entry_ids: list[Tensor]
 
-    def begin(self, metrics: Mapping[str, Description], name: str, accumulators: Sequence[Accumulator] = ()) -> None:
+    def _begin(self, metrics: Mapping[str, Description], name: str, accumulators: Sequence[Accumulator] = ()) -> None:
         """Set the metrics and accumulators, and register an empty list of batches for each column of entries."""
         for accumulator in accumulators:
             if accumulator.is_recent:
                 raise ValueError(f"{accumulator.option} needs rows in order, which unfinished sessions lack")
-        super().begin(metrics, name, accumulators)
-        if self.batch_needs.list_depth or self.batch_needs.history:
+        super()._begin(metrics, name, accumulators)
+        if self._batch_needs.list_depth or self._batch_needs.history:
             key = next(key for key, m in metrics.items() if m.needs.list_depth or m.needs.history)
             raise ValueError(f"{key}: flat rows do not name items, which metrics of the lists read")
-        self._names = (*_OWN_COLUMNS, *self.columns)
+        self._names = (*_OWN_COLUMNS, *self._readers)
         for column in self._names:
             self.add_state(f"entry_{column}", [], None)
         self._device_bytes = 0
@@ -94,11 +94,11 @@ class SessionEvaluator(Evaluator):
     ) -> Any:
         """Keep a batch of entries, and return the value of its own entries alone."""
         columns = {name: column for name, column in arguments.items() if name != "weights"}
-        rows = self.rows(Sessions(scores, labels, indexes), arguments.get("weights"), columns)
+        rows = self._batch_rows(Sessions(scores, labels, indexes), arguments.get("weights"), columns)
         results = self._batch_results(rows)
-        self.batch_values, values = self.as_tensors(results), self.as_tensors(results)
+        self._batch_values, values = self._as_tensors(results), self._as_tensors(results)
         self.update(scores, labels, indexes, **arguments)
-        self._forward_cache = self.batch_values
+        self._forward_cache = self._batch_values
         return values
 
     def _entries(
@@ -124,9 +124,9 @@ class SessionEvaluator(Evaluator):
                     f"{list(column.shape)}"
                 )
         # elsewhere than on the CPU `compute` checks values, once per session
-        checks = Checks(self.ranking_options.validate_args, scores.device, len(scores))
+        checks = Checks(self._ranking_options.validate_args, scores.device, len(scores))
         if weights is not None:
-            self.check_weights(weights, checks, "entry")
+            self._check_weights(weights, checks, "entry")
         deferred = Checks("deferred", scores.device, len(scores))  # the entries of a session share its row_ids
         for accumulator in self._accumulators:
             accumulator.check(len(scores), present, deferred if accumulator.keeps_rows else checks)
@@ -153,35 +153,35 @@ class SessionEvaluator(Evaluator):
         """Number of entries that are kept on this process."""
         return sum(len(batch) for batch in self.entry_ids)
 
-    def compute_results(self) -> dict[str, Result]:
+    def _compute_results(self) -> dict[str, Result]:
         """Rank all sessions of all processes, and return the results by key."""
         if self._computed is None:
-            updates, device, options = self._update_count, self.device, self.ranking_options
+            updates, device, options = self._update_count, self.device, self._ranking_options
             columns = {
                 name: torch.cat([column.to(device) for column in batches])
                 for name, batches in self._entry_batches().items()
             }
             if self.sync_on_compute and self.distributed_available_fn():
                 columns = _exchange(columns, device, self.process_group)
-            self.clear()
+            self._clear()
             options = replace(options, validate_args=options.validate_args and "deferred")  # all processes raise
             try:
                 for chunk, chunk_columns in _chunks(columns) if columns else ():
                     weights = chunk_columns.pop("weights", None)
-                    self.add(self.rows(chunk, weights, chunk_columns, options))
+                    self._add_rows(self._batch_rows(chunk, weights, chunk_columns, options))
             finally:
                 self._update_count = updates
-        return super().compute_results()
+        return super()._compute_results()
 
-    def kept_columns(self) -> dict[str, Tensor]:
+    def _kept_columns(self) -> dict[str, Tensor]:
         """Return the columns of `KeptRows` of all processes; sessions are ranked first."""
         if self._gathered is None:
-            self.compute_results()
-        return super().kept_columns()
+            self._compute_results()
+        return super()._kept_columns()
 
-    def known_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def _known_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments that `update` has."""
-        known = ("scores", "labels", "indexes", "weights", *self.columns)
+        known = ("scores", "labels", "indexes", "weights", *self._readers)
         return {name: value for name, value in arguments.items() if name in known}
 
     def reset(self) -> None:
@@ -190,7 +190,7 @@ class SessionEvaluator(Evaluator):
         self._device_bytes = 0
 
     def _merged(self, other: Any) -> tuple[State, list[tuple[Accumulator, State]]]:
-        if not isinstance(other, SessionEvaluator) or other.state_name != self.state_name:
+        if not isinstance(other, SessionEvaluator) or other._state_name != self._state_name:
             raise ValueError(f"{self.label} merges sessions of the same metrics and options, got {describe(other)}")
         columns, other_columns = self._entry_batches(), other._entry_batches()
         _check_alike(columns, other_columns)

@@ -124,12 +124,12 @@ class RecMetricCollection(MetricCollection):
         """The columns of kept rows, and what was made of them."""
         leader = next(iter(metrics.values()))
         evaluator = self._evaluator_class(**{name: getattr(leader, name) for name in TORCHMETRICS_OPTIONS})
-        described: dict[str, Any] = {"metrics": [(key, metric.fingerprint) for key, metric in metrics.items()]}
+        described: dict[str, Any] = {"metrics": [(key, metric._fingerprint) for key, metric in metrics.items()]}
         described["accumulators"] = [accumulator.option for accumulator in accumulators]
         self.__dict__["evaluator"] = evaluator  # a submodule of the first value
         fingerprint = option_fingerprint("torchrecmetrics.collection", "RecMetricCollection", described)
-        evaluator.begin(metrics, f"collection-{fingerprint}", accumulators)
-        for key, (metric_key, suffix) in evaluator.metric_of_key.items():
+        evaluator._begin(metrics, f"collection-{fingerprint}", accumulators)
+        for key, (metric_key, suffix) in evaluator._metric_of_key.items():
             if "." in key:
                 continue  # names of groups that `evaluate` found in data; modules cannot have such names
             group = suffix.removeprefix("/") or None
@@ -173,7 +173,7 @@ class RecMetricCollection(MetricCollection):
             process_groups = {id(metric.process_group): metric.process_group for metric in collection.metrics.values()}
             metrics = deepcopy(collection.metrics, process_groups)  # process groups cannot be copied
             self._begin(metrics, accumulators, collection.prefix, collection.postfix)
-        self.evaluator.sanity = collection.evaluator.sanity  # no question again in each epoch
+        self.evaluator._sanity = collection.evaluator._sanity  # no question again in each epoch
 
     if TYPE_CHECKING:  # the types of torchmetrics' methods
 
@@ -211,12 +211,12 @@ class RecMetricCollection(MetricCollection):
     @property
     def metrics(self) -> dict[str, RankingMetric]:
         """Description of each metric by key, without prefix and postfix."""
-        return self.evaluator.metrics  # type: ignore[return-value]  # `_begin` takes metrics
+        return self.evaluator._metrics  # type: ignore[return-value]  # `_begin` takes metrics
 
     @property
     def accumulators(self) -> list[Accumulator]:
         """The accumulators that were given."""
-        return self.evaluator.user_accumulators
+        return self.evaluator._user_accumulators
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -232,7 +232,7 @@ class RecMetricCollection(MetricCollection):
     def leading(self) -> Value:
         """The value whose counts stand for the collection: the first metric of accuracy, or else the first metric."""
         metrics = self.metrics.items()
-        keys = [key for key, metric in metrics if not metric.of_lists and not metric.of_items]
+        keys = [key for key, metric in metrics if not metric._is_of_lists and not metric._is_of_items]
         return self._modules[(keys or list(self.metrics))[0]]  # type: ignore[return-value]
 
     @property
@@ -244,7 +244,7 @@ class RecMetricCollection(MetricCollection):
     @property
     def points(self) -> list[Result]:
         """Results of the last `compute`: of each metric over all rows, then of accumulators; `trm.plot` draws them."""
-        results = self.evaluator.last_results
+        results = self.evaluator._last_results
         if not results:
             raise RuntimeError("results are those of the last compute(); call it first")
         return self._points(results)
@@ -260,7 +260,7 @@ class RecMetricCollection(MetricCollection):
             ValueError: without `KeptRows`, for repeated ids, for several processes without ids, and for bad values
                 that could not raise at once.
         """
-        columns = self.evaluator.kept_columns()
+        columns = self.evaluator._kept_columns()
         if self._rows is None or self._rows[0] is not columns:
             self._rows = columns, _kept_rows_of(columns, self.evaluator)
         return self._rows[1]
@@ -303,7 +303,7 @@ class RecMetricCollection(MetricCollection):
         Raises:
             ValueError: if updates held bad values that could not raise at once; the message counts the rows by kind.
         """
-        values = self.evaluator.as_tensors(self.evaluator.compute_results())
+        values = self.evaluator._as_tensors(self.evaluator._compute_results())
         return {self._set_name(key): value for key, value in values.items()}
 
     def result(self) -> Evaluation:
@@ -320,8 +320,10 @@ class RecMetricCollection(MetricCollection):
         counts: EvaluationCounts = EvaluationCounts(),  # noqa: B008  # immutable
     ) -> Evaluation:
         """Compute, and return the result with the kernels, the ids of the rows, and counts that the caller knows."""
-        results = self.evaluator.compute_results()
-        lists = [results[key].num_users for key, metric in self.metrics.items() if metric.of_lists or metric.of_items]
+        results = self.evaluator._compute_results()
+        lists = [
+            results[key].num_users for key, metric in self.metrics.items() if metric._is_of_lists or metric._is_of_items
+        ]
         leading = results[self.leading.key]
         num_lists = max(lists, default=leading.num_users)
         rows = self.rows if self.keep_rows else None
@@ -382,16 +384,16 @@ def _kept_rows_of(columns: Mapping[str, Tensor], evaluator: Evaluator) -> Rows:
     """Return the columns of kept rows as `Rows`, with the keys of the metrics and the options in words."""
     values, weights = columns["values"].double(), columns["weights"][0].double()
     values = values.where(columns["used"].bool(), torch.nan)
-    by_key = dict(zip(evaluator.row_metrics, values, strict=True))
-    keys = [key for key in evaluator.metrics if key in by_key]
+    by_key = dict(zip(evaluator._row_metrics, values, strict=True))
+    keys = [key for key in evaluator._metrics if key in by_key]
     if not keys:
         raise ValueError("KeptRows keeps the values of metrics that are means over rows, and there is none")
     own_weights = {}
     if "own_weights" in columns:
-        weighing = list(evaluator.row_metrics)[evaluator.layout.num_plain :]
+        weighing = list(evaluator._row_metrics)[evaluator._layout.num_plain :]
         own_weights = dict(zip(weighing, columns["own_weights"].double(), strict=True))
-    options = evaluator.ranking_options
-    labels = {f"metric of {key}": metric.label for key, metric in evaluator.row_metrics.items() if key != metric.label}
+    options = evaluator._ranking_options
+    labels = {f"metric of {key}": metric.label for key, metric in evaluator._row_metrics.items() if key != metric.label}
     return Rows(
         values={key: by_key[key] for key in keys},
         ids=columns["ids"][0].long(),
@@ -402,10 +404,10 @@ def _kept_rows_of(columns: Mapping[str, Tensor], evaluator: Evaluator) -> Rows:
             "ties": options.tie_rule,
             "overlap": options.overlap_rule,
             "padding_idx": None if options.padding_idx is None else str(options.padding_idx),
-            "empty_target_action": evaluator.leader.empty_target_action,
+            "empty_target_action": evaluator._leader.empty_target_action,
             **labels,
         },
-        higher_is_better={key: metric.higher_is_better for key, metric in evaluator.row_metrics.items()},
+        higher_is_better={key: metric.higher_is_better for key, metric in evaluator._row_metrics.items()},
     )
 
 
@@ -424,7 +426,7 @@ def _check_key(key: Any, known_keys: Mapping[str, Any]) -> None:
 
 
 def _option(metric: RankingMetric, name: str) -> Any:
-    return getattr(metric.rules if name in OPTIONS else metric, name)
+    return getattr(metric._rules if name in OPTIONS else metric, name)
 
 
 def _check_agreement(

@@ -97,9 +97,9 @@ class KeptRows(Accumulator):
         added, device_bytes = with_batch(batches, batch, self._device_bytes, self.budget)
         return {**added, "_device_bytes": device_bytes}
 
-    def check_state(self, state: Mapping[str, Any]) -> None:
+    def _check_state(self, state: Mapping[str, Any]) -> None:
         """Raise for columns of other heights or lengths, and for weights that are negative or not finite."""
-        super().check_state(state)
+        super()._check_state(state)
         lengths = set()
         for name in self.names:
             if not all(isinstance(column, Tensor) and column.dim() == 2 for column in state[name]):

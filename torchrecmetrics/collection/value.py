@@ -58,19 +58,19 @@ class Value(LastResult, BareMetric):
 
     def update(self, *args: Any, **kwargs: Any) -> None:
         """Add a batch, if no other value has done so, for all values of the collection."""
-        if self.num_updates == self.evaluator.num_value_updates:
+        if self.num_updates == self.evaluator._num_value_updates:
             self.evaluator.update(*args, **kwargs)
-            self.evaluator.num_value_updates += 1
+            self.evaluator._num_value_updates += 1
         self.num_updates += 1
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """Add a batch as `update` does, and return the batch's own value."""
         nothing = torch.tensor(torch.nan, dtype=torch.float64)
-        if self.num_updates == self.evaluator.num_value_updates:
+        if self.num_updates == self.evaluator._num_value_updates:
             self.evaluator(*args, **kwargs)
-            self.evaluator.num_value_updates += 1
+            self.evaluator._num_value_updates += 1
         self.num_updates += 1
-        value = self.evaluator.batch_values.get(self.key, nothing)
+        value = self.evaluator._batch_values.get(self.key, nothing)
         self._forward_cache = value  # type: ignore[assignment]  # torchmetrics types it None
         return value
 
@@ -80,13 +80,13 @@ class Value(LastResult, BareMetric):
         Raises:
             ValueError: if `update` of other values was called, and not this one's.
         """
-        if self.num_updates != self.evaluator.num_value_updates:
+        if self.num_updates != self.evaluator._num_value_updates:
             raise ValueError(f"{self.label} was not updated with the other values: update the collection that it is of")
-        result = self.evaluator.compute_results()[self.key]
-        return self.evaluator.as_tensors({self.key: result})[self.key]
+        result = self.evaluator._compute_results()[self.key]
+        return self.evaluator._as_tensors({self.key: result})[self.key]
 
-    def _last_result(self) -> Result | None:
-        return self.evaluator.last_results.get(self.key)
+    def _stored_result(self) -> Result | None:
+        return self.evaluator._last_results.get(self.key)
 
     def reset(self) -> None:
         """Reset the collection."""
@@ -108,7 +108,7 @@ class Value(LastResult, BareMetric):
         raise TypeError(f"{self.label} has no state of its own: merge the collections")
 
     def _filter_kwargs(self, **kwargs: Any) -> dict[str, Any]:
-        return self.evaluator.known_arguments(kwargs)
+        return self.evaluator._known_arguments(kwargs)
 
     def __repr__(self) -> str:
         return f"Value({self.label})"

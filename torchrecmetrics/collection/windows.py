@@ -156,9 +156,9 @@ class Window(Accumulator):
         super().reset()
         self._slots, self.num_updates = [], 0
 
-    def check_state(self, state: Mapping[str, Any]) -> None:
+    def _check_state(self, state: Mapping[str, Any]) -> None:
         """Raise for slots without numbers of updates and rows, and for sums that no rows can give."""
-        super().check_state(state)
+        super()._check_state(state)
         clock, slots = state.get("clock"), state["slots"]
         shape = (1 + len(slots), 2)
         is_clock = isinstance(clock, Tensor) and clock.dtype == torch.int64 and clock.shape == shape

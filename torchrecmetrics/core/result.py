@@ -59,33 +59,33 @@ class LastResult:
     """Methods of a metric, or of a value of a collection, about the result of the last `compute`."""
 
     @property
-    def last_result(self) -> Result:
+    def _last_result(self) -> Result:
         """The result of the last `compute`."""
-        result = self._last_result()
+        result = self._stored_result()
         if result is None:
             raise RuntimeError(
                 f"{self.label}: counts and standard errors are those of the last compute(); call it first"  # type: ignore[attr-defined]
             )
         return result
 
-    def _last_result(self) -> Result | None:
+    def _stored_result(self) -> Result | None:
         """Return the result of the last `compute`; None before it."""
         raise NotImplementedError
 
     @property
     def num_users(self) -> int:
         """Number of rows that the last `compute` averaged over."""
-        return self.last_result.num_users
+        return self._last_result.num_users
 
     @property
     def num_skipped(self) -> int:
         """Number of rows without a relevant item in the last `compute` (left out under "skip")."""
-        return self.last_result.num_skipped
+        return self._last_result.num_skipped
 
     @property
     def num_unreachable(self) -> int:
         """Number of rows of the last `compute` with a relevant item that was no candidate, and therefore a miss."""
-        return self.last_result.num_unreachable
+        return self._last_result.num_unreachable
 
     @property
     def num_tied(self) -> int:
@@ -93,11 +93,11 @@ class LastResult:
 
         Ranks are read up to the largest `k` of all metrics that rank together; by RPrecision up to the row's R.
         """
-        return self.last_result.num_tied
+        return self._last_result.num_tied
 
     def standard_error(self) -> Tensor:
         """Return the standard error of the mean that the last `compute` gave, scalar; NaN for fewer than two rows."""
-        return torch.tensor(self.last_result.standard_error, dtype=float_dtype(self.device), device=self.device)  # type: ignore[attr-defined]
+        return torch.tensor(self._last_result.standard_error, dtype=float_dtype(self.device), device=self.device)  # type: ignore[attr-defined]
 
     def confidence_interval(self, level: float = 0.95, method: IntervalMethod = "score") -> tuple[float, float]:
         """Return a confidence interval for the true mean, (low, high), from the last `compute`.
@@ -125,7 +125,7 @@ class LastResult:
             >>> [round(end, 3) for end in metric.confidence_interval()]
             [0.218, 0.398]
         """
-        return self.last_result.interval(level, method)
+        return self._last_result.interval(level, method)
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
         """Plot the value of `compute`, or the given values, as torchmetrics' metrics do; return figure and axes."""

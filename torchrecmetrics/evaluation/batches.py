@@ -48,7 +48,7 @@ def evaluate_on(
         shown_together: makes the context in which the progress is shown.
     """
     if len(users.unranked):
-        threshold, graded = collection.evaluator.batch_needs.score_threshold, test.target.values is not None
+        threshold, graded = collection.evaluator._batch_needs.score_threshold, test.target.values is not None
         no_ranking = Ranking.without_relevant(len(users.unranked), test.target.device, threshold, graded)
         collection.update(no_ranking, **test.columns(users.unranked))
 
@@ -59,7 +59,7 @@ def evaluate_on(
             collection.update(rows, **test.columns(ids))
             return
         with refusal_scope(rows):
-            ranking = rows.rank(collection.evaluator.batch_needs, collection.evaluator.ranking_options)
+            ranking = rows.rank(collection.evaluator._batch_needs, collection.evaluator._ranking_options)
             collection.update(listed_with_target(ranking, batch.target), **test.columns(ids))
 
     for batch in batches(source, users.ranked, test.num_entries() + source.num_entries, update, batch_size):

@@ -177,14 +177,14 @@ def evaluate(
             sizes = test.num_entries() + scorer.num_entries
             to_evaluate = _of_process(to_evaluate, sizes, rank, world_size if shard == "users" else 1)
         bar = None if progress is False else ProgressBar(progress, len(to_evaluate.ranked), rank == 0)
-        if rank == 0 and collection.evaluator.ranking_options.padding_idx is None:
+        if rank == 0 and collection.evaluator._ranking_options.padding_idx is None:
             _warn_of_item_0(test, scorer)
         if test.exclusions is not None:
-            test.exclusions.check_overlap(target, ids, collection.evaluator.ranking_options)
-        collection.to(scorer.device).evaluator.set_sync_on_compute(shard is not None)
+            test.exclusions.check_overlap(target, ids, collection.evaluator._ranking_options)
+        collection.to(scorer.device).evaluator._set_sync_on_compute(shard is not None)
         scorer, kernel = with_kernel(scorer, collection)
         if shard is not None:
-            facts |= {"metrics": list(collection.keys()), "options": collection.evaluator.ranking_options}
+            facts |= {"metrics": list(collection.keys()), "options": collection.evaluator._ranking_options}
             facts |= {"user_ids": fingerprint(ids), "batch_size": batch_size, "all_users": all_users}
             facts |= {"keep_rows": collection.keep_rows} | scorer.facts()
             facts |= test.facts()
@@ -283,17 +283,17 @@ def with_kernel(scorer: Scorer, collection: RecMetricCollection) -> tuple[Scorer
         ValueError: if "triton" was asked for and cannot count these scores.
     """
     evaluator = collection.evaluator
-    option = evaluator.ranking_options.kernels
+    option = evaluator._ranking_options.kernels
     kernel = kernels.choose(option, scorer.device)
     if kernel != "triton" or type(scorer) is not EmbeddingScorer:
         return scorer, kernel
     if option == "auto" and scorer.needs_exact_products:
         return scorer, kernel  # a matrix product is faster for many relevant items
-    if evaluator.batch_needs.list_depth:
-        reads = next(key for key, metric in evaluator.metrics.items() if metric.needs.list_depth)
+    if evaluator._batch_needs.list_depth:
+        reads = next(key for key, metric in evaluator._metrics.items() if metric.needs.list_depth)
         reason = f"{reads} reads which items stand first, and scores counted so are not kept"
     else:
-        without_memory = scorer.without_memory(evaluator.ranking_options.validate_args is not False)
+        without_memory = scorer.without_memory(evaluator._ranking_options.validate_args is not False)
         if not isinstance(without_memory, str):
             return without_memory, kernel
         reason = without_memory

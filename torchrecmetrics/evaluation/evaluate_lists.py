@@ -144,8 +144,8 @@ def evaluate_lists(
             options=metric_options,
         )
     collection = empty_collection(metrics, k, metric_options, groups, keep_rows).to("cpu")
-    collection.evaluator.set_sync_on_compute(False)
-    needs, rules = collection.evaluator.batch_needs, collection.evaluator.ranking_options
+    collection.evaluator._set_sync_on_compute(False)
+    needs, rules = collection.evaluator._batch_needs, collection.evaluator._ranking_options
     histories = () if exclude is None else exclude_entries(exclude)
     sides = read_sides(lists, target, histories, values_reduce, collection.catalogue)
     if rules.padding_idx is not None and sides.target.item_ids is not None:

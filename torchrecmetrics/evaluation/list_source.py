@@ -64,7 +64,7 @@ class ListSource(RankingSource):
         """Raise if lists are too short for the metrics, or the catalogue lacks listed items."""
         for key, metric in collection.metrics.items():
             check_depth(key, metric.needs, self.complete, (self.longest, self.lists.entries.what))
-        if (catalogue := collection.catalogue) is not None and collection.evaluator.batch_needs.list_depth:
+        if (catalogue := collection.catalogue) is not None and collection.evaluator._batch_needs.list_depth:
             _check_in_catalogue(self.lists, catalogue)
 
     def input(self, batch: Batch, at_once: int) -> ListsOfUsers:

@@ -48,5 +48,5 @@ class ProgressBar:
         self._bar.update(len(batch))
         if collection is not None:
             leading = collection.leading
-            result = collection.evaluator.local_results()[leading.key]
+            result = collection.evaluator._local_results()[leading.key]
             self._bar.set_postfix({leading.label: f"{result.value:.4f}"})

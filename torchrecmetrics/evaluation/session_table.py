@@ -51,7 +51,7 @@ def evaluate_sessions(
     """
     sessions = _read_sessions(table, label, duplicates)
     collection = empty_collection(metrics, k, options, keep_rows=keep_rows).to("cpu")
-    collection.evaluator.set_sync_on_compute(False)
+    collection.evaluator._set_sync_on_compute(False)
     target = Interactions.of_events(sessions.relevant())
     test = TestSet.of(collection, target, (), None, TargetDevice(target.device, False))
     users = test.split_users(torch.arange(target.num_users, device="cpu"), collection)

@@ -112,8 +112,8 @@ class TestSet:
         has_target = self.target.host_degree.index_select(0, ids) > 0
         if all_users or bool(has_target.all()):
             return Users(ids, ids[:0])
-        counts_empty = collection.evaluator.leader.empty_target_action in ("neg", "pos")
-        reads_ranking = [*collection.evaluator.zero_divisions, *(m.weights for m in collection.metrics.values())]
+        counts_empty = collection.evaluator._leader.empty_target_action in ("neg", "pos")
+        reads_ranking = [*collection.evaluator._zero_divisions, *(m.weights for m in collection.metrics.values())]
         if counts_empty and any(reads_ranking):
             return Users(ids, ids[:0], for_ranking=True)
         return Users(ids[has_target], ids[~has_target])
@@ -284,7 +284,7 @@ def check_item_ids(catalogue: Catalogue, other: Interactions, name: str) -> None
 def past_of(collection: RecMetricCollection, target: Interactions) -> Interactions | None:
     """Return the catalogue's interactions, with the row numbers of the ground truth; None if no metric reads them."""
     catalogue: Any = collection.catalogue
-    if not collection.evaluator.batch_needs.history:
+    if not collection.evaluator._batch_needs.history:
         return None
     if catalogue.interactions is None:
         reads = next(key for key, metric in collection.metrics.items() if metric.needs.history)

@@ -90,7 +90,7 @@ class Reporting(Callback):
         """An empty copy without prefix, postfix and windows."""
         self._metrics.prefix = self._metrics.postfix = None
         self.prefix = prefix
-        self._labels = list(self._metrics.evaluator.metric_of_key)
+        self._labels = list(self._metrics.evaluator._metric_of_key)
         keys = {value.label: key for key, value in self._metrics.items()} | {key: key for key in self._labels}
         if prog_bar is None:
             prog_bar = [name for name in ("NDCG@10",) if name in keys]
@@ -118,9 +118,9 @@ class Reporting(Callback):
         """Return an empty copy of the collection for a run; if there are several processes, its checks are deferred."""
         collection = RecMetricCollection.fresh(self._metrics, None, {})
         for evaluator in (collection.evaluator, *collection.metrics.values()):  # copies take the rules of the metrics
-            if trainer.world_size > 1 and evaluator.ranking_options.validate_args is True:
+            if trainer.world_size > 1 and evaluator._ranking_options.validate_args is True:
                 # a process that raises alone would leave the other processes waiting
-                evaluator.ranking_options = replace(evaluator.ranking_options, validate_args="deferred")
+                evaluator._ranking_options = replace(evaluator._ranking_options, validate_args="deferred")
         return collection
 
     # ---------------------------------------------------------------------------------------------- checks before a run

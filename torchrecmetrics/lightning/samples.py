@@ -107,7 +107,7 @@ class SampleRows:
         counts_of_batches = torch.split(counts, [len(batch_ids) for batch_ids in self.ids])
         for batch_ids, is_first, batch in zip(self.ids, counts_of_batches, self.batches, strict=True):
             ranking, weights, columns = batch
-            row_ids = {"row_ids": batch_ids} if "row_ids" in evaluator.columns else {}
+            row_ids = {"row_ids": batch_ids} if "row_ids" in evaluator._readers else {}
             collection.update(ranking, weights=_weights_of(ranking, is_first, weights), **{**columns, **row_ids})
 
 

@@ -259,7 +259,7 @@ class RecMetricsCallback(Reporting):
         """Add the rows of a batch to the loader's collection; rows that a sampler repeats weigh 0."""
         collection, weights = loader.collection, outputs.get("weights")
         evaluator = collection.evaluator
-        columns = {name: outputs[name] for name in evaluator.columns if outputs.get(name) is not None}
+        columns = {name: outputs[name] for name in evaluator._readers if outputs.get(name) is not None}
         if collection.keep_rows and outputs.get("user_ids") is not None:
             users = torch.as_tensor(outputs["user_ids"]).reshape(-1).to(evaluator.device)
             columns.setdefault("row_ids" if loader.samples is None else "clusters", users)
@@ -268,7 +268,7 @@ class RecMetricsCallback(Reporting):
                 raise ValueError("sample_ids= is not for shards of items: every process has every row once")
         elif loader.samples is not None or loader.share is not None:
             if not isinstance(rows_input, Ranking):
-                rows_input = rows_input.rank(evaluator.batch_needs, evaluator.ranking_options)
+                rows_input = rows_input.rank(evaluator._batch_needs, evaluator._ranking_options)
             if loader.samples is not None:
                 loader.samples.add(ids, rows_input, weights, columns)
                 return

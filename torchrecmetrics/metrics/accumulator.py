@@ -33,7 +33,7 @@ class BareMetric(Metric):
 
     is_differentiable: bool = False
     full_state_update: bool = False
-    signed_states: ClassVar[tuple[str, ...]] = ()
+    _signed_states: ClassVar[tuple[str, ...]] = ()
     """Names of integer states that may be below 0."""
 
     def __prepare_scriptable__(self) -> Self:
@@ -60,7 +60,7 @@ class BareMetric(Metric):
         self._computed = None
         return self
 
-    def check_state(self, state: Mapping[str, Any]) -> None:
+    def _check_state(self, state: Mapping[str, Any]) -> None:
         """Raise for states by name, of a state dict, that no batches can give.
 
         Raises:
@@ -70,7 +70,7 @@ class BareMetric(Metric):
             value: Any = state.get(name)
             if type(value) is not type(default) or getattr(value, "shape", None) != getattr(default, "shape", None):
                 raise ValueError("loads states of the same metrics, options and accumulators: make both alike")
-            if name in self.signed_states or not isinstance(value, Tensor) or value.is_floating_point():
+            if name in self._signed_states or not isinstance(value, Tensor) or value.is_floating_point():
                 continue
             if bool((value < 0).any()):
                 raise ValueError(f"cannot load the state {name}, which has counts below 0")

@@ -44,9 +44,9 @@ class Description:
     """A function of the ranking, or of the ranking and `k`, that returns the weight of each row, [B]; None = all 1."""
     many_cutoffs: ClassVar[bool] = False
     bounds: ClassVar[tuple[float, float] | None] = None
-    of_lists: ClassVar[bool] = False
+    _is_of_lists: ClassVar[bool] = False
     """True for means over all rows with a list, with or without relevant items."""
-    of_items: ClassVar[bool] = False
+    _is_of_items: ClassVar[bool] = False
     """True for metrics that count over all rows and are not means over rows."""
     graded: ClassVar[bool] = False
     """True if the order of relevant items matters, by their gains, where all items are relevant."""
@@ -85,7 +85,7 @@ class Description:
             )
         self._check_known(options)
 
-    def describe(self, k: int | None, options: dict[str, Any]) -> None:
+    def _describe(self, k: int | None, options: dict[str, Any]) -> None:
         """Set the cut-off and the options, or raise for those that the formula does not take."""
         signature = self._signature
         assert signature is not None
@@ -94,7 +94,7 @@ class Description:
         if k is None and signature.needs_k:
             raise TypeError(f"{self._name!r} needs a cut-off: {type(self).__name__}(10)")
         self.k: int | None = None if k is None else check_k(k)
-        self.rules: Options = Options(**{name: options[name] for name in OPTIONS if name in options})
+        self._rules: Options = Options(**{name: options[name] for name in OPTIONS if name in options})
         self.empty_target_action: EmptyTargetAction = options.get("empty_target_action", "skip")
         check_choice("empty_target_action", self.empty_target_action, get_args(EmptyTargetAction))
         self.catalogue: ItemCatalogue | None = self._check_catalogue(options.get("catalogue"))
@@ -107,11 +107,11 @@ class Description:
             self._try_formula()  # so that bad options raise now, not at the first batch
 
     @property
-    def fingerprint(self) -> str:
+    def _fingerprint(self) -> str:
         """Text that contains everything on which values depend."""
-        shaped_by = [self.label, self.rules.tie_rule, self.rules.overlap_rule, self.empty_target_action]
-        shaped_by += [] if self.rules.padding_idx is None else [f"padding{self.rules.padding_idx}"]
-        shaped_by += [] if self.rules.validate_args is True else [f"validate_{self.rules.validate_args}"]
+        shaped_by = [self.label, self._rules.tie_rule, self._rules.overlap_rule, self.empty_target_action]
+        shaped_by += [] if self._rules.padding_idx is None else [f"padding{self._rules.padding_idx}"]
+        shaped_by += [] if self._rules.validate_args is True else [f"validate_{self._rules.validate_args}"]
         if not _is_builtin(type(self)):  # another class may have the same name and options
             module = type(self).__module__.replace("__mp_main__", "__main__")
             shaped_by.append(option_fingerprint(module, type(self).__qualname__, self.options))
@@ -122,8 +122,8 @@ class Description:
     def _try_formula(self) -> None:
         """Call the formula on a ranking without rows, so that it raises for bad options now."""
         no_rows = Ranking.without_relevant(0, torch.device("cpu"), self.needs.score_threshold)
-        k = (self.k,) if self.takes_k else ()
-        self.formula(no_rows, *k, **self.arguments)
+        k = (self.k,) if self._takes_k else ()
+        self.formula(no_rows, *k, **self._arguments)
 
     def _check_catalogue(self, catalogue: Any) -> ItemCatalogue | None:
         """Return the catalogue, or raise if the metric needs one and none is given."""
@@ -175,13 +175,13 @@ class Description:
         return self.name if self.k is None else f"{self.name}@{self.k}"
 
     @property
-    def arguments(self) -> dict[str, Any]:
+    def _arguments(self) -> dict[str, Any]:
         """Keyword arguments of the formula."""
         reads = self._signature is not None and self._signature.reads_catalogue
         return {**self.options, "catalogue": self.catalogue} if reads else self.options
 
     @property
-    def takes_k(self) -> bool:
+    def _takes_k(self) -> bool:
         """True if the formula has a cut-off."""
         return self._signature is not None and self._signature.takes_k
 
@@ -197,11 +197,11 @@ class Description:
             return needs
         return needs._replace(list_depth=self.k or 0, num_items=self.catalogue.num_items)
 
-    def empty_result(self, key: str) -> Result:
+    def _empty_result(self, key: str) -> Result:
         """Return the result of this metric without rows, under a key."""
         return Result(key, self.name, self.k, bounds=self.bounds)
 
-    def row_weights(self, ranking: Ranking, weights: Tensor) -> Tensor:
+    def _row_weights(self, ranking: Ranking, weights: Tensor) -> Tensor:
         """Return the weight of each row, [B]: `weights` of `update` times those of the metric; or raise."""
         assert self.weights is not None
         takes_k = len(inspect.signature(self.weights).parameters) > 1
@@ -213,7 +213,7 @@ class Description:
             )
         return (weights * factors.nan_to_num(0)).to(weights.dtype)
 
-    def may_be_infinite(self) -> bool:
+    def _may_be_infinite(self) -> bool:
         """Return True if the value of a row may be infinite."""
         low, high = self.bounds or (-math.inf, math.inf)
         return math.isinf(low) or math.isinf(high)
@@ -258,9 +258,9 @@ class FormulaBatch:
         """Metrics by key, in the order of the values."""
         self._leader = leader = next(iter(metrics.values()))
         self._number = len(metrics)
-        self._reads_catalogue = "catalogue" in leader.arguments
+        self._reads_catalogue = "catalogue" in leader._arguments
         self._k: tuple[Any, ...] = ()
-        if leader.takes_k:
+        if leader._takes_k:
             shared = self._number > 1
             self._k = (Cutoffs(metric.k or 0 for metric in metrics.values()) if shared else leader.k,)
         reads_all = leader.many_cutoffs or leader.needs.whole_targets or leader.k is None
@@ -288,7 +288,7 @@ def formula_batches(metrics: Mapping[str, Description]) -> list[FormulaBatch]:
     with_row_weights: list[dict[str, Description]] = []
     with_own_weights: list[dict[str, Description]] = []
     for key, metric in metrics.items():
-        if metric.of_items:
+        if metric._is_of_items:
             continue
         batches = with_own_weights if metric.weights is not None else with_row_weights
         for batch in batches if metric.many_cutoffs and metric.k is not None else ():

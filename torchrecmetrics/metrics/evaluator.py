@@ -53,72 +53,72 @@ class Evaluator(SummedStates):
     Metrics that are not means over rows are read from accumulators.
     """
 
-    leader: Description
+    _leader: Description
     """The first metric, whose options are those of all."""
 
-    def begin(self, metrics: Mapping[str, Description], name: str, accumulators: Sequence[Accumulator] = ()) -> None:
+    def _begin(self, metrics: Mapping[str, Description], name: str, accumulators: Sequence[Accumulator] = ()) -> None:
         """Set the metrics, by key, and register an empty state; `name` contains everything that values depend on."""
-        self.metrics: dict[str, Description] = dict(metrics)
+        self._metrics: dict[str, Description] = dict(metrics)
         """All metrics by key."""
-        vars(self)["leader"] = next(iter(metrics.values()))  # no submodule
-        self.ranking_options: Options = self.leader.rules
+        vars(self)["_leader"] = next(iter(metrics.values()))  # no submodule
+        self._ranking_options: Options = self._leader._rules
         """Options with which batches are ranked: those of the metrics, unless a caller replaces them."""
-        self.batch_needs: Needs = Needs.union(metric.needs for metric in metrics.values())
+        self._batch_needs: Needs = Needs.union(metric.needs for metric in metrics.values())
         """The data of a batch that the metrics read, taken together."""
         self._batches: list[FormulaBatch] = formula_batches(metrics)
         rows = {key: metric for batch in self._batches for key, metric in batch.metrics.items()}
-        self.row_metrics: dict[str, Description] = rows
+        self._row_metrics: dict[str, Description] = rows
         """Metrics that are means over rows, by key; those with row weights of their own come last."""
-        self.counted_metrics: dict[str, Counted] = {
-            key: cast(Counted, metric) for key, metric in metrics.items() if metric.of_items
+        self._counted_metrics: dict[str, Counted] = {
+            key: cast(Counted, metric) for key, metric in metrics.items() if metric._is_of_items
         }
         self._with_own_weights = [metric for metric in rows.values() if metric.weights is not None]
-        self._of_lists = tuple(metric.of_lists for metric in rows.values())
-        self.zero_divisions: list[bool] = [bool(metric.options.get("zero_division")) for metric in rows.values()]
+        self._of_lists = tuple(metric._is_of_lists for metric in rows.values())
+        self._zero_divisions: list[bool] = [bool(metric.options.get("zero_division")) for metric in rows.values()]
         """Which metrics have a `zero_division` that is not 0, and read rows without a relevant item, too."""
-        self._reads_lists = bool(self.batch_needs.list_depth) or any(self._of_lists)
-        self._reads_relevant = any(not metric.of_lists and not metric.of_items for metric in metrics.values())
-        infinite = [place for place, metric in enumerate(rows.values()) if metric.may_be_infinite()]
+        self._reads_lists = bool(self._batch_needs.list_depth) or any(self._of_lists)
+        self._reads_relevant = any(not metric._is_of_lists and not metric._is_of_items for metric in metrics.values())
+        infinite = [place for place, metric in enumerate(rows.values()) if metric._may_be_infinite()]
         num_plain = len(rows) - len(self._with_own_weights)
         layout = Layout(
-            [metric.empty_result(key) for key, metric in rows.items()],
+            [metric._empty_result(key) for key, metric in rows.items()],
             num_plain=num_plain,
             unbounded=infinite,
             of_lists=self._of_lists,
         )
         # metrics that count the same share an accumulator
-        counting = {metric.counts_key: metric for metric in self.counted_metrics.values()}
+        counting = {metric.counts_key: metric for metric in self._counted_metrics.values()}
         self._place_of_counts = {key: place for place, key in enumerate(counting)}
         counts = [metric.make_counts() for metric in counting.values()]
         self._add_states(name, layout, [*counts, *accumulators])
-        self.metric_of_key: dict[str, tuple[str, str]] = {}
+        self._metric_of_key: dict[str, tuple[str, str]] = {}
         """Key of the metric and its ending, empty for all rows, for each key of a result, in their order."""
         suffixes = ["", *(suffix for accumulator in self._accumulators for suffix in accumulator.suffixes)]
         for key in metrics:
             for suffix in suffixes if key in rows else [""]:
-                if key + suffix in self.metric_of_key:
+                if key + suffix in self._metric_of_key:
                     raise ValueError(f"{key + suffix!r} would be the key of two values")
-                self.metric_of_key[key + suffix] = key, suffix
-        self.sanity: SanityCheck = SanityCheck()
+                self._metric_of_key[key + suffix] = key, suffix
+        self._sanity: SanityCheck = SanityCheck()
         """Questions about odd data, which are asked once."""
-        self.last_results: dict[str, Result] = {}
+        self._last_results: dict[str, Result] = {}
         """Results of the last `compute` by key; empty before it, and after an update."""
-        self.batch_values: dict[str, Tensor] = {}
+        self._batch_values: dict[str, Tensor] = {}
         """Values of the last batch that `forward` added, by key."""
         self._gathered: tuple[int | None, dict[str, Tensor]] | None = None
         """Number of updates, and the columns of kept rows of all processes that were gathered after them."""
-        self.num_value_updates: int = 0
+        self._num_value_updates: int = 0
         """Number of updates through the values of a collection."""
 
     @property
-    def user_accumulators(self) -> list[Accumulator]:
+    def _user_accumulators(self) -> list[Accumulator]:
         """The accumulators that the user gave; others count items or ranks for metrics."""
         return self._accumulators[len(self._place_of_counts) :]
 
     @property
     def label(self) -> str:
         """Label of the first metric, which messages name."""
-        return self.leader.label
+        return self._leader.label
 
     # ------------------------------------------------------------------------------------------------- update, compute
 
@@ -156,7 +156,7 @@ class Evaluator(SummedStates):
         """
         if scores is None:
             self._check_names(columns)
-        self.add(self.rows(as_input(scores, target, gains, exclude, depth), weights, columns))
+        self._add_rows(self._batch_rows(as_input(scores, target, gains, exclude, depth), weights, columns))
 
     @outside_graphs
     @torch.no_grad()
@@ -167,14 +167,14 @@ class Evaluator(SummedStates):
         if scores is None:
             self._check_names(arguments)
         batch = as_input(scores, target, gains, exclude, depth)
-        rows = self.rows(batch, weights, arguments)
+        rows = self._batch_rows(batch, weights, arguments)
         results = self._batch_results(rows, getattr(batch, "process_group", None))
-        self.batch_values, values = self.as_tensors(results), self.as_tensors(results)
-        self.add(rows)
-        self._forward_cache = self.batch_values
+        self._batch_values, values = self._as_tensors(results), self._as_tensors(results)
+        self._add_rows(rows)
+        self._forward_cache = self._batch_values
         return values
 
-    def rows(
+    def _batch_rows(
         self,
         batch: Input | Ranking,
         weights: Tensor | None = None,
@@ -185,23 +185,23 @@ class Evaluator(SummedStates):
 
         Asks about odd data once. `options` take the place of `ranking_options`.
         """
-        options = options or self.ranking_options
+        options = options or self._ranking_options
         present = {name: column for name, column in (columns or {}).items() if column is not None}
         scope = getattr(batch, "scope", None)
         with nullcontext() if scope is None else scope(weights, present):
             if columns:
                 self._check_names(columns)
-            ranking = batch if isinstance(batch, Ranking) else batch.rank(self.batch_needs, options)
+            ranking = batch if isinstance(batch, Ranking) else batch.rank(self._batch_needs, options)
             rows = self._row_values(ranking, weights, present, options)
-            if not self.sanity.is_done:
-                self.sanity.see(batch, ranking, self.batch_needs, options)
+            if not self._sanity.is_done:
+                self._sanity.see(batch, ranking, self._batch_needs, options)
             return rows
 
     def _check_names(self, columns: Iterable[str]) -> None:
         """Raise for a column that no accumulator reads."""
         for name in columns:
-            if name not in self.columns:
-                raise unknown_argument(name, [*ARGUMENTS, *self.columns])
+            if name not in self._readers:
+                raise unknown_argument(name, [*ARGUMENTS, *self._readers])
 
     @outside_graphs
     def compute(self) -> Any:
@@ -210,9 +210,9 @@ class Evaluator(SummedStates):
         Raises:
             ValueError: if updates held bad values that could not raise at once; the message counts the rows by kind.
         """
-        return self.as_tensors(self.compute_results())
+        return self._as_tensors(self._compute_results())
 
-    def compute_results(self) -> dict[str, Result]:
+    def _compute_results(self) -> dict[str, Result]:
         """Return the results over all processes by key; they are computed once, until the next update."""
         computed, updates = self._computed, self._update_count
         if computed is not None and computed[0] == updates:  # not of an update that another thread overtook
@@ -220,8 +220,8 @@ class Evaluator(SummedStates):
         else:
             sync = self.sync_on_compute and self._synced is None and self.distributed_available_fn()
             totals = self._totals(sync) if self._synced is None else self._synced
-            if self.sanity.sample is not None:
-                self.sanity.warn_of_sample()  # before bad values are an error, whose cause a question may be
+            if self._sanity.sample is not None:
+                self._sanity.warn_of_sample()  # before bad values are an error, whose cause a question may be
             results = self._summarize(totals, self._accumulators)
             self._warn(results)
             # recent rows of one process depend on the number of updates of all
@@ -229,42 +229,42 @@ class Evaluator(SummedStates):
             self._computed = (updates, results) if self.compute_with_cache and not in_common else None
             if self._gathered is not None and self._gathered[0] is None:
                 self._gathered = None  # rows before a reset, which stay readable until here
-        self.last_results = results
+        self._last_results = results
         return results
 
     def reset(self) -> None:
         """Forget all updates; the results of the last `compute` stay readable."""
         super().reset()
-        self.num_value_updates = 0
+        self._num_value_updates = 0
         if self._gathered is not None:
             self._gathered = None, self._gathered[1]
 
     def _forget_results(self) -> None:
         """Forget the results of the last `compute` and the gathered rows, since the states have changed."""
-        vars(self).update(_computed=None, last_results={}, _gathered=None)
+        vars(self).update(_computed=None, _last_results={}, _gathered=None)
 
-    def local_results(self) -> dict[str, Result]:
+    def _local_results(self) -> dict[str, Result]:
         """Return the results of this process alone by key, without communication and warnings."""
         return self._summarize(self._totals(False), self._accumulators)
 
-    def as_tensors(self, results: Mapping[str, Result]) -> dict[str, Tensor]:
+    def _as_tensors(self, results: Mapping[str, Result]) -> dict[str, Tensor]:
         """Return the values of results by key, as scalars on the metric's device, which the caller may write to."""
         device, dtype = self.device, float_dtype(self.device)
         return {key: torch.tensor(result.value, dtype=dtype, device=device) for key, result in results.items()}
 
-    def kept_columns(self) -> dict[str, Tensor]:
+    def _kept_columns(self) -> dict[str, Tensor]:
         """Return the columns of `KeptRows` of all processes, all of which must call it; they are gathered once.
 
         Raises:
             ValueError: without `KeptRows`, for several processes without ids, and for bad values that could not raise
                 at once.
         """
-        keeper: Any = next((accumulator for accumulator in self.user_accumulators if accumulator.keeps_rows), None)
+        keeper: Any = next((accumulator for accumulator in self._user_accumulators if accumulator.keeps_rows), None)
         if keeper is None:
             raise ValueError("no rows were kept: make the collection with accumulators=[trm.KeptRows()]")
         updates, gathered = self._update_count, self._gathered
         if gathered is None or (updates and gathered[0] != updates):
-            columns, violations = keeper.gathered(self.violations)
+            columns, violations = keeper.gathered(self._violation_counts)
             self._check_violations(violations)
             self._gathered = gathered = updates, columns
         return gathered[1]
@@ -276,11 +276,11 @@ class Evaluator(SummedStates):
     ) -> RowValues:
         """Return the values of the rows of a ranking; rows that do not count in a mean are undefined there."""
         self._check_ready(ranking)
-        checks_values = options.validate_args or self.leader.empty_target_action == "error"
+        checks_values = options.validate_args or self._leader.empty_target_action == "error"
         checks = Checks(checks_values, ranking.num_relevant.device, len(ranking.num_relevant))
         checks.own_rows = ranking.own_rows
         if self._reads_lists:
-            ranking = inside_catalogue(ranking, self.batch_needs, checks)
+            ranking = inside_catalogue(ranking, self._batch_needs, checks)
         empty = ranking.num_relevant == 0
         values, undefined = self._formula_values(ranking, empty)
         weights, columns, ranking = self._checked(ranking, weights, columns, checks)
@@ -318,9 +318,9 @@ class Evaluator(SummedStates):
         if any(self._of_lists):  # metrics of lists read rows without a relevant item, too
             of_lists = _flags_column(self._of_lists, values.device)
             empty = empty & ~of_lists
-        action = self.leader.empty_target_action
-        if action == "neg" and any(self.zero_divisions):  # the formula decides first
-            empty = empty & ~_flags_column(tuple(self.zero_divisions), values.device)
+        action = self._leader.empty_target_action
+        if action == "neg" and any(self._zero_divisions):  # the formula decides first
+            empty = empty & ~_flags_column(tuple(self._zero_divisions), values.device)
         if action in ("neg", "pos"):
             values = values.masked_fill(empty, float(action == "pos"))
             undefined = values.isnan()
@@ -335,7 +335,7 @@ class Evaluator(SummedStates):
         self, ranking: Ranking, weights: Tensor | None, columns: Mapping[str, Tensor], checks: Checks
     ) -> tuple[Tensor | None, dict[str, Tensor], Ranking]:
         """Return the weights and columns of the rows, and the ranking with its bad rows; raise for what is certain."""
-        if self.leader.empty_target_action == "error" and self._reads_relevant:
+        if self._leader.empty_target_action == "error" and self._reads_relevant:
             checks.reject("empty", ranking.num_relevant == 0, lambda row: f"row {row}")
         if ranking.row_depth is not None:
             checks.reject("list_short", self._short_rows(ranking), ranking.describe_short_row)
@@ -355,21 +355,21 @@ class Evaluator(SummedStates):
             raise ValueError(
                 f"{self.label} is on {metric_device}, its input on {device}: move the metric with .to(device)"
             )
-        options = self.ranking_options
+        options = self._ranking_options
         if ranking.options is not options.of_ranks and (text := options.contradiction(ranking.options)):
             raise ValueError(f"{self.label} {text}")
 
     def _short_rows(self, ranking: Ranking) -> Tensor:
         """Return which valid rows are ranked less deep than a metric reads, bool [B]."""
-        deepest = max((metric.k for metric in self.metrics.values() if metric.k is not None), default=0)
+        deepest = max((metric.k for metric in self._metrics.values() if metric.k is not None), default=0)
         short = ranking.short_rows(deepest)
-        return short | ranking.short_rows(None) if any(metric.k is None for metric in self.metrics.values()) else short
+        return short | ranking.short_rows(None) if any(metric.k is None for metric in self._metrics.values()) else short
 
     def _read_weights(self, ranking: Ranking, weights: Tensor, checks: Checks) -> Tensor:
         """Return the weight of each row, float [B]; `checks` rejects bad ones."""
-        return self.check_weights(self._read_column(ranking, "weights", weights, checks), checks).nan_to_num(0)
+        return self._check_weights(self._read_column(ranking, "weights", weights, checks), checks).nan_to_num(0)
 
-    def check_weights(self, weights: Tensor, checks: Checks, unit: str = "row") -> Tensor:
+    def _check_weights(self, weights: Tensor, checks: Checks, unit: str = "row") -> Tensor:
         """Return weights as floats, or raise for complex ones; `checks` rejects negative, huge and NaN ones."""
         if weights.is_complex():
             raise TypeError(f"weights must be real numbers, got {weights.dtype}")
@@ -392,7 +392,7 @@ class Evaluator(SummedStates):
     def _own_weights(self, ranking: Ranking, weights: Tensor | None, undefined: Tensor) -> tuple[Tensor, Tensor]:
         """Return the weights of metrics that weigh rows themselves, float [n, B], and `undefined` with theirs."""
         shared = torch.ones_like(ranking.num_relevant) if weights is None else weights
-        own_weights = torch.stack([metric.row_weights(ranking, shared) for metric in self._with_own_weights])
+        own_weights = torch.stack([metric._row_weights(ranking, shared) for metric in self._with_own_weights])
         number = len(undefined) - len(own_weights)  # of metrics with the shared weights
         unweighted = undefined[number:] | ~(own_weights > 0)
         return own_weights.masked_fill(unweighted, 0), torch.cat([undefined[:number], unweighted])
@@ -413,9 +413,9 @@ class Evaluator(SummedStates):
                 accumulators.append(accumulator)
                 counts += totals[0]
                 sums += totals[1]
-        violations = torch.zeros_like(self.violations) if rows.violations is None else rows.violations
+        violations = torch.zeros_like(self._violation_counts) if rows.violations is None else rows.violations
         counts = [violations, torch.zeros_like(vars(self)[self._counts]), *counts]
-        sums = [rows.sums(self.layout), *sums]
+        sums = [rows.sums(self._layout), *sums]
         across, summing_group = self.dist_sync_on_step and self.distributed_available_fn(), self.process_group
         if not across and rows.ranking is not None and rows.ranking.own_rows is not None:
             across = is_distributed()
@@ -429,18 +429,18 @@ class Evaluator(SummedStates):
         """Return the results by key from totals over the processes, of this metric and of accumulators."""
         counts, sums = iter(totals.counts), iter(totals.sums)
         self._check_violations(totals.violations)
-        results = self.layout.results(next(sums), next(counts))
+        results = self._layout.results(next(sums), next(counts))
         accumulator_totals = []
         for accumulator in accumulators:
             its_counts = [next(counts) for _ in accumulator.counts()]
             its_sums = [next(sums) for _ in range(accumulator.num_sums)]
             accumulator_totals.append((its_counts, its_sums))
-        for key, metric in self.counted_metrics.items():
+        for key, metric in self._counted_metrics.items():
             totals_of_key = accumulator_totals[self._place_of_counts[metric.counts_key]]
             results[key] = metric.counted_result(key, *totals_of_key)
         for accumulator, its_totals in zip(accumulators, accumulator_totals, strict=True):
             results |= accumulator.results(*its_totals)
-        return {key: results[key] for key in self.metric_of_key if key in results}
+        return {key: results[key] for key in self._metric_of_key if key in results}
 
     def _check_violations(self, counts: Tensor) -> None:
         """Raise if updates held bad input; `counts` are the numbers of bad rows of each kind."""
@@ -452,7 +452,7 @@ class Evaluator(SummedStates):
 
     def _warn(self, results: Mapping[str, Result]) -> None:
         """Warn of values without a row."""
-        empty = [key for key in self.metrics if results[key].num_users == 0]
+        empty = [key for key in self._metrics if results[key].num_users == 0]
         if empty:
             rank_zero_warn(f"no row to average over, the value is nan: {', '.join(empty)}", UserWarning)
 

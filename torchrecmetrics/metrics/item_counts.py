@@ -181,15 +181,15 @@ class ItemCountMetric(CountedMetric):
     def _try_formula(self) -> None:
         k, _ = self._size
         none = torch.zeros(k + 1, dtype=torch.int64)
-        self.formula(Histogram(none[:1], none, none[:1].double()), k, **self.arguments)
+        self.formula(Histogram(none[:1], none, none[:1].double()), k, **self._arguments)
 
     def counted_result(self, key: str, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> Result:
         """Return the value from the item counts, without a standard error."""
         items, lengths = counts
-        exposure = without(sums[0], self.rules.padding_idx) if self.reads_exposure else None
-        histogram = Histogram(without(items, self.rules.padding_idx), lengths, exposure)  # padding is not an item
-        value = self.formula(histogram, self.k, **self.arguments)
-        return self.empty_result(key).with_value(value, int(lengths.sum()))
+        exposure = without(sums[0], self._rules.padding_idx) if self.reads_exposure else None
+        histogram = Histogram(without(items, self._rules.padding_idx), lengths, exposure)  # padding is not an item
+        value = self.formula(histogram, self.k, **self._arguments)
+        return self._empty_result(key).with_value(value, int(lengths.sum()))
 
 
 def coverage(histogram: Histogram, k: int, *, attainable: bool = False) -> Tensor:

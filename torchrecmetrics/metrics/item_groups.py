@@ -123,7 +123,7 @@ class ItemGroupMetric(CountedMetric):
     @property
     def counts_key(self) -> Hashable:
         """The metric itself: groups and pairs are its own."""
-        return self.fingerprint
+        return self._fingerprint
 
     def make_counts(self) -> Accumulator:
         """Return the accumulator of hits and possible entries by group."""
@@ -133,17 +133,17 @@ class ItemGroupMetric(CountedMetric):
         """Return the value from the counts of groups, without a standard error."""
         num_rows, (hits, possible) = counts[0], counts[1]
         rows = int(num_rows)
-        codes = without(self.codes(hits.device), self.rules.padding_idx)  # padding is not an item
+        codes = without(self.codes(hits.device), self._rules.padding_idx)  # padding is not an item
         sizes = torch.zeros_like(hits).index_add_(0, codes, torch.ones_like(codes))
         groups = GroupCounts(hits, self.possible(possible, rows, sizes))
-        value = self.formula(groups, self.k, **self.arguments)
-        return self.empty_result(key).with_value(value, rows)
+        value = self.formula(groups, self.k, **self._arguments)
+        return self._empty_result(key).with_value(value, rows)
 
 
 class ItemGroupCounts(Accumulator):
     """Number of rows, and of hits and possible entries by group of items, for an `ItemGroupMetric`."""
 
-    signed_states: ClassVar[tuple[str, ...]] = ("by_group",)
+    _signed_states: ClassVar[tuple[str, ...]] = ("by_group",)
     metric: ItemGroupMetric
     num_rows: Tensor
     by_group: Tensor
@@ -176,8 +176,8 @@ class ItemGroupCounts(Accumulator):
         totals = []
         for ids, numbers in ((entries.items, entries.hits), (entries.possible_items, entries.possible)):
             inside = (ids >= 0) & (ids < size) & with_list[:, None]
-            if metric.rules.padding_idx is not None:  # padding is not an item
-                inside = inside & (ids != metric.rules.padding_idx)
+            if metric._rules.padding_idx is not None:  # padding is not an item
+                inside = inside & (ids != metric._rules.padding_idx)
             entry_groups = codes.index_select(0, ids.where(inside, 0).flatten())
             none = torch.zeros(metric.num_groups, dtype=torch.int64, device=ids.device)
             totals.append(none.index_add(0, entry_groups, (numbers * inside).flatten()))

@@ -66,7 +66,7 @@ class ListMetric(RankingMetric):
 
     reads_history: ClassVar[bool] = False
     reads_target: ClassVar[bool] = False
-    of_lists: ClassVar[bool] = True
+    _is_of_lists: ClassVar[bool] = True
 
     @property
     def needs(self) -> Needs:

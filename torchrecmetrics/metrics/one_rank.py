@@ -236,7 +236,7 @@ class MedianRank(_OfRank, CountedMetric):
                 "MedianRank(max_rank=...)"
             )
         value = ranks.mean() if rows else torch.full_like(ranks[0], torch.nan)
-        return self.empty_result(key).with_value(value, rows)
+        return self._empty_result(key).with_value(value, rows)
 
 
 class RankCounts(Accumulator):

@@ -72,17 +72,17 @@ class RankingMetric(Description, LastResult, Evaluator):
     def __init__(self, k: int | None = None, **options: Any) -> None:
         self._check_signature(options)
         super().__init__(**{name: value for name, value in options.items() if name in TORCHMETRICS_OPTIONS})
-        self.describe(k, options)
-        self.begin({self.label: self}, self.fingerprint)
+        self._describe(k, options)
+        self._begin({self.label: self}, self._fingerprint)
 
-    def _last_result(self) -> Result | None:
-        return self.last_results.get(self.label)
+    def _stored_result(self) -> Result | None:
+        return self._last_results.get(self.label)
 
     @outside_graphs
     def forward(self, scores: Any = None, target: Any = None, **arguments: Any) -> Tensor:
         """Add a batch and return its own value; takes the arguments of `update` and waits for the device."""
         value: Tensor = super().forward(scores, target, **arguments)[self.label]
-        self._forward_cache = self.batch_values[self.label]
+        self._forward_cache = self._batch_values[self.label]
         return value
 
     def compute(self) -> Tensor:
@@ -110,7 +110,7 @@ class RankingMetric(Description, LastResult, Evaluator):
         """
         from torchrecmetrics.results.evaluation import Evaluation  # metrics alone need no tables
 
-        result = self.compute_results()[self.label]
+        result = self._compute_results()[self.label]
         return Evaluation([result], result)
 
     def __repr__(self) -> str:
@@ -120,4 +120,4 @@ class RankingMetric(Description, LastResult, Evaluator):
 class CountedMetric(RankingMetric):
     """Base class of metrics that are not means over rows, and are read from counts over all rows; see `Counted`."""
 
-    of_items: ClassVar[bool] = True
+    _is_of_items: ClassVar[bool] = True

@@ -54,19 +54,19 @@ class SummedStates(BareMetric):
 
     def _add_states(self, name: str, layout: Layout, accumulators: Sequence[Accumulator]) -> None:
         """Register empty states; `name` contains everything that values depend on."""
-        self.state_name: str = name
-        self.layout: Layout = layout
+        self._state_name: str = name
+        self._layout: Layout = layout
         self.accumulators: nn.ModuleList = nn.ModuleList(accumulators)
         self._accumulators: list[Accumulator] = list(accumulators)
-        self.columns: dict[str, Accumulator] = {}
+        self._readers: dict[str, Accumulator] = {}
         """Accumulators by the names of the columns that they read from `update`."""
         for accumulator in accumulators:
             for column in accumulator.columns:
-                if column in self.columns:
-                    raise ValueError(f"{self.columns[column].option} and {accumulator.option} both read {column}=")
+                if column in self._readers:
+                    raise ValueError(f"{self._readers[column].option} and {accumulator.option} both read {column}=")
                 if column in ARGUMENTS:
                     raise ValueError(f"{accumulator.option} reads {column}=, which update has itself: rename it")
-                self.columns[column] = accumulator
+                self._readers[column] = accumulator
             if hasattr(accumulator, "layout"):
                 raise ValueError(f"{accumulator.option} is in a metric or collection already: make one for each")
             for option in ("sync_on_compute", "dist_sync_fn", "process_group", "distributed_available_fn", "_device"):
@@ -83,15 +83,15 @@ class SummedStates(BareMetric):
             self.add_state(state, empty, dist_reduce_fx="sum")
         self._synced: Totals | None = None
 
-    def add(self, rows: RowValues) -> None:
+    def _add_rows(self, rows: RowValues) -> None:
         """Add a batch of rows to the states, and those of accumulators; all new ones exist before one is replaced."""
         with ordinary_tensors():
             attributes = vars(self)  # Module.__setattr__ takes longer than the additions
-            batch, new = rows.sums(self.layout), {}
+            batch, new = rows.sums(self._layout), {}
             if rows.violations is not None:
                 new[self._violations] = attributes[self._violations] + rows.violations
             if batch.dtype != torch.float64:  # float32 stalls at 2^24
-                number = self.layout.num_counts
+                number = self._layout.num_counts
                 new[self._counts] = attributes[self._counts] + batch[:number, 0].long()
                 batch = torch.cat([torch.nn.functional.pad(batch[:number, 1:], (1, 0)), batch[number:]])
             new[self._sums] = attributes[self._sums] + batch
@@ -107,19 +107,19 @@ class SummedStates(BareMetric):
         vars(self)["_computed"] = None
 
     @property
-    def violations(self) -> Tensor:
+    def _violation_counts(self) -> Tensor:
         """Number of bad rows by kind on this process (over all processes while synchronised), int64 [kinds]."""
         violations: Tensor = vars(self)[self._violations]
         return violations
 
-    def clear(self) -> None:
+    def _clear(self) -> None:
         """Forget the rows that were added, those of accumulators too, and nothing else."""
         for name in (self._sums, self._violations, self._counts):
             vars(self)[name] = self._defaults[name]
         for accumulator in self._accumulators:
             accumulator.reset()
 
-    def all_states(self) -> tuple[Tensor, Tensor]:
+    def _all_states(self) -> tuple[Tensor, Tensor]:
         """Return the floating and the integer states, those of accumulators too, as one vector each."""
         vectors: dict[bool, list[Tensor]] = {True: [], False: []}
         for owner in (self, *self._accumulators):
@@ -128,7 +128,7 @@ class SummedStates(BareMetric):
                 vectors[value.is_floating_point()].append(value.flatten())
         return torch.cat(vectors[True]), torch.cat(vectors[False])
 
-    def replace_states(self, sums: Tensor, counts: Tensor) -> None:
+    def _replace_states(self, sums: Tensor, counts: Tensor) -> None:
         """Replace the states by those of two vectors as `all_states` returns them, as after one update."""
         for owner in (self, *self._accumulators):
             for name in owner._defaults:
@@ -169,14 +169,16 @@ class SummedStates(BareMetric):
 
     def _compared(self, violations: Tensor, gather: Any, process_group: Any) -> Tensor:
         """Return the violations summed over the processes, or raise on all of them if they have different metrics."""
-        held = f"{self.state_name} with {', '.join(accumulator.option for accumulator in self._accumulators) or 'none'}"
+        held = (
+            f"{self._state_name} with {', '.join(accumulator.option for accumulator in self._accumulators) or 'none'}"
+        )
         digest = hashlib.sha256(held.encode()).digest()
         number = torch.tensor([int.from_bytes(digest[:7], "big")], device=violations.device)
         rows, (total,) = exchange(number, [violations], gather, process_group)
         if bool((rows != rows[0]).any()):
             names = [f"process {number}" for number in range(len(rows))]
             if gather in (None, gather_all_tensors):
-                keys = ", ".join(self.layout.keys)
+                keys = ", ".join(self._layout.keys)
                 options = [accumulator.option for accumulator in self._accumulators]
                 names = [f"process {n} {text}" for n, text in enumerate(gathered(f"{keys} {options}", process_group))]
             raise ValueError(f"processes differ in their metrics or accumulators: {'; '.join(names)}")
@@ -218,11 +220,11 @@ class SummedStates(BareMetric):
         if self._is_synced:
             raise TorchMetricsUserError(f"{self.label} is synchronised: call unsync() before you {what}")
 
-    def check_state(self, state: Mapping[str, Any]) -> None:
+    def _check_state(self, state: Mapping[str, Any]) -> None:
         """Raise for states that no batches can give."""
-        super().check_state(state)
-        if self.layout.keys:
-            self.layout.check_sums(state[self._sums])
+        super()._check_state(state)
+        if self._layout.keys:
+            self._layout.check_sums(state[self._sums])
 
     def _check_state_dict(self, state_dict: Mapping[str, Any], prefix: str) -> None:
         """Raise if a state dict holds some of the states only, or damaged ones: torch would load what it can."""
@@ -235,7 +237,7 @@ class SummedStates(BareMetric):
         for start, owner in owners.items():
             state = {key.removeprefix(start): value for key, value in state_dict.items() if key.startswith(start)}
             try:
-                owner.check_state(state)
+                owner._check_state(state)
             except ValueError as error:
                 raise ValueError(f"{self.label} {error}") from None
 
@@ -268,19 +270,19 @@ class SummedStates(BareMetric):
         copied._modules = {**self._modules, "accumulators": nn.ModuleList(copied._accumulators)}
         return copied
 
-    def set_sync_on_compute(self, sync: bool) -> None:
+    def _set_sync_on_compute(self, sync: bool) -> None:
         """Set whether `compute` adds up over the processes."""
         self.sync_on_compute = sync
         for accumulator in self._accumulators:
             accumulator.sync_on_compute = sync
 
-    def known_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def _known_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments that `update` has."""
-        return {name: value for name, value in arguments.items() if name in ARGUMENTS or name in self.columns}
+        return {name: value for name, value in arguments.items() if name in ARGUMENTS or name in self._readers}
 
     def _filter_kwargs(self, **kwargs: Any) -> dict[str, Any]:
         """Return the arguments that `update` has, so that a `MetricCollection` may carry others for other metrics."""
-        return self.known_arguments(kwargs)
+        return self._known_arguments(kwargs)
 
     def sync(self, *args: Any, **kwargs: Any) -> None:
         """Replace the states by those summed over all processes, until `unsync`; as torchmetrics' own method."""
