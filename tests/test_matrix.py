@@ -407,7 +407,7 @@ def test_state_dicts(tmp_path):
     assert same(snapshot(module.metrics), before)
     module.metrics.persistent(True), other.metrics.persistent(True)
     torch.save(module.state_dict(), tmp_path / "state.pt")
-    saved = torch.load(tmp_path / "state.pt")
+    saved = torch.load(tmp_path / "state.pt", weights_only=True)
     other.load_state_dict(saved)
     assert everything(update(other.metrics, 2)) == everything(update(full(), 0, 1, 2))
     other.load_state_dict(saved)  # a second time, over later rows

@@ -487,7 +487,7 @@ def test_names_of_papers():
 
 def test_states_saved_before_files_moved_load():
     """States that were saved when this package's files had other places (commit fd09d05) load, with their values."""
-    saved = torch.load(Path(__file__).parents[1] / "helpers/saved/states.pt")
+    saved = torch.load(Path(__file__).parents[1] / "helpers/saved/states.pt", weights_only=True)
     metric, accumulators = trm.NDCG(2), [trm.ByGroup("cold", "warm"), trm.Window(100)]
     collection = make(["HR", "MRR"], k=[1, 2], accumulators=accumulators)
     metric.load_state_dict(saved["metric"])

@@ -275,7 +275,7 @@ def test_a_metric_asks_once(make):
     assert told(metric.update, MASKED, ONE) == told(metric.clone().update, MASKED, ONE) == []
     assert [len(told(clone.update, MASKED, ONE)) for _ in range(2)] == [1, 0]
     empty.update(MASKED.to("meta"), ONE.to("meta"))
-    assert not getattr(empty, "evaluator", empty).sanity.is_done
+    assert not getattr(empty, "evaluator", empty)._sanity.is_done
     assert told(make(validate_args=False).update, MASKED, ONE) == []
 
 

@@ -234,6 +234,8 @@ def is_dense(target: Any) -> bool:
 
 def plain(tensor: Tensor) -> Tensor:
     """Return the tensor behind a subclass such as PyG's `EdgeIndex` and `Index`, whose in-place operations differ."""
+    if type(tensor) is Tensor:
+        return tensor
     unwrap: Callable[[], Tensor] | None = getattr(tensor, "as_tensor", None)
     return tensor.as_subclass(Tensor) if unwrap is None else unwrap()
 
