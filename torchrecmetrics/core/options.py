@@ -152,7 +152,8 @@ class Needs(NamedTuple):
 class Input(Protocol):
     """Data of one batch that `update` takes in place of scores and target.
 
-    An input may have a method `scope(weights, columns)`, a context in which the batch is ranked and checked.
+    An input that several processes share may have a method `scope(weights, columns)`: a context in which the batch is
+    ranked and checked, and which raises an error of one process on all of them.
     """
 
     def rank(self, needs: Needs, options: Options) -> Ranking:

@@ -14,7 +14,7 @@ from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.evaluation.progress import ProgressBar
 from torchrecmetrics.evaluation.scorers import ENTRY_BYTES, MIN_ROWS, RankingSource
 from torchrecmetrics.evaluation.test_set import TestSet, Users, listed_with_target
-from torchrecmetrics.inputs.as_input import refusal_scope
+from torchrecmetrics.inputs.as_input import errors_of_all_processes
 
 _BUFFER_BYTES = 64 * 2**20
 """Bytes of the buffer to which the CPU writes products: smaller chunks cost more calls."""
@@ -58,7 +58,7 @@ def evaluate_on(
         if not users.for_ranking:
             collection.update(rows, **test.columns(ids))
             return
-        with refusal_scope(rows):
+        with errors_of_all_processes(rows):
             ranking = rows.rank(collection.evaluator._batch_needs, collection.evaluator._ranking_options)
             collection.update(listed_with_target(ranking, batch.target), **test.columns(ids))
 

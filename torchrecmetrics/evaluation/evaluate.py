@@ -282,21 +282,19 @@ def with_kernel(scorer: Scorer, collection: RecMetricCollection) -> tuple[Scorer
     Raises:
         ValueError: if "triton" was asked for and cannot count these scores.
     """
-    evaluator = collection.evaluator
-    option = evaluator._ranking_options.kernels
-    kernel = kernels.choose(option, scorer.device)
+    options = collection.evaluator._ranking_options
+    kernel = kernels.choose(options.kernels, scorer.device)
     if kernel != "triton" or type(scorer) is not EmbeddingScorer:
         return scorer, kernel
-    if option == "auto" and scorer.needs_exact_products:
+    if options.kernels == "auto" and scorer.needs_exact_products:
         return scorer, kernel  # a matrix product is faster for many relevant items
-    if evaluator._batch_needs.list_depth:
-        reads = next(key for key, metric in evaluator._metrics.items() if metric.needs.list_depth)
-        reason = f"{reads} reads which items stand first, and scores counted so are not kept"
+    readers_of_items = [key for key, metric in collection.metrics.items() if metric.needs.list_depth]
+    if readers_of_items:
+        reason: str | None = f"{readers_of_items[0]} reads which items stand first, and scores counted so are not kept"
     else:
-        without_memory = scorer.without_memory(evaluator._ranking_options.validate_args is not False)
-        if not isinstance(without_memory, str):
-            return without_memory, kernel
-        reason = without_memory
-    if option == "triton":
+        reason = scorer.why_stored(check_values=options.validate_args is not False)
+    if reason is None:
+        return scorer.without_storing(), kernel
+    if options.kernels == "triton":
         raise kernels.refusal(reason)
     return scorer, kernel

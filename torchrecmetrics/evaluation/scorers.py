@@ -270,17 +270,21 @@ class EmbeddingScorer(Scorer):
         with_float32 = torch.float32 in {self._users.dtype, self._items.dtype}
         return with_float32 and torch.get_float32_matmul_precision() == "highest"
 
-    def without_memory(self, check: bool) -> ProductScorer | str:
-        """Return a scorer whose scores are counted without being stored, or the reason why these embeddings have none.
+    def why_stored(self, check_values: bool) -> str | None:
+        """Return the reason why scores must be stored before they are counted; None = they need not be.
 
-        The check that scores will be finite costs one host sync.
+        `check_values` checks that all scores will be finite, which costs one host sync.
         """
         dtypes = {self._users.dtype, self._items.dtype, self.dtype}
         if not dtypes <= {torch.float32, torch.bfloat16, torch.float16}:
             return f"it multiplies float32, bfloat16 and float16, embeddings and bias are {', '.join(map(str, dtypes))}"
-        bias = self._bias
-        if check and not self._largest_score() <= torch.finfo(torch.float32).max:
+        if check_values and not self._largest_score() <= torch.finfo(torch.float32).max:
             return "embeddings or bias hold NaN or infinity, or numbers so large that a score could be infinite"
+        return None
+
+    def without_storing(self) -> ProductScorer:
+        """Return a scorer of the same embeddings whose scores are counted without being stored."""
+        bias = self._bias
         if self._allowed is not None:
             bias = torch.zeros(self.num_items, device=self.device) if bias is None else bias
             bias = bias.masked_fill(~self._allowed, -torch.inf)

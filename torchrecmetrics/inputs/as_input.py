@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -37,7 +37,7 @@ def as_input(scores: Any, target: Any, gains: Any, exclude: Any, depth: int | No
         check_tensor("scores", scores)
     for name, value in (("target", target), ("gains", gains), ("exclude", exclude)):
         if value is not None and scores is not None:
-            with refusal_scope(scores):
+            with errors_of_all_processes(scores):
                 raise TypeError(
                     f"{name} goes with scores, got {describe(scores)} as the first argument: give {name} where that "
                     "is made (Scores, Lists, get_topk_ranks)"
@@ -47,7 +47,7 @@ def as_input(scores: Any, target: Any, gains: Any, exclude: Any, depth: int | No
             raise ValueError(DEPTH_UNKNOWN)
         return Ranks(scores, depth)
     if depth is not None:
-        with refusal_scope(scores):
+        with errors_of_all_processes(scores):
             raise ValueError(f"depth belongs to ranks, got {describe(scores)} as the first argument")
     if not is_input:
         raise TypeError(
@@ -58,11 +58,13 @@ def as_input(scores: Any, target: Any, gains: Any, exclude: Any, depth: int | No
     return batch
 
 
-def refusal_scope(scores: Any) -> AbstractContextManager[None]:
-    """Return a context in which errors are raised on all processes, for an input that several processes share."""
-    scope = getattr(scores, "scope", None)
-    context: AbstractContextManager[None] = nullcontext() if scope is None else scope(None, {})
-    return context
+def errors_of_all_processes(batch: Any) -> AbstractContextManager[None]:
+    """Return a context that raises an error of one process on all processes that share the batch, as `ItemShard` does.
+
+    It is the input's own `scope`; most inputs have none, and their errors concern one process.
+    """
+    scope: Callable[..., AbstractContextManager[None]] | None = getattr(batch, "scope", None)
+    return nullcontext() if scope is None else scope(weights=None, columns={})
 
 
 def unknown_argument(name: str, known_names: Sequence[str]) -> TypeError:

@@ -114,27 +114,28 @@ def count_sessions(
             bad_sessions[session[wrong]] = True
             checks.reject(kind, bad_sessions, name)
 
-    picked = gain.nonzero()[:, 0]
+    picked = gain.nonzero()[:, 0]  # entries with a label
     row = session[picked]
     size = torch.bincount(row, minlength=rows)
     slot = torch.arange(len(row), device=row.device) - (size.cumsum(0) - size)[row]
     if width is None:
         width = max(1, int(size.max())) if rows else 1
 
-    def table(values: Tensor, fill: int | bool) -> Tensor:
-        table = torch.full((rows, width), fill, dtype=values.dtype, device=values.device)
-        table[row, slot] = values[picked]
-        return table
+    def by_session(values: Tensor, fill: int | bool) -> Tensor:
+        """Return the values of labelled entries, [S, T], each in the row of its session, padded with `fill`."""
+        padded = torch.full((rows, width), fill, dtype=values.dtype, device=values.device)
+        padded[row, slot] = values[picked]
+        return padded
 
-    is_item = table(torch.ones_like(usable), False)
-    gains = table(gain, 0)
+    is_item = by_session(torch.ones_like(usable), False)
+    gains = by_session(gain, 0)
     return TargetCounts(
         relevant=is_item & (gains > 0),
         penalised=None if labels.dtype == torch.bool else is_item & (gains < 0),
         gains=None if labels.dtype == torch.bool else gains,
-        missing=~(is_item & table(usable, False)),
-        better=table(run - start, 0),
-        group_size=table(run_length, 0),
+        missing=~(is_item & by_session(usable, False)),
+        better=by_session(run - start, 0),
+        group_size=by_session(run_length, 0),
         num_ranks=int(torch.bincount(session, minlength=1).max()),
         num_ranked=torch.bincount(session[usable], minlength=rows),
         num_recommended=None if min_score is None else torch.bincount(session[scores >= min_score], minlength=rows),

@@ -17,21 +17,22 @@ from torch import Tensor
 
 
 class Question(NamedTuple):
-    """Input of a kernel besides the scores."""
+    """What a kernel counts: how many candidates of each row score higher than, or the same as, each threshold."""
 
     thresholds: Tensor
-    """[B, T], in the scores' dtype: scores > -inf to rank. NaN = no threshold: its counts may be anything."""
+    """[B, T], in the scores' dtype: the scores of the relevant items, > -inf. NaN pads the row; its counts have no
+    meaning."""
     depth: int | None = None
-    """Ranks that matter: `better` and `equal` are exact where `better < depth`; elsewhere only `better >= depth` is
-    sure. None = exact everywhere. Counts over parts of the items may be added, with a `depth` too."""
+    """Ranks beyond `depth` need not be exact: where `better >= depth`, `better` and `equal` may be any such numbers.
+    None = all counts are exact. Counts of parts of the catalogue add up with a `depth` too."""
     min_scores: Sequence[float] = ()
-    """Finite numbers, the same for every row, for `Counts.at_least`."""
+    """Finite numbers, the same for every row; `Counts.at_least` counts the candidates that reach them."""
     masks: Sequence[Tensor] = ()
-    """Bool [I] or [B, I], True = no candidate; for products [I]."""
+    """Bool [I] or [B, I] (for `Products` [I]): True = the item is no candidate."""
     removed: Tensor | None = None
-    """[B, H], ascending: scores of further items that are no candidates, subtracted from the counts (-inf = none)."""
+    """[B, H], ascending: scores of further items that are no candidates and are not counted. -inf pads the row."""
     nan_is_rejected: bool = False
-    """True = rows that hold NaN are left out later: their counts may be anything."""
+    """True = the caller leaves out rows with a NaN score, so their counts have no meaning."""
 
     def rows(self, rows: Tensor | slice) -> Question:
         """Return the question for some of the rows."""
@@ -43,24 +44,31 @@ class Question(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Output of a kernel."""
+    """The numbers of candidates that a kernel counted, as floats: float64 is exact up to 2^53."""
 
-    better: Tensor  # float [B, T], candidates > the threshold; float64 counts exactly up to 2^53
-    equal: Tensor  # float [B, T], candidates == the threshold
-    at_least: Tensor | None  # float [B, len(min_scores)], candidates >= each minimum; None = no minimum
-    highest: Tensor  # [B], the row's maximum, masked items included; NaN if the row holds NaN; 0 for products
+    better: Tensor
+    """[B, T]: candidates that score higher than the threshold."""
+    equal: Tensor
+    """[B, T]: candidates whose score is the threshold; the relevant item is one of them."""
+    at_least: Tensor | None
+    """[B, len(min_scores)]: candidates that reach each minimum; None = there was no minimum."""
+    highest: Tensor
+    """[B]: the highest score of the row, masked items included; NaN if the row holds a NaN, 0 for `Products`."""
 
 
 class Products(NamedTuple):
-    """Scores [B, I] that are never in memory: `users @ items.T + bias`, which the caller knows to be finite.
+    """Scores [B, I] that are never stored: `users @ items.T + bias`, which the caller knows to be finite.
 
     Operands of the same 16-bit dtype are multiplied in this dtype, all others as float32, whose precision follows
     `torch.get_float32_matmul_precision()`; sums, bias and comparisons are float32.
     """
 
-    users: Tensor  # float32, float16 or bfloat16 [B, d], of any strides
-    items: Tensor  # [I, d], of the same dtypes
-    bias: Tensor | None = None  # float32 [I], -inf = no candidate
+    users: Tensor
+    """Float32, float16 or bfloat16 [B, d], of any strides."""
+    items: Tensor
+    """[I, d], in one of these dtypes."""
+    bias: Tensor | None = None
+    """Float32 [I]; -inf = the item is no candidate."""
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -187,7 +187,7 @@ class Evaluator(SummedStates):
         """
         options = options or self._ranking_options
         present = {name: column for name, column in (columns or {}).items() if column is not None}
-        scope = getattr(batch, "scope", None)
+        scope = getattr(batch, "scope", None)  # of an input that several processes share
         with nullcontext() if scope is None else scope(weights, present):
             if columns:
                 self._check_names(columns)

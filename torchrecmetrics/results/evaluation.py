@@ -102,20 +102,23 @@ class EvaluationCounts(NamedTuple):
 class Evaluation(dict[str, Tensor], PointTable):
     """Result of `evaluate`, `evaluate_lists` or `RecMetricCollection.result`: {label: value}; `str()` is a table.
 
-    With `groups` it also holds the value of each group, under labels like `NDCG@10/cold`. `kernels` names the
-    kernels, "eager" or "triton" (None for a collection, where each batch chooses them); `num_users`, `num_skipped`,
-    `num_unreachable` and `num_tied` are the counts of the first accuracy metric, if there is one (only AUROC may
-    average fewer users than the other metrics), and `num_without_history` counts the users of whom `exclude` has no
-    item. Evaluations of lists also count what did not meet: `num_unserved` (users of the ground truth without a list,
-    who score 0), `num_left_out` (users of lists without ground truth), `num_unlisted` (relevant items that no list
-    holds), `num_unknown` (entries of lists, with repeats, whose item is unknown to the ground truth and to the
-    catalogue), `num_repeated` (entries that repeat an item, with `duplicates="first"`) and `num_cut_ties` (lists that
-    end among equal scores within the metrics' cut-off: other items of that score may be missing). `examples` holds an
-    id beside each count that a misspelling could cause: the closest pair of ids of both sides that did not meet, or
-    the first of each side. `unread` holds the columns of tables that were not read.
+    With `groups` it also holds the value of each group, under labels like `NDCG@10/cold`. `floats` returns the values
+    as Python floats; `to_dict`, `to_json`, `to_pandas`, `to_polars`, `to_markdown` and `to_latex` export the results;
+    notebooks show a table.
 
-    `floats` gives the values as Python floats; `to_dict`, `to_json`, `to_pandas`, `to_polars`, `to_markdown` and
-    `to_latex` export the results; notebooks show a table.
+    Attributes:
+        num_users: users that the first accuracy metric averages over; AUROC alone may average fewer. `num_skipped`,
+            `num_unreachable` and `num_tied` are that metric's, too.
+        num_without_history: evaluated users of whom `exclude` has no item.
+        num_unserved: users of the ground truth without a list; they score 0.
+        num_left_out: users with a list and without ground truth.
+        num_unlisted: relevant items that no list holds.
+        num_unknown: entries of lists whose item is neither in the ground truth nor in the catalogue.
+        num_repeated: entries that repeat an item of their list, with `duplicates="first"`.
+        num_cut_ties: lists that end among equal scores within the cut-off, so that items of that score may be missing.
+        examples: ids that did not match, for each count that a misspelling can cause: the closest pair of both sides.
+        unread: names of the columns that were not read, by table.
+        kernels: "eager" or "triton"; None for a collection, where each batch chooses.
     """
 
     def __init__(
