@@ -154,7 +154,7 @@ def test_to_interactions():
 @settings(max_examples=examples(100), deadline=None)
 @given(events=events())
 def test_the_last_value_is_that_of_the_latest_time(events):
-    """`values_reduce="last"` takes the value at the latest time, of equal times the last event; times in two units raise."""
+    """`values_reduce="last"` takes the value at the latest time, of equal times the last; times in two units raise."""
     log = log_of(events)
     latest = {event[:2]: event[3] for event in sorted(events, key=lambda event: event[2])}
     graph = log.to_interactions(values_reduce="last")

@@ -70,7 +70,7 @@ def test_prefix_and_key_format(pl):
     ("prog_bar", "shown"), [(True, None), (False, set()), (["HR@5", "num_tied"], {"HR@5", "num_tied"})]
 )
 def test_prog_bar_takes_what_log_takes(prog_bar, shown, pl):
-    """In both callbacks `prog_bar=True` shows every logged key, of groups and counts too, False none, a list its keys."""
+    """In both callbacks `prog_bar=True` shows all logged keys, of groups and counts too, False none, a list these."""
     options = {"k": [5, 10], "prog_bar": prog_bar, "log_counts": True}
     steps = RecMetricsCallback("HR", accumulators=[trm.ByGroup("even", "odd")], **options)
     embed = lambda m: (torch.eye(30, 40), torch.rand(40, 40))  # noqa: E731
