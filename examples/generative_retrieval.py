@@ -124,7 +124,7 @@ def main() -> None:
     def show(name: str, ranked: Any) -> None:
         metrics = trm.RecMetricCollection(["Recall", "NDCG"], k=10)
         metrics.update(ranked)
-        print(f"{name:24}" + "  ".join(f"{label} {value:.4f}" for label, value in metrics.compute().items()))
+        print(f"{name:26}" + "  ".join(f"{label} {value:.4f}" for label, value in metrics.compute().items()))
 
     show("items, shared codes tied", codes.beams(beams, test))
     show("first item of a code", codes.beams(beams, test, shared="first"))

@@ -1,5 +1,7 @@
 """`check_metric` passes all metrics of the package, and says what is wrong with metrics that break a promise."""
 
+import re
+
 import pytest
 import torch
 
@@ -58,6 +60,21 @@ def test_broken_promises(metric, message):
     """The error names the promise and both values."""
     with pytest.raises(AssertionError, match=message):
         check_metric(metric)
+
+
+@pytest.mark.parametrize(
+    ("metric", "call"), [(metric_of(share_of_batch), "Own(10)"), (trm.MRR, "MRR(10)"), (trm.AUROC, "AUROC()")]
+)
+def test_a_class_is_no_instance(metric, call):
+    """A class is refused with a call that makes an instance, as a collection refuses it; so is a name."""
+    for check in (check_metric, lambda cls: trm.RecMetricCollection([cls])):
+        with pytest.raises(
+            TypeError, match=f"^{metric.__name__} is a class: pass an instance, such as {re.escape(call)}$"
+        ):
+            check(metric)
+    assert isinstance(eval(call, {metric.__name__: metric}), trm.RankingMetric)
+    with pytest.raises(TypeError, match=r"^check_metric: .* instances of torchrecmetrics' metrics .* got str"):
+        check_metric("NDCG@10")
 
 
 def test_a_formula_that_waits():

@@ -30,6 +30,7 @@ def collections(scores: Tensor, target: Tensor) -> None:
     collection = trm.RecMetricCollection(["HR"], k=[5, 10], padding_idx=0)
     trm.RecMetricCollection(["HR"], k=5, padding_index=0)  # type: ignore[call-arg]
     collection.update(scores, target, weights=target)
+    collection.update(scores.numpy(), target.numpy(), weights=target.numpy(), groups=target.numpy())
     collection.update(scores, target, mask="other")  # type: ignore[arg-type]
     assert_type(collection["HR@5"], Value)
     assert_type(collection["HR@5"].num_users, int)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from torchrecmetrics.collection.collection import RecMetricCollection
 from torchrecmetrics.inputs.scores import Scores
+from torchrecmetrics.metrics.names import check_instance
 from torchrecmetrics.metrics.ranking_metric import RankingMetric
 
 _TIED = [[2.0, 1.0, 1.0, 1.0, 0.0], [1.0] * 5, [0.0, 0.0, 0.0, 3.0, 3.0]]
@@ -49,6 +50,7 @@ def check_metric(metric: RankingMetric, *, exact_ties: bool = True, max_relevant
 
     Raises:
         AssertionError: for the first promise that does not hold, with both values.
+        TypeError: for a class, in place of an instance, and for anything else.
 
     Examples:
         >>> import torchrecmetrics as trm
@@ -59,6 +61,7 @@ def check_metric(metric: RankingMetric, *, exact_ties: bool = True, max_relevant
         ...     formula = staticmethod(rank_biased_precision)
         >>> check_metric(RBP(10))
     """
+    check_instance("check_metric", metric)
     num_items = 12 if metric.catalogue is None else metric.catalogue.num_items
     rows = _random_rows(16, num_items, max_relevant, metric.needs.history)
     order = torch.arange(16)

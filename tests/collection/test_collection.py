@@ -303,7 +303,7 @@ BAD = [
     ([5], {"k": 5}, TypeError, "instances of torchrecmetrics' metrics .*, got int"),
     ([MeanMetric()], {}, TypeError, "instances of torchrecmetrics' metrics .*, got MeanMetric"),
     ({"a": MeanMetric()}, {}, TypeError, "got MeanMetric"),
-    ([trm.HR], {}, TypeError, "HitRate is a class: a collection holds instances, such as HitRate\\(10\\)"),
+    ([trm.HR], {}, TypeError, "HitRate is a class: pass an instance, such as HitRate\\(10\\)"),
     ({3: trm.HR(5)}, {}, ValueError, "a key must be a string"),
     (["HR"], {"k": 5, "key_format": "{name}.{k}"}, ValueError, "holds no '.'"),
     (["HR"], {"k": 5, "key_format": "{metric}"}, ValueError, "key_format takes {name} and {k}"),

@@ -151,6 +151,23 @@ def test_to_interactions():
     assert (liked.num_users, liked.num_items) == (2, 2)
 
 
+@settings(max_examples=examples(100), deadline=None)
+@given(events=events())
+def test_the_last_value_is_that_of_the_latest_time(events):
+    """`values_reduce="last"` takes the value at the latest time, of equal times the last; times in two units raise."""
+    log = log_of(events)
+    latest = {event[:2]: event[3] for event in sorted(events, key=lambda event: event[2])}
+    graph = log.to_interactions(values_reduce="last")
+    pairs = zip(log.user_ids.ids(graph.users), log.item_ids.ids(graph.items), strict=True)
+    assert {
+        (int(user[1:]), item // 10): value for (user, item), value in zip(pairs, graph.values, strict=True)
+    } == latest
+    mixed = Log.from_frame({"user": ["al"] * 3, "item": ["x"] * 3, "time": [1.7e9, 1.7e12, 1.6e9], "value": [1, 2, 3]})
+    assert mixed.to_interactions(values_reduce="max").values.tolist() == [3]
+    with pytest.raises(ValueError, match="times are of another unit than most"):
+        mixed.to_interactions(values_reduce="last")
+
+
 def test_a_model_that_has_rows_already():
     """Vocabularies of all row numbers keep rows without an event, so that a split fits the model's embeddings."""
     users, items = torch.eye(4), torch.eye(6)[:, :4]

@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from torchmetrics import MetricCollection
+from values import numbers
 
 import torchrecmetrics as trm
 
@@ -108,6 +109,51 @@ def test_a_rank_of_0_is_padding_beside_others():
     metric.update(torch.zeros((2, 0), dtype=torch.int64), depth=9)
     metric.update(trm.Ranks(torch.tensor([1, -1, -100]), padding=-1))
     assert (metric.compute(), metric.num_skipped) == (1, 4)
+
+
+GRADES = torch.tensor([[0.0, 1.0, 3.0], [2.0, 0.0, 0.0]])
+SPANS = torch.tensor([0, 2, 3])
+ARRAYS = {
+    "ids": ((SCORES, TARGET), {"exclude": torch.tensor([[0], [1]]), "weights": TARGET + 1.0}),
+    "doubles": ((SCORES.double(), TARGET.int()), {}),
+    "half precision": ((SCORES.half(), TARGET), {}),
+    "flags": ((SCORES, GRADES > 2), {"exclude": torch.tensor([True, False, False])}),
+    "grades": ((SCORES, GRADES), {}),
+    "gains": ((SCORES, torch.tensor([[2, 1], [0, -1]])), {"gains": torch.tensor([[3, 1], [2, 0]])}),
+    "tuples": ((SCORES, (torch.tensor([2, 1, 0]), SPANS)), {"exclude": (torch.tensor([[0], [1]]), GRADES[0] > 9)}),
+    "ranks": ((torch.tensor([[2, 10], [1, 0]]),), {"depth": 9}),
+}
+
+
+def as_array(value):
+    """Return a tensor, or the tensors of a tuple, as arrays of numpy, read-only as those of frames are."""
+    if isinstance(value, tuple):
+        return tuple(map(as_array, value))
+    if not isinstance(value, torch.Tensor):
+        return value
+    array = value.numpy().copy()
+    array.setflags(write=False)
+    return array
+
+
+@pytest.mark.parametrize("form", ARRAYS)
+def test_arrays_of_numpy(form):
+    """Arrays, which the Trainer of Hugging Face hands over, are taken as tensors are, all of them or some."""
+    positional, named = ARRAYS[form]
+    expected = mean_reciprocal_rank(*positional, **named)
+    arrays = as_array(positional), {name: as_array(value) for name, value in named.items()}
+    assert mean_reciprocal_rank(*arrays[0], **arrays[1]) == expected > 0
+    assert mean_reciprocal_rank(positional[0], *arrays[0][1:], **arrays[1]) == expected
+    assert trm.MRR(9)(*arrays[0], **arrays[1]) == expected
+
+
+def test_arrays_of_columns_and_of_ranks_without_depth():
+    """Columns of accumulators may be arrays; an array of ranks is refused until its depth is given."""
+    kept = trm.RecMetricCollection("HR@1", accumulators=[trm.KeptRows(), trm.ByGroup("a", "b")])
+    kept.update(SCORES.numpy(), TARGET.numpy(), row_ids=TARGET.numpy() + 5, groups=(TARGET == 2).numpy().astype(int))
+    assert (kept.rows.ids.tolist(), numbers(kept.compute())) == ([7, 5], {"HR@1": 0.5, "HR@1/a": 1, "HR@1/b": 0})
+    with pytest.raises(ValueError, match=r"the depth of these ranks is unknown.* pass update\(ranks, depth=10\)"):
+        mean_reciprocal_rank(TARGET.numpy())
 
 
 TRIPLE = (torch.tensor([0.1, 0.9, 0.5]), torch.tensor([0, 1, 0]), torch.tensor([0, 0, 1]))

@@ -447,13 +447,16 @@ def nested(layout):
     return torch.nested.nested_tensor([torch.tensor([1.0, 2.0]), torch.tensor([0.0])], layout=layout)
 
 
-CALLS_WITH_IDS = [
-    ("target", "-1", lambda value: trm.HR(2).update(SCORES, value)),
+CALLS_OF_INPUTS = [
     ("target", "-1", lambda value: trm.get_topk_ranks(SCORES, value, 2)),
     ("target", "-1", lambda value: trm.Lists(TARGET, value).ranking()),
     ("item_ids", "-1", lambda value: trm.Lists(value, TARGET).ranking()),
-    ("exclude", "-1", lambda value: trm.HR(2).update(SCORES, TARGET, exclude=(value, TARGET))),
     ("exclude", "-1", lambda value: trm.Lists(TARGET, TARGET, exclude=value).ranking()),
+]
+CALLS_WITH_IDS = [
+    ("target", "-1", lambda value: trm.HR(2).update(SCORES, value)),
+    ("exclude", "-1", lambda value: trm.HR(2).update(SCORES, TARGET, exclude=(value, TARGET))),
+    *CALLS_OF_INPUTS,
 ]
 CALLS_WITH_NUMBERS = [
     ("scores", "-torch.inf", lambda value: trm.HR(2).update(value, TARGET)),
@@ -467,7 +470,11 @@ CONTAINERS = {
     "nested": (lambda: nested(torch.strided), NESTED, ALL_CALLS),
     "jagged": (lambda: nested(torch.jagged), NESTED, [call for call in CALLS_WITH_NUMBERS if call[0] != "gains"]),
     "sparse": (TARGET.to_sparse, r"NAME is sparse \(torch.sparse_coo\): pass .*NAME.to_dense\(\)", ALL_CALLS),
-    "numpy": (TARGET.numpy, r"NAME must be a.* tensor, got ndarray.* torch.as_tensor\(NAME\)", ALL_CALLS),
+    "numpy": (
+        TARGET.numpy,
+        r"NAME must be a.* tensor, got ndarray.* torch.as_tensor\(NAME\)",
+        CALLS_OF_INPUTS,
+    ),  # update takes them
     "list": (TARGET.tolist, r"NAME must be a.* tensor, got list.* torch.as_tensor\(NAME\)", ALL_CALLS),
     "scipy": (
         lambda: pytest.importorskip("scipy.sparse").csr_matrix((2, 3)),

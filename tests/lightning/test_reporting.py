@@ -67,6 +67,23 @@ def test_prefix_and_key_format(pl):
 
 
 @pytest.mark.parametrize(
+    ("prog_bar", "shown"), [(True, None), (False, set()), (["HR@5", "num_tied"], {"HR@5", "num_tied"})]
+)
+def test_prog_bar_takes_what_log_takes(prog_bar, shown, pl):
+    """In both callbacks `prog_bar=True` shows all logged keys, of groups and counts too, False none, a list these."""
+    options = {"k": [5, 10], "prog_bar": prog_bar, "log_counts": True}
+    steps = RecMetricsCallback("HR", accumulators=[trm.ByGroup("even", "odd")], **options)
+    embed = lambda m: (torch.eye(30, 40), torch.rand(40, 40))  # noqa: E731
+    whole = CatalogueEvaluationCallback("HR", embed=embed, target=catalogue()[0], prefix="whole/", **options)
+    run = trainer(pl, steps, whole)
+    module = make_module(pl, lambda s, t, u: {"scores": s, "target": t, "groups": u % 2})
+    run.validate(module, loader(DATA), verbose=False)
+    assert logged(run).keys() >= {"val/HR@5", "val/HR@10/odd", "whole/HR@5", "whole/num_tied"}
+    expected = set(logged(run)) if shown is None else {f"{name}/{key}" for name in ("val", "whole") for key in shown}
+    assert set(run.progress_bar_metrics) == expected
+
+
+@pytest.mark.parametrize(
     ("metrics", "options", "message"),
     [
         ("HR", {"embeddings": None}, r"^RecMetricsCallback has no option 'embeddings'\. There are metrics, k, stages"),

@@ -46,9 +46,9 @@ def test_fit_validate_test_predict(pl):
     assert run.validate(module, loader(first), verbose=False) == [by_hand(first, "val/")]
     run.fit(module, loader(first), loader(second))
     assert logged(run) == by_hand(second, "val/", sign=-1)
-    hits = callback.collections["val"]["HR@1"]
-    assert hits.num_users == 7  # the result stays
-    assert not hits.update_called  # the sums do not
+    collection = callback.collections["val"]  # its result stays until the next epoch
+    assert {f"val/{key}": value for key, value in collection.result().floats().items()} == logged(run)
+    assert (collection["HR@1"].num_users, collection.result().num_users) == (7, 7)
     # after a fit the loader that is passed counts, not that of the fit
     assert run.validate(module, loader(first), verbose=False) == [by_hand(first, "val/")]
     assert run.test(module, loader(first), verbose=False) == [by_hand(first, "test/")]
@@ -195,6 +195,7 @@ def test_columns_that_accumulators_read(pl):
         expected |= {f"{key}/{name}": value for key, value in values.items()}
     assert validated(pl, callback, loader(DATA), step) == expected
     rows = callback.collections["val"].rows
+    assert callback.collections["val"].result().rows is rows
     assert rows.ids.tolist() == [u + 5 for u in range(10)]
     assert rows.clusters.tolist() == [u // 3 for u in range(10)]
 

@@ -171,7 +171,7 @@ def test_pages_in_a_browser(browser, site, address):
 WORDS = """
 Hugging Face|wandb|MLflow|TensorBoard|early stopping|checkpoint|cold start|sampled negatives|sessions|semantic ids
 several GPUs|DDP|Spark|Ray|NDCG|MRR|hit rate|implicit feedback|leave-one-out|popularity bias|diversity
-significance|confidence interval|Triton|out of memory|NaN|ties
+significance|confidence interval|Triton|out of memory|NaN|ties|99 negatives
 """
 
 

@@ -175,6 +175,46 @@ def test_ground_truth_may_have_ids():
     assert evaluate(target=TEST.with_ids(user_ids=had.user_ids, item_ids=had.item_ids), exclude=had) == expected()
 
 
+IN_VALID = (CELLS > 0.25) & (CELLS < 0.35)
+VALID = Interactions.from_dense(IN_VALID)
+IDS = [f"u{n}" for n in range(USERS)], [f"i{n}" for n in range(ITEMS)]
+OF_TYPES = HeteroData({("u", "r", "i"): {"edge_index": TRAIN.to_edge_index()}})
+OWN_EXCLUDE = {
+    "edges": {"exclude": VALID.to_edge_index(USERS)},
+    "interactions": {"exclude": VALID},
+    "matrix": {"exclude": IN_VALID},
+    "items of all users": {"exclude": (VALID, torch.arange(ITEMS) < 0)},
+    "ids": {"exclude": VALID.with_ids(*IDS), "target": TEST.with_ids(*IDS)},
+    "SparseTensor": {"exclude": VALID, "edges": Transposed(EDGES), "embed": split},
+    "embed": {"exclude": VALID, "embed": split},
+    "HeteroData": {"exclude": VALID.to_edge_index(), "edges": OF_TYPES, "embed": split},
+}
+
+
+@pytest.mark.parametrize("form", OWN_EXCLUDE)
+def test_edges_of_the_graph_that_compete(form):
+    """If most edges are neither target nor excluded, a warning counts them, and the `exclude` that it names works."""
+    given = OWN_EXCLUDE[form]
+    message = rf"{len(TRAIN)} of the graph's {len(TRAIN)} edges are neither in target nor in exclude, so .*, exclude="
+    with pytest.warns(UserWarning, match=message + r'\("message_passing", valid\)$') as caught:
+        found = evaluate(**given)
+    assert found == expected(exclude=VALID)
+    assert [warning.filename for warning in caught] == [__file__]
+    entries = given["exclude"] if isinstance(given["exclude"], tuple) else (given["exclude"],)
+    assert evaluate(**given | {"exclude": ("message_passing", *entries)}) == expected(exclude=(TRAIN, VALID))
+
+
+def test_edges_of_the_graph_that_may_compete():
+    """Nothing is said if few edges compete, the graph is the target, or `exclude` is None or `allowed` is given."""
+    most = TRAIN.take(torch.arange(len(TRAIN)) % 3 > 0)
+    assert evaluate(exclude=(VALID, most)) == expected(exclude=(VALID, most))
+    assert evaluate(target=TRAIN, exclude=VALID) == expected(target=TRAIN, exclude=VALID)
+    for exclude in (None, ()):
+        assert evaluate(exclude=exclude) == expected(exclude=None)
+    allowed = trm.Embeddings(*split(MODEL), allowed=Interactions.from_dense(CELLS > 0.5))
+    assert evaluate(exclude=VALID, embed=lambda model: allowed) == expected(embeddings=(allowed,), exclude=VALID)
+
+
 def of_nodes(*edge):
     return {"target": torch.tensor(edge)[:, None], "num_users": USERS}
 
@@ -222,6 +262,7 @@ BAD = [
     ({"embed": split, "edge_weight": EDGES[0]}, ValueError, "edge_weight is for get_embedding"),
     ({"edge_weight": torch.ones(3)}, ValueError, r"edge_weight has 3 values for \d+ edges"),
     ({"exclude": "train"}, ValueError, "exclude must be one of 'message_passing', got 'train'"),
+    ({"exclude": ("train", TRAIN)}, ValueError, "exclude must be one of 'message_passing', got 'train'"),
     ({"batchsize": 5}, ValueError, "pyg.evaluate has no option 'batchsize'; did you mean 'batch_size'[?] There are"),
     ({"gain": "exponential"}, ValueError, "'gain': an option of some metrics goes to an instance, trm.DCG"),
     ({"metrics": LinkPredRecall(20)}, TypeError, "put others beside it in a torchmetrics"),
@@ -311,7 +352,7 @@ BAD_LABELS = [
     ({"num_users": None}, "the model embeds 32 nodes: num_users= says how many of them are users, got None"),
     ({"num_users": 8}, "edges of edge_index do not join one of 8 users and one of 24 items"),
     ({"edge_label_index": torch.tensor([[0] * 72, [1] * 72])}, "72 edges of edge_label_index do not join"),
-    ({"exclude": None}, "exclude is for target"),
+    *(({"exclude": exclude}, "exclude is for target") for exclude in (None, ("message_passing", TRAIN))),
     ({"user_ids": [1]}, "user_ids is for target; labelled edges take k and the options of metrics"),
     ({"embed": lambda model: ALLOWED}, "allowed items are for target"),
     (

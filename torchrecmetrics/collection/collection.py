@@ -7,6 +7,7 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
@@ -270,14 +271,14 @@ class RecMetricCollection(MetricCollection):
     @outside_graphs
     def update(  # type: ignore[override]  # ModuleDict's own is hidden by MetricCollection's, too
         self,
-        scores: Tensor | Ranking | Input | None = None,
+        scores: Tensor | NDArray[Any] | Ranking | Input | None = None,
         target: Any = None,
         *,
         gains: Any = None,
         exclude: Any = None,
-        weights: Tensor | None = None,
+        weights: Tensor | NDArray[Any] | None = None,
         depth: int | None = None,
-        **columns: Tensor | None,
+        **columns: Tensor | NDArray[Any] | None,
     ) -> None:
         """Add a batch to every metric; arguments as in `RankingMetric.update`, and columns that accumulators read.
 

@@ -66,9 +66,11 @@ def array(values: Tensor) -> Any:
 
 
 def as_tensor(value: Any) -> Any:
-    """Return numbers of numpy as a tensor on the CPU; other values, masked arrays too, unchanged."""
+    """Return numbers of numpy as a tensor on the CPU, in a tuple too; other values, masked arrays too, unchanged."""
     import numpy as np
 
+    if type(value) is tuple:
+        return tuple(map(as_tensor, value))
     is_array = isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray)
     if not is_array or value.dtype.kind not in "biuf" or value.dtype.itemsize > 8:
         return value

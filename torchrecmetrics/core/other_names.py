@@ -73,9 +73,10 @@ def is_called(name: str) -> str:
 
 
 def explains_names(function: Function) -> Function:
-    """Let a function explain keywords of other libraries for its own parameters, such as `top_k` for `k`."""
+    """Let a function explain keywords of other libraries for parameters that it requires, such as `top_k` for `k`."""
     parameters = inspect.signature(function).parameters
-    explained = {name for name, ours in (CUTOFFS | ARGUMENTS).items() if ours in parameters} - parameters.keys()
+    required = {name for name, parameter in parameters.items() if parameter.default is parameter.empty}
+    explained = {name for name, ours in (CUTOFFS | ARGUMENTS).items() if ours in required} - parameters.keys()
 
     @wraps(function)
     def call(*args: Any, **arguments: Any) -> Any:

@@ -212,7 +212,8 @@ class Log(Events):
             min_value: smallest value of the events to take, such as 4 for ratings; the result has no values. None = all
                 events, with their values (as gains of a ground truth).
             duplicates: as in `Interactions.from_edge_index`.
-            values_reduce: as in `Interactions.from_edge_index`.
+            values_reduce: as in `Interactions.from_edge_index`; "last" is the value at the latest time, of equal times,
+                and in a log without times, that of the last event.
 
         Raises:
             ValueError: for a `min_value` if the log has no values, for repeated events with values if `values_reduce`
@@ -223,7 +224,8 @@ class Log(Events):
             raise ValueError(f"min_value must be a number, got {min_value!r}")
         events = self
         if values_reduce == "last" and self.values is not None:
-            self.check_order()
+            self._check_times()
+            events = self if self.times is None else self.take(self.times.argsort(stable=True))
         if min_value is not None:
             if self.values is None:
                 raise ValueError(f"min_value={min_value!r} needs values: name their column, value=")

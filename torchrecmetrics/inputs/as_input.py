@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from torchrecmetrics.core.arrays import as_tensor
 from torchrecmetrics.core.checks import check_tensor, describe, nearest
 from torchrecmetrics.core.options import Input
 from torchrecmetrics.core.other_names import ARGUMENTS, CALLS, SESSIONS, is_called
@@ -28,6 +29,10 @@ def as_input(scores: Any, target: Any, gains: Any, exclude: Any, depth: int | No
     Raises:
         TypeError: for something else, and for a target beside an input that holds its own.
     """
+    scores, target, gains, exclude = (  # arrays of numpy become tensors
+        value if value is None or isinstance(value, Tensor) else as_tensor(value)
+        for value in (scores, target, gains, exclude)
+    )
     if isinstance(scores, Tensor) and (target is not None or scores.is_floating_point()):
         if depth is not None:
             raise ValueError("depth belongs to ranks; the depth of scores follows from the metrics' k")

@@ -57,7 +57,7 @@ class CatalogueEvaluationCallback(Reporting):
             ReduceLROnPlateau the same `frequency`. EarlyStopping needs a value after each validation: use the Trainer's
             `check_val_every_n_epoch` with it.
         stages: "validate" (in `fit` too), "test", or both.
-        prog_bar: keys without prefix that the progress bar shows; None: `NDCG@10` if it is logged.
+        prog_bar: keys without prefix that the progress bar shows; True: all; None: `NDCG@10` if it is logged.
         prefix: put in front of every key; {name} and {stage} stand for `val` or `test`.
         key_format: as in `RecMetricCollection`.
         log_counts: also log `num_users`, `num_skipped`, `num_unreachable` and `num_tied` of the first metric.
@@ -90,7 +90,7 @@ class CatalogueEvaluationCallback(Reporting):
         exclude: Histories | None = None,
         every_n_epochs: int = 1,
         stages: Stage | Sequence[Stage] = ("validate", "test"),
-        prog_bar: str | Sequence[str] | None = None,
+        prog_bar: bool | str | Sequence[str] | None = None,
         prefix: str = "{name}/",
         key_format: KeyFormat = "{name}@{k}",
         log_counts: bool = False,

@@ -67,7 +67,7 @@ class Reporting(Callback):
         stages: Stage | Sequence[Stage],
         prefix: str,
         key_format: KeyFormat,
-        prog_bar: str | Sequence[str] | None,
+        prog_bar: bool | str | Sequence[str] | None,
         log_counts: bool,
         accumulators: Sequence[Accumulator],
         options: MetricOptions,
@@ -91,9 +91,12 @@ class Reporting(Callback):
         self._metrics.prefix = self._metrics.postfix = None
         self.prefix = prefix
         self._labels = list(self._metrics.evaluator._metric_of_key)
-        keys = {value.label: key for key, value in self._metrics.items()} | {key: key for key in self._labels}
+        self._logged_keys = [*self._labels, *(_COUNTS if log_counts else ())]  # without prefix
+        keys = {value.label: key for key, value in self._metrics.items()} | {key: key for key in self._logged_keys}
         if prog_bar is None:
             prog_bar = [name for name in ("NDCG@10",) if name in keys]
+        elif isinstance(prog_bar, bool):
+            prog_bar = self._logged_keys if prog_bar else []
         prog_bar = (prog_bar,) if isinstance(prog_bar, str) else prog_bar
         if unknown := [name for name in prog_bar if name not in keys]:
             raise ValueError(f"prog_bar names {', '.join(unknown)}, the metrics are {', '.join(self._labels)}")
@@ -110,9 +113,8 @@ class Reporting(Callback):
 
     def _keys(self, stage: str, names: Iterable[str] | None = None) -> list[str]:
         """Return all keys that a stage logs under the given names; None = under all possible names."""
-        keys = [*self._labels, *(_COUNTS if self.log_counts else ())]
         names = self._names(stage) if names is None else names
-        return [self._prefix(stage, name) + key for name in names for key in keys]
+        return [self._prefix(stage, name) + key for name in names for key in self._logged_keys]
 
     def _empty(self, trainer: Any) -> RecMetricCollection:
         """Return an empty copy of the collection for a run; if there are several processes, its checks are deferred."""

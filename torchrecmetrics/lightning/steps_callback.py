@@ -72,7 +72,7 @@ class RecMetricsCallback(Reporting):
         metrics: as for `RecMetricCollection`, or a collection (a copy is used, without prefix and postfix).
         k: cut-offs, if `metrics` are names.
         stages: "validate" (in `fit` too), "test", or both.
-        prog_bar: keys without prefix that the progress bar shows; None: `NDCG@10` if it is logged.
+        prog_bar: keys without prefix that the progress bar shows; True: all; None: `NDCG@10` if it is logged.
         outputs: a function of (output of the step, batch) that returns the mapping.
         prefix: put in front of every key; {name} stands for the loader's name, or `val` or `test` if the loader has
             none, {stage} always for `val` or `test`.
@@ -91,7 +91,7 @@ class RecMetricsCallback(Reporting):
         accumulators: as in `RecMetricCollection`, if `metrics` are names.
         options: keyword options of the metrics, as in `RecMetricCollection`.
 
-    After an epoch `collections` holds each loader's collection by name, for `standard_error()`, counts and `rows`.
+    After an epoch `collections` holds each loader's collection by name, for `result()`, counts and `rows`.
 
     Examples:
         >>> from torchrecmetrics.lightning import RecMetricsCallback
@@ -109,7 +109,7 @@ class RecMetricsCallback(Reporting):
         k: int | Iterable[int] | None = None,
         *,
         stages: Stage | Sequence[Stage] = ("validate", "test"),
-        prog_bar: str | Sequence[str] | None = None,
+        prog_bar: bool | str | Sequence[str] | None = None,
         outputs: Callable[[Any, Any], Mapping[str, Any]] | None = None,
         prefix: str = "{name}/",
         key_format: KeyFormat = "{name}@{k}",
@@ -167,11 +167,11 @@ class RecMetricsCallback(Reporting):
         self._add("test_step", outputs, batch, batch_idx, dataloader_idx)
 
     def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """Compute and log the metrics, and reset their states."""
+        """Compute and log the metrics."""
         self._end(trainer, pl_module)
 
     def on_test_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """Compute and log the metrics, and reset their states."""
+        """Compute and log the metrics."""
         self._end(trainer, pl_module)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
@@ -300,7 +300,6 @@ class RecMetricsCallback(Reporting):
                 raise ValueError(f"{type(self).__name__}, loader {loader.name!r}: {error}") from error
             if not trainer.sanity_checking:
                 self._log(pl_module, values, collection.leading, loader.prefix, loader.postfix)
-            collection.reset()
         self._loaders = []
         if trainer.sanity_checking:
             self.collections = {}

@@ -16,7 +16,7 @@ from torch import Tensor
 from torchrecmetrics.core.checks import check_choice, check_k, check_score_threshold, describe
 from torchrecmetrics.core.cures import Cure, CuredError
 from torchrecmetrics.core.options import OPTIONS, Needs, Options
-from torchrecmetrics.core.other_names import explains_names
+from torchrecmetrics.core.other_names import CUTOFFS, explains_names
 from torchrecmetrics.core.ranked_items import Cutoffs
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.core.result import SIDES, Result
@@ -142,7 +142,10 @@ class Description:
     def _check_known(self, options: dict[str, Any]) -> None:
         """Refuse unknown options, and name required ones that are missing."""
         assert self._signature is not None
-        check_option_names(options)
+        if self._signature.takes_k:
+            check_option_names(options)
+        elif cutoffs := [f"{name}={value!r}" for name, value in options.items() if name in CUTOFFS]:
+            raise TypeError(f"{self._name} has no cut-off, got {cutoffs[0]}")
         formula_options = self._signature.options
         known = [*formula_options, *METRIC_OPTIONS]
         for name in options:

@@ -10,11 +10,12 @@ from functools import reduce, wraps
 from typing import Any, TypeVar, cast
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch._compile import _disable_dynamo
 from torchmetrics.utilities import rank_zero_warn
 
-from torchrecmetrics.core.arrays import cached_constant, float_dtype
+from torchrecmetrics.core.arrays import as_tensor, cached_constant, float_dtype
 from torchrecmetrics.core.checks import VIOLATIONS, Checks, in_words, shown
 from torchrecmetrics.core.distributed import is_distributed, sum_over_processes
 from torchrecmetrics.core.options import Input, Needs, Options
@@ -126,21 +127,21 @@ class Evaluator(SummedStates):
     @torch.no_grad()
     def update(
         self,
-        scores: Tensor | Ranking | Input | None = None,
+        scores: Tensor | NDArray[Any] | Ranking | Input | None = None,
         target: Any = None,
         *,
         gains: Any = None,
         exclude: Any = None,
-        weights: Tensor | None = None,
+        weights: Tensor | NDArray[Any] | None = None,
         depth: int | None = None,
-        **columns: Tensor | None,
+        **columns: Tensor | NDArray[Any] | None,
     ) -> None:
         """Add a batch: `(scores, target)`, `(ranks)`, a `Ranking`, or an input such as `Lists`.
 
         Args:
-            scores: float [B, I], higher is better; or integer ranks [B], [B, 1] or [B, T], 1 = best, negative =
-                padding; or a `Ranking`; or an input: `Scores`, `Ranks`, `Hits`, `Lists`, `Sessions`, `Negatives`,
-                `Candidates`, `ItemShard`, `SemanticIds.beams(...)`.
+            scores: a tensor or, as the others, an array of numpy: float [B, I], higher is better; or integer ranks [B],
+                [B, 1] or [B, T], 1 = best, negative = padding; or a `Ranking`; or an input: `Scores`, `Ranks`, `Hits`,
+                `Lists`, `Sessions`, `Negatives`, `Candidates`, `ItemShard`, `SemanticIds.beams(...)`.
             target: relevant items beside scores, as in `Scores`: ids [B] or [B, T], negative = padding, or jagged;
                 bool [B, I]; or graded floats [B, I].
             gains: gains [B, T] beside target ids, as in `Scores`.
@@ -177,8 +178,8 @@ class Evaluator(SummedStates):
     def _batch_rows(
         self,
         batch: Input | Ranking,
-        weights: Tensor | None = None,
-        columns: Mapping[str, Tensor | None] | None = None,
+        weights: Tensor | NDArray[Any] | None = None,
+        columns: Mapping[str, Tensor | NDArray[Any] | None] | None = None,
         options: Options | None = None,
     ) -> RowValues:
         """Return the values of a batch of rows for each of `row_metrics`; changes no state. Errors as in `update`.
@@ -186,7 +187,8 @@ class Evaluator(SummedStates):
         Asks about odd data once. `options` take the place of `ranking_options`.
         """
         options = options or self._ranking_options
-        present = {name: column for name, column in (columns or {}).items() if column is not None}
+        present = {name: as_tensor(column) for name, column in (columns or {}).items() if column is not None}
+        weights = None if weights is None else as_tensor(weights)
         scope = getattr(batch, "scope", None)  # of an input that several processes share
         with nullcontext() if scope is None else scope(weights, present):
             if columns:

@@ -78,9 +78,8 @@ def check_instance(key: object, metric: object) -> RankingMetric:
     """Return `metric` if it is a metric of this package; else raise, naming `key`."""
     if not isinstance(metric, RankingMetric):
         if isinstance(metric, type) and issubclass(metric, RankingMetric):
-            raise TypeError(
-                f"{metric.__name__} is a class: a collection holds instances, such as {metric.__name__}(10)"
-            )
+            k = "10" if metric._signature is None or metric._signature.takes_k else ""
+            raise TypeError(f"{metric.__name__} is a class: pass an instance, such as {metric.__name__}({k})")
         what = f"the class {metric.__name__}" if isinstance(metric, type) else type(metric).__name__
         cure = "put others beside it in a torchmetrics.MetricCollection"
         if metric is None or isinstance(metric, (int, list, tuple)):

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast, get_args
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
 from torchrecmetrics.collection.collection import RecMetricCollection
-from torchrecmetrics.core.checks import check_choice, check_ids, describe, plain
+from torchrecmetrics.core.checks import check_choice, check_ids, describe, plain, warn_caller
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.evaluation.embeddings import Embeddings
 from torchrecmetrics.evaluation.evaluate import EvaluateOptions
 from torchrecmetrics.evaluation.evaluate import evaluate as evaluate_embeddings
 from torchrecmetrics.evaluation.scorers import EmbeddingScorer, evaluating
 from torchrecmetrics.evaluation.target_device import TargetDevice
-from torchrecmetrics.evaluation.test_set import check_target
-from torchrecmetrics.evaluation.user_exclusions import Histories, exclude_entries
+from torchrecmetrics.evaluation.test_set import check_target, from_edges
+from torchrecmetrics.evaluation.user_exclusions import Histories, Matrix, exclude_entries
 from torchrecmetrics.inputs.sessions import Sessions
 from torchrecmetrics.metrics.names import Metrics, check_options
 from torchrecmetrics.metrics.signature import METRIC_OPTIONS, MetricOptions
@@ -31,6 +31,8 @@ Embed: TypeAlias = Callable[[nn.Module], Tensor | tuple[Tensor, Tensor] | Embedd
 """A function of the model that returns users and items, one tensor of both, or embeddings by node type."""
 EdgeType: TypeAlias = tuple[str, str, str] | tuple[str, str]
 """Type of edges: (user type, relation, item type), or (user type, item type)."""
+GraphEdges: TypeAlias = Literal["message_passing"]
+"""Word for the edges of the graph, as `exclude` or among others."""
 
 _EDGES_AT_ONCE = 2**18
 _ARGUMENTS = ("target", "exclude", "edge_weight", "embed", "edge_type", "edge_label_index", "edge_label", "num_users")
@@ -43,7 +45,7 @@ def evaluate(
     edge_index: Any,
     *,
     target: Interactions | Tensor | None = None,
-    exclude: Histories | Literal["message_passing"] | None = "message_passing",
+    exclude: Histories | GraphEdges | Sequence[Interactions | Matrix | GraphEdges] | None = "message_passing",
     edge_weight: Tensor | None = None,
     embed: Embed | None = None,
     edge_type: EdgeType | None = None,
@@ -67,7 +69,7 @@ def evaluate(
             users (a social graph) go with `embed` and `exclude`.
         target: ground truth: edges [2, E], or `Interactions` [U, I], which number both sides from 0.
         exclude: items removed from a user's candidates: the "message_passing" edges (default), None = nothing, edges
-            [2, E], or as in `torchrecmetrics.evaluate`.
+            [2, E], as in `torchrecmetrics.evaluate`, or a tuple: ("message_passing", valid) in a test.
         edge_weight: passed on to `get_embedding`.
         embed: a function of the model (alone) that returns (users [U, d], items [I, d]), `Embeddings` of both (with a
             bias, cosine similarity or allowed items), both in one [U + I, d], or for `HeteroData` {node type: tensor}.
@@ -80,6 +82,9 @@ def evaluate(
             users and items apart.
         options: as in `torchrecmetrics.evaluate` (`k`, `user_ids`, `batch_size`, `progress`, ...); with labelled edges
             `k` and the options of metrics.
+
+    Warns:
+        UserWarning: if most edges of the graph are neither in `target` nor in `exclude`, unless that is None.
 
     Raises:
         TypeError: for `Data` in place of its edges, or a model that cannot embed.
@@ -101,10 +106,11 @@ def evaluate(
     is_labelled = edge_label_index is not None
     if is_labelled == (target is not None) or is_labelled != (edge_label is not None):
         raise ValueError("give target, or edge_label_index with edge_label; positives alone are a target")
-    by_graph = isinstance(exclude, str)
-    if by_graph:
-        check_choice("exclude", exclude, ("message_passing",))
-    is_read = embed is None or (by_graph and not is_labelled)
+    entries: Sequence[Any] = exclude_entries(exclude)
+    words = [entry for entry in entries if isinstance(entry, str)]
+    for word in words:
+        check_choice("exclude", word, get_args(GraphEdges))
+    is_read = embed is None or (bool(words) and not is_labelled)
     edges = _graph_edges(edge_index, edge_type) if is_read else None
     users_of_target = target.num_users if isinstance(target, Interactions) else None
     users_wanted = users_of_target if num_users is None else num_users
@@ -119,7 +125,7 @@ def evaluate(
     if edges is not None:
         nodes.pairs("edge_index", edges)
     if edge_label_index is not None and edge_label is not None:
-        beside = [*sorted(options.keys() - {"k", *METRIC_OPTIONS}), *([] if by_graph else ["exclude"])]
+        beside = [*sorted(options.keys() - {"k", *METRIC_OPTIONS}), *([] if isinstance(exclude, str) else ["exclude"])]
         if beside:
             raise ValueError(f"{beside[0]} is for target; labelled edges take k and the options of metrics")
         pairs = nodes.pairs("edge_label_index", edge_label_index)
@@ -130,9 +136,28 @@ def evaluate(
         nodes.interactions("exclude", excluded).with_ids(truth.user_ids, truth.item_ids)
         if isinstance(excluded, Tensor) and excluded.dtype != torch.bool
         else excluded
-        for excluded in ([edges] if by_graph else exclude_entries(exclude))
+        for excluded in (edges if isinstance(entry, str) else entry for entry in entries)
     ]
-    return evaluate_embeddings(metrics, embeddings, target=truth, exclude=exclude_by_edges, **options)
+    result = evaluate_embeddings(metrics, embeddings, target=truth, exclude=exclude_by_edges, **options)
+    if entries and not words and embeddings.allowed is None:
+        _warn_of_competing_edges(edge_index, edge_type, nodes, [truth, *exclude_by_edges])
+    return result
+
+
+def _warn_of_competing_edges(edge_index: Any, edge_type: EdgeType | None, nodes: _Nodes, known: Sequence[Any]) -> None:
+    """Warn if most edges of the graph are not `known`: in the ground truth, which is first, or excluded."""
+    try:
+        graph = nodes.interactions("edge_index", _graph_edges(edge_index, edge_type))
+    except (TypeError, ValueError):
+        return  # beside `embed`, a graph of other nodes
+    graph = competing = graph.with_ids(known[0].user_ids, known[0].item_ids)
+    for pairs in known:
+        competing = competing.without(from_edges("exclude", pairs, *nodes[:2]).to(graph.device))
+    if 2 * len(competing) > len(graph):
+        warn_caller(
+            f"{len(competing)} of the graph's {len(graph)} edges are neither in target nor in exclude, so "
+            'training items compete with test items: exclude the graph, too, exclude=("message_passing", valid)'
+        )
 
 
 def message_passing_interactions(
