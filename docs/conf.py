@@ -49,7 +49,7 @@ if os.environ.get("LINKS"):  # given a network
         "torchmetrics": ("https://lightning.ai/docs/torchmetrics/stable", None),
     }
 html_theme = "furo"
-pygments_style, pygments_dark_style = "tango", "github-dark"
+pygments_style, pygments_dark_style = "a11y-light", "github-dark"  # text has a contrast of 4.5
 html_title = f"torchrecmetrics {version}"
 html_logo = "favicon.svg"
 html_favicon = "favicon.svg"
@@ -134,8 +134,8 @@ def shapes(cls: type) -> str:
     target = not of_lists or getattr(cls, "reads_target", False)
     text = _SCORES.format(*(("target, ", _TARGET) if target else ("", "")))
     text += _HISTORY * (of_lists and getattr(cls, "reads_history", False))
-    letters = "\n\nB: rows of the batch, I: items, T: targets of a row, H: history, K: length of the lists. "
-    return text + _LISTS.format(", target" * target) + letters + ":doc:`More inputs </reference/inputs>`."
+    letters = "\n\nB: rows of the batch, I: items, T: targets of a row, H: history, K: length of the lists."
+    return text + _LISTS.format(", target" * target) + letters
 
 
 def _on_docstring(app, what, name, obj, options, lines):
@@ -144,6 +144,7 @@ def _on_docstring(app, what, name, obj, options, lines):
     lines[:] = GoogleDocstring(text, Config(napoleon_use_rtype=False), app, "object", name, obj, options).lines()
     if name.rpartition(".")[2] in METRICS:
         lines += ["", ".. rubric:: Shapes", "", *to_rst(shapes(obj)).splitlines(), ""]
+        lines += [":doc:`More inputs </reference/inputs>`", ""]
 
 
 # --------------------------------------------------------------------------------------------------- sources of pages
@@ -164,8 +165,21 @@ def _links(text: str) -> str:
     return "".join(parts)
 
 
+def _indexed(name: str, page: str) -> str:
+    """Return the page of a metric with its names as index entries, which the search lists first."""
+    table = (Path(__file__).parent / "reference" / "metrics.md").read_text(encoding="utf-8")
+    also_called = re.search(rf"^\| \[{name}\]\(\S+\)(.*?)\|", table, re.M)[1]
+    first_sentence = re.search(r"\n\n(.*?)\. ", page)[1].replace("@k", "")
+    names = [name, *first_sentence.split(", "), *re.findall(r"\w(?:[\w -]*\w)?", also_called)]
+    names += [re.sub(r"(?<=[a-z])(?=[A-Z])", " ", each) for each in names]  # HitRate: hit rate
+    entries = ", ".join(f"! {entry}" for entry in dict.fromkeys(map(str.lower, names)))
+    return page.replace("\n", f"\n\n```{{index}} {entries}\n```\n", 1)
+
+
 def _on_source(app, name, source):
-    """Add to a page what its file has not: links of names, the help of commands, dark pictures beside light ones."""
+    """Add to a page what its file has not: names to search for, links, the help of commands, dark pictures."""
+    if name.startswith("reference/metrics/"):
+        source[0] = _indexed(name.rpartition("/")[2], source[0])
     text = re.sub(r"<!-- help: (\w+) -->", lambda mark: _help(mark[1]), _links(source[0]))
     light, dark = (rf"![\1](\2-{kind}.svg){{.only-{kind}}}" for kind in ("light", "dark"))
     source[0] = re.sub(r"!\[([^\]]+)\]\((\S+)-light\.svg\)", f"{light}\n{dark}", text)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import matplotlib
@@ -563,21 +564,14 @@ def themed(style: Style) -> Any:
 
 
 def curve(style: Style) -> Canvas:
-    """NDCG of two planted models against k, each with a band of 95 % intervals."""
+    """NDCG of two planted models against k, with 95 % intervals."""
     with themed(style):
         sheet = Canvas(style, 4.6)
-        axes = sheet.axes(0.95, 0.8, 5.9, 3.3)
-        for marker, (model, numbers) in zip("os", curve_numbers().items(), strict=True):
-            values, low, high = zip(*numbers, strict=True)
-            axes.plot(PLANTED_CUTOFFS, values, marker=marker, ms=5, lw=1.8, label=model)
-            axes.fill_between(PLANTED_CUTOFFS, low, high, alpha=0.18, lw=0)
-        axes.set(xscale="log", xlabel="k", ylabel="NDCG@k")
-        axes.set_title("band: 95 % at each k", fontsize="medium", loc="left")
-        axes.set_xticks(PLANTED_CUTOFFS, map(str, PLANTED_CUTOFFS))
-        axes.minorticks_off()
-        axes.grid(axis="y", alpha=0.3)
-        axes.set_axisbelow(True)
-        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
+        models = {
+            name: SimpleNamespace(points=[point for point in planted()[name].points if point.name == "NDCG"])
+            for name in ("baseline", "lift 0.1")
+        }
+        trm.plot(models, sheet.axes(0.95, 0.8, 5.9, 3.3))
     return sheet
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -387,11 +388,6 @@ def test_compare(run):
         ("a.parquet a=b.parquet", "two runs or more are compared, got 1"),
         ("a.parquet b=there/a.parquet", "there is no file there/a.parquet"),
         ("a.parquet a.parquet", "two files go by the name 'a'"),
-        (
-            "lists.csv truth.csv",
-            "lists.csv holds no rows of an evaluation, or was cut short; make it by torchrecmetrics evaluate LISTS",
-        ),
-        ("a.parquet lists.parquet", "lists.parquet holds no rows of an evaluation"),
         ("a.parquet b.parquet --baseline c", "'c'"),
         ("a.parquet b.parquet --json a.parquet", "would overwrite a file that is read"),
     ):
@@ -427,6 +423,59 @@ def test_compare_is_a_gate(run):
     assert run(f"compare {files} --margin much")[0] == 2
 
 
+@pytest.mark.parametrize("words", ["lists.csv other.csv", "a=lists.csv 'b=my lists.parquet'", "kept.parquet lists.csv"])
+def test_compare_of_lists_shows_the_commands(words, run, folder):
+    """For files of lists the error shows commands that make and compare files of rows; pasted, they work."""
+    lists = pd.DataFrame({"user": ["al"] * 10 + ["bo"] * 10, "item": [*"abcdefghyz"] * 2, "rank": [*range(1, 11)] * 2})
+    lists.to_csv("lists.csv", index=False)
+    lists.assign(item=[*"zyabcdefgh"] * 2).to_csv("other.csv", index=False)
+    lists.to_parquet("my lists.parquet")
+    Path("truth.csv").rename("test.csv")
+    assert run("evaluate other.csv test.csv -m NDCG@10 --rows kept.parquet")[0] == 0
+    status, out, error = run("compare", *shlex.split(words))
+    assert (status, out) == (2, "")
+    first, *commands = error.splitlines()
+    assert "no rows of an evaluation" in first
+    assert len(commands) == 1 + len(re.findall("lists|other", words))
+    for command in commands:
+        status, out, error = run("", *shlex.split(command)[1:])
+        assert (status, error) == (0, "")
+    assert "NDCG@10" in out
+
+
+UNREAD = [
+    ("evaluate none.csv truth.csv -m HR@1", "there is no file none.csv"),
+    ("evaluate lists.csv none.csv -m HR@1", "there is no file none.csv"),
+    ("evaluate lists.csv truth.csv -m HR@1 --history history.csv --history none.csv", "there is no file none.csv"),
+    ("evaluate lists.csv truth.csv -m HR@1 --train none.csv", "there is no file none.csv"),
+    ("evaluate lists.csv truth.csv -c none.yaml --train train.csv", "there is no file none.yaml"),
+    ("evaluate lists.csv truth.csv -m NDGC@1 --train train.csv", "did you mean 'NDCG'?"),
+    ("evaluate lists.csv truth.csv --train train.csv", "no metric is named"),
+    ("evaluate lists.csv truth.csv -m HR@1 --train train.csv --json train.csv", "would overwrite a file"),
+    ("compare lists.csv none.csv", "there is no file none.csv"),
+    ("compare lists.csv b=truth.csv --strict", "--strict needs --margin"),
+    ("compare lists.csv b=truth.csv --json lists.csv", "would overwrite a file"),
+    ("agreement lists.csv none.csv", "there is no file none.csv"),
+    ("agreement lists.csv lists.csv -p 2", "p, the probability"),
+    ("audit log.csv none.csv", "there is no file none.csv"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), UNREAD)
+def test_bad_arguments_are_said_before_a_table_is_read(words, said, run, monkeypatch):
+    """Missing files, unknown metrics and options that do not go together are reported before a table is read."""
+
+    def read(*_, **__):
+        raise AssertionError("a table was read")
+
+    for name in ("_read_catalogue", "evaluate_lists", "agreement", "Log.read", "Rows.from_parquet"):
+        monkeypatch.setattr(f"torchrecmetrics.cli.{name}", read)
+    status, out, error = run(words)
+    assert (status, out) == (2, "")
+    assert said in error
+    assert error.count("\n") == 1
+
+
 @pytest.mark.parametrize("delimiter", ["|", "\t", "\\t"])
 def test_a_delimiter_is_for_all_files(delimiter, run):
     """--delimiter reads .txt files of columns; a tab may be typed as `\\t`."""
@@ -447,11 +496,21 @@ def test_progress_on_a_terminal(run, monkeypatch):
     assert error.endswith("\r\x1b[K")
 
 
+COMMANDS = ("evaluate", "compare", "agreement", "audit")
+
+
 def test_help_has_examples(run):
-    for command in ("evaluate", "agreement", "audit"):
+    for command in COMMANDS:
         status, out, _ = run(f"{command} --help")
         assert status == 0
-        assert f"examples:\n  torchrecmetrics {command} " in out
+        assert "examples:\n  torchrecmetrics " in out
+        assert f"\n  torchrecmetrics {command} " in out
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_version(command, run):
+    """Every command has `--version`."""
+    assert run(f"{command} --version") == (0, f"torchrecmetrics {trm.__version__}\n", "")
 
 
 def test_bugs_and_ctrl_c(run, monkeypatch):

@@ -384,19 +384,24 @@ def test_pyg_looks_beyond_the_list():
 
 @pytest.mark.parametrize("first", [[5], [0, 1]], ids=["no-hits", "all-hits"])
 def test_pyg_metrics_merge_in_a_collection(first):
-    """MetricCollection merges PyG metrics with equal sums after the first batch; ours are not merged."""
+    """torchmetrics' MetricCollection merges PyG metrics with equal sums after the first batch.
+
+    Ours are not merged, nor are PyG's in its own LinkPredMetricCollection.
+    """
     pyg, lists = peer("torch_geometric.metrics"), tensor([[0, 1]])
     alone = {"Precision": pyg.LinkPredPrecision(2), "NDCG": pyg.LinkPredNDCG(2), "MRR": pyg.LinkPredMRR(2)}
     together = MetricCollection({name: metric.clone() for name, metric in alone.items()})
+    of_pyg = pyg.LinkPredMetricCollection({name: metric.clone() for name, metric in alone.items()})
     apart = MetricCollection({"Precision": trm.Precision(2), "NDCG": trm.NDCG(2), "MRR": trm.MRR(2)})
     for target in (first, [1]):
-        for peers in (together, *alone.values()):
+        for peers in (together, of_pyg, *alone.values()):
             peers.update(lists, tensor([[0] * len(target), target]))
         apart.update(trm.Lists(lists, tensor([target])))
     right = {name: metric.compute().item() for name, metric in alone.items()}
     assert right["NDCG"] != right["Precision"]
     assert len({value.item() for value in together.compute().values()}) == 1
     assert numbers(apart.compute()) == pytest.approx(right)
+    assert numbers(of_pyg.compute()) == pytest.approx(right)
 
 
 def test_lightgcn_recommends_users_and_training_edges():

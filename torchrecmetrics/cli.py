@@ -7,9 +7,11 @@ import difflib
 import json
 import math
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeAlias
@@ -111,10 +113,7 @@ class Threshold(NamedTuple):
         label, higher_is_better = metrics[self.label.lower()]
         if higher_is_better is (self.option == "--fail-over"):
             better, other = ("higher", "--fail-under") if higher_is_better else ("lower", "--fail-over")
-            raise ValueError(
-                f"{self.option} {label}={self.limit:g}: {better} values of {label} are better, use {other} "
-                f"{label}={self.limit:g}"
-            )
+            raise ValueError(f"{better} values of {label} are better, use {other} {label}={self.limit:g}")
         return self._replace(label=label)
 
     def missed(self, value: float) -> str | None:
@@ -174,9 +173,8 @@ def _flag(name: str, value: Any, prefix: str) -> str:
 
 def _prefix_of(args: argparse.Namespace, path: Any) -> str:
     """Return the start of the options of a file's columns."""
-    if path is None or path in [
-        str(getattr(args, name, None)) for name in ("lists", "lists_a", "lists_b", "log", "test")
-    ]:
+    files = [str(getattr(args, name, None)) for name in ("lists", "lists_a", "lists_b", "log", "test")]
+    if path is None or path in files:
         return ""
     return "truth-" if path == str(getattr(args, "truth", None)) else "history-"
 
@@ -201,9 +199,11 @@ _INSTEAD = {
 # ------------------------------------------------------------------------------------------------------- arguments
 
 _COLUMN: dict[str, Any] = {"metavar": "COLUMN"}
+_ROLE: dict[str, Any] = {**_COLUMN, "default": ...}
 _FILE: dict[str, Any] = {"type": Path, "metavar": "FILE"}
 _SWITCH: dict[str, Any] = {"action": "store_true"}
 _REPEATABLE: dict[str, Any] = {"action": "append", "default": []}
+_METRICS: Any = {"action": "extend", "type": lambda text: text.split(","), "default": [], "metavar": "NAME@K"}
 
 
 def _instead(name: str, value: Any) -> dict[str, Any]:
@@ -224,26 +224,23 @@ def _margin(text: str) -> float | str:
 _Arguments: TypeAlias = dict[str, tuple[dict[str, Any], str]]
 """Settings of each argument for `add_argument`, and its help."""
 _READING: _Arguments = {
-    "--user": ({**_COLUMN, "default": ...}, "column of users (default: user or user_id)"),
-    "--item": ({**_COLUMN, "default": ...}, "column of items (default: item or item_id)"),
+    "--user": (_ROLE, "column of users (default: user or user_id)"),
+    "--item": (_ROLE, "column of items (default: item or item_id)"),
     "--delimiter": (
         {"type": lambda text: text.replace("\\t", "\t"), "metavar": "CHARACTER"},
         "separates the columns of csv files (default: recognised)",
     ),
 }
 _ORDER: _Arguments = {
-    "--rank": ({**_COLUMN, "default": ...}, "column of ranks: 1, 2, 3, ... in each list"),
-    "--score": ({**_COLUMN, "default": ...}, "column of scores: the highest is best"),
+    "--rank": (_ROLE, "column of ranks: 1, 2, 3, ... in each list"),
+    "--score": (_ROLE, "column of scores: the highest is best"),
     "--in-order": (_instead("rank", None), "the rows are in order, best first"),
 }
 _OUTPUT: _Arguments = {
     "--json": (_FILE, "write results and counts there, whole or not at all"),
     "--markdown": (_SWITCH, "print a table in Markdown, and the counts below it"),
     "--fail-under": (_threshold("--fail-under"), "exit with 1 if a metric is below it; repeatable"),
-    "--fail-over": (
-        _threshold("--fail-over"),
-        "exit with 1 if a metric is above it, where lower is better; repeatable",
-    ),
+    "--fail-over": (_threshold("--fail-over"), "exit with 1 if it is above, where lower is better; repeatable"),
 }
 _EVALUATE: _Arguments = {
     "lists": ({"type": Path, "metavar": "LISTS"}, "file of lists"),
@@ -255,26 +252,20 @@ _EVALUATE: _Arguments = {
         {"choices": ["error", "keep", "miss", "without"]},
         "a pair of TRUTH and history is an error (default), may be found, is missed, or leaves TRUTH",
     ),
-    "-m --metric": ({**_REPEATABLE, "metavar": "NAME@K"}, "such as NDCG@10, or NDCG@10,HR@10; repeatable"),
+    "-m --metric": (_METRICS, "such as NDCG@10, or NDCG@10,HR@10; repeatable"),
     "-c --config": ({"type": Path, "metavar": "YAML"}, "file of metrics with cut-offs and options"),
     **_ORDER,
-    "--truth-user": ({**_COLUMN, "default": ...}, "column of users in TRUTH (default: user or user_id)"),
-    "--truth-item": ({**_COLUMN, "default": ...}, "column of items in TRUTH (default: item or item_id)"),
-    "--history-user": (
-        {**_COLUMN, "default": ...},
-        "column of users in the history and TRAIN",
-    ),
-    "--history-item": (
-        {**_COLUMN, "default": ...},
-        "column of items in the history and TRAIN",
-    ),
+    "--truth-user": (_ROLE, "column of users in TRUTH (default: user or user_id)"),
+    "--truth-item": (_ROLE, "column of items in TRUTH (default: item or item_id)"),
+    "--history-user": (_ROLE, "column of users in the history and TRAIN"),
+    "--history-item": (_ROLE, "column of items in the history and TRAIN"),
     "--train": (
         _FILE,
         "training data, with the columns of the history: popularity, and users' histories, for metrics beyond "
         "accuracy such as Coverage@10 (those that need categories or embeddings: in Python); items are those of TRAIN, "
         "TRUTH and LISTS",
     ),
-    "--value": ({**_COLUMN, "default": ...}, "column of gains in TRUTH"),
+    "--value": (_ROLE, "column of gains in TRUTH"),
     "--no-value": (_instead("value", None), "all rows of TRUTH are alike, whatever columns it has"),
     "--split": ({"metavar": "TEXT"}, "separator of several items in one cell, best first"),
     "--values-reduce": ({"choices": ["sum", "max", "last"]}, "gain of a pair that TRUTH repeats (default: an error)"),
@@ -293,15 +284,9 @@ _AGREEMENT: _Arguments = {
     **_OUTPUT,
 }
 _COMPARE: _Arguments = {
-    "runs": (
-        {"nargs": "+", "metavar": "[NAME=]ROWS"},
-        "file of evaluate --rows; a name that stands twice has several seeds",
-    ),
-    "-m --metric": ({**_REPEATABLE, "metavar": "NAME@K"}, "compare these metrics alone, such as NDCG@10; repeatable"),
-    "--baseline": (
-        {"metavar": "NAME"},
-        "compare the others with this one; default: all pairs, with a margin the first file",
-    ),
+    "runs": ({"nargs": "+", "metavar": "[NAME=]ROWS"}, "file of evaluate --rows; a name given twice has several seeds"),
+    "-m --metric": (_METRICS, "compare these metrics alone, such as NDCG@10; repeatable"),
+    "--baseline": ({"metavar": "NAME"}, "compare the others with it (default: all pairs; with a margin the first)"),
     "--margin": (
         {"type": _margin, "metavar": "VALUE|SHARE%"},
         "test also whether a run is worse by less than this, such as .02 or 2%% of the mean",
@@ -315,7 +300,7 @@ _AUDIT: _Arguments = {
     "log": ({"type": Path, "metavar": "LOG|TRAIN"}, "file of events; with TEST beside it, those of train"),
     "test": ({"type": Path, "nargs": "?", "metavar": "TEST"}, "file of test events"),
     **_READING,
-    "--time": ({**_COLUMN, "default": ...}, "column of times: numbers or dates"),
+    "--time": (_ROLE, "column of times: numbers or dates"),
     "--no-time": (_instead("time", None), "the rows are in order, whatever columns there are"),
     "--json": (_FILE, "write the findings there, whole or not at all"),
     "--strict": (_SWITCH, "exit with 1 if there are faults"),
@@ -348,7 +333,8 @@ def _parser() -> argparse.ArgumentParser:
         "torchrecmetrics",
         description="Metrics of recommended lists, whether differences are real, and faults of a log.",
     )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    version: Any = {"action": "version", "version": f"torchrecmetrics {__version__}", "help": "show the version"}
+    parser.add_argument("--version", **version)
     commands = parser.add_subparsers(dest="command", required=True, metavar="evaluate|compare|agreement|audit")
     for run, files, arguments, epilog in (
         (_evaluate, "LISTS [TRUTH]", _EVALUATE, _EXAMPLES),
@@ -366,6 +352,7 @@ def _parser() -> argparse.ArgumentParser:
         )
         for names, (settings, text) in arguments.items():
             command.add_argument(*names.split(), help=text, **settings)
+        command.add_argument("--version", **version)
         command.set_defaults(run=run)
     return parser
 
@@ -387,6 +374,13 @@ def _evaluate(args: argparse.Namespace) -> int:
         raise ValueError("give TRUTH, a file of ground truth, or --label COLUMN, a column of LISTS, one of the two")
     if args.label is not None and (args.history or args.train):
         raise ValueError("--history and --train are for TRUTH, not for --label")
+    inputs = [args.lists, args.truth, args.config, *args.history, args.train]
+    _check_files(inputs, {"--rows": args.rows, "--json": args.json})
+    if not args.metric and args.config is None:
+        raise ValueError("no metric is named: pass -m NDCG@10, or a file of metrics with -c")
+    for name in args.metric:
+        with suppress(CuredError):  # it needs a catalogue, which is read below
+            RecMetricCollection(name)
     lists = _table(args, args.lists, rank=args.rank, score=args.score, split=args.split)
     truth = None if args.truth is None else _table(args, args.truth, "truth_", value=args.value, split=args.split)
     train = None if args.train is None else _table(args, args.train, "history_", value=None, time=None)
@@ -395,16 +389,9 @@ def _evaluate(args: argparse.Namespace) -> int:
     common: Any = {} if args.overlap is None or leaves_truth else {"overlap": args.overlap}
     if train is not None and truth is not None:
         common["catalogue"] = _read_catalogue(train, truth, lists)
-    names = [name for names in args.metric for name in names.split(",")]
-    metrics = [*names, *([] if args.config is None else metrics_of(args.config, common))]
-    if not metrics:
-        raise ValueError("no metric is named: pass -m NDCG@10, or a file of metrics with -c")
+    metrics = [*args.metric, *([] if args.config is None else metrics_of(args.config, common))]
     collection = RecMetricCollection(metrics, **common)
     thresholds = [threshold.of(collection) for threshold in args.thresholds]
-    _check_outputs(
-        [args.lists, args.truth, args.config, *args.history, args.train],
-        {"--rows": args.rows, "--json": args.json},
-    )
     evaluation = evaluate_lists(
         collection,
         lists,
@@ -423,9 +410,8 @@ def _evaluate(args: argparse.Namespace) -> int:
 def _report(args: argparse.Namespace, evaluation: Evaluation, thresholds: Sequence[Threshold]) -> int:
     """Print and write a result, and return the exit status: `BELOW` if a value misses its threshold."""
     table = str(evaluation).replace("with trm.compare", "with torchrecmetrics compare")
-    _print(
-        args, f"{evaluation.to_markdown()}\n\n{evaluation.counted()}" if args.markdown else table, evaluation.to_json()
-    )
+    printed = f"{evaluation.to_markdown()}\n\n{evaluation.counted()}" if args.markdown else table
+    _print(args, printed, evaluation.to_json())
     missed = [text for threshold in thresholds if (text := threshold.missed(float(evaluation[threshold.label])))]
     for text in missed:
         print(_printable(text), file=sys.stderr)
@@ -447,21 +433,21 @@ def _show(done: int, total: int) -> None:
 
 def _compare(args: argparse.Namespace) -> int:
     """Test whether differences between runs are real: paired by user, and corrected."""
-    runs: dict[str, list[Rows]] = {}
-    files: list[Path] = []
+    if args.strict and args.margin is None:
+        raise ValueError("--strict needs --margin, by which a run may be worse")
+    files: list[tuple[str, Path]] = []
     for text in args.runs:
         name, _, path = ("", "", text) if Path(text).is_file() else text.rpartition("=")
         file = Path(path)
-        if not name and file.stem in runs:
+        if not name and file.stem in dict(files):
             raise ValueError(f"two files go by the name {file.stem!r}: name them, such as other={file}")
-        runs.setdefault(name or file.stem, []).append(_rows(file))
-        files.append(file)
-    _check_outputs(files, {"--json": args.json})
-    if args.strict and args.margin is None:
-        raise ValueError("--strict needs --margin, by which a run may be worse")
+        files.append((name or file.stem, file))
+    if len(dict(files)) < 2:
+        raise ValueError("two runs or more are compared, got 1: pass the files of two runs")
+    _check_files([file for _, file in files], {"--json": args.json})
+    runs = _read_runs(files)
     baseline = args.baseline if args.margin is None else args.baseline or next(iter(runs))
-    labels = [label for labels in args.metric for label in labels.split(",")]
-    comparison = compare(runs, labels or None, baseline=baseline, margin=args.margin)
+    comparison = compare(runs, args.metric or None, baseline=baseline, margin=args.margin)
     text, table = str(comparison), comparison.by_model()
     if args.latex:
         text = "\n".join([table.to_latex(), *(f"% {note}" for note in table.notes)])
@@ -474,23 +460,30 @@ def _compare(args: argparse.Namespace) -> int:
     return BELOW
 
 
-def _rows(file: Path) -> Rows:
-    """Return the rows of a run; an error shows the command that writes them."""
-    try:
-        return Rows.from_parquet(file)
-    except FileNotFoundError:
-        raise
-    except ValueError as error:
-        command = f"torchrecmetrics evaluate LISTS TRUTH -m NDCG@10 --rows {file.stem}.parquet"
-        raise ValueError(f"{file} holds no rows of an evaluation, or was cut short; make it by {command}") from error
+def _read_runs(files: Sequence[tuple[str, Path]]) -> dict[str, list[Rows]]:
+    """Return the rows of each run; an error shows the commands that make such files of lists, and compare them."""
+    runs: dict[str, list[Rows]] = {}
+    unread: dict[str, str] = {}
+    for name, path in files:
+        try:
+            runs.setdefault(name, []).append(Rows.from_parquet(path))
+        except ValueError:
+            unread[str(path)] = str(path.with_name(f"{path.stem}-rows.parquet"))
+    if not unread:
+        return runs
+    calls = [["evaluate", path, "test.csv", "-m", "NDCG@10", "--rows", rows] for path, rows in unread.items()]
+    calls.append(["compare", *(f"{name}={unread.get(str(path), path)}" for name, path in files)])
+    commands = "\n".join(f"torchrecmetrics {shlex.join(call)}" for call in calls)
+    cure = "For lists and a ground truth, test.csv:"
+    raise ValueError(f"{', '.join(unread)}: no rows of an evaluation, or cut short. {cure}\n{commands}")
 
 
 def _agreement(args: argparse.Namespace) -> int:
     """Overlap, rank-biased overlap and churn of the lists of two runs."""
+    _check_files([args.lists_a, args.lists_b], {"--json": args.json})
     cutoffs = args.k or [10]
     collection = agreement_metrics(cutoffs, args.p)
     thresholds = [threshold.of(collection) for threshold in args.thresholds]
-    _check_outputs([args.lists_a, args.lists_b], {"--json": args.json})
     paths = (args.lists_a, args.lists_b)
     lists_a, lists_b = (_table(args, path, rank=args.rank, score=args.score) for path in paths)
     return _report(args, agreement(lists_a, lists_b, cutoffs, p=args.p), thresholds)
@@ -498,7 +491,7 @@ def _agreement(args: argparse.Namespace) -> int:
 
 def _audit(args: argparse.Namespace) -> int:
     """Faults of a log, or of a split, with an example each."""
-    _check_outputs([args.log, args.test], {"--json": args.json})
+    _check_files([args.log, args.test], {"--json": args.json})
     paths = [path for path in (args.log, args.test) if path is not None]
     train, *tests = (Log.read(_table(args, path, time=args.time, value=None)) for path in paths)
     no_valid = train.take(torch.zeros(len(train), dtype=torch.bool, device="cpu"))
@@ -515,9 +508,12 @@ def _print(args: argparse.Namespace, text: str, as_json: str) -> None:
     print(_printable(text))
 
 
-def _check_outputs(inputs: Iterable[Path | None], outputs: Mapping[str, Path | None]) -> None:
-    """Refuse to write to a file that is read, or twice to one file."""
-    taken = {path.resolve(): "would overwrite a file that is read" for path in inputs if path is not None}
+def _check_files(inputs: Iterable[Path | None], outputs: Mapping[str, Path | None]) -> None:
+    """Refuse a file that does not exist, and to write to a file that is read, or twice to one file."""
+    files = [path for path in inputs if path is not None]
+    for file in files:
+        file.stat()  # raises if there is no such file
+    taken = {file.resolve(): "would overwrite a file that is read" for file in files}
     for option, path in outputs.items():
         if path is None:
             continue

@@ -170,7 +170,7 @@ def test_keys(collection, keys):
 def test_names_are_in_the_table_of_metrics():
     """The names that are accepted are those of the table of metrics: of the pages, and those in brackets."""
     table = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| \[(\w+)\]\(metrics/.*?\| .*? \|(?: \[([\w, ]+)\])?", table, re.M)
+    rows = re.findall(r"^\| \[(\w+)\]\(metrics/\1\.md\)(?: \[([\w, ]+)\])?", table, re.M)
     named = {name.lower() for page, others in rows for name in (page, *filter(None, others.split(", ")))}
     assert sorted(named) == sorted(names_of_metrics._BY_NAME)
 

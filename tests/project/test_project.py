@@ -78,6 +78,24 @@ def test_speeds_of_readme():
     assert numbers_in(bullet) == [18, 512, 50_000, round(medians["ours"]), *speeds, slower, len(rows)]
 
 
+def test_day_of_the_card():
+    """README and the page of benchmarks say the same day and commit of what was measured on a card."""
+    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    told = {re.search(r"(\d+ \w+ 20\d\d)\W+commit (\w{7})", text).groups() for text in (page, README)}
+    assert len(told) == 1
+
+
+def test_first_screen():
+    """README shows code and the line that installs before its table; the home page begins with the same sentences."""
+    title, first, *rest = README[: README.index("| case |")].split("\n\n")
+    assert title == "# torchrecmetrics"
+    assert any(part.startswith("```python") for part in rest)
+    (install,) = [part for part in rest if "pip install" in part]
+    home = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    assert " ".join(first.split()) in " ".join(home.split())
+    assert re.search(r'pip install -e "\S+"', install)[0] in home
+
+
 def test_intervals_of_readme():
     """The shares of held intervals in README are those of the page on standard errors."""
     page = (ROOT / "docs" / "explanations" / "standard-errors.md").read_text(encoding="utf-8")

@@ -40,10 +40,11 @@ def site(tmp_path_factory):
 
 
 def test_every_formula_is_drawn(site):
-    """No formula is left as LaTeX, and no page loads a file from another site."""
+    """No formula is left as LaTeX, no link as a role, and no page loads a file from another site."""
     pages = {page: page.read_text(encoding="utf-8") for page in site.rglob("*.html")}
     assert sum("<math" in text for text in pages.values()) >= 1
     assert not [page for page, text in pages.items() if re.search(r"\$[^$<]*\\[a-z]+[^$<]*\$", re.sub(CODE, "", text))]
+    assert not [page for page, text in pages.items() if re.search(r":(?:doc|py:\w+):", re.sub(CODE, "", text))]
     assert not [
         page
         for page, text in pages.items()
@@ -132,26 +133,56 @@ WHOLE = """
 const wide = document.documentElement.scrollWidth - window.innerWidth;
 const shown = [...document.images].filter(image => getComputedStyle(image).display !== "none");
 const missing = shown.filter(image => !(image.complete && image.naturalWidth > 0)).map(image => image.src);
-const cut = [...document.querySelectorAll("pre")].filter(block => block.scrollWidth > block.clientWidth + 1);
-return [wide, missing, shown.length, cut.map(block => block.textContent.trim().slice(0, 60))];
+const scrolls = block => block.scrollWidth > block.clientWidth + 1;
+const cut = [...document.querySelectorAll("pre")].filter(scrolls);
+const tables = [...document.querySelectorAll(".table-wrapper")].filter(scrolls);
+const start = block => block.textContent.trim().slice(0, 60);
+return [wide, missing, shown.length, cut.map(start), tables.map(start)];
+"""
+WITH_WIDE_TABLES = {"benchmarks", "explanations/conformance", "reference/evaluation"}
+"""Pages whose tables are scrolled on a phone."""
+FAINT = """
+const linear = byte => (byte / 255 <= .04045 ? byte / 255 / 12.92 : ((byte / 255 + .055) / 1.055) ** 2.4);
+const bytes = colour => colour.match(/[\\d.]+/g).map(Number);
+const luminance = colour => {
+  const [red, green, blue] = bytes(colour).map(linear);
+  return .2126 * red + .7152 * green + .0722 * blue;
+};
+const faint = new Set();
+for (const theme of ["light", "dark"]) {
+  document.body.dataset.theme = theme;
+  for (const text of document.querySelectorAll(".highlight pre, .highlight span")) {
+    if (![...text.childNodes].some(node => node.nodeType === 3 && node.data.trim())) continue;
+    let behind = text;
+    while (bytes(getComputedStyle(behind).backgroundColor)[3] === 0) behind = behind.parentElement;
+    const colours = [getComputedStyle(text).color, getComputedStyle(behind).backgroundColor].map(luminance);
+    const contrast = (Math.max(...colours) + .05) / (Math.min(...colours) + .05);
+    if (contrast < 4.5) faint.add(`${theme}: '${text.className}' has a contrast of ${contrast.toFixed(2)}`);
+  }
+}
+return [...faint];
 """
 
 
-def look(browser, width, keep):
+def look(browser, width, keep, has_wide_tables):
     """Set the size of the window, and return what is wrong with the page in it, and its number of images."""
     size = {"width": WIDTHS[width][0], "height": WIDTHS[width][1], "deviceScaleFactor": 1, "mobile": width == "phone"}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     browser.execute_async_script(DRAWN)
-    wide, missing, shown, cut = browser.execute_script(WHOLE)
+    wide, missing, shown, cut, tables = browser.execute_script(WHOLE)
     if keep:
         browser.save_screenshot(f"{keep}-{width}.png")
     faults = [f"{wide} pixels too wide"] if wide > 0 else []
     faults += [f"no image {source}" for source in missing]
+    faults += [f"table too wide: {text}" for text in tables if not has_wide_tables]
     return faults + ([f"cut: {text}" for text in cut] if width == "desktop" else []), shown
 
 
 def test_pages_in_a_browser(browser, site, address):
-    """No page logs a warning or an error, is wider than the window, misses an image or, on a desk, cuts a block."""
+    """No page logs a warning or an error, is wider than the window, misses an image or, on a desk, cuts a block.
+
+    Tables fit a phone, and the text of code has a contrast of 4.5 to its background, as WCAG 2 asks for (AA).
+    """
     faults, images = {}, 0
     keep = os.environ.get("SCREENSHOTS")  # a folder to keep screenshots in
     if keep:
@@ -160,8 +191,10 @@ def test_pages_in_a_browser(browser, site, address):
         name = page.relative_to(site).with_suffix("").as_posix()
         browser.get(f"{address}{name}.html")
         for width in WIDTHS:
-            faults[name, width], shown = look(browser, width, keep and Path(keep, name.replace("/", "_")))
+            screenshot = keep and Path(keep, name.replace("/", "_"))
+            faults[name, width], shown = look(browser, width, screenshot, name in WITH_WIDE_TABLES)
             images += shown
+        faults[name, "contrast"] = browser.execute_script(FAINT)
         logged = [entry["message"] for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
         faults[name, "log"] = logged
     assert not {page: messages for page, messages in faults.items() if messages}
@@ -175,6 +208,22 @@ significance|confidence interval|Triton|out of memory|NaN|ties|99 negatives
 """
 
 
+OF_METRICS = {
+    "hit rate": "HitRate",
+    "hit ratio": "HitRate",
+    "HR": "HitRate",
+    "r-precision": "RPrecision",
+    "precision": "Precision",
+    "recall": "Recall",
+    "ndcg": "NDCG",
+    "normalized discounted cumulative gain": "NDCG",
+    "mean average precision": "MAP",
+    "mean reciprocal rank": "MRR",
+    "ILD": "IntraListDiversity",
+    "catalog coverage": "Coverage",
+    "novelty": "Novelty",
+}
+"""The metric that is listed first, by what is searched for."""
 SEARCHED = """
 const done = arguments[0];
 const summary = () => document.querySelector("#search-results p.search-summary")?.textContent ?? "";
@@ -183,15 +232,26 @@ wait();
 """
 
 
+def pages_found(browser, address, words):
+    """Return the paths of the first ten results of the site's search."""
+    browser.get(f"{address}search.html?q={urllib.parse.quote(words)}")
+    browser.execute_async_script(SEARCHED)
+    return browser.execute_script(
+        "return [...document.querySelectorAll('#search-results li > a')].slice(0, 10).map(link => link.pathname);"
+    )
+
+
+def test_search_lists_the_metric_first(browser, address):
+    """Who searches for a metric, by any of its names, finds its page first."""
+    first = {words: pages_found(browser, address, words)[0] for words in OF_METRICS}
+    assert first == {words: f"/reference/metrics/{name}.html" for words, name in OF_METRICS.items()}
+
+
 def test_search_finds_words(browser, site, address):
     """People come by these words: one of the first ten pages that are found speaks of them."""
     missed = []
     for word in WORDS.strip().replace("\n", "|").split("|"):
-        browser.get(f"{address}search.html?q={urllib.parse.quote(word)}")
-        browser.execute_async_script(SEARCHED)
-        links = browser.execute_script(
-            "return [...document.querySelectorAll('#search-results li > a')].slice(0, 10).map(link => link.pathname);"
-        )
+        links = pages_found(browser, address, word)
         pages = [(site / link.strip("/")).read_text(encoding="utf-8").lower() for link in links]
         if not any(word.lower() in page for page in pages):
             missed.append((word, links))

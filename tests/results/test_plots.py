@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import torchrecmetrics as trm
+from torchrecmetrics.core.student_t import quantile
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("agg")
@@ -219,8 +220,59 @@ def test_own_axes():
         trm.plot(found, given[0])
     with pytest.raises(TypeError, match=r"ax must be matplotlib axes, got Figure"):
         trm.plot(filled(), figure)
-    with pytest.raises(TypeError, match=r"plot draws an evaluation, .* or comparison, got dict"):
-        trm.plot({"HR@1": 0.5})
+    for result, kind in (({"HR@1": 0.5}, "float"), ([0.5], "list"), ({}, "dict")):
+        with pytest.raises(TypeError, match=rf"plot draws an evaluation, .* or models by name, got .*{kind}"):
+            trm.plot(result)
+
+
+class TestModels:
+    def test_against_k(self):
+        """Each metric has axes of its own with one line per model, and intervals; without cut-offs, one row each."""
+        models = {"pop": filled(), "gcn": filled(n=60)}
+        figure, axes = trm.plot(models)
+        assert [panel.get_title(loc="left") for panel in figure.axes] == ["HR", "NDCG", "AUROC"]
+        assert axes is figure.axes[0]
+        for name, panel in zip(("HR", "NDCG"), figure.axes, strict=False):
+            assert legend(panel) == ["pop", "gcn"]
+            for collection, container in zip(models.values(), panel.containers, strict=True):
+                points = [collection[f"{name}@{k}"] for k in (1, 5, 20)]
+                assert list(container.lines[0].get_xdata()) == [1, 5, 20]
+                assert list(container.lines[0].get_ydata()) == [point.compute().item() for point in points]
+                assert bars(container) == [pytest.approx(point.confidence_interval()) for point in points]
+        of_auroc = {name: collection["AUROC"] for name, collection in models.items()}
+        values = {name: value.compute() for name, value in of_auroc.items()}
+        intervals = {name: value.confidence_interval() for name, value in of_auroc.items()}
+        check_rows(figure.axes[2], values, intervals)
+        check_layout(figure, axes)
+
+    def test_one_cutoff(self):
+        """With a single cut-off each model is a row in the axes of each metric; axes of one's own can be passed."""
+        models = {
+            "pop": evaluation(UNITS, k=5),
+            "a name of forty characters or more, by chance": evaluation(UNITS, k=5),
+        }
+        figure, axes = trm.plot(models)
+        assert {panel.get_title(loc="left") for panel in figure.axes} == {f"{name}@5" for name in UNITS}
+        for panel in figure.axes:
+            key = panel.get_title(loc="left")
+            values = {name: found[key] for name, found in models.items()}
+            check_rows(panel, values, {name: found.confidence_intervals[key] for name, found in models.items()})
+        check_layout(figure, axes)
+        own_figure, own = plt.subplots(2, 2)
+        assert trm.plot(models, own) == (own_figure, own[0, 0])
+
+    def test_rows_and_seeds(self):
+        """Models may be `Rows`, and lists of seeds, with the means and the errors that `compare` has."""
+        models = runs(["NDCG@5", "NDCG@10", "MRR"], ["pop", "gcn", "other"])
+        models = {"pop": models["pop"], "gcn": [models["gcn"], models["other"]]}
+        figure, axes = trm.plot(models)
+        assert [panel.get_title(loc="left") for panel in figure.axes] == ["NDCG", "MRR"]
+        means = trm.compare(models, resamples=100).means
+        for name, container in zip(models, axes.containers, strict=True):
+            drawn = [means[name, key] for key in ("NDCG@5", "NDCG@10")]
+            assert list(container.lines[0].get_ydata()) == [mean.value for mean in drawn]
+            half = [(high - low) / 2 for low, high in bars(container)]
+            assert half == pytest.approx([quantile(0.975, 79) * mean.standard_error for mean in drawn])
 
 
 class TestComparison:

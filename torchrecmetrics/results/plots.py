@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from torchmetrics import MetricCollection
@@ -11,6 +12,8 @@ from torchmetrics import MetricCollection
 from torchrecmetrics.core.checks import describe, extra
 from torchrecmetrics.core.result import LastResult, Result
 from torchrecmetrics.results.comparison import Comparison
+from torchrecmetrics.results.pairing import Paired
+from torchrecmetrics.results.rows import Rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,19 +59,24 @@ class Line(NamedTuple):
         return [[max(value - low, 0.0) for value, low, _ in ends], [max(high - value, 0.0) for value, _, high in ends]]
 
 
-def plot(result: Comparison | LastResult | HasPoints, ax: Axes | Sequence[Axes] | None = None) -> Drawn:
+def plot(
+    result: Comparison | LastResult | HasPoints | Mapping[str, Any], ax: Axes | Sequence[Axes] | None = None
+) -> Drawn:
     """Draw a result with its 95 % intervals.
 
     - An `Evaluation` or a collection: values against k, one line per metric; a metric without a cut-off is a horizontal
       line. With a single cut-off each value is a dot in a row of its own. Metrics with other bounds than 0 to 1, or
       without bounds, have axes of their own, one below the other: `figure.axes`.
     - `evaluation.groups`, a metric, or a value of a collection: a dot in a row of its own for each value.
+    - Results by name, {model: result}, as `compare` takes them, or without kept rows: axes for each metric, with a line
+      per model against k, or a row per model. Values of `Rows` and of several seeds are the means of `compare`.
     - A `Comparison`: a forest plot of the differences, one colour per pair of runs; thin lines are corrected intervals,
       and a broken line is drawn at the margin.
 
     Args:
         result: a result as above; a metric or collection must have been updated.
-        ax: matplotlib axes, or one axes for each scale of the metrics; None = a new figure, as large as labels need.
+        ax: matplotlib axes, or one axes for each scale of the metrics, for models one for each metric; None = a new
+            figure, as large as labels need.
 
     Returns:
         Figure and the first axes.
@@ -92,11 +100,14 @@ def plot(result: Comparison | LastResult | HasPoints, ax: Axes | Sequence[Axes] 
         panels = _panels(["differences"], [height], ax)
         _draw_forest(panels[0], result)
     else:
-        units = _lines_by_unit(_points(result))
+        models: Any = result if isinstance(result, Mapping) and not hasattr(result, "points") else None
+        units = _lines_by_metric(models) if models else _lines_by_unit(_points(result))  # type: ignore[arg-type]
         heights = [1.1 + 0.32 * len(lines) if _are_rows(lines) else None for lines in units.values()]
         panels = _panels([*units], heights, ax)
-        for axes, lines in zip(panels, units.values(), strict=True):
+        for axes, (unit, lines) in zip(panels, units.items(), strict=True):
             (_draw_rows if _are_rows(lines) else _draw_lines)(axes, lines)
+            if models:
+                axes.set_title(unit, fontsize="medium", loc="left")
     figure: Figure = panels[0].figure  # type: ignore[assignment]  # a subfigure has the same methods
     if ax is None:
         _widen(figure, panels)
@@ -113,9 +124,31 @@ def _points(result: LastResult | HasPoints) -> Sequence[Result]:
         result.compute()
     if not hasattr(result, "points"):
         raise TypeError(
-            f"plot draws an evaluation, its groups, a collection, metric or comparison, got {describe(result)}"
+            "plot draws an evaluation, its groups, a collection, metric or comparison, or models by name, got "
+            f"{describe(result)}"
         )
     return result.points
+
+
+def _lines_by_metric(models: Mapping[str, Any]) -> Mapping[str, Sequence[Line]]:
+    """Return a line per model for each metric, by the metric's label."""
+    metrics: dict[str, list[Line]] = {}
+    for model, points in _points_by_model(models).items():
+        for line in chain.from_iterable(_lines_by_unit(points).values()):
+            metrics.setdefault(line.label, []).append(Line(model, line.points))
+    return metrics
+
+
+def _points_by_model(models: Mapping[str, Any]) -> Mapping[str, Sequence[Result]]:
+    """Return the values of each model; those of `Rows` and of several seeds are the means of `compare`."""
+    if not any(isinstance(model, (Rows, list, tuple)) for model in models.values()):
+        return {name: _points(model) for name, model in models.items()}
+    points: dict[str, list[Result]] = {name: [] for name in models}
+    for (model, label), (value, error, num_rows) in Paired(models, None, None).means({None: None}).items():
+        name, _, cutoff = label.rpartition("@") if label.rpartition("@")[2].isdecimal() else (label, "", "")
+        point = Result(label, name, int(cutoff) if cutoff else None, value=value, standard_error=error, size=num_rows)
+        points[model].append(point)
+    return points
 
 
 def _lines_by_unit(points: Sequence[Result]) -> Mapping[str, Sequence[Line]]:
