@@ -7,8 +7,6 @@ from functools import partial
 from pathlib import Path
 
 import hypothesis.strategies as st
-import numpy as np
-import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings

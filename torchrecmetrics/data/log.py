@@ -356,9 +356,7 @@ class Log(Events):
         if self.times is None:
             raise ValueError("the events have no times: name their column, time=")
         if test_from is None:
-            raise TypeError(
-                "test_from is missing, the time from which events are test; without valid_from= no event is validation"
-            )
+            raise TypeError("test_from is missing: the time from which events are test")
         train_end = f"test_from={test_from}" if valid_from is None else f"valid_from={valid_from}"
         valid_from = test_from if valid_from is None else valid_from
         valid_start = read_bound("valid_from", valid_from, self.times, self.time_unit)
