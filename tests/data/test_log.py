@@ -1,6 +1,7 @@
 """`Log` and its splits give what plain Python gives, one event at a time."""
 
 import math
+import re
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -246,6 +247,39 @@ BAD = [
     (lambda: Log.load(__file__), ValueError, "was not written by Log.save"),
     (lambda: Log.from_frame(DAY | {"day": [2**63] * 5}, time="day"), ValueError, r"2\^63: pass them in a coarser unit"),
 ]
+
+
+def test_a_split_by_time_without_a_validation_part():
+    """`test_from` alone makes train and test; the validation part is empty."""
+    split = LOG.split_by_time(test_from=3)
+    assert [len(part) for part in split] == [len(part) for part in LOG.split_by_time(3, 3)]
+    assert not len(split.valid)
+    with pytest.raises(TypeError, match="test_from is missing"):
+        LOG.split_by_time(3)
+    with pytest.raises(ValueError, match="no event is left for train, before test_from=-9"):
+        LOG.split_by_time(test_from=-9)
+
+
+SECONDS = [1704067100, 1704067200, 1704067300]  # around the first second of 2024, UTC
+
+
+@pytest.mark.parametrize(
+    ("times", "bound"),
+    [
+        (SECONDS, "2024-01-01"),
+        ([s * 1000 for s in SECONDS], "2024-01-01"),
+        (pd.to_datetime(SECONDS, unit="s"), 1704067200),
+    ],
+    ids=["seconds", "milliseconds", "datetimes"],
+)
+def test_a_bound_of_another_type_is_converted_by_the_line_of_the_error(times, bound):
+    """A date beside Unix times, and a Unix time beside datetimes: the error has the line that converts the bound."""
+    log = Log.from_frame({"user": [1, 1, 1], "item": [1, 2, 3], "time": times})
+    with pytest.raises(TypeError, match="bounds must have the type of the times") as error:
+        log.split_by_time(test_from=bound)
+    (line,) = re.findall(r"np\.datetime64\(.*\)$", str(error.value))
+    split = log.split_by_time(test_from=eval(line, {"np": np}))
+    assert (split.train.items.tolist(), split.test.items.tolist()) == ([0], [1, 2])
 
 
 @pytest.mark.parametrize(("make", "error", "message"), BAD)

@@ -105,7 +105,7 @@ BAD = [
     (lambda: in_order(np.ma.array([2, 9, 1], mask=[0, 1, 0])), ValueError, "'time' of frame is missing in row 1"),
     (lambda: in_order([1, 2, 3j]), TypeError, "holds complex and int: make them all one kind"),
     (lambda: parts([1, 2, 3], math.nan, 3), ValueError, "valid_from: 1 of 1 are missing"),
-    (lambda: parts(["2024-01-01"], None, 3), ValueError, "valid_from: 1 of 1 are missing"),
+    (lambda: parts(["2024-01-01"], "2024-01-01", None), TypeError, "test_from is missing"),
     (lambda: parts([NEW_YEAR] * 3, NEW_YEAR, 3), TypeError, "test_from is 3, but times are datetimes"),
     (lambda: log_at(["noon"]), TypeError, "must be numbers or datetimes"),
 ]
