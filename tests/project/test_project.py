@@ -25,9 +25,10 @@ SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 def test_no_address_that_does_not_exist():
     """The repository has no address yet: no file names one, and links inside the repository are relative."""
-    names = ["README.md", "CITATION.cff", "SECURITY.md", "CHANGELOG.md", "CONTRIBUTING.md", "pyproject.toml"]
     paths = [
-        *map(ROOT.joinpath, names),
+        *ROOT.glob("*.md"),
+        ROOT / "CITATION.cff",
+        ROOT / "pyproject.toml",
         ROOT / "docs/conf.py",
         *ROOT.glob("docs/**/*.md"),
         *ROOT.glob(".github/**/*.*"),
@@ -213,6 +214,21 @@ def test_two_commands():
     assert "<!-- test command -->" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
+def test_versions_of_ruff():
+    """The hooks before a commit format with the version that the dependency group `dev` pins."""
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
+    pinned = [name for name in SETTINGS["dependency-groups"]["dev"] if str(name).startswith("ruff")]
+    assert re.findall(r"ruff==[\d.]+", hooks) == 2 * pinned
+
+
+def test_reference_says_what_is_stable():
+    """The first line of each page of the reference, except the glossary, says whether it is stable."""
+    for page in sorted((ROOT / "docs" / "reference").glob("*.md")):
+        first = page.read_text(encoding="utf-8").split("\n\n")[1]
+        says = re.search(r"\b(stable|may change)\b.*#versions-and-deprecations", first, re.I)
+        assert says or page.stem == "glossary", page
+
+
 def test_recorded_cards_have_results():
     """Triton is taken by itself on cards alone of which the results are in benchmarks/results."""
     kept = [json.loads(path.read_text()) for path in (ROOT / "benchmarks" / "results").glob("nvidia-*.json")]
@@ -222,11 +238,11 @@ def test_recorded_cards_have_results():
 
 
 def test_version_is_one():
-    """Changelog and citation have the package's version; the changelog has a date unless it is a dev version."""
+    """Changelog and citation have the package's version; changes since the last release are under "Unreleased"."""
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    version, date = re.search(r"^## (\S+) \((.+)\)$", changelog, re.M).groups()
-    assert version == trm.__version__
-    assert (date == "unreleased") == ("dev" in version)
+    version = trm.__version__
+    heading = "Unreleased" if "dev" in version else rf"{re.escape(version)} - \d{{4}}-\d\d-\d\d"
+    assert re.fullmatch(heading, re.search(r"^## (.+)$", changelog, re.M)[1])
     assert f"version = {{{version}}}," in README
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert re.search(rf"^version: {re.escape(version)}$", citation, re.M)
