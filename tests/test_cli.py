@@ -247,7 +247,7 @@ BAD = [
     ("evaluate lists.csv no.parquet --rank rank -m HR@1", "no.parquet"),
     ("evaluate blank.csv truth.csv -m HR@1", "error: blank.csv is empty: it holds no rows"),
     ("evaluate column.csv truth.csv --rank rank -m HR@1", "column.csv has no column 'rank'; did you mean 'rnk'"),
-    ("evaluate twice.csv truth.csv -m MRR@2", "--first lets its first place"),
+    ("evaluate twice.csv truth.csv -m MRR@2", "--first keeps only the first"),
     ("evaluate repeat.csv truth.csv --rank rank -m HR@1", "repeat.csv, row 3 (line 5), column 'item': user 'bo'"),
     ("evaluate order.csv truth.csv --rank rank -m HR@1", "order.csv, row 3 (line 5), column 'rank': user 'bo'"),
     ("evaluate short.parquet truth.csv --rank rank -m HR@1", "short.parquet is no parquet file, or was cut short"),

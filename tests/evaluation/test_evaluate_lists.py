@@ -47,6 +47,35 @@ def same(found, expected):
     assert numbers(found) == near(expected)
 
 
+@pytest.mark.parametrize("order", ["rank", "score", None])
+@pytest.mark.parametrize("form", ["frame", "dict", "csv"])
+def test_lists_of_two_models_in_one_table(order, form, tmp_path):
+    """If a column that is not read tells repeated rows apart, the error names it, and each model's table is right."""
+    truth = {"user": [1, 2], "item": ["x", "y"]}
+    lists = pd.DataFrame({"model": ["als", "als", "bpr", "bpr"], "user": [1, 2, 1, 2], "item": ["x", "z", "x", "y"]})
+    if order is not None:
+        lists[order] = 1
+
+    def evaluate(table):
+        table.to_csv(tmp_path / "lists.csv", index=False)
+        source = {"frame": table, "dict": table.to_dict("list"), "csv": tmp_path / "lists.csv"}[form]
+        lists_of_all = trm.Table(source, rank=None) if order is None else source
+        return trm.evaluate_lists("HR@1", lists_of_all, target=truth)
+
+    with pytest.raises(ValueError, match=r"column 'model', .* tells such rows apart \('als', 'bpr'\)") as error:
+        evaluate(lists)
+    assert "duplicates" not in str(error.value)
+    found = [evaluate(lists[lists.model == model])["HR@1"].item() for model in ("als", "bpr")]
+    assert found == [0.5, 1]
+
+
+def test_a_column_that_does_not_tell_repeats_apart_is_not_named():
+    """Repeats within each value of the column, and a column without several values, are repeats as before."""
+    lists = {"user": [1, 1, 1], "item": ["x", "x", "y"], "model": ["als", "als", "bpr"], "run": ["a", "a", "a"]}
+    with pytest.raises(ValueError, match="duplicates='first' keeps only the first"):
+        trm.evaluate_lists("HR@1", trm.Table(lists, rank=None), target={"user": [1], "item": ["x"]})
+
+
 @pytest.mark.parametrize("ties", ["expected", "realistic", "optimistic", "pessimistic"])
 def test_recommended_lists_have_the_values_of_the_model(ties):
     """`recommend` followed by `evaluate_lists` gives what `evaluate` gives, with history and ties."""

@@ -57,6 +57,16 @@ def test_labels_are_gains():
     assert found["NDCG@2"].item() == pytest.approx(metric.compute().item())
 
 
+def test_sessions_of_two_models_in_one_table():
+    """An unread column that tells repeated candidates apart is named; the labels are no such column."""
+    both = pd.concat([FRAME.assign(model="als"), FRAME.assign(model="bpr")])
+    with pytest.raises(ValueError, match=r"column 'model', .* apart \('als', 'bpr'\): pass a table for each"):
+        evaluate_lists("MRR", both, score="score", **OPTIONS)
+    clicked_once = pd.concat([FRAME.assign(clicked=1), FRAME.assign(clicked=0)])
+    with pytest.raises(ValueError, match="duplicates='first' keeps its best rank"):
+        evaluate_lists("MRR", clicked_once, score="score", **OPTIONS)
+
+
 def test_the_command_and_repeated_items(tmp_path, capsys):
     """`--label` takes the place of TRUTH, the file of ground truth, and of its options.
     With `first`, an item that a session repeats is one candidate, with its highest score and its highest label.
@@ -71,7 +81,7 @@ def test_the_command_and_repeated_items(tmp_path, capsys):
     for file, more, code, message in (
         (once, label, 0, "MRR  0.5000"),
         (path, [*label, "--first"], 0, "MRR  0.4167"),
-        (path, label, 2, "--first lets its best place stand alone"),
+        (path, label, 2, "--first keeps its best rank"),
         (once, [], 2, "give TRUTH, a file of ground truth, or --label COLUMN"),
         (once, [*label, "--history", once], 2, "--history and --train are for TRUTH"),
     ):

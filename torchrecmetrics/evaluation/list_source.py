@@ -190,11 +190,12 @@ def _explain_repeat(lists: RecommendedLists, batch: Tensor, duplicates: str) -> 
     repeated = lists.repeat(batch) if duplicates == "error" else None
     if repeated is not None:
         user, item, where = repeated
-        raise CuredError(
-            f"{where}: user {called(lists.user_ids, user)} has item {called(lists.item_ids, item)} for the second "
-            f"time; {FIRST} lets its first place stand alone",
-            FIRST,
-        ) from None
+        fault = (
+            f"{where}: user {called(lists.user_ids, user)} has item {called(lists.item_ids, item)} for the second time"
+        )
+        if lists.entries.table is not None and (cure := lists.entries.table.several_tables("user", "item")):
+            raise ValueError(f"{fault}; {cure}") from None
+        raise CuredError(f"{fault}; {FIRST} keeps only the first", FIRST) from None
 
 
 def check_hits(lists: RecommendedLists, target: Interactions) -> None:

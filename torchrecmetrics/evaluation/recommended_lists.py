@@ -184,18 +184,20 @@ def _wrong_rank(
     starts = torch.searchsorted(users, users)
     lowest = 0 if int((ranks == 0).sum()) == len(torch.unique(users)) else 1
     entry = int((ranks - lowest != torch.arange(len(ranks), device="cpu") - starts).nonzero()[0])
-    fault = f"user {called(user_ids, int(users[entry]))} has rank {int(ranks[entry])}"
+    where = entries.at(int(rows[entry]), "rank")
+    fault = f"{where}: user {called(user_ids, int(users[entry]))} has rank {int(ranks[entry])}"
     cure = f"if places were left out on purpose, the negated ranks will do as {BY_SCORE}"
     if entry == int(starts[entry]):
         fault += " as the best"
     elif ranks[entry] == ranks[entry - 1]:
         fault += " twice"
+        if entries.table is not None and (separate := entries.table.several_tables("user", "rank")):
+            return CuredError(f"{fault}; {separate}")
         cure = f"{FIRST} takes rows that repeat as the same row; other items are two lists: pass one list"
     else:
         fault += f" after {int(ranks[entry - 1])}"
     return CuredError(
-        f"{entries.at(int(rows[entry]), 'rank')}: {fault}, but ranks must run 1, 2, 3, ... in each list (or 0, 1, 2, "
-        f"... in all); {cure}",
+        f"{fault}, but ranks must run 1, 2, 3, ... in each list (or 0, 1, 2, ... in all); {cure}",
         *(FIRST, BY_SCORE),
     )
 

@@ -116,12 +116,13 @@ def _read_sessions(table: Table, label: str, duplicates: Duplicates) -> _Session
         num_repeated = len(users) - len(pairs)
         if num_repeated and duplicates == "error":
             row = int((torch.bincount(again)[again] > 1).nonzero()[0])
-            raise CuredError(
+            fault = (
                 f"{source.what} lists item {item_ids[int(items[row])]!r} twice for {user} "
-                f"{user_ids[int(users[row])]!r}, first in {columns.row(row)}: it would be two candidates; {FIRST} lets "
-                "its best place stand alone, with its highest label",
-                FIRST,
+                f"{user_ids[int(users[row])]!r}, first in {columns.row(row)}: it would be two candidates"
             )
+            if cure := table.several_tables("user", "item", label=label):
+                raise ValueError(f"{fault}; {cure}")
+            raise CuredError(f"{fault}; {FIRST} keeps its best rank, with its highest label", FIRST)
         users, items = pairs // len(item_ids), pairs % len(item_ids)
         scores, labels = (
             torch.zeros_like(users, dtype=torch.float64).scatter_reduce(0, again, column, "amax", include_self=False)

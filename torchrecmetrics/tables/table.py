@@ -313,6 +313,23 @@ class Table:
             f"{text}Say what they are, such as {call}: {rules}", call, *(Cure.option(none, None) for _, none, _ in uses)
         )
 
+    def several_tables(self, *roles: str, label: str | None = None) -> str | None:
+        """Return the cure for a table that holds the lists of several models, by an unread column that names them.
+
+        Rows of one model differ in `roles`, such as user and item. None = no such column; `label` is none.
+        """
+        if self.holds_lists or self.split is not None:
+            return None
+        table, keys = self.source.all_columns(), [self.columns[role] for role in roles]
+        for name in self.unread(*self.columns):
+            values = table[name].unique()
+            if name != label and 1 < len(values) <= _SHOWN:
+                rows = table.select([*keys, name]).group_by([*keys, name]).aggregate([([], "count_all")])
+                if compute().max(rows["count_all"]).as_py() == 1:
+                    shown = ", ".join(map(repr, values.to_pylist()))
+                    return f"column {name!r}, which is not read, tells such rows apart ({shown}): pass a table for each"
+        return None
+
     def question_of_flags(self) -> CuredError | None:
         """Return an error for excluded pairs if one column that is not read holds flags; None if none or several do."""
         names = self.unread("user", "item", "time")
