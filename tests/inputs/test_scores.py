@@ -155,7 +155,7 @@ def test_more_items_than_int32(monkeypatch):
     """
     items = 2**31 + 10
 
-    def last_tile(matrix, wide):
+    def last_tile(matrix, *_):
         here = slice(0, 1), slice(items - 100, items)
         yield here, matrix[here]
 

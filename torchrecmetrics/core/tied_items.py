@@ -8,7 +8,6 @@ over the places of a row; deeper ones, and those over whole rankings, are sums o
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -48,7 +47,8 @@ class TiedItems(RankedItems):
         better, size = better.clamp(max=LAST_RANK), size.clamp(min=1)
         vars(self).update(better=better, size=size, num_places=num_places, gains=gains, _cache={})
 
-    @cached_property
+    @property
+    @derived
     def ranks(self) -> Tensor:
         """The expected ranks of the items, made when they are read."""
         ranks = expected_ranks(self.better, self.size, *numbers_in_groups(self.better)[1:])
