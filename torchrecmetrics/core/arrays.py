@@ -128,7 +128,7 @@ def rowwise_isin(items: Tensor, ids: Tensor) -> Tensor:
 
 
 def find_first(entries: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the first column of `entries` [B, K] that holds each number [B, T] of the row, and whether one does."""
+    """Return the column where each number [B, T] first occurs in its row of `entries` [B, K], and whether it occurs."""
     ascending, slot = entries.sort(dim=1, stable=True)
     nearest = search(ascending, numbers).clamp(max=entries.shape[1] - 1)
     return slot.gather(1, nearest), ascending.gather(1, nearest) == numbers

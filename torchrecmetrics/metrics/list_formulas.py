@@ -340,7 +340,7 @@ def _new_categories(ranking: Ranking, catalogue: Catalogue) -> Tensor:
 
 
 def _first_times(shares: Tensor) -> Tensor:
-    """Count the categories whose share is above 0 for the first time, at each rank: [b, C, D] -> [b, D]."""
+    """Count, at each rank, the categories whose share is above 0 for the first time: [b, C, D] -> [b, D]."""
     has = (shares > 0).to(shares.dtype)
     return (has * (_running(has) == 1)).sum(1)
 
