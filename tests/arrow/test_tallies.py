@@ -322,7 +322,7 @@ def test_catalogue_has_ids():
     found = evaluated(table, ["MRR", "Coverage"], 2, {"catalogue": catalogue})
     assert numbers(found) == {"MRR@2": 0.75, "Coverage@2": 2 / NUM}
     strange = pa.table({"item_ids": [["i3", "i4"], ["i4", "x"]], "target": [["i3"], ["i3"]]})
-    with pytest.raises(ValueError, match=r"the catalogue does not have: row 1 lists"):
+    with pytest.raises(ValueError, match=r"not in the catalogue: row 1 lists"):
         arrow.tally(strange, ["MRR", "Coverage"], 2, catalogue=catalogue)
     with pytest.raises(ValueError, match="item_ids differ from those of the catalogue"):
         arrow.tally(table, "MRR", 2, item_ids=["i3", "i4"], catalogue=catalogue)
@@ -428,14 +428,14 @@ BAD_VALUES = [
     (bad("gains", [[1], [1, 2]]), {"gains": "gains"}, "row 1 has 1 relevant items and 2 gains"),
     (bad("s", [[3, 2, 1], [2, 1]]), {"scores": "s"}, "row 1 has 3 listed items and 2 scores"),
     (bad("w", [1, None]), {"weights": "w"}, "row 1 has no weight: column 'w'"),
-    (bad("w", [1, -1]), {"weights": "w"}, "row 1 weighs -1"),
+    (bad("w", [1, -1]), {"weights": "w"}, "row 1 has weight -1"),
     (bad("s", [[9], [6]]), {"exclude": "s"}, "also excluded.*row 1"),
     (SHORT, {"exclude": "seen"}, "the list of row 1 holds 2 items after excluded and repeated ones have left"),
     (bad("r", [1.0, 0.5]), {"ranks": "r", "complete": True}, r"row 1 is \[0.5"),
     (
         bad("r", [1, 0]),
         {"ranks": "r", "complete": True},
-        r"ranks that are no places .*: row 1 is \[0.*\]: if ranks start at 0",
+        r"invalid ranks .*: row 1 is \[0.*\]: if ranks start at 0",
     ),
     (bad("r", [1, 0], pa.uint8()), {"ranks": "r", "complete": True}, r"row 1 is \[0.*\]: if ranks start at 0"),
     (

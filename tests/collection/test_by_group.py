@@ -90,9 +90,9 @@ def test_a_group_without_rows():
 @pytest.mark.parametrize(
     ("columns", "error", "message"),
     [
-        ({}, ValueError, r"the collection has the groups a, b: update\(..., groups=\) says to which each row belongs"),
-        ({"groups": CODES + 1}, ValueError, r"1?\d of 60 rows whose group is none of those there are: row \d+ is of"),
-        ({"groups": CODES - 1}, ValueError, r"\d+ of 60 rows whose group is none of those there are: row \d+ is of"),
+        ({}, ValueError, r"the collection has the groups a, b: pass the group of each row, update\(..., groups=\)"),
+        ({"groups": CODES + 1}, ValueError, r"1?\d of 60 rows with an unknown group: row \d+ has group"),
+        ({"groups": CODES - 1}, ValueError, r"\d+ of 60 rows with an unknown group: row \d+ has group"),
         ({"groups": CODES.float()}, TypeError, "groups must hold int64, int32 or int16, got a torch.float32"),
         ({"groups": CODES[:5]}, ValueError, r"groups must be \[60\], one per row, on cpu, got"),
         ({"groups": CODES.tolist()}, TypeError, "groups must be a tensor, got list: torch.as_tensor"),
@@ -115,7 +115,7 @@ def test_bad_groups_that_are_found_later():
     in_no_group = fed(make(trm.ByGroup("a", "b")), groups=CODES.where(torch.arange(60) > 4, -1))
     for metrics in (deferred, unchecked):
         fed(metrics, groups=CODES.where(torch.arange(60) > 4, 9))
-    with pytest.raises(ValueError, match="bad input since the last reset: 5 rows whose group is none of those there"):
+    with pytest.raises(ValueError, match="bad input since the last reset: 5 rows with an unknown group"):
         deferred.compute()
     assert numbers(unchecked.compute()) == numbers(in_no_group.compute())
 
@@ -123,21 +123,21 @@ def test_bad_groups_that_are_found_later():
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (trm.ByGroup, ValueError, "groups holds no name"),
-        (partial(trm.ByGroup, "a", "a"), ValueError, "two groups are called 'a'"),
-        (partial(trm.ByGroup, "a/b"), ValueError, "a group is named by a word without '/', got 'a/b'"),
-        (partial(trm.ByGroup, ""), ValueError, "a group is named by a word"),
-        (partial(trm.ByGroup, 3), TypeError, "names of groups are words, .* got int"),
-        (partial(make, trm.ByGroup("a.b")), ValueError, "a group is named by a word without '/' or '.', got 'a.b'"),
+        (trm.ByGroup, ValueError, "groups needs at least one name"),
+        (partial(trm.ByGroup, "a", "a"), ValueError, "two groups have the name 'a'"),
+        (partial(trm.ByGroup, "a/b"), ValueError, "the name of a group must be a string without '/', got 'a/b'"),
+        (partial(trm.ByGroup, ""), ValueError, "the name of a group must be a string"),
+        (partial(trm.ByGroup, 3), TypeError, "names of groups must be several strings, .* got int"),
+        (partial(make, trm.ByGroup("a.b")), ValueError, "a group must be a string without '/' or '.', got 'a.b'"),
         (partial(make, trm.ByGroup("a"), trm.ByGroup("b")), ValueError, r"ByGroup\('a'.* and ByGroup\('b'.* both read"),
         (partial(make, trm.ByGroup("a"), trm.ByGroup("a", column="other")), ValueError, "'HR@1/a' would be the key of"),
-        (partial(make, trm.ByGroup("a", column="weights")), ValueError, "reads weights=, which update has itself"),
-        (partial(make, trm.ByGroup), TypeError, r"accumulators are such as ByGroup\('cold', 'warm'\), got"),
-        (partial(make, MeanMetric()), TypeError, "accumulators are such as .* got MeanMetric"),
+        (partial(make, trm.ByGroup("a", column="weights")), ValueError, "reads weights=, which is an argument of"),
+        (partial(make, trm.ByGroup), TypeError, r"must hold objects such as ByGroup\('cold', 'warm'\), got"),
+        (partial(make, MeanMetric()), TypeError, "accumulators must hold objects such as .* got MeanMetric"),
         (
             lambda: trm.RecMetricCollection("HR", k=1, accumulators=trm.ByGroup("a")),
             TypeError,
-            r"accumulators is a list: accumulators=\[ByGroup\('a'",
+            r"accumulators must be a list: accumulators=\[ByGroup\('a'",
         ),
         (
             lambda: trm.RecMetricCollection({"x/a": trm.HR(2), "x": trm.HR(1)}, accumulators=[trm.ByGroup("a")]),
@@ -156,7 +156,7 @@ def test_mistakes(call, error, message):
 def test_an_accumulator_belongs_to_one_collection():
     accumulator = trm.ByGroup("a", "b")
     metrics = fed(make(accumulator), groups=CODES)
-    with pytest.raises(ValueError, match=r"ByGroup\('a', 'b'.* is in a metric or collection already: make one for"):
+    with pytest.raises(ValueError, match=r"ByGroup\('a', 'b'.* already belongs to a metric or collection: make one"):
         make(accumulator)
     again = fed(make(accumulator.empty_copy()), groups=CODES)
     assert numbers(again.compute()) == numbers(metrics.compute())
@@ -169,7 +169,7 @@ def test_equal_collections_that_differ_in_an_accumulator():
     collections = [make(*accumulators) for accumulators in kinds]
     assert len({metrics.evaluator._state_name for metrics in collections}) == len(collections)
     for one, other in itertools.permutations(collections, 2):
-        with pytest.raises(ValueError, match="make both alike"):
+        with pytest.raises(ValueError, match="make both the same"):
             one.merge_state(other)
 
 

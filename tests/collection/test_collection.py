@@ -208,14 +208,14 @@ def test_lists_of_ids_in_place_of_ranks(device):
     lists = torch.rand(8, 1000, generator=torch.Generator().manual_seed(0)).topk(10).indices.to(device)
     collection = make(["HR", "MRR"], k=[5, 10]).to(device)
     if device.type == "cpu":
-        with pytest.raises(ValueError, match=r"ranks that are no places .*item ids are no ranks: Lists; flags"):
+        with pytest.raises(ValueError, match=r"invalid ranks .*pass item ids as Lists, flags"):
             collection.update(lists.clamp(max=3), depth=10)
     collection.update(trm.Ranks(lists))  # ranks in a Ranking are taken as they are
     collection.update(lists, depth=10)
     collection.update(torch.where(torch.arange(10, device=device) < 6, lists, 0), depth=10)  # padded, as ranks are
     collection.update(trm.get_topk_ranks(torch.rand(8, 1000, device=device), lists, 10))
     with pytest.raises(
-        ValueError, match=r"the depth of these ranks is unknown.* Item ids are Lists\(item_ids, target\)"
+        ValueError, match=r"the depth of these ranks is unknown.* Pass item ids as Lists\(item_ids, target\)"
     ):
         make(["HR"], k=1).to(device).update(lists)
 
@@ -233,7 +233,7 @@ def test_merge_state(collection, device):
     wrong = make({**dict(metrics), last: trm.HR(77)}).to(device)
     fewer = make(dict(metrics)).to(device)
     for bad, error, message in (
-        (wrong, ValueError, "merges states named like its own"),
+        (wrong, ValueError, "merges states named"),
         (fewer, ValueError, rf"collections of the same metrics can be merged; only one of the two has \['{last}'\]"),
         (collection.clone().to("meta"), ValueError, r"the state on meta: move one with .to\(device\)"),
         (collection[last], TypeError, "merges a RecMetricCollection, got "),
@@ -267,14 +267,14 @@ BAD = [
     (["RBP"], {"k": 5}, ValueError, "unknown metric 'RBP': docs/how-to/own-metric.md has its code"),
     (["rbp_at_k"], {"k": 5}, ValueError, "unknown metric 'rbp_at_k': docs/how-to/own-metric.md has its code"),
     (["RBP@10"], {}, ValueError, "unknown metric 'RBP@10': docs/how-to/own-metric.md has its code"),
-    (["recall_at_k"], {"k": 5}, ValueError, "unknown metric 'recall_at_k'; a cut-off follows '@': Recall@10$"),
-    (["map_at_k"], {"k": 5}, ValueError, "a cut-off follows '@': MAP@10$"),
-    (["ndcg_at_k"], {"k": 5}, ValueError, "a cut-off follows '@': NDCG@10$"),
-    (["precision_at_5"], {}, ValueError, "a cut-off follows '@': Precision@5$"),
-    (["MRR@k"], {}, ValueError, "'MRR@k': what follows '@' must be a whole number, such as MRR@10; or pass 'MRR' and"),
+    (["recall_at_k"], {"k": 5}, ValueError, "unknown metric 'recall_at_k'; write the cut-off after '@': Recall@10$"),
+    (["map_at_k"], {"k": 5}, ValueError, "write the cut-off after '@': MAP@10$"),
+    (["ndcg_at_k"], {"k": 5}, ValueError, "write the cut-off after '@': NDCG@10$"),
+    (["precision_at_5"], {}, ValueError, "write the cut-off after '@': Precision@5$"),
+    (["MRR@k"], {}, ValueError, "'MRR@k': the cut-off after '@' must be a whole number, such as MRR@10; or pass 'MRR'"),
     (["ndcg_score"], {"k": 5}, ValueError, "unknown metric 'ndcg_score'; here it is 'NDCG'"),
     (["GAUC"], {}, ValueError, r"'GAUC': .* three meanings: AUROC\(\) .*'candidates'\) by .*'relevant'\) by clicks"),
-    (["gAUC@10"], {}, ValueError, "'gAUC@10': a mean of each row's AUC has three meanings"),
+    (["gAUC@10"], {}, ValueError, "'gAUC@10': the name has three meanings"),
     (["AUC"], {}, ValueError, "'AUC': AUROC is the mean of each row's AUC; one AUC of all pairs: torchmetrics"),
     (
         ["AWRF"],
@@ -286,12 +286,12 @@ BAD = [
     (["NE"], {}, ValueError, r"'NE': normalized entropy is a log loss .* \(torchrec.metrics\); Entropy here is"),
     (["LogLoss"], {}, ValueError, "'LogLoss': the log loss .* is torch.nn.functional.binary_cross_entropy"),
     (["HR"], {}, ValueError, "'HR' needs a cut-off: pass k="),
-    (["Recall_at_10"], {}, ValueError, "a cut-off follows '@': Recall@10$"),
+    (["Recall_at_10"], {}, ValueError, "write the cut-off after '@': Recall@10$"),
     (["RMSE"], {}, ValueError, "'RMSE': .* are torchmetrics.MeanSquaredError"),
     ("RetrievalHitRate", {}, ValueError, "here it is .HR."),
     (["ERR"], {"k": 5}, ValueError, "'ERR': docs/how-to/own-metric.md"),
-    (["NDCG-exponential@5"], {}, ValueError, "given as an instance"),
-    (["HR@x"], {}, ValueError, r"what follows '@' must be a whole number, such as \w+@10; or pass '\w+' and k=10"),
+    (["NDCG-exponential@5"], {}, ValueError, "as an instance"),
+    (["HR@x"], {}, ValueError, r"the cut-off after '@' must be a whole number, such as \w+@10; or pass '\w+' and k=10"),
     (["AUROC@5"], {}, ValueError, "AUROC has no cut-off"),
     (["HR"], {"k": [5, 5]}, ValueError, "two metrics have the key 'HR@5'"),
     (["HR"], {"k": 0}, ValueError, "k must be at least 1"),
@@ -316,12 +316,12 @@ BAD = [
         for option, name in OF_CALLBACKS.items()
     ),
     ([trm.HR(5)], {"tie": "x"}, ValueError, "unknown option 'tie'"),
-    (["NDCG"], {"k": 5, "gain": "linear"}, ValueError, r"gain: an option of NDCG alone goes to an instance"),
+    (["NDCG"], {"k": 5, "gain": "linear"}, ValueError, r"gain: only NDCG has this option: pass an instance"),
     (["HR", OTHER_TIES], {"k": 5}, ValueError, "MRR was made with ties='pessimistic', HR@5 with ties='expected'"),
     (["HR", trm.MRR()], {"k": 5, "padding_idx": 0}, ValueError, "padding_idx=None, the collection with padding_idx=0"),
     ([trm.HR(5)], {"empty_target_action": "neg"}, ValueError, "empty_target_action='skip'"),
     ([trm.HR(5)], {"sync_on_compute": False}, ValueError, "sync_on_compute=True"),
-    (THRESHOLDS, {}, ValueError, r"different score_thresholds \[1.0, 2.0\] need a collection each"),
+    (THRESHOLDS, {}, ValueError, r"different score_thresholds \[1.0, 2.0\] need separate collections"),
 ]
 
 
@@ -381,7 +381,7 @@ def test_short_rows_are_left_out(device):
     collection = make(["HR", "Recall"], k=[2, 3], validate_args="deferred").to(device)
     collection.update(ranking)
     assert collection.evaluator._batch_rows(ranking).counted.tolist() == [True, False]
-    with pytest.raises(ValueError, match="HR@2: bad input since the last reset: 1 row known to fewer than k places"):
+    with pytest.raises(ValueError, match="HR@2: bad input since the last reset: 1 row with fewer than k known ranks"):
         collection.compute()
 
 

@@ -99,7 +99,7 @@ def test_merge_appends():
     plain.update(*batch(2))
     for other, message in (
         (plain, r"one of the two has KeptRows\(\), the other no accumulators"),
-        (collection(None), "rows are kept with ids in all batches, or in none"),
+        (collection(None), "pass ids for all batches, or for none"),
     ):
         with pytest.raises(ValueError, match=message):
             one.merge_state(other)
@@ -137,10 +137,10 @@ def test_memory_that_is_used_again():
     [
         ({"row_ids": IDS[:3]}, ValueError, r"row_ids must be \[5\]"),
         ({"row_ids": IDS.float()}, TypeError, "row_ids must be an integer tensor"),
-        ({"row_ids": ["a"] * 5}, TypeError, "number words with a Vocabulary"),
+        ({"row_ids": ["a"] * 5}, TypeError, "encode text with a Vocabulary"),
         ({"row_ids": IDS, "clusters": IDS[None]}, ValueError, r"clusters must be \[5\]"),
-        ({}, ValueError, "kept with ids in all batches, or in none"),
-        ({"row_ids": IDS, "clusters": IDS}, ValueError, "kept with clusters in all batches, or in none"),
+        ({}, ValueError, "pass ids for all batches, or for none"),
+        ({"row_ids": IDS, "clusters": IDS}, ValueError, "pass clusters for all batches, or for none"),
     ],
 )
 @pytest.mark.parametrize("call", ["update", "forward"])
@@ -158,7 +158,7 @@ def test_ids_that_stand_twice_in_a_batch(call):
     """A batch with an id in two rows is refused on the CPU, unless a row has no weight or checks are deferred."""
     twice = torch.tensor([1, 2, 3, 4, 1])
     metrics, deferred = collection(), collection(validate_args="deferred")
-    with pytest.raises(ValueError, match=r"id 1 stands in 2 rows of a batch.*clusters="):
+    with pytest.raises(ValueError, match=r"id 1 is in 2 rows of a batch.*clusters="):
         getattr(metrics, call)(*batch(0), row_ids=twice)
     assert not metrics["HR@2"].update_called
     getattr(metrics, call)(*batch(0), row_ids=twice, weights=torch.tensor([1.0, 1, 1, 1, 0]))
@@ -251,7 +251,7 @@ def test_processes(world_size, named, processes):
 
 def test_processes_need_ids(processes):
     """Rows of several processes need `row_ids`: without them `rows` raises on every process."""
-    assert ["told apart by row_ids" in each for each in processes.run(gathered, 2, False)] == [True, True]
+    assert ["need unique row_ids" in each for each in processes.run(gathered, 2, False)] == [True, True]
 
 
 USERS, ITEMS = torch.rand(2, 9, 4, generator=torch.Generator().manual_seed(0))

@@ -116,7 +116,7 @@ def test_a_part_of_a_state_is_refused(lacking):
     first, second = recent(), recent()
     first.update(torch.tensor([1, 1]), depth=10)
     second.update(torch.tensor([2, 2]), depth=10)
-    with pytest.raises(ValueError, match="loads states of the same metrics, options and accumulators"):
+    with pytest.raises(ValueError, match="can only load states of the same metrics, options and accumulators"):
         second.load_state_dict({key: part for key, part in first.state_dict().items() if lacking not in key})
     assert second.compute() == {"HR@1": 0, "HR@1/window": 0}
 
@@ -129,7 +129,7 @@ def test_a_state_of_another_catalogue_is_refused(name):
         metric.persistent(True)
         metric.update(trm.Lists(torch.tensor([[0, 1, 2]]), torch.tensor([0])))
     wanted = large.compute()
-    with pytest.raises(ValueError, match="loads states of the same metrics, options and accumulators"):
+    with pytest.raises(ValueError, match="can only load states of the same metrics, options and accumulators"):
         large.load_state_dict(small.state_dict())
     large.persistent(False)
     assert large.compute() == wanted
@@ -162,7 +162,7 @@ def test_bad_weights_of_entries_are_not_kept():
     """Bad weights of sessions raise at once on the CPU, and the sessions that were there count."""
     metrics = sessions()
     metrics.update(*FLAT)
-    with pytest.raises(ValueError, match=r"entry 0 weighs -1\.0"):
+    with pytest.raises(ValueError, match=r"entry 0 has weight -1\.0"):
         metrics.update(*FLAT, weights=torch.tensor([-1.0, -1.0]))
     with pytest.raises(TypeError, match="weights must be real numbers"):
         metrics.update(*FLAT, weights=torch.tensor([1j, 1j]))

@@ -238,7 +238,7 @@ def test_ranks_hold_no_ties():
     metric = trm.HR(2)
     metric.update(ranks)
     assert metric.compute() == 0
-    asked = r"ties='expected' was asked for, and these ranks .* 'realistic' ranks of get_topk_ranks. Pass scores"
+    asked = r"ties='expected' needs scores: these are 'realistic' ranks of get_topk_ranks.* Pass scores"
     with pytest.raises(ValueError, match=asked):
         trm.HR(2, ties="expected").update(ranks)
     with pytest.raises(ValueError, match="ties of ranks must be one of 'realistic', 'optimistic', 'pessimistic'"):

@@ -74,15 +74,15 @@ def hit_rate(groups=None, metrics="HR@1"):
 AB = Groups(tensor([0, 1, 1]), ["a", "b"])
 GROUPED = trm.RecMetricCollection("HR", k=1, accumulators=[trm.ByGroup("a", "b")])
 BAD = [
-    (lambda: trm.ByGroup(3), TypeError, r"names of groups are words, such as \['cold', 'warm'\], got int"),
-    (lambda: trm.ByGroup([]), ValueError, "groups holds no name"),
+    (lambda: trm.ByGroup(3), TypeError, r"groups must be several strings, such as \['cold', 'warm'\], got int"),
+    (lambda: trm.ByGroup([]), ValueError, "groups needs at least one name"),
     (lambda: trm.ByGroup(AB), TypeError, "such as groups.names, got Groups"),
     (update_with_groups, TypeError, r"groups=groups.of\(train\)\[user_ids\]"),
     (lambda: Groups(tensor([0, 1]), ["a"]), ValueError, "codes must be 0 to 0, one for each name, or -1; user 1 has 1"),
     (lambda: Groups(tensor([0, -2]), ["a"]), ValueError, "or -1; user 1 has -2"),
     (lambda: Groups(torch.zeros(2, 2, dtype=torch.int64), ["a"]), ValueError, r"codes must be \[U\]"),
     (lambda: Groups([0, 1], ["a"]), TypeError, "codes must be a tensor"),
-    (lambda: Groups(tensor([0]), ["a/b"]), ValueError, "a word without '/'"),
+    (lambda: Groups(tensor([0]), ["a/b"]), ValueError, "a string without '/'"),
     (lambda: Groups(tensor([0]), ["a"], user_ids=["x", "y"]), ValueError, "user_ids holds 2 ids, codes 1"),
     (lambda: Groups.from_column("north"), TypeError, "a column holds one value a user, got str"),
     (lambda: Groups.from_column(pandas.DataFrame({"a": ["x"]})), TypeError, r"of a frame, frame\['region'\]"),

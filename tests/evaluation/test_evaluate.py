@@ -554,9 +554,12 @@ BAD = [
     (lambda: evaluate(similarity="cosine"), r"no option 'similarity': pass trm.Embeddings\(users, items, similarity="),
     (
         lambda: evaluate(weights=U[:, 0]),
-        r"no option 'weights': rows are weighed in update\(..., weights=\) of a metric",
+        r"no option 'weights': pass weights of rows to update\(..., weights=\) of a metric",
     ),
-    (lambda: trm.evaluate(trm.RecMetricCollection("HR@5"), U, V, k=5, target=TEST), "k given beside a collection"),
+    (
+        lambda: trm.evaluate(trm.RecMetricCollection("HR@5"), U, V, k=5, target=TEST),
+        "k cannot be given with a collection",
+    ),
     (lambda: evaluate(shard="rows"), "shard must be one of None, 'users', 'items', 'both', got 'rows'"),
     (lambda: evaluate(batch_size=0), "batch_size must be at least 1"),
     (lambda: evaluate(batch_size="8"), r"batch_size must be an integer >= 1, got '8' \(str\)"),

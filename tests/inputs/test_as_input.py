@@ -41,15 +41,15 @@ def test_scores_that_are_a_dtensor_are_refused(processes, world_size):
     if not hasattr(pytest.importorskip("torch.distributed.tensor"), "distribute_tensor"):
         pytest.skip("DTensor is public from torch 2.5 on")
     for message, *values in processes.run(updated_from_dtensor, world_size, timeout=60):
-        assert message.startswith("scores is a DTensor: pass scores.to_local(), ")
+        assert message.startswith("scores is a DTensor: pass scores.to_local() ")
         assert "scores.full_tensor()" in message
         assert values == [3 / 4, 3 / 4, 2, 2]
 
 
 def test_histories_lists_and_scores_beyond_a_catalogue():
     """`Seen` reads histories, lists and scores of its catalogue's items only; without one ids of any size."""
-    seen, message = trm.Seen(2, catalogue=trm.Catalogue(3)), "that the catalogue does not have: row"
-    with pytest.raises(ValueError, match=rf"^1 of 2 rows with an item, .*history, {message} 1 had \[2, 3\] of 3 items"):
+    seen, message = trm.Seen(2, catalogue=trm.Catalogue(3)), "that is not in the catalogue: row"
+    with pytest.raises(ValueError, match=rf"^1 of 2 rows with an item .*history {message} 1 had \[2, 3\] of 3 items"):
         seen.update(trm.Scores(SCORES, TARGET, history=torch.tensor([[0, 1], [2, 3]])))
     with pytest.raises(ValueError, match=rf"{message} 0 lists \[1, 3\] of 3 items"):
         seen.update(trm.Lists(torch.tensor([[1, 3]]), history=torch.tensor([[0]])))
@@ -69,7 +69,7 @@ def test_a_history_beyond_a_catalogue_is_found_later(name):
     )
     for metric, history in ((deferred, [[0, 1], [2, 3]]), (unchecked, [[0, 1], [2, 3]]), (known, [[0, 1], [2, -1]])):
         metric.update(trm.Scores(SCORES, TARGET, history=torch.tensor(history)))
-    with pytest.raises(ValueError, match="1 row with an item, in the list or the history, that the catalogue does not"):
+    with pytest.raises(ValueError, match="1 row with an item in the list or history that is not in"):
         deferred.compute()
     assert unchecked.compute() == known.compute()
 
@@ -79,7 +79,7 @@ def test_a_history_beyond_a_catalogue_is_found_later(name):
 def test_a_single_rank_of_0_is_refused(shape, dtype):
     """A 0 in ranks [B] or [B, 1] raises an error whose two cures give the right values."""
     ranks = torch.tensor([0, 2, 1], dtype=dtype).view(shape)
-    message = r"^1 of 3 rows .*: row 0 is \[0\.?0?\]: if ranks start at 0, say Ranks\(.*; .* padding=0"
+    message = r"^1 of 3 rows .*: row 0 is \[0\.?0?\]: if ranks start at 0, pass Ranks\(.*; .* padding=0"
     with pytest.raises(ValueError, match=message):
         mean_reciprocal_rank(trm.Ranks(ranks))
     assert mean_reciprocal_rank(trm.Ranks(ranks + 1)) == (1 + 1 / 3 + 1 / 2) / 3
@@ -91,7 +91,7 @@ def test_a_single_rank_of_0_is_counted_where_values_are_not_waited_for(device):
     ranks = torch.tensor([0, 2, 0, 1], device=device)
     metric = trm.MRR(9, validate_args="deferred").to(device)
     metric.update(ranks, depth=9)
-    with pytest.raises(ValueError, match=r"2 rows with ranks that are no places .*for ranks start at 1"):
+    with pytest.raises(ValueError, match=r"2 rows with invalid ranks .*since ranks start at 1"):
         metric.compute()
     metric = trm.MRR(9, validate_args=False).to(device)
     metric.update(ranks, depth=9)
@@ -164,12 +164,12 @@ OTHER_ARGUMENTS = [
     ((SCORES, TARGET), {"sample_weight": TARGET}, TypeError, "^sample_weight= is called weights here"),
     ((SCORES, TARGET), {"excluded": TARGET}, TypeError, "^update has no argument 'excluded'; did you mean 'exclude'"),
     (TRIPLE[:2], {"query_ids": TRIPLE[2]}, TypeError, r"no argument 'query_ids'; .* update\(Sessions\(scores, labels,"),
-    ((SCORES, TARGET), {"overlap": "keep"}, TypeError, r"options .* where the metric is made.* HR\(10, overlap="),
+    ((SCORES, TARGET), {"overlap": "keep"}, TypeError, r"pass options to the metric itself.* HR\(10, overlap="),
     ((), {"y_pred_pos": SCORES}, TypeError, r"update\(Negatives\(positive, negative\)\)"),
     (TRIPLE, {}, TypeError, r"got a torch\.int64 tensor of shape \[3\] as the third: .* update\(Sessions\(scores, lab"),
-    ((SCORES.topk(2), TARGET), {}, TypeError, r"got what torch\.topk returns, .*: pass Lists\(topk\.indices, t"),
-    ((SCORES.topk(2),), {}, TypeError, r"got what torch\.topk returns"),
-    ((SCORES, SCORES.topk(1)), {}, TypeError, r"^target must be a tensor, got what torch\.topk .*: pass topk\.indices"),
+    ((SCORES.topk(2), TARGET), {}, TypeError, r"got the .* of torch\.topk: pass Lists\(topk\.indices, t"),
+    ((SCORES.topk(2),), {}, TypeError, r"got the .* of torch\.topk"),
+    ((SCORES, SCORES.topk(1)), {}, TypeError, r"^target must be a tensor, got .* torch\.topk: pass topk\.indices"),
     (
         (SCORES.to(torch.complex64), TARGET),
         {},
@@ -178,7 +178,7 @@ OTHER_ARGUMENTS = [
     ),
     ((SCORES.long(), TARGET), {}, TypeError, r"torch\.int64 .* lists of .* Lists\(.*scores\.double\(\)$"),
     ((SCORES[:, 0], SCORES), {}, ValueError, r"update\(Negatives\(positive, negative\)\)"),
-    ((torch.rand(3, 4), EDGES), {}, ValueError, r"edges are target=Interactions\.from_edge_index\("),
+    ((torch.rand(3, 4), EDGES), {}, ValueError, r"for edges pass target=Interactions\.from_edge_index\("),
 ]
 
 
@@ -192,7 +192,7 @@ def test_arguments_of_update_that_others_have(positional, named, error, message)
 
 
 def test_metric_collections_pass_on_known_names():
-    with pytest.raises(TypeError, match="MetricCollection passes on the names scores and target alone, not preds="):
+    with pytest.raises(TypeError, match="MetricCollection passes on only the names scores and target, not preds="):
         MetricCollection({"mrr": trm.MRR()}).update(preds=SCORES, target=TARGET)
 
 

@@ -63,11 +63,11 @@ def test_repeated_and_missing_items_are_counted():
     assert batch.ranking().num_repeated.tolist() == [1, 0]  # padding is no item that is repeated
     ranking.update(batch)
     assert (ranking.compute(), ranking.num_unreachable) == ((0.5 + 0) / 2, 1)
-    with pytest.raises(ValueError, match=r"1 of 2 rows with a target that is no candidate .*: row 1 has \[6\]"):
+    with pytest.raises(ValueError, match=r"1 of 2 rows with a target that is not a candidate .*: row 1 has \[6\]"):
         ranking.update(trm.Candidates(scores, torch.tensor([0, 6]), items=candidates, missing="error"))
     deferred = trm.MRR(validate_args="deferred")
     deferred.update(trm.Candidates(scores, torch.tensor([0, 6]), items=candidates, missing="error"))
-    with pytest.raises(ValueError, match="1 row with a target that is no candidate"):
+    with pytest.raises(ValueError, match="1 row with a target that is not a candidate"):
         deferred.compute()
 
 
@@ -87,7 +87,7 @@ BAD = [
     (
         {"target": SCORES > 0.5},
         ValueError,
-        r"more items than the 3 ids of a row, .* beside scores Scores\(scores",
+        r"more items than the 3 ids of a row, .* with scores as Scores\(scores",
     ),
     (
         {"target": torch.ones(2, 5), "items": torch.tensor([4, 5, -1])},

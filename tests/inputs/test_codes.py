@@ -389,13 +389,13 @@ BAD_BEAMS = [
     ({"beams": BEAMS[..., :1]}, {}, r"beams must be \[rows, beams, levels\] with 2"),
     ({"beams": BEAMS.to("meta")}, {}, "beams is on meta"),
     ({"target": torch.tensor([2])}, {}, "target id beyond the last item"),
-    (NO_TARGET, {}, "give target, item row numbers, or target_codes, one of the two"),
-    ({"target_codes": BEAMS[:, 0]}, {}, "give target, item row numbers, or target_codes, one of the two"),
+    (NO_TARGET, {}, "give either target, item row numbers, or target_codes"),
+    ({"target_codes": BEAMS[:, 0]}, {}, "give either target, item row numbers, or target_codes"),
     (NO_TARGET | {"target_codes": BEAMS[0]}, {}, r"target_codes must be \[1, 2\], got \[2, 2\]"),
     (
         NO_TARGET | {"target_codes": BEAMS[:, 0], "exclude": torch.tensor([[0]])},
         {},
-        "exclude= removes items, which target_codes= do not name",
+        "exclude= needs target= .* target_codes= names no items",
     ),
     ({"shared": "all"}, {}, "shared must be one of"),
     ({"prefix": 3}, {}, "prefix must be 1 to 2 levels, got 3"),
@@ -434,5 +434,5 @@ def test_report():
 def test_lists_that_end_before_k():
     """A repeated beam leaves the list, which is then known to fewer ranks."""
     beams = trm.SemanticIds(BEAMS[0]).beams(BEAMS[:, [0, 0]], torch.tensor([0]))
-    with pytest.raises(ValueError, match="known to fewer than k places"):
+    with pytest.raises(ValueError, match="with fewer than k known ranks"):
         trm.HR(2).update(beams)

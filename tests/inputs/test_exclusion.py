@@ -312,7 +312,7 @@ def test_beams(form, shared):
 def test_masks_beside_codes(form):
     """A bool beside generated codes is refused, because lists of codes leave out ids alone."""
     batch, codes = BATCHES[0], trm.SemanticIds(torch.arange(ITEMS)[:, None])
-    with pytest.raises(TypeError, match="exclude beside codes is item ids"):
+    with pytest.raises(TypeError, match="exclude with codes must be item ids"):
         codes.beams(batch.lists[..., None], batch.rows.target, exclude=batch.forms[form][0]).ranking()
 
 

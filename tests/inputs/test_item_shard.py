@@ -139,7 +139,7 @@ FAULTS = {
     ),
     "mask": (lambda rank: {"exclude": torch.ones(4, 5 + 5 * rank).bool()}, "is item ids [B, H], or bool [10], got"),
     "padding": (lambda rank: {"metric": trm.HR(2, padding_idx=10)}, "padding_idx must be an item id in 0..9, got 10"),
-    "option": (lambda rank: {"update": {"depth": 3} if rank else {}}, "depth belongs to ranks"),
+    "option": (lambda rank: {"update": {"depth": 3} if rank else {}}, "depth= is for ranks"),
     "ties": (lambda rank: {"metric": trm.HR(2, ties=["expected", "realistic"][rank])}, "processes differ in options"),
     "scores": (lambda rank: {"scores": SCORES if rank else SCORES.tolist()}, "scores must be a tensor"),
     "range": (

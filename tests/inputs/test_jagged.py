@@ -154,7 +154,7 @@ def test_bad_offsets(offsets, max_length, detail):
     bad = trm.Jagged(VALUES, torch.tensor(offsets), max_length)
     for name, function in functions(bad):
         with pytest.raises(
-            ValueError, match=rf"rows? that offsets do not tell \(they start at 0.*\): {name}'s {detail}"
+            ValueError, match=rf"rows? with invalid offsets \(they must start at 0.*\): {name}'s {detail}"
         ):
             function()
         counted = function(validate_args="deferred")
@@ -167,7 +167,7 @@ def test_bad_offsets(offsets, max_length, detail):
         trm.prefix_history(bad)
     metric = trm.HR(2, validate_args="deferred")
     metric.update(SCORES, bad)
-    with pytest.raises(ValueError, match=r"bad input since the last reset: \d rows? that offsets do not tell"):
+    with pytest.raises(ValueError, match=r"bad input since the last reset: \d rows? with invalid offsets"):
         metric.compute()
 
 
@@ -178,7 +178,7 @@ def test_bad_offsets(offsets, max_length, detail):
         ((VALUES, OFFSETS.short()), TypeError, "offsets of a jagged NAME must be int64 or int32"),
         (trm.Jagged(VALUES, OFFSETS[:, None]), ValueError, r"a jagged NAME must be \[rows \+ 1\], got \[4, 1\]"),
         (trm.Jagged(VALUES, OFFSETS[:0]), ValueError, r"offsets of a jagged NAME must be \[rows \+ 1\], got \[0\]"),
-        (trm.Jagged(VALUES, OFFSETS[:1]), ValueError, "offsets of a jagged NAME hold no row, its values 3 entries"),
+        (trm.Jagged(VALUES, OFFSETS[:1]), ValueError, "a jagged NAME hold no row, but its values hold 3 entries"),
         (trm.Jagged(VALUES[:, None], OFFSETS), ValueError, r"values of a jagged NAME must be \[E\].*, got \[3, 1\]"),
         (trm.Jagged(VALUES.tolist(), OFFSETS), TypeError, "values of a jagged NAME must be a tensor, got list"),
         (trm.Jagged(VALUES, OFFSETS.to("meta")), ValueError, "offsets of a jagged NAME are on meta, its values on cpu"),
@@ -211,8 +211,8 @@ def test_pairs_are_rows(device):
     [
         ([0, 3], [1, 2], ValueError, r"rows hold 0\.\.3, expected 0\.\.2"),
         ([-1, 0], [1, 2], ValueError, r"rows hold -1\.\.0, expected 0\.\.2"),
-        ([0, 1], [1], ValueError, r"rows and values must be \[E\] alike, got \[2\] and \[1\]"),
-        ([[0, 1]], [[1, 2]], ValueError, r"rows and values must be \[E\] alike, got \[1, 2\]"),
+        ([0, 1], [1], ValueError, r"rows and values must both be \[E\], got \[2\] and \[1\]"),
+        ([[0, 1]], [[1, 2]], ValueError, r"rows and values must both be \[E\], got \[1, 2\]"),
         ([0.0], [1], TypeError, "rows must hold int64, int32 or int16, got a torch.float32"),
     ],
 )
@@ -228,7 +228,7 @@ def test_pairs_of_no_row_are_counted_elsewhere(monkeypatch):
         target = trm.Jagged.from_pairs(torch.tensor([0, row]), torch.tensor([1, 2]), num_rows=3)
         metric = trm.HR(2, validate_args="deferred")
         metric.update(SCORES, target)
-        with pytest.raises(ValueError, match="1 row that offsets do not tell"):
+        with pytest.raises(ValueError, match="1 row with invalid offsets"):
             metric.compute()
 
 
@@ -270,12 +270,12 @@ PAIR = VALUES, OFFSETS
 @pytest.mark.parametrize(
     ("target", "gains", "message"),
     [
-        (PAIR, torch.ones(3), r"gains beside a jagged target are jagged too, such as \(gains, offsets\); got a torch"),
+        (PAIR, torch.ones(3), r"gains of a jagged target must be jagged, such as \(gains, offsets\), got a torch"),
         (PAIR, (torch.ones(2), torch.tensor([0, 1, 1, 2])), "must have the target's rows, 3 of 3 entries, got 3 of 2"),
         (PAIR, (torch.ones(3), torch.tensor([0, 3])), "must have the target's rows, 3 of 3 entries, got 1 of 3"),
-        (PAIR, (torch.ones(3), torch.tensor([0, 2, 3, 3])), "row 1 of gains is not where row 1 of target is"),
+        (PAIR, (torch.ones(3), torch.tensor([0, 2, 3, 3])), "offsets of row 1 differ between gains and target"),
         (PAIR, (torch.ones(3, dtype=torch.bool), OFFSETS), "gains must be numbers in the shape of target"),
-        (torch.tensor([1, 2, 3]), (torch.ones(3), torch.arange(4)), "gains are jagged, target is not: pass both as"),
+        (torch.tensor([1, 2, 3]), (torch.ones(3), torch.arange(4)), "gains are jagged, but target is not: pass both"),
     ],
 )
 def test_gains_that_do_not_fit(target, gains, message):
@@ -416,7 +416,7 @@ def test_interactions_of_repeats():
         (trm.Interactions.from_jagged, PAIR, TypeError, "num_items must be a whole number >= 0, an int, got NoneType"),
         (trm.Interactions.from_jagged, (VALUES.double(), OFFSETS, 4), TypeError, "must be a tensor of signed integers"),
         (trm.Interactions.from_jagged, (*PAIR, 3), ValueError, r"hold ids 0..3, expected 0..2"),
-        (trm.prefix_history, (VALUES,), TypeError, r"must be ids \[E\] beside offsets, .*got a torch.int64 tensor"),
+        (trm.prefix_history, (VALUES,), TypeError, r"must be ids \[E\] with offsets, .*got a torch.int64 tensor"),
         (trm.prefix_history, (VALUES.double(), OFFSETS), TypeError, "history must hold int64, int32 or int16"),
     ],
 )

@@ -81,7 +81,7 @@ def test_scores_beside_gaps_repeats_and_what_is_no_candidate():
     for item, rank in ((3, 1), (7, 2), (5, INF)):
         ranking = trm.Lists(ids, torch.tensor([item]), scores=scores).ranking(validate_args=False)
         assert (ranking.ranks.tolist(), ranking.tied.tolist()) == ([[rank]], [False])
-    with pytest.raises(ValueError, match="duplicates='keep_place' is for lists whose order is given"):
+    with pytest.raises(ValueError, match="duplicates='keep_place' needs lists without scores"):
         trm.Lists(ids, target, scores=scores, duplicates="keep_place")
 
 
@@ -92,7 +92,7 @@ def test_a_list_is_known_as_far_as_it_reaches(validate_args):
     short = trm.Lists(lists, target, exclude=torch.tensor([[3], [-1]])).ranking(validate_args=validate_args)
     assert short.hits(2).tolist() == [[True], [True]]
     assert trm.HR(2)(short) == 1
-    message = "1 .* known to fewer than k places"
+    message = "1 .* with fewer than k known ranks"
     with pytest.raises(ValueError, match=message):
         trm.HR(3)(short)
     with pytest.raises(ValueError, match=message):
@@ -117,7 +117,7 @@ def test_lists_with_repeats_are_known_to_fewer_ranks():
     assert trm.functional.recall(whole, 4).tolist() == [1, 1, 1]
     kept = trm.Lists(lists[:1], target[:1], duplicates="first", exclude=target[:1, 1:]).ranking(overlap="keep")
     assert (kept.ranks.tolist(), kept.row_depth.tolist()) == ([[1, 3]], [3])
-    with pytest.raises(ValueError, match=r"2 of 3 rows known to fewer than k places .*, and repeats.*: row 0 to 3"):
+    with pytest.raises(ValueError, match=r"2 of 3 rows with fewer than k known ranks .*: row 0 to 3"):
         trm.HR(4)(trm.Lists(lists, target, duplicates="first"))  # the second list ended early
 
 
@@ -173,7 +173,7 @@ DENSE = torch.tensor([[True, False, False, True], [False, True, False, False]])
 SCORED = {"item_ids": torch.tensor([[4, 2, 7]]), "target": torch.tensor([7])}
 BAD_LISTS = [
     ({"item_ids": SCORES}, TypeError, "item_ids must hold int64, int32 or int16"),
-    ({"item_ids": TARGET[0]}, ValueError, r"item_ids must be \[rows, places\]"),
+    ({"item_ids": TARGET[0]}, ValueError, r"item_ids must be \[B, K\]"),
     ({"item_ids": torch.tensor([[1, 2, 1]] * 2)}, ValueError, r"twice: row 0 is \[1, 2, 1\] \(duplicates='first' "),
     (
         {"item_ids": trm.Interactions.from_padded(TARGET, 3).select([0, 1])},  # ascending ids, not best first
@@ -182,16 +182,16 @@ BAD_LISTS = [
     ),
     ({"duplicates": "last"}, ValueError, "duplicates must be one of 'error', 'first', 'keep_place', got 'last'"),
     ({"target": SCORES > 0}, ValueError, r"must be \[2, items\] with more items than the 3 ids of a row, got .*bool"),
-    ({"target": DENSE[:1]}, ValueError, r"a dense target beside item ids must be \[2, items\] .* got .* \[1, 4\]"),
+    ({"target": DENSE[:1]}, ValueError, r"a dense target with item ids must be \[2, items\] .* got .* \[1, 4\]"),
     ({"target": DENSE[:, :1].float()}, ValueError, "more items than the 3 ids of a row"),  # ids that became floats
     ({"target": DENSE.to("meta")}, ValueError, "target is on meta"),
     ({"target": DENSE.float() - 1}, ValueError, "2 of 2 rows with a label below 0"),
     ({"target": DENSE.float() * NAN}, ValueError, "2 of 2 rows with a gain that is NaN or infinite"),
-    ({"target": DENSE, "gains": DENSE}, ValueError, "gains belong beside id targets"),
+    ({"target": DENSE, "gains": DENSE}, ValueError, "gains= is for id targets"),
     (
         {"target": DENSE, "item_ids": torch.tensor([[1, 2, 3], [2, 3, 4]])},  # ids that start at 1
         ValueError,
-        "1 of 2 rows with an item, in the list .*: row 1 has 4 of 4 items",
+        "1 of 2 rows with an item in the list .*: row 1 has 4 of 4 items",
     ),
     ({"target": DENSE.byte()}, TypeError, r"ids are target.long\(\), a mask is target.bool\(\)"),
     ({"target": DENSE.long()}, ValueError, r"looks like a 0/1 matrix: pass target.bool\(\)"),
@@ -236,7 +236,7 @@ def test_dense_targets_are_id_targets(graded, jagged, max_relevant, device):
 def test_a_matrix_as_wide_as_the_lists_is_passed_by_its_cures():
     """Of flags and a matrix of as many items, which look alike, each has its own input."""
     lists, dense = torch.tensor([[1, 0], [0, 1]]), torch.tensor([[True, False], [True, True]])
-    with pytest.raises(ValueError, match=r"are Hits\(flags, .*Interactions.from_dense\(target\).select\(range\(2\)\)$"):
+    with pytest.raises(ValueError, match=r"as Hits\(flags, .*Interactions.from_dense\(target\).select\(range\(2\)\)$"):
         trm.Lists(lists, dense).ranking()
     matrix = trm.Lists(lists, trm.Interactions.from_dense(dense).select(range(2)))
     assert matrix.ranking().ranks.tolist() == [[2, INF], [1, 2]]
@@ -263,5 +263,5 @@ def test_a_rejected_list_holds_nothing():
     rows = trm.Lists(lists, target[:, :1], exclude=torch.tensor([[9], [2]]))
     metric = trm.HR(3, validate_args="deferred")
     metric.update(rows.ranking(overlap="miss", validate_args="deferred"))
-    with pytest.raises(ValueError, match="1 row with an item recommended twice; 1 row known to fewer than k places"):
+    with pytest.raises(ValueError, match="1 row with an item recommended twice; 1 row with fewer than k known ranks"):
         metric.compute()

@@ -63,7 +63,7 @@ def test_ranks_from_zero_and_misses():
     assert trm.Ranks(ranks, miss=2**16 + 1).ranking().ranks.tolist() == [[1], [2]]
 
 
-NO_PLACES = "ranks that are no places"
+NO_PLACES = "invalid ranks"
 BAD = [
     ([[0.5, 1.0]], {}, ValueError, NO_PLACES),
     ([[math.nan, 1.0]], {}, ValueError, NO_PLACES),
@@ -72,12 +72,12 @@ BAD = [
     ([[INVALID_RANK, 1]], {}, ValueError, "marked invalid"),
     ([[True]], {}, TypeError, "ranks must be an integer or float tensor"),
     ([[[1]]], {}, ValueError, r"ranks must be \[B\] or \[B, T\]"),
-    ([[1, 3], [3, 3]], {}, ValueError, r"1 of 2 rows .* a place twice.*: row 1 is \[3, 3\]"),
-    ([[1, 1]], {"depth": 5}, ValueError, "a place twice"),
-    ([[2, 2]], {"depth": 2}, ValueError, "a place twice"),
-    ([[1, 4, 4, -1]], {"miss": -1, "depth": 5}, ValueError, "a place twice"),
-    ([[0, 3, 3]], {"zero_based": True, "depth": 5}, ValueError, "a place twice"),
-    ([0, 2], {}, ValueError, r"zero_based=True\).*padding=0\).*flags of hits are Hits"),
+    ([[1, 3], [3, 3]], {}, ValueError, r"1 of 2 rows .* repeated.*: row 1 is \[3, 3\]"),
+    ([[1, 1]], {"depth": 5}, ValueError, "repeated"),
+    ([[2, 2]], {"depth": 2}, ValueError, "repeated"),
+    ([[1, 4, 4, -1]], {"miss": -1, "depth": 5}, ValueError, "repeated"),
+    ([[0, 3, 3]], {"zero_based": True, "depth": 5}, ValueError, "repeated"),
+    ([0, 2], {}, ValueError, r"zero_based=True\).*padding=0\).*flags of hits, Hits"),
     ([[5]], {"num_ranked": 3}, ValueError, "beyond num_ranked"),
     ([[5]], {"num_ranked": torch.tensor([3])}, ValueError, "beyond num_ranked"),
     ([[5]], {"num_ranked": torch.tensor([9, 9])}, ValueError, r"num_ranked must be a number or \[1\]"),
@@ -151,12 +151,12 @@ def test_ranks_of_any_integer_type(dtype, k, depth, device):
 def test_a_place_twice_is_a_miss_of_cut_ranks():
     """Two relevant items cannot share a rank: two 11s are the "not in the top 10" of ranks that need `depth=10`."""
     joined = torch.tensor([[11, 2, 11], [1, 2, 3]])
-    with pytest.raises(ValueError, match=r"1 of 2 rows .* a place twice, such as the k \+ 1 of misses without depth=k"):
+    with pytest.raises(ValueError, match=r"1 of 2 rows .* repeated, such as the k \+ 1 of misses without depth=k"):
         trm.Ranks(joined).ranking()
     metric = trm.HR(10)
     metric.update(joined, depth=10)
     assert metric.compute() == 1
-    with pytest.raises(ValueError, match="a place twice"):
+    with pytest.raises(ValueError, match="repeated"):
         trm.HR(1).update(torch.tensor([[1, 3, 1]]), depth=3)
     assert trm.Ranks(torch.tensor([[2.5, 2.5]])).ranking().ranks.tolist() == [[2.5, 2.5]]  # the mean place of a tie
     assert trm.Ranks(torch.tensor([[3, 3]]), depth=2).ranking().ranks.tolist() == [[INF, INF]]
@@ -210,7 +210,7 @@ def test_ranks_that_lost_their_depth(loses):
 def test_flags_and_item_ids_as_ranks(forms, cure, expected):
     """Flags of hits and item ids in place of ranks meet the same error, whose further cures work."""
     metric = trm.HR(3)
-    with pytest.raises(ValueError, match=r"Item ids are Lists\(item_ids, target\), flags of hits Hits\("):
+    with pytest.raises(ValueError, match=r"Pass item ids as Lists\(item_ids, target\), flags of hits as Hits\("):
         metric.update(forms)
     metric.update(cure(forms))
     assert metric.compute().item() == pytest.approx(expected)

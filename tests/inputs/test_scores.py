@@ -277,9 +277,9 @@ def test_a_selection_is_its_items(ratings, device):
     if ratings is None:
         assert torch.equal(trm.get_topk_ranks(scores, seen, 3), trm.get_topk_ranks(scores, seen.items, 3))
     else:
-        with pytest.raises(TypeError, match=r"knows no gains, and target holds values: pass target\.items"):
+        with pytest.raises(TypeError, match=r"takes no gains, but target has values: pass target\.items"):
             trm.get_topk_ranks(scores, seen, 3)
-        with pytest.raises(ValueError, match=r"gains were given beside a target that holds values: pass target\.items"):
+        with pytest.raises(ValueError, match=r"gains= needs a target without values: pass target\.items"):
             trm.NDCG(3).to(device).update(scores, seen, gains=seen.values)
 
 
@@ -323,7 +323,7 @@ def test_ids_of_all_items_in_all_rows_are_refused(target, cure):
     """Integers that hold every item in every row could be grades, and every metric would be 1; the cures work."""
     items = target.shape[1]
     scores = torch.rand(target.shape, generator=torch.Generator().manual_seed(1))
-    message = r"holds every item, in every row \(.*target.float\(\)\), .*target.bool\(\)\); ids .* -1\): row 0 is \["
+    message = r"holds every item in every row \(.*target.float\(\), .*target.bool\(\); .* -1\): row 0 is \["
     metric = trm.NDCG(3)
     for call in (metric.update, metric, trm.RecMetricCollection("NDCG", k=3).update, partial(trm.get_topk_ranks, k=3)):
         with pytest.raises(ValueError, match=message):
@@ -361,11 +361,11 @@ BAD_ROWS = [
     ({"target": torch.tensor([0, 3])}, "1 of 2 rows with a target id beyond.*row 1 holds 3"),
     ({"target": torch.tensor([[1, 1], [0, 2]])}, "twice in target: row 0 holds item 1"),
     ({"target": torch.tensor([[1, 2], [0, 0]])}, "twice in target: row 1 holds item 0"),
-    ({"target": torch.tensor([[2, 2, 0]] * 2)}, r"for grades .* pass target.float\(\)"),
+    ({"target": torch.tensor([[2, 2, 0]] * 2)}, r"pass grades .* as target.float\(\)"),
     ({"target": torch.tensor([[0, 1, 1], [1, 0, 0]])}, r"0/1 matrix: pass target.bool\(\)"),
     (
         {"scores": SCORES[:1, :2].expand(8, 2), "target": torch.tensor([[0, 1], [1, 0]] * 4)},
-        r"8 of 8 rows whose target holds every item, .* a 0/1 matrix update\(scores, target.bool\(\)\); ids",
+        r"8 of 8 rows whose target holds every item .* a 0/1 matrix target.bool\(\); if",
     ),
     ({"target": torch.tensor([[1, -2.0, 0], [1, 0, 0]])}, r"1 of 2 rows with a label below 0.*row 0 holds"),
     ({"target": torch.tensor([[1, 0, NAN]] * 2)}, "with a gain that is NaN or infinite"),
@@ -376,7 +376,7 @@ BAD_ROWS = [
     ({"exclude": torch.tensor([[0], [7]])}, "excluded id beyond.*row 1 excludes 7 of 3"),
     (
         {"exclude": torch.tensor([[2], [1]])},
-        "2 of 2 rows with a target that is also excluded: 2 pairs, in row 0 item 2.*'keep'.*'miss'",
+        "2 of 2 rows with a target that is also excluded: 2 pairs, such as item 2 in row 0.*'keep'.*'miss'",
     ),
 ]
 
@@ -405,7 +405,7 @@ BAD_ARGUMENTS = [
     ({"target": TARGET.to(torch.uint8)}, TypeError, "int64, int32 or int16, got a torch.uint8"),
     ({"target": TARGET.to(torch.int8)}, TypeError, "int64, int32 or int16, got a torch.int8"),
     ({"target": torch.ones(2, 4)}, ValueError, r"dense and must have the scores' shape \[2, 3\]"),
-    ({"target": SCORES > 0, "gains": SCORES}, ValueError, "gains belong beside id targets"),
+    ({"target": SCORES > 0, "gains": SCORES}, ValueError, "gains= is for id targets"),
     ({"target": TARGET.to("meta")}, ValueError, "target is on meta, but the scores .* are on cpu"),
     ({"gains": torch.ones(2)}, ValueError, r"gains must be numbers in the shape of target \[2, 2\]"),
     ({"gains": torch.zeros(2, 2, dtype=torch.complex64)}, ValueError, "gains must be numbers.* got a torch.complex64"),
@@ -416,7 +416,7 @@ BAD_ARGUMENTS = [
     ({"exclude": torch.ones(1, 3).bool()}, ValueError, r"bool exclude must be \[3\] or \[2, 3\].*\[1, 3\]"),
     ({"padding_idx": 3}, ValueError, r"padding_idx must be an item id in 0..2, got 3"),
     ({"depth": 0}, ValueError, "depth must be at least 1, got 0"),
-    ({"items": True}, ValueError, "say how many, depth="),
+    ({"items": True}, ValueError, "pass their number as depth="),
     ({"score_threshold": -INF}, ValueError, "score_threshold must be finite"),
     ({"validate_args": 1}, ValueError, "validate_args must be True, False or 'deferred'"),  # though 1 == True
 ]
@@ -435,7 +435,7 @@ def test_bad_arguments(change, error, message):
         *((k, TARGET, ValueError, f"k must be at least 1, got {k}") for k in (0, -3)),
         *((k, TARGET, TypeError, "k must be an integer >= 1, got") for k in (True, 2.0, "5", None)),
         (2**53, TARGET, ValueError, f"k must be below 2\\^53, .*, got {2**53}"),  # k + 1 and k are one float64
-        (2, SCORES > 0, TypeError, "target beside scores of get_topk_ranks is item ids"),
+        (2, SCORES > 0, TypeError, "target with scores of get_topk_ranks must be item ids"),
     ],
 )
 def test_bad_arguments_of_topk_ranks(k, target, error, message):

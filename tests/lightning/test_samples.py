@@ -151,7 +151,7 @@ def rows_of_a_loader(rank, world_size, by):
         return outputs | {"user_ids": user_ids[by]}
 
     if by == "nothing":
-        with pytest.raises(ValueError, match="loader 'val': rows of several processes are told apart by row_ids"):
+        with pytest.raises(ValueError, match="loader 'val': rows of several processes need unique row_ids"):
             run.validate(make_module(pl, step), loader(samples(7)), verbose=False)
         return None
     run.validate(make_module(pl, step), loader(samples(7)), verbose=False)

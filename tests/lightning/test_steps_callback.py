@@ -360,7 +360,7 @@ def test_what_a_step_must_not_return(step, error, message, pl):
         ),
         ({"sample_ids": "index"}, {"index": torch.tensor([2, -1, 0, -1])}, "'val': sample_ids hold -1, .*no index in"),
         ({"sample_ids": "index"}, {}, "must return 'index' .sample_ids=.; it returned 'scores', 'target'"),
-        ({"sample_ids": "index"}, {"index": torch.arange(3)}, "sample_ids must be .4., one a row, got .3."),
+        ({"sample_ids": "index"}, {"index": torch.arange(3)}, "sample_ids must be .4., one per row, got .3."),
         ({"sample_ids": lambda returned, batch: None}, {}, "sample_ids must be an integer tensor, got None"),
         ({"outputs": lambda returned, batch: returned["scores"]}, {}, "the function outputs= must return a mapping"),
         ({"accumulators": [trm.ByGroup("a")]}, {}, "the collection has the groups a"),

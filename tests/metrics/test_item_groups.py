@@ -150,7 +150,7 @@ def test_relevant_items_beyond_the_catalogue():
         (
             {"categories": torch.full((4, 2), 0.5)},
             {"of": "categories"},
-            "groups are categories of one code an item.*shares put an item into several",
+            "groups need one category code per item.*with shares an item is in several",
         ),
         ({}, {"of": "genre"}, "of must be one of 'popularity', 'categories', got 'genre'"),
         ({"popularity": torch.ones(4)}, {"head": 1.5}, "head must be a share between 0 and 1"),
@@ -167,7 +167,7 @@ def test_what_is_refused(kind, columns, options, says):
         (
             trm.StatisticalParity,
             ValueError,
-            r"the history of each row is read: update\(Scores\(scores, target, history",
+            r"a metric needs the history of each row: pass update\(Scores\(scores, target, history",
         ),
         (trm.EqualOpportunity, (TypeError, ValueError), "target"),
     ],

@@ -443,7 +443,7 @@ COUNTED = trm.Catalogue(2, popularity=tensor([1, 2]), categories=tensor([0, 1]))
         ),
         (trm.Novelty, COUNTED, {}, "no num_users"),
         (trm.IntraListDiversity, COUNTED, {"of": "embeddings"}, "no embeddings"),
-        (trm.IntraListDiversity, CATALOGUE, {}, "has categories and embeddings: of='categories' or of='embeddings'"),
+        (trm.IntraListDiversity, CATALOGUE, {}, "categories and embeddings: pass of='categories' or of='embeddings'"),
         (trm.IntraListDiversity, CATALOGUE, {"of": "genres"}, "of must be one of None, 'categories', 'embeddings'"),
         (trm.TailShare, CATALOGUE, {"head": 80}, "head must be a share between 0 and 1, such as 0.8, got 80"),
         (trm.Calibration, CATALOGUE, {"divergence": "KL"}, "divergence must be one of 'kl', 'js', got 'KL'"),
@@ -491,7 +491,7 @@ def test_history_beyond_the_catalogue_is_not_looked_up(validate_args, device):
     scores = torch.arange(6.0).expand(2, -1).to(device)
     metric.update(trm.Scores(scores, history=tensor([[1, 2], [1, 99]], device=device)))
     if validate_args:
-        with pytest.raises(ValueError, match="1 row with an item, in the list or the history, that the catalogue"):
+        with pytest.raises(ValueError, match="1 row with an item in the list or history that is not in the catalogue"):
             metric.compute()
     else:
         assert metric.compute().item() == near((0.5 / 3 + 0.5 / 4) / 2 - 1)

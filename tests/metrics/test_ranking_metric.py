@@ -174,11 +174,11 @@ def test_merge_state(metric):
     fed(metric, 1).compute()
     metric.merge_state(other)
     assert found(metric) == expected(metric, 1, 2)
-    other_states = r"merges states named like its own|the other no accumulators"
+    other_states = r"merges states named|the other no accumulators"
     for wrong, error, message in (
         (trm.HR(99), ValueError, other_states),
         ({name: state[:1] for name, state in metric.metric_state.items()}, ValueError, other_states),
-        (3, TypeError, "merges a metric like itself or its metric_state, got int"),
+        (3, TypeError, "merges a metric of the same kind or its metric_state, got int"),
     ):
         with pytest.raises(error, match=message):
             metric.merge_state(wrong)
@@ -241,7 +241,7 @@ def test_public_names_are_those_of_the_reference():
 def test_counts_before_compute():
     """Counts and standard errors are those of the last `compute`, also after a reset, and raise an error before it."""
     metric = trm.HR(3)
-    with pytest.raises(RuntimeError, match=r"HR@3: counts and standard errors are those of the last compute\(\)"):
+    with pytest.raises(RuntimeError, match=r"HR@3: counts and standard errors come from the last compute\(\)"):
         _ = metric.num_users
     metric.update(torch.tensor([1]), depth=10)
     metric.compute()
@@ -268,8 +268,8 @@ def bad_batches():
         ({"gains": torch.tensor([[1, math.inf], [1, 1]])}, "1 row with a gain"),
         ({"weights": torch.tensor([-1.0, 1.0])}, "1 row with a weight"),
         ({**nan, "target": torch.tensor([1, -1])}, f"{no_score}; 1 row without a relevant item"),
-        ({"scores": ranks, "target": None}, "1 row with ranks that are no places"),
-        ({"scores": short, "target": None}, "1 row known to fewer than k places"),
+        ({"scores": ranks, "target": None}, "1 row with invalid ranks"),
+        ({"scores": short, "target": None}, "1 row with fewer than k known ranks"),
     ]
     return [({**good, **change}, message) for change, message in changes]
 

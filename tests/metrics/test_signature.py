@@ -124,7 +124,7 @@ def test_equal_labels_are_not_taken_for_one_metric(one, other):
         for metrics in (together, *alone):
             metrics.update(SCORES, target)
     assert list(together.compute().values()) == [metric.compute() for metric in alone]
-    with pytest.raises(ValueError, match="merges states named like its own"):
+    with pytest.raises(ValueError, match="merges states named"):
         one.clone().merge_state(other.clone())
 
 
@@ -187,8 +187,8 @@ FIRST_RANKS = formula_of(lambda ranking, k: ranking.ranks[:, 0], many_cutoffs=Tr
         (lambda: type("M", (trm.RankingMetric,), {})(3), TypeError, "M has no formula"),
         (partial(formula_of, 3), TypeError, r"M.formula must be a function of \(ranking, k, \*, ...\)"),
         (partial(formula_of, lambda: 3), TypeError, r"M.formula must be a function of \(ranking, k"),
-        (partial(formula_of, lambda self, ranking, k: 3), TypeError, "knows no self"),
-        (partial(formula_of, lambda ranking, k, **rest: 3), TypeError, "each option by its name"),
+        (partial(formula_of, lambda self, ranking, k: 3), TypeError, "has no self"),
+        (partial(formula_of, lambda ranking, k, **rest: 3), TypeError, "with keyword-only options"),
         (partial(formula_of, lambda ranking, k, ties=3: 3), TypeError, "the option ties, which every"),
         (partial(formula_of, lambda ranking, weights=3: 3), TypeError, "the option weights"),
         (partial(formula_of, lambda ranking, top_k: 3), TypeError, "top_k= is called k here"),
@@ -203,7 +203,7 @@ FIRST_RANKS = formula_of(lambda ranking, k: ranking.ranks[:, 0], many_cutoffs=Tr
         (
             partial(update_with, lambda ranking, k: ranking.ranks.mean()),
             TypeError,
-            r"the formula of M@3 must return one value a row, a tensor \[2\] on cpu, got a torch.float64 .* shape \[\]",
+            r"formula of M@3 must return one value per row, a tensor \[2\] on cpu, got a torch.float64 .* shape \[\]",
         ),
         (partial(update_with, lambda ranking, k: ranking.ranks), TypeError, r"shape \[2, 1\]"),
         (partial(update_with, lambda ranking, k: 0.5), TypeError, "a tensor .*, got float"),

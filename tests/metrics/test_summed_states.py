@@ -258,7 +258,7 @@ def test_weights_whose_squares_overflow(weights):
     """Weights above 1e77 are an error that names them: sums of their squares would be infinite, and the mean NaN."""
     metric = trm.HR(2)
     with pytest.raises(
-        ValueError, match=r"with a weight that is negative, NaN or too large: row 0 weighs .*, accepted are 0 to 1e\+77"
+        ValueError, match=r"a weight that is negative, NaN or too large: row 0 has weight .*, accepted are 0 to 1e\+77"
     ):
         metric.update(SCORES, TARGET, weights=torch.tensor(weights, dtype=torch.float64))
     metric.update(SCORES, TARGET, weights=torch.full((3,), 1e76, dtype=torch.float64))

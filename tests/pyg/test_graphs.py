@@ -264,8 +264,8 @@ BAD = [
     ({"exclude": "train"}, ValueError, "exclude must be one of 'message_passing', got 'train'"),
     ({"exclude": ("train", TRAIN)}, ValueError, "exclude must be one of 'message_passing', got 'train'"),
     ({"batchsize": 5}, ValueError, "pyg.evaluate has no option 'batchsize'; did you mean 'batch_size'[?] There are"),
-    ({"gain": "exponential"}, ValueError, "'gain': an option of some metrics goes to an instance, trm.DCG"),
-    ({"metrics": LinkPredRecall(20)}, TypeError, "put others beside it in a torchmetrics"),
+    ({"gain": "exponential"}, ValueError, "'gain': only some metrics have this option: pass an instance, trm.DCG"),
+    ({"metrics": LinkPredRecall(20)}, TypeError, "put others next to it in a torchmetrics"),
 ]
 
 

@@ -115,8 +115,8 @@ WRONG_VALUES = {  # labels, weights, the error at once, and the error in compute
     "row beyond the batch": (
         [[0, 5], [4, 4]],
         None,
-        r"2 of 2 rows whose labels are no pairs .*: edge_label_index\[:, 1\] is \[5, 4\], in a batch of 2 rows",
-        "2 rows whose labels are no pairs of a row of the batch and an item",
+        r"2 of 2 rows whose labels are not pairs .*: edge_label_index\[:, 1\] is \[5, 4\], in a batch of 2 rows",
+        "2 rows whose labels are not pairs of a row of the batch and an item",
     ),
     "negative row": ([[0, -1], [4, 4]], None, r"is \[-1, 4\]", "2 rows whose labels"),
     "negative item": ([[0, 1], [4, -4]], None, r"is \[1, -4\]", "2 rows whose labels"),

@@ -91,7 +91,7 @@ def test_tables():
 def test_a_library_that_is_not_there(monkeypatch):
     """A missing library is named in the error, with the way to install it."""
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
-    with pytest.raises(ImportError, match="a frame of pandas needs it: pip install pandas"):
+    with pytest.raises(ImportError, match="pandas is not installed: pip install pandas"):
         made().to_pandas()
 
 

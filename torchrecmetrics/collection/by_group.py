@@ -15,7 +15,7 @@ from torchrecmetrics.metrics.accumulator import Accumulator, State
 
 
 class ByGroup(Accumulator):
-    """The value of each group of rows beside the value of all, under keys like `NDCG@10/cold`.
+    """The value of each group of rows, in addition to that of all rows, under keys like `NDCG@10/cold`.
 
     `update(..., groups=)` takes integers [B]: the number of each row's group among the names, -1 = in no group.
 
@@ -72,15 +72,15 @@ class ByGroup(Accumulator):
             if not num_rows:
                 return
             raise ValueError(
-                f"the collection has the groups {', '.join(self.names)}: update(..., {column}=) says to which each row "
-                "belongs, integers [B], -1 = to none"
+                f"the collection has the groups {', '.join(self.names)}: pass the group of each row, "
+                f"update(..., {column}=), integers [B], -1 = none"
             )
         check_ids(column, codes)
         outside = (codes < -1) | (codes >= len(self.names))
-        checks.reject("groups", outside, lambda row: f"row {row} is of group {int(codes[row])} of {len(self.names)}")
+        checks.reject("groups", outside, lambda row: f"row {row} has group {int(codes[row])} of {len(self.names)}")
 
     def _check_state(self, state: Mapping[str, Any]) -> None:
-        """Raise for states that no batches can give."""
+        """Raise for impossible states."""
         super()._check_state(state)
         self.layout.check_sums(state["group_sums"])
 

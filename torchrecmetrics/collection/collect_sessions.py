@@ -1,4 +1,4 @@
-"""`CollectSessions`: metrics of sessions that go on in later batches and on other processes, ranked in `compute`."""
+"""`CollectSessions`: metrics of sessions that continue in later batches and on other processes, ranked in `compute`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SessionEvaluator(Evaluator):
         super()._begin(metrics, name, accumulators)
         if self._batch_needs.list_depth or self._batch_needs.history:
             key = next(key for key, m in metrics.items() if m.needs.list_depth or m.needs.history)
-            raise ValueError(f"{key}: flat rows do not name items, which metrics of the lists read")
+            raise ValueError(f"{key}: metrics of lists need item ids, which entries of sessions lack")
         self._names = (*_OWN_COLUMNS, *self._readers)
         for column in self._names:
             self.add_state(f"entry_{column}", [], None)
@@ -72,7 +72,7 @@ class SessionEvaluator(Evaluator):
             labels: bool or number [E]: > 0 = relevant, the value is the gain.
             indexes: integer [E], the session of each entry, in any order and any batch.
             weights: weight of the session of each entry, [E], equal within a session.
-            columns: facts about the session of each entry, [E], that accumulators read: `groups`, `clusters`, ...
+            columns: further columns [E] that accumulators read: `groups`, `clusters`, ..., equal within a session.
 
         Raises:
             TypeError: for a dtype that is not accepted, and for an unknown argument.
@@ -81,7 +81,7 @@ class SessionEvaluator(Evaluator):
         entries = self._entries(scores, labels, indexes, weights, columns)
         if len(scores):
             buffered = self._entry_batches()
-            _check_alike(buffered, {name: [column] for name, column in entries.items()})
+            _check_compatible(buffered, {name: [column] for name, column in entries.items()})
             with ordinary_tensors():
                 added, device_bytes = with_batch(buffered, entries, self._device_bytes, self.budget)
             vars(self).update({f"entry_{name}": batches for name, batches in added.items()}, _device_bytes=device_bytes)
@@ -92,7 +92,7 @@ class SessionEvaluator(Evaluator):
     def forward(  # type: ignore[override]  # entries of sessions are the only input
         self, scores: Any, labels: Any, indexes: Any, **arguments: Any
     ) -> Any:
-        """Keep a batch of entries, and return the value of its own entries alone."""
+        """Keep a batch of entries, and return the value of its entries only."""
         columns = {name: column for name, column in arguments.items() if name != "weights"}
         rows = self._batch_rows(Sessions(scores, labels, indexes), arguments.get("weights"), columns)
         results = self._batch_results(rows)
@@ -123,7 +123,7 @@ class SessionEvaluator(Evaluator):
                     f"{name} must be [{len(scores)}], one per entry and equal within a session, got "
                     f"{list(column.shape)}"
                 )
-        # elsewhere than on the CPU `compute` checks values, once per session
+        # on other devices than the CPU, `compute` checks values, once per session
         checks = Checks(self._ranking_options.validate_args, scores.device, len(scores))
         if weights is not None:
             self._check_weights(weights, checks, "entry")
@@ -193,31 +193,29 @@ class SessionEvaluator(Evaluator):
         if not isinstance(other, SessionEvaluator) or other._state_name != self._state_name:
             raise ValueError(f"{self.label} merges sessions of the same metrics and options, got {describe(other)}")
         columns, other_columns = self._entry_batches(), other._entry_batches()
-        _check_alike(columns, other_columns)
+        _check_compatible(columns, other_columns)
         return {f"entry_{name}": [*columns.get(name, ()), *batches] for name, batches in other_columns.items()}, []
 
     def _sync_dist(self, dist_sync_fn: Any = None, process_group: Any | None = None) -> None:
         num_entries = torch.tensor(self.num_entries, device=self.device)
         torch.distributed.all_reduce(num_entries, group=process_group or self.process_group)
         if num_entries:
-            raise ValueError(
-                "sync() moves no entries of sessions: compute() puts sessions of several processes together"
-            )
+            raise ValueError("sync() does not move entries of sessions: compute() joins sessions of several processes")
 
 
 class CollectSessions(RecMetricCollection):
     """Metrics of sessions whose entries come in several batches, or on several processes; `compute` ranks them.
 
     `update(scores, labels, indexes)` takes flat entries, one per (session, candidate), and keeps them. `weights`,
-    `groups`, `row_ids` and `clusters` are given per entry, equal within a session. Values stand under the same keys as
-    in the collection; sessions that are whole in a batch need no wrapper: `update(Sessions(...))`.
+    `groups`, `row_ids` and `clusters` are given per entry, equal within a session. Keys are those of the collection.
+    Sessions that are complete in a batch need no wrapper: `update(Sessions(...))`.
 
     Args:
-        metrics: a collection or a metric of this package, of which an empty copy is used. Its accumulators come along;
+        metrics: a collection or a metric of this package, of which an empty copy is used, with its accumulators;
             `Window` is refused, since unfinished sessions have no order.
 
     Raises:
-        ValueError: for accumulators and metrics that sessions do not go with.
+        ValueError: for accumulators and metrics that cannot be used with sessions.
 
     Examples:
         >>> import torch
@@ -225,7 +223,7 @@ class CollectSessions(RecMetricCollection):
         >>> metrics = trm.CollectSessions(trm.RecMetricCollection(["MRR"]))
         >>> scores, labels = torch.tensor([0.2, 0.9, 0.1]), torch.tensor([1, 0, 0])
         >>> metrics.update(scores[:2], labels[:2], torch.tensor([7, 7]))
-        >>> metrics.update(scores[2:], labels[2:], torch.tensor([7]))  # session 7 goes on
+        >>> metrics.update(scores[2:], labels[2:], torch.tensor([7]))  # session 7 continues
         >>> metrics.compute()
         {'MRR': tensor(0.5000, dtype=torch.float64)}
     """
@@ -254,18 +252,20 @@ class CollectSessions(RecMetricCollection):
         self.evaluator.update(scores, labels, indexes, weights=weights, **columns)
 
     def forward(self, scores: Tensor, labels: Tensor, indexes: Tensor, **arguments: Any) -> dict[str, Tensor]:
-        """Keep a batch of entries, and return the values of its own entries alone."""
+        """Keep a batch of entries, and return the values of its entries only."""
         return super().forward(scores, labels, indexes=indexes, **arguments)
 
 
-def _check_alike(buffered: Mapping[str, list[Tensor]], added: Mapping[str, list[Tensor]]) -> None:
+def _check_compatible(buffered: Mapping[str, list[Tensor]], added: Mapping[str, list[Tensor]]) -> None:
     """Raise for columns that only some batches have, and for scores or labels of another dtype."""
     if not buffered or not added:
         return
     check_same_columns(buffered, added)
     old_dtypes, new_dtypes = ((columns["scores"][0].dtype, columns["labels"][0].dtype) for columns in (buffered, added))
     if old_dtypes != new_dtypes:
-        raise ValueError(f"scores and labels are {new_dtypes}, those of batches before {old_dtypes}: give all alike")
+        raise ValueError(
+            f"scores and labels are {new_dtypes}, but {old_dtypes} in earlier batches: use the same dtypes"
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -278,7 +278,7 @@ class _Chunk(BatchInput):
     ids: Tensor
     width: int
     source: Sessions
-    """The entries of all sessions in the order in which they came, which questions about odd data read."""
+    """The entries of all sessions in their original order, for questions about odd data."""
 
     def rank(self, needs: Needs, options: Options) -> Ranking:
         """Rank the entries of each session."""
@@ -360,8 +360,7 @@ def _exchange(columns: Mapping[str, Tensor], device: torch.device, process_group
     dtypes = [dtypes for dtypes, _ in shares if dtypes]
     if any(dtypes[0] != process_dtypes for process_dtypes in dtypes):
         raise ValueError(
-            "entries of sessions have weights, groups, or dtypes of scores and labels on some processes that others "
-            "have not"
+            "processes differ in the weights or groups of entries of sessions, or in the dtypes of scores and labels"
         )
     numbers, received = [numbers[rank] for _, numbers in shares], {}
     for name, dtype in dtypes[0].items() if dtypes else ():

@@ -42,32 +42,30 @@ _AGREED = (*OPTIONS, "empty_target_action", "catalogue")
 
 
 class RecMetricCollection(MetricCollection):
-    """Metrics that share one ranking: `update` and `forward` rank a batch once, as deep as the metrics need.
+    """Metrics that share one ranking: `update` and `forward` rank a batch once, as deeply as the metrics need.
 
-    Values stand under keys like `NDCG@10`, in ascending order of k (metrics without a cut-off last), so
+    Values have keys like `NDCG@10`, in ascending order of k (metrics without a cut-off last).
     `self.log_dict(collection)`, `MetricTracker` and nesting in a `MetricCollection` work as with any torchmetrics
-    collection. `compute` adds everything up over the processes with two or three all-reduces. A call that raises
-    changes nothing.
+    collection. `compute` sums over the processes with two or three all-reduces. A call that raises changes nothing.
 
     Args:
-        metrics: names, crossed with `k` unless they carry a cut-off ("MAP@100") or need none (AUROC, RPrecision), and
-            instances of this package's metrics, which are read as descriptions: their own states stay empty; or a dict
-            of instances with their keys. Names are those of the classes, in any case, and the other
-            names in the table of metrics (`docs/reference/metrics.md`): "HR" is "HitRate".
+        metrics: names, combined with each `k` unless they have a cut-off ("MAP@100") or need none (AUROC, RPrecision),
+            and instances of this package's metrics, which serve as descriptions: their own states stay empty; or a dict
+            of instances by key. Names are those of the classes, in any case, and the other names in the table of
+            metrics (`docs/reference/metrics.md`): "HR" is "HitRate".
         k: cut-off or cut-offs for the names.
         prefix: put in front of every key.
         postfix: put behind every key.
-        key_format: format string of `name` and `k`, or a function of both, that makes the keys; metrics without a
-            cut-off go by their name alone (a function gets k = None).
-        accumulators: what is added up beside the totals: `ByGroup("cold", "warm")`, `Window(10_000)`, `KeptRows()`, or
-            your own. Those of rows add keys such as `NDCG@10/cold`; metrics that are no means over rows, such as
-            Coverage, have no such values.
+        key_format: format string of `name` and `k`, or a function of both, that makes the keys; the key of a metric
+            without a cut-off is its name (a function gets k = None).
+        accumulators: further summaries: `ByGroup("cold", "warm")`, `Window(10_000)`, `KeptRows()`, or your own. They
+            add keys such as `NDCG@10/cold`, but not for metrics that are not means over rows, such as Coverage.
         options: keyword options of every metric (`ties`, `padding_idx`, `overlap`, `empty_target_action`,
             `max_relevant`, `validate_args`, `kernels`, `catalogue`, torchmetrics' own). Instances must have been made
             with the same options; the catalogue may be missing.
 
     Raises:
-        TypeError: for something that is no metric of this package.
+        TypeError: for anything but metrics of this package.
         ValueError: for an unknown name, a name that lacks a cut-off, a key that occurs twice, or options that disagree.
 
     Examples:
@@ -89,7 +87,7 @@ class RecMetricCollection(MetricCollection):
 
     _evaluator_class: ClassVar[type[Evaluator]] = Evaluator
     evaluator: Evaluator
-    """The one that updates: it ranks batches, and holds the sums of all metrics."""
+    """It ranks batches and holds the sums of all metrics."""
 
     def __init__(
         self,
@@ -103,12 +101,14 @@ class RecMetricCollection(MetricCollection):
         **options: Unpack[MetricOptions],
     ) -> None:
         if isinstance(accumulators, Accumulator):
-            raise TypeError(f"accumulators is a list: accumulators=[{accumulators.option}]")
+            raise TypeError(f"accumulators must be a list: accumulators=[{accumulators.option}]")
         for accumulator in accumulators:
             if not isinstance(accumulator, Accumulator):
-                raise TypeError(f"accumulators are such as ByGroup('cold', 'warm'), got {describe(accumulator)}")
+                raise TypeError(
+                    f"accumulators must hold objects such as ByGroup('cold', 'warm'), got {describe(accumulator)}"
+                )
             if dotted := [suffix for suffix in accumulator.suffixes if "." in suffix]:
-                raise ValueError(f"a group is named by a word without '/' or '.', got {dotted[0][1:]!r}")
+                raise ValueError(f"the name of a group must be a string without '/' or '.', got {dotted[0][1:]!r}")
         self._begin(_described(metrics, k, key_format, options), accumulators, prefix, postfix)
 
     def _begin(
@@ -118,11 +118,11 @@ class RecMetricCollection(MetricCollection):
         prefix: str | None = None,
         postfix: str | None = None,
     ) -> None:
-        """Make an empty collection: the evaluator, and a value for each key."""
+        """Set up an empty collection: the evaluator, and a value for each key."""
         MetricCollection.__init__(self, {}, prefix=prefix, postfix=postfix, compute_groups=False)
         self._groups = {}  # torchmetrics 1.4 sets it in its add_metrics
         self._rows: tuple[dict[str, Tensor], Rows] | None = None
-        """The columns of kept rows, and what was made of them."""
+        """The columns of kept rows, and `Rows` made from them."""
         leader = next(iter(metrics.values()))
         evaluator = self._evaluator_class(**{name: getattr(leader, name) for name in TORCHMETRICS_OPTIONS})
         described: dict[str, Any] = {"metrics": [(key, metric._fingerprint) for key, metric in metrics.items()]}
@@ -132,7 +132,7 @@ class RecMetricCollection(MetricCollection):
         evaluator._begin(metrics, f"collection-{fingerprint}", accumulators)
         for key, (metric_key, suffix) in evaluator._metric_of_key.items():
             if "." in key:
-                continue  # names of groups that `evaluate` found in data; modules cannot have such names
+                continue  # names of groups from data of `evaluate`; modules cannot have such names
             group = suffix.removeprefix("/") or None
             self._modules[key] = Value(evaluator, key, metrics[metric_key], group, leads=not len(self._modules))
 
@@ -147,15 +147,16 @@ class RecMetricCollection(MetricCollection):
     ) -> RecMetricCollection:
         """Return an empty copy of a collection, or an empty collection of the given metrics, with more accumulators.
 
-        Windows of a given collection are left out: the last rows of an evaluation are those with the longest lists.
+        Windows of a given collection are left out, since the last rows of an evaluation are those with the longest
+        lists.
         """
         empty: RecMetricCollection = cls.__new__(cls)
         if not isinstance(metrics, RecMetricCollection):
             empty._begin(_described(metrics, k, key_format, options), accumulators)
             return empty
         if k is not None or options:
-            beside = ", ".join([*(["k"] if k is not None else []), *options])
-            raise ValueError(f"{beside} given beside a collection, which has its own")
+            conflicting = ", ".join([*(["k"] if k is not None else []), *options])
+            raise ValueError(f"{conflicting} cannot be given with a collection, which has its own")
         inherited = [accumulator for accumulator in metrics.accumulators if not accumulator.is_recent]
         added = list(accumulators)
         for accumulator in accumulators:
@@ -169,7 +170,7 @@ class RecMetricCollection(MetricCollection):
         return empty
 
     def _copy_of(self, collection: RecMetricCollection, accumulators: Sequence[Accumulator]) -> None:
-        """Make this an empty collection of the same metrics, with the accumulators."""
+        """Make this an empty collection of the same metrics and the given accumulators."""
         with collection.evaluator.device:  # the default device may be another one
             process_groups = {id(metric.process_group): metric.process_group for metric in collection.metrics.values()}
             metrics = deepcopy(collection.metrics, process_groups)  # process groups cannot be copied
@@ -231,7 +232,7 @@ class RecMetricCollection(MetricCollection):
 
     @property
     def leading(self) -> Value:
-        """The value whose counts stand for the collection: the first metric of accuracy, or else the first metric."""
+        """The value whose counts represent the collection: the first metric of accuracy, or else the first metric."""
         metrics = self.metrics.items()
         keys = [key for key, metric in metrics if not metric._is_of_lists and not metric._is_of_items]
         return self._modules[(keys or list(self.metrics))[0]]  # type: ignore[return-value]
@@ -247,7 +248,7 @@ class RecMetricCollection(MetricCollection):
         """Results of the last `compute`: of each metric over all rows, then of accumulators; `trm.plot` draws them."""
         results = self.evaluator._last_results
         if not results:
-            raise RuntimeError("results are those of the last compute(); call it first")
+            raise RuntimeError("results come from the last compute(); call it first")
         return self._points(results)
 
     def _points(self, results: Mapping[str, Result]) -> list[Result]:
@@ -255,7 +256,7 @@ class RecMetricCollection(MetricCollection):
 
     @property
     def rows(self) -> Rows:
-        """Per-row values by id, of all processes, all of which must ask for them.
+        """Per-row values of all processes, by id; all processes must read this property.
 
         Raises:
             ValueError: without `KeptRows`, for repeated ids, for several processes without ids, and for bad values
@@ -308,7 +309,7 @@ class RecMetricCollection(MetricCollection):
         return {self._set_name(key): value for key, value in values.items()}
 
     def result(self) -> Evaluation:
-        """Return every value with its interval and counts, in a dict that prints as a table, as `evaluate` returns it.
+        """Return every value with its interval and counts, in a dict that prints as a table, as `evaluate` does.
 
         Computes as `compute` does, with its errors; all processes must call it.
         """
@@ -320,7 +321,7 @@ class RecMetricCollection(MetricCollection):
         user_ids: Vocabulary | None = None,
         counts: EvaluationCounts = EvaluationCounts(),  # noqa: B008  # immutable
     ) -> Evaluation:
-        """Compute, and return the result with the kernels, the ids of the rows, and counts that the caller knows."""
+        """Compute, and return the result with the kernels, the row ids, and counts that the caller knows."""
         results = self.evaluator._compute_results()
         lists = [
             results[key].num_users for key, metric in self.metrics.items() if metric._is_of_lists or metric._is_of_items
@@ -388,7 +389,7 @@ def _kept_rows_of(columns: Mapping[str, Tensor], evaluator: Evaluator) -> Rows:
     by_key = dict(zip(evaluator._row_metrics, values, strict=True))
     keys = [key for key in evaluator._metrics if key in by_key]
     if not keys:
-        raise ValueError("KeptRows keeps the values of metrics that are means over rows, and there is none")
+        raise ValueError("KeptRows keeps the values of metrics that are means over rows, but the collection has none")
     own_weights = {}
     if "own_weights" in columns:
         weighing = list(evaluator._row_metrics)[evaluator._layout.num_plain :]
@@ -417,7 +418,7 @@ def _shared_catalogue(metrics: Mapping[str, RankingMetric]) -> Any:
 
 
 def _check_key(key: Any, known_keys: Mapping[str, Any]) -> None:
-    """Refuse keys that a ModuleDict refuses, and a key twice."""
+    """Refuse repeated keys, and keys that a ModuleDict refuses."""
     if not isinstance(key, str) or not key or "." in key:
         raise ValueError(
             f"a key must be a string that is not empty and holds no '.' (ModuleDict refuses it), got {key!r}"

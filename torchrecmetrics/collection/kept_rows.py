@@ -1,4 +1,4 @@
-"""`KeptRows`: the value of every row for each metric, kept by id and gathered over the processes when asked for."""
+"""`KeptRows`: the value of every row for each metric, kept by id and gathered over the processes when read."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class KeptRows(Accumulator):
     """Keep the value of every row, for comparisons and for intervals of clustered rows: `RecMetricCollection.rows`.
 
     `update(..., row_ids=)` takes integers [B], unique over all batches, which pair the rows of two runs; without them
-    rows are numbered as they come, on one process. `update(..., clusters=)` takes integers [B] that are equal for rows
-    that belong together, such as those of one user. Sessions bring ids of their own. Rows take 9 bytes per metric on
-    the device and, beyond `budget` bytes, on the host.
+    rows are numbered in order, on one process. `update(..., clusters=)` takes integers [B] that are equal for rows that
+    belong together, such as those of one user. Sessions have their own ids. Rows take 9 bytes per metric on the device
+    and, beyond `budget` bytes, on the host.
 
     Args:
         budget: bytes of rows that may stay on a device other than the CPU.
@@ -52,7 +52,7 @@ class KeptRows(Accumulator):
             self.add_state(name, [], None)
 
     def check(self, num_rows: int, columns: Mapping[str, Tensor], checks: Checks) -> None:
-        """Raise for ids that are no integers and, on the CPU, for an id that a batch repeats."""
+        """Raise for ids that are not integers and, on the CPU, for ids that a batch repeats."""
         for name, column in columns.items():
             if name in self.columns:
                 check_keys(name, column, num_rows)
@@ -63,8 +63,8 @@ class KeptRows(Accumulator):
         if bool((times > 1).any()):
             twice = int((times > 1).nonzero()[0])
             raise ValueError(
-                f"id {int(ids[twice])} stands in {int(times[twice])} rows of a batch: ids tell rows apart; clusters= "
-                "says that rows belong together (the sessions of a user)"
+                f"id {int(ids[twice])} is in {int(times[twice])} rows of a batch, but ids must be unique: pass "
+                "clusters= for rows that belong together (the sessions of a user)"
             )
 
     def _batch(self, rows: RowValues) -> dict[str, Tensor]:
@@ -103,7 +103,7 @@ class KeptRows(Accumulator):
         lengths = set()
         for name in self.names:
             if not all(isinstance(column, Tensor) and column.dim() == 2 for column in state[name]):
-                raise ValueError(f"cannot load the state {name}: kept rows are matrices, a row of values per metric")
+                raise ValueError(f"cannot load the state {name}: kept rows are matrices with one row per metric")
             if state[name]:
                 lengths.add(tuple(column.shape[1] for column in state[name]))
         if len(lengths) > 1:
@@ -112,12 +112,12 @@ class KeptRows(Accumulator):
             raise ValueError("cannot load kept rows with weights below 0, or not finite")
 
     def _batches(self) -> dict[str, list[Tensor]]:
-        """Return the batches of each column that the rows have, by name."""
+        """Return the batches of each column in use, by name."""
         states = dict(vars(self))  # of one moment, if another thread updates
         return {name: states[name] for name in self.names if states[name]}
 
     def merged(self, other: Any) -> State:
-        """Return the rows with those of another one added."""
+        """Return the rows with those of another accumulator added."""
         columns, other_columns = self._batches(), other._batches()
         if columns and other_columns:
             check_same_columns(columns, other_columns)
@@ -135,7 +135,7 @@ class KeptRows(Accumulator):
     def gathered(self, violations: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """Return the columns of all processes on the CPU, [height, n] by name, and the sum of their violations.
 
-        Rows of weight 0 are left out. All processes must call it, if `compute` adds up over several.
+        Rows of weight 0 are left out. All processes must call it, if `compute` sums over several.
 
         Raises:
             ValueError: for rows of several processes without ids, or columns that only some processes have.
@@ -148,9 +148,9 @@ class KeptRows(Accumulator):
             columns = {"values": none, "used": none.bool(), "weights": none[:1]}
         if self.distributed_available_fn() and (self.sync_on_compute or self._is_synced):
             columns, summed = gathered_columns(columns, violations, self.process_group)
-            violations = violations if self._is_synced else summed  # of a synchronised metric they are summed already
+            violations = violations if self._is_synced else summed  # a synchronised metric has summed them already
             if "ids" not in columns and columns["values"].shape[1]:
-                raise ValueError("rows of several processes are told apart by row_ids: pass them to update")
+                raise ValueError("rows of several processes need unique row_ids: pass them to update")
         columns.setdefault("ids", torch.arange(columns["values"].shape[1], device="cpu")[None])
         counted = columns["weights"][0] > 0  # rows of weight 0, such as a sampler's repeats, are in no mean
         return {name: column[:, counted] for name, column in columns.items()}, violations

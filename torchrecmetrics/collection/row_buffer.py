@@ -1,4 +1,4 @@
-"""Batches of columns that `KeptRows` and `CollectSessions` keep: check, add on a budget, and gather them."""
+"""Columns that `KeptRows` and `CollectSessions` keep in batches: check, add within a budget, and gather them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def check_keys(name: str, keys: Any, rows: int) -> Tensor:
     if not isinstance(keys, Tensor) or keys.dtype not in ID_DTYPES:
         raise TypeError(f"{name} must be an integer tensor, got {describe(keys)}")
     if keys.shape != (rows,):
-        raise ValueError(f"{name} must be [{rows}], one a row, got {list(keys.shape)}")
+        raise ValueError(f"{name} must be [{rows}], one per row, got {list(keys.shape)}")
     return keys.to(torch.int64, copy=True)  # a loader may reuse the memory of its tensor
 
 
 def check_same_columns(buffered: Iterable[str], batch: Iterable[str]) -> None:
     """Raise for columns that only some batches have."""
     if only_some := set(buffered) ^ set(batch):
-        raise ValueError(f"rows are kept with {', '.join(sorted(only_some))} in all batches, or in none")
+        raise ValueError(f"pass {', '.join(sorted(only_some))} for all batches, or for none")
 
 
 def with_batch(
@@ -55,7 +55,7 @@ def gathered_columns(
     with_rows = [share for share, _ in shares if any(column.shape[1] for column in share.values())]
     for name in {name for share in with_rows for name in share}:
         if len({share[name].dtype if name in share else None for share in with_rows}) > 1:
-            raise ValueError(f"rows are kept with {name} on all processes, or on none")
+            raise ValueError(f"pass {name} on all processes, or on none")
     with_rows = with_rows or [shares[0][0]]
     joined = {name: torch.cat([share[name] for share in with_rows], 1) for name in with_rows[0]}
     return joined, torch.stack([counts for _, counts in shares]).sum(0)

@@ -14,10 +14,10 @@ from torchrecmetrics.metrics.ranking_metric import RankingMetric
 
 
 class Value(LastResult, BareMetric):
-    """One value of a collection, under its key: what `log_dict`, ModelCheckpoint and `items()` see.
+    """One value of a collection, under its key, for `log_dict`, ModelCheckpoint and `items()`.
 
     It has no state: the collection is updated, computed and reset. In a torchmetrics `MetricCollection`, whose `update`
-    reaches every value, the value that is reached first adds the batch for all.
+    calls every value, the first value called adds the batch for all.
     """
 
     metric: RankingMetric
@@ -32,7 +32,7 @@ class Value(LastResult, BareMetric):
         self.num_updates: int = 0
         constants = ("higher_is_better", "plot_lower_bound", "plot_upper_bound")  # torchmetrics lets nobody set them
         vars(self).update({name: getattr(metric, name) for name in constants})
-        self.__dict__["metric"] = metric  # no submodule: it is a description, without rows
+        self.__dict__["metric"] = metric  # not a submodule: it is a description, without rows
         self.label: str = metric.label if group is None else f"{metric.label}/{group}"
         """Label of the metric, with the ending of its key: `NDCG@10/cold`."""
         self.name: str = metric.name
@@ -44,7 +44,7 @@ class Value(LastResult, BareMetric):
         if leads:
             self.evaluator: Evaluator = evaluator
         else:
-            self.__dict__["evaluator"] = evaluator  # a submodule of the first value alone
+            self.__dict__["evaluator"] = evaluator  # a submodule of the first value only
 
     @property
     def update_called(self) -> bool:
@@ -81,7 +81,7 @@ class Value(LastResult, BareMetric):
             ValueError: if `update` of other values was called, and not this one's.
         """
         if self.num_updates != self.evaluator._num_value_updates:
-            raise ValueError(f"{self.label} was not updated with the other values: update the collection that it is of")
+            raise ValueError(f"{self.label} was not updated with the other values: update the collection it belongs to")
         result = self.evaluator._compute_results()[self.key]
         return self.evaluator._as_tensors({self.key: result})[self.key]
 
@@ -104,7 +104,7 @@ class Value(LastResult, BareMetric):
             self.evaluator.unsync(should_unsync)
 
     def merge_state(self, incoming_state: Any) -> None:
-        """Raise: collections are merged."""
+        """Raise, since only whole collections can be merged."""
         raise TypeError(f"{self.label} has no state of its own: merge the collections")
 
     def _filter_kwargs(self, **kwargs: Any) -> dict[str, Any]:

@@ -15,15 +15,15 @@ from torchrecmetrics.core.row_values import Layout, RowValues
 from torchrecmetrics.metrics.accumulator import Accumulator, State
 
 SLOTS = 100
-"""Number of slots of a window, which is up to one slot and one batch longer than asked for."""
+"""Number of slots of a window."""
 
 
 class Window(Accumulator):
     """The value of the last rows, under keys like `HR@10/window`.
 
-    Sums are kept in 100 slots of whole batches, so the window is up to a slot and a batch longer. Over several
-    processes, each numbers its updates, and the window holds the same numbers of all: the last ones, as many as the
-    process with most updates needs to fill its share of the rows. So a process that stops updating drops out.
+    Sums are kept in 100 slots of whole batches, so the window is up to a slot and a batch longer. With several
+    processes, each numbers its updates, and the window holds the same numbers of every process: the last ones, as many
+    as the process with most updates needs to fill its share of the rows. So a process that stops updating drops out.
 
     Args:
         rows: number of rows over all processes, at least 100; None = use `updates`.
@@ -51,9 +51,9 @@ class Window(Accumulator):
     def __init__(self, rows: int | None = None, *, updates: int | None = None, name: str = "window") -> None:
         super().__init__()
         if not name or "/" in name or "." in name:
-            raise ValueError(f"name is a part of keys, without '/' and '.', got {name!r}")
+            raise ValueError(f"name becomes part of keys and must not hold '/' or '.', got {name!r}")
         if (rows is None) == (updates is None):
-            raise ValueError("give rows or updates, one of the two")
+            raise ValueError("give either rows or updates")
         self.per_update: bool = rows is None
         self.size: int = check_k(updates, "updates") if rows is None else check_k(rows, "rows")
         if rows is not None and self.size < SLOTS:
@@ -91,7 +91,7 @@ class Window(Accumulator):
         return updates if self.per_update else rows
 
     def added(self, rows: RowValues) -> State:
-        """Return the slots with a batch added, without those that no process can need."""
+        """Return the slots with a batch added, without slots that no process can need."""
         processes, sums = self.num_processes(), rows.sums(self.layout)
         holders = 1 if rows.ranking is None else rows.ranking.num_holders  # processes with the same rows
         number = math.ceil(len(rows) * processes / holders)  # if each process adds as many as this one

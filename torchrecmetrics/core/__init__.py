@@ -1,1 +1,1 @@
-"""Rankings, row values and results: what all packages share; knows no metric."""
+"""Rankings, row values and results, which all packages share; knows no metric."""

@@ -29,7 +29,7 @@ P = ParamSpec("P")
 
 @contextmanager
 def ordinary_tensors() -> Iterator[None]:
-    """Enter a context in which new tensors can be written to and saved, even in `inference_mode`; without autograd."""
+    """Disable autograd in a context whose new tensors can be modified and saved, even inside `inference_mode`."""
     with torch.inference_mode(False), torch.no_grad():
         yield
 
@@ -45,9 +45,9 @@ def working(values: Tensor) -> Tensor:
 
 
 def cached_constant(make: Callable[P, Tensor]) -> Callable[P, Tensor]:
-    """Cache the tensors that a function makes of hashable arguments; nobody may write to them.
+    """Cache the tensors that a function makes from hashable arguments; callers must not modify them.
 
-    Not cached while tensors hold no data, since such a tensor is of no use later.
+    Tensors without data are not cached, since they would be useless later.
     """
     cached = lru_cache(32)(make)
 
@@ -66,7 +66,10 @@ def array(values: Tensor) -> Any:
 
 
 def as_tensor(value: Any) -> Any:
-    """Return numbers of numpy as a tensor on the CPU, in a tuple too; other values, masked arrays too, unchanged."""
+    """Convert a numeric NumPy array, or those in a tuple, to CPU tensors; return other values unchanged.
+
+    Masked arrays are other values.
+    """
     import numpy as np
 
     if type(value) is tuple:
@@ -84,13 +87,13 @@ def without(values: Tensor, index: int | None) -> Tensor:
 
 
 TILE_NUMBERS_CPU, TILE_NUMBERS = 2**21, 2**24
-"""Limit of a tile's elements x `wide` in `tiles`: on the CPU, and on other devices."""
+"""Default of `most` in `tiles`: on the CPU, and on other devices."""
 
 
 def tiles(matrix: Tensor, wide: int, most: int | None = None) -> Iterator[tuple[tuple[slice, slice], Tensor]]:
-    """Yield slices and values of each tile of [B, I], with at most `most` / wide elements.
+    """Yield the slices and values of each tile of a matrix [B, I]; a tile has at most `most` / `wide` elements.
 
-    `most` is 2^21 by default, and 2^24 off the CPU.
+    `most` is by default 2^21 on the CPU, and 2^24 on other devices.
     """
     most = most or (TILE_NUMBERS_CPU if matrix.device.type == "cpu" else TILE_NUMBERS)
     budget = max(1, most // wide)
@@ -115,7 +118,7 @@ def sort_rows(values: Tensor) -> Tensor:
 
 
 def search(ascending: Tensor, values: Tensor, right: bool = False) -> Tensor:
-    """Return where each value belongs in its ascending row, int64; contiguous copies avoid `searchsorted`'s warning."""
+    """Return the insertion index of each value in its ascending row, int64; contiguous copies avoid a warning."""
     return torch.searchsorted(ascending.contiguous(), values.contiguous(), right=right)
 
 
@@ -130,20 +133,20 @@ def rowwise_isin(items: Tensor, ids: Tensor) -> Tensor:
 
 
 def find_first(entries: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the first slot in its row [B, K] of each wanted number [B, T], and whether the row holds it, bool."""
+    """Return the column where each number [B, T] first occurs in its row of `entries` [B, K], and whether it occurs."""
     ascending, slot = entries.sort(dim=1, stable=True)
     nearest = search(ascending, numbers).clamp(max=entries.shape[1] - 1)
     return slot.gather(1, nearest), ascending.gather(1, nearest) == numbers
 
 
 def running_sums(values: Tensor) -> Tensor:
-    """Return `cumsum` along rows [B, T], by `doubling_sums` where a deterministic CUDA `cumsum` refuses floats."""
+    """Return `values.cumsum(1)` of [B, T], by `doubling_sums` if a deterministic `cumsum` would raise on CUDA."""
     deterministic = values.is_cuda and torch.are_deterministic_algorithms_enabled()
     return doubling_sums(values) if deterministic else values.cumsum(1)
 
 
 def doubling_sums(values: Tensor) -> Tensor:
-    """Return `cumsum` along rows [B, T], by log2(T) additions of shifted rows."""
+    """Return `values.cumsum(1)` of [B, T], by log2(T) additions of shifted rows."""
     step = 1
     while step < values.shape[1]:
         values = values + torch.nn.functional.pad(values[:, :-step], (step, 0))
@@ -162,7 +165,7 @@ def count_at_least(ascending: Tensor, thresholds: Tensor) -> Tensor:
 
 
 def group_mean(values: Tensor, tie_group: Tensor) -> Tensor:
-    """Replace each value of [B, T] by the mean of its group; `tie_group` holds the first slot of each value's group."""
+    """Replace each value of [B, T] by its group's mean; `tie_group` is the column of the group's first value."""
     total = torch.zeros_like(values).scatter_add(1, tie_group, values)
     count = torch.zeros_like(values).scatter_add(1, tie_group, torch.ones_like(values))
     return (total / count).gather(1, tie_group)

@@ -21,32 +21,32 @@ Validation: TypeAlias = bool | Literal["deferred"]
 VIOLATIONS = {
     "target_range": "with a target id beyond the last item",
     "target_repeat": "with an item listed twice in target",
-    "labels": "whose labels are no pairs of a row of the batch and an item >= 0",
+    "labels": "whose labels are not pairs of a row of the batch and an item >= 0",
     "target_width": "with more relevant items than max_relevant",
-    "offsets": "that offsets do not tell (they start at 0, never descend and end at len(values); no row is longer than "
+    "offsets": "with invalid offsets (they must start at 0, never descend and end at len(values); no row may exceed "
     "max_length)",
     "gains": "with a gain that is NaN or infinite",
-    "negative_label": "with a label below 0 (not relevant is 0; penalties are gains= beside item ids)",
+    "negative_label": "with a label below 0 (use 0 for not relevant; for penalties pass item ids with gains=)",
     "exclude_range": "with an excluded id beyond the last item",
     "exclude_matrix": "whose exclude looks like a 0/1 matrix (pass exclude.bool())",
     "overlap": "with a target that is also excluded",
     "scores": "with a score that is NaN or +inf",
     "list_repeat": "with an item recommended twice",
     "list_order": "whose scores rise along the list, or hold NaN or +inf",
-    "list_short": "known to fewer than k places (excluded or repeated items left the list: recommend k + history, and "
-    "repeats, or complete=True)",
-    "target_whole": "whose target holds every item, in every row (grades are update(scores, target.float()), a 0/1 "
-    "matrix update(scores, target.bool()); ids of all items have one more column, of -1)",
-    "ranks": "with ranks that are no places (NaN, between 0 and 1, a place twice, such as the k + 1 of misses without "
-    "depth=k, beyond num_ranked, marked invalid; 0 or less in [B] or [B, 1], for ranks start at 1: Ranks(miss=, "
-    "zero_based=, padding=); item ids are no ranks: Lists; flags of hits: Hits)",
-    "hits": "with more hits than relevant items (num_relevant counts found and missed ones; of a repeated item the "
-    "first place is the hit: hits & (hits.cumsum(1) <= 1))",
-    "catalogue_range": "with an item, in the list or the history, that the catalogue does not have",
-    "groups": "whose group is none of those there are",
+    "list_short": "with fewer than k known ranks (excluded and repeated items leave the list: recommend that many "
+    "more, or pass complete=True)",
+    "target_whole": "whose target holds every item in every row (for grades pass target.float(), for a 0/1 matrix "
+    "target.bool(); if it is ids of all items, add a column of -1)",
+    "ranks": "with invalid ranks (NaN, between 0 and 1, repeated, such as the k + 1 of misses without depth=k, beyond "
+    "num_ranked, or marked invalid; or 0 or less in [B] or [B, 1], since ranks start at 1: Ranks(miss=, "
+    "zero_based=, padding=); pass item ids as Lists, flags of hits as Hits)",
+    "hits": "with more hits than relevant items (num_relevant counts found and missed ones; only the first rank of a "
+    "repeated item is a hit: hits & (hits.cumsum(1) <= 1))",
+    "catalogue_range": "with an item in the list or history that is not in the catalogue",
+    "groups": "with an unknown group",
     "weights": "with a weight that is negative, NaN or too large",
-    "missing": "with a target that is no candidate (missing='error')",
-    "session": "of sessions whose entries have several weights or groups",
+    "missing": "with a target that is not a candidate (missing='error')",
+    "session": "of sessions whose entries differ in weight or group",
     "negatives": "without a negative (a positive alone is always a hit)",
     "shard_rows": "of a batch whose targets, gains or row_ids differ between processes",
     "empty": "without a relevant item (empty_target_action='error')",
@@ -54,7 +54,7 @@ VIOLATIONS = {
 SCORE_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 ID_DTYPES = (torch.int64, torch.int32, torch.int16)
 _MAX_COMPARED, _MAX_SHOWN, _SHOWN_LENGTH = 10_000, 50, 80
-"""Numbers of names that a message compares and shows, and of the characters of each."""
+"""Maximum numbers of names that a message compares and shows, and of characters per name."""
 
 
 class Checks:
@@ -81,7 +81,7 @@ class Checks:
     def finish(self) -> tuple[Tensor | None, Tensor | None]:
         """Raise, or return a mask of the valid rows, bool [B], and the number of bad rows per kind, int64 [kinds].
 
-        Both are None where no check was made or all rows passed at once.
+        Both are None if no check was made, or if all rows passed on the CPU.
 
         Raises:
             ValueError: on the CPU, if a row was rejected; names the first kind of violation and its first row.
@@ -133,13 +133,13 @@ def check_k(k: Any, name: str = "k", least: int = 1) -> int:
 
 
 MAX_COUNTED = 2**28
-"""Largest number up to which a state may count each, which takes 2 GB."""
+"""Largest number of int64 counts in a state, 2 GB."""
 
 
 def check_counted(number: int, name: str) -> int:
-    """Return `number`, up to which a state counts each, or raise if it is above 2^28."""
+    """Return `number`, the number of counts in a state, or raise if it is above 2^28."""
     if number > MAX_COUNTED:
-        raise ValueError(f"{name} must be at most 2^28, since the state has a count for each number up to it: {number}")
+        raise ValueError(f"{name} must be at most 2^28, since the state has one count per number, got {number}")
     return number
 
 
@@ -176,14 +176,14 @@ def check_scores(scores: Tensor, dims: int) -> None:
             cure = "; pass scores.float()"
         else:
             cure = "; for lists of recommended item ids use Lists(item_ids, target)" if dims == 2 else ""
-            cure += "; for scores that are whole numbers scores.double()"
+            cure += "; for whole-number scores pass scores.double()"
         raise TypeError(f"scores must be float64, float32, float16 or bfloat16, got {describe(scores)}{cure}")
     if scores.dim() != dims or (dims == 2 and scores.shape[1] == 0):
         accepted = "[rows, items] with at least one item" if dims == 2 else "[entries]"
         hints = {
             1: "; one row: scores[None]; flat rows of sessions: update(Sessions(scores, labels, indexes=session_ids)); "
             "positives and their negatives: update(Negatives(positive, negative))",
-            3: "; one position of each: scores[:, -1]",
+            3: "; for one position per sequence pass scores[:, -1]",
         }
         hint = hints.get(scores.dim(), "") if dims == 2 else ""
         if dims == 1 and scores.shape[1:] == (1,):
@@ -210,7 +210,7 @@ def check_tensor(name: str, value: Any, otherwise: str = "") -> None:
     if isinstance(value, (torch.return_types.topk, torch.return_types.sort)):
         kind = type(value).__name__
         cure = f"Lists({kind}.indices, target)" if name == "scores" else f"{kind}.indices"
-        raise TypeError(f"{name} must be a tensor, got what torch.{kind} returns, (values, indices): pass {cure}")
+        raise TypeError(f"{name} must be a tensor, got the (values, indices) of torch.{kind}: pass {cure}")
     if isinstance(value, tuple) and hasattr(value, "items"):  # a result of Interactions.select
         raise TypeError(f"{name} must be a tensor, got {describe(value)}: pass {name}.items")
     if hasattr(value, "codes") and hasattr(value, "of"):
@@ -228,7 +228,7 @@ def check_tensor(name: str, value: Any, otherwise: str = "") -> None:
 
 
 def is_dense(target: Any) -> bool:
-    """Return True for a tensor of bools or floats, which as a target has one column per item; ids are integers."""
+    """Return True if a target is a dense tensor: bool or float with one column per item; ids are integers."""
     return isinstance(target, Tensor) and (target.dtype == torch.bool or target.is_floating_point())
 
 
@@ -281,9 +281,9 @@ def check_strided(name: str, tensor: Tensor, padding: str = "-1") -> None:
         )
     if type(tensor) is not Tensor and hasattr(tensor, "full_tensor"):
         raise TypeError(
-            f"{name} is a DTensor: pass {name}.to_local(), where each process holds rows of its own (Shard(0)); of "
-            "scores whose columns are sharded (Shard(1)) as ItemShard(scores, target, offset=, num_items=); or "
-            f"{name}.full_tensor(), which is all rows on every process (make the metric with sync_on_compute=False)"
+            f"{name} is a DTensor: pass {name}.to_local() if each process holds its own rows (Shard(0)), and "
+            "scores with sharded columns (Shard(1)) as ItemShard(scores, target, offset=, num_items=); or pass "
+            f"{name}.full_tensor(), all rows on every process (make the metric with sync_on_compute=False)"
         )
     if tensor.is_nested:
         raise TypeError(f"{name} is a nested tensor: pass torch.nested.to_padded_tensor({name}, {padding})")
@@ -320,7 +320,7 @@ def nearest(name: object, known_names: Iterable[object]) -> str:
     known = [str(known_name)[:_SHOWN_LENGTH] for known_name in known_names]
     close = difflib.get_close_matches(str(name), known[:_MAX_COMPARED], n=1)
     if name == "weights" and not close:
-        return ": rows are weighed in update(..., weights=) of a metric or a RecMetricCollection, batch by batch"
+        return ": pass weights of rows to update(..., weights=) of a metric or a RecMetricCollection"
     more = f" and {len(known) - _MAX_SHOWN} more" if len(known) > _MAX_SHOWN else ""
     return f"{f'; did you mean {close[0]!r}?' if close else '.'} There are {', '.join(known[:_MAX_SHOWN])}{more}"
 
@@ -343,18 +343,18 @@ def check_group_names(names: Any) -> tuple[str, ...]:
     """Return the names of groups, or raise for names that cannot be parts of keys.
 
     Raises:
-        TypeError: for anything but several names.
-        ValueError: without a name, for a name twice, and for anything but words without '/'.
+        TypeError: if there are not several names.
+        ValueError: for no name, a repeated name, or a name that is empty or contains '/'.
     """
     if isinstance(names, str) or not isinstance(names, Iterable):
         cure = "groups.names" if hasattr(names, "names") else "['cold', 'warm']"
-        raise TypeError(f"names of groups are words, such as {cure}, got {describe(names)}")
+        raise TypeError(f"names of groups must be several strings, such as {cure}, got {describe(names)}")
     words = tuple(names)
     for name in words:
         if not isinstance(name, str) or not name or "/" in name:
-            raise ValueError(f"a group is named by a word without '/', got {name!r}")
+            raise ValueError(f"the name of a group must be a string without '/', got {name!r}")
         if words.count(name) > 1:
-            raise ValueError(f"two groups are called {name!r}")
+            raise ValueError(f"two groups have the name {name!r}")
     if not words:
-        raise ValueError("groups holds no name")
+        raise ValueError("groups needs at least one name")
     return words

@@ -1,4 +1,4 @@
-"""`CuredError`: an error with the options it proposes, which the command line writes as flags."""
+"""`CuredError`: an error that proposes options, which the command line writes as flags."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 
 class Cure(NamedTuple):
-    """Proposal of an error: a keyword argument, or a call."""
+    """A fix that an error proposes: a keyword argument or a call."""
 
     text: str
-    """Python code, as it stands in the error's text."""
+    """Python code, as written in the error's text."""
     name: str
     """Name of the option, or of the function that is called."""
     values: Mapping[str, Any] = {}
-    """Its value under the name of the option, or the arguments of the call by name; `...` = the caller knows."""
+    """The option's value, or the call's arguments, by name; `...` = only the caller knows the value."""
 
     @classmethod
     def option(cls, name: str, value: Any) -> Cure:
@@ -36,7 +36,7 @@ class CuredError(ValueError):
         return CuredError, (str(self), *self.cures)
 
     def written(self, write: Callable[[Cure], str]) -> str:
-        """Return the text with each cure as `write` words it."""
+        """Return the text with each cure replaced by `write(cure)`."""
         text = str(self)
         for cure in sorted(self.cures, key=lambda cure: -len(cure.text)):
             text = text.replace(cure.text, write(cure))

@@ -1,4 +1,4 @@
-"""Helpers for several processes: sum tensors, gather objects, compare arguments, raise an error of one on all."""
+"""Helpers for several processes: sum tensors, gather objects, compare arguments, raise one process's error on all."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def gathered(value: Value, process_group: Any = None) -> list[Value]:
 
 
 def exchange(row: Tensor, summed: Sequence[Tensor], gather: Any, process_group: Any) -> tuple[Tensor, list[Tensor]]:
-    """Return the integers `row` [n] of each process, [processes, n], and tensors of integers summed over them.
+    """Gather the integers `row` [n] of each process, [processes, n], and sum integer tensors over the processes.
 
     Costs one all-reduce, or one call of the `dist_sync_fn` that the user gave as `gather`.
     """
@@ -64,7 +64,8 @@ def sum_over_processes(tensors: Sequence[Tensor], gather: Any, process_group: An
 def raise_on_all_ranks(device: torch.device, process_group: Any = None) -> Iterator[None]:
     """Raise an error of one process on all processes, once each process has reached the end of the block.
 
-    Costs one all-reduce of a number on `device` if no process raises. If one is out of memory, all raise that error.
+    Costs one all-reduce of a number on `device` if no process raises. If one is out of memory, all raise
+    `OutOfMemoryError`.
     """
     if not is_distributed():
         yield
@@ -90,7 +91,7 @@ def raise_on_all_ranks(device: torch.device, process_group: Any = None) -> Itera
 def same_on_all_ranks(facts: dict[str, Any], process_group: Any, may_differ: str = "") -> Iterator[None]:
     """Raise on all processes if one of them raises inside the block, or if the `facts` that the block fills in differ.
 
-    The entry `may_differ` may; afterwards it is the list of all processes' values. Blocks may be nested: if a process
+    The fact `may_differ` may differ; it becomes the list of all processes' values. Blocks may be nested: if a process
     fails before its inner block, its outer block communicates with the inner blocks of the other processes.
     """
     error: Exception | None = None
@@ -121,7 +122,7 @@ def _known_to_all(error: Exception) -> Exception:
 
 
 class Fingerprint(NamedTuple):
-    """Shape and checksum of a tensor; other numbers hardly ever have the same checksum."""
+    """Shape and checksum of a tensor; different numbers rarely have the same checksum."""
 
     shape: list[int]
     checksum: int

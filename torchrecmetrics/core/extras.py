@@ -1,4 +1,4 @@
-"""Libraries of extras: `needed` imports one or says what to install, `frame_of` makes a frame of columns."""
+"""Optional libraries: `needed` imports one or says how to install it, `frame_of` makes a frame of columns."""
 
 from __future__ import annotations
 
@@ -22,18 +22,17 @@ def frame_of(library: str, columns: dict[str, list[Any]], gaps: Mapping[str, str
     Args:
         library: "pandas", "polars" or "pyarrow".
         columns: lists of entries by column name.
-        gaps: kinds of the columns that may hold None, "whole numbers", "floats" or "text": each such column has the
-            same type whatever its entries.
+        gaps: kind of each column that may hold None, "whole numbers", "floats" or "text"; it fixes the column's type.
 
     Raises:
-        ImportError: where the library is not installed.
-        ValueError: for the name of another library.
+        ImportError: if the library is not installed.
+        ValueError: for any other library.
     """
     check_choice("library", library, tuple(_MAKERS))
     try:
         module = importlib.import_module(library)
     except ImportError as error:
-        raise ImportError(f"a frame of {library} needs it: pip install {library}") from error
+        raise ImportError(f"{library} is not installed: pip install {library}") from error
     types = {name: _NULLABLE[library][kind] for name, kind in (gaps or {}).items()}
     if library == "pyarrow":
         return module.table({n: module.array(c, types[n]) if n in types else c for n, c in columns.items()})
@@ -43,7 +42,7 @@ def frame_of(library: str, columns: dict[str, list[Any]], gaps: Mapping[str, str
     return frame.cast({name: getattr(module, type_) for name, type_ in types.items()})
 
 
-def needed(module: str, what: str) -> Any:
+def needed(module: str, purpose: str) -> Any:
     """Import a module of the extra `frames`.
 
     Raises:
@@ -52,4 +51,4 @@ def needed(module: str, what: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise ImportError(f"{what} needs {module.partition('.')[0]}: {extra('frames')}") from error
+        raise ImportError(f"{purpose} needs {module.partition('.')[0]}: {extra('frames')}") from error

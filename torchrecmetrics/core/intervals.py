@@ -32,22 +32,22 @@ def interval(
 ) -> tuple[float, float]:
     """Return the confidence interval of a mean.
 
-    `student` is m ± t s / sqrt(n), t of n - 1 degrees of freedom. `score` is Wilson's interval, with the same t, for
-    n_e = m (1 - m) / standard_error^2 rows that are 0 or 1: it stays within the bounds, and its coverage is too low if
-    few rows have a hit. If all rows are equal, their spread is unknown, and n_e = n, so the upper end jumps at m = 0.
+    `student` is m ± t s / sqrt(n), with n - 1 degrees of freedom. `score` is Wilson's interval with the same t for n_e
+    = m (1 - m) / standard_error^2 rows of 0 or 1. It stays within the bounds, but its coverage is too low if few rows
+    have a hit. If all rows are equal, their spread is unknown and n_e = n, so the upper end jumps at m = 0.
 
     Args:
         value: the mean m.
         standard_error: standard error of the mean, s / sqrt(n).
         size: number of rows n; for rows with weights (sum w)^2 / sum w^2.
-        bounds: lowest and highest possible value of a row; infinite = this bound is unknown, None = both are unknown.
-            Value and error are scaled from the bounds to (0, 1).
+        bounds: lowest and highest possible value of a row; an infinite bound is unknown, None = both are unknown. Value
+            and error are scaled from the bounds to (0, 1).
         level: confidence level, between 0 and 1.
-        method: "score" or "student". Score becomes student where a bound is unknown, and where the error is larger
-            than rows within the bounds allow, s^2 > m (1 - m) n / (n - 1). A single known bound cuts the interval off.
+        method: "score" or "student". "score" falls back to "student" if a bound is unknown, or if the error is larger
+            than rows within the bounds allow, s^2 > m (1 - m) n / (n - 1). A single known bound clips the interval.
 
     Returns:
-        Low and high; nan for less than 2 rows, or where value or error is nan.
+        Low and high; nan for fewer than 2 rows, or if the value or error is nan.
 
     Raises:
         TypeError: if `level` is not a number.
@@ -86,10 +86,10 @@ def interval(
 def skewed_interval(
     value: float, standard_error: float, size: float, skewness: float, curvature: float = 0.0, level: float = 0.95
 ) -> tuple[float, float]:
-    """Return the ABC interval of a mean, which a BCa bootstrap has in the limit of many resamples; none are needed.
+    """Return the ABC interval of a mean: the limit of a BCa bootstrap for many resamples, without resampling.
 
-    With t of n - 1 degrees of freedom, v = a ± t and u = v / (1 - a v)^2, the ends are m + u SE / (1 + u c), infinite
-    where a large c leaves no such end. Without skewness and weights this is Student's interval.
+    With t of n - 1 degrees of freedom, v = a ± t and u = v / (1 - a v)^2, the ends are m + u SE / (1 + u c), or
+    infinite if 1 + u c <= 0. Without skewness and weights this is Student's interval.
 
     Args:
         value: the mean m = sum w x / sum w.
@@ -99,8 +99,8 @@ def skewed_interval(
         curvature: sum w d / (sum w sqrt(sum d^2)), c; 0 for equal weights.
         level: confidence level, between 0 and 1.
 
-    Source: DiCiccio and Efron, More accurate confidence intervals in exponential families, Biometrika 79, 1992; t in
-    place of the normal quantile is this library's.
+    Source: DiCiccio and Efron, More accurate confidence intervals in exponential families, Biometrika 79, 1992; this
+    library uses t in place of the normal quantile.
 
     Example:
         >>> [round(end, 3) for end in skewed_interval(0.1, 0.0213, 200, 0.0314)]
@@ -111,7 +111,7 @@ def skewed_interval(
     t, largest = quantile((1 + level) / 2, size - 1), 1 / max(abs(skewness), _NEAR)
     ends = []
     for v in (skewness - t, skewness + t):
-        moved = max(-largest, min(largest, v))  # u turns back beyond -1 / a
+        moved = max(-largest, min(largest, v))  # beyond -1 / a, u turns back
         u = moved / max(1 - skewness * moved, _NEAR) ** 2
         scale = 1 + u * curvature
         ends.append(value + (u * standard_error / scale if scale > 0 else math.copysign(math.inf, u)))

@@ -16,13 +16,13 @@ PlacedTies: TypeAlias = Literal["realistic", "optimistic", "pessimistic"]
 Ties: TypeAlias = Literal["expected", "realistic", "optimistic", "pessimistic"]
 """Meaning of equal scores: the expected value over all their orders, or one rank for each item (`PlacedTies`)."""
 OverlapRule: TypeAlias = Literal["error", "keep", "miss"]
-"""A relevant item that is also excluded: an error, still a candidate, or a miss."""
+"""Treatment of a relevant item that is also excluded: an error, a candidate, or a miss."""
 KernelChoice: TypeAlias = Literal["auto", "eager", "triton"]
 """PyTorch ("eager"), Triton ("triton"), or Triton on GPUs with a recorded run and PyTorch elsewhere ("auto")."""
 
 
 class RankingOptions(TypedDict, total=False):
-    """Keyword options of rankings, which all metrics take, too; see `RankingMetric`."""
+    """Keyword options of rankings, which all metrics also take; see `RankingMetric`."""
 
     ties: Ties | None
     """Meaning of equal scores: "expected" (the default), "realistic", "optimistic" or "pessimistic"."""
@@ -39,7 +39,7 @@ class RankingOptions(TypedDict, total=False):
 
 
 DEFAULTS: dict[str, Any] = {"ties": "expected", "overlap": "error"}
-"""Meaning of options that are None, not given."""
+"""Values of options that are None."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Options:
     """The user's options for making rankings; None = not given.
 
     Raises:
-        TypeError: for a `padding_idx` or `max_relevant` that is no whole number.
+        TypeError: for a `padding_idx` or `max_relevant` that is not a whole number.
         ValueError: for a word that is not accepted.
     """
 
@@ -81,7 +81,7 @@ class Options:
     """The options that decide on ranks (ties, padding_idx, overlap), by name."""
 
     def contradiction(self, made_with: Mapping[str, object]) -> str | None:
-        """Return which given option differs from the options of a ranking, for a message; None if all agree."""
+        """Return, for a message, the first option that differs from those of a ranking; None if all agree."""
         for name, ranking_option in made_with.items():
             option = getattr(self, name)
             if option is not None and option != ranking_option:
@@ -98,7 +98,7 @@ class Needs(NamedTuple):
     depth: int | None = None
     """Number of top ranks that are read; None = the whole list."""
     whole_targets: bool = False
-    """True: as many ranks of a row as it has relevant items are read, too."""
+    """True: the top R ranks of a row with R relevant items are also read."""
     num_ranked: bool = False
     """True: the number of candidates is read, which costs a pass over the scores unless the whole list is ranked."""
     score_threshold: float | None = None
@@ -112,24 +112,23 @@ class Needs(NamedTuple):
     num_items: int | None = None
     """Number of items of the catalogue, if one is read."""
     graded: bool = False
-    """True: only gains of the relevant items make a difference, as in NDCG of ratings; warnings read it."""
+    """True: values depend on the order even if all items are relevant, as in NDCG of ratings; for warnings."""
 
     @classmethod
     def union(cls, all_needs: Iterable[Needs]) -> Needs:
         """Return the union of `all_needs`: the data that any of them reads.
 
         Raises:
-            ValueError: for different score thresholds, of which a batch can be counted against one only, and for
-                catalogues of different sizes.
+            ValueError: if score thresholds or sizes of catalogues differ.
         """
         needs = list(all_needs)
         depths = [need.depth for need in needs]
         thresholds = {need.score_threshold for need in needs if need.score_threshold is not None}
         if len(thresholds) > 1:
-            raise ValueError(f"metrics with different score_thresholds {sorted(thresholds)} need a collection each")
+            raise ValueError(f"metrics with different score_thresholds {sorted(thresholds)} need separate collections")
         sizes = {need.num_items for need in needs if need.num_items is not None}
         if len(sizes) > 1:
-            raise ValueError(f"metrics with catalogues of {sorted(sizes)} items need a collection each")
+            raise ValueError(f"metrics with catalogues of {sorted(sizes)} items need separate collections")
         return cls(
             depth=None if None in depths else max((depth for depth in depths if depth is not None), default=0),
             whole_targets=any(need.whole_targets for need in needs),
@@ -152,8 +151,8 @@ class Needs(NamedTuple):
 class Input(Protocol):
     """Data of one batch that `update` takes in place of scores and target.
 
-    An input that several processes share may have a method `scope(weights, columns)`: a context in which the batch is
-    ranked and checked, and which raises an error of one process on all of them.
+    An input that several processes share may have a method `scope(weights, columns)`: a context for ranking and
+    checking the batch, which raises one process's error on all of them.
     """
 
     def rank(self, needs: Needs, options: Options) -> Ranking:

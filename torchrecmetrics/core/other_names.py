@@ -1,4 +1,4 @@
-"""Names that other libraries give to metrics, arguments and cut-offs, and what to write here; none is ours."""
+"""Names of metrics, arguments and cut-offs in other libraries, and their equivalents here."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ ARGUMENTS = {
 }
 """Names of the arguments of `update`."""
 
-SESSIONS = "entries of sessions, one per (session, candidate), are update(Sessions(scores, labels, session_ids))"
+SESSIONS = "pass entries of sessions, one per (session, candidate), as update(Sessions(scores, labels, session_ids))"
 CALLS = {
     **dict.fromkeys(
         ("indexes", "query_ids", "query_id", "qid", "session_ids", "group_ids", "group_id"),
-        f"{SESSIONS}; over several batches trm.CollectSessions(metrics)",
+        f"{SESSIONS}; for several batches use trm.CollectSessions(metrics)",
     ),
-    "candidates": "scores of some items are update(Candidates(scores, target, items=items))",
-    "history": "earlier items, which some metrics of lists read, are update(Scores(scores, target, history=))",
-    "ranks": "ranks are update(ranks, depth=), or update(Ranks(ranks, depth=))",
+    "candidates": "pass scores of some items as update(Candidates(scores, target, items=items))",
+    "history": "pass earlier items, which some metrics of lists read, as update(Scores(scores, target, history=))",
+    "ranks": "pass ranks as update(ranks, depth=), or update(Ranks(ranks, depth=))",
     **dict.fromkeys(
-        ("negative", "negatives", "y_pred_pos"), "positives and negatives are update(Negatives(positive, negative))"
+        ("negative", "negatives", "y_pred_pos"), "pass positives and negatives as update(Negatives(positive, negative))"
     ),
-    **dict.fromkeys(OPTIONS, "options are given where the metric is made, such as HR(10, overlap='keep')"),
+    **dict.fromkeys(OPTIONS, "pass options to the metric itself, such as HR(10, overlap='keep')"),
     "groups": "groups of rows are read by RecMetricCollection(..., accumulators=[trm.ByGroup('cold', 'warm')])",
     **dict.fromkeys(
         ("row_ids", "clusters"),
         "ids of rows are read by KeptRows: RecMetricCollection(..., accumulators=[trm.KeptRows()])",
     ),
 }
-"""Arguments that `update` does not take, and where they go."""
+"""Arguments that `update` does not take, and the call that does."""
 
 METRICS = {
     **dict.fromkeys(("rmse", "mse", "mae"), "errors of predicted ratings are torchmetrics.MeanSquaredError, ..."),
@@ -48,8 +48,8 @@ METRICS = {
     "ne": "normalized entropy is a log loss divided by that of the mean click rate (torchrec.metrics); Entropy here is "
     "that of the recommended items",
     **dict.fromkeys(("auc", "rocauc"), "AUROC is the mean of each row's AUC; one AUC of all pairs: torchmetrics"),
-    "gauc": "a mean of each row's AUC has three meanings: AUROC() counts rows alike, AUROC(weight='candidates') by "
-    "impressions (DIN, FuxiCTR), AUROC(weight='relevant') by clicks (RecBole)",
+    "gauc": "the name has three meanings: AUROC() weighs rows equally, AUROC(weight='candidates') by impressions (DIN, "
+    "FuxiCTR), AUROC(weight='relevant') by clicks (RecBole)",
     **dict.fromkeys(("acc", "accuracy"), "the share of rows whose best item is relevant is HR@1"),
     "bpref": "it is in ir_measures; NDCG and MRR are the closest here",
     "fallout": "the share of irrelevant items that are recommended is torchmetrics.retrieval.RetrievalFallOut",
@@ -61,11 +61,11 @@ METRICS = {
     "efd": "Novelty is the mean of -log2 of popularity, without discount and relevance",
     **dict.fromkeys(("ils", "diversity"), "IntraListDiversity is 1 - intra-list similarity"),
 }
-"""Metrics that have no alias here, in lower case without spaces, '-' and '_', and what is closest to them."""
+"""Metrics that have no alias here, in lower case without spaces, '-' and '_', with the closest alternative."""
 
 
 def is_called(name: str) -> str:
-    """Return the sentence that says what the name of a cut-off or argument is called here."""
+    """Return the message for another library's name of a cut-off or argument, with the name here."""
     if name in CUTOFFS:
         return f"{name}= is called k here: k=10, or several cut-offs of a collection k=[5, 10]"
     calls = "update(scores, target), get_topk_ranks(scores, target, k)"
@@ -73,7 +73,7 @@ def is_called(name: str) -> str:
 
 
 def explains_names(function: Function) -> Function:
-    """Let a function explain keywords of other libraries for parameters that it requires, such as `top_k` for `k`."""
+    """Make a function raise for other libraries' names of its required parameters, such as `top_k`, and name `k`."""
     parameters = inspect.signature(function).parameters
     required = {name for name, parameter in parameters.items() if parameter.default is parameter.empty}
     explained = {name for name, ours in (CUTOFFS | ARGUMENTS).items() if ours in required} - parameters.keys()

@@ -1,4 +1,4 @@
-"""`RankedItems`: the ranks of the items of each row, and what formulas read of those in the top k; `Cutoffs`."""
+"""`RankedItems`: ranks of items of each row, and the quantities that formulas read; `Cutoffs`: several k."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def log2_discount(ranks: Tensor) -> Tensor:
 
 
 class Cutoffs(tuple[int, ...]):
-    """Cut-offs of several metrics with one formula; their results are [K, B]."""
+    """The cut-offs of metrics that share a formula, whose results are [K, B]."""
 
     __slots__ = ()
 
@@ -47,7 +47,8 @@ def _column(ks: Cutoffs, dtype: torch.dtype, device: torch.device) -> Tensor:
 
 
 K = int | Sequence[int] | Tensor | None
-"""A cut-off, which gives [B]; several, [K, B]; a tensor with one per row, [B] or [K, B]; None = the whole ranking."""
+"""One cut-off (result [B]), several ([K, B]), a tensor with one per row ([B] or [K, B]), or None = the whole
+ranking."""
 
 
 def check_cutoffs(k: int | Sequence[int]) -> int | Cutoffs:
@@ -65,9 +66,9 @@ def check_cutoffs(k: int | Sequence[int]) -> int | Cutoffs:
 
 
 def derived(make: Callable[[Owner, Unpack[More]], Made]) -> Callable[[Owner, Unpack[More]], Made]:
-    """Cache the result of a function of a ranking, or of its items, in the ranking, by the other arguments.
+    """Cache the results of a function in its first argument, a ranking or its items, by the other arguments.
 
-    Tensors as arguments are temporary: their results are not cached. torch.compile shares results without a cache.
+    Results for tensor arguments are not cached, since such tensors are temporary. torch.compile needs no cache.
     """
 
     @wraps(make)
@@ -88,7 +89,7 @@ def derived(make: Callable[[Owner, Unpack[More]], Made]) -> Callable[[Owner, Unp
 class RankedItems:
     """Ranks of some items of each row, best first: the relevant ones, or those with a negative gain.
 
-    Methods take a cut-off `K` that is checked already; `Ranking` checks it, and the depth, first.
+    Methods take a checked cut-off `K`: `Ranking` checks it, and the depth.
     """
 
     ranks: Tensor
@@ -173,7 +174,7 @@ def positions(width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
 
 
 def sum_first(values: Tensor, number: Tensor) -> Tensor:
-    """Return the sum of the first `number`, int64 [B] or [K, B], of each row's values [B, T], in the shape of it."""
+    """Return the sums of the first `number`, int64 [B] or [K, B], of each row's values [B, T]: [B] or [K, B]."""
     sums = torch.nn.functional.pad(running_sums(values), (1, 0))
     return sums.gather(1, number[:, None])[:, 0] if number.dim() == 1 else sums.gather(1, number.T).T
 
@@ -184,5 +185,5 @@ AnyCutoff: TypeAlias = int | Sequence[int]
 
 @cached_constant
 def log2_discounts(places: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return the discounts 1 / log2(1 + rank) of ranks 1 to `places`; metrics of lists read them, too."""
+    """Return the discounts 1 / log2(1 + rank) of ranks 1 to `places`."""
     return log2_discount(torch.arange(1, places + 1, dtype=dtype, device=device))

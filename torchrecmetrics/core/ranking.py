@@ -25,27 +25,28 @@ class ListedItems(NamedTuple):
     relevant: Tensor
     """Int64 [B, T]: ids of the row's relevant items in any order, -1 = padding."""
     stays: Tensor | None = None
-    """Bool [B, K]: which of `ids` have a rank, in this order; None = each slot is a rank, empty at a negative id."""
+    """Bool [B, K]: which of `ids` have a rank, in this order; None = every column is a rank, empty if the id is
+    negative."""
     repeated: Tensor | None = None
     """Bool [B, K]: which of `ids` (or of `entries`) repeat an earlier one of the row; None = none does."""
     num_items: int | None = None
     """All ids are below this number; None = unknown."""
     history: Tensor | None = None
-    """Int64 [B, H], items that the row's user had before, in any order, negative = padding; None = not given."""
+    """Int64 [B, H]: earlier items of the row's user, in any order, negative = padding; None = not given."""
     wants_list: Tensor | None = None
-    """Bool [B]: which rows were to be given a list; None = all rows."""
+    """Bool [B]: which rows should have a list; None = all rows."""
     entries: Tensor | None = None
-    """Bool [B, E]: which entries of a given list are no padding, where an entry is no id, but a code; None = `ids`."""
+    """Bool [B, E]: False = padding, for lists whose entries are codes; None = the entries are `ids`."""
     invalid: Tensor | None = None
-    """Bool [B, E]: which entries are codes of no item; None = no entry is."""
+    """Bool [B, E]: which entries are codes that no item has; None = no entry is."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Ranking:
-    """The ranks of the relevant items of a batch, with all else that metrics read of it; each row is one ranking.
+    """The ranks of the relevant items of a batch, and the other data that metrics read; each row is one ranking.
 
-    An input makes it: `Scores(scores, target).ranking(depth=10)`, also `Lists`, `Ranks`, `Hits`, `Sessions`,
-    `Negatives`, `Candidates`. The fields are for reading.
+    Inputs make it: `Scores(scores, target).ranking(depth=10)`, also `Lists`, `Ranks`, `Hits`, `Sessions`, `Negatives`,
+    `Candidates`. Do not change its fields.
 
     Examples:
         >>> import torch
@@ -92,11 +93,11 @@ class Ranking:
     num_invalid: Tensor | None = None
     """Int64 [B]: number of generated codes that no item has (`SemanticIds`); else None."""
     options: Mapping[str, object] = field(default_factory=dict)
-    """The options (ties, padding_idx, overlap) that the ranks were made with, as far as known."""
+    """The options (ties, padding_idx, overlap) that the ranks were made with, if known."""
     kernels: str | None = None
     """The kernels that counted the candidates, "eager" or "triton"; None = nothing was counted."""
     lists: ListedItems | None = None
-    """The items of the top ranks; None = not asked for."""
+    """The items of the top ranks; None = not requested."""
 
     _cache: dict[Any, Any] = field(default_factory=dict, init=False)
 
@@ -104,7 +105,7 @@ class Ranking:
     def without_relevant(
         cls, rows: int, device: torch.device, score_threshold: float | None = None, graded: bool = False
     ) -> Self:
-        """Return rows without a relevant item, made without scores; every field that a formula may read is set."""
+        """Return a ranking of rows without a relevant item, with every field that a formula may read."""
         none = torch.zeros(rows, dtype=float_dtype(device), device=device)
         nothing = torch.full((rows, 1), -1, dtype=torch.int64, device=device)
         nowhere = torch.full((rows, 1), torch.inf, dtype=float_dtype(device), device=device)
@@ -140,10 +141,10 @@ class Ranking:
     # ------------------------------------------------------------------------------------------ what formulas read
 
     def hits(self, k: int | Tensor | None) -> Tensor:
-        """Return which relevant items are in the top `k` (None = ranked at all; [B] = a `k` per row), bool [B, T].
+        """Return which relevant items are in the top `k` (None = are ranked; [B] = one `k` per row), bool [B, T].
 
         Raises:
-            ValueError: if ranks are not known down to `k`; so do the next five methods.
+            ValueError: if ranks are not known down to `k`; likewise in the next five methods.
         """
         return self.relevant.hits(self.check_depth(k))
 
@@ -190,7 +191,7 @@ class Ranking:
     def items(self) -> Tensor:
         """Ids of the top-ranked items, int64 [B, depth], best first; -1 = no item, as at the rank of an invalid code.
 
-        Items of equal scores are in the order of their ids here, or in that of the given list, whatever `ties` says.
+        Items of equal scores are in the order of their ids, or of the given list, whatever `ties` is.
 
         Raises:
             ValueError: if the ranking was made from ranks, or without lists.
@@ -204,7 +205,7 @@ class Ranking:
 
     @property
     def entries(self) -> Tensor:
-        """Mask of the entries of the given list that are no padding, bool [B, K]; errors as in `items`."""
+        """Mask of the entries of the given list that are not padding, bool [B, K]; errors as in `items`."""
         ids, entries = self.listed().ids, self.listed().entries
         return ids >= 0 if entries is None else entries
 
@@ -216,7 +217,7 @@ class Ranking:
 
     @property
     def history(self) -> Tensor:
-        """Ids of the items that the row's user had before, int64 [B, H] in any order, negative = padding.
+        """Ids of earlier items of the row's user, int64 [B, H] in any order, negative = padding.
 
         Raises:
             ValueError: if the history was not given.
@@ -224,8 +225,9 @@ class Ranking:
         history = self.listed().history
         if history is None:
             raise ValueError(
-                "the history of each row is read: update(Scores(scores, target, history=)), item ids [B, H], negative "
-                "= padding; evaluate and callbacks take it from Catalogue.from_interactions(train)"
+                "a metric needs the history of each row: pass update(Scores(scores, target, history=)), item "
+                "ids [B, H], negative = padding; evaluate and callbacks take it from "
+                "Catalogue.from_interactions(train)"
             )
         return history
 
@@ -233,8 +235,8 @@ class Ranking:
         """Return the items of the top ranks; errors as in `items`."""
         if self.lists is None:
             raise ValueError(
-                "which items stand first is not known: pass update(scores, ...), lists (Lists) or "
-                "Scores(...).ranking(depth=, items=True); ranks do not tell"
+                "the top items are unknown, since ranks do not name them: pass update(scores, ...), Lists or "
+                "Scores(...).ranking(depth=, items=True)"
             )
         return self.lists
 
@@ -257,7 +259,7 @@ class Ranking:
         return replace(self, relevant=relevant, penalties=penalties, lists=lists, depth=depth)
 
     def rejecting(self, valid: Tensor | None, violations: Tensor | None) -> Self:
-        """Return a copy with more bad rows, as `Checks.finish` gives them: those that are not `valid`, bool [B]."""
+        """Return a copy that also rejects the rows that are not `valid`, bool [B]; see `Checks.finish`."""
         if valid is None or violations is None:
             return self
         if self.valid is not None and self.violations is not None:
@@ -265,9 +267,9 @@ class Ranking:
         return replace(self, valid=valid, violations=violations)
 
     def check_depth(self, k: K) -> int | Cutoffs | Tensor | None:
-        """Return a checked cut-off if the ranking is known down to it; else raise.
+        """Return the checked cut-off, or raise if the ranking is not known down to it.
 
-        A tensor of cut-offs, one per row, counts as deep as the most relevant items of a row.
+        A tensor of cut-offs, one per row, needs as many ranks as a row can have relevant items.
         """
         if not isinstance(k, (Cutoffs, Tensor)) and k is not None:
             k = check_cutoffs(k)
@@ -280,8 +282,8 @@ class Ranking:
         if deepest is None or deepest > self.depth:
             needed = "the whole ranking" if deepest is None else f"the first {deepest} ranks"
             raise ValueError(
-                f"the metric needs {needed}, but the ranks are known to depth {self.depth} only: rank deeper (or, if "
-                "nothing but these lists was recommended, Lists(..., complete=True))"
+                f"the metric needs {needed}, but the ranks are known to depth {self.depth} only: rank deeper "
+                "(or, if only these lists were recommended, pass Lists(..., complete=True))"
             )
         if self.row_depth is not None:
             checks = Checks(True, self.row_depth.device, len(self))
@@ -302,14 +304,14 @@ class Ranking:
         return f"row {row} to {int(self.row_depth[row])}"
 
     def per_row(self, name: str, values: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return a column of `update` with one value per row, [B], and a mask of rows with several values or None.
+        """Return a column of `update` with one value per row, [B], and a mask of rows with several values, or None.
 
         Raises:
             TypeError: for anything but a tensor.
             ValueError: for another shape or device.
         """
         rows = len(self) if self.entry_rows is None else len(self.entry_rows)
-        check_tensor(name, values, "; number words with a Vocabulary" if isinstance(values, (list, tuple)) else "")
+        check_tensor(name, values, "; encode text with a Vocabulary" if isinstance(values, (list, tuple)) else "")
         check_strided(name, values, "0")
         if values.shape != (rows,) or values.device != self.num_relevant.device:
             unit = "row" if self.entry_rows is None else "entry and equal within a session"
@@ -324,7 +326,7 @@ class Ranking:
         return of_row, torch.zeros_like(self.tied, dtype=torch.int64).scatter_add(0, self.entry_rows, differs) > 0
 
     def __getstate__(self) -> dict[str, Any]:
-        # cached values are left out: their keys hold functions that cannot be pickled
+        # without cached values, whose keys hold functions that cannot be pickled
         return {**vars(self), "_cache": {}}
 
 

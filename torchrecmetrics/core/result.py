@@ -1,4 +1,4 @@
-"""`Result`: the value of one metric over rows, with its standard error and counts; `LastResult`, of a metric."""
+"""`Result`: a metric's value over rows, with its standard error and counts; `LastResult`: reads the last one."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torchrecmetrics.core.arrays import float_dtype
 from torchrecmetrics.core.intervals import IntervalMethod, interval
 
 SIDES: dict[str, bool | None] = {}
-"""`higher_is_better` of every metric class that was defined, by the name with which its labels begin."""
+"""`higher_is_better` of every metric class, by the name that begins its labels."""
 
 
 class Result(NamedTuple):
-    """The value of one metric that one `compute` gave: all that prints, exports, plots and compares it reads this."""
+    """One value of one metric, from one `compute`; tables, exports, plots and comparisons read it."""
 
     key: str
     """Key under which the value is returned, `NDCG@10/cold`."""
@@ -25,25 +25,25 @@ class Result(NamedTuple):
     k: int | None
     """Cut-off; None = the metric has none."""
     group: str | None = None
-    """Name of the group of rows, or another ending that an accumulator gives to keys; None = all rows."""
+    """Name of the group of rows, or another ending of keys from an accumulator; None = all rows."""
     bounds: tuple[float, float] | None = None
     """Lowest and highest value of the metric; None = unknown."""
     value: float = math.nan
     standard_error: float = math.nan
-    """NaN where it is unknown."""
+    """NaN = unknown."""
     size: float = math.nan
-    """(sum w)^2 / sum w^2: the number of rows of equal weight with the same information; NaN if it is no mean."""
+    """Effective number of rows, (sum w)^2 / sum w^2; NaN if the value is not a mean."""
     num_users: int = 0
     """Number of rows in the mean."""
     num_skipped: int = 0
     """Number of rows without a relevant item; 0 for metrics of lists."""
     num_unreachable: int = 0
-    """Number of rows with a relevant item that is no candidate."""
+    """Number of rows with a relevant item that is not a candidate."""
     num_tied: int = 0
     """Number of rows with a relevant item in a tie."""
 
     def with_value(self, value: Tensor | float, num_users: int, group: str | None = None) -> Result:
-        """Return the result with a value that is not a mean over rows, and so has no standard error.
+        """Return the result with a value that is not a mean over rows, without a standard error.
 
         `group` is an ending of the key, such as "cold" of `NDCG@10/cold`; None = all rows.
         """
@@ -51,12 +51,12 @@ class Result(NamedTuple):
         return self._replace(key=key, group=group, value=float(value), num_users=num_users)
 
     def interval(self, level: float = 0.95, method: IntervalMethod = "score") -> tuple[float, float]:
-        """Return the confidence interval of the value, (low, high); nan where it is unknown."""
+        """Return the confidence interval of the value, (low, high); nan if unknown."""
         return interval(self.value, self.standard_error, self.size, self.bounds, level, method)
 
 
 class LastResult:
-    """Methods of a metric, or of a value of a collection, about the result of the last `compute`."""
+    """Mixin with the counts, standard error and confidence interval of the last `compute`."""
 
     @property
     def _last_result(self) -> Result:
@@ -64,7 +64,7 @@ class LastResult:
         result = self._stored_result()
         if result is None:
             raise RuntimeError(
-                f"{self.label}: counts and standard errors are those of the last compute(); call it first"  # type: ignore[attr-defined]
+                f"{self.label}: counts and standard errors come from the last compute(); call it first"  # type: ignore[attr-defined]
             )
         return result
 
@@ -84,7 +84,7 @@ class LastResult:
 
     @property
     def num_unreachable(self) -> int:
-        """Number of rows of the last `compute` with a relevant item that was no candidate, and therefore a miss."""
+        """Number of rows of the last `compute` with a relevant item that was not a candidate, and so a miss."""
         return self._last_result.num_unreachable
 
     @property
@@ -104,12 +104,12 @@ class LastResult:
 
         Args:
             level: confidence level, between 0 and 1: the share of samples whose interval holds the true mean.
-            method: "score": Wilson's, with the number of rows that the standard error implies; it stays within the
-                metric's bounds. "student": mean and standard errors. Metrics whose rows can be beyond their bounds, or
-                with an unknown bound, get Student's interval, cut off at a known bound.
+            method: "score": Wilson's, for the number of rows that the standard error implies; it stays within the
+                metric's bounds. "student": mean ± t standard errors. If a bound is unknown, or rows can exceed the
+                bounds, it is always Student's interval, clipped at a known bound.
 
         Returns:
-            Lower and upper end; nan for fewer than two rows. Rows are taken to be independent: if a user has several
+            Lower and upper end; nan for fewer than two rows. Rows are assumed to be independent: if a user has several
             rows, keep the rows with clusters and use `Rows.confidence_interval`.
 
         Raises:

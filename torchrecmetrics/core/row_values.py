@@ -1,4 +1,4 @@
-"""`RowValues` of a batch, and `Layout`, which says how to sum them and makes results of the sums."""
+"""`RowValues` of a batch, and `Layout` of their sums, which turns the sums into results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torchrecmetrics.core.result import Result
 
 @dataclass(frozen=True, eq=False)
 class RowValues:
-    """Values of a batch of rows: all that accumulators add up. Rows that do not count are undefined."""
+    """Values of a batch of rows, with everything that accumulators read."""
 
     values: Tensor
     """Float [metrics, B], 0 where undefined."""
@@ -26,15 +26,15 @@ class RowValues:
     weights: Tensor | None = None
     """Float [B], weight of each row; None = 1."""
     own_weights: Tensor | None = None
-    """Float [n, B]: weights of the last n metrics, which weigh rows themselves; they contain `weights`. None = none."""
+    """Float [n, B]: row weights of the last n metrics, which define their own, times `weights`; None = none do."""
     counted: Tensor | None = None
-    """Bool [B]: rows with a weight and without bad values, that this process counts; None = all rows."""
+    """Bool [B]: rows with a weight and without bad values that this process counts; None = all rows."""
     violations: Tensor | None = None
     """Int64 [kinds]: number of rows with bad values; None = 0."""
     ranking: Ranking | None = None
     """The ranking of the rows; None = not known."""
     columns: Mapping[str, Tensor] = field(default_factory=dict)
-    """Other facts about the rows, [B], which accumulators read by name."""
+    """Other columns of the rows, [B], which accumulators read by name."""
 
     def __len__(self) -> int:
         return self.values.shape[1]
@@ -43,8 +43,8 @@ class RowValues:
         """Return the sums over the rows, float [layout.size, 3]; see `Layout`.
 
         Args:
-            layout: rows of the result.
-            groups: int64 [B], group of each row, -1 = in none: sums of each group, [layout.size, 3, num_groups].
+            layout: layout of the result.
+            groups: int64 [B], group of each row, -1 = none; the result is then [layout.size, 3, num_groups].
             num_groups: number of groups.
         """
         values, present, number = self.values, ~self.undefined, layout.num_plain
@@ -79,7 +79,7 @@ class RowValues:
 
 
 def _product(rows: Tensor, powers: Tensor, groups: Tensor | None, num_groups: int) -> Tensor:
-    """Return rows [..., n, B] times powers [..., B, 3], [..., n, 3]; with `groups` [B], of each group [..., G]."""
+    """Return `rows` [..., n, B] @ `powers` [..., B, 3]; with `groups` [B], one product per group, [..., n, 3, G]."""
     if groups is None:
         return rows @ powers
     terms = rows[..., None, :] * powers.transpose(-1, -2)[..., None, :, :]
@@ -89,15 +89,15 @@ def _product(rows: Tensor, powers: Tensor, groups: Tensor | None, num_groups: in
 
 
 class Layout:
-    """Which row of a matrix of sums [size, 3] belongs to which metric.
+    """Meaning of each entry of a matrix of sums, [size, 3].
 
-    The rows are the number of rows in the mean of each metric, the three flags, the values v of each metric, their
-    squares, and the numbers of values inf and -inf of each metric that may have such. The columns are the sums of these
-    over rows, times 1, the row's weight w, and w^2. Infinite values are 0 in the sums of v.
+    From top to bottom: for each metric the number of rows in its mean; the three flags; for each metric the sum of its
+    values v, then of v^2; for each metric that may be infinite its number of inf, then of -inf. The three columns weigh
+    each row by 1, by its weight w, and by w^2. Infinite values are 0 in the sums of v.
 
     Args:
-        metrics: a result without rows of each metric; those that weigh rows themselves come last.
-        num_plain: number of metrics with the row's weight.
+        metrics: an empty result of each metric; those with their own row weights come last.
+        num_plain: number of metrics without their own row weights.
         unbounded: positions of metrics whose values may be infinite.
         of_lists: True for metrics of lists, for which the flags are 0.
     """
@@ -129,13 +129,13 @@ class Layout:
         others = torch.cat([sums[: value_sums.start], sums[value_sums.stop :]])
         if bool((others >= 0).all()) and not bool(sums[value_sums].isnan().any()):
             return
-        raise ValueError("cannot load sums of rows whose counts, weights or squares are negative, or that are NaN")
+        raise ValueError("cannot load sums that are NaN, or whose counts, weights or squares are negative")
 
     def results(self, sums: Tensor, counts: Tensor | None = None, group: str | None = None) -> dict[str, Result]:
         """Return the result of each metric by key from its sums [size, 3]; waits for the device.
 
-        `counts`, int64 [num_counts], are counts that were kept beside the sums; None = 0. `group` is the ending of the
-        keys, such as "cold" of `NDCG@10/cold`; None = all rows.
+        `counts`, int64 [num_counts], are counts kept apart from the sums; None = 0. `group` is the ending of the keys,
+        such as "cold" of `NDCG@10/cold`; None = all rows.
         """
         number = len(self.keys)
         sizes = [number, 3, number, number, 2 * len(self.unbounded)]

@@ -58,7 +58,7 @@ def read(path: str | Path, type_name: str) -> dict[str, Any]:
         fields = torch.load(path, map_location="cpu", weights_only=True)
     except OSError:
         raise
-    except Exception:  # of any type, for another file; its text offers weights_only=False
+    except Exception:  # other files raise any type of error, whose text offers weights_only=False
         raise ValueError(f"{path} was not written by {type_name}.save, or is damaged") from None
     saved_type = fields.get("torchrecmetrics") if isinstance(fields, dict) else None
     if saved_type is None:
@@ -93,11 +93,11 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "data": lambda value: _is_column(value, torch.uint8),
     "kind": lambda value: value in ("whole numbers", "text", "bytes"),
 }
-"""Checks of the fields of saved files, which have one meaning per name."""
+"""Checks of the fields of saved files by name; a name means the same in all files."""
 
 
 class _Fields(dict[str, Any]):
-    """The fields of a file, with right types; a missing one is an error in the file."""
+    """The checked fields of a file; reading a missing one raises."""
 
     def __init__(self, fields: dict[str, Any], origin: str) -> None:
         super().__init__(fields)

@@ -1,9 +1,9 @@
-"""`TiedItems`: what formulas read of items in tie groups, as expectations over all orders of equal scores.
+"""`TiedItems`: quantities of items in tie groups, as expectations over all orders of equal scores.
 
 Source: McSherry & Najork, Computing information retrieval performance measures efficiently in the presence of tied
-scores, 2008. Of a tie group of n candidates that begins behind g better ones, c = min(max(k - g, 0), n) places are in
-the top k, and each member stands at each of the n places with equal probability. Sums up to place `MAX_PLACES` are sums
-over the places of a row; deeper ones, and those over whole rankings, are sums over its items.
+scores, 2008. A tie group of n candidates behind g better ones takes the ranks g + 1 to g + n, c = min(max(k - g, 0), n)
+of them in the top k, and each of its candidates is at each of these ranks with equal probability. Expectations up to
+rank `MAX_PLACES` are sums over ranks; deeper ones, and those of whole rankings, are sums over items.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from torchrecmetrics.core.ranked_items import (
 LAST_RANK = 2**52
 """Larger than any rank; missing items have rank `inf`."""
 MAX_PLACES = 512
-"""Last place up to which the places of a row are described one by one."""
+"""Last rank up to which expectations are sums over ranks."""
 TILE_NUMBERS = 2**21
-"""Rows x places of whole rankings that are described at once."""
+"""Rows x ranks of whole rankings that are processed at once."""
 
 
 class TiedItems(RankedItems):
-    """Items of which some share their score with other candidates."""
+    """Items some of which share their score with other candidates."""
 
     better: Tensor
     """Float [B, T], ascending: number of candidates that score higher; 2^52 = not ranked."""
@@ -50,7 +50,7 @@ class TiedItems(RankedItems):
     @property
     @derived
     def ranks(self) -> Tensor:
-        """The expected ranks of the items, made when they are read."""
+        """The expected ranks of the items, computed when first read."""
         ranks = expected_ranks(self.better, self.size, *numbers_in_groups(self.better)[1:])
         return ranks.masked_fill(ranks > self.num_places, torch.inf)
 
@@ -60,7 +60,7 @@ class TiedItems(RankedItems):
         return self.better.shape[1]
 
     def within(self, depth: int) -> TiedItems:
-        """Return the items with ranks beyond `depth` set to `inf`; groups that begin within it stay known."""
+        """Return the items with ranks beyond `depth` set to `inf`; a tie group that begins within it stays whole."""
         return TiedItems(self.better, self.size, min(depth, self.num_places), self.gains)
 
     @derived
@@ -70,7 +70,7 @@ class TiedItems(RankedItems):
 
     @derived
     def any_hit(self, k: K) -> Tensor:
-        """Return the probability that an item is in the top `k`: 1 - that of none, the items placed one by one."""
+        """Return the probability that at least one item is in the top `k`: 1 - the probability of none."""
         if self.width == 1:
             return self.num_hits(k)
         if last := self._num_described(k):
@@ -79,7 +79,7 @@ class TiedItems(RankedItems):
         return 1 - (1 - self._num_in_top(k) / free).prod(-1)
 
     def sum_hits(self, discount: Discount, k: K, gains: Tensor | None = None) -> Tensor:
-        """Return the sum over items of gain times the mean discount of the tie group's places, 0 beyond the top k."""
+        """Return the sum over items of gain times the mean discount of the tie group's ranks, 0 beyond the top k."""
         if last := self._num_described(k):
             hits, _, _, slot = self._by_place(last)
             if gains is not None:
@@ -96,14 +96,14 @@ class TiedItems(RankedItems):
 
     @derived
     def reciprocal_first(self, k: K) -> Tensor:
-        """Return the sum over the places r of the top `k` of P(the first item stands at r) / r."""
+        """Return the sum over the ranks r <= `k` of P(the first item is at r) / r."""
         if self.width == 1:
             return self.sum_hits(torch.reciprocal, k)
         if last := self._num_described(k):
             return _sum_up_to(k, self._by_place(last)[1] / self._places(last))
         values = self._num_in_top(k)[..., 0] / (self.better[:, 0] + 1)
         rows, last = torch.arange(values.shape[-1], device=values.device), self.num_places
-        if can_sync(values):  # tied rows alone, up to the last of their places
+        if can_sync(values):  # only tied rows, up to their last rank
             rows = (self.size[:, 0] > 1).nonzero()[:, 0]
             last = min(last, int((self.better + self.size)[rows, 0].max())) if len(rows) else 0
         places = self._places(last)
@@ -114,9 +114,9 @@ class TiedItems(RankedItems):
         return values
 
     def sum_of_precisions(self, k: K) -> Tensor:
-        """Return the sum over items of the mean of (hits up to p) / p over the tie group's places p in the top `k`.
+        """Return the sum over items of the mean of (hits up to p) / p over the tie group's ranks p in the top `k`.
 
-        Given an item at p, each other one of its group stands before it with probability (p - better - 1) / (size - 1).
+        Given an item at p, each other item of its group is before it with probability (p - better - 1) / (size - 1).
         """
         if self.width == 1:
             return self.reciprocal_first(k)
@@ -130,7 +130,7 @@ class TiedItems(RankedItems):
         return _row_sums(means.where(self.size > 1, item_number / (self.better + 1) * num_in_top))
 
     def _num_described(self, k: K) -> int:
-        """Return the number of places that are described one by one; 0 for cut-offs that may be beyond `MAX_PLACES`."""
+        """Return the number of ranks to sum over; 0 for cut-offs that may be beyond `MAX_PLACES`."""
         if k is None or isinstance(k, Tensor):
             return 0
         last = self.num_places if self.num_places <= MAX_PLACES else k if isinstance(k, int) else max(k)
@@ -138,10 +138,10 @@ class TiedItems(RankedItems):
 
     @derived
     def _by_place(self, last: int) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Return a description of the first `last` places, [B, last], by the tie group that begins last before each.
+        """Return four tensors [B, last] about the ranks 1 to `last`, by the last tie group that begins before each.
 
-        1. The expected number of items at the place; 2. the probability that the first item stands there; 3. the
-        expected number of items there times that of items up to there; 4. a slot of the group, None = the only one.
+        1. The expected number of items at the rank; 2. the probability that the first item is there; 3. the expected
+        number of items there times that of items up to there; 4. a column of the group (None = the only one).
         """
         places, better, size = self._places(last), self.better, self.size
         if self.width == 1:
@@ -151,7 +151,7 @@ class TiedItems(RankedItems):
         slot = (end - 1).clamp(min=0)
         start = search(better, better).gather(1, slot)
         num_members = (end - start).to(better.dtype)  # 0 before the first group
-        number, size = places - better.gather(1, slot), size.gather(1, slot)  # of the place in the group
+        number, size = places - better.gather(1, slot), size.gather(1, slot)  # of the rank in the group
         inside, free = number <= size, size - number + 1
         hits = num_members / size * inside
         hazard = num_members / free.maximum(num_members) * inside
@@ -163,7 +163,7 @@ class TiedItems(RankedItems):
         return positions(last, self.better.dtype, self.better.device)
 
     def _discounts(self, discount: Discount, last: int) -> Tensor:
-        """Return the discounts of the first `last` places."""
+        """Return the discounts of ranks 1 to `last`."""
         if discount is log2_discount:
             return log2_discounts(last, self.better.dtype, self.better.device)
         return discount(self._places(last))
@@ -177,11 +177,11 @@ class TiedItems(RankedItems):
 
     @derived
     def _num_in_top(self, k: K) -> Tensor:
-        """Return c, how many places of each item's group are in the top `k`: [B, T] or [K, B, T]."""
+        """Return c, the number of ranks of each item's group in the top `k`: [B, T] or [K, B, T]."""
         return (self._cutoff(k) - self.better).clamp(min=0).minimum(self.size)
 
     def _harmonic_sums(self, k: K) -> Tensor:
-        """Return the sum of 1 / p over the group's places p in the top `k`, with an error below 1e-12 / `better`."""
+        """Return the sum of 1 / p over the group's ranks p in the top `k`, with an error below 1e-12 / `better`."""
         start = self.better + 0.5
         end = start + self._num_in_top(k)
         series_sums = torch.log1p((end - start) / start) + _harmonic_rest(end) - _harmonic_rest(start)
@@ -189,7 +189,7 @@ class TiedItems(RankedItems):
 
 
 def numbers_in_groups(better: Tensor) -> tuple[Tensor | None, Tensor | float, Tensor | float]:
-    """Return of each item the first slot of its tie group, its number of members, and the item's number in it."""
+    """Return for each item the first column of its tie group, the group's number of items, and its number in it."""
     if better.shape[1] == 1:
         return None, 1.0, 1.0
     first_slot = search(better, better)
@@ -203,7 +203,7 @@ def expected_ranks(better: Tensor, size: Tensor, num_members: Tensor | float, nu
 
 
 def _sum_up_to(k: K, values: Tensor) -> Tensor:
-    """Return the sums of the values [B, places] of the places up to `k`, [B] or [K, B]."""
+    """Return the sums of values [B, ranks] over the first `k` ranks, [B] or [K, B]."""
     assert k is not None
     sums, last = running_sums(values), values.shape[1]
     if isinstance(k, int):

@@ -17,9 +17,9 @@ from torchrecmetrics.inputs.ranks import Ranks
 from torchrecmetrics.inputs.scores import Scores
 
 DEPTH_UNKNOWN = (
-    "the depth of these ranks is unknown, for torch.cat, a mask or a copy loses it: pass update(ranks, depth=10), the "
-    "k of get_topk_ranks. Only if they were never cut, Ranks(ranks), which reads the k + 1 of a miss as a rank. Item "
-    "ids are Lists(item_ids, target), flags of hits Hits(flags, num_relevant=)"
+    "the depth of these ranks is unknown (torch.cat, masks and copies lose it): pass update(ranks, depth=10), "
+    "the k of get_topk_ranks. Pass Ranks(ranks) only for ranks that were never cut: it reads the k + 1 of a "
+    "miss as a rank. Pass item ids as Lists(item_ids, target), flags of hits as Hits(flags, num_relevant=)"
 )
 
 
@@ -27,7 +27,7 @@ def as_input(scores: Any, target: Any, gains: Any, exclude: Any, depth: int | No
     """Return the input of `update(scores, target)`, `update(ranks)`, `update(ranking)` or `update(input)`.
 
     Raises:
-        TypeError: for something else, and for a target beside an input that holds its own.
+        TypeError: for other arguments, and for a target with an input that has its own.
     """
     scores, target, gains, exclude = (  # arrays of numpy become tensors
         value if value is None or isinstance(value, Tensor) else as_tensor(value)
@@ -35,7 +35,7 @@ def as_input(scores: Any, target: Any, gains: Any, exclude: Any, depth: int | No
     )
     if isinstance(scores, Tensor) and (target is not None or scores.is_floating_point()):
         if depth is not None:
-            raise ValueError("depth belongs to ranks; the depth of scores follows from the metrics' k")
+            raise ValueError("depth= is for ranks; the depth of scores follows from the metrics' k")
         return Scores(scores, target, gains=gains, exclude=exclude)
     is_input = isinstance(scores, Ranking) or (hasattr(scores, "rank") and not hasattr(scores, "to_numpy"))  # a frame
     if scores is not None and not is_input:
@@ -44,8 +44,8 @@ def as_input(scores: Any, target: Any, gains: Any, exclude: Any, depth: int | No
         if value is not None and scores is not None:
             with errors_of_all_processes(scores):
                 raise TypeError(
-                    f"{name} goes with scores, got {describe(scores)} as the first argument: give {name} where that "
-                    "is made (Scores, Lists, get_topk_ranks)"
+                    f"{name}= needs scores, got {describe(scores)} as the first argument: pass {name}= to "
+                    "Scores, Lists or get_topk_ranks"
                 )
     if isinstance(scores, Tensor):
         if depth is None and not hasattr(scores, "depth"):
@@ -53,11 +53,11 @@ def as_input(scores: Any, target: Any, gains: Any, exclude: Any, depth: int | No
         return Ranks(scores, depth)
     if depth is not None:
         with errors_of_all_processes(scores):
-            raise ValueError(f"depth belongs to ranks, got {describe(scores)} as the first argument")
+            raise ValueError(f"depth= is for ranks, got {describe(scores)} as the first argument")
     if not is_input:
         raise TypeError(
             "update takes scores with target, or ranks, a Ranking, or an input such as Lists; got none (a "
-            "torchmetrics.MetricCollection passes on the names scores and target alone, not preds=)"
+            "torchmetrics.MetricCollection passes on only the names scores and target, not preds=)"
         )
     batch: Input | Ranking = scores
     return batch
@@ -66,7 +66,7 @@ def as_input(scores: Any, target: Any, gains: Any, exclude: Any, depth: int | No
 def errors_of_all_processes(batch: Any) -> AbstractContextManager[None]:
     """Return a context that raises an error of one process on all processes that share the batch, as `ItemShard` does.
 
-    It is the input's own `scope`; most inputs have none, and their errors concern one process.
+    It is the input's `scope`; most inputs have none, since their errors concern one process.
     """
     scope: Callable[..., AbstractContextManager[None]] | None = getattr(batch, "scope", None)
     return nullcontext() if scope is None else scope(weights=None, columns={})
@@ -84,6 +84,6 @@ def unknown_argument(name: str, known_names: Sequence[str]) -> TypeError:
 def too_many_arguments(value: object) -> TypeError:
     """Return the error for a third positional argument of `update` and `forward`."""
     return TypeError(
-        f"update takes two positional arguments, scores and target, got {describe(value)} as the third: what follows "
-        f"is given by name, such as weights=; {SESSIONS}"
+        f"update takes two positional arguments, scores and target, got {describe(value)} as the third: pass "
+        f"other arguments by name, such as weights=; {SESSIONS}"
     )

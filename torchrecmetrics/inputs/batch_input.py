@@ -44,7 +44,7 @@ class BatchInput:
         """Return the ranking outside a metric.
 
         Args:
-            depth: number of ranks that will be read; relevant items beyond get rank `inf`. None = the whole list.
+            depth: number of top ranks; relevant items beyond it get rank `inf`. None = the whole list.
             items: also keep the ids of the top `depth` items, as `Ranking.items`.
             score_threshold: count the candidates with score >= this in `num_recommended`.
             options: `ties`, `padding_idx`, `overlap`, `max_relevant`, `validate_args`, `kernels`, as metrics take them.
@@ -55,7 +55,7 @@ class BatchInput:
         """
         depth = None if depth is None else check_k(depth, "depth")
         if items and depth is None:
-            raise ValueError("items=True names the items in the first places: say how many, depth=")
+            raise ValueError("items=True keeps the top items: pass their number as depth=")
         threshold = check_score_threshold(score_threshold)
         list_depth = (depth or 0) if items else 0
         needs = Needs(depth, num_ranked=True, score_threshold=threshold, list_depth=list_depth)
@@ -92,7 +92,9 @@ def read_history(history: Any, rows: int, device: torch.device) -> Tensor | None
     if isinstance(history, Spans):
         history = history.padded(-1)
     if isinstance(history, Tensor) and history.dtype == torch.bool:
-        raise TypeError("history holds ids [B, H], negative = padding; a mask [B, I] of removed items is exclude=")
+        raise TypeError(
+            "history must be item ids [B, H], negative = padding; pass a mask [B, I] of removed items as exclude="
+        )
     check_ids("history", history)
     check_device("history", history, device)
     if history.dim() not in (1, 2) or len(history) != rows:
@@ -107,6 +109,6 @@ def no_target(rows: int, device: torch.device) -> Tensor:
 
 
 def refuse_dense(name: str, target: Any, where: str) -> None:
-    """Raise for a target, beside `where`, that is not item ids."""
+    """Raise unless a target, given with `where`, is item ids."""
     if is_dense(target):
-        raise TypeError(f"{name} beside {where} is item ids [B] or [B, T], got {describe(target)}")
+        raise TypeError(f"{name} with {where} must be item ids [B] or [B, T], got {describe(target)}")

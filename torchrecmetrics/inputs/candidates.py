@@ -1,4 +1,4 @@
-"""`Candidates`: rank scores whose columns are some items: map item ids to columns, and listed columns to item ids."""
+"""`Candidates`: rank scores of some items; item ids are mapped to columns, and listed columns back to item ids."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torchrecmetrics.inputs.scores import Scores
 from torchrecmetrics.inputs.targets import Gains, Target, Targets, dense_to_ids, selected
 
 MissingTarget: TypeAlias = Literal["unreachable", "error"]
-"""A relevant item that is no candidate counts as an item that cannot be found, or is an error."""
+"""Treatment of a relevant item that is not a candidate: counted as a miss, or an error."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -28,10 +28,10 @@ class Candidates(BatchInput):
 
     Args:
         scores: float [B, C], as in `Scores`.
-        target: as in `Scores`; a dense one has a column for each item, and more columns than the scores.
-        items: by name, integers [C] for all rows or [B, C], the item id of each column, negative = padding. If a row
-            lists an item twice, the first column counts, and `num_repeated` is the number of further columns.
-        missing: a target that is no candidate is "unreachable" (counted) or an "error".
+        target: as in `Scores`; a dense target has a column per item, and more columns than the scores.
+        items: keyword, integers [C] for all rows or [B, C]: the item id of each column, negative = padding. If a row
+            repeats an item, its first column counts, and `num_repeated` is the number of further columns.
+        missing: a target that is not a candidate is "unreachable" (a miss) or an "error".
         gains: as in `Scores`.
         exclude: item ids as in `Scores`.
         history: as in `Scores`.
@@ -69,7 +69,8 @@ class Candidates(BatchInput):
         targets = Targets.read(ids, gains, exclude, (rows, None), options, checks)
         if targets.excluded is not None and targets.excluded.masks:
             raise TypeError(
-                "exclude beside candidates is item ids: a bool could mean items or columns; give -inf scores"
+                "exclude with Candidates must be item ids, since a bool could mean items or columns; or set "
+                "scores to -inf"
             )
         columns = _Columns.of(self.items.long(), options.padding_idx)
         ids = targets.ids.where(targets.is_item, -1)
@@ -77,11 +78,11 @@ class Candidates(BatchInput):
         absent = (ids >= 0) & (slots < 0)
         if self.missing == "error":
             checks.reject("missing", absent, lambda row: f"row {row} has {shown(ids[row][absent[row]])}")
-        valid, violations = checks.finish()  # before the columns are ranked, whose checks would count rows again
+        valid, violations = checks.finish()  # before ranking, whose checks would count rows again
         if valid is not None:
             ids = ids.where(valid[:, None], -1)
             slots, absent = slots.where(valid[:, None], -1), absent & valid[:, None]
-        # each absent item has a column of its own, without a score: its rank is unknown
+        # each absent item gets its own column without a score, since its rank is unknown
         slots = torch.where(absent, width + torch.arange(ids.shape[1], device=device), slots)
         known_scores = columns.sorted(scores).masked_fill(columns.ids < 0, -torch.inf)
         scores = torch.cat([known_scores, scores.new_full((rows, ids.shape[1]), -torch.inf)], 1)
@@ -108,7 +109,7 @@ class Candidates(BatchInput):
 
 
 class _Columns(NamedTuple):
-    """Candidates in ascending order of item ids, [C] or [B, C]; lists name items of equal scores in this order."""
+    """Candidates in ascending order of item ids, [C] or [B, C]; items of equal scores are listed in this order."""
 
     ids: Tensor
     """Item ids, int64, ascending; -1 = padding."""
@@ -128,7 +129,7 @@ class _Columns(NamedTuple):
         return cls(ids, order, repeated)
 
     def of_items(self, items: Tensor) -> Tensor:
-        """Return the index of each item among the candidates, [B, n]; -1 for padding and items that are not there."""
+        """Return the index of each item among the candidates, [B, n]; -1 for padding and other items."""
         if self.ids.dim() == 1:
             place = torch.searchsorted(self.ids, items.contiguous()).clamp(max=len(self.ids) - 1)
             matches = self.ids[place] == items

@@ -22,20 +22,20 @@ from torchrecmetrics.inputs.scores import check_padding_item
 from torchrecmetrics.inputs.targets import Target, Targets
 
 Shared: TypeAlias = Literal["tie", "first", "code"]
-"""Items that share a code: all are tied, or only the first is listed, or the code counts as one item."""
+"""Treatment of items that share a code: all are tied, only the first is listed, or the code counts as one item."""
 RepeatedBeams: TypeAlias = Literal["first", "keep_place"]
-"""A beam that repeats a code is dropped, or keeps its rank and is never a hit."""
+"""Treatment of a beam that repeats a code: dropped, or keeps its rank and is never a hit."""
 InvalidBeams: TypeAlias = Literal["keep", "drop"]
-"""A beam whose code no item has keeps its rank, or is dropped."""
+"""Treatment of a beam whose code no item has: keeps its rank, or dropped."""
 
 _MAX_SEEDS = 8
-_BEHIND = 2**63 - 1  # sorted behind positions of items and hashes of codes
+_BEHIND = 2**63 - 1  # sorts after positions of items and hashes of codes
 
 
 class SemanticIds:
     """The codes of all items, with an index of the items of each code.
 
-    Codes are looked up by a hash, which is verified; it takes 20 bytes per item beside the codes, on their device.
+    Codes are looked up by a verified hash, which takes another 20 bytes per item on their device.
 
     Args:
         codes: integers [I, L] >= 0: L levels per item.
@@ -101,7 +101,7 @@ class SemanticIds:
     def report(self, size: int | None = None) -> CodeReport:
         """Return how well the codes use their levels, and how many items share codes; waits for the device.
 
-        `size` is how many numbers a level can have; None = the largest number of all levels + 1.
+        `size` is the number of possible values of a level; None = the largest value of all levels + 1.
         """
         fewest = int(self.codes.max()) + 1
         size = fewest if size is None else check_k(size, "size", fewest)
@@ -138,29 +138,28 @@ class SemanticIds:
         complete: bool = False,
         history: Target | Spans | None = None,
     ) -> Beams:
-        """Return generated codes as an input of `update`, which ranks the items of the codes.
+        """Return generated codes as an input of `update`, which ranks their items.
 
-        Metrics of lists read the items of the codes: of one code in ascending order, its first item alone where codes
-        are compared or repeated, and no item at the rank of a code of no item. `Repeats` and `Invalid` read the beams.
+        Metrics of lists read the items of each code in ascending order, or only its first item if codes are compared or
+        repeated; the rank of a code without an item is empty. `Repeats` and `Invalid` read the beams.
 
         Args:
             beams: integers [B, K, L], best first; a row that ends earlier is filled up with -1. A beam whose levels are
-                all negative is such padding and has no rank; one with some negative levels is a code of no item.
-            target: relevant items, row numbers of `codes`: [B] or [B, T], negative = padding. Where codes are compared,
-                items of a row that share a code are one relevant item. None = none, for metrics of lists alone.
-            target_codes: in place of `target`, the code of one relevant item per row, [B, L]; a code of no item is a
-                relevant item that cannot be found.
-            gains: as in `Scores`. Where codes are compared, gains of two items with one code are an error.
-            exclude: item ids as in `Scores`, which leave the list; other items of the same code stay, and a code leaves
-                with the last item that it lists.
-            shared: a code of m items is a "tie" of m items, as `ties` of the metric says (default); or lists its
-                "first" item alone, as in repositories that map codes to items; or is one item, "code", as in
-                repositories that compare codes.
-            duplicates: a repeated code is dropped ("first"), or keeps its rank without being a hit ("keep_place": lists
-                of beams are compared as they are).
+                all negative is padding and has no rank; one with some negative levels is a code without an item.
+            target: relevant items, row numbers of `codes`: [B] or [B, T], negative = padding. If codes are compared,
+                items of a row that share a code are one relevant item. None = no target, for metrics of lists.
+            target_codes: in place of `target`, the code of one relevant item per row, [B, L]; a code without an item is
+                always missed.
+            gains: as in `Scores`. If codes are compared, gains for two items with one code are an error.
+            exclude: item ids as in `Scores`, which are removed from the list; other items of a code stay, and a code is
+                removed with its last item.
+            shared: a code of m items is a "tie" of m items (default; see the metric's `ties`); or only its "first"
+                item, as in repositories that map codes to items; or one item, "code", as in repositories that compare
+                codes.
+            duplicates: a repeated code is dropped ("first"), or keeps its rank without being a hit ("keep_place").
             invalid: a code that no item has keeps its rank ("keep"), or is dropped ("drop"); `num_invalid` counts all.
-            prefix: evaluate the first levels alone, 1 to L, which are compared as codes whatever `shared` says.
-            complete: the beams are all that is recommended; an item that is not listed is a miss at every k.
+            prefix: number of first levels to evaluate, 1 to L; prefixes are compared as codes, whatever `shared` is.
+            complete: True if nothing else was recommended; an item that is not listed is then a miss at every k.
             history: as in `Scores`.
 
         Returns:
@@ -190,7 +189,7 @@ class SemanticIds:
         )
 
     def check(self, name: str, codes: Tensor, dims: int) -> None:
-        """Raise unless codes have `dims` dimensions, the last one of all levels, on the device of the index."""
+        """Raise unless `codes` have `dims` dimensions, all levels, and the device of the index."""
         check_ids(name, codes)
         check_device(name, codes, self.codes.device)
         if codes.dim() != dims or codes.shape[-1] != self.num_levels or 0 in codes.shape[1:]:
@@ -214,7 +213,7 @@ class SemanticIds:
 
 @dataclass(frozen=True)
 class CodeReport:
-    """Use of codes, level by level: result of `SemanticIds.report`, which prints as a table."""
+    """Use of the codes, level by level; the result of `SemanticIds.report`, which prints as a table."""
 
     num_items: int
     num_codes: int
@@ -222,11 +221,11 @@ class CodeReport:
     """Largest number of items of one code."""
     size: int
     num_used: list[int]
-    """Number of different numbers of each level."""
+    """Number of distinct values of each level."""
     entropy: list[float]
-    """Entropy of the items' numbers of each level: log2(size) bits if all are equally frequent, 0 for one number."""
+    """Entropy of the values of each level, in bits: log2(size) if all are equally frequent, 0 for a single value."""
     num_sharing: list[int]
-    """Number of items whose first 1, 2, ... levels another item has, too; the last one counts collisions."""
+    """Number of items that share their first 1, 2, ... levels with another item; the last counts collisions."""
 
     def __str__(self) -> str:
         lines = [f"{'level':>5}  {'used':>11}  {'entropy':>13}  share their code so far"]
@@ -240,7 +239,7 @@ class CodeReport:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Beams(BatchInput):
-    """Generated codes with the relevant items; `SemanticIds.beams` makes it, and says what the fields mean."""
+    """Generated codes with the relevant items; `SemanticIds.beams` makes it and documents its fields."""
 
     codes: SemanticIds
     beams: Tensor
@@ -285,14 +284,14 @@ class Beams(BatchInput):
         )
 
     def _targets(self, needs: Needs, options: Options, checks: Checks) -> tuple[Targets, _Matches]:
-        """Return the targets, and where their codes are in the index."""
+        """Return the targets, and the matches of their codes in the index."""
         index, rows = self.codes, len(self.beams)
         if self.target_codes is not None and self.exclude is not None:
-            raise ValueError("exclude= removes items, which target_codes= do not name: give target=, item row numbers")
+            raise ValueError("exclude= needs target= (item row numbers), since target_codes= names no items")
         target, matches = self._target(rows, needs, options)
         targets = Targets.read(target, self.gains, self.exclude, (rows, len(index)), options, checks)
         if targets.excluded is not None and targets.excluded.masks:
-            raise TypeError("exclude beside codes is item ids, got a bool: give the ids of each row")
+            raise TypeError("exclude with codes must be item ids of each row, got a bool")
         if matches is not None:
             return targets._replace(may_rank=targets.may_rank & (matches.size > 0)), matches
         codes = index.codes[targets.ids]
@@ -302,15 +301,15 @@ class Beams(BatchInput):
         return targets, matches
 
     def _target(self, rows: int, needs: Needs, options: Options) -> tuple[Tensor, _Matches | None]:
-        """Return the item ids of the targets and, if codes were given, where these are in the index (else None).
+        """Return the item ids of the targets and, if codes were given, their matches in the index (else None).
 
-        A code of no item has the id of any item that is no padding.
+        A code without an item gets the id of any item other than padding.
         """
         index, codes = self.codes, self.target_codes
         if self.target is not None and codes is None:
             return self.target, None
         if self.target is not None or (codes is None and needs.target):
-            raise ValueError("give target, item row numbers, or target_codes, one of the two")
+            raise ValueError("give either target, item row numbers, or target_codes")
         if codes is None:
             return no_target(rows, self.beams.device), None
         index.check("target_codes", codes, 2)
@@ -343,7 +342,7 @@ class Beams(BatchInput):
         return _RankedBeams(matches.start, size, repeated, without_item, num_ranks)
 
     def _counts(self, targets: Targets, target_matches: _Matches, ranked: _RankedBeams) -> TargetCounts:
-        """Return how many ranks are before the beam that lists each target, and how many items this beam lists."""
+        """Return for each target the number of ranks before the beam that lists it, and of items of this beam."""
         beam, present = find_first(ranked.start, target_matches.start)
         size = ranked.size.masked_fill(ranked.repeated, 0).gather(1, beam)
         is_listed = present & (size > 0)
@@ -372,7 +371,7 @@ class Beams(BatchInput):
         ended, beam = beam == depth, beam.clamp(max=depth - 1)
         ids = index.item(ranked.start.gather(1, beam), ranks - num_before.gather(1, beam), removed)
         relevant = targets.ids
-        if self.shared == "code":  # the item that a code lists stands for a relevant item
+        if self.shared == "code":  # the item that a code lists represents a relevant item
             relevant = index.item(target_matches.start, 0, removed).where(targets.may_rank, relevant)
         return ListedItems(
             ids.masked_fill(ended | (ranked.size.gather(1, beam) == 0), -1),
@@ -386,7 +385,7 @@ class Beams(BatchInput):
 
 
 class _Matches(NamedTuple):
-    """Codes, [...], in the index of `SemanticIds`."""
+    """Matches of codes [...] in the index of `SemanticIds`."""
 
     start: Tensor  # int64: index of the code's first item in the order of hashes; -1 = no item has the code
     size: Tensor  # int64: how many items have the code
@@ -409,7 +408,7 @@ class _RankedBeams(NamedTuple):
 
 
 def _one_per_code(targets: Targets, codes: Tensor, matches: _Matches, checks: Checks) -> Targets:
-    """Return targets of which each code has one: the first that may rank, or else the first."""
+    """Keep one target per code: the first that may rank, or else the first."""
     keys = (2 * matches.start - targets.may_rank.long()).where(targets.is_item, _BEHIND)
     twice = targets.is_item & _repeated(codes, keys)
     if targets.gains is not None:
@@ -429,8 +428,8 @@ def _repeated(codes: Tensor, keys: Tensor) -> Tensor:
 
 def _gains_detail(row: int, targets: Targets, twice: Tensor) -> str:
     return (
-        f"row {row} has gains for item {int(targets.ids[row][twice[row]][0])} and for another one of the same code; "
-        "where codes are compared, give one item per code, with the gain of the code"
+        f"row {row} has gains for item {int(targets.ids[row][twice[row]][0])} and for another one of the same "
+        "code; if codes are compared, give one item per code, with the gain of the code"
     )
 
 

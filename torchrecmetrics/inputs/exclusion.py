@@ -20,8 +20,8 @@ Exclude: TypeAlias = (
     Tensor | SelectedItems | Jagged | Spans | tuple[Tensor | SelectedItems | Jagged | Spans | Pair, ...]
 )
 """The forms of `exclude=` for a batch: ids, results of `Interactions.select` and `prefix_history`, jagged ids, masks,
-or a tuple of these. A tuple of two columns of integers is `(values, offsets)` where the second has one
-entry more than there are rows."""
+or a tuple of these. A tuple of two columns of integers is `(values, offsets)` if the second has one entry more than
+there are rows."""
 
 
 def _as_list(exclude: Any, checks: Checks) -> list[Any]:
@@ -46,7 +46,7 @@ def _is_pair(columns: tuple[Any, ...], rows: int) -> bool:
 
 ALL_ROWS = slice(None)
 PADDED_IDS_CPU, PADDED_IDS = 2**18, 2**22
-"""Most excluded ids that are padded at once, where rows are spans of one array: on the CPU, on other devices."""
+"""Maximum number of excluded ids of `Spans` that are padded at once: on the CPU, and on other devices."""
 
 
 class Exclusion:
@@ -89,7 +89,7 @@ class Exclusion:
         fits = mask.dim() in (1, 2) and (items is None or mask.shape[-1] == items)
         if not fits or (mask.dim() == 2 and len(mask) != rows):
             width = "items" if items is None else items
-            raise ValueError(f"a bool exclude must be [{width}] or [{rows}, {width}] to fit, got {list(mask.shape)}")
+            raise ValueError(f"a bool exclude must be [{width}] or [{rows}, {width}], got {list(mask.shape)}")
         check_device("exclude", mask, self._device)
         return mask
 
@@ -103,9 +103,9 @@ class Exclusion:
             raise ValueError(f"exclude ids must be [{rows}] or [{rows}, H], got {list(item_ids.shape)}{offsets}")
         looks_binary = items is not None and 10 <= items == ids.shape[1] and self._padding_idx not in (0, 1)
         if looks_binary and checks.enabled:
-            # no history has the items 0 and 1 alone, and as many entries as there are items
+            # no history has as many entries as there are items, all of them 0 or 1
             binary = ((ids == 0) | (ids == 1)).all(1)
-            checks.reject("exclude_matrix", binary & binary.all(), lambda row: f"row {row} holds 0 and 1 alone")
+            checks.reject("exclude_matrix", binary & binary.all(), lambda row: f"row {row} holds only 0 and 1")
         check_device("exclude", item_ids, self._device)
         return ids.long()
 
@@ -129,7 +129,7 @@ class Exclusion:
         return replace(span, values=ids)
 
     def _in_catalogue(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return ids with -1 for padding and beyond the last item, and which are beyond; None without a last item."""
+        """Return ids with -1 for padding and beyond the last item, and a mask of the latter (None = no last item)."""
         items = self._shape[1]
         ids = ids.long().clamp(min=-1)
         if self._padding_idx is not None:
@@ -143,7 +143,7 @@ class Exclusion:
     def read(
         cls, exclude: Exclude | None, shape: tuple[int, int | None], options: Options, checks: Checks
     ) -> Exclusion | None:
-        """Return the checked excluded items of rows; None if every item of every row is a candidate."""
+        """Return the checked excluded items of the rows; None if all items of all rows are candidates."""
         exclusion = cls(exclude, shape, options, checks)
         has_ids = bool(exclusion._spans) or (exclusion._ids is not None and exclusion._ids.shape[1] > 0)
         return exclusion if has_ids or exclusion.masks or options.padding_idx is not None else None
@@ -186,7 +186,7 @@ class Exclusion:
 
 
 class ExcludedColumns(NamedTuple):
-    """Excluded items of some rows as columns of their scores: all that counting kernels see of them."""
+    """Excluded items of some rows, as columns of their scores, for the counting kernels."""
 
     ids: Tensor | None
     """Int64 [n, H], negative = padding, repeats allowed; None = none."""
@@ -194,7 +194,7 @@ class ExcludedColumns(NamedTuple):
     """Bool [C] or [n, C], True = excluded."""
 
     def scores(self, look_up: Callable[[Tensor], Tensor]) -> Tensor | None:
-        """Return the scores of the columns `ids` that no mask holds, [n, H], ascending, -inf for padding; None = none.
+        """Return the scores of the columns `ids` outside the masks, [n, H], ascending, -inf for padding; None = none.
 
         `look_up` returns the scores of columns [n, H] of these rows.
         """
@@ -209,14 +209,14 @@ class ExcludedColumns(NamedTuple):
         return sort_rows(values.where(counted & (values > -torch.inf), -torch.inf))
 
     def overwrite(self, scores: Tensor) -> Tensor | None:
-        """Write -inf over the excluded scores; return their highest score, or the row's, [n]; None = none."""
+        """Write -inf over the excluded scores; return their maximum, or the row's for masks, [n]; None = none."""
         dtype, highest = torch.promote_types(scores.dtype, torch.float32), None
         if self.masks:
             highest = scores.amax(1).to(dtype)
             mask_(scores, self.masks)
         if self.ids is None:
             return highest
-        # padding becomes an excluded id of the row; a row without one writes back the score it has read
+        # padding becomes an excluded id of the row; rows without one write back the score that they read
         highest_id = self.ids.amax(1, keepdim=True)
         ids = self.ids.where(self.ids >= 0, highest_id.clamp(min=0))
         values = scores.gather(1, ids)
@@ -225,7 +225,7 @@ class ExcludedColumns(NamedTuple):
 
 
 def masked(mask: Tensor, ids: Tensor) -> Tensor:
-    """Return which of `ids` [n, N] a mask [I] or [n, I] holds; False for ids that it does not have."""
+    """Return the values of a mask [I] or [n, I] at `ids` [n, N]; False for ids beyond it."""
     inside = (ids >= 0) & (ids < mask.shape[-1])
     ids = ids.where(inside, 0)
     return inside & (mask.gather(1, ids) if mask.dim() == 2 else mask[ids])

@@ -29,7 +29,7 @@ class TargetCounts(NamedTuple):
     relevant: Tensor  # bool
     penalised: Tensor | None  # bool, with a negative gain; None where every relevant item gains 1
     gains: Tensor | None  # float
-    missing: Tensor  # bool, takes no part in the ranking: no candidate, or padding
+    missing: Tensor  # bool, not in the ranking: not a candidate, or padding
     better: Tensor  # candidates with a higher score, integers or floats
     group_size: Tensor  # candidates with the same score, itself included
     num_ranks: int  # that a row can have: at least its number of candidates
@@ -42,9 +42,9 @@ class TargetCounts(NamedTuple):
 class SortedRanks(NamedTuple):
     """The relevant (or the penalised) items of each row, best first."""
 
-    order: Tensor | None  # int64 [B, T], the slot that each item came from; None = the given order
+    order: Tensor | None  # int64 [B, T], the column that each item came from; None = the given order
     items: RankedItems  # ranks are inf for other items and beyond the depth
-    num_before: Tensor  # float [B, T], places before the first one that the item may have by the tie rule
+    num_before: Tensor  # float [B, T], number of ranks before the first that the item may have by the tie rule
     tied: Tensor  # bool [B, T]: the item shares its score with another candidate
 
 
@@ -56,12 +56,12 @@ def sort_ranks(
     depth: int | None,
     gains: Tensor | None = None,
 ) -> SortedRanks:
-    """Sort the items that are not `left_out` by score, best first, and give each a rank; beyond `depth` it is `inf`.
+    """Sort the items that are not `left_out` by score, best first, and rank them; ranks beyond `depth` are `inf`.
 
     `secondary` orders the items of a tie group, ascending. Counts of groups that begin beyond `depth` may be inexact.
-    Of a tie group of n items, m of them ours, the i-th of ours has the rank better + i (n + 1) / (m + 1), its expected
-    rank ("expected", "realistic"), better + i ("optimistic") or better + n - m + i ("pessimistic"). "expected" returns
-    `TiedItems`, unless the values can be read and show no tie.
+    If m of the n candidates of a tie group are ranked, the i-th of them has the rank better + i (n + 1) / (m + 1), its
+    expected rank ("expected", "realistic"), better + i ("optimistic") or better + n - m + i ("pessimistic"). "expected"
+    returns `TiedItems`, unless the values can be read and have no ties.
     """
     dtype = float_dtype(left_out.device)
     better, size = counts.better.to(dtype).masked_fill(left_out, torch.inf), counts.group_size.to(dtype)
@@ -101,15 +101,15 @@ def rank_counts(
     made_with: tuple[str, ...] = (),
     **fields: Any,
 ) -> Ranking:
-    """Settle the checks and return the ranking down to `depth`.
+    """Finish the checks and return the ranking down to `depth`.
 
     Args:
         counts: counts for the targets.
-        needs: which ranks metrics read; ties are noted for these ranks.
+        needs: ranks that metrics read, for which `tied` is set.
         options: the tie rule.
         checks: checks of the batch.
         depth: number of ranks to know; None = all.
-        made_with: names of the options that decided on these ranks; none = all.
+        made_with: names of the options that affected these ranks; empty = all.
         fields: other fields of the ranking.
     """
     valid, violations = checks.finish()
@@ -128,7 +128,7 @@ def rank_counts(
         penalties = sort_ranks(counts, left_out, MIRRORED[ties], secondary, depth, lost).items
     dtype = num_before.dtype
     num_relevant = counts.relevant.sum(1, dtype=dtype)
-    if needs.depth is not None and (needs.whole_targets or depth is None or depth > needs.depth):  # more than is read
+    if needs.depth is not None and (needs.whole_targets or depth is None or depth > needs.depth):  # deeper than read
         last_read = num_relevant[:, None].clamp(min=needs.depth) if needs.whole_targets else needs.depth
         tied = tied & (num_before < last_read)
     return Ranking(

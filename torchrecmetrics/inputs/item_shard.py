@@ -27,18 +27,18 @@ from torchrecmetrics.kernels import Counts
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ItemShard(BatchInput):
-    """Scores of the items that this process holds, where the items of a catalogue are spread over processes.
+    """Scores of this process's items, for a catalogue whose items are spread over processes.
 
     `scores` are those of the items `offset` to `offset + I_local - 1`, for the same B rows on every process. Counts add
     up, so processes exchange only the targets' own scores and integers: at most 20 bytes per row, target and process.
-    Metrics that read which items are listed add 12 bytes per row and listed item. Each process counts its share of the
-    rows, and `compute` adds them up.
+    Metrics of lists add 12 bytes per row and listed item. Each process counts its share of the rows, and `compute` adds
+    them up.
 
-    On the CPU the processes compare their arguments at each batch, elsewhere at the first batch alone, since the
-    comparison waits for the device. Targets, gains and `row_ids` are compared at each batch everywhere; a difference
-    that cannot raise at once is counted, and `compute` raises. Scores of other rows with the same targets give wrong
-    values without an error, unless `row_ids` name the rows. If one process has fewer batches, the others wait for it
-    until the timeout of the process group.
+    On the CPU the processes compare their arguments at each batch, elsewhere only at the first, since the comparison
+    waits for the device. Targets, gains and `row_ids` are compared at each batch everywhere; a difference that cannot
+    raise at once is counted, and `compute` raises. Scores of different rows with the same targets give wrong values
+    without an error, unless `row_ids` identify the rows. If one process has fewer batches, the others wait for it until
+    the timeout of the process group.
 
     Args:
         scores: float [B, I_local].
@@ -49,7 +49,7 @@ class ItemShard(BatchInput):
         exclude: item ids, or bool [num_items].
         history: as in `Scores`.
         process_group: the processes that share the catalogue; None = all.
-        row_ids: integers [B] that name the rows, such as user ids; those of `update`, if given there.
+        row_ids: integers [B] that identify the rows, such as user ids; may be given to `update` instead.
 
     Raises:
         ValueError: for invalid numbers; when ranked, on all processes, if shards overlap or leave items out, or if
@@ -196,7 +196,7 @@ class ShardCounter:
         for excluded in exclude if isinstance(exclude, tuple) else (exclude,):
             if isinstance(excluded, Tensor) and excluded.dtype == torch.bool and excluded.dim() == 2:
                 accepted = f"item ids [B, H], or bool [{shape[1]}]"
-                raise TypeError(f"exclude beside a shard is {accepted}, got {excluded.dtype} {list(excluded.shape)}")
+                raise TypeError(f"exclude with a shard must be {accepted}, got {excluded.dtype} {list(excluded.shape)}")
         self.targets: Targets = Targets.read(ids, gains, exclude, shape, options, self.checks)
         self.metric_needs: Needs = needs
         self.options: Options = options
@@ -267,7 +267,7 @@ class ShardCounter:
         return rank_counts(counts, self.metric_needs, self.options, checks, self.needs.depth, own_rows=own_rows)
 
     def compared(self) -> dict[str, Tensor | None]:
-        """Return the tensors, by name, that are compared at each batch: they say which rows these are."""
+        """Return the tensors, by name, that identify the rows and are compared at each batch."""
         targets = self.targets
         return {"targets": targets.ids.where(targets.is_item, -1), "gains": targets.gains}
 
@@ -318,8 +318,8 @@ def best_items(
         scores: scores [B, C] of the items from `offset` on.
         offset: item of the first column.
         k: length of the lists.
-        masks: bool [C] or [B, C]: columns that are no candidates.
-        excluded: columns that are no candidates of their row, int64 [B, H], negative = padding.
+        masks: bool [C] or [B, C]: columns that are not candidates.
+        excluded: columns that are not candidates of their row, int64 [B, H], negative = padding.
     """
     top = torch.full((len(scores), k), -torch.inf, dtype=scores.dtype, device=scores.device)
     ids = torch.full((len(scores), k), -1, device=scores.device)

@@ -52,7 +52,7 @@ class Jagged(NamedTuple):
             num_rows: number of rows, B.
 
         Raises:
-            ValueError: for shapes that differ and, on the CPU, for other rows; elsewhere `offsets` are invalid then.
+            ValueError: for shapes that differ and, on the CPU, for other rows; elsewhere `offsets` become invalid.
 
         Examples:
             >>> import torch
@@ -64,7 +64,7 @@ class Jagged(NamedTuple):
         check_ids("rows", rows)
         check_tensor("values", values)
         if rows.dim() != 1 or values.shape != rows.shape:
-            raise ValueError(f"rows and values must be [E] alike, got {list(rows.shape)} and {list(values.shape)}")
+            raise ValueError(f"rows and values must both be [E], got {list(rows.shape)} and {list(values.shape)}")
         ascending, order = rows.long().sort(stable=True)
         num_rows = check_k(num_rows, "num_rows", 0)
         if can_sync(rows) and len(rows) and not 0 <= int(ascending[0]) <= int(ascending[-1]) < num_rows:
@@ -124,7 +124,7 @@ class Spans:
 
 
 def side_by_side(values: Tensor, start: Tensor, stop: Tensor, width: int, fill: float) -> Tensor:
-    """Return slices of an array padded to [B, T], T = max(width, 1), with `fill` after the end of each slice."""
+    """Return slices of an array as rows [B, T], T = max(width, 1), padded with `fill`."""
     at = start[:, None] + torch.arange(max(width, 1), device=values.device)
     if not len(values):
         return values.new_full(at.shape, fill)
@@ -161,7 +161,7 @@ def as_jagged(name: str, value: Any, padding: str = "-1") -> Jagged | None:
         check_tensor(f"{field} of a jagged {name}", tensor)
         check_strided(f"{field} of a jagged {name}", tensor)
     if values.dim() != 1:
-        raise ValueError(f"values of a jagged {name} must be [E], one number an entry, got {list(values.shape)}")
+        raise ValueError(f"values of a jagged {name} must be [E], one number per entry, got {list(values.shape)}")
     if offsets.dtype not in (torch.int64, torch.int32):
         raise TypeError(f"offsets of a jagged {name} must be int64 or int32, got {describe(offsets)}")
     if offsets.dim() != 1 or not len(offsets):
@@ -169,7 +169,7 @@ def as_jagged(name: str, value: Any, padding: str = "-1") -> Jagged | None:
     if offsets.device != values.device:
         raise ValueError(f"offsets of a jagged {name} are on {offsets.device}, its values on {values.device}")
     if len(offsets) == 1 and len(values):
-        raise ValueError(f"offsets of a jagged {name} hold no row, its values {len(values)} entries")
+        raise ValueError(f"offsets of a jagged {name} hold no row, but its values hold {len(values)} entries")
     return Jagged(values, offsets.long(), None if max_length is None else check_k(max_length, "max_length", 0))
 
 
@@ -217,10 +217,11 @@ def as_spans(name: str, jagged: Jagged, checks: Checks, longest: int | None = No
 
 
 def prefix_history(values: Any, offsets: Tensor | None = None, *, max_length: int | None = None) -> Spans:
-    """Return the past of every position of packed sequences, for `exclude=`: one row per position, without padding.
+    """Return the earlier items at every position of packed sequences, for `exclude=`: one row per position, unpadded.
 
     Position j of sequence s is row `offsets[s] + j`, and excludes `values[offsets[s] : offsets[s] + j]`, the items
-    before it. The row's target is `values[offsets[s] + j]`, and its scores were computed from the items before alone.
+    before it. The row's target is `values[offsets[s] + j]`, and its scores must be computed from the items before it
+    only.
 
     Args:
         values: item ids [E], the sequences one after the other; or a nested tensor of the jagged layout, or a
@@ -230,12 +231,12 @@ def prefix_history(values: Any, offsets: Tensor | None = None, *, max_length: in
 
     Returns:
         `Spans` of E rows, which share `values`; they are padded only when their batch is ranked, some rows at a time.
-        `spans[rows]` are the pasts of some positions.
+        `spans[rows]` selects positions.
 
     Raises:
         TypeError: for ids or offsets of another dtype, and nested tensors of the strided layout.
-        ValueError: for shapes and devices that do not fit and, on the CPU, for offsets that do not start at 0, descend
-            or end elsewhere; on other devices the rows of such sequences are counted as `update` counts bad values.
+        ValueError: for shapes and devices that do not fit and, on the CPU, for invalid offsets; on other devices
+            `update` counts their rows as bad values.
 
     Examples:
         >>> import torch
@@ -254,7 +255,7 @@ def prefix_history(values: Any, offsets: Tensor | None = None, *, max_length: in
     jagged = as_jagged("history", values if offsets is None else (values, offsets))
     if jagged is None:
         raise TypeError(
-            f"values must be ids [E] beside offsets, a jagged nested tensor or Jagged, got {describe(values)}"
+            f"values must be ids [E] with offsets, a jagged nested tensor or Jagged, got {describe(values)}"
         )
     if max_length is not None:
         jagged = jagged._replace(max_length=check_k(max_length, "max_length", 0))

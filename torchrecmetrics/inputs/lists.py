@@ -29,7 +29,7 @@ from torchrecmetrics.inputs.scores import round_up
 from torchrecmetrics.inputs.targets import Gains, Target, Targets, dense_to_ids, selected
 
 Duplicates: TypeAlias = Literal["error", "first", "keep_place"]
-"""An item listed twice is an error; or only its first rank counts; or the repeat keeps its rank, as a miss."""
+"""Treatment of an item listed twice: an error; only its first rank counts; or the repeat keeps its rank, as a miss."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -37,24 +37,24 @@ class Lists(BatchInput):
     """Lists of recommended item ids, best first, with the relevant items: `LightGCN.recommend`, FAISS, a retriever.
 
     Args:
-        item_ids: integer [B, K], best first. A negative id = the recommender had no more items; it has no rank. An
-            item that the catalogue does not know has a rank: give it an id beyond the catalogue, not the -1 of
+        item_ids: integer [B, K], best first. A negative id means that the recommender had no more items, and has no
+            rank. An item outside the catalogue has a rank: give it an id beyond the catalogue, not the -1 of
             `Vocabulary.rows(..., unknown="mark")`. Lists of uneven length may be jagged, as targets are.
-        target: as in `Scores`; a dense one has a column for each item, and more columns than a list has places. None =
-            none, for metrics that read the lists alone.
+        target: as in `Scores`; a dense target has a column per item, and more columns than K. None = no target, for
+            metrics of lists.
         gains: as in `Scores`.
-        exclude: as in `Scores`: these items leave the list and later items move up. A row left with fewer items than a
-            metric's k is an error unless its recommender had no more items (a negative id): fetch k + history.
-        complete: the lists are all that is recommended; an item that is not listed is a miss at every k.
-        duplicates: an item listed twice is an "error"; or only its "first" rank counts (beam search): repeats leave
-            the list as excluded items do, so fetch more than k, and `num_repeated` counts them; or repeats keep their
-            ranks and are no hits ("keep_place").
+        exclude: as in `Scores`: these items are removed from the list, and later items move up. A row with fewer than k
+            items left is an error, unless its recommender had no more items (a negative id): fetch k + history.
+        complete: True if nothing else was recommended; an item that is not listed is then a miss at every k.
+        duplicates: an item listed twice is an "error"; or only its "first" rank counts (beam search): repeats are
+            removed, so fetch more than k, and `num_repeated` counts them; or repeats keep their ranks as misses
+            ("keep_place").
         history: as in `Scores`.
-        scores: scores of the entries, float [B, K] (beside jagged lists the values, [E]), which never rise along a
-            list: entries of equal scores are tied, as `ties` of the metric says; -inf = no item. Items tied
-            with the last entry that the list does not hold are not counted. None = every entry has its place.
+        scores: scores of the entries, float [B, K] (for jagged lists [E]), which never rise along a list. Entries of
+            equal scores are tied (see the metric's `ties`); -inf = no item. Unlisted items that tie with the last entry
+            are not counted. None = no ties.
 
-    A `padding_idx` of the metric is padding in target and exclude, and leaves the list like an excluded item.
+    A `padding_idx` of the metric is padding in target and exclude, and is removed from the list.
 
     Examples:
         >>> import torch
@@ -78,8 +78,8 @@ class Lists(BatchInput):
         check_choice("duplicates", self.duplicates, get_args(Duplicates))
         if self.scores is not None and self.duplicates == "keep_place":
             raise ValueError(
-                "duplicates='keep_place' is for lists whose order is given: of equal scores no repeat has a place of "
-                "its own; give the lists without scores (evaluate_lists: rank=), or duplicates='first'"
+                "duplicates='keep_place' needs lists without scores, since a repeat in a tie has no rank of "
+                "its own: pass the lists without scores (evaluate_lists: rank=), or duplicates='first'"
             )
 
     @torch.no_grad()
@@ -113,7 +113,7 @@ class Lists(BatchInput):
         }
         known_depth = None if self.complete else depth
         if scores is not None or targets.gains is not None:
-            rules = options if scores is not None else replace(options, ties="optimistic")  # every entry has its place
+            rules = options if scores is not None else replace(options, ties="optimistic")  # without ties
             counts = entries.counts(targets, scores, checks)._replace(num_recommended=length)
             made_with = ("padding_idx", "overlap") if scores is None else ()
             if scores is None:
@@ -142,13 +142,13 @@ class _Entries(NamedTuple):
 
     ids: Tensor  # int64
     is_item: Tensor  # bool: holds an item
-    stays: Tensor  # bool: has a rank; entries behind one that has none move up
-    repeated: Tensor | None  # bool: repeats an earlier entry; None = was not asked for
+    stays: Tensor  # bool: has a rank; entries after one without a rank move up
+    repeated: Tensor | None  # bool: repeats an earlier entry; None = not computed
     ranks: Tensor  # int64, the rank of an entry that stays
 
     @classmethod
     def read(cls, ids: Tensor, targets: Targets, duplicates: Duplicates, options: Options, checks: Checks) -> _Entries:
-        """Return the entries, and which of them have a rank; reject repeated items if `duplicates` is "error"."""
+        """Return the entries and their ranks; reject repeated items if `duplicates` is "error"."""
         is_item = ids >= 0
         stays, repeated = is_item, None
         if duplicates != "error":
@@ -168,7 +168,7 @@ class _Entries(NamedTuple):
         return cls(ids=ids, is_item=is_item, stays=stays, repeated=repeated, ranks=stays.cumsum(1))
 
     def counts(self, targets: Targets, scores: Tensor | None, checks: Checks) -> TargetCounts:
-        """Return, for each target, how many entries score higher and how many as high; reject scores that rise."""
+        """Return for each target the numbers of entries with a higher and an equal score; reject scores that rise."""
         slot, present = find_first(torch.where(self.is_item, self.ids, -1), targets.ids)
         is_ranked = targets.is_item & present & self.stays.gather(1, slot)
         if scores is None:
@@ -224,12 +224,12 @@ def _repeat_detail(row: int, item_ids: Tensor) -> str:
 def _lists(
     item_ids: Tensor | Jagged | Pair, scores: Tensor | None, options: Options
 ) -> tuple[Tensor, Tensor | None, Checks]:
-    """Return lists padded with -1, int64 [B, K], the scores beside them, and the `Checks` of their rows."""
+    """Return lists padded with -1, int64 [B, K], their scores, and the `Checks` of their rows."""
     jagged = as_jagged("item_ids", item_ids)
     ids: Any = item_ids if jagged is None else jagged.values
     check_ids("item_ids", ids)
     if jagged is None and (ids.dim() != 2 or ids.shape[1] == 0):
-        raise ValueError(f"item_ids must be [rows, places] with at least one place, got {list(ids.shape)}")
+        raise ValueError(f"item_ids must be [B, K] with K >= 1, got {list(ids.shape)}")
     if scores is not None:
         check_scores(scores, dims=ids.dim())
         check_device("scores", scores, ids.device)
@@ -249,6 +249,6 @@ def _check_target(target: Tensor, rows: int) -> None:
     check_ids("target", target)
     if target.dim() == 2 and len(target) == 2 != rows:
         raise ValueError(
-            f"target ids must be [{rows}] or [{rows}, T], got {list(target.shape)}; an edge_index is "
-            "brought to padded ids by Interactions.from_edge_index(...).select(rows).items"
+            f"target ids must be [{rows}] or [{rows}, T], got {list(target.shape)}; for an edge_index pass "
+            "Interactions.from_edge_index(...).select(rows).items"
         )

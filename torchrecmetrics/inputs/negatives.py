@@ -28,17 +28,17 @@ from torchrecmetrics.kernels.thresholds import without_nan
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Negatives(BatchInput):
-    """The score of one positive per row and the scores of its negatives: rank = 1 + negatives that score higher.
+    """The scores of one positive and of its negatives per row; the rank is 1 + the number of higher negatives.
 
-    A negative that is the positive itself has the same score, and counts as a tie: leave it out, or write `-inf`. A row
-    without a negative is an error, since its positive would always be a hit.
+    If the positive is among the negatives, it counts as a tie: leave it out, or set it to `-inf`. A row without a
+    negative is an error, since its positive would always be a hit.
 
     Args:
         positive: float [B] or [B, 1], the score of the one relevant item of each row; `-inf` = not a candidate.
-        negative: the scores of the other candidates in the same dtype: [B, N], `-inf` = none; or [N], one pool for
-            all positives, which is sorted once (memory for B + N numbers). A flat tensor of B * N numbers is a
-            pool, too: reshape it to [B, N] where each row has negatives of its own.
-        pool: True says that `negative` [N] is a pool; where N is B, a question asks whether it is.
+        negative: the scores of the other candidates in the same dtype: [B, N], `-inf` = none; or [N], one pool for all
+            positives, which is sorted once (memory for B + N numbers). A flat tensor of B * N numbers is also a pool:
+            reshape it to [B, N] if each row has its own negatives.
+        pool: True confirms that `negative` [N] is a pool; otherwise N = B may give a warning.
 
     Examples:
         >>> import torch
@@ -57,9 +57,9 @@ class Negatives(BatchInput):
 
     @torch.no_grad()
     def rank(self, needs: Needs, options: Options) -> Ranking:
-        """Count the negatives that score higher than the positive, and as high."""
+        """Count the negatives with a higher and with the same score as the positive."""
         if needs.list_depth or needs.history:
-            raise ValueError("scores of negatives do not name items, which metrics of the lists read")
+            raise ValueError("metrics of lists need item ids, which scores of negatives lack")
         positive, negative = _check_scores(self.positive, self.negative, self.pool), self.negative
         checks = Checks(options.validate_args, positive.device, len(positive))
         wrong = positive.isnan() | (positive == torch.inf)
@@ -120,8 +120,8 @@ def _check_scores(positive: Tensor, negative: Tensor, pool: bool) -> Tensor:
         positive = positive[:, None]
     if positive.dim() != 2 or positive.shape[1] != 1:
         raise ValueError(
-            f"positive must be [B], one relevant item per row, got {list(positive.shape)}; for rows of several "
-            "Sessions(scores, labels, indexes)"
+            f"positive must be [B], one relevant item per row, got {list(positive.shape)}; for several per row "
+            "pass Sessions(scores, labels, indexes)"
         )
     if negative.dim() not in (1, 2) or (negative.dim() == 2 and len(negative) != len(positive)):
         raise ValueError(

@@ -32,7 +32,7 @@ LONGEST_LIST = 2**61
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Ranks(BatchInput):
-    """Ranks made elsewhere, taken as ranks of the whole list unless a depth is known.
+    """Ranks computed elsewhere; without a depth they are ranks in the whole list.
 
     Args:
         ranks: integers or floats [B], [B, 1] or [B, T], 1 = best; `<= 0` is padding, but see `padding`; `inf`, or a
@@ -40,10 +40,10 @@ class Ranks(BatchInput):
         depth: number of known ranks; None = the tensor's own (`get_topk_ranks`, not its copies), or the whole list.
         num_ranked: number of candidates per row, a number or integer [B]; AUROC needs it.
         zero_based: True: ranks start at 0; a negative one is padding, but see `padding`.
-        miss: this whole number means "not found", such as -1 or 999, and is then no padding.
-        padding: -1 says that a negative entry of [B] or [B, 1] is a row without a relevant item, 0 that 0 is, too. None
-            (default) refuses both, since -1 may be "not found", and 0 the best of ranks that start at 0; the tensor
-            that `get_topk_ranks` returned may hold them.
+        miss: whole number that means "not found", such as -1 or 999, and not padding.
+        padding: in [B] or [B, 1], -1 = a negative entry is a row without a relevant item, 0 = so is an entry of 0. None
+            (default) refuses both, since -1 may be "not found", and 0 the best rank; tensors from `get_topk_ranks` may
+            hold them.
 
     Examples:
         >>> import torch
@@ -68,17 +68,17 @@ class Ranks(BatchInput):
         if self.miss is not None and (isinstance(self.miss, bool) or not hasattr(self.miss, "__index__")):
             raise TypeError(f"miss must be a whole number, such as -1 or 999, got {self.miss!r}; inf is a miss anyway")
         if self.zero_based and self.padding == 0:
-            raise ValueError("padding=0 and zero_based=True contradict each other: 0 is the best rank then")
+            raise ValueError("padding=0 and zero_based=True contradict each other: 0 would be the best rank")
 
     @torch.no_grad()
     def rank(self, needs: Needs, options: Options) -> Ranking:
-        """Check the ranks and put them in order."""
+        """Check the ranks and sort them."""
         input_ranks = self.ranks
         depth = _known_depth(input_ranks, self.depth, options)
         ranks = input_ranks if input_ranks.is_floating_point() else input_ranks.long()  # which holds the limits
         if self.zero_based or self.miss is not None:
             ranks = self._one_based(ranks)
-        one_each = ranks.shape[1:] in ((), (1,))  # one entry per row, with no other entry that it could pad
+        one_each = ranks.shape[1:] in ((), (1,))  # one entry per row, which cannot be padding between others
         ranks = ranks[:, None] if ranks.dim() == 1 else ranks
         if ranks.shape[1] == 0:
             ranks = ranks.new_zeros(len(ranks), 1)
@@ -112,14 +112,16 @@ class Ranks(BatchInput):
     def _one_based(self, ranks: Tensor) -> Tensor:
         """Return ranks that start at 1; misses are beyond any length of a list."""
         if hasattr(self.ranks, "depth"):
-            raise ValueError("ranks of get_topk_ranks start at 1, and say themselves what was missed")
+            raise ValueError(
+                "ranks of get_topk_ranks start at 1 and mark misses themselves: leave out zero_based= and miss="
+            )
         shifted = ranks + (ranks >= 0) if self.zero_based else ranks
         if self.miss is None:
             return shifted
         return shifted.masked_fill(ranks == self.miss, torch.inf if ranks.is_floating_point() else 2**62)
 
     def _ambiguous(self, ranks: Tensor) -> Tensor | None:
-        """Return which `ranks` [B, 1] could be padding, "not found" or the best rank, bool [B, 1]; None = no rank."""
+        """Return which `ranks` [B, 1] could be padding, "not found" or the best rank, bool [B, 1]; None = none."""
         if hasattr(self.ranks, "depth") or self.padding == 0:
             return None
         return ranks <= 0 if self.padding is None and self.miss is None else ranks == 0
@@ -127,13 +129,13 @@ class Ranks(BatchInput):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Hits(BatchInput):
-    """Flags of hits in lists, best first; a row without a hit is a miss, and still has relevant items.
+    """Flags of hits in lists, best first; a row without a hit has relevant items that were missed.
 
     Args:
         flags: bool or integer [B, K], best first: True where the list holds a relevant item.
         num_relevant: number of relevant items of each row, found or not: one number for all, or integer [B] (waits for
             the device); 0 = a row without a relevant item. With `complete=True` memory grows with the largest.
-        complete: the list is all that is recommended: an item that is not in it is a miss at every k.
+        complete: True if nothing else was recommended; an item that is not listed is then a miss at every k.
 
     More hits than relevant items are an error.
 
@@ -152,7 +154,7 @@ class Hits(BatchInput):
 
     @torch.no_grad()
     def rank(self, needs: Needs, options: Options) -> Ranking:
-        """Return the ranking whose hits have the places of the flags."""
+        """Return the ranking whose hits are at the ranks of the flags."""
         hits = self.flags
         check_tensor("flags", hits)
         check_strided("flags", hits)
@@ -174,7 +176,7 @@ class Hits(BatchInput):
         else:
             width = max(1, num_relevant or 0)
         if not self.complete:
-            width = min(width, depth + 1)  # a metric that reads more is refused
+            width = min(width, depth + 1)  # metrics that read deeper are refused
         checks = Checks(options.validate_args, device, rows)
         flags = hits.bool()
         if hits.dtype != torch.bool:
@@ -211,8 +213,8 @@ def _known_depth(ranks: Tensor, depth: int | None, options: Options) -> int | No
         raise ValueError(f"ranks must be [B] or [B, T], got {list(ranks.shape)}")
     if options.ties == "expected" and hasattr(ranks, "ties"):
         raise ValueError(
-            f"ties='expected' was asked for, and these ranks place equal scores: they are {ranks.ties!r} ranks of "
-            "get_topk_ranks. Pass scores, or leave ties= out"
+            f"ties='expected' needs scores: these are {ranks.ties!r} ranks of get_topk_ranks, which hold no "
+            "ties. Pass scores, or leave ties= out"
         )
     cut_at: int | None = getattr(ranks, "depth", None)
     if depth is None:
@@ -244,7 +246,7 @@ def _check_ranks(
     checks: Checks,
     refused: Tensor | None,
 ) -> None:
-    """Reject rows whose entries, ascending in `in_order`, cannot be ranks; `refused` marks others, bool [B, T]."""
+    """Reject rows whose entries, ascending in `in_order`, cannot be ranks, or are marked in `refused`, bool [B, T]."""
     if ranks.is_floating_point():  # tied ranks may be averages; the first i add up to at least 1 + ... + i
         number = torch.arange(1, ranks.shape[1] + 1, dtype=in_order.dtype, device=ranks.device)
         wrong = ranks.isnan() | ((ranks > 0) & (ranks < 1))
@@ -261,16 +263,16 @@ def _check_ranks(
 
 
 def _detail(row: int, ranks: Tensor, depth: str) -> str:
-    """Return a description of a row's ranks for a message, with the cure for a single 0 or -1, beside `depth`."""
+    """Return a description of a row's ranks for a message, with the cure for a single 0 or -1."""
     cure = ""
     if len(ranks[row]) == 1 and ranks[row] == 0:
         cure = (
-            f": if ranks start at 0, say Ranks(ranks{depth}, zero_based=True); if 0 is a row without a relevant "
-            f"item, say Ranks(ranks{depth}, padding=0); flags of hits are Hits"
+            f": if ranks start at 0, pass Ranks(ranks{depth}, zero_based=True); if 0 is a row without a "
+            f"relevant item, Ranks(ranks{depth}, padding=0); if these are flags of hits, Hits"
         )
     elif len(ranks[row]) == 1 and ranks[row] < 0:
         cure = (
-            f": if {int(ranks[row])} is a relevant item that was not found, say Ranks(ranks{depth}, "
-            f"miss={int(ranks[row])}); if it is a row without a relevant item, say Ranks(ranks{depth}, padding=-1)"
+            f": if {int(ranks[row])} is a relevant item that was not found, pass Ranks(ranks{depth}, "
+            f"miss={int(ranks[row])}); if it is a row without a relevant item, Ranks(ranks{depth}, padding=-1)"
         )
     return f"row {row} is {shown(ranks[row])}{cure}"

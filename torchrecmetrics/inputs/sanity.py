@@ -19,14 +19,14 @@ from torchrecmetrics.kernels import Products
 
 
 class SanityCheck:
-    """The questions of one metric or collection, and of its copies in `evaluate`: asked once, as warnings."""
+    """Asks the questions of one metric or collection, and of its copies in `evaluate`, once, as warnings."""
 
     def __init__(self) -> None:
-        self.is_done: bool = False  # or the sample is kept
-        self.sample: Sample | None = None  # of a batch elsewhere than on the CPU, until `warn_of_sample` reads it
+        self.is_done: bool = False  # also if a sample is kept
+        self.sample: Sample | None = None  # of a batch on another device than the CPU, until `warn_of_sample` reads it
 
     def see(self, batch: Any, ranking: Ranking, needs: Needs, options: Options) -> None:
-        """Warn of a batch of enough rows: on the CPU at once, elsewhere from a sample, when `compute` waits anyway."""
+        """Ask about a batch with enough rows, on the CPU at once, elsewhere in `compute`, which waits anyway."""
         batch, device, num_rows = getattr(batch, "source", batch), ranking.num_relevant.device.type, len(ranking)
         kind = type(batch).__name__ if type(batch).__module__.startswith("torchrecmetrics.inputs.") else ""
         enough = (len(batch.scores) if kind == "Sessions" else num_rows) >= MIN_ROWS
@@ -43,7 +43,7 @@ class SanityCheck:
             self.warn_of_sample()
 
     def warn_of_sample(self) -> None:
-        """Warn of each question about the sample, on one process, and drop it."""
+        """Ask the questions about the sample, on one process, and drop it."""
         sample, self.sample = self.sample, None
         assert sample is not None
         for question in (tied_rows, *QUESTIONS.get(sample.kind, ())):
@@ -59,7 +59,7 @@ def cut_fields(record: Any) -> Any:
 
 
 def _cut(value: Any) -> Any:
-    """Return a copy of the first rows and columns of a tensor, or of those in a tuple; None for other objects."""
+    """Return a copy of the first rows and columns of a tensor, or of the tensors in a tuple; None for other objects."""
     if isinstance(value, Products):
         product = value.users[:SAMPLE_ROWS].float() @ value.items[:SAMPLE_COLUMNS].float().T
         return product if value.bias is None else product + value.bias[:SAMPLE_COLUMNS]

@@ -37,7 +37,7 @@ COPIED_SCORES = 2**20
 
 
 class ScoreRows(NamedTuple):
-    """Scores [B, I] made a few rows at a time, in memory that may be overwritten, which is the cheapest exclusion."""
+    """Scores [B, I] computed a few rows at a time, in memory that may be overwritten to exclude items cheaply."""
 
     shape: tuple[int, int]
     dtype: torch.dtype
@@ -52,18 +52,18 @@ class Scores(BatchInput):
     Args:
         scores: float64, float32, float16 or bfloat16 [B, I], higher is better. `-inf` = not a candidate; NaN and
             `+inf` are errors (unchecked, NaN is worse than every number and never a hit). Never modified.
-        target: relevant items. Integers [B] or [B, T] are item ids, negative = padding; bool [B, I] is dense;
-            floats [B, I] >= 0 are graded: > 0 relevant, the value is the gain. Dense targets cost one host sync. Ids
-            may be jagged: `(values, offsets)`, a `Jagged`, or a nested tensor of the jagged layout. None = none, for
-            metrics that read the lists alone.
-        gains: number [B, T] beside id targets: > 0 relevant, 0 not relevant, < 0 a penalty that only NDCG reads.
-            Jagged beside a jagged target.
-        exclude: items that leave the candidates: ids [B] or [B, H], also jagged, a result of `prefix_history`, bool
-            [B, I], bool [I] for every row, or a tuple of these. Repeated ids count once. Of a tuple of two columns of
-            integers, a second one of B + 1 entries is the offsets of the first.
-        history: items that the row's user had before, ids [B] or [B, H], negative = padding; read by metrics that
-            compare lists with it (`PopularityLift`, `Calibration`, `Seen`). These items stay candidates unless they are
-            in `exclude`, too.
+        target: relevant items. Integers [B] or [B, T] are item ids, negative = padding; bool [B, I] is dense; floats
+            [B, I] >= 0 are graded: > 0 relevant, the value is the gain. Dense targets cost one host sync. Ids may be
+            jagged: `(values, offsets)`, a `Jagged`, or a nested tensor of the jagged layout. None = no target, for
+            metrics of lists.
+        gains: number [B, T], with id targets: > 0 relevant, 0 not relevant, < 0 a penalty that only NDCG reads. Jagged
+            for a jagged target.
+        exclude: items that are not candidates: ids [B] or [B, H], also jagged, a result of `prefix_history`, bool [B,
+            I], bool [I] for every row, or a tuple of these. Repeated ids count once. A tuple of two columns of integers
+            is `(values, offsets)` if the second has B + 1 entries.
+        history: earlier items of the row's user, ids [B] or [B, H], negative = padding; read by metrics that compare
+            lists with it (`PopularityLift`, `Calibration`, `Seen`). These items stay candidates unless `exclude` has
+            them too.
 
     Examples:
         >>> import torch
@@ -87,7 +87,7 @@ class Scores(BatchInput):
         if needs.num_items not in (None, shape[1]):
             raise ValueError(f"the catalogue has {needs.num_items} items, the scores have {shape[1]}")
         if self.target is None and needs.target:
-            raise ValueError("scores were given without target; ranks are integers, or Ranks(ranks, depth=)")
+            raise ValueError("scores need a target; pass ranks as integers, or as Ranks(ranks, depth=)")
         checks = Checks(options.validate_args, device, shape[0])
         target = no_target(shape[0], device) if self.target is None else self.target
         target, gains = selected(target, self.gains, checks, options.max_relevant, num_items=shape[1])
@@ -130,10 +130,10 @@ def get_topk_ranks(
         kernels: as in `Scores`.
 
     Returns:
-        Ranks int64 [B, T] beside `target` ([B, 1] for [B]); 1 = first, `k + 1` = not in the top k, 0 = padding. Off the
-        CPU an invalid row holds the smallest int64, which `metric.update` counts. The tensor carries `.depth = k` and
-        `.ties`: given ranks hold no ties, and a metric with an explicit `ties="expected"` refuses them. Copies lose
-        both: `update(copy, depth=k)`.
+        Ranks of `target`, int64 [B, T] ([B, 1] for [B]): 1 = first, `k + 1` = not in the top k, 0 = padding. On devices
+        other than the CPU an invalid row holds the smallest int64, which `metric.update` counts. The tensor has
+        `.depth = k` and `.ties`, which copies lose: `update(copy, depth=k)`. Ranks hold no ties, so a metric with an
+        explicit `ties="expected"` refuses them.
 
     Raises:
         TypeError: for a dtype that is not accepted.
@@ -154,7 +154,7 @@ def get_topk_ranks(
     checks = Checks(validate_args, device, shape[0])
     target, gains = selected(target, None, checks, num_items=shape[1])
     if gains is not None:
-        raise TypeError("get_topk_ranks knows no gains, and target holds values: pass target.items")
+        raise TypeError("get_topk_ranks takes no gains, but target has values: pass target.items")
     refuse_dense("target", target, "scores of get_topk_ranks")
     targets = Targets.read(target, None, exclude, shape, options, checks)
     counts = count_targets(scores, targets, Needs(k), options, checks)
@@ -199,7 +199,7 @@ def count_targets(
         counts, topk_ids = counter.count(scores, target_scores, missing)
         return counter.finish(target_scores, missing, counts, topk_ids)
     if excluded is not None and isinstance(scores, Tensor) and counter.copies_pay(scores):
-        # copies that fit the cache: no excluded item is read again to be taken off the counts
+        # copies that fit the cache: excluded items are not read again to be subtracted
         scores = ScoreRows(
             shape=(scores.shape[0], scores.shape[1]),
             dtype=working_dtype(scores),
@@ -220,9 +220,9 @@ def count_targets(
 
 
 class TargetCounter:
-    """Counter of better and equal candidates for the targets of a batch, piece by piece of the scores.
+    """Counter of the better and equal candidates of a batch's targets, which reads the scores in pieces.
 
-    Excluded items are taken off here for every input and kernel: overwritten where the memory may be written to, else
+    It removes excluded items for all inputs and kernels: their scores are overwritten if the memory allows it, else
     subtracted from the counts.
     """
 
@@ -249,7 +249,7 @@ class TargetCounter:
         return scores.device.type == "cpu" and self.kernels == "eager"
 
     def missing(self, target_scores: Tensor, rows: slice = ALL_ROWS) -> Tensor:
-        """Return which targets are no candidates, bool [n, T]; `target_scores` [n, T] are their scores."""
+        """Return which targets are not candidates, bool [n, T]; `target_scores` [n, T] are their scores."""
         may_rank = self.targets.may_rank if rows is ALL_ROWS else self.targets.may_rank[rows]
         return ~(may_rank & (target_scores > -torch.inf))
 
@@ -264,12 +264,12 @@ class TargetCounter:
     ) -> tuple[Counts, Tensor | None]:
         """Return the counts over a piece: scores of some rows and of the items from `first_item` on.
 
-        Beside them, the columns of the piece with the highest scores, int64 [n, list_depth], if lists are read.
+        Also return the columns of the piece with the highest scores, int64 [n, list_depth], if lists are read.
 
         Args:
             scores: scores [n, C], or `Products`.
             target_scores: scores of the targets, [n, T], over all items.
-            missing: which targets are no candidates, bool [n, T].
+            missing: which targets are not candidates, bool [n, T].
             rows: rows of the piece.
             first_item: item of the first column.
             owns_memory: True = the scores may be overwritten.
@@ -301,7 +301,7 @@ class TargetCounter:
         highest = counts.highest if overwritten is None else torch.maximum(counts.highest, overwritten)
         topk_ids = None
         if k:
-            assert isinstance(scores, Tensor)  # lists are never read of products
+            assert isinstance(scores, Tensor)  # products are never listed
             leaving = None if columns is None or owns_memory else columns.ids
             topk_ids = kernels.topk_ids(scores, k, masks, leaving)
             if self.targets.kept is not None:
@@ -317,7 +317,7 @@ class TargetCounter:
         topk_ids: Tensor | None,
         check_scores: bool = True,
     ) -> TargetCounts:
-        """Return the counts over all items; `target_scores` are [B, T], `missing` targets are no candidates.
+        """Return the counts over all items; `target_scores` are [B, T], `missing` targets are not candidates.
 
         `check_scores` rejects rows whose highest score is NaN or infinite.
         """
@@ -327,7 +327,7 @@ class TargetCounter:
         if check_scores and self.checks.enabled:
             high = ~(highest < torch.inf)
             self.checks.reject("scores", high, lambda row: f"the highest of row {row} is {highest[row]}")
-        if kept is not None:  # no count holds them
+        if kept is not None:  # they are not in the counts
             kept_scores = sort_rows(torch.where(kept, target_scores, -torch.inf))
             above = count_above(kept_scores, target_scores)
             better, equal = better + above, equal + (count_at_least(kept_scores, target_scores) - above)

@@ -26,18 +26,18 @@ from torchrecmetrics.inputs.from_counts import TargetCounts, rank_counts
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sessions(BatchInput):
-    """Flat rows, one entry per (session, candidate); every session is whole in this batch.
+    """Flat entries of sessions, one per (session, candidate); every session is complete in its batch.
 
-    Sessions that go on in later batches or on other processes: `CollectSessions`. With `indexes`, rows are in ascending
-    order of session ids, and `weights`, `groups` and other columns of `update` are given per entry, equal within a
-    session. Costs host syncs, since the number of sessions is data.
+    For sessions that continue in later batches or on other processes use `CollectSessions`. With `indexes`, rows are in
+    ascending order of session ids, and `weights`, `groups` and other columns of `update` are given per entry, equal
+    within a session. Needs host syncs to find the number of sessions.
 
     Args:
         scores: float [E], as in `Scores`.
         labels: bool or number [E]: > 0 = relevant, the value is the gain.
         indexes: integer [E], the session that each entry belongs to, in any order.
-        lengths: integer [S] in place of `indexes`: number of entries of each session, one session after the other; 0 is
-            a session without entries. `weights` and other columns are then [S].
+        lengths: integer [S], in place of `indexes` for sessions one after the other: number of entries of each session,
+            0 or more. `weights` and other columns are then [S].
 
     Examples:
         >>> import torch
@@ -54,13 +54,13 @@ class Sessions(BatchInput):
 
     def __post_init__(self) -> None:
         if (self.indexes is None) == (self.lengths is None):
-            raise ValueError("indexes= or lengths= says which entries are of one session: give one of them")
+            raise ValueError("give either indexes= or lengths=, which say which entries form a session")
 
     @torch.no_grad()
     def rank(self, needs: Needs, options: Options) -> Ranking:
         """Sort the entries of each session by score."""
         if needs.list_depth or needs.history:
-            raise ValueError("flat rows do not name items, which metrics of the lists read")
+            raise ValueError("metrics of lists need item ids, which entries of sessions lack")
         if self.lengths is None:
             assert self.indexes is not None
             check_entries(self.scores, self.labels, self.indexes)
@@ -90,8 +90,8 @@ def count_sessions(
 ) -> TargetCounts:
     """Count within each session; `session` holds numbers from 0 to `checks.num_rows` - 1 in any order.
 
-    `width` is T of the result: at least the most entries of a session whose label is not 0; None = just that number.
-    Entries that reach `min_score` are counted as recommended.
+    `width` is T of the result, at least the largest number of non-zero labels of a session; None = that number. Entries
+    that reach `min_score` are counted as recommended.
     """
     rows = checks.num_rows
     # sort entries by session, best first; find where runs of equal scores begin, and their lengths
@@ -114,7 +114,7 @@ def count_sessions(
             bad_sessions[session[wrong]] = True
             checks.reject(kind, bad_sessions, name)
 
-    picked = gain.nonzero()[:, 0]  # entries with a label
+    picked = gain.nonzero()[:, 0]  # entries with a non-zero label
     row = session[picked]
     size = torch.bincount(row, minlength=rows)
     slot = torch.arange(len(row), device=row.device) - (size.cumsum(0) - size)[row]
@@ -122,7 +122,7 @@ def count_sessions(
         width = max(1, int(size.max())) if rows else 1
 
     def by_session(values: Tensor, fill: int | bool) -> Tensor:
-        """Return the values of labelled entries, [S, T], each in the row of its session, padded with `fill`."""
+        """Return the values of entries with a non-zero label, by session, [S, T], padded with `fill`."""
         padded = torch.full((rows, width), fill, dtype=values.dtype, device=values.device)
         padded[row, slot] = values[picked]
         return padded
@@ -177,5 +177,5 @@ def _session_numbers(lengths: Tensor, scores: Tensor) -> Tensor:
     if len(lengths) and bool(wrong.any()):
         raise ValueError(f"lengths must be 0 to {len(scores)}, the number of entries, got {int(lengths[wrong][0])}")
     if int(lengths.sum()) != len(scores):
-        raise ValueError(f"lengths add up to {int(lengths.sum())}, scores has {len(scores)} entries")
+        raise ValueError(f"lengths add up to {int(lengths.sum())}, but scores has {len(scores)} entries")
     return torch.arange(len(lengths), device=scores.device).repeat_interleave(lengths)

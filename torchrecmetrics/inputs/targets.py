@@ -27,7 +27,7 @@ from torchrecmetrics.inputs.jagged import Jagged, Pair, as_jagged, as_spans, sid
 Target: TypeAlias = Tensor | SelectedItems | Jagged | Pair
 """Types of `target=`: ids, a result of `Interactions.select`, jagged ids, or a dense tensor."""
 Gains: TypeAlias = Tensor | Jagged | Pair
-"""Types of `gains=` beside ids: numbers in the shape of the ids, jagged if the ids are."""
+"""Types of `gains=`: numbers in the shape of the target ids, jagged if the ids are."""
 
 
 class Targets(NamedTuple):
@@ -40,7 +40,7 @@ class Targets(NamedTuple):
     may_rank: Tensor  # bool: an item that stays a candidate
     kept: Tensor | None  # bool: relevant items that stay candidates although they are excluded; None = none does
     excluded: Exclusion | None  # None = no item is excluded
-    num_items: int | None  # None = unknown, of lists
+    num_items: int | None  # None = unknown, for lists
 
     @classmethod
     def read(
@@ -52,7 +52,7 @@ class Targets(NamedTuple):
         options: Options,
         checks: Checks,
     ) -> Targets:
-        """Return target, gains and exclude, checked, for scores [rows, items], or for lists (items None)."""
+        """Check target, gains and exclude for scores [rows, items], or for lists (items None), and return them."""
         ids, gain = _ids_and_gains(target, gains, shape, options, checks)
         items = shape[1]
         inside = ids if items is None else ids.clamp(0, items - 1)
@@ -100,9 +100,9 @@ def selected(
     *,
     num_items: int | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Return ids and gains of a target: the parts of a result of `Interactions.select`, jagged ones padded.
+    """Return the ids and gains of a target: the fields of a result of `Interactions.select`, or padded jagged ids.
 
-    A plain tensor beside scores of `num_items` items may hold grades by mistake, which are rejected where this is sure.
+    A plain tensor with a column for each of `num_items` may hold grades by mistake; it is rejected if this is certain.
     """
     if type(target) is Tensor and gains is None and not target.is_nested:
         if checks.enabled and target.shape == (checks.num_rows, num_items) and target.dtype in ID_DTYPES:
@@ -110,24 +110,24 @@ def selected(
         return target, None
     if isinstance(target, SelectedItems):
         if target.values is not None and gains is not None:
-            raise ValueError("gains were given beside a target that holds values: pass target.items")
+            raise ValueError("gains= needs a target without values: pass target.items")
         ids: Tensor = target.items
         return selected(ids, target.values if gains is None else gains, checks, max_relevant)
     jagged, jagged_gains = as_jagged("target", target), None if gains is None else as_jagged("gains", gains, "0")
     if jagged is not None:
-        return _side_by_side(jagged, gains, jagged_gains, checks, max_relevant)
+        return _pad_jagged(jagged, gains, jagged_gains, checks, max_relevant)
     if jagged_gains is not None:
-        raise ValueError("gains are jagged, target is not: pass both as one or the other")
+        raise ValueError("gains are jagged, but target is not: pass both padded or both jagged")
     return cast(Tensor, target), cast("Tensor | None", gains)  # `Targets.read` refuses anything but a tensor
 
 
 def _reject_whole(ids: Tensor, checks: Checks) -> None:
-    """Reject all rows if each of several items is in every row of ids in the scores' shape: they are rather grades."""
+    """Reject all rows if each holds every item once, in ids of the scores' shape: these are grades."""
     holds_all = (sort_rows(ids) == torch.arange(ids.shape[1], device=ids.device)).all() & (ids.shape[1] > 1)
     checks.reject("target_whole", holds_all.expand(len(ids)), lambda row: f"row {row} is {shown(ids[row])}")
 
 
-def _side_by_side(
+def _pad_jagged(
     ids: Jagged, gains: Gains | None, jagged_gains: Jagged | None, checks: Checks, max_relevant: int | None
 ) -> tuple[Tensor, Tensor | None]:
     """Return jagged ids and gains as padded ids [B, T] and gains [B, T]."""
@@ -141,9 +141,7 @@ def _side_by_side(
     if gains is None:
         return padded, None
     if jagged_gains is None:
-        raise ValueError(
-            f"gains beside a jagged target are jagged too, such as (gains, offsets); got {describe(gains)}"
-        )
+        raise ValueError(f"gains of a jagged target must be jagged, such as (gains, offsets), got {describe(gains)}")
     check_tensor("gains", jagged_gains.values)
     if jagged_gains.values.shape != ids.values.shape or jagged_gains.offsets.shape != ids.offsets.shape:
         raise ValueError(
@@ -153,7 +151,7 @@ def _side_by_side(
     check_device("gains", jagged_gains.values, checks.device)
     if jagged_gains.offsets is not ids.offsets and checks.enabled:
         differs = (jagged_gains.offsets[:-1] != ids.offsets[:-1]) | (jagged_gains.offsets[1:] != ids.offsets[1:])
-        checks.reject("offsets", differs, lambda row: f"row {row} of gains is not where row {row} of target is")
+        checks.reject("offsets", differs, lambda row: f"offsets of row {row} differ between gains and target")
     return padded, side_by_side(jagged_gains.values, start, stop, width, 0)
 
 
@@ -175,10 +173,11 @@ def _ids_and_gains(
     if ids.dim() != 2 or ids.shape[0] != rows:
         cure = ""
         if ids.dim() == 2 and len(ids) == 2:
-            cure = "; edges are target=Interactions.from_edge_index(edges, num_users, num_items).select(user_ids).items"
-        raise ValueError(
-            f"target ids must be [{rows}] or [{rows}, T] to fit the scores, got {list(target.shape)}{cure}"
-        )
+            cure = (
+                "; for edges pass target=Interactions.from_edge_index(edges, num_users, "
+                "num_items).select(user_ids).items"
+            )
+        raise ValueError(f"target ids must be [{rows}] or [{rows}, T] for these scores, got {list(target.shape)}{cure}")
     gain: Tensor | None = None
     if gains is not None:
         check_tensor("gains", gains)
@@ -198,9 +197,9 @@ def _ids_and_gains(
 def dense_to_ids(
     target: Tensor, gains: Tensor | None, item_ids: Tensor, options: Options, checks: Checks
 ) -> tuple[Tensor, Tensor | None]:
-    """Return a dense target [B, I] beside item ids, [K] or [B, K], as ids and gains; a target of ids unchanged.
+    """Convert a dense target [B, I] of item ids [K] or [B, K] to ids and gains; return a target of ids unchanged.
 
-    A dense target that is not wider than the ids could be labels of them, and is refused.
+    A dense target that is not wider than the ids is refused, since it could label them.
     """
     if not is_dense(target):
         return target, gains
@@ -209,9 +208,10 @@ def dense_to_ids(
     rows, width = checks.num_rows, item_ids.shape[-1]
     if target.dim() != 2 or len(target) != rows or target.shape[1] <= width:
         raise ValueError(
-            f"a dense target beside item ids must be [{rows}, items] with more items than the {width} ids of a row, "
-            f"got {describe(target)}. Labels of these ids are Hits(flags, num_relevant=), or beside scores "
-            f"Scores(scores, target); a matrix of all items is Interactions.from_dense(target).select(range({rows}))"
+            f"a dense target with item ids must be [{rows}, items] with more items than the {width} ids of a "
+            f"row, got {describe(target)}. Pass labels of these ids as Hits(flags, num_relevant=), or with "
+            "scores as Scores(scores, target); a matrix of all items as "
+            f"Interactions.from_dense(target).select(range({rows}))"
         )
     ids, items = item_ids.expand(rows, -1), target.shape[1]
     checks.reject("catalogue_range", ids >= items, lambda row: f"row {row} has {int(ids[row].max())} of {items} items")
@@ -227,7 +227,7 @@ def _dense_ids_and_gains(
             f"got {list(target.shape)}; item ids are integers (target.long())"
         )
     if gains is not None:
-        raise ValueError("gains belong beside id targets; a dense float target holds its own gains")
+        raise ValueError("gains= is for id targets; a dense float target holds its own gains")
     ids = _columns(target, options.max_relevant, checks)
     if target.dtype == torch.bool:
         return ids, None
@@ -285,10 +285,10 @@ def _columns(dense: Tensor, max_relevant: int | None, checks: Checks) -> Tensor:
 
 
 def _columns_unseen(dense: Tensor, width: int, checks: Checks) -> Tensor:
-    """Return the same as `_columns`, at most `width` per row, without the host sync of counting the entries."""
+    """Return `_columns`, at most `width` per row, without the host sync that counts the entries."""
     rows = len(dense)
     size = torch.zeros((rows, 1), dtype=torch.int64, device=dense.device)
-    # one more slot takes zeros and items that do not fit
+    # another slot takes zeros and items that do not fit
     ids = torch.full((rows, width + 1), -1, dtype=torch.int64, device=dense.device)
     for (row, columns), tile in tiles(dense, 4):
         nonzero = tile != 0
@@ -312,14 +312,15 @@ def _repeat_detail(row: int, ids: Tensor, target: Tensor, items: int | None) -> 
     values, counts = torch.unique(row_items, return_counts=True)
     hint = ""
     if target.dim() == 2 and target.shape[1] == items:
-        hint = " (integers are item ids; for grades in the scores' shape pass target.float())"
+        hint = " (integers are item ids; pass grades in the scores' shape as target.float())"
     return f"row {row} holds item {int(values[counts > 1][0])} more than once{hint}"
 
 
 def _overlap_detail(row: int, ids: Tensor, overlap: Tensor) -> str:
     """Return a message that says how many relevant items are excluded, and names the cures."""
     return (
-        f"{int(overlap.sum())} pairs, in row {row} item {int(ids[row][overlap[row]][0])}. Unless ids are shifted, or "
-        "the history holds the targets themselves: take them out of the target, or pass overlap='keep' "
-        "(they stay candidates: repeat consumption), overlap='miss' (they cannot be hit) or overlap='error' (this)"
+        f"{int(overlap.sum())} pairs, such as item {int(ids[row][overlap[row]][0])} in row {row}. Unless ids "
+        "are shifted, or the history holds the targets themselves, remove them from the target, or pass "
+        "overlap='keep' (they stay candidates: repeat consumption), overlap='miss' (they cannot be hit) or "
+        "overlap='error' (this)"
     )

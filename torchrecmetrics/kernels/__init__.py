@@ -17,9 +17,9 @@ from torchrecmetrics.kernels.topk_ids import topk_ids
 
 Kernels: TypeAlias = Literal["eager", "triton"]
 
-# Compute capabilities with a recorded run of tests/gpu and the benchmarks (benchmarks/results).
+# Compute capabilities with a recorded run of tests/gpu and of the benchmarks (benchmarks/results).
 _RECORDED: frozenset[tuple[int, int]] = frozenset({(9, 0)})
-# Scores from which "auto" takes Triton: fewer take longer to launch than to count, by either kernel.
+# Number of scores from which "auto" takes Triton; fewer take longer to launch than to count.
 _MANY_SCORES = 2**26
 
 __all__ = [
@@ -36,7 +36,7 @@ __all__ = [
 
 
 def choose(kernels: KernelChoice, device: torch.device, num_scores: int = _MANY_SCORES) -> Kernels:
-    """Return the kernels for some scores: the requested ones; "auto" = Triton's for 2^26 scores or more, if recorded.
+    """Return the kernels to use: the requested ones; "auto" = Triton's for 2^26 scores or more on a recorded GPU.
 
     Raises:
         ValueError: if "triton" is requested and cannot run on the device; gives the reason.
@@ -67,7 +67,7 @@ def _is_recorded(device: torch.device) -> bool:
 
 
 def count(scores: Tensor | Products, question: Question, kernels: Kernels = "eager") -> Counts:
-    """Count with the given kernels; over products, host syncs may find rows whose counts are settled, to skip them."""
+    """Count with the given kernels; for `Products`, host syncs may find rows that need no further counting."""
     if isinstance(scores, Products):
         return _count_products(scores, question)
     if kernels == "triton":

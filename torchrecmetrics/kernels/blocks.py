@@ -1,7 +1,7 @@
 """Blocks of 64 neighbouring items and their maxima: the k best items lie in the k blocks with the largest maxima.
 
-Proof: the k maxima are scores of k items that are at least as good as any item of another block. Groups are every n-th
-item: as their k best maxima are scores of k items, no lower score is among the k best.
+Proof: the k maxima are scores of k items that are at least as good as any item of another block. A group is every n-th
+item. The k largest maxima of groups are scores of k items, so no lower score is among the k best.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ BLOCK_ITEMS = 64
 """Items per block: CPUs vectorise maxima of 64 numbers, and few items are read again."""
 
 MIN_GROUPS = 64
-"""Fewest groups of a row: their maxima are vectorised, and few scores reach the best of them."""
+"""Minimum number of groups per row: their maxima are vectorised, and few scores reach the best of them."""
 
 
 def pays(num_items: int, k: int) -> bool:
@@ -44,7 +44,7 @@ def take_blocks(scores: Tensor, blocks: Tensor) -> Tensor:
 
 
 def num_groups(depth: int) -> int:
-    """Return a number of groups of which `depth` hold few items above the lowest of their maxima."""
+    """Return a number of groups such that few scores are above the `depth`-th largest maximum."""
     return max(MIN_GROUPS, 2 * depth)
 
 
@@ -79,7 +79,7 @@ def reaching(scores: Tensor, heads: Tensor, lowest: Tensor) -> Tensor | None:
         row, block = np.divmod(places, values.shape[1])
         starts = np.minimum(block * BLOCK_ITEMS, scores.shape[1] - BLOCK_ITEMS)
         values = np.lib.stride_tricks.sliding_window_view(array(scores), BLOCK_ITEMS, axis=1)[row, starts]
-        values[starts < block * BLOCK_ITEMS, : -(scores.shape[1] % BLOCK_ITEMS)] = -np.inf  # items of the block before
+        values[starts < block * BLOCK_ITEMS, : -(scores.shape[1] % BLOCK_ITEMS)] = -np.inf  # of the previous block
         places, ends = np.flatnonzero(values >= limit[row]), np.searchsorted(places, ends) * BLOCK_ITEMS
     numbers = np.diff(np.searchsorted(places, ends))
     if numbers.max() * 4 > scores.shape[1]:

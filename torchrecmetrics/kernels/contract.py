@@ -3,7 +3,7 @@
 Kernels know nothing of metrics, item ids of targets, ties or padding.
 
 - `scores`: [B, I] in any float dtype and layout, read and never written; or `Products`, which are never in memory. NaN
-  is no candidate; `+inf` is a candidate.
+  is not a candidate; `+inf` is a candidate.
 - `Question`: the other input; `Counts`: the output.
 """
 
@@ -28,9 +28,9 @@ class Question(NamedTuple):
     min_scores: Sequence[float] = ()
     """Finite numbers, the same for every row; `Counts.at_least` counts the candidates that reach them."""
     masks: Sequence[Tensor] = ()
-    """Bool [I] or [B, I] (for `Products` [I]): True = the item is no candidate."""
+    """Bool [I] or [B, I] (for `Products` [I]): True = the item is not a candidate."""
     removed: Tensor | None = None
-    """[B, H], ascending: scores of further items that are no candidates and are not counted. -inf pads the row."""
+    """[B, H], ascending: scores of further items that are not candidates and are not counted. -inf pads the row."""
     nan_is_rejected: bool = False
     """True = the caller leaves out rows with a NaN score, so their counts have no meaning."""
 
@@ -68,7 +68,7 @@ class Products(NamedTuple):
     items: Tensor
     """[I, d], in one of these dtypes."""
     bias: Tensor | None = None
-    """Float32 [I]; -inf = the item is no candidate."""
+    """Float32 [I]; -inf = the item is not a candidate."""
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Count, in plain PyTorch, the scores above each threshold and those that reach it.
+"""Count the scores above each threshold, and those that reach it, in plain PyTorch.
 
 `compare_all` is the definition: rank = 1 + (scores > own).sum(-1). The other strategies give the same counts faster. On
 the CPU the first row that applies is taken; times are of one thread, in ns per score, for T thresholds per row:
@@ -10,8 +10,8 @@ the CPU the first row that applies is taken; times are of one thread, in ns per 
 | T < 16 | `compare_all` | 0.4 to 0.9 T | no sort is that fast |
 | else | `sort` | 4 to 21 | one sort, whatever T |
 
-On other devices, and while traced, no value may be read: `select` takes the best scores for many comparisons to a
-depth, `bucket` is for many thresholds over the whole list, and `compare_all` for the rest.
+On other devices, and while traced, no value may be read: `select` is for many comparisons down to a depth, `bucket` for
+many thresholds over the whole list, and `compare_all` for the rest.
 """
 
 from __future__ import annotations
@@ -39,21 +39,22 @@ from torchrecmetrics.kernels.thresholds import from_buckets, mask_, to_counts, w
 TILE_SCORES_CPU = 2**20
 """Scores counted at once on the CPU, in a copy where one is needed: they stay in its cache."""
 LONG_ROW_CPU, TILE_LONG_ROWS_CPU = 2**15, 2**22
-"""Items from which scores are counted where they are by so many at once: few are read again, and calls cost more."""
+"""From this many items per row, scores are counted in place, so many at once: few are read again, and calls cost
+more."""
 TILE_SCORES = 2**24
 """Scores copied at once on other devices: a bound on memory."""
 TILE_FLAGS_CPU = 2**19
 """Comparisons whose results are held at once on the CPU: they stay in its cache."""
 LIMIT_COMPARISONS_CPU, LIMIT_ROW_COMPARISONS_CPU = 2**18, 2**12
-"""Comparisons on the CPU, of all rows and of each, from which `limit` costs less."""
+"""Comparisons on the CPU, of all rows and of each row, from which `limit` is faster."""
 SORT_THRESHOLDS_CPU = 16
-"""Thresholds per row on the CPU from which sorting the scores costs less than comparing them."""
+"""Thresholds per row on the CPU from which sorting the scores is faster than comparing them."""
 SELECT_COMPARISONS = 2**24
-"""Comparisons on other devices, of all rows, from which selecting the best scores costs less."""
+"""Comparisons on other devices, of all rows, from which selecting the best scores is faster."""
 BUCKET_THRESHOLDS = 16
-"""Thresholds per row on other devices from which a binary search per score costs less than comparisons."""
+"""Thresholds per row on other devices from which a binary search per score is faster than comparisons."""
 BLOCK_SCORES = 2**24
-"""Scores on other devices from which fewer reads by block maxima are worth their further calls."""
+"""Scores on other devices from which the reads saved by block maxima outweigh the additional calls."""
 
 Tally: TypeAlias = tuple[Tensor, Tensor, Tensor]
 """Numbers of scores > and >= each threshold, [B, T], and the highest score, [B], NaN if the row holds NaN."""
@@ -91,7 +92,7 @@ def compare_all(scores: Tensor, question: Question) -> Tally:
 def _count_comparisons(
     scores: Tensor, edges: Tensor, operators: Sequence[Callable[..., Tensor]] = (torch.gt, torch.ge)
 ) -> list[Tensor]:
-    """Return of how many scores in its row each `operator(score, edge)` is true, float [B, E]."""
+    """Return for each operator the number of the row's scores with `operator(score, edge)`, float [B, E]."""
     width, dtype = max(1, edges.shape[1]), float_dtype(scores.device)
     most = TILE_FLAGS_CPU if can_sync(scores) else TILE_NUMBERS
     if scores.numel() > max(1, most // width):
@@ -108,9 +109,10 @@ def _count_comparisons(
 
 
 def limit(scores: Tensor, question: Question) -> Tally:
-    """Compare the thresholds that may be among the `depth` best with the scores that may be among them.
+    """Compare only thresholds and scores that may be among the `depth` best.
 
-    The `depth` best maxima of groups of items are scores of `depth` items: a lower threshold has as many better scores.
+    The `depth` largest maxima of groups of items are scores of `depth` items, so any threshold below all of them has at
+    least `depth` better scores.
     """
     thresholds, depth = question.thresholds, question.depth
     assert depth is not None
@@ -119,12 +121,12 @@ def limit(scores: Tensor, question: Question) -> Tally:
     highest = maxima[:, -1]
     if not question.nan_is_rejected and highest.isnan().any():
         return *limit(without_nan(scores, -torch.inf), question)[:2], highest
-    lowest = maxima[:, -depth, None].clamp(min=torch.finfo(maxima.dtype).min)  # -inf is no candidate
+    lowest = maxima[:, -depth, None].clamp(min=torch.finfo(maxima.dtype).min)  # -inf is not a candidate
     above = thresholds.new_full(thresholds.shape, depth, dtype=torch.float64)
     at_least = above + 1
     reaching = (thresholds >= lowest).any(1).nonzero()[:, 0]
     if len(reaching):
-        # a few rows are copied, many are read again where they are
+        # a few rows are copied, many are read again in place
         rows = reaching if len(reaching) * 4 < len(scores) else slice(None)
         tile = scores[rows]
         best = blocks.reaching(tile, tile if heads is scores else heads[rows], lowest[rows])
@@ -151,7 +153,7 @@ def _search(ascending: Tensor, thresholds: Tensor) -> Tensor:
 
 def bucket(scores: Tensor, question: Question) -> Tally:
     """Sort the thresholds, find the bucket of each score between them by binary search, and count scores per bucket."""
-    edge, order = without_nan(question.thresholds, torch.inf).sort(dim=1)  # an order, which NaN lacks
+    edge, order = without_nan(question.thresholds, torch.inf).sort(dim=1)  # NaN has no order
     reaching = edge.new_zeros((len(edge), edge.shape[1] + 1), dtype=torch.int64)
     same = torch.zeros_like(reaching)
     for (rows, _), tile in tiles(scores, 1):
@@ -182,7 +184,7 @@ def select(scores: Tensor, question: Question) -> Tally:
 
 
 def choose_strategy(scores: Tensor, question: Question) -> Callable[[Tensor, Question], Tally]:
-    """Return the fastest strategy for these shapes; the depth is among all scores, removed or not."""
+    """Return the fastest strategy for these shapes; the depth counts removed scores too."""
     (rows, items), width, depth = scores.shape, question.thresholds.shape[1], question.depth
     if not can_sync(scores):
         if rows * width * items >= SELECT_COMPARISONS and depth is not None and depth + 1 < items:
@@ -196,7 +198,7 @@ def choose_strategy(scores: Tensor, question: Question) -> Callable[[Tensor, Que
 
 
 def _tiles(scores: Tensor, question: Question) -> Iterator[tuple[Tensor, Question]]:
-    """Yield some rows at a time in a readable layout, -inf for masked items, and the question about them."""
+    """Yield the scores of some rows at a time, -inf for masked items, and the question about these rows."""
     on_cpu, items = scores.device.type == "cpu", scores.shape[1]
     # the CPU reads float32 and float64 rows of unit stride fast without a copy
     is_copied = bool(question.masks) or (on_cpu and (scores.itemsize < 4 or scores.stride(1) != 1))

@@ -1,4 +1,4 @@
-"""Helpers of all kernels: thresholds and minimum scores in one tensor, masks over scores, and counts from them."""
+"""Helpers of all kernels: join thresholds and minimum scores, mask scores, and make counts."""
 
 from __future__ import annotations
 

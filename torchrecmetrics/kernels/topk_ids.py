@@ -20,10 +20,10 @@ def topk_ids(scores: Tensor, k: int, masks: Sequence[Tensor] = (), excluded: Ten
 
     Args:
         scores: float64, float32, float16 or bfloat16 [B, I] of any strides, read and never written. -inf and NaN are
-            no candidates, +inf is one.
+            not candidates, +inf is one.
         k: number of ids, >= 1.
         masks: bool [I] or [B, I], True = no candidate.
-        excluded: int64 [B, H], ids below I of items that are no candidates in their row, in any order; negative =
+        excluded: int64 [B, H], ids below I of items that are not candidates in their row, in any order; negative =
             padding.
 
     Returns:
@@ -41,7 +41,7 @@ def topk_ids(scores: Tensor, k: int, masks: Sequence[Tensor] = (), excluded: Ten
 
 
 def _masked_copies(scores: Tensor, masks: Sequence[Tensor], excluded: Tensor | None) -> Iterator[Tensor]:
-    """Yield copies of some rows at a time, with -inf for NaN and for items that are no candidates."""
+    """Yield copies of some rows at a time, with -inf for NaN and for items that are not candidates."""
     cpu = scores.device.type == "cpu"
     dtype = working_dtype(scores) if cpu else scores.dtype
     tall = max(1, (TILE_SCORES_CPU if cpu else TILE_SCORES) // scores.shape[1])
@@ -61,7 +61,7 @@ def _top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return the `k` best scores and their columns, int64 [B, k], ties by lower column; `scores` hold no NaN."""
     if not (can_sync(scores) and blocks.pays(scores.shape[1], k)):
         return _settle_ties(scores, k)
-    # equal maxima by ascending block: k items then precede an item of any other block, ties by id included
+    # equal maxima are ordered by block, so k items precede any item of another block, also by id in ties
     best_blocks = _top(blocks.maxima(scores), k)[1].sort(dim=1).values
     items = best_blocks[:, :, None] * blocks.BLOCK_ITEMS + torch.arange(blocks.BLOCK_ITEMS, device=scores.device)
     width = scores.shape[1]

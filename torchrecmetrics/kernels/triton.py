@@ -1,13 +1,13 @@
 """Count better and equal scores by Triton kernels on CUDA, from scores or from embeddings.
 
-Only `count_products_until` makes host syncs. Counts are sums of integers, or of floats that hold whole numbers below
-2^24, so that they do not depend on the order in which programs finish.
+Only `count_products_until` makes host syncs. Counts are sums of integers, or of floats that are whole numbers below
+2^24, so they do not depend on the order in which programs finish.
 """
 
 # Kernels get their types at launch; mypy checks all other code.
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
 
-# Arguments of kernels stand in groups: a tensor and its strides, sizes, constants.
+# Arguments of kernels are grouped: a tensor and its strides, sizes, constants.
 # fmt: off
 
 # no `from __future__ import annotations`: some versions of Triton's interpreter do not know tl.constexpr as text
@@ -23,20 +23,20 @@ from torchrecmetrics.core.arrays import count_above, working
 from torchrecmetrics.kernels.contract import Counts, Products, Question
 from torchrecmetrics.kernels.thresholds import from_buckets, to_counts, with_min_scores, without_nan
 
-# Edges per row up to which a score is compared with every edge, if all scores count; above, by binary search.
+# Maximum number of edges per row that every score is compared with; more are found by binary search.
 _DIRECT = 8
-# Counters of a thread for each of > and >=: its edges times its scores.
+# Counters per thread, for > and for >=: its edges times its scores.
 _COUNTERS_PER_THREAD = 32
-# Keys up to which a tile's histogram is made on the chip, at a cost that grows with the keys; for more, by atomics.
+# Maximum number of keys of a histogram on the chip, whose cost grows with the keys; larger ones use atomics.
 _KEYS = 1024
 # Waves of programs (a wave runs at once): enough that the wait for the last programs does not matter.
 _WAVES = 16
-# Programs that fit on a multiprocessor at once, by registers and shared memory: over scores, over products.
+# Programs that fit on a multiprocessor at once, given registers and shared memory: over scores, over products.
 _PROGRAMS_PER_MULTIPROCESSOR = 6
 _RESIDENT_PRODUCTS = 2
 # Edges that a program counts against the same products: enough that multiplying again for more edges costs little.
 _COLUMNS = 8
-# Largest number of such groups of edges in a launch: the second axis of a grid.
+# Maximum number of such groups of edges in a launch, the second axis of a grid.
 _MOST_GROUPS = 65_535
 # Items after which a host sync that finds settled rows may pay; not measured.
 _SMALLEST_CHUNK = 2**16
@@ -66,7 +66,7 @@ def _read(scores, at, step, size, KIND: tl.constexpr, RAGGED: tl.constexpr):
 
 @triton.jit
 def _candidates(score, masks, mask_step, matrix, matrix_step, at, size, MASKED: tl.constexpr, MATRIX: tl.constexpr):
-    """Return the scores, -inf for items that are no candidates: below every edge, and so never counted."""
+    """Return the scores, -inf for items that are not candidates: below every edge, and so never counted."""
     if MASKED:
         score = tl.where(tl.load(masks + at * mask_step, mask=at < size, other=1) != 0, float("-inf"), score)
     if MATRIX:
@@ -238,7 +238,7 @@ def _(scores: Tensor, edges: Tensor, masks: list[Tensor]) -> tuple[Tensor, Tenso
 
 
 class _Dense(NamedTuple):
-    """Scores in memory, and masks of the items that are no candidates."""
+    """Scores in memory, and masks of the items that are not candidates."""
 
     scores: Tensor
     mask: Tensor | None  # uint8 [I]

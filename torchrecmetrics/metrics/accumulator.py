@@ -1,7 +1,7 @@
-"""`Accumulator`: base class of what adds row values up in another way than their mean.
+"""`Accumulator`: base class for other summaries of row values than their mean.
 
-An accumulator is a torchmetrics Metric with ordinary states. A metric or collection calls `check` and `added` for each
-batch, assigns the new states when all of them exist, and adds `counts` and `sums` up over the processes with its own.
+An accumulator is a torchmetrics Metric with ordinary states. For each batch, a metric or collection calls `check` and
+`added`, and assigns the new states when all of them exist. It sums `counts` and `sums` over the processes with its own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ State = dict[str, Any]
 
 
 class BareMetric(Metric):
-    """torchmetrics' `Metric`, with `update` and `compute` called as they are, and states that keep their dtype."""
+    """torchmetrics' `Metric` without wrappers around `update` and `compute`; states keep their dtype."""
 
     is_differentiable: bool = False
     full_state_update: bool = False
@@ -61,7 +61,7 @@ class BareMetric(Metric):
         return self
 
     def _check_state(self, state: Mapping[str, Any]) -> None:
-        """Raise for states by name, of a state dict, that no batches can give.
+        """Raise if states of a state dict, by name, are impossible.
 
         Raises:
             ValueError: for a state that is missing or has another shape, and for counts below 0.
@@ -69,7 +69,7 @@ class BareMetric(Metric):
         for name, default in self._defaults.items():
             value: Any = state.get(name)
             if type(value) is not type(default) or getattr(value, "shape", None) != getattr(default, "shape", None):
-                raise ValueError("loads states of the same metrics, options and accumulators: make both alike")
+                raise ValueError("can only load states of the same metrics, options and accumulators")
             if name in self._signed_states or not isinstance(value, Tensor) or value.is_floating_point():
                 continue
             if bool((value < 0).any()):
@@ -83,13 +83,13 @@ class BareMetric(Metric):
 
 
 class Accumulator(BareMetric):
-    """Base class of accumulators, which add row values up in another way than the mean over all rows.
+    """Base class of accumulators, which summarise row values in other ways than the mean over all rows.
 
     A subclass sets `columns`, registers states in `begin`, and returns their new values from `added`. `counts` (int64)
-    and `sums` (floating) return what is summed over processes, and `results` makes results of them.
+    and `sums` (floating) return tensors that are summed over processes, from which `results` makes results.
 
     Attributes:
-        columns: names of the keyword arguments of `update` that it reads, one value per row.
+        columns: names of the `update` keywords that it reads, each with one value per row.
     """
 
     columns: tuple[str, ...] = ()
@@ -98,11 +98,11 @@ class Accumulator(BareMetric):
     keeps_rows: ClassVar[bool] = False
     """True if it keeps the value of every row, by id."""
     is_recent: ClassVar[bool] = False
-    """True if it counts recent rows alone, so that the order of rows matters; `clock` says which are recent."""
+    """True if it counts only recent rows, so that the order of rows matters; `clock` tells which are recent."""
 
     @property
     def row_groups(self) -> tuple[str, ...]:
-        """Names of the groups of rows, whose numbers its one column holds; empty if it knows no groups."""
+        """Names of the groups whose numbers its column holds; empty if it has no groups."""
         return ()
 
     def begin(self, layout: Layout) -> None:
@@ -130,7 +130,7 @@ class Accumulator(BareMetric):
         raise NotImplementedError
 
     def clock(self) -> tuple[int, int]:
-        """Return two numbers of this process that `sums` reads of all processes."""
+        """Return two numbers of this process; `sums` gets those of all processes."""
         return 0, 0
 
     def counts(self) -> Sequence[Tensor]:
@@ -146,7 +146,7 @@ class Accumulator(BareMetric):
         return {}
 
     def batch_totals(self, rows: RowValues) -> tuple[Sequence[Tensor], Sequence[Tensor]] | None:
-        """Return the `counts` and `sums` of one batch alone, for `forward`; None where its results mean nothing."""
+        """Return the `counts` and `sums` of one batch, for `forward`; None if a single batch has no results."""
         return None
 
     def merged(self, other: Accumulator) -> State:
@@ -166,7 +166,7 @@ class Accumulator(BareMetric):
         super().reset()
 
     def assign(self, state: State) -> None:
-        """Replace states; nothing raises here."""
+        """Replace states; never raises."""
         vars(self).update(state)  # Module.__setattr__ takes longer than the sums
 
     # ----------------------------------------------------------------------------------------- methods of torchmetrics
@@ -180,7 +180,7 @@ class Accumulator(BareMetric):
         raise TypeError(f"{self.option} has no value of its own: compute the collection that it was given to")
 
     def _sync_dist(self, dist_sync_fn: Any = None, process_group: Any | None = None) -> None:
-        """Sum the states that are summed; others stay those of this process."""
+        """Sum states over the processes where that is possible; other states stay as they are."""
         names = [name for name, reduction in self._reductions.items() if reduction is not None]
         states = sum_over_processes([getattr(self, name) for name in names], dist_sync_fn, process_group)
         self.assign(dict(zip(names, states, strict=True)))
@@ -188,8 +188,8 @@ class Accumulator(BareMetric):
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         if any(self._persistent.values()) and self._is_synced and None in self._reductions.values():
             raise ValueError(
-                f"sync() does not add up {self.option}: save the state of each process without sync(), in a file of "
-                "its own, and load it on that process"
+                f"sync() does not add up {self.option}: save the state of each process to its own file, "
+                "without sync(), and load it on that process"
             )
         super()._save_to_state_dict(destination, prefix, keep_vars)
 
@@ -198,7 +198,7 @@ class Accumulator(BareMetric):
 
 
 def own_lists(metric: Metric) -> None:
-    """Give a metric lists of its own, before `reset` clears them: a copy or a state dict may hold the same."""
+    """Copy a metric's lists before `reset` clears them, since a copy or a state dict may share them."""
     for name, default in metric._defaults.items():
         if isinstance(default, list):
             vars(metric)[name] = []

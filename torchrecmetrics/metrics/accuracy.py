@@ -52,7 +52,7 @@ def of_rows(formula: Callable[Concatenate[Ranking, P], Tensor]) -> Callable[Conc
                 f"{name} reads a Ranking, got {describe(ranking)}: {name}(Scores(scores, target).ranking(), ...), or "
                 "Lists for lists of item ids, Ranks for ranks"
             )
-        if args and isinstance(args[0], Tensor):  # no cut-offs by row
+        if args and isinstance(args[0], Tensor):  # one cut-off per row is an error
             args = (check_cutoffs(args[0]), *args[1:])  # type: ignore[assignment, arg-type]
         defined = ranking.num_relevant > 0
         defined = defined if ranking.valid is None else defined & ranking.valid
@@ -186,7 +186,7 @@ def auroc(ranking: Ranking) -> Tensor:
 
 
 def _dcg(ranking: Ranking, k: AnyCutoff | None, transform: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return the DCG of transformed gains: that of the relevant items, and of penalties."""
+    """Return the DCG of transformed gains, of the relevant items and of penalties."""
     relevant, penalties, reached = ranking.relevant, ranking.penalties, ranking.check_depth(k)
     if relevant.gains is None and penalties is None:
         return relevant.sum_hits(log2_discount, reached)
@@ -217,7 +217,7 @@ def _reached(ranking: Ranking, k: AnyCutoff, score_threshold: float | None) -> A
     """Return the cut-off; with a threshold, at most the number of items with score >= threshold: [B] or [K, B]."""
     if k is None:
         check_cutoffs(k)  # raises
-    checked: AnyCutoff = ranking.check_depth(k)  # type: ignore[assignment]  # not a tensor, since `k` is none
+    checked: AnyCutoff = ranking.check_depth(k)  # type: ignore[assignment] # not a tensor, since `k` is not
     if score_threshold is None:
         return checked
     return _recommended(ranking, score_threshold).clamp(max=ranking.cutoffs(k))
@@ -288,11 +288,11 @@ def _scaled_exponential(gains: Tensor, top: Tensor) -> Tensor:
 
 
 class _OfRecommended(RankingMetric):
-    """Base of metrics whose denominator can be the number of items that were recommended."""
+    """Base of metrics whose denominator can be the number of recommended items."""
 
     @property
     def needs(self) -> Needs:
-        """The needs of every metric, and the number of candidates if all candidates are recommended."""
+        """The base class's needs, and the number of candidates if all candidates are recommended."""
         needs = super().needs
         return needs._replace(num_ranked=self.options["denominator"] == "recommended" and needs.score_threshold is None)
 
@@ -311,7 +311,7 @@ class HitRate(RankingMetric):
     Args:
         k: cut-off, >= 1.
         score_threshold: only items with score >= this are recommended.
-        options: keywords of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`, for methods and counts too.
+        options: keyword options of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`.
 
     Examples:
         >>> import torch
@@ -349,12 +349,12 @@ class Precision(_OfRecommended):
         k: cut-off, >= 1.
         normalize: "k", divided by k; or "min", by min(k, R) with R relevant items (TP@k of recometrics, r_precision of
             RecTools).
-        denominator: "k"; or "recommended", h / min(k, n'): n' is the length of a list handed in, for scores the number
-            of candidates (with `score_threshold=t`: those with score >= t, which alone can be hits; relison, Surprise).
+        denominator: "k"; or "recommended", h / min(k, n'): n' is the length of a list, or for scores the number of
+            candidates (with `score_threshold=t`, of those with score >= t; relison, Surprise).
         score_threshold: only items with score >= this are recommended.
-        zero_division: value of a row whose denominator is 0: 0.0, 1.0 or nan (the row is left out). It counts before
-            `empty_target_action="neg"`; the other actions count before it.
-        options: keywords of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`, for methods and counts too.
+        zero_division: value of a row whose denominator is 0: 0.0, 1.0 or nan (the row is left out). It overrides
+            `empty_target_action="neg"`; the other actions override it.
+        options: keyword options of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`.
 
     Examples:
         >>> import torch
@@ -412,7 +412,7 @@ class Recall(RankingMetric):
         weighted: gains of the hits / all gains (PyG's `weighted`).
         score_threshold: only items with score >= this are recommended.
         zero_division: as in `Precision`; the denominator is 0 if no item is relevant.
-        options: keywords of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`, for methods and counts too.
+        options: keyword options of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`.
 
     Examples:
         >>> import torch
@@ -459,8 +459,8 @@ class Recall(RankingMetric):
 class F1(_OfRecommended):
     """F1 at k: mean of 2 h(k) / (k + R), the harmonic mean of the row's precision and recall.
 
-    Range: 0 to 1. No relevant item: left out, unless `empty_target_action` says otherwise. Fewer than `k` items: k does
-    not change. Ties: the mean over all orders of equal scores, unless `ties` says otherwise.
+    Range: 0 to 1. No relevant item: left out, unless `empty_target_action` says otherwise. Fewer than `k` items: k
+    stays the same. Ties: the mean over all orders of equal scores, unless `ties` says otherwise.
 
     Also called F-measure@k; other libraries take the harmonic mean of the mean precision and the mean recall, a
     different number. Source: van Rijsbergen, Information Retrieval, 1979, chapter 7.
@@ -470,7 +470,7 @@ class F1(_OfRecommended):
         normalize: as in `Precision`, whose denominator replaces k.
         denominator: as in `Precision`.
         score_threshold: only items with score >= this are recommended.
-        options: keywords of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`, for methods and counts too.
+        options: keyword options of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`.
 
     Examples:
         >>> import torch
@@ -503,13 +503,13 @@ class RPrecision(RankingMetric):
     """R-precision: mean of #{r_i <= R} / R, the precision at R, where r_i are the ranks of the row's R relevant items.
 
     Range: 0 to 1; there is no cut-off. No relevant item: left out, unless `empty_target_action` says otherwise. Fewer
-    than R candidates: R does not change. Ties: the mean over all orders of equal scores, unless `ties` says otherwise.
+    than R candidates: R stays the same. Ties: the mean over all orders of equal scores, unless `ties` says otherwise.
 
     Also called precision@R, recall@R. Source: Manning, Raghavan & Schütze, Introduction to Information Retrieval, 2008,
     section 8.4.
 
     Args:
-        options: keywords of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`, for methods and counts too.
+        options: keyword options of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`.
 
     Examples:
         >>> import torch
@@ -551,7 +551,7 @@ class MAP(RankingMetric):
         k: cut-off, >= 1; None = the whole ranking.
         normalize: "relevant", divided by R; or "min", by min(k, R) (RecBole, PyG, RePlay, Spark; recometrics' TAP@k).
             Without `k` the two are equal.
-        options: keywords of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`, for methods and counts too.
+        options: keyword options of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`.
 
     Examples:
         >>> import torch
@@ -585,8 +585,8 @@ class DCG(RankingMetric):
     out, unless `empty_target_action` says otherwise. Fewer than `k` items: all of them are read. Ties: the mean over
     all orders of equal scores, unless `ties` says otherwise.
 
-    `NDCG` divides each row by its ideal, so the means of the two can put models into opposite orders; of the two, only
-    DCG can be an unbiased estimate of the reward of an online test.
+    `NDCG` divides each row by its ideal, so the two means can rank models differently; only DCG can be an unbiased
+    estimate of the reward in an online test.
 
     Sources: Järvelin & Kekäläinen, Cumulated gain-based evaluation of IR techniques, 2002; this discount and
     exponential gains: Burges et al., Learning to rank using gradient descent, 2005; orders: Jeunen, Potapov &
@@ -596,7 +596,7 @@ class DCG(RankingMetric):
     Args:
         k: cut-off, >= 1; None = the whole ranking.
         gain: "linear", or "exponential" for 2^gain - 1.
-        options: keywords of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`, for methods and counts too.
+        options: keyword options of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`.
 
     Examples:
         >>> import torch
@@ -635,7 +635,7 @@ class NDCG(DCG):
     Args:
         k: cut-off, >= 1; None = the whole ranking.
         gain: "linear", or "exponential" for 2^gain - 1.
-        options: keywords of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`, for methods and counts too.
+        options: keyword options of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`.
 
     Examples:
         >>> import torch
@@ -670,7 +670,7 @@ class MRR(RankingMetric):
 
     Args:
         k: cut-off, >= 1; None = the whole ranking.
-        options: keywords of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`, for methods and counts too.
+        options: keyword options of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`.
 
     Examples:
         >>> import torch
@@ -707,18 +707,18 @@ class AUROC(RankingMetric):
     """Area under the ROC curve, averaged over rows: share of (relevant, other) pairs in the right order.
 
     Range: 0 to 1; 0.5 in random order. No relevant item: left out, unless `empty_target_action` says otherwise. Rows
-    with no other candidate are left out, so AUROC may average fewer rows than other metrics. A relevant item that is no
-    candidate loses to every other one; other items that are no candidates form no pairs. Ties: a tied pair counts half,
-    unless `ties` places it. Needs the whole ranking and its length; there is no cut-off.
+    with no other candidate are left out, so AUROC may average fewer rows than other metrics. A relevant item that is
+    not a candidate loses to every other; other items that are not candidates form no pairs. Ties: a tied pair counts
+    half, unless `ties` places it. Needs the whole ranking and its length; there is no cut-off.
 
     Also called AUC, and as a mean over users GAUC. Source: Hanley & McNeil, The meaning and use of the area under a
     receiver operating characteristic curve, 1982.
 
     Args:
-        weight: None, every row weighs the same; "relevant", by its number of relevant items (RecBole's GAUC);
-            "candidates", by its number of candidates (GAUC weighted by impressions: DIN, FuxiCTR; source: Zhu et al.,
-            Optimized cost per click in Taobao display advertising, KDD 2017).
-        options: keywords of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`, for methods and counts too.
+        weight: weight of a row: None, 1; "relevant", its number of relevant items (RecBole's GAUC); "candidates", its
+            number of candidates (GAUC weighted by impressions: DIN, FuxiCTR; source: Zhu et al., Optimized cost per
+            click in Taobao display advertising, KDD 2017).
+        options: keyword options of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`.
 
     Examples:
         >>> import torch

@@ -41,7 +41,7 @@ class Description:
 
     formula: ClassVar[Formula]
     weights: Callable[..., Tensor] | None = None
-    """A function of the ranking, or of the ranking and `k`, that returns the weight of each row, [B]; None = all 1."""
+    """A function of the ranking, or of the ranking and `k`, that returns the row weights, [B]; None = all 1."""
     many_cutoffs: ClassVar[bool] = False
     bounds: ClassVar[tuple[float, float] | None] = None
     _is_of_lists: ClassVar[bool] = False
@@ -49,7 +49,7 @@ class Description:
     _is_of_items: ClassVar[bool] = False
     """True for metrics that count over all rows and are not means over rows."""
     graded: ClassVar[bool] = False
-    """True if the order of relevant items matters, by their gains, where all items are relevant."""
+    """True if the order still matters, through gains, when all items are relevant."""
     plot_lower_bound: float | None = None
     plot_upper_bound: float | None = None
     _name: ClassVar[str]
@@ -67,7 +67,7 @@ class Description:
             cls.formula = staticmethod(formula)  # a plain function would be bound to the metric
             cls._name = cls.__dict__.get("_name", cls.__name__)
             if not re.fullmatch(r"[A-Za-z0-9_-]+", cls._name):
-                raise TypeError(f"{cls._name} becomes a label: letters, digits, '-' and '_' only")
+                raise TypeError(f"{cls._name} becomes part of a label: use only letters, digits, '-' and '_'")
             SIDES[cls._name] = cls.higher_is_better
         if isinstance(weights := cls.__dict__.get("weights"), FunctionType):
             cls.weights = staticmethod(weights)
@@ -80,8 +80,9 @@ class Description:
         """Refuse a class without a formula, and unknown or missing options."""
         if self._signature is None:
             raise TypeError(
-                f"{type(self).__name__} has no formula: write a subclass with formula = staticmethod(function), a "
-                "function of (ranking, k, *, options) that returns one value a row"
+                f"{type(self).__name__} has no formula: write a subclass with formula = "
+                "staticmethod(function), a function of (ranking, k, *, options) that returns one value per "
+                "row"
             )
         self._check_known(options)
 
@@ -132,9 +133,9 @@ class Description:
             raise needs_catalogue(self._name, "10, " if self._signature.takes_k else "")
         if catalogue is not None and not (hasattr(catalogue, "num_items") and hasattr(catalogue, "fingerprint")):
             raise TypeError(
-                f"catalogue must be a Catalogue, got {describe(catalogue)}: trm.Catalogue.from_interactions(train), "
-                "where train is of a frame trm.Interactions.from_frame(frame), of a file "
-                "trm.Log.from_file(path).to_interactions()"
+                f"catalogue must be a Catalogue, got {describe(catalogue)}: pass "
+                "trm.Catalogue.from_interactions(train), with train from trm.Interactions.from_frame(frame) "
+                "or trm.Log.from_file(path).to_interactions()"
             )
         checked: ItemCatalogue | None = catalogue
         return checked
@@ -149,7 +150,7 @@ class Description:
         formula_options = self._signature.options
         known = [*formula_options, *METRIC_OPTIONS]
         for name in options:
-            if name not in known:  # a class may have more keywords
+            if name not in known:  # classes may have further keywords
                 parameters = inspect.signature(type(self).__init__).parameters.values()
                 keywords = [param.name for param in parameters if param.kind is param.KEYWORD_ONLY]
                 known = list(dict.fromkeys([*keywords, *known]))
@@ -237,11 +238,11 @@ def _is_builtin(cls: type) -> bool:
 
 
 class Counted(Protocol):
-    """A metric that is no mean over rows, and is read from the totals of an accumulator."""
+    """A metric that is not a mean over rows, but is computed from the totals of an accumulator."""
 
     @property
     def counts_key(self) -> Hashable:
-        """Key that is the same for metrics that read the same counts."""
+        """Key that is equal for metrics that read the same counts."""
         ...
 
     def make_counts(self) -> Accumulator:
@@ -278,7 +279,7 @@ class FormulaBatch:
         rows = ranking.num_relevant.shape[0]
         shape = (number, rows) if number > 1 else (rows,)
         if not isinstance(values, Tensor) or values.shape != shape or values.device != device:
-            expected = f"a row for each of the cut-offs {self._k[0]}, " if number > 1 else "one value a row, "
+            expected = f"a row for each of the cut-offs {self._k[0]}, " if number > 1 else "one value per row, "
             raise TypeError(
                 f"the formula of {metric.label} must return {expected}a tensor {list(shape)} on {device}, got "
                 f"{describe(values)}{f' on {values.device}' if isinstance(values, Tensor) else ''}"
@@ -287,7 +288,7 @@ class FormulaBatch:
 
 
 def formula_batches(metrics: Mapping[str, Description]) -> list[FormulaBatch]:
-    """Return the formulas of metrics that are means over rows; those that weigh rows themselves come last."""
+    """Return the formulas of metrics that are means over rows; those with their own row weights come last."""
     with_row_weights: list[dict[str, Description]] = []
     with_own_weights: list[dict[str, Description]] = []
     for key, metric in metrics.items():

@@ -49,9 +49,9 @@ def outside_graphs(method: Method) -> Method:
 
 
 class Evaluator(SummedStates):
-    """Means over rows of the formulas of one or several metrics: one ranking per batch, one matrix of sums.
+    """Means over rows of the formulas of one or several metrics, from one ranking per batch and one matrix of sums.
 
-    Metrics that are not means over rows are read from accumulators.
+    Metrics that are not means over rows are computed from accumulators.
     """
 
     _leader: Description
@@ -69,14 +69,14 @@ class Evaluator(SummedStates):
         self._batches: list[FormulaBatch] = formula_batches(metrics)
         rows = {key: metric for batch in self._batches for key, metric in batch.metrics.items()}
         self._row_metrics: dict[str, Description] = rows
-        """Metrics that are means over rows, by key; those with row weights of their own come last."""
+        """Metrics that are means over rows, by key; those with their own row weights come last."""
         self._counted_metrics: dict[str, Counted] = {
             key: cast(Counted, metric) for key, metric in metrics.items() if metric._is_of_items
         }
         self._with_own_weights = [metric for metric in rows.values() if metric.weights is not None]
         self._of_lists = tuple(metric._is_of_lists for metric in rows.values())
         self._zero_divisions: list[bool] = [bool(metric.options.get("zero_division")) for metric in rows.values()]
-        """Which metrics have a `zero_division` that is not 0, and read rows without a relevant item, too."""
+        """Which metrics have a `zero_division` other than 0, and also read rows without a relevant item."""
         self._reads_lists = bool(self._batch_needs.list_depth) or any(self._of_lists)
         self._reads_relevant = any(not metric._is_of_lists and not metric._is_of_items for metric in metrics.values())
         infinite = [place for place, metric in enumerate(rows.values()) if metric._may_be_infinite()]
@@ -139,17 +139,17 @@ class Evaluator(SummedStates):
         """Add a batch: `(scores, target)`, `(ranks)`, a `Ranking`, or an input such as `Lists`.
 
         Args:
-            scores: a tensor or, as the others, an array of numpy: float [B, I], higher is better; or integer ranks [B],
-                [B, 1] or [B, T], 1 = best, negative = padding; or a `Ranking`; or an input: `Scores`, `Ranks`, `Hits`,
-                `Lists`, `Sessions`, `Negatives`, `Candidates`, `ItemShard`, `SemanticIds.beams(...)`.
-            target: relevant items beside scores, as in `Scores`: ids [B] or [B, T], negative = padding, or jagged;
-                bool [B, I]; or graded floats [B, I].
-            gains: gains [B, T] beside target ids, as in `Scores`.
+            scores: a tensor or, as the other arguments, a NumPy array: float [B, I], higher is better; or integer ranks
+                [B], [B, 1] or [B, T], 1 = best, negative = padding; or a `Ranking`; or an input: `Scores`, `Ranks`,
+                `Hits`, `Lists`, `Sessions`, `Negatives`, `Candidates`, `ItemShard`, `SemanticIds.beams(...)`.
+            target: relevant items, as in `Scores`: ids [B] or [B, T], negative = padding, or jagged; bool [B, I]; or
+                graded floats [B, I].
+            gains: gains [B, T] of target ids, as in `Scores`.
             exclude: items that are removed from the candidates, as in `Scores`.
             weights: weight of each row, [B], >= 0.
-            depth: number of known ranks, such as the k of `get_topk_ranks`, beside ranks only; must be given unless
-                the tensor that `get_topk_ranks` returned is passed as it is.
-            columns: facts about the rows, [B], that accumulators read: `groups`, `row_ids`, ...
+            depth: for ranks only: number of known ranks, such as the k of `get_topk_ranks`; required unless `scores` is
+                the very tensor that `get_topk_ranks` returned.
+            columns: further columns [B] that accumulators read: `groups`, `row_ids`, ...
 
         Raises:
             TypeError: for a dtype that is not accepted, and for an unknown argument.
@@ -184,7 +184,7 @@ class Evaluator(SummedStates):
     ) -> RowValues:
         """Return the values of a batch of rows for each of `row_metrics`; changes no state. Errors as in `update`.
 
-        Asks about odd data once. `options` take the place of `ranking_options`.
+        Asks about odd data once. `options` replace `_ranking_options`.
         """
         options = options or self._ranking_options
         present = {name: as_tensor(column) for name, column in (columns or {}).items() if column is not None}
@@ -217,13 +217,13 @@ class Evaluator(SummedStates):
     def _compute_results(self) -> dict[str, Result]:
         """Return the results over all processes by key; they are computed once, until the next update."""
         computed, updates = self._computed, self._update_count
-        if computed is not None and computed[0] == updates:  # not of an update that another thread overtook
+        if computed is not None and computed[0] == updates:  # unless another thread has updated since
             results: dict[str, Result] = computed[1]
         else:
             sync = self.sync_on_compute and self._synced is None and self.distributed_available_fn()
             totals = self._totals(sync) if self._synced is None else self._synced
             if self._sanity.sample is not None:
-                self._sanity.warn_of_sample()  # before bad values are an error, whose cause a question may be
+                self._sanity.warn_of_sample()  # before bad values raise, whose cause a question may name
             results = self._summarize(totals, self._accumulators)
             self._warn(results)
             # recent rows of one process depend on the number of updates of all
@@ -246,7 +246,7 @@ class Evaluator(SummedStates):
         vars(self).update(_computed=None, _last_results={}, _gathered=None)
 
     def _local_results(self) -> dict[str, Result]:
-        """Return the results of this process alone by key, without communication and warnings."""
+        """Return the results of this process only, by key, without communication and warnings."""
         return self._summarize(self._totals(False), self._accumulators)
 
     def _as_tensors(self, results: Mapping[str, Result]) -> dict[str, Tensor]:
@@ -312,12 +312,12 @@ class Evaluator(SummedStates):
 
         `empty`, bool [B], are the rows without a relevant item.
         """
-        # formulas refuse short rows at once; here they are rejected with the other checks
+        # formulas raise for short rows at once; here they are rejected with other bad rows
         readable = ranking if ranking.row_depth is None else replace(ranking, row_depth=None)
         batch_values = [batch.values(readable) for batch in self._batches]
         values = torch.cat(batch_values) if batch_values else ranking.num_relevant.new_zeros(0, len(ranking))
         of_lists = None
-        if any(self._of_lists):  # metrics of lists read rows without a relevant item, too
+        if any(self._of_lists):  # metrics of lists also read rows without a relevant item
             of_lists = _flags_column(self._of_lists, values.device)
             empty = empty & ~of_lists
         action = self._leader.empty_target_action
@@ -336,7 +336,7 @@ class Evaluator(SummedStates):
     def _checked(
         self, ranking: Ranking, weights: Tensor | None, columns: Mapping[str, Tensor], checks: Checks
     ) -> tuple[Tensor | None, dict[str, Tensor], Ranking]:
-        """Return the weights and columns of the rows, and the ranking with its bad rows; raise for what is certain."""
+        """Return the weights and columns of the rows, and the ranking with its bad rows; raise for bad columns."""
         if self._leader.empty_target_action == "error" and self._reads_relevant:
             checks.reject("empty", ranking.num_relevant == 0, lambda row: f"row {row}")
         if ranking.row_depth is not None:
@@ -349,7 +349,7 @@ class Evaluator(SummedStates):
         return weights, of_rows, ranking.rejecting(*checks.finish())
 
     def _check_ready(self, ranking: Ranking) -> None:
-        """Raise while the metric is synchronised, and for a ranking of another device or other options."""
+        """Raise while the metric is synchronised, and for a ranking with another device or other options."""
         if self._is_synced:
             self._check_not_synced("add a batch")
         metric_device, device = vars(self)[self._sums].device, ranking.num_relevant.device
@@ -379,7 +379,7 @@ class Evaluator(SummedStates):
         largest = torch.finfo(weights.dtype).max ** 0.25  # squares of sums are below the largest number
         wrong = ~((weights >= 0) & (weights <= largest))
         checks.reject(
-            "weights", wrong, lambda row: f"{unit} {row} weighs {weights[row]}, accepted are 0 to {largest:.0e}"
+            "weights", wrong, lambda row: f"{unit} {row} has weight {weights[row]}, accepted are 0 to {largest:.0e}"
         )
         return weights
 
@@ -392,7 +392,7 @@ class Evaluator(SummedStates):
         return values
 
     def _own_weights(self, ranking: Ranking, weights: Tensor | None, undefined: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the weights of metrics that weigh rows themselves, float [n, B], and `undefined` with theirs."""
+        """Return the row weights of metrics with their own, float [n, B], and `undefined` updated for them."""
         shared = torch.ones_like(ranking.num_relevant) if weights is None else weights
         own_weights = torch.stack([metric._row_weights(ranking, shared) for metric in self._with_own_weights])
         number = len(undefined) - len(own_weights)  # of metrics with the shared weights
@@ -404,7 +404,7 @@ class Evaluator(SummedStates):
     def _batch_results(self, rows: RowValues, process_group: Any = None) -> dict[str, Result]:
         """Return the results of one batch by key; keys whose value needs more than a batch are left out.
 
-        `process_group`: the processes that count a share each of the same rows; None = this metric's.
+        `process_group`: the processes that share the same rows; None = this metric's.
         """
         accumulators: list[Accumulator] = []
         counts: list[Tensor] = []
@@ -453,7 +453,7 @@ class Evaluator(SummedStates):
             raise ValueError(f"{self.label}: bad input since the last reset: {kinds}")
 
     def _warn(self, results: Mapping[str, Result]) -> None:
-        """Warn of values without a row."""
+        """Warn of metrics that average over no row."""
         empty = [key for key in self._metrics if results[key].num_users == 0]
         if empty:
             rank_zero_warn(f"no row to average over, the value is nan: {', '.join(empty)}", UserWarning)
@@ -461,12 +461,12 @@ class Evaluator(SummedStates):
 
 @cached_constant
 def _flags_column(flags: tuple[bool, ...], device: torch.device) -> Tensor:
-    """Return flags as bool [n, 1], made on the device: a copy from the host could wait for the device."""
+    """Return flags as bool [n, 1], created on the device, since a copy from the host could wait for it."""
     return torch.cat([torch.full((1, 1), flag, device=device) for flag in flags])
 
 
 def inside_catalogue(ranking: Ranking, needs: Needs, checks: Checks) -> Ranking:
-    """Return the ranking, and its lists and history, without item ids that are beyond the catalogue."""
+    """Return the ranking without ids beyond the catalogue in its lists and history."""
     lists, size = ranking.listed(), needs.num_items
     if size is None:
         return ranking

@@ -1,4 +1,4 @@
-"""Metrics of all lists together, which read how many lists hold each item: Coverage, Gini, Entropy and others."""
+"""Metrics of all lists together, from the number of lists that hold each item: Coverage, Gini, Entropy and others."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ItemCounts(Accumulator):
         return f"ItemCounts({self.k}, {self.num_items}, exposure={bool(self.num_sums)})"
 
     def begin(self, layout: Layout) -> None:
-        """Register the counts; the zeros share one number until the first batch."""
+        """Register the counts; until the first batch the zeros are one expanded number."""
         super().begin(layout)
         with ordinary_tensors():
             none = torch.zeros(1, dtype=torch.int64, device=self._device)
@@ -105,7 +105,7 @@ def counted_lists(rows: RowValues) -> Tensor:
 
 
 class Histogram(NamedTuple):
-    """Number of lists that hold each item, read by metrics of all lists together."""
+    """Counts over all lists, which metrics of all lists together read."""
 
     counts: Tensor
     """Int64 [I]: number of lists with the item in the first k ranks; without the padding item."""
@@ -121,7 +121,7 @@ class Histogram(NamedTuple):
 
 
 class ItemCountMetric(CountedMetric):
-    """Base class of metrics that read how many lists hold each item, over all rows together.
+    """Base class of metrics of the number of lists that hold each item, over all rows together.
 
     The state is a count per item, 8 bytes x I (twice that where exposure is read), summed over batches and processes,
     and shared by metrics with the same cut-off. Every row with a list counts once, with or without relevant items; rows
@@ -133,7 +133,7 @@ class ItemCountMetric(CountedMetric):
     `reads_exposure = True`.
 
     Args:
-        k: cut-off, 1 to 2^28: the state has a count for each length of a list.
+        k: cut-off, 1 to 2^28, since the state has a count for each length of a list.
         options: `catalogue`, which says how many items there are, options of the formula, and keywords of every metric;
             see `RankingMetric`.
 
@@ -193,7 +193,7 @@ class ItemCountMetric(CountedMetric):
 
 
 def coverage(histogram: Histogram, k: int, *, attainable: bool = False) -> Tensor:
-    """Share of all items that stand in the first `k` ranks of at least one list: #{c_i > 0} / I."""
+    """Share of all items that are in the first `k` ranks of at least one list: #{c_i > 0} / I."""
     return _attainable(histogram, _coverage) if attainable else _coverage(histogram.counts)
 
 
@@ -233,15 +233,15 @@ def _num_reaching(histogram: Histogram) -> Tensor:
 
 
 def _attainable(histogram: Histogram, formula: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return (value - least) / (most - least) of a formula of counts [I]; NaN where lists have one value alone.
+    """Return (value - least) / (most - least) of a formula of counts [I]; NaN if only one value is possible.
 
-    Lists of these lengths, which hold an item once, give the counts c that the numbers n_j of lists of at least j items
-    majorise (Gale and Ryser). So the least even c is n, one item in all lists, one in all of two items and more, and so
-    on; the most even c differs by at most 1: S mod I items have floor(S / I) + 1, the others floor(S / I).
+    Let n_j be the number of lists of at least j items. Lists of these lengths, without repeats, can have the counts c
+    that n majorises (Gale and Ryser). So the least even c is n: all lists begin with the same items. In the most even
+    c, S mod I items have floor(S / I) + 1, the others floor(S / I).
     """
     counts, total = histogram.counts.sort().values, histogram.total
     reaching = _num_reaching(histogram)
-    least_even = torch.nn.functional.pad(reaching, (len(counts) - len(reaching), 0))  # both ascend, as counts do
+    least_even = torch.nn.functional.pad(reaching, (len(counts) - len(reaching), 0))  # both are ascending
     number = torch.arange(len(counts), 0, -1, device=counts.device)
     most_even = total // len(counts) + (number <= total % len(counts))
     value, least, most = formula(counts), formula(least_even), formula(most_even)
@@ -269,7 +269,7 @@ def _gini(counts: Tensor) -> Tensor:
 
 
 class _ItemCountAtK(ItemCountMetric):
-    """Base class of metrics of all lists that have no options of their own."""
+    """Base class of metrics of all lists without options of their own."""
 
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
 
@@ -278,7 +278,7 @@ class _ItemCountAtK(ItemCountMetric):
 
 
 class _AttainableAtK(ItemCountMetric):
-    """Base class of metrics of all lists whose value can be scaled to the values that such lists can have."""
+    """Base class of metrics of all lists that can be rescaled to their attainable range."""
 
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
 
@@ -287,24 +287,24 @@ class _AttainableAtK(ItemCountMetric):
 
 
 class Coverage(_AttainableAtK):
-    """Coverage at k: share of all items that stand in the first `k` ranks of at least one list.
+    """Coverage at k: share of all items that are in the first `k` ranks of at least one list.
 
-    Range: above 0 to 1. NaN if no list holds an item. There is no standard error: the value is no mean over rows. Ties:
-    equal scores are listed in the order of their ids.
+    Range: above 0 to 1. NaN if no list holds an item. There is no standard error: the value is not a mean over rows.
+    Ties: equal scores are listed in the order of their ids.
 
-    `attainable=True` scales it to the values that other lists of the same lengths can have: 0 if all lists hold the
-    same items, 1 if as many items as possible are listed: (distinct - l) / (min(S, I) - l), with S entries, I items and
-    a longest list of l items. NaN if there is a single possible value, as for one list.
+    `attainable=True` rescales it to the values that lists of the same lengths can have, from 0 (all lists hold the same
+    items) to 1 (as many items as possible are listed): (distinct - l) / (min(S, I) - l), with S entries, I items and a
+    longest list of l items. NaN if only one value is possible, as for one list.
 
-    Also called catalogue coverage, item coverage, and as a number aggregate diversity: PyG's LinkPredCoverage,
+    Also called catalogue coverage, item coverage and, as a count, aggregate diversity. PyG's LinkPredCoverage,
     RecTools' CatalogCoverage(normalize=True) and recpack's CoverageK are the same number; RecBole's ItemCoverage counts
-    the padding item among all. Sources: Ge, Delgado-Battenfeld & Jannach, Beyond accuracy, 2010; attainable values of
-    full lists: Rampisela et al., Evaluation measures of individual item fairness for recommender systems, ACM TORS
-    2024; of lists of several lengths: Gale, A theorem on flows in networks, 1957.
+    the padding item. Sources: Ge, Delgado-Battenfeld & Jannach, Beyond accuracy, 2010; attainable values of full lists:
+    Rampisela et al., Evaluation measures of individual item fairness for recommender systems, ACM TORS 2024; of lists
+    of several lengths: Gale, A theorem on flows in networks, 1957.
 
     Args:
         k: cut-off, >= 1.
-        attainable: scale to the possible values, if any item may be in any list (excluded items narrow them further).
+        attainable: rescale to the attainable range, as if any item may be in any list.
         options: `catalogue`, and keywords of every metric; see `ItemCountMetric`.
 
     Examples:
@@ -327,14 +327,14 @@ class Gini(_AttainableAtK):
     """Gini coefficient at k of the number of lists that hold each item: sum of (2 j - I - 1) c_(j) / (I S).
 
     c_(j) is the j-th smallest of these numbers, S their sum. Range: 0 (all items are in equally many lists) to (I - 1)
-    / I (a single item is in all lists); less is better. NaN if no list holds an item. There is no standard error: the
-    value is no mean over rows. Ties: equal scores are listed in the order of their ids.
+    / I (one item is in all lists); lower is better. NaN if no list holds an item. There is no standard error: the value
+    is not a mean over rows. Ties: equal scores are listed in the order of their ids.
 
     Few entries cannot reach these ends: 10 lists of 10 items out of 100,000 have at least .9990. `attainable=True`
-    scales the value to those of other lists of the same lengths, (G - G_even) / (G_same - G_even), so 0 and 1 can be
-    reached. G_even = r (I - r) / (I S), with r = S mod I items in one list more than the others; G_same is that of c_j
-    = the number of lists of at least j items, all with the same items: 1 - k / I for full lists. NaN if there is a
-    single possible value, as for one list.
+    rescales the value to those of lists of the same lengths, (G - G_even) / (G_same - G_even), from 0 to 1. For the
+    most even lists, G_even = r (I - r) / (I S) with r = S mod I. If all lists hold the same items, c_j is the number of
+    lists of at least j items, and G_same is 1 - k / I for full lists. NaN if only one value is possible, as for one
+    list.
 
     `lenskit.stats.gini`, LensKit's ListGini and RecBole's GiniIndex are the same number (RecBole counts the padding
     item, too). Elliot's and RankSys' Gini are 1 - this x I / (I - 1). Sources: Fleder & Hosanagar, Blockbuster
@@ -342,7 +342,7 @@ class Gini(_AttainableAtK):
 
     Args:
         k: cut-off, >= 1.
-        attainable: scale to the possible values, if any item may be in any list (excluded items narrow them further).
+        attainable: rescale to the attainable range, as if any item may be in any list.
         options: `catalogue`, and keywords of every metric; see `ItemCountMetric`.
 
     Examples:
@@ -367,21 +367,20 @@ class Entropy(_AttainableAtK):
     """Entropy at k of the items' shares of all entries, in bits: -sum of p log2 p.
 
     Range: 0 (a single item is recommended) to log2 I (all items equally often). NaN if no list holds an item. There is
-    no standard error: the value is no mean over rows. Ties: equal scores are listed in the order of their ids.
+    no standard error: the value is not a mean over rows. Ties: equal scores are listed in the order of their ids.
 
-    `attainable=True` scales it to the values that other lists of the same lengths can have, (H - H_same) / (H_even -
-    H_same), for a range of 0 to 1 that can be reached. Of the counts that `Gini` names, H_same is log2 k for full
-    lists, and H_even is log2 S for S <= I and about log2 I for S > I. NaN if there is a single possible value, as for
-    one list.
+    `attainable=True` rescales it to the values that lists of the same lengths can have, (H - H_same) / (H_even -
+    H_same), from 0 to 1. For the lists that `Gini` describes, H_same is log2 k if they are full, and H_even is log2 S
+    for S <= I and about log2 I for S > I. NaN if only one value is possible, as for one list.
 
     Also called Shannon entropy: Elliot's SEntropy is the same number where lists have one length (it weighs each entry
-    by 1 / length outside the logarithm); RecBole's has natural logarithms and divides by the number of recommended
+    by 1 / length outside the logarithm); RecBole's uses natural logarithms and divides by the number of recommended
     items. Sources: Szlávik, Kowalczyk & Schut, Diversity measurement of recommender systems under different user choice
     models, 2011; attainable values: as `Coverage`.
 
     Args:
         k: cut-off, >= 1.
-        attainable: scale to the possible values, if any item may be in any list (excluded items narrow them further).
+        attainable: rescale to the attainable range, as if any item may be in any list.
         options: `catalogue`, and keywords of every metric; see `ItemCountMetric`.
 
     Examples:
@@ -405,7 +404,7 @@ class Entropy(_AttainableAtK):
 class Personalization(_ItemCountAtK):
     """Personalization at k: 1 - shared items / items that two lists could share, both summed over all pairs of lists.
 
-    Lists of a and b items could share min(a, b) items. Range: 0 (all lists are alike) to 1 (no two lists share an
+    Lists of a and b items could share min(a, b) items. Range: 0 (all lists are the same) to 1 (no two lists share an
     item); NaN for fewer than two lists that hold an item. All users are compared, since counts of items suffice. There
     is no standard error. Ties: equal scores are listed in the order of their ids.
 
@@ -430,11 +429,12 @@ class Personalization(_ItemCountAtK):
 class ExposureGini(_ItemCountAtK):
     """Gini coefficient at k of the items' exposure: an entry counts 1 / log2(1 + rank) in place of 1.
 
-    Range: 0 to (I - 1) / I, as for `Gini`; less is better. NaN if no list holds an item. There is no standard error:
-    the value is no mean over rows. Ties: equal scores are listed in the order of their ids.
+    Range: 0 to (I - 1) / I, as for `Gini`; lower is better. NaN if no list holds an item. There is no standard error:
+    the value is not a mean over rows. Ties: equal scores are listed in the order of their ids.
 
-    LensKit's ExposureGini with `LogRankWeight(offset=1)` is the same number (its default is geometric, and its sums are
-    float32). Source of the exposure and its discount: Singh & Joachims, Fairness of exposure in rankings, KDD 2018.
+    LensKit's ExposureGini with `LogRankWeight(offset=1)` is the same number (its default discount is geometric, and its
+    sums are float32). Source of the exposure and its discount: Singh & Joachims, Fairness of exposure in rankings, KDD
+    2018.
 
     Examples:
         >>> import torch

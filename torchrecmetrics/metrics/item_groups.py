@@ -33,7 +33,7 @@ __all__ = ["EqualOpportunity", "StatisticalParity"]
 
 
 class GroupEntries(NamedTuple):
-    """Entries of each row that are counted for the group of their item, ids and counts int64 [B, n]."""
+    """Entries of each row, which are counted for their item's group; ids and counts are int64 [B, n]."""
 
     items: Tensor
     """Ids of the listed items."""
@@ -42,7 +42,7 @@ class GroupEntries(NamedTuple):
     possible_items: Tensor
     """Ids of the items that could be listed."""
     possible: Tensor
-    """Counts of these, for `GroupCounts.possible`."""
+    """Counts of the possible items, for `GroupCounts.possible`."""
 
 
 class GroupCounts(NamedTuple):
@@ -55,7 +55,7 @@ class GroupCounts(NamedTuple):
 
 
 class ItemGroupMetric(CountedMetric):
-    """Base class of metrics that measure how far the rates of groups of items differ, counted over all rows together.
+    """Base class of metrics of how far rates differ between groups of items, counted over all rows together.
 
     The state is two counts per group, summed over batches and processes. Every row with an item in its list counts
     once; rows of weight 0 are left out, other weights count as 1. `num_users` is the number of these rows. There is no
@@ -63,11 +63,10 @@ class ItemGroupMetric(CountedMetric):
 
     Args:
         k: cut-off, >= 1.
-        of: "popularity": the head, which is the fewest items that hold `head` of all interactions, and the tail; or
-            "categories": codes of the catalogue.
+        of: "popularity": the head, the fewest items that hold a share `head` of all interactions, and the tail; or
+            "categories": the catalogue's codes.
         head: share of all interactions, between 0 and 1.
-        options: `catalogue`, which must have the popularity or the codes, and keywords of every metric; see
-            `RankingMetric`.
+        options: `catalogue` with the popularity or the codes, and keywords of every metric; see `RankingMetric`.
     """
 
     reads_history: ClassVar[bool] = False
@@ -103,8 +102,8 @@ class ItemGroupMetric(CountedMetric):
             return catalogue.tail(self.options["head"]).long()
         if catalogue.categories.dim() != 1:
             raise ValueError(
-                f"{self._name}: groups are categories of one code an item, Catalogue(..., categories=codes), int64 "
-                f"[{catalogue.num_items}]; shares put an item into several"
+                f"{self._name}: groups need one category code per item, Catalogue(..., categories=codes), "
+                f"int64 [{catalogue.num_items}]; with shares an item is in several"
             )
         return catalogue.categories.long()
 
@@ -122,7 +121,7 @@ class ItemGroupMetric(CountedMetric):
 
     @property
     def counts_key(self) -> Hashable:
-        """The metric itself: groups and pairs are its own."""
+        """The metric itself, since it defines groups and pairs."""
         return self._fingerprint
 
     def make_counts(self) -> Accumulator:
@@ -217,9 +216,9 @@ def spread(
 class StatisticalParity(ItemGroupMetric):
     """Statistical parity at k: how far groups of items differ in their rate of recommendation, std / mean of rates.
 
-    A group's rate is its number of entries in the first `k` ranks of all lists, over the number of pairs of a row with
-    a list and an item of the group that is not in the row's history. Range: 0 (all rates are equal) to sqrt(G - 1) (one
-    of G groups has all entries); less is better. NaN if no list holds an item, and for fewer than two groups. There is
+    A group's rate is its number of entries in the first `k` ranks of all lists, divided by the number of pairs of a row
+    with a list and an item of the group outside the row's history. Range: 0 (all rates are equal) to sqrt(G - 1) (one
+    of G groups has all entries); lower is better. NaN if no list holds an item, and for fewer than two groups. There is
     no standard error. Ties: equal scores are listed in the order of their ids.
 
     Also called RSP. Elliot's PopRSP is the same number for head and tail, its RSP for categories. Source: Zhu, Wang &
@@ -247,7 +246,7 @@ class StatisticalParity(ItemGroupMetric):
     reads_history: ClassVar[bool] = True
 
     def pairs(self, ranking: Ranking, k: int) -> GroupEntries:
-        """Return the listed items with count 1, then the history with count -1: these entries are not possible."""
+        """Return the listed items with count 1, then the history with count -1, since its items cannot be listed."""
         items, past = ranking.items[:, :k], list_formulas.history_of(ranking)
         return GroupEntries(
             items=items,
@@ -264,13 +263,13 @@ class StatisticalParity(ItemGroupMetric):
 class EqualOpportunity(ItemGroupMetric):
     """Equal opportunity at k: how far groups of items differ in recall, as std / mean of their recalls.
 
-    A group's recall is the number of its relevant items in the first `k` ranks of all lists, over the number of its
-    relevant items in rows with a list. Range: 0 (all recalls are equal) to sqrt(G - 1) (one of G groups has all hits);
-    less is better. NaN without hits, and for fewer than two groups with relevant items. There is no standard error.
-    Ties: equal scores are listed in the order of their ids.
+    A group's recall is the number of its relevant items in the first `k` ranks of all lists, divided by the number of
+    its relevant items in rows with a list. Range: 0 (all recalls are equal) to sqrt(G - 1) (one of G groups has all
+    hits); lower is better. NaN without hits, and for fewer than two groups with relevant items. There is no standard
+    error. Ties: equal scores are listed in the order of their ids.
 
-    Also called REO. Elliot's PopREO is the same number for head and tail, its REO for categories. Elliot counts no
-    relevant item that the user had in train; here `overlap` decides. Source: as `StatisticalParity`.
+    Also called REO. Elliot's PopREO is the same number for head and tail, its REO for categories. Elliot ignores
+    relevant items that the user had in train; here `overlap` decides. Source: as `StatisticalParity`.
 
     Args:
         k: cut-off, >= 1.

@@ -1,9 +1,9 @@
 """Formulas of one list: popularity, novelty, diversity, calibration and others; their classes are in `of_lists`.
 
 A formula of rows maps a `Ranking` to one value per row: float [B] for one cut-off, [K, B] for K of them. A row's list
-is the items in its first `k` ranks, l <= k of them; an undefined value, most often of an empty list, is NaN. A formula
-of all lists maps a `Histogram` to one number, a float scalar: c_i is the number of lists with item i, S the sum of all
-c_i, I the number of items; it is NaN if no list holds an item. The classes have sources, other names and `attainable`.
+is the l <= k items in its first `k` ranks; undefined values, mostly of empty lists, are NaN. A formula of all lists
+maps a `Histogram` to a float scalar: c_i is the number of lists with item i, S the sum of all c_i, I the number of
+items; it is NaN if no list holds an item. The classes document sources, other names and `attainable`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Likeness: TypeAlias = Literal["categories", "embeddings"]
 """Similarity of two items: of their categories, or of the directions of their embeddings."""
 Divergence: TypeAlias = Literal["kl", "js"]
-"""Divergence of two distributions, in nats: Kullback-Leibler with the second one smoothed, or Jensen-Shannon."""
+"""Divergence of two distributions, in nats: Kullback-Leibler with the second smoothed, or Jensen-Shannon."""
 
 __all__ = [
     "average_popularity",
@@ -61,7 +61,7 @@ def popularity_lift(ranking: Ranking, k: AnyCutoff, *, catalogue: Catalogue) -> 
 def novelty(ranking: Ranking, k: AnyCutoff, *, catalogue: Catalogue, normalize: bool = False) -> Tensor:
     """Mean over the list of -log2(users of the item / all users); an item without users counts as an item of one user.
 
-    `normalize`: divided by log2(all users), so that an item of one user has 1. 0 to log2(all users).
+    0 to log2(all users); `normalize` divides by log2(all users), so that an item of one user has 1.
     """
     catalogue = _on(ranking, catalogue)
     mean = _mean(ranking, k, _values_of_items(ranking, catalogue.self_information))
@@ -69,7 +69,7 @@ def novelty(ranking: Ranking, k: AnyCutoff, *, catalogue: Catalogue, normalize: 
 
 
 def tail_share(ranking: Ranking, k: AnyCutoff, *, catalogue: Catalogue, head: float = 0.8) -> Tensor:
-    """Share of the list outside the head, which is the fewest items that hold a share `head` of all interactions."""
+    """Share of the list outside the head, the fewest items that hold a share `head` of all interactions."""
     return _mean(ranking, k, _values_of_items(ranking, _on(ranking, catalogue).tail(head)))
 
 
@@ -77,16 +77,16 @@ def intra_list_diversity(ranking: Ranking, k: AnyCutoff, *, catalogue: Catalogue
     """1 - the mean similarity of all pairs of items in the list; NaN for fewer than two items.
 
     The similarity of two items is 1 for the same category and else 0, the product of their shares of categories, or the
-    cosine of their embeddings. No pair is formed: an item's vector is multiplied with the sum of the vectors before it.
-    `of`: "categories" or "embeddings", where the catalogue has both. 0 to 1, with embeddings to 2.
+    cosine of their embeddings. Pairs are not formed: each item's vector is multiplied by the sum of the vectors before
+    it. `of`: "categories" or "embeddings", if the catalogue has both. 0 to 1, with embeddings to 2.
     """
     length = _length(ranking, check_cutoffs(k))
-    alike = 2 * _sum(ranking, k, _similarity_to_previous(ranking, _on(ranking, catalogue), _likeness(catalogue, of)))
-    return (1 - alike / (length * (length - 1))).clamp(min=0)
+    total = 2 * _sum(ranking, k, _similarity_to_previous(ranking, _on(ranking, catalogue), _likeness(catalogue, of)))
+    return (1 - total / (length * (length - 1))).clamp(min=0)
 
 
 def category_share(ranking: Ranking, k: AnyCutoff, *, catalogue: Catalogue) -> Tensor:
-    """Distinct categories in the list / length of the list; at most 1 where every item has a single category."""
+    """Distinct categories in the list / length of the list; at most 1 if every item has a single category."""
     return _mean(ranking, k, _new_categories(ranking, _on(ranking, catalogue)))
 
 
@@ -119,7 +119,7 @@ def seen(ranking: Ranking, k: AnyCutoff) -> Tensor:
 
 
 def repeats(ranking: Ranking, k: AnyCutoff) -> Tensor:
-    """Share of the first `k` entries of the list, as it was passed in, whose item also stands at an earlier entry."""
+    """Share of the first `k` entries of the list, as passed in, that repeat an earlier entry."""
     return _share_of_entries(ranking, k, ranking.listed().repeated)
 
 
@@ -154,12 +154,12 @@ def _num_entries(ranking: Ranking, k: int | tuple[int, ...]) -> Tensor:
 
 
 def _share_of_entries(ranking: Ranking, k: AnyCutoff, marked: Tensor | None) -> Tensor:
-    """Return the share of `marked` ones, bool [B, E] (None = none), among the first `k` entries of the given list."""
+    """Return the share of the first `k` entries of the given list that are `marked`, bool [B, E] (None = none)."""
     cut = check_cutoffs(k)
     length = _num_entries(ranking, cut)
     if marked is None:
         return torch.zeros_like(length).masked_fill(length == 0, torch.nan)
-    marked, numbers = marked & ranking.entries, ranking.entries.cumsum(1)  # padding has no number of its own
+    marked, numbers = marked & ranking.entries, ranking.entries.cumsum(1)  # padding is not numbered
     cutoffs = cut if isinstance(cut, tuple) else (cut,)
     num_marked = torch.stack([(marked & (numbers <= cutoff)).sum(1) for cutoff in cutoffs])
     return (num_marked if isinstance(cut, tuple) else num_marked[0]) / length
@@ -288,7 +288,7 @@ def _likeness(catalogue: Catalogue, of: Likeness | None) -> Likeness:
     if of is not None:
         return of
     if {"categories", "embeddings"} <= set(catalogue.known):
-        raise ValueError("the catalogue has categories and embeddings: of='categories' or of='embeddings' says which")
+        raise ValueError("the catalogue has categories and embeddings: pass of='categories' or of='embeddings'")
     return "embeddings" if "embeddings" in catalogue.known else "categories"
 
 
@@ -340,7 +340,7 @@ def _new_categories(ranking: Ranking, catalogue: Catalogue) -> Tensor:
 
 
 def _first_times(shares: Tensor) -> Tensor:
-    """Count the categories whose share is above 0 for the first time, at each rank: [b, C, D] -> [b, D]."""
+    """Count, at each rank, the categories whose share is above 0 for the first time: [b, C, D] -> [b, D]."""
     has = (shares > 0).to(shares.dtype)
     return (has * (_running(has) == 1)).sum(1)
 

@@ -80,21 +80,21 @@ def check_instance(key: object, metric: object) -> RankingMetric:
         if isinstance(metric, type) and issubclass(metric, RankingMetric):
             k = "10" if metric._signature is None or metric._signature.takes_k else ""
             raise TypeError(f"{metric.__name__} is a class: pass an instance, such as {metric.__name__}({k})")
-        what = f"the class {metric.__name__}" if isinstance(metric, type) else type(metric).__name__
-        cure = "put others beside it in a torchmetrics.MetricCollection"
+        kind = f"the class {metric.__name__}" if isinstance(metric, type) else type(metric).__name__
+        cure = "put others next to it in a torchmetrics.MetricCollection"
         if metric is None or isinstance(metric, (int, list, tuple)):
             cure = "cut-offs go into names, ['HR@5', 'HR@10', 'MRR'], or k=[5, 10]"
         elif hasattr(metric, "shape"):
             cure = "metrics come first: evaluate(['HR'], users, items, target=, k=10)"
         raise TypeError(
             f"{key}: a RecMetricCollection holds instances of torchrecmetrics' metrics (names in its constructor "
-            f"only), got {what}; {cure}"
+            f"only), got {kind}; {cure}"
         )
     return metric
 
 
 def _instances_with(option: str) -> str:
-    """Return code, for a message, that makes the metrics which have an option of their own; empty if none has it."""
+    """Return code, for a message, that makes the metrics with an option of their own; empty if none has it."""
     parameters_of = {name: inspect.signature(cls.__init__).parameters for name, cls in _CLASSES.items()}
     return " or ".join(
         f"trm.{name}({'10, ' if 'k' in parameters else ''}{option}=...)"
@@ -104,7 +104,7 @@ def _instances_with(option: str) -> str:
 
 
 def check_options(what: str, options: Iterable[str], known_names: Sequence[str]) -> None:
-    """Refuse options, given beside names of metrics, that only some metrics or no metrics have.
+    """Refuse options, given with names of metrics, that only some metrics or none have.
 
     Raises:
         TypeError: for names of the cut-off in other libraries.
@@ -115,7 +115,7 @@ def check_options(what: str, options: Iterable[str], known_names: Sequence[str])
         if name not in METRIC_OPTIONS:
             instances = _instances_with(name)
             hint = (
-                f": an option of some metrics goes to an instance, {instances}"
+                f": only some metrics have this option: pass an instance, {instances}"
                 if instances
                 else option_hint(name, known_names)
             )
@@ -141,8 +141,8 @@ def _from_name(text: str, cutoffs: list[int], options: MetricOptions) -> list[Ra
     if at:
         if not cutoff.strip().isdecimal():
             raise ValueError(
-                f"{text!r}: what follows '@' must be a whole number, such as {cls._name}@10; or pass {cls._name!r} and "
-                "k=10"
+                f"{text!r}: the cut-off after '@' must be a whole number, such as {cls._name}@10; or pass "
+                f"{cls._name!r} and k=10"
             )
         return [_make(cls, int(cutoff), options)]
     if cutoffs:
@@ -153,24 +153,24 @@ def _from_name(text: str, cutoffs: list[int], options: MetricOptions) -> list[Ra
 
 
 def _key(name: str) -> str:
-    """Return the key of a name of `_BY_NAME` and `METRICS`: without case, '-', '_' and what other libraries put on."""
+    """Return a name as a key of `_BY_NAME` and `METRICS`: lower case, without '-', '_' and other libraries' affixes."""
     return re.sub(r"^(retrieval|linkpred)|score$|[\s_-]", "", name.lower())
 
 
 def _unknown(text: str, name: str) -> ValueError:
-    """Return the error for an unknown metric, with the metric or the spelling that is meant, or all names."""
+    """Return the error for an unknown metric, with the likely metric or spelling, or all names."""
     joined = re.fullmatch(r"(.*?)[\s_-]*((?:at|@)?[\s_-]*(?P<k>\d+)|(?:at|@)[\s_-]*k)", name.lower())
     base = joined[1] if joined else name
     if joined and (cls := _BY_NAME.get(_key(base))):
-        return ValueError(f"unknown metric {text!r}; a cut-off follows '@': {cls._name}@{joined['k'] or 10}")
+        return ValueError(f"unknown metric {text!r}; write the cut-off after '@': {cls._name}@{joined['k'] or 10}")
     if meaning := METRICS.get(_key(base)):
         return ValueError(f"unknown metric {text!r}: {meaning}")
     if cls := _BY_NAME.get(_key(name)):
         return ValueError(f"unknown metric {text!r}; here it is {cls._name!r}")
     if "," in text:
-        return ValueError(f"unknown metric {text!r}; several names are given as a list, {text.split(',')}")
+        return ValueError(f"unknown metric {text!r}; pass several names as a list, {text.split(',')}")
     if "-" in name and _BY_NAME.get(name.split("-")[0].lower()):
-        cure = "a metric with options is given as an instance, such as NDCG(10, gain='exponential')"
+        cure = "pass a metric with options as an instance, such as NDCG(10, gain='exponential')"
         return ValueError(f"unknown metric {text!r}; {cure}")
     close = difflib.get_close_matches(name.lower(), _BY_NAME, n=1)
     hint = f"; did you mean {_BY_NAME[close[0]]._name!r}?" if close else "."
@@ -178,7 +178,7 @@ def _unknown(text: str, name: str) -> ValueError:
 
 
 def unknown_attribute(name: str) -> AttributeError:
-    """Return the error for a name that the package does not have; of a metric of other libraries it names ours."""
+    """Return the error for a name that the package lacks; for another library's metric it names ours."""
     cls = None if name.startswith("_") else _BY_NAME.get(_key(name))
     answer = f": it is {cls.__name__}" if cls else f": {METRICS[_key(name)]}" if _key(name) in METRICS else ""
     return AttributeError(f"module 'torchrecmetrics' has no attribute {name!r}{answer}", name=name)
@@ -188,7 +188,7 @@ def _make(cls: type[RankingMetric], k: int | None, options: MetricOptions) -> Ra
     own_options = set(inspect.signature(cls.__init__).parameters) & set(options) if options else ()
     if own_options:
         raise ValueError(
-            f"{', '.join(sorted(own_options))}: an option of {cls._name} alone goes to an instance, {cls.__name__}(...)"
+            f"{', '.join(sorted(own_options))}: only {cls._name} has this option: pass an instance, {cls.__name__}(...)"
         )
     return cls(**options) if k is None else cls(k, **options)
 

@@ -39,13 +39,13 @@ class ListMetric(RankingMetric):
 
     The formula reads `Ranking.items`, and `history` or `relevant_items` if the attributes below say so; a parameter
     `catalogue` receives the metric's `Catalogue`. Items with equal scores are listed in the order of their ids. A list
-    of fewer than `k` items is judged by the items that it has.
+    of fewer than `k` items counts with the items that it has.
 
     Args:
         k: cut-off, >= 1.
         options: `catalogue`, if the metric reads popularity, categories or embeddings, options of the formula, and
-            keywords of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`, for methods and counts too.
-            The history comes with each batch, or from a `Catalogue.from_interactions(train)`.
+            keyword options of every metric; see `RankingMetric`. The history comes with each batch, or from a
+            `Catalogue.from_interactions(train)`.
 
     Attributes:
         reads_history: True if the formula reads `Ranking.history`.
@@ -70,7 +70,7 @@ class ListMetric(RankingMetric):
 
     @property
     def needs(self) -> Needs:
-        """The data that the metric reads: the first `k` items; a metric of history drops ids beyond its catalogue."""
+        """The data that the metric reads: the first `k` items; metrics of history drop ids beyond their catalogue."""
         needs = super().needs
         if self.reads_history and self.catalogue is not None:
             needs = needs._replace(num_items=self.catalogue.num_items)
@@ -85,7 +85,7 @@ class _MetricOfLists(ListMetric):
 
 
 class _ListAtK(_MetricOfLists):
-    """Base class of metrics of one list that have no options of their own."""
+    """Base class of metrics of one list without options of their own."""
 
     def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
         super().__init__(k, **options)
@@ -95,11 +95,10 @@ class AveragePopularity(_ListAtK):
     """Average popularity at k: mean over rows of the mean popularity of the items in the first `k` ranks.
 
     Reads the popularity. Range: from 0; neither high nor low is better. Rows with an empty list are left out; shorter
-    lists are judged by the items that they have. Ties: equal scores are listed in the order of their ids.
+    lists count with the items that they have. Ties: equal scores are listed in the order of their ids.
 
-    Also called ARP, average recommendation popularity: PyG's LinkPredAveragePopularity and RecTools' AvgRecPopularity
-    give the same number; RecBole's AveragePopularity, too. Source: Yin et al., Challenging the long tail
-    recommendation, 2012.
+    Also called ARP, average recommendation popularity: PyG's LinkPredAveragePopularity, RecTools' AvgRecPopularity and
+    RecBole's AveragePopularity are the same number. Source: Yin et al., Challenging the long tail recommendation, 2012.
 
     Examples:
         >>> import torch
@@ -122,10 +121,10 @@ class PopularityLift(_ListAtK):
 
     Reads the popularity and the history, each item of which counts once. Range: from -1; 0.5 if the list is 50 % more
     popular, 0 if as popular as the history; neither high nor low is better. A row whose history is empty, or has a mean
-    popularity of 0, is left out. Rows with an empty list are left out; shorter lists are judged by the items that they
+    popularity of 0, is left out. Rows with an empty list are left out; shorter lists count with the items that they
     have. Ties: equal scores are listed in the order of their ids.
 
-    Source: Abdollahpouri et al., The unfairness of popularity bias in recommendation, 2019, where it is a ratio of
+    Source: Abdollahpouri et al., The unfairness of popularity bias in recommendation, 2019, which takes the ratio of
     means over a group of users; here it is the mean of each user's ratio.
 
     Examples:
@@ -150,7 +149,7 @@ class Novelty(_MetricOfLists):
     """Novelty at k: mean over rows of the mean of -log2(users of the item / all users) in the first `k` ranks.
 
     Reads the popularity and the number of users. Range: 0 to log2(all users) bits; an item without users counts as an
-    item of one user. Rows with an empty list are left out; shorter lists are judged by the items that they have. Ties:
+    item of one user. Rows with an empty list are left out; shorter lists count with the items that they have. Ties:
     equal scores are listed in the order of their ids.
 
     Also called self-information, surprisal, mean inverse user frequency. RecTools' MeanInvUserFreq is the same number;
@@ -185,9 +184,9 @@ class Novelty(_MetricOfLists):
 class TailShare(_MetricOfLists):
     """Tail share at k: mean over rows of the share of the list that is outside the head of the catalogue.
 
-    Reads the popularity: the head is the fewest items that hold a share `head` of all interactions; of equally popular
-    items at its border, the lower ids are in the head. Range: 0 to 1. Rows with an empty list are left out; shorter
-    lists are judged by the items that they have. Ties: equal scores are listed in the order of their ids.
+    Reads the popularity: the head is the fewest items that hold a share `head` of all interactions; among equally
+    popular items, lower ids come first. Range: 0 to 1. Rows with an empty list are left out; shorter lists count with
+    the items that they have. Ties: equal scores are listed in the order of their ids.
 
     Also called APLT, average percentage of long-tail items: Elliot's APLT is the same number. RecBole's TailPercentage
     is another number: its tail is a share of the *items* that occur in the training data. Source: Abdollahpouri et al.,
@@ -254,7 +253,7 @@ class CategoryShare(_ListAtK):
     """Category share at k: mean over rows of the number of distinct categories in the list / its length.
 
     Reads the categories. Range: above 0; at most 1 if every item has a single category, and more if items have shares
-    of several, since any share counts. Rows with an empty list are left out; shorter lists are judged by the items that
+    of several, since any share counts. Rows with an empty list are left out; shorter lists count with the items that
     they have. Ties: equal scores are listed in the order of their ids.
 
     Also called categorical diversity: RePlay's CategoricalDiversity is the same number where lists are full (it divides
@@ -281,7 +280,7 @@ class Serendipity(_ListAtK):
     p = (I + 1 - rank) / I is the item's likelihood by its rank in the list; p' is the same by its rank in popularity,
     which equally popular items share (the next ones have the next rank), and 0 for items without users. Reads the
     popularity. Range: 0 to 1. A row without a relevant item counts 0. Rows with an empty list are left out; shorter
-    lists are judged by the items that they have. Ties: equal scores are listed in the order of their ids.
+    lists count with the items that they have. Ties: equal scores are listed in the order of their ids.
 
     Same number as RecTools 0.19 (the source), whose code divides by the length of the list, whereas its documentation
     says k.
@@ -306,9 +305,9 @@ class Calibration(_MetricOfLists):
     """Miscalibration at k: mean over rows of the divergence of the list's categories q from the history's categories p.
 
     "kl": sum of p ln(p / q') with q' = 0.99 q + 0.01 p, range 0 to ln 100; "js": mean of the KL divergences of p and of
-    q from (p + q) / 2, range 0 to ln 2. Less is better. Reads the categories and the history, each item of which counts
-    once; a row with an empty history is left out. Rows with an empty list are left out; shorter lists are judged by the
-    items that they have. Ties: equal scores are listed in the order of their ids.
+    q from (p + q) / 2, range 0 to ln 2. Lower is better. Reads the categories and the history, each item of which
+    counts once; a row with an empty history is left out. Rows with an empty list are left out; shorter lists count with
+    the items that they have. Ties: equal scores are listed in the order of their ids.
 
     Also called C_KL, MRMC's base. "js" is the square of SciPy's `jensenshannon`. Source: Steck, Calibrated
     recommendations, 2018.
@@ -346,8 +345,8 @@ class Seen(_ListAtK):
     """Seen at k: mean over rows of the share of the items in the list that are also in the row's history.
 
     Range: 0 to 1; neither high nor low is better: 0 if the history is empty or excluded, else the share recommended
-    again. Rows with an empty list are left out; shorter lists are judged by the items that they have. Ties: equal
-    scores are listed in the order of their ids.
+    again. Rows with an empty list are left out; shorter lists count with the items that they have. Ties: equal scores
+    are listed in the order of their ids.
 
     RePlay's Novelty is 1 - Seen (and 1 for empty lists).
 
@@ -368,11 +367,11 @@ class Seen(_ListAtK):
 
 
 class Repeats(_ListAtK):
-    """Repeats at k: mean over rows of the share of the first `k` entries passed in whose item is at an earlier entry.
+    """Repeats at k: mean over rows of the share of the first `k` entries passed in that repeat an earlier entry.
 
-    Range: 0 to 1; less is better. 0 for lists made from scores. Reads the lists as they were passed in, with the
-    repeats that `Lists(..., duplicates="first")` allows; the entries of generated codes are the beams. A row without an
-    entry is left out.
+    Range: 0 to 1; lower is better. 0 for lists made from scores. Reads the lists as passed in, with the repeats that
+    `Lists(..., duplicates="first")` allows; the entries of generated codes are the beams. A row without an entry is
+    left out.
 
     It is 1 - RecTools' UnrepeatedReco(deep=True).
 
@@ -393,7 +392,7 @@ class Repeats(_ListAtK):
 class Invalid(_ListAtK):
     """Invalid at k: mean over rows of the share of the first `k` generated codes, repeats included, that no item has.
 
-    Range: 0 to 1; less is better. 0 for lists of items. Reads the beams of `SemanticIds`, without padding; a row
+    Range: 0 to 1; lower is better. 0 for lists of items. Reads the beams of `SemanticIds`, without padding; a row
     without a beam is left out.
 
     Examples:
@@ -414,7 +413,7 @@ class Invalid(_ListAtK):
 class Missing(_ListAtK):
     """Missing at k: mean over rows of 1 - l / k, the share of the first `k` ranks that hold no item (l: list length).
 
-    Range: 0 to 1; less is better. An empty list counts 1. The rank of an invalid code (`Invalid`) holds no item.
+    Range: 0 to 1; lower is better. An empty list counts 1. The rank of an invalid code (`Invalid`) holds no item.
 
     It is 1 - RecTools' SufficientReco(deep=True).
 

@@ -1,4 +1,4 @@
-"""Metrics of the rank itself, for one relevant item per row: MeanRank, MedianRank, AMR, AMRI, AdjustedMRR, AdjustedHR.
+"""Metrics of the rank of one relevant item per row: MeanRank, MedianRank, AMR, AMRI, AdjustedMRR, AdjustedHR.
 
 Adjusted metrics compare with a ranking in random order, in which all ranks 1 .. N of a row's N candidates are equally
 likely, so that values of different data sets can be compared. Each adjusted metric is a weighted mean over rows.
@@ -31,14 +31,14 @@ EULER_GAMMA = 0.57721566490153286
 
 
 def mean_rank(ranking: Ranking) -> Tensor:
-    """Return the (mean) rank of each row's relevant item, float [B]: 1 to N, or `inf` if the item is no candidate."""
+    """Return the (mean) rank of each row's relevant item, float [B]: 1 to N, or `inf` if it is not a candidate."""
     _check_single(ranking)
-    ranking.hits(None)  # raises if ranks are known to a depth only
+    ranking.hits(None)  # raises if only the first ranks are known
     return torch.where(ranking.num_relevant > 0, ranking.ranks[:, 0], torch.nan)
 
 
 def median_rank(ranking: Ranking, *, max_rank: int = 2**16) -> Tensor:
-    """Return the same as `mean_rank`: `MedianRank` itself takes the median, and alone reads `max_rank`."""
+    """Return `mean_rank`; the class `MedianRank` takes the median, and reads `max_rank`."""
     return mean_rank(ranking)
 
 
@@ -104,8 +104,8 @@ def _check_single(ranking: Ranking) -> None:
     """Refuse rows with several relevant items."""
     if ranking.ranks.shape[1] != 1:
         raise ValueError(
-            f"metrics of the rank read one relevant item per row, got up to {ranking.ranks.shape[1]}: make a row of "
-            "each (Negatives, pyg.evaluate_triples, or one target per row)"
+            f"metrics of the rank need one relevant item per row, got up to {ranking.ranks.shape[1]}: make one "
+            "row per relevant item (Negatives, pyg.evaluate_triples, or one target per row)"
         )
 
 
@@ -140,8 +140,8 @@ class MeanRank(_OfRank):
     """Mean rank: mean of the rank of the row's one relevant item, from 1 (best) to the number of candidates.
 
     Range: from 1; lower is better. No relevant item: the row is left out, or an error (`empty_target_action`). A
-    relevant item that is no candidate has rank `inf`, which makes the mean `inf`; `num_unreachable` counts such rows.
-    Ties: the mean rank, unless `ties` says otherwise.
+    relevant item that is not a candidate has rank `inf`, which makes the mean `inf`; `num_unreachable` counts such
+    rows. Ties: the mean rank, unless `ties` says otherwise.
 
     Also called MR. Ranks start at 1 here; PyG's `KGEModel.test` counts from 0. Source: Bordes et al., Translating
     embeddings for modeling multi-relational data, 2013.
@@ -151,7 +151,7 @@ class MeanRank(_OfRank):
             `empty_target_action` is "skip" or "error".
 
     Raises:
-        ValueError: in `update`, for rows with several relevant items, and ranks that are known to a depth only.
+        ValueError: in `update`, for rows with several relevant items, and for ranks with a depth.
 
     Examples:
         >>> import torch
@@ -173,13 +173,14 @@ class MeanRank(_OfRank):
 
 
 class MedianRank(_OfRank, CountedMetric):
-    """Median rank: the middle rank of the rows' one relevant item; of an even number of rows, the mean of both middles.
+    """Median rank: median over rows of the rank of the row's one relevant item; for an even number, the mean of the
+    middle two.
 
-    Range: from 1; lower is better. The metric is no mean over rows: the state counts ranks in steps of 1/2 up to
-    `max_rank` (16 bytes x `max_rank`), and all higher ranks together. So it is exact, and there is no standard error,
-    nor values of groups. Rows of weight 0 are left out, other weights count as 1. No relevant item: the row is left
-    out, or an error (`empty_target_action`). A relevant item that is no candidate has rank `inf`. Ties: the mean rank,
-    unless `ties` says otherwise.
+    Range: from 1; lower is better. It is exact: the state counts ranks in steps of 1/2 up to `max_rank` (16 bytes x
+    `max_rank`), and all higher ranks together. It is not a mean over rows, so it has no standard error and no values of
+    groups. Rows of weight 0 are left out, other weights count as 1. No relevant item: the row is left out, or an error
+    (`empty_target_action`). A relevant item that is not a candidate has rank `inf`. Ties: the mean rank, unless `ties`
+    says otherwise.
 
     Source: as `MeanRank`; less sensitive to a few bad ranks.
 
@@ -224,7 +225,7 @@ class MedianRank(_OfRank, CountedMetric):
         """Do nothing: the option is checked already."""
 
     def counted_result(self, key: str, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> Result:
-        """Return the median from the counts of ranks; `inf` if half of the relevant items are no candidates."""
+        """Return the median from the counts of ranks; `inf` if half of the relevant items are not candidates."""
         max_rank, reached = self.options["max_rank"], counts[0].cumsum(0)
         rows = int(reached[-1])
         middle = torch.tensor([(rows - 1) // 2, rows // 2], device=reached.device)
@@ -297,8 +298,8 @@ class AMR(_Adjusted):
     Range: from 0, below 2 where all relevant items are candidates; 1 in random order, lower is better. N is the number
     of the row's candidates, the relevant item included. Equals the mean of rank / expected rank with the expected rank
     as row weight. No relevant item: the row is left out, or an error (`empty_target_action`). Rows without candidates
-    are left out. A relevant item that is no candidate among others makes the value `inf`. Ties: the mean rank, unless
-    `ties` says otherwise.
+    are left out. A relevant item that is not a candidate among others makes the value `inf`. Ties: the mean rank,
+    unless `ties` says otherwise.
 
     Source: Berrendorf et al., On the ambiguity of rank-based evaluation of entity alignment or link prediction methods,
     2020; PyKEEN's adjusted_arithmetic_mean_rank.
@@ -331,7 +332,7 @@ class AMRI(_Adjusted):
 
     Range: up to 1 (all relevant items first); 0 in random order, -1 if all are last. Equals the mean of 1 - (rank - 1)
     / (E - 1) with row weights E - 1, where E = (N + 1) / 2. No relevant item: the row is left out, or an error
-    (`empty_target_action`). Rows with one candidate or none are left out. A relevant item that is no candidate among
+    (`empty_target_action`). Rows with one candidate or none are left out. A relevant item that is not a candidate among
     others makes the value `-inf`. Ties: the mean rank, unless `ties` says otherwise.
 
     Source: Berrendorf et al., 2020, as `AMR`; PyKEEN's adjusted_arithmetic_mean_rank_index.
@@ -362,8 +363,8 @@ class AdjustedMRR(_Adjusted):
     """Adjusted mean reciprocal rank: (MRR - E) / (1 - E), where E is the expected MRR in random order.
 
     Range: up to 1; 0 in random order, below 0 if worse. A row of N candidates has the expectation (1 + 1/2 + ... + 1/N)
-    / N. A mean over rows with row weights 1 - expectation. No relevant item: the row is left out, or an error
-    (`empty_target_action`). Rows with one candidate are left out. A relevant item that is no candidate counts as 1 /
+    / N. It is the mean over rows with weights 1 - expectation. No relevant item: the row is left out, or an error
+    (`empty_target_action`). Rows with one candidate are left out. A relevant item that is not a candidate counts as 1 /
     rank = 0. Ties: the mean over all orders of equal scores, unless `ties` says otherwise.
 
     Source: Hoyt et al., A unified framework for rank-based evaluation metrics for link prediction, 2022; PyKEEN's
@@ -394,10 +395,10 @@ class AdjustedMRR(_Adjusted):
 class AdjustedHitRate(_Adjusted):
     """Adjusted hit rate at k: (HR@k - E) / (1 - E), where E is the expected hit rate in random order.
 
-    Range: up to 1; 0 in random order, below 0 if worse. A row of N candidates has the expectation min(k, N) / N. A mean
-    over rows with row weights 1 - expectation. No relevant item: the row is left out, or an error
-    (`empty_target_action`). Rows with at most `k` candidates are left out. A relevant item that is no candidate is no
-    hit. Ties: the mean over all orders of equal scores, unless `ties` says otherwise.
+    Range: up to 1; 0 in random order, below 0 if worse. A row of N candidates has the expectation min(k, N) / N. It is
+    the mean over rows with weights 1 - expectation. No relevant item: the row is left out, or an error
+    (`empty_target_action`). Rows with at most `k` candidates are left out. A relevant item that is not a candidate is
+    no hit. Ties: the mean over all orders of equal scores, unless `ties` says otherwise.
 
     Source: as `AdjustedMRR`; PyKEEN's adjusted_hits_at_k.
 

@@ -20,7 +20,7 @@ class RankingMetric(Description, LastResult, Evaluator):
 
     A row is one ranking: a user, a session, an event. A call that raises leaves the metric as it was. Values are
     checked at once on the CPU; elsewhere `update` does not wait for the device, and `compute` raises. `forward` returns
-    the value of its batch, so it waits for the device, and raises at once, on this process alone.
+    the value of its batch, so it waits for the device, and raises at once, on this process only.
 
     Args:
         k: cut-off, >= 1: number of ranks that count.
@@ -40,17 +40,16 @@ class RankingMetric(Description, LastResult, Evaluator):
             - torchmetrics' own, such as `sync_on_compute`.
 
     **A metric of your own** is a subclass with a `formula`: a function of a `Ranking`, a cut-off and options, that
-    returns one value per row, [B]. It sees the first `k` ranks only: relevant items below them have rank `inf`.
-    Without `k` it sees the whole ranking. Options and their defaults are those of its signature; the label shows
-    options that are not the default. Rows without a relevant item follow `empty_target_action`; other rows whose
-    value is NaN are left out of the mean. Neither `formula` nor `weights` may write into the ranking's tensors.
-    `ListMetric` is the base for metrics of the lists themselves, `ItemCountMetric` for metrics of how many lists
-    hold each item.
+    returns one value per row, [B]. It sees the first `k` ranks only: relevant items below them have rank `inf`. Without
+    `k` it sees the whole ranking. Options and their defaults are those of its signature; the label shows options that
+    are not the default. Rows without a relevant item follow `empty_target_action`; other rows whose value is NaN are
+    left out of the mean. Neither `formula` nor `weights` may write into the ranking's tensors. `ListMetric` is the base
+    for metrics of the lists themselves, `ItemCountMetric` for metrics of the number of lists that hold each item.
 
     Attributes:
         formula: function of a `Ranking`, a cut-off and options.
-        weights: a function of the ranking, or of the ranking and `k`, that returns the weight of each row, [B], >= 0,
-            by which the weights of `update` are multiplied; None = all 1.
+        weights: a function of the ranking, or of the ranking and `k`, that returns row weights, [B], >= 0, which
+            multiply the weights of `update`; None = all 1.
         many_cutoffs: True if `k` may be a list of K cut-offs, with a result [K, B], and the ranking may be deeper
             than the last cut-off; else the formula is called once per cut-off.
         higher_is_better: False lets callbacks monitor the metric with `mode="min"`.
@@ -108,7 +107,7 @@ class RankingMetric(Description, LastResult, Evaluator):
             2 users
             ± standard error; no interval for fewer than 10 users
         """
-        from torchrecmetrics.results.evaluation import Evaluation  # metrics alone need no tables
+        from torchrecmetrics.results.evaluation import Evaluation  # metrics themselves need no tables
 
         result = self._compute_results()[self.label]
         return Evaluation([result], result)
@@ -118,6 +117,6 @@ class RankingMetric(Description, LastResult, Evaluator):
 
 
 class CountedMetric(RankingMetric):
-    """Base class of metrics that are not means over rows, and are read from counts over all rows; see `Counted`."""
+    """Base class of metrics that are not means over rows, but computed from counts over all rows; see `Counted`."""
 
     _is_of_items: ClassVar[bool] = True

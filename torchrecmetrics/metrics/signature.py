@@ -1,4 +1,4 @@
-"""`MetricOptions` and `Signature`: keyword options of metrics, read from a formula, and their labels."""
+"""`MetricOptions` and `Signature`: keyword options of all metrics, and of a formula; their labels."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class ItemCatalogue(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Hash of all that the catalogue holds."""
+        """Hash of the catalogue's contents."""
         ...
 
 
 class MetricOptions(RankingOptions, total=False):
-    """Keyword options of every metric, see `RankingMetric`; collections, callbacks and `evaluate` take them, too."""
+    """Keyword options of every metric, also of collections, callbacks and `evaluate`; see `RankingMetric`."""
 
     empty_target_action: EmptyTargetAction
     """Value of rows without a relevant item."""
@@ -52,7 +52,7 @@ TORCHMETRICS_OPTIONS = METRIC_OPTIONS[METRIC_OPTIONS.index("compute_on_cpu") :]
 """Keywords of torchmetrics' own `Metric`."""
 
 
-#: Accumulators that serve, in a collection, for options of `evaluate` and callbacks.
+#: Accumulators that replace, in a collection, options of `evaluate` and callbacks.
 _SERVES = {"groups": "ByGroup(...)", "keep_rows": "KeptRows()", "window": "Window(...)"}
 
 
@@ -64,9 +64,9 @@ def check_option_names(options: Iterable[str]) -> None:
 
 
 def option_hint(name: str, known_names: Sequence[str]) -> str:
-    """Return the end of a message about an unknown option: what serves for it, or the nearest name."""
+    """Return the end of a message about an unknown option: its replacement, or the nearest name."""
     if name == "item_ids":
-        return ": ids belong to the ground truth, Interactions.from_dict(target, user_ids=..., item_ids=...)"
+        return ": pass ids with the ground truth, Interactions.from_dict(target, user_ids=..., item_ids=...)"
     return f": collections have accumulators=[trm.{_SERVES[name]}]" if name in _SERVES else nearest(name, known_names)
 
 
@@ -92,14 +92,14 @@ class Signature(NamedTuple):
         except (TypeError, ValueError):
             raise TypeError(f"{rule}, got {formula!r}") from None
         if ranking.name == "self":
-            raise TypeError(f"{rule}: it knows no self; options come as arguments")
+            raise TypeError(f"{rule}: it has no self; options are arguments")
         k = parameters.pop(0) if parameters and parameters[0].name == "k" else None
         check_option_names(parameter.name for parameter in parameters)
         reads_catalogue = any(parameter.name == "catalogue" for parameter in parameters)
         parameters = [parameter for parameter in parameters if parameter.name != "catalogue"]
         for parameter in parameters:
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-                raise TypeError(f"{rule}, each option by its name, got {parameter}")
+                raise TypeError(f"{rule}, with keyword-only options, got {parameter}")
         options = {parameter.name: parameter.default for parameter in parameters}
         if reserved := [name for name in options if name in (*METRIC_OPTIONS, "k", "weights")]:
             raise TypeError(f"{owner}.formula has the option {', '.join(reserved)}, which every metric has: rename it")

@@ -1,4 +1,4 @@
-"""`SummedStates`: base of metrics whose states, with those of their accumulators, add up over batches and processes."""
+"""`SummedStates`: base of metrics whose states, and those of their accumulators, add up over batches and processes."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class SummedStates(BareMetric):
     The states are the matrix `<name>-sums` (see `Layout`), `<name>-violations` by kind and, for devices without
     float64, `<name>-counts` of rows. Updates replace them and never write to them: torchmetrics shares states between
     members of a compute group, copies and state dicts. With `persistent(True)` a state dict has this process's sums:
-    for a checkpoint of several processes call `sync()` before saving, and after loading `reset()` on all processes but
-    one.
+    for a checkpoint of several processes call `sync()` before saving, and after loading call `reset()` on all processes
+    but one.
     """
 
     _computed: Any
@@ -65,10 +65,10 @@ class SummedStates(BareMetric):
                 if column in self._readers:
                     raise ValueError(f"{self._readers[column].option} and {accumulator.option} both read {column}=")
                 if column in ARGUMENTS:
-                    raise ValueError(f"{accumulator.option} reads {column}=, which update has itself: rename it")
+                    raise ValueError(f"{accumulator.option} reads {column}=, which is an argument of update: rename it")
                 self._readers[column] = accumulator
             if hasattr(accumulator, "layout"):
-                raise ValueError(f"{accumulator.option} is in a metric or collection already: make one for each")
+                raise ValueError(f"{accumulator.option} already belongs to a metric or collection: make one for each")
             for option in ("sync_on_compute", "dist_sync_fn", "process_group", "distributed_available_fn", "_device"):
                 setattr(accumulator, option, getattr(self, option))
             accumulator.begin(layout)
@@ -84,7 +84,7 @@ class SummedStates(BareMetric):
         self._synced: Totals | None = None
 
     def _add_rows(self, rows: RowValues) -> None:
-        """Add a batch of rows to the states, and those of accumulators; all new ones exist before one is replaced."""
+        """Add a batch of rows to the states, also of accumulators; all new states exist before one is replaced."""
         with ordinary_tensors():
             attributes = vars(self)  # Module.__setattr__ takes longer than the additions
             batch, new = rows.sums(self._layout), {}
@@ -113,14 +113,14 @@ class SummedStates(BareMetric):
         return violations
 
     def _clear(self) -> None:
-        """Forget the rows that were added, those of accumulators too, and nothing else."""
+        """Forget the rows that were added, also in accumulators, and nothing else."""
         for name in (self._sums, self._violations, self._counts):
             vars(self)[name] = self._defaults[name]
         for accumulator in self._accumulators:
             accumulator.reset()
 
     def _all_states(self) -> tuple[Tensor, Tensor]:
-        """Return the floating and the integer states, those of accumulators too, as one vector each."""
+        """Return the floating and the integer states, also of accumulators, as one vector each."""
         vectors: dict[bool, list[Tensor]] = {True: [], False: []}
         for owner in (self, *self._accumulators):
             for name in owner._defaults:
@@ -129,7 +129,7 @@ class SummedStates(BareMetric):
         return torch.cat(vectors[True]), torch.cat(vectors[False])
 
     def _replace_states(self, sums: Tensor, counts: Tensor) -> None:
-        """Replace the states by those of two vectors as `all_states` returns them, as after one update."""
+        """Replace the states by two vectors that `_all_states` returned, as after one update."""
         for owner in (self, *self._accumulators):
             for name in owner._defaults:
                 state: Tensor = getattr(owner, name)
@@ -146,9 +146,9 @@ class SummedStates(BareMetric):
     def _totals(self, sync: bool, gather: Any = None, process_group: Any = None) -> Totals:
         """Return the states and those of the accumulators; with `sync`, summed over the processes.
 
-        The first all-reduce has the same length whatever the metrics are, and says whether all processes have the same;
-        then follow the floating sums and, if accumulators have any, integers. `gather` and `process_group` take the
-        place of the metric's own `dist_sync_fn` and `process_group`.
+        The first all-reduce has the same length whatever the metrics are, and tells whether all processes have the same
+        metrics. The second sums the floats, a third the integers of accumulators, if any. `gather` and `process_group`
+        replace the metric's own `dist_sync_fn` and `process_group`.
         """
         gather, group = gather or self.dist_sync_fn, process_group or self.process_group
         states, accumulators = vars(self), self._accumulators
@@ -216,18 +216,18 @@ class SummedStates(BareMetric):
         vars(self).update(new)
         self._forget_results()
 
-    def _check_not_synced(self, what: str) -> None:
+    def _check_not_synced(self, action: str) -> None:
         if self._is_synced:
-            raise TorchMetricsUserError(f"{self.label} is synchronised: call unsync() before you {what}")
+            raise TorchMetricsUserError(f"{self.label} is synchronised: call unsync() before you {action}")
 
     def _check_state(self, state: Mapping[str, Any]) -> None:
-        """Raise for states that no batches can give."""
+        """Raise for impossible states."""
         super()._check_state(state)
         if self._layout.keys:
             self._layout.check_sums(state[self._sums])
 
     def _check_state_dict(self, state_dict: Mapping[str, Any], prefix: str) -> None:
-        """Raise if a state dict holds some of the states only, or damaged ones: torch would load what it can."""
+        """Raise if a state dict lacks states, or holds damaged ones, since torch would load the rest."""
         owners: dict[str, BareMetric] = {prefix: self}
         owners |= {f"{prefix}accumulators.{place}.": acc for place, acc in enumerate(self._accumulators)}
         names = {start + name for start, owner in owners.items() for name in owner._defaults}
@@ -244,16 +244,18 @@ class SummedStates(BareMetric):
     def _merged(self, other: Any) -> tuple[State, list[tuple[Accumulator, State]]]:
         state: Any = other.metric_state if isinstance(other, Metric) else other
         if not isinstance(state, dict):
-            raise TypeError(f"{self.label} merges a metric like itself or its metric_state, got {type(other).__name__}")
+            raise TypeError(
+                f"{self.label} merges a metric of the same kind or its metric_state, got {type(other).__name__}"
+            )
         incoming = other._accumulators if isinstance(other, SummedStates) else []
         options = [[accumulator.option for accumulator in owner] for owner in (self._accumulators, incoming)]
         if options[0] != options[1]:
             has = [", ".join(names) or "no accumulators" for names in options]
-            raise ValueError(f"one of the two has {has[0]}, the other {has[1]}: make both alike")
+            raise ValueError(f"one of the two has {has[0]}, the other {has[1]}: make both the same")
         expected: dict[str, Tensor] = {name: getattr(self, name) for name in self._defaults}
         shapes = {name: value.shape for name, value in expected.items()}
         if {name: getattr(value, "shape", None) for name, value in state.items()} != shapes:
-            raise ValueError(f"{self.label} merges states named like its own {list(expected)}, got {list(state)}")
+            raise ValueError(f"{self.label} merges states named {list(expected)}, got {list(state)}")
         for name, value in state.items():
             if value.device != expected[name].device:
                 device = expected[name].device
@@ -281,7 +283,7 @@ class SummedStates(BareMetric):
         return {name: value for name, value in arguments.items() if name in ARGUMENTS or name in self._readers}
 
     def _filter_kwargs(self, **kwargs: Any) -> dict[str, Any]:
-        """Return the arguments that `update` has, so that a `MetricCollection` may carry others for other metrics."""
+        """Return the arguments that `update` has; a `MetricCollection` may have others for other metrics."""
         return self._known_arguments(kwargs)
 
     def sync(self, *args: Any, **kwargs: Any) -> None:
