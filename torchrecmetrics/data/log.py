@@ -93,9 +93,9 @@ class Log(Events):
         Args:
             frame: of pandas, polars, pyarrow or another library with Arrow's interface; a dict of columns; a structured
                 array; or a `Table`, which says its columns itself.
-            user: name of the column of users: whole numbers of any size, text, bytes, categories; default: user or
-                user_id.
-            item: name of the column of items: as users; default: item or item_id.
+            user: name of the column of users: whole numbers of any size, text, bytes, categories; default: user,
+                user_id or userId.
+            item: name of the column of items: as users; default: item, item_id, itemId or movieId.
             time: name of the column of times: numbers or datetimes, both also as text; datetimes without a time zone
                 count as UTC; default: time or timestamp. None = the rows are in order of time, and the log has no
                 times. If there is none, any other column that could be the times is an error in `leave_last_out` and
