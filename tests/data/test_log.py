@@ -65,6 +65,12 @@ def test_splits_are_those_of_python(events, bounds):
     else:
         with pytest.raises(ValueError, match=r"no event is left for (train|test), .*times run from"):
             log.split_by_time(first, second)
+    cut = [[event for event in events if event[2] < first], [], [event for event in events if event[2] >= first]]
+    if cut[0] and cut[2]:  # without valid_from there is no validation
+        assert [events_of(part) for part in log.split_by_time(test_from=first)] == cut
+    else:
+        with pytest.raises(ValueError, match=rf"no event is left for (train, before|test, from) test_from={first}"):
+            log.split_by_time(test_from=first)
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -207,6 +213,7 @@ BAD = [
         ValueError,
         "events have no times: name their column, time=",
     ),
+    (lambda: LOG.split_by_time(3), TypeError, r"is missing; split_by_time\(test_from=3\) has no"),
     (lambda: LOG.split_by_time(4, 2), ValueError, "valid_from must not be later than test_from, got 4 and 2"),
     (lambda: LOG.split_random(0.8), ValueError, NO_RATIO + "0.8"),
     (lambda: LOG.split_random((1, 1)), ValueError, NO_RATIO),

@@ -339,29 +339,34 @@ class Log(Events):
         part_of_event[order] = (3 - place_from_end).clamp(min=0) * (count[self.users[order]] >= 3)
         return self._split(part_of_event)
 
-    def split_by_time(self, valid_from: Any, test_from: Any) -> LogSplit:
+    def split_by_time(self, valid_from: Any = None, test_from: Any = None) -> LogSplit:
         """Put events before `valid_from` into train, those before `test_from` into validation, the rest into test.
 
         Args:
-            valid_from: a time of the type of the log's times, a number or a datetime (also as text).
-            test_from: a time of the same type, not before `valid_from`; if equal, the validation part is empty.
+            valid_from: a time of the type of the log's times, a number or a datetime (also as text). None: the
+                validation part is empty, and train ends at `test_from`.
+            test_from: a time of the same type, not before `valid_from`; always needed.
 
         Raises:
-            TypeError: if a bound is not of the type of the times.
+            TypeError: without `test_from`, and if a bound is not of the type of the times.
             ValueError: if the log has no times, for times in two units and -1 beside times, for bounds in the wrong
                 order, and if no event is left for train or for test.
         """
         self._check_times()
         if self.times is None:
             raise ValueError("the events have no times: name their column, time=")
-        valid_start = read_bound("valid_from", valid_from, self.times, self.time_unit)
+        if test_from is None:
+            raise TypeError(f"test_from= is missing; split_by_time(test_from={valid_from!r}) has no validation part")
+        name = "test_from" if valid_from is None else "valid_from"
+        valid_from = test_from if valid_from is None else valid_from
+        valid_start = read_bound(name, valid_from, self.times, self.time_unit)
         test_start = read_bound("test_from", test_from, self.times, self.time_unit)
         if not valid_start <= test_start:
             raise ValueError(f"valid_from must not be later than test_from, got {valid_from} and {test_from}")
         part_of_event = (self.times >= valid_start).long() + (self.times >= test_start).long()
-        for part, name in ((0, f"train, before valid_from={valid_from}"), (2, f"test, from test_from={test_from} on")):
+        for part, what in ((0, f"train, before {name}={valid_from}"), (2, f"test, from test_from={test_from} on")):
             if len(self) and not bool((part_of_event == part).any()):
-                raise ValueError(f"no event is left for {name}; times run from {self._time_range()}")
+                raise ValueError(f"no event is left for {what}; times run from {self._time_range()}")
         return self._split(part_of_event)
 
     def split_random(self, ratio: Sequence[float] = (0.8, 0.1, 0.1), seed: int = 0) -> LogSplit:
