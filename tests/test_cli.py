@@ -42,6 +42,8 @@ FILES = {
     "placed.csv": "user,item,place\nal,x,2\nal,y,1\n",
     "days.csv": "user,item,day\nal,x,1\nal,y,2\n",
     "log.csv": "user,item,time\nal,y,2\nal,z,1\n",
+    "ratings.csv": "userId,movieId,rating,timestamp\n1,7,4.5,20\n1,8,0.5,10\n2,7,5,30\n",
+    "films.csv": "userId,itemId\n1,7\n2,8\n",
     "strangers.csv": "user,item\neve,x\n",
     "al.qrels": "al 0 x 0\n",
     "blank.csv": "\n\n",
@@ -225,6 +227,8 @@ def test_overlap(asked, run):
         (f"{IN_ORDER} --value rating --values-reduce max", "1 user"),
         (f"{OTHER_NAMES} --truth-user uid --truth-item iid --history-user uid --history-item iid", "1.0000"),
         ("audit log.csv --no-time", "2 events"),
+        ("audit ratings.csv", "3 events, times 10 to 30"),
+        ("evaluate films.csv ratings.csv -m HR@1 --value rating", "HR@1  0.5"),
     ],
 )
 def test_options_of_columns(words, said, run):
@@ -247,6 +251,7 @@ BAD = [
     ("evaluate lists.csv no.parquet --rank rank -m HR@1", "no.parquet"),
     ("evaluate blank.csv truth.csv -m HR@1", "error: blank.csv is empty: it holds no rows"),
     ("evaluate column.csv truth.csv --rank rank -m HR@1", "column.csv has no column 'rank'; did you mean 'rnk'"),
+    ("evaluate films.csv ratings.csv -m HR@1", "'rating' (floats 0.5 .. 5). If it is the gain of each row"),
     ("evaluate twice.csv truth.csv -m MRR@2", "--first keeps only the first"),
     ("evaluate repeat.csv truth.csv --rank rank -m HR@1", "repeat.csv, row 3 (line 5), column 'item': user 'bo'"),
     ("evaluate order.csv truth.csv --rank rank -m HR@1", "order.csv, row 3 (line 5), column 'rank': user 'bo'"),

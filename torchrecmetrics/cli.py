@@ -224,8 +224,8 @@ def _margin(text: str) -> float | str:
 _Arguments: TypeAlias = dict[str, tuple[dict[str, Any], str]]
 """Settings of each argument for `add_argument`, and its help."""
 _READING: _Arguments = {
-    "--user": (_ROLE, "column of users (default: user or user_id)"),
-    "--item": (_ROLE, "column of items (default: item or item_id)"),
+    "--user": (_ROLE, "column of users (default: user, user_id or userId)"),
+    "--item": (_ROLE, "column of items (default: item, item_id, itemId or movieId)"),
     "--delimiter": (
         {"type": lambda text: text.replace("\\t", "\t"), "metavar": "CHARACTER"},
         "separates the columns of csv files (default: recognised)",
@@ -255,8 +255,8 @@ _EVALUATE: _Arguments = {
     "-m --metric": (_METRICS, "such as NDCG@10, or NDCG@10,HR@10; repeatable"),
     "-c --config": ({"type": Path, "metavar": "YAML"}, "file of metrics with cut-offs and options"),
     **_ORDER,
-    "--truth-user": (_ROLE, "column of users in TRUTH (default: user or user_id)"),
-    "--truth-item": (_ROLE, "column of items in TRUTH (default: item or item_id)"),
+    "--truth-user": (_ROLE, "column of users in TRUTH (default: a name as for --user)"),
+    "--truth-item": (_ROLE, "column of items in TRUTH (default: a name as for --item)"),
     "--history-user": (_ROLE, "column of users in the history and TRAIN"),
     "--history-item": (_ROLE, "column of items in the history and TRAIN"),
     "--train": (

@@ -530,10 +530,7 @@ BAD = [
     (lambda: evaluate(items=V[:, :4]), "embedding widths differ: users 8, items 4"),
     (lambda: evaluate(U[:3]), "3 users have embeddings, but target has 40 users$"),
     (lambda: evaluate(items=V[:3]), "3 items have embeddings, but target has 60 items$"),
-    (
-        lambda: evaluate(items=V[[0, *range(60)]]),
-        r"61 items have .*, but target has 60 items; a Log .*, unless item_ids= lists all: .*item_ids=range\(61\)",
-    ),
+    (lambda: evaluate(items=V[[0, *range(60)]]), "61 items have embeddings, but target has 60 items$"),
     (lambda: evaluate(items=None), "user embeddings need item embeddings"),
     (lambda: evaluate(U.long()), "users must be float"),
     (lambda: evaluate(3, None), r"a tensor \[U, d\], Embeddings or a function of user ids, got int"),

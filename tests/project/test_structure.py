@@ -194,7 +194,6 @@ ELSEWHERE = {
     "evaluation/matching": "evaluation/test_evaluate_lists",
     "evaluation/recommendations": "evaluation/test_recommend",
     "evaluation/target_device": "evaluation/test_evaluate",
-    "evaluation/user_exclusions": "evaluation/test_evaluate",
     "inputs/batch_input": "inputs/test_as_input",
     "inputs/sanity": "inputs/test_sanity_questions",
     "inputs/targets": "inputs/test_scores",

@@ -1,6 +1,7 @@
 """Models are evaluated on PyG's graphs, in every kind of adjacency, with ground truth as edges or `Interactions`."""
 
 import importlib
+import re
 import sys
 
 import pytest
@@ -215,6 +216,17 @@ def test_edges_of_the_graph_that_may_compete():
     assert evaluate(exclude=VALID, embed=lambda model: allowed) == expected(embeddings=(allowed,), exclude=VALID)
 
 
+def test_ids_that_occur_are_numbered_as_the_nodes():
+    """A ground truth of some users and items alone is numbered as the message says; `EDGES` stay excluded."""
+    some = TEST.take((TEST.users != 4) & (TEST.items != 7))
+    read = Interactions.from_columns(some.users, some.items, user_ids=some.users.unique(), item_ids=some.items.unique())
+    message = r"\(32 nodes\); if it has ids, (target.recode\(user_ids=..., item_ids=...\)) numbers it"
+    with pytest.raises(ValueError, match=message) as raised:
+        evaluate(target=read, num_users=USERS)
+    call = re.search(message, str(raised.value))[1].replace("...", "range(12)", 1).replace("...", "range(20)")
+    assert evaluate(target=eval(call, {"target": read})) == evaluate(target=some)
+
+
 def of_nodes(*edge):
     return {"target": torch.tensor(edge)[:, None], "num_users": USERS}
 
@@ -246,7 +258,7 @@ BAD = [
     (of_shape(32, 32), ValueError, r"target is 32 x 32, the model embeds .*\(32 nodes\)"),
     (of_shape(10, 20), ValueError, "target is 10 x 20, the model embeds"),
     (of_shape(12, 19), ValueError, "target is 12 x 19, the model embeds"),
-    ({"model": LightGCN(40, 4, 1)}, ValueError, r"target is 12 x 20, .* 12 users and 28 items \(40 nodes\); a Log"),
+    ({"model": LightGCN(40, 4, 1)}, ValueError, r"target is 12 x 20, .* 12 users and 28 items \(40 nodes\); if"),
     # the model would silently propagate over other nodes
     ({"edges": FROM_0}, ValueError, "edges of edge_index do not join .* items are nodes 12 to 31"),
     ({"edges": FROM_0, "exclude": TRAIN}, ValueError, "edges of edge_index do not join"),

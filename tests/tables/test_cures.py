@@ -386,7 +386,7 @@ CALLS = [  # call, message, call as the message says, value
     ),
     (
         lambda: Log.from_frame(al, user_ids=["bo"]),
-        r"leave user_ids out, or join the two, user_ids.union\(...\)",
+        r"leave such rows out, or join the two, user_ids.union\(...\)",
         lambda: len(Log.from_frame(al, user_ids=Vocabulary(["bo"]).union(["al"]))),
         2,
     ),

@@ -114,7 +114,7 @@ def test_ids_of_a_given_vocabulary(form):
     columns = {"user": ["al", "eve"], "item": [7, 7], "when": [0, 0], "stars": [0.0, 0.0]}
     test = Log.from_frame(FORMS[form](columns), item_ids=train.item_ids, value=None)
     assert (test.items.tolist(), test.item_ids) == ([1, 1], train.item_ids)
-    lacks = r"column 'user' of frame holds 'eve' in row 1, which is not in user_ids \(1 of 2 rows\): leave user_ids out"
+    lacks = r"column 'user' of frame holds 'eve' in row 1, which is not in user_ids \(1 of 2 rows\): leave such rows"
     with pytest.raises(ValueError, match=lacks):
         Log.from_frame(FORMS[form](columns), user_ids=train.user_ids)
 

@@ -51,11 +51,41 @@ def test_no_public_table_is_misread(section):
         ({"score": [9, 8]}, {"value": "score"}, {"value": "score"}),
         ({"timestamp": [5, 6], "value": [1, 2]}, {}, {"value": "value", "time": "timestamp"}),
         ({"Rank": [2, 1], "rating": [9, 8]}, {}, {}),
+        ({"userId": [5, 6], "itemId": [5, 6], "movieId": [5, 6]}, {}, {}),
     ],
 )
 def test_roles(columns, said, expected):
     """A role that was said beats one that was found; of a found rank and a found score the rank orders."""
     assert Table(PAIRS | columns, **said).columns == {"user": "user_id", "item": "item_id"} | expected
+
+
+@pytest.mark.parametrize("item", ["itemId", "movieId"])
+def test_names_of_movielens(item, tmp_path):
+    """`userId` and `itemId` or `movieId` are found at every entry point of tables, and the rating is asked for."""
+    frame = pd.DataFrame({"userId": [1, 1, 2], item: [7, 8, 7], "rating": [4.5, 2, 5], "timestamp": [30, 10, 20]})
+    frame.to_csv(path := tmp_path / "ratings.csv", index=False)
+    log = trm.Log.from_file(path)
+    assert (log.user_ids, log.item_ids, log.times.tolist()) == (range_of(1, 2), range_of(7, 8), [30, 10, 20])
+    assert trm.audit(log)["events"].number == 3
+    lists = frame[["userId", item]]
+    assert trm.evaluate_lists("HR@1", lists, target={1: [7], 2: [7]}) == {"HR@1": 1}
+    calls = (
+        log.to_interactions,
+        lambda: trm.Interactions.from_frame(frame),
+        lambda: trm.Interactions.from_frame(frame.to_dict("list")),
+        lambda: trm.evaluate_lists("HR@1", lists, target=path),
+        lambda: trm.evaluate_lists("HR@1", lists, target=frame.to_dict("list")),
+    )
+    for call in calls:
+        with pytest.raises(ValueError, match=r"not read: 'rating' .*Table\([^=,]*, value='rating'\), or value=None"):
+            call()
+    rated = Table(path, value="rating")
+    assert len(trm.Log.from_file(path, value="rating").to_interactions(4)) == 2
+    assert trm.evaluate_lists("DCG@1", lists, target=rated) == {"DCG@1": (4.5 + 5) / 2}
+
+
+def range_of(*ids):
+    return trm.Vocabulary(list(ids))
 
 
 @pytest.mark.parametrize(
@@ -81,16 +111,16 @@ def test_the_rule_reads_names_and_types(columns, use, is_asked):
 
 def test_lists_and_truth_are_asked_at_once():
     """One error holds both questions, with a call for each; the calls answer them."""
-    lists = pd.DataFrame({"userId": [1, 1], "item": [7, 8], "p": [0.1, 0.9]})
+    lists = pd.DataFrame({"uid": [1, 1], "item": [7, 8], "p": [0.1, 0.9]})
     truth = pd.DataFrame(PAIRS | {"rating": [5, 0]})
     with pytest.raises(
         ValueError, match=r"trm.Table\(lists, user=\.\.\., rank=\.\.\.\), or score=.*\n.*value='rating'"
     ):
         trm.evaluate_lists("HR@1", lists, target=truth)
-    with pytest.raises(ValueError, match=r"trm.Table\(lists, user='userId', score='p'\), or rank=None") as error:
-        trm.evaluate_lists("HR@1", Table(lists, user="userId"), target=truth)
+    with pytest.raises(ValueError, match=r"trm.Table\(lists, user='uid', score='p'\), or rank=None") as error:
+        trm.evaluate_lists("HR@1", Table(lists, user="uid"), target=truth)
     assert "trm.Table(target, value='rating'), or value=None" in str(error.value)
-    answered = Table(lists, user="userId", score="p")
+    answered = Table(lists, user="uid", score="p")
     assert trm.evaluate_lists("HR@1", answered, target=Table(truth, value="rating")) == {"HR@1": 0}
     assert trm.evaluate_lists("HR@1", answered, target=Table(truth, value=None)) == {"HR@1": 1}
 
@@ -141,6 +171,19 @@ BAD = [
         lambda: Table(PAIRS | {"user": [1, 2]}),
         "the columns 'user' and 'user_id': say which",
     ),
+    (
+        lambda: Table({"userId": [1], "itemId": [7], "movieId": [8]}),
+        "the columns 'itemId' and 'movieId': say which, item='itemId' or item='movieId'",
+    ),
+    (
+        lambda: trm.Interactions.from_frame({"userId": [1], "itemId": [7], "movieId": [8], "p": [1]}, item="itemId"),
+        r"trm.Table\(frame, item='itemId', value='movieId'\)",
+    ),
+    (
+        lambda: trm.Interactions.from_frame(PAIRS | {"user": [1, 2], "p": [1, 2]}, user="user_id"),
+        r"trm.Table\(frame, user='user_id', value='user'\)",
+    ),
+    (lambda: Table({"userId": [1], "movieId": [8]}, user="movieId"), "'movieId' cannot be user and item at once"),
     (lambda: Table(PAIRS, rank="a", score="b"), "rank='a' and score='b' are both to order"),
     (lambda: Table(pd.DataFrame({0: [1]}), user=0), r"columns go by name, got 0 \(int\): pass '0'"),
     (lambda: trm.Log.from_frame(Table(PAIRS), time="day"), "time='day' stands beside a Table"),

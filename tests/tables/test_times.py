@@ -27,6 +27,23 @@ def parts(times, valid_from, test_from):
     return [part.items.tolist() for part in log_at(times).split_by_time(valid_from, test_from)]
 
 
+SECONDS = [1112486027, 1420070400, 1420070401]
+
+
+@pytest.mark.parametrize("bound", ["2015-01-01", "2015-01-01T02:00+02:00", date(2015, 1, 1), datetime(2015, 1, 1)])
+def test_dates_beside_seconds_come_with_the_line_that_converts_them(bound):
+    """The line of the error cuts a log of seconds since 1970 at the date."""
+    for times in (SECONDS, [float(time) for time in SECONDS]):
+        log = log_at(times)
+        for name, more in (("test_from", {}), ("valid_from", {"test_from": bound})):
+            with pytest.raises(
+                TypeError, match=rf"{name} is .*, but times are numbers: if they are .*pass {name}="
+            ) as error:
+                log.split_by_time(**{name: bound, **more})
+            line = str(error.value).partition(f"pass {name}=")[2]
+            assert log.split_by_time(test_from=eval(line, {"pandas": pd})).test.items.tolist() == [1, 2]
+
+
 def test_large_whole_times_are_not_rounded():
     """Large whole times are exact: nanoseconds do not fit into float32, nor all of them into float64."""
     base = 1_700_000_000_000_000_000
@@ -105,7 +122,7 @@ BAD = [
     (lambda: in_order(np.ma.array([2, 9, 1], mask=[0, 1, 0])), ValueError, "'time' of frame is missing in row 1"),
     (lambda: in_order([1, 2, 3j]), TypeError, "holds complex and int: make them all one kind"),
     (lambda: parts([1, 2, 3], math.nan, 3), ValueError, "valid_from: 1 of 1 are missing"),
-    (lambda: parts(["2024-01-01"], "2024-01-01", None), TypeError, "test_from is missing"),
+    (lambda: parts(["2024-01-01"], pd.NaT, 3), ValueError, "valid_from: 1 of 1 are missing"),
     (lambda: parts([NEW_YEAR] * 3, NEW_YEAR, 3), TypeError, "test_from is 3, but times are datetimes"),
     (lambda: log_at(["noon"]), TypeError, "must be numbers or datetimes"),
 ]

@@ -299,8 +299,8 @@ class Interactions:
         Args:
             frame: of pandas, polars, pyarrow or another library with Arrow's interface; a dict of columns; a structured
                 array; or a `Table`, which says its columns itself.
-            user: name of the column of users: whole numbers, text or bytes; default: user or user_id.
-            item: name of the column of items: as users; default: item or item_id.
+            user: name of the column of users: whole numbers, text or bytes; default: user, user_id, userId.
+            item: name of the column of items: as users; default: item, item_id, itemId or movieId.
             value: name of the column of values, such as ratings; those below 0 become 0. None = no values. Not given:
                 the column `value`, if there is one; any other column that could say which rows are relevant is an
                 error.

@@ -93,9 +93,9 @@ class Log(Events):
         Args:
             frame: of pandas, polars, pyarrow or another library with Arrow's interface; a dict of columns; a structured
                 array; or a `Table`, which says its columns itself.
-            user: name of the column of users: whole numbers of any size, text, bytes, categories; default: user or
-                user_id.
-            item: name of the column of items: as users; default: item or item_id.
+            user: name of the column of users: whole numbers of any size, text, bytes, categories; default: user,
+                user_id or userId.
+            item: name of the column of items: as users; default: item, item_id, itemId or movieId.
             time: name of the column of times: numbers or datetimes, both also as text; datetimes without a time zone
                 count as UTC; default: time or timestamp. None = the rows are in order of time, and the log has no
                 times. If there is none, any other column that could be the times is an error in `leave_last_out` and
@@ -345,9 +345,9 @@ class Log(Events):
         """Put events before `valid_from` into train, those before `test_from` into validation, the rest into test.
 
         Args:
-            valid_from: a time of the type of the log's times, a number or a datetime (also as text); None = that of
-                `test_from`, so the validation part is empty.
-            test_from: a time of the same type, not before `valid_from`. It must be given.
+            valid_from: a time of the type of the log's times, a number or a datetime (also as text). None: the
+                validation part is empty, and train ends at `test_from`.
+            test_from: a time of the same type, not before `valid_from`; always needed.
 
         Raises:
             TypeError: without `test_from`, and if a bound is not of the type of the times.
@@ -358,17 +358,17 @@ class Log(Events):
         if self.times is None:
             raise ValueError("the events have no times: name their column, time=")
         if test_from is None:
-            raise TypeError("test_from is missing: the time from which events are test")
-        train_end = f"test_from={test_from}" if valid_from is None else f"valid_from={valid_from}"
+            raise TypeError(f"test_from= is missing; split_by_time(test_from={valid_from!r}) has no validation part")
+        name = "test_from" if valid_from is None else "valid_from"
         valid_from = test_from if valid_from is None else valid_from
-        valid_start = read_bound("valid_from", valid_from, self.times, self.time_unit)
+        valid_start = read_bound(name, valid_from, self.times, self.time_unit)
         test_start = read_bound("test_from", test_from, self.times, self.time_unit)
         if not valid_start <= test_start:
             raise ValueError(f"valid_from must not be later than test_from, got {valid_from} and {test_from}")
         part_of_event = (self.times >= valid_start).long() + (self.times >= test_start).long()
-        for part, name in ((0, f"train, before {train_end}"), (2, f"test, from test_from={test_from} on")):
+        for part, what in ((0, f"train, before {name}={valid_from}"), (2, f"test, from test_from={test_from} on")):
             if len(self) and not bool((part_of_event == part).any()):
-                raise ValueError(f"no event is left for {name}; times run from {self._time_range()}")
+                raise ValueError(f"no event is left for {what}; times run from {self._time_range()}")
         return self._split(part_of_event)
 
     def split_random(self, ratio: Sequence[float] = (0.8, 0.1, 0.1), seed: int = 0) -> LogSplit:

@@ -43,7 +43,7 @@ from torchrecmetrics.evaluation.test_set import (
     user_rows,
     warn_of_item_0,
 )
-from torchrecmetrics.evaluation.user_exclusions import Histories, Matrix, exclude_entries, numbered_as
+from torchrecmetrics.evaluation.user_exclusions import Histories, Matrix, exclude_entries, numbered_as, warn_of_rows
 from torchrecmetrics.metrics.names import Metrics, check_options
 from torchrecmetrics.metrics.signature import MetricOptions
 from torchrecmetrics.results.evaluation import Evaluation, EvaluationCounts
@@ -127,7 +127,8 @@ def evaluate(
     float32 embeddings as `torch.get_float32_matmul_precision()` says.
 
     Warns:
-        UserWarning: if ids seem to start at 1: nothing has item 0, and the number of items was not given.
+        UserWarning: if ids seem to start at 1: nothing has item 0, and the number of items was not given; and if the
+            rows of embeddings could be those of `exclude`, which has as many users, or items, as `target`, but others.
 
     Raises:
         ValueError: for shapes, devices, ids or values that do not fit, kernels that cannot run on the device, and if
@@ -177,8 +178,8 @@ def evaluate(
             sizes = test.num_entries() + scorer.num_entries
             to_evaluate = _of_process(to_evaluate, sizes, rank, world_size if shard == "users" else 1)
         bar = None if progress is False else ProgressBar(progress, len(to_evaluate.ranked), rank == 0)
-        if rank == 0 and collection.evaluator._ranking_options.padding_idx is None:
-            _warn_of_item_0(test, scorer)
+        if rank == 0:
+            _warn_of_numbering(test, scorer, exclude, collection.evaluator._ranking_options.padding_idx)
         if test.exclusions is not None:
             test.exclusions.check_overlap(target, ids, collection.evaluator._ranking_options)
         collection.to(scorer.device).evaluator._set_sync_on_compute(shard is not None)
@@ -213,16 +214,18 @@ def _ground_truth(target: Any, scorer: Scorer) -> Interactions:
     truth = from_edges("target", target, scorer.num_users, scorer.num_items)
     check_target(truth)
     if truth.num_items != scorer.num_items or scorer.num_users not in (None, truth.num_users):
-        raise ValueError(scorer.misfit(truth.num_users, truth.num_items))
+        raise ValueError(scorer.misfit(truth))
     if not len(truth):
         raise ValueError(f"target holds no interactions, there is nothing to evaluate: {truth}")
     interactions: Interactions = truth
     return interactions
 
 
-def _warn_of_item_0(test: TestSet, scorer: Scorer) -> None:
-    """Warn if ids seem to start at 1, and the item 0 that nobody has is a candidate."""
-    if isinstance(scorer, CandidateScorer):
+def _warn_of_numbering(test: TestSet, scorer: Scorer, exclude: Any, padding_idx: int | None) -> None:
+    """Warn if a model's rows could be those of the history, and if the item 0 that nobody has is a candidate."""
+    if not isinstance(scorer, FunctionScorer):
+        warn_of_rows(test.target, exclude, ("item",) if scorer.num_users is None else ("user", "item"))
+    if padding_idx is not None or isinstance(scorer, CandidateScorer):
         return
     masks = [] if test.exclusions is None else test.exclusions.masks
     histories = [] if test.exclusions is None else test.exclusions.interactions

@@ -98,13 +98,16 @@ class Scorer(RankingSource):
         """Return the properties, by name, that must be the same on all processes."""
         return {}
 
-    def misfit(self, num_users: int, num_items: int) -> str:
+    def misfit(self, target: Interactions) -> str:
         """Return the message for a ground truth of other sizes."""
-        is_users = self.num_users not in (None, num_users)
-        name, have, want = ("user", self.num_users, num_users) if is_users else ("item", self.num_items, num_items)
-        cure = f"; a Log has only those that occur, unless {name}_ids= lists all: Log.from_frame(..., {name}_ids="
-        cure = f"{cure}range({have}))" if have is not None and have > want else ""
-        return f"{have} {name}s have embeddings, but target has {want} {name}s{cure}"
+        name, have, want, ids = "item", self.num_items, target.num_items, target.item_ids
+        if self.num_users not in (None, target.num_users):
+            name, have, want, ids = "user", self.num_users, target.num_users, target.user_ids
+        text = f"{have} {name}s have embeddings, but target has {want} {name}s"
+        if ids is None:
+            return text
+        rows = f"range({have})" if ids.kind == "whole numbers" and max(ids) < have else f"train.{name}_ids"
+        return f"{text}: target.recode({name}_ids={rows}) numbers it by the ids of the model's rows, and drops others"
 
 
 class FunctionScorer(Scorer):
@@ -390,11 +393,12 @@ class ShardScorer(EmbeddingScorer):
         self.row_bytes: int = 2 * max(items for _, items, _ in sizes) * self.dtype.itemsize + 8 * self._users.shape[1]
         self.memory = min(memory for _, _, memory in sizes)
 
-    def misfit(self, num_users: int, num_items: int) -> str:
+    def misfit(self, target: Interactions) -> str:
         """Return the message for a ground truth of other sizes."""
+        size = f"{target.num_users} x {target.num_items}"
         return (
-            f"target is {num_users} x {num_items}; there are {self.num_users} users and, on all processes together, "
-            f'{self.num_items} items: each process passes its own items, and its own users with shard="both" alone'
+            f"target is {size}; there are {self.num_users} users and, on all processes together, {self.num_items} "
+            'items: each process passes its own items, and its own users with shard="both" alone'
         )
 
     def vectors(self, users: Tensor) -> Tensor:

@@ -160,6 +160,23 @@ def matched(history: Interactions, target: Interactions, name: str = "exclude") 
     return numbered
 
 
+def warn_of_rows(target: Interactions, exclude: Any, sides: Sequence[str]) -> None:
+    """Warn if a model's rows of a side, "user" or "item", could be those of a history with as many other ids."""
+    histories = exclude_entries(exclude)
+    for index, history in enumerate(histories):
+        name = "exclude" if len(histories) == 1 else f"exclude[{index}]"
+        for side in sides:
+            ids, others = (getattr(pairs, f"{side}_ids", None) for pairs in (target, history))
+            if ids is None or others is None or ids == others or len(ids) != len(others):
+                continue
+            row = int((ids.rows_in(others) != torch.arange(len(ids), device="cpu")).nonzero()[0])
+            warn_caller(
+                f"row {row} of the model's {side}s is taken as target's {ids[row]!r}, not {name}'s {others[row]!r}: if "
+                f"it is {name}'s, pass target.recode({side}_ids={name}.{side}_ids), else "
+                f"{name}.recode({side}_ids=target.{side}_ids)"
+            )
+
+
 def histories_that_meet(target: Interactions, exclude: Any) -> Any:
     """Return `exclude` without histories that do not match the ground truth, with a warning for each."""
     if exclude is None:

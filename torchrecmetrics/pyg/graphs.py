@@ -186,9 +186,8 @@ class _Nodes(NamedTuple):
         if (target.num_users, target.num_items) != (self.num_users, self.num_items):
             raise ValueError(
                 f"target is {target.num_users} x {target.num_items}, the model embeds {self.num_users} users and "
-                f"{self.num_items} items ({self.num_users + self.num_items} nodes); a Log has only those that occur, "
-                "unless user_ids= and item_ids= list all: Log.from_frame(..., user_ids=range(num_users), "
-                "item_ids=range(num_items))"
+                f"{self.num_items} items ({self.num_users + self.num_items} nodes); if it has ids, "
+                "target.recode(user_ids=..., item_ids=...) numbers it by the ids of the nodes, in order"
             )
 
     def pairs(self, name: str, edges: Tensor) -> Tensor:

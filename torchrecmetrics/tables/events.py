@@ -168,7 +168,7 @@ def _numbered(
         what = repr(entry_at(entries, int(unknown[0])))
         raise ValueError(
             f"{column} {holds(column)} {what} in {row_name(int(unknown[0]))}, which is not in {name} ({len(unknown)} "
-            f"of {len(rows)} rows): leave {name} out, or join the two, {name}.union(...)"
+            f"of {len(rows)} rows): leave such rows out, or join the two, {name}.union(...)"
         )
     return rows, known
 

@@ -29,6 +29,8 @@ _NAMES = {
     "time": ("time", "timestamp"),
 }
 """Names by which columns are found."""
+_OTHER_NAMES = {"user": ("userId",), "item": ("itemId", "movieId")}
+"""Names by which columns are found if none of `_NAMES` is there."""
 _USES: dict[Use, tuple[dict[str, str], str, str]] = {
     "order": (
         {"rank": "numbers each list from 1, the best", "score": "is highest for the best"},
@@ -60,10 +62,10 @@ _SHOWN = 12
 class Table:
     """A frame or a file, and what its columns are.
 
-    A role that is not given is the column of that name: user or user_id; item or item_id; rank; score; value; time or
-    timestamp. Where both a rank and a score are found, the rank orders the lists (in TREC's runs the score). All other
-    columns are not read; where one of them could be the order of lists, the relevance of a ground truth, or the time of
-    a split by time, an error asks.
+    A role that is not given is the column of that name: user or user_id, else userId; item or item_id, else itemId or
+    movieId; rank; score; value; time or timestamp. Where both a rank and a score are found, the rank orders the lists
+    (in TREC's runs the score). All other columns are not read; where one of them could be the order of lists, the
+    relevance of a ground truth, or the time of a split by time, an error asks.
 
     Args:
         source: a frame of pandas, polars, pyarrow or another library with Arrow's interface, a dict of columns, a list
@@ -122,7 +124,7 @@ class Table:
             if (column := self._found(role)) is not None:
                 self.columns[role] = column
         for role in [role for role in ("user", "item") if role not in self.columns and role not in self.said]:
-            for taken in [name for name in _NAMES[role] if name in self.columns.values()]:
+            for taken in [name for name in self._names_of(role) if name in self.columns.values()]:
                 raise two_roles({**self.columns, role: taken})
         if {"rank", "score"} <= self.columns.keys():
             by_score = isinstance(score, str) or ("score" in self.source.known and not isinstance(rank, str))
@@ -152,10 +154,15 @@ class Table:
             raise ValueError(f"{beside[0]} stands beside a Table, which says its columns itself: say it there")
         return source
 
+    def _names_of(self, role: str) -> list[str]:
+        """Return the columns that have a name of a role."""
+        names = (self.source.known[role],) if role in self.source.known else _NAMES[role]
+        columns = [name for name in names if name in self.source.names]
+        return columns or [name for name in _OTHER_NAMES.get(role, ()) if name in self.source.names]
+
     def _found(self, role: str) -> str | None:
         """Return the column that has the name of a role, and no other role."""
-        names = (self.source.known[role],) if role in self.source.known else _NAMES[role]
-        columns_of_role = [name for name in names if name in self.source.names and name not in self.columns.values()]
+        columns_of_role = [name for name in self._names_of(role) if name not in self.columns.values()]
         if len(columns_of_role) > 1:
             first, second = map(repr, columns_of_role[:2])
             raise ValueError(
@@ -348,9 +355,7 @@ class Table:
 
     def _call(self, **roles: Any) -> Cure:
         """Return a call that makes this table with further roles; `...` = a name that the caller knows."""
-        said = {role: name for role, name in self.columns.items() if name not in _NAMES[role]}
-        declined: dict[str, Any] = {role: None for role, name in self.said.items() if name is None}
-        arguments = {**said, **declined, **({} if self.split is None else {"split": self.split}), **roles}
+        arguments: dict[str, Any] = {**self.said, **({} if self.split is None else {"split": self.split}), **roles}
         source = self.what if self.what.isidentifier() else repr(self.what)
         text = ", ".join([source, *(Cure.option(role, name).text for role, name in arguments.items())])
         return Cure(f"trm.Table({text})", "Table", {"source": self.what, **arguments})
@@ -358,7 +363,8 @@ class Table:
 
 def has_columns(columns: Mapping[Any, Any]) -> bool:
     """Return True for a dict of columns, and False for a dict {user: items}."""
-    return not {*_NAMES["user"], *_NAMES["item"]}.isdisjoint(columns)
+    names = _NAMES["user"] + _NAMES["item"] + _OTHER_NAMES["user"] + _OTHER_NAMES["item"]
+    return not {*names}.isdisjoint(columns)
 
 
 SAID_BY_TABLES = {"split", *_NAMES}

@@ -67,15 +67,9 @@ def read_bound(name: str, value: Any, times: Tensor, unit: str | None) -> int | 
     """
     at, unit_of_bound = read_times(name, [value])
     if (unit_of_bound is None) != (unit is None):
-        kind = "datetimes"
-        cure = f"of Unix seconds, np.datetime64({value!r}, 's')"
-        if unit is None:
-            kind = "numbers"
-            largest = float(times.double().abs().max()) if len(times) else 0.0
-            unix = next((unit for unit, number in _PER_SECOND.items() if largest < 1e11 * number), "ns")
-            date = shown_time(at, 0, unit_of_bound)
-            cure = f"as a Unix time in {unix}, np.datetime64({date!r}, {unix!r}).astype(np.int64)"
-        raise TypeError(f"{name} is {value!r}, but times are {kind}: bounds must have the type of the times; {cure}")
+        text = f"{name} is {value!r}, but times are {'numbers' if unit is None else 'datetimes'}: "
+        seconds = f"if they are seconds since 1970, pass {name}=pandas.Timestamp({str(value)!r}).timestamp()"
+        raise TypeError(text + (seconds if unit is None else "bounds must have the type of the times"))
     number: Any = at.tolist()[0]
     if unit is not None and unit_of_bound is not None:
         number = Fraction(number * _PER_SECOND[unit], _PER_SECOND[unit_of_bound])
