@@ -330,7 +330,7 @@ class Table:
         table, keys = self.source.all_columns(), [self.columns[role] for role in roles]
         for name in self.unread(*self.columns):
             values = table[name].unique()
-            if name != label and 1 < len(values) <= _SHOWN:
+            if name != label and len(values) <= _SHOWN:
                 rows = table.select([*keys, name]).group_by([*keys, name]).aggregate([([], "count_all")])
                 if compute().max(rows["count_all"]).as_py() == 1:
                     shown = ", ".join(map(repr, values.to_pylist()))
