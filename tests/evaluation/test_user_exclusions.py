@@ -89,7 +89,7 @@ NUMBERS, OTHERS = {"user": [0, 1, 3], "item": [1, 2, 3]}, {"user": [7, 8, 9, 10]
         (ABCDE, BCDE, "train.user_ids", "train.item_ids"),
         (NUMBERS, NUMBERS, "range(4)", "range(4)"),
         (NUMBERS | {"user": [8, 9, 10]}, OTHERS, "train.user_ids", "range(4)"),
-        (NUMBERS | {"user": [1, 2, 4]}, OTHERS | {"user": [1, 2, 3, 4]}, "train.user_ids", "range(4)"),
+        (NUMBERS | {"user": [1, 2, 4]}, {"user": [1, 2, 3, 4], "item": [2, 3, 1, 0]}, "train.user_ids", "range(4)"),
     ],
 )
 def test_the_cure_of_another_size_is_run(target, train, users, items):
