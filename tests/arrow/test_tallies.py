@@ -430,7 +430,7 @@ BAD_VALUES = [
     (bad("w", [1, None]), {"weights": "w"}, "row 1 has no weight: column 'w'"),
     (bad("w", [1, -1]), {"weights": "w"}, "row 1 weighs -1"),
     (bad("s", [[9], [6]]), {"exclude": "s"}, "also excluded.*row 1"),
-    (SHORT, {"exclude": "seen"}, "the list of row 1 holds 2 items after excluded and repeated ones have left"),
+    (SHORT, {"exclude": "seen"}, "the list of row 1 holds 2 items after excluded and repeated ones"),
     (bad("r", [1.0, 0.5]), {"ranks": "r", "complete": True}, r"row 1 is \[0.5"),
     (
         bad("r", [1, 0]),
@@ -441,7 +441,7 @@ BAD_VALUES = [
     (
         RANKS,
         {"k": 2, "ranks": "rank"},
-        r"the depth of these ranks is unknown: pass depth=10, .* never cut, complete=True",
+        r"the depth of these ranks is unknown: pass depth=10, .* complete=True only if they were never cut",
     ),
     (
         RANKS,
@@ -452,12 +452,12 @@ BAD_VALUES = [
     (PAIR, {"depth": 10}, "depth= belongs to ranks: name their column with ranks="),
     (PAIR, {"ranks": "target", "exclude": "s"}, "exclude= cannot be combined with ranks='target', which replaces"),
     (PAIR, {"ranks": "target", "scores": "s"}, "scores= cannot be combined with ranks='target', which replaces"),
-    (PAIR, {"target": None, "gains": "target"}, "target= names their column"),
+    (PAIR, {"target": None, "gains": "target"}, "name their column with target="),
     (PAIR, {"target": None}, "HR@3 needs the relevant items: name their column with target="),
     (PAIR, {"duplicates": "last"}, "duplicates must be one of 'error', 'first'"),
-    (PAIR, {"metrics": "MRR", "k": None}, "MRR looks at the whole ranking, of which lists are the beginning"),
+    (PAIR, {"metrics": "MRR", "k": None}, "MRR reads the whole ranking, but lists are only its top"),
     (PAIR, {"metrics": "AUROC", "k": None, "complete": True}, "AUROC compares all items"),
-    (PAIR, {"metrics": trm.Seen(3, catalogue=Catalogue(9)), "k": None}, "reads the users' histories"),
+    (PAIR, {"metrics": trm.Seen(3, catalogue=Catalogue(9)), "k": None}, "needs the users' histories"),
     (PAIR, {"metrics": KEPT_ROWS, "k": None}, r"a tally holds only sums, which KeptRows\(\) does not keep"),
     (PAIR, {"metrics": BY_GROUP, "k": None}, "data has no column 'g'"),
     (
@@ -505,7 +505,7 @@ def test_rows_are_counted_through():
     ("metrics", "options", "message"),
     [
         ("MRR", {}, r"tally 1 has other metrics, options .*: 'tally 3\\nMRR@3.*, expected 'tally 3\\nHR@3"),
-        ("HR", {"empty_target_action": "neg"}, r"HR@3\S*-neg', these are .*HR@3\S*-skip'"),
+        ("HR", {"empty_target_action": "neg"}, r"HR@3\S*-neg', expected .*HR@3\S*-skip'"),
         ("HR", {"duplicates": "first"}, "columns=lists,target duplicates=first complete=False, tally 0 with .*=error"),
         ("HR", {"weights": "w"}, "tally 1 was made with columns=lists,target,weights"),
     ],

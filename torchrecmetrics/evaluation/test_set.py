@@ -94,7 +94,7 @@ class TestSet:
         """
         if groups is None and collection.groups:
             names = ", ".join(collection.groups)
-            raise ValueError(f"the collection has the groups {names}: groups= says who is in them")
+            raise ValueError(f"the collection has the groups {names}: pass groups= to say who is in them")
         past = None if collection.catalogue is None else past_of(collection, target)
         return cls(
             target=target,
@@ -106,8 +106,8 @@ class TestSet:
         )
 
     def split_users(self, ids: Tensor, collection: RecMetricCollection, all_users: bool = False) -> Users:
-        """Return the users to evaluate: those without ground truth are ranked with `all_users`, and where their weight
-        or value is read of a ranking of their items.
+        """Return the users to evaluate; those without ground truth are ranked with `all_users`, or if their weight or
+        value depends on a ranking.
         """
         has_target = self.target.host_degree.index_select(0, ids) > 0
         if all_users or bool(has_target.all()):
