@@ -269,8 +269,8 @@ def rows(**options):
         (ROWS, rows(ids=torch.tensor([2, 1, 9])), ValueError, r"1 of 3 ids of 'a' .*1 of 3 ids of 'b' .*\(id 9"),
         (ROWS, rows(ids=["0", "1", "2"]), ValueError, "one of 'a' and 'b' has whole numbers, the other text"),
         (ROWS, rows(options={"ties": "mean"}), ValueError, "ties is 'not told' in 'a' and 'mean' in 'b'"),
-        (ROWS, rows(weights=ONES), ValueError, "weights: one of 'a' and 'b' has them"),
-        (ROWS, rows(clusters=ONES.int()), ValueError, "clusters: one of 'a' and 'b' has them"),
+        (ROWS, rows(weights=ONES), ValueError, "only one of 'a' and 'b' has weights"),
+        (ROWS, rows(clusters=ONES.int()), ValueError, "only one of 'a' and 'b' has clusters"),
         (rows(weights=ONES), rows(weights=torch.arange(3)), ValueError, "weights of some rows differ"),
         (rows(clusters=[4, 4, 4]), rows(clusters=[4, 4, 5]), ValueError, "clusters of some rows differ"),
         (rows(clusters=["x"] * 3), rows(clusters=torch.arange(3)), ValueError, "clusters of some rows differ"),
@@ -318,9 +318,9 @@ IN_X = groups([0, 0, 0])
         ({"margin": "0%"}, ValueError, "margin must be a number > 0 .*, got '0%'"),
         ({"margin": "nan%"}, ValueError, "margin must be a number > 0 .*, got 'nan%'"),
         ({"groups": ["x"]}, TypeError, r"groups must be Groups, got list: trm.group_users\(train\)"),
-        (groups([0, 0]), ValueError, "have 2 users and no user_ids, rows have the id 2"),
+        (groups([0, 0]), ValueError, "have 2 users and no user_ids, but rows have the id 2"),
         (groups([0], user_ids=["0"]), TypeError, r"ids of rows hold whole numbers \(0\), user_ids of groups hold text"),
-        (groups([0], user_ids=[9]), ValueError, "none of 3 rows is of a user that groups know, such as 0"),
+        (groups([0], user_ids=[9]), ValueError, "none of 3 rows has a user that is in groups, such as 0"),
     ],
 )
 def test_refused(options, error, says):
@@ -334,12 +334,12 @@ def test_refused(options, error, says):
         ({"a": ROWS}, {}, ValueError, "compare needs two or more runs, got 1"),
         ([ROWS, ROWS], {}, TypeError, "runs must be a dict of evaluations or Rows by name, got list"),
         (trm.evaluate_lists("MRR", {1: [2]}, target={1: [2]}, k=1), {}, TypeError, "got Evaluation.*pass {name: eval"),
-        (dict.fromkeys("ab", rows(ids=["a", "b", "c"])), IN_X, ValueError, "no user_ids, rows have the id 'a'"),
+        (dict.fromkeys("ab", rows(ids=["a", "b", "c"])), IN_X, ValueError, "no user_ids, but rows have the id 'a'"),
         (
             dict.fromkeys("ab", make({"m": ONES, "m/x": ONES})),
             IN_X,
             ValueError,
-            "m/x is a label of the runs, and would",
+            "m/x is a label of the runs and would",
         ),
     ],
 )
@@ -514,7 +514,7 @@ def test_benjamini_hochberg_without_significant_differences():
     found = trm.compare(models(60, labels=3), correction="bh")
     assert all(r.adjusted_low < 0 < r.adjusted_high for r in found.results)
     told = " ".join(str(found).split())
-    assert "(Benjamini-Hochberg); of those with an adjusted p <= 0.05, whose intervals exclude 0, a share" in told
+    assert "(Benjamini-Hochberg); intervals exclude 0 where the adjusted p <= 0.05, and a share" in told
 
 
 @settings(max_examples=examples(150), deadline=None)
@@ -876,7 +876,7 @@ def test_runs_are_averaged():
     mean = make({"m0": (a.values["m0"] + b.values["m0"]) / 2})
     assert found["m0"] == trm.compare({"x": mean, "y": c})["m0"]
     assert found["m0"].num_left_out == 1
-    assert "x is the mean of 2 runs: this tests these runs, not others" in str(found)
+    assert "x is the mean of 2 runs: the test is about these runs, not about" in str(found)
 
 
 # forms
