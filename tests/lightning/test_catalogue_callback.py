@@ -199,7 +199,7 @@ def test_catalogue_every_n_epochs_and_what_reads_its_keys(validates, pl, tmp_pat
     keep = functools.partial(pl.callbacks.ModelCheckpoint, tmp_path, monitor="val/HR@1", mode="max")
     for reader, scheduler, message in (
         (stop(), None, "EarlyStopping .monitor='val/HR@1'.*strict=False to EarlyStopping"),
-        (keep(), None, "ModelCheckpoint .monitor='val/HR@1'.*pass every_n_epochs=2 to ModelCheckpoint"),
+        (keep(), None, "ModelCheckpoint .monitor='val/HR@1'.*Pass every_n_epochs=2 to ModelCheckpoint"),
         (keep(every_n_epochs=3), None, "ModelCheckpoint .*also reads its key after epochs without a value"),
         (keep(every_n_epochs=2), ("max", 1), "the learning rate scheduler .*'frequency': 2 with the monitor"),
         (keep(every_n_epochs=2), ("min", 2), "the learning rate scheduler .*pass mode='max'"),
