@@ -207,7 +207,7 @@ _METRICS: Any = {"action": "extend", "type": lambda text: text.split(","), "defa
 
 
 def _instead(name: str, value: Any) -> dict[str, Any]:
-    """Return an argument that gives a value to the argument `name`."""
+    """Return the settings of a flag that sets the argument `name` to a value."""
     return {"action": "store_const", "dest": name, "const": value}
 
 
@@ -246,7 +246,7 @@ _EVALUATE: _Arguments = {
     "lists": ({"type": Path, "metavar": "LISTS"}, "file of lists"),
     "truth": ({"type": Path, "nargs": "?", "metavar": "TRUTH"}, "file of ground truth: users' relevant items"),
     **_READING,
-    "--label": (_COLUMN, "in place of TRUTH, column of LISTS: above 0 is relevant; users are sessions"),
+    "--label": (_COLUMN, "instead of TRUTH, column of LISTS: above 0 is relevant; users are sessions"),
     "--history": ({**_FILE, **_REPEATABLE}, "file of items to remove from the lists"),
     "--overlap": (
         {"choices": ["error", "keep", "miss", "without"]},
@@ -426,7 +426,7 @@ def _read_catalogue(*tables: Table) -> Catalogue:
 
 
 def _show(done: int, total: int) -> None:
-    """Print to stderr how many of `total` users are done, in place of the line before, and clear it at the end."""
+    """Print to stderr how many of `total` users are done, overwriting the line before, and clear it at the end."""
     text = f"{done} of {total} users" if done < total else ""
     print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 

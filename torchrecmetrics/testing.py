@@ -167,5 +167,5 @@ def _check_ties(metric: RankingMetric, max_relevant: int) -> None:
         except AssertionError as error:
             raise AssertionError(
                 f"{error}, the mean over all orders of equal scores: read any_hit, num_hits, sum_hits, "
-                "reciprocal_first or sum_of_precisions in place of ranks, or pass exact_ties=False"
+                "reciprocal_first or sum_of_precisions instead of ranks, or pass exact_ties=False"
             ) from None

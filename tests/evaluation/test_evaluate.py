@@ -608,7 +608,7 @@ BAD = [
     (lambda: of_edges(rand_scores), r"^target must be Interactions, .*from_edge_index"),
     (
         lambda: of_edges(trm.Embeddings(bias=torch.rand(3))),
-        r"^target is an edge_index, which needs embeddings of both to know how many there are: pass "
+        r"^target is an edge_index, which needs embeddings of users and items for their numbers: pass "
         r"Interactions\.from_edge_index\(edge_index, num_users, num_items\)$",
     ),
     (

@@ -345,7 +345,7 @@ TWICE = torch.cat([LABELLED, LABELLED[:, :1].flip(0)], 1)
 POSITIVE = {"edge_label_index": LABELLED[:, LABELS > 0], "edge_label": LABELS[LABELS > 0]}
 ALLOWED = trm.Embeddings(torch.ones(USERS, 1), torch.ones(ITEMS, 1), allowed=torch.ones(ITEMS) > 0)
 BAD_LABELS = [
-    ({"edge_label": None}, "pass target, or edge_label_index with edge_label; positives alone are a target"),
+    ({"edge_label": None}, "pass target, or edge_label_index with edge_label; pass positives alone as target"),
     ({"edge_label_index": None}, "pass target, or edge_label_index with edge_label"),
     ({"target": TEST}, "pass target, or edge_label_index with edge_label"),
     ({"edge_label": torch.arange(3)}, "scores, labels and indexes must be tensors of one shape"),

@@ -140,7 +140,7 @@ class Catalogue:
 
     @property
     def known(self) -> tuple[str, ...]:
-        """Names of the data in the catalogue, any of popularity, num_users, categories and embeddings."""
+        """Names of the data that the catalogue has: any of popularity, num_users, categories and embeddings."""
         return tuple(name for name in _HOW_TO_PASS if getattr(self, f"_{name}") is not None)
 
     @property

@@ -116,7 +116,7 @@ class Interactions:
                 None = an error if such edges have values.
 
         Raises:
-            TypeError: if edge_index holds no signed integers, or a size is no whole number.
+            TypeError: if edge_index does not hold signed integers, or a size is not a whole number.
             ValueError: for shapes that do not fit, ids out of range (says which side and the range), duplicates,
                 repeated edges with values and no `values_reduce`, or more than four edges of only 0 and 1, without
                 values and `item_offset`, which look like a 0/1 matrix.
@@ -231,7 +231,7 @@ class Interactions:
             users: [E], whole numbers from 0 (of any type), or anything that `user_ids` lists.
             items: [E], whole numbers from 0, or anything that `item_ids` lists.
             values: [E], such as ratings.
-            user_ids: vocabulary: user `user_ids[u]` becomes row u; of the same kind as `users` (text is no number).
+            user_ids: vocabulary: user `user_ids[u]` becomes row u; of the same kind as `users` ("7" is not 7).
             item_ids: vocabulary: item `item_ids[i]` becomes column i.
             num_users: number of users if they have no vocabulary; default: the largest user + 1.
             num_items: number of items if they have no vocabulary; default: the largest item + 1.
@@ -474,7 +474,7 @@ class Interactions:
 
     @classmethod
     def from_dense(cls, dense: Any) -> Interactions:
-        """Build from a matrix [U, I] of torch or numpy: bool, or floats, of which those above 0 are edges with a value.
+        """Build from a matrix [U, I] of torch or numpy: bool, or floats, where values above 0 are edges.
 
         Integers, which could be item ids, and numbers below 0, NaN and infinity are errors.
         """

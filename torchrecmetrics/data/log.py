@@ -299,7 +299,7 @@ class Log(Events):
         """Return the n-core: the largest set of events in which every user and every item has at least `n` events.
 
         Users and items with fewer events are removed again and again, until all have enough. Vocabularies shrink to
-        the remaining ids, in the same order; removed items are no candidates.
+        the remaining ids, in the same order; removed items are not candidates.
 
         Raises:
             ValueError: if nothing is left.

@@ -1,4 +1,4 @@
-"""`agreement`: how far two runs recommend the same lists, as overlap, rank-biased overlap and churn with intervals.
+"""`agreement`: compare the lists of two runs by overlap, rank-biased overlap and churn, with intervals.
 
 The second list of a user is the ground truth of the first, and the gain of an item is its rank in the second list.
 """
@@ -95,7 +95,7 @@ def _common(ranking: Ranking, k: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def agreement_metrics(k: int | Iterable[int] = 10, p: float = 0.9) -> RecMetricCollection:
-    """Return an empty collection of the metrics of `agreement`, with the same errors for `k` and `p`."""
+    """Return an empty collection of the metrics of `agreement`; raises the same errors for `k` and `p`."""
     if isinstance(p, bool) or not isinstance(p, Real) or not 0 < p < 1:
         raise ValueError(f"p, the probability of going on to the next rank, must be between 0 and 1, got {p!r}")
     cutoffs = k if isinstance(k, Iterable) else [k]

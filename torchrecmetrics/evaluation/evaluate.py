@@ -90,7 +90,7 @@ def evaluate(
     """Rank the whole catalogue for every user with ground truth and return the metrics.
 
     Args:
-        metrics: as for `RecMetricCollection`, or a collection, of which a fresh clone is used.
+        metrics: as for `RecMetricCollection`, or a collection, which is cloned empty.
         users: embeddings [U, d]; or `Embeddings`, which also hold a bias, cosine similarity, or the items that are
             candidates; or a function of user ids (int64 [b] on `device`, in any order) that returns scores [b, I], or
             an input of b rows such as `Lists`, without target; a module is in eval mode during the evaluation.
@@ -247,7 +247,7 @@ def together(applies: bool, device: torch.device, process_group: Any) -> Abstrac
 
 
 def _rank_and_world_size(shard: str | None, process_group: Any) -> tuple[int, int]:
-    """Return the number of this process, and how many share the work."""
+    """Return the number of this process, and the number of processes that share the work."""
     if shard is None or not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return 0, 1
     return torch.distributed.get_rank(process_group), torch.distributed.get_world_size(process_group)

@@ -74,7 +74,7 @@ def evaluate_lists(
             `ties` says (trec_eval orders them by id).
         target: ground truth: a `Table`, a frame, a path, `Interactions`, a `Log`, or a dict {user: items} or {user:
             {item: grade}}. Values and grades are gains; those below 0 in a table mean not relevant.
-        label: in place of `target`, the name of a column of `lists`, which is a frame or a file: rows with a label > 0
+        label: instead of `target`, the name of a column of `lists`, which is a frame or a file: rows with a label > 0
             are relevant, and the label is their gain. Each user is then a session whose rows are all candidates,
             ordered by score or rank, and AUROC is defined.
         exclude: items removed from the lists, so that later items move up: any form of `target`, bool [I], or a tuple

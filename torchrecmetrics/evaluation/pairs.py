@@ -29,13 +29,13 @@ from torchrecmetrics.tables.vocabulary import Vocabulary
 
 
 class Sides(NamedTuple):
-    """Lists, ground truth and exclusions with one numbering: ids of the ground truth first, of lists alone last."""
+    """Lists, ground truth and exclusions with one numbering: ids of the ground truth first, ids only in lists last."""
 
     lists: ListEntries
     user_ids: Vocabulary | None
-    """Users of the ground truth, then those of lists alone; None = the rows of lists are row numbers."""
+    """Users of the ground truth, then those only in lists; None = the rows of lists are row numbers."""
     item_ids: Vocabulary | None
-    """Items of the ground truth, then those of exclusions alone, then those of lists alone."""
+    """Items of the ground truth, then those only in exclusions, then those only in lists."""
     target: Interactions
     exclude: list[Any]
     """Interactions, and masks of items, bool [I]."""

@@ -201,7 +201,7 @@ def _wrong_rank(
 
 
 def _as_scores(scores: Tensor) -> Tensor:
-    """Return scores as float64 in the same order; whole numbers that it does not hold become their ranks."""
+    """Return scores as float64 in the same order; integers that float64 cannot hold are replaced by their ranks."""
     if scores.is_floating_point() or not len(scores) or int(scores.abs().max()) <= 2**53:
         return scores.double()
     ascending: Tensor = torch.unique(scores, return_inverse=True)[1]
@@ -219,7 +219,7 @@ def _new_rows(*columns: Tensor) -> Tensor:
 
 
 def _nobody(entries: ListEntries, user_ids: Vocabulary | None, owners: Tensor, is_ranked: Tensor) -> ValueError:
-    """Return the error for lists of which no user has ground truth."""
+    """Return the error for lists whose users all lack ground truth."""
     owners, known = torch.unique(owners), is_ranked.nonzero()[:, 0]
     pair = None if user_ids is None else closest_pair(user_ids.take(owners), user_ids.take(known))
     listed, other = map(repr, pair) if pair else (called(user_ids, int(rows[0])) for rows in (owners, known))

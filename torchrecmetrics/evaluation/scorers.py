@@ -39,7 +39,7 @@ ENTRY_BYTES = 160
 _LINE_BYTES = 64
 """Bytes of a cache line."""
 MIN_ROWS = 16
-"""Fewest rows that are multiplied: for fewer, BLAS has another algorithm, whose last bits differ."""
+"""Minimum number of rows to multiply: for fewer, BLAS uses another algorithm, with other last bits."""
 
 
 def memory_on(device: torch.device) -> int:
@@ -323,7 +323,7 @@ class ProductScorer(Scorer):
 
 
 class CandidateScorer(EmbeddingScorer):
-    """Scorer that multiplies the embeddings of users with those of their own candidates alone."""
+    """Scorer that multiplies the embeddings of users only with those of their own candidates."""
 
     reuses_memory: bool = False
 
@@ -394,7 +394,7 @@ class ShardScorer(EmbeddingScorer):
         """Return the message for a ground truth of other sizes."""
         return (
             f"target is {num_users} x {num_items}; there are {self.num_users} users and, on all processes together, "
-            f'{self.num_items} items: each process passes its own items, and its own users with shard="both" alone'
+            f'{self.num_items} items: each process passes its own items, and its own users only with shard="both"'
         )
 
     def vectors(self, users: Tensor) -> Tensor:

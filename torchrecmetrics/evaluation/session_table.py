@@ -40,7 +40,7 @@ def evaluate_sessions(
     keep_rows: bool,
     options: MetricOptions,
 ) -> Evaluation:
-    """Rank the rows of each user (here: a session) by score or rank; rows with a label > 0 are the relevant items.
+    """Rank the rows of each user (a session) by score or rank; rows with a label > 0 are the relevant items.
 
     With duplicates="first", a repeated item counts at its best rank, with its highest label. Without a column of items,
     each row is an item of its own.

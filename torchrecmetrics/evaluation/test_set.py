@@ -187,8 +187,8 @@ def from_edges(name: str, argument: Any, num_users: int | None, num_items: int |
     arguments as they are.
 
     Raises:
-        TypeError: for an edge_index without both embeddings, which tell how many users and items there are, and for two
-            users, each of whom could be a row.
+        TypeError: for an edge_index without both embeddings, which give the numbers of users and items, and for two
+            users, where it could also be rows of items.
         ValueError: for ids beyond the embeddings.
     """
     argument = from_matrix(name, argument)
@@ -198,7 +198,7 @@ def from_edges(name: str, argument: Any, num_users: int | None, num_items: int |
         return argument
     if num_users is None or num_items is None:
         raise TypeError(
-            f"{name} is an edge_index, which needs embeddings of both to know how many there are: pass "
+            f"{name} is an edge_index, which needs embeddings of users and items for their numbers: pass "
             "Interactions.from_edge_index(edge_index, num_users, num_items)"
         )
     if num_users == 2 and argument.shape[1]:

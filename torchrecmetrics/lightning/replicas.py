@@ -13,7 +13,7 @@ from torchrecmetrics.core.checks import describe
 from torchrecmetrics.core.distributed import gathered, is_distributed
 
 _MAX_ROWS = 1000
-"""Most rows of embeddings or scores that processes compare."""
+"""Maximum number of rows of embeddings or scores that processes compare."""
 
 
 @contextmanager

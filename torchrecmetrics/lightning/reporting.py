@@ -276,5 +276,5 @@ def _reporting(trainer: Any) -> list[Reporting]:
 
 
 def _plain(key: str) -> str:
-    """Return a key without the parts that are often mistaken: case, punctuation, `valid` for `val`."""
+    """Return a key without common differences in spelling: case, punctuation, `valid` for `val`."""
     return re.sub("^valid(ation)?", "val", re.sub(r"[\W_]", "", key.lower()))

@@ -124,7 +124,7 @@ def _first_of_each(ids: Tensor) -> Tensor:
         start = sum(map(len, of_processes[: torch.distributed.get_rank()]))
     if len(all_ids) and int(all_ids.min()) < 0:
         raise ValueError(
-            f"sample_ids hold {int(all_ids.min())}, which is no index in the data set: number the samples from 0, "
+            f"sample_ids hold {int(all_ids.min())}, which is not an index in the data set: number the samples from 0, "
             "and return rows of samples only"
         )
     in_order, order = all_ids.sort(stable=True)

@@ -71,11 +71,11 @@ def evaluate(
         exclude: items removed from a user's candidates: the "message_passing" edges (default), None = nothing, edges
             [2, E], as in `torchrecmetrics.evaluate`, or a tuple: ("message_passing", valid) in a test.
         edge_weight: passed on to `get_embedding`.
-        embed: a function of the model (alone) that returns (users [U, d], items [I, d]), `Embeddings` of both (with a
+        embed: a function of only the model that returns (users [U, d], items [I, d]), `Embeddings` of both (with a
             bias, cosine similarity or allowed items), both in one [U + I, d], or for `HeteroData` {node type: tensor}.
         edge_type: (user type, relation, item type) of the edges in `HeteroData`, or (user type, item type) if only one
             type joins the two; not needed if there is one type only.
-        edge_label_index: in place of `target`, labelled edges [2, E] as RandomLinkSplit makes them. Only the labelled
+        edge_label_index: instead of `target`, labelled edges [2, E] as RandomLinkSplit makes them. Only the labelled
             edges of each user are ranked: positives among the sampled negatives.
         edge_label: number or bool [E], one per labelled edge: > 0 is a positive with this gain, 0 a negative.
         num_users: number of users among the embedded nodes. Not needed with `Interactions`, nor if `embed` returns
@@ -105,7 +105,7 @@ def evaluate(
     check_options("pyg.evaluate", options.keys() - known, [*_ARGUMENTS, *known])
     is_labelled = edge_label_index is not None
     if is_labelled == (target is not None) or is_labelled != (edge_label is not None):
-        raise ValueError("pass target, or edge_label_index with edge_label; positives alone are a target")
+        raise ValueError("pass target, or edge_label_index with edge_label; pass positives alone as target")
     entries: Sequence[Any] = exclude_entries(exclude)
     words = [entry for entry in entries if isinstance(entry, str)]
     for word in words:
@@ -156,7 +156,7 @@ def _warn_of_competing_edges(edge_index: Any, edge_type: EdgeType | None, nodes:
     if 2 * len(competing) > len(graph):
         warn_caller(
             f"{len(competing)} of the graph's {len(graph)} edges are neither in target nor in exclude, so "
-            'training items compete with test items: exclude the graph, too, exclude=("message_passing", valid)'
+            'training items compete with test items: also exclude the graph, exclude=("message_passing", valid)'
         )
 
 

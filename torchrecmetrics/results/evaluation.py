@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torchrecmetrics.tables.vocabulary import Vocabulary
 
 MIN_USERS = 10
-"""Fewest users for which a table shows an interval; with fewer users it is too wide and too uncertain to read."""
+"""Minimum number of users for which a table shows an interval; for fewer users it is too wide and uncertain."""
 _COMPARE = "compare models with trm.compare, not by intervals"
 
 
@@ -69,9 +69,7 @@ class GroupResults(PointTable):
     def __init__(self, points: Sequence[Result]) -> None:
         self.points: Sequence[Result] = [point for point in points if point.group is not None]
         if not self.points:
-            raise ValueError(
-                "there are no groups: evaluate with groups=trm.group_users(train), or trm.Groups of a column"
-            )
+            raise ValueError("there are no groups: evaluate with groups=, such as trm.group_users(train)")
 
     def __str__(self) -> str:
         return self.to_markdown()
@@ -258,7 +256,7 @@ class Evaluation(dict[str, Tensor], PointTable):
 
 
 def _named(rows: Rows, user_ids: Vocabulary | None) -> Rows:
-    """Return rows with ids of a vocabulary in place of row numbers."""
+    """Return rows with ids of a vocabulary instead of row numbers."""
     if user_ids is None or not isinstance(rows.ids, Tensor):
         return rows
     ids = user_ids.ids(rows.ids)

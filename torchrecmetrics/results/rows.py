@@ -161,7 +161,7 @@ class Rows(ResultColumns):
         Args:
             level: confidence level, between 0 and 1.
             bounds: lowest and highest possible value of a row; None = unknown. Labels with values beyond the bounds get
-                Student's interval in place of the score interval, as for None.
+                Student's interval instead of the score interval, as for None.
 
         Returns:
             Low and high of each label; nan for a label with fewer than 2 defined rows (clusters), and for a label whose
