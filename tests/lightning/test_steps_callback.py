@@ -362,7 +362,11 @@ def test_what_a_step_must_not_return(step, error, message, pl):
             {"scores": None, "input": trm.Ranks(torch.ones(4, 1)), "user_ids": USERS[:4]},
             "exclude= cannot change Ranks that a step returns",
         ),
-        ({"sample_ids": "index"}, {"index": torch.tensor([2, -1, 0, -1])}, "'val': sample_ids hold -1, .*not an index in"),
+        (
+            {"sample_ids": "index"},
+            {"index": torch.tensor([2, -1, 0, -1])},
+            "'val': sample_ids hold -1, .*not an index in",
+        ),
         ({"sample_ids": "index"}, {}, "must return 'index' .sample_ids=.; it returned 'scores', 'target'"),
         ({"sample_ids": "index"}, {"index": torch.arange(3)}, "sample_ids must be .4., one a row, got .3."),
         ({"sample_ids": lambda returned, batch: None}, {}, "sample_ids must be an integer tensor, got None"),
