@@ -386,5 +386,5 @@ def section(files: list[Path] | None = None) -> str:
     cpus = [kept for kept in runs if card_of(kept["machine"]) is None]
     cards = [kept for kept in runs if card_of(kept["machine"]) is not None]
     parts = [f"{slower(kept)}\n\n## On a CPU\n\n{markdown(kept)}".lstrip() for kept in cpus]
-    parts += [f"## On a card: {kept['machine']['device']}\n\n{markdown(kept)}" for kept in cards]
+    parts += [f"## On a GPU: {kept['machine']['device']}\n\n{markdown(kept)}" for kept in cards]
     return "".join(f"\n\n{part}" for part in parts) + "\n\n"

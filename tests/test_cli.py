@@ -188,7 +188,7 @@ def test_history_and_complete(run):
     status, _, said = run(words)
     assert status == 2
     assert "user 'al' holds 1 item after" in said
-    assert said.rstrip().endswith("if the lists are all that is recommended, --complete")
+    assert said.rstrip().endswith("if nothing else is recommended, pass --complete")
     assert "| 1.0000 |" in run(f"{words} --complete --markdown")[1]
 
 
@@ -208,7 +208,7 @@ def test_overlap(asked, run):
         status, _, said = run(words + more)
         assert status == 2
         assert "pair of TRUTH is also in the history, such as [['al', 'y']]. --overlap without takes" in said
-        assert "--overlap keep lets them" in said
+        assert "--overlap keep leaves them" in said
         assert "overlap=" not in said
     files = {"target": "truth.csv", "exclude": "both.csv", "complete": True}
     for overlap in ("keep", "miss", "without"):
@@ -252,7 +252,7 @@ BAD = [
     ("evaluate blank.csv truth.csv -m HR@1", "error: blank.csv is empty: it holds no rows"),
     ("evaluate column.csv truth.csv --rank rank -m HR@1", "column.csv has no column 'rank'; did you mean 'rnk'"),
     ("evaluate films.csv ratings.csv -m HR@1", "'rating' (floats 0.5 .. 5). If it is the gain of each row"),
-    ("evaluate twice.csv truth.csv -m MRR@2", "--first keeps only the first"),
+    ("evaluate twice.csv truth.csv -m MRR@2", "--first keeps only its first rank"),
     ("evaluate repeat.csv truth.csv --rank rank -m HR@1", "repeat.csv, row 3 (line 5), column 'item': user 'bo'"),
     ("evaluate order.csv truth.csv --rank rank -m HR@1", "order.csv, row 3 (line 5), column 'rank': user 'bo'"),
     ("evaluate short.parquet truth.csv --rank rank -m HR@1", "short.parquet is no parquet file, or was cut short"),
@@ -285,12 +285,12 @@ BAD = [
         f"{TRUTH} -m Calibration@2 --train train.csv",
         "has no categories, which the metric reads: the command",
     ),
-    (f"{TRUTH} -c whole.yaml", "NDCG looks at the whole ranking, but the longest list of lists.csv holds 2 items"),
+    (f"{TRUTH} -c whole.yaml", "NDCG reads the whole ranking, but the longest list of lists.csv holds 2 items"),
     (f"{TRUTH} -c name.yaml", "name.yaml, NDGC: unknown metric 'NDGC'; did you mean 'NDCG'?"),
     (f"{TRUTH} -c option.yaml", "option.yaml, NDCG: NDCG has no option 'gian'; did you mean 'gain'?"),
     (f"{TRUTH} -c cutoff.yaml", "cutoff.yaml, NDCG: k must be whole numbers"),
     (f"{TRUTH} -c empty.yaml", "empty.yaml must hold metrics by name"),
-    (f"{TRUTH} -c number.yaml", "a metric goes by its name, got 1"),
+    (f"{TRUTH} -c number.yaml", "a metric must be a name, got 1"),
     (f"{EVALUATE} --fail-under NDCG@1=0.1", "--fail-under names 'NDCG@1', which is not computed: HR@1, MRR@2"),
     (f"{BEYOND} --fail-under Gini@1=0.1", "lower values of Gini@1 are better, use --fail-over Gini@1=0.1"),
     (f"{BEYOND} --fail-over HR@2=0.1", "higher values of HR@2 are better, use --fail-under HR@2=0.1"),
@@ -330,7 +330,7 @@ def test_invalid_yaml(run):
     """The error shows on several lines where the YAML is invalid."""
     status, _, error = run(f"{TRUTH} -c open.yaml")
     assert status == 2
-    assert "open.yaml is no YAML" in error
+    assert "open.yaml is not YAML" in error
 
 
 def test_audit(run):
@@ -389,10 +389,10 @@ def test_compare(run):
     assert run(f"{named} --markdown")[1] == "\n\n".join([table.to_markdown(), *table.notes]) + "\n"
     assert run(f"{named} --latex")[1].startswith(f"{table.to_latex()}\n% The best values")
     for words, message in (
-        ("a.parquet", "two runs or more are compared, got 1"),
-        ("a.parquet a=b.parquet", "two runs or more are compared, got 1"),
+        ("a.parquet", "compare needs two or more runs, got 1"),
+        ("a.parquet a=b.parquet", "compare needs two or more runs, got 1"),
         ("a.parquet b=there/a.parquet", "there is no file there/a.parquet"),
-        ("a.parquet a.parquet", "two files go by the name 'a'"),
+        ("a.parquet a.parquet", "two files have the name 'a'"),
         ("a.parquet b.parquet --baseline c", "'c'"),
         ("a.parquet b.parquet --json a.parquet", "would overwrite a file that is read"),
     ):

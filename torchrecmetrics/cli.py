@@ -40,7 +40,7 @@ from torchrecmetrics.tables.vocabulary import Vocabulary
 FINE, BELOW, BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141
 
 _FILES = """
-Files are told by name and content: csv, tsv, parquet, jsonl, TREC runs and qrels,
+Formats are recognised by name and content: csv, tsv, parquet, jsonl, TREC runs and qrels,
 MovieLens, RecBole, LightGCN.
 """
 _EXAMPLES = f"""examples:
@@ -152,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _flags(args: argparse.Namespace, cure: Cure) -> str:
-    """Return what a cure of Python is called here."""
+    """Return the command's flags for a cure of Python."""
     if cure.name in _INSTEAD:
         return _INSTEAD[cure.name]
     if cure.name == "sides":
@@ -172,7 +172,7 @@ def _flag(name: str, value: Any, prefix: str) -> str:
 
 
 def _prefix_of(args: argparse.Namespace, path: Any) -> str:
-    """Return the start of the options of a file's columns."""
+    """Return the prefix of the options for a file's columns."""
     files = [str(getattr(args, name, None)) for name in ("lists", "lists_a", "lists_b", "log", "test")]
     if path is None or path in files:
         return ""
@@ -180,12 +180,12 @@ def _prefix_of(args: argparse.Namespace, path: Any) -> str:
 
 
 def _printable(text: str) -> str:
-    """Escape characters that would steer the terminal, which headers and ids of files may hold."""
+    """Escape control characters, which headers and ids of files may hold."""
     return "".join(sign if sign.isprintable() or sign == "\n" else repr(sign)[1:-1] for sign in text)
 
 
 _OF_PYTHON = "the command does not take it, evaluate_lists does"
-#: What cures of Python are called here, by the name of the option or of what is missing.
+#: The command's wording of Python's cures, by the name of the option or of the missing data.
 _INSTEAD = {
     "catalogue": "--train FILE, the training data",
     **dict.fromkeys(("popularity", "num_users", "categories", "embeddings"), _OF_PYTHON),
@@ -207,7 +207,7 @@ _METRICS: Any = {"action": "extend", "type": lambda text: text.split(","), "defa
 
 
 def _instead(name: str, value: Any) -> dict[str, Any]:
-    """Return an argument that gives a value to the argument `name`."""
+    """Return the settings of a flag that sets the argument `name` to a value."""
     return {"action": "store_const", "dest": name, "const": value}
 
 
@@ -244,13 +244,13 @@ _OUTPUT: _Arguments = {
 }
 _EVALUATE: _Arguments = {
     "lists": ({"type": Path, "metavar": "LISTS"}, "file of lists"),
-    "truth": ({"type": Path, "nargs": "?", "metavar": "TRUTH"}, "file of ground truth: users and items to be found"),
+    "truth": ({"type": Path, "nargs": "?", "metavar": "TRUTH"}, "file of ground truth: users' relevant items"),
     **_READING,
-    "--label": (_COLUMN, "in place of TRUTH, column of LISTS: above 0 is relevant; users are sessions"),
-    "--history": ({**_FILE, **_REPEATABLE}, "items that leave the lists"),
+    "--label": (_COLUMN, "instead of TRUTH, column of LISTS: above 0 is relevant; users are sessions"),
+    "--history": ({**_FILE, **_REPEATABLE}, "file of items to remove from the lists"),
     "--overlap": (
         {"choices": ["error", "keep", "miss", "without"]},
-        "a pair of TRUTH and history is an error (default), may be found, is missed, or leaves TRUTH",
+        "a pair of TRUTH and history is an error (default), kept, a miss, or removed from TRUTH",
     ),
     "-m --metric": (_METRICS, "such as NDCG@10, or NDCG@10,HR@10; repeatable"),
     "-c --config": ({"type": Path, "metavar": "YAML"}, "file of metrics with cut-offs and options"),
@@ -266,7 +266,7 @@ _EVALUATE: _Arguments = {
         "TRUTH and LISTS",
     ),
     "--value": (_ROLE, "column of gains in TRUTH"),
-    "--no-value": (_instead("value", None), "all rows of TRUTH are alike, whatever columns it has"),
+    "--no-value": (_instead("value", None), "TRUTH has no gains, whatever columns it has"),
     "--split": ({"metavar": "TEXT"}, "separator of several items in one cell, best first"),
     "--values-reduce": ({"choices": ["sum", "max", "last"]}, "gain of a pair that TRUTH repeats (default: an error)"),
     "--complete": (_SWITCH, "the lists are all that is recommended, however short"),
@@ -280,12 +280,12 @@ _AGREEMENT: _Arguments = {
     **_READING,
     **_ORDER,
     "-k": ({"type": int, "action": "append", "metavar": "K"}, "cut-off (default: 10); repeatable"),
-    "-p": ({"type": float, "default": 0.9, "metavar": "P"}, "chance to go on to the next rank, of RBO (default: .9)"),
+    "-p": ({"type": float, "default": 0.9, "metavar": "P"}, "RBO: probability of going on a rank (default: .9)"),
     **_OUTPUT,
 }
 _COMPARE: _Arguments = {
     "runs": ({"nargs": "+", "metavar": "[NAME=]ROWS"}, "file of evaluate --rows; a name given twice has several seeds"),
-    "-m --metric": (_METRICS, "compare these metrics alone, such as NDCG@10; repeatable"),
+    "-m --metric": (_METRICS, "compare only these metrics, such as NDCG@10; repeatable"),
     "--baseline": ({"metavar": "NAME"}, "compare the others with it (default: all pairs; with a margin the first)"),
     "--margin": (
         {"type": _margin, "metavar": "VALUE|SHARE%"},
@@ -297,7 +297,7 @@ _COMPARE: _Arguments = {
     "--latex": (_SWITCH, "print this table in LaTeX, for the package booktabs"),
 }
 _AUDIT: _Arguments = {
-    "log": ({"type": Path, "metavar": "LOG|TRAIN"}, "file of events; with TEST beside it, those of train"),
+    "log": ({"type": Path, "metavar": "LOG|TRAIN"}, "file of events, or of train events if TEST is given"),
     "test": ({"type": Path, "nargs": "?", "metavar": "TEST"}, "file of test events"),
     **_READING,
     "--time": (_ROLE, "column of times: numbers or dates"),
@@ -331,7 +331,7 @@ def _parser() -> argparse.ArgumentParser:
 
     parser = _Parser(
         "torchrecmetrics",
-        description="Metrics of recommended lists, whether differences are real, and faults of a log.",
+        description="Metrics of recommended lists, tests of differences, and faults of a log.",
     )
     version: Any = {"action": "version", "version": f"torchrecmetrics {__version__}", "help": "show the version"}
     parser.add_argument("--version", **version)
@@ -371,9 +371,9 @@ def _table(args: argparse.Namespace, path: Path, prefix: str = "", **said: Any) 
 def _evaluate(args: argparse.Namespace) -> int:
     """Metrics of recommended lists, a row per listed item, against the ground truth."""
     if (args.truth is None) == (args.label is None):
-        raise ValueError("give TRUTH, a file of ground truth, or --label COLUMN, a column of LISTS, one of the two")
+        raise ValueError("pass either TRUTH, a file of ground truth, or --label COLUMN, a column of LISTS")
     if args.label is not None and (args.history or args.train):
-        raise ValueError("--history and --train are for TRUTH, not for --label")
+        raise ValueError("--history and --train cannot be combined with --label")
     inputs = [args.lists, args.truth, args.config, *args.history, args.train]
     _check_files(inputs, {"--rows": args.rows, "--json": args.json})
     if not args.metric and args.config is None:
@@ -426,7 +426,7 @@ def _read_catalogue(*tables: Table) -> Catalogue:
 
 
 def _show(done: int, total: int) -> None:
-    """Print to stderr how many of `total` users are done, in place of the line before, and clear it at the end."""
+    """Print to stderr how many of `total` users are done, overwriting the line before, and clear it at the end."""
     text = f"{done} of {total} users" if done < total else ""
     print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
@@ -440,10 +440,10 @@ def _compare(args: argparse.Namespace) -> int:
         name, _, path = ("", "", text) if Path(text).is_file() else text.rpartition("=")
         file = Path(path)
         if not name and file.stem in dict(files):
-            raise ValueError(f"two files go by the name {file.stem!r}: name them, such as other={file}")
+            raise ValueError(f"two files have the name {file.stem!r}: name them, such as other={file}")
         files.append((name or file.stem, file))
     if len(dict(files)) < 2:
-        raise ValueError("two runs or more are compared, got 1: pass the files of two runs")
+        raise ValueError("compare needs two or more runs, got 1: pass the files of two runs")
     _check_files([file for _, file in files], {"--json": args.json})
     runs = _read_runs(files)
     baseline = args.baseline if args.margin is None else args.baseline or next(iter(runs))
@@ -543,7 +543,7 @@ def metrics_of(path: str | Path, common: Mapping[str, Any] | None = None) -> lis
     try:
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is no YAML: {error}") from error
+        raise ValueError(f"{path} is not YAML: {error}") from error
     metrics: list[RankingMetric] = []
     for entry in content if isinstance(content, list) else [content]:
         entries = {entry: None} if isinstance(entry, str) else entry
@@ -560,7 +560,7 @@ def metrics_of(path: str | Path, common: Mapping[str, Any] | None = None) -> lis
 def _metrics_of_entry(name: Any, settings: Any, common: Mapping[str, Any]) -> list[RankingMetric]:
     """Return the metrics of the YAML entry `name: settings`, one per cut-off."""
     if not isinstance(name, str):
-        raise ValueError(f"a metric goes by its name, got {name!r}")
+        raise ValueError(f"a metric must be a name, got {name!r}")
     options = dict(settings) if isinstance(settings, Mapping) else {"k": settings}
     metrics = [*RecMetricCollection(name, k=options.pop("k", None), **common).metrics.values()]
     if not options:

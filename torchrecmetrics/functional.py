@@ -2,7 +2,7 @@
 
 One cut-off gives float [B], several (a list or tuple of K) give [K, B] at little extra cost; `k=None` is the whole
 ranking. Rows without a relevant item are NaN. R is the number of a row's relevant items, h(k) the number of them in the
-first k places. The metric of each formula tells range, edge cases, options, other names and source.
+first k ranks. The class of each metric documents range, edge cases, options, other names and source.
 """
 
 from torchrecmetrics.core.ranked_items import AnyCutoff as AnyCutoff

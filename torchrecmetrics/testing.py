@@ -1,4 +1,4 @@
-"""`check_metric`: test that a metric of your own keeps what every metric of this package promises."""
+"""`check_metric`: test that a metric of your own keeps the promises of every metric in this package."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ class _Rows(NamedTuple):
 
 
 def check_metric(metric: RankingMetric, *, exact_ties: bool = True, max_relevant: int = 3) -> None:
-    """Raise an error that says which promise of a metric does not hold, on small data with a fixed seed.
+    """Test the promises of a metric on small data with a fixed seed; raise for the first that does not hold.
 
     The value must be the same for other splits into batches, for two copies whose states are merged, for rows and items
-    in another order, after a state dict, beside another cut-off in a collection, and with rows without a relevant item,
-    which are left out. Values of rows must lie within `bounds`. `update` must not read a value of a tensor, for which a
-    GPU would be waited for: it runs on the device "meta", where reading raises.
+    in another order, after loading a state dict, in a collection with another cut-off, and with rows without a relevant
+    item, which are left out. Values of rows must lie within `bounds`. `update` must not read a value of a tensor, which
+    would wait for a GPU: it runs on the device "meta", where reading raises.
 
     Args:
         metric: an instance, whose own state is not touched.
         exact_ties: also compare the value of equal scores with the mean over all their orders. False for a formula that
-            reads `ranking.ranks`, in which equal scores have their mean rank: its value for ties is that of the mean
-            rank, which differs from what other metrics of the same collection mean by a tie.
+            reads `ranking.ranks`, where equal scores have their mean rank: its value for ties then differs from the
+            mean over all orders, which other metrics of the collection give.
         max_relevant: number of relevant items of a row; 1 for metrics of one rank.
 
     Raises:
         AssertionError: for the first promise that does not hold, with both values.
-        TypeError: for a class, in place of an instance, and for anything else.
+        TypeError: for anything but an instance of a metric, such as its class.
 
     Examples:
         >>> import torchrecmetrics as trm
@@ -114,11 +114,11 @@ def _value(metric: RankingMetric, rows: _Rows, batches: Sequence[Tensor]) -> flo
     return copy.compute().item()
 
 
-def _check_equal(what: str, value: float, expected: float) -> None:
+def _check_equal(name: str, value: float, expected: float) -> None:
     if not math.isclose(value, expected, rel_tol=1e-9, abs_tol=1e-9) and not (
         math.isnan(value) and math.isnan(expected)
     ):
-        raise AssertionError(f"{what} is {value:.6g}, expected {expected:.6g}")
+        raise AssertionError(f"{name} is {value:.6g}, expected {expected:.6g}")
 
 
 def _check_states(metric: RankingMetric, rows: _Rows, value: float) -> None:
@@ -135,7 +135,7 @@ def _check_states(metric: RankingMetric, rows: _Rows, value: float) -> None:
         other = type(metric)(metric.k + 1, **metric.options, **_ranking_options(metric))
         collection = RecMetricCollection({"metric": _empty_copy(metric), "other": other})
         collection.update(rows.at(torch.arange(16)))
-        _check_equal(f"{metric.label} beside {other.label}", collection.compute()["metric"].item(), value)
+        _check_equal(f"{metric.label} in a collection with {other.label}", collection.compute()["metric"].item(), value)
 
 
 def _ranking_options(metric: RankingMetric) -> dict[str, object]:
@@ -154,7 +154,7 @@ def _check_bounds(metric: RankingMetric, rows: _Rows) -> None:
 
 
 def _check_ties(metric: RankingMetric, max_relevant: int) -> None:
-    """Compare the value of equal scores with the mean over all orders, as many rows without ties."""
+    """Compare the value of equal scores with the mean over all their orders, each a row without ties."""
     orders = torch.tensor(list(permutations(range(5)))) / 100
     for scores, target in zip(_TIED, _TIED_TARGETS, strict=True):
         relevant = torch.tensor([target[:max_relevant]])
@@ -167,5 +167,5 @@ def _check_ties(metric: RankingMetric, max_relevant: int) -> None:
         except AssertionError as error:
             raise AssertionError(
                 f"{error}, the mean over all orders of equal scores: read any_hit, num_hits, sum_hits, "
-                "reciprocal_first or sum_of_precisions in place of ranks, or pass exact_ties=False"
+                "reciprocal_first or sum_of_precisions instead of ranks, or pass exact_ties=False"
             ) from None

@@ -281,7 +281,7 @@ def test_values(data, k, how, options, expected):
 def test_lists_that_end():
     """Some lists may be shorter than the cut-off; if all lists are, `merge` raises an error."""
     short = [arrow.tally(ENDING[:1], "HR", 3)] * 2
-    with pytest.raises(ValueError, match=r"HR@3 looks at 3 places, but none of 2 lists holds as many items"):
+    with pytest.raises(ValueError, match=r"HR@3 reads 3 ranks, but none of 2 lists has as many items"):
         arrow.merge(short, "HR", 3)
     assert numbers(arrow.merge([*short, arrow.tally(ENDING[1:], "HR", 3)], "HR", 3)) == {"HR@3": 2 / 3}
 
@@ -430,7 +430,7 @@ BAD_VALUES = [
     (bad("w", [1, None]), {"weights": "w"}, "row 1 has no weight: column 'w'"),
     (bad("w", [1, -1]), {"weights": "w"}, "row 1 has weight -1"),
     (bad("s", [[9], [6]]), {"exclude": "s"}, "also excluded.*row 1"),
-    (SHORT, {"exclude": "seen"}, "the list of row 1 holds 2 items after excluded and repeated ones have left"),
+    (SHORT, {"exclude": "seen"}, "the list of row 1 holds 2 items after excluded and repeated ones"),
     (bad("r", [1.0, 0.5]), {"ranks": "r", "complete": True}, r"row 1 is \[0.5"),
     (
         bad("r", [1, 0]),
@@ -441,7 +441,7 @@ BAD_VALUES = [
     (
         RANKS,
         {"k": 2, "ranks": "rank"},
-        r"the depth of these ranks is unknown: pass depth=10, .* never cut, complete=True",
+        r"the depth of these ranks is unknown: pass depth=10, .* complete=True only if they were never cut",
     ),
     (
         RANKS,
@@ -449,22 +449,26 @@ BAD_VALUES = [
         "needs the first 20 ranks, but the ranks are known to depth 10 only",
     ),
     (RANKS, {"metrics": "MRR", "k": None, "ranks": "rank", "depth": 10}, "the ranks are known to depth 10 only"),
-    (PAIR, {"depth": 10}, "depth= belongs to ranks: ranks= names their column"),
-    (PAIR, {"ranks": "target", "exclude": "s"}, "exclude= belong to lists, and ranks='target' takes their place"),
-    (PAIR, {"ranks": "target", "scores": "s"}, "scores= belong to lists, and ranks='target' takes their place"),
-    (PAIR, {"target": None, "gains": "target"}, "target= names their column"),
-    (PAIR, {"target": None}, "HR@3 reads which items are relevant: target= names their column"),
+    (PAIR, {"depth": 10}, "depth= belongs to ranks: name their column with ranks="),
+    (PAIR, {"ranks": "target", "exclude": "s"}, "exclude= cannot be combined with ranks='target', which replaces"),
+    (PAIR, {"ranks": "target", "scores": "s"}, "scores= cannot be combined with ranks='target', which replaces"),
+    (PAIR, {"target": None, "gains": "target"}, "name their column with target="),
+    (PAIR, {"target": None}, "HR@3 needs the relevant items: name their column with target="),
     (PAIR, {"duplicates": "last"}, "duplicates must be one of 'error', 'first'"),
-    (PAIR, {"metrics": "MRR", "k": None}, "MRR looks at the whole ranking, of which lists are the beginning"),
+    (PAIR, {"metrics": "MRR", "k": None}, "MRR reads the whole ranking, but lists are only its top"),
     (PAIR, {"metrics": "AUROC", "k": None, "complete": True}, "AUROC compares all items"),
-    (PAIR, {"metrics": trm.Seen(3, catalogue=Catalogue(9)), "k": None}, "reads the users' histories"),
-    (PAIR, {"metrics": KEPT_ROWS, "k": None}, r"a tally holds sums alone, which KeptRows\(\) does not keep"),
+    (PAIR, {"metrics": trm.Seen(3, catalogue=Catalogue(9)), "k": None}, "needs the users' histories"),
+    (PAIR, {"metrics": KEPT_ROWS, "k": None}, r"a tally holds only sums, which KeptRows\(\) does not keep"),
     (PAIR, {"metrics": BY_GROUP, "k": None}, "data has no column 'g'"),
-    (bad("g", ["b", "a"]), {"metrics": BY_GROUP, "k": None}, r"'g' holds 'a', which is no group of ByGroup\('b', 'c'"),
+    (
+        bad("g", ["b", "a"]),
+        {"metrics": BY_GROUP, "k": None},
+        r"'g' holds 'a', which is not a group of ByGroup\('b', 'c'",
+    ),
     (PAIR, {"groups": "g"}, r"no option 'groups': collections have accumulators=\[trm.ByGroup"),
 ]
 BAD_TYPES = [
-    (bad("n", [1, 2]), {"lists": "n"}, "'n' must hold a list a row, .* got int64; .* here: 'item_ids', 'target'"),
+    (bad("n", [1, 2]), {"lists": "n"}, "'n' must hold a list per row, .* got int64; .* lists: 'item_ids', 'target'"),
     (bad("target", [["a"], ["b"]]), {}, r"column 'target' holds text, .*item_ids=, a Vocabulary"),
     (bad("target", [["a"], ["b"]]), {"item_ids": [1, 2]}, "column 'target' holds text"),
     (bad("target", [[True], [False]]), {}, "'target' must hold ids, .* got bool"),
@@ -493,15 +497,15 @@ def test_rows_are_counted_through():
         arrow.tally(table_of(columns), NAMES, K)
     with pytest.raises(ValueError, match=r"row 44 is \[7, 8, 7"):
         next(arrow.tally(iter(table_of(columns).to_batches(max_chunksize=8)), NAMES, K))
-    with pytest.raises(TypeError, match="data must hand out RecordBatches of pyarrow, got dict"):
+    with pytest.raises(TypeError, match="data must yield RecordBatches of pyarrow, got dict"):
         next(arrow.tally(iter([{}]), NAMES, K))
 
 
 @pytest.mark.parametrize(
     ("metrics", "options", "message"),
     [
-        ("MRR", {}, r"tally 1 is of other metrics or options, .*: 'tally 3\\nMRR@3.*, these are 'tally 3\\nHR@3"),
-        ("HR", {"empty_target_action": "neg"}, r"HR@3\S*-neg', these are .*HR@3\S*-skip'"),
+        ("MRR", {}, r"tally 1 has other metrics, options .*: 'tally 3\\nMRR@3.*, expected 'tally 3\\nHR@3"),
+        ("HR", {"empty_target_action": "neg"}, r"HR@3\S*-neg', expected .*HR@3\S*-skip'"),
         ("HR", {"duplicates": "first"}, "columns=lists,target duplicates=first complete=False, tally 0 with .*=error"),
         ("HR", {"weights": "w"}, "tally 1 was made with columns=lists,target,weights"),
     ],

@@ -166,7 +166,7 @@ def test_ids_that_stand_twice_in_a_batch(call):
     assert metrics.rows.ids.tolist() == [1, 2, 3, 4]
     getattr(deferred, call)(*batch(0), row_ids=twice)
     deferred.compute()
-    with pytest.raises(ValueError, match=r"id 1 stands in 2 rows.*clusters="):
+    with pytest.raises(ValueError, match=r"id 1 occurs in 2 rows.*clusters="):
         deferred.rows  # noqa: B018
 
 
@@ -176,7 +176,7 @@ def test_ids_that_stand_twice_in_several_batches():
     for seed in range(2):
         plain.update(*batch(seed))
     assert metrics.compute() == plain.compute()
-    with pytest.raises(ValueError, match=r"id \d+ stands in 2 rows.*clusters="):
+    with pytest.raises(ValueError, match=r"id \d+ occurs in 2 rows.*clusters="):
         metrics.rows  # noqa: B018
     metrics.reset()
     metrics.update(*batch(0), row_ids=IDS)

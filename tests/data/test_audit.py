@@ -80,7 +80,7 @@ PLANTED = {  # the fault: what is changed, how many there are, the example in th
     "repeated_events": ({"train": [("u7", "i9", 1007)]}, 1, "user 'u7', item 'i9'", ()),
     "empty_ids": ({"train": {11: ("u11", "nan", 1011)}}, 1, "user 'u11', item 'nan'", ()),
     "one_time": (ONE_TIME, 360, "7", ("equal_times",)),
-    "time_units": ({"test": {59: ("u29", "i36", 3_059_000)}}, 1, "3059000 beside", ()),
+    "time_units": ({"test": {59: ("u29", "i36", 3_059_000)}}, 1, "3059000, median", ()),
     "head_share": ({"train": [(f"u{n % 30}", "i5", 1100 + n) for n in range(400)]}, 408, "item 'i5'", ("in_train",)),
     "heaviest_user": ({"train": [("u3", f"i{n % 40}", 1300 + n) for n in range(100)]}, 112, "user 'u3'", ("in_train",)),
     "popular_item": (HITS, 20, "item 'hit'", ()),
@@ -128,7 +128,7 @@ def test_a_log_is_looked_at_alone():
     assert not {"in_train", "no_times"} & set(report)
     assert "whole numbers, -1 to 2" in report["users"].says
     assert len(report) == len(list(report)) == 14
-    with pytest.raises(KeyError, match="nothing was looked at under 'popular_itm'; did you mean 'popular_item'"):
+    with pytest.raises(KeyError, match="there is no finding 'popular_itm'; did you mean 'popular_item'"):
         report["popular_itm"]
     log = Log.from_frame({"user": ["b", "a", "m"], "item": ["x", "y", "x"]}, user_ids=["z", "b", "m", "a"])
     assert "text, 'a' to 'm'" in str(trm.audit(log)["users"])  # in the order of the ids, not of the rows
@@ -179,7 +179,7 @@ def test_parts_with_vocabularies_of_their_own_are_matched():
 
 @pytest.mark.parametrize("wrong", ["log.csv", torch.zeros(2), [1], (1, 2, 3)], ids=str)
 def test_what_cannot_be_audited_is_refused(wrong):
-    with pytest.raises(TypeError, match=r"audit looks at logs and their splits, got .*: pass a Log, Interactions, or"):
+    with pytest.raises(TypeError, match=r"audit takes logs and their splits, got .*: pass a Log, Interactions, or"):
         trm.audit(wrong)
 
 

@@ -102,7 +102,7 @@ def test_users_are_held_out_with_a_share_of_their_items(events, seed, share):
     items = {user: {event[1] for event in events if event[0] == user} for user in {event[0] for event in events}}
     able = [user for user in items if len(items[user]) >= 2]
     if not able:
-        with pytest.raises(ValueError, match="1 users are to be held out, but 0 have two items or more"):
+        with pytest.raises(ValueError, match="cannot hold out 1 users: 0 have two items or more"):
             log.split_users(1)
         return
     for users, number in ((1, 1), (len(able), len(able)), (0.5, max(1, round(len(able) / 2)))):
@@ -238,7 +238,7 @@ BAD = [
     (lambda: LOG.split_random((1, math.nan, 1)), ValueError, NO_RATIO),
     (lambda: LOG.split_random((1, 0, 0)), ValueError, r"ratio=\(1, 0, 0\) leaves no event for test"),
     (lambda: LOG.split_random((0, 1, 1)), ValueError, "leaves no event for train"),
-    (lambda: LOG.split_users(3), ValueError, "3 users are to be held out, but 2 have two items or more"),
+    (lambda: LOG.split_users(3), ValueError, "cannot hold out 3 users: 2 have two items or more"),
     (lambda: LOG.split_users(1.5), ValueError, "a number of users .* or a share between 0 and 1, got 1.5"),
     (lambda: LOG.split_users("2"), TypeError, "users must be an integer >= 1, got '2'"),
     (lambda: LOG.split_users(True), TypeError, "users must be an integer >= 1, got True"),

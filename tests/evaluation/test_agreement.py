@@ -66,7 +66,7 @@ RUN = st.lists(st.lists(st.integers(0, 8), unique=True, max_size=6), min_size=4,
 
 @settings(max_examples=examples(150), deadline=None)
 @given(RUN, RUN, st.integers(1, 8), st.sampled_from([0.1, 0.5, 0.9, 0.99]))
-@pytest.mark.filterwarnings("ignore:.* users have a list in one run alone")
+@pytest.mark.filterwarnings("ignore:.* users have a list in only one run")
 def test_equals_plain_python(a, b, k, p):
     """Values of full, short and uneven lists equal the definitions, user by user."""
     a, b = [[1, 2], *a], [[2, 1], *b]  # so that one user has two lists
@@ -114,7 +114,7 @@ def test_recommendations_are_matched_by_row_or_id():
     assert agreement(a, b, k=5).floats() == expected
     few = trm.recommend(users[:3], items[0], k=5)
     for pair in ((few, trm.recommend(users, items[1], k=5)), (trm.recommend(users, items[1], k=5), few)):
-        with pytest.warns(UserWarning, match="2 of 5 users have a list in one run alone"):
+        with pytest.warns(UserWarning, match="2 of 5 users have a list in only one run"):
             found = agreement(*pair, k=5)
         assert found.floats() == agreement(few.ids, b.ids[:3], k=5).floats()
 
@@ -150,7 +150,7 @@ def test_tables_are_matched_by_id(tmp_path):
     only_y = {"user": ["al"], "item": ["y"], "score": [0.5]}
     assert agreement(SCORED, only_y, k=1, score="score")["Overlap@1"] == 1
     assert agreement(SCORED, only_y, k=1, score=None)["Overlap@1"] == 0
-    with pytest.warns(UserWarning, match="3 of 6 users have a list in one run alone, and are left out"):
+    with pytest.warns(UserWarning, match="3 of 6 users have a list in only one run, and are left out"):
         found = agreement({"new": ["i1"], **a}, {**b, "late": ["i2"], "gone": ["i3"]}, k=3)
     assert (found.floats(), found.num_users) == (expected, 3)
 
@@ -159,14 +159,14 @@ A, B = torch.tensor(BEFORE), torch.tensor(AFTER)
 SCORED = {"user": ["al", "al"], "item": ["x", "y"], "score": [0.1, 0.9]}
 UNREAD = {"user": ["al", "al"], "item": ["x", "y"], "p": [0.1, 0.9]}
 FOUND = trm.recommend(torch.eye(2, 3), torch.eye(9, 3), k=2)
-BETWEEN_0_AND_1 = "p, the probability to go on to the next rank, must be between 0 and 1"
+BETWEEN_0_AND_1 = "p, the probability of going on to the next rank, must be between 0 and 1"
 
 
 @pytest.mark.parametrize(
     ("lists_a", "lists_b", "options", "message"),
     [
         (A, B[:2], {}, "lists_a has 3 rows, lists_b 2: a row is one user in both"),
-        (A, {0: [1]}, {}, r"whose are they\? Pass \(lists, users\)"),
+        (A, {0: [1]}, {}, r"to say who the users are, pass \(lists, users\)"),
         (A, B.float(), {}, "lists_b must hold int64, int32 or int16"),
         (A[0], B, {}, r"lists_a must be item ids \[B, K\], best first, got shape \[3\]"),
         ({"al": ["x", "x"]}, {"al": ["x", "y"]}, {}, "lists_a holds an item twice in the list of user 'al'"),

@@ -72,7 +72,7 @@ def test_candidates_are_matched_by_id():
     target = Interactions.from_columns(["al", "bo"], ["y", "z"], user_ids=["al", "bo"], item_ids=["x", "y", "z"])
     found = trm.evaluate("HR@1", embeddings, target=target)
     assert (found["HR@1"], found.num_unreachable) == (1, 0)
-    with pytest.raises(ValueError, match="allowed is 2 x 3, there are 4 users and 3 items"):
+    with pytest.raises(ValueError, match="allowed is 2 x 3, but there are 4 users and 3 items"):
         trm.recommend(trm.Embeddings(torch.eye(4, 3), torch.eye(3), allowed=own), k=2)
 
 
@@ -128,7 +128,7 @@ NAMED = Interactions.from_columns(["a"], ["x"], user_ids=["a", "b", "c"], item_i
         (Interactions.from_columns([0], [0], num_users=3, num_items=4), {}, "is 3 x 4"),
         (NAMED, {}, "allowed has user_ids, target has none: row 5 could mean two users"),
         (ALL, {"exclude": NAMED}, "exclude has user_ids, target has none: row 5 could mean two users"),
-        (ALL, {"exclude": torch.ones(3).bool()}, r"excluded Interactions, not with bool \[I\]"),
+        (ALL, {"exclude": torch.ones(3).bool()}, r"cannot be combined with exclude of bool \[I\]"),
         (ALL, {"empty_target_action": "error"}, "without a relevant item"),
     ],
 )

@@ -540,7 +540,7 @@ BAD = [
     (lambda: evaluate(lambda ids: None, None), "got NoneType"),
     (lambda: evaluate(lambda ids: U[ids].tolist(), None), "got list: torch.as_tensor"),
     (lambda: evaluate(lambda ids: ids[:, None], None), r"or an input such as Lists, got a torch.int64 tensor"),
-    (lambda: evaluate(U.to("meta")), "items is on cpu, the scores are made on meta"),
+    (lambda: evaluate(U.to("meta")), "items is on cpu, but scores are computed on meta"),
     (lambda: evaluate(U.to_sparse()), r"users is sparse .*: pass users.to_dense\(\)"),
     (lambda: trm.Embeddings(), "Embeddings take users and items, or bias alone"),
     (lambda: trm.Embeddings(U, bias=V[:, 0]), r"items must be a tensor \[n, d\], got None"),
@@ -562,7 +562,7 @@ BAD = [
     (lambda: evaluate(batch_size="8"), r"batch_size must be an integer >= 1, got '8' \(str\)"),
     (lambda: evaluate(progress="yes"), r"progress must be True, False or a function of .*, got 'yes' \(str\)"),
     (lambda: evaluate(device="gpu"), r"device must be .* the name of one, such as 'cuda:0', got 'gpu' \(str\)"),
-    (lambda: evaluate(user_ids=[1, 1]), "user_ids hold a user twice"),
+    (lambda: evaluate(user_ids=[1, 1]), "user_ids repeat a user"),
     (lambda: evaluate(user_ids=3), r"row numbers \[n\], such as \[3\] for user 3, got 3"),
     (lambda: evaluate(user_ids=[[3]]), r"row numbers \[n\], such as \[3\] for user 3, got \[\[3\]\]"),
     (lambda: evaluate(user_ids="abc"), r"row numbers \[n\] .*, not strings or sets, got str 'abc'"),
@@ -591,7 +591,7 @@ BAD = [
     (lambda: evaluate(target=TEST.select([0]).items), "target must be Interactions, got a torch.int64 tensor"),
     (lambda: evaluate(target=TEST.select([0])), "got SelectedItems: pass the Interactions whole, without select"),
     (lambda: evaluate(target=U > 0), "60 items have embeddings, but target has 8 items"),
-    (lambda: evaluate(target=U), r"^target: dense holds -\d.0: values are above 0"),
+    (lambda: evaluate(target=U), r"^target: dense holds -\d.0: values must be finite"),
     (lambda: evaluate(target=(U > 0)[0]), "^target must be Interactions, got a torch.bool tensor of shape"),
     (
         lambda: evaluate(target=U.long()),
@@ -608,7 +608,7 @@ BAD = [
     (lambda: of_edges(rand_scores), r"^target must be Interactions, .*from_edge_index"),
     (
         lambda: of_edges(trm.Embeddings(bias=torch.rand(3))),
-        r"^target is an edge_index, which needs embeddings of both to know how many there are: pass "
+        r"^target is an edge_index, which needs embeddings of users and items for their numbers: pass "
         r"Interactions\.from_edge_index\(edge_index, num_users, num_items\)$",
     ),
     (
@@ -621,12 +621,12 @@ BAD = [
     (lambda: of_edges(target=EDGES.int()), r"^target must be .*, got a torch\.int32 .*from_edge_index"),
     (lambda: of_edges(*THREE_OF_6, target=BEHIND), r"are 3 or more, the number of users, as PyG .*item_offset"),
     (lambda: of_edges(*THREE_OF_6, target=EDGES[:, 1:2], exclude=BEHIND), r"^exclude.* are 3 or more, .*item_offset"),
-    (lambda: recommend(lambda ids: U, 5, num_users=3, num_items=4), "k and others go by name"),
+    (lambda: recommend(lambda ids: U, 5, num_users=3, num_items=4), "pass k and others by name"),
     (lambda: recommend(U, V, k=0), "k must be at least 1"),
     (lambda: recommend(num_users=4, num_items=0), "num_items must be at least 1, got 0"),
     (lambda: recommend(num_users=-1, num_items=8), "num_users must be at least 0, got -1"),
     (lambda: recommend(U, V[:0]), "num_items must be at least 1, got 0"),
-    (lambda: recommend(U, V, num_items=9), "num_items=9 was given beside 60 embeddings"),
+    (lambda: recommend(U, V, num_items=9), "num_items=9 contradicts the 60 embeddings"),
     (lambda: recommend(NAN_OF_7, V), "1 of 40 rows with a score that is NaN or .inf: user 7"),
     (lambda: recommend(lambda ids: U[ids] + math.inf, num_items=8, user_ids=[5]), "1 of 1 row with a .*: user 5"),
 ]

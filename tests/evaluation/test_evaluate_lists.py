@@ -72,7 +72,7 @@ def test_lists_of_two_models_in_one_table(order, form, tmp_path):
 def test_a_column_that_does_not_tell_repeats_apart_is_not_named():
     """Repeats within each value of the column, and a column without several values, are repeats as before."""
     lists = {"user": [1, 1, 1], "item": ["x", "x", "y"], "model": ["als", "als", "bpr"], "run": ["a", "a", "a"]}
-    with pytest.raises(ValueError, match="duplicates='first' keeps only the first"):
+    with pytest.raises(ValueError, match="duplicates='first' keeps only its first rank"):
         trm.evaluate_lists("HR@1", trm.Table(lists, rank=None), target={"user": [1], "item": ["x"]})
 
 
@@ -299,13 +299,13 @@ def test_short_lists():
     lists = {"al": ["x", "y", "z"], "bo": ["z"], "eve": ["x", "y", "z"]}
     had = {"user": ["bo", "eve"], "item": ["x", "y"]}
     for longer in (lists, lists | {"al": [*"xyzw"]}):  # a longer list changes nothing for the others
-        with pytest.raises(ValueError, match=r"user 'eve' holds 2 items after .* look at 3 places: .*complete=True"):
+        with pytest.raises(ValueError, match=r"user 'eve' holds 2 items after .* read 3 ranks: .*complete=True"):
             evaluate_lists("HR@3", longer, target=TRUTH, exclude=had)
         assert value("HR@3", longer, exclude=had, complete=True) == 1
         assert value("HR@3", longer, exclude=had, validate_args=False) == 1
         assert value("HR@2", longer, exclude=had) == 1
     for metric in ("HR@4", "MRR", "RPrecision"):
-        said = "ranks, but the ranks are known" if metric == "RPrecision" else f"{metric} looks at .* longest list of"
+        said = "ranks, but the ranks are known" if metric == "RPrecision" else f"{metric} reads .* longest list of"
         with pytest.raises(ValueError, match=f"{said}.*complete=True"):
             evaluate_lists(metric, {"al": ["y"], "bo": ["z"]}, target=TRUTH)
     assert value("MRR", {"al": ["y"], "bo": ["z"]}, complete=True) == 2 / 3
@@ -384,7 +384,7 @@ def test_repeated_rows():
         found, counts = outcome("MRR@2", twice, duplicates="first", **how)
         assert (found, counts["num_repeated"]) == ((1 / 2 + 1) / 3, len(more))
     other = pd.concat([rows, rows[:2].assign(item=["w", "y"])])
-    with pytest.raises(ValueError, match=r"^lists, row [14], column 'rank': user 'al' has rank 2 twice.*two lists"):
+    with pytest.raises(ValueError, match=r"^lists, row [14], column 'rank': user 'al' has rank 2 twice.*a second list"):
         evaluate_lists("MRR@2", other, target=TRUTH, duplicates="first", **how)
 
 
@@ -588,14 +588,14 @@ def ranked(*ranks):
 BAD = [
     bad(ROWS, "lists has no column 'itm'; did you mean 'item'", item="itm"),
     bad({"usr": ["al"], "item": ["x"]}, "lists has no column 'user' or 'user_id'; did you mean 'usr'"),
-    bad({"u": ["al"], "i": ["x"]}, "no user of lists has ground truth; such as user 'i'.*item= name"),
+    bad({"u": ["al"], "i": ["x"]}, "no user of lists has ground truth: users are such as 'i'.*item= name"),
     bad(ROWS, "rank='rank' and score='score' are both to order frame", rank="rank", score="score"),
     bad(ROWS | {"rank": [1, 1]}, "score='rank'.*upside down.*pass rank='rank'", score="rank"),
     bad(TWO | {"Distance": [2, 1]}, "score='Distance' would turn .* upside down.*: negate", score="Distance"),
     bad(ROWS, "item=None is for label=", item=None),
     bad(TWO | {"place": [2, 1]}, r"not read: 'place' .*pass trm.Table\(lists, score='place'\), or rank=None"),
     bad(TWO | {"place": [2, 1], "est": [2, 1]}, "columns that are not read: 'place' .* 'est' "),
-    bad([["x"]], r"whose are they\? Pass \(lists, users\)"),
+    bad([["x"]], r"to say who the users are, pass \(lists, users\)"),
     bad(pd.Series({"al": ["x"]}), r"lists is a Series.*pass lists.to_dict\(\)"),
     bad(pl.DataFrame(ROWS).lazy(), r"not computed yet, LazyFrame: pass lists.collect\(\)"),
     bad(Log.from_frame(ROWS), "lists must be a frame, got Log"),
@@ -613,13 +613,13 @@ BAD = [
     bad({"al": ["x"]}, "cannot be item and user at once: item=... says", item="user", target=ranked(1, 2, 3, 1)),
     bad(([["x"], ["y"], ["z"]], ["al", "bo", "al"]), "two lists of user 'al', in rows 0 and 2"),
     bad(([["x"], ["y"]], ["al"]), "2 lists and 1 users"),
-    bad((np.array(["x"]), ["al"]), r"lists must be \[lists, places\]"),
+    bad((np.array(["x"]), ["al"]), r"lists must be \[users, K\]"),
     bad({"al": "xyz"}, "each of the lists must be a list of item ids.*got str"),
     bad({"al": {"x": 0.9, "y": 0.5}}, r"got dict: of a dict \{item: score\} pass sorted\(scores, key=scores.get"),
     bad({"al": [("x", 0.9), ("y", 0.5)]}, r"got \('x', 0.9\): pass the items alone"),
-    bad({}, "lists holds no list"),
+    bad({}, "lists is empty"),
     bad({"user": [], "item": []}, "lists holds no rows"),
-    bad({"user": ["zoe"], "item": ["x"]}, "no user of lists has ground truth; such as user 'zoe', while"),
+    bad({"user": ["zoe"], "item": ["x"]}, "no user of lists has ground truth: users are such as 'zoe', but"),
     bad({"al": ["y"]}, r"AUROC compares all .*: pass scores, or embeddings$", "AUROC", complete=True),
     bad(ranked(1, 2, 4, 1), r"rows? 2.*'al' has rank 4 after 2", rank="rank"),
     bad(ranked(1, 2, 2, 1), r"row 2.*'al' has rank 2 twice", rank="rank"),
@@ -631,7 +631,7 @@ BAD = [
     bad(ranked(1, 2, 10**12, 1), r"holds 1000000000000 in row 2, which is no rank", rank="rank"),
     bad(
         {"user": ["zoe", "al", "bo", "zoe", "al"], "item": [*"xxzxx"], "score": [1, 2, 3, 4, 5]},
-        r"^lists, row 1, column 'item': user 'al' has item 'x' for the second",
+        r"^lists, row 1, column 'item': user 'al' has item 'x' twice",
         score="score",
     ),
     bad(
@@ -639,8 +639,8 @@ BAD = [
         r"^lists, row 4, column 'rank': user 'al' has rank 3 after 1",
         rank="rank",
     ),
-    bad({"al": ["new", "x", "new"]}, r"^lists: user 'al' has item 'new' for the second time"),
-    bad((BIG_LISTS, BIG), "-1 fills up lists, but it is an item of target", target={"user": BIG, "item": [-1, -7, 5]}),
+    bad({"al": ["new", "x", "new"]}, r"^lists: user 'al' has item 'new' twice"),
+    bad((BIG_LISTS, BIG), "-1 pads lists, but it is also an item of target", target={"user": BIG, "item": [-1, -7, 5]}),
     bad({-1: [2], 0: [2]}, "the users of lists hold -1: row numbers are 0 or more", target=ROWS_ALONE),
     bad({"al": [2]}, r"users of lists must be whole numbers .*target has no user_ids", target=ROWS_ALONE),
     bad(FRAME_OF_ROWS, r"no user_ids.*with_ids\(user_ids=torch.arange\(4\)\)", target=ROWS_ALONE),
@@ -666,7 +666,7 @@ BAD = [
     bad(ROWS, "padding_idx is a row number, but target has item_ids", padding_idx=0),
     bad(ROWS, "duplicates must be one of 'error', 'first'", duplicates="last"),
     bad(TWO | {"score": [2, 1], "label": [1, -1]}, "label below 0", target=None, label="label", score="score"),
-    bad({"a": ["x"], "u1 ": ["x"]}, r"such as user 'u1 ', while target has 'u1'", target={"u1": ["x"]}),
+    bad({"a": ["x"], "u1 ": ["x"]}, r"such as 'u1 ', but target has 'u1'", target={"u1": ["x"]}),
     bad(
         {"u": ["x"]}, "no user of exclude .* such as 'u ' and 'u'", target={"a": [], "u": ["x"]}, exclude={"u ": ["x"]}
     ),

@@ -82,8 +82,8 @@ def test_the_command_and_repeated_items(tmp_path, capsys):
         (once, label, 0, "MRR  0.5000"),
         (path, [*label, "--first"], 0, "MRR  0.4167"),
         (path, label, 2, "--first keeps its best rank"),
-        (once, [], 2, "give TRUTH, a file of ground truth, or --label COLUMN"),
-        (once, [*label, "--history", once], 2, "--history and --train are for TRUTH"),
+        (once, [], 2, "pass either TRUTH, a file of ground truth, or --label COLUMN"),
+        (once, [*label, "--history", once], 2, "--history and --train cannot be combined with --label"),
     ):
         assert main(["evaluate", file, "--user", "session", "--score", "score", "-m", "MRR", *more]) == code
         assert message in "".join(capsys.readouterr())
@@ -92,18 +92,18 @@ def test_the_command_and_repeated_items(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("frame", "options", "message"),
     [
-        (FRAME, {"score": None}, "give score= or rank=, one of the two"),
+        (FRAME, {"score": None}, "pass score= or rank= to trm.Table"),
         (FRAME, {"rank": "score"}, "are both to order frame: give one of the two"),
-        (FRAME, {"score": "clicked"}, "column 'clicked' cannot be the label and the order of the rows at once"),
+        (FRAME, {"score": "clicked"}, "column 'clicked' cannot be both the label and the order of the rows"),
         (FRAME, {"score": "scores"}, "no column 'scores'; did you mean 'score'"),
         (FRAME.assign(item="a"), {}, "item 'a' twice for session 's'.*row 0.*duplicates='first'"),
-        (FRAME, {"duplicates": "keep_place"}, "duplicates='keep_place' is for target="),
+        (FRAME, {"duplicates": "keep_place"}, "duplicates='keep_place' needs target="),
         (FRAME.to_dict("list") | {"score": [1] * 7}, {"duplicates": "first"}, "must be equally long"),
         (FRAME.to_dict("list") | {"item": ["a"]}, {}, "columns of lists must be equally long"),
         (FRAME.assign(Place=1), {"score": "Place"}, "score='Place'.*upside down.*pass rank='Place'"),
         (FRAME.drop(columns="item"), {"item": "sku"}, "no column 'sku'"),
         (FRAME.assign(score=None), {}, "column 'score' of lists"),
-        (FRAME, {"target": FRAME}, "target was given beside label="),
+        (FRAME, {"target": FRAME}, "target cannot be combined with label="),
     ],
 )
 def test_bad_input(frame, options, message):

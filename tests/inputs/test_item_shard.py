@@ -134,7 +134,7 @@ FAULTS = {
     "no target": (lambda rank: {"target": None if rank else TARGET}, "target must be a tensor, got NoneType"),
     "float target": (
         lambda rank: {"target": TARGET.float() if rank else TARGET},
-        "target with a shard must be item ids",
+        "target with a shard must be",
     ),
     "threshold": (
         lambda rank: {"metric": trm.HR(2, score_threshold=0.5 if rank else None)},
@@ -142,7 +142,7 @@ FAULTS = {
     ),
     "mask": (
         lambda rank: {"exclude": torch.ones(4, 5 + 5 * rank).bool()},
-        "must be item ids [B, H], or bool [10], got",
+        "item ids [B, H], or bool [10], got",
     ),
     "padding": (lambda rank: {"metric": trm.HR(2, padding_idx=10)}, "padding_idx must be an item id in 0..9, got 10"),
     "option": (lambda rank: {"update": {"depth": 3} if rank else {}}, "depth= is for ranks"),

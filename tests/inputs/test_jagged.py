@@ -411,7 +411,7 @@ def test_interactions_of_repeats():
 @pytest.mark.parametrize(
     ("make", "arguments", "error", "message"),
     [
-        (trm.Interactions.from_jagged, (VALUES,), TypeError, r"must be \[E\] beside offsets, .* got a torch.int64"),
+        (trm.Interactions.from_jagged, (VALUES,), TypeError, r"must be \[E\] with offsets, .* got a torch.int64"),
         (trm.Interactions.from_jagged, (VALUES.tolist(), OFFSETS, 4), TypeError, r"values must be \[E\] .*got list"),
         (trm.Interactions.from_jagged, PAIR, TypeError, "num_items must be a whole number >= 0, an int, got NoneType"),
         (trm.Interactions.from_jagged, (VALUES.double(), OFFSETS, 4), TypeError, "must be a tensor of signed integers"),

@@ -133,7 +133,7 @@ def test_values_of_embed(embed, pl):
     ("embed", "error", "message"),
     [
         (lambda m: m.users @ m.items.T, ValueError, "user embeddings need item embeddings"),
-        (lambda m: [m.users] * 3, TypeError, r"embed must return .users, items., got 3 things"),
+        (lambda m: [m.users] * 3, TypeError, r"embed must return .users, items., got 3 values"),
         (lambda m: m.nothing, AttributeError, "'TwoTowers' object has no attribute 'nothing'"),
         (lambda m: (m.items, m.users), ValueError, "40 users have embeddings, but target has 30 users"),
     ],
@@ -199,8 +199,8 @@ def test_catalogue_every_n_epochs_and_what_reads_its_keys(validates, pl, tmp_pat
     keep = functools.partial(pl.callbacks.ModelCheckpoint, tmp_path, monitor="val/HR@1", mode="max")
     for reader, scheduler, message in (
         (stop(), None, "EarlyStopping .monitor='val/HR@1'.*strict=False to EarlyStopping"),
-        (keep(), None, "ModelCheckpoint .monitor='val/HR@1'.*pass every_n_epochs=2 to ModelCheckpoint"),
-        (keep(every_n_epochs=3), None, "ModelCheckpoint .*reads its key after epochs without a value"),
+        (keep(), None, "ModelCheckpoint .monitor='val/HR@1'.*Pass every_n_epochs=2 to ModelCheckpoint"),
+        (keep(every_n_epochs=3), None, "ModelCheckpoint .*also reads its key after epochs without a value"),
         (keep(every_n_epochs=2), ("max", 1), "the learning rate scheduler .*'frequency': 2 with the monitor"),
         (keep(every_n_epochs=2), ("min", 2), "the learning rate scheduler .*pass mode='max'"),
     ):
@@ -216,7 +216,7 @@ def test_catalogue_every_n_epochs_and_validation_every_n_epochs(pl, tmp_path):
     keep = pl.callbacks.ModelCheckpoint(tmp_path, monitor="val/HR@1", mode="max")
     for ours, validated in ((1, 2), (2, 2), (2, 4)):
         assert fit(pl, ours, stop, keep, check_val_every_n_epoch=validated) == 4
-    with pytest.raises(ValueError, match="reads its key after epochs without a value, which has one every 2 epochs"):
+    with pytest.raises(ValueError, match="reads its key after epochs without a value; it is logged every 2 epochs"):
         fit(pl, 2, keep, check_val_every_n_epoch=3)
 
 
@@ -359,9 +359,9 @@ def test_catalogue_errors_of_one_process_raise_in_all(processes):
     assert first.pop("rounds") is first.pop("scores round") is None
     shapes = "a torch.float32 tensor of shape [30, 8], a torch.float32 tensor of shape [15, 8]"
     for name, message in (
-        ("differs", "processes 0 and 1 have other users: embed returns the same on every process"),
+        ("differs", "processes 0 and 1 have different users: embed must return the same on every process"),
         ("shares", f"other users ({shapes})"),
-        ("scores differ", "processes 0 and 1 have other scores: embed returns the same on every process"),
+        ("scores differ", "processes 0 and 1 have different scores: embed must return the same on every process"),
         ("scores narrow", f"other scores (a torch.float32 tensor of shape [21, {ITEMS}], a"),
     ):
         assert message in first[name], name

@@ -136,7 +136,7 @@ def test_values_do_not_depend_on_the_number_of_processes(world_size, processes):
             for process in everybody:
                 values, own_error, told = process[n]
                 assert (values, own_error) == (expected, error), (n, way)
-                assert not told or (way == "own sampler" and "unless all are seeded alike" in told[0]), (n, way)
+                assert not told or (way == "own sampler" and "unless all use the same seed" in told[0]), (n, way)
 
 
 def rows_of_a_loader(rank, world_size, by):
@@ -218,8 +218,8 @@ def test_doubts_are_said_once(processes):
         ("stream", "an iterable data set"),
         ("backwards", "Backwards"),
         ("order", "the order in which batches of samples come"),
-        ("combined", "which samples of a CombinedLoader each process gets is unknown"),
-        ("wrapped", "processes may draw different samples from EveryoneReadsAll, unless all are seeded alike"),
+        ("combined", "it is unknown which samples of a CombinedLoader each process gets"),
+        ("wrapped", "processes may draw different samples from EveryoneReadsAll, unless all use the same seed"),
     ):
         (said,) = first[name]
         assert message in said, name
@@ -236,7 +236,7 @@ def test_samples_left_out(pl):
         run = trainer(pl, RecMetricsCallback("HR", k=1))
         said = said_by(run, make_module(pl), loader(samples(8)), loader(samples(n), drop_last=True))
         assert len(said) == number
-        assert all("DataLoader(drop_last=True) leaves a last batch out" in each for each in said)
+        assert all("DataLoader(drop_last=True) leaves out an incomplete last batch" in each for each in said)
 
 
 def sessions():

@@ -130,7 +130,7 @@ def test_a_history_for_each_loader(pl):
     warm, cold = by_hand(DATA, "warm/", exclude=after(TARGET)), by_hand(DATA, "cold/", exclude=after(TARGET, 2))
     assert logged(run) == warm | cold
     assert list(warm.values()) != list(cold.values())
-    with pytest.raises(ValueError, match="exclude holds val, cold, neither 'warm' nor 'test'"):
+    with pytest.raises(ValueError, match="exclude has the keys val, cold, but neither 'warm' nor 'test'"):
         run.test(make_module(pl, step), loaders, verbose=False)
 
 
@@ -330,7 +330,11 @@ MAPPING = "validation_step must return a mapping with 'scores' and 'target', or 
         (lambda s, t, u: {"ranking": 0}, ValueError, "'ranking': return 'input', which may be a Ranking"),
         (lambda s, t, u: {"ranks": t + 1}, ValueError, r"'ranks': return 'input', trm.Ranks\(ranks, depth\)"),
         (lambda s, t, u: {"input": t}, TypeError, "'input' must be an input, such as trm.Lists"),
-        (lambda s, t, u: {"input": trm.Scores(s, t), "exclude": t}, ValueError, "'exclude' beside 'input': give it to"),
+        (
+            lambda s, t, u: {"input": trm.Scores(s, t), "exclude": t},
+            ValueError,
+            "'exclude' together with 'input'",
+        ),
         (lambda s, t, u: {"scores": s.numpy(), "target": t}, TypeError, "scores must be a tensor"),
         (lambda s, t, u: {"scores": s.to(META), "target": t.to(META)}, ValueError, "is on cpu, its input on meta"),
         (lambda s, t, u: {"scores": s, "target": t + ITEMS}, ValueError, "4 of 4 rows with a target"),
@@ -349,16 +353,20 @@ def test_what_a_step_must_not_return(step, error, message, pl):
 @pytest.mark.parametrize(
     ("options", "returned", "message"),
     [
-        (ALL, {}, "validation_step must return 'user_ids' too, for exclude=, got 'scores', 'target'"),
+        (ALL, {}, "validation_step must also return 'user_ids' for exclude=, got 'scores', 'target'"),
         (ALL, {"user_ids": torch.tensor([0, 1, 2, 99])}, "users.*99"),
         (ALL, {"user_ids": torch.tensor([0, 1])}, "exclude ids must be .4. or"),
         (ALL, {"user_ids": torch.rand(4)}, "users must be whole numbers .B., got a torch.float32"),
         (
             ALL,
             {"scores": None, "input": trm.Ranks(torch.ones(4, 1)), "user_ids": USERS[:4]},
-            "exclude= was given beside Ranks, made already",
+            "exclude= cannot change Ranks that a step returns",
         ),
-        ({"sample_ids": "index"}, {"index": torch.tensor([2, -1, 0, -1])}, "'val': sample_ids hold -1, .*no index in"),
+        (
+            {"sample_ids": "index"},
+            {"index": torch.tensor([2, -1, 0, -1])},
+            "'val': sample_ids hold -1, .*not an index in",
+        ),
         ({"sample_ids": "index"}, {}, "must return 'index' .sample_ids=.; it returned 'scores', 'target'"),
         ({"sample_ids": "index"}, {"index": torch.arange(3)}, "sample_ids must be .4., one per row, got .3."),
         ({"sample_ids": lambda returned, batch: None}, {}, "sample_ids must be an integer tensor, got None"),

@@ -295,7 +295,7 @@ def test_products_are_kept_where_lists_are_read(monkeypatch):
     """Kernels that count without keeping scores cannot name items: an explicit request for such kernels raises."""
     _, test, users, items = made()
     monkeypatch.setattr(trm.kernels, "choose", lambda kernels, device: "triton" if kernels == "triton" else "eager")
-    with pytest.raises(ValueError, match="kernels='triton' cannot be used: First@2 reads which items stand first"):
+    with pytest.raises(ValueError, match="kernels='triton' cannot be used: First@2 reads the top items"):
         trm.evaluate([trm.HR(2, kernels="triton"), First(2, kernels="triton")], users, items, target=test)
     assert trm.evaluate([trm.HR(2), First(2)], users, items, target=test).kernels == "eager"
 
@@ -305,7 +305,7 @@ def test_lists_are_looked_up_in_the_catalogue():
     train = trm.Interactions.from_frame({"user": ["al", "bo", "eve", "al"], "item": ["x", "x", "y", "z"]})
     metrics = [trm.AveragePopularity(2, catalogue=Catalogue.from_interactions(train)), trm.Seen(2), trm.HR(2)]
     truth = {"user": ["al", "bo"], "item": ["y", "w"]}
-    with pytest.raises(ValueError, match=r"1 list entry of lists whose item the catalogue does not have, such as 'w'"):
+    with pytest.raises(ValueError, match=r"the catalogue lacks the items of 1 list entry of lists, such as 'w'"):
         trm.evaluate_lists(metrics, {"al": ["y", "x"], "bo": ["w", "z"]}, target=truth)
     found = trm.evaluate_lists(metrics, {"al": ["y", "x"], "bo": ["z", "y"]}, target=truth)
     popularity = ((1 + 2) / 2 + (1 + 1) / 2) / 2

@@ -247,7 +247,7 @@ def test_a_second_machine_on_the_page(kept, small, tmp_path):
     text = report.section(files)
     order = ["| ranks | ranks int64", "| card-scores | scores float32", "NVIDIA H200 (compute"]
     assert [*map(text.index, order)] == sorted(map(text.index, order))
-    assert "## On a card: NVIDIA H200" in text
+    assert "## On a GPU: NVIDIA H200" in text
     nothing = other | {"cases": [{"id": "card-scores", "skipped": "no CUDA device"}]}
     assert report.markdown(nothing).startswith("No row was run on NVIDIA H200")
 

@@ -246,12 +246,12 @@ BAD = [
     (of_nodes(-1, 13), ValueError, rf"1 edges of target {NUMBERED} \[-1, 13\]"),
     ({"exclude": torch.tensor([[0], [0]])}, ValueError, "1 edges of exclude do not join"),
     ({"target": torch.tensor([0, 13]), "num_users": USERS}, ValueError, r"target must be integers \[2, E\], got \[2\]"),
-    ({"target": TEST_EDGES}, ValueError, "embeds 32 nodes: num_users= says how many of them are users, got None"),
-    ({"target": TEST_EDGES, "num_users": 33}, ValueError, "num_users= says how many of them are users, got 33"),
+    ({"target": TEST_EDGES}, ValueError, "embeds 32 nodes: pass num_users=, how many of them are users, got None"),
+    ({"target": TEST_EDGES, "num_users": 33}, ValueError, "pass num_users=, how many of them are users, got 33"),
     (
         {"target": TEST_EDGES, "num_users": USERS, "embed": lambda model: (torch.ones(ITEMS, 4), torch.ones(USERS, 4))},
         ValueError,
-        r"embed returned 20 users, num_users is 12: \(users, items\), or swapped\?",
+        r"embed returned 20 users, but num_users is 12: are users and items swapped\?",
     ),
     ({"num_users": 20}, ValueError, "target is 12 x 20, the model embeds 20 users and 12 items"),
     ({"exclude": torch.ones(20, dtype=torch.uint8)}, TypeError, "exclude must hold int64"),
@@ -271,7 +271,7 @@ BAD = [
     ({"embed": lambda model, graph: graph}, TypeError, "missing 1 required positional argument: 'graph'"),
     ({"embed": lambda model: 3}, TypeError, r"embed must return \(users, items\), .*, got int"),
     ({"embed": lambda model: {"u": EDGES}}, TypeError, "got dict: pass the HeteroData as edge_index"),
-    ({"embed": split, "edge_weight": EDGES[0]}, ValueError, "edge_weight is for get_embedding"),
+    ({"embed": split, "edge_weight": EDGES[0]}, ValueError, "edge_weight is passed to get_embedding"),
     ({"edge_weight": torch.ones(3)}, ValueError, r"edge_weight has 3 values for \d+ edges"),
     ({"exclude": "train"}, ValueError, "exclude must be one of 'message_passing', got 'train'"),
     ({"exclude": ("train", TRAIN)}, ValueError, "exclude must be one of 'message_passing', got 'train'"),
@@ -357,16 +357,16 @@ TWICE = torch.cat([LABELLED, LABELLED[:, :1].flip(0)], 1)
 POSITIVE = {"edge_label_index": LABELLED[:, LABELS > 0], "edge_label": LABELS[LABELS > 0]}
 ALLOWED = trm.Embeddings(torch.ones(USERS, 1), torch.ones(ITEMS, 1), allowed=torch.ones(ITEMS) > 0)
 BAD_LABELS = [
-    ({"edge_label": None}, "give target, or edge_label_index with edge_label; positives alone are a target"),
-    ({"edge_label_index": None}, "give target, or edge_label_index with edge_label"),
-    ({"target": TEST}, "give target, or edge_label_index with edge_label"),
+    ({"edge_label": None}, "pass target, or edge_label_index with edge_label; pass positives alone as target"),
+    ({"edge_label_index": None}, "pass target, or edge_label_index with edge_label"),
+    ({"target": TEST}, "pass target, or edge_label_index with edge_label"),
     ({"edge_label": torch.arange(3)}, "scores, labels and indexes must be tensors of one shape"),
-    ({"num_users": None}, "the model embeds 32 nodes: num_users= says how many of them are users, got None"),
+    ({"num_users": None}, "the model embeds 32 nodes: pass num_users=, how many of them are users, got None"),
     ({"num_users": 8}, "edges of edge_index do not join one of 8 users and one of 24 items"),
     ({"edge_label_index": torch.tensor([[0] * 72, [1] * 72])}, "72 edges of edge_label_index do not join"),
-    *(({"exclude": exclude}, "exclude is for target") for exclude in (None, ("message_passing", TRAIN))),
-    ({"user_ids": [1]}, "user_ids is for target; labelled edges take k and the options of metrics"),
-    ({"embed": lambda model: ALLOWED}, "allowed items are for target"),
+    *(({"exclude": exclude}, "exclude needs target") for exclude in (None, ("message_passing", TRAIN))),
+    ({"user_ids": [1]}, "user_ids needs target; labelled edges take only k and the options of metrics"),
+    ({"embed": lambda model: ALLOWED}, "allowed items need target"),
     (
         {"edge_label_index": TWICE, "edge_label": torch.arange(73) % 2},  # its item would be two candidates
         f"1 edges are labelled twice, such as user 0, item {ITEM_OF_EDGE[0]}: ",

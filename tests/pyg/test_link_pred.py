@@ -187,7 +187,7 @@ def test_lists_that_are_shorter_than_the_cutoff():
     """A list narrower than the largest cut-off is a warning; -1 at its end says that there are no more items."""
     labels = torch.tensor([[0, 0], [3, 15]])
     collection = pyg.LinkPredCollection(["Recall@20"])
-    with pytest.warns(UserWarning, match=r"holds 10 items per row, the largest cut-off is 20.* fill up with -1"):
+    with pytest.warns(UserWarning, match=r"holds 10 items per row, the largest cut-off is 20.* pad with -1"):
         collection.update(torch.arange(10)[None], labels)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -199,7 +199,7 @@ def test_lists_that_are_shorter_than_the_cutoff():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"metrics": "MRR", "k": None}, "MRR reads the whole ranking, pred_index_mat is the top of it"),
+        ({"metrics": "MRR", "k": None}, "MRR reads the whole ranking, but pred_index_mat is its top"),
         ({"metrics": "AUROC"}, "AUROC reads the whole ranking"),
         ({"duplicates": "merge"}, "duplicates must be one of 'error', 'first', 'keep_place', got 'merge'"),
         ({"duplicate_labels": True}, "duplicate_labels must be one of 'error', 'first', got True"),
@@ -222,7 +222,7 @@ MISTAKES = [
     ({"edge_label_index": INTERACTIONS}, TypeError, "edge_label_index must be .* got Interactions"),
     ({"edge_label_index": THREE_LABELS.bool()}, TypeError, "edge_label_index must hold int64"),
     ({"edge_label_index": THREE_LABELS.to("meta")}, ValueError, "edge_label_index is on meta"),
-    ({"pred_index_mat": TWO_LISTS[:0]}, ValueError, "edge_label_index holds 3 labels, pred_index_mat no row"),
+    ({"pred_index_mat": TWO_LISTS[:0]}, ValueError, "edge_label_index holds 3 labels, but pred_index_mat has no rows"),
     ({"edge_label_weight": torch.ones(2)}, ValueError, r"edge_label_weight must be .* \[3\], got .* \[2\]"),
     ({"edge_label_weight": [1, 2, 3]}, ValueError, "edge_label_weight must be a tensor .* got list"),
     ({"edge_label_weight": torch.ones(3, device="meta")}, ValueError, "edge_label_weight is on meta"),

@@ -258,7 +258,7 @@ BAD = [
     ({"model": {"tail": lambda h, r: h}}, TypeError, "model has no function 'head'"),
     ({**OWN, "model": {"tail": lambda h, r: h, "head": lambda r, t: t}}, ValueError, r"must return scores \[9, 13\]"),
     ({"overlap": "miss"}, ValueError, "overlap"),
-    ({"num_entities": 12}, ValueError, r"num_entities is 12, the model has 13 \(num_nodes\)"),
+    ({"num_entities": 12}, ValueError, r"num_entities is 12, but the model has 13 \(num_nodes\)"),
     ({**OWN, "num_entities": 0}, ValueError, "num_entities must be at least 1, got 0"),
     ({**OWN, "num_entities": 14}, ValueError, r"must return scores \[9, 14\], got .* \[9, 13\]"),
     ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),

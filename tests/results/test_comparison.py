@@ -245,8 +245,8 @@ def test_pairs():
     assert [r[:3] for r in with_b.results] == [("m", "a", "b"), ("n", "a", "b"), ("m", "c", "b"), ("n", "c", "b")]
     assert with_b["m", "a", "b"].difference == -everything["m", "b", "a"].difference
     for key, says in (
-        ("m", r"which pair, and which less which\? There are .*'m', 'a', 'b'"),
-        (("m", "b", "a"), "which pair"),
+        ("m", r"name the label and the two runs, one of .*'m', 'a', 'b'"),
+        (("m", "b", "a"), "the two runs, one of"),
         ("M", r"no result has the key 'M'\. There are m, n"),
     ):
         with pytest.raises(KeyError, match=says):
@@ -269,8 +269,8 @@ def rows(**options):
         (ROWS, rows(ids=torch.tensor([2, 1, 9])), ValueError, r"1 of 3 ids of 'a' .*1 of 3 ids of 'b' .*\(id 9"),
         (ROWS, rows(ids=["0", "1", "2"]), ValueError, "one of 'a' and 'b' has whole numbers, the other text"),
         (ROWS, rows(options={"ties": "mean"}), ValueError, "ties is 'not told' in 'a' and 'mean' in 'b'"),
-        (ROWS, rows(weights=ONES), ValueError, "weights: one of 'a' and 'b' has them"),
-        (ROWS, rows(clusters=ONES.int()), ValueError, "clusters: one of 'a' and 'b' has them"),
+        (ROWS, rows(weights=ONES), ValueError, "only one of 'a' and 'b' has weights"),
+        (ROWS, rows(clusters=ONES.int()), ValueError, "only one of 'a' and 'b' has clusters"),
         (rows(weights=ONES), rows(weights=torch.arange(3)), ValueError, "weights of some rows differ"),
         (rows(clusters=[4, 4, 4]), rows(clusters=[4, 4, 5]), ValueError, "clusters of some rows differ"),
         (rows(clusters=["x"] * 3), rows(clusters=torch.arange(3)), ValueError, "clusters of some rows differ"),
@@ -297,7 +297,7 @@ IN_X = groups([0, 0, 0])
 @pytest.mark.parametrize(
     ("options", "error", "says"),
     [
-        ({"baseline": "c"}, ValueError, r"baseline 'c' is no run\. There are a, b"),
+        ({"baseline": "c"}, ValueError, r"baseline 'c' is not a run\. There are a, b"),
         ({"test": "sign"}, ValueError, r"not offered: it tests signs or ranks .*Smucker, .* CIKM 2007\): use 'rand"),
         ({"test": "z"}, ValueError, "test must be one of 'randomization', 't', got 'z'"),
         ({"correction": "bonferroni"}, ValueError, "correction must be one of 'max-t', 'holm', 'bh', 'none'"),
@@ -318,9 +318,9 @@ IN_X = groups([0, 0, 0])
         ({"margin": "0%"}, ValueError, "margin must be a number > 0 .*, got '0%'"),
         ({"margin": "nan%"}, ValueError, "margin must be a number > 0 .*, got 'nan%'"),
         ({"groups": ["x"]}, TypeError, r"groups must be Groups, got list: trm.group_users\(train\)"),
-        (groups([0, 0]), ValueError, "have 2 users and no user_ids, rows have the id 2"),
+        (groups([0, 0]), ValueError, "have 2 users and no user_ids, but rows have the id 2"),
         (groups([0], user_ids=["0"]), TypeError, r"ids of rows hold whole numbers \(0\), user_ids of groups hold text"),
-        (groups([0], user_ids=[9]), ValueError, "none of 3 rows is of a user that groups know, such as 0"),
+        (groups([0], user_ids=[9]), ValueError, "none of 3 rows has a user that is in groups, such as 0"),
     ],
 )
 def test_refused(options, error, says):
@@ -331,15 +331,15 @@ def test_refused(options, error, says):
 @pytest.mark.parametrize(
     ("runs", "options", "error", "says"),
     [
-        ({"a": ROWS}, {}, ValueError, "two runs or more are compared, got 1"),
+        ({"a": ROWS}, {}, ValueError, "compare needs two or more runs, got 1"),
         ([ROWS, ROWS], {}, TypeError, "runs must be a dict of evaluations or Rows by name, got list"),
         (trm.evaluate_lists("MRR", {1: [2]}, target={1: [2]}, k=1), {}, TypeError, "got Evaluation.*pass {name: eval"),
-        (dict.fromkeys("ab", rows(ids=["a", "b", "c"])), IN_X, ValueError, "no user_ids, rows have the id 'a'"),
+        (dict.fromkeys("ab", rows(ids=["a", "b", "c"])), IN_X, ValueError, "no user_ids, but rows have the id 'a'"),
         (
             dict.fromkeys("ab", make({"m": ONES, "m/x": ONES})),
             IN_X,
             ValueError,
-            "m/x is a label of the runs, and would",
+            "m/x is a label of the runs and would",
         ),
     ],
 )
@@ -514,7 +514,7 @@ def test_benjamini_hochberg_without_significant_differences():
     found = trm.compare(models(60, labels=3), correction="bh")
     assert all(r.adjusted_low < 0 < r.adjusted_high for r in found.results)
     told = " ".join(str(found).split())
-    assert "(Benjamini-Hochberg); of those with an adjusted p <= 0.05, whose intervals exclude 0, a share" in told
+    assert "(Benjamini-Hochberg); intervals exclude 0 where the adjusted p <= 0.05, and a share" in told
 
 
 @settings(max_examples=examples(150), deadline=None)
@@ -730,7 +730,7 @@ def test_gate(change, lower, margin, verdict):
     for test in ("t", "randomization"):
         found = trm.compare(runs, margin=margin, test=test)
         assert found.passed is verdict.startswith("Passed")
-        assert f"All together {'pass' if found.passed else 'do not pass'}, each one" in " ".join(str(found).split())
+        assert f"{'. All' if found.passed else '. Not all'} results pass, each tested" in " ".join(str(found).split())
         assert ("(lower values of m are better)" in " ".join(str(found).split())) is lower
         r, sign = found["m"], -1 if lower else 1
         assert r.margin == (0.02 if margin == 0.02 else 0.012 if margin == 0.012 else BASE.mean().item() / 100)
@@ -751,7 +751,7 @@ def test_a_gate_is_not_corrected():
     wider = trm.compare(runs, margin=0.02, test="t", level=0.98)
     assert not wider.passed
     assert trm.compare(runs).passed is None
-    with pytest.raises(ValueError, match="without a margin there is no verdict"):
+    with pytest.raises(ValueError, match="verdict needs a margin"):
         _ = trm.compare(runs).verdict
 
 
@@ -790,10 +790,12 @@ def test_margins_need_a_side():
         found = trm.compare(runs, margin=0.1)
         assert (found.passed, found.higher_is_better) == (False, {label: False})
         assert trm.compare(runs, baseline="new", margin=0.1).passed
-    with pytest.raises(ValueError, match="of AveragePopularity@5 neither higher nor lower values"):
+    with pytest.raises(ValueError, match="neither higher nor lower values of AveragePopularity@5"):
         trm.compare({name: of_unknown_side({"AveragePopularity@5": BASE}) for name in "ab"}, margin=0.1)
     runs = {name: of_unknown_side({"HR@1": BASE, "cost": BASE + cost}) for name, cost in (("old", 0), ("new", 5))}
-    with pytest.raises(ValueError, match=r"of cost it is not known .*, higher_is_better=\{'cost': False\}\)"):
+    with pytest.raises(
+        ValueError, match=r"it is not known whether higher values of cost .*, higher_is_better=\{'cost': False\}\)"
+    ):
         trm.compare(runs, margin=0.1)
     assert trm.compare(runs, "HR@1", margin=0.1).passed
     assert trm.compare(runs).higher_is_better == {"HR@1": True, "cost": True}
@@ -832,9 +834,9 @@ def test_sides_of_metrics():
     assert [r.margin for r in found.results] == [0.1, 0.1]
     assert found.verdict.startswith("Failed: MeanRank rose by 6 (")
     assert trm.compare(runs, "MeanRank", baseline="new", margin=0.5).passed
-    with pytest.raises(ValueError, match="of Seen@1 neither higher nor lower values are better, so it has no margin"):
+    with pytest.raises(ValueError, match="neither higher nor lower values of Seen@1 are better, so it has no margin"):
         trm.compare(runs, margin=0.02)
-    with pytest.raises(ValueError, match="the mean of HR@1 in 'new' is 0, and so is each share of it: give a margin"):
+    with pytest.raises(ValueError, match="the mean of HR@1 in 'new' is 0, and so is any share of it: pass a margin"):
         trm.compare(runs, "HR@1", baseline="new", margin="2%")
 
 
@@ -874,7 +876,7 @@ def test_runs_are_averaged():
     mean = make({"m0": (a.values["m0"] + b.values["m0"]) / 2})
     assert found["m0"] == trm.compare({"x": mean, "y": c})["m0"]
     assert found["m0"].num_left_out == 1
-    assert "x is the mean of 2 runs: this tests these runs, not others" in str(found)
+    assert "x is the mean of 2 runs: the test is about these runs, not about" in str(found)
 
 
 # forms
@@ -901,7 +903,7 @@ def test_text_below_the_table_names_the_test_and_the_correction():
     text = str(trm.compare(runs, margin=0.01))
     assert "\nPaired randomisation test: signs of 60 rows flipped (10000 draws, seed 0), two-sided.\n" in text
     assert "Corrected for 2 comparisons (step-down max-T; exact for each, asymptotic for all" in text
-    assert "Non-inferior: worse by less than 0.01. All together pass, each one-sided at" in text
+    assert "Non-inferior: worse by less than 0.01. All results pass, each tested one-sided at" in text
     assert "Not corrected for 2 comparisons" in str(trm.compare(runs, correction="none"))
     assert "all 255 other signs" in str(trm.compare(models(8)))
 
@@ -1043,7 +1045,7 @@ def test_groups_are_in_every_export(grouped):
     assert grouped.to_dict()["p"] == [r.p for r in grouped.results]
     assert '"group": "cold"' in grouped.to_json()
     assert "| m0/cold | gcn - pop " in grouped.to_markdown()
-    assert "Over all rows, and those of 2 groups each; 20 rows are in none." in str(grouped)
+    assert "Over all rows, and over the rows of each of 2 groups; 20 rows are in none." in str(grouped)
 
 
 def test_groups_are_a_column_of_the_frame(grouped):

@@ -216,7 +216,7 @@ def test_own_axes():
     assert trm.plot(found, given) == (figure, given[0])
     assert trm.plot(found, given.tolist()) == (figure, given[0])
     assert trm.plot(filled(), given[1]) == (figure, given[1])
-    with pytest.raises(ValueError, match=r"3 scales, 0 to 1, AveragePopularity, 0 to 2, .* pass ax=\[...\] .*got 1"):
+    with pytest.raises(ValueError, match=r"3 axes, for 0 to 1, AveragePopularity, 0 to 2: pass ax=\[...\] .*got 1"):
         trm.plot(found, given[0])
     with pytest.raises(TypeError, match=r"ax must be matplotlib axes, got Figure"):
         trm.plot(filled(), figure)

@@ -66,8 +66,12 @@ TWO, PAIR = {"a": torch.ones(2)}, torch.arange(2)
 @pytest.mark.parametrize(
     ("arguments", "error", "says"),
     [
-        ((TWO, torch.tensor([7, 7])), ValueError, "id 7 stands in 2 rows: .* clusters= says that rows belong together"),
-        ((TWO, ["x", "x"]), ValueError, "id 'x' stands in 2 rows"),
+        (
+            (TWO, torch.tensor([7, 7])),
+            ValueError,
+            "id 7 occurs in 2 rows, .* clusters= for rows that belong together",
+        ),
+        ((TWO, ["x", "x"]), ValueError, "id 'x' occurs in 2 rows"),
         ((TWO, torch.tensor([0.0, 1.0])), TypeError, "ids must be whole numbers .* got a torch.float32 tensor"),
         ((TWO, torch.tensor([True, False])), TypeError, "ids must be whole numbers .* got a torch.bool tensor"),
         ((TWO, torch.tensor([1, 2**63], dtype=torch.uint64)), ValueError, r"ids must be below 2\^63"),
@@ -77,8 +81,8 @@ TWO, PAIR = {"a": torch.ones(2)}, torch.arange(2)
         (({}, PAIR), TypeError, "values must be a dict of labels"),
         (({"id": torch.ones(2)}, PAIR), ValueError, "'id' cannot be a label"),
         ((TWO, PAIR, -torch.ones(2)), ValueError, "weights must be finite and not negative"),
-        ((TWO, PAIR, None, torch.arange(3)), ValueError, "clusters must be of 2 rows, as ids are, got 3"),
-        ((TWO, PAIR, None, None, {"b": torch.ones(2)}), ValueError, "own_weights has 'b', values has not"),
+        ((TWO, PAIR, None, torch.arange(3)), ValueError, "clusters must have 2 rows, as many as ids, got 3"),
+        ((TWO, PAIR, None, None, {"b": torch.ones(2)}), ValueError, "own_weights has 'b', which is not in values"),
     ],
 )
 def test_refused(arguments, error, says):
@@ -128,7 +132,7 @@ def test_files_that_are_none_of_ours(tmp_path):
     later = {key: value.replace(b'"version": 1', b'"version": 2') for key, value in table.schema.metadata.items()}
     pq.write_table(table.replace_schema_metadata(later), tmp_path / "later")
     for name, error, says in (
-        ("text", ValueError, "is no parquet file of Rows, or was cut short"),
+        ("text", ValueError, "is not a parquet file of Rows, or is truncated"),
         ("other", ValueError, "was not written by Rows.to_parquet"),
         ("later", ValueError, "of version 2, later than 1: update torchrecmetrics"),
         ("nothing", FileNotFoundError, "there is no file"),

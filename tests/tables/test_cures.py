@@ -398,13 +398,13 @@ CALLS = [  # call, message, call as the message says, value
     ),
     (
         lambda: last(timed),
-        r"leave out what stands for a missing time, log\.take\(log\.times > 0\)",
+        r"leave out missing times, log\.take\(log\.times > 0\)",
         lambda: (lambda log: log.take(log.times > 0).leave_last_out().test.items.item())(read(timed, {})),
         2,
     ),
     (
         lambda: last(seconds),
-        "convert the column of times to one unit",
+        "convert the times to one unit",
         lambda: last(seconds.assign(time=seconds["time"].where(seconds["time"] > 2e9, seconds["time"] * 1000))),
         30,
     ),

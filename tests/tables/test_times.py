@@ -163,7 +163,7 @@ def test_times_in_two_units_and_missing_times_are_no_order(times, wrong):
     log = log_at(times)
     assert "time_units" in audit(log).faults
     for split in (log.leave_last_out, lambda: log.split_by_time(times[0], times[0])):
-        with pytest.raises(ValueError, match=rf"^[12] of {len(times)} times are .*, such as {wrong}.* beside"):
+        with pytest.raises(ValueError, match=rf"^[12] of {len(times)} times are .*, such as {wrong}.*others are like"):
             split()
     assert len(log.split_random((1, 1, 1)).train) == len(times) // 3  # which reads no times
 

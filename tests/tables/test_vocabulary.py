@@ -285,7 +285,7 @@ BAD_SIDES = [
     (lambda: hit_rate(BARE, TEST), ValueError, r"exclude has user_ids, .*target.with_ids\(user_ids=exclude"),
     (lambda: hit_rate(TEST, BARE.with_ids(USERS)), ValueError, "target has item_ids, exclude has none: .* two items"),
     (lambda: hit_rate(TEST, BARE.with_ids([1, 2, 3], ITEMS)), TypeError, "cannot be compared"),
-    (lambda: trm.evaluate("HR@1", None, target=TEST), TypeError, r"got None; Embeddings\(bias=\) alone ranks"),
+    (lambda: trm.evaluate("HR@1", None, target=TEST), TypeError, r"got None; Embeddings\(bias=\) ranks"),
     (lambda: trm.recommend(None, k=5), TypeError, "users must be a tensor"),
     (lambda: TEST.union(BARE), ValueError, "self has user_ids, other has none"),
     (lambda: TEST.union(graph([("kim", "x")], ["kim"], ["x"])), ValueError, "1 pairs of other .* lack: recode both"),

@@ -23,11 +23,11 @@ from torchrecmetrics.tables.vocabulary import Vocabulary
 
 _ROWS_AT_ONCE = 2**14
 _MAX_CELLS = 2**19
-"""Most entries of padded lists, relevant items and so on in rows that are ranked at once."""
+"""Maximum number of entries of a padded column (lists, relevant items) in rows that are ranked at once."""
 
 
 class Counting:
-    """Collection that is updated with RecordBatches, with the list counts of all rows so far.
+    """Collection updated with RecordBatches, and the list counts of all rows so far.
 
     Args:
         collection: an empty collection.
@@ -74,7 +74,7 @@ class Counting:
             ValueError: for bad values; the message names the row in the data.
         """
         if not hasattr(data, "schema") or not hasattr(data, "slice"):
-            raise TypeError(f"data must hand out RecordBatches of pyarrow, got {describe(data)}")
+            raise TypeError(f"data must yield RecordBatches of pyarrow, got {describe(data)}")
         names = [*self.roles.values(), *(name for by_group in self.groups for name in by_group.columns)]
         check_names(names, data.schema.names, "data", "lists=, target= and so on name its columns")
         for batch in data.to_batches() if isinstance(data, pa.Table) else [data]:
@@ -110,11 +110,11 @@ class Counting:
         ids = {role: columns[role] for role in ("lists", "target", "exclude") if role in columns}
         rows = rows_of(ids, self.item_ids)
         lists = columns["lists"].padded(rows["lists"], -1, self.depth or 1)
-        scores = _beside(columns, "lists", "scores", "listed items", self.depth or 1)
+        scores = _aligned(columns, "lists", "scores", "listed items", self.depth or 1)
         ranking = Lists(
             lists,
             columns["target"].padded(rows["target"], -1) if "target" in rows else None,
-            gains=_beside(columns, "target", "gains", "relevant items"),
+            gains=_aligned(columns, "target", "gains", "relevant items"),
             scores=None if scores is None else scores.double(),
             exclude=columns["exclude"].padded(rows["exclude"], -1) if "exclude" in rows else None,
             complete=self.complete,
@@ -136,21 +136,21 @@ class Counting:
         self.list_counts = TallyCounts(*map(sum, zip(self.list_counts, list_counts, strict=True)))
 
 
-def _beside(columns: Mapping[str, Column], role: str, name: str, unit: str, least: int = 1) -> Tensor | None:
-    """Return the numbers `name` beside the ids of a role, [n, width]; None if they have no column."""
+def _aligned(columns: Mapping[str, Column], role: str, name: str, unit: str, least: int = 1) -> Tensor | None:
+    """Return the column `name`, one number per id of a role, [n, width]; None if there is no such column."""
     if name not in columns:
         return None
-    lengths, beside = columns[role].lengths, columns[name].lengths
-    if bool((wrong := lengths != beside).any()):
+    lengths, num_numbers = columns[role].lengths, columns[name].lengths
+    if bool((wrong := lengths != num_numbers).any()):
         row = int(wrong.nonzero()[0])
-        raise ValueError(f"row {row} has {int(lengths[row])} {unit} and {int(beside[row])} {name}")
+        raise ValueError(f"row {row} has {int(lengths[row])} {unit} and {int(num_numbers[row])} {name}")
     return columns[name].padded(columns[name].numbers(), 0, least)
 
 
 def _weights(column: Column) -> Tensor:
     """Return one weight per row, [n]."""
     if bool((wrong := column.lengths != 1).any()):
-        raise ValueError(f"row {int(wrong.nonzero()[0])} has no weight: {column.name} holds one number a row")
+        raise ValueError(f"row {int(wrong.nonzero()[0])} has no weight: {column.name} must hold one number per row")
     return column.numbers()
 
 
@@ -158,7 +158,7 @@ def _check_columns_suffice(collection: RecMetricCollection, complete: bool, has_
     """Raise for metrics that read data without a column: relevant items, histories or deeper lists."""
     for label, metric in collection.metrics.items():
         if metric.needs.target and not has_target:
-            raise ValueError(f"{label} reads which items are relevant: target= names their column")
+            raise ValueError(f"{label} needs the relevant items: name their column with target=")
         if metric.needs.history:
-            raise ValueError(f"{label} reads the users' histories, and data has no column of them: use evaluate_lists")
+            raise ValueError(f"{label} needs the users' histories, which tally cannot read: use evaluate_lists")
         check_depth(label, metric.needs, complete)

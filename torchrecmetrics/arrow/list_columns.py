@@ -51,7 +51,7 @@ class Column(NamedTuple):
         elif lists:
             known = [f"{field.name!r}" for field in batch.schema if _is_list(field.type)]
             raise TypeError(
-                f"column {name!r} must hold a list a row, best first, got {column.type}; columns of lists here: "
+                f"column {name!r} must hold a list per row, best first, got {column.type}; columns of lists: "
                 f"{', '.join(known) or 'none'}"
             )
         else:
@@ -122,8 +122,7 @@ def rows_of(columns: Mapping[str, Column], item_ids: Vocabulary | None) -> dict[
         for column in columns.values():
             if not pa.types.is_integer(column.ids().type):
                 raise TypeError(
-                    f"{column.name} holds text, which are no row numbers: item_ids=, a Vocabulary, says which row each "
-                    "id has"
+                    f"{column.name} holds text, not row numbers: pass item_ids=, a Vocabulary with the row of each id"
                 )
         return {role: tensor_of(column.ids()) for role, column in columns.items()}
     rows: dict[str, Tensor] = {}
@@ -151,7 +150,7 @@ def group_codes(batch: Any, by_group: Accumulator) -> Tensor:
     codes = pc.index_in(names, value_set=pa.array(by_group.row_groups, pa.string()))
     other = names.filter(pc.and_(codes.is_null(), names.is_valid()))
     if len(other):
-        raise ValueError(f"column {name!r} holds {other[0].as_py()!r}, which is no group of {by_group.option}")
+        raise ValueError(f"column {name!r} holds {other[0].as_py()!r}, which is not a group of {by_group.option}")
     return tensor_of(codes.fill_null(-1)).long()
 
 
@@ -168,7 +167,7 @@ def _is_list(kind: Any) -> bool:
 
 
 def _with_value_type(column: Any) -> Any:
-    """Return a column, as lists of int64 if engines gave the column or its lists the type null (no values)."""
+    """Return a column; one of type null, or of lists of null, becomes one of lists of int64 (it has no values)."""
     if pa.types.is_dictionary(column.type):
         return column.dictionary_decode()
     empty = pa.types.is_null(column.type) or (_is_list(column.type) and pa.types.is_null(column.type.value_type))

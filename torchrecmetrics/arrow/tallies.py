@@ -45,8 +45,8 @@ def tally(
 ) -> Any:
     """Compute partial sums of a chunk of rows as an Arrow table; `merge` adds the chunks up and returns the evaluation.
 
-    A row of data is one list: of a user, a session, an event. The function needs nothing but its arguments, so it runs
-    unchanged wherever Arrow is: `ray.data.Dataset.map_batches(..., batch_format="pyarrow")`, Spark's `mapInArrow`,
+    A row of data is one list, such as that of a user, a session or an event. The function needs only its arguments, so
+    it runs wherever Arrow does: `ray.data.Dataset.map_batches(..., batch_format="pyarrow")`, Spark's `mapInArrow`,
     `dask.delayed`, or over a file in one process.
 
     Args:
@@ -59,10 +59,10 @@ def tally(
         lists: name of the column of recommended items: list, large_list or fixed_size_list, best first. An empty list,
             a null, or a list filled up with -1 means that the recommender had no more items.
         target: name of the column of relevant items: lists in any order, or one item per row; null or empty =
-            none. None where all metrics read the lists alone.
-        ranks: name of a column of ranks in place of lists and target, lists or one rank per row: 1 = best, negative =
+            none. None if all metrics read only the lists.
+        ranks: name of a column of ranks instead of lists and target, lists or one rank per row: 1 = best, negative =
             padding (in lists 0, too), null = no relevant item.
-        scores: name of a column of scores, lists as long as those of `lists`, never rising: equal scores are tied.
+        scores: name of a column of scores, lists as long as those of `lists`, never increasing: equal scores are tied.
         gains: name of a column of gains, lists as long as those of `target`.
         exclude: name of a column of items that are removed from the lists, in which later items move up.
         weights: name of a column of row weights.
@@ -71,7 +71,7 @@ def tally(
             at its rank (`num_unknown`).
         complete: True if the lists are all that is recommended: an item that is not listed is a miss at every k, and
             ranks are those of the whole ranking. False: as in `evaluate_lists`.
-        depth: number of known ranks, such as the k of `get_topk_ranks`, beside ranks that may have been cut.
+        depth: number of known ranks, such as the k of `get_topk_ranks`, for `ranks` that may have been cut.
         duplicates: an item that occurs twice in a list is an "error", or only its "first" rank counts.
         options: keyword options for metrics given by name.
 
@@ -95,16 +95,16 @@ def tally(
     """
     check_choice("duplicates", duplicates, ("error", "first"))
     if gains is not None and target is None:
-        raise ValueError(f"gains={gains!r} lie beside relevant items: target= names their column")
+        raise ValueError(f"gains={gains!r} belong to relevant items: name their column with target=")
     of_lists = {"scores": scores, "gains": gains, "exclude": exclude, "item_ids": item_ids}
-    if ranks is not None and (beside := [f"{name}=" for name, value in of_lists.items() if value is not None]):
-        raise ValueError(f"{', '.join(beside)} belong to lists, and ranks={ranks!r} takes their place")
+    if ranks is not None and (unused := [f"{name}=" for name, value in of_lists.items() if value is not None]):
+        raise ValueError(f"{', '.join(unused)} cannot be combined with ranks={ranks!r}, which replaces lists")
     if ranks is None and depth is not None:
-        raise ValueError("depth= belongs to ranks: ranks= names their column")
+        raise ValueError("depth= belongs to ranks: name their column with ranks=")
     if ranks is not None and depth is None and not complete:
         raise ValueError(
-            "the depth of these ranks is unknown: pass depth=10, the k of get_topk_ranks. Only if they were never cut, "
-            "complete=True, which reads the k + 1 of a miss as a rank"
+            "the depth of these ranks is unknown: pass depth=10, the k of get_topk_ranks. Pass complete=True only if "
+            "they were never cut: it reads the k + 1 of a miss as a rank"
         )
     named = {"lists": lists, "target": target, "gains": gains, "exclude": exclude, "scores": scores}
     named = {**(named if ranks is None else {"ranks": ranks}), "weights": weights}
@@ -154,8 +154,8 @@ def merge(
     if list_counts.num_judged and not list_counts.num_deep:
         deepest, depth = list(collection.metrics.values())[-1], collection.evaluator._batch_needs.depth
         raise ValueError(
-            f"{deepest.label} looks at {depth} places, but none of {list_counts.num_judged} lists holds as many items: "
-            "recommend more, or if the lists are all that is recommended, complete=True"
+            f"{deepest.label} reads {depth} ranks, but none of {list_counts.num_judged} lists has as many items: "
+            "recommend more, or pass complete=True if nothing else is recommended"
         )
     counts = EvaluationCounts(
         num_unserved=list_counts.num_unserved,
@@ -175,7 +175,7 @@ def _collection(metrics: Any, k: Any, options: MetricOptions) -> RecMetricCollec
         summed = all(reduction is dim_zero_sum for reduction in accumulator._reductions.values())
         if not summed or (accumulator.columns and not accumulator.row_groups):
             raise ValueError(
-                f"a tally holds sums alone, which {accumulator.option} does not keep: make the collection without it"
+                f"a tally holds only sums, which {accumulator.option} does not keep: make the collection without it"
             )
     collection.evaluator._set_sync_on_compute(False)
     return collection
@@ -187,7 +187,9 @@ def _numbering(item_ids: Any, collection: RecMetricCollection) -> Vocabulary | N
     if collection.catalogue is None:
         return vocabulary
     if vocabulary is not None and vocabulary != collection.catalogue.item_ids:
-        raise ValueError("item_ids differ from those of the catalogue: make it with these ids, and leave item_ids out")
+        raise ValueError(
+            "item_ids differ from those of the catalogue: make the catalogue with them, and leave item_ids out"
+        )
     return collection.catalogue.item_ids
 
 
@@ -199,7 +201,9 @@ def _batches(data: Any) -> Any:
             ".iter_batches(use_threads=False) reads it batch by batch"
         )
     if isinstance(data, Mapping):
-        raise TypeError("data must be Arrow, got a dict: pa.table(data); Ray's map_batches(batch_format='pyarrow')")
+        raise TypeError(
+            "data must be Arrow, got a dict: pass pa.table(data), in Ray map_batches(batch_format='pyarrow')"
+        )
     is_frame = hasattr(data, "__arrow_c_stream__") and not hasattr(data, "__next__")  # an Arrow reader is an iterator
     if is_frame or isinstance(data, pa.RecordBatch):
         return pa.table(data)

@@ -54,7 +54,7 @@ class TallyStates:
     """The states of a collection and its accumulators as two vectors.
 
     Args:
-        collection: its states are written, and replaced by `fill`.
+        collection: its states are written, and replaced by `add_up`.
         settings: further settings of the fingerprint.
     """
 
@@ -79,7 +79,7 @@ class TallyStates:
         """
         total: Record | None = None
         for number, record in enumerate(records):
-            self._check_alike(number, record, total)
+            self._check_settings(number, record, total)
             sums, counts = record[:2]
             if total is not None:
                 sums, counts = total.sums + sums, total.counts + counts
@@ -90,19 +90,18 @@ class TallyStates:
         self.evaluator._replace_states(total.sums, counts)
         return TallyCounts(*list_counts.tolist())
 
-    def _check_alike(self, number: int, record: Record, total: Record | None) -> None:
+    def _check_settings(self, number: int, record: Record, total: Record | None) -> None:
         """Raise for a tally of other metrics or of another version, or made with other settings than the first."""
         metrics, _, settings = record.fingerprint.rpartition("\n")
         expected = self.fingerprint.rpartition("\n")[0]
         if metrics != expected:
             raise ValueError(
-                f"tally {number} is of other metrics or options, or of another version: {metrics!r}, these are "
-                f"{expected!r}"
+                f"tally {number} has other metrics, options or another version: {metrics!r}, expected {expected!r}"
             )
         if total is not None and record.fingerprint != total.fingerprint:
             settings_of_first = total.fingerprint.rpartition("\n")[2]
             raise ValueError(
-                f"tally {number} was made with {settings}, tally 0 with {settings_of_first}: they do not add up"
+                f"tally {number} was made with {settings}, tally 0 with {settings_of_first}: they cannot be added"
             )
 
 

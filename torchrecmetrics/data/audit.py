@@ -62,7 +62,7 @@ class Audit(Mapping[str, Finding]):
 
     def __getitem__(self, name: str) -> Finding:
         if name not in self._findings:
-            raise KeyError(f"nothing was looked at under {name!r}{nearest(name, list(self._findings))}")
+            raise KeyError(f"there is no finding {name!r}{nearest(name, list(self._findings))}")
         return self._findings[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -90,7 +90,7 @@ def audit(what: Log | LogSplit | UserSplit | Interactions) -> Audit:
     |---|---|
     | `repeated_events` | events repeat user, item and time (if known) of another event, in test or in the rest |
     | `empty_ids` | events of a user or item called "", "nan", "None", "null", -1 |
-    | `blank_ids` | events of an id with blanks around it, such as "x ", beside the same id without |
+    | `blank_ids` | events of an id with blanks around it, such as "x ", which also occurs without |
     | `one_time` | all events have one time |
     | `time_units` | times form narrow ranges more than 100 times apart, such as seconds among milliseconds, or are -1 |
     | `head_share` | the most popular hundredth of the items has more than half of the events |
@@ -157,7 +157,7 @@ def _parts(what: Any) -> dict[str, Events]:
         logs = {"train": what.train, "valid": what.valid, "test": what.test}
     else:
         cure = "pass a Log, Interactions, or a split of one, such as LogSplit(train, valid, test)"
-        raise TypeError(f"audit looks at logs and their splits, got {describe(what)}: {cure}")
+        raise TypeError(f"audit takes logs and their splits, got {describe(what)}: {cure}")
     parts = {}
     for name, events in logs.items():
         if isinstance(events, Interactions):
@@ -255,7 +255,7 @@ def _findings_of_events(events: Events, times: Tensor | None, in_test: Tensor, o
             trimmed = pc.utf8_trim_whitespace(ids.array)
             is_other = pc.and_(pc.not_equal(trimmed, ids.array), pc.is_in(trimmed, value_set=ids.array))
             blank |= tensor_of(is_other)[rows]
-    says = f"events{of_all} are of an id that seems to stand for nothing"
+    says = f"events{of_all} are of an id that seems to mean a missing value"
     findings["empty_ids"] = _finding(empty, says, _namer(events))
     says = f"events{of_all} are of an id with blanks around it, which also occurs without"
     findings["blank_ids"] = _finding(blank, says, _namer(events))
@@ -266,12 +266,12 @@ def _findings_of_times(times: Tensor, of_all: str) -> dict[str, Finding]:
     """Return the findings `one_time` (all events at the same time) and `time_units` (times in several units)."""
     number = len(times)
     same = number > 1 and bool((times == times[0]).all())
-    says = f"events{of_all} have one and the same time"
+    says = f"events{of_all} have the same time"
     findings = {"one_time": Finding(number if same else 0, number, says, example=str(times[0].item()), wrong=same)}
     findings["time_units"] = _finding(
         wrong_times(times),
         f"times{of_all} are more than {UNIT_RATIO} times as large, or as small, as most, or -1",
-        lambda row: f"{times[row].item()} beside {times.median().item()}",
+        lambda row: f"{times[row].item()}, median {times.median().item()}",
     )
     return findings
 
@@ -318,7 +318,7 @@ def _findings_of_split(parts: dict[str, Events], times: dict[str, Tensor] | None
         for name, events in (("train", known_events), ("test", test))
     }
     if times is None:
-        says = "parts have no times: nothing can be said of their order (time= names the column)"
+        says = "parts have no times, so their order is unknown (time= names the column)"
         findings["no_times"] = Finding(len(parts), len(parts), says)
     name_row = _namer(test)
     if len(test) and len(known_events):

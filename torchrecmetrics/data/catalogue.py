@@ -42,7 +42,7 @@ class Catalogue:
     Args:
         num_items: items are 0 .. num_items - 1.
         popularity: number [I], >= 0: how often each item occurs in the training data.
-        num_users: number of users behind the popularity, each counted at most once per item: no popularity is larger.
+        num_users: number of users who were counted, each at most once per item, so no popularity is larger.
         categories: integer [I], a code >= 0 for each item, or a list of I words; or float [I, C], rows >= 0 that sum
             to 1: an item with several genres has a share of each.
         embeddings: float [I, d], finite; a row of zeros has no direction, and similarity 0 to every item.
@@ -140,12 +140,12 @@ class Catalogue:
 
     @property
     def known(self) -> tuple[str, ...]:
-        """Names of the data in the catalogue, any of popularity, num_users, categories and embeddings."""
+        """Names of the data that the catalogue has: any of popularity, num_users, categories and embeddings."""
         return tuple(name for name in _HOW_TO_PASS if getattr(self, f"_{name}") is not None)
 
     @property
     def num_users(self) -> int:
-        """Number of users of whom the popularity was counted.
+        """Number of users who were counted for the popularity.
 
         Raises:
             ValueError: if it was not given; all properties below raise in the same case.
@@ -238,7 +238,7 @@ class Catalogue:
     def popularity_rank(self) -> Tensor:
         """Rank of each item by popularity, int64 [I]: 1 = the most popular items; equally popular items share a rank.
 
-        Items of popularity 0 rank behind all others, at num_items + 1.
+        Items of popularity 0 rank last, at num_items + 1.
         """
         popularity, items = self.popularity.sort(descending=True)
         falls = torch.ones_like(items)
@@ -282,7 +282,7 @@ def _popularity(popularity: Tensor, num_items: int, num_users: int | None) -> Te
     if popularity.dtype == torch.bool or popularity.is_complex():
         raise TypeError(f"popularity must hold numbers, got {describe(popularity)}")
     if popularity.shape != (num_items,):
-        raise ValueError(f"popularity must be [{num_items}], one number an item, got shape {list(popularity.shape)}")
+        raise ValueError(f"popularity must be [{num_items}], one number per item, got shape {list(popularity.shape)}")
     popularity = popularity.detach()
     popularity = popularity.to(float_dtype(popularity.device)) if popularity.is_floating_point() else popularity.long()
     wrong = ~(popularity >= 0) | (popularity == torch.inf)
@@ -292,7 +292,7 @@ def _popularity(popularity: Tensor, num_items: int, num_users: int | None) -> Te
     if num_users is not None and bool((above := popularity > num_users).any()):
         item = int(above.nonzero()[0])
         raise ValueError(
-            f"popularity counts each of num_users={num_users} users once an item, but item {item} has "
+            f"popularity counts each of num_users={num_users} users once per item, but item {item} has "
             f"{popularity[item].item()}: pass Interactions.popularity, or leave num_users out"
         )
     return popularity
@@ -316,7 +316,7 @@ def _categories(column: Any, num_items: int) -> Tensor:
             f"categories must be integer codes [I] or float shares [I, C], got {describe(categories)}{cure}"
         )
     if categories.dim() != (1 if codes else 2) or len(categories) != num_items or 0 in categories.shape[1:]:
-        wanted = f"[{num_items}], one code an item" if codes else f"[{num_items}, C], the shares of each item"
+        wanted = f"[{num_items}], one code per item" if codes else f"[{num_items}, C], the shares of each item"
         cure = ""
         if codes and categories.dim() == 2:
             cure = f"; a 0/1 matrix becomes shares by {_AS_SHARES}"
@@ -327,8 +327,8 @@ def _categories(column: Any, num_items: int) -> Tensor:
         if negative.any():
             item = int(negative.nonzero()[0])
             raise ValueError(
-                f"categories must be codes >= 0, item {item} has {categories[item].item()}: items of which nothing is "
-                "known have a code of their own"
+                f"categories must be codes >= 0, item {item} has {categories[item].item()}: give items without a "
+                "known category a code of their own"
             )
         return categories.long()
     sums = categories.sum(1, dtype=float_dtype(categories.device))
@@ -338,7 +338,7 @@ def _categories(column: Any, num_items: int) -> Tensor:
         raise ValueError(
             f"categories as shares must be >= 0 and sum to 1 (within 1e-6) for each item, those of item {item} are "
             f"{categories[item, :8].tolist()}{'' if categories.shape[1] <= 8 else ' ...'} with the sum "
-            f"{sums[item].item():.8g}: {_AS_SHARES}; items of which nothing is known have a category of their own"
+            f"{sums[item].item():.8g}: {_AS_SHARES}; give items without a known category one of their own"
         )
     return categories
 
@@ -358,13 +358,13 @@ def _embeddings(embeddings: Tensor, num_items: int) -> Tensor:
     if embeddings.dtype not in _FLOATS:
         raise TypeError(f"embeddings must be float64, float32, float16 or bfloat16, got {describe(embeddings)}")
     if embeddings.dim() != 2 or len(embeddings) != num_items or not embeddings.shape[1]:
-        raise ValueError(f"embeddings must be [{num_items}, d], one row an item, got shape {list(embeddings.shape)}")
+        raise ValueError(f"embeddings must be [{num_items}, d], one row per item, got shape {list(embeddings.shape)}")
     embeddings = embeddings.detach()
     for start in range(0, num_items, 2**16):
         wrong = ~embeddings[start : start + 2**16].isfinite().all(1)
         if wrong.any():
             item = start + int(wrong.nonzero()[0])
-            raise ValueError(f"embeddings must be finite, that of item {item} holds NaN or infinity")
+            raise ValueError(f"embeddings must be finite, but that of item {item} holds NaN or infinity")
     return embeddings
 
 

@@ -54,7 +54,7 @@ class Groups:
         check_ids("codes", codes)
         self.names: tuple[str, ...] = check_group_names(names)
         if codes.dim() != 1:
-            raise ValueError(f"codes must be [U], one a user, got shape {list(codes.shape)}")
+            raise ValueError(f"codes must be [U], one per user, got shape {list(codes.shape)}")
         self.codes: Tensor = codes.detach().to("cpu", torch.int64)
         wrong = (self.codes < -1) | (self.codes >= len(self.names))
         if wrong.any():
@@ -63,7 +63,7 @@ class Groups:
             raise ValueError(f"codes must be 0 to {last}, one for each name, or -1; user {user} has {code}")
         self.user_ids: Vocabulary | None = None if user_ids is None else Vocabulary.named("user_ids", user_ids)
         if self.user_ids is not None and len(self.user_ids) != len(codes):
-            raise ValueError(f"user_ids holds {len(self.user_ids)} ids, codes {len(codes)}")
+            raise ValueError(f"user_ids holds {len(self.user_ids)} ids, but codes has {len(codes)}")
 
     @classmethod
     def from_column(cls, column: Any, *, user_ids: Any = None) -> Groups:
@@ -131,8 +131,8 @@ class Groups:
     def of(self, target: Interactions) -> Tensor:
         """Return the group code of each user of `target`, int64 [U]; -1 = the user is not in the groups' `user_ids`.
 
-        Call `update(..., groups=groups.of(train)[users])` for users in the row numbers of `train`: `codes` has the
-        order of the groups' own `user_ids` instead.
+        For a batch of users, row numbers of `train`, call `update(..., groups=groups.of(train)[users])`; `codes` itself
+        is in the order of the groups' own `user_ids`.
 
         Raises:
             ValueError: for another number of users without ids, and if only one of the two has `user_ids`.
@@ -143,11 +143,11 @@ class Groups:
             raise ValueError(f"{has} have user_ids, {lacks} none: row 5 could mean two users; user_ids= names them")
         if target_ids is None or self.user_ids is None or target_ids == self.user_ids:
             if len(self) != target.num_users:
-                raise ValueError(f"groups have {len(self)} users, target has {target.num_users}")
+                raise ValueError(f"groups have {len(self)} users, but target has {target.num_users}")
             return self.codes
         rows = target_ids.rows_in(self.user_ids)
         if len(rows) and not bool((rows >= 0).any()):
-            raise ValueError(f"groups know no user of target, such as {target_ids[0]!r}: whose groups are they?")
+            raise ValueError(f"no user of target is in groups, such as {target_ids[0]!r}: are these ids of one kind?")
         return self.codes[rows.clamp(min=0)].where(rows >= 0, -1)
 
     def of_rows(self, ids: Tensor | list[str]) -> Tensor:
@@ -165,8 +165,8 @@ class Groups:
             if not isinstance(ids, Tensor) or not known:
                 wrong = ids[(ids < 0) | (ids >= len(self))].tolist() if isinstance(ids, Tensor) else ids
                 raise ValueError(
-                    f"groups have {len(self)} users and no user_ids, rows have the id {wrong[0]!r}: user_ids= says "
-                    "whose groups they are"
+                    f"groups have {len(self)} users and no user_ids, but rows have the id {wrong[0]!r}: pass "
+                    "user_ids= to Groups"
                 )
             return self.codes[ids]
         known_ids = self.user_ids
@@ -175,7 +175,7 @@ class Groups:
         rows = known_ids.rows_of("ids of rows", ids, "user_ids of groups")
         if len(rows) and not bool((rows >= 0).any()):
             example = ids[0].item() if isinstance(ids, Tensor) else ids[0]
-            raise ValueError(f"none of {len(rows)} rows is of a user that groups know, such as {example!r}")
+            raise ValueError(f"none of {len(rows)} rows has a user that is in groups, such as {example!r}")
         return self.codes[rows.clamp(min=0)].where(rows >= 0, -1)
 
 
@@ -245,7 +245,7 @@ def slice_targets(
         raise TypeError(f"target must be Interactions, got {describe(target)}")
     check_tensor("popularity", popularity)
     if popularity.shape != (target.num_items,) or popularity.is_complex():
-        raise ValueError(f"popularity must be [{target.num_items}], one number an item, got {describe(popularity)}")
+        raise ValueError(f"popularity must be [{target.num_items}], one number per item, got {describe(popularity)}")
     counts = popularity.to(target.device, torch.float64)
     if not bool(((counts >= 0) & counts.isfinite()).all()) or not float(counts.sum()) > 0:
         raise ValueError("popularity must be >= 0 and finite, and above 0 for some item")
@@ -261,7 +261,7 @@ def slice_targets(
 def _values(column: Any) -> list[Any]:
     is_column = len(getattr(column, "shape", (0,))) == 1
     if isinstance(column, (str, Mapping)) or not hasattr(column, "__iter__") or not is_column:
-        raise TypeError(f"a column holds one value a user, got {describe(column)}: of a frame, frame['region']")
+        raise TypeError(f"a column holds one value per user, got {describe(column)}: of a frame, frame['region']")
     if hasattr(column, "to_pylist"):  # a column of pyarrow
         column = column.to_pylist()
     values = list(column.tolist() if hasattr(column, "tolist") else column)

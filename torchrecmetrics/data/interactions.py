@@ -110,16 +110,16 @@ class Interactions:
             num_items: items are item_offset .. item_offset + num_items - 1.
             values: number [E], such as ratings.
             item_offset: id of the first item, `num_users` in a homogeneous bipartite graph; subtracted from the items.
-                None = 0, with a warning if many items, and none below `num_users`, are there.
+                None = 0, with a warning if there are many items and none is below `num_users`.
             duplicates: an edge that occurs twice is "merge"d or an "error".
             values_reduce: value of an edge that occurs more than once: "sum", "max" or the "last" one given.
                 None = an error if such edges have values.
 
         Raises:
-            TypeError: if edge_index holds no signed integers, or a size is no whole number.
+            TypeError: if edge_index does not hold signed integers, or a size is not a whole number.
             ValueError: for shapes that do not fit, ids out of range (says which side and the range), duplicates,
-                repeated edges with values and no `values_reduce`, or more than four edges of 0 and 1 alone, without
-                values and `item_offset`, which are rather a 0/1 matrix.
+                repeated edges with values and no `values_reduce`, or more than four edges of only 0 and 1, without
+                values and `item_offset`, which look like a 0/1 matrix.
         """
         check_integers("edge_index", edge_index)
         if edge_index.dim() != 2 or len(edge_index) != 2:
@@ -140,14 +140,14 @@ class Interactions:
         if offset and 0 <= highest < num_items:
             hint = ": items seem to be numbered from 0; pass item_offset=0"
         elif not offset and num_users <= lowest <= highest < num_users + num_items:
-            hint = f": items seem to be numbered behind the users; pass item_offset={num_users}"
+            hint = f": items seem to be numbered after the users; pass item_offset={num_users}"
         check_range("items (edge_index[1])", items, offset, num_items, hint)
         if item_offset is None and 0 < num_users <= lowest <= highest:
             number = len(items.unique())
             if number * num_users >= 10 * num_items:  # by chance, e to the power of -10
                 warn_caller(
                     f"none of {number} items (edge_index[1]) is below {num_users}, the number of users: if items are "
-                    f"numbered behind the users pass item_offset={num_users}, else item_offset=0"
+                    f"numbered after the users, pass item_offset={num_users}, else item_offset=0"
                 )
         return cls._of_edges((users, items - offset), (num_users, num_items), values, duplicates, values_reduce)
 
@@ -231,7 +231,7 @@ class Interactions:
             users: [E], whole numbers from 0 (of any type), or anything that `user_ids` lists.
             items: [E], whole numbers from 0, or anything that `item_ids` lists.
             values: [E], such as ratings.
-            user_ids: vocabulary: user `user_ids[u]` becomes row u; of the same kind as `users` (text is no number).
+            user_ids: vocabulary: user `user_ids[u]` becomes row u; of the same kind as `users` ("7" is not 7).
             item_ids: vocabulary: item `item_ids[i]` becomes column i.
             num_users: number of users if they have no vocabulary; default: the largest user + 1.
             num_items: number of items if they have no vocabulary; default: the largest item + 1.
@@ -240,7 +240,7 @@ class Interactions:
             values_reduce: as in `from_edge_index`.
 
         Warns:
-            UserWarning: if ids without vocabulary and number reach 100 times the number of distinct ids.
+            UserWarning: if ids without a vocabulary or a given number reach 100 times the number of distinct ids.
         """
         check_choice("unknown", unknown, ("error", "drop"))
         rows, size, user_ids = codes_of("users", users, user_ids, num_users)
@@ -460,7 +460,7 @@ class Interactions:
         jagged = as_jagged("matrix", values if offsets is None else (values, offsets))
         if jagged is None:
             raise TypeError(
-                f"values must be [E] beside offsets, a jagged nested tensor or Jagged, got {describe(values)}"
+                f"values must be [E] with offsets, a jagged nested tensor or Jagged, got {describe(values)}"
             )
         items, ends, _ = jagged
         check_integers("values", items)
@@ -474,7 +474,7 @@ class Interactions:
 
     @classmethod
     def from_dense(cls, dense: Any) -> Interactions:
-        """Build from a matrix [U, I] of torch or numpy: bool, or floats, of which those above 0 are edges with a value.
+        """Build from a matrix [U, I] of torch or numpy: bool, or floats, where values above 0 are edges.
 
         Integers, which could be item ids, and numbers below 0, NaN and infinity are errors.
         """
@@ -488,7 +488,7 @@ class Interactions:
             values = dense[edges[0], edges[1]]
             wrong = values[~((values > 0) & values.isfinite())]
             if len(wrong):
-                raise ValueError(f"dense holds {wrong[0].item()}: values are above 0 (NaN for none: nan_to_num(dense))")
+                raise ValueError(f"dense holds {wrong[0].item()}: values must be finite, >= 0 (NaN: nan_to_num(dense))")
         return cls.from_edge_index(edges, len(dense), dense.shape[1], values, item_offset=0)
 
     # ----------------------------------------------------------------------------------------- contents and conversions
@@ -670,7 +670,7 @@ class Interactions:
         Args:
             users: row numbers [B], on the host (list, array, CPU tensor: no host sync) or on the device: the width then
                 takes one host sync, unless `max_items` is at least the largest degree of all users.
-            max_items: width of the result; a user with more items is an error. None = most items of a user in `users`.
+            max_items: width of the result; a user with more items is an error. None = the most items of one of `users`.
         """
         check_container("users", users)
         ids = users if isinstance(users, Tensor) else row_numbers("users", users)
@@ -706,7 +706,7 @@ class Interactions:
     def without(self, other: Interactions | Tensor) -> Interactions:
         """Return these interactions without the pairs of `other`, such as a test set without the pairs of train.
 
-        If the vocabularies of the two differ, pairs are matched by id. `other` may also be bool [I]: without its items.
+        If the vocabularies of the two differ, pairs are matched by id. `other` may be bool [I], items to remove.
         """
         if isinstance(other, Tensor) and other.dtype == torch.bool and other.shape == (self.num_items,):
             return self.take(~other[self.items])

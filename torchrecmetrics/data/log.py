@@ -71,8 +71,8 @@ class Log(Events):
     item_ids: Vocabulary
     """Ids of the item rows."""
     questions: Mapping[str, CuredError] = field(default_factory=dict)
-    """Error for what depends on columns that were not named: the order of events ("time"), and which of them are
-    relevant ("value"); it asks for both where both are open."""
+    """Errors of methods that need a column that was not named: "time", the order of events, or "value", which of them
+    are relevant. Each error asks for both if both are open."""
 
     # ----------------------------------------------------------------------------------------------------- constructors
 
@@ -99,8 +99,8 @@ class Log(Events):
             time: name of the column of times: numbers or datetimes, both also as text; datetimes without a time zone
                 count as UTC; default: time or timestamp. None = the rows are in order of time, and the log has no
                 times. If there is none, any other column that could be the times is an error in `leave_last_out` and
-                whatever else depends on order.
-            value: name of the column of values, numbers such as ratings; default: value. None = all events are alike.
+                other methods that depend on order.
+            value: name of the column of values, numbers such as ratings; default: value. None = events have no values.
                 If there is none, any other column that could say which events are relevant is an error in
                 `to_interactions`.
             user_ids: vocabulary of the users, such as `other.user_ids`; default: the users that occur, ascending.
@@ -171,19 +171,19 @@ class Log(Events):
         self.check_read("time")
 
     def _check_times(self) -> None:
-        """Raise as `check_order` does, and for times whose order is wrong: in two units, or -1 beside times."""
+        """Raise as `check_order` does, and for times that cannot be ordered: in two units, or with -1 among them."""
         self.check_order()
         if self.times is None or not bool((wrong := wrong_times(self.times)).any()):
             return
         first, other = (shown_time(self.times, int(rows.nonzero()[0]), self.time_unit) for rows in (wrong, ~wrong))
         raise ValueError(
-            f"{int(wrong.sum())} of {len(self)} times are of another unit than most, or stand for a missing time, such "
-            f"as {first} beside {other}: convert the column of times to one unit, and leave out what stands for a "
-            "missing time, log.take(log.times > 0)"
+            f"{int(wrong.sum())} of {len(self)} times are of another unit than most, or mean a missing time, such as "
+            f"{first}, where others are like {other}: convert the times to one unit, and leave out missing times, "
+            "log.take(log.times > 0)"
         )
 
     def check_read(self, role: str) -> None:
-        """Raise if a column that was not read may have a role."""
+        """Raise if an unread column could have this role."""
         if role in self.questions:
             raise self.questions[role]
 
@@ -299,7 +299,7 @@ class Log(Events):
         """Return the n-core: the largest set of events in which every user and every item has at least `n` events.
 
         Users and items with fewer events are removed again and again, until all have enough. Vocabularies shrink to
-        the remaining ids, in the same order; removed items are no candidates.
+        the remaining ids, in the same order; removed items are not candidates.
 
         Raises:
             ValueError: if nothing is left.
@@ -330,7 +330,7 @@ class Log(Events):
 
         Raises:
             ValueError: if the log has no times, and a column that was not read may hold them; for times in two units,
-                and -1 beside times (`time_units` of `audit`).
+                and -1 among times (`time_units` of `audit`).
         """
         self._check_times()
         order = torch.arange(len(self), device="cpu") if self.times is None else self.times.argsort(stable=True)
@@ -351,7 +351,7 @@ class Log(Events):
 
         Raises:
             TypeError: without `test_from`, and if a bound is not of the type of the times.
-            ValueError: if the log has no times, for times in two units and -1 beside times, for bounds in the wrong
+            ValueError: if the log has no times, for times in two units and -1 among times, for bounds in the wrong
                 order, and if no event is left for train or for test.
         """
         self._check_times()
@@ -379,7 +379,7 @@ class Log(Events):
             seed: the same seed gives the same parts.
 
         Raises:
-            ValueError: for ratios that are no three numbers, or make an empty train or test part.
+            ValueError: for ratios that are not three numbers, or make an empty train or test part.
         """
         shares = torch.tensor(ratio, dtype=torch.float64, device="cpu")
         if shares.shape != (3,) or not bool((shares >= 0).all()) or not 0 < float(shares.sum()) < math.inf:
@@ -444,7 +444,7 @@ def _how_many(users: int | float, able: int) -> int:
         users = max(1, round(users * able))
     number = check_k(users, "users")
     if number > able:
-        raise ValueError(f"{number} users are to be held out, but {able} have two items or more")
+        raise ValueError(f"cannot hold out {number} users: {able} have two items or more")
     return number
 
 

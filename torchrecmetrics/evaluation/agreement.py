@@ -1,4 +1,4 @@
-"""`agreement`: how far two runs recommend the same lists, as overlap, rank-biased overlap and churn with intervals.
+"""`agreement`: compare the lists of two runs by overlap, rank-biased overlap and churn, with intervals.
 
 The second list of a user is the ground truth of the first, and the gain of an item is its rank in the second list.
 """
@@ -62,8 +62,8 @@ def rank_biased_overlap(ranking: Ranking, k: int, *, p: float = 0.9) -> Tensor:
     """Return the extrapolated rank-biased overlap of the first `k` ranks: [B].
 
     (1 - p) times the sum over all depths d of p^(d - 1) A_d, where A_d is the share of common items among the first d.
-    Behind the end of the shorter list, s, its unknown items are taken to agree as its known ones do, A_d = (X_d + X_s
-    (d - s) / s) / d with X_d common items; behind the end of the longer list A_d stays the same.
+    Beyond the end of the shorter list, s, its unknown items are assumed to agree as often as its known ones: A_d = (X_d
+    + X_s (d - s) / s) / d with X_d common items. Beyond the end of the longer list, A_d stays the same.
     """
     common, shorter, longer = _common(ranking, k)
     depth = torch.arange(1, k + 1, dtype=common.dtype, device=common.device)
@@ -95,9 +95,9 @@ def _common(ranking: Ranking, k: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def agreement_metrics(k: int | Iterable[int] = 10, p: float = 0.9) -> RecMetricCollection:
-    """Return an empty collection of the metrics of `agreement`, with the same errors for `k` and `p`."""
+    """Return an empty collection of the metrics of `agreement`; raises the same errors for `k` and `p`."""
     if isinstance(p, bool) or not isinstance(p, Real) or not 0 < p < 1:
-        raise ValueError(f"p, the probability to go on to the next rank, must be between 0 and 1, got {p!r}")
+        raise ValueError(f"p, the probability of going on to the next rank, must be between 0 and 1, got {p!r}")
     cutoffs = k if isinstance(k, Iterable) else [k]
     return RecMetricCollection([made for n in cutoffs for made in (Overlap(n), RBO(n, p=p), Churn(n))])
 
@@ -113,25 +113,25 @@ def agreement(
 ) -> Evaluation:
     """Compare the lists of two runs for the same users, without a ground truth: means over users from 0 to 1.
 
-    - `Overlap@k`: common items in the first `k` ranks / k, or / the length of the longer list if both are shorter;
+    - `Overlap@k`: common items in the first `k` ranks / k, or the length of the longer list if both are shorter;
     - `RBO@k`: rank-biased overlap, which weighs the first ranks most, extrapolated from the first `k` (RBO_ext, also
       for lists of different lengths): (1 - p) times the sum over all depths d of p^(d - 1) times the share of common
-      items among the first d, which stays the same behind the lists' ends;
+      items among the first d, which stays the same beyond the lists' ends;
     - `Churn@k`: 1 - overlap, the share of the list that is new.
 
     Args:
-        lists_a: lists of one run: item ids [B, K], best first, short lists padded with -1, whose rows are users; or any
-            form that `evaluate_lists` takes, matched by user and item ids; equal scores are in the order of the ids.
+        lists_a: lists of one run: item ids [B, K], best first, padded with -1, one row per user; or any form that
+            `evaluate_lists` takes, matched by user and item ids, where equal scores are ordered by id.
         lists_b: lists of the other run, in rows of the same users, or with ids.
         k: cut-off or cut-offs.
-        p: probability to go on from a rank to the next in RBO: .9 gives the first 10 ranks 86 % of the weight.
-        columns: refused: a `Table` says what the columns of its lists are.
+        p: probability of going on from a rank to the next in RBO: .9 gives the first 10 ranks 86 % of the weight.
+        columns: refused: name the columns of lists with a `Table`.
 
-    Users with a list in one run alone are left out, with a warning.
+    Users with a list in only one run are left out, with a warning.
 
     Raises:
-        TypeError: for one tensor beside another form, and as in `evaluate_lists`.
-        ValueError: for a list that holds an item twice, other numbers of rows, no user with two lists, `p` not between
+        TypeError: if only one of the two is a tensor, and as in `evaluate_lists`.
+        ValueError: for a list that repeats an item, unequal numbers of rows, no user with two lists, `p` not between
             0 and 1, and as in `evaluate_lists`.
 
     Source: Webber, Moffat & Zobel, A similarity measure for indefinite rankings, ACM TOIS 2010, equation 32.
@@ -182,7 +182,7 @@ def _read_runs(opened: Sequence[Any]) -> list[RecommendedLists]:
 
 
 def _of_tensors(lists_a: Tensor, lists_b: Tensor, width: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the first `width` items of both lists of the same rows, int64 [b, <= width], for rows at a time."""
+    """Yield the first `width` items of both lists of the same rows, int64 [b, <= width], in chunks of rows."""
     for name, lists in {"lists_a": lists_a, "lists_b": lists_b}.items():
         check_ids(name, lists)
         if lists.dim() != 2 or not lists.numel():
@@ -196,13 +196,13 @@ def _of_tensors(lists_a: Tensor, lists_b: Tensor, width: int) -> Iterator[tuple[
 
 
 def _without_gaps(lists: Tensor, width: int) -> Tensor:
-    """Return the first `width` items of each list, int64 [b, <= width], padded behind the last one."""
+    """Return the first `width` items of each list, int64 [b, <= width], padded at the end."""
     order = (lists < 0).sort(dim=1, stable=True).indices
     return lists.gather(1, order[:, :width]).long()
 
 
 def _of_runs(runs: Sequence[RecommendedLists], width: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the first `width` items of both lists of the same users, int64 [b, width], for users at a time."""
+    """Yield the first `width` items of both lists of the same users, int64 [b, width], in chunks of users."""
     num_users = max(len(run.offsets) for run in runs) - 1
     index = torch.arange(num_users + 1, device="cpu")
     extended = [run._replace(offsets=run.offsets[index.clamp(max=len(run.offsets) - 1)]) for run in runs]
@@ -231,5 +231,5 @@ def _compared(
     if not num_both:
         raise ValueError(f"none of {num_any} users has a list in both runs: are the ids of users of one kind?")
     if num_both < num_any:
-        warn_caller(f"{num_any - num_both} of {num_any} users have a list in one run alone, and are left out")
+        warn_caller(f"{num_any - num_both} of {num_any} users have a list in only one run, and are left out")
     return collection.result()

@@ -23,7 +23,7 @@ _SMALL_BUFFER_BYTES, _FEW_BYTES = 31 * 2**20, 256 * 2**20
 costs more than additional chunks.
 """
 _MAX_USERS = 4096
-"""Most users in a batch whose scores are made chunk by chunk; steps that read no scores run for all of them at once."""
+"""Maximum number of users in a batch whose scores are made in chunks; other steps run for all of them at once."""
 
 
 def evaluate_on(

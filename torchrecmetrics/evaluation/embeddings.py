@@ -23,14 +23,14 @@ class Embeddings:
     `evaluate` and `recommend` take an instance in place of `users` and `items`.
 
     Args:
-        users: float [U, d], a tensor or, as the others, an array of numpy; None: `bias` alone ranks the items, alike
+        users: float [U, d], a tensor or, like the others, a numpy array; None: `bias` alone ranks the items, the same
             for all users.
         items: float [I, d].
         bias: float or whole numbers [I], added to the scores. `Embeddings(bias=train.popularity)` is the baseline to
             beat.
         similarity: "dot" or "cosine" of the embeddings.
-        allowed: the items that are candidates: bool [I] for all users (released, in stock), or `Interactions` of each
-            user's own (impressions, or negatives of your own), matched by id as histories are; then only these are
+        allowed: the items that are candidates: bool [I] for all users (released, in stock), or `Interactions` with each
+            user's candidates (impressions, sampled negatives), matched by id as histories are; then only these are
             scored. Relevant items that are not allowed are misses; `num_unreachable` counts their users.
 
     Raises:
@@ -97,11 +97,11 @@ class Embeddings:
         users = as_tensor(users)
         if isinstance(users, Embeddings):
             if items is not None:
-                raise ValueError("Embeddings hold the items: leave items out (k and others go by name)")
+                raise ValueError("Embeddings hold the items: leave items out (pass k and others by name)")
             return users
         if callable(users) and not isinstance(users, (Tensor, nn.Embedding)):
             if items is not None:
-                raise ValueError("a score function scores the items itself: leave items out (k and others go by name)")
+                raise ValueError("a score function scores the items: leave items out (pass k and others by name)")
             return None
         if isinstance(users, Tensor) and items is None:
             raise ValueError(
@@ -139,6 +139,6 @@ class Embeddings:
 def _with_cure(thing: Any) -> str:
     """Describe a value that is not a tensor, and how to convert it."""
     if thing is None:
-        return "None; Embeddings(bias=) alone ranks alike for all"
+        return "None; Embeddings(bias=) ranks the same for all users"
     cure = "pass its .weight" if isinstance(thing, nn.Embedding) else "torch.as_tensor(...)"
     return f"{type(thing).__name__}: {cure}"

@@ -90,11 +90,11 @@ def evaluate(
     """Rank the whole catalogue for every user with ground truth and return the metrics.
 
     Args:
-        metrics: as for `RecMetricCollection`, or a collection, of which a fresh clone is used.
+        metrics: as for `RecMetricCollection`, or a collection, which is cloned empty.
         users: embeddings [U, d]; or `Embeddings`, which also hold a bias, cosine similarity, or the items that are
             candidates; or a function of user ids (int64 [b] on `device`, in any order) that returns scores [b, I], or
             an input of b rows such as `Lists`, without target; a module is in eval mode during the evaluation.
-        items: embeddings [I, d]; None beside `Embeddings` and a function.
+        items: embeddings [I, d]; None with `Embeddings` or a function.
         target: ground truth: `Interactions`; or a matrix [U, I], bool, of graded floats, or sparse; with embeddings
             also its edges, int64 [2, E], users in row 0 and items in row 1, both numbered from 0.
         exclude: items removed from a user's candidates: `Interactions` (train items) or as `target`, bool [I], or a
@@ -113,15 +113,15 @@ def evaluate(
             of (users done, users in all) that shows progress elsewhere. Only the first of several processes shows it.
         shard: "users": every process evaluates its share of the users. "items": embeddings of items, their bias and
             `allowed` are this process's part, numbered in the order of the processes; all else is complete on each
-            process. "both": the embeddings of users are a part, too. All processes get the result, which equals that of
+            process. "both": the embeddings of users are also a part. All processes get the result, which equals that of
             one process. None: nothing is communicated.
         options: keyword options for metrics given by name. `catalogue` is for metrics beyond accuracy; metrics that
             compare lists with the history read it from `Catalogue.from_interactions(train)`. `process_group` is the
             processes that share the work.
 
     Scores are computed and stored in float32, also under autocast, and in float64 for embeddings or a bias of float64.
-    Users without ground truth are not scored, except with `all_users`, and where they count with a weight that depends
-    on their candidates (`AUROC(weight="candidates", empty_target_action="neg")`). A batch is halved and repeated if a
+    Users without ground truth are not scored, except with `all_users`, and if their weight depends on their
+    candidates (`AUROC(weight="candidates", empty_target_action="neg")`). A batch is halved and repeated if a
     GPU runs out of memory. With `kernels="triton"`, scores of embeddings are counted as they are computed and never
     stored, unless a metric reads the listed items; bfloat16 and float16 embeddings are then multiplied as they are,
     float32 embeddings as `torch.get_float32_matmul_precision()` says.
@@ -162,7 +162,7 @@ def evaluate(
         target = target_device.move("target", _ground_truth(target, scorer))
         ids = user_rows(user_ids, target.num_users)
         if user_ids is not None and int(torch.bincount(ids, minlength=1).max()) > 1:
-            raise ValueError("user_ids hold a user twice")
+            raise ValueError("user_ids repeat a user")
         if collection.catalogue is not None:
             check_catalogue(collection.catalogue, target)
         histories: tuple[Any, ...] = ()
@@ -200,9 +200,7 @@ def evaluate(
 
 
 def _of_process(users: Users, sizes: Tensor, rank: int, num_shares: int) -> Users:
-    """Return the users that a process ranks, each of `num_shares` processes one of every so many in order of size; the
-    first one adds users who are not ranked.
-    """
+    """Return every `num_shares`-th user in order of size, from user `rank` on; process 0 also gets unranked users."""
     ranked = users.ranked
     if num_shares > 1:
         ranked = ranked[sizes[ranked].argsort(stable=True)][rank::num_shares]
@@ -222,7 +220,7 @@ def _ground_truth(target: Any, scorer: Scorer) -> Interactions:
 
 
 def _warn_of_numbering(test: TestSet, scorer: Scorer, exclude: Any, padding_idx: int | None) -> None:
-    """Warn if a model's rows could be those of the history, and if the item 0 that nobody has is a candidate."""
+    """Warn if a model's rows could be those of the history, and if item 0, which no user has, is a candidate."""
     if not isinstance(scorer, FunctionScorer):
         warn_of_rows(test.target, exclude, ("item",) if scorer.num_users is None else ("user", "item"))
     if padding_idx is not None or isinstance(scorer, CandidateScorer):
@@ -252,7 +250,7 @@ def together(applies: bool, device: torch.device, process_group: Any) -> Abstrac
 
 
 def _rank_and_world_size(shard: str | None, process_group: Any) -> tuple[int, int]:
-    """Return the number of this process, and how many share the work."""
+    """Return the number of this process, and the number of processes that share the work."""
     if shard is None or not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return 0, 1
     return torch.distributed.get_rank(process_group), torch.distributed.get_world_size(process_group)
@@ -280,7 +278,7 @@ def scorer_of(
 
 
 def with_kernel(scorer: Scorer, collection: RecMetricCollection) -> tuple[Scorer, Literal["eager", "triton"]]:
-    """Return the scorer for the kernel that the collection's rules choose, and the kernel's name.
+    """Return the scorer that fits the collection's `kernels` option, and the name of the kernel.
 
     Raises:
         ValueError: if "triton" was asked for and cannot count these scores.
@@ -293,11 +291,11 @@ def with_kernel(scorer: Scorer, collection: RecMetricCollection) -> tuple[Scorer
         return scorer, kernel  # a matrix product is faster for many relevant items
     readers_of_items = [key for key, metric in collection.metrics.items() if metric.needs.list_depth]
     if readers_of_items:
-        reason: str | None = f"{readers_of_items[0]} reads which items stand first, and scores counted so are not kept"
+        obstacle: str | None = f"{readers_of_items[0]} reads the top items, but this kernel does not store scores"
     else:
-        reason = scorer.why_stored(check_values=options.validate_args is not False)
-    if reason is None:
+        obstacle = scorer.why_stored(check_values=options.validate_args is not False)
+    if obstacle is None:
         return scorer.without_storing(), kernel
     if options.kernels == "triton":
-        raise kernels.refusal(reason)
+        raise kernels.refusal(obstacle)
     return scorer, kernel

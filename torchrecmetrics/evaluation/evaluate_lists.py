@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _ELSEWHERE = dict.fromkeys(("train", "num_items"), "metrics of items take catalogue=Catalogue.from_interactions(train)")
 _ELSEWHERE["history"] = "items that leave the lists are exclude="
 _MOST = 0.9
-"""Share of the users of both sides who do not meet that is warned of."""
+"""Share of unmatched users, on both sides, from which on a warning is given."""
 
 
 class ListsOptions(MetricOptions, total=False):
@@ -74,18 +74,18 @@ def evaluate_lists(
             `ties` says (trec_eval orders them by id).
         target: ground truth: a `Table`, a frame, a path, `Interactions`, a `Log`, or a dict {user: items} or {user:
             {item: grade}}. Values and grades are gains; those below 0 in a table mean not relevant.
-        label: in place of `target`, the name of a column of `lists`, which is a frame or a file: rows with a label > 0
+        label: instead of `target`, the name of a column of `lists`, which is a frame or a file: rows with a label > 0
             are relevant, and the label is their gain. Each user is then a session whose rows are all candidates,
-            ordered by score or rank, and AUROC is known.
+            ordered by score or rank, and AUROC is defined.
         exclude: items removed from the lists, so that later items move up: any form of `target`, bool [I], or a tuple
-            of these. All pairs of a table count, or those whose value is above 0, if `Table(..., value=)` says it; of
-            a single column of flags (0 and 1) that is not read, an error asks.
+            of these. All pairs of a table count, or with `Table(..., value=)` those whose value is above 0; a single
+            unread column of flags (0 and 1) is an error.
         k: cut-offs, if `metrics` are names.
         values_reduce: gain of a pair that `target` repeats: "sum", "max" or the "last" gain. None: repeated pairs that
             have gains are an error.
         complete: True if nothing but the lists is recommended: an item that is not listed is a miss at every k.
-            Otherwise it is an error if all lists are shorter than a cut-off, or one becomes shorter since excluded or
-            repeated items are removed; a list that was shorter before had no more items to recommend.
+            Otherwise it is an error if all lists are shorter than a cut-off, or if one becomes shorter when excluded or
+            repeated items are removed; a list that was shorter before is taken as complete.
         duplicates: "error": an item listed twice for a user raises; "first": only its first rank counts; "keep_place":
             the repeat keeps its rank and is a miss.
         progress: as in `evaluate`.
@@ -133,7 +133,7 @@ def evaluate_lists(
     if label is not None:
         for name, argument in {"target": target, "exclude": exclude, "groups": groups}.items():
             if argument is not None:
-                raise ValueError(f"{name} was given beside label=, which names the ground truth in the lists")
+                raise ValueError(f"{name} cannot be combined with label=, which names the ground truth in lists")
         return evaluate_sessions(
             metrics,
             Table.of(lists, "lists"),
@@ -171,7 +171,7 @@ def evaluate_lists(
 
 
 def _counts(test: TestSet, source: ListSource, num_known_items: int) -> EvaluationCounts:
-    """Return what one side lacks of the other, with examples, and the numbers of repeats and of ties that are cut."""
+    """Return the counts of unmatched users and items, with examples, of repeated entries, and of cut ties."""
     lists, target = source.lists, test.target
     if not source.has_hit:
         check_hits(lists, target)

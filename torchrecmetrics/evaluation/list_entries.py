@@ -165,7 +165,7 @@ def _of_each_user(lists: Any, known: Numbering) -> ListEntries:
     cells, owners = (list(lists.values()), list(lists)) if isinstance(lists, Mapping) else lists
     entries, lengths = _concatenated(cells)
     if not len(lengths):
-        raise ValueError("lists holds no list")
+        raise ValueError("lists is empty")
     users = _id_column("user", "the users of lists", owners, known.users, known.owner)
     if len(users.rows) != len(lengths):
         raise ValueError(f"there are {len(lengths)} lists and {len(users.rows)} users: each list has one user")
@@ -189,9 +189,9 @@ def _id_column(side: str, what: str, column: Any, known: Vocabulary | None, owne
 
 
 def _without_padding(entries: Any, known: Vocabulary) -> tuple[Any, Tensor]:
-    """Return the ids of lists without entries that fill up (-1, missing), and which entries are items, bool [E]."""
+    """Return the ids of lists without padding (-1, missing), and a mask of the entries that are items, bool [E]."""
     entries = entries.tolist() if getattr(entries, "dtype", None) == object else entries  # noqa: E721
-    if isinstance(entries, list) and {int, str} <= {*map(type, entries)}:  # -1 may fill up lists of text
+    if isinstance(entries, list) and {int, str} <= {*map(type, entries)}:  # -1 may pad lists of text
         entries = [None if entry == -1 else entry for entry in entries]
     ids = read_ids("the items of lists", entries)
     is_item, is_padding = tensor_of(ids.is_valid()), torch.zeros(len(ids), dtype=torch.bool, device="cpu")
@@ -199,7 +199,7 @@ def _without_padding(entries: Any, known: Vocabulary) -> tuple[Any, Tensor]:
         is_padding = tensor_of(compute().equal(ids, -1).fill_null(False))
     if bool(is_padding.any()) and -1 in known:
         raise ValueError(
-            "-1 fills up lists, but it is an item of target, too: pass a dict or a frame without such entries, and "
+            "-1 pads lists, but it is also an item of target: pass a dict or a frame without such entries, and "
             "another id for the item"
         )
     is_item &= ~is_padding
@@ -208,12 +208,12 @@ def _without_padding(entries: Any, known: Vocabulary) -> tuple[Any, Tensor]:
 
 def _concatenated(lists: Any) -> tuple[Any, Tensor]:
     """Return the concatenated entries of lists, and the length of each list, int64 [B]."""
-    if hasattr(lists, "columns") and hasattr(lists, "to_numpy"):  # a frame with a column per place
+    if hasattr(lists, "columns") and hasattr(lists, "to_numpy"):  # a frame with a column per rank
         lists = lists.to_numpy()
     shape = getattr(lists, "shape", None)
     if shape is not None:
         if len(shape) != 2:
-            raise ValueError(f"lists must be [lists, places], item ids best first, got shape {[*shape]}")
+            raise ValueError(f"lists must be [users, K], item ids best first, got shape {[*shape]}")
         return lists.reshape(-1), torch.full((int(shape[0]),), int(shape[1]), device="cpu")
     lists = list(lists)
     kinds = set(map(type, lists))

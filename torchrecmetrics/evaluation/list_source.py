@@ -27,13 +27,13 @@ LISTS_MEMORY = 2**19 * ENTRY_BYTES
 """Bytes that listed, relevant and excluded items of a batch may take, padding included."""
 COMPLETE = Cure.option("complete", True)
 FEW = 10
-"""Number of users below which nothing is asked: lists of a few users may well hit nothing."""
+"""Minimum number of users for questions about a lack of hits, which is likely by chance for fewer users."""
 _CHANCE = 1e-6
-"""Chance of random lists to hit nothing below which no accident explains it."""
+"""Probability that random lists have no hit below which a lack of hits is an error."""
 
 
 class ListSource(RankingSource):
-    """Source of the recommended lists of users; counts what it has seen in the lists that it ranked.
+    """Source of users' recommended lists, with counts over the lists that it has ranked.
 
     Args:
         lists: the lists.
@@ -129,15 +129,15 @@ def check_depth(label: str, needs: Needs, complete: bool, longest: tuple[int, st
         return
     if longest is None and needs.depth is None:
         raise CuredError(
-            f"{label} looks at the whole ranking, of which lists are the beginning: if they are all that is "
-            f"recommended, {COMPLETE}",
+            f"{label} reads the whole ranking, but lists are only its top: if nothing else is recommended, pass "
+            f"{COMPLETE}",
             COMPLETE,
         )
     if longest is not None and (needs.depth is None or needs.depth > longest[0]):
-        looks = "at the whole ranking" if needs.depth is None else f"at {needs.depth} places"
+        extent = "the whole ranking" if needs.depth is None else f"{needs.depth} ranks"
         raise CuredError(
-            f"{label} looks {looks}, but the longest list of {longest[1]} holds {_items_text(longest[0])}: recommend "
-            f"more, or if the lists are all that is recommended, {COMPLETE}",
+            f"{label} reads {extent}, but the longest list of {longest[1]} holds {_items_text(longest[0])}: recommend "
+            f"more, or if nothing else is recommended, pass {COMPLETE}",
             COMPLETE,
         )
 
@@ -148,24 +148,24 @@ def _check_in_catalogue(lists: RecommendedLists, catalogue: Catalogue) -> None:
     if bool(beyond.any()):
         number = int(beyond.sum())
         raise ValueError(
-            f"{number} list {'entry' if number == 1 else 'entries'} of {lists.entries.what} whose item the catalogue "
-            f"does not have, such as {called(lists.item_ids, int(lists.items[beyond][0]))}: make the catalogue of all "
-            "items that can be recommended, Catalogue.from_interactions(train.recode(item_ids=every_id)), in whose "
-            "order categories and embeddings are"
+            f"the catalogue lacks the items of {number} list {'entry' if number == 1 else 'entries'} of "
+            f"{lists.entries.what}, such as {called(lists.item_ids, int(lists.items[beyond][0]))}: make the catalogue "
+            "of all items that can be recommended, Catalogue.from_interactions(train.recode(item_ids=every_id)), with "
+            "categories and embeddings in the order of these ids"
         )
 
 
 def check_shortened(
-    ranking: Ranking, before: Tensor, depth: int | None, numbers: Tensor, whose: Callable[[int], str]
+    ranking: Ranking, before: Tensor, depth: int | None, numbers: Tensor, user_of: Callable[[int], str]
 ) -> None:
-    """Refuse lists that became shorter than the metrics' cut-off since items were removed from them.
+    """Refuse lists that became shorter than the metrics' cut-off when items were removed from them.
 
     Args:
         ranking: ranking of the lists.
         before: length of each list as it was passed in, [B].
         depth: largest cut-off of the metrics; None = all ranks.
         numbers: row numbers, [B], for messages.
-        whose: function from a row number to the name of the list's user.
+        user_of: function from a row number to the name of the list's user.
     """
     if ranking.lists is None or ranking.lists.stays is None or depth is None:
         return
@@ -174,9 +174,9 @@ def check_shortened(
     if bool(short.any()):
         row = int(short.nonzero()[0])
         raise CuredError(
-            f"the list of {whose(int(numbers[row]))} holds {_items_text(int(left[row]))} after excluded and "
-            f"repeated ones have left it, and the metrics look at {depth} places: recommend k + history, or if the "
-            f"lists are all that is recommended, {COMPLETE}",
+            f"the list of {user_of(int(numbers[row]))} holds {_items_text(int(left[row]))} after excluded and "
+            f"repeated ones are removed, but the metrics read {depth} ranks: recommend k + history, or if nothing else "
+            f"is recommended, pass {COMPLETE}",
             COMPLETE,
         )
 
@@ -190,12 +190,10 @@ def _explain_repeat(lists: RecommendedLists, batch: Tensor, duplicates: str) -> 
     repeated = lists.repeat(batch) if duplicates == "error" else None
     if repeated is not None:
         user, item, where = repeated
-        fault = (
-            f"{where}: user {called(lists.user_ids, user)} has item {called(lists.item_ids, item)} for the second time"
-        )
+        fault = f"{where}: user {called(lists.user_ids, user)} has item {called(lists.item_ids, item)} twice"
         if lists.entries.table is not None and (cure := lists.entries.table.several_tables("user", "item")):
             raise ValueError(f"{fault}; {cure}") from None
-        raise CuredError(f"{fault}; {FIRST} keeps only the first", FIRST) from None
+        raise CuredError(f"{fault}; {FIRST} keeps only its first rank", FIRST) from None
 
 
 def check_hits(lists: RecommendedLists, target: Interactions) -> None:
@@ -222,8 +220,8 @@ def check_hits(lists: RecommendedLists, target: Interactions) -> None:
     else:
         shown = tuple(map(repr, shown))
     text = (
-        f"no list of {num_users} users holds an item that is relevant to its user; items of {lists.entries.what} and "
-        f"of target are such as {shown[0]} and {shown[1]}"
+        f"no list of {num_users} users holds an item that is relevant to its user; items of {lists.entries.what} "
+        f"look like {shown[0]}, those of target like {shown[1]}"
     )
     if math.exp(-mean_hits) < _CHANCE:
         raise ValueError(f"{text}; random lists would hold {mean_hits:.0f}: are these ids of one kind?")
@@ -231,7 +229,7 @@ def check_hits(lists: RecommendedLists, target: Interactions) -> None:
 
 
 def unmatched_ids(ids: Vocabulary | None, rows: Tensor, other_rows: Tensor) -> tuple[Any, ...] | None:
-    """Return an id of each of two sides that do not meet, the closest pair, or the first of each; None without ids."""
+    """Return an unmatched id of each side, the closest pair, or else the first of each; None without ids."""
     if ids is None or not len(rows) + len(other_rows):
         return None
     pair = closest_pair(ids.take(rows), ids.take(other_rows)) if len(rows) and len(other_rows) else None

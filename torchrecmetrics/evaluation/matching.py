@@ -21,7 +21,7 @@ class IdColumn(NamedTuple):
     rows: Tensor
     """Int64 [E]."""
     written: bool = False
-    """True if the ids were read from text, where 7 and "7" are written alike."""
+    """True if the ids were read from text, where 7 and "7" look the same."""
 
     def numbered_in(self, ids: Vocabulary | None) -> Tensor:
         """Return the row number of each entry in another vocabulary, int64 [E], which holds all of these ids."""
@@ -53,7 +53,7 @@ def of_one_kind(columns: Sequence[IdColumn]) -> list[IdColumn]:
 
 
 def union(columns: Sequence[IdColumn]) -> Vocabulary | None:
-    """Return the ids of all columns, those of a column behind those of the columns before; None = row numbers."""
+    """Return the union of the ids, in the order of the columns; None = row numbers."""
     ids = columns[0].ids
     for column in columns[1:]:
         if ids is None or column.ids is None:
@@ -63,11 +63,11 @@ def union(columns: Sequence[IdColumn]) -> Vocabulary | None:
 
 
 def _check_zeros(what: str, text: Vocabulary, numbers: Vocabulary) -> None:
-    """Refuse ids of text with leading zeros which whole numbers lack, as after a frame has read and written them."""
+    """Refuse text ids with leading zeros that the numbers lack, as after a frame has read and rewritten them."""
     bare = {*numbers.as_text()} - {*text}
     zeros = next((id_ for id_ in text if id_[:1] == "0" and (id_.lstrip("0") or "0") in bare), None)
     if zeros is not None and all(id_.isdecimal() for id_ in text):
         raise ValueError(
-            f"{what}: {zeros!r} in one file is {int(zeros)} in another, whose leading zeros seem to be lost: read all "
+            f"{what}: {zeros!r} in one file is {int(zeros)} in another, which seems to lack leading zeros: read ids "
             "as text before you write a file, pandas.read_csv(..., dtype=str)"
         )

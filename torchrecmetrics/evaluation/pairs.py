@@ -29,13 +29,13 @@ from torchrecmetrics.tables.vocabulary import Vocabulary
 
 
 class Sides(NamedTuple):
-    """Lists, ground truth and exclusions with one numbering: ids of the ground truth first, of lists alone last."""
+    """Lists, ground truth and exclusions with one numbering: ids of the ground truth first, ids only in lists last."""
 
     lists: ListEntries
     user_ids: Vocabulary | None
-    """Users of the ground truth, then those of lists alone; None = the rows of lists are row numbers."""
+    """Users of the ground truth, then those only in lists; None = the rows of lists are row numbers."""
     item_ids: Vocabulary | None
-    """Items of the ground truth, then those of exclusions alone, then those of lists alone."""
+    """Items of the ground truth, then those only in exclusions, then those only in lists."""
     target: Interactions
     exclude: list[Any]
     """Interactions, and masks of items, bool [I]."""
@@ -122,7 +122,7 @@ def _number_sides(
         truth = truth if item_ids == truth.item_ids else truth.recode(item_ids=item_ids)
     users, items = lists
     all_items = union([items._replace(ids=item_ids), items])
-    if all_items and items.ids and len(all_items) == len(items.ids) + len(item_ids or ()):  # no item meets
+    if all_items and items.ids and len(all_items) == len(items.ids) + len(item_ids or ()):  # no item matches
         _check_cells([entries.table, arguments[0]], [items.ids, target_ids])
     for at, history in enumerate(exclude):
         if isinstance(history, Interactions):
@@ -177,13 +177,13 @@ def opened_lists(lists: Any, what: str = "lists") -> Any:
         return lists
     if isinstance(lists, tuple):
         if len(lists) != 2:
-            raise TypeError(f"lists must be a tuple of two, (item ids [B, K], users [B]), got {len(lists)} things")
+            raise TypeError(f"lists must be a tuple of two, (item ids [B, K], users [B]), got {len(lists)} values")
         return lists
     fields = getattr(getattr(lists, "dtype", None), "names", None)
     if isinstance(lists, (Tensor, list)) or (hasattr(lists, "__array__") and hasattr(lists, "reshape") and not fields):
         raise TypeError(
-            f"lists must be a frame, a path, a dict {{user: [items]}} or a tuple, got {describe(lists)}: whose are "
-            "they? Pass (lists, users)"
+            f"lists must be a frame, a path, a dict {{user: [items]}} or a tuple, got {describe(lists)}: to say "
+            "who the users are, pass (lists, users)"
         )
     return Table.of(lists, what)
 
@@ -225,9 +225,9 @@ def _events_of_dict(name: str, argument: Mapping[Any, Any]) -> Events:
     for user, items in argument.items():
         if isinstance(items, Interactions):
             raise TypeError(
-                f"{name} holds several ground truths, lists are looked up in one: "
+                f"{name} holds several ground truths, but lists are looked up in one: "
                 "{name: evaluate_lists(..., target=part) for name, part in slices.items()}"
             )
         if isinstance(items, Mapping) and name != "target":
-            raise TypeError(f"{name} holds a dict for {user!r}, and {{user: items}} no values: pass lists of items")
+            raise TypeError(f"{name} holds a dict for {user!r}, but {{user: items}} has no values: pass lists of items")
     return Events.of_dict(name, argument)

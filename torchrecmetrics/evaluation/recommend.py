@@ -87,7 +87,7 @@ def recommend(
         num_users = interactions[0].num_users if num_users is None and interactions else num_users
         if num_users is None:
             if user_ids is None:
-                raise ValueError("recommend needs num_users or user_ids, without embeddings of users")
+                raise ValueError("without embeddings of users, recommend needs num_users or user_ids")
             num_users = 1 + max(user_rows(user_ids, None).tolist(), default=-1)
         ids = user_rows(user_ids, check_k(num_users, "num_users", 0))
         check_k(scorer.num_items, "num_items")
@@ -96,7 +96,7 @@ def recommend(
         if allowed is not None:
             if (allowed.num_users, allowed.num_items) != (num_users, scorer.num_items):
                 has = f"{allowed.num_users} x {allowed.num_items}"
-                raise ValueError(f"allowed is {has}, there are {num_users} users and {scorer.num_items} items")
+                raise ValueError(f"allowed is {has}, but there are {num_users} users and {scorer.num_items} items")
             allowed = target_device.move("allowed", allowed)
         sizes = exclusions.lengths(torch.zeros(num_users, dtype=torch.int64, device="cpu")).index_select(0, ids)
         is_first = shard is None or torch.distributed.get_rank(process_group) == 0
@@ -184,7 +184,7 @@ def _check_finite(scores: Tensor, users: Tensor) -> None:
 def _check_size(name: str, number: int | None, known: int) -> None:
     """Refuse a `num_users` or `num_items` that differs from the sizes of the embeddings."""
     if number not in (None, known):
-        raise ValueError(f"{name}={number!r} was given beside {known} embeddings, which say so themselves")
+        raise ValueError(f"{name}={number!r} contradicts the {known} embeddings: leave {name} out")
 
 
 def _in_one_numbering(exclude: Histories | None) -> tuple[Sequence[Interactions], tuple[Any, ...]]:

@@ -16,7 +16,7 @@ from torchrecmetrics.tables.vocabulary import Vocabulary, called
 FIRST = Cure.option("duplicates", "first")
 BY_SCORE = Cure.option("score", ...)
 _BATCH_ENTRIES = 2**18
-"""Entries, padding included, of lists that are sorted side by side."""
+"""Maximum number of entries, padding included, of lists that are sorted at once."""
 
 
 class RecommendedLists(NamedTuple):
@@ -27,7 +27,7 @@ class RecommendedLists(NamedTuple):
     items: Tensor
     """Int32 or int64 [E], best first."""
     scores: Tensor | None
-    """Float64 [E], beside `items`, never rising within a list; None = the lists were not ordered by scores."""
+    """Float64 [E], one per item, never increasing within a list; None = the lists were not ordered by scores."""
     entries: ListEntries
     user_ids: Vocabulary | None
     """Ids of the ground truth, then those of others; None = there are only row numbers."""
@@ -102,7 +102,7 @@ class RecommendedLists(NamedTuple):
         return self.offsets.diff()
 
     def select(self, ids: Tensor, width: int) -> tuple[Tensor, Tensor | None]:
-        """Return the lists of the given users, int64 [B, width], padded with -1, and the scores beside them."""
+        """Return the lists of the given users, int64 [B, width], padded with -1, and the scores of their items."""
         start, stop = self.offsets[ids], self.offsets[ids + 1]
         lists = side_by_side(self.items, start, stop, width, -1).long()
         return lists, None if self.scores is None else side_by_side(self.scores, start, stop, width, 0)
@@ -125,7 +125,7 @@ class RecommendedLists(NamedTuple):
         return user, item, entries.at(int(rows[1]), "item")
 
     def num_cut_ties(self, depth: int | None) -> int:
-        """Return the number of lists whose end, within the first `depth` places, is among equal scores."""
+        """Return the number of lists that end within the first `depth` ranks, among equal scores."""
         lengths = self.lengths
         if self.scores is None or not len(self.scores):
             return 0
@@ -137,10 +137,10 @@ class RecommendedLists(NamedTuple):
 
 
 def _by_rank(users: Tensor, items: Tensor, ranks: Tensor, offsets: Tensor) -> Tensor:
-    """Return items by user and rank, with a place left at -1 unless ranks run 1, 2, 3, ... (or 0, 1, 2, ... in all).
+    """Return items by user and rank; a -1 remains unless ranks run 1, 2, 3, ... (or 0, 1, 2, ... in all lists).
 
-    No item is placed before its own list. If all places are filled, the items of the first list fill the first places,
-    and as there are no more of them, the next places are filled by the second list alone, and so on.
+    No item is put before the start of its list. So if no -1 remains, the first list fills its own positions, only the
+    second list can then fill those that follow, and so on.
     """
     lowest = 0 if bool((ranks == 0).any()) else 1
     places = (offsets - lowest).index_select(0, users).add_(ranks).clamp_(max=len(items))
@@ -186,14 +186,14 @@ def _wrong_rank(
     entry = int((ranks - lowest != torch.arange(len(ranks), device="cpu") - starts).nonzero()[0])
     where = entries.at(int(rows[entry]), "rank")
     fault = f"{where}: user {called(user_ids, int(users[entry]))} has rank {int(ranks[entry])}"
-    cure = f"if places were left out on purpose, the negated ranks will do as {BY_SCORE}"
+    cure = f"if ranks are missing on purpose, pass the negated ranks as {BY_SCORE}"
     if entry == int(starts[entry]):
         fault += " as the best"
     elif ranks[entry] == ranks[entry - 1]:
         fault += " twice"
         if entries.table is not None and (separate := entries.table.several_tables("user", "rank")):
             return CuredError(f"{fault}; {separate}")
-        cure = f"{FIRST} takes rows that repeat as the same row; other items are two lists: pass one list"
+        cure = f"{FIRST} merges repeated rows; other items at this rank are a second list: pass one list"
     else:
         fault += f" after {int(ranks[entry - 1])}"
     return CuredError(
@@ -203,7 +203,7 @@ def _wrong_rank(
 
 
 def _as_scores(scores: Tensor) -> Tensor:
-    """Return scores as float64 in the same order; whole numbers that it does not hold become their ranks."""
+    """Return scores as float64 in the same order; integers that float64 cannot hold are replaced by their ranks."""
     if scores.is_floating_point() or not len(scores) or int(scores.abs().max()) <= 2**53:
         return scores.double()
     ascending: Tensor = torch.unique(scores, return_inverse=True)[1]
@@ -211,7 +211,7 @@ def _as_scores(scores: Tensor) -> Tensor:
 
 
 def _new_rows(*columns: Tensor) -> Tensor:
-    """Return which rows repeat no earlier row in all columns, bool [E]."""
+    """Return a mask of the rows that do not repeat an earlier row, bool [E]."""
     order = torch.arange(len(columns[0]), device="cpu")
     for column in columns:
         order = order[column[order].argsort(stable=True)]
@@ -221,12 +221,12 @@ def _new_rows(*columns: Tensor) -> Tensor:
 
 
 def _nobody(entries: ListEntries, user_ids: Vocabulary | None, owners: Tensor, is_ranked: Tensor) -> ValueError:
-    """Return the error for lists of which no user has ground truth."""
+    """Return the error for lists whose users all lack ground truth."""
     owners, known = torch.unique(owners), is_ranked.nonzero()[:, 0]
     pair = None if user_ids is None else closest_pair(user_ids.take(owners), user_ids.take(known))
     listed, other = map(repr, pair) if pair else (called(user_ids, int(rows[0])) for rows in (owners, known))
     return ValueError(
-        f"no user of {entries.what} has ground truth; such as user {listed}, while target has {other}: are these ids "
-        "of one kind?"
+        f"no user of {entries.what} has ground truth: users are such as {listed}, but target has {other}; are these "
+        "ids of one kind?"
         + (" (A dict of columns needs the columns that user= and item= name.)" if entries.table is None else "")
     )

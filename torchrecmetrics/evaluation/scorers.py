@@ -39,7 +39,7 @@ ENTRY_BYTES = 160
 _LINE_BYTES = 64
 """Bytes of a cache line."""
 MIN_ROWS = 16
-"""Fewest rows that are multiplied: for fewer, BLAS has another algorithm, whose last bits differ."""
+"""Minimum number of rows to multiply: for fewer, BLAS uses another algorithm, with other last bits."""
 
 
 def memory_on(device: torch.device) -> int:
@@ -141,7 +141,7 @@ class FunctionScorer(Scorer):
             cure = "" if isinstance(scores, Tensor) or scores is None else ": torch.as_tensor(...)"
             raise ValueError(f"the score function must return {wanted}, got {describe(scores)}{cure}")
         if scores.device != self.device:
-            raise ValueError(f"the score function returned {scores.device}, everything else is on {self.device}")
+            raise ValueError(f"the score function returned {scores.device}, but everything else is on {self.device}")
         checked: Tensor = scores
         return checked
 
@@ -158,7 +158,7 @@ def with_data_of(batch: Batch, made: BatchInput | Ranking) -> Input:
     exclude = batch_exclude if source.exclude is None else (source.exclude, *(batch_exclude or ()))
     history = batch.history if source.history is None else source.history
     target: dict[str, Any] = {"target": batch.target.items, "gains": batch.target.values}
-    if isinstance(source, Scores):  # beside scores plain ids of all items are refused, as grades
+    if isinstance(source, Scores):  # plain ids of all items would be refused as grades
         target = {"target": batch.target}
     complete: Input = replace(source, **target, exclude=exclude, history=history)
     return complete
@@ -326,7 +326,7 @@ class ProductScorer(Scorer):
 
 
 class CandidateScorer(EmbeddingScorer):
-    """Scorer that multiplies the embeddings of users with those of their own candidates alone."""
+    """Scorer that multiplies the embeddings of users only with those of their own candidates."""
 
     reuses_memory: bool = False
 
@@ -339,7 +339,7 @@ class CandidateScorer(EmbeddingScorer):
     def number_as(self, target: Interactions, exclusions: Exclusions | None) -> None:
         """Give the candidates the row numbers of the ground truth; refuse other sizes, and masks of excluded items."""
         if exclusions is not None and exclusions.masks:
-            raise ValueError("allowed items of each user go with excluded Interactions, not with bool [I]")
+            raise ValueError("allowed Interactions cannot be combined with exclude of bool [I]: pass Interactions")
         candidates = self._candidates.numbered_as(target, "allowed")
         if (candidates.num_users, candidates.num_items) != (target.num_users, target.num_items):
             has = f"{candidates.num_users} x {candidates.num_items}"
@@ -398,7 +398,7 @@ class ShardScorer(EmbeddingScorer):
         size = f"{target.num_users} x {target.num_items}"
         return (
             f"target is {size}; there are {self.num_users} users and, on all processes together, {self.num_items} "
-            'items: each process passes its own items, and its own users with shard="both" alone'
+            'items: each process passes its own items, and its own users only with shard="both"'
         )
 
     def vectors(self, users: Tensor) -> Tensor:

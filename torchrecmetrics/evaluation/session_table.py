@@ -40,10 +40,10 @@ def evaluate_sessions(
     keep_rows: bool,
     options: MetricOptions,
 ) -> Evaluation:
-    """Rank the rows of each user (here: a session) by score or rank; rows with a label > 0 are the relevant items.
+    """Rank the rows of each user (a session) by score or rank; rows with a label > 0 are the relevant items.
 
-    An item that a session repeats counts, with duplicates="first", at its best place, with its highest label. Without
-    a column of items, each row is an item of its own.
+    With duplicates="first", a repeated item counts at its best rank, with its highest label. Without a column of items,
+    each row is an item of its own.
 
     Raises:
         ValueError: for missing columns, not exactly one of score and rank, an item that a session lists twice, and
@@ -82,17 +82,17 @@ def _read_sessions(table: Table, label: str, duplicates: Duplicates) -> _Session
     """Read the candidates of all sessions, each once."""
     source, order, item = table.source, table.order, table.columns.get("item")
     if "user" not in table.columns:
-        table.roles()  # which says what is missing
+        table.roles()  # raises if users are missing, and says so
     user = table.columns["user"]
     if order is None:
         raise ValueError(
-            f"a label column is read beside an order, and {table.what} has no column 'score' or 'rank': give score= or "
-            "rank=, one of the two, to trm.Table"
+            f"label= needs an order, but {table.what} has no column 'score' or 'rank': pass score= or rank= to "
+            "trm.Table"
         )
     if duplicates == "keep_place":
-        raise ValueError("duplicates='keep_place' is for target=; beside label= it is 'error' or 'first'")
+        raise ValueError("duplicates='keep_place' needs target=; with label= it is 'error' or 'first'")
     if label == order:
-        raise ValueError(f"column {label!r} cannot be the label and the order of the rows at once")
+        raise ValueError(f"column {label!r} cannot be both the label and the order of the rows")
     names = {"user": user, "item": item, "order": order, "label": label}
     if len({*names.values()}) < len(names):
         raise two_roles(names)
@@ -122,7 +122,7 @@ def _read_sessions(table: Table, label: str, duplicates: Duplicates) -> _Session
             )
             if cure := table.several_tables("user", "item", label=label):
                 raise ValueError(f"{fault}; {cure}")
-            raise CuredError(f"{fault}; {FIRST} keeps its best rank, with its highest label", FIRST)
+            raise CuredError(f"{fault}; {FIRST} keeps its best rank and its highest label", FIRST)
         users, items = pairs // len(item_ids), pairs % len(item_ids)
         scores, labels = (
             torch.zeros_like(users, dtype=torch.float64).scatter_reduce(0, again, column, "amax", include_self=False)

@@ -36,5 +36,5 @@ class TargetDevice(NamedTuple):
         if thing.device == self.device:
             return thing
         if not self.moves:
-            raise ValueError(f"{name} is on {thing.device}, the scores are made on {self.device}: pass device=")
+            raise ValueError(f"{name} is on {thing.device}, but scores are computed on {self.device}: pass device=")
         return thing.to(self.device)

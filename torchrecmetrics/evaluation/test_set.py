@@ -94,7 +94,7 @@ class TestSet:
         """
         if groups is None and collection.groups:
             names = ", ".join(collection.groups)
-            raise ValueError(f"the collection has the groups {names}: groups= says who is in them")
+            raise ValueError(f"the collection has the groups {names}: pass groups= to say who is in them")
         past = None if collection.catalogue is None else past_of(collection, target)
         return cls(
             target=target,
@@ -106,8 +106,8 @@ class TestSet:
         )
 
     def split_users(self, ids: Tensor, collection: RecMetricCollection, all_users: bool = False) -> Users:
-        """Return the users to evaluate: those without ground truth are ranked with `all_users`, and where their weight
-        or value is read of a ranking of their items.
+        """Return the users to evaluate; those without ground truth are ranked with `all_users`, or if their weight or
+        value depends on a ranking.
         """
         has_target = self.target.host_degree.index_select(0, ids) > 0
         if all_users or bool(has_target.all()):
@@ -187,8 +187,8 @@ def from_edges(name: str, argument: Any, num_users: int | None, num_items: int |
     arguments as they are.
 
     Raises:
-        TypeError: for an edge_index without both embeddings, which tell how many users and items there are, and for two
-            users, each of whom could be a row.
+        TypeError: for an edge_index without both embeddings, which give the numbers of users and items, and for two
+            users, where it could also be rows of items.
         ValueError: for ids beyond the embeddings.
     """
     argument = from_matrix(name, argument)
@@ -198,7 +198,7 @@ def from_edges(name: str, argument: Any, num_users: int | None, num_items: int |
         return argument
     if num_users is None or num_items is None:
         raise TypeError(
-            f"{name} is an edge_index, which needs embeddings of both to know how many there are: pass "
+            f"{name} is an edge_index, which needs embeddings of users and items for their numbers: pass "
             "Interactions.from_edge_index(edge_index, num_users, num_items)"
         )
     if num_users == 2 and argument.shape[1]:

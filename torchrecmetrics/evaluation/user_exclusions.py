@@ -83,7 +83,7 @@ class Exclusions:
         return excluded or None
 
     def excluded(self, ids: Tensor) -> Tensor | None:
-        """Return the excluded items of users without the masks, int64 [b, H], negative = padding; None if no parts."""
+        """Return the excluded items of users without the masks, int64 [b, H], negative = padding; None without any."""
         items = [interactions.select(ids).items for interactions in self.interactions]
         return torch.cat(items, 1) if items else None
 
@@ -129,13 +129,13 @@ class Exclusions:
         if count:
             keep, miss = Cure.option("overlap", "keep"), Cure.option("overlap", "miss")
             sides = Cure(f"of target {'is' if count == 1 else 'are'} also in exclude", "sides")
-            lets = f"; {keep} lets them compete all the same (repeat consumption)" if not self.masks else ""
+            lets = f"; {keep} leaves them as candidates (repeat consumption)" if not self.masks else ""
             pairs = torch.stack([target.users[both][:3], target.items[both][:3]], 1).tolist()
             if target.user_ids is not None and target.item_ids is not None:
                 pairs = [[target.user_ids[user], target.item_ids[item]] for user, item in pairs]
             raise CuredError(
                 f"{count} (user, item) {'pair' if count == 1 else 'pairs'} {sides}, such as {pairs}. {cure} takes them "
-                f"out of the test{lets}; {miss} counts them as not found",
+                f"out of the test{lets}; {miss} counts them as misses",
                 *(sides, cure, keep, miss),
             )
 
@@ -192,8 +192,8 @@ def histories_that_meet(target: Interactions, exclude: Any) -> Any:
 
 
 def exclude_note(history: Interactions, ids: Vocabulary, is_known: Tensor) -> str | None:
-    """Return a sentence about excluded items that are neither listed nor relevant, if one is close to an id that is, or
-    if all are so; None otherwise.
+    """Return a sentence about excluded items that are neither listed nor relevant, if one of their ids is close to one
+    that is, or if all are such items; None otherwise.
 
     Args:
         history: excluded items, with the row numbers of `ids`.

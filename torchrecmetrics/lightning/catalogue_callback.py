@@ -20,7 +20,7 @@ from torchrecmetrics.evaluation.evaluate import evaluate
 from torchrecmetrics.evaluation.scorers import evaluating
 from torchrecmetrics.evaluation.test_set import check_target, from_matrix
 from torchrecmetrics.evaluation.user_exclusions import Histories, Matrix, histories_that_meet
-from torchrecmetrics.lightning.replicas import buffers_of_the_first, check_alike
+from torchrecmetrics.lightning.replicas import buffers_of_the_first, check_equal_on_all
 from torchrecmetrics.lightning.reporting import SHORT, Reporting, Stage, check_function, readers
 from torchrecmetrics.metrics.accumulator import Accumulator
 from torchrecmetrics.metrics.names import KeyFormat, Metrics
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _FEW_USERS = 64
-"""Most users that the sanity check evaluates, and whose scores processes compare."""
+"""Maximum number of users that the sanity check evaluates, and whose scores processes compare."""
 
 
 class CatalogueEvaluationCallback(Reporting):
@@ -39,8 +39,8 @@ class CatalogueEvaluationCallback(Reporting):
 
     It calls `evaluate` at the end of a validation epoch or, in `fit` without validation loaders, of a training epoch,
     and at the end of a test epoch. The users are split over the processes; every process calls `embed` once, with the
-    buffers (BatchNorm's running statistics) of the first process, which are the buffers in checkpoints. An error on one
-    process raises on all. The sanity check evaluates a few users and discards the values.
+    first process's buffers (BatchNorm's running statistics), as checkpoints have them. An error on one process is
+    raised on all. The sanity check evaluates a few users and discards the values.
 
     Args:
         metrics: as for `RecMetricCollection`, or a collection.
@@ -50,8 +50,8 @@ class CatalogueEvaluationCallback(Reporting):
             return the same: some rows of embeddings, or scores of a few users, are compared, and a difference is an
             error.
         target: ground truth, `Interactions` [U, I] or a matrix as in `evaluate`, logged as `val/...` in validation and
-            `test/...` in `trainer.test`. For one ground truth in `fit` and another in `trainer.test`, take two
-            callbacks with `stages="validate"` and `stages="test"`; for two in one stage, two with another `prefix`.
+            `test/...` in `trainer.test`. Use one callback per ground truth: with `stages="validate"` and
+            `stages="test"`, or with different `prefix` for two in the same stage.
         exclude: excluded items of each user, as in `evaluate`.
         every_n_epochs: in `fit`, evaluate after epochs n, 2n, ... only; give ModelCheckpoint the same, and
             ReduceLROnPlateau the same `frequency`. EarlyStopping needs a value after each validation: use the Trainer's
@@ -121,8 +121,8 @@ class CatalogueEvaluationCallback(Reporting):
         for reader in readers(trainer):
             if reader.monitor in self._current and math.lcm(num_epochs, reader.num_epochs) % self.every_n_epochs:
                 raise ValueError(
-                    f"{reader.name} (monitor={reader.monitor!r}) reads its key after epochs without a value, "
-                    f"which has one every {self.every_n_epochs} epochs: pass every_n_epochs={self.every_n_epochs} to "
+                    f"{reader.name} (monitor={reader.monitor!r}) also reads its key after epochs without a value; it "
+                    f"is logged every {self.every_n_epochs} epochs. Pass every_n_epochs={self.every_n_epochs} to "
                     f"ModelCheckpoint, 'frequency': {self.every_n_epochs} with the monitor of a learning rate "
                     f"scheduler, strict=False to EarlyStopping, or "
                     f"check_val_every_n_epoch={self.every_n_epochs} to the Trainer instead"
@@ -165,7 +165,7 @@ class CatalogueEvaluationCallback(Reporting):
             with raise_on_all_ranks(device):
                 embedded, compared = self._embed(pl_module, few_users.to(device))
             for name, values in compared.items():
-                check_alike(name, values, device)
+                check_equal_on_all(name, values, device)
             users = compared.get("users")
             bar = trainer.progress_bar_callback
             result = evaluate(
@@ -185,11 +185,11 @@ class CatalogueEvaluationCallback(Reporting):
             self._log(pl_module, result, result, self._prefix(stage, SHORT[stage]))
 
     def _embed(self, pl_module: Any, few_users: Tensor) -> tuple[Sequence[Any], dict[str, Any]]:
-        """Return the arguments of `evaluate` that `embed` returns, and what processes compare of them by name."""
+        """Return `embed`'s result as arguments of `evaluate`, and by name the tensors that processes compare."""
         embedded = self.embed(pl_module)
         if isinstance(embedded, (tuple, list)):
             if len(embedded) != 2:
-                raise TypeError(f"embed must return (users, items), got {len(embedded)} things")
+                raise TypeError(f"embed must return (users, items), got {len(embedded)} values")
             users, items = embedded
         else:
             users, items = embedded, None

@@ -31,11 +31,11 @@ _INSTEAD = {
 
 
 def read_outputs(outputs: Any, source: str) -> Input | Ranking:
-    """Return the input that a step's mapping holds, or that its scores and target make.
+    """Return the input in a step's mapping, or one made from its scores and target.
 
     Raises:
-        TypeError: for anything but a mapping, and for an input that is none.
-        ValueError: for a mapping without an input, and for entries that no input takes.
+        TypeError: for anything but a mapping, and if "input" is not an input.
+        ValueError: for a mapping without an input, and for entries that no input accepts.
     """
     wanted = f"{source} must return a mapping with 'scores' and 'target', or with 'input'"
     cure = "outputs= takes a function of (output of the step, batch) that returns one"
@@ -45,7 +45,7 @@ def read_outputs(outputs: Any, source: str) -> Input | Ranking:
     if "input" in present:
         for name in ("scores", "gains", "exclude", "history"):
             if name in present:
-                raise ValueError(f"{source} returned {name!r} beside 'input': give it to the input")
+                raise ValueError(f"{source} returned {name!r} together with 'input': pass it to the input")
         rows_input: Input | Ranking = present["input"]
         if not isinstance(rows_input, Ranking) and not hasattr(rows_input, "rank"):
             raise TypeError(
@@ -67,10 +67,10 @@ def excluding(rows_input: Input | Ranking, items: Tensor) -> Input:
         ValueError: for an input that cannot exclude items.
     """
     if isinstance(rows_input, Sessions):
-        raise ValueError("exclude= is not for sessions, which hold the candidates alone")
+        raise ValueError("exclude= cannot be used with sessions, which hold only the candidates")
     if not is_dataclass(rows_input) or isinstance(rows_input, Ranking) or not hasattr(rows_input, "exclude"):
         kind = type(rows_input).__name__
-        raise ValueError(f"exclude= was given beside {kind}, made already: exclude items where it is made")
+        raise ValueError(f"exclude= cannot change {kind} that a step returns: exclude the items in the step")
     excluded = () if rows_input.exclude is None else rows_input.exclude
     with_items: Input = replace(rows_input, exclude=(excluded, items))
     return with_items
@@ -79,7 +79,7 @@ def excluding(rows_input: Input | Ranking, items: Tensor) -> Input:
 def user_ids_of(outputs: Mapping[str, Any], source: str) -> Tensor:
     """Return the user ids of a batch, [B] on the host."""
     if outputs.get("user_ids") is None:
-        raise ValueError(f"{source} must return 'user_ids' too, for exclude=, got {names_of(outputs)}")
+        raise ValueError(f"{source} must also return 'user_ids' for exclude=, got {names_of(outputs)}")
     return torch.as_tensor(outputs["user_ids"]).cpu().reshape(-1)
 
 

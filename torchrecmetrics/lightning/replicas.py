@@ -13,7 +13,7 @@ from torchrecmetrics.core.checks import describe
 from torchrecmetrics.core.distributed import gathered, is_distributed
 
 _MAX_ROWS = 1000
-"""Most rows of embeddings or scores that processes compare."""
+"""Maximum number of rows of embeddings or scores that processes compare."""
 
 
 @contextmanager
@@ -21,7 +21,7 @@ def buffers_of_the_first(module: nn.Module, device: torch.device) -> Iterator[No
     """Set the module's buffers, such as BatchNorm's running statistics, to process 0's, and restore them at the end."""
     changed: list[tuple[Tensor, Tensor]] = []
     for buffer in module.buffers() if is_distributed() else ():
-        if type(buffer) is Tensor and buffer.layout == torch.strided:  # others show in the embeddings if they differ
+        if type(buffer) is Tensor and buffer.layout == torch.strided:  # others show in the embeddings
             changed.append((buffer, buffer.clone()))
             buffer.copy_(_sent_by_the_first(buffer, device))
     try:
@@ -31,13 +31,13 @@ def buffers_of_the_first(module: nn.Module, device: torch.device) -> Iterator[No
             buffer.copy_(values)
 
 
-def check_alike(name: str, values: Any, device: torch.device) -> None:
-    """Refuse embeddings or scores that differ between processes by more than rounding errors, in some of their rows."""
+def check_equal_on_all(name: str, values: Any, device: torch.device) -> None:
+    """Raise if some rows of embeddings or scores differ between processes by more than rounding errors."""
     if not is_distributed():
         return
     shapes = gathered(describe(values))
-    alike = [shape == shapes[0] for shape in shapes]
-    if all(alike) and type(values) is Tensor and values.layout == torch.strided and values.is_floating_point():
+    is_equal = [shape == shapes[0] for shape in shapes]
+    if all(is_equal) and type(values) is Tensor and values.layout == torch.strided and values.is_floating_point():
         rows = torch.linspace(0, max(len(values) - 1, 0), min(_MAX_ROWS, len(values)), device="cpu").long()
         values = values[rows.to(values.device)]
         reference = _sent_by_the_first(values, device)
@@ -45,13 +45,13 @@ def check_alike(name: str, values: Any, device: torch.device) -> None:
         size = reference.abs().double().masked_fill(~reference.isfinite(), torch.nan).nanmedian().nan_to_num()
         atol = tolerance * size.item()
         is_close = torch.isclose(values.double(), reference.double(), tolerance, atol, equal_nan=True)
-        alike = gathered(bool(is_close.all()))
-    if not all(alike):
-        process = alike.index(False)
+        is_equal = gathered(bool(is_close.all()))
+    if not all(is_equal):
+        process = is_equal.index(False)
         both = f" ({shapes[0]}, {shapes[process]})" if shapes[0] != shapes[process] else ""
         raise ValueError(
-            f"processes 0 and {process} have other {name}{both}: embed returns the same on every process, for all "
-            "users and items, from the same parameters and without chance (dropout, sampling)"
+            f"processes 0 and {process} have different {name}{both}: embed must return the same on every process, for "
+            "all users and items, from the same parameters and without randomness (dropout, sampling)"
         )
 
 

@@ -83,7 +83,7 @@ class Reporting(Callback):
             metrics = RecMetricCollection(metrics, k, key_format=key_format, accumulators=accumulators, **options)
         elif k is not None or options or accumulators:
             names = [*(["k"] if k is not None else []), *options, *(["accumulators"] if accumulators else [])]
-            raise ValueError(f"{', '.join(names)} given beside a collection, which has its own")
+            raise ValueError(f"{', '.join(names)} cannot be combined with a collection, which has its own")
         self._collection = metrics
         """The collection as it was given."""
         self._metrics = RecMetricCollection.fresh(metrics, None, {}, accumulators=by_group)
@@ -99,7 +99,7 @@ class Reporting(Callback):
             prog_bar = self._logged_keys if prog_bar else []
         prog_bar = (prog_bar,) if isinstance(prog_bar, str) else prog_bar
         if unknown := [name for name in prog_bar if name not in keys]:
-            raise ValueError(f"prog_bar names {', '.join(unknown)}, the metrics are {', '.join(self._labels)}")
+            raise ValueError(f"prog_bar has {', '.join(unknown)}, but the metrics are {', '.join(self._labels)}")
         self.prog_bar: set[str] = {keys[name] for name in prog_bar}
         self.log_counts = log_counts
         self._current: list[str] = []  # keys that the running stage logs
@@ -161,7 +161,7 @@ class Reporting(Callback):
         all_keys = [key for other in _reporting(trainer) for key in other._current]
         if twice := [key for key in keys if all_keys.count(key) > 1]:
             raise ValueError(
-                f"two values would be logged as {twice[0]!r}: let prefix= hold {{name}}, or give one callback another "
+                f"two values would be logged as {twice[0]!r}: put {{name}} into prefix=, or give one callback another "
                 "prefix, such as prefix='{name}/full_'"
             )
         self._check_modes(trainer, keys)
@@ -183,18 +183,18 @@ class Reporting(Callback):
     def _check_monitors(self, trainer: Any, logged: Collection[str], known: bool) -> None:
         """Refuse a monitor that resembles a key of this callback and is not logged.
 
-        If the module's own keys are not `known`, it causes a warning only.
+        If the module's own keys are not `known`, only warn.
         """
         for reader in readers(trainer):
             if reader.monitor in logged or not self._resembles(reader.monitor):
                 continue
             candidates = [key for key in logged if "@" in key] or logged
             nearest = difflib.get_close_matches(reader.monitor, candidates, 3, 0.0)
-            hint = f" Logged are {', '.join(nearest)}, ..." if nearest else ""
+            hint = f" Logged keys are {', '.join(nearest)}, ..." if nearest else ""
             message = f"{reader.name} (monitor={reader.monitor!r}): nothing logs that key.{hint}"
             if known:
                 raise ValueError(message)
-            warnings.warn(f"{message} Unless the module does, the run ends with its first epoch.", stacklevel=2)
+            warnings.warn(f"{message} Unless the module logs it, the run stops after its first epoch.", stacklevel=2)
 
     def _resembles(self, monitor: str) -> bool:
         """Return True if a monitor is nearly a key of this callback, or another metric under one of its prefixes."""
@@ -276,5 +276,5 @@ def _reporting(trainer: Any) -> list[Reporting]:
 
 
 def _plain(key: str) -> str:
-    """Return a key without the parts that are often mistaken: case, punctuation, `valid` for `val`."""
+    """Return a key without common differences in spelling: case, punctuation, `valid` for `val`."""
     return re.sub("^valid(ation)?", "val", re.sub(r"[\W_]", "", key.lower()))

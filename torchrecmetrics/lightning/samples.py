@@ -19,7 +19,7 @@ from torchrecmetrics.core.distributed import is_distributed
 from torchrecmetrics.core.ranking import Ranking
 
 _MAY_REPEAT = (
-    ", so some may count twice. Pass sample_ids=, the index of each row in the data set, and every sample counts once"
+    ", so some may count twice. Pass sample_ids=, the index of each row in the data set, to count every sample once"
 )
 
 
@@ -51,11 +51,11 @@ class Share:
         rows = len(ranking)
         num_kept = self.num_kept(batch_idx, rows)
         if num_kept is None:
-            what = f"a batch with repeats has {in_words(rows)}, which are not its samples"
+            fault = f"a batch with repeated samples has {in_words(rows)}, not one per sample"
             if ranking.entry_rows is not None:  # sample_ids would have to be those of sessions
                 cure = "make each sample one session, or pass sample_ids=, one per session in ascending order of ids"
-                return weights, f"{what}, so some may count twice: of flat rows {cure}"
-            return weights, f"{what}{_MAY_REPEAT}"
+                return weights, f"{fault}, so some may count twice: for flat rows, {cure}"
+            return weights, f"{fault}{_MAY_REPEAT}"
         if num_kept == rows:
             return weights, None
         return _weights_of(ranking, torch.arange(rows, device=ranking.ranks.device) < num_kept, weights), None
@@ -64,8 +64,8 @@ class Share:
 def share_of(loader: Any) -> tuple[Share | None, str | None]:
     """Return the `Share` of a loader, None without repeated samples, and a warning if that may be wrong."""
     if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
-        what = "an iterable data set" if isinstance(loader, DataLoader) else f"a {type(loader).__name__}"
-        return None, f"which samples of {what} each process gets is unknown{_MAY_REPEAT}"
+        source = "an iterable data set" if isinstance(loader, DataLoader) else f"a {type(loader).__name__}"
+        return None, f"it is unknown which samples of {source} each process gets{_MAY_REPEAT}"
     batches: Any = loader.batch_sampler
     sampler: Any = batches.sampler if type(batches) is BatchSampler else loader.sampler
     kind: Any = type(sampler)
@@ -73,16 +73,16 @@ def share_of(loader: Any) -> tuple[Share | None, str | None]:
     if not isinstance(sampler, DistributedSampler) or not (
         kind.__iter__ is DistributedSampler.__iter__ or by_lightning
     ):
-        return None, f"which samples {kind.__name__} gives to each process is unknown{_MAY_REPEAT}"
+        return None, f"it is unknown which samples {kind.__name__} gives to each process{_MAY_REPEAT}"
     doubt = None
     if by_lightning:
         inner = type(getattr(sampler.dataset, "_sampler", None)).__name__
-        doubt = f"processes may draw different samples from {inner}, unless all are seeded alike{_MAY_REPEAT}"
+        doubt = f"processes may draw different samples from {inner}, unless all use the same seed{_MAY_REPEAT}"
     total = len(sampler.dataset)  # type: ignore[arg-type]
     if total % sampler.num_replicas == 0 or sampler.drop_last:
         return None, doubt
     if (batches is not None and type(batches) is not BatchSampler) or not getattr(loader, "in_order", True):
-        return None, f"the order in which batches of samples come is unknown{_MAY_REPEAT}"
+        return None, f"the order of the batches of samples is unknown{_MAY_REPEAT}"
     # sample j of process r is number j * processes + r of the epoch; numbers from `total` on are repeats
     num_distinct = len(range(sampler.rank, total, sampler.num_replicas))
     return Share(None if batches is None else batches.batch_size, len(sampler), num_distinct), doubt
@@ -101,7 +101,7 @@ class SampleRows:
         self.batches.append((ranking, weights, columns))
 
     def add_to(self, collection: RecMetricCollection) -> None:
-        """Add the rows to the collection; those whose sample an earlier row or process has weigh 0."""
+        """Add the rows to the collection, with weight 0 for samples that an earlier row or process has."""
         evaluator = collection.evaluator
         counts = _first_of_each(torch.cat([torch.zeros(0, dtype=torch.int64, device=evaluator.device), *self.ids]))
         counts_of_batches = torch.split(counts, [len(batch_ids) for batch_ids in self.ids])
@@ -112,7 +112,7 @@ class SampleRows:
 
 
 def _first_of_each(ids: Tensor) -> Tensor:
-    """Return which of this process's ids no earlier row, of this or of an earlier process, has: bool [n].
+    """Return a mask of this process's ids that no earlier row or process has, bool [n].
 
     Raises:
         ValueError: for a negative id.
@@ -124,8 +124,8 @@ def _first_of_each(ids: Tensor) -> Tensor:
         start = sum(map(len, of_processes[: torch.distributed.get_rank()]))
     if len(all_ids) and int(all_ids.min()) < 0:
         raise ValueError(
-            f"sample_ids hold {int(all_ids.min())}, which is no index in the data set: number the samples from 0, "
-            "and return no row that is none of them"
+            f"sample_ids hold {int(all_ids.min())}, which is not an index in the data set: number the samples from 0, "
+            "and return rows of samples only"
         )
     in_order, order = all_ids.sort(stable=True)
     is_first = torch.ones_like(all_ids, dtype=torch.bool)
@@ -134,7 +134,7 @@ def _first_of_each(ids: Tensor) -> Tensor:
 
 
 def _weights_of(ranking: Ranking, counts: Tensor, weights: Tensor | None) -> Tensor:
-    """Return the weights of rows, or of the entries of sessions, that are 0 for rows that do not count."""
+    """Return the weights of rows, or of session entries, with 0 for rows that do not count."""
     if ranking.entry_rows is not None:
         counts = counts[ranking.entry_rows]
     return counts.to(float_dtype(counts.device)) if weights is None else weights.where(counts, 0)

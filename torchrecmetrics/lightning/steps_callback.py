@@ -51,19 +51,19 @@ class RecMetricsCallback(Reporting):
       `trm.Lists(item_ids, target)`, `trm.Ranks(ranks)` or a `Ranking`. An `ItemShard` has the same rows on all
       processes: `Trainer(use_distributed_sampler=False)`;
     - optionally `weights`, and the columns that the collection's accumulators read: `groups` for `ByGroup`, `row_ids`
-      and `clusters` for `KeptRows`, which takes `user_ids` as `row_ids` where these are missing (with `sample_ids`,
-      these are the `row_ids`, and `user_ids` the `clusters`);
+      and `clusters` for `KeptRows`. Without `row_ids` it takes `user_ids`; with `sample_ids` it takes these as
+      `row_ids` and `user_ids` as `clusters`;
     - `user_ids`, if `exclude=` is given here. Other entries are ignored.
 
     Each loader has its own collection on the module's device, empty at the start of an epoch. Values are logged as
     `val/NDCG@10`, `test/NDCG@10` when the epoch ends, so ModelCheckpoint and EarlyStopping see them. The sanity check
-    also computes values, and discards them: deferred errors stop the run there. Checkpoints hold no metric state.
+    also computes values, so that deferred errors stop the run, and discards them. Checkpoints hold no metric state.
     Prediction is not affected.
 
     If the collection has a `Window`, `training_step` returns the same mapping, with its loss, and values of
     recent training rows are logged as `train/NDCG@10/window` every `log_every_n_steps` batches.
 
-    Several processes give the values of a single process: samples that a `DistributedSampler` repeats are not counted,
+    Several processes give the values of a single one: samples that a `DistributedSampler` repeats are not counted,
     except in windows over training rows.
     Metrics add two all-reduces per loader, `sample_ids` two gathers. Inputs are then checked as with
     `validate_args="deferred"`.
@@ -82,11 +82,11 @@ class RecMetricsCallback(Reporting):
             Lightning's `/dataloader_idx_0`.
         exclude: `Interactions` whose items are removed, in validation and test, from the candidates of the users in
             `user_ids` (ids on the host need no host sync), or a dict of these by the loader's name, `val` or `test`.
-        sample_ids: for loaders whose repeated samples cannot be recognised (own samplers, iterable data sets, a sorting
-            `collate_fn`): name of the step's entry, or a function of (output of the step, batch), that returns each
-            row's index in the data set, integers [B]. An index counts once, however often it occurs. Not user ids: a
-            user may have several rows. The rankings of all rows are kept until the epoch ends. Without `sample_ids`,
-            the rows of a batch must be in the sampler's order.
+        sample_ids: for loaders whose repeated samples cannot be recognised (custom samplers, iterable data sets, a
+            `collate_fn` that sorts): name of the step's entry, or a function of (output of the step, batch), that
+            returns each row's index in the data set, integers [B]. Each index counts once. Do not pass user ids: a user
+            may have several rows. The rankings of all rows are kept until the epoch ends. Without `sample_ids`, the
+            rows of a batch must be in the sampler's order.
         log_counts: also log `num_users`, `num_skipped`, `num_unreachable` and `num_tied` of the first metric.
         accumulators: as in `RecMetricCollection`, if `metrics` are names.
         options: keyword options of the metrics, as in `RecMetricCollection`.
@@ -189,7 +189,7 @@ class RecMetricsCallback(Reporting):
             entries, rows_input, _ = self._read("training_step", outputs, batch)
         except (TypeError, ValueError) as error:
             options = " and ".join(accumulator.option for accumulator in self._recent)
-            raise type(error)(f"{options} of RecMetricsCallback add up rows of training steps: {error}") from error
+            raise type(error)(f"{options} of RecMetricsCallback read the output of training_step: {error}") from error
         self._training.update(rows_input, weights=entries.get("weights"))
         if (batch_idx + 1) % trainer.log_every_n_steps == 0:
             endings = tuple(suffix for accumulator in self._recent for suffix in accumulator.suffixes)
@@ -212,7 +212,7 @@ class RecMetricsCallback(Reporting):
             if isinstance(exclude, Mapping):
                 key = name if name in exclude else SHORT[stage]
                 if key not in exclude:
-                    raise ValueError(f"exclude holds {', '.join(exclude)}, neither {name!r} nor {key!r}")
+                    raise ValueError(f"exclude has the keys {', '.join(exclude)}, but neither {name!r} nor {key!r}")
                 exclude = exclude[key]
             exclude = None if exclude is None else exclude.to(pl_module.device)
             collection = self._empty(trainer).to(pl_module.device)
@@ -224,7 +224,7 @@ class RecMetricsCallback(Reporting):
                 exclude=exclude,
             )
             if _leaves_out(loader) and trainer.is_global_zero:
-                self._warn("DataLoader(drop_last=True) leaves a last batch out that is not full")
+                self._warn("DataLoader(drop_last=True) leaves out an incomplete last batch")
             if self.sample_ids is not None:
                 rows.samples = SampleRows()
             elif trainer.world_size > 1:
@@ -235,7 +235,7 @@ class RecMetricsCallback(Reporting):
         self._announce(trainer, [key + postfix for name, postfix in names for key in self._keys(stage, [name])])
 
     def _read(self, step: str, returned: Any, batch: Any) -> tuple[Mapping[str, Any], Input | Ranking, str]:
-        """Return the mapping of a step, the input in it, and what returned it."""
+        """Return a step's mapping, the input in it, and the name of the function that returned it."""
         outputs = returned if self.outputs is None else self.outputs(returned, batch)
         source = step if self.outputs is None else "the function outputs="
         return outputs, read_outputs(outputs, source), source
@@ -265,7 +265,7 @@ class RecMetricsCallback(Reporting):
             columns.setdefault("row_ids" if loader.samples is None else "clusters", users)
         if isinstance(rows_input, ItemShard):
             if loader.samples is not None:
-                raise ValueError("sample_ids= is not for shards of items: every process has every row once")
+                raise ValueError("sample_ids= cannot be used with shards of items: every process has every row once")
         elif loader.samples is not None or loader.share is not None:
             if not isinstance(rows_input, Ranking):
                 rows_input = rows_input.rank(evaluator._batch_needs, evaluator._ranking_options)
@@ -295,7 +295,7 @@ class RecMetricsCallback(Reporting):
                     loader.samples.add_to(collection)
                 values = collection.compute()
                 if collection.keep_rows:
-                    _ = collection.rows  # all processes ask for them, so that one alone can read them later
+                    _ = collection.rows  # gathers rows on all processes, so that a single one can read them later
             except ValueError as error:
                 raise ValueError(f"{type(self).__name__}, loader {loader.name!r}: {error}") from error
             if not trainer.sanity_checking:
@@ -332,6 +332,6 @@ def named_loaders(trainer: Any, stage: str, dataloaders: list[str]) -> tuple[lis
 
 
 def _leaves_out(loader: Any) -> bool:
-    """Return True if a loader leaves out a last batch that is not full."""
+    """Return True if a loader leaves out an incomplete last batch."""
     size = getattr(loader, "batch_size", None)
     return bool(getattr(loader, "drop_last", False) and size and len(loader.sampler) % size)

@@ -32,7 +32,7 @@ Embed: TypeAlias = Callable[[nn.Module], Tensor | tuple[Tensor, Tensor] | Embedd
 EdgeType: TypeAlias = tuple[str, str, str] | tuple[str, str]
 """Type of edges: (user type, relation, item type), or (user type, item type)."""
 GraphEdges: TypeAlias = Literal["message_passing"]
-"""Word for the edges of the graph, as `exclude` or among others."""
+"""Name of the graph's own edges in `exclude`."""
 
 _EDGES_AT_ONCE = 2**18
 _ARGUMENTS = ("target", "exclude", "edge_weight", "embed", "edge_type", "edge_label_index", "edge_label", "num_users")
@@ -56,40 +56,40 @@ def evaluate(
 ) -> Evaluation:
     """Embed users and items once, on the graph the model was trained on, and rank the whole catalogue for every user.
 
-    Edges are numbered alike in all arguments: users 0 .. U - 1 and items U .. U + I - 1, where an edge may lead from
-    the user to the item or back; or, in `HeteroData`, users in row 0 and items in row 1, both from 0. An edge that does
-    not join a user and an item is an error.
+    All arguments number the edges in the same way: users 0 .. U - 1 and items U .. U + I - 1, in either direction; or,
+    in `HeteroData`, users in row 0 and items in row 1, both from 0. An edge that does not join a user and an item is an
+    error.
 
     Args:
         metrics: as in `torchrecmetrics.evaluate`.
         model: a module with `get_embedding(edge_index[, edge_weight])` -> [users + items, d], such as
             `torch_geometric.nn.LightGCN`, or any module with `embed`. Its training mode is restored.
         edge_index: message-passing edges: [2, E] or `EdgeIndex`, a torch.sparse or torch_sparse adjacency, or
-            `HeteroData`. LightGCN is trained with both directions. Self loops are no interactions; other edges among
-            users (a social graph) go with `embed` and `exclude`.
+            `HeteroData`. LightGCN is trained with both directions. Self loops are ignored; other edges among users
+            (a social graph) need `embed` and `exclude`.
         target: ground truth: edges [2, E], or `Interactions` [U, I], which number both sides from 0.
         exclude: items removed from a user's candidates: the "message_passing" edges (default), None = nothing, edges
             [2, E], as in `torchrecmetrics.evaluate`, or a tuple: ("message_passing", valid) in a test.
         edge_weight: passed on to `get_embedding`.
-        embed: a function of the model (alone) that returns (users [U, d], items [I, d]), `Embeddings` of both (with a
+        embed: a function of only the model that returns (users [U, d], items [I, d]), `Embeddings` of both (with a
             bias, cosine similarity or allowed items), both in one [U + I, d], or for `HeteroData` {node type: tensor}.
         edge_type: (user type, relation, item type) of the edges in `HeteroData`, or (user type, item type) if only one
             type joins the two; not needed if there is one type only.
-        edge_label_index: in place of `target`, labelled edges [2, E] as RandomLinkSplit makes them. Only the labelled
-            edges of each user are ranked: positives among the negatives that were sampled.
-        edge_label: number or bool [E] beside them: > 0 is a positive, and the value is its gain; 0 a negative.
-        num_users: how many of the embedded nodes are users. Not needed beside `Interactions`, nor where `embed` returns
-            users and items apart.
+        edge_label_index: instead of `target`, labelled edges [2, E] as RandomLinkSplit makes them. Only the labelled
+            edges of each user are ranked: positives among the sampled negatives.
+        edge_label: number or bool [E], one per labelled edge: > 0 is a positive with this gain, 0 a negative.
+        num_users: number of users among the embedded nodes. Not needed with `Interactions`, nor if `embed` returns
+            users and items separately.
         options: as in `torchrecmetrics.evaluate` (`k`, `user_ids`, `batch_size`, `progress`, ...); with labelled edges
             `k` and the options of metrics.
 
     Warns:
-        UserWarning: if most edges of the graph are neither in `target` nor in `exclude`, unless that is None.
+        UserWarning: if most edges of the graph are neither in `target` nor in `exclude`, unless `exclude` is None.
 
     Raises:
-        TypeError: for `Data` in place of its edges, or a model that cannot embed.
-        ValueError: for edges that do not join a user and an item, sizes that do not fit, and if nothing says how many
-            nodes are users.
+        TypeError: for `Data` instead of its edges, or a model that cannot embed.
+        ValueError: for edges that do not join a user and an item, sizes that do not fit, and if the number of users is
+            unknown.
 
     Examples:
         >>> import torch
@@ -105,7 +105,7 @@ def evaluate(
     check_options("pyg.evaluate", options.keys() - known, [*_ARGUMENTS, *known])
     is_labelled = edge_label_index is not None
     if is_labelled == (target is not None) or is_labelled != (edge_label is not None):
-        raise ValueError("give target, or edge_label_index with edge_label; positives alone are a target")
+        raise ValueError("pass target, or edge_label_index with edge_label; pass positives alone as target")
     entries: Sequence[Any] = exclude_entries(exclude)
     words = [entry for entry in entries if isinstance(entry, str)]
     for word in words:
@@ -118,16 +118,16 @@ def evaluate(
     nodes = _Nodes.of(embeddings, isinstance(edge_index, HeteroData))
     if num_users not in (None, nodes.num_users):
         raise ValueError(
-            f"embed returned {nodes.num_users} users, num_users is {num_users}: (users, items), or swapped?"
+            f"embed returned {nodes.num_users} users, but num_users is {num_users}: are users and items swapped?"
         )
     if isinstance(target, Interactions):
-        nodes.check_sizes(target)  # before the numbering is checked, since this message says more
+        nodes.check_sizes(target)  # before the check of the numbering, whose message says less
     if edges is not None:
         nodes.pairs("edge_index", edges)
     if edge_label_index is not None and edge_label is not None:
-        beside = [*sorted(options.keys() - {"k", *METRIC_OPTIONS}), *([] if isinstance(exclude, str) else ["exclude"])]
-        if beside:
-            raise ValueError(f"{beside[0]} is for target; labelled edges take k and the options of metrics")
+        unused = [*sorted(options.keys() - {"k", *METRIC_OPTIONS}), *([] if isinstance(exclude, str) else ["exclude"])]
+        if unused:
+            raise ValueError(f"{unused[0]} needs target; labelled edges take only k and the options of metrics")
         pairs = nodes.pairs("edge_label_index", edge_label_index)
         return _evaluate_labelled(metrics, embeddings, pairs, edge_label, **options)
     truth: Any = nodes.interactions("target", target) if isinstance(target, Tensor) else target
@@ -149,14 +149,14 @@ def _warn_of_competing_edges(edge_index: Any, edge_type: EdgeType | None, nodes:
     try:
         graph = nodes.interactions("edge_index", _graph_edges(edge_index, edge_type))
     except (TypeError, ValueError):
-        return  # beside `embed`, a graph of other nodes
+        return  # with `embed`, the graph may have other nodes
     graph = competing = graph.with_ids(known[0].user_ids, known[0].item_ids)
     for pairs in known:
         competing = competing.without(from_edges("exclude", pairs, *nodes[:2]).to(graph.device))
     if 2 * len(competing) > len(graph):
         warn_caller(
             f"{len(competing)} of the graph's {len(graph)} edges are neither in target nor in exclude, so "
-            'training items compete with test items: exclude the graph, too, exclude=("message_passing", valid)'
+            'training items compete with test items: also exclude the graph, exclude=("message_passing", valid)'
         )
 
 
@@ -201,7 +201,7 @@ class _Nodes(NamedTuple):
             start, last = self.num_users, self.num_users + self.num_items - 1
             numbering = f"items are nodes {start} to {last}, as in Interactions.to_edge_index(item_offset={start})"
             if self.from_0:
-                numbering = "users stand in row 0 (edge_type leads from users to items), and both are numbered from 0"
+                numbering = "users are in row 0 (edge_type leads from users to items), and both are numbered from 0"
             raise ValueError(
                 f"{int(outside.sum())} edges of {name} do not join one of {self.num_users} users and one of "
                 f"{self.num_items} items, such as {edges[:, outside][:, 0].tolist()}: {numbering}"
@@ -221,12 +221,12 @@ def _evaluate_labelled(
     k: int | Iterable[int] | None = None,
     **options: Any,
 ) -> Evaluation:
-    """Rank the labelled edges of each user; `pairs` are users above items, [2, E]."""
+    """Rank the labelled edges of each user; `pairs` holds users in row 0 and items in row 1."""
     collection = RecMetricCollection.fresh(metrics, k, cast(MetricOptions, options))
     device, num_items = embeddings.device, embeddings.num_items
     users, items = pairs.to(device)
     if embeddings.allowed is not None:
-        raise ValueError("allowed items are for target; of labelled edges, those given are ranked")
+        raise ValueError("allowed items need target; labelled edges are their users' only candidates")
     if len(label) and not (label <= 0).any():
         raise ValueError(
             "edge_label holds no 0: positives without negatives are always hits. To rank them among all items, pass "
@@ -256,15 +256,15 @@ def _embed(
 ) -> Embeddings:
     """Return the embeddings of users and items."""
     if edge_weight is not None and embed is not None:
-        raise ValueError("edge_weight is for get_embedding; embed= is a function of the model alone")
+        raise ValueError("edge_weight is passed to get_embedding, but embed= takes only the model")
     is_hetero = isinstance(edge_index, HeteroData)
     embedded: Any
     with evaluating(model):
         if embed is not None:
             embedded = embed(model)
         elif is_hetero or not hasattr(model, "get_embedding"):
-            what = "HeteroData" if is_hetero else f"{type(model).__name__} has no get_embedding(edge_index)"
-            raise TypeError(f"{what}: pass embed=, a function of the model that returns embeddings")
+            fault = "HeteroData" if is_hetero else f"{type(model).__name__} has no get_embedding(edge_index)"
+            raise TypeError(f"{fault}: pass embed=, a function of the model that returns embeddings")
         else:
             if edge_weight is not None and len(edge_weight) != edge_index.shape[1]:
                 raise ValueError(f"edge_weight has {len(edge_weight)} values for {edge_index.shape[1]} edges")
@@ -276,7 +276,7 @@ def _embed(
     if isinstance(embedded, Tensor):
         if num_users is None or not 0 <= num_users <= len(embedded):
             raise ValueError(
-                f"the model embeds {len(embedded)} nodes: num_users= says how many of them are users, got {num_users}"
+                f"the model embeds {len(embedded)} nodes: pass num_users=, how many of them are users, got {num_users}"
             )
         embedded = embedded[:num_users], embedded[num_users:]
     if isinstance(embedded, (tuple, list)) and len(embedded) == 2:
@@ -294,8 +294,8 @@ def _only_type(data: HeteroData, edge_type: EdgeType | None) -> tuple[str, str, 
     fitting = [known for known in types if edge_type in (None, known, (known[0], known[2]))]
     if len(fitting) != 1:
         raise ValueError(
-            "HeteroData needs edge_type, (user type, relation, item type) or, where that says it, (user type, item "
-            f"type), one of {types}, got {edge_type!r}"
+            "HeteroData needs edge_type, (user type, relation, item type) or, if only one relation fits, (user type, "
+            f"item type), one of {types}, got {edge_type!r}"
         )
     return fitting[0]
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 DuplicateLabels = Literal["error", "first"]
-"""A label given twice is an error, or the first of the two counts."""
+"""A label given twice is an error, or only the first of the two counts."""
 
 
 class LinkPredOptions(MetricOptions, total=False):
@@ -40,15 +40,15 @@ class LinkPredOptions(MetricOptions, total=False):
 class LinkPredCollection(RecMetricCollection):
     """`RecMetricCollection` with the arguments of PyG's `LinkPredMetric.update`.
 
-    Takes the arguments of `RecMetricCollection`, so a `LinkPredMetricCollection` is replaced by changing its
-    constructor. As in PyG, lists are all that is recommended: a label that is not in the list is a miss. Differences:
+    To replace a `LinkPredMetricCollection`, change only its constructor, which takes the arguments of
+    `RecMetricCollection`. As in PyG, a label that is not in the list is a miss. Differences:
 
     - keys are `Precision@10`, `Recall-weighted@10`; PyG's `LinkPredPrecision@10`, `WeightedLinkPredRecall@10`;
     - MAP divides by R (`MAP(k, normalize="min")` is PyG's);
     - NDCG reads `edge_label_weight` wherever it is given (PyG's with `weighted=True` only);
     - a weight < 0 is a penalty in NDCG (PyG's collection drops the label), NaN or infinity an error;
-    - an item listed twice for a row is an error (PyG counts both as hits), so is a label given twice (PyG counts both
-      in R), a row beyond the batch and a label < 0;
+    - errors are an item listed twice for a row (PyG counts both as hits), a label given twice (PyG counts both in R), a
+      row beyond the batch and a label < 0;
     - -1 in a list means that there are no more items (PyG takes it for another row's item);
     - without any label `compute()` is nan with a warning (PyG's is 0);
     - metrics without a cut-off are refused, except RPrecision.
@@ -85,7 +85,7 @@ class LinkPredCollection(RecMetricCollection):
         self.duplicate_labels: DuplicateLabels = duplicate_labels
         for key, metric in self.metrics.items():
             if metric.needs.depth is None:
-                raise ValueError(f"{key} reads the whole ranking, pred_index_mat is the top of it: give it a cut-off k")
+                raise ValueError(f"{key} reads the whole ranking, but pred_index_mat is its top: give it a cut-off k")
 
     @property
     def max_k(self) -> int | None:
@@ -99,7 +99,7 @@ class LinkPredCollection(RecMetricCollection):
         edge_label_weight: Tensor | None = None,
         **columns: Any,
     ) -> None:
-        """Add a batch; costs one host sync unless `max_relevant` says how many labels a row has at most.
+        """Add a batch; costs one host sync unless `max_relevant` is the most labels that a row has.
 
         Args:
             pred_index_mat: integer [B, K], the items of each row, best first, -1 = no more items; numbered as the
@@ -127,8 +127,8 @@ class LinkPredCollection(RecMetricCollection):
             raise ValueError(f"pred_index_mat must be [B, K], the best items of each row, got {list(lists.shape)}")
         if self.max_k is not None and 0 < lists.shape[1] < self.max_k:
             warnings.warn(
-                f"pred_index_mat holds {lists.shape[1]} items per row, the largest cut-off is {self.max_k}, and items "
-                "beyond its end count as misses, as in PyG: recommend as many, or fill up with -1 if there are no more",
+                f"pred_index_mat holds {lists.shape[1]} items per row, the largest cut-off is {self.max_k}: missing "
+                "items count as misses, as in PyG. Recommend as many, or pad with -1 if there are no more",
                 UserWarning,
                 stacklevel=3,
             )
@@ -168,7 +168,7 @@ def _label_edges(labels: Any, lists: Tensor) -> Tensor:
             f"edge_label_index must be [2, E] or a pair of [E], batch rows and items, got {list(edges.shape)}{hint}"
         )
     if edges.shape[1] and not len(lists):
-        raise ValueError(f"edge_label_index holds {edges.shape[1]} labels, pred_index_mat no row")
+        raise ValueError(f"edge_label_index holds {edges.shape[1]} labels, but pred_index_mat has no rows")
     return edges
 
 

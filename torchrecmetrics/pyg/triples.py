@@ -31,11 +31,11 @@ ScoreEntities: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 _ROW: dict[Side, int] = {"head": 0, "tail": 2}
 """Row of each side in a tensor of triples, int64 [3, n]: heads, relations, tails."""
 _MAX_PAIRS_CPU, _MAX_PAIRS = 2**14, 2**17
-"""Most triples that a model scores at once: on the CPU, where they should fit the cache, and on other devices."""
+"""Maximum number of triples to score at once: on the CPU, where they should fit the cache, and on other devices."""
 _CHANNEL_BYTES = 48
 """Bytes per scored triple and hidden channel: embeddings and intermediate results of RotatE, which needs the most."""
 _MAX_RELATIONS = 2**20
-"""Most relations of a model that does not say how many it has; ids with gaps would make a group of every number."""
+"""Maximum number of relations of a model without `num_relations`: each number below the largest id is a group."""
 _ARGUMENTS = ("known", "sides", "groups", "num_entities", "k", "batch_size", "progress")
 
 
@@ -56,11 +56,11 @@ def evaluate_triples(
     progress: bool | Progress = False,
     **options: Unpack[MetricOptions],
 ) -> Evaluation:
-    """Rank the tail of each triple among all entities as the tail of (head, relation, ?), and its head likewise.
+    """Rank the tail of each triple among all entities, as the answer to (head, relation, ?), and its head likewise.
 
     Each triple and side is one row: row i is the head of triple i, row n + i its tail, and both are one cluster.
-    Entities that make another known triple leave the candidates (the filtered setting); the tested triple stays,
-    whether it is known or not. Scores are made for a batch of rows at a time.
+    Entities that make another known triple are not candidates (the filtered setting); the tested triple always is.
+    Scores are computed for a batch of rows at a time.
 
     Args:
         metrics: as in `torchrecmetrics.evaluate`, such as ["MRR", "HR@10", "MeanRank", "AMRI"]; a collection with the
@@ -79,7 +79,7 @@ def evaluate_triples(
             `ByGroup` in a collection, in the order of their ids), or None.
         num_entities: number of entities; not needed for modules with `num_nodes`.
         k: cut-off or cut-offs for names of metrics.
-        batch_size: most rows that are scored together; default: as memory allows, as in `torchrecmetrics.evaluate`.
+        batch_size: maximum number of rows scored together; default: as memory allows, as in `torchrecmetrics.evaluate`.
         progress: True shows a bar of tqdm, a function is called with (rows done, rows in all).
         options: keywords of all metrics (`ties`: PyKEEN's "realistic"), see `RankingMetric`; `overlap` is "keep".
 
@@ -124,7 +124,7 @@ def evaluate_triples(
     collection = RecMetricCollection.fresh(metrics, k, options, accumulators=accumulators).to(device)
     by_group = next((accumulator for accumulator in collection.accumulators if accumulator.row_groups), None)
     if groups is None and by_group is not None:
-        raise ValueError(f'the collection has {by_group.option}: groups= says what they are, "side" or "relation"')
+        raise ValueError(f'the collection has {by_group.option}: pass groups="side" or groups="relation"')
     evaluator = collection.evaluator
     evaluator._set_sync_on_compute(options.get("sync_on_compute", False))
     if evaluator._ranking_options.overlap not in (None, "keep"):
@@ -159,7 +159,7 @@ def _check_model(model: Any, sides: Sequence[Side], num_entities: int | None) ->
     number = num_entities if num_nodes is None else num_nodes
     if isinstance(model, Mapping):
         if missing := [side for side in sides if not callable(model.get(side))]:
-            raise TypeError(f"model has no function {missing[0]!r}: functions are given by side, one for each")
+            raise TypeError(f"model has no function {missing[0]!r}: pass one function per side")
     elif not isinstance(model, nn.Module):
         raise TypeError(
             "model must be a KGEModel, a module with forward(head, relation, tail), or functions "
@@ -168,12 +168,12 @@ def _check_model(model: Any, sides: Sequence[Side], num_entities: int | None) ->
     if number is None:
         raise ValueError("the model has no num_nodes: pass num_entities=")
     if num_entities not in (None, number):
-        raise ValueError(f"num_entities is {num_entities}, the model has {number} (num_nodes)")
+        raise ValueError(f"num_entities is {num_entities}, but the model has {number} (num_nodes)")
     return check_k(number, "num_entities")
 
 
 def _modules(model: Any) -> nn.Module:
-    """Return the model, or a list of the modules among functions and among the owners of methods."""
+    """Return the model, or the modules that are its functions or own them as methods."""
     if isinstance(model, nn.Module):
         return model
     owners = (getattr(function, "__self__", function) for function in model.values())

@@ -32,12 +32,12 @@ from torchrecmetrics.results.significance import (
 )
 
 _POWER = 0.8
-_TOGETHER = "the intervals hold together, so one with 0 may have an adjusted p <= {alpha}"
+_TOGETHER = "the intervals hold jointly, so one that includes 0 may have an adjusted p <= {alpha}"
 _METHODS = {
     "max-t": f"(step-down max-T; exact for each, asymptotic for all together); {_TOGETHER}",
     "holm": f"(Holm's method); {_TOGETHER}",
-    "bh": "(Benjamini-Hochberg); of those with an adjusted p <= {alpha}, whose intervals exclude 0, a share of {alpha} "
-    "is expected to be chance",
+    "bh": "(Benjamini-Hochberg); intervals exclude 0 where the adjusted p <= {alpha}, and a share of {alpha} of these "
+    "results is expected to be chance",
 }
 _SIDES = {"two-sided": "two-sided", "greater": "one-sided (greater)", "less": "one-sided (less)"}
 
@@ -60,7 +60,7 @@ class PairResult(NamedTuple):
     difference: float
     """`value` minus `against_value`."""
     low: float
-    """Lower end of the interval of the difference, which excludes 0 exactly where p <= 1 - level."""
+    """Lower end of the difference's interval, which excludes 0 if and only if p <= 1 - level."""
     high: float
     p: float
     adjusted_low: float
@@ -164,7 +164,7 @@ class Comparison(ResultTable):
         of_pair = [result for result in of_label if not pair or [result.run, result.against] == pair]
         if len(of_pair) != 1:
             pairs = ", ".join(f"[{label!r}, {r.run!r}, {r.against!r}]" for r in of_label)
-            raise KeyError(f"which pair, and which less which? There are {pairs}")
+            raise KeyError(f"name the label and the two runs, one of {pairs}")
         return of_pair[0]
 
     @property
@@ -191,8 +191,8 @@ class Comparison(ResultTable):
     def passed(self) -> bool | None:
         """True if every result is non-inferior, False if one is not or has fewer than two units; None = no margin.
 
-        Each result is tested one-sided at (1 - level) / 2, .025 by default, without correction: the hypothesis that one
-        of them or more is inferior is then rejected wrongly in at most this share of cases (intersection-union test).
+        Each result is tested one-sided at (1 - level) / 2, by default .025, without correction. If any of them is truly
+        inferior, all pass in at most this share of cases (intersection-union test).
         """
         return None if self.margin is None else not self._inferior
 
@@ -203,20 +203,20 @@ class Comparison(ResultTable):
         return [r for r in self.results if r.noninferior_p is None or not r.noninferior_p <= alpha]
 
     def _largest_loss(self, result: PairResult) -> float:
-        """Return the end of the interval of a result's loss, as a share of its margin; infinite if it is not tested."""
+        """Return the upper end of a result's loss interval, as a share of its margin; infinite if it was not tested."""
         loss = -result.difference if self.higher_is_better[result.label] else result.difference
         half = min(result.difference - result.low, result.high - result.difference)  # one end may be infinite
         return math.inf if math.isnan(half) else (loss + half) / (result.margin or math.inf)
 
     @property
     def verdict(self) -> str:
-        """Sentence that says if the comparison passed, and which result may have the largest loss per margin.
+        """Sentence that says if the comparison passed, and names the result with the largest possible loss per margin.
 
         Raises:
             ValueError: without a margin.
         """
         if self.margin is None:
-            raise ValueError("without a margin there is no verdict: compare(runs, margin=0.02)")
+            raise ValueError("verdict needs a margin: compare(runs, margin=0.02)")
         worst = max(self._inferior or self.results, key=self._largest_loss)
         name = worst.key if len(self.pairs) == 1 else f"{worst.key} of {worst.run}"
         if math.isnan(worst.p):
@@ -243,10 +243,10 @@ class Comparison(ResultTable):
         return json.dumps({"results": records(self.result_rows()), **settings}, indent=indent, allow_nan=False)
 
     def by_model(self, *, standard_errors: bool = False) -> ModelTable:
-        """Return a table with a row per model and a column per metric, with marks of the best values.
+        """Return a table with a row per model and a column per metric, with the best values marked.
 
-        A dagger marks values that differ from those of the baseline (without one, of the first run): adjusted p of at
-        most 1 - level, so that all marks together are corrected. Each mean is over the model's own rows: see the notes.
+        A dagger marks values that differ significantly from those of the baseline, or else of the first run: adjusted
+        p <= 1 - level, corrected over all marks. Each mean is over the model's own rows: see the notes.
 
         Args:
             standard_errors: True = also print the standard error of each mean.
@@ -334,7 +334,7 @@ class Comparison(ResultTable):
             notes.append(f"The interval excludes 0 exactly where p <= {alpha}.")
         if self.groups:
             none = f"; {self.num_in_none} rows are in none" if self.num_in_none else ""
-            notes.append(f"Over all rows, and those of {len(self.groups)} groups each{none}.")
+            notes.append(f"Over all rows, and over the rows of each of {len(self.groups)} groups{none}.")
         if untested := [*dict.fromkeys(r.key for r in self.results if math.isnan(r.p))]:
             notes.append(f"Not tested, with fewer than two {units}: {', '.join(untested)}.")
         if num_left_out := max(r.num_left_out for r in self.results):
@@ -342,18 +342,18 @@ class Comparison(ResultTable):
         if self.margin is not None:
             notes.append(self._margin_sentence())
         if averaged := [f"{name} is the mean of {number}" for name, number in self.runs.items() if number > 1]:
-            notes.append(f"{', '.join(averaged)} runs: this tests these runs, not others that other seeds would give.")
+            notes.append(f"{', '.join(averaged)} runs: the test is about these runs, not about those of other seeds.")
         return notes
 
     def _margin_sentence(self) -> str:
-        """Return the sentence on non-inferiority: each result by its p, and all together."""
+        """Return the sentence on non-inferiority: the margin, and whether all results pass."""
         margin = f"{self.margin:g}" if isinstance(self.margin, Real) else f"{self.margin} of the other run's mean"
         lower = [label for label, higher in self.higher_is_better.items() if higher is False]
         sides = f" (lower values of {', '.join(lower)} are better)" if lower else ""
-        alpha, outcome = f"{(1 - self.level) / 2:.4g}", "pass" if self.passed else "do not pass"
+        alpha, outcome = f"{(1 - self.level) / 2:.4g}", "All" if self.passed else "Not all"
         return (
-            f"Non-inferior: worse by less than {margin}{sides}. All together {outcome}, each one-sided at {alpha} "
-            "without correction (intersection-union test)."
+            f"Non-inferior: worse by less than {margin}{sides}. {outcome} results pass, each tested one-sided at "
+            f"{alpha} without correction (intersection-union test)."
         )
 
 
@@ -381,36 +381,37 @@ def compare(
     "randomization": if the two runs are interchangeable, both signs of each u are equally likely. b of R random sign
     flips have |t_r| >= |t| (1 - 1e-9), and p = (b + 1) / (R + 1); all flips are used if 2^n is at most `resamples`.
     A unit has the same sign for all labels and pairs, so that the correction takes their dependence into account.
-    Beyond 10,000 units, those that are no large share of a column (1 / 10,000 of sum u^2) are not flipped one by one:
-    their sums are drawn from the normal distribution that the sums of their flips have in the limit.
-    Intervals are difference ± q s / sqrt(n) / mean w, q the order statistic of the same t_r. "t": Student's
-    distribution in place of the flips.
+    Beyond 10,000 units, only those with more than 1 / 10,000 of a column's sum u^2 are flipped one by one; the flipped
+    sums of the others are drawn from their normal limit.
+    Intervals are difference ± q s / sqrt(n) / mean w, where q is an order statistic of the same t_r. "t" uses
+    Student's distribution instead of flips.
 
     Args:
-        runs: {name: evaluation} with `keep_rows=True`, a collection with `KeptRows`, or `Rows`; {name: [several]} of
-            several runs (seeds), which are averaged row by row.
-        metrics: labels to compare, such as ["NDCG@10"]. None: all, which all runs must have.
+        runs: {name: evaluation} with `keep_rows=True`, a collection with `KeptRows`, or `Rows`; {name: [several]} for
+            several seeds of a model, averaged row by row.
+        metrics: labels to compare, such as ["NDCG@10"]. None: all labels, the same in all runs.
         baseline: compare each other run with this one. None: all pairs, each run minus each run before it.
         test: "randomization" or "t".
-        correction: for all labels, pairs and groups: "max-t", step-down (for randomization; its default), exact for one
-            comparison and asymptotic for all together; "holm" (the t test's default); "bh", Benjamini and Hochberg's
+        correction: over all labels, pairs and groups: "max-t", step-down (for randomization; its default), exact for
+            one comparison and asymptotic for several; "holm" (the t test's default); "bh", Benjamini and Hochberg's
             false discovery rate; or "none".
         resamples: number of sign flips.
         level: confidence level of the intervals, between 0 and 1.
         alternative: "two-sided"; "greater" or "less": the mean of the run is higher or lower than that of the other.
-        margin: > 0, in the metrics' unit, or a share such as "2%" of the other run's mean over all rows, which is
-            taken as fixed: test also whether a run is worse by less than this (non-inferior), one-sided: lower where
-            higher values are better, higher where lower values are. `Comparison.passed` says if all results are.
+        margin: also test, one-sided, whether a run is worse by less than this (non-inferior): a number > 0 in the
+            metrics' unit, or a share such as "2%" of the other run's mean over all rows, which is taken as fixed.
+            `Comparison.passed` says if all results are non-inferior.
         seed: seed of the signs; the result does not depend on the order of rows, which are sorted by id.
         groups: compare the runs over the rows of each group as well: `group_users(train)`, or `Groups` of any column.
-            Row ids are looked up in `user_ids` (session ids, if rows are sessions), or are row numbers of users.
+            Row ids are looked up in the groups' `user_ids` (session ids, if rows are sessions); without `user_ids`,
+            they are row numbers of users.
 
     Returns:
         A `Comparison` of `PairResult`s: p is 1 where all differences are 0; values that need two rows are nan for
         fewer rows.
 
     Raises:
-        TypeError: for runs without `rows`, groups that are no `Groups` or have ids of another kind.
+        TypeError: for runs without `rows`, `groups` of another type or with ids of another kind.
         ValueError: for runs that kept no rows, ids that do not pair, labels, options, weights or clusters that differ
             between runs, infinite values, groups that hold none of the rows, and for unknown arguments.
 
@@ -485,7 +486,7 @@ def _rows_by_group(paired: Paired, groups: Groups) -> dict[str | None, Tensor | 
         f"{label}/{name}" for label in paired.labels for name in groups.names if f"{label}/{name}" in paired.labels
     ]
     if clashing:
-        raise ValueError(f"{clashing[0]} is a label of the runs, and would be that of a group: leave one of them out")
+        raise ValueError(f"{clashing[0]} is a label of the runs and would also be that of a group: leave one out")
     codes = groups.of_rows(paired.ids)
     return {name: codes == code for code, name in enumerate(groups.names)}
 
@@ -563,7 +564,7 @@ def _ends(
 
 
 def _check_margin(margin: float | str) -> float:
-    """Return a margin as a number, a share such as "2%" as 0.02; raise for others than numbers > 0 and shares."""
+    """Return a margin as a number, the share "2%" as 0.02; raise for anything but numbers > 0 and shares."""
     number: Any = margin
     if isinstance(margin, str) and (share := re.fullmatch(r"(\d+\.?\d*|\.\d+) ?%", margin)):
         number = float(share[1]) / 100
@@ -579,20 +580,20 @@ def _margins(paired: Paired, amount: float, is_share: bool, means: Tensor) -> li
     """Return the margin of each label of each pair: `amount`, or that share of the other run's mean; or raise."""
     if sideless := [label for label, side in paired.higher_is_better.items() if side is None]:
         raise ValueError(
-            f"of {sideless[0]} neither higher nor lower values are better, so it has no margin: name the metrics that "
-            "are compared, metrics=[...]"
+            f"neither higher nor lower values of {sideless[0]} are better, so it has no margin: name the metrics to "
+            "compare, metrics=[...]"
         )
     if unknown := paired.sideless:
         raise ValueError(
-            f"of {unknown[0]} it is not known whether higher values are better, so it has no margin: make its rows as "
-            f"Rows(..., higher_is_better={{{unknown[0]!r}: False}}) if lower values are, else with True"
+            f"it is not known whether higher values of {unknown[0]} are better, so it has no margin: pass "
+            f"Rows(..., higher_is_better={{{unknown[0]!r}: False}}) if lower values are better, else True"
         )
     margins = []
     for (_, against), label, mean in zip(
         *zip(*product(paired.pairs, paired.labels), strict=True), means.tolist(), strict=True
     ):
         if is_share and mean == 0:
-            raise ValueError(f"the mean of {label} in {against!r} is 0, and so is each share of it: give a margin > 0")
+            raise ValueError(f"the mean of {label} in {against!r} is 0, and so is any share of it: pass a margin > 0")
         margins.append(abs(mean) * amount if is_share else amount)
     return margins
 

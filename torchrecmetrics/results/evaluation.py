@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torchrecmetrics.tables.vocabulary import Vocabulary
 
 MIN_USERS = 10
-"""Fewest users for which a table shows an interval; with fewer users it is too wide and too uncertain to read."""
+"""Minimum number of users for which a table shows an interval; for fewer users it is too wide and uncertain."""
 _COMPARE = "compare models with trm.compare, not by intervals"
 
 
@@ -36,7 +36,7 @@ class PointTable(ResultTable):
     """Values with their standard errors, which `trm.plot` draws."""
 
     def result_rows(self) -> list[dict[str, Any]]:
-        """Return the columns of each metric, cut-off and group by name; None = there is none, or it is unknown."""
+        """Return a row per metric, cut-off and group, {column: value}; None = absent or unknown."""
         rows = []
         for point in self.points:
             low, high = (None if math.isnan(end) else end for end in point.interval())
@@ -69,9 +69,7 @@ class GroupResults(PointTable):
     def __init__(self, points: Sequence[Result]) -> None:
         self.points: Sequence[Result] = [point for point in points if point.group is not None]
         if not self.points:
-            raise ValueError(
-                "there are no groups: evaluate with groups=trm.group_users(train), or trm.Groups of a column"
-            )
+            raise ValueError("there are no groups: evaluate with groups=, such as trm.group_users(train)")
 
     def __str__(self) -> str:
         return self.to_markdown()
@@ -82,7 +80,7 @@ class GroupResults(PointTable):
 
 
 class EvaluationCounts(NamedTuple):
-    """Counts beside the metrics, with examples of unmatched ids, and columns that were not read."""
+    """Counts of an evaluation, examples of unmatched ids, and columns that were not read."""
 
     num_unserved: int = 0
     num_left_out: int = 0
@@ -94,7 +92,7 @@ class EvaluationCounts(NamedTuple):
     examples: Mapping[str, Any] = {}
     """An unmatched id, by the name of its count."""
     exclude_notes: Sequence[str] = ()
-    """Sentences about excluded items in no list and no ground truth."""
+    """Sentences about excluded items that are in no list and not in the ground truth."""
     unread: Mapping[str, Sequence[str]] = {}
     """Names of the columns that were not read, by table."""
 
@@ -107,16 +105,16 @@ class Evaluation(dict[str, Tensor], PointTable):
     notebooks show a table.
 
     Attributes:
-        num_users: users that the first accuracy metric averages over; AUROC alone may average fewer. `num_skipped`,
-            `num_unreachable` and `num_tied` are that metric's, too.
-        num_without_history: evaluated users of whom `exclude` has no item.
+        num_users: users that the first accuracy metric averages over; AUROC may average fewer. `num_skipped`,
+            `num_unreachable` and `num_tied` also belong to that metric.
+        num_without_history: evaluated users without an item in `exclude`.
         num_unserved: users of the ground truth without a list; they score 0.
-        num_left_out: users with a list and without ground truth.
-        num_unlisted: relevant items that no list holds.
+        num_left_out: users with a list but no ground truth.
+        num_unlisted: relevant items that are in no list.
         num_unknown: entries of lists whose item is neither in the ground truth nor in the catalogue.
         num_repeated: entries that repeat an item of their list, with `duplicates="first"`.
         num_cut_ties: lists that end among equal scores within the cut-off, so that items of that score may be missing.
-        examples: ids that did not match, for each count that a misspelling can cause: the closest pair of both sides.
+        examples: for each count that a misspelling can cause, the closest pair of unmatched ids of the two sides.
         unread: names of the columns that were not read, by table.
         kernels: "eager" or "triton"; None for a collection, where each batch chooses.
     """
@@ -191,7 +189,7 @@ class Evaluation(dict[str, Tensor], PointTable):
         return values if digits is None else {label: round(value, digits) for label, value in values.items()}
 
     def _printed(self) -> dict[str, list[str]]:
-        """Return the key, and the value with error and interval where there are any, of each row as text."""
+        """Return each row's key and value as text, the value with its error and interval if it has them."""
         values = []
         for point in self.points:
             low, high = self.confidence_intervals[point.key]
@@ -258,7 +256,7 @@ class Evaluation(dict[str, Tensor], PointTable):
 
 
 def _named(rows: Rows, user_ids: Vocabulary | None) -> Rows:
-    """Return rows with ids of a vocabulary in place of row numbers."""
+    """Return rows with ids of a vocabulary instead of row numbers."""
     if user_ids is None or not isinstance(rows.ids, Tensor):
         return rows
     ids = user_ids.ids(rows.ids)

@@ -209,7 +209,7 @@ def _pairs(names: list[str], baseline: str | None) -> list[tuple[str, str]]:
     if baseline is None:
         return [(later, earlier) for i, earlier in enumerate(names) for later in names[i + 1 :]]
     if baseline not in names:
-        raise ValueError(f"baseline {baseline!r} is no run{nearest(baseline, names)}")
+        raise ValueError(f"baseline {baseline!r} is not a run{nearest(baseline, names)}")
     return [(name, baseline) for name in names if name != baseline]
 
 
@@ -219,7 +219,7 @@ def _rows_by_name(runs: Runs) -> dict[str, list[Rows]]:
     if not isinstance(runs, Mapping) or hasattr(type(runs), "rows"):  # an evaluation is a mapping, too
         raise TypeError(f"runs must be a dict of evaluations or Rows by name, got {describe(runs)}: {cure}")
     if len(runs) < 2:
-        raise ValueError(f"two runs or more are compared, got {len(runs)}: {cure}")
+        raise ValueError(f"compare needs two or more runs, got {len(runs)}: {cure}")
     rows_by_name: dict[str, list[Rows]] = {}
     for name, value in runs.items():
         repeats: list[Any] = [*value] if isinstance(value, (list, tuple)) else [value]
@@ -280,9 +280,9 @@ def _pair(first_name: str, first_rows: Rows, name: str, rows: Rows) -> Tensor:
         texts = [_unpaired(first_name, first_rows.ids, name, row_of_id)]
         texts.append(_unpaired(name, rows.ids, first_name, find_ids(first_rows.ids, rows.ids)))
         raise ValueError(f"rows do not pair: {'; '.join(filter(None, texts))}; compare runs over the same rows")
-    for what in ("weights", "clusters"):
-        if (getattr(first_rows, what) is None) is not (getattr(rows, what) is None):
-            raise ValueError(f"{what}: one of {first_name!r} and {name!r} has them, the other not")
+    for field in ("weights", "clusters"):
+        if (getattr(first_rows, field) is None) is not (getattr(rows, field) is None):
+            raise ValueError(f"only one of {first_name!r} and {name!r} has {field}")
     weights, clusters = first_rows.weights, first_rows.clusters
     if weights is not None and rows.weights is not None and not weights.equal(rows.weights[row_of_id]):
         raise ValueError(f"weights of some rows differ between {first_name!r} and {name!r}")

@@ -65,25 +65,25 @@ def plot(
     """Draw a result with its 95 % intervals.
 
     - An `Evaluation` or a collection: values against k, one line per metric; a metric without a cut-off is a horizontal
-      line. With a single cut-off each value is a dot in a row of its own. Metrics with other bounds than 0 to 1, or
-      without bounds, have axes of their own, one below the other: `figure.axes`.
+      line. With a single cut-off each value is a dot in a row of its own. Metrics without bounds, or with
+      bounds other than 0 to 1, have separate axes, one below the other: `figure.axes`.
     - `evaluation.groups`, a metric, or a value of a collection: a dot in a row of its own for each value.
-    - Results by name, {model: result}, as `compare` takes them, or without kept rows: axes for each metric, with a line
-      per model against k, or a row per model. Values of `Rows` and of several seeds are the means of `compare`.
+    - Results by name, {model: result}, as in `compare`, rows need not be kept: axes for each metric, with a line per
+      model against k, or a row per model. `Rows` and several seeds are drawn as the means of `compare`.
     - A `Comparison`: a forest plot of the differences, one colour per pair of runs; thin lines are corrected intervals,
       and a broken line is drawn at the margin.
 
     Args:
         result: a result as above; a metric or collection must have been updated.
-        ax: matplotlib axes, or one axes for each scale of the metrics, for models one for each metric; None = a new
-            figure, as large as labels need.
+        ax: matplotlib axes, one for each scale of the metrics, or for models, one for each metric; None = a new figure
+            with room for the labels.
 
     Returns:
         Figure and the first axes.
 
     Raises:
         ImportError: without matplotlib.
-        TypeError: for another object, and for `ax` that is no axes.
+        TypeError: for another object, and for an `ax` that is not axes.
         ValueError: if the number of axes is not the number of scales.
 
     Example:
@@ -152,7 +152,7 @@ def _points_by_model(models: Mapping[str, Any]) -> Mapping[str, Sequence[Result]
 
 
 def _lines_by_unit(points: Sequence[Result]) -> Mapping[str, Sequence[Line]]:
-    """Return the lines of each scale: bounds, or a metric's name where it has none; groups only if all have groups."""
+    """Return the lines by scale: bounds, or else the metric's name; points of groups only if there are no others."""
     named: dict[str, list[Result]] = {}
     overall = [point for point in points if point.group is None]
     for point in overall or points:
@@ -196,10 +196,10 @@ def _draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
     against, across = [line for line in lines if line.k], [line for line in lines if not line.k]
     figure: Any = axes.figure
     step = min(4.0, 24 / len(against))  # points; intervals at the same k are drawn side by side
-    for place, line in enumerate(against):
+    for index, line in enumerate(against):
         how: dict[str, Any] = {"ms": 5, "lw": 1.6, "elinewidth": 1.2, "capsize": 2.5, "label": line.label, "zorder": 3}
-        drawn = axes.errorbar(line.k, line.values, line.errors(), marker=_MARKERS[place % len(_MARKERS)], **how)
-        right = step * (place - (len(against) - 1) / 2)
+        drawn = axes.errorbar(line.k, line.values, line.errors(), marker=_MARKERS[index % len(_MARKERS)], **how)
+        right = step * (index - (len(against) - 1) / 2)
         shifted = offset_copy(axes.transData, figure, right, units="points")
         for artist in drawn.get_children():  # after drawing: limits are those of the unshifted data
             artist.set_transform(shifted)
@@ -223,9 +223,9 @@ def _draw_forest(axes: Axes, comparison: Comparison) -> None:
     padding = 0.06 * (max(finite) - min(finite) or 1.0)
     left, right = min(finite) - padding, max(finite) + padding
     step = min(0.26, 0.8 / len(pairs))
-    for place, pair in enumerate(pairs):
-        colour, of_pair = _colour(place), [r for r in results if r.pair == pair]
-        rows = [labels.index(r.key) + step * (place - (len(pairs) - 1) / 2) for r in of_pair]
+    for index, pair in enumerate(pairs):
+        colour, of_pair = _colour(index), [r for r in results if r.pair == pair]
+        rows = [labels.index(r.key) + step * (index - (len(pairs) - 1) / 2) for r in of_pair]
         for r, row in zip(of_pair, rows, strict=True):
             if corrected:
                 ends = [max(r.adjusted_low, left), min(r.adjusted_high, right)]
@@ -233,7 +233,7 @@ def _draw_forest(axes: Axes, comparison: Comparison) -> None:
             ends = [max(r.low, left), min(r.high, right)]
             axes.plot(ends, [row, row], color=colour, lw=3, solid_capstyle="butt", zorder=2)
         how: dict[str, Any] = {"ls": "none", "color": colour, "ms": 6.5, "mew": 0, "label": pair, "zorder": 3}
-        axes.plot([r.difference for r in of_pair], rows, marker=_MARKERS[place % len(_MARKERS)], **how)
+        axes.plot([r.difference for r in of_pair], rows, marker=_MARKERS[index % len(_MARKERS)], **how)
     neutral = _pyplot().rcParams["axes.edgecolor"]
     axes.axvline(0, color=neutral, lw=1, zorder=1)
     if margin is not None:
@@ -283,8 +283,8 @@ def _panels(units: Sequence[str], heights: Sequence[float | None], ax: Axes | Se
     panels = [*flat] if hasattr(flat, "__len__") else [flat]
     if len(panels) != len(units):
         raise ValueError(
-            f"the metrics have {len(units)} scales, {', '.join(units)}, and some would look flat on another's: pass "
-            f"ax=[...] with as many axes, got {len(panels)}; without ax a figure is made that has them"
+            f"the plot needs {len(units)} axes, for {', '.join(units)}: pass ax=[...] with as many, got {len(panels)}, "
+            "or leave ax out for a new figure"
         )
     for axes in panels:
         if not hasattr(axes, "errorbar"):
@@ -292,10 +292,10 @@ def _panels(units: Sequence[str], heights: Sequence[float | None], ax: Axes | Se
     return panels
 
 
-def _colour(place: int) -> str:
-    """Return a colour of the style in use now; a name such as "C0" takes the style in use when a figure is drawn."""
+def _colour(index: int) -> str:
+    """Return a colour of the current style; the name "C0" would take the style in use when the figure is drawn."""
     colours: list[str] = _pyplot().rcParams["axes.prop_cycle"].by_key().get("color", ["C0"])
-    return colours[place % len(colours)]
+    return colours[index % len(colours)]
 
 
 def _label_rows(axes: Axes, labels: Sequence[str]) -> None:
@@ -324,7 +324,7 @@ def _draw_axis_of_k(axes: Axes, cutoffs: set[int]) -> None:
 
 
 def _draw_legend(axes: Axes) -> None:
-    """Write a legend beside the axes, lines with intervals first: matplotlib sorts by kind and would put them last."""
+    """Draw a legend next to the axes, with lines with intervals first; matplotlib would put them last."""
     handles = sorted(axes.get_legend_handles_labels()[0], key=lambda handle: not hasattr(handle, "has_yerr"))
     labels = [str(handle.get_label()) for handle in handles]
     axes.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)

@@ -40,10 +40,10 @@ def signs(units: int, resamples: int, generator: torch.Generator) -> Tensor:
 
 
 class Units(NamedTuple):
-    """Units of some columns, all with a number among all units; a unit without a value here counts as 0."""
+    """Values of some units, in some columns; the other units count as 0."""
 
     numbers: Tensor
-    """Number of each unit, ascending, int64 [units]."""
+    """Number of each unit among all units, ascending, int64 [units]."""
     values: Tensor
     """float64 [columns, units]."""
 
@@ -93,7 +93,7 @@ def _root(covariance: Tensor) -> Tensor:
 
 
 def all_flips(tables: Sequence[Units], num_units: int) -> Tensor:
-    """Return sums of few units under all combinations of signs but all +: [2^n - 1, columns of all tables]."""
+    """Return sums of the units under all combinations of signs except all +: [2^n - 1, columns of all tables]."""
     units = torch.cat([table.block(0, num_units) for table in tables]).T
     sums = units.new_zeros(1, units.shape[1])
     for unit in units.flip(0):

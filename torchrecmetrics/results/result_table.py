@@ -1,4 +1,4 @@
-"""`ResultTable`: results printed, as columns, frames, Markdown and LaTeX; JSON records."""
+"""`ResultTable`: print results, and convert them to columns, frames, Markdown, LaTeX and JSON records."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ResultTable(ResultColumns):
     _words: ClassVar[Collection[str]]
     """Names of the columns of text, which are aligned to the left."""
     _prints_head: ClassVar[bool] = True
-    """True if the printed table has a head, and a gap and lines of at most `WIDTH` letters below it."""
+    """True if the printed table has a head, and a blank line and notes of at most `WIDTH` columns below it."""
     _best: Collection[tuple[str, int]] = ()
     """Column and row of the values that Markdown and LaTeX print in bold."""
 
@@ -143,7 +143,7 @@ class ModelTable(ResultTable):
     """Table of values with a row per model and a column per metric, which `Comparison.by_model` returns.
 
     The best values of a metric have a star, and are bold in Markdown and LaTeX; values with a dagger differ
-    significantly from those of the baseline. `to_dict`, `to_pandas` and `to_polars` have the values alone, as numbers.
+    significantly from those of the baseline. `to_dict`, `to_pandas` and `to_polars` have only the values, as numbers.
     """
 
     _words: ClassVar[Collection[str]] = ("model",)
@@ -162,11 +162,11 @@ class ModelTable(ResultTable):
 
     @property
     def notes(self) -> list[str]:
-        """Sentences below the printed table: the meaning of the marks, and how was tested."""
+        """Sentences below the printed table: the meaning of the marks, and the test."""
         return self._notes
 
     def result_rows(self) -> list[dict[str, Any]]:
-        """Return the model, its value of each metric and, if they were asked for, the standard errors."""
+        """Return a row per model: its name, its values and, if requested, their standard errors."""
         rows: list[dict[str, Any]] = []
         for model, values in self.values.items():
             rows.append({"model": model})
@@ -180,7 +180,7 @@ class ModelTable(ResultTable):
         return self._with_marks("", "")
 
     def _printed(self) -> dict[str, list[str]]:
-        return self._with_marks("*", " ")  # a gap in place of a mark keeps numbers in line
+        return self._with_marks("*", " ")  # spaces instead of marks keep numbers aligned
 
     def _with_marks(self, star: str, gap: str) -> dict[str, list[str]]:
         """Return the columns as text: value, standard error if there is one, star of the best values, and dagger."""
@@ -207,7 +207,7 @@ _TEX = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {
 
 
 def _tex(text: str) -> str:
-    """Return text with the signs that LaTeX reads otherwise in its words; a minus is no hyphen."""
+    """Return text with LaTeX's special characters escaped, and a minus for the hyphen before a number."""
     return re.sub(r"(?<![\w.])-(?=\d)", "$-$", "".join(_TEX.get(sign, sign) for sign in text))
 
 

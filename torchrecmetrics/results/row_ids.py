@@ -1,4 +1,4 @@
-"""Ids of rows, whole numbers as a tensor or a list of text: number, find and sort them; clusters of rows are units."""
+"""Ids of rows, an integer tensor or a list of text: number, find and sort them, and divide rows into units."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def numbered_ids(ids: RowIds) -> tuple[RowIds, Tensor]:
     if isinstance(ids, Tensor):
         distinct, number = torch.unique(ids, return_inverse=True)
         return distinct, number
-    index = {id_: place for place, id_ in enumerate(sorted(set(ids)))}
+    index = {id_: position for position, id_ in enumerate(sorted(set(ids)))}
     return [*index], torch.tensor([index[id_] for id_ in ids], dtype=torch.int64, device="cpu")
 
 
 def find_ids(ids: RowIds, wanted_ids: RowIds) -> Tensor:
-    """Return the row of each of `wanted_ids` in `ids`, distinct ones of the same kind, int64 [n]; -1 = absent."""
+    """Return the row of each of `wanted_ids` in the distinct `ids` of the same kind, int64 [n]; -1 = absent."""
     if isinstance(ids, Tensor) and isinstance(wanted_ids, Tensor):
         if not len(ids):
             return torch.full_like(wanted_ids, -1)
         ascending, row = ids.sort()
-        place = torch.searchsorted(ascending, wanted_ids).clamp_(max=len(ids) - 1)
-        return row[place].where(ascending[place] == wanted_ids, -1)
+        position = torch.searchsorted(ascending, wanted_ids).clamp_(max=len(ids) - 1)
+        return row[position].where(ascending[position] == wanted_ids, -1)
     rows = {id_: row for row, id_ in enumerate(ids)}
     return torch.tensor([rows.get(id_, -1) for id_ in wanted_ids], dtype=torch.int64, device="cpu")
 

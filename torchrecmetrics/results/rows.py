@@ -33,8 +33,8 @@ MIN_DIFFERING = 10
 class Rows(ResultColumns):
     """Per-row values of metrics, by the rows' ids.
 
-    The weighted mean of a label's values, without nan, is the metric. Input of `compare`; made by collections and
-    evaluations that keep their rows, or from tensors of any origin.
+    The weighted mean of a label's values, without nan, is the metric. `compare` takes them; collections and
+    evaluations that keep their rows make them, and you can make them from any tensors.
 
     Attributes:
         values: {label: float64 [n]}; nan = the metric is undefined for that row. Infinite values, such as the rank of
@@ -46,8 +46,8 @@ class Rows(ResultColumns):
         own_weights: {label: float64 [n]} of metrics with row weights of their own, used there instead of `weights`.
         options: options that change the values and are not in the label, such as {"ties": "realistic"}; only runs with
             equal options are compared.
-        higher_is_better: {label: True}, False where lower values are better, None where neither is. Labels that begin
-            with a metric's name, such as "MeanRank", are known; a margin of `compare` needs those of other labels.
+        higher_is_better: {label: True}, False if lower values are better, None if neither. Only a margin of `compare`
+            needs it, for labels that do not begin with a metric's name, such as "MeanRank".
 
     Raises:
         TypeError: for ids, values, weights or clusters of another type.
@@ -87,10 +87,10 @@ class Rows(ResultColumns):
         if self.clusters is not None:
             checked["clusters"] = clusters = _check_ids("clusters", self.clusters)
             if len(clusters) != rows:
-                raise ValueError(f"clusters must be of {rows} rows, as ids are, got {len(clusters)}")
+                raise ValueError(f"clusters must have {rows} rows, as many as ids, got {len(clusters)}")
         for name in ("own_weights", "higher_is_better"):
             if unknown := [label for label in getattr(self, name) if label not in self.values]:
-                raise ValueError(f"{name} has {unknown[0]!r}, values has not{nearest(unknown[0], self.values)}")
+                raise ValueError(f"{name} has {unknown[0]!r}, which is not in values{nearest(unknown[0], self.values)}")
         checked["own_weights"] = {
             n: _check_weights(f"own_weights of {n}", weights, rows) for n, weights in self.own_weights.items()
         }
@@ -103,8 +103,8 @@ class Rows(ResultColumns):
             times = torch.bincount(number)[number]
             row = int((times > 1).nonzero()[0])
             raise ValueError(
-                f"id {id_at(ids, row)!r} stands in {times[row]} rows: ids tell rows apart; clusters= says that rows "
-                "belong together (the sessions of a user)"
+                f"id {id_at(ids, row)!r} occurs in {times[row]} rows, but ids must be unique: pass clusters= for rows "
+                "that belong together (the sessions of a user)"
             )
 
     def __len__(self) -> int:
@@ -153,15 +153,15 @@ class Rows(ResultColumns):
     ) -> dict[str, tuple[float, float]]:
         """Return each label's confidence interval, {label: (low, high)}, from sums over rows; nothing is resampled.
 
-        It is the ABC interval: that of a BCa bootstrap of rows (of clusters, where there are clusters) with very many
-        resamples. Few hits do not show the variation of other samples: all resamples of 200 rows without a hit are 0.
+        It is the ABC interval, the limit of a BCa bootstrap of rows (or clusters) for very many resamples. A bootstrap
+        fails if there are few hits: all resamples of 200 rows without a hit are 0.
         Therefore, a label with fewer than 10 rows (clusters) that differ from their median, or an effective size,
         (sum w)^2 / sum w^2, below 10, gets the score interval of `RankingMetric.confidence_interval` instead.
 
         Args:
             level: confidence level, between 0 and 1.
             bounds: lowest and highest possible value of a row; None = unknown. Labels with values beyond the bounds get
-                Student's interval in place of the score interval, as for None.
+                Student's interval instead of the score interval, as for None.
 
         Returns:
             Low and high of each label; nan for a label with fewer than 2 defined rows (clusters), and for a label whose
@@ -263,7 +263,7 @@ class Rows(ResultColumns):
         try:
             table = parquet.read_table(path)
         except (pa.ArrowException, OSError) as error:
-            raise ValueError(f"{path} is no parquet file of Rows, or was cut short: {error}") from error
+            raise ValueError(f"{path} is not a parquet file of Rows, or is truncated: {error}") from error
         metadata = (table.schema.metadata or {}).get(_FORMAT)
         if metadata is None:
             raise ValueError(f"{path} was not written by Rows.to_parquet: make Rows of its columns instead")

@@ -15,7 +15,7 @@ Alternative: TypeAlias = Literal["two-sided", "greater", "less"]
 Correction: TypeAlias = Literal["max-t", "holm", "bh", "none"]
 
 _TIE = 1e-9
-"""Tolerance up to which a flip is as extreme as the observed t."""
+"""Tolerance within which a flip counts as extreme as the observed t."""
 
 
 class Decisions(NamedTuple):
@@ -28,8 +28,8 @@ class Decisions(NamedTuple):
     joint_critical: list[float]
     """Critical value of the corrected intervals.
 
-    That of the first step of max-T and Holm's method, so that the intervals cover all true differences together. For
-    "bh" that of p = alpha x significant columns / columns (Benjamini and Yekutieli, False discovery rate-adjusted
+    Max-T and Holm's method use that of their first step, so that the intervals cover all true differences jointly.
+    "bh" uses that of p = alpha x significant columns / columns (Benjamini and Yekutieli, False discovery rate-adjusted
     multiple confidence intervals, JASA 100, 2005).
     """
 
