@@ -440,7 +440,7 @@ def test_compare_of_lists_shows_the_commands(words, run, folder):
     status, out, error = run("compare", *shlex.split(words))
     assert (status, out) == (2, "")
     first, *commands = error.splitlines()
-    assert "no rows of an evaluation" in first
+    assert "not a file of evaluate --rows" in first
     assert len(commands) == 1 + len(re.findall("lists|other", words))
     for command in commands:
         status, out, error = run("", *shlex.split(command)[1:])

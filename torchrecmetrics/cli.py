@@ -475,7 +475,7 @@ def _read_runs(files: Sequence[tuple[str, Path]]) -> dict[str, list[Rows]]:
     calls.append(["compare", *(f"{name}={unread.get(str(path), path)}" for name, path in files)])
     commands = "\n".join(f"torchrecmetrics {shlex.join(call)}" for call in calls)
     cure = "For lists and a ground truth, test.csv:"
-    raise ValueError(f"{', '.join(unread)}: no rows of an evaluation, or cut short. {cure}\n{commands}")
+    raise ValueError(f"{', '.join(unread)}: not a file of evaluate --rows, or cut short. {cure}\n{commands}")
 
 
 def _agreement(args: argparse.Namespace) -> int:

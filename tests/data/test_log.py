@@ -230,7 +230,7 @@ BAD = [
         ValueError,
         "events have no times: name their column, time=",
     ),
-    (lambda: LOG.split_by_time(3), TypeError, r"is missing; split_by_time\(test_from=3\) has no"),
+    (lambda: LOG.split_by_time(3), TypeError, r"is missing; without valid_from= there is no"),
     (lambda: LOG.split_by_time(4, 2), ValueError, "valid_from must not be later than test_from, got 4 and 2"),
     (lambda: LOG.split_random(0.8), ValueError, NO_RATIO + "0.8"),
     (lambda: LOG.split_random((1, 1)), ValueError, NO_RATIO),

@@ -360,9 +360,9 @@ def test_catalogue_errors_of_one_process_raise_in_all(processes):
     shapes = "a torch.float32 tensor of shape [30, 8], a torch.float32 tensor of shape [15, 8]"
     for name, message in (
         ("differs", "processes 0 and 1 have different users: embed must return the same on every process"),
-        ("shares", f"other users ({shapes})"),
+        ("shares", f"different users ({shapes})"),
         ("scores differ", "processes 0 and 1 have different scores: embed must return the same on every process"),
-        ("scores narrow", f"other scores (a torch.float32 tensor of shape [21, {ITEMS}], a"),
+        ("scores narrow", f"different scores (a torch.float32 tensor of shape [21, {ITEMS}], a"),
     ):
         assert message in first[name], name
 

@@ -217,7 +217,7 @@ def test_doubts_are_said_once(processes):
         ("own", "EveryoneReadsAll"),
         ("stream", "an iterable data set"),
         ("backwards", "Backwards"),
-        ("order", "the order in which batches of samples come"),
+        ("order", "the order of the batches of samples"),
         ("combined", "it is unknown which samples of a CombinedLoader each process gets"),
         ("wrapped", "processes may draw different samples from EveryoneReadsAll, unless all use the same seed"),
     ):
@@ -227,7 +227,7 @@ def test_doubts_are_said_once(processes):
         assert second[name] == []
     assert first["rows"] == first["even"] == second["even"] == []
     (said,) = second["rows"]  # the process that holds the repeat
-    assert "has 1 row, which are not its samples" in said  # the batch with the repeat
+    assert "has 1 row, not one per sample" in said  # the batch with the repeat
 
 
 def test_samples_left_out(pl):

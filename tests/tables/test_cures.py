@@ -391,9 +391,9 @@ CALLS = [  # call, message, call as the message says, value
         2,
     ),
     (
-        lambda: dated.split_by_time(3, 4),
-        "must have the type of the times",
-        lambda: len(dated.split_by_time(DAY, DAY).test),
+        lambda: dated.split_by_time(1704153600, DAY),
+        r"if it is in seconds since 1970, pass valid_from=pandas.Timestamp\(1704153600, unit='s'\)",
+        lambda: len(dated.split_by_time(pd.Timestamp(1704153600, unit="s"), DAY).test),
         1,
     ),
     (

@@ -358,7 +358,7 @@ class Log(Events):
         if self.times is None:
             raise ValueError("the events have no times: name their column, time=")
         if test_from is None:
-            raise TypeError(f"test_from= is missing; split_by_time(test_from={valid_from!r}) has no validation part")
+            raise TypeError("test_from= is missing; without valid_from= there is no validation part")
         name = "test_from" if valid_from is None else "valid_from"
         valid_from = test_from if valid_from is None else valid_from
         valid_start = read_bound(name, valid_from, self.times, self.time_unit)

@@ -288,7 +288,9 @@ def _panels(units: Sequence[str], heights: Sequence[float | None], ax: Axes | Se
         )
     for axes in panels:
         if not hasattr(axes, "errorbar"):
-            raise TypeError(f"ax must be matplotlib axes, got {type(axes).__name__}")
+            raise TypeError(
+                f"ax must be matplotlib axes, got {type(axes).__name__}; pass results by name, {{'a': a, 'b': b}}"
+            )
     return panels
 
 

@@ -40,7 +40,7 @@ _USES: dict[Use, tuple[dict[str, str], str, str]] = {
     "value": (
         {"value": "is the gain of each row, and 0 means not relevant"},
         "value",
-        "if all rows are relevant, alike",
+        "if all rows are relevant (drop the others first, such as ratings below 4)",
     ),
     "time": ({"time": "is the time"}, "time", "if the rows of each user are in order of time"),
 }

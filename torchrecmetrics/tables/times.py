@@ -67,9 +67,12 @@ def read_bound(name: str, value: Any, times: Tensor, unit: str | None) -> int | 
     """
     at, unit_of_bound = read_times(name, [value])
     if (unit_of_bound is None) != (unit is None):
-        text = f"{name} is {value!r}, but times are {'numbers' if unit is None else 'datetimes'}: "
-        seconds = f"if they are seconds since 1970, pass {name}=pandas.Timestamp({str(value)!r}).timestamp()"
-        raise TypeError(text + (seconds if unit is None else "bounds must have the type of the times"))
+        kind, numbers, call = "numbers", "they are", f"pandas.Timestamp({str(value)!r}).timestamp()"
+        if unit is not None:
+            kind, numbers, call = "datetimes", "it is in", f"pandas.Timestamp({value!r}, unit='s')"
+        raise TypeError(
+            f"{name} is {value!r}, but times are {kind}: if {numbers} seconds since 1970, pass {name}={call}"
+        )
     number: Any = at.tolist()[0]
     if unit is not None and unit_of_bound is not None:
         number = Fraction(number * _PER_SECOND[unit], _PER_SECOND[unit_of_bound])
