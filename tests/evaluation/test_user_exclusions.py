@@ -98,12 +98,33 @@ def test_the_cure_of_another_size_is_run(target, train, users, items):
     model = torch.eye(4), torch.eye(4)
     for side, ids in (("user", users), ("item", items)):
         number = target.num_users if side == "user" else target.num_items
-        call = f"target.recode({side}_ids={ids})"
-        message = f"^4 {side}s have embeddings, but target has {number} {side}s: {re.escape(call)} numbers it"
+        message = rf"^4 {side}s have embeddings, but target has {number} {side}s: target\.recode\(.*{re.escape(ids)}"
         with pytest.raises(ValueError, match=message):
             hit_rate(target, None, model)
-        target = eval(call, {"target": target, "train": train})
+        target = eval(f"target.recode({side}_ids={ids})", {"target": target, "train": train})
     assert len(target) >= 3
     hit_rate(target, None, model)
     if users == "train.user_ids":
         hit_rate(target, train, model)
+
+
+def test_the_cure_for_ids_from_1():
+    """Whole numbers may be ids of a log or the model's rows: the message names both, rows only where they fit."""
+    train = trm.Interactions.from_frame({"user": [1, 2, 3, 4], "item": [*"abcd"]})
+    test = trm.Interactions.from_frame({"user": [1, 2, 3], "item": [*"bcd"]}, item_ids=train.item_ids)
+    model = torch.eye(4), torch.eye(4)[[3, 0, 1, 2]]
+    both = r"target has 3 users: (.*) numbers it by .* and drops others; user_ids=range\(4\) if these ids are its rows$"
+    with pytest.raises(ValueError, match=both) as raised:
+        hit_rate(test, train, model)
+    call = re.search(both, str(raised.value))[1]
+    assert hit_rate(eval(call, {"target": test, "train": train}), train, model) == 1
+    for ids in ([-1, 2, 3], [2, 3, 4]):  # no rows of the model
+        with pytest.raises(ValueError, match=r"and drops others$"):
+            hit_rate(test.with_ids(user_ids=ids), None, model)
+
+
+def test_a_ground_truth_without_ids_of_one_side():
+    """A ground truth of no users has another size than the model, and no ids to recode."""
+    nobody = trm.Interactions.from_frame({"user": [1], "item": ["a"]}).recode(user_ids=[])
+    with pytest.raises(ValueError, match=r"^4 users have embeddings, but target has 0 users$"):
+        hit_rate(nobody, None, (torch.eye(4), torch.eye(4)))

@@ -1,7 +1,9 @@
 """Mistakes in the arguments of `update` raise errors with a cure that works when it is typed as advised."""
 
 import copy
+import re
 
+import numpy as np
 import pytest
 import torch
 from torchmetrics import MetricCollection
@@ -154,6 +156,34 @@ def test_arrays_of_columns_and_of_ranks_without_depth():
     assert (kept.rows.ids.tolist(), numbers(kept.compute())) == ([7, 5], {"HR@1": 0.5, "HR@1/a": 1, "HR@1/b": 0})
     with pytest.raises(ValueError, match=r"the depth of these ranks is unknown.* pass update\(ranks, depth=10\)"):
         mean_reciprocal_rank(TARGET.numpy())
+
+
+MASKED_IDS = np.ma.masked_equal([[2, 0], [0, 7]], 7), [[2, 0], [0, -1]]
+MASKED_ROW = np.ma.masked_equal([1.0, 7.0], 7), [1.0, 0.0]
+MASKED_SCORES = np.ma.masked_equal(SCORES.numpy(), SCORES[0, 1]), [[0.1, -torch.inf, 0.5], [0.4, 0.3, 0.2]]
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "read"),
+    [
+        ("scores", *MASKED_SCORES),
+        ("scores", SCORES.numpy().astype(object), SCORES),
+        ("target", *MASKED_IDS),
+        ("target", TARGET.numpy().astype(object), TARGET),
+        ("gains", np.ma.masked_equal([[1, 7], [1, 1]], 7), [[1, 0], [1, 1]]),
+        ("exclude", np.ma.masked_equal([[1], [7]], 7), [[1], [-1]]),
+        ("weights", *MASKED_ROW),
+        ("ranks", MASKED_IDS[0] + 1, [[3, 1], [1, -1]]),
+    ],
+)
+def test_arrays_that_torch_does_not_read(name, array, read):
+    """`torch.as_tensor` drops the mask of an array, and refuses objects: the cures for both make the right tensor."""
+    target = torch.tensor([[2, 1], [0, 1]]) if name == "gains" else TARGET
+    arguments = {"scores": SCORES, "target": target, name: array}
+    with pytest.raises(TypeError, match=rf"{name} must be a tensor, got (Masked|nd).*: torch.as_tensor\(") as error:
+        trm.MRR(9).update(trm.Ranks(array, depth=9)) if name == "ranks" else trm.MRR(9).update(**arguments)
+    call = re.search(r"torch\.as_tensor\([^,]*\)", str(error.value))[0]
+    assert torch.equal(eval(call, {"torch": torch, name: array}).double(), torch.as_tensor(read).double())
 
 
 TRIPLE = (torch.tensor([0.1, 0.9, 0.5]), torch.tensor([0, 1, 0]), torch.tensor([0, 0, 1]))

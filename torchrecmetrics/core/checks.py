@@ -224,7 +224,21 @@ def check_tensor(name: str, value: Any, otherwise: str = "") -> None:
         raise TypeError(f"{name} must be a tensor, got {describe(value)}: {cure}")
     if not isinstance(value, Tensor):
         array = f"{name}.to_numpy()" if hasattr(value, "to_numpy") else name  # a frame of pandas or polars
+        array += _conversion(name, value)
         raise TypeError(f"{name} must be a tensor, got {describe(value)}: torch.as_tensor({array}){otherwise}")
+
+
+_FILLS = {"scores": "-torch.inf", "gains": "0", "weights": "0"}
+"""Entry that leaves out a masked entry of an argument of floats; of ids and ranks it is -1."""
+
+
+def _conversion(name: str, value: Any) -> str:
+    """Return the method call, for a message, without which `torch.as_tensor` drops the mask of an array, or raises."""
+    if hasattr(value, "filled"):
+        return f".filled({_FILLS.get(name, -1)})"
+    if str(getattr(value, "dtype", None)) == "object":
+        return ".astype('float64')" if name in _FILLS else ".astype('int64')"
+    return ""
 
 
 def is_dense(target: Any) -> bool:

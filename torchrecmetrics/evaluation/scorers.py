@@ -104,10 +104,12 @@ class Scorer(RankingSource):
         if self.num_users not in (None, target.num_users):
             name, have, want, ids = "user", self.num_users, target.num_users, target.user_ids
         text = f"{have} {name}s have embeddings, but target has {want} {name}s"
-        if ids is None:
+        if ids is None or not len(ids):
             return text
-        rows = f"range({have})" if ids.kind == "whole numbers" and max(ids) < have else f"train.{name}_ids"
-        return f"{text}: target.recode({name}_ids={rows}) numbers it by the ids of the model's rows, and drops others"
+        call = f"target.recode({name}_ids=train.{name}_ids)"
+        text += f": {call} numbers it by the ids of the model's rows, and drops others"
+        are_rows = ids.kind == "whole numbers" and min(ids) >= 0 and max(ids) < have
+        return f"{text}; {name}_ids=range({have}) if these ids are its rows" if are_rows else text
 
 
 class FunctionScorer(Scorer):
