@@ -180,7 +180,7 @@ def test_a_model_that_has_rows_already():
     frame = {"user": [0, 0, 2, 2], "item": [1, 0, 4, 2]}
     bare = Log.from_frame(frame)
     assert (bare.num_users, bare.num_items) == (2, 4)
-    with pytest.raises(ValueError, match=r"target.recode\(user_ids=range\(4\)\) numbers"):
+    with pytest.raises(ValueError, match=r"user_ids=range\(4\) if these ids are its rows"):
         trm.evaluate("HR@1", users, items, target=bare.to_interactions())
     whole = Log.from_frame(frame, user_ids=range(4), item_ids=range(6))
     train, _, test = whole.split_random((1, 0, 1), seed=0)
