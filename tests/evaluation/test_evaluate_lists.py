@@ -47,6 +47,18 @@ def same(found, expected):
     assert numbers(found) == near(expected)
 
 
+@pytest.mark.parametrize("value", [[0.5], {"a": 1}, pd.Period("2020"), pd.Interval(0, 1)])
+def test_columns_that_arrow_does_not_compare(value):
+    """Columns of lists, records or periods neither name a model nor flag excluded pairs, and are no error."""
+    truth, once = {"user": [1], "item": ["x"]}, pd.DataFrame({"user": [1], "item": ["y"], "rank": [1]})
+    excluded = once.drop(columns="rank").assign(extra=[value])
+    assert trm.evaluate_lists("HR@1", truth | {"rank": [1]}, target=truth, exclude=excluded)["HR@1"] == 1
+    twice = pd.concat([once, once]).assign(extra=[value, value])
+    for lists, cure in ((twice, "duplicates='first'"), (twice.assign(model=["als", "bpr"]), "column 'model', which")):
+        with pytest.raises(ValueError, match=cure):
+            trm.evaluate_lists("HR@1", lists, target=truth)
+
+
 @pytest.mark.parametrize("order", ["rank", "score", None])
 @pytest.mark.parametrize("form", ["frame", "dict", "csv"])
 def test_lists_of_two_models_in_one_table(order, form, tmp_path):

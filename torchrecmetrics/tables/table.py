@@ -329,8 +329,8 @@ class Table:
             return None
         table, keys = self.source.all_columns(), [self.columns[role] for role in roles]
         for name in self.unread(*self.columns):
-            values = table[name].unique()
-            if name != label and len(values) <= _SHOWN:
+            values = _distinct(table[name])
+            if name != label and 1 < len(values) <= _SHOWN:
                 rows = table.select([*keys, name]).group_by([*keys, name]).aggregate([([], "count_all")])
                 if compute().max(rows["count_all"]).as_py() == 1:
                     shown = ", ".join(map(repr, values.to_pylist()))
@@ -390,10 +390,16 @@ def _could_be(use: Use, name: str, type_: Any, wants_lists: bool) -> bool:
 
 def _is_flag(column: Any) -> bool:
     """Return True for a column of true and false, or of 0 and 1, also as text, that holds both."""
-    if _is_nested(column.type):
-        return False
-    entries = column.drop_null().unique()
+    entries = _distinct(column.drop_null())
     return len(entries) == 2 and {str(entry).lower() for entry in entries.to_pylist()} in _FLAGS
+
+
+def _distinct(column: Any) -> Any:
+    """Return the distinct entries of a column; none for types that Arrow does not compare, such as lists."""
+    try:
+        return column.unique()
+    except arrow().ArrowNotImplementedError:
+        return column[:0]
 
 
 def _is_nested(type_: Any) -> bool:
