@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -428,7 +429,17 @@ def test_compare_is_a_gate(run):
     assert run(f"compare {files} --margin much")[0] == 2
 
 
-@pytest.mark.parametrize("words", ["lists.csv other.csv", "a=lists.csv 'b=my lists.parquet'", "kept.parquet lists.csv"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "lists.csv other.csv",
+        "a=lists.csv 'b=my lists.parquet'",
+        "kept.parquet lists.csv",
+        "a=lists.csv b=lists.parquet",
+        "lists.csv old=lists-rows.parquet",
+        "lists=0.1.csv new=lr=0.1/lists.csv other.csv",
+    ],
+)
 def test_compare_of_lists_shows_the_commands(words, run, folder):
     """For files of lists the error shows commands that make and compare files of rows; pasted, they work."""
     lists = pd.DataFrame({"user": ["al"] * 10 + ["bo"] * 10, "item": [*"abcdefghyz"] * 2, "rank": [*range(1, 11)] * 2})
@@ -436,12 +447,19 @@ def test_compare_of_lists_shows_the_commands(words, run, folder):
     lists.assign(item=[*"zyabcdefgh"] * 2).to_csv("other.csv", index=False)
     lists.to_parquet("my lists.parquet")
     Path("truth.csv").rename("test.csv")
-    assert run("evaluate other.csv test.csv -m NDCG@10 --rows kept.parquet")[0] == 0
+    for path in ("lists.parquet", "lists=0.1.csv", "lr=0.1/lists.csv"):
+        Path(path).parent.mkdir(exist_ok=True)
+        shutil.copy("my lists.parquet" if path.endswith("t") else "lists.csv", path)
+    for path in ("kept.parquet", "lists-rows.parquet"):
+        assert run(f"evaluate other.csv test.csv -m NDCG@10 --rows {path}")[0] == 0
     status, out, error = run("compare", *shlex.split(words))
     assert (status, out) == (2, "")
     first, *commands = error.splitlines()
     assert "not a file of evaluate --rows" in first
-    assert len(commands) == 1 + len(re.findall("lists|other", words))
+    assert len(commands) == 1 + len(re.findall(r"lists\b(?!-)|other", words))
+    written = {shlex.split(command)[-1] for command in commands[:-1]}
+    assert len(written) == len(commands) - 1
+    assert not written & {*re.split("[= ]", words)}
     for command in commands:
         status, out, error = run("", *shlex.split(command)[1:])
         assert (status, error) == (0, "")

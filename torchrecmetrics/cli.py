@@ -212,8 +212,7 @@ def _instead(name: str, value: Any) -> dict[str, Any]:
 
 
 def _threshold(option: str) -> dict[str, Any]:
-    read = partial(Threshold.read, option)
-    return {**_REPEATABLE, "type": read, "dest": "thresholds", "metavar": "NAME@K=VALUE"}
+    return {**_REPEATABLE, "type": partial(Threshold.read, option), "dest": "thresholds", "metavar": "NAME@K=VALUE"}
 
 
 def _margin(text: str) -> float | str:
@@ -437,8 +436,8 @@ def _compare(args: argparse.Namespace) -> int:
         raise ValueError("--strict needs --margin, by which a run may be worse")
     files: list[tuple[str, Path]] = []
     for text in args.runs:
-        name, _, path = ("", "", text) if Path(text).is_file() else text.rpartition("=")
-        file = Path(path)
+        name, _, path = ("", "", text) if Path(text).is_file() else text.partition("=")
+        file = Path(path or text)
         if not name and file.stem in dict(files):
             raise ValueError(f"two files have the name {file.stem!r}: name them, such as other={file}")
         files.append((name or file.stem, file))
@@ -468,7 +467,7 @@ def _read_runs(files: Sequence[tuple[str, Path]]) -> dict[str, list[Rows]]:
         try:
             runs.setdefault(name, []).append(Rows.from_parquet(path))
         except ValueError:
-            unread[str(path)] = str(path.with_name(f"{path.stem}-rows.parquet"))
+            unread[str(path)] = str(path.with_name(f"{path.name}-rows.parquet"))
     if not unread:
         return runs
     calls = [["evaluate", path, "test.csv", "-m", "NDCG@10", "--rows", rows] for path, rows in unread.items()]
