@@ -274,6 +274,52 @@ class TestModels:
             half = [(high - low) / 2 for low, high in bars(container)]
             assert half == pytest.approx([quantile(0.975, 79) * mean.standard_error for mean in drawn])
 
+    @pytest.mark.parametrize("form", ["evaluation", "list", "rows"])
+    def test_intervals_within_the_bounds(self, form):
+        """The interval of a rare hit is that of the evaluation, whose metric has bounds, also for its rows or seeds."""
+        found = evaluation(["HR"], k=1, keep_rows=True)
+        low, high = found.confidence_intervals["HR@1"]
+        assert 0 < low < found["HR@1"] < 0.1
+        model = {"evaluation": found, "list": [found, found], "rows": found.rows}[form]
+        for models in ({"pop": found, "gcn": model}, {"gcn": model, "pop": found}):
+            _, axes = trm.plot(models)
+            for container in axes.containers:
+                assert bars(container, vertical=False) == [pytest.approx((low, high))]
+
+    def test_rows_of_other_metrics(self):
+        """Rows and seeds need neither the same metrics nor the same ids, and there may be one model."""
+        models = {"pop": [*runs(["HR@5"]).values()], "gcn": runs(["NDCG@5"], n=60)["gcn"]}
+        figure, _ = trm.plot(models)
+        drawn = {panel.get_title(loc="left"): texts(panel.get_yticklabels()) for panel in figure.axes}
+        assert drawn == {"HR@5": ["pop"], "NDCG@5": ["gcn"]}
+        _, axes = trm.plot({"pop": models["pop"]})
+        assert texts(axes.get_yticklabels()) == ["pop"]
+
+    def test_other_cutoffs(self):
+        """Models with other cut-offs share the axes of a metric; one with a single cut-off is a dot there."""
+        models = {"pop": filled(["HR"], k=[5]), "gcn": filled(["HR"], k=[1, 5]), "mf": filled(["HR", "NDCG"], k=[20])}
+        figure, axes = trm.plot(models)
+        assert [panel.get_title(loc="left") for panel in figure.axes] == ["HR", "NDCG@20"]
+        assert legend(axes) == ["pop", "gcn", "mf"]
+        assert [list(container.lines[0].get_xdata()) for container in axes.containers] == [[5], [1, 5], [20]]
+
+
+@pytest.mark.parametrize("name", ["_own", "$10-$20", "cost$_$", r"$\no$", "$5"])
+def test_names_are_shown_as_they_are(name):
+    """No name of a model or a group is taken for mathematics, or hidden since it begins with an underscore."""
+    runs_by_name = runs(names=[name, "other"])
+    _, against_k = trm.plot({name: filled(), "other": filled()})
+    _, of_rows = trm.plot(runs_by_name)
+    by_group = trm.RecMetricCollection("HR@1", accumulators=[trm.ByGroup("rest", name)])
+    by_group.update(torch.rand(4, 5), torch.arange(4), groups=torch.arange(4) % 2)
+    _, of_groups = trm.plot(by_group.result().groups)
+    _, forest = trm.plot(trm.compare(runs_by_name, resamples=100))
+    _, of_pairs = trm.plot(trm.compare(runs_by_name | {"third": runs_by_name["other"]}, resamples=100))
+    labels = [against_k.get_legend().get_texts()[0], of_rows.get_yticklabels()[0], of_groups.get_yticklabels()[1]]
+    for label in (*labels, forest.xaxis.label, of_pairs.get_legend().get_texts()[0]):
+        assert name in label.get_text().replace(r"\$", "$")
+        assert not matplotlib.cbook.is_math_text(label.get_text())
+
 
 class TestComparison:
     def test_forest(self):

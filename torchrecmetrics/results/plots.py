@@ -69,7 +69,8 @@ def plot(
       bounds other than 0 to 1, have separate axes, one below the other: `figure.axes`.
     - `evaluation.groups`, a metric, or a value of a collection: a dot in a row of its own for each value.
     - Results by name, {model: result}, as in `compare`, rows need not be kept: axes for each metric, with a line per
-      model against k, or a row per model. `Rows` and several seeds are drawn as the means of `compare`.
+      model against k, or a row per model. `Rows` and several seeds are drawn as the means of `compare`, with intervals
+      within the metric's bounds if one of the results is an evaluation, and otherwise Student's.
     - A `Comparison`: a forest plot of the differences, one colour per pair of runs; thin lines are corrected intervals,
       and a broken line is drawn at the margin.
 
@@ -107,7 +108,7 @@ def plot(
         for axes, (unit, lines) in zip(panels, units.items(), strict=True):
             (_draw_rows if _are_rows(lines) else _draw_lines)(axes, lines)
             if models:
-                axes.set_title(unit, fontsize="medium", loc="left")
+                axes.set_title(_text(unit), fontsize="medium", loc="left")
     figure: Figure = panels[0].figure  # type: ignore[assignment]  # a subfigure has the same methods
     if ax is None:
         _widen(figure, panels)
@@ -131,23 +132,43 @@ def _points(result: LastResult | HasPoints) -> Sequence[Result]:
 
 
 def _lines_by_metric(models: Mapping[str, Any]) -> Mapping[str, Sequence[Line]]:
-    """Return a line per model for each metric, by the metric's label."""
-    metrics: dict[str, list[Line]] = {}
+    """Return a line per model for each metric, by the metric's label, without the cut-off if models have several."""
+    lines: list[tuple[str, Line]] = []
+    cutoffs: dict[str, set[int]] = {}
     for model, points in _points_by_model(models).items():
         for line in chain.from_iterable(_lines_by_unit(points).values()):
-            metrics.setdefault(line.label, []).append(Line(model, line.points))
+            lines.append((model, line))
+            cutoffs.setdefault(_label(line.points), set()).update(line.k)
+    metrics: dict[str, list[Line]] = {}
+    for model, line in lines:
+        label = _label(line.points)
+        metrics.setdefault(label if len(cutoffs[label]) > 1 else line.label, []).append(Line(model, line.points))
     return metrics
 
 
 def _points_by_model(models: Mapping[str, Any]) -> Mapping[str, Sequence[Result]]:
     """Return the values of each model; those of `Rows` and of several seeds are the means of `compare`."""
-    if not any(isinstance(model, (Rows, list, tuple)) for model in models.values()):
-        return {name: _points(model) for name, model in models.items()}
-    points: dict[str, list[Result]] = {name: [] for name in models}
-    for (model, label), (value, error, num_rows) in Paired(models, None, None).means({None: None}).items():
-        name, _, cutoff = label.rpartition("@") if label.rpartition("@")[2].isdecimal() else (label, "", "")
-        point = Result(label, name, int(cutoff) if cutoff else None, value=value, standard_error=error, size=num_rows)
-        points[model].append(point)
+    paired = {
+        name: Paired({name: model, f"{name} again": model}, None, None)
+        for name, model in models.items()
+        if isinstance(model, (Rows, list, tuple))
+    }
+    runs = chain.from_iterable(model if isinstance(model, (list, tuple)) else [model] for model in models.values())
+    known = {point.key: point for run in runs if not isinstance(run, Rows) for point in _points(run)}
+    return {
+        name: _mean_points(name, paired[name], known) if name in paired else _points(model)
+        for name, model in models.items()
+    }
+
+
+def _mean_points(model: str, paired: Paired, known: Mapping[str, Result]) -> list[Result]:
+    """Return the means of a model over its rows; names and bounds are those of `known` values, if there are such."""
+    points = []
+    for (name, label), (value, error, num_rows) in paired.means({None: None}).items():
+        metric, _, cutoff = label.rpartition("@") if label.rpartition("@")[2].isdecimal() else (label, "", "")
+        point = known.get(label, Result(label, metric, int(cutoff) if cutoff else None))
+        if name == model:
+            points.append(point._replace(value=value, standard_error=error, size=num_rows))
     return points
 
 
@@ -183,7 +204,7 @@ def _are_rows(lines: Sequence[Line]) -> bool:
 def _draw_rows(axes: Axes, lines: Sequence[Line]) -> None:
     """Draw values as dots with intervals, one row per label from top to bottom."""
     for row, line in enumerate(lines):
-        how: dict[str, Any] = {"fmt": "o", "ms": 6, "capsize": 3, "color": _colour(0), "label": line.label}
+        how: dict[str, Any] = {"fmt": "o", "ms": 6, "capsize": 3, "color": _colour(0), "label": _text(line.label)}
         axes.errorbar(line.values, [row], xerr=line.errors(), **how)
     _label_rows(axes, [line.label for line in lines])
     axes.set_xlabel("value, 95 % interval")
@@ -197,15 +218,16 @@ def _draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
     figure: Any = axes.figure
     step = min(4.0, 24 / len(against))  # points; intervals at the same k are drawn side by side
     for index, line in enumerate(against):
-        how: dict[str, Any] = {"ms": 5, "lw": 1.6, "elinewidth": 1.2, "capsize": 2.5, "label": line.label, "zorder": 3}
-        drawn = axes.errorbar(line.k, line.values, line.errors(), marker=_MARKERS[index % len(_MARKERS)], **how)
+        how: dict[str, Any] = {"ms": 5, "lw": 1.6, "elinewidth": 1.2, "capsize": 2.5, "zorder": 3}
+        how |= {"label": _text(line.label), "marker": _MARKERS[index % len(_MARKERS)]}
+        drawn = axes.errorbar(line.k, line.values, line.errors(), **how)
         right = step * (index - (len(against) - 1) / 2)
         shifted = offset_copy(axes.transData, figure, right, units="points")
         for artist in drawn.get_children():  # after drawing: limits are those of the unshifted data
             artist.set_transform(shifted)
     for line in across:
         full_width, (low, high) = axes.get_yaxis_transform(), line.points[0].interval()
-        (level,) = axes.plot([0, 1], line.values * 2, ls="--", lw=1.4, label=line.label, transform=full_width)
+        (level,) = axes.plot([0, 1], line.values * 2, ls="--", lw=1.4, label=_text(line.label), transform=full_width)
         if not math.isnan(low):
             axes.axhspan(low, high, color=level.get_color(), alpha=0.12, lw=0)
     _draw_axis_of_k(axes, {k for line in against for k in line.k})
@@ -232,7 +254,7 @@ def _draw_forest(axes: Axes, comparison: Comparison) -> None:
                 axes.plot(ends, [row, row], color=colour, lw=1, zorder=2)
             ends = [max(r.low, left), min(r.high, right)]
             axes.plot(ends, [row, row], color=colour, lw=3, solid_capstyle="butt", zorder=2)
-        how: dict[str, Any] = {"ls": "none", "color": colour, "ms": 6.5, "mew": 0, "label": pair, "zorder": 3}
+        how: dict[str, Any] = {"ls": "none", "color": colour, "ms": 6.5, "mew": 0, "label": _text(pair), "zorder": 3}
         axes.plot([r.difference for r in of_pair], rows, marker=_MARKERS[index % len(_MARKERS)], **how)
     neutral = _pyplot().rcParams["axes.edgecolor"]
     axes.axvline(0, color=neutral, lw=1, zorder=1)
@@ -244,7 +266,7 @@ def _draw_forest(axes: Axes, comparison: Comparison) -> None:
         axes.plot(ends, heights, color=neutral, lw=1, ls="--", zorder=1, label=f"margin {margin}")
     _label_rows(axes, labels)
     axes.set_xlim(left, right)
-    axes.set_xlabel("difference" if len(pairs) > 1 else pairs[0])
+    axes.set_xlabel("difference" if len(pairs) > 1 else _text(pairs[0]))
     title = f"{100 * comparison.level:g} % intervals"
     title += f", thin: corrected for {comparison.num_tested} comparisons" if corrected else ""
     axes.set_title(title, fontsize="medium", loc="left")
@@ -294,6 +316,12 @@ def _panels(units: Sequence[str], heights: Sequence[float | None], ax: Axes | Se
     return panels
 
 
+def _text(name: str) -> str:
+    """Return a name that matplotlib shows as it is: `$` starts no formula, and no leading `_` hides it in a legend."""
+    escaped = str(name).replace("$", r"\$")
+    return f" {escaped}" if escaped.startswith("_") else escaped
+
+
 def _colour(index: int) -> str:
     """Return a colour of the current style; the name "C0" would take the style in use when the figure is drawn."""
     colours: list[str] = _pyplot().rcParams["axes.prop_cycle"].by_key().get("color", ["C0"])
@@ -302,7 +330,7 @@ def _colour(index: int) -> str:
 
 def _label_rows(axes: Axes, labels: Sequence[str]) -> None:
     """Label the rows of the axes from top to bottom."""
-    axes.set_yticks(range(len(labels)), labels)
+    axes.set_yticks(range(len(labels)), [*map(_text, labels)])
     axes.set_ylim(len(labels) - 0.5, -0.5)
     axes.grid(axis="x", alpha=0.3)
     axes.set_axisbelow(True)
