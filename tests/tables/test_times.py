@@ -30,7 +30,10 @@ def parts(times, valid_from, test_from):
 SECONDS = [1112486027, 1420070400, 1420070401]
 
 
-@pytest.mark.parametrize("bound", ["2015-01-01", "2015-01-01T02:00+02:00", date(2015, 1, 1), datetime(2015, 1, 1)])
+@pytest.mark.parametrize(
+    "bound",
+    ["2015-01-01", "2015-01-01T02:00+02:00", date(2015, 1, 1), datetime(2015, 1, 1), np.datetime64("2015-01-01")],
+)
 def test_dates_beside_seconds_come_with_the_line_that_converts_them(bound):
     """The line of the error cuts a log of seconds since 1970 at the date."""
     for times in (SECONDS, [float(time) for time in SECONDS]):
@@ -92,6 +95,7 @@ def test_datetimes_of_numpy_keep_their_unit(unit):
     times = np.array(["2024-01-03", "2024-01-02", "2024-01-01"], dtype=f"M8[{unit}]")
     assert in_order(times) == [2, 1, 0]
     assert parts(times, np.datetime64("2024-01-01T00:00:00.000000001"), date(2024, 1, 3)) == [[2], [1], [0]]
+    assert parts([*times], times[1], times[0]) == [[2], [1], [0]]
     with pytest.raises(ValueError, match=r"for test, from test_from=9999-12-31 on; .* from 2024-01-01"):
         parts(times, "2024-01-02", "9999-12-31")
 

@@ -231,6 +231,8 @@ def arrow_array(name: str, column: Any) -> Any:
 
 def _converted(name: str, column: Any) -> Any:
     """Convert a list, an array of numpy or a column of pandas; refuse entries of several kinds."""
+    import numpy as np
+
     pa = arrow()
     if isinstance(column, (str, bytes, set, frozenset, Mapping)) or not hasattr(column, "__len__"):
         raise TypeError(f"{name} must be a list or an array, got {type(column).__name__}: list(...)")
@@ -239,6 +241,8 @@ def _converted(name: str, column: Any) -> Any:
     zones = {getattr(entry, "tzinfo", None) is None for entry in column if type(entry) in dates} if dates else set()
     if kinds == {Tensor}:
         column = torch.stack(list(column)).numpy()
+    elif kinds == {np.datetime64}:  # pyarrow takes days of numpy from an array alone
+        return arrow_array(name, np.array(column))
     elif any(hasattr(kind, "to_datetime64") for kind in dates):  # datetimes of pandas have nanoseconds
         column = [entry.to_datetime64() if hasattr(entry, "to_datetime64") else entry for entry in column]
     try:
