@@ -582,6 +582,9 @@ BAD = [
         r"^target must be Interactions, got dict: Interactions.from_dict\(target, user_ids=..., item_ids=...\)$",
     ),
     (lambda: evaluate(rand_scores, None, target={"q1": ["d1"]}), "got dict: Interactions.from_dict"),
+    (lambda: evaluate(target="test.csv"), r"got str: Log.from_file\('test.csv'\).to_interactions\(\)$"),
+    (lambda: evaluate(exclude=Path("a.csv")), r"got \w+Path: pass Log.from_file\('a.csv'\).to_interactions\(\)$"),
+    (lambda: recommend(num_items=8, num_users=3, exclude="a.csv"), r"got str: pass Log.from_file\('a.csv'\)"),
     (lambda: evaluate(target={"q1": {"d1"}}, user_ids=["q1"], item_ids=["d1"]), "'item_ids': .*Interactions.from_dict"),
     (lambda: evaluate(exclude={"q1": {"d1"}}), r"got dict: pass Interactions.from_dict\(exclude, user_ids=..., item"),
     (

@@ -8,6 +8,7 @@ import operator
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -255,11 +256,13 @@ def plain(tensor: Tensor) -> Tensor:
 
 
 def as_interactions(name: str, value: Any) -> str | None:
-    """Return code, for a message, that turns a container of users x items into `Interactions`; None for other types."""
+    """Return code, for a message, that makes `Interactions` of a file or a container of users x items; or None."""
     if isinstance(value, Tensor):
         if value.is_nested:
             return f"Interactions.from_jagged({name}, num_items=...)"
         return f"Interactions.from_dense({name})" if value.dim() == 2 and is_dense(value) else None
+    if isinstance(value, (str, Path)):
+        return f"Log.from_file({str(value)!r}).to_interactions()"
     if isinstance(value, Mapping):
         return f"Interactions.from_dict({name}, user_ids=..., item_ids=...)"
     if hasattr(value, "to_edge_index"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -164,8 +163,6 @@ def check_target(target: Any, name: str = "target", accepted: str = "Interaction
             hint = "Interactions.from_columns(users, items), one entry per pair, or from_jagged(items, offsets)"
         elif hasattr(target, "test"):
             hint = "pass split.test"
-        elif isinstance(target, (str, Path)):
-            hint = f"Log.from_file({str(target)!r}).to_interactions(), with the ids of the model's rows"
         elif hasattr(target, "to_interactions"):
             hint = "target.to_interactions()"
         raise TypeError(f"{name} must be {accepted}, got {describe(target)}: {hint}")
