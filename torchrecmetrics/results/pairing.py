@@ -82,10 +82,13 @@ class Paired:
         runs: {name: `Rows`, or an evaluation or collection that kept them}, or {name: [several]}, averaged row by row.
         metrics: labels that are compared; None = all.
         baseline: name of the run that each other run is compared with; None = each run with every run before it.
+        min_runs: smallest number of runs that is accepted; a single one has means, and no pairs.
     """
 
-    def __init__(self, runs: Runs, metrics: str | Sequence[str] | None, baseline: str | None) -> None:
-        self.runs: dict[str, list[Rows]] = _rows_by_name(runs)
+    def __init__(
+        self, runs: Runs, metrics: str | Sequence[str] | None, baseline: str | None, min_runs: int = 2
+    ) -> None:
+        self.runs: dict[str, list[Rows]] = _rows_by_name(runs, min_runs)
         self.labels: list[str] = _common_labels(self.runs, metrics)
         (first_name, first_rows), *others = [(name, rows) for name, repeats in self.runs.items() for rows in repeats]
         self.ids: RowIds = first_rows.ids
@@ -213,12 +216,12 @@ def _pairs(names: list[str], baseline: str | None) -> list[tuple[str, str]]:
     return [(name, baseline) for name in names if name != baseline]
 
 
-def _rows_by_name(runs: Runs) -> dict[str, list[Rows]]:
-    """Return the runs of each name as a list of `Rows`; raise for other types and fewer than two names."""
+def _rows_by_name(runs: Runs, min_runs: int) -> dict[str, list[Rows]]:
+    """Return the runs of each name as a list of `Rows`; raise for other types and fewer than `min_runs` names."""
     cure = "pass {name: evaluation, other name: evaluation}, or their rows; several runs of one name are a list"
     if not isinstance(runs, Mapping) or hasattr(type(runs), "rows"):  # an evaluation is a mapping, too
         raise TypeError(f"runs must be a dict of evaluations or Rows by name, got {describe(runs)}: {cure}")
-    if len(runs) < 2:
+    if len(runs) < min_runs:
         raise ValueError(f"compare needs two or more runs, got {len(runs)}: {cure}")
     rows_by_name: dict[str, list[Rows]] = {}
     for name, value in runs.items():

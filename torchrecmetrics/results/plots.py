@@ -12,7 +12,7 @@ from torchmetrics import MetricCollection
 from torchrecmetrics.core.checks import describe, extra
 from torchrecmetrics.core.result import LastResult, Result
 from torchrecmetrics.results.comparison import Comparison
-from torchrecmetrics.results.pairing import Paired
+from torchrecmetrics.results.pairing import Paired, RunMean
 from torchrecmetrics.results.rows import Rows
 
 if TYPE_CHECKING:
@@ -148,27 +148,25 @@ def _lines_by_metric(models: Mapping[str, Any]) -> Mapping[str, Sequence[Line]]:
 
 def _points_by_model(models: Mapping[str, Any]) -> Mapping[str, Sequence[Result]]:
     """Return the values of each model; those of `Rows` and of several seeds are the means of `compare`."""
-    paired = {
-        name: Paired({name: model, f"{name} again": model}, None, None)
+    means = {
+        name: Paired({name: model}, None, None, min_runs=1).means({None: None})
         for name, model in models.items()
         if isinstance(model, (Rows, list, tuple))
     }
     runs = chain.from_iterable(model if isinstance(model, (list, tuple)) else [model] for model in models.values())
     known = {point.key: point for run in runs if not isinstance(run, Rows) for point in _points(run)}
     return {
-        name: _mean_points(name, paired[name], known) if name in paired else _points(model)
-        for name, model in models.items()
+        name: _mean_points(means[name], known) if name in means else _points(model) for name, model in models.items()
     }
 
 
-def _mean_points(model: str, paired: Paired, known: Mapping[str, Result]) -> list[Result]:
-    """Return the means of a model over its rows; names and bounds are those of `known` values, if there are such."""
+def _mean_points(means: Mapping[tuple[str, str], RunMean], known: Mapping[str, Result]) -> list[Result]:
+    """Return the means of one model as results; names and bounds are those of `known` results with the same label."""
     points = []
-    for (name, label), (value, error, num_rows) in paired.means({None: None}).items():
+    for (_, label), (value, error, num_rows) in means.items():
         metric, _, cutoff = label.rpartition("@") if label.rpartition("@")[2].isdecimal() else (label, "", "")
         point = known.get(label, Result(label, metric, int(cutoff) if cutoff else None))
-        if name == model:
-            points.append(point._replace(value=value, standard_error=error, size=num_rows))
+        points.append(point._replace(value=value, standard_error=error, size=num_rows))
     return points
 
 
