@@ -24,7 +24,7 @@ from torchrecmetrics.evaluation import scorers as scoring
 from torchrecmetrics.evaluation.target_device import TargetDevice
 from torchrecmetrics.inputs.scores import ScoreRows, TargetCounter
 from torchrecmetrics.kernels import Question, blocks, eager
-from torchrecmetrics.kernels.thresholds import without_nan
+from torchrecmetrics.kernels.thresholds import replace_nan
 
 INF, NAN = math.inf, math.nan
 STRATEGIES = (eager.compare_all, eager.limit, eager.sort, eager.bucket, eager.select)
@@ -120,7 +120,7 @@ def cases(number):
         thresholds[(thresholds == -INF) | (rand(rows, width) < 0.1)] = NAN
         taken = None
         if seed % 4 == 0 and items > 9:
-            taken = without_nan(scores, -INF).gather(1, rand(rows, items).argsort(1)[:, :9]).sort(1).values
+            taken = replace_nan(scores, -INF).gather(1, rand(rows, items).argsort(1)[:, :9]).sort(1).values
         depth = choose.choice([*DEPTHS[items], choose.randint(1, items)])
         yield scores, Question(thresholds, depth, (0.5,) * (seed % 2), removed=taken)
 

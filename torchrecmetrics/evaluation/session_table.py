@@ -96,7 +96,7 @@ def _read_sessions(table: Table, label: str, duplicates: Duplicates) -> _Session
     names = {"user": user, "item": item, "order": order, "label": label}
     if len({*names.values()}) < len(names):
         raise two_roles(names)
-    columns = source.read(Roles(user, item or label, value=order))  # without items: each number beside the other
+    columns = source.read(Roles(user, item or label, value=order))  # without items, another column stands in
     labels_read = source.read(Roles(user, item or order, value=label))
     if item is not None:
         columns, labels_read = exploded(columns, item), exploded(labels_read, item)

@@ -23,7 +23,7 @@ from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.inputs.batch_input import BatchInput
 from torchrecmetrics.inputs.from_counts import TargetCounts, rank_counts
 from torchrecmetrics.kernels import Counts, Question
-from torchrecmetrics.kernels.thresholds import without_nan
+from torchrecmetrics.kernels.thresholds import replace_nan
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -93,7 +93,7 @@ def _count_rows(positive: Tensor, negative: Tensor, options: Options) -> Counts:
 
 def _count_pool(positive: Tensor, pool: Tensor) -> Counts:
     pool, thresholds = working(pool), working(positive[:, 0]).contiguous()
-    ascending = without_nan(pool, -torch.inf).sort().values
+    ascending = replace_nan(pool, -torch.inf).sort().values
     num_at_most = torch.searchsorted(ascending, thresholds, right=True)
     equal = num_at_most - torch.searchsorted(ascending, thresholds)
     num_negatives = (ascending > -torch.inf).sum().expand(len(positive), 1)

@@ -34,7 +34,7 @@ from torchrecmetrics.core.arrays import (
 )
 from torchrecmetrics.kernels import blocks
 from torchrecmetrics.kernels.contract import Counts, Question
-from torchrecmetrics.kernels.thresholds import from_buckets, mask_, to_counts, with_min_scores, without_nan
+from torchrecmetrics.kernels.thresholds import from_buckets, mask_, replace_nan, to_counts, with_min_scores
 
 TILE_SCORES_CPU = 2**20
 """Scores counted at once on the CPU, in a copy where one is needed: they stay in its cache."""
@@ -120,7 +120,7 @@ def limit(scores: Tensor, question: Question) -> Tally:
     maxima = sort_rows(blocks.group_maxima(heads, depth))
     highest = maxima[:, -1]
     if not question.nan_is_rejected and highest.isnan().any():
-        return *limit(without_nan(scores, -torch.inf), question)[:2], highest
+        return *limit(replace_nan(scores, -torch.inf), question)[:2], highest
     lowest = maxima[:, -depth, None].clamp(min=torch.finfo(maxima.dtype).min)  # -inf is not a candidate
     above = thresholds.new_full(thresholds.shape, depth, dtype=torch.float64)
     at_least = above + 1
@@ -140,7 +140,7 @@ def sort(scores: Tensor, question: Question) -> Tally:
     """Sort the scores and search for the thresholds among them."""
     numbers = question.thresholds.new_zeros((2, *question.thresholds.shape), dtype=float_dtype(scores.device))
     for (rows, _), tile in tiles(scores, 1, TILE_FLAGS_CPU):
-        numbers[:, rows] += _search(sort_rows(without_nan(tile, -torch.inf)), question.thresholds[rows])
+        numbers[:, rows] += _search(sort_rows(replace_nan(tile, -torch.inf)), question.thresholds[rows])
     above, at_least = numbers
     return above, at_least, working(scores.amax(1))
 
@@ -153,11 +153,11 @@ def _search(ascending: Tensor, thresholds: Tensor) -> Tensor:
 
 def bucket(scores: Tensor, question: Question) -> Tally:
     """Sort the thresholds, find the bucket of each score between them by binary search, and count scores per bucket."""
-    edge, order = without_nan(question.thresholds, torch.inf).sort(dim=1)  # NaN has no order
+    edge, order = replace_nan(question.thresholds, torch.inf).sort(dim=1)  # NaN has no order
     reaching = edge.new_zeros((len(edge), edge.shape[1] + 1), dtype=torch.int64)
     same = torch.zeros_like(reaching)
     for (rows, _), tile in tiles(scores, 1):
-        tile = without_nan(working(tile), -torch.inf)
+        tile = replace_nan(working(tile), -torch.inf)
         place = search(edge[rows], tile, right=True)
         met = edge[rows].gather(1, (place - 1).clamp(min=0)) == tile
         zeros = torch.zeros_like(same[rows], dtype=torch.int32)  # scatter_add is several times faster than in int64
@@ -171,7 +171,7 @@ def select(scores: Tensor, question: Question) -> Tally:
     thresholds, items, depth = question.thresholds, scores.shape[1], question.depth
     assert depth is not None
     number = min(items, depth + 1)
-    candidates = best = scores if question.nan_is_rejected else without_nan(scores, -torch.inf)
+    candidates = best = scores if question.nan_is_rejected else replace_nan(scores, -torch.inf)
     if blocks.pays(items, number) and scores.stride(1) == 1 and scores.numel() >= BLOCK_SCORES:
         best = blocks.take_blocks(best, blocks.maxima(best).topk(number, dim=1, sorted=False).indices)
     best = working(best.topk(number, dim=1).values.flip(1))  # ascending, NaN last

@@ -19,7 +19,7 @@ def with_min_scores(thresholds: Tensor, min_scores: Sequence[float]) -> Tensor:
     return torch.cat([thresholds, *columns], 1)
 
 
-def without_nan(values: Tensor, instead: float) -> Tensor:
+def replace_nan(values: Tensor, instead: float) -> Tensor:
     """Replace NaN by `instead`; infinities stay."""
     return values.nan_to_num(nan=instead, posinf=torch.inf, neginf=-torch.inf)
 

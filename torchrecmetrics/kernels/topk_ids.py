@@ -10,7 +10,7 @@ from torch import Tensor
 from torchrecmetrics.core.arrays import can_sync, working_dtype
 from torchrecmetrics.kernels import blocks
 from torchrecmetrics.kernels.eager import TILE_SCORES, TILE_SCORES_CPU
-from torchrecmetrics.kernels.thresholds import mask_, without_nan
+from torchrecmetrics.kernels.thresholds import mask_, replace_nan
 
 
 def topk_ids(scores: Tensor, k: int, masks: Sequence[Tensor] = (), excluded: Tensor | None = None) -> Tensor:
@@ -47,7 +47,7 @@ def _masked_copies(scores: Tensor, masks: Sequence[Tensor], excluded: Tensor | N
     tall = max(1, (TILE_SCORES_CPU if cpu else TILE_SCORES) // scores.shape[1])
     for start in range(0, len(scores), tall):
         rows = slice(start, start + tall)
-        tile = without_nan(scores[rows].to(dtype).contiguous(), -torch.inf)
+        tile = replace_nan(scores[rows].to(dtype).contiguous(), -torch.inf)
         mask_(tile, [mask[rows] if mask.dim() == 2 else mask for mask in masks])
         if excluded is not None and excluded.shape[1]:
             ids = excluded[rows]

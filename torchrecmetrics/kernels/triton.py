@@ -21,7 +21,7 @@ from torch import Tensor
 
 from torchrecmetrics.core.arrays import count_above, working
 from torchrecmetrics.kernels.contract import Counts, Products, Question
-from torchrecmetrics.kernels.thresholds import from_buckets, to_counts, with_min_scores, without_nan
+from torchrecmetrics.kernels.thresholds import from_buckets, replace_nan, to_counts, with_min_scores
 
 # Maximum number of edges per row that every score is compared with; more are found by binary search.
 _DIRECT = 8
@@ -224,7 +224,7 @@ def _count_scores(scores: Tensor, edges: Tensor, masks: list[Tensor]) -> tuple[T
         highest = _launch(kernel, dense, (padded, above, at_least), options)
         return above[:, :width].contiguous(), at_least[:, :width].contiguous(), highest
     buckets = 2 ** options["LEVELS"]
-    ascending, order = without_nan(_padded(edges, buckets - 1), torch.inf).sort(dim=1)  # a search needs an order
+    ascending, order = replace_nan(_padded(edges, buckets - 1), torch.inf).sort(dim=1)  # a search needs an order
     histogram = edges.new_zeros((len(edges), buckets, 2), dtype=torch.int64)
     highest = _launch(kernel, dense, (ascending, histogram), options)
     above, at_least = from_buckets(ascending, order, histogram.sum(2), histogram[:, :, 1])

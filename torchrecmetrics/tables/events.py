@@ -71,7 +71,7 @@ class Events:
 
         Args:
             table: the table.
-            roles: columns to read beside users and items: "time", and "value" or "order" (ranks or scores) as values.
+            roles: further columns to read: "time", and "value" or "order" (ranks or scores) as values.
             user_ids: vocabulary; None = the distinct users, ascending.
             item_ids: vocabulary; None = the distinct items, ascending.
             one_cell_per_user: refuse two cells of several items that one user has.

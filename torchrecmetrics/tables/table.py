@@ -48,7 +48,7 @@ _USES: dict[Use, tuple[dict[str, str], str, str]] = {
 that is so.
 """
 _READ: dict[Use, tuple[str, ...]] = {"order": ("rank", "score"), "value": ("value",), "time": ("time", "value")}
-"""Roles that are read beside users and items where a use is read."""
+"""Roles that are read, with users and items, for each use."""
 _INDEX = re.compile(r"Unnamed: \d+|__index_level_\d+__")
 """Names under which pandas writes its index."""
 _TIME_WORDS = {"at", "created", "dat", "date", "datetime", "day", "epoch", "time", "timestamp", "ts", "unix", "when"}
@@ -143,15 +143,15 @@ class Table:
 
     @classmethod
     def with_columns(cls, source: Any, **said: Any) -> Table:
-        """Return a `Table` that was passed as it is, and a frame or an open file with columns that were said beside it.
+        """Return a `Table` as it is; wrap a frame or an open file with the columns that were passed with it.
 
         Raises:
-            ValueError: for columns beside a `Table`.
+            ValueError: for columns that are passed with a `Table`.
         """
         if not isinstance(source, Table):
             return cls(source if isinstance(source, Source) else FrameSource(source), **said)
-        if beside := [f"{role}={name!r}" for role, name in said.items() if name is not ...]:
-            raise ValueError(f"{beside[0]} stands beside a Table, which says its columns itself: say it there")
+        if columns := [f"{role}={name!r}" for role, name in said.items() if name is not ...]:
+            raise ValueError(f"{columns[0]} stands beside a Table, which says its columns itself: say it there")
         return source
 
     def _names_of(self, role: str) -> list[str]:

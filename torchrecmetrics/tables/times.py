@@ -107,7 +107,7 @@ def in_one_unit(times: Sequence[Tensor], units: Sequence[str | None]) -> list[Te
 
 
 def wrong_times(times: Tensor) -> Tensor:
-    """Return which times are of another unit than most, or stand for a missing time, -1 beside larger times; bool [E].
+    """Return which times are of another unit than most, or stand for a missing time (-1 among larger times); bool [E].
 
     Times are of several units if they form narrow ranges that are more than `UNIT_RATIO` times apart.
     """
