@@ -50,7 +50,8 @@ def ours_from_scores(
 def ours_in_metric_collection(problem: Problem, target: Tensor, how: str) -> Run:
     """Run a `MetricCollection` of torchmetrics, from "tensors", "ranks" or "a ranking"."""
     collection = trm.RecMetricCollection(problem.names, k=problem.cutoffs)
-    metrics = MetricCollection({key: metric.clone() for key, metric in collection.metrics.items()})
+    descriptions = collection.metrics.items()
+    metrics = MetricCollection({key: one.metric_class(one.k, **one.options) for key, one in descriptions})
     scores, depth = problem.scores, max(problem.cutoffs)
     assert scores is not None
 

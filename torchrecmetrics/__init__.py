@@ -1,7 +1,5 @@
 """Recommender-system metrics for PyTorch: exact, over whole catalogues, with one ranking for all metrics."""
 
-from typing import TYPE_CHECKING as _TYPE_CHECKING
-
 from torchrecmetrics import functional as functional
 from torchrecmetrics.collection.by_group import ByGroup
 from torchrecmetrics.collection.collect_sessions import CollectSessions
@@ -11,7 +9,8 @@ from torchrecmetrics.collection.windows import Window
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.data.audit import Audit, audit
 from torchrecmetrics.data.catalogue import Catalogue
-from torchrecmetrics.data.groups import Groups, group_users, slice_targets
+from torchrecmetrics.data.grouping import group_users, slice_targets
+from torchrecmetrics.data.groups import Groups
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.log import Log
 from torchrecmetrics.evaluation.agreement import agreement
@@ -35,7 +34,6 @@ from torchrecmetrics.metrics.accuracy import *  # noqa: F403
 from torchrecmetrics.metrics.item_counts import *  # noqa: F403
 from torchrecmetrics.metrics.item_counts import ItemCountMetric
 from torchrecmetrics.metrics.item_groups import *  # noqa: F403
-from torchrecmetrics.metrics.names import unknown_attribute as _unknown_attribute
 from torchrecmetrics.metrics.of_lists import *  # noqa: F403
 from torchrecmetrics.metrics.of_lists import ListMetric
 from torchrecmetrics.metrics.one_rank import *  # noqa: F403
@@ -95,8 +93,3 @@ __all__ = [
     "slice_targets",
 ]
 __all__ += [name for module in (accuracy, one_rank, of_lists, item_counts, item_groups) for name in module.__all__]
-
-if not _TYPE_CHECKING:  # a type checker would take any name for an attribute
-
-    def __getattr__(name: str) -> object:
-        raise _unknown_attribute(name)

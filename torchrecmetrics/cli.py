@@ -419,7 +419,7 @@ def _report(args: argparse.Namespace, evaluation: Evaluation, thresholds: Sequen
 
 def _read_catalogue(*tables: Table) -> Catalogue:
     """Return the catalogue of the first file's interactions, with the items of all files."""
-    interactions = [Interactions.of_events(Events.of_table(table)) for table in tables]
+    interactions = [Interactions.of_events(Events.of_entries(table.read())) for table in tables]
     item_ids = reduce(Vocabulary.union, (of_file.item_ids for of_file in interactions if of_file.item_ids is not None))
     return Catalogue.from_interactions(interactions[0].recode(item_ids=item_ids))
 
@@ -556,7 +556,7 @@ def metrics_of(path: str | Path, common: Mapping[str, Any] | None = None) -> lis
     return metrics
 
 
-def _metrics_of_entry(name: Any, settings: Any, common: Mapping[str, Any]) -> list[RankingMetric]:
+def _metrics_of_entry(name: Any, settings: Any, common: Mapping[str, Any]) -> list[Any]:
     """Return the metrics of the YAML entry `name: settings`, one per cut-off."""
     if not isinstance(name, str):
         raise ValueError(f"a metric must be a name, got {name!r}")
@@ -564,4 +564,5 @@ def _metrics_of_entry(name: Any, settings: Any, common: Mapping[str, Any]) -> li
     metrics = [*RecMetricCollection(name, k=options.pop("k", None), **common).metrics.values()]
     if not options:
         return metrics
-    return [type(metric)(*[metric.k] * metric._takes_k, **{**common, **options}) for metric in metrics]
+    cutoffs = [[] if metric.k is None else [metric.k] for metric in metrics]
+    return [metric.metric_class(*k, **{**common, **options}) for metric, k in zip(metrics, cutoffs, strict=True)]

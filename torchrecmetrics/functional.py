@@ -6,22 +6,12 @@ first k ranks. The class of each metric documents range, edge cases, options, ot
 """
 
 from torchrecmetrics.core.ranked_items import AnyCutoff as AnyCutoff
+from torchrecmetrics.metrics import accuracy as _accuracy
 from torchrecmetrics.metrics.accuracy import Denominator as Denominator
 from torchrecmetrics.metrics.accuracy import Gain as Gain
 from torchrecmetrics.metrics.accuracy import Normalization as Normalization
 from torchrecmetrics.metrics.accuracy import NormalizationByK as NormalizationByK
-from torchrecmetrics.metrics.accuracy import (
-    auroc,
-    average_precision,
-    dcg,
-    f1,
-    hit_rate,
-    ndcg,
-    precision,
-    r_precision,
-    recall,
-    reciprocal_rank,
-)
+from torchrecmetrics.metrics.accuracy import of_rows as _of_rows
 
 __all__ = [
     "auroc",
@@ -35,3 +25,14 @@ __all__ = [
     "recall",
     "reciprocal_rank",
 ]
+
+auroc = _of_rows(_accuracy.auroc)
+average_precision = _of_rows(_accuracy.average_precision)
+dcg = _of_rows(_accuracy.dcg)
+f1 = _of_rows(_accuracy.f1)
+hit_rate = _of_rows(_accuracy.hit_rate)
+ndcg = _of_rows(_accuracy.ndcg)
+precision = _of_rows(_accuracy.precision)
+r_precision = _of_rows(_accuracy.r_precision)
+recall = _of_rows(_accuracy.recall)
+reciprocal_rank = _of_rows(_accuracy.reciprocal_rank)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchrecmetrics.collection.collection import RecMetricCollection
 from torchrecmetrics.inputs.scores import Scores
-from torchrecmetrics.metrics.names import check_instance
+from torchrecmetrics.metrics.names import description_of
 from torchrecmetrics.metrics.ranking_metric import RankingMetric
 
 _TIED = [[2.0, 1.0, 1.0, 1.0, 0.0], [1.0] * 5, [0.0, 0.0, 0.0, 3.0, 3.0]]
@@ -61,7 +61,7 @@ def check_metric(metric: RankingMetric, *, exact_ties: bool = True, max_relevant
         ...     formula = staticmethod(rank_biased_precision)
         >>> check_metric(RBP(10))
     """
-    check_instance("check_metric", metric)
+    description_of("check_metric", metric)
     num_items = 12 if metric.catalogue is None else metric.catalogue.num_items
     rows = _random_rows(16, num_items, max_relevant, metric.needs.history)
     order = torch.arange(16)
@@ -71,12 +71,12 @@ def check_metric(metric: RankingMetric, *, exact_ties: bool = True, max_relevant
     if metric.catalogue is None:  # items of a catalogue have properties of their own
         _check_equal(f"{metric.label} of items in another order", _value(metric, _renumbered(rows), [order]), value)
     _check_states(metric, rows, value)
-    if not metric._is_of_lists and not metric._is_of_items:
+    if metric._kind == "accuracy":
         extended = [order, torch.full((2,), 15), torch.zeros(0, dtype=torch.int64)]  # row 15 has no relevant item
         if metric.empty_target_action == "skip":
             _check_equal(f"{metric.label} with rows without a relevant item", _value(metric, rows, extended), value)
         _check_bounds(metric, rows)
-        if exact_ties and metric._rules.tie_rule == "expected":
+        if exact_ties and metric._ranking_options.tie_rule == "expected":
             _check_ties(metric, max_relevant)
     _empty_copy(metric).to("meta").update(rows.at(order, "meta"))
 
@@ -140,7 +140,9 @@ def _check_states(metric: RankingMetric, rows: _Rows, value: float) -> None:
 
 def _ranking_options(metric: RankingMetric) -> dict[str, object]:
     """Return the keywords that all metrics of a collection share."""
-    options = {name: getattr(metric._rules, name) for name in ("ties", "padding_idx", "overlap", "validate_args")}
+    options = {
+        name: getattr(metric._ranking_options, name) for name in ("ties", "padding_idx", "overlap", "validate_args")
+    }
     catalogue = {} if metric.catalogue is None else {"catalogue": metric.catalogue}
     return {**options, **catalogue, "empty_target_action": metric.empty_target_action}
 

@@ -419,9 +419,6 @@ BAD_VALUES = [
     (bad("item_ids", [[1], [2, None]]), {}, "column 'item_ids' holds a missing value in the list of row 1"),
     (bad("item_ids", [["a"], ["a", None]], CATEGORIES), {"item_ids": ["a"]}, "missing value in the list of row 1"),
     (PAIR.set_column(0, "item_ids", NULL_CATEGORY), {"item_ids": ["a"]}, "missing value in the list of row 1"),
-    (bad("target", [[1.5], [2.0]]), {}, "'target' holds double that are no ids.* 1.5"),
-    (bad("target", [[math.nan], [2.0]]), {}, "column 'target' holds double .* value nan"),
-    (bad("item_ids", [[1], [2**63]], pa.list_(pa.uint64())), {}, "'item_ids' holds uint64 that are no ids"),
     (rounded(pa.float32()), {}, "rounds whole numbers from"),
     (rounded(pa.float16()), {}, "rounds whole numbers from"),
     (bad("item_ids", [[1, 2], [3, 3]]), {}, r"item recommended twice: row 1 is \[3, 3"),
@@ -465,13 +462,20 @@ BAD_VALUES = [
         {"metrics": BY_GROUP, "k": None},
         r"'g' holds 'a', which is not a group of ByGroup\('b', 'c'",
     ),
-    (PAIR, {"groups": "g"}, r"no option 'groups': collections have accumulators=\[trm.ByGroup"),
+    (PAIR, {"groups": "g"}, "no option 'groups'"),
 ]
 BAD_TYPES = [
     (bad("n", [1, 2]), {"lists": "n"}, "'n' must hold a list per row, .* got int64; .* lists: 'item_ids', 'target'"),
-    (bad("target", [["a"], ["b"]]), {}, r"column 'target' holds text, .*item_ids=, a Vocabulary"),
+    (
+        bad("target", [["a"], ["b"]]),
+        {},
+        r"column 'target' holds large_string, not row numbers: pass item_ids=, a Vocabulary",
+    ),
     (bad("target", [["a"], ["b"]]), {"item_ids": [1, 2]}, "column 'target' holds text"),
-    (bad("target", [[True], [False]]), {}, "'target' must hold ids, .* got bool"),
+    (bad("target", [[True], [False]]), {}, "'target' holds bool, such as True: ids are"),
+    (bad("target", [[1.5], [2.0]]), {}, "'target' holds floats such as 1.5, which are no ids"),
+    (bad("target", [[math.nan], [2.0]]), {}, "column 'target' holds floats such as nan"),
+    (bad("item_ids", [[1], [2**63]], pa.list_(pa.uint64())), {}, "'item_ids' holds uint64, not row numbers"),
     (bad("gains", [["a"], ["b"]]), {"gains": "gains"}, "'gains' must hold numbers, got st"),
     ({"item_ids": np.ones(3)}, {}, r"batch_format='pyarrow'"),
     ("lists.parquet", {}, r"pq.ParquetFile\(path, pre_buffer=False\)"),
@@ -532,7 +536,7 @@ def test_what_is_no_tally():
         (ValueError, PAIR, {}, "a table of tallies has no column 'sums'"),
         (TypeError, {"sums": []}, {}, "tallies must be a Table of pyarrow"),
         (ValueError, tally.set_column(2, "fingerprint", pa.array(former)), {}, "tally 0 .* another version: 'tally 2"),
-        (ValueError, tally, {"tie": "realistic"}, "HR has no option 'tie'; did you mean 'ties'"),
+        (ValueError, tally, {"tie": "realistic"}, "no option 'tie'; did you mean 'ties'"),
     ):
         with pytest.raises(error, match=message):
             arrow.merge(tallies, "HR", 3, **options)

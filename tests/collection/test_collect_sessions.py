@@ -203,7 +203,7 @@ BAD = [
     ({"exclude": torch.tensor([1])}, TypeError, "update has no argument 'exclude'"),
     ({"weights": torch.ones(2)}, ValueError, r"weights must be \[4\], one per entry"),
     ({"scores": torch.rand(2, 4)}, ValueError, r"scores must be \[entries\]"),
-    ({"groups": torch.ones(4).long()}, TypeError, "update has no argument 'groups'; groups of rows are read by"),
+    ({"groups": torch.ones(4).long()}, TypeError, "update has no argument 'groups'"),
 ]
 
 
@@ -270,9 +270,9 @@ def test_bad_whole_sessions():
     for more in ({}, {"indexes": ids, "lengths": torch.tensor([2, 2])}):
         with pytest.raises(ValueError, match="give either indexes= or lengths="):
             trm.Sessions(scores, labels, **more)
-    with pytest.raises(TypeError, match=r"entries of sessions, one per .* as update\(Sessions\(scores, labels, sess"):
+    with pytest.raises(TypeError, match="update has no argument 'indexes'"):
         trm.MRR().update(scores, labels, indexes=ids)
-    with pytest.raises(TypeError, match=r"two positional arguments, scores and target.*update\(Sessions\(scores"):
+    with pytest.raises(TypeError, match="takes from 1 to 3 positional arguments but 4 were given"):
         trm.MRR().update(scores, labels, ids)
 
 

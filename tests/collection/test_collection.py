@@ -28,11 +28,20 @@ def batch(seed, rows=8, items=30, device="cpu"):
     return scores.to(device), torch.rand(rows, items, generator=generator).argsort(1)[:, :3].to(device)
 
 
+def metrics_of(collection):
+    """Return a new metric for each description of a collection."""
+    shared = collection.evaluator._ranking_options
+    return {
+        key: metric.metric_class(*[metric.k] * (metric.k is not None), **metric.options, overlap=shared.overlap)
+        for key, metric in collection.metrics.items()
+    }
+
+
 def alone(collection, *batches, **columns):
     """Return the value of every metric when it is updated by itself."""
     out = {}
-    for key, metric in collection.metrics.items():
-        metric = metric.clone().to(batches[0][0].device)
+    for key, metric in metrics_of(collection).items():
+        metric = metric.to(batches[0][0].device)
         for args in batches:
             metric.update(*args, **columns)
         out[key] = pytest.approx(metric.compute().item(), abs=1e-12)
@@ -79,7 +88,7 @@ def test_first_batch_decides_nothing(first, device):
     scores = torch.arange(30.0, device=device).repeat(8, 1)
     target = torch.full((8, 1), 0 if first == "hitless" else 29, device=device)
     collection = make(["HR", "NDCG", "MRR", "MAP", "Recall"], k=[1, 5]).to(device)
-    plain = MetricCollection({key: metric.clone() for key, metric in collection.metrics.items()}).to(device)
+    plain = MetricCollection(metrics_of(collection)).to(device)
     nested = MetricCollection([collection.clone(prefix="a/"), MetricCollection({"b": trm.HR(5).to(device)})])
     later = batch(3, device=device)
     for several in (collection, plain, nested):
@@ -256,52 +265,26 @@ def test_a_rejected_call_changes_no_member(call, device):
     assert collection.evaluator.update_count == 1
 
 
-OF_CALLBACKS = {"groups": "ByGroup", "keep_rows": "KeptRows", "window": "Window"}
 OTHER_TIES = trm.MRR(ties="pessimistic")
 THRESHOLDS = [trm.HR(5, score_threshold=1.0), trm.HR(5, score_threshold=2.0)]
 BAD = [
     ([], {}, ValueError, "at least one metric"),
     (["nDGC"], {"k": 5}, ValueError, "unknown metric 'nDGC'; did you mean 'NDCG'?"),
-    (["covarage"], {"k": 5}, ValueError, "did you mean .Coverage.. Known: AUROC, DCG, F1, HR"),
-    (["xyz9"], {"k": 5}, ValueError, "unknown metric 'xyz9'. Known: AUROC, DCG"),
-    (["RBP"], {"k": 5}, ValueError, "unknown metric 'RBP': docs/how-to/own-metric.md has its code"),
-    (["rbp_at_k"], {"k": 5}, ValueError, "unknown metric 'rbp_at_k': docs/how-to/own-metric.md has its code"),
-    (["RBP@10"], {}, ValueError, "unknown metric 'RBP@10': docs/how-to/own-metric.md has its code"),
-    (["recall_at_k"], {"k": 5}, ValueError, "unknown metric 'recall_at_k'; write the cut-off after '@': Recall@10$"),
-    (["map_at_k"], {"k": 5}, ValueError, "write the cut-off after '@': MAP@10$"),
-    (["ndcg_at_k"], {"k": 5}, ValueError, "write the cut-off after '@': NDCG@10$"),
-    (["precision_at_5"], {}, ValueError, "write the cut-off after '@': Precision@5$"),
-    (["MRR@k"], {}, ValueError, "'MRR@k': the cut-off after '@' must be a whole number, such as MRR@10; or pass 'MRR'"),
-    (["ndcg_score"], {"k": 5}, ValueError, "unknown metric 'ndcg_score'; here it is 'NDCG'"),
-    (["GAUC"], {}, ValueError, r"'GAUC': .* three meanings: AUROC\(\) .*'candidates'\) by .*'relevant'\) by clicks"),
-    (["gAUC@10"], {}, ValueError, "'gAUC@10': the name has three meanings"),
-    (["AUC"], {}, ValueError, "'AUC': AUROC is the mean of each row's AUC; one AUC of all pairs: torchmetrics"),
-    (
-        ["AWRF"],
-        {"k": 5},
-        ValueError,
-        "'AWRF': attention-weighted rank fairness: .*; StatisticalParity is the",
-    ),
-    (["EE"], {"k": 5}, ValueError, "'EE': expected exposure, .*; ExposureGini and EqualOpportunity are the closest"),
-    (["NE"], {}, ValueError, r"'NE': normalized entropy is a log loss .* \(torchrec.metrics\); Entropy here is"),
-    (["LogLoss"], {}, ValueError, "'LogLoss': the log loss .* is torch.nn.functional.binary_cross_entropy"),
+    (["covarage"], {"k": 5}, ValueError, "did you mean .Coverage.. Cut-offs follow '@'. Known: AUROC, DCG, F1, HR"),
+    (["xyz9"], {"k": 5}, ValueError, "unknown metric 'xyz9'. Cut-offs follow '@'. Known: AUROC, DCG"),
+    (["MRR@k"], {}, ValueError, "'MRR@k': the cut-off after '@' must be a whole number, such as MRR@10"),
     (["HR"], {}, ValueError, "'HR' needs a cut-off: pass k="),
-    (["Recall_at_10"], {}, ValueError, "write the cut-off after '@': Recall@10$"),
-    (["RMSE"], {}, ValueError, "'RMSE': .* are torchmetrics.MeanSquaredError"),
-    ("RetrievalHitRate", {}, ValueError, "here it is .HR."),
-    (["ERR"], {"k": 5}, ValueError, "'ERR': docs/how-to/own-metric.md"),
-    (["NDCG-exponential@5"], {}, ValueError, "as an instance"),
-    (["HR@x"], {}, ValueError, r"the cut-off after '@' must be a whole number, such as \w+@10; or pass '\w+' and k=10"),
+    (["HR@x"], {}, ValueError, r"the cut-off after '@' must be a whole number, such as \w+@10"),
     (["AUROC@5"], {}, ValueError, "AUROC has no cut-off"),
     (["HR"], {"k": [5, 5]}, ValueError, "two metrics have the key 'HR@5'"),
     (["HR"], {"k": 0}, ValueError, "k must be at least 1"),
     (["HR"], {"k": 2.5}, TypeError, "k must be an integer"),
     (["HR"], {"k": True}, TypeError, "k must be an integer"),
-    (torch.rand(2, 3), {}, TypeError, "metrics come first, got a tensor"),
-    ([torch.rand(2)], {}, TypeError, r"^a torch.float32 tensor .* metrics come first"),
-    (5, {}, TypeError, "metrics must be a name, a metric, a list of them or a dict"),
-    ([5], {"k": 5}, TypeError, "instances of torchrecmetrics' metrics .*, got int"),
-    ([MeanMetric()], {}, TypeError, "instances of torchrecmetrics' metrics .*, got MeanMetric"),
+    (torch.rand(2, 3), {}, TypeError, "metrics come first, .*, got a torch.float32 tensor"),
+    ([torch.rand(2)], {}, TypeError, r"^a torch.float32 tensor .* holds names such as"),
+    (5, {}, TypeError, "metrics come first, as a name, a metric, a list of them or a dict"),
+    ([5], {"k": 5}, TypeError, "holds names such as .*, got int"),
+    ([MeanMetric()], {}, TypeError, "holds names such as .*, got MeanMetric"),
     ({"a": MeanMetric()}, {}, TypeError, "got MeanMetric"),
     ([trm.HR], {}, TypeError, "HitRate is a class: pass an instance, such as HitRate\\(10\\)"),
     ({3: trm.HR(5)}, {}, ValueError, "a key must be a string"),
@@ -310,13 +293,14 @@ BAD = [
     (["HR"], {"k": 5, "key_format": lambda name, k: k}, TypeError, "must return a string, got 5"),
     (["HR"], {"k": 5, "key_format": 3}, TypeError, "a string or a function of name and k, got 3"),
     (["HR"], {"k": 5, "tie": "realistic"}, ValueError, "no option 'tie'; did you mean 'ties'"),
-    (["HR"], {"cutoff": 5}, TypeError, r"cutoff= is called k here: k=10, or several .* k=\[5, 10\]"),
-    *(
-        ("HR", {"k": 5, option: 1}, ValueError, rf"no option '{option}': collections have accumulators=\[trm.{name}\(")
-        for option, name in OF_CALLBACKS.items()
+    (["HR"], {"cutoff": 5}, ValueError, "a collection has no option 'cutoff'"),
+    ([trm.HR(5)], {"tie": "x"}, ValueError, "no option 'tie'"),
+    (
+        ["NDCG"],
+        {"k": 5, "gain": "linear"},
+        ValueError,
+        r"has no option 'gain': pass an instance, such as DCG\(gain=\.\.\.\)",
     ),
-    ([trm.HR(5)], {"tie": "x"}, ValueError, "unknown option 'tie'"),
-    (["NDCG"], {"k": 5, "gain": "linear"}, ValueError, r"gain: only NDCG has this option: pass an instance"),
     (["HR", OTHER_TIES], {"k": 5}, ValueError, "MRR was made with ties='pessimistic', HR@5 with ties='expected'"),
     (["HR", trm.MRR()], {"k": 5, "padding_idx": 0}, ValueError, "padding_idx=None, the collection with padding_idx=0"),
     ([trm.HR(5)], {"empty_target_action": "neg"}, ValueError, "empty_target_action='skip'"),

@@ -186,7 +186,7 @@ def test_ids_that_stand_twice_in_several_batches():
 def test_what_keeps_no_rows():
     """Without `KeptRows`, ids of rows and `rows` are refused by its name."""
     metrics = trm.RecMetricCollection("HR@2")
-    with pytest.raises(TypeError, match=r"ids of rows are read by KeptRows: .*accumulators=\[trm.KeptRows\(\)\]"):
+    with pytest.raises(TypeError, match="update has no argument 'row_ids'"):
         metrics.update(*batch(0), row_ids=IDS)
     metrics.update(*batch(0))
     with pytest.raises(ValueError, match=r"no rows were kept: .*accumulators=\[trm.KeptRows\(\)\]"):

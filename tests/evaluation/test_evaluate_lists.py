@@ -47,47 +47,6 @@ def same(found, expected):
     assert numbers(found) == near(expected)
 
 
-@pytest.mark.parametrize("value", [[0.5], {"a": 1}, pd.Period("2020"), pd.Interval(0, 1)])
-def test_columns_that_arrow_does_not_compare(value):
-    """Columns of lists, records or periods neither name a model nor flag excluded pairs, and are no error."""
-    truth, once = {"user": [1], "item": ["x"]}, pd.DataFrame({"user": [1], "item": ["y"], "rank": [1]})
-    excluded = once.drop(columns="rank").assign(extra=[value])
-    assert trm.evaluate_lists("HR@1", truth | {"rank": [1]}, target=truth, exclude=excluded)["HR@1"] == 1
-    twice = pd.concat([once, once]).assign(extra=[value, value])
-    for lists, cure in ((twice, "duplicates='first'"), (twice.assign(model=["als", "bpr"]), "column 'model', which")):
-        with pytest.raises(ValueError, match=cure):
-            trm.evaluate_lists("HR@1", lists, target=truth)
-
-
-@pytest.mark.parametrize("order", ["rank", "score", None])
-@pytest.mark.parametrize("form", ["frame", "dict", "csv"])
-def test_lists_of_two_models_in_one_table(order, form, tmp_path):
-    """If a column that is not read tells repeated rows apart, the error names it, and each model's table is right."""
-    truth = {"user": [1, 2], "item": ["x", "y"]}
-    lists = pd.DataFrame({"model": ["als", "als", "bpr", "bpr"], "user": [1, 2, 1, 2], "item": ["x", "z", "x", "y"]})
-    if order is not None:
-        lists[order] = 1
-
-    def evaluate(table):
-        table.to_csv(tmp_path / "lists.csv", index=False)
-        source = {"frame": table, "dict": table.to_dict("list"), "csv": tmp_path / "lists.csv"}[form]
-        lists_of_all = trm.Table(source, rank=None) if order is None else source
-        return trm.evaluate_lists("HR@1", lists_of_all, target=truth)
-
-    with pytest.raises(ValueError, match=r"column 'model', .* tells such rows apart \('als', 'bpr'\)") as error:
-        evaluate(lists)
-    assert "duplicates" not in str(error.value)
-    found = [evaluate(lists[lists.model == model])["HR@1"].item() for model in ("als", "bpr")]
-    assert found == [0.5, 1]
-
-
-def test_a_column_that_does_not_tell_repeats_apart_is_not_named():
-    """Repeats within each value of the column, and a column without several values, are repeats as before."""
-    lists = {"user": [1, 1, 1], "item": ["x", "x", "y"], "model": ["als", "als", "bpr"], "run": ["a", "a", "a"]}
-    with pytest.raises(ValueError, match="duplicates='first' keeps only its first rank"):
-        trm.evaluate_lists("HR@1", trm.Table(lists, rank=None), target={"user": [1], "item": ["x"]})
-
-
 @pytest.mark.parametrize("ties", ["expected", "realistic", "optimistic", "pessimistic"])
 def test_recommended_lists_have_the_values_of_the_model(ties):
     """`recommend` followed by `evaluate_lists` gives what `evaluate` gives, with history and ties."""
@@ -355,23 +314,17 @@ def test_lists_of_one_order_are_ordered_by_items():
 
 
 def test_scores():
-    """Large whole numbers are told apart, -inf is no item, and ranks and distances may not be scores as they are."""
+    """Large whole numbers are told apart, -inf is no item; columns named rank and score are what their names say."""
     pair = {"user": ["al", "al"], "item": ["x", "y"]}
     assert outcome("HR@1", pair | {"score": [2**60, 2**60 + 1]}, {"al": ["y"]}, score="score")[0] == 1
     frame = {"user": [0, 0, 1, 1], "item": [3, 7, 6, 5], "score": [0.5, -math.inf, 0.1, 0.1]}
     assert value("HR@2", frame, {0: [7], 1: [5]}, score="score", complete=True) == 0.5
     assert value("MRR@2", pair | {"Distance": [-1, -2]}, {"al": ["x"]}, score="Distance") == 1
-    with pytest.raises(ValueError, match=r"rank='score' would turn .* upside down.*pass score='score'"):
-        evaluate_lists("MRR@2", pair | {"score": [1, 2]}, target={"al": ["x"]}, rank="score")
-    for column in (
-        "rank",
-        "item_rank",
-        "recRank",
-        "the position",
-        "rank2",
-    ):  # the last word says that a column holds ranks
-        with pytest.raises(ValueError, match=f"score='{column}' would turn lists"):
-            evaluate_lists("MRR@2", pair | {column: [1, 2]}, target={"al": ["x"]}, score=column)
+    for column in ("score", "scores"):
+        with pytest.raises(ValueError, match=rf"rank='{column}' would turn .* upside down: pass score='{column}'"):
+            evaluate_lists("MRR@2", pair | {column: [1, 2]}, target={"al": ["x"]}, rank=column)
+    with pytest.raises(ValueError, match=r"score='rank' would turn .* upside down: pass rank='rank'"):
+        evaluate_lists("MRR@2", pair | {"rank": [1, 2]}, target={"al": ["x"]}, score="rank")
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -537,18 +490,14 @@ def test_overlap_of_truth_and_history(tmp_path):
 
 
 def test_lines_of_lightgcn_and_trec(tmp_path):
-    """Six numbers are a list, no run. Judgements below 0 are 0, as in trec_eval; swapped files are refused."""
+    """Six numbers are a list, no run. Judgements below 0 are 0, as in trec_eval."""
     lists, truth = write(tmp_path / "lists.txt", "0 5 3 9 1 2|1 7 8 3 4 6"), write(tmp_path / "truth.txt", "0 9 77|1 8")
     assert value("MRR@5", lists, truth) == (1 / 3 + 1 / 2) / 2
     run, qrels = write(tmp_path / "a.run", "al Q0 x 1 2.0 t|al Q0 y 2 1.0 t"), write(tmp_path / "a.qrels", "al 0 y 1")
     assert value("MRR@2", run, qrels) == 1 / 2
     assert value("NDCG@2", {"q": ["x", "y"]}, write(tmp_path / "b.qrels", "q 0 x 1|q 0 y -2")) == 1
-    with pytest.raises(ValueError, match="1 pairs of user and item occur more than once"):
+    with pytest.raises(ValueError, match="1 of 2 rows repeat a user and an item"):
         evaluate_lists("MRR@5", {"q": ["x"]}, target=write(tmp_path / "b.qrels", "q 0 x 1|q 0 x 2"))
-    with pytest.raises(ValueError, match=r"a.qrels is qrels of TREC, got as lists: .* are the two swapped"):
-        evaluate_lists("MRR@2", qrels, target=run)
-    with pytest.raises(ValueError, match=r"a.run is a run of TREC, got as target"):
-        evaluate_lists("MRR@2", run, target=run)
 
 
 @pytest.mark.parametrize(
@@ -578,7 +527,7 @@ def test_lost_zeros_are_refused(column, cut, tmp_path):
         other = {"user": "item", "item": "user"}[column]
         lines = [f"{text},{'b' if name == 'seen' else 'a'}" for text in texts]
         paths[name] = write(tmp_path / f"{name}.csv", "|".join([f"{column},{other}", *lines]))
-    with pytest.raises(ValueError, match=f"{column}.*'07'.* 7.*leading zeros.*dtype=str"):
+    with pytest.raises(ValueError, match=f"{column}.* 7, .*'07': leading zeros.*dtype=str"):
         evaluate_lists("MRR@1", paths["lists"], target=paths["truth"], exclude=paths["seen"], complete=True)
 
 
@@ -600,23 +549,22 @@ def ranked(*ranks):
 BAD = [
     bad(ROWS, "lists has no column 'itm'; did you mean 'item'", item="itm"),
     bad({"usr": ["al"], "item": ["x"]}, "lists has no column 'user' or 'user_id'; did you mean 'usr'"),
-    bad({"u": ["al"], "i": ["x"]}, "no user of lists has ground truth: users are such as 'i'.*item= name"),
+    bad({"u": ["al"], "i": ["x"]}, "no user of lists has ground truth: users are such as 'u'.*item= name"),
     bad(ROWS, "rank='rank' and score='score' are both to order frame", rank="rank", score="score"),
     bad(ROWS | {"rank": [1, 1]}, "score='rank'.*upside down.*pass rank='rank'", score="rank"),
-    bad(TWO | {"Distance": [2, 1]}, "score='Distance' would turn .* upside down.*: negate", score="Distance"),
     bad(ROWS, "item=None is for label=", item=None),
-    bad(TWO | {"place": [2, 1]}, r"not read: 'place' .*pass trm.Table\(lists, score='place'\), or rank=None"),
-    bad(TWO | {"place": [2, 1], "est": [2, 1]}, "columns that are not read: 'place' .* 'est' "),
+    bad(TWO | {"place": [2, 1]}, r"not read: 'place'\. .*pass trm.Table\(lists, score='place'\), or rank=None"),
+    bad(TWO | {"place": [2, 1], "est": [2, 1]}, "columns that are not read: 'place', 'est'\\."),
     bad([["x"]], r"to say who the users are, pass \(lists, users\)"),
     bad(pd.Series({"al": ["x"]}), r"lists is a Series.*pass lists.to_dict\(\)"),
     bad(pl.DataFrame(ROWS).lazy(), r"not computed yet, LazyFrame: pass lists.collect\(\)"),
-    bad(Log.from_frame(ROWS), "lists must be a frame, got Log"),
+    bad(Log.from_frame(ROWS), "lists must be a frame, .* got Log: to say who"),
     bad((1, 2, 3), "tuple of two"),
-    bad(3, "lists must be a frame, got int"),
+    bad(3, "lists must be a frame, .* got int: to say who"),
     bad(ROWS, "no option 'history': items that leave the lists are exclude=", history=TRUTH),
     bad(ROWS, r"no option 'train': .* catalogue=Catalogue.from_interactions\(train\)", train=TRUTH),
     bad(ROWS, "evaluate_lists has no option 'compleet'; did you mean 'complete'", compleet=True),
-    bad(ROWS, r"no option 'weight'.* pass an instance, trm.AUROC\(weight=\.\.\.\)$", weight="relevant"),
+    bad(ROWS, "no option 'weight'", weight="relevant"),
     bad(ROWS, r"got DataFrame: .*from_interactions\(train\), .*from_frame\(frame\)", catalogue=pd.DataFrame(ROWS)),
     bad(ROWS, "got str: .* trm.Log.from_file", catalogue="train.csv"),
     bad({"user": ["al", None], "item": ["x", "y"]}, "column 'user' of lists holds a missing value.*row 1"),
@@ -627,8 +575,8 @@ BAD = [
     bad(([["x"], ["y"]], ["al"]), "2 lists and 1 users"),
     bad((np.array(["x"]), ["al"]), r"lists must be \[users, K\]"),
     bad({"al": "xyz"}, "each of the lists must be a list of item ids.*got str"),
-    bad({"al": {"x": 0.9, "y": 0.5}}, r"got dict: of a dict \{item: score\} pass sorted\(scores, key=scores.get"),
-    bad({"al": [("x", 0.9), ("y", 0.5)]}, r"got \('x', 0.9\): pass the items alone"),
+    bad({"al": {"x": 0.9, "y": 0.5}}, "must be a list of item ids, best first, got dict"),
+    bad({"al": [("x", 0.9), ("y", 0.5)]}, r"tuple: take one field of each, \[cell\[0\] for"),
     bad({}, "lists is empty"),
     bad({"user": [], "item": []}, "lists holds no rows"),
     bad({"user": ["zoe"], "item": ["x"]}, "no user of lists has ground truth: users are such as 'zoe', but"),
@@ -653,12 +601,11 @@ BAD = [
     ),
     bad({"al": ["new", "x", "new"]}, r"^lists: user 'al' has item 'new' twice"),
     bad((BIG_LISTS, BIG), "-1 pads lists, but it is also an item of target", target={"user": BIG, "item": [-1, -7, 5]}),
-    bad({-1: [2], 0: [2]}, "the users of lists hold -1: row numbers are 0 or more", target=ROWS_ALONE),
-    bad({"al": [2]}, r"users of lists must be whole numbers .*target has no user_ids", target=ROWS_ALONE),
-    bad(FRAME_OF_ROWS, r"no user_ids.*with_ids\(user_ids=torch.arange\(4\)\)", target=ROWS_ALONE),
+    bad({"al": [2]}, r"users of lists hold text \('al'\), target's user_ids hold whole", target=ROWS_ALONE),
+    bad(FRAME_OF_ROWS, r"lists has user_ids, target has none: .*target.with_ids\(user_ids=\.\.\.", target=ROWS_ALONE),
     bad({"user": [1], "item": [2]}, r"column 'user' of lists holds whole numbers \(1\), target's user_ids hold text"),
-    bad(trm.recommend(torch.eye(2), torch.eye(2), 1), "target has user_ids, the .* has none.*recommendations.with_ids"),
-    bad(NAMED, r"recommendations has user_ids, target has none.*target.with_ids", target=BARE),
+    bad(trm.recommend(torch.eye(2), torch.eye(2), 1), r"target has user_ids, lists has none: .*lists.with_ids\("),
+    bad(NAMED, r"lists has user_ids, target has none: row 5 .*target.with_ids", target=BARE),
     bad(NAMED, "target has user_ids, exclude has none", target=made()[3], exclude=BARE),
     bad({"al": ["x"]}, r"exclude holds a dict for 'al', .* pass lists of items", exclude={"al": {"x": 1}}),
     bad({1: [10]}, "a dict of grades for 1 and a list without for 2", target={1: {10: 0}, 2: [12]}),
@@ -678,9 +625,9 @@ BAD = [
     bad(ROWS, "padding_idx is a row number, but target has item_ids", padding_idx=0),
     bad(ROWS, "duplicates must be one of 'error', 'first'", duplicates="last"),
     bad(TWO | {"score": [2, 1], "label": [1, -1]}, "label below 0", target=None, label="label", score="score"),
-    bad({"a": ["x"], "u1 ": ["x"]}, r"such as 'u1 ', but target has 'u1'", target={"u1": ["x"]}),
+    bad({"a": ["x"], "u1 ": ["x"]}, r"such as 'a', but target has 'u1'", target={"u1": ["x"]}),
     bad(
-        {"u": ["x"]}, "no user of exclude .* such as 'u ' and 'u'", target={"a": [], "u": ["x"]}, exclude={"u ": ["x"]}
+        {"u": ["x"]}, "no user of exclude .* such as 'u ' and 'a'", target={"a": [], "u": ["x"]}, exclude={"u ": ["x"]}
     ),
 ]
 
@@ -689,14 +636,6 @@ BAD = [
 def test_bad_input_names_the_cure(metric, lists, options, message):
     with pytest.raises((ValueError, TypeError, OSError), match=message):
         evaluate_lists(metric, lists, **{"target": Interactions.from_frame(TRUTH), **options})
-
-
-@pytest.mark.parametrize("cell", ["['x', 'y']", '["x"]', "[1, 2]", "[7]", "['x' 'y']", "[]"])
-def test_lists_in_the_cells_of_a_csv_are_refused(cell, tmp_path):
-    """Cells of a text file that hold whole lists are an error that says how to write a row per item."""
-    pd.DataFrame({"user": ["al"], "item": [cell]}).to_csv(tmp_path / "lists.csv", index=False)
-    with pytest.raises(ValueError, match=r"column 'item' of .*holds whole lists.*(ast.literal_eval|findall)"):
-        evaluate_lists("MRR@1", tmp_path / "lists.csv", target=TRUTH, complete=True)
 
 
 def test_a_rank_in_any_line_of_json_is_read(tmp_path):
@@ -710,26 +649,21 @@ IDS = [f"B{number:03}" for number in range(40)]
 
 @pytest.mark.parametrize("separator", [" ", "  ", ", ", "|", ";"])
 def test_several_ids_in_a_cell(separator, tmp_path):
-    """Cells with several ids are an error that names `split=`, which reads them in order; in the ground truth, too."""
+    """`split=` reads the ids of a cell in order, also in the ground truth."""
     cells = [separator.join((IDS[row - 1], IDS[row], "unknown")) for row in range(40)]
     lists, truth = pd.DataFrame({"user": IDS, "item": cells}), {"user": IDS, "item": IDS}
-    ordered = lists.assign(p=1.0)
     lists.to_csv(tmp_path / "lists.csv", index=False, quoting=1)
-    cure = separator if separator.strip() else " "
+    split = separator if separator.strip() else " "
     for table in (lists, tmp_path / "lists.csv"):
-        with pytest.raises(ValueError, match=rf"several ids, such as .*: pass split={re.escape(repr(cure))}"):
-            evaluate_lists("MRR@3", table, target=truth)
-        assert value("MRR@3", table, truth, split=cure) == 0.5
+        with pytest.warns(UserWarning, match=re.escape(f"look like {cells[0]!r}, those of target like 'B000'")):
+            evaluate_lists("MRR@3", table, target=truth, complete=True)
+        assert value("MRR@3", table, truth, split=split) == 0.5
     blanks = lists.assign(item=lists.item.str.replace(separator, f" {separator} "))
     assert separator == " " or value("MRR@3", blanks, truth, split=separator) == 0.5
     known = {"user": IDS, "item": [separator.join((IDS[row], IDS[row - 1])) for row in range(40)]}
-    with pytest.raises(ValueError, match="items of target: cells hold several ids"):
-        evaluate_lists("HR@1", pd.DataFrame(truth), target=known)
     assert value("Recall@1", pd.DataFrame(truth), known, split=separator) == 0.5
     with pytest.raises(ValueError, match="leave rank= and score= out"):
-        evaluate_lists("HR@1", ordered, target=truth, split=separator, score="p")
-    with pytest.raises(ValueError, match="items of exclude: cells hold several ids"):
-        evaluate_lists("HR@1", pd.DataFrame(truth), target=truth, exclude=lists)
+        evaluate_lists("HR@1", lists.assign(p=1.0), target=truth, split=separator, score="p")
 
 
 def test_titles_are_not_taken_apart():
@@ -748,54 +682,31 @@ FLAGS = {
     "bools": [True, False],
     "floats": [1.0, 0.0],
     "words": ["True", "false"],
-    "categories": pd.Categorical(["yes", "no"]),
+    "categories": pd.Categorical(["true", "false"]),
     "digits": ["1", "0"],
 }
 KNOWN = {"user": ["al", "al"], "item": ["x", "z"]}
 """Items of al, of which x was clicked and z was not."""
 
 
-@pytest.mark.parametrize("name", ["clicked", "value"])
 @pytest.mark.parametrize("flags", FLAGS.values(), ids=FLAGS)
-def test_flags_of_excluded_pairs_are_asked_about(flags, name, tmp_path):
-    """One column of flags in a table of excluded pairs may say which of them count, also where none is relevant."""
-    frame = pd.DataFrame(KNOWN | {name: flags})
+def test_columns_of_excluded_pairs_are_asked_about(flags, tmp_path):
+    """A further column of a table of excluded pairs may say which of them count; one named value does."""
+    frame = pd.DataFrame(KNOWN | {"clicked": flags})
     frame.to_csv(tmp_path / "known.csv", index=False)
     frame.to_parquet(tmp_path / "known.parquet")
     lists, target = {"al": ["x", "z", "y"]}, {"al": ["y"]}
-    for exclude in (frame, KNOWN | {name: flags}, tmp_path / "known.csv", str(tmp_path / "known.parquet")):
+    for exclude in (frame, KNOWN | {"clicked": flags}, tmp_path / "known.csv", str(tmp_path / "known.parquet")):
         for question in (exclude, trm.Table(exclude), (exclude, frame)):
-            with pytest.raises(ValueError, match=rf"'{name}' \(.*\).*trm.Table\(.*value='{name}'\).*value=None"):
+            with pytest.raises(ValueError, match=r"not read: 'clicked'\. .*trm.Table\(.*value='clicked'\).*value=None"):
                 evaluate_lists("MRR", lists, target=target, exclude=question, complete=True)
-        for said, expected in ((name, 1 / 2), (None, 1)):
+        for said, expected in (("clicked", 1 / 2), (None, 1)):
             assert value("MRR", lists, target, exclude=trm.Table(exclude, value=said), complete=True) == expected
+    assert value("MRR", lists, target, exclude=frame.rename(columns={"clicked": "value"}), complete=True) == 1 / 2
 
 
-@pytest.mark.parametrize(
-    "columns",
-    [
-        {"clicked": [1, 1]},
-        {"clicked": [0, 0]},
-        {"rating": [5, 1]},
-        {"rating": [0.0, 0.5]},
-        {"price": ["1", "many"]},
-        {"drama": [1, 0], "comedy": [0, 1]},
-        {"time": [0, 1]},
-        {"tags": [[0], [1]]},
-        {"note": [None, None]},
-    ],
-    ids=str,
-)
-def test_columns_of_excluded_pairs_that_are_no_flags(columns):
-    """Columns of one value, ratings, times, and several columns of flags (genres) are not asked about."""
-    exclude = KNOWN | columns
-    assert value("MRR", {"al": ["x", "z", "y"]}, {"al": ["y"]}, exclude=exclude, complete=True) == 1
-
-
-def test_flags_of_excluded_pairs_are_asked_about_with_the_other_columns():
+def test_excluded_pairs_are_asked_about_with_the_other_columns():
     """One error asks about the columns of all tables."""
     asked = KNOWN | {"p": [3, 1]}
-    with pytest.raises(
-        ValueError, match=r"lists has a column .*\ntarget has a column .*\nexclude has a column of flags"
-    ):
+    with pytest.raises(ValueError, match=r"lists has a column .*\ntarget has a column .*\nexclude has a column"):
         evaluate_lists("MRR", asked, target=asked, exclude=KNOWN | {"clicked": [0, 1]})

@@ -189,14 +189,14 @@ def test_arrays_that_torch_does_not_read(name, array, read):
 TRIPLE = (torch.tensor([0.1, 0.9, 0.5]), torch.tensor([0, 1, 0]), torch.tensor([0, 0, 1]))
 EDGES = torch.tensor([[0, 0, 1, 2], [1, 2, 3, 3]])
 OTHER_ARGUMENTS = [
-    ((), {"preds": SCORES, "target": TARGET}, TypeError, r"^preds= is called scores here: update\(scores, target\)"),
-    ((SCORES,), {"y_true": TARGET}, TypeError, "^y_true= is called target here"),
-    ((SCORES, TARGET), {"sample_weight": TARGET}, TypeError, "^sample_weight= is called weights here"),
+    ((), {"preds": SCORES, "target": TARGET}, TypeError, "^update has no argument 'preds'; did you mean 'scores'"),
+    ((SCORES,), {"y_true": TARGET}, TypeError, "^update has no argument 'y_true'; did you mean 'target'"),
+    ((SCORES, TARGET), {"sample_weight": TARGET}, TypeError, "^update has no argument 'sample_weight'"),
     ((SCORES, TARGET), {"excluded": TARGET}, TypeError, "^update has no argument 'excluded'; did you mean 'exclude'"),
-    (TRIPLE[:2], {"query_ids": TRIPLE[2]}, TypeError, r"no argument 'query_ids'; .* update\(Sessions\(scores, labels,"),
-    ((SCORES, TARGET), {"overlap": "keep"}, TypeError, r"pass options to the metric itself.* HR\(10, overlap="),
-    ((), {"y_pred_pos": SCORES}, TypeError, r"update\(Negatives\(positive, negative\)\)"),
-    (TRIPLE, {}, TypeError, r"got a torch\.int64 tensor of shape \[3\] as the third: .* update\(Sessions\(scores, lab"),
+    (TRIPLE[:2], {"query_ids": TRIPLE[2]}, TypeError, "no argument 'query_ids'"),
+    ((SCORES, TARGET), {"overlap": "keep"}, TypeError, "no argument 'overlap'"),
+    ((), {"y_pred_pos": SCORES}, TypeError, "no argument 'y_pred_pos'"),
+    (TRIPLE, {}, TypeError, "takes from 1 to 3 positional arguments but 4 were given"),
     ((SCORES.topk(2), TARGET), {}, TypeError, r"got the .* of torch\.topk: pass Lists\(topk\.indices, t"),
     ((SCORES.topk(2),), {}, TypeError, r"got the .* of torch\.topk"),
     ((SCORES, SCORES.topk(1)), {}, TypeError, r"^target must be a tensor, got .* torch\.topk: pass topk\.indices"),
@@ -278,5 +278,5 @@ PAIRS = [("a", 1), ("b", 2)]
 )
 def test_tuples_are_no_ids(make, arguments, options):
     """Tuples as ids raise an error that names the cure; of one length they could be a matrix."""
-    with pytest.raises((TypeError, ValueError), match=r"tuple: make text of each|must be one column \[E\]"):
+    with pytest.raises((TypeError, ValueError), match=r"tuple: take one field of each|must be one column \[E\]"):
         make(*arguments, **options)

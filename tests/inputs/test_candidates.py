@@ -142,7 +142,7 @@ def test_items_are_given_by_name():
     for first, second in ((target, items), (items, target)):
         with pytest.raises(TypeError, match="takes 3 positional arguments but 4 were given"):
             trm.Candidates(scores, first, second)
-    with pytest.raises(TypeError, match=r"update\(Candidates\(scores, target, items=items\)\)"):
+    with pytest.raises(TypeError, match="update has no argument 'candidates'"):
         trm.MRR().update(scores, target, candidates=items)
     metric = trm.MRR()
     metric.update(trm.Candidates(scores, target, items=items))

@@ -337,7 +337,7 @@ def test_targets_with_one_code(matrix, options):
     with pytest.raises(ValueError, match=r"1 of 2 rows .* row 0 has gains for item 1 and for another one of the same"):
         codes.beams(beams, target, gains=gains, **options).ranking()
     later = codes.beams(beams, target, gains=gains, **options).ranking(validate_args="deferred")
-    assert (later.valid.tolist(), later.num_relevant[1]) == ([False, True], 2)
+    assert (later.rows.valid.tolist(), later.num_relevant[1]) == ([False, True], 2)
     excluded = torch.tensor([[0], [2]])
     left = codes.beams(beams, target, exclude=excluded, **options).ranking(overlap="miss")
     assert (left.ranks[:, 0].tolist(), left.unreachable.tolist()) == ([1, 1], [False, True])

@@ -210,7 +210,7 @@ def test_deferred(form):
         (exclude, out), rows = batch.forms[form], batch.rows
         both = (beyond,) if exclude is None else (exclude, beyond)
         ranking = ranked(rows, both, depth, settings, validate_args="deferred")
-        assert ranking.valid.tolist() == [row != 2 for row in range(ROWS)]
+        assert ranking.rows.valid.tolist() == [row != 2 for row in range(ROWS)]
         check(ranking, rows, out, depth, settings)  # the id itself excludes nothing
         with pytest.raises(ValueError, match=f"1 of 7 rows with an excluded id beyond .* row 2 excludes {ITEMS} of"):
             ranked(rows, both, depth, settings)
@@ -225,7 +225,7 @@ def test_overlap_error(form):
         relevant = rows.relevant(padding_idx)
         bad = [bool(items & set(excluded)) for items, excluded in zip(relevant, out, strict=True)]
         later = ranked(rows, exclude, depth, settings, validate_args="deferred")
-        assert later.valid.tolist() == [not row for row in bad]
+        assert later.rows.valid.tolist() == [not row for row in bad]
         if any(bad):
             with pytest.raises(ValueError, match=f"^{sum(bad)} of 7 rows with a target that is also excluded"):
                 ranked(rows, exclude, depth, settings)
@@ -290,7 +290,7 @@ def test_lists(form):
         (exclude, out), rows = batch.forms[form], batch.rows_of_lists
         lists = trm.Lists(batch.lists, rows.target, gains=rows.gains, exclude=exclude, complete=True)
         ranking = lists.ranking(validate_args="deferred", **settings)
-        assert ranking.valid.all()
+        assert ranking.rows.valid.all()
         check_list(ranking, rows, out, settings)
         listed = [[item for item in row if item >= 0] for row in ranking.items.tolist()]
         assert listed == rows.best(out, **settings)
@@ -367,6 +367,22 @@ def test_histories_of_two_items_are_no_matrix():
     for exclude, padding_idx in ((history, None), (matrix, 0), (matrix, 1)):
         ranks = trm.get_topk_ranks(scores, target, 3, exclude=exclude, padding_idx=padding_idx)
         assert ranks.tolist() == [[1], [1]]
+
+
+@pytest.mark.parametrize(("shape", "is_refused"), [((4, 3), True), ((2, 5), True), ((2, 3), False), ((40, 2), False)])
+def test_narrow_matrices(shape, is_refused):
+    """From three items and ten entries on, a matrix of 0 and 1 is no history."""
+    scores, matrix = torch.arange(float(shape[1])).expand(shape), torch.zeros(shape, dtype=torch.int64)
+    matrix[:, 1] = 1
+    values = {"scores": scores, "target": torch.full((shape[0],), shape[1] - 1), "exclude": matrix}
+    metric, deferred = trm.HR(1, overlap="miss"), trm.HR(1, overlap="miss", validate_args="deferred")
+    deferred.update(**values)
+    if not is_refused:
+        metric.update(**values)
+        return
+    for run in (lambda: metric.update(**values), deferred.compute):
+        with pytest.raises(ValueError, match=r"looks like a 0/1 matrix \(pass exclude.bool"):
+            run()
 
 
 PENALTY = {"target": torch.tensor([[0, 1]]), "gains": torch.tensor([[1.0, -1.0]]), "exclude": torch.tensor([[1]])}

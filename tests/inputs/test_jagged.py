@@ -103,7 +103,7 @@ def test_max_relevant_is_the_width():
     with pytest.raises(ValueError, match="1 of 3 rows with more relevant items than max_relevant: row 0 has 2 > 1"):
         trm.Scores(SCORES, target).ranking(max_relevant=1)
     deferred = trm.Scores(SCORES, target).ranking(max_relevant=1, validate_args="deferred")
-    assert deferred.valid.tolist() == [False, True, True]
+    assert deferred.rows.valid.tolist() == [False, True, True]
     assert deferred.num_relevant[1:].tolist() == [0, 1]
     assert trm.HR(2, max_relevant=5)(SCORES, target) == 0.5
 
@@ -158,8 +158,8 @@ def test_bad_offsets(offsets, max_length, detail):
         ):
             function()
         counted = function(validate_args="deferred")
-        violations = dict(zip(VIOLATIONS, counted.violations.tolist(), strict=True))
-        assert violations == {**dict.fromkeys(violations, 0), "offsets": sum((~counted.valid).tolist())}
+        violations = dict(zip(VIOLATIONS, counted.rows.violations.tolist(), strict=True))
+        assert violations == {**dict.fromkeys(violations, 0), "offsets": sum((~counted.rows.valid).tolist())}
         assert len(function(validate_args=False)) == 3
     with pytest.raises(ValueError, match=f"matrix's {detail}"):
         trm.Interactions.from_jagged(bad, num_items=4)
@@ -237,7 +237,7 @@ def test_a_row_counts_once():
     bad = (VALUES, torch.tensor([1, 2, 2, 3]))
     for target, wrong in ((bad, [True, False, False]), ((VALUES, torch.tensor([0, 2, 2, 2])), [True, False, True])):
         counted = trm.Scores(SCORES, target, exclude=bad).ranking(overlap="miss", validate_args="deferred")
-        assert (counted.violations.sum().item(), (~counted.valid).tolist()) == (sum(wrong), wrong)
+        assert (counted.rows.violations.sum().item(), (~counted.rows.valid).tolist()) == (sum(wrong), wrong)
 
 
 def test_sequences_that_nobody_could_look_at():
@@ -245,7 +245,7 @@ def test_sequences_that_nobody_could_look_at():
     past = trm.prefix_history(VALUES, OFFSETS)
     past.broken[1] = True
     counted = trm.Scores(SCORES, VALUES, exclude=past).ranking(overlap="miss", validate_args="deferred")
-    assert (~counted.valid).tolist() == [False, True, False]
+    assert (~counted.rows.valid).tolist() == [False, True, False]
 
 
 def test_another_number_of_rows_or_device():
@@ -336,7 +336,7 @@ def test_history_that_is_not_in_the_catalogue(monkeypatch):
         monkeypatch.setattr(exclude_module, "PADDED_IDS_CPU", at_once)
         with pytest.raises(ValueError, match=r"1 of 4 rows with an excluded id beyond .*: row 2 excludes 9 of"):
             batch.ranking()
-        assert batch.ranking(validate_args="deferred").valid.tolist() == [True, True, False, True]
+        assert batch.ranking(validate_args="deferred").rows.valid.tolist() == [True, True, False, True]
         assert batch.ranking(validate_args=False).num_ranked.tolist() == [5, 5, 5, 5]
 
 

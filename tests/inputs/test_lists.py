@@ -146,7 +146,7 @@ def test_repeats_leave_their_list(data):
         assert ranking.num_recommended[row] == len(walked)
         assert ranking.num_repeated[row] == repeats
         assert ranking.row_depth[row] == (k if -1 in lists[row] else len(walked))
-    assert ranking.valid is None or ranking.valid.all()
+    assert ranking.rows.valid is None or ranking.rows.valid.all()
 
 
 def test_lists_without_repeats_stay_as_they_are(device, generator):
@@ -257,7 +257,7 @@ def test_a_rejected_list_holds_nothing():
     """With "deferred", a list with a repeated item has no value, and is counted under its first violation alone."""
     lists, target = torch.tensor([[4, 4, 9], [5, 8, 2]]), torch.tensor([[9, 4], [5, 2]])
     ranking = trm.Lists(lists, target).ranking(validate_args="deferred")
-    assert ranking.valid.tolist() == [False, True]
+    assert ranking.rows.valid.tolist() == [False, True]
     assert trm.functional.recall(ranking, 3).tolist() == [pytest.approx(NAN, nan_ok=True), 1]
     assert (ranking.ranks[1].tolist(), ranking.num_relevant[1]) == ([1, 3], 2)
     rows = trm.Lists(lists, target[:, :1], exclude=torch.tensor([[9], [2]]))

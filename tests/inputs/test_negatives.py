@@ -66,6 +66,12 @@ def test_never_waits_for_the_device(shape):
 
 ONE, TWO = torch.zeros(2), torch.zeros(2, 3)
 BAD = [
+    (
+        lambda: (ONE, ONE),
+        {},
+        ValueError,
+        r"negative \[2\] has one entry per positive: .* negative\[:, None\].* pool=True",
+    ),
     (lambda: (ONE, torch.zeros(2, 0)), {}, ValueError, "negative holds no score"),
     (lambda: (ONE, torch.zeros(3, 3)), {}, ValueError, r"negative must be \[2, N\], or one pool \[N\] .* got \[3, 3\]"),
     (lambda: (TWO, TWO), {}, ValueError, r"positive must be \[B\], one relevant item per row, got \[2, 3\]"),
@@ -79,6 +85,16 @@ BAD = [
     (lambda: (ONE, TWO - INF), {}, ValueError, "2 of 2 rows without a negative .* row 0"),
     (lambda: (ONE, TWO), {"ties": "first"}, ValueError, "ties must be one of"),
 ]
+
+
+def test_a_pool_as_long_as_the_positives():
+    """It must be said, since the negatives could be one per row; of one positive and negative both mean the same."""
+    positive, negative = torch.tensor([0.5, 0.6]), torch.tensor([0.4, 0.7])
+    assert trm.Negatives(positive, negative, pool=True).ranking().ranks.tolist() == [[2], [2]]
+    assert trm.Negatives(positive, negative[:, None], pool=False).ranking().ranks.tolist() == [[1], [2]]
+    assert trm.Negatives(positive[:1], negative[:1]).ranking().ranks.tolist() == [[1]]
+    with pytest.raises(ValueError, match=r"pool=False: negative must be \[2, N\], got \[2\]"):
+        trm.Negatives(positive, negative, pool=False).ranking()
 
 
 @pytest.mark.parametrize(("scores", "options", "error", "message"), BAD)

@@ -73,6 +73,13 @@ BAD = [
     ([[True]], {}, TypeError, "ranks must be an integer or float tensor"),
     ([[[1]]], {}, ValueError, r"ranks must be \[B\] or \[B, T\]"),
     ([[1, 3], [3, 3]], {}, ValueError, r"1 of 2 rows .* repeated.*: row 1 is \[3, 3\]"),
+    (
+        [[0, 0, 1], [1, 0, 0]],
+        {},
+        ValueError,
+        r"is \[0, 0, 1\]: pass flags .* as Hits\(flags, num_relevant=\).*padding=0\)",
+    ),
+    ([[0.0, 1, 0]], {"depth": 3}, ValueError, r"Ranks\(ranks, depth=3, padding=0\)"),
     ([[1, 1]], {"depth": 5}, ValueError, "repeated"),
     ([[2, 2]], {"depth": 2}, ValueError, "repeated"),
     ([[1, 4, 4, -1]], {"miss": -1, "depth": 5}, ValueError, "repeated"),
@@ -91,6 +98,30 @@ BAD = [
     (trm.get_topk_ranks(torch.rand(2, 3), torch.tensor([0, 1]), 4), {"depth": 5}, ValueError, "that were cut at 4"),
     (HITS.to(torch.uint8), {"zero_based": True}, TypeError, "uint8"),
 ]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "options"),
+    [
+        ([[0, 1], [0, 1]], {}),  # padded on the left
+        ([[1, 0], [0, 0]], {}),
+        ([[0, 1, 0], [2, 0, 1]], {}),
+        ([[0, 1, 0]], {"padding": 0}),
+        ([[1, 0], [0, 1]], {"zero_based": True}),
+        ([[0, 1, 0]], {"miss": 0}),
+    ],
+)
+def test_ranks_that_are_no_flags(ranks, options):
+    """Ranks of 0 and 1 may be padded on one side, or on both if the caller says what 0 means."""
+    assert len(trm.Ranks(torch.tensor(ranks), **options).ranking()) == len(ranks)
+
+
+def test_deferred_flags():
+    """Where reading waits, flags of hits raise in `compute`."""
+    metric = trm.HR(5, validate_args="deferred")
+    metric.update(trm.Ranks(torch.tensor([[0, 0, 1], [1, 0, 0]]), depth=5))
+    with pytest.raises(ValueError, match=r"2 rows with invalid ranks .* flags of hits as Hits"):
+        metric.compute()
 
 
 @pytest.mark.parametrize(("ranks", "options", "error", "message"), BAD)

@@ -240,11 +240,12 @@ def test_dense_targets_without_a_look(dtype, max_relevant, monkeypatch, generato
     found = read()
     monkeypatch.setattr(targets, "can_sync", lambda _: False)
     expected = read()
-    for name in ("ranks", "num_relevant", "unreachable", "valid"):
+    for name in ("ranks", "num_relevant", "unreachable"):
         assert torch.equal(getattr(found, name), getattr(expected, name)), name
+    assert torch.equal(found.rows.valid, expected.rows.valid)
     number = dense.bool().sum(1)
-    assert torch.equal(found.valid, number <= max_relevant)
-    assert torch.equal(found.num_relevant[found.valid], number[found.valid].double())
+    assert torch.equal(found.rows.valid, number <= max_relevant)
+    assert torch.equal(found.num_relevant[found.rows.valid], number[found.rows.valid].double())
 
 
 @pytest.mark.parametrize("max_relevant", [None, 3, 50])
@@ -388,9 +389,9 @@ def test_bad_rows(change, message):
     with pytest.raises(ValueError, match=message):
         rank_scores(**arguments)
     ranking = rank_scores(**arguments, validate_args="deferred")
-    assert ranking.violations.sum() == (~ranking.valid).sum() > 0
-    assert torch.equal(trm.functional.recall(ranking, 1).isnan(), ~ranking.valid)
-    assert (ranking.num_relevant[ranking.valid] > 0).all()
+    assert ranking.rows.violations.sum() == (~ranking.rows.valid).sum() > 0
+    assert torch.equal(trm.functional.recall(ranking, 1).isnan(), ~ranking.rows.valid)
+    assert (ranking.num_relevant[ranking.rows.valid] > 0).all()
 
 
 BYTES = (SCORES > 0).to(torch.uint8)
@@ -502,3 +503,28 @@ def test_what_is_no_tensor_is_told_how_it_becomes_one(name):
     for argument, padding, call in calls:
         with pytest.raises(TypeError, match=message.replace("NAME", argument).replace("PADDING", padding)):
             call(make())
+
+
+HISTORY = {"history": torch.tensor([[1]])}
+CODED = trm.SemanticIds(torch.arange(4)[:, None])
+WITH_HISTORY = {
+    "scores": lambda **given: trm.Scores(torch.arange(4.0)[None], torch.tensor([3]), **given),
+    "candidates": lambda **given: trm.Candidates(
+        torch.arange(4.0)[None], torch.tensor([3]), items=torch.arange(4), **given
+    ),
+    "lists": lambda **given: trm.Lists(torch.tensor([[3, 2]]), torch.tensor([3]), **given),
+    "beams": lambda **given: CODED.beams(torch.tensor([[[3], [2]]]), torch.tensor([3]), **given),
+}
+
+
+@pytest.mark.parametrize("name", WITH_HISTORY)
+def test_a_history_that_no_metric_reads(name):
+    """It removes no item, and is an error unless items are excluded, too, or the caller reads the ranking."""
+    make = WITH_HISTORY[name]
+    metric, reader = trm.HR(1), trm.RecMetricCollection(["HR", "Seen"], k=1)
+    with pytest.raises(ValueError, match="no metric of this update reads history=, which removes no item"):
+        metric.update(make(**HISTORY))
+    excluding = make(**HISTORY, exclude=torch.tensor([[0]]))
+    for update in (lambda: metric.update(excluding), lambda: reader.update(make(**HISTORY)), make(**HISTORY).ranking):
+        update()
+    assert make(**HISTORY).ranking(depth=1, items=True).history.tolist() == [[1]]

@@ -57,20 +57,6 @@ def test_fit_validate_test_predict(pl):
     assert callback.collections == before
 
 
-def test_a_question_about_data_is_asked_once(pl):
-    """Data that may mean something else is asked about in the first epoch, not in each one."""
-
-    def step(scores, target, users):
-        falling = scores.sort(1, descending=True).values
-        return {"scores": falling, "target": falling > 0.9}
-
-    run = trainer(pl, RecMetricsCallback("HR", k=5), max_epochs=3)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        run.fit(make_module(pl, step), loader(samples(32), batch_size=32), loader(samples(32), batch_size=32))
-    assert sum("scores fall along every row" in str(warning.message) for warning in caught) == 1
-
-
 def after(target, offset=1):
     """Return ids to exclude, none of which is relevant."""
     return (target + offset) % ITEMS

@@ -250,7 +250,7 @@ def test_evaluate_update_and_lists_agree():
         collection.update(trm.Scores(users[ids] @ items.T, test.select(ids), exclude=past, history=past))
     assert numbers(collection.compute()) == expected
     assert numbers(trm.evaluate_lists(metrics, trm.recommend(users, items, 4, exclude=train), target=test)) == expected
-    assert {*found.rows.values} == {key for key, member in collection.items() if not member.metric._is_of_items}
+    assert {*found.rows.values} == {key for key, member in collection.items() if member.metric.kind != "counted"}
     lines = {line.split()[0]: line for line in str(found).splitlines() if line}
     assert ("±" in lines["Entries@4"], "±" in lines["AveragePopularity@4"]) == (False, True)
 

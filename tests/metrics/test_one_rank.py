@@ -107,7 +107,7 @@ def test_rows_without_a_relevant_item_have_no_rank():
     metrics.update(torch.tensor([[0.1, 0.9, 0.5], [0.3, 0.2, 0.1]]), torch.tensor([2, -1]))
     assert [value.item() for value in metrics.compute().values()] == pytest.approx([-0.5, 2, 2])
     assert metrics["MeanRank"].num_skipped == 1
-    with pytest.raises(ValueError, match="empty_target_action must be 'skip' or 'error', got 'neg'"):
+    with pytest.raises(ValueError, match="empty_target_action must be one of 'skip', 'error', got 'neg'"):
         trm.MeanRank(empty_target_action="neg")
 
 

@@ -145,14 +145,12 @@ def test_state_dict(metric):
     assert found(fed(other["m"], 3)) == expected(metric, 1, 3)
 
 
-def test_a_catalogue_that_is_changed_between_batches():
-    """A catalogue that replaces another one, with new counts, is read from the next batch on."""
-    price = trm.AveragePopularity(1, catalogue=trm.Catalogue(3, popularity=torch.tensor([1, 2, 3])))
-    for popularity in ([1, 2, 3], [10, 20, 30]):
-        price.reset()
-        price.catalogue = trm.Catalogue(3, popularity=torch.tensor(popularity))
-        price.update(trm.Lists(torch.tensor([[2]])))
-        assert price.compute() == popularity[2]
+def test_a_description_cannot_be_changed():
+    """Cut-off, options and catalogue belong to the state: another value needs another metric."""
+    metric = trm.AveragePopularity(1, catalogue=CATALOGUE)
+    for name in ("k", "options", "catalogue", "empty_target_action"):
+        with pytest.raises(AttributeError):
+            setattr(metric, name, None)
 
 
 def test_to_and_from_meta(metric):

@@ -191,7 +191,6 @@ FIRST_RANKS = formula_of(lambda ranking, k: ranking.ranks[:, 0], many_cutoffs=Tr
         (partial(formula_of, lambda ranking, k, **rest: 3), TypeError, "with keyword-only options"),
         (partial(formula_of, lambda ranking, k, ties=3: 3), TypeError, "the option ties, which every"),
         (partial(formula_of, lambda ranking, weights=3: 3), TypeError, "the option weights"),
-        (partial(formula_of, lambda ranking, top_k: 3), TypeError, "top_k= is called k here"),
         (partial(type, "Präzision", (RBP,), {"formula": RBP.formula}), TypeError, "letters, digits, '-' and '_'"),
         (lambda: RBP(3, q=0.9), ValueError, "RBP has no option 'q'"),
         (lambda: RBP(3, tis="a"), ValueError, "no option 'tis'; did you mean 'ties'"),

@@ -18,9 +18,11 @@ LAYERS = [
 """Packages and modules, in an order in which each imports those before it, for types too."""
 OF_COLLECTIONS = {"core", "kernels", "inputs", "results", "metrics", "collection"}
 """Packages that a collection loads."""
-LONG_FILES = {"data/interactions.py": 496}
+WITHOUT_TABLES = {*LAYERS[: LAYERS.index("testing") + 1], "lightning", "pyg"} - {"tables"}
+"""Packages that load no tables: those of `data`, but logs and audits, import them in functions that read some."""
+LONG_FILES: dict[str, int] = {}
 LONG_FUNCTIONS = {
-    "evaluation/recommend.py: recommend": 54,
+    "evaluation/recommend.py: recommend": 53,
 }
 MANY_PARAMETERS = {"lightning/catalogue_callback.py: __init__": 15}
 
@@ -84,14 +86,15 @@ def test_no_public_function_has_many_parameters():
     assert numbers == MANY_PARAMETERS
 
 
-def imported(path, with_types=False):
-    """Return the names, with their modules, that a module imports when it runs, in functions too; those for types."""
-    tree, names, for_types = parsed(path), set(), set()
+def imported(path, with_types=False, in_functions=True):
+    """Return the names, with their modules, that a module imports: when it runs, in functions too; those for types."""
+    tree, names, left_out = parsed(path), set(), set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-            for_types |= {inner for statement in node.body for inner in ast.walk(statement)}
+        for_types = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        if (for_types and not with_types) or (isinstance(node, ast.FunctionDef) and not in_functions):
+            left_out |= {inner for statement in node.body for inner in ast.walk(statement)}
     for node in ast.walk(tree):
-        if node in for_types and not with_types:
+        if node in left_out:
             continue
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
@@ -104,20 +107,29 @@ MODULES = {named(path).removesuffix(".py").removesuffix("/__init__").replace("/"
 
 
 @functools.cache
-def imports_of_modules(with_types=False):
+def imports_of_modules(with_types=False, in_functions=True):
     """Return the modules of this package that each module but `__init__`, which has what users see, imports."""
     imports = {}
     for module, path in MODULES.items():
-        names = {name.removeprefix("torchrecmetrics.") for name in imported(path, with_types)}
+        names = {name.removeprefix("torchrecmetrics.") for name in imported(path, with_types, in_functions)}
         targets = {name if name in MODULES else name.rpartition(".")[0] for name in names}
         imports[module] = targets & MODULES.keys() - {module}
     del imports["__init__"]
     return imports
 
 
+def loaded_with(module):
+    """Return the modules that are loaded when a module is imported, itself among them."""
+    loaded, waiting = set(), {module}
+    while waiting:
+        loaded |= waiting
+        waiting = {other for name in waiting for other in imports_of_modules(in_functions=False)[name]} - loaded
+    return loaded
+
+
 def test_there_is_no_import_cycle():
-    """Modules can be put in an order in which each imports earlier ones alone."""
-    waiting, ordered = imports_of_modules(), set()
+    """Modules can be put in an order in which each imports earlier ones alone, for types too."""
+    waiting, ordered = imports_of_modules(with_types=True), set()
     while ready := [module for module, others in waiting.items() if others <= ordered]:
         ordered |= {*ready}
         waiting = {module: others for module, others in waiting.items() if module not in ordered}
@@ -129,15 +141,15 @@ def layer_of(module):
 
 
 def test_layers_import_downwards():
-    """No module imports one of a later layer, for types neither; core imports itself alone, inputs few of their own."""
+    """No module imports one of a later layer, for types neither; core and tables stand alone, inputs import few."""
     imports, for_types = imports_of_modules(), imports_of_modules(with_types=True)
     upwards = [(m, o) for m, others in for_types.items() for o in others if layer_of(o) > layer_of(m)]
     assert not upwards
-    shared = {"batch_input", "targets", "exclusion", "from_counts", "scores", "jagged", "sanity_questions"}
+    shared = {"batch_input", "targets", "exclusion", "from_counts", "scores", "jagged"}
     for module, others in imports.items():
         packages = {other.split(".")[0] for other in others}
-        if module.startswith("core"):
-            assert packages <= {"core"}, module
+        if module.startswith(("core", "tables")):
+            assert packages <= {"core", module.split(".")[0]}, module
         if module.startswith("inputs."):
             assert packages <= {"core", "kernels", "inputs"}, module
             siblings = {other.split(".")[1] for other in others if other.startswith("inputs.")}
@@ -146,6 +158,13 @@ def test_layers_import_downwards():
     for module in imports:
         if module.split(".")[0] in OF_COLLECTIONS and module != "results.plots":
             assert not {name.split(".")[0] for name in imported(MODULES[module])} & frameworks, module
+
+
+def test_only_readers_of_tables_load_them():
+    """Metrics, interactions, callbacks, `pyg` and comparisons load no table when they are imported."""
+    for module in imports_of_modules().keys() - {"data.log", "data.audit"}:
+        if module.split(".")[0] in WITHOUT_TABLES:
+            assert not {other for other in loaded_with(module) if other.split(".")[0] == "tables"}, module
 
 
 def test_collections_need_neither_tables_nor_arrow():
@@ -183,19 +202,20 @@ ELSEWHERE = {
     "core/cures": "test_cli",
     "core/distributed": "metrics/test_ranking_metric",
     "core/extras": "results/test_comparison",
+    "core/numbers": "data/test_interactions",
     "core/options": "metrics/test_accuracy",
     "core/result": "metrics/test_accuracy",
     "core/row_values": "metrics/test_accuracy",
     "core/student_t": "core/test_intervals",
+    "data/edges": "data/test_interactions",
+    "data/grouping": "data/test_groups",
     "evaluation/test_set": "evaluation/test_evaluate",
     "evaluation/list_source": "evaluation/test_few_matches",
-    "evaluation/pairs": "evaluation/test_evaluate_lists",
-    "evaluation/list_entries": "evaluation/test_evaluate_lists",
-    "evaluation/matching": "evaluation/test_evaluate_lists",
+    "evaluation/arguments": "evaluation/test_evaluate_lists",
     "evaluation/recommendations": "evaluation/test_recommend",
+    "evaluation/sides": "evaluation/test_evaluate_lists",
     "evaluation/target_device": "evaluation/test_evaluate",
     "inputs/batch_input": "inputs/test_as_input",
-    "inputs/sanity": "inputs/test_sanity_questions",
     "inputs/targets": "inputs/test_scores",
     "kernels/blocks": "kernels/test_topk_ids",
     "kernels/contract": "kernels/test_eager",
@@ -204,6 +224,7 @@ ELSEWHERE = {
     "lightning/replicas": "lightning/test_samples",
     "metrics/accumulator": "collection/test_by_group",
     "metrics/description": "metrics/test_ranking_metric",
+    "metrics/formulas": "metrics/test_signature",
     "metrics/item_counts": "metrics/test_list_metric",
     "metrics/list_formulas": "metrics/test_of_lists",
     "metrics/names": "collection/test_collection",
@@ -212,8 +233,6 @@ ELSEWHERE = {
     "results/row_ids": "results/test_rows",
     "results/significance": "results/test_comparison",
     "tables/events": "tables/test_files",
-    "tables/ids": "tables/test_vocabulary",
-    "tables/numbers": "data/test_interactions",
 }
 """Modules that are tested through another one, and the file that does it."""
 OF_SEVERAL_MODULES = {
@@ -225,6 +244,7 @@ OF_SEVERAL_MODULES = {
     "lightning/test_module",
     "lightning/test_without_lightning",
     "tables/test_cures",
+    "metrics/test_states",  # of metrics and collections
     "test_conformance",
     "test_matrix",
     "test_peers",

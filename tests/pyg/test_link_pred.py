@@ -129,8 +129,8 @@ WRONG_VALUES = {  # labels, weights, the error at once, and the error in compute
     "too many": (
         [[0, 0, 0], [4, 7, 8]],
         None,
-        r"1 of 2 rows with more relevant items than max_relevant: batch row 0: 3 > 2",
-        "1 row with more relevant items",
+        r"no row may exceed max_length\): target's row 0 is 0 to 3 of 3 values, max_length=2",
+        "1 row with invalid offsets",
     ),
 }
 
@@ -161,6 +161,7 @@ def test_wrong_values(name):
         collection.compute()
     collection, batch, _ = wrong(name, validate_args=False)
     collection.update(*batch)
+    collection.update(TWO_LISTS, THREE_LABELS[:, :1])
     assert 0 <= collection.compute()["HR@2"] <= 1
 
 

@@ -60,7 +60,7 @@ def test_json_is_strict():
     read = json.loads(found.to_json(), parse_constant=pytest.fail)
     assert read["rows"] == [dict(zip(COLUMNS, ["HR", 1, None, 1.0, None, None, None, 1], strict=True))]
     counts = {"num_users": 1, "num_skipped": 0, "num_unreachable": 0, "num_tied": 0}
-    of_lists = ("unserved", "left_out", "unlisted", "unknown", "repeated", "cut_ties", "without_history")
+    of_lists = ("unserved", "left_out", "unlisted", "unknown", "repeated", "cut_ties", "without_history", "unmet")
     assert read["counts"] == counts | {f"num_{name}": 0 for name in of_lists}
     assert "\n" not in found.to_json(indent=None)
 
@@ -166,7 +166,7 @@ def test_notebooks_show_a_table():
     assert found._repr_html_() == (
         "<table>\n<tr><td>metric</td><td>value, error</td></tr>\n"
         "<tr><td>&lt;HR&gt;</td><td>0.5000 ± 0.5000</td></tr>\n</table>\n"
-        "<p>2 users, 1 relevant item in no list (&#x27;y&#x27;)</p>\n"
+        "<p>2 users, 1 relevant item in no list (such as &#x27;y&#x27;)</p>\n"
         "<p>± standard error; no interval for fewer than 10 users</p>"
     )
 

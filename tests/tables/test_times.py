@@ -123,7 +123,11 @@ BAD = [
     (lambda: in_order(tensor([16777216.0, 1, 2])), ValueError, r"float32 rounds whole numbers from 2\^24 on"),
     (lambda: in_order([1.0, math.inf, 2]), ValueError, "holds inf"),
     (lambda: in_order(["1", "nan", "2.5"]), ValueError, "1 of 3 are missing, the first in row 1"),
-    (lambda: in_order(np.ma.array([2, 9, 1], mask=[0, 1, 0])), ValueError, "'time' of frame is missing in row 1"),
+    (
+        lambda: in_order(np.ma.array([2, 9, 1], mask=[0, 1, 0])),
+        ValueError,
+        "'time' of frame: 1 of 3 are missing, the first in row 1",
+    ),
     (lambda: in_order([1, 2, 3j]), TypeError, "holds complex and int: make them all one kind"),
     (lambda: parts([1, 2, 3], math.nan, 3), ValueError, "valid_from: 1 of 1 are missing"),
     (lambda: parts(["2024-01-01"], pd.NaT, 3), ValueError, "valid_from: 1 of 1 are missing"),

@@ -18,7 +18,7 @@ from torchrecmetrics.evaluation.list_source import check_depth, check_shortened
 from torchrecmetrics.inputs.lists import Duplicates, Lists
 from torchrecmetrics.inputs.ranks import Ranks
 from torchrecmetrics.metrics.accumulator import Accumulator
-from torchrecmetrics.tables.sources import check_names
+from torchrecmetrics.tables.columns import check_names
 from torchrecmetrics.tables.vocabulary import Vocabulary
 
 _ROWS_AT_ONCE = 2**14

@@ -12,16 +12,8 @@ from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
 from torchrecmetrics.metrics.accumulator import Accumulator
-from torchrecmetrics.tables.numbers import check_exact
+from torchrecmetrics.tables.columns import as_ids
 from torchrecmetrics.tables.vocabulary import Vocabulary
-
-_TEXT = (
-    pa.types.is_string,
-    pa.types.is_large_string,
-    pa.types.is_string_view,
-    pa.types.is_binary,
-    pa.types.is_large_binary,
-)
 
 
 class Column(NamedTuple):
@@ -85,25 +77,8 @@ class Column(NamedTuple):
         return tensor_of(self.values.cast(pa.float64() if pa.types.is_floating(kind) else pa.int64()))
 
     def ids(self) -> Any:
-        """Return the values as an array of pyarrow, of int64 or text.
-
-        Raises:
-            TypeError: for values that cannot be ids.
-            ValueError: for numbers that int64 does not hold.
-        """
-        kind = self.values.type
-        if pa.types.is_floating(kind) or pa.types.is_integer(kind):
-            if kind in (pa.float16(), pa.float32()):
-                check_exact(self.name, tensor_of(self.values))
-            try:
-                return self.values.cast(pa.int64())
-            except pa.ArrowInvalid as error:
-                raise ValueError(
-                    f"{self.name} holds {kind} that are no ids, which are int64 or text: {error}"
-                ) from error
-        if not any(is_text(kind) for is_text in _TEXT):
-            raise TypeError(f"{self.name} must hold ids, whole numbers or text, got {kind}")
-        return self.values
+        """Return the values as ids, an array of pyarrow; see `as_ids`."""
+        return as_ids(self.name, self.values)
 
 
 def rows_of(columns: Mapping[str, Column], item_ids: Vocabulary | None) -> dict[str, Tensor]:
@@ -120,9 +95,9 @@ def rows_of(columns: Mapping[str, Column], item_ids: Vocabulary | None) -> dict[
     """
     if item_ids is None:
         for column in columns.values():
-            if not pa.types.is_integer(column.ids().type):
+            if not pa.types.is_int64(kind := column.ids().type):
                 raise TypeError(
-                    f"{column.name} holds text, not row numbers: pass item_ids=, a Vocabulary with the row of each id"
+                    f"{column.name} holds {kind}, not row numbers: pass item_ids=, a Vocabulary with the row of each id"
                 )
         return {role: tensor_of(column.ids()) for role, column in columns.items()}
     rows: dict[str, Tensor] = {}

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import torch
 from torch import Tensor
+from torchmetrics import Metric
 
 from torchrecmetrics.arrow.list_columns import tensor_of
 from torchrecmetrics.collection.collection import RecMetricCollection
 from torchrecmetrics.core.checks import describe
 from torchrecmetrics.metrics.evaluator import Evaluator
-from torchrecmetrics.tables.sources import check_names
+from torchrecmetrics.tables.columns import check_names
 
 SCHEMA = pa.schema([("sums", pa.list_(pa.float64())), ("counts", pa.list_(pa.int64())), ("fingerprint", pa.string())])
 """Columns of a tally: `sums` and `counts` of the states, and the `fingerprint` of format, metrics and settings."""
@@ -60,14 +61,17 @@ class TallyStates:
 
     def __init__(self, collection: RecMetricCollection, settings: str = "") -> None:
         self.evaluator: Evaluator = collection.evaluator
-        names = [metric._fingerprint for metric in collection.metrics.values()]
+        self.owners: tuple[Metric, ...] = (self.evaluator, *self.evaluator._accumulators)
+        names = [metric.fingerprint for metric in collection.metrics.values()]
         names += [accumulator.option for accumulator in collection.accumulators]
         self.fingerprint: str = "\n".join((FORMAT, *names, settings))
 
     def record_batch(self, list_counts: TallyCounts) -> Any:
         """Return the states as a RecordBatch of one record."""
-        sums, counts = self.evaluator._all_states()
-        counts = torch.cat([torch.tensor(list_counts, device="cpu"), counts])
+        states: list[Tensor] = [getattr(owner, name).flatten() for owner in self.owners for name in owner._defaults]
+        sums = torch.cat([state for state in states if state.is_floating_point()])
+        integers = [state for state in states if not state.is_floating_point()]
+        counts = torch.cat([torch.tensor(list_counts, device="cpu"), *integers])
         lists = [pa.ListArray.from_arrays([0, len(vector)], vector.numpy()) for vector in (sums, counts)]
         return pa.RecordBatch.from_arrays([*lists, pa.array([self.fingerprint])], schema=SCHEMA)
 
@@ -86,8 +90,16 @@ class TallyStates:
             total = Record(sums, counts, record.fingerprint)
         if total is None:
             raise ValueError("there is no tally to merge")
-        list_counts, counts = total.counts.tensor_split([len(TallyCounts._fields)])
-        self.evaluator._replace_states(total.sums, counts)
+        (list_counts, counts), sums = total.counts.tensor_split([len(TallyCounts._fields)]), total.sums
+        for owner in self.owners:
+            for name in owner._defaults:
+                state: Tensor = getattr(owner, name)
+                if state.is_floating_point():
+                    value, sums = sums.tensor_split([state.numel()])
+                else:
+                    value, counts = counts.tensor_split([state.numel()])
+                setattr(owner, name, value.view(state.shape))
+        self.evaluator._assign({"_update_count": 1})
         return TallyCounts(*list_counts.tolist())
 
     def _check_settings(self, number: int, record: Record, total: Record | None) -> None:

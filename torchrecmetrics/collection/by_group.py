@@ -7,14 +7,13 @@ from typing import Any
 
 from torch import Tensor
 
-from torchrecmetrics.core.arrays import ordinary_tensors
 from torchrecmetrics.core.checks import Checks, check_group_names, check_ids
 from torchrecmetrics.core.result import Result
-from torchrecmetrics.core.row_values import Layout, RowValues
-from torchrecmetrics.metrics.accumulator import Accumulator, State
+from torchrecmetrics.core.row_values import RowValues
+from torchrecmetrics.metrics.accumulator import State, Summed
 
 
-class ByGroup(Accumulator):
+class ByGroup(Summed):
     """The value of each group of rows, in addition to that of all rows, under keys like `NDCG@10/cold`.
 
     `update(..., groups=)` takes integers [B]: the number of each row's group among the names, -1 = in no group.
@@ -33,7 +32,6 @@ class ByGroup(Accumulator):
         {'HR@1': 0.6666666666666666, 'HR@1/cold': 0.5, 'HR@1/warm': 1.0}
     """
 
-    num_sums: int = 1
     group_sums: Tensor
 
     def __init__(self, *names: str | Iterable[str], column: str = "groups") -> None:
@@ -58,11 +56,9 @@ class ByGroup(Accumulator):
         """The names of the groups, "/cold"."""
         return tuple(f"/{name}" for name in self.names)
 
-    def begin(self, layout: Layout) -> None:
-        """Register a matrix of sums for each group."""
-        super().begin(layout)
-        with ordinary_tensors():
-            self.add_state("group_sums", layout.zeros(len(self.names), device=self._device), "sum")
+    def empty(self) -> State:
+        """Return a matrix of sums for each group."""
+        return {"group_sums": self.layout.zeros(len(self.names), device=self._device)}
 
     def check(self, num_rows: int, columns: Mapping[str, Tensor], checks: Checks) -> None:
         """Raise unless each row has the number of its group."""
@@ -84,19 +80,13 @@ class ByGroup(Accumulator):
         super()._check_state(state)
         self.layout.check_sums(state["group_sums"])
 
-    def _batch_sums(self, rows: RowValues) -> Tensor:
+    def added_to(self, state: State, rows: RowValues) -> State:
+        """Return the sums of each group with those of a batch added."""
         codes = rows.columns.get(self.columns[0])
         if codes is None:  # no rows
-            return self.layout.zeros(len(self.names), device=rows.values.device)
-        return rows.sums(self.layout, groups=codes.long(), num_groups=len(self.names))
-
-    def added(self, rows: RowValues) -> State:
-        """Return the sums of each group with those of a batch added."""
-        return {"group_sums": self.group_sums + self._batch_sums(rows)}
-
-    def sums(self, clocks: Tensor) -> Sequence[Tensor]:
-        """Return the sums of all groups."""
-        return [self.group_sums]
+            return state
+        sums = rows.sums(self.layout, groups=codes.long(), num_groups=len(self.names))
+        return {"group_sums": state["group_sums"] + sums}
 
     def results(self, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> dict[str, Result]:
         """Return the result of each metric in each group."""
@@ -104,7 +94,3 @@ class ByGroup(Accumulator):
         for name, group_sums in zip(self.names, sums[0].unbind(-1), strict=True):
             results |= self.layout.results(group_sums, group=name)
         return results
-
-    def batch_totals(self, rows: RowValues) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-        """Return no counts, and the sums of each group of a batch."""
-        return [], [self._batch_sums(rows)]

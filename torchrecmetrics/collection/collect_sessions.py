@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,21 +14,15 @@ from torchrecmetrics.collection.row_buffer import BUDGET, check_same_columns, wi
 from torchrecmetrics.core.arrays import ordinary_tensors
 from torchrecmetrics.core.checks import Checks, check_device, check_tensor, describe
 from torchrecmetrics.core.distributed import gathered
-from torchrecmetrics.core.options import Needs, Options
-from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.core.result import Result
-from torchrecmetrics.inputs.batch_input import BatchInput
-from torchrecmetrics.inputs.from_counts import rank_counts
-from torchrecmetrics.inputs.sessions import Sessions, check_entries, count_sessions
+from torchrecmetrics.inputs.sessions import Sessions, check_entries
 from torchrecmetrics.metrics.accumulator import Accumulator, State
 from torchrecmetrics.metrics.description import Description
-from torchrecmetrics.metrics.evaluator import Evaluator
+from torchrecmetrics.metrics.evaluator import Evaluator, checked_weights
 from torchrecmetrics.metrics.ranking_metric import RankingMetric
 
-BUCKETS = 256
-"""Number of buckets of sessions, by a hash of their ids: a process ranks whole buckets."""
 ENTRIES_AT_ONCE = 2**20
-"""Approximate number of entries that are ranked together, in whole buckets."""
+"""Approximate number of entries that are ranked together."""
 _OWN_COLUMNS = ("scores", "labels", "ids", "weights")
 
 
@@ -85,8 +79,7 @@ class SessionEvaluator(Evaluator):
             with ordinary_tensors():
                 added, device_bytes = with_batch(buffered, entries, self._device_bytes, self.budget)
             vars(self).update({f"entry_{name}": batches for name, batches in added.items()}, _device_bytes=device_bytes)
-        self._update_count += 1
-        self._forget_results()
+        self._assign({"_update_count": self._update_count + 1})
 
     @torch.no_grad()
     def forward(  # type: ignore[override]  # entries of sessions are the only input
@@ -96,9 +89,9 @@ class SessionEvaluator(Evaluator):
         columns = {name: column for name, column in arguments.items() if name != "weights"}
         rows = self._batch_rows(Sessions(scores, labels, indexes), arguments.get("weights"), columns)
         results = self._batch_results(rows)
-        self._batch_values, values = self._as_tensors(results), self._as_tensors(results)
+        kept, values = self._as_tensors(results), self._as_tensors(results)
         self.update(scores, labels, indexes, **arguments)
-        self._forward_cache = self._batch_values
+        self._forward_cache = self._batch_values = kept
         return values
 
     def _entries(
@@ -126,7 +119,7 @@ class SessionEvaluator(Evaluator):
         # on other devices than the CPU, `compute` checks values, once per session
         checks = Checks(self._ranking_options.validate_args, scores.device, len(scores))
         if weights is not None:
-            self._check_weights(weights, checks, "entry")
+            checked_weights(weights, checks, "entry")
         deferred = Checks("deferred", scores.device, len(scores))  # the entries of a session share its row_ids
         for accumulator in self._accumulators:
             accumulator.check(len(scores), present, deferred if accumulator.keeps_rows else checks)
@@ -163,12 +156,15 @@ class SessionEvaluator(Evaluator):
             }
             if self.sync_on_compute and self.distributed_available_fn():
                 columns = _exchange(columns, device, self.process_group)
-            self._clear()
+            for name in (self._sums, self._violations, self._counts):
+                vars(self)[name] = self._defaults[name]
+            for accumulator in self._accumulators:
+                accumulator.reset()
             options = replace(options, validate_args=options.validate_args and "deferred")  # all processes raise
             try:
-                for chunk, chunk_columns in _chunks(columns) if columns else ():
-                    weights = chunk_columns.pop("weights", None)
-                    self._add_rows(self._batch_rows(chunk, weights, chunk_columns, options))
+                for entries in _chunks(columns) if columns else ():
+                    sessions = Sessions(*(entries.pop(name) for name in ("scores", "labels", "ids")))
+                    self._add_rows(self._batch_rows(sessions, entries.pop("weights", None), entries, options))
             finally:
                 self._update_count = updates
         return super()._compute_results()
@@ -179,10 +175,10 @@ class SessionEvaluator(Evaluator):
             self._compute_results()
         return super()._kept_columns()
 
-    def _known_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def _filter_kwargs(self, **kwargs: Any) -> dict[str, Any]:
         """Return the arguments that `update` has."""
         known = ("scores", "labels", "indexes", "weights", *self._readers)
-        return {name: value for name, value in arguments.items() if name in known}
+        return {name: value for name, value in kwargs.items() if name in known}
 
     def reset(self) -> None:
         """Forget all entries; the results of the last `compute` stay readable."""
@@ -268,93 +264,29 @@ def _check_compatible(buffered: Mapping[str, list[Tensor]], added: Mapping[str, 
         )
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class _Chunk(BatchInput):
-    """Entries of whole sessions, whose numbers begin at 0."""
-
-    scores: Tensor
-    labels: Tensor
-    session: Tensor
-    ids: Tensor
-    width: int
-    source: Sessions
-    """The entries of all sessions in their original order, for questions about odd data."""
-
-    def rank(self, needs: Needs, options: Options) -> Ranking:
-        """Rank the entries of each session."""
-        checks = Checks(options.validate_args, self.scores.device, len(self.ids))
-
-        def name(row: int) -> str:
-            return f"session {int(self.ids[row])}"
-
-        counts = count_sessions(
-            self.scores,
-            self.labels,
-            self.session,
-            checks,
-            name,
-            width=self.width,
-            min_score=needs.score_threshold,
-        )
-        return rank_counts(
-            counts, needs, options, checks, made_with=("ties",), row_ids=self.ids, entry_rows=self.session
-        )
-
-
-def _chunks(columns: Mapping[str, Tensor]) -> Iterator[tuple[_Chunk, dict[str, Tensor]]]:
-    """Yield chunks of whole sessions with their other columns, [E].
-
-    A chunk holds the sessions of one width, a power of 2, from one or more whole buckets.
-    """
-    bucket = _bucket(columns["ids"])
-    order, source = bucket.argsort(stable=True), Sessions(columns["scores"], columns["labels"], columns["ids"])
-    split = torch.bincount(bucket, minlength=BUCKETS).cumsum(0) // ENTRIES_AT_ONCE  # number of each bucket's split
-    sizes = torch.bincount(split[bucket.long()]).tolist()
-    for places in torch.split(order, sizes):
-        if not len(places):
-            continue
-        entries = {name: column[places] for name, column in columns.items()}
-        ids, session = torch.unique(entries.pop("ids"), return_inverse=True)
-        relevant = torch.bincount(session[entries["labels"] != 0], minlength=len(ids))
-        width = torch.exp2(relevant.clamp(min=1).double().log2().ceil()).long()
-        for chunk_width in torch.unique(width).tolist():
-            of_width = width == chunk_width
-            number = of_width.cumsum(0) - 1
-            in_chunk = of_width[session]
-            chunk_columns = {name: column[in_chunk] for name, column in entries.items()}
-            scores, labels = chunk_columns.pop("scores"), chunk_columns.pop("labels")
-            chunk = _Chunk(
-                scores=scores,
-                labels=labels,
-                session=number[session[in_chunk]],
-                ids=ids[of_width],
-                width=chunk_width,
-                source=source,
-            )
-            yield chunk, chunk_columns
-
-
-def _bucket(ids: Tensor) -> Tensor:
-    """Return the bucket of each session id, uint8 [n], in steps of `ENTRIES_AT_ONCE` ids."""
-    buckets = [(_hashed(chunk) & (BUCKETS - 1)).to(torch.uint8) for chunk in torch.split(ids, ENTRIES_AT_ONCE)]
-    return torch.cat(buckets) if buckets else ids.to(torch.uint8)
-
-
-def _hashed(ids: Tensor) -> Tensor:
-    """Mix the bits of int64 ids, one-to-one (the finaliser of splitmix64)."""
-    for shift, factor in ((30, -4658895280553007687), (27, -7723592293110705685)):
-        ids = (ids ^ ((ids >> shift) & (2 ** (64 - shift) - 1))) * factor
-    return ids ^ ((ids >> 31) & (2**33 - 1))
+def _chunks(columns: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+    """Yield about `ENTRIES_AT_ONCE` entries of whole sessions of similar length, which need little padding."""
+    _, session, length = torch.unique(columns["ids"], return_inverse=True, return_counts=True)
+    length_class = length.double().log2().ceil().long()
+    by_length = length_class.argsort(stable=True)
+    length, length_class = length[by_length], length_class[by_length]
+    number = length_class * len(session) + length.cumsum(0) // ENTRIES_AT_ONCE
+    chunk = torch.unique_consecutive(number, return_inverse=True)[1]
+    place = torch.empty_like(by_length).scatter_(0, by_length, torch.arange(len(length), device=length.device))
+    order = place[session].argsort(stable=True)
+    num_entries = torch.bincount(chunk.repeat_interleave(length)).tolist()
+    for entries in torch.split(order, num_entries):
+        yield {name: column[entries] for name, column in columns.items()}
 
 
 def _exchange(columns: Mapping[str, Tensor], device: torch.device, process_group: Any) -> dict[str, Tensor]:
-    """Send each entry to the process that owns its bucket; return the entries that this process received, [E] by name.
+    """Send each entry to the process that owns its session; return the entries that this process received, [E] by name.
 
     Raises:
         ValueError: on all processes, if weights, groups or dtypes are not the same on all processes with entries.
     """
     world, rank = torch.distributed.get_world_size(process_group), torch.distributed.get_rank(process_group)
-    owner = _bucket(columns["ids"]) % world if columns else torch.zeros(0, dtype=torch.int64, device=device)
+    owner = columns["ids"] % world if columns else torch.zeros(0, dtype=torch.int64, device=device)
     order, sent = owner.argsort(stable=True), torch.bincount(owner, minlength=world).tolist()
     shares = gathered(({name: column.dtype for name, column in columns.items()}, sent), process_group)
     dtypes = [dtypes for dtypes, _ in shares if dtypes]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import deepcopy
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -17,16 +16,10 @@ from torchrecmetrics.core.options import DEFAULTS, OPTIONS, Input
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.core.result import Result
 from torchrecmetrics.metrics.accumulator import Accumulator
+from torchrecmetrics.metrics.description import Description
 from torchrecmetrics.metrics.evaluator import Evaluator, outside_graphs
-from torchrecmetrics.metrics.names import KeyFormat, Metrics, check_instance, key_of, make_metrics
-from torchrecmetrics.metrics.ranking_metric import RankingMetric
-from torchrecmetrics.metrics.signature import (
-    METRIC_OPTIONS,
-    TORCHMETRICS_OPTIONS,
-    MetricOptions,
-    check_option_names,
-    option_fingerprint,
-)
+from torchrecmetrics.metrics.names import KeyFormat, Metrics, check_options, description_of, key_of, make_metrics
+from torchrecmetrics.metrics.signature import TORCHMETRICS_OPTIONS, MetricOptions, option_fingerprint
 from torchrecmetrics.results.evaluation import Evaluation, EvaluationCounts
 from torchrecmetrics.results.rows import Rows
 
@@ -113,7 +106,7 @@ class RecMetricCollection(MetricCollection):
 
     def _begin(
         self,
-        metrics: Mapping[str, RankingMetric],
+        metrics: Mapping[str, Description],
         accumulators: Sequence[Accumulator],
         prefix: str | None = None,
         postfix: str | None = None,
@@ -123,18 +116,19 @@ class RecMetricCollection(MetricCollection):
         self._groups = {}  # torchmetrics 1.4 sets it in its add_metrics
         self._rows: tuple[dict[str, Tensor], Rows] | None = None
         """The columns of kept rows, and `Rows` made from them."""
+        of_accuracy = [key for key, metric in metrics.items() if metric.kind == "accuracy"]
+        self._leading_key: str = (of_accuracy or list(metrics))[0]
         leader = next(iter(metrics.values()))
-        evaluator = self._evaluator_class(**{name: getattr(leader, name) for name in TORCHMETRICS_OPTIONS})
-        described: dict[str, Any] = {"metrics": [(key, metric._fingerprint) for key, metric in metrics.items()]}
+        described: dict[str, Any] = {"metrics": [(key, metric.fingerprint) for key, metric in metrics.items()]}
         described["accumulators"] = [accumulator.option for accumulator in accumulators]
-        self.__dict__["evaluator"] = evaluator  # a submodule of the first value
         fingerprint = option_fingerprint("torchrecmetrics.collection", "RecMetricCollection", described)
+        evaluator = self._evaluator_class(**leader.torchmetrics_options)
         evaluator._begin(metrics, f"collection-{fingerprint}", accumulators)
+        self.__dict__["evaluator"] = evaluator  # a submodule of the first value
         for key, (metric_key, suffix) in evaluator._metric_of_key.items():
-            if "." in key:
-                continue  # names of groups from data of `evaluate`; modules cannot have such names
-            group = suffix.removeprefix("/") or None
-            self._modules[key] = Value(evaluator, key, metrics[metric_key], group, leads=not len(self._modules))
+            if "." not in key:  # names of groups from data of `evaluate`; modules cannot have such names
+                group = suffix.removeprefix("/") or None
+                self._modules[key] = Value(evaluator, key, metrics[metric_key], group, leads=not len(self._modules))
 
     @classmethod
     def fresh(
@@ -172,10 +166,8 @@ class RecMetricCollection(MetricCollection):
     def _copy_of(self, collection: RecMetricCollection, accumulators: Sequence[Accumulator]) -> None:
         """Make this an empty collection of the same metrics and the given accumulators."""
         with collection.evaluator.device:  # the default device may be another one
-            process_groups = {id(metric.process_group): metric.process_group for metric in collection.metrics.values()}
-            metrics = deepcopy(collection.metrics, process_groups)  # process groups cannot be copied
-            self._begin(metrics, accumulators, collection.prefix, collection.postfix)
-        self.evaluator._sanity = collection.evaluator._sanity  # no question again in each epoch
+            self._begin(collection.metrics, accumulators, collection.prefix, collection.postfix)
+        self.evaluator._questions = collection.evaluator._questions  # no question again in each epoch
 
     if TYPE_CHECKING:  # the types of torchmetrics' methods
 
@@ -211,14 +203,14 @@ class RecMetricCollection(MetricCollection):
     # --------------------------------------------------------------------------------------------------- what it holds
 
     @property
-    def metrics(self) -> dict[str, RankingMetric]:
+    def metrics(self) -> dict[str, Description]:
         """Description of each metric by key, without prefix and postfix."""
-        return self.evaluator._metrics  # type: ignore[return-value]  # `_begin` takes metrics
+        return self.evaluator._formulas.metrics
 
     @property
     def accumulators(self) -> list[Accumulator]:
-        """The accumulators that were given."""
-        return self.evaluator._user_accumulators
+        """The accumulators that were given; others count items or ranks for metrics."""
+        return self.evaluator._accumulators[self.evaluator._num_counts :]
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -228,14 +220,12 @@ class RecMetricCollection(MetricCollection):
     @property
     def keep_rows(self) -> bool:
         """True if per-row values are kept."""
-        return any(accumulator.keeps_rows for accumulator in self.accumulators)
+        return any(accumulator.keeps_rows for accumulator in self.evaluator._accumulators)
 
     @property
     def leading(self) -> Value:
         """The value whose counts represent the collection: the first metric of accuracy, or else the first metric."""
-        metrics = self.metrics.items()
-        keys = [key for key, metric in metrics if not metric._is_of_lists and not metric._is_of_items]
-        return self._modules[(keys or list(self.metrics))[0]]  # type: ignore[return-value]
+        return self._modules[self._leading_key]  # type: ignore[return-value]
 
     @property
     def catalogue(self) -> Catalogue | None:
@@ -269,7 +259,6 @@ class RecMetricCollection(MetricCollection):
 
     # ------------------------------------------------------------------------------------------------- update, compute
 
-    @outside_graphs
     def update(  # type: ignore[override]  # ModuleDict's own is hidden by MetricCollection's, too
         self,
         scores: Tensor | NDArray[Any] | Ranking | Input | None = None,
@@ -295,18 +284,16 @@ class RecMetricCollection(MetricCollection):
         nothing = torch.tensor(torch.nan, dtype=torch.float64)
         batch: dict[str, Tensor] = self.evaluator.forward(*args, **kwargs)
         for value in self._modules.values():
-            value._forward_cache = batch.get(value.key, nothing)  # type: ignore[call-overload]
+            value.set_batch_value(nothing)  # type: ignore[operator]
         return {self._set_name(key): value for key, value in batch.items()}
 
-    @outside_graphs
     def compute(self) -> dict[str, Tensor]:
         """Return every value under its key; two or three all-reduces over several processes.
 
         Raises:
             ValueError: if updates held bad values that could not raise at once; the message counts the rows by kind.
         """
-        values = self.evaluator._as_tensors(self.evaluator._compute_results())
-        return {self._set_name(key): value for key, value in values.items()}
+        return {self._set_name(key): value for key, value in self.evaluator.compute().items()}
 
     def result(self) -> Evaluation:
         """Return every value with its interval and counts, in a dict that prints as a table, as `evaluate` does.
@@ -323,10 +310,8 @@ class RecMetricCollection(MetricCollection):
     ) -> Evaluation:
         """Compute, and return the result with the kernels, the row ids, and counts that the caller knows."""
         results = self.evaluator._compute_results()
-        lists = [
-            results[key].num_users for key, metric in self.metrics.items() if metric._is_of_lists or metric._is_of_items
-        ]
-        leading = results[self.leading.key]
+        lists = [results[key].num_users for key, metric in self.metrics.items() if metric.kind != "accuracy"]
+        leading = results[self._leading_key]
         num_lists = max(lists, default=leading.num_users)
         rows = self.rows if self.keep_rows else None
         return Evaluation(self._points(results), leading, rows, kernels, user_ids, num_lists, counts)
@@ -361,19 +346,24 @@ class RecMetricCollection(MetricCollection):
 
 def _described(
     metrics: Metrics, k: int | Iterable[int] | None, key_format: KeyFormat, options: MetricOptions
-) -> dict[str, RankingMetric]:
+) -> dict[str, Description]:
     """Return the metrics of a collection by key, or raise if they cannot share a ranking."""
-    check_option_names(options)
+    check_options("a collection", options, [*MetricOptions.__annotations__])
     if isinstance(metrics, Mapping):
         keyed: list[tuple[Any, Any]] = list(metrics.items())
     else:
         keyed = [(key_of(metric, key_format), metric) for metric in make_metrics(metrics, k, options)]
     if not keyed:
         raise ValueError("a collection needs at least one metric")
-    described: dict[str, RankingMetric] = {}
+    described: dict[str, Description] = {}
     for key, metric in keyed:
-        _check_key(key, described)
-        described[key] = check_instance(key, metric)
+        if not isinstance(key, str) or not key or "." in key:
+            raise ValueError(
+                f"a key must be a string that is not empty and holds no '.' (ModuleDict refuses it), got {key!r}"
+            )
+        if key in described:
+            raise ValueError(f"two metrics have the key {key!r}; keys come from name and k, see key_format")
+        described[key] = description_of(key, metric)
     first_key, leader = next(iter(described.items()))
     agreed = {**{name: _option(leader, name) for name in _AGREED}, "catalogue": _shared_catalogue(described)}
     for key, metric in described.items():
@@ -384,20 +374,18 @@ def _described(
 
 def _kept_rows_of(columns: Mapping[str, Tensor], evaluator: Evaluator) -> Rows:
     """Return the columns of kept rows as `Rows`, with the keys of the metrics and the options in words."""
-    values, weights = columns["values"].double(), columns["weights"][0].double()
-    values = values.where(columns["used"].bool(), torch.nan)
-    by_key = dict(zip(evaluator._row_metrics, values, strict=True))
-    keys = [key for key in evaluator._metrics if key in by_key]
-    if not keys:
+    formulas, options = evaluator._formulas, evaluator._ranking_options
+    means, metrics = formulas.means, formulas.metrics
+    if not means:
         raise ValueError("KeptRows keeps the values of metrics that are means over rows, but the collection has none")
+    values, weights = columns["values"].double(), columns["weights"][0].double()
+    by_key = dict(zip(means, values.where(columns["used"].bool(), torch.nan), strict=True))
     own_weights = {}
     if "own_weights" in columns:
-        weighing = list(evaluator._row_metrics)[evaluator._layout.num_plain :]
-        own_weights = dict(zip(weighing, columns["own_weights"].double(), strict=True))
-    options = evaluator._ranking_options
-    labels = {f"metric of {key}": metric.label for key, metric in evaluator._row_metrics.items() if key != metric.label}
+        own_weighted = list(means)[formulas.layout.num_plain :]
+        own_weights = dict(zip(own_weighted, columns["own_weights"].double(), strict=True))
     return Rows(
-        values={key: by_key[key] for key in keys},
+        values={key: by_key[key] for key in metrics if key in by_key},
         ids=columns["ids"][0].long(),
         weights=None if bool((weights == 1).all()) else weights,
         clusters=columns["clusters"][0] if "clusters" in columns else None,
@@ -406,38 +394,27 @@ def _kept_rows_of(columns: Mapping[str, Tensor], evaluator: Evaluator) -> Rows:
             "ties": options.tie_rule,
             "overlap": options.overlap_rule,
             "padding_idx": None if options.padding_idx is None else str(options.padding_idx),
-            "empty_target_action": evaluator._leader.empty_target_action,
-            **labels,
+            "empty_target_action": formulas.leader.empty_target_action,
+            **{f"metric of {key}": metric.label for key, metric in means.items() if key != metric.label},
         },
-        higher_is_better={key: metric.higher_is_better for key, metric in evaluator._row_metrics.items()},
+        higher_is_better={key: metric.higher_is_better for key, metric in means.items()},
     )
 
 
-def _shared_catalogue(metrics: Mapping[str, RankingMetric]) -> Any:
+def _shared_catalogue(metrics: Mapping[str, Description]) -> Any:
     return next((metric.catalogue for metric in metrics.values() if metric.catalogue is not None), None)
 
 
-def _check_key(key: Any, known_keys: Mapping[str, Any]) -> None:
-    """Refuse repeated keys, and keys that a ModuleDict refuses."""
-    if not isinstance(key, str) or not key or "." in key:
-        raise ValueError(
-            f"a key must be a string that is not empty and holds no '.' (ModuleDict refuses it), got {key!r}"
-        )
-    if key in known_keys:
-        raise ValueError(f"two metrics have the key {key!r}; keys come from name and k, see key_format")
+def _option(metric: Description, name: str) -> Any:
+    """Return an option of a metric; None = the default."""
+    if name in TORCHMETRICS_OPTIONS:
+        return metric.torchmetrics_options[name]
+    return getattr(metric.ranking_options if name in OPTIONS else metric, name)
 
 
-def _option(metric: RankingMetric, name: str) -> Any:
-    return getattr(metric._rules if name in OPTIONS else metric, name)
-
-
-def _check_agreement(
-    key: str, metric: RankingMetric, options: Mapping[str, Any], owner: str = "the collection"
-) -> None:
+def _check_agreement(key: str, metric: Description, options: Mapping[str, Any], owner: str = "the collection") -> None:
     """Refuse a metric with other options, which would need its own ranking or synchronisation."""
     for name, expected in options.items():
-        if name not in METRIC_OPTIONS:
-            raise ValueError(f"unknown option {name!r}")
         value = _option(metric, name)
         if name == "catalogue" and (value is None or expected is None):
             continue  # a metric without a catalogue reads none

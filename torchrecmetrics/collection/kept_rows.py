@@ -70,12 +70,10 @@ class KeptRows(Accumulator):
     def _batch(self, rows: RowValues) -> dict[str, Tensor]:
         """Return the columns of a batch, [height, B] each."""
         ids, clusters = rows.columns.get("row_ids"), rows.columns.get("clusters")
-        if ids is None and rows.ranking is not None:
-            ids = rows.ranking.row_ids
+        ids = rows.ranking.rows.ids if ids is None else ids
         weights = rows.values.new_ones(1, len(rows)) if rows.weights is None else rows.weights[None]
-        own_rows = None if rows.ranking is None else rows.ranking.own_rows
-        if own_rows is not None:
-            weights = weights * own_rows
+        if rows.ranking.rows.own is not None:
+            weights = weights * rows.ranking.rows.own
         batch = {"values": rows.values, "used": ~rows.undefined, "weights": weights, "own_weights": rows.own_weights}
         batch |= {"ids": None if ids is None else ids.long()[None]}
         batch |= {"clusters": None if clusters is None else clusters.long()[None]}

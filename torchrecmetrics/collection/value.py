@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,8 +10,8 @@ from torch import Tensor
 
 from torchrecmetrics.core.result import LastResult, Result
 from torchrecmetrics.metrics.accumulator import BareMetric
+from torchrecmetrics.metrics.description import Description
 from torchrecmetrics.metrics.evaluator import Evaluator
-from torchrecmetrics.metrics.ranking_metric import RankingMetric
 
 
 class Value(LastResult, BareMetric):
@@ -20,19 +21,16 @@ class Value(LastResult, BareMetric):
     calls every value, the first value called adds the batch for all.
     """
 
-    metric: RankingMetric
-
-    def __init__(self, evaluator: Evaluator, key: str, metric: RankingMetric, group: str | None, leads: bool) -> None:
+    def __init__(self, evaluator: Evaluator, key: str, metric: Description, group: str | None, leads: bool) -> None:
         super().__init__()
         self.key: str = key
         """The key in the collection, without prefix and postfix."""
+        self.metric: Description = metric
         self.group: str | None = group
         """The ending of the key that an accumulator gave, such as a group's name; None = the metric over all rows."""
         self.leads: bool = leads
+        """True for the first value, which holds the evaluator as its submodule."""
         self.num_updates: int = 0
-        constants = ("higher_is_better", "plot_lower_bound", "plot_upper_bound")  # torchmetrics lets nobody set them
-        vars(self).update({name: getattr(metric, name) for name in constants})
-        self.__dict__["metric"] = metric  # not a submodule: it is a description, without rows
         self.label: str = metric.label if group is None else f"{metric.label}/{group}"
         """Label of the metric, with the ending of its key: `NDCG@10/cold`."""
         self.name: str = metric.name
@@ -41,10 +39,12 @@ class Value(LastResult, BareMetric):
         """Cut-off of the metric."""
         self.bounds: tuple[float, float] | None = metric.bounds
         """Lowest and highest value of the metric."""
+        constants = ("higher_is_better", "plot_lower_bound", "plot_upper_bound")  # torchmetrics lets nobody set them
+        vars(self).update({name: getattr(metric.metric_class, name) for name in constants})
         if leads:
             self.evaluator: Evaluator = evaluator
         else:
-            self.__dict__["evaluator"] = evaluator  # a submodule of the first value only
+            self.__dict__["evaluator"] = evaluator
 
     @property
     def update_called(self) -> bool:
@@ -58,18 +58,22 @@ class Value(LastResult, BareMetric):
 
     def update(self, *args: Any, **kwargs: Any) -> None:
         """Add a batch, if no other value has done so, for all values of the collection."""
-        if self.num_updates == self.evaluator._num_value_updates:
-            self.evaluator.update(*args, **kwargs)
-            self.evaluator._num_value_updates += 1
-        self.num_updates += 1
+        self._add(self.evaluator.update, *args, **kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """Add a batch as `update` does, and return the batch's own value."""
         nothing = torch.tensor(torch.nan, dtype=torch.float64)
+        self._add(self.evaluator.forward, *args, **kwargs)
+        return self.set_batch_value(nothing)
+
+    def _add(self, add: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         if self.num_updates == self.evaluator._num_value_updates:
-            self.evaluator(*args, **kwargs)
+            add(*args, **kwargs)
             self.evaluator._num_value_updates += 1
         self.num_updates += 1
+
+    def set_batch_value(self, nothing: Tensor) -> Tensor:
+        """Return, and keep for Lightning, the value of the last batch; `nothing` if it needs more than a batch."""
         value = self.evaluator._batch_values.get(self.key, nothing)
         self._forward_cache = value  # type: ignore[assignment]  # torchmetrics types it None
         return value
@@ -108,7 +112,7 @@ class Value(LastResult, BareMetric):
         raise TypeError(f"{self.label} has no state of its own: merge the collections")
 
     def _filter_kwargs(self, **kwargs: Any) -> dict[str, Any]:
-        return self.evaluator._known_arguments(kwargs)
+        return self.evaluator._filter_kwargs(**kwargs)
 
     def __repr__(self) -> str:
         return f"Value({self.label})"

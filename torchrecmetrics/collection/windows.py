@@ -43,7 +43,6 @@ class Window(Accumulator):
         {'HR@1': 0.25, 'HR@1/window': 0.5}
     """
 
-    num_sums: int = 1
     is_recent: ClassVar[bool] = True
     slots: list[Tensor]
     """Sums of the rows of each slot, float [layout.size, 3]."""
@@ -93,8 +92,8 @@ class Window(Accumulator):
     def added(self, rows: RowValues) -> State:
         """Return the slots with a batch added, without slots that no process can need."""
         processes, sums = self.num_processes(), rows.sums(self.layout)
-        holders = 1 if rows.ranking is None else rows.ranking.num_holders  # processes with the same rows
-        number = math.ceil(len(rows) * processes / holders)  # if each process adds as many as this one
+        # if each process adds as many as this one; some hold the same rows
+        number = math.ceil(len(rows) * processes / rows.ranking.rows.num_holders)
         filled, matrices = list(self._slots), list(self.slots)
         slot_size = max(1, -(-self.size // SLOTS))
         if filled and self._size_of(filled[-1]) < slot_size:

@@ -18,7 +18,7 @@ from torch._C._functorch import is_functorch_wrapped_tensor, peek_interpreter_st
 Validation: TypeAlias = bool | Literal["deferred"]
 """True: bad values raise at once on the CPU, else in `compute`; "deferred": in `compute` everywhere; False: never."""
 
-#: Kinds of violations. `Ranking.violations` counts the bad rows in this order.
+#: Kinds of violations. `RankedRows.violations` counts the bad rows in this order.
 VIOLATIONS = {
     "target_range": "with a target id beyond the last item",
     "target_repeat": "with an item listed twice in target",
@@ -54,6 +54,8 @@ VIOLATIONS = {
 }
 SCORE_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 ID_DTYPES = (torch.int64, torch.int32, torch.int16)
+_OF_OTHERS = {"top_k": "k", "topk": "k", "preds": "scores", "y_true": "target"}
+"""Names of arguments in torchmetrics and scikit-learn, with ours."""
 _MAX_COMPARED, _MAX_SHOWN, _SHOWN_LENGTH = 10_000, 50, 80
 """Maximum numbers of names that a message compares and shows, and of characters per name."""
 
@@ -65,12 +67,14 @@ class Checks:
     "deferred", nothing waits for the device: bad rows are left out and counted, and the metric raises in `compute`.
     """
 
-    def __init__(self, validate_args: Validation, device: torch.device, num_rows: int) -> None:
+    def __init__(
+        self, validate_args: Validation, device: torch.device, num_rows: int, own_rows: Tensor | None = None
+    ) -> None:
         self.enabled: bool = validate_args is not False
         self.at_once: bool = validate_args is True and device.type == "cpu"
         self.device: torch.device = device
         self.num_rows: int = num_rows
-        self.own_rows: Tensor | None = None
+        self.own_rows: Tensor | None = own_rows
         """Bool [B]: rows whose violations this process counts, if several processes have the same rows; None = all."""
         self._violations: list[tuple[str, Tensor, Callable[[int], str]]] = []
 
@@ -260,6 +264,8 @@ def as_interactions(name: str, value: Any) -> str | None:
     if isinstance(value, Tensor):
         if value.is_nested:
             return f"Interactions.from_jagged({name}, num_items=...)"
+        if value.layout != torch.strided:
+            return f"Interactions.from_scipy({name})"
         return f"Interactions.from_dense({name})" if value.dim() == 2 and is_dense(value) else None
     if isinstance(value, (str, Path)):
         return f"Log.from_file({str(value)!r}).to_interactions()"
@@ -335,7 +341,8 @@ def extra(name: str) -> str:
 def nearest(name: object, known_names: Iterable[object]) -> str:
     """Return the end of a message about an unknown name: the closest of `known_names`, and a list of all."""
     known = [str(known_name)[:_SHOWN_LENGTH] for known_name in known_names]
-    close = difflib.get_close_matches(str(name), known[:_MAX_COMPARED], n=1)
+    ours = _OF_OTHERS.get(str(name))
+    close = [ours] if ours in known else difflib.get_close_matches(str(name), known[:_MAX_COMPARED], n=1)
     if name == "weights" and not close:
         return ": pass weights of rows to update(..., weights=) of a metric or a RecMetricCollection"
     more = f" and {len(known) - _MAX_SHOWN} more" if len(known) > _MAX_SHOWN else ""

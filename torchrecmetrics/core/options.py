@@ -109,10 +109,10 @@ class Needs(NamedTuple):
     """Number of top ranks whose item ids are read."""
     history: bool = False
     """True: the history of each row's user is read."""
+    graded: bool = False
+    """True: all metrics read the gains of relevant items."""
     num_items: int | None = None
     """Number of items of the catalogue, if one is read."""
-    graded: bool = False
-    """True: values depend on the order even if all items are relevant, as in NDCG of ratings; for warnings."""
 
     @classmethod
     def union(cls, all_needs: Iterable[Needs]) -> Needs:
@@ -137,8 +137,8 @@ class Needs(NamedTuple):
             target=any(need.target for need in needs),
             list_depth=max((need.list_depth for need in needs), default=0),
             history=any(need.history for need in needs),
-            num_items=next(iter(sizes), None),
             graded=all(need.graded for need in needs),
+            num_items=next(iter(sizes), None),
         )
 
     def depth_for(self, width: int) -> int | None:

@@ -35,13 +35,10 @@ class Cutoffs(tuple[int, ...]):
 
     __slots__ = ()
 
-    def column(self, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """Return the cut-offs as [K, 1], which broadcasts against rows."""
-        return _column(self, dtype, device)
-
 
 @cached_constant
-def _column(ks: Cutoffs, dtype: torch.dtype, device: torch.device) -> Tensor:
+def column_of(ks: Cutoffs, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return the cut-offs as [K, 1], which broadcasts against rows."""
     # filled on the device, since a copy from the host could wait for it
     return torch.cat([torch.full((1, 1), float(k), dtype=dtype, device=device) for k in ks])
 
@@ -145,7 +142,7 @@ class RankedItems:
         ranks = self.ranks[:, :width]
         if k is None:
             return ranks.isfinite()
-        edges = k.column(self.ranks.dtype, self.ranks.device) if isinstance(k, Cutoffs) else k
+        edges = column_of(k, self.ranks.dtype, self.ranks.device) if isinstance(k, Cutoffs) else k
         return ranks <= (edges[..., None] if isinstance(edges, Tensor) else edges)  # type: ignore[operator]
 
     @derived
@@ -154,7 +151,7 @@ class RankedItems:
         if self.width == 1:
             return self.hits(k)[..., 0]
         if isinstance(k, Cutoffs):
-            edges = k.column(self.ranks.dtype, self.ranks.device).T.expand(len(self.ranks), -1)
+            edges = column_of(k, self.ranks.dtype, self.ranks.device).T.expand(len(self.ranks), -1)
             return search(self.ranks, edges, right=True).T
         return self.hits(k).sum(-1)
 

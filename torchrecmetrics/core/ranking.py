@@ -11,7 +11,16 @@ from torch import Tensor
 
 from torchrecmetrics.core.arrays import float_dtype
 from torchrecmetrics.core.checks import Checks, check_strided, check_tensor, describe, in_words
-from torchrecmetrics.core.ranked_items import Cutoffs, Discount, K, RankedItems, check_cutoffs, derived, positions
+from torchrecmetrics.core.ranked_items import (
+    Cutoffs,
+    Discount,
+    K,
+    RankedItems,
+    check_cutoffs,
+    column_of,
+    derived,
+    positions,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -39,6 +48,25 @@ class ListedItems(NamedTuple):
     """Bool [B, E]: False = padding, for lists whose entries are codes; None = the entries are `ids`."""
     invalid: Tensor | None = None
     """Bool [B, E]: which entries are codes that no item has; None = no entry is."""
+    scores: Tensor | None = None
+    """[B, K]: score of each of `ids`, -inf = no item; None = unknown."""
+
+
+class RankedRows(NamedTuple):
+    """Which rows of a ranking count, and how columns of `update`, such as weights, belong to them."""
+
+    valid: Tensor | None = None
+    """Bool [B]: False in rows with bad values that did not raise at once, which are left out; None = all are valid."""
+    violations: Tensor | None = None
+    """Int64 [len(VIOLATIONS)]: number of bad rows per kind; None = 0."""
+    own: Tensor | None = None
+    """Bool [B]: rows that this process counts, where several processes hold the same rows; None = all rows."""
+    num_holders: int = 1
+    """Number of processes that hold the same rows, of which each counts a share."""
+    ids: Tensor | None = None
+    """Int64 [B]: ids of the rows, where the input has them, such as session ids."""
+    of_entries: Tensor | None = None
+    """Int64 [E]: row of each entry, where columns are given per entry; None = they are per row."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -76,18 +104,8 @@ class Ranking:
     """Number of ranks that are known; None = the whole ranking."""
     row_depth: Tensor | None = None
     """Int64 [B]: number of known ranks of each row, where it can be less than `depth`; None = `depth` in all rows."""
-    valid: Tensor | None = None
-    """Bool [B]: False in rows with bad values that did not raise at once, which are left out; None = all are valid."""
-    violations: Tensor | None = None
-    """Int64 [len(VIOLATIONS)]: number of bad rows per kind; None = 0."""
-    own_rows: Tensor | None = None
-    """Bool [B]: rows that this process counts, where several processes hold the same rows; None = all rows."""
-    num_holders: int = 1
-    """Number of processes that hold the same rows, of which each counts a share."""
-    row_ids: Tensor | None = None
-    """Int64 [B]: ids of the rows, where the input has them, such as session ids."""
-    entry_rows: Tensor | None = None
-    """Int64 [E]: row of each entry, where columns such as weights are given per entry; None = they are per row."""
+    rows: RankedRows = field(default_factory=RankedRows)
+    """Which rows count, and how columns of `update` belong to them."""
     num_repeated: Tensor | None = None
     """Int64 [B]: number of entries of the given list that repeat an earlier entry; None = not counted."""
     num_invalid: Tensor | None = None
@@ -148,17 +166,22 @@ class Ranking:
         """
         return self.relevant.hits(self.check_depth(k))
 
-    def num_hits(self, k: K) -> Tensor:
-        """Return the (expected) number of relevant items in the top `k`, float [B], or [K, B] for several cut-offs."""
-        return self.relevant.num_hits(self.check_depth(k))
+    def num_hits(self, k: K, *, min_score: float | None = None) -> Tensor:
+        """Return the (expected) number of relevant items in the top `k`, float [B], or [K, B] for several cut-offs.
 
-    def any_hit(self, k: K) -> Tensor:
+        Only items with score >= `min_score` are hits; likewise in the next two methods.
+        """
+        return self.relevant.num_hits(self.check_depth(k, min_score))
+
+    def any_hit(self, k: K, *, min_score: float | None = None) -> Tensor:
         """Return 1 if a relevant item is in the top `k`, else 0, or its probability: float [B], or [K, B]."""
-        return self.relevant.any_hit(self.check_depth(k))
+        return self.relevant.any_hit(self.check_depth(k, min_score))
 
-    def sum_hits(self, discount: Discount, k: K, gains: Tensor | None = None) -> Tensor:
+    def sum_hits(
+        self, discount: Discount, k: K, gains: Tensor | None = None, *, min_score: float | None = None
+    ) -> Tensor:
         """Return the (expected) sum over hits in the top `k` of discount(rank), times their `gains` [B, T] if given."""
-        return self.relevant.sum_hits(discount, self.check_depth(k), gains)
+        return self.relevant.sum_hits(discount, self.check_depth(k, min_score), gains)
 
     def reciprocal_first(self, k: K) -> Tensor:
         """Return (expected) 1 / rank of the best relevant item if it is in the top `k`, else 0."""
@@ -170,8 +193,21 @@ class Ranking:
 
     def cutoffs(self, k: int | Sequence[int]) -> int | Tensor:
         """Return one cut-off as an int, several as a column that broadcasts against rows, float [K, 1]."""
-        k = k if isinstance(k, Cutoffs) else check_cutoffs(k)
-        return k if isinstance(k, int) else k.column(self.num_relevant.dtype, self.num_relevant.device)
+        k = k if isinstance(k, (int, Cutoffs)) else check_cutoffs(k)
+        return k if isinstance(k, int) else column_of(k, self.num_relevant.dtype, self.num_relevant.device)
+
+    def num_reaching(self, min_score: float) -> Tensor:
+        """Return the number of candidates with score >= `min_score`, float [B].
+
+        Raises:
+            ValueError: if the ranking was made without this threshold.
+        """
+        if self.num_recommended is None or self.score_threshold != min_score:
+            raise ValueError(
+                f"the metric counts items with score >= {min_score}, but the ranking was made with "
+                f"score_threshold={self.score_threshold}: pass scores, or name it in Scores(...).ranking(...)"
+            )
+        return self.num_recommended
 
     @property
     def hit_number(self) -> Tensor:
@@ -179,15 +215,17 @@ class Ranking:
         return positions(self.relevant.width, self.num_relevant.dtype, self.num_relevant.device)
 
     @property
+    @derived
     def ideal_gains(self) -> Tensor:
         """Gains of all relevant items, ranked or not, in descending order, then 0: float [B, T]."""
         if self.gains is None:
             return (self.hit_number <= self.num_relevant[:, None]).to(self.num_relevant.dtype)
-        return _ideal_gains(self)
+        return self.gains.sort(dim=1, descending=True).values
 
     # ---------------------------------------------------------------------------------------------------- listed items
 
     @property
+    @derived
     def items(self) -> Tensor:
         """Ids of the top-ranked items, int64 [B, depth], best first; -1 = no item, as at the rank of an invalid code.
 
@@ -196,7 +234,13 @@ class Ranking:
         Raises:
             ValueError: if the ranking was made from ranks, or without lists.
         """
-        return _items(self)
+        lists = self.listed()
+        ids, stays = lists.ids, lists.stays
+        if stays is None:
+            return ids
+        rows, width = ids.shape  # entries without a rank go to one more column, which is cut off
+        places = (stays.cumsum(1) - 1).where(stays, width)
+        return ids.new_full((rows, width + 1), -1).scatter(1, places, ids)[:, :width]
 
     @property
     def relevant_items(self) -> Tensor:
@@ -262,17 +306,20 @@ class Ranking:
         """Return a copy that also rejects the rows that are not `valid`, bool [B]; see `Checks.finish`."""
         if valid is None or violations is None:
             return self
-        if self.valid is not None and self.violations is not None:
-            valid, violations = valid & self.valid, violations + self.violations
-        return replace(self, valid=valid, violations=violations)
+        if self.rows.valid is not None and self.rows.violations is not None:
+            valid, violations = valid & self.rows.valid, violations + self.rows.violations
+        return replace(self, rows=self.rows._replace(valid=valid, violations=violations))
 
-    def check_depth(self, k: K) -> int | Cutoffs | Tensor | None:
+    def check_depth(self, k: K, min_score: float | None = None) -> int | Cutoffs | Tensor | None:
         """Return the checked cut-off, or raise if the ranking is not known down to it.
 
-        A tensor of cut-offs, one per row, needs as many ranks as a row can have relevant items.
+        A tensor of cut-offs, one per row, needs as many ranks as a row can have relevant items. With `min_score`,
+        return at most the number of candidates that reach it, float [B] or [K, B].
         """
-        if not isinstance(k, (Cutoffs, Tensor)) and k is not None:
+        if not isinstance(k, (int, Cutoffs, Tensor)) and k is not None:
             k = check_cutoffs(k)
+        if min_score is not None:
+            return self.num_reaching(min_score).clamp(max=self.cutoffs(self.check_depth(k)))  # type: ignore[arg-type]
         if self.depth is None:
             return k
         if isinstance(k, Tensor):
@@ -296,52 +343,38 @@ class Ranking:
         """Return which valid rows are not known down to `depth` (None = their number of relevant items), bool [B]."""
         assert self.row_depth is not None
         short = self.row_depth < (self.num_relevant if depth is None else depth)
-        return short if self.valid is None else short & self.valid
+        return short if self.rows.valid is None else short & self.rows.valid
 
     def describe_short_row(self, row: int) -> str:
         """Return a description of the known depth of a row, for a message."""
         assert self.row_depth is not None
         return f"row {row} to {int(self.row_depth[row])}"
 
-    def per_row(self, name: str, values: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return a column of `update` with one value per row, [B], and a mask of rows with several values, or None.
+    def per_row(self, name: str, values: Tensor, checks: Checks) -> Tensor:
+        """Return a column of `update` with one value per row, [B]; `checks` rejects sessions with several values.
 
         Raises:
             TypeError: for anything but a tensor.
             ValueError: for another shape or device.
         """
-        rows = len(self) if self.entry_rows is None else len(self.entry_rows)
+        of_entries, ids = self.rows.of_entries, self.rows.ids
+        num_values = len(self) if of_entries is None else len(of_entries)
         check_tensor(name, values, "; encode text with a Vocabulary" if isinstance(values, (list, tuple)) else "")
         check_strided(name, values, "0")
-        if values.shape != (rows,) or values.device != self.num_relevant.device:
-            unit = "row" if self.entry_rows is None else "entry and equal within a session"
+        if values.shape != (num_values,) or values.device != self.num_relevant.device:
+            unit = "row" if of_entries is None else "entry and equal within a session"
             raise ValueError(
-                f"{name} must be [{rows}], one per {unit}, on {self.num_relevant.device}, got {describe(values)} on "
-                f"{values.device}"
+                f"{name} must be [{num_values}], one per {unit}, on {self.num_relevant.device}, got {describe(values)} "
+                f"on {values.device}"
             )
-        if self.entry_rows is None:
-            return values, None
-        of_row = values.new_zeros(len(self)).scatter(0, self.entry_rows, values)
-        differs = (of_row[self.entry_rows] != values).long()
-        return of_row, torch.zeros_like(self.tied, dtype=torch.int64).scatter_add(0, self.entry_rows, differs) > 0
+        if of_entries is None:
+            return values
+        of_row = values.new_zeros(len(self)).scatter(0, of_entries, values)
+        differs = (of_row[of_entries] != values).long()
+        differs = torch.zeros_like(self.tied, dtype=torch.int64).scatter_add(0, of_entries, differs)
+        checks.reject("session", differs > 0, lambda row: f"session {row if ids is None else int(ids[row])}")
+        return of_row
 
     def __getstate__(self) -> dict[str, Any]:
         # without cached values, whose keys hold functions that cannot be pickled
         return {**vars(self), "_cache": {}}
-
-
-@derived
-def _items(ranking: Ranking) -> Tensor:
-    lists = ranking.listed()
-    ids, stays = lists.ids, lists.stays
-    if stays is None:
-        return ids
-    rows, width = ids.shape  # entries without a rank go to one more column, which is cut off
-    places = (stays.cumsum(1) - 1).where(stays, width)
-    return ids.new_full((rows, width + 1), -1).scatter(1, places, ids)[:, :width]
-
-
-@derived
-def _ideal_gains(ranking: Ranking) -> Tensor:
-    assert ranking.gains is not None
-    return ranking.gains.sort(dim=1, descending=True).values

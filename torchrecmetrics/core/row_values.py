@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -23,17 +24,15 @@ class RowValues:
     """Bool [metrics, B]: the row is not in the metric's mean."""
     flags: Tensor
     """Bool [3, B]: without a relevant item, unreachable, tied."""
-    weights: Tensor | None = None
+    weights: Tensor | None
     """Float [B], weight of each row; None = 1."""
-    own_weights: Tensor | None = None
+    own_weights: Tensor | None
     """Float [n, B]: row weights of the last n metrics, which define their own, times `weights`; None = none do."""
-    counted: Tensor | None = None
+    counted: Tensor | None
     """Bool [B]: rows with a weight and without bad values that this process counts; None = all rows."""
-    violations: Tensor | None = None
-    """Int64 [kinds]: number of rows with bad values; None = 0."""
-    ranking: Ranking | None = None
-    """The ranking of the rows; None = not known."""
-    columns: Mapping[str, Tensor] = field(default_factory=dict)
+    ranking: Ranking
+    """The ranking of the rows."""
+    columns: Mapping[str, Tensor]
     """Other columns of the rows, [B], which accumulators read by name."""
 
     def __len__(self) -> int:
@@ -98,17 +97,19 @@ class Layout:
     Args:
         metrics: an empty result of each metric; those with their own row weights come last.
         num_plain: number of metrics without their own row weights.
-        unbounded: positions of metrics whose values may be infinite.
         of_lists: True for metrics of lists, for which the flags are 0.
     """
 
-    def __init__(
-        self, metrics: Sequence[Result], num_plain: int, unbounded: Sequence[int], of_lists: Sequence[bool]
-    ) -> None:
+    def __init__(self, metrics: Sequence[Result], num_plain: int, of_lists: Sequence[bool]) -> None:
         self.metrics: tuple[Result, ...] = tuple(metrics)
         self.keys: tuple[str, ...] = tuple(metric.key for metric in metrics)
         self.num_plain: int = num_plain
-        self.unbounded: list[int] = list(unbounded)
+        self.unbounded: list[int] = [
+            place
+            for place, metric in enumerate(metrics)
+            if metric.bounds is None or not all(map(math.isfinite, metric.bounds))
+        ]
+        """Positions of metrics whose values may be infinite."""
         self.of_lists: tuple[bool, ...] = tuple(of_lists)
         self.size: int = 3 * len(self.keys) + 3 + 2 * len(self.unbounded)
         self.num_counts: int = len(self.keys) + 3

@@ -19,6 +19,7 @@ from torchrecmetrics.core.ranked_items import (
     Discount,
     K,
     RankedItems,
+    column_of,
     derived,
     log2_discount,
     log2_discounts,
@@ -172,7 +173,7 @@ class TiedItems(RankedItems):
         """Return the cut-offs in a shape that broadcasts against [B, T]."""
         edges: Any = self.num_places if k is None else k
         if isinstance(k, Cutoffs):
-            edges = k.column(self.better.dtype, self.better.device)
+            edges = column_of(k, self.better.dtype, self.better.device)
         return edges[..., None] if isinstance(edges, Tensor) else edges
 
     @derived

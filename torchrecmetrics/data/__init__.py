@@ -1,1 +1,1 @@
-"""Users and items: `Interactions`, `Log`, `Catalogue`, `Groups`, and audits of them."""
+"""Users and items: `Interactions`, `Groups`, `Catalogue` as tensors; logs and audits, which alone load tables."""

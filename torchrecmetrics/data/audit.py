@@ -13,8 +13,8 @@ from torch import Tensor
 from torchrecmetrics.core.checks import describe, nearest
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.log import Log, LogSplit, UserSplit
+from torchrecmetrics.tables.columns import arrow
 from torchrecmetrics.tables.events import Events
-from torchrecmetrics.tables.sources import compute, tensor_of
 from torchrecmetrics.tables.times import UNIT_RATIO, in_one_unit, shown_time, wrong_times
 from torchrecmetrics.tables.vocabulary import Vocabulary
 
@@ -251,10 +251,10 @@ def _findings_of_events(events: Events, times: Tensor | None, in_test: Tensor, o
         nothing = ids.rows(_EMPTY_IDS[ids.kind], unknown="mark")
         empty |= torch.isin(rows, nothing[nothing >= 0])
         if ids.kind == "text":
-            pc = compute()
+            pc = arrow().compute
             trimmed = pc.utf8_trim_whitespace(ids.array)
             is_other = pc.and_(pc.not_equal(trimmed, ids.array), pc.is_in(trimmed, value_set=ids.array))
-            blank |= tensor_of(is_other)[rows]
+            blank |= torch.tensor(is_other.to_pylist(), dtype=torch.bool, device="cpu")[rows]
     says = f"events{of_all} are of an id that seems to mean a missing value"
     findings["empty_ids"] = _finding(empty, says, _namer(events))
     says = f"events{of_all} are of an id with blanks around it, which also occurs without"

@@ -13,12 +13,13 @@ from torch import Tensor
 from torchrecmetrics.core.arrays import float_dtype, slices
 from torchrecmetrics.core.checks import check_strided, check_tensor, describe
 from torchrecmetrics.core.cures import Cure, CuredError
+from torchrecmetrics.core.numbers import SIGNED, check_size
 from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.tables.numbers import SIGNED, check_size
-from torchrecmetrics.tables.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from torchrecmetrics.tables.vocabulary import Vocabulary
 
 T = TypeVar("T")
 
@@ -78,7 +79,11 @@ class Catalogue:
         self._popularity = None if popularity is None else _popularity(popularity, self.num_items, self._num_users)
         self._categories = None if categories is None else _categories(categories, self.num_items)
         self._embeddings = None if embeddings is None else _embeddings(embeddings, self.num_items)
-        self.item_ids: Vocabulary | None = None if item_ids is None else Vocabulary.named("item_ids", item_ids)
+        self.item_ids: Vocabulary | None = None
+        if item_ids is not None:
+            from torchrecmetrics.tables.vocabulary import Vocabulary
+
+            self.item_ids = Vocabulary.named("item_ids", item_ids)
         if self.item_ids is not None and len(self.item_ids) != self.num_items:
             raise ValueError(f"item_ids holds {len(self.item_ids)} ids, but there are {self.num_items} items")
         self._num_categories = 0 if self._categories is None else _number_of(self._categories)
@@ -303,8 +308,10 @@ def _categories(column: Any, num_items: int) -> Tensor:
         raise TypeError(
             "categories must be in the order of the items, got a dict: [categories[one] for one in train.item_ids]"
         )
-    words = not isinstance(column, Tensor) and _holds_words(column)
-    categories: Tensor = Vocabulary.number(list(column), "categories", "item {}".format)[1] if words else column
+    categories: Tensor = column
+    if not isinstance(column, Tensor) and _holds_words(column):
+        code = {word: number for number, word in enumerate(sorted({*column}))}
+        categories = torch.tensor([code[word] for word in column], device="cpu")
     check_tensor("categories", categories)
     check_strided("categories", categories, "0")
     codes = categories.dtype in (*SIGNED, torch.uint8)

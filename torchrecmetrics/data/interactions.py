@@ -1,24 +1,18 @@
-"""`Interactions`: the items of each user as sorted CSR, for targets and histories; from frames, edges, matrices."""
+"""`Interactions`: the items of each user as sorted CSR, for targets and histories; tables are loaded to read them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 from torch import Tensor
 
 from torchrecmetrics.core.arrays import as_tensor
-from torchrecmetrics.core.checks import Checks, check_choice, describe, is_dense, plain, shown, warn_caller
-from torchrecmetrics.core.cures import Cure, CuredError
-from torchrecmetrics.core.saving import is_cut, read, write
-from torchrecmetrics.inputs.batch_input import SelectedItems
-from torchrecmetrics.inputs.jagged import as_jagged, broken_rows, side_by_side
-from torchrecmetrics.tables.events import Events
-from torchrecmetrics.tables.files import read_item_lines
-from torchrecmetrics.tables.numbers import (
+from torchrecmetrics.core.checks import Checks, describe, is_dense
+from torchrecmetrics.core.numbers import (
     SIGNED,
     check_container,
     check_integers,
@@ -26,17 +20,19 @@ from torchrecmetrics.tables.numbers import (
     check_range,
     check_size,
     check_spread,
-    entry_at,
     real_numbers,
     row_numbers,
     values_of,
 )
-from torchrecmetrics.tables.table import Name, Table, has_columns
-from torchrecmetrics.tables.vocabulary import Vocabulary, codes_of
+from torchrecmetrics.core.saving import read, write
+from torchrecmetrics.data.edges import DuplicatePairs, Reduce, checked_edges, sorted_edges
+from torchrecmetrics.inputs.batch_input import SelectedItems
+from torchrecmetrics.inputs.jagged import as_jagged, broken_rows, side_by_side
 
-DuplicatePairs: TypeAlias = Literal["merge", "error"]
-Reduce: TypeAlias = Literal["sum", "max", "last"]
-Unknown: TypeAlias = Literal["error", "drop"]
+if TYPE_CHECKING:
+    from torchrecmetrics.tables.events import Events, Unknown
+    from torchrecmetrics.tables.table import Name
+    from torchrecmetrics.tables.vocabulary import Vocabulary
 
 
 class Interactions:
@@ -121,94 +117,32 @@ class Interactions:
                 repeated edges with values and no `values_reduce`, or more than four edges of only 0 and 1, without
                 values and `item_offset`, which look like a 0/1 matrix.
         """
-        check_integers("edge_index", edge_index)
-        if edge_index.dim() != 2 or len(edge_index) != 2:
-            hint = "; pass edges.T" if edge_index.dim() == 2 and edge_index.shape[1] == 2 else ""
-            raise ValueError(f"edge_index must be [2, E], users above items, got {list(edge_index.shape)}{hint}")
-        num_users, num_items = check_size("num_users", num_users), check_size("num_items", num_items)
-        offset = check_size("item_offset", 0 if item_offset is None else item_offset)
-        check_container("values", values)
-        if values is not None and not isinstance(values, Tensor):
-            hint = ": pass item_offset= by name" if isinstance(values, int) else ""
-            raise TypeError(f"values must be a tensor, got {type(values).__name__}{hint}")
-        if item_offset is None and values is None and edge_index.shape[1] > 4:
-            check_not_binary("edge_index", edge_index, "; edges of two users are edge_index.unique(dim=1)")
-        users, items = plain(edge_index).long()
-        check_range("users (edge_index[0])", users, 0, num_users, "")
-        lowest, highest = (int(end) for end in items.aminmax()) if len(items) else (0, -1)
-        hint = ""
-        if offset and 0 <= highest < num_items:
-            hint = ": items seem to be numbered from 0; pass item_offset=0"
-        elif not offset and num_users <= lowest <= highest < num_users + num_items:
-            hint = f": items seem to be numbered after the users; pass item_offset={num_users}"
-        check_range("items (edge_index[1])", items, offset, num_items, hint)
-        if item_offset is None and 0 < num_users <= lowest <= highest:
-            number = len(items.unique())
-            if number * num_users >= 10 * num_items:  # by chance, e to the power of -10
-                warn_caller(
-                    f"none of {number} items (edge_index[1]) is below {num_users}, the number of users: if items are "
-                    f"numbered after the users, pass item_offset={num_users}, else item_offset=0"
-                )
-        return cls._of_edges((users, items - offset), (num_users, num_items), values, duplicates, values_reduce)
+        edges = checked_edges(edge_index, num_users, num_items, values, item_offset)
+        return cls.of_edges(edges, (int(num_users), int(num_items)), values, duplicates, values_reduce)
 
     @classmethod
-    def _of_edges(
+    def of_edges(
         cls,
         edges: tuple[Tensor, Tensor],
         shape: tuple[int, int],
-        values: Tensor | None,
+        values: Tensor | None = None,
         duplicates: DuplicatePairs = "merge",
         values_reduce: Reduce | None = None,
         **named: Any,
     ) -> Interactions:
-        """Build from the users and items of edges in any order; `named` are keyword arguments of the constructor."""
-        check_choice("duplicates", duplicates, ("merge", "error"))
-        if values_reduce is not None:
-            check_choice("values_reduce", values_reduce, ("sum", "max", "last"))
-        num_users, num_items = shape
-        if num_users * num_items >= 2**63:
-            raise ValueError(
-                f"{num_users} users x {num_items} items are more cells than int64 can number; hashed ids need a "
-                "vocabulary: from_columns(..., user_ids=, item_ids=)"
-            )
-        keys, order = (edges[0] * num_items + edges[1]).sort(stable=True)
-        if values is not None:
-            if values.shape != keys.shape:
-                raise ValueError(f"values must be [{len(keys)}], one for each edge, got {list(values.shape)}")
-            if values.device != keys.device:
-                raise ValueError(f"values are on {values.device}, the edges on {keys.device}")
-            values = real_numbers(values)[order]
-        is_first = torch.ones_like(keys, dtype=torch.bool)
-        is_first[1:] = keys[1:] != keys[:-1]
-        repeated = len(keys) - int(is_first.sum())
-        if repeated and (duplicates == "error" or (values is not None and values_reduce is None)):
-            repeats = (keys == keys[~is_first][0]).nonzero()[:, 0]
-            rows = divmod(int(keys[repeats[0]]), num_items)
-            ids = (named.get("user_ids"), named.get("item_ids"))
-            user, item = (row if of_side is None else of_side[row] for row, of_side in zip(rows, ids, strict=True))
-            example = f"user {user!r}, item {item!r}"
-            if duplicates == "error" or values is None:
-                raise ValueError(f"{repeated} pairs of user and item occur more than once, such as {example}")
-            cure = Cure("values_reduce='sum', 'max' or 'last'", "values_reduce")
-            raise CuredError(
-                f"{repeated} of {len(keys)} rows repeat a user and an item and have values, such as {example} with "
-                f"{shown(values[repeats])}: {cure} says which counts",
-                cure,
-            )
-        if repeated and values is not None:
-            edge_rows = is_first.cumsum(0) - 1
-            size = len(keys) - repeated
-            if values_reduce == "last":
-                values = values[torch.cat([is_first[1:], is_first.new_ones(1)])]
-            elif values_reduce == "sum":
-                values = values.new_zeros(size).index_add_(0, edge_rows, values)
-            else:
-                values = values.new_zeros(size).scatter_reduce_(0, edge_rows, values, "amax", include_self=False)
-        keys = keys[is_first]
-        users = torch.div(keys, max(num_items, 1), rounding_mode="floor")
-        offsets = torch.zeros(num_users + 1, dtype=torch.int64, device=keys.device)
-        offsets[1:] = torch.bincount(users, minlength=num_users).cumsum(0)
-        return cls(offsets, keys - users * num_items, num_items, values, **named)
+        """Build from row numbers of users and items in any order, int64 [E]; `named` are the constructor's keywords."""
+        ids = (named.get("user_ids"), named.get("item_ids"))
+        offsets, items, values = sorted_edges(edges, shape, values, duplicates, values_reduce, ids)
+        return cls(offsets, items, shape[1], values, **named)
+
+    @classmethod
+    def of_events(
+        cls, events: Events, *, duplicates: DuplicatePairs = "merge", values_reduce: Reduce | None = None
+    ) -> Interactions:
+        """Build from events whose users and items all have row numbers (no -1); values below 0 become 0."""
+        values = None if events.values is None else events.values.clamp(min=0)
+        named = {"user_ids": events.user_ids, "item_ids": events.item_ids}
+        return cls.of_edges((events.users, events.items), events.shape, values, duplicates, values_reduce, **named)
 
     @classmethod
     def from_columns(
@@ -242,44 +176,16 @@ class Interactions:
         Warns:
             UserWarning: if ids without a vocabulary or a given number reach 100 times the number of distinct ids.
         """
-        check_choice("unknown", unknown, ("error", "drop"))
-        rows, size, user_ids = codes_of("users", users, user_ids, num_users)
-        columns, width, item_ids = codes_of("items", items, item_ids, num_items)
-        if rows.shape != columns.shape:
-            raise ValueError(f"users and items must be equally long, got {len(rows)} and {len(columns)}")
-        if values is not None and (values := values_of(values)).shape != rows.shape:
-            raise ValueError(f"values must be as long as users ({len(rows)}), got {list(values.shape)}")
-        known = (rows >= 0) & (columns >= 0)
-        dropped = len(known) - int(known.sum())
-        if dropped and unknown == "error":
-            at = int((~known).nonzero()[0])
-            which, column = ("user", users) if int(rows[at]) < 0 else ("item", items)
-            raise ValueError(
-                f"{dropped} of {len(known)} rows hold an id that is not in its vocabulary, the first in row {at}: "
-                f"{which} {entry_at(column, at)!r}; unknown='drop' leaves them out"
-            )
-        if dropped:
-            rows, columns, values = rows[known], columns[known], None if values is None else values[known]
-        return cls._of_edges(
-            (rows, columns),
-            (size, width),
-            values,
-            duplicates,
-            values_reduce,
-            user_ids=user_ids,
-            item_ids=item_ids,
-            num_dropped=dropped,
-            num_items_inferred=num_items is None and item_ids is None,
-        )
+        from torchrecmetrics.tables.events import Events
 
-    @classmethod
-    def of_events(
-        cls, events: Events, *, duplicates: DuplicatePairs = "merge", values_reduce: Reduce | None = None
-    ) -> Interactions:
-        """Build from events whose users and items all have row numbers (no -1); values below 0 become 0."""
-        values = None if events.values is None else events.values.clamp(min=0)
-        named = {"user_ids": events.user_ids, "item_ids": events.item_ids}
-        return cls._of_edges((events.users, events.items), events.shape, values, duplicates, values_reduce, **named)
+        ids, shape = (user_ids, item_ids), (num_users, num_items)
+        events = Events.of_columns((users, items), values, ids, shape, unknown)
+        named = {"user_ids": events.user_ids, "item_ids": events.item_ids, "num_dropped": len(users) - len(events)}
+        edges = (events.users, events.items)
+        inferred = num_items is None and item_ids is None
+        return cls.of_edges(
+            edges, events.shape, events.values, duplicates, values_reduce, num_items_inferred=inferred, **named
+        )
 
     @classmethod
     def from_frame(
@@ -320,10 +226,13 @@ class Interactions:
             >>> train.user_ids, train.items
             (Vocabulary(2 ids, text: 'al', 'bo'), tensor([1, 0]))
         """
+        from torchrecmetrics.tables.events import Events
+        from torchrecmetrics.tables.table import Table
+
         table = Table.with_columns(frame, user=user, item=item, value=value)
         if (question := table.question("value")) is not None:
             raise question
-        events = Events.of_table(table, "value", user_ids=user_ids, item_ids=item_ids)
+        events = Events.of_entries(table.read("value"), user_ids, item_ids)
         return cls.of_events(events, duplicates=duplicates, values_reduce=values_reduce)
 
     @classmethod
@@ -351,9 +260,9 @@ class Interactions:
             tensor([[ 1, -1],
                     [ 0,  2]])
         """
-        if not isinstance(relevant, Mapping) or has_columns(relevant):
-            raise TypeError(f"relevant must be {{user: items}}, got {describe(relevant)}: from_frame reads columns")
-        return cls.of_events(Events.of_dict("relevant", relevant, user_ids, item_ids))
+        from torchrecmetrics.tables.events import Events
+
+        return cls.of_events(Events.of_dict(relevant, user_ids, item_ids))
 
     @overload
     @classmethod
@@ -377,6 +286,8 @@ class Interactions:
             ValueError: for lines of anything but whole numbers, and for files of edges such as `user item rating time`:
                 three or four columns in every line, and a user in several lines.
         """
+        from torchrecmetrics.tables.files import read_item_lines
+
         if not paths:
             raise ValueError("from_text needs at least one path")
         read = [read_item_lines(Path(path)) for path in paths]
@@ -540,6 +451,8 @@ class Interactions:
         Raises:
             ValueError: for a vocabulary of another length.
         """
+        from torchrecmetrics.tables.vocabulary import Vocabulary
+
         named = {**self._named, "num_dropped": self.num_dropped}
         for name, ids in (("user_ids", user_ids), ("item_ids", item_ids)):
             if ids is not None:
@@ -560,6 +473,8 @@ class Interactions:
             TypeError: for vocabularies of ids of another kind.
             ValueError: if these interactions have no vocabulary to match.
         """
+        from torchrecmetrics.tables.vocabulary import Vocabulary
+
         sides = []
         for name, ids, new_ids, size, rows in (
             ("user", self.user_ids, user_ids, self.num_users, self.users),
@@ -575,7 +490,7 @@ class Interactions:
         (users, num_users, users_named), (items, num_items, items_named) = sides
         is_known = (users >= 0) & (items >= 0)
         values = None if self.values is None else self.values[is_known]
-        return self._of_edges(
+        return self.of_edges(
             (users[is_known], items[is_known]),
             (num_users, num_items),
             values,
@@ -599,7 +514,13 @@ class Interactions:
         Raises:
             ValueError: if only one of the two has a vocabulary.
         """
-        new: list[Vocabulary | None] = []
+        self.check_ids_like(other, name, others_name)
+        user_ids = None if self.user_ids == other.user_ids else other.user_ids
+        item_ids = None if self.item_ids == other.item_ids else other.item_ids
+        return self if user_ids is None and item_ids is None else self.recode(user_ids, item_ids)
+
+    def check_ids_like(self, other: Interactions, name: str, others_name: str) -> None:
+        """Refuse interactions of which only one has a vocabulary; the arguments are those of `numbered_as`."""
         for side, ids, other_ids in (("user", self.user_ids, other.user_ids), ("item", self.item_ids, other.item_ids)):
             if (ids is None) != (other_ids is None):
                 has, lacks = (name, others_name) if other_ids is None else (others_name, name)
@@ -608,8 +529,6 @@ class Interactions:
                     f"same, say so: {lacks}.with_ids({side}_ids={has}.{side}_ids); if not, make {lacks} with ids, too "
                     f"(from_frame, or from_columns(..., {side}_ids=))"
                 )
-            new.append(None if ids is None or ids == other_ids else other_ids)
-        return self if new == [None, None] else self.recode(*new)
 
     @property
     def popularity(self) -> Tensor:
@@ -637,13 +556,10 @@ class Interactions:
         Raises:
             ValueError: for any other file, and for fields that contradict each other.
         """
+        from torchrecmetrics.tables.vocabulary import Vocabulary
+
         fields = read(path, "Interactions")
         offsets, items, values, num_items = (fields[name] for name in ("offsets", "items", "values", "num_items"))
-        if not _fit_together(offsets, items, num_items) or (values is not None and len(values) != len(items)):
-            raise ValueError(
-                f"{path} holds damaged Interactions: offsets {list(offsets.shape)}, items {list(items.shape)} and "
-                f"values do not fit together, or the items of a user are not ascending and below {num_items}"
-            )
         named: dict[str, Any] = {name: fields[name] for name in ("num_dropped", "num_items_inferred")}
         for name in ("user_ids", "item_ids"):
             named[name] = None if fields[name] is None else Vocabulary.from_state(fields[name])
@@ -717,7 +633,7 @@ class Interactions:
         """Return the interactions with the edges that `kept` marks, bool [E], in the same shape."""
         values = None if self.values is None else self.values[kept]
         edges = (self.users[kept], self.items[kept])
-        return self._of_edges(edges, (self.num_users, self.num_items), values, **self._named)
+        return self.of_edges(edges, (self.num_users, self.num_items), values, **self._named)
 
     def union(self, other: Interactions, *, values_reduce: Reduce = "last") -> Interactions:
         """Return the union, such as train and validation as history of a test; it has values if both have values.
@@ -739,7 +655,7 @@ class Interactions:
             values = torch.cat([self.values, other.values])
         edges = (torch.cat([self.users, other.users]), torch.cat([self.items, other.items]))
         named = {**self._named, "num_items_inferred": self.num_items_inferred or other.num_items_inferred}
-        return self._of_edges(edges, (self.num_users, self.num_items), values, "merge", values_reduce, **named)
+        return self.of_edges(edges, (self.num_users, self.num_items), values, "merge", values_reduce, **named)
 
     def _checked(self, other: Interactions | Tensor) -> Interactions:
         """Return `other` with the row numbers of these interactions; refuse other types, shapes and devices."""
@@ -762,13 +678,3 @@ class Interactions:
             f"Interactions({self.num_users} users x {self.num_items} items, {len(self)} edges, "
             f"density {density:.2g}, {self.device})"
         )
-
-
-def _fit_together(offsets: Tensor, items: Tensor, num_items: int) -> bool:
-    """Return True if offsets [U + 1] cut the items [E] into ascending rows of ids below `num_items`."""
-    lengths = offsets.diff()
-    if not is_cut(offsets, len(items)) or len(lengths) * num_items >= 2**63:
-        return False
-    row = torch.arange(len(lengths), device="cpu").repeat_interleave(lengths)
-    in_order = bool(((items[1:] > items[:-1]) | (row[1:] != row[:-1])).all())
-    return in_order and bool(((items >= 0) & (items < num_items)).all())

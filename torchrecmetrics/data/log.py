@@ -14,10 +14,11 @@ from torch import Tensor
 from torchrecmetrics.core.checks import check_k
 from torchrecmetrics.core.cures import CuredError
 from torchrecmetrics.core.saving import read, write
-from torchrecmetrics.data.interactions import DuplicatePairs, Interactions, Reduce
+from torchrecmetrics.data.edges import DuplicatePairs, Reduce
+from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.tables.events import Events
 from torchrecmetrics.tables.files import open_file
-from torchrecmetrics.tables.table import Name, Table
+from torchrecmetrics.tables.table import Name, Table, Use
 from torchrecmetrics.tables.times import read_bound, shown_time, wrong_times
 from torchrecmetrics.tables.vocabulary import Vocabulary
 
@@ -160,11 +161,9 @@ class Log(Events):
         question = table.question("time", "value")
         if question is not None and not {"user", "item"} <= table.columns.keys():
             raise question
-        log = cls.of_table(table, "time", "value", user_ids=user_ids, item_ids=item_ids)
-        questions: dict[str, CuredError] = {}
-        if question is not None:
-            questions |= dict.fromkeys(map(str, table.open_uses("time", "value")), question)
-        return replace(log, questions=questions)
+        log = cls.of_entries(table.read("time", "value"), user_ids, item_ids)
+        uses: tuple[Use, ...] = ("time", "value")
+        return replace(log, questions={use: question for use in uses if question and table.open_columns(use)})
 
     def check_order(self) -> None:
         """Raise if a column that was not read may hold the times, by which events would be in another order."""

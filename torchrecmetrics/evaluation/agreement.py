@@ -7,36 +7,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchrecmetrics.collection.collection import RecMetricCollection
-from torchrecmetrics.core.checks import check_device, check_ids, warn_caller
-from torchrecmetrics.core.cures import joined
+from torchrecmetrics.core.checks import check_device, warn_caller
+from torchrecmetrics.core.checks import check_ids as check_item_ids
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.evaluation.list_entries import ListEntries, Numbering
-from torchrecmetrics.evaluation.matching import of_one_kind, union
-from torchrecmetrics.evaluation.pairs import opened_lists
-from torchrecmetrics.evaluation.recommendations import Recommendations
-from torchrecmetrics.evaluation.recommended_lists import RecommendedLists
+from torchrecmetrics.evaluation.arguments import ask, check_ids, entries_of, opened
+from torchrecmetrics.evaluation.ranked_lists import RankedLists
+from torchrecmetrics.evaluation.sides import ListEntries, Side, numbered_sides
 from torchrecmetrics.inputs.lists import Lists
 from torchrecmetrics.metrics.of_lists import ListMetric
-from torchrecmetrics.metrics.signature import Formula
 from torchrecmetrics.results.evaluation import Evaluation
 from torchrecmetrics.tables.table import SAID_BY_TABLES, Table, column_option
 from torchrecmetrics.tables.vocabulary import Vocabulary, called
 
+_NAMES = ("lists_a", "lists_b")
 _ROWS = 2**16
 """Number of lists that are compared at once."""
 
 
-class _OfTwoLists(ListMetric):
+class _OfTwoLists(ListMetric, bounds=(0.0, 1.0), reads_target=True):
     """Base class of metrics of two lists: the mean over users who have both."""
-
-    bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
-    reads_target: ClassVar[bool] = True
 
 
 def overlap(ranking: Ranking, k: int) -> Tensor:
@@ -45,17 +40,12 @@ def overlap(ranking: Ranking, k: int) -> Tensor:
     return (common[:, -1] / longer).masked_fill(shorter == 0, torch.nan)
 
 
-class Overlap(_OfTwoLists):
+class Overlap(_OfTwoLists, formula=overlap):
     """Overlap at k: see `agreement`."""
 
-    formula: ClassVar[Formula] = staticmethod(overlap)
 
-
-class Churn(_OfTwoLists):
+class Churn(_OfTwoLists, formula=lambda ranking, k: 1 - overlap(ranking, k), higher_is_better=False):
     """Churn at k, 1 - overlap: see `agreement`."""
-
-    formula: ClassVar[Formula] = staticmethod(lambda ranking, k: 1 - overlap(ranking, k))
-    higher_is_better: bool | None = False
 
 
 def rank_biased_overlap(ranking: Ranking, k: int, *, p: float = 0.9) -> Tensor:
@@ -75,10 +65,8 @@ def rank_biased_overlap(ranking: Ranking, k: int, *, p: float = 0.9) -> Tensor:
     return value.masked_fill(shorter == 0, torch.nan)
 
 
-class RBO(_OfTwoLists):
+class RBO(_OfTwoLists, formula=rank_biased_overlap):
     """Rank-biased overlap at k: see `agreement`."""
-
-    formula: ClassVar[Formula] = staticmethod(rank_biased_overlap)
 
 
 def _common(ranking: Ranking, k: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -156,35 +144,26 @@ def agreement(
     if isinstance(lists_a, Tensor) and isinstance(lists_b, Tensor):
         collection.to(lists_a.device)
         return _compared(collection, _of_tensors(lists_a, lists_b, width), "row {}".format)
-    runs = _read_runs([opened_lists(lists_a, "lists_a"), opened_lists(lists_b, "lists_b")])
-    return _compared(collection, _of_runs(runs, width), lambda row: f"user {called(runs[1].user_ids, row)}")
+    runs, user_ids = _read_runs([opened("lists_a", lists_a), opened("lists_b", lists_b)])
+    return _compared(collection, _of_runs(runs, width), lambda row: f"user {called(user_ids, row)}")
 
 
-def _read_runs(opened: Sequence[Any]) -> list[RecommendedLists]:
-    """Return the lists of both runs with one numbering, without ids if one holds the row numbers of `recommend`."""
-    questions = [lists.question("order") for lists in opened if isinstance(lists, Table)]
-    if errors := [error for error in questions if error is not None]:
-        raise joined(errors)
-    known = Numbering("lists_a", Vocabulary([]), Vocabulary([]), (0, 0))
-    for owner, lists in zip(("lists_a", "lists_b"), opened, strict=True):
-        if isinstance(lists, Recommendations) and lists.user_ids is None:
-            known = known._replace(owner=owner, users=None)
-        if isinstance(lists, Recommendations) and lists.item_ids is None:
-            known = known._replace(owner=owner, items=None)
-    runs = [ListEntries.read(lists, known) for lists in opened]
-    users = of_one_kind([runs[0].users._replace(what="lists_a's user_ids"), runs[1].users])
-    items = of_one_kind([runs[0].items._replace(what="lists_a's item_ids"), runs[1].items])
-    user_ids, item_ids = union(users), union(items)
-    return [
-        RecommendedLists.of(run._replace(users=users[at], items=items[at]), user_ids, item_ids, None)
-        for at, run in enumerate(runs)
-    ]
+def _read_runs(runs: Sequence[Any]) -> tuple[list[RankedLists], Vocabulary]:
+    """Return the lists of both runs with one numbering, and the ids of their users."""
+    ask(*(lists.question("order") for lists in runs if isinstance(lists, Table)))
+    check_ids(dict(zip(_NAMES, runs, strict=True)))
+    sources = [entries_of(lists) for lists in runs]
+    sides = [Side(name, source, source.written) for name, source in zip(_NAMES, sources, strict=True)]
+    users, items = numbered_sides("user", sides), numbered_sides("item", sides)
+    everyone = torch.ones(len(users.ids), dtype=torch.bool, device="cpu")
+    entries = map(ListEntries.of, sources, users.rows, items.rows)
+    return [RankedLists.of(of_run, everyone, users.ids) for of_run in entries], users.ids
 
 
 def _of_tensors(lists_a: Tensor, lists_b: Tensor, width: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the first `width` items of both lists of the same rows, int64 [b, <= width], in chunks of rows."""
     for name, lists in {"lists_a": lists_a, "lists_b": lists_b}.items():
-        check_ids(name, lists)
+        check_item_ids(name, lists)
         if lists.dim() != 2 or not lists.numel():
             raise ValueError(f"{name} must be item ids [B, K], best first, got shape {[*lists.shape]}")
     check_device("lists_b", lists_b, lists_a.device)
@@ -201,14 +180,12 @@ def _without_gaps(lists: Tensor, width: int) -> Tensor:
     return lists.gather(1, order[:, :width]).long()
 
 
-def _of_runs(runs: Sequence[RecommendedLists], width: int) -> Iterator[tuple[Tensor, Tensor]]:
+def _of_runs(runs: Sequence[RankedLists], width: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the first `width` items of both lists of the same users, int64 [b, width], in chunks of users."""
-    num_users = max(len(run.offsets) for run in runs) - 1
-    index = torch.arange(num_users + 1, device="cpu")
-    extended = [run._replace(offsets=run.offsets[index.clamp(max=len(run.offsets) - 1)]) for run in runs]
+    num_users = len(runs[0].lengths)
     for start in range(0, num_users, _ROWS):
         users = torch.arange(start, min(start + _ROWS, num_users), device="cpu")
-        yield extended[0].select(users, width)[0], extended[1].select(users, width)[0]
+        yield runs[0].select(users, width)[0], runs[1].select(users, width)[0]
 
 
 def _compared(

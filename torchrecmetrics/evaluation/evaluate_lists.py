@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
+from torch import Tensor
 
 from torchrecmetrics.collection.collection import RecMetricCollection
 from torchrecmetrics.core.checks import check_choice, warn_caller
 from torchrecmetrics.core.cures import Cure
 from torchrecmetrics.core.options import OverlapRule
+from torchrecmetrics.data.edges import Reduce
 from torchrecmetrics.data.groups import Groups, check_groups
-from torchrecmetrics.data.interactions import Reduce
 from torchrecmetrics.evaluation.batches import evaluate_on
-from torchrecmetrics.evaluation.list_source import FEW, ListSource, check_hits, unmatched_ids
-from torchrecmetrics.evaluation.pairs import read_sides
+from torchrecmetrics.evaluation.list_source import FEW, ListSource, check_hits
 from torchrecmetrics.evaluation.progress import Progress, ProgressBar
-from torchrecmetrics.evaluation.recommended_lists import RecommendedLists
+from torchrecmetrics.evaluation.ranked_lists import RankedLists
 from torchrecmetrics.evaluation.session_table import evaluate_sessions
+from torchrecmetrics.evaluation.sides import Sides, number_of, read_sides
 from torchrecmetrics.evaluation.target_device import TargetDevice
 from torchrecmetrics.evaluation.test_set import TestSet, empty_collection
-from torchrecmetrics.evaluation.user_exclusions import exclude_entries, exclude_note
+from torchrecmetrics.evaluation.user_exclusions import exclude_entries
 from torchrecmetrics.inputs.lists import Duplicates
 from torchrecmetrics.metrics.names import Metrics, check_options
 from torchrecmetrics.metrics.signature import METRIC_OPTIONS, MetricOptions
@@ -36,6 +37,14 @@ if TYPE_CHECKING:
 
 _ELSEWHERE = dict.fromkeys(("train", "num_items"), "metrics of items take catalogue=Catalogue.from_interactions(train)")
 _ELSEWHERE["history"] = "items that leave the lists are exclude="
+_OTHERS = {
+    "num_unserved": "num_left_out",
+    "num_left_out": "num_unserved",
+    "num_unlisted": "num_unknown",
+    "num_unknown": "num_unlisted",
+    "num_unmet": "listed",
+}
+"""Counts of unmatched ids, and where ids of the other side are found."""
 _MOST = 0.9
 """Share of unmatched users, on both sides, from which on a warning is given."""
 
@@ -78,8 +87,7 @@ def evaluate_lists(
             are relevant, and the label is their gain. Each user is then a session whose rows are all candidates,
             ordered by score or rank, and AUROC is defined.
         exclude: items removed from the lists, so that later items move up: any form of `target`, bool [I], or a tuple
-            of these. All pairs of a table count, or with `Table(..., value=)` those whose value is above 0; a single
-            unread column of flags (0 and 1) is an error.
+            of these. Of a table with values, the pairs whose value is above 0 count, and otherwise all.
         k: cut-offs, if `metrics` are names.
         values_reduce: gain of a pair that `target` repeats: "sum", "max" or the "last" gain. None: repeated pairs that
             have gains are an error.
@@ -115,7 +123,7 @@ def evaluate_lists(
         >>> print(trm.evaluate_lists(["HR", "MRR"], lists, target=truth, k=2))
         HR@2   0.3333 ± 0.3333
         MRR@2  0.1667 ± 0.1667
-        3 users, 1 without a list ('eve'), 1 list entry with an item that the ground truth lacks ('w')
+        3 users, 1 without a list (such as 'eve'), 1 list entry with an item that the ground truth lacks (such as 'w')
         ± standard error; no interval for fewer than 10 users
     """
     if options.keys() & SAID_BY_TABLES:
@@ -157,8 +165,8 @@ def evaluate_lists(
             raise ValueError("all pairs of target are also in exclude: overlap='without' leaves nothing to evaluate")
     users = test.split_users(torch.arange(test.target.num_users, device="cpu"), collection)
     is_ranked = torch.zeros(test.target.num_users, dtype=torch.bool, device="cpu").index_fill_(0, users.ranked, True)
-    recommended = RecommendedLists.of(sides.lists, sides.user_ids, sides.item_ids, is_ranked, duplicates == "first")
-    source = ListSource(recommended, needs.depth, complete, duplicates)
+    ranked = RankedLists.of(sides.lists, is_ranked, sides.user_ids, duplicates == "first")
+    source = ListSource(ranked, sides, needs.depth, complete, duplicates)
     if test.exclusions is not None:
         test.exclusions.check_overlap(test.target, users.ranked, rules, Cure.option("overlap", "without"))
     if needs.depth is None or needs.depth > source.longest or collection.catalogue is not None:
@@ -166,56 +174,69 @@ def evaluate_lists(
     bar = None if progress is False else ProgressBar(progress, len(users.ranked))
     with bar or nullcontext():
         evaluate_on(collection, test, source, users, bar=bar)
-    counts = _counts(test, source, sides.num_known_items)
-    return collection.evaluation("eager", test.target.user_ids, counts._replace(unread=sides.unread))
+    return collection.evaluation("eager", test.target.user_ids, _counts(test, source, sides))
 
 
-def _counts(test: TestSet, source: ListSource, num_known_items: int) -> EvaluationCounts:
+def _counts(test: TestSet, source: ListSource, sides: Sides) -> EvaluationCounts:
     """Return the counts of unmatched users and items, with examples, of repeated entries, and of cut ties."""
-    lists, target = source.lists, test.target
+    target, lists = test.target, source.lists
     if not source.has_hit:
-        check_hits(lists, target)
-    has_target, has_list = target.host_degree > 0, source.lengths > 0
-    unserved = (has_target & ~has_list).nonzero()[:, 0]
-    left_out = torch.cat([(~has_target & has_list).nonzero()[:, 0], lists.left_out])
-    num_users = int(has_target.sum())
-    num_lists = num_users - len(unserved) + len(left_out)
-    few_meet = len(unserved) >= _MOST * num_users and len(left_out) >= _MOST * num_lists
-    users = unmatched_ids(lists.user_ids, unserved, left_out)
+        check_hits(lists, sides._replace(target=target))
+    num_users = max(target.num_users, number_of(sides.lists.owners))
+    num_items = max(target.num_items, number_of(sides.lists.items))
+    has_list, has_target = _mask(sides.lists.owners, num_users), _mask(target.users, num_users)
+    served = _mask(source.lengths.nonzero()[:, 0], num_users)
+    has_others = bool((has_list & ~has_target).any())
+    listed = sides.lists.items if has_others else lists.items  # items in lists of users left out are listed, too
+    num_listed = torch.bincount(listed, minlength=num_items)
+    is_listed, is_relevant = num_listed > 0, _mask(target.items, num_items)
+    histories = [] if test.exclusions is None else [history.items for history in test.exclusions.interactions]
+    unmet = [items for items in histories if not bool((is_listed | is_relevant)[items].any())]
+    rows = {
+        "num_unserved": (has_target & ~served).nonzero()[:, 0],
+        "num_left_out": (has_list & ~has_target).nonzero()[:, 0],
+        "num_unlisted": (is_relevant & ~is_listed).nonzero()[:, 0],
+        "num_unknown": is_listed[sides.num_known_items :].nonzero()[:, 0] + sides.num_known_items,
+        "num_unmet": torch.unique(torch.cat([listed[:0], *unmet])),
+        "listed": is_listed.nonzero()[:, 0],
+    }
+    numbers = {name: len(rows[name]) for name in _OTHERS}
+    numbers["num_unknown"] = int(num_listed[sides.num_known_items :].sum())
+    examples = _examples(rows, sides)
+    _warn_of_other_users(numbers, int(has_target.sum()), examples)
+    return EvaluationCounts(
+        **numbers,
+        num_without_history=test.num_without_history(target.host_degree.nonzero()[:, 0]),
+        num_repeated=source.num_repeated,
+        num_cut_ties=0 if source.complete else lists.num_cut_ties(source.depth),
+        examples=examples,
+        unread=sides.unread,
+    )
+
+
+def _examples(rows: Mapping[str, Tensor], sides: Sides) -> dict[str, list[Any]]:
+    """Return an id of each count, and one of the other side where that has any; `rows` are the row numbers by count."""
+    examples = {}
+    for name, other in _OTHERS.items():
+        ids = sides.user_ids if name in ("num_unserved", "num_left_out") else sides.item_ids
+        if ids is not None and len(rows[name]):
+            examples[name] = [ids[int(found[0])] for found in (rows[name], rows[other]) if len(found)]
+    return examples
+
+
+def _mask(rows: Tensor, size: int) -> Tensor:
+    """Return a mask, bool [size], that marks the given rows."""
+    return torch.zeros(size, dtype=torch.bool, device="cpu").index_fill_(0, rows.long(), True)
+
+
+def _warn_of_other_users(numbers: Mapping[str, int], num_users: int, examples: Mapping[str, Sequence[Any]]) -> None:
+    """Warn if most users have no list, and most lists are of users without ground truth."""
+    num_unserved, num_left_out = numbers["num_unserved"], numbers["num_left_out"]
+    num_lists = num_users - num_unserved + num_left_out
+    few_meet = num_unserved >= _MOST * num_users and num_left_out >= _MOST * num_lists
     if few_meet and min(num_users, num_lists) >= FEW:
-        such = "" if users is None else f", such as {users[0]!r} and {users[1]!r}"
+        such = f", such as {' and '.join(map(repr, examples['num_unserved']))}" if examples else ""
         warn_caller(
-            f"{len(unserved)} of {num_users} users of target have no list, while {len(left_out)} of {num_lists} lists "
+            f"{num_unserved} of {num_users} users of target have no list, while {num_left_out} of {num_lists} lists "
             f"are of users without ground truth{such}: are these ids of one kind, and of one split?"
         )
-    listed = lists.items
-    if len(left_out):  # items of their lists are listed, too
-        listed = lists.entries.items.numbered_in(lists.item_ids)
-    num_items = max(target.num_items, len(lists.item_ids or ()), int(listed.max()) + 1 if len(listed) else 0)
-    num_listed = torch.bincount(listed, minlength=num_items)
-    is_listed = num_listed > 0
-    is_relevant = torch.bincount(target.items, minlength=num_items) > 0
-    unlisted, unknown = (is_relevant & ~is_listed).nonzero()[:, 0], is_listed[num_known_items:].nonzero()[:, 0]
-    items = unmatched_ids(lists.item_ids, unlisted, unknown + num_known_items)
-    pairs = {("num_unserved", "num_left_out"): users, ("num_unlisted", "num_unknown"): items}
-    examples = {
-        name: id_
-        for names, pair in pairs.items()
-        for name, id_ in zip(names, pair or (), strict=False)
-        if id_ is not None
-    }
-    notes = []
-    if test.exclusions is not None and lists.item_ids is not None:
-        is_known = is_listed | is_relevant
-        notes = [exclude_note(history, lists.item_ids, is_known) for history in test.exclusions.interactions]
-    return EvaluationCounts(
-        num_unserved=len(unserved),
-        num_left_out=len(left_out),
-        num_unlisted=len(unlisted),
-        num_unknown=int(num_listed[num_known_items:].sum()),
-        num_without_history=test.num_without_history(has_target.nonzero()[:, 0]),
-        num_repeated=source.num_repeated,
-        num_cut_ties=0 if source.complete or lists.scores is None else lists.num_cut_ties(source.depth),
-        examples=examples,
-        exclude_notes=[note for note in notes if note is not None],
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,14 +14,12 @@ from torchrecmetrics.core.checks import warn_caller
 from torchrecmetrics.core.cures import Cure, CuredError
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.data.catalogue import Catalogue
-from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.evaluation.recommended_lists import FIRST, RecommendedLists
+from torchrecmetrics.evaluation.ranked_lists import FIRST, RankedLists
 from torchrecmetrics.evaluation.scorers import ENTRY_BYTES, RankingSource
+from torchrecmetrics.evaluation.sides import Sides
 from torchrecmetrics.evaluation.test_set import Batch
 from torchrecmetrics.inputs.lists import Duplicates, Lists
-from torchrecmetrics.tables.unmatched import closest_pair
-from torchrecmetrics.tables.vocabulary import Vocabulary, called
+from torchrecmetrics.tables.vocabulary import called
 
 LISTS_MEMORY = 2**19 * ENTRY_BYTES
 """Bytes that listed, relevant and excluded items of a batch may take, padding included."""
@@ -37,6 +35,7 @@ class ListSource(RankingSource):
 
     Args:
         lists: the lists.
+        sides: names their users and items.
         depth: largest cut-off of the metrics; None = all ranks.
         complete: True if nothing but the lists is recommended.
         duplicates: as in `evaluate_lists`.
@@ -45,14 +44,15 @@ class ListSource(RankingSource):
     device: torch.device = torch.device("cpu")
     memory: int = LISTS_MEMORY
 
-    def __init__(self, lists: RecommendedLists, depth: int | None, complete: bool, duplicates: Duplicates) -> None:
-        self.lists = lists
+    def __init__(
+        self, lists: RankedLists, sides: Sides, depth: int | None, complete: bool, duplicates: Duplicates
+    ) -> None:
+        self.lists, self.sides = lists, sides
+        self.depth, self.complete = depth, complete
+        self.duplicates: Duplicates = duplicates
         self.lengths: Tensor = lists.lengths
         """Number of items in each user's list, int64 [U]."""
         self.longest: int = int(self.lengths.max())
-        self.complete = complete
-        self.duplicates: Duplicates = duplicates
-        self.depth = depth
         self.row_bytes: int = (depth or 1) * ENTRY_BYTES
         self.num_entries: int | Tensor = self.lengths
         self.num_repeated: int = lists.num_repeated
@@ -63,13 +63,27 @@ class ListSource(RankingSource):
     def check(self, collection: RecMetricCollection) -> None:
         """Raise if lists are too short for the metrics, or the catalogue lacks listed items."""
         for key, metric in collection.metrics.items():
-            check_depth(key, metric.needs, self.complete, (self.longest, self.lists.entries.what))
-        if (catalogue := collection.catalogue) is not None and collection.evaluator._batch_needs.list_depth:
-            _check_in_catalogue(self.lists, catalogue)
+            check_depth(key, metric.needs, self.complete, (self.longest, self.lists.source.what))
+        catalogue = collection.catalogue
+        if catalogue is None or not collection.evaluator._batch_needs.list_depth:
+            return
+        beyond = self.lists.items >= catalogue.num_items
+        if bool(beyond.any()):
+            number, item = int(beyond.sum()), called(self.sides.item_ids, int(self.lists.items[beyond][0]))
+            raise ValueError(
+                f"the catalogue lacks the items of {number} list {'entry' if number == 1 else 'entries'} of "
+                f"{self.lists.source.what}, such as {item}: make the catalogue of all items that can be recommended, "
+                "Catalogue.from_interactions(train.recode(item_ids=every_id)), with categories and embeddings in the "
+                "order of these ids"
+            )
 
     def input(self, batch: Batch, at_once: int) -> ListsOfUsers:
         """Return the lists of a batch of users."""
         return ListsOfUsers(self, batch)
+
+    def user(self, user: int) -> str:
+        """Return a user by id, for messages."""
+        return f"user {called(self.sides.user_ids, user)}"
 
 
 class ListsOfUsers(NamedTuple):
@@ -102,12 +116,14 @@ class ListsOfUsers(NamedTuple):
         try:
             ranking = lists.rank(needs, options)
         except ValueError:
-            _explain_repeat(source.lists, batch.users, source.duplicates)
+            if source.duplicates == "error" and (repeated := source.lists.repeat(batch.users)) is not None:
+                user, item, where = repeated
+                fault = f"{source.user(user)} has item {called(source.sides.item_ids, item)} twice"
+                raise CuredError(f"{where}: {fault}; {FIRST} keeps only its first rank", FIRST) from None
             raise
         may_shorten = batch.exclude is not None or ranking.num_repeated is not None or options.padding_idx is not None
         if may_shorten and not source.complete and options.validate_args is not False:
-            user_ids = source.lists.user_ids
-            check_shortened(ranking, lengths, needs.depth, batch.users, lambda user: f"user {called(user_ids, user)}")
+            check_shortened(ranking, lengths, needs.depth, batch.users, source.user)
         source.has_hit = source.has_hit or bool(ranking.ranks.isfinite().any())
         if ranking.num_repeated is not None:
             source.num_repeated += int(ranking.num_repeated.sum())
@@ -142,19 +158,6 @@ def check_depth(label: str, needs: Needs, complete: bool, longest: tuple[int, st
         )
 
 
-def _check_in_catalogue(lists: RecommendedLists, catalogue: Catalogue) -> None:
-    """Refuse listed items that the catalogue lacks, since their popularity and categories are unknown."""
-    beyond = lists.items >= catalogue.num_items
-    if bool(beyond.any()):
-        number = int(beyond.sum())
-        raise ValueError(
-            f"the catalogue lacks the items of {number} list {'entry' if number == 1 else 'entries'} of "
-            f"{lists.entries.what}, such as {called(lists.item_ids, int(lists.items[beyond][0]))}: make the catalogue "
-            "of all items that can be recommended, Catalogue.from_interactions(train.recode(item_ids=every_id)), with "
-            "categories and embeddings in the order of these ids"
-        )
-
-
 def check_shortened(
     ranking: Ranking, before: Tensor, depth: int | None, numbers: Tensor, user_of: Callable[[int], str]
 ) -> None:
@@ -185,52 +188,29 @@ def _items_text(number: int) -> str:
     return f"{number} {'item' if number == 1 else 'items'}"
 
 
-def _explain_repeat(lists: RecommendedLists, batch: Tensor, duplicates: str) -> None:
-    """Raise an error that names the entry with a repeated item, if repeats are an error and there is such an entry."""
-    repeated = lists.repeat(batch) if duplicates == "error" else None
-    if repeated is not None:
-        user, item, where = repeated
-        fault = f"{where}: user {called(lists.user_ids, user)} has item {called(lists.item_ids, item)} twice"
-        if lists.entries.table is not None and (cure := lists.entries.table.several_tables("user", "item")):
-            raise ValueError(f"{fault}; {cure}") from None
-        raise CuredError(f"{fault}; {FIRST} keeps only its first rank", FIRST) from None
-
-
-def check_hits(lists: RecommendedLists, target: Interactions) -> None:
+def check_hits(lists: RankedLists, sides: Sides) -> None:
     """Warn if no listed item is relevant to its user, from ten users on.
 
     Args:
         lists: the lists.
-        target: the ground truth, with the row numbers of the lists.
+        sides: the ground truth, and the ids of users and items.
 
     Raises:
-        ValueError: if random lists of the items of both sides would hit nothing with a chance below one in a million.
+        ValueError: if no listed item is one of the ground truth or the catalogue, where random lists of the items of
+            both sides would hit nothing with a chance below one in a million.
     """
+    target = sides.target
     lengths = lists.lengths * (target.host_degree > 0)
     num_users = int((lengths > 0).sum())
     if num_users < FEW:
         return
-    num_distinct = len(torch.unique(torch.cat([lists.items.long(), target.items.long()])))
+    num_distinct = len(torch.unique(torch.cat([lists.items.long(), target.items])))
     mean_hits = float((lengths * target.host_degree).sum()) / num_distinct
-    listed, relevant = torch.unique(lists.items.long()), torch.unique(target.items)
-    alone = [rows[~torch.isin(rows, others)] for rows, others in ((listed, relevant), (relevant, listed))]
-    shown = unmatched_ids(lists.item_ids, *alone)
-    if shown is None or None in shown:
-        shown = tuple(called(lists.item_ids, int(items[0])) for items in (lists.items, target.items))
-    else:
-        shown = tuple(map(repr, shown))
+    listed, relevant = (called(sides.item_ids, int(items[0])) for items in (lists.items, target.items))
     text = (
-        f"no list of {num_users} users holds an item that is relevant to its user; items of {lists.entries.what} "
-        f"look like {shown[0]}, those of target like {shown[1]}"
+        f"no list of {num_users} users holds an item that is relevant to its user; items of {lists.source.what} look "
+        f"like {listed}, those of target like {relevant}"
     )
-    if math.exp(-mean_hits) < _CHANCE:
+    if math.exp(-mean_hits) < _CHANCE and not bool((lists.items < sides.num_known_items).any()):
         raise ValueError(f"{text}; random lists would hold {mean_hits:.0f}: are these ids of one kind?")
     warn_caller(f"{text}: are these ids of one kind?")
-
-
-def unmatched_ids(ids: Vocabulary | None, rows: Tensor, other_rows: Tensor) -> tuple[Any, ...] | None:
-    """Return an unmatched id of each side, the closest pair, or else the first of each; None without ids."""
-    if ids is None or not len(rows) + len(other_rows):
-        return None
-    pair = closest_pair(ids.take(rows), ids.take(other_rows)) if len(rows) and len(other_rows) else None
-    return pair or tuple(ids[int(side[0])] if len(side) else None for side in (rows, other_rows))

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from torchrecmetrics.core.checks import VIOLATIONS, check_choice, check_k, in_words
-from torchrecmetrics.core.distributed import fingerprint, raise_on_all_ranks
+from torchrecmetrics.core.distributed import fingerprint
+from torchrecmetrics.core.options import Needs, Options
+from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.evaluation.batches import batches
 from torchrecmetrics.evaluation.embeddings import Embeddings
 from torchrecmetrics.evaluation.evaluate import in_agreement, scorer_of, together
 from torchrecmetrics.evaluation.progress import Progress, ProgressBar
 from torchrecmetrics.evaluation.recommendations import Recommendations
-from torchrecmetrics.evaluation.scorers import FunctionScorer, ScoreFunction, Scorer, evaluating
+from torchrecmetrics.evaluation.scorers import CandidateScorer, FunctionScorer, ScoreFunction, Scorer, evaluating
 from torchrecmetrics.evaluation.target_device import TargetDevice
-from torchrecmetrics.evaluation.test_set import from_matrix, user_rows, warn_of_item_0
+from torchrecmetrics.evaluation.test_set import Batch, from_matrix, user_rows, warn_of_item_0
 from torchrecmetrics.evaluation.user_exclusions import Exclusions, Histories, exclude_entries
-from torchrecmetrics.inputs.item_shard import best_items, best_of_processes
+from torchrecmetrics.inputs.batch_input import SelectedItems, no_target
 
 
 @torch.no_grad()
@@ -66,11 +67,7 @@ def recommend(
     with in_agreement(shard, process_group, facts):
         k = check_k(k)
         interactions, exclude = _in_one_numbering(exclude)
-        embeddings, allowed = Embeddings.of(users, items), None
-        if embeddings is not None and isinstance(embeddings.allowed, Interactions) and shard is None:
-            allowed, embeddings = embeddings.allowed, replace(embeddings, allowed=None)
-            interactions = interactions or [allowed]
-            allowed = allowed.numbered_as(interactions[0], "allowed", "exclude")
+        embeddings = Embeddings.of(users, items)
         if embeddings is None:
             assert callable(users)
             function_device = TargetDevice.of(device, torch.device("cpu")).device
@@ -91,94 +88,69 @@ def recommend(
             num_users = 1 + max(user_rows(user_ids, None).tolist(), default=-1)
         ids = user_rows(user_ids, check_k(num_users, "num_users", 0))
         check_k(scorer.num_items, "num_items")
-        target_device = TargetDevice(scorer.device, device is not None)
-        exclusions = Exclusions(exclude, scorer.num_items, target_device)
-        if allowed is not None:
-            if (allowed.num_users, allowed.num_items) != (num_users, scorer.num_items):
-                has = f"{allowed.num_users} x {allowed.num_items}"
-                raise ValueError(f"allowed is {has}, but there are {num_users} users and {scorer.num_items} items")
-            allowed = target_device.move("allowed", allowed)
+        exclusions = Exclusions(exclude, scorer.num_items, TargetDevice(scorer.device, device is not None))
+        if isinstance(scorer, CandidateScorer):
+            interactions = _use_candidates(scorer, interactions, exclusions, num_users)
         sizes = exclusions.lengths(torch.zeros(num_users, dtype=torch.int64, device="cpu")).index_select(0, ids)
         is_first = shard is None or torch.distributed.get_rank(process_group) == 0
         bar = ProgressBar(progress, len(ids), is_first)
         if shard is not None:
-            facts |= {"k": k, "user_ids": fingerprint(ids), "batch_size": batch_size}
-            facts["history"] = exclusions.hashes()
+            facts |= {"k": k, "user_ids": fingerprint(ids), "batch_size": batch_size, "history": exclusions.hashes()}
     if is_first:
         is_out = scorer.leaves_out_item_0 or any(mask[0] for mask in exclusions.masks)
         cure = f"Embeddings(..., allowed=torch.arange({scorer.num_items}) > 0)"
         warn_of_item_0(exclusions.interactions, is_out, cure)
-    top = _TopItems(scorer, exclusions, allowed, ids, k=k, is_shared=shard is not None, process_group=process_group)
+    top_items = torch.full((len(ids), k), -1, device=scorer.device)
+    top_scores = torch.full(top_items.shape, -torch.inf, dtype=scorer.dtype, device=scorer.device)
+
+    def add(rows: Tensor, at_once: int) -> None:
+        """Rank the items for the users in rows of `ids`."""
+        nonlocal top_scores
+        ranking = _ranking(scorer, exclusions, ids[rows], at_once, k)
+        with together(shard is not None, scorer.device, process_group):
+            items, scores = _listed(ranking, ids[rows])
+        top_scores, at = top_scores.to(scores.dtype), rows.to(scorer.device)  # a function may score in another dtype
+        top_items[at, : items.shape[1]], top_scores[at, : items.shape[1]] = items, scores
+
     with bar, evaluating(users):
-        for batch in batches(scorer, torch.arange(len(ids), device="cpu"), sizes, top.add, batch_size):
+        for rows in batches(scorer, torch.arange(len(ids), device="cpu"), sizes, add, batch_size):
             with together(shard is not None, scorer.device, process_group):
-                bar.advance(batch, None)
+                bar.advance(rows, None)
     user_ids, item_ids = (interactions[0].user_ids, interactions[0].item_ids) if interactions else (None, None)
-    return Recommendations(top.items, top.scores, ids, user_ids=user_ids, item_ids=item_ids)
+    return Recommendations(top_items, top_scores, ids, user_ids=user_ids, item_ids=item_ids)
 
 
-class _TopItems:
-    """The `k` best items of each user and their scores, collected batch by batch."""
-
-    def __init__(
-        self,
-        scorer: Scorer,
-        exclusions: Exclusions,
-        allowed: Interactions | None,
-        ids: Tensor,
-        k: int,
-        is_shared: bool,
-        process_group: Any,
-    ) -> None:
-        self._scorer = scorer
-        self._exclusions = exclusions
-        self._allowed = allowed
-        self._ids = ids
-        self._is_shared = is_shared
-        self._process_group = process_group
-        self.items = torch.full((len(ids), k), -1, device=scorer.device)
-        """Int64 [n, k], best first; -1 = fewer candidates."""
-        self.scores = torch.empty((0, k), dtype=scorer.dtype, device=scorer.device)
-        """Float [n, k], -inf = fewer candidates; empty before the first batch."""
-
-    def add(self, batch: Tensor, at_once: int) -> None:
-        """Rank the items for the users in a batch of rows of `ids`, `at_once` users at a time."""
-        for rows in torch.split(batch, at_once):
-            users = self._ids[rows]
-            scored = self._scorer.scores(users, at_once)
-            scores = scored if isinstance(scored, Tensor) else next(iter(scored.chunks()))  # type: ignore[union-attr]
-            if self._is_shared:
-                with raise_on_all_ranks(self._scorer.device, self._process_group):
-                    _check_finite(scores, users)
-            else:
-                _check_finite(scores, users)
-            start, stop = self._scorer.offset, self._scorer.offset + scores.shape[1]
-            masks = [mask[start:stop] for mask in self._exclusions.masks]
-            if self._allowed is not None:
-                candidates = self._allowed.select(users).items
-                is_out = torch.ones(len(users), scores.shape[1] + 1, dtype=torch.bool, device=scores.device)
-                is_out.scatter_(1, candidates.where(candidates >= 0, scores.shape[1]), False)
-                masks.append(is_out[:, :-1])
-            columns = self._exclusions.excluded(users)
-            if columns is not None:  # items of other processes become padding
-                columns = torch.where((columns >= start) & (columns < stop), columns - start, -1)
-            top_scores, top_items = best_items(scores, start, self.items.shape[1], masks, columns)
-            if self._is_shared:
-                top_scores, top_items = best_of_processes((top_scores, top_items), self._process_group)
-            if not len(self.scores):  # a function's scores may have another dtype than the scorer expects
-                self.scores = scores.new_full(self.items.shape, -torch.inf)
-            rows = rows.to(self.items.device)
-            self.items[rows], self.scores[rows] = top_items, top_scores
+def _use_candidates(
+    scorer: CandidateScorer, history: Sequence[Interactions], exclusions: Exclusions, num_users: int
+) -> Sequence[Interactions]:
+    """Give candidates the row numbers of the history, and take masked items out of them; return what has the ids."""
+    candidates = scorer.candidates
+    if history:
+        candidates = candidates.numbered_as(history[0], "allowed", "exclude")
+    for mask in exclusions.masks:
+        candidates = candidates.without(mask.to(candidates.device))
+    exclusions.masks = []
+    scorer.use(candidates, num_users)
+    return history or [candidates]
 
 
-def _check_finite(scores: Tensor, users: Tensor) -> None:
-    """Raise for NaN and infinity."""
-    if not scores.shape[1]:
-        return
-    wrong = ~(scores.amax(1) < torch.inf)
-    if wrong.any():
-        user = int(users[wrong.cpu()][0])
-        raise ValueError(f"{in_words(int(wrong.sum()), len(wrong))} {VIOLATIONS['scores']}: user {user}")
+def _ranking(scorer: Scorer, exclusions: Exclusions, users: Tensor, at_once: int, k: int) -> Ranking:
+    """Return the ranking of the items for users, [b], of which no item is relevant, with lists of `k` items."""
+    nothing = SelectedItems(no_target(len(users), scorer.device), None)
+    batch = Batch(users, nothing, exclusions.select(users), None)
+    needs = Needs(depth=1, target=False, list_depth=k)
+    return scorer.input(batch, at_once).rank(needs, Options(validate_args="deferred"))
+
+
+def _listed(ranking: Ranking, users: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the listed items of users and their scores, [b, k] each; raise for scores that are NaN or infinite."""
+    if ranking.rows.valid is not None and not bool(ranking.rows.valid.all()):
+        wrong = ~ranking.rows.valid.cpu()
+        count = in_words(int(wrong.sum()), len(wrong))
+        raise ValueError(f"{count} {VIOLATIONS['scores']}: user {int(users[wrong][0])}")
+    lists = ranking.listed()
+    assert lists.scores is not None
+    return lists.ids, lists.scores
 
 
 def _check_size(name: str, number: int | None, known: int) -> None:

@@ -336,23 +336,27 @@ class CandidateScorer(EmbeddingScorer):
         super().__init__(embeddings, target_device)
         self.row_bytes = 0
         assert isinstance(embeddings.allowed, Interactions)
-        self._candidates = target_device.move("allowed", embeddings.allowed)
+        self.candidates: Interactions = target_device.move("allowed", embeddings.allowed)
 
     def number_as(self, target: Interactions, exclusions: Exclusions | None) -> None:
         """Give the candidates the row numbers of the ground truth; refuse other sizes, and masks of excluded items."""
         if exclusions is not None and exclusions.masks:
             raise ValueError("allowed Interactions cannot be combined with exclude of bool [I]: pass Interactions")
-        candidates = self._candidates.numbered_as(target, "allowed")
-        if (candidates.num_users, candidates.num_items) != (target.num_users, target.num_items):
+        candidates = self.candidates.numbered_as(target, "allowed")
+        self.use(candidates, target.num_users)
+
+    def use(self, candidates: Interactions, num_users: int) -> None:
+        """Score these candidates."""
+        if (candidates.num_users, candidates.num_items) != (num_users, self.num_items):
             has = f"{candidates.num_users} x {candidates.num_items}"
-            raise ValueError(f"allowed is {has}, target is {target.num_users} x {target.num_items}")
-        self._candidates = candidates
+            raise ValueError(f"allowed is {has}, but there are {num_users} users and {self.num_items} items")
+        self.candidates = candidates
         vector_bytes = self._items.shape[1] * self.dtype.itemsize
         self.num_entries = candidates.host_degree * (1 + vector_bytes // ENTRY_BYTES)
 
     def input(self, batch: Batch, at_once: int) -> Input:
         """Return each user's candidates with their scores; a user without candidates has no hits."""
-        candidates = self._candidates.select(batch.users).items
+        candidates = self.candidates.select(batch.users).items
         if not candidates.shape[1]:
             candidates = candidates.new_full((len(batch.users), 1), -1)
         return with_data_of(batch, Candidates(self.scores_of(batch.users, candidates), None, items=candidates))

@@ -112,8 +112,9 @@ class TestSet:
         has_target = self.target.host_degree.index_select(0, ids) > 0
         if all_users or bool(has_target.all()):
             return Users(ids, ids[:0])
-        counts_empty = collection.evaluator._leader.empty_target_action in ("neg", "pos")
-        reads_ranking = [*collection.evaluator._zero_divisions, *(m.weights for m in collection.metrics.values())]
+        formulas = collection.evaluator._formulas
+        counts_empty = formulas.leader.empty_target_action in ("neg", "pos")
+        reads_ranking = [*formulas.defined_when_empty, *formulas.own_weighted]
         if counts_empty and any(reads_ranking):
             return Users(ids, ids[:0], for_ranking=True)
         return Users(ids[has_target], ids[~has_target])

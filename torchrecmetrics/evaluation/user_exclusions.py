@@ -17,8 +17,6 @@ from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.evaluation.target_device import TargetDevice
 from torchrecmetrics.inputs.batch_input import SelectedItems
 from torchrecmetrics.inputs.exclusion import Exclude
-from torchrecmetrics.tables.unmatched import closest_pair
-from torchrecmetrics.tables.vocabulary import Vocabulary
 
 Matrix: TypeAlias = Tensor | NDArray[Any]
 """Types of a matrix [U, I]: a tensor or an array, dense or sparse; scipy's sparse matrices have no type."""
@@ -31,6 +29,18 @@ def exclude_entries(exclude: Any) -> Sequence[Any]:
     if exclude is None:
         return ()
     return exclude if type(exclude) in (tuple, list) else (exclude,)  # SelectedItems and Split are one argument
+
+
+def wrong_exclusion(excluded: Any, num_items: int) -> TypeError:
+    """Return the error for an excluded entry that is neither `Interactions` nor bool [I]."""
+    what = f"{excluded.dtype} {list(excluded.shape)}" if isinstance(excluded, Tensor) else type(excluded).__name__
+    if isinstance(excluded, SelectedItems):
+        what += ": pass the Interactions whole, without select"
+    elif (cure := as_interactions("exclude", excluded)) is not None:
+        what += f": pass {cure}"
+    elif isinstance(excluded, Tensor) and excluded.dtype == torch.uint8 and excluded.shape == (num_items,):
+        what += ": pass exclude.bool()"
+    return TypeError(f"exclude must be Interactions, bool [{num_items}] or a tuple of these, got {what}")
 
 
 class Exclusions:
@@ -48,18 +58,7 @@ class Exclusions:
             elif isinstance(excluded, Tensor) and excluded.dtype == torch.bool and excluded.shape == (num_items,):
                 self.masks.append(target_device.move("exclude", excluded))
             else:
-                what = (
-                    f"{excluded.dtype} {list(excluded.shape)}"
-                    if isinstance(excluded, Tensor)
-                    else type(excluded).__name__
-                )
-                if isinstance(excluded, SelectedItems):
-                    what += ": pass the Interactions whole, without select"
-                elif (cure := as_interactions("exclude", excluded)) is not None:
-                    what += f": pass {cure}"
-                elif isinstance(excluded, Tensor) and excluded.dtype == torch.uint8 and excluded.shape == (num_items,):
-                    what += ": pass exclude.bool()"
-                raise TypeError(f"exclude must be Interactions, bool [{num_items}] or a tuple of these, got {what}")
+                raise wrong_exclusion(excluded, num_items)
 
     def lengths(self, others: Tensor) -> Tensor:
         """Return `others` plus the number of excluded items of each user, without masks, int64 [U] on the host."""
@@ -81,11 +80,6 @@ class Exclusions:
         """Return the excluded items of users as the kernel's `exclude`; None if nothing is excluded."""
         excluded = (*(interactions.select(ids).items for interactions in self.interactions), *self.masks)
         return excluded or None
-
-    def excluded(self, ids: Tensor) -> Tensor | None:
-        """Return the excluded items of users without the masks, int64 [b, H], negative = padding; None without any."""
-        items = [interactions.select(ids).items for interactions in self.interactions]
-        return torch.cat(items, 1) if items else None
 
     def hashes(self) -> list[object]:
         """Return hashes of interactions and masks, to compare exclusions across processes; costs host syncs."""
@@ -191,27 +185,6 @@ def histories_that_meet(target: Interactions, exclude: Any) -> Any:
     return tuple(entries)
 
 
-def exclude_note(history: Interactions, ids: Vocabulary, is_known: Tensor) -> str | None:
-    """Return a sentence about excluded items that are neither listed nor relevant, if one of their ids is close to one
-    that is, or if all are such items; None otherwise.
-
-    Args:
-        history: excluded items, with the row numbers of `ids`.
-        ids: ids of all items.
-        is_known: marks the items that are listed or relevant, bool [len(ids)].
-    """
-    is_excluded = torch.bincount(history.items, minlength=len(ids)) > 0
-    unknown, num_known = (is_excluded & ~is_known).nonzero()[:, 0], int((is_excluded & is_known).sum())
-    if not len(unknown):
-        return None
-    others = ids.take((is_known & ~is_excluded).nonzero()[:, 0])
-    pair = closest_pair(ids.take(unknown), others, ends=num_known == 0) if len(others) else None
-    if pair is None and num_known:
-        return None
-    such = f"{pair[0]!r} (there is {pair[1]!r})" if pair is not None else repr(ids[int(unknown[0])])
-    return f"exclude: {num_known} of {num_known + len(unknown)} items are listed or relevant, not {such}"
-
-
 def _matched(history: Interactions, target: Interactions, name: str) -> tuple[Interactions, str | None]:
     """Return a history with the row numbers of the ground truth, and an error if it meets no user, or no item."""
     numbered = history.numbered_as(target, name)
@@ -222,7 +195,6 @@ def _matched(history: Interactions, target: Interactions, name: str) -> tuple[In
         ("item", history.item_ids, target.item_ids, "are these ids of one kind?"),
     ):
         if ids is not None and known is not None and (side == "item" or not bool((ids.rows_in(known) >= 0).any())):
-            first, other = closest_pair(ids, known) or (ids[0], known[0])
-            what = f"no {side} of {name} is {'an' if side == 'item' else 'a'} {side} of target, such as {first!r}"
-            return numbered, f"{what} and {other!r}: {cure}"
+            what = f"no {side} of {name} is {'an' if side == 'item' else 'a'} {side} of target, such as {ids[0]!r}"
+            return numbered, f"{what} and {known[0]!r}: {cure}"
     return numbered, f"no item of {name} is an item of target: are these ids of one kind?"

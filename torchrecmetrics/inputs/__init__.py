@@ -1,1 +1,1 @@
-"""Inputs make rankings: one class per kind of data; targets, exclusions, and questions about odd data."""
+"""Inputs make rankings: one class per kind of data; targets and exclusions."""

@@ -1,17 +1,16 @@
-"""`as_input`: the input of the arguments of `update`, and errors for arguments that `update` does not have."""
+"""`as_input`: the input of the arguments of `update`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from torch import Tensor
 
 from torchrecmetrics.core.arrays import as_tensor
-from torchrecmetrics.core.checks import check_tensor, describe, nearest
+from torchrecmetrics.core.checks import check_tensor, describe
 from torchrecmetrics.core.options import Input
-from torchrecmetrics.core.other_names import ARGUMENTS, CALLS, SESSIONS, is_called
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.inputs.ranks import Ranks
 from torchrecmetrics.inputs.scores import Scores
@@ -70,20 +69,3 @@ def errors_of_all_processes(batch: Any) -> AbstractContextManager[None]:
     """
     scope: Callable[..., AbstractContextManager[None]] | None = getattr(batch, "scope", None)
     return nullcontext() if scope is None else scope(weights=None, columns={})
-
-
-def unknown_argument(name: str, known_names: Sequence[str]) -> TypeError:
-    """Return the error for a keyword that `update` and `forward` do not have."""
-    if name in ARGUMENTS:
-        return TypeError(is_called(name))
-    if name in CALLS:
-        return TypeError(f"update has no argument {name!r}; {CALLS[name]}")
-    return TypeError(f"update has no argument {name!r}{nearest(name, known_names)}")
-
-
-def too_many_arguments(value: object) -> TypeError:
-    """Return the error for a third positional argument of `update` and `forward`."""
-    return TypeError(
-        f"update takes two positional arguments, scores and target, got {describe(value)} as the third: pass "
-        f"other arguments by name, such as weights=; {SESSIONS}"
-    )

@@ -58,7 +58,8 @@ class BatchInput:
             raise ValueError("items=True keeps the top items: pass their number as depth=")
         threshold = check_score_threshold(score_threshold)
         list_depth = (depth or 0) if items else 0
-        needs = Needs(depth, num_ranked=True, score_threshold=threshold, list_depth=list_depth)
+        has_history = getattr(self, "history", None) is not None
+        needs = Needs(depth, num_ranked=True, score_threshold=threshold, list_depth=list_depth, history=has_history)
         return self.rank(needs, Options(**options))
 
     def __repr__(self) -> str:
@@ -101,6 +102,15 @@ def read_history(history: Any, rows: int, device: torch.device) -> Tensor | None
         raise ValueError(f"history ids must be [{rows}] or [{rows}, H], got {list(history.shape)}")
     ids: Tensor = (history[:, None] if history.dim() == 1 else history).long()
     return ids
+
+
+def check_history(history: Any, exclude: Any, needs: Needs) -> None:
+    """Raise for a history that no metric reads, where nothing is excluded."""
+    if history is not None and exclude is None and not needs.history:
+        raise ValueError(
+            "no metric of this update reads history=, which removes no item: to remove a user's earlier items, pass "
+            "exclude=; otherwise leave history= out. Metrics that share an input belong in one RecMetricCollection"
+        )
 
 
 def no_target(rows: int, device: torch.device) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
@@ -14,7 +14,7 @@ from torchrecmetrics.core.arrays import find_first, float_dtype, rowwise_isin, s
 from torchrecmetrics.core.checks import Checks, check_choice, check_device, check_ids, check_k
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import ListedItems, Ranking
-from torchrecmetrics.inputs.batch_input import BatchInput, no_target, read_history
+from torchrecmetrics.inputs.batch_input import BatchInput, check_history, no_target, read_history
 from torchrecmetrics.inputs.exclusion import Exclude
 from torchrecmetrics.inputs.from_counts import TargetCounts, rank_counts
 from torchrecmetrics.inputs.jagged import Spans
@@ -258,6 +258,7 @@ class Beams(BatchInput):
     @torch.no_grad()
     def rank(self, needs: Needs, options: Options) -> Ranking:
         """Find the relevant items among the items of the generated codes."""
+        check_history(self.history, self.exclude, needs)
         index, beams, entries = self.codes, self.beams, self.entries
         index.check("beams", beams, 3)
         check_padding_item(options, len(index))
@@ -271,13 +272,10 @@ class Beams(BatchInput):
             num_listed = min(needs.list_depth, counts.num_ranks)
             counts = counts._replace(lists=self._lists(targets, target_matches, ranked, removed, num_listed))
         length = ranked.num_ranks.sum(1)
-        return rank_counts(
-            counts,
-            needs._replace(score_threshold=None),
-            options,
-            checks,
-            None if self.complete else depth,
-            made_with=("ties", "overlap"),
+        needs, depth_of_list = needs._replace(score_threshold=None), None if self.complete else depth
+        ranking = rank_counts(counts, needs, options, checks, depth_of_list, made_with=("ties", "overlap"))
+        return replace(
+            ranking,
             row_depth=None if self.complete else torch.where(entries.all(1), length.clamp(max=depth), depth),
             num_repeated=ranked.repeated.sum(1),
             num_invalid=ranked.without_item.sum(1),

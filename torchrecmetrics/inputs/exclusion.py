@@ -82,6 +82,9 @@ class Exclusion:
             if beyond is not None:
                 checks.reject("exclude_range", beyond, lambda row: _beyond_detail(row, shape[1], all_ids[row]))
             self._ids = sort_rows(ids)
+        has_ids = bool(self._spans) or (self._ids is not None and self._ids.shape[1] > 0)
+        self.is_empty: bool = not has_ids and not self.masks and options.padding_idx is None
+        """True if all items of all rows are candidates."""
 
     def _check_mask(self, mask: Tensor) -> Tensor:
         rows, items = self._shape
@@ -101,8 +104,8 @@ class Exclusion:
         if ids.dim() != 2 or len(ids) != rows:
             offsets = "" if item_ids.dim() != 1 else f"; offsets of a jagged exclude are [{rows + 1}]"
             raise ValueError(f"exclude ids must be [{rows}] or [{rows}, H], got {list(item_ids.shape)}{offsets}")
-        looks_binary = items is not None and 10 <= items == ids.shape[1] and self._padding_idx not in (0, 1)
-        if looks_binary and checks.enabled:
+        looks_binary = items is not None and 2 < items == ids.shape[1] and self._padding_idx not in (0, 1)
+        if looks_binary and ids.numel() >= 10 and checks.enabled:
             # no history has as many entries as there are items, all of them 0 or 1
             binary = ((ids == 0) | (ids == 1)).all(1)
             checks.reject("exclude_matrix", binary & binary.all(), lambda row: f"row {row} holds only 0 and 1")
@@ -138,15 +141,6 @@ class Exclusion:
             return ids, None
         beyond = ids >= items
         return ids.masked_fill(beyond, -1), beyond
-
-    @classmethod
-    def read(
-        cls, exclude: Exclude | None, shape: tuple[int, int | None], options: Options, checks: Checks
-    ) -> Exclusion | None:
-        """Return the checked excluded items of the rows; None if all items of all rows are candidates."""
-        exclusion = cls(exclude, shape, options, checks)
-        has_ids = bool(exclusion._spans) or (exclusion._ids is not None and exclusion._ids.shape[1] > 0)
-        return exclusion if has_ids or exclusion.masks or options.padding_idx is not None else None
 
     def contains(self, ids: Tensor, is_item: Tensor) -> Tensor:
         """Return which of `ids` [B, N] are excluded in their row, bool [B, N]; False where not `is_item`."""

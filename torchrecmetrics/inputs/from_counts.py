@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torchrecmetrics.core.arrays import can_sync, float_dtype
 from torchrecmetrics.core.checks import Checks, any_of_row
 from torchrecmetrics.core.options import Needs, Options, Ties
 from torchrecmetrics.core.ranked_items import RankedItems
-from torchrecmetrics.core.ranking import ListedItems, Ranking
+from torchrecmetrics.core.ranking import ListedItems, RankedRows, Ranking
 from torchrecmetrics.core.tied_items import LAST_RANK, TiedItems, expected_ranks, numbers_in_groups
 
 # a rule that favours relevant items puts items with a negative gain last
@@ -99,7 +99,8 @@ def rank_counts(
     checks: Checks,
     depth: int | None = None,
     made_with: tuple[str, ...] = (),
-    **fields: Any,
+    rows: RankedRows = RankedRows(),  # noqa: B008  # immutable
+    history: Tensor | None = None,
 ) -> Ranking:
     """Finish the checks and return the ranking down to `depth`.
 
@@ -110,7 +111,8 @@ def rank_counts(
         checks: checks of the batch.
         depth: number of ranks to know; None = all.
         made_with: names of the options that affected these ranks; empty = all.
-        fields: other fields of the ranking.
+        rows: ids of the rows, and which of them this process counts.
+        history: earlier items of each row's user, int64 [B, H], for the lists.
     """
     valid, violations = checks.finish()
     gains, ties = counts.gains, options.tie_rule
@@ -121,18 +123,18 @@ def rank_counts(
     # without gains, items that are not relevant are missing
     left_out = counts.missing if gains is None else counts.missing | ~counts.relevant
     relevant_gains = None if gains is None else gains.where(counts.relevant, 0)
-    _, relevant, num_before, tied = sort_ranks(counts, left_out, ties, secondary, depth, relevant_gains)
+    in_order = sort_ranks(counts, left_out, ties, secondary, depth, relevant_gains)
     penalties = None
     if gains is not None and counts.penalised is not None:
         left_out, lost = counts.missing | ~counts.penalised, gains.where(counts.penalised, 0)
         penalties = sort_ranks(counts, left_out, MIRRORED[ties], secondary, depth, lost).items
-    dtype = num_before.dtype
+    dtype, tied = in_order.num_before.dtype, in_order.tied
     num_relevant = counts.relevant.sum(1, dtype=dtype)
     if needs.depth is not None and (needs.whole_targets or depth is None or depth > needs.depth):  # deeper than read
         last_read = num_relevant[:, None].clamp(min=needs.depth) if needs.whole_targets else needs.depth
-        tied = tied & (num_before < last_read)
+        tied = tied & (in_order.num_before < last_read)
     return Ranking(
-        relevant=relevant,
+        relevant=in_order.items,
         num_relevant=num_relevant,
         tied=any_of_row(tied),
         unreachable=any_of_row(counts.relevant & counts.missing),
@@ -141,10 +143,8 @@ def rank_counts(
         num_recommended=None if counts.num_recommended is None else counts.num_recommended.to(dtype),
         score_threshold=needs.score_threshold,
         depth=depth,
-        valid=valid,
-        violations=violations,
+        rows=rows._replace(valid=valid, violations=violations),
         options={name: options.of_ranks[name] for name in made_with} if made_with else options.of_ranks,
-        lists=counts.lists,
+        lists=counts.lists if counts.lists is None or history is None else counts.lists._replace(history=history),
         kernels=counts.kernels,
-        **fields,
     )

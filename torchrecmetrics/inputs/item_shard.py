@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,8 +16,8 @@ from torchrecmetrics.core.arrays import float_dtype, working
 from torchrecmetrics.core.checks import Checks, check_device, check_ids, check_k, check_scores
 from torchrecmetrics.core.distributed import checksum, fingerprint, same_on_all_ranks
 from torchrecmetrics.core.options import Needs, Options
-from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.inputs.batch_input import BatchInput, read_history, refuse_dense
+from torchrecmetrics.core.ranking import RankedRows, Ranking
+from torchrecmetrics.inputs.batch_input import BatchInput, check_history, read_history, refuse_dense
 from torchrecmetrics.inputs.exclusion import ALL_ROWS
 from torchrecmetrics.inputs.from_counts import rank_counts
 from torchrecmetrics.inputs.scores import TargetCounter, check_padding_item
@@ -119,6 +119,7 @@ class ItemShard(BatchInput):
                 needs=needs,
                 options=options,
             )
+            check_history(self.history, self.exclude, needs)
             history = read_history(self.history, shape[0], self._device)
             if self.row_ids is not None:
                 _check_row_ids(self.row_ids, shape[0], self._device)
@@ -138,7 +139,7 @@ class ItemShard(BatchInput):
         world_size = torch.distributed.get_world_size(process_group)
         rows = torch.arange(shape[0], device=self._device)
         own_rows = rows % world_size == torch.distributed.get_rank(process_group)
-        return replace(counter.ranking(target_scores, counted, best, own_rows, history), num_holders=world_size)
+        return counter.ranking(target_scores, counted, best, RankedRows(own=own_rows, num_holders=world_size), history)
 
     @contextmanager
     def _agreement(self, facts: dict[str, Any]) -> Iterator[None]:
@@ -225,7 +226,7 @@ class ShardCounter:
         if not scores.shape[1]:
             return torch.zeros(len(target_scores), self.num_counts, dtype=torch.int32, device=scores.device)
         missing = self.counter.missing(target_scores)
-        counts, _ = self.counter.count(scores, target_scores, missing, first_item=offset)
+        counts, *_ = self.counter.count(scores, target_scores, missing, first_item=offset)
         assert counts.at_least is not None
         bad = ~(counts.highest < torch.inf)
         return torch.cat([counts.better, counts.equal, counts.at_least, bad[:, None]], 1).int()
@@ -243,28 +244,28 @@ class ShardCounter:
         target_scores: Tensor,
         counted: Tensor,
         best: tuple[Tensor, Tensor],
-        own_rows: Tensor | None = None,
+        rows: RankedRows = RankedRows(),  # noqa: B008  # immutable
         history: Tensor | None = None,
     ) -> Ranking:
         """Return the ranking over all shards from the scores of targets, the sum of all counts and the best items."""
         targets, checks, counter = self.targets, self.checks, self.counter
-        checks.own_rows = own_rows
+        checks.own_rows = rows.own
         slots, kept, missing = target_scores.shape[1], targets.kept, counter.missing(target_scores)
         sizes = [slots, slots, len(counter.min_scores), 1]
         better, equal, at_least, bad = torch.split(counted.to(float_dtype(target_scores.device)), sizes, 1)
         checks.reject("scores", bad > 0, lambda row: f"row {row}")
-        topk_ids = None
+        topk_ids = topk_scores = None
         if self.needs.list_depth:
             if kept is not None:
                 kept_scores = target_scores.where(kept & ~missing, -torch.inf).to(best[0].dtype)
                 best = merged([best, (kept_scores, targets.ids.where(kept_scores > -torch.inf, -1))], best[0].shape[1])
-            topk_ids = best[1]
+            topk_scores, topk_ids = best
         # highest scores are checked above, so they are not read
         all_counts = Counts(better, equal, at_least, highest=target_scores.new_zeros(0))
-        counts = counter.finish(target_scores, missing, all_counts, topk_ids, check_scores=False)
-        if history is not None and counts.lists is not None:
-            counts = counts._replace(lists=counts.lists._replace(history=history))
-        return rank_counts(counts, self.metric_needs, self.options, checks, self.needs.depth, own_rows=own_rows)
+        counts = counter.finish(target_scores, missing, all_counts, topk_ids, topk_scores, check_scores=False)
+        return rank_counts(
+            counts, self.metric_needs, self.options, checks, self.needs.depth, rows=rows, history=history
+        )
 
     def compared(self) -> dict[str, Tensor | None]:
         """Return the tensors, by name, that identify the rows and are compared at each batch."""

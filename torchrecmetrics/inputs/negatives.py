@@ -38,7 +38,8 @@ class Negatives(BatchInput):
         negative: the scores of the other candidates in the same dtype: [B, N], `-inf` = none; or [N], one pool for all
             positives, which is sorted once (memory for B + N numbers). A flat tensor of B * N numbers is also a pool:
             reshape it to [B, N] if each row has its own negatives.
-        pool: True confirms that `negative` [N] is a pool; otherwise N = B may give a warning.
+        pool: True = one pool [N], False = [B, N]; None = as the shape says, but N = B negatives [N], which could be one
+            per row, are an error.
 
     Examples:
         >>> import torch
@@ -53,7 +54,7 @@ class Negatives(BatchInput):
 
     positive: Tensor
     negative: Tensor
-    pool: bool = False
+    pool: bool | None = None
 
     @torch.no_grad()
     def rank(self, needs: Needs, options: Options) -> Ranking:
@@ -105,9 +106,9 @@ def _count_pool(positive: Tensor, pool: Tensor) -> Counts:
     )
 
 
-def _check_scores(positive: Tensor, negative: Tensor, pool: bool) -> Tensor:
+def _check_scores(positive: Tensor, negative: Tensor, pool: bool | None) -> Tensor:
     """Return the positives as [B, 1]; raise unless both have accepted dtypes, and fit in shape, dtype and device."""
-    check_choice("pool", pool, (True, False))
+    check_choice("pool", pool, (None, True, False))
     for name, scores in (("positive", positive), ("negative", negative)):
         check_tensor(name, scores)
         check_strided(name, scores, "-torch.inf")
@@ -127,8 +128,14 @@ def _check_scores(positive: Tensor, negative: Tensor, pool: bool) -> Tensor:
         raise ValueError(
             f"negative must be [{len(positive)}, N], or one pool [N] for all positives, got {list(negative.shape)}"
         )
-    if pool and negative.dim() != 1:
-        raise ValueError(f"pool=True: negative must be one pool [N] for all positives, got {list(negative.shape)}")
+    if pool is not None and pool != (negative.dim() == 1):
+        accepted = "one pool [N] for all positives" if pool else f"[{len(positive)}, N]"
+        raise ValueError(f"pool={pool}: negative must be {accepted}, got {list(negative.shape)}")
+    if pool is None and len(positive) > 1 and negative.shape == (len(positive),):
+        raise ValueError(
+            f"negative [{len(negative)}] has one entry per positive: pass one negative per row as negative[:, None], "
+            "one pool for all positives as Negatives(positive, negative, pool=True)"
+        )
     if negative.shape[-1] == 0:
         raise ValueError("negative holds no score: a positive alone is always a hit")
     return positive

@@ -22,7 +22,7 @@ from torchrecmetrics.core.checks import (
 )
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranked_items import RankedItems
-from torchrecmetrics.core.ranking import Ranking
+from torchrecmetrics.core.ranking import RankedRows, Ranking
 from torchrecmetrics.inputs.batch_input import BatchInput
 from torchrecmetrics.inputs.scores import INVALID_RANK
 
@@ -42,8 +42,8 @@ class Ranks(BatchInput):
         zero_based: True: ranks start at 0; a negative one is padding, but see `padding`.
         miss: whole number that means "not found", such as -1 or 999, and not padding.
         padding: in [B] or [B, 1], -1 = a negative entry is a row without a relevant item, 0 = so is an entry of 0. None
-            (default) refuses both, since -1 may be "not found", and 0 the best rank; tensors from `get_topk_ranks` may
-            hold them.
+            (default) refuses both, since -1 may be "not found", and 0 the best rank; and it refuses [B, T] of 0 and 1
+            with 0 on both sides of the ranks, which are flags of hits; tensors from `get_topk_ranks` may hold them.
 
     Examples:
         >>> import torch
@@ -91,7 +91,7 @@ class Ranks(BatchInput):
         columns = None if needs.whole_targets or not needs.depth else needs.depth
         last_rank = min(LONGEST_LIST if limit is None else limit for limit in (columns, depth))  # higher: misses
         if checks.enabled:
-            refused = self._ambiguous(ranks) if one_each else None
+            refused = self._ambiguous(ranks) if one_each else self._flags(ranks)
             _check_ranks(ranks, in_order, last_rank, num_ranked, depth, checks, refused)
         in_order = in_order if columns is None else in_order[:, :columns]
         if num_ranked is not None and not isinstance(num_ranked, Tensor):
@@ -105,8 +105,7 @@ class Ranks(BatchInput):
             unreachable=none,
             num_ranked=None if num_ranked is None else num_ranked.to(dtype),
             depth=depth,
-            valid=valid,
-            violations=violations,
+            rows=RankedRows(valid, violations),
         )
 
     def _one_based(self, ranks: Tensor) -> Tensor:
@@ -125,6 +124,17 @@ class Ranks(BatchInput):
         if hasattr(self.ranks, "depth") or self.padding == 0:
             return None
         return ranks <= 0 if self.padding is None and self.miss is None else ranks == 0
+
+    def _flags(self, ranks: Tensor) -> Tensor | None:
+        """Return True if ranks [B, T] are flags of hits, bool []; None = none are.
+
+        They are if all entries are 0 or 1, with a 0 before a rank and a 0 after a rank: ranks are padded on one side.
+        """
+        is_said = hasattr(self.ranks, "depth") or self.padding == 0 or self.zero_based or self.miss is not None
+        if is_said or not len(ranks) or ranks.shape[1] == 1:
+            return None
+        fall, rise = ranks.diff().aminmax()
+        return (ranks.clamp(0, 1) == ranks).all() & (fall * rise < 0)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -198,8 +208,7 @@ class Hits(BatchInput):
             unreachable=none,
             num_recommended=torch.full_like(number, depth, dtype=dtype),
             depth=None if self.complete else depth,
-            valid=valid,
-            violations=violations,
+            rows=RankedRows(valid, violations),
         )
 
 
@@ -263,8 +272,13 @@ def _check_ranks(
 
 
 def _detail(row: int, ranks: Tensor, depth: str) -> str:
-    """Return a description of a row's ranks for a message, with the cure for a single 0 or -1."""
+    """Return a description of a row's ranks for a message, with the cure for a single 0 or -1, and for flags."""
     cure = ""
+    if len(ranks[row]) > 1 and set(ranks.flatten().tolist()) == {0, 1}:
+        cure = (
+            ": pass flags of hits as Hits(flags, num_relevant=), or the lists as Lists(item_ids, target); if 0 is "
+            f"padding, pass Ranks(ranks{depth}, padding=0)"
+        )
     if len(ranks[row]) == 1 and ranks[row] == 0:
         cure = (
             f": if ranks start at 0, pass Ranks(ranks{depth}, zero_based=True); if 0 is a row without a "

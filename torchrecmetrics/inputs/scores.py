@@ -20,9 +20,8 @@ from torchrecmetrics.core.checks import (
     check_scores,
 )
 from torchrecmetrics.core.options import KernelChoice, Needs, Options, OverlapRule, PlacedTies
-from torchrecmetrics.core.other_names import explains_names
 from torchrecmetrics.core.ranking import ListedItems, Ranking
-from torchrecmetrics.inputs.batch_input import BatchInput, no_target, read_history, refuse_dense
+from torchrecmetrics.inputs.batch_input import BatchInput, check_history, no_target, read_history, refuse_dense
 from torchrecmetrics.inputs.exclusion import ALL_ROWS, Exclude, Exclusion
 from torchrecmetrics.inputs.from_counts import TargetCounts, rank_counts, sort_ranks
 from torchrecmetrics.inputs.jagged import Spans
@@ -82,26 +81,27 @@ class Scores(BatchInput):
     @torch.no_grad()
     def rank(self, needs: Needs, options: Options) -> Ranking:
         """Count the items that score higher than each relevant item, as deep as `needs` says."""
+        check_history(self.history, self.exclude, needs)
         scores = self.scores
-        shape, device = check_shape(scores, options)
-        if needs.num_items not in (None, shape[1]):
-            raise ValueError(f"the catalogue has {needs.num_items} items, the scores have {shape[1]}")
+        if not isinstance(scores, (ScoreRows, Products)):
+            check_scores(scores, dims=2)
+        (rows, items), device = scores.shape, scores.device
+        if options.padding_idx is not None:
+            check_padding_item(options, items)
+        if needs.num_items not in (None, items):
+            raise ValueError(f"the catalogue has {needs.num_items} items, the scores have {items}")
         if self.target is None and needs.target:
             raise ValueError("scores need a target; pass ranks as integers, or as Ranks(ranks, depth=)")
-        checks = Checks(options.validate_args, device, shape[0])
-        target = no_target(shape[0], device) if self.target is None else self.target
-        target, gains = selected(target, self.gains, checks, options.max_relevant, num_items=shape[1])
-        targets = Targets.read(target, gains, self.exclude, shape, options, checks)
+        checks = Checks(options.validate_args, device, rows)
+        target = no_target(rows, device) if self.target is None else self.target
+        target, gains = selected(target, self.gains, checks, options.max_relevant, num_items=items)
+        targets = Targets.read(target, gains, self.exclude, (rows, items), options, checks)
         depth = needs.depth_for(targets.ids.shape[1]) if needs.whole_targets else needs.depth
         counts = count_targets(scores, targets, needs._replace(depth=depth), options, checks)
-        if self.history is not None:
-            history = read_history(self.history, shape[0], device)
-            if counts.lists is not None:
-                counts = counts._replace(lists=counts.lists._replace(history=history))
-        return rank_counts(counts, needs, options, checks, depth)
+        history = None if self.history is None else read_history(self.history, rows, device)
+        return rank_counts(counts, needs, options, checks, depth, history=history)
 
 
-@explains_names
 @torch.no_grad()
 def get_topk_ranks(
     scores: Tensor,
@@ -150,13 +150,15 @@ def get_topk_ranks(
     k = check_k(k)
     check_choice("ties of ranks", ties, get_args(PlacedTies))
     options = Options(ties=ties, padding_idx=padding_idx, overlap=overlap, validate_args=validate_args, kernels=kernels)
-    shape, device = check_shape(scores, options)
-    checks = Checks(validate_args, device, shape[0])
-    target, gains = selected(target, None, checks, num_items=shape[1])
+    check_scores(scores, dims=2)
+    rows, items = scores.shape
+    check_padding_item(options, items)
+    checks = Checks(validate_args, scores.device, rows)
+    target, gains = selected(target, None, checks, num_items=items)
     if gains is not None:
         raise TypeError("get_topk_ranks takes no gains, but target has values: pass target.items")
     refuse_dense("target", target, "scores of get_topk_ranks")
-    targets = Targets.read(target, None, exclude, shape, options, checks)
+    targets = Targets.read(target, None, exclude, (rows, items), options, checks)
     counts = count_targets(scores, targets, Needs(k), options, checks)
     valid, _ = checks.finish()
     in_order = sort_ranks(counts, counts.missing, ties, targets.ids, k)
@@ -178,16 +180,6 @@ def check_padding_item(options: Options, items: int) -> None:
         raise ValueError(f"padding_idx must be an item id in 0..{items - 1}, got {options.padding_idx}")
 
 
-def check_shape(scores: Tensor | ScoreRows | Products, options: Options) -> tuple[tuple[int, int], torch.device]:
-    """Return (rows, items) and the device; refuse anything but scores, and a padding_idx beyond the last item."""
-    if not isinstance(scores, (ScoreRows, Products)):
-        check_scores(scores, dims=2)
-    rows, items = scores.shape
-    if options.padding_idx is not None:
-        check_padding_item(options, items)
-    return (rows, items), scores.device
-
-
 def count_targets(
     scores: Tensor | ScoreRows | Products, targets: Targets, needs: Needs, options: Options, checks: Checks
 ) -> TargetCounts:
@@ -196,8 +188,8 @@ def count_targets(
     if excluded is None and isinstance(scores, Tensor):
         target_scores = scores.gather(1, targets.ids)
         missing = counter.missing(target_scores)
-        counts, topk_ids = counter.count(scores, target_scores, missing)
-        return counter.finish(target_scores, missing, counts, topk_ids)
+        counts, topk_ids, topk_scores = counter.count(scores, target_scores, missing)
+        return counter.finish(target_scores, missing, counts, topk_ids, topk_scores)
     if excluded is not None and isinstance(scores, Tensor) and counter.copies_pay(scores):
         # copies that fit the cache: excluded items are not read again to be subtracted
         scores = ScoreRows(
@@ -212,11 +204,11 @@ def count_targets(
         start = rows.stop
         target_scores = kernels.look_up(piece, targets.ids[rows])
         missing = counter.missing(target_scores, rows)
-        counts, topk_ids = counter.count(piece, target_scores, missing, rows, owns_memory=owns_memory)
-        pieces.append((target_scores, missing, topk_ids, *counts))
+        counts, *top = counter.count(piece, target_scores, missing, rows, owns_memory=owns_memory)
+        pieces.append((target_scores, missing, *top, *counts))
     columns: Any = pieces[0] if len(pieces) == 1 else map(_cat, zip(*pieces, strict=True))
-    target_scores, missing, topk_ids, *all_counts = columns
-    return counter.finish(target_scores, missing, Counts(*all_counts), topk_ids)
+    target_scores, missing, topk_ids, topk_scores, *all_counts = columns
+    return counter.finish(target_scores, missing, Counts(*all_counts), topk_ids, topk_scores)
 
 
 class TargetCounter:
@@ -261,7 +253,7 @@ class TargetCounter:
         rows: slice = ALL_ROWS,
         first_item: int = 0,
         owns_memory: bool = False,
-    ) -> tuple[Counts, Tensor | None]:
+    ) -> tuple[Counts, Tensor | None, Tensor | None]:
         """Return the counts over a piece: scores of some rows and of the items from `first_item` on.
 
         Also return the columns of the piece with the highest scores, int64 [n, list_depth], if lists are read.
@@ -299,7 +291,7 @@ class TargetCounter:
         else:
             counts = kernels.count(scores, question, self.kernels)
         highest = counts.highest if overwritten is None else torch.maximum(counts.highest, overwritten)
-        topk_ids = None
+        topk_ids = topk_scores = None
         if k:
             assert isinstance(scores, Tensor)  # products are never listed
             leaving = None if columns is None or owns_memory else columns.ids
@@ -307,7 +299,8 @@ class TargetCounter:
             if self.targets.kept is not None:
                 kept_scores = torch.where(self.targets.kept[rows], target_scores, -torch.inf)
                 topk_ids = _with_kept(topk_ids, scores, self.targets.ids[rows], kept_scores)
-        return counts._replace(highest=highest), topk_ids
+            topk_scores = scores.gather(1, topk_ids.clamp(min=0)).where(topk_ids >= 0, -torch.inf)
+        return counts._replace(highest=highest), topk_ids, topk_scores
 
     def finish(
         self,
@@ -315,6 +308,7 @@ class TargetCounter:
         missing: Tensor,
         counts: Counts,
         topk_ids: Tensor | None,
+        topk_scores: Tensor | None,
         check_scores: bool = True,
     ) -> TargetCounts:
         """Return the counts over all items; `target_scores` are [B, T], `missing` targets are not candidates.
@@ -335,7 +329,7 @@ class TargetCounter:
         lists = None
         if topk_ids is not None:
             relevant = torch.where(targets.relevant, targets.ids, -1)
-            lists = ListedItems(topk_ids, relevant, num_items=targets.num_items)
+            lists = ListedItems(topk_ids, relevant, num_items=targets.num_items, scores=topk_scores)
         return TargetCounts(
             relevant=targets.relevant,
             penalised=None if targets.gains is None else targets.penalised,

@@ -19,7 +19,7 @@ from torchrecmetrics.core.checks import (
     describe,
 )
 from torchrecmetrics.core.options import Needs, Options
-from torchrecmetrics.core.ranking import Ranking
+from torchrecmetrics.core.ranking import RankedRows, Ranking
 from torchrecmetrics.inputs.batch_input import BatchInput
 from torchrecmetrics.inputs.from_counts import TargetCounts, rank_counts
 
@@ -76,7 +76,8 @@ class Sessions(BatchInput):
             return f"session {row if row_ids is None else int(row_ids[row])}"
 
         counts = count_sessions(self.scores, self.labels, session, checks, name, min_score=needs.score_threshold)
-        return rank_counts(counts, needs, options, checks, made_with=("ties",), row_ids=row_ids, entry_rows=entry_rows)
+        rows = RankedRows(ids=row_ids, of_entries=entry_rows)
+        return rank_counts(counts, needs, options, checks, made_with=("ties",), rows=rows)
 
 
 def count_sessions(
@@ -85,7 +86,6 @@ def count_sessions(
     session: Tensor,
     checks: Checks,
     name: Callable[[int], str],
-    width: int | None = None,
     min_score: float | None = None,
 ) -> TargetCounts:
     """Count within each session; `session` holds numbers from 0 to `checks.num_rows` - 1 in any order.
@@ -118,8 +118,7 @@ def count_sessions(
     row = session[picked]
     size = torch.bincount(row, minlength=rows)
     slot = torch.arange(len(row), device=row.device) - (size.cumsum(0) - size)[row]
-    if width is None:
-        width = max(1, int(size.max())) if rows else 1
+    width = max(1, int(size.max())) if rows else 1
 
     def by_session(values: Tensor, fill: int | bool) -> Tensor:
         """Return the values of entries with a non-zero label, by session, [S, T], padded with `fill`."""

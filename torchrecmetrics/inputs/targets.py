@@ -63,7 +63,8 @@ class Targets(NamedTuple):
             _check_values(ids, gain, is_item, target, items, options, checks)
         excluded = None
         if exclude is not None or options.padding_idx is not None:
-            excluded = Exclusion.read(exclude, shape, options, checks)
+            exclusion = Exclusion(exclude, shape, options, checks)
+            excluded = None if exclusion.is_empty else exclusion
         relevant = is_item if gain is None else is_item & (gain > 0)
         may_rank, kept = is_item, None
         if excluded is not None:

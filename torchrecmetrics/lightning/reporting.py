@@ -119,10 +119,10 @@ class Reporting(Callback):
     def _empty(self, trainer: Any) -> RecMetricCollection:
         """Return an empty copy of the collection for a run; if there are several processes, its checks are deferred."""
         collection = RecMetricCollection.fresh(self._metrics, None, {})
-        for evaluator in (collection.evaluator, *collection.metrics.values()):  # copies take the rules of the metrics
-            if trainer.world_size > 1 and evaluator._ranking_options.validate_args is True:
-                # a process that raises alone would leave the other processes waiting
-                evaluator._ranking_options = replace(evaluator._ranking_options, validate_args="deferred")
+        evaluator = collection.evaluator
+        if trainer.world_size > 1 and evaluator._ranking_options.validate_args is True:
+            # a process that raises alone would leave the other processes waiting
+            evaluator._ranking_options = replace(evaluator._ranking_options, validate_args="deferred")
         return collection
 
     # ---------------------------------------------------------------------------------------------- checks before a run

@@ -52,7 +52,7 @@ class Share:
         num_kept = self.num_kept(batch_idx, rows)
         if num_kept is None:
             fault = f"a batch with repeated samples has {in_words(rows)}, not one per sample"
-            if ranking.entry_rows is not None:  # sample_ids would have to be those of sessions
+            if ranking.rows.of_entries is not None:  # sample_ids would have to be those of sessions
                 cure = "make each sample one session, or pass sample_ids=, one per session in ascending order of ids"
                 return weights, f"{fault}, so some may count twice: for flat rows, {cure}"
             return weights, f"{fault}{_MAY_REPEAT}"
@@ -135,6 +135,6 @@ def _first_of_each(ids: Tensor) -> Tensor:
 
 def _weights_of(ranking: Ranking, counts: Tensor, weights: Tensor | None) -> Tensor:
     """Return the weights of rows, or of session entries, with 0 for rows that do not count."""
-    if ranking.entry_rows is not None:
-        counts = counts[ranking.entry_rows]
+    if ranking.rows.of_entries is not None:
+        counts = counts[ranking.rows.of_entries]
     return counts.to(float_dtype(counts.device)) if weights is None else weights.where(counts, 0)

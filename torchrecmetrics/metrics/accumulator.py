@@ -93,8 +93,6 @@ class Accumulator(BareMetric):
     """
 
     columns: tuple[str, ...] = ()
-    num_sums: int = 0
-    """Number of tensors that `sums` returns."""
     keeps_rows: ClassVar[bool] = False
     """True if it keeps the value of every row, by id."""
     is_recent: ClassVar[bool] = False
@@ -195,6 +193,51 @@ class Accumulator(BareMetric):
 
     def __repr__(self) -> str:
         return self.option
+
+
+class Summed(Accumulator):
+    """Base class of accumulators whose states all add up over rows, such as `ByGroup` and counts of items.
+
+    A subclass returns the states of no rows from `empty`, and adds a batch in `added_to`. Integer states are `counts`,
+    floating ones `sums`, in the order of their names in `empty`.
+    """
+
+    def empty(self) -> State:
+        """Return the states of no rows, by name, on `self._device`."""
+        raise NotImplementedError
+
+    def added_to(self, state: State, rows: RowValues) -> State:
+        """Return states with those of a batch added."""
+        raise NotImplementedError
+
+    def begin(self, layout: Layout) -> None:
+        """Register the states."""
+        super().begin(layout)
+        with ordinary_tensors():
+            for name, value in self.empty().items():
+                self.add_state(name, value, "sum")
+
+    def added(self, rows: RowValues) -> State:
+        """Return the states with those of a batch added."""
+        return self.added_to(self.metric_state, rows)
+
+    def batch_totals(self, rows: RowValues) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+        """Return the counts and sums of one batch."""
+        states: State = self.metric_state
+        state = self.added_to({name: torch.zeros_like(value) for name, value in states.items()}, rows)
+        return _of_kind(state, floating=False), _of_kind(state, floating=True)
+
+    def counts(self) -> Sequence[Tensor]:
+        """Return the integer states."""
+        return _of_kind(self.metric_state, floating=False)
+
+    def sums(self, clocks: Tensor) -> Sequence[Tensor]:
+        """Return the floating states."""
+        return _of_kind(self.metric_state, floating=True)
+
+
+def _of_kind(state: State, floating: bool) -> list[Tensor]:
+    return [value for value in state.values() if value.is_floating_point() == floating]
 
 
 def own_lists(metric: Metric) -> None:

@@ -1,14 +1,15 @@
 """Accuracy: HitRate, Precision, Recall, F1, RPrecision, MAP, DCG, NDCG, MRR, AUROC, and their formulas.
 
-The formulas are public as `torchrecmetrics.functional`.
+The formulas are public, with checks, as `torchrecmetrics.functional`. Rows without a relevant item have any value.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, ClassVar, Concatenate, Literal, ParamSpec, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeAlias, cast
 
 import torch
 from torch import Tensor
@@ -19,7 +20,7 @@ from torchrecmetrics.core.options import Needs
 from torchrecmetrics.core.ranked_items import AnyCutoff, check_cutoffs, log2_discount, sum_first
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.metrics.ranking_metric import RankingMetric
-from torchrecmetrics.metrics.signature import Formula, MetricOptions
+from torchrecmetrics.metrics.signature import MetricOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -39,10 +40,11 @@ P = ParamSpec("P")
 
 
 def of_rows(formula: Callable[Concatenate[Ranking, P], Tensor]) -> Callable[Concatenate[Ranking, P], Tensor]:
-    """Check that a formula is given a `Ranking`, and set rows without a relevant item, and bad rows, to NaN.
+    """Return a formula that checks its arguments, with NaN for rows without a relevant item and bad rows.
 
-    Metrics call the formula inside (`inspect.unwrap`), since they leave such rows out themselves.
+    Metrics check their options, and leave such rows out, themselves.
     """
+    cutoff = inspect.signature(formula).parameters.get("k")
 
     @wraps(formula)
     def checked(ranking: Ranking, *args: P.args, **kwargs: P.kwargs) -> Tensor:
@@ -52,22 +54,22 @@ def of_rows(formula: Callable[Concatenate[Ranking, P], Tensor]) -> Callable[Conc
                 f"{name} reads a Ranking, got {describe(ranking)}: {name}(Scores(scores, target).ranking(), ...), or "
                 "Lists for lists of item ids, Ranks for ranks"
             )
-        if args and isinstance(args[0], Tensor):  # one cut-off per row is an error
-            args = (check_cutoffs(args[0]), *args[1:])  # type: ignore[assignment, arg-type]
+        if cutoff is not None and (args or "k" in kwargs):
+            k: Any = kwargs.pop("k") if "k" in kwargs else args[0]
+            k = k if k is None and cutoff.default is None else check_cutoffs(k)
+            args = (k, *args[1:])  # type: ignore[assignment]
         defined = ranking.num_relevant > 0
-        defined = defined if ranking.valid is None else defined & ranking.valid
+        defined = defined if ranking.rows.valid is None else defined & ranking.rows.valid
         return formula(ranking, *args, **kwargs).where(defined, torch.nan)
 
     return cast(Callable[Concatenate[Ranking, P], Tensor], checked)
 
 
-@of_rows
 def hit_rate(ranking: Ranking, k: AnyCutoff, *, score_threshold: float | None = None) -> Tensor:
     """Return 1 if a relevant item of the row is in the top `k`, else 0; with ties, its probability; see `HitRate`."""
-    return ranking.relevant.any_hit(_reached(ranking, k, score_threshold))
+    return ranking.any_hit(k, min_score=score_threshold)
 
 
-@of_rows
 def precision(
     ranking: Ranking,
     k: AnyCutoff,
@@ -80,7 +82,7 @@ def precision(
     """Return h(k) / k, the share of the top `k` that is relevant; see `Precision`."""
     if zero_division != 0.0:
         _check_zero_division(zero_division)
-    hits = ranking.relevant.num_hits(_reached(ranking, k, score_threshold))
+    hits = ranking.num_hits(k, min_score=score_threshold)
     if normalize == denominator == "k":
         return hits / ranking.cutoffs(k)
     places = _places(ranking, k, normalize, denominator, score_threshold)
@@ -88,7 +90,6 @@ def precision(
     return (hits / places).where(places > 0, zero_division)
 
 
-@of_rows
 def recall(
     ranking: Ranking,
     k: AnyCutoff,
@@ -105,19 +106,18 @@ def recall(
     by_min = normalize == "min"
     if by_min and weighted:
         raise ValueError("recall is either divided by min(k, R) (normalize='min') or weighted by gains, not both")
-    reached = _reached(ranking, k, score_threshold)
     if weighted and ranking.gains is not None:
         gains = ranking.relevant.placed(_linear)
-        shares = ranking.relevant.sum_hits(torch.ones_like, reached, gains) / ranking.gains.sum(1)
+        shares = ranking.sum_hits(torch.ones_like, k, gains, min_score=score_threshold) / ranking.gains.sum(1)
     else:
-        shares = ranking.relevant.num_hits(reached) / (_max_hits(ranking, k) if by_min else ranking.num_relevant)
+        hits = ranking.num_hits(k, min_score=score_threshold)
+        shares = hits / (_max_hits(ranking, k) if by_min else ranking.num_relevant)
     if zero_division != 0.0:
         _check_zero_division(zero_division)
         shares = shares.where(ranking.num_relevant > 0, zero_division)
     return shares
 
 
-@of_rows
 def f1(
     ranking: Ranking,
     k: AnyCutoff,
@@ -128,37 +128,33 @@ def f1(
 ) -> Tensor:
     """Return 2 h(k) / (k + R), the harmonic mean of precision and recall; see `F1`."""
     places = _places(ranking, k, normalize, denominator, score_threshold)
-    return 2 * ranking.relevant.num_hits(_reached(ranking, k, score_threshold)) / (places + ranking.num_relevant)
+    return 2 * ranking.num_hits(k, min_score=score_threshold) / (places + ranking.num_relevant)
 
 
-@of_rows
 def r_precision(ranking: Ranking) -> Tensor:
     """Return h(R) / R, the precision at cut-off R, which equals the recall there; see `RPrecision`."""
     return ranking.num_hits(ranking.num_relevant) / ranking.num_relevant
 
 
-@of_rows
 def average_precision(ranking: Ranking, k: AnyCutoff | None = None, *, normalize: Normalization = "relevant") -> Tensor:
     """Return (1/R) sum over hits of i / r_i, r_i the rank of the i-th best relevant item; see `MAP`."""
     check_choice("normalize", normalize, ("relevant", "min"))
     by_all = k is None or normalize == "relevant"
-    sums = ranking.relevant.sum_of_precisions(ranking.check_depth(k))
+    sums = ranking.sum_of_precisions(k)
     return sums / (ranking.num_relevant if by_all else _max_hits(ranking, k))  # type: ignore[arg-type]
 
 
-@of_rows
 def dcg(ranking: Ranking, k: AnyCutoff | None = None, *, gain: Gain = "linear") -> Tensor:
     """Return the sum over hits of gain_i / log2(1 + r_i); see `DCG`."""
     check_choice("gain", gain, ("linear", "exponential"))
     return _dcg(ranking, k, _linear if gain == "linear" else _exponential)
 
 
-@of_rows
 def ndcg(ranking: Ranking, k: AnyCutoff | None = None, *, gain: Gain = "linear") -> Tensor:
     """Return DCG / IDCG, DCG = sum over hits of gain_i / log2(1 + r_i); IDCG of all gains, best first; see `NDCG`."""
     check_choice("gain", gain, ("linear", "exponential"))
     if ranking.relevant.gains is None and ranking.penalties is None:
-        dcg = ranking.relevant.sum_hits(log2_discount, ranking.check_depth(k))
+        dcg = ranking.sum_hits(log2_discount, k)
         width = ranking.relevant.width
         if width == 1:
             return dcg  # the ideal is 1
@@ -168,13 +164,11 @@ def ndcg(ranking: Ranking, k: AnyCutoff | None = None, *, gain: Gain = "linear")
     return _dcg(ranking, k, transform) / sum_first(best, _num_ideal(ranking, k))
 
 
-@of_rows
 def reciprocal_rank(ranking: Ranking, k: AnyCutoff | None = None) -> Tensor:
     """Return 1 / r_1 if the best relevant item is in the top `k`, else 0; see `MRR`."""
-    return ranking.relevant.reciprocal_first(ranking.check_depth(k))
+    return ranking.reciprocal_first(k)
 
 
-@of_rows
 def auroc(ranking: Ranking) -> Tensor:
     """Return the share of (relevant, other) pairs in the right order; a tied pair counts half; see `AUROC`."""
     if ranking.num_ranked is None:
@@ -187,13 +181,13 @@ def auroc(ranking: Ranking) -> Tensor:
 
 def _dcg(ranking: Ranking, k: AnyCutoff | None, transform: Callable[[Tensor], Tensor]) -> Tensor:
     """Return the DCG of transformed gains, of the relevant items and of penalties."""
-    relevant, penalties, reached = ranking.relevant, ranking.penalties, ranking.check_depth(k)
-    if relevant.gains is None and penalties is None:
-        return relevant.sum_hits(log2_discount, reached)
-    total = relevant.sum_hits(log2_discount, reached, relevant.placed(transform))
+    penalties = ranking.penalties
+    if ranking.gains is None and penalties is None:
+        return ranking.sum_hits(log2_discount, k)
+    total = ranking.sum_hits(log2_discount, k, ranking.relevant.placed(transform))
     if penalties is None:
         return total
-    return total + penalties.sum_hits(log2_discount, reached, penalties.placed(transform))
+    return total + penalties.sum_hits(log2_discount, ranking.check_depth(k), penalties.placed(transform))
 
 
 @cached_constant
@@ -213,16 +207,6 @@ def _max_hits(ranking: Ranking, k: AnyCutoff) -> Tensor:
     return ranking.num_relevant.clamp(max=ranking.cutoffs(k))
 
 
-def _reached(ranking: Ranking, k: AnyCutoff, score_threshold: float | None) -> AnyCutoff | Tensor:
-    """Return the cut-off; with a threshold, at most the number of items with score >= threshold: [B] or [K, B]."""
-    if k is None:
-        check_cutoffs(k)  # raises
-    checked: AnyCutoff = ranking.check_depth(k)  # type: ignore[assignment] # not a tensor, since `k` is not
-    if score_threshold is None:
-        return checked
-    return _recommended(ranking, score_threshold).clamp(max=ranking.cutoffs(k))
-
-
 def _places(
     ranking: Ranking, k: AnyCutoff, normalize: NormalizationByK, denominator: Denominator, score_threshold: float | None
 ) -> Tensor | int:
@@ -239,21 +223,15 @@ def _places(
 
 def _recommended(ranking: Ranking, score_threshold: float | None) -> Tensor:
     """Return the number n' of recommended items: those that reach the threshold, the list's length, or `num_ranked`."""
-    if score_threshold is None:
-        lengths = ranking.num_recommended if ranking.score_threshold is None else None
-        count = ranking.num_ranked if lengths is None else lengths
-        refusal = (
+    if score_threshold is not None:
+        return ranking.num_reaching(score_threshold)
+    lengths = ranking.num_recommended if ranking.score_threshold is None else None
+    count = ranking.num_ranked if lengths is None else lengths
+    if count is None:
+        raise ValueError(
             "denominator='recommended' needs to know how many items were recommended: pass scores, Lists, or "
             "Ranks(..., num_ranked=...)"
         )
-    else:
-        count = ranking.num_recommended if ranking.score_threshold == score_threshold else None
-        refusal = (
-            f"the metric counts items with score >= {score_threshold}, but the ranking was made with "
-            f"score_threshold={ranking.score_threshold}: pass scores, or name it in Scores(...).ranking(...)"
-        )
-    if count is None:
-        raise ValueError(refusal)
     return count
 
 
@@ -297,7 +275,7 @@ class _OfRecommended(RankingMetric):
         return needs._replace(num_ranked=self.options["denominator"] == "recommended" and needs.score_threshold is None)
 
 
-class HitRate(RankingMetric):
+class HitRate(RankingMetric, formula=hit_rate, bounds=(0.0, 1.0), many_cutoffs=True, _name="HR"):
     """Hit rate at k: share of rows with a relevant item in the first `k` ranks.
 
     A row counts 1 if h(k) > 0, else 0, with h(k) the number of its relevant items in the first k ranks.
@@ -324,11 +302,6 @@ class HitRate(RankingMetric):
         tensor(0.6667, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(hit_rate)
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    many_cutoffs = True
-    _name = "HR"
-
     def __init__(self, k: int, *, score_threshold: float | None = None, **options: Unpack[MetricOptions]) -> None:
         super().__init__(k, score_threshold=score_threshold, **options)
 
@@ -336,7 +309,7 @@ class HitRate(RankingMetric):
 HR = HitRate
 
 
-class Precision(_OfRecommended):
+class Precision(_OfRecommended, formula=precision, bounds=(0.0, 1.0), many_cutoffs=True):
     """Precision at k: mean of h(k) / k, the share of the first `k` ranks that is relevant.
 
     Range: 0 to 1. No relevant item: left out, unless `empty_target_action` says otherwise. Fewer than `k` items: the
@@ -372,10 +345,6 @@ class Precision(_OfRecommended):
         tensor(0.3333, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(precision)
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    many_cutoffs = True
-
     def __init__(
         self,
         k: int,
@@ -396,7 +365,7 @@ class Precision(_OfRecommended):
         )
 
 
-class Recall(RankingMetric):
+class Recall(RankingMetric, formula=recall, bounds=(0.0, 1.0), many_cutoffs=True):
     """Recall at k: mean of h(k) / R, the share of the R relevant items in the first `k` ranks.
 
     Range: 0 to 1; below 1 where R > k, unless `normalize="min"`. No relevant item: left out, unless
@@ -432,10 +401,6 @@ class Recall(RankingMetric):
         tensor(0.5833, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(recall)
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    many_cutoffs = True
-
     def __init__(
         self,
         k: int,
@@ -456,7 +421,7 @@ class Recall(RankingMetric):
         )
 
 
-class F1(_OfRecommended):
+class F1(_OfRecommended, formula=f1, bounds=(0.0, 1.0), many_cutoffs=True):
     """F1 at k: mean of 2 h(k) / (k + R), the harmonic mean of the row's precision and recall.
 
     Range: 0 to 1. No relevant item: left out, unless `empty_target_action` says otherwise. Fewer than `k` items: k
@@ -483,10 +448,6 @@ class F1(_OfRecommended):
         tensor(0.3000, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(f1)
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    many_cutoffs = True
-
     def __init__(
         self,
         k: int,
@@ -499,7 +460,7 @@ class F1(_OfRecommended):
         super().__init__(k, normalize=normalize, denominator=denominator, score_threshold=score_threshold, **options)
 
 
-class RPrecision(RankingMetric):
+class RPrecision(RankingMetric, formula=r_precision, bounds=(0.0, 1.0)):
     """R-precision: mean of #{r_i <= R} / R, the precision at R, where r_i are the ranks of the row's R relevant items.
 
     Range: 0 to 1; there is no cut-off. No relevant item: left out, unless `empty_target_action` says otherwise. Fewer
@@ -522,9 +483,6 @@ class RPrecision(RankingMetric):
         tensor(0.1667, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(r_precision)
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-
     def __init__(self, **options: Unpack[MetricOptions]) -> None:
         super().__init__(**options)
 
@@ -534,7 +492,7 @@ class RPrecision(RankingMetric):
         return Needs(depth=0, whole_targets=True)
 
 
-class MAP(RankingMetric):
+class MAP(RankingMetric, formula=average_precision, bounds=(0.0, 1.0), many_cutoffs=True):
     """Mean average precision: mean of (1/R) sum of i / r_i over hits in the first `k` ranks.
 
     r_i is the rank of the i-th best of R relevant items, so i / r_i is the precision at that rank. Without `k` it is
@@ -568,17 +526,13 @@ class MAP(RankingMetric):
         tensor(0.3333, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(average_precision)
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    many_cutoffs = True
-
     def __init__(
         self, k: int | None = None, *, normalize: Normalization = "relevant", **options: Unpack[MetricOptions]
     ) -> None:
         super().__init__(k, normalize=normalize, **options)
 
 
-class DCG(RankingMetric):
+class DCG(RankingMetric, formula=dcg, many_cutoffs=True):
     """Discounted cumulative gain: mean of the sum of gain_i / log2(1 + r_i) over hits in the first `k` ranks.
 
     Range: from 0, without an upper bound (below 0 with negative gains). Gains as for `NDCG`. No relevant item: left
@@ -609,15 +563,11 @@ class DCG(RankingMetric):
         tensor(0.5436, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(dcg)
-    many_cutoffs = True
-    graded = True
-
     def __init__(self, k: int | None = None, *, gain: Gain = "linear", **options: Unpack[MetricOptions]) -> None:
         super().__init__(k, gain=gain, **options)
 
 
-class NDCG(DCG):
+class NDCG(RankingMetric, formula=ndcg, bounds=(0.0, 1.0), many_cutoffs=True):
     """Normalised discounted cumulative gain: mean of DCG / IDCG, DCG = sum of gain_i / log2(1 + r_i)
     over hits in the first `k` ranks.
 
@@ -655,11 +605,11 @@ class NDCG(DCG):
         tensor(0.3228, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(ndcg)
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    def __init__(self, k: int | None = None, *, gain: Gain = "linear", **options: Unpack[MetricOptions]) -> None:
+        super().__init__(k, gain=gain, **options)
 
 
-class MRR(RankingMetric):
+class MRR(RankingMetric, formula=reciprocal_rank, bounds=(0.0, 1.0), many_cutoffs=True):
     """Mean reciprocal rank: mean of 1 / rank of the best relevant item, or 0 if it is not in the first `k`.
 
     Range: 0 to 1. No relevant item: left out, unless `empty_target_action` says otherwise. Fewer than `k` items: all of
@@ -683,10 +633,6 @@ class MRR(RankingMetric):
         tensor(0.5000, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(reciprocal_rank)
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    many_cutoffs = True
-
     def __init__(self, k: int | None = None, **options: Unpack[MetricOptions]) -> None:
         super().__init__(k, **options)
 
@@ -703,7 +649,7 @@ def _num_ranked(ranking: Ranking) -> Tensor:
 _WEIGHTS: dict[str, Callable[[Ranking], Tensor]] = {"relevant": _num_relevant, "candidates": _num_ranked}
 
 
-class AUROC(RankingMetric):
+class AUROC(RankingMetric, formula=auroc, bounds=(0.0, 1.0)):
     """Area under the ROC curve, averaged over rows: share of (relevant, other) pairs in the right order.
 
     Range: 0 to 1; 0.5 in random order. No relevant item: left out, unless `empty_target_action` says otherwise. Rows
@@ -733,9 +679,6 @@ class AUROC(RankingMetric):
         tensor(0.4167, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(auroc)
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-
     def __init__(
         self, *, weight: Literal["relevant", "candidates"] | None = None, **options: Unpack[MetricOptions]
     ) -> None:
@@ -745,9 +688,8 @@ class AUROC(RankingMetric):
             self.weights = _WEIGHTS[weight]  # before the base sorts metrics by their row weights
         super().__init__(**options)
 
-    @property
-    def name(self) -> str:
-        """Label without a cut-off: `AUROC`, `AUROC-relevant` or `AUROC-candidates`."""
+    def _full_name(self) -> str:
+        """Return `AUROC`, `AUROC-relevant` or `AUROC-candidates`."""
         return self._name if self._weight is None else f"{self._name}-{self._weight}"
 
     @property

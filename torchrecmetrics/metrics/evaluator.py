@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
-from functools import reduce, wraps
-from typing import Any, TypeVar, cast
+from copy import copy
+from functools import wraps
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch._compile import _disable_dynamo
+from torchmetrics import Metric
 from torchmetrics.utilities import rank_zero_warn
+from torchmetrics.utilities.distributed import gather_all_tensors
+from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
-from torchrecmetrics.core.arrays import as_tensor, cached_constant, float_dtype
-from torchrecmetrics.core.checks import VIOLATIONS, Checks, in_words, shown
-from torchrecmetrics.core.distributed import is_distributed, sum_over_processes
+from torchrecmetrics.core.arrays import as_tensor, float_dtype, ordinary_tensors
+from torchrecmetrics.core.checks import VIOLATIONS, Checks, in_words, nearest
+from torchrecmetrics.core.distributed import exchange, gathered, is_distributed, sum_over_processes
 from torchrecmetrics.core.options import Input, Needs, Options
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.core.result import Result
 from torchrecmetrics.core.row_values import Layout, RowValues
-from torchrecmetrics.inputs.as_input import as_input, too_many_arguments, unknown_argument
-from torchrecmetrics.inputs.sanity import SanityCheck
-from torchrecmetrics.metrics.accumulator import Accumulator
-from torchrecmetrics.metrics.description import Counted, Description, FormulaBatch, formula_batches
-from torchrecmetrics.metrics.summed_states import ARGUMENTS, SummedStates, Totals
+from torchrecmetrics.inputs.as_input import as_input
+from torchrecmetrics.inputs.questions import Questions
+from torchrecmetrics.metrics.accumulator import Accumulator, BareMetric, State, own_lists
+from torchrecmetrics.metrics.description import Description
+from torchrecmetrics.metrics.formulas import Formulas, empty_result
 
 Method = TypeVar("Method", bound=Callable[..., Any])
+
+ARGUMENTS = ("scores", "target", "gains", "exclude", "weights", "depth")
+"""Parameters of `update`."""
 
 
 def outside_graphs(method: Method) -> Method:
@@ -40,67 +47,65 @@ def outside_graphs(method: Method) -> Method:
     disabled = _disable_dynamo(method)
 
     @wraps(method)
-    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if len(args) > 2:
-            raise too_many_arguments(args[2])
-        return (disabled if "torch._dynamo" in sys.modules else method)(self, *args, **kwargs)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return (disabled if "torch._dynamo" in sys.modules else method)(*args, **kwargs)
 
     return cast(Method, run)
 
 
-class Evaluator(SummedStates):
-    """Means over rows of the formulas of one or several metrics, from one ranking per batch and one matrix of sums.
+class Totals(NamedTuple):
+    """States that are summed over the processes."""
 
-    Metrics that are not means over rows are computed from accumulators.
+    violations: Tensor
+    """Int64 [kinds]."""
+    counts: list[list[Tensor]]
+    """Int64: the evaluator's own, then those of each accumulator."""
+    sums: list[list[Tensor]]
+
+
+class Evaluator(BareMetric):
+    """The sums of one or several metrics, from one ranking per batch; base of `RankingMetric`, part of a collection.
+
+    The states are the matrix `<name>-sums` (see `Layout`), `<name>-violations` by kind and, for devices without
+    float64, `<name>-counts` of rows. Updates replace them and never write to them: torchmetrics shares states between
+    members of a compute group, copies and state dicts. With `persistent(True)` a state dict has this process's sums:
+    for a checkpoint of several processes call `sync()` before saving, and after loading call `reset()` on all processes
+    but one.
+
+    Metrics that are not means over rows are computed from the states of accumulators, which they share.
     """
 
-    _leader: Description
-    """The first metric, whose options are those of all."""
+    _computed: Any
+    """Number of updates and results of the last `compute`; None = the states have changed since."""
+    _forward_cache: Any
 
     def _begin(self, metrics: Mapping[str, Description], name: str, accumulators: Sequence[Accumulator] = ()) -> None:
-        """Set the metrics, by key, and register an empty state; `name` contains everything that values depend on."""
-        self._metrics: dict[str, Description] = dict(metrics)
-        """All metrics by key."""
-        vars(self)["_leader"] = next(iter(metrics.values()))  # no submodule
-        self._ranking_options: Options = self._leader._rules
+        """Set the metrics, by key, and register empty states; `name` contains everything that values depend on."""
+        self._formulas: Formulas = Formulas(metrics)
+        self._batch_needs: Needs = self._formulas.needs
+        """The data of a batch that the metrics read."""
+        self._ranking_options: Options = self._formulas.leader.ranking_options
         """Options with which batches are ranked: those of the metrics, unless a caller replaces them."""
-        self._batch_needs: Needs = Needs.union(metric.needs for metric in metrics.values())
-        """The data of a batch that the metrics read, taken together."""
-        self._batches: list[FormulaBatch] = formula_batches(metrics)
-        rows = {key: metric for batch in self._batches for key, metric in batch.metrics.items()}
-        self._row_metrics: dict[str, Description] = rows
-        """Metrics that are means over rows, by key; those with their own row weights come last."""
-        self._counted_metrics: dict[str, Counted] = {
-            key: cast(Counted, metric) for key, metric in metrics.items() if metric._is_of_items
-        }
-        self._with_own_weights = [metric for metric in rows.values() if metric.weights is not None]
-        self._of_lists = tuple(metric._is_of_lists for metric in rows.values())
-        self._zero_divisions: list[bool] = [bool(metric.options.get("zero_division")) for metric in rows.values()]
-        """Which metrics have a `zero_division` other than 0, and also read rows without a relevant item."""
-        self._reads_lists = bool(self._batch_needs.list_depth) or any(self._of_lists)
-        self._reads_relevant = any(not metric._is_of_lists and not metric._is_of_items for metric in metrics.values())
-        infinite = [place for place, metric in enumerate(rows.values()) if metric._may_be_infinite()]
-        num_plain = len(rows) - len(self._with_own_weights)
-        layout = Layout(
-            [metric._empty_result(key) for key, metric in rows.items()],
-            num_plain=num_plain,
-            unbounded=infinite,
-            of_lists=self._of_lists,
-        )
-        # metrics that count the same share an accumulator
-        counting = {metric.counts_key: metric for metric in self._counted_metrics.values()}
-        self._place_of_counts = {key: place for place, key in enumerate(counting)}
-        counts = [metric.make_counts() for metric in counting.values()]
-        self._add_states(name, layout, [*counts, *accumulators])
+        counts: dict[str, Accumulator] = {}
+        self._counts_of: dict[str, int] = {}
+        """Number of the accumulator from which a metric is computed, by key, for metrics that are not means."""
+        for key, metric in metrics.items():
+            if metric.kind == "counted":
+                accumulator: Accumulator = metric.metric_class.make_counts(metric)
+                counts.setdefault(accumulator.option, accumulator)
+                self._counts_of[key] = [*counts].index(accumulator.option)
+        self._num_counts: int = len(counts)
+        """Number of accumulators of metrics; those of the user follow."""
+        self._add_states(name, [*counts.values(), *accumulators])
         self._metric_of_key: dict[str, tuple[str, str]] = {}
         """Key of the metric and its ending, empty for all rows, for each key of a result, in their order."""
         suffixes = ["", *(suffix for accumulator in self._accumulators for suffix in accumulator.suffixes)]
         for key in metrics:
-            for suffix in suffixes if key in rows else [""]:
+            for suffix in [""] if key in self._counts_of else suffixes:
                 if key + suffix in self._metric_of_key:
                     raise ValueError(f"{key + suffix!r} would be the key of two values")
                 self._metric_of_key[key + suffix] = key, suffix
-        self._sanity: SanityCheck = SanityCheck()
+        self._questions: Questions = Questions()
         """Questions about odd data, which are asked once."""
         self._last_results: dict[str, Result] = {}
         """Results of the last `compute` by key; empty before it, and after an update."""
@@ -111,17 +116,42 @@ class Evaluator(SummedStates):
         self._num_value_updates: int = 0
         """Number of updates through the values of a collection."""
 
-    @property
-    def _user_accumulators(self) -> list[Accumulator]:
-        """The accumulators that the user gave; others count items or ranks for metrics."""
-        return self._accumulators[len(self._place_of_counts) :]
+    def _add_states(self, name: str, accumulators: Sequence[Accumulator]) -> None:
+        self._state_name: str = name
+        self._layout: Layout = self._formulas.layout
+        self._readers: dict[str, Accumulator] = {}
+        """Accumulators by the names of the columns that they read from `update`."""
+        for accumulator in accumulators:
+            for column in accumulator.columns:
+                if column in self._readers:
+                    raise ValueError(f"{self._readers[column].option} and {accumulator.option} both read {column}=")
+                if column in ARGUMENTS:
+                    raise ValueError(f"{accumulator.option} reads {column}=, which is an argument of update: rename it")
+                self._readers[column] = accumulator
+            if hasattr(accumulator, "layout"):
+                raise ValueError(f"{accumulator.option} already belongs to a metric or collection: make one for each")
+            for option in ("sync_on_compute", "dist_sync_fn", "process_group", "distributed_available_fn", "_device"):
+                setattr(accumulator, option, getattr(self, option))
+            accumulator.begin(self._layout)
+        self.accumulators: nn.ModuleList = nn.ModuleList(accumulators)
+        self._accumulators: list[Accumulator] = list(accumulators)
+        self._sums, self._violations, self._counts = (f"{name}-{state}" for state in ("sums", "violations", "counts"))
+        with ordinary_tensors():
+            sums = self._layout.zeros(device=self._device)
+            violations = torch.zeros(len(VIOLATIONS), dtype=torch.int64, device=self._device)
+            counts = violations.new_zeros(self._layout.num_counts)
+            if not self._layout.keys:  # nothing reads these sums; torchmetrics does not merge metrics of NaN states
+                sums = sums.fill_(torch.nan)
+        for state, empty in ((self._sums, sums), (self._violations, violations), (self._counts, counts)):
+            self.add_state(state, empty, dist_reduce_fx="sum")
+        self._synced: Totals | None = None
 
     @property
     def label(self) -> str:
         """Label of the first metric, which messages name."""
-        return self._leader.label
+        return self._formulas.leader.label
 
-    # ------------------------------------------------------------------------------------------------- update, compute
+    # -------------------------------------------------------------------------------------------------------- a batch
 
     @outside_graphs
     @torch.no_grad()
@@ -161,18 +191,26 @@ class Evaluator(SummedStates):
 
     @outside_graphs
     @torch.no_grad()
-    def forward(self, scores: Any = None, target: Any = None, **arguments: Any) -> Any:
+    def forward(
+        self,
+        scores: Any = None,
+        target: Any = None,
+        *,
+        gains: Any = None,
+        exclude: Any = None,
+        weights: Any = None,
+        depth: int | None = None,
+        **columns: Any,
+    ) -> Any:
         """Add a batch and return its own values; takes the arguments of `update` and waits for the device."""
-        gains, exclude = arguments.pop("gains", None), arguments.pop("exclude", None)
-        weights, depth = arguments.pop("weights", None), arguments.pop("depth", None)
         if scores is None:
-            self._check_names(arguments)
+            self._check_names(columns)
         batch = as_input(scores, target, gains, exclude, depth)
-        rows = self._batch_rows(batch, weights, arguments)
+        rows = self._batch_rows(batch, weights, columns)
         results = self._batch_results(rows, getattr(batch, "process_group", None))
-        self._batch_values, values = self._as_tensors(results), self._as_tensors(results)
+        kept, values = self._as_tensors(results), self._as_tensors(results)
         self._add_rows(rows)
-        self._forward_cache = self._batch_values
+        self._forward_cache = self._batch_values = kept
         return values
 
     def _batch_rows(
@@ -182,9 +220,9 @@ class Evaluator(SummedStates):
         columns: Mapping[str, Tensor | NDArray[Any] | None] | None = None,
         options: Options | None = None,
     ) -> RowValues:
-        """Return the values of a batch of rows for each of `row_metrics`; changes no state. Errors as in `update`.
+        """Return the values of a batch of rows for each metric; changes no state. Errors as in `update`.
 
-        Asks about odd data once. `options` replace `_ranking_options`.
+        `options` replace `_ranking_options`.
         """
         options = options or self._ranking_options
         present = {name: as_tensor(column) for name, column in (columns or {}).items() if column is not None}
@@ -194,16 +232,85 @@ class Evaluator(SummedStates):
             if columns:
                 self._check_names(columns)
             ranking = batch if isinstance(batch, Ranking) else batch.rank(self._batch_needs, options)
-            rows = self._row_values(ranking, weights, present, options)
-            if not self._sanity.is_done:
-                self._sanity.see(batch, ranking, self._batch_needs, options)
-            return rows
+            if self._is_synced:
+                self._check_not_synced("add a batch")
+            if ranking.options is not options.of_ranks and ranking.options:
+                self._check_options(ranking)
+            rows, device = len(ranking.num_relevant), ranking.num_relevant.device
+            if device != vars(self)[self._sums].device:
+                raise ValueError(
+                    f"{self.label} is on {self.device}, its input on {device}: move the metric with .to(device)"
+                )
+            checks_values = options.validate_args or self._formulas.leader.empty_target_action == "error"
+            checks = Checks(checks_values, device, rows, ranking.rows.own)
+            ranking = self._formulas.check(ranking, checks)
+            if weights is not None:
+                weights = checked_weights(ranking.per_row("weights", weights, checks), checks).nan_to_num(0)
+            present = {name: ranking.per_row(name, column, checks) for name, column in present.items()}
+            for accumulator in self._accumulators:
+                accumulator.check(rows, present if weights is None else {**present, "weights": weights}, checks)
+            valid, violations = checks.finish()
+            if valid is not None:
+                ranking = ranking.rejecting(valid, violations)
+            if not self._questions.are_asked:
+                self._questions.ask(batch, ranking, self._batch_needs, options)
+            return self._formulas.values(ranking, weights, present)
+
+    def _check_options(self, ranking: Ranking) -> None:
+        """Raise for a ranking that was made with other options."""
+        if text := self._ranking_options.contradiction(ranking.options):
+            raise ValueError(f"{self.label} {text}")
 
     def _check_names(self, columns: Iterable[str]) -> None:
         """Raise for a column that no accumulator reads."""
         for name in columns:
             if name not in self._readers:
-                raise unknown_argument(name, [*ARGUMENTS, *self._readers])
+                known = nearest(name, [*ARGUMENTS, *self._readers])
+                raise TypeError(f"update has no argument {name!r}{known}")
+
+    def _add_rows(self, rows: RowValues) -> None:
+        """Add a batch of rows to the states, also of accumulators; all new states exist before one is replaced."""
+        with ordinary_tensors():
+            attributes = vars(self)  # Module.__setattr__ takes longer than the additions
+            batch, new, violations = rows.sums(self._layout), {}, rows.ranking.rows.violations
+            if violations is not None:
+                new[self._violations] = attributes[self._violations] + violations
+            if batch.dtype != torch.float64:  # float32 stalls at 2^24
+                number = self._layout.num_counts
+                new[self._counts] = attributes[self._counts] + batch[:number, 0].long()
+                batch = torch.cat([torch.nn.functional.pad(batch[:number, 1:], (1, 0)), batch[number:]])
+            new[self._sums] = attributes[self._sums] + batch
+            added = [(accumulator, accumulator.added(rows)) for accumulator in self._accumulators]
+        new["_update_count"] = attributes["_update_count"] + 1
+        self._assign(new, added)
+
+    def _assign(self, new: State, added: Sequence[tuple[Accumulator, State]] = ()) -> None:
+        """Replace states, also of accumulators, and forget the results of the old ones; never raises."""
+        for accumulator, state in added:
+            accumulator.assign(state)
+        vars(self).update(new, _computed=None, _last_results={}, _gathered=None)
+
+    def _batch_results(self, rows: RowValues, process_group: Any = None) -> dict[str, Result]:
+        """Return the results of one batch by key; keys whose value needs more than a batch are left out.
+
+        `process_group`: the processes that share the same rows; None = this metric's.
+        """
+        of_batch = [(accumulator, accumulator.batch_totals(rows)) for accumulator in self._accumulators]
+        totals = {accumulator: totals for accumulator, totals in of_batch if totals is not None}
+        none, violations = (torch.zeros_like(vars(self)[name]) for name in (self._counts, self._violations))
+        violations = violations if rows.ranking.rows.violations is None else rows.ranking.rows.violations
+        counts = [[violations], [none], *(list(its_counts) for its_counts, _ in totals.values())]
+        sums = [[rows.sums(self._layout)], *(list(its_sums) for _, its_sums in totals.values())]
+        across, summing_group = self.dist_sync_on_step and self.distributed_available_fn(), self.process_group
+        if not across and rows.ranking.rows.own is not None:
+            across = is_distributed()
+            summing_group = self.process_group if process_group is None else process_group
+        if across:
+            counts = grouped_like(counts, sum_over_processes(flat(counts), self.dist_sync_fn, summing_group))
+            sums = grouped_like(sums, sum_over_processes(flat(sums), self.dist_sync_fn, summing_group))
+        return self._summarize(Totals(counts[0][0], counts[1:], sums), [*totals])
+
+    # -------------------------------------------------------------------------------------------------------- results
 
     @outside_graphs
     def compute(self) -> Any:
@@ -221,11 +328,9 @@ class Evaluator(SummedStates):
             results: dict[str, Result] = computed[1]
         else:
             sync = self.sync_on_compute and self._synced is None and self.distributed_available_fn()
-            totals = self._totals(sync) if self._synced is None else self._synced
-            if self._sanity.sample is not None:
-                self._sanity.warn_of_sample()  # before bad values raise, whose cause a question may name
-            results = self._summarize(totals, self._accumulators)
-            self._warn(results)
+            results = self._summarize(self._totals(sync) if self._synced is None else self._synced, self._accumulators)
+            if empty := [key for key in self._formulas.metrics if results[key].num_users == 0]:
+                rank_zero_warn(f"no row to average over, the value is nan: {', '.join(empty)}", UserWarning)
             # recent rows of one process depend on the number of updates of all
             in_common = sync and any(accumulator.is_recent for accumulator in self._accumulators)
             self._computed = (updates, results) if self.compute_with_cache and not in_common else None
@@ -234,20 +339,22 @@ class Evaluator(SummedStates):
         self._last_results = results
         return results
 
-    def reset(self) -> None:
-        """Forget all updates; the results of the last `compute` stay readable."""
-        super().reset()
-        self._num_value_updates = 0
-        if self._gathered is not None:
-            self._gathered = None, self._gathered[1]
-
-    def _forget_results(self) -> None:
-        """Forget the results of the last `compute` and the gathered rows, since the states have changed."""
-        vars(self).update(_computed=None, _last_results={}, _gathered=None)
-
     def _local_results(self) -> dict[str, Result]:
         """Return the results of this process only, by key, without communication and warnings."""
         return self._summarize(self._totals(False), self._accumulators)
+
+    def _summarize(self, totals: Totals, accumulators: Sequence[Accumulator]) -> dict[str, Result]:
+        """Return the results by key from totals over the processes, of this metric and of accumulators."""
+        self._check_violations(totals.violations)
+        ((own_counts,), *counts), ((own_sums,), *sums) = totals.counts, totals.sums
+        results = self._layout.results(own_sums, own_counts)
+        for key, place in self._counts_of.items():
+            metric = self._formulas.metrics[key]
+            value, number = metric.metric_class.counted_value(metric, counts[place], sums[place])
+            results[key] = empty_result(key, metric).with_value(value, number)
+        for accumulator, its_counts, its_sums in zip(accumulators, counts, sums, strict=True):
+            results |= accumulator.results(its_counts, its_sums)
+        return {key: results[key] for key in self._metric_of_key if key in results}
 
     def _as_tensors(self, results: Mapping[str, Result]) -> dict[str, Tensor]:
         """Return the values of results by key, as scalars on the metric's device, which the caller may write to."""
@@ -261,188 +368,15 @@ class Evaluator(SummedStates):
             ValueError: without `KeptRows`, for several processes without ids, and for bad values that could not raise
                 at once.
         """
-        keeper: Any = next((accumulator for accumulator in self._user_accumulators if accumulator.keeps_rows), None)
+        keeper: Any = next((accumulator for accumulator in self._accumulators if accumulator.keeps_rows), None)
         if keeper is None:
             raise ValueError("no rows were kept: make the collection with accumulators=[trm.KeptRows()]")
-        updates, gathered = self._update_count, self._gathered
-        if gathered is None or (updates and gathered[0] != updates):
-            columns, violations = keeper.gathered(self._violation_counts)
+        updates, gathered_rows = self._update_count, self._gathered
+        if gathered_rows is None or (updates and gathered_rows[0] != updates):
+            columns, violations = keeper.gathered(vars(self)[self._violations])
             self._check_violations(violations)
-            self._gathered = gathered = updates, columns
-        return gathered[1]
-
-    # ------------------------------------------------------------------------------------------------------ row values
-
-    def _row_values(
-        self, ranking: Ranking, weights: Tensor | None, columns: Mapping[str, Tensor], options: Options
-    ) -> RowValues:
-        """Return the values of the rows of a ranking; rows that do not count in a mean are undefined there."""
-        self._check_ready(ranking)
-        checks_values = options.validate_args or self._leader.empty_target_action == "error"
-        checks = Checks(checks_values, ranking.num_relevant.device, len(ranking.num_relevant))
-        checks.own_rows = ranking.own_rows
-        if self._reads_lists:
-            ranking = inside_catalogue(ranking, self._batch_needs, checks)
-        empty = ranking.num_relevant == 0
-        values, undefined = self._formula_values(ranking, empty)
-        weights, columns, ranking = self._checked(ranking, weights, columns, checks)
-        masks = [mask for mask in (ranking.valid, ranking.own_rows) if mask is not None]
-        if weights is not None:
-            masks.append(weights > 0)
-        counted = reduce(torch.logical_and, masks) if masks else None
-        if counted is not None:
-            undefined = undefined | ~counted
-        own_weights = None
-        if self._with_own_weights:
-            own_weights, undefined = self._own_weights(ranking, weights, undefined)
-        return RowValues(
-            values=values.masked_fill(undefined, 0),
-            undefined=undefined,
-            flags=torch.stack([empty, ranking.unreachable, ranking.tied]),
-            weights=weights,
-            own_weights=own_weights,
-            counted=counted,
-            violations=ranking.violations,
-            ranking=ranking,
-            columns=columns,
-        )
-
-    def _formula_values(self, ranking: Ranking, empty: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the value of each row for each of `row_metrics`, [metrics, B], and which rows have none, bool.
-
-        `empty`, bool [B], are the rows without a relevant item.
-        """
-        # formulas raise for short rows at once; here they are rejected with other bad rows
-        readable = ranking if ranking.row_depth is None else replace(ranking, row_depth=None)
-        batch_values = [batch.values(readable) for batch in self._batches]
-        values = torch.cat(batch_values) if batch_values else ranking.num_relevant.new_zeros(0, len(ranking))
-        of_lists = None
-        if any(self._of_lists):  # metrics of lists also read rows without a relevant item
-            of_lists = _flags_column(self._of_lists, values.device)
-            empty = empty & ~of_lists
-        action = self._leader.empty_target_action
-        if action == "neg" and any(self._zero_divisions):  # the formula decides first
-            empty = empty & ~_flags_column(tuple(self._zero_divisions), values.device)
-        if action in ("neg", "pos"):
-            values = values.masked_fill(empty, float(action == "pos"))
-            undefined = values.isnan()
-        else:
-            undefined = values.isnan() | empty
-        wants_list = None if of_lists is None else ranking.listed().wants_list
-        if of_lists is not None and wants_list is not None:
-            undefined = undefined | (of_lists & ~wants_list)
-        return values, undefined
-
-    def _checked(
-        self, ranking: Ranking, weights: Tensor | None, columns: Mapping[str, Tensor], checks: Checks
-    ) -> tuple[Tensor | None, dict[str, Tensor], Ranking]:
-        """Return the weights and columns of the rows, and the ranking with its bad rows; raise for bad columns."""
-        if self._leader.empty_target_action == "error" and self._reads_relevant:
-            checks.reject("empty", ranking.num_relevant == 0, lambda row: f"row {row}")
-        if ranking.row_depth is not None:
-            checks.reject("list_short", self._short_rows(ranking), ranking.describe_short_row)
-        if weights is not None:
-            weights = self._read_weights(ranking, weights, checks)
-        of_rows = {name: self._read_column(ranking, name, column, checks) for name, column in columns.items()}
-        for accumulator in self._accumulators:
-            accumulator.check(len(ranking), of_rows if weights is None else {**of_rows, "weights": weights}, checks)
-        return weights, of_rows, ranking.rejecting(*checks.finish())
-
-    def _check_ready(self, ranking: Ranking) -> None:
-        """Raise while the metric is synchronised, and for a ranking with another device or other options."""
-        if self._is_synced:
-            self._check_not_synced("add a batch")
-        metric_device, device = vars(self)[self._sums].device, ranking.num_relevant.device
-        if metric_device != device:
-            raise ValueError(
-                f"{self.label} is on {metric_device}, its input on {device}: move the metric with .to(device)"
-            )
-        options = self._ranking_options
-        if ranking.options is not options.of_ranks and (text := options.contradiction(ranking.options)):
-            raise ValueError(f"{self.label} {text}")
-
-    def _short_rows(self, ranking: Ranking) -> Tensor:
-        """Return which valid rows are ranked less deep than a metric reads, bool [B]."""
-        deepest = max((metric.k for metric in self._metrics.values() if metric.k is not None), default=0)
-        short = ranking.short_rows(deepest)
-        return short | ranking.short_rows(None) if any(metric.k is None for metric in self._metrics.values()) else short
-
-    def _read_weights(self, ranking: Ranking, weights: Tensor, checks: Checks) -> Tensor:
-        """Return the weight of each row, float [B]; `checks` rejects bad ones."""
-        return self._check_weights(self._read_column(ranking, "weights", weights, checks), checks).nan_to_num(0)
-
-    def _check_weights(self, weights: Tensor, checks: Checks, unit: str = "row") -> Tensor:
-        """Return weights as floats, or raise for complex ones; `checks` rejects negative, huge and NaN ones."""
-        if weights.is_complex():
-            raise TypeError(f"weights must be real numbers, got {weights.dtype}")
-        weights = weights.to(float_dtype(weights.device))
-        largest = torch.finfo(weights.dtype).max ** 0.25  # squares of sums are below the largest number
-        wrong = ~((weights >= 0) & (weights <= largest))
-        checks.reject(
-            "weights", wrong, lambda row: f"{unit} {row} has weight {weights[row]}, accepted are 0 to {largest:.0e}"
-        )
-        return weights
-
-    def _read_column(self, ranking: Ranking, name: str, column: Tensor, checks: Checks) -> Tensor:
-        """Return a column of `update` with one value per row; `checks` rejects sessions with several values."""
-        values, differs = ranking.per_row(name, column)
-        if differs is not None:
-            ids = ranking.row_ids
-            checks.reject("session", differs, lambda row: f"session {row if ids is None else int(ids[row])}")
-        return values
-
-    def _own_weights(self, ranking: Ranking, weights: Tensor | None, undefined: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the row weights of metrics with their own, float [n, B], and `undefined` updated for them."""
-        shared = torch.ones_like(ranking.num_relevant) if weights is None else weights
-        own_weights = torch.stack([metric._row_weights(ranking, shared) for metric in self._with_own_weights])
-        number = len(undefined) - len(own_weights)  # of metrics with the shared weights
-        unweighted = undefined[number:] | ~(own_weights > 0)
-        return own_weights.masked_fill(unweighted, 0), torch.cat([undefined[:number], unweighted])
-
-    # ------------------------------------------------------------------------------------------------- states, results
-
-    def _batch_results(self, rows: RowValues, process_group: Any = None) -> dict[str, Result]:
-        """Return the results of one batch by key; keys whose value needs more than a batch are left out.
-
-        `process_group`: the processes that share the same rows; None = this metric's.
-        """
-        accumulators: list[Accumulator] = []
-        counts: list[Tensor] = []
-        sums: list[Tensor] = []
-        for accumulator in self._accumulators:
-            totals = accumulator.batch_totals(rows)
-            if totals is not None:
-                accumulators.append(accumulator)
-                counts += totals[0]
-                sums += totals[1]
-        violations = torch.zeros_like(self._violation_counts) if rows.violations is None else rows.violations
-        counts = [violations, torch.zeros_like(vars(self)[self._counts]), *counts]
-        sums = [rows.sums(self._layout), *sums]
-        across, summing_group = self.dist_sync_on_step and self.distributed_available_fn(), self.process_group
-        if not across and rows.ranking is not None and rows.ranking.own_rows is not None:
-            across = is_distributed()
-            summing_group = self.process_group if process_group is None else process_group
-        if across:
-            counts = sum_over_processes(counts, self.dist_sync_fn, summing_group)
-            sums = sum_over_processes(sums, self.dist_sync_fn, summing_group)
-        return self._summarize(Totals(counts[0], counts[1:], sums), accumulators)
-
-    def _summarize(self, totals: Totals, accumulators: Sequence[Accumulator]) -> dict[str, Result]:
-        """Return the results by key from totals over the processes, of this metric and of accumulators."""
-        counts, sums = iter(totals.counts), iter(totals.sums)
-        self._check_violations(totals.violations)
-        results = self._layout.results(next(sums), next(counts))
-        accumulator_totals = []
-        for accumulator in accumulators:
-            its_counts = [next(counts) for _ in accumulator.counts()]
-            its_sums = [next(sums) for _ in range(accumulator.num_sums)]
-            accumulator_totals.append((its_counts, its_sums))
-        for key, metric in self._counted_metrics.items():
-            totals_of_key = accumulator_totals[self._place_of_counts[metric.counts_key]]
-            results[key] = metric.counted_result(key, *totals_of_key)
-        for accumulator, its_totals in zip(accumulators, accumulator_totals, strict=True):
-            results |= accumulator.results(*its_totals)
-        return {key: results[key] for key in self._metric_of_key if key in results}
+            self._gathered = gathered_rows = updates, columns
+        return gathered_rows[1]
 
     def _check_violations(self, counts: Tensor) -> None:
         """Raise if updates held bad input; `counts` are the numbers of bad rows of each kind."""
@@ -452,33 +386,198 @@ class Evaluator(SummedStates):
             kinds = "; ".join(f"{in_words(rows)} {text}" for rows, text in pairs if rows)
             raise ValueError(f"{self.label}: bad input since the last reset: {kinds}")
 
-    def _warn(self, results: Mapping[str, Result]) -> None:
-        """Warn of metrics that average over no row."""
-        empty = [key for key in self._metrics if results[key].num_users == 0]
-        if empty:
-            rank_zero_warn(f"no row to average over, the value is nan: {', '.join(empty)}", UserWarning)
+    # ------------------------------------------------------------------------------------------------------- processes
+
+    def _totals(self, sync: bool, gather: Any = None, process_group: Any = None) -> Totals:
+        """Return the states and those of the accumulators; with `sync`, summed over the processes.
+
+        The first all-reduce has the same length whatever the metrics are, and tells whether all processes have the same
+        metrics. The second sums the floats, a third the integers of accumulators, if any. `gather` and `process_group`
+        replace the metric's own `dist_sync_fn` and `process_group`.
+        """
+        gather, group = gather or self.dist_sync_fn, process_group or self.process_group
+        states, accumulators = vars(self), self._accumulators
+        violations = states[self._violations]
+        counts = [[states[self._counts]], *(list(accumulator.counts()) for accumulator in accumulators)]
+        clock = [number for accumulator in accumulators for number in accumulator.clock()]
+        clocks = torch.tensor([clock], dtype=torch.int64, device="cpu")
+        if sync:
+            violations = self._compared(violations, gather, group)
+            of_float32 = states[self._sums].dtype != torch.float64
+            if of_float32 or len(flat(counts)) > 1 or any(accumulator.is_recent for accumulator in accumulators):
+                rows, summed = exchange(clocks[0].to(violations.device), flat(counts), gather, group)
+                clocks, counts = rows.cpu(), grouped_like(counts, summed)
+        of_each = clocks.view(len(clocks), -1, 2).unbind(1) if accumulators else ()
+        recent = zip(accumulators, of_each, strict=True)
+        sums = [[states[self._sums]], *(list(accumulator.sums(clock)) for accumulator, clock in recent)]
+        if sync:
+            sums = grouped_like(sums, sum_over_processes(flat(sums), gather, group))
+        return Totals(violations, counts, sums)
+
+    def _compared(self, violations: Tensor, gather: Any, process_group: Any) -> Tensor:
+        """Return the violations summed over the processes, or raise on all of them if they have different metrics."""
+        held = (
+            f"{self._state_name} with {', '.join(accumulator.option for accumulator in self._accumulators) or 'none'}"
+        )
+        digest = hashlib.sha256(held.encode()).digest()
+        number = torch.tensor([int.from_bytes(digest[:7], "big")], device=violations.device)
+        rows, (total,) = exchange(number, [violations], gather, process_group)
+        if bool((rows != rows[0]).any()):
+            names = [f"process {number}" for number in range(len(rows))]
+            if gather in (None, gather_all_tensors):
+                keys = ", ".join(self._layout.keys)
+                options = [accumulator.option for accumulator in self._accumulators]
+                names = [f"process {n} {text}" for n, text in enumerate(gathered(f"{keys} {options}", process_group))]
+            raise ValueError(f"processes differ in their metrics or accumulators: {'; '.join(names)}")
+        return total
+
+    # ----------------------------------------------------------------------------------------- methods of torchmetrics
+
+    def reset(self) -> None:
+        """Forget all updates; the results of the last `compute` stay readable."""
+        with ordinary_tensors():
+            own_lists(self)
+            super().reset()
+            for accumulator in self._accumulators:
+                accumulator.reset()
+        self._synced, self._num_value_updates = None, 0
+        if self._gathered is not None:
+            self._gathered = None, self._gathered[1]
+
+    def persistent(self, mode: bool = False) -> None:
+        """Set whether state dicts hold the states, those of the accumulators included."""
+        super().persistent(mode)
+        for accumulator in self._accumulators:
+            accumulator.persistent(mode)
+
+    def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
+        """Add the state of a metric, or collection, with the same metrics and options; or such a state as a dict.
+
+        Raises:
+            TypeError: for anything else.
+            ValueError: for a state of other metrics or options, or on another device. Nothing is added then.
+        """
+        self._check_not_synced("merge")
+        with ordinary_tensors():
+            new, merged = self._merged(incoming_state)
+        self._assign(new, merged)
+
+    def _check_not_synced(self, action: str) -> None:
+        if self._is_synced:
+            raise TorchMetricsUserError(f"{self.label} is synchronised: call unsync() before you {action}")
+
+    def _check_state(self, state: Mapping[str, Any]) -> None:
+        """Raise for impossible states."""
+        super()._check_state(state)
+        if self._layout.keys:
+            self._layout.check_sums(state[self._sums])
+
+    def _check_state_dict(self, state_dict: Mapping[str, Any], prefix: str) -> None:
+        """Raise if a state dict lacks states, or holds damaged ones, since torch would load the rest."""
+        owners: dict[str, BareMetric] = {prefix: self}
+        owners |= {f"{prefix}accumulators.{place}.": acc for place, acc in enumerate(self._accumulators)}
+        names = {start + name for start, owner in owners.items() for name in owner._defaults}
+        if not any(key in names or key.startswith(f"{prefix}accumulators.") for key in state_dict):
+            return
+        self._check_not_synced("load a state")
+        for start, owner in owners.items():
+            state = {key.removeprefix(start): value for key, value in state_dict.items() if key.startswith(start)}
+            try:
+                owner._check_state(state)
+            except ValueError as error:
+                raise ValueError(f"{self.label} {error}") from None
+
+    def _merged(self, other: Any) -> tuple[State, list[tuple[Accumulator, State]]]:
+        state: Any = other.metric_state if isinstance(other, Metric) else other
+        if not isinstance(state, dict):
+            raise TypeError(
+                f"{self.label} merges a metric of the same kind or its metric_state, got {type(other).__name__}"
+            )
+        incoming = other._accumulators if isinstance(other, Evaluator) else []
+        options = [[accumulator.option for accumulator in owner] for owner in (self._accumulators, incoming)]
+        if options[0] != options[1]:
+            has = [", ".join(names) or "no accumulators" for names in options]
+            raise ValueError(f"one of the two has {has[0]}, the other {has[1]}: make both the same")
+        expected: dict[str, Tensor] = {name: getattr(self, name) for name in self._defaults}
+        shapes = {name: value.shape for name, value in expected.items()}
+        if {name: getattr(value, "shape", None) for name, value in state.items()} != shapes:
+            raise ValueError(f"{self.label} merges states named {list(expected)}, got {list(state)}")
+        for name, value in state.items():
+            if value.device != expected[name].device:
+                device = expected[name].device
+                raise ValueError(f"{self.label} is on {device}, the state on {value.device}: move one with .to(device)")
+        new = {name: value + state[name] for name, value in expected.items()}
+        pairs = zip(self._accumulators, incoming, strict=True)
+        return new, [(accumulator, accumulator.merged(added)) for accumulator, added in pairs]
+
+    def __copy__(self) -> Evaluator:
+        """Return a shallow copy, which shares the states until one of the two is updated."""
+        copied = type(self).__new__(type(self))
+        copied.__setstate__(self.__getstate__())
+        copied._accumulators = [copy(accumulator) for accumulator in self._accumulators]
+        copied._modules = {**self._modules, "accumulators": nn.ModuleList(copied._accumulators)}
+        return copied
+
+    def _set_sync_on_compute(self, sync: bool) -> None:
+        """Set whether `compute` adds up over the processes."""
+        self.sync_on_compute = sync
+        for accumulator in self._accumulators:
+            accumulator.sync_on_compute = sync
+
+    def _filter_kwargs(self, **kwargs: Any) -> dict[str, Any]:
+        """Return the arguments that `update` has; a `MetricCollection` may have others for other metrics."""
+        return {name: value for name, value in kwargs.items() if name in ARGUMENTS or name in self._readers}
+
+    def sync(self, *args: Any, **kwargs: Any) -> None:
+        """Replace the states by those summed over all processes, until `unsync`; as torchmetrics' own method."""
+        super().sync(*args, **kwargs)
+        self._computed = None
+
+    def unsync(self, should_unsync: bool = True) -> None:
+        """Restore the states of this process."""
+        was_synced = self._is_synced
+        super().unsync(should_unsync)
+        for accumulator in self._accumulators if was_synced and should_unsync else ():
+            if accumulator._is_synced:
+                accumulator.unsync()
+        self._synced = self._computed = None
+
+    def _sync_dist(self, dist_sync_fn: Any = gather_all_tensors, process_group: Any | None = None) -> None:
+        """Sum all states over the processes, in place of torchmetrics' gathers with barriers."""
+        gather = None if dist_sync_fn is gather_all_tensors else dist_sync_fn
+        self._synced = totals = self._totals(True, gather, process_group)
+        new = {self._violations: totals.violations, self._counts: totals.counts[0][0], self._sums: totals.sums[0][0]}
+        vars(self).update(new)
+        for accumulator in self._accumulators:
+            accumulator.sync(
+                gather or self.dist_sync_fn, process_group or self.process_group, distributed_available=lambda: True
+            )
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
+        self._check_state_dict(state_dict, prefix)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+        self._assign({})
 
 
-@cached_constant
-def _flags_column(flags: tuple[bool, ...], device: torch.device) -> Tensor:
-    """Return flags as bool [n, 1], created on the device, since a copy from the host could wait for it."""
-    return torch.cat([torch.full((1, 1), flag, device=device) for flag in flags])
+def flat(groups: Iterable[Sequence[Tensor]]) -> list[Tensor]:
+    """Return the tensors of all groups in one list."""
+    return [tensor for group in groups for tensor in group]
 
 
-def inside_catalogue(ranking: Ranking, needs: Needs, checks: Checks) -> Ranking:
-    """Return the ranking without ids beyond the catalogue in its lists and history."""
-    lists, size = ranking.listed(), needs.num_items
-    if size is None:
-        return ranking
-    if lists.num_items is None or lists.num_items > size:
-        ids = lists.ids
-        beyond = ids >= size
-        checks.reject("catalogue_range", beyond, lambda row: f"row {row} lists {shown(ids[row])} of {size} items")
-        stays = ~beyond if lists.stays is None else lists.stays & ~beyond
-        lists = lists._replace(stays=stays, num_items=size)
-    if needs.history and lists.history is not None:
-        history = lists.history
-        past = history >= size
-        checks.reject("catalogue_range", past, lambda row: f"row {row} had {shown(history[row])} of {size} items")
-        lists = lists._replace(history=history.where(~past, -1))
-    return replace(ranking, lists=lists)
+def grouped_like(groups: Iterable[Sequence[Tensor]], tensors: Iterable[Tensor]) -> list[list[Tensor]]:
+    """Return tensors in groups of the same sizes."""
+    remaining = iter(tensors)
+    return [[next(remaining) for _ in group] for group in groups]
+
+
+def checked_weights(weights: Tensor, checks: Checks, unit: str = "row") -> Tensor:
+    """Return weights as floats, or raise for complex ones; `checks` rejects negative, huge and NaN ones."""
+    if weights.is_complex():
+        raise TypeError(f"weights must be real numbers, got {weights.dtype}")
+    weights = weights.to(float_dtype(weights.device))
+    largest = torch.finfo(weights.dtype).max ** 0.25  # squares of sums are below the largest number
+    wrong = ~((weights >= 0) & (weights <= largest))
+    checks.reject(
+        "weights", wrong, lambda row: f"{unit} {row} has weight {weights[row]}, accepted are 0 to {largest:.0e}"
+    )
+    return weights

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.arrays import float_dtype, ordinary_tensors, without
+from torchrecmetrics.core.arrays import float_dtype, without
 from torchrecmetrics.core.checks import check_counted
 from torchrecmetrics.core.options import Needs
 from torchrecmetrics.core.ranked_items import log2_discounts
-from torchrecmetrics.core.result import Result
-from torchrecmetrics.core.row_values import Layout, RowValues
-from torchrecmetrics.metrics.accumulator import Accumulator, State
-from torchrecmetrics.metrics.description import needs_catalogue
-from torchrecmetrics.metrics.ranking_metric import CountedMetric
-from torchrecmetrics.metrics.signature import Formula, MetricOptions
+from torchrecmetrics.core.row_values import RowValues
+from torchrecmetrics.metrics.accumulator import State, Summed
+from torchrecmetrics.metrics.description import Description
+from torchrecmetrics.metrics.ranking_metric import CountedMetric, needs_catalogue
+from torchrecmetrics.metrics.signature import MetricOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Coverage", "Entropy", "ExposureGini", "Gini", "Personalization"]
 
 
-class ItemCounts(Accumulator):
+class ItemCounts(Summed):
     """Number of lists that hold each item in the first `k` ranks, and number of lists by their length.
 
     Rows of weight 0 are left out, other weights count as 1.
@@ -39,66 +38,41 @@ class ItemCounts(Accumulator):
         exposure: also sum 1 / log2(1 + rank) for each item.
     """
 
-    item_counts: Tensor
-    list_lengths: Tensor
-    exposure: Tensor
-
     def __init__(self, k: int, num_items: int, exposure: bool = False) -> None:
         super().__init__()
         self.k: int = k
         self.num_items: int = num_items
-        self.num_sums: int = int(exposure)
+        self.with_exposure: bool = exposure
 
     @property
     def option(self) -> str:
         """The class with its options."""
-        return f"ItemCounts({self.k}, {self.num_items}, exposure={bool(self.num_sums)})"
+        return f"ItemCounts({self.k}, {self.num_items}, exposure={self.with_exposure})"
 
-    def begin(self, layout: Layout) -> None:
-        """Register the counts; until the first batch the zeros are one expanded number."""
-        super().begin(layout)
-        with ordinary_tensors():
-            none = torch.zeros(1, dtype=torch.int64, device=self._device)
-            self.add_state("item_counts", none.expand(self.num_items), "sum")
-            self.add_state("list_lengths", none.expand(self.k + 1), "sum")
-            if self.num_sums:
-                nothing = torch.zeros(1, dtype=float_dtype(self._device), device=self._device)
-                self.add_state("exposure", nothing.expand(self.num_items), "sum")
+    def empty(self) -> State:
+        """Return the counts of no rows; until the first batch the zeros are one expanded number."""
+        none = torch.zeros(1, dtype=torch.int64, device=self._device)
+        state = {"item_counts": none.expand(self.num_items), "list_lengths": none.expand(self.k + 1)}
+        if self.with_exposure:
+            state["exposure"] = none.to(float_dtype(self._device)).expand(self.num_items)
+        return state
 
-    def _added_to(self, state: State, rows: RowValues) -> State:
-        assert rows.ranking is not None
+    def added_to(self, state: State, rows: RowValues) -> State:
+        """Return counts with the lists of a batch added."""
         items, counted = rows.ranking.items[:, : self.k].T, counted_lists(rows)
         ids, entries = items.clamp(min=0).flatten(), ((items >= 0) & counted).long()
         added: State = {
             "item_counts": state["item_counts"].index_add(0, ids, entries.flatten()),
             "list_lengths": state["list_lengths"].index_add(0, entries.sum(0), counted.long()),
         }
-        if self.num_sums:
+        if self.with_exposure:
             discounts = log2_discounts(max(1, len(items)), float_dtype(items.device), items.device)[: len(items)]
             added["exposure"] = state["exposure"].index_add(0, ids, (entries * discounts[:, None]).flatten())
         return added
 
-    def added(self, rows: RowValues) -> State:
-        """Return the counts with those of a batch added."""
-        return self._added_to({name: getattr(self, name) for name in self._defaults}, rows)
-
-    def batch_totals(self, rows: RowValues) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-        """Return the counts and sums of one batch."""
-        state = self._added_to({name: torch.zeros_like(getattr(self, name)) for name in self._defaults}, rows)
-        return [state["item_counts"], state["list_lengths"]], [state[name] for name in ("exposure",) if name in state]
-
-    def counts(self) -> Sequence[Tensor]:
-        """Return the counts of items and of list lengths."""
-        return [self.item_counts, self.list_lengths]
-
-    def sums(self, clocks: Tensor) -> Sequence[Tensor]:
-        """Return the exposure of items, if it is summed."""
-        return [self.exposure] if self.num_sums else []
-
 
 def counted_lists(rows: RowValues) -> Tensor:
     """Return which rows have a list that counts, bool [B]."""
-    assert rows.ranking is not None
     items, wants_list = rows.ranking.items, rows.ranking.listed().wants_list
     masks = [mask for mask in (wants_list, rows.counted) if mask is not None]
     return reduce(torch.logical_and, masks, torch.ones(len(items), dtype=torch.bool, device=items.device))
@@ -158,38 +132,29 @@ class ItemCountMetric(CountedMetric):
     @property
     def needs(self) -> Needs:
         """The data that the metric reads: the items in the first `k` ranks."""
-        k, num_items = self._size
-        return Needs(k, target=False, list_depth=k, num_items=num_items)
-
-    @property
-    def _size(self) -> tuple[int, int]:
-        """The cut-off and the number of items."""
         if self.catalogue is None:
             raise needs_catalogue(self._name, f"{self.k}, ")
-        assert self.k is not None
-        return check_counted(self.k, "k"), self.catalogue.num_items
+        k = check_counted(self.k or 0, "k")
+        return Needs(k, target=False, list_depth=k, num_items=self.catalogue.num_items)
 
-    @property
-    def counts_key(self) -> Hashable:
-        """Cut-off, number of items, and whether exposure is read."""
-        return (*self._size, self.reads_exposure)
-
-    def make_counts(self) -> Accumulator:
+    @classmethod
+    def make_counts(cls, metric: Description) -> ItemCounts:
         """Return the accumulator of item counts."""
-        return ItemCounts(*self._size, self.reads_exposure)
+        assert metric.needs.num_items is not None
+        return ItemCounts(metric.needs.list_depth, metric.needs.num_items, cls.reads_exposure)
 
-    def _try_formula(self) -> None:
-        k, _ = self._size
-        none = torch.zeros(k + 1, dtype=torch.int64)
-        self.formula(Histogram(none[:1], none, none[:1].double()), k, **self._arguments)
+    @classmethod
+    def _try_formula(cls, metric: Description) -> None:
+        none = torch.zeros(metric.needs.list_depth + 1, dtype=torch.int64)
+        cls.formula(Histogram(none[:1], none, none[:1].double()), metric.k, **metric.arguments)
 
-    def counted_result(self, key: str, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> Result:
-        """Return the value from the item counts, without a standard error."""
-        items, lengths = counts
-        exposure = without(sums[0], self._rules.padding_idx) if self.reads_exposure else None
-        histogram = Histogram(without(items, self._rules.padding_idx), lengths, exposure)  # padding is not an item
-        value = self.formula(histogram, self.k, **self._arguments)
-        return self._empty_result(key).with_value(value, int(lengths.sum()))
+    @classmethod
+    def counted_value(cls, metric: Description, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> tuple[Tensor, int]:
+        """Return the value from the item counts, and the number of lists."""
+        (items, lengths), padding_idx = counts, metric.ranking_options.padding_idx
+        exposure = without(sums[0], padding_idx) if cls.reads_exposure else None
+        histogram = Histogram(without(items, padding_idx), lengths, exposure)  # padding is not an item
+        return cls.formula(histogram, metric.k, **metric.arguments), int(lengths.sum())
 
 
 def coverage(histogram: Histogram, k: int, *, attainable: bool = False) -> Tensor:
@@ -268,25 +233,21 @@ def _gini(counts: Tensor) -> Tensor:
     return ((place * values).sum() / (items * values.sum())).clamp(min=0)
 
 
-class _ItemCountAtK(ItemCountMetric):
+class _ItemCountAtK(ItemCountMetric, bounds=(0.0, 1.0)):
     """Base class of metrics of all lists without options of their own."""
-
-    bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
 
     def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
         super().__init__(k, **options)
 
 
-class _AttainableAtK(ItemCountMetric):
+class _AttainableAtK(ItemCountMetric, bounds=(0.0, 1.0)):
     """Base class of metrics of all lists that can be rescaled to their attainable range."""
-
-    bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
 
     def __init__(self, k: int, *, attainable: bool = False, **options: Unpack[MetricOptions]) -> None:
         super().__init__(k, attainable=attainable, **options)
 
 
-class Coverage(_AttainableAtK):
+class Coverage(_AttainableAtK, formula=coverage):
     """Coverage at k: share of all items that are in the first `k` ranks of at least one list.
 
     Range: above 0 to 1. NaN if no list holds an item. There is no standard error: the value is not a mean over rows.
@@ -320,10 +281,8 @@ class Coverage(_AttainableAtK):
         tensor(0.5000, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(coverage)
 
-
-class Gini(_AttainableAtK):
+class Gini(_AttainableAtK, formula=gini, higher_is_better=False):
     """Gini coefficient at k of the number of lists that hold each item: sum of (2 j - I - 1) c_(j) / (I S).
 
     c_(j) is the j-th smallest of these numbers, S their sum. Range: 0 (all items are in equally many lists) to (I - 1)
@@ -359,11 +318,8 @@ class Gini(_AttainableAtK):
         tensor(0.7500, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(gini)
-    higher_is_better: bool | None = False
 
-
-class Entropy(_AttainableAtK):
+class Entropy(_AttainableAtK, formula=entropy, bounds=None):
     """Entropy at k of the items' shares of all entries, in bits: -sum of p log2 p.
 
     Range: 0 (a single item is recommended) to log2 I (all items equally often). NaN if no list holds an item. There is
@@ -397,11 +353,8 @@ class Entropy(_AttainableAtK):
         tensor(0.5000, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(entropy)
-    bounds: ClassVar[tuple[float, float] | None] = None
 
-
-class Personalization(_ItemCountAtK):
+class Personalization(_ItemCountAtK, formula=personalization):
     """Personalization at k: 1 - shared items / items that two lists could share, both summed over all pairs of lists.
 
     Lists of a and b items could share min(a, b) items. Range: 0 (all lists are the same) to 1 (no two lists share an
@@ -423,10 +376,8 @@ class Personalization(_ItemCountAtK):
         tensor(0.3333, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(personalization)
 
-
-class ExposureGini(_ItemCountAtK):
+class ExposureGini(_ItemCountAtK, formula=exposure_gini, reads_exposure=True, higher_is_better=False):
     """Gini coefficient at k of the items' exposure: an entry counts 1 / log2(1 + rank) in place of 1.
 
     Range: 0 to (I - 1) / I, as for `Gini`; lower is better. NaN if no list holds an item. There is no standard error:
@@ -447,7 +398,3 @@ class ExposureGini(_ItemCountAtK):
         >>> metric.compute()  # (-0.6309 + 1.6309 + 3 * 2.6309) / (4 * 4.8928)
         tensor(0.4544, dtype=torch.float64)
     """
-
-    formula: ClassVar[Formula] = staticmethod(exposure_gini)
-    reads_exposure: ClassVar[bool] = True
-    higher_is_better: bool | None = False

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, TypeAlias, cast
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.arrays import float_dtype, ordinary_tensors, without
+from torchrecmetrics.core.arrays import float_dtype, without
 from torchrecmetrics.core.checks import check_choice
 from torchrecmetrics.core.options import Needs
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.core.result import Result
-from torchrecmetrics.core.row_values import Layout, RowValues
+from torchrecmetrics.core.row_values import RowValues
 from torchrecmetrics.metrics import list_formulas
-from torchrecmetrics.metrics.accumulator import Accumulator, State
+from torchrecmetrics.metrics.accumulator import State, Summed
+from torchrecmetrics.metrics.description import Description
 from torchrecmetrics.metrics.item_counts import counted_lists
 from torchrecmetrics.metrics.ranking_metric import CountedMetric
-from torchrecmetrics.metrics.signature import Formula, MetricOptions
+from torchrecmetrics.metrics.signature import MetricOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -54,7 +54,7 @@ class GroupCounts(NamedTuple):
     """Entries that could count, the denominator of the rate."""
 
 
-class ItemGroupMetric(CountedMetric):
+class ItemGroupMetric(CountedMetric, higher_is_better=False):
     """Base class of metrics of how far rates differ between groups of items, counted over all rows together.
 
     The state is two counts per group, summed over batches and processes. Every row with an item in its list counts
@@ -71,7 +71,6 @@ class ItemGroupMetric(CountedMetric):
 
     reads_history: ClassVar[bool] = False
     reads_target: ClassVar[bool] = False
-    higher_is_better: bool | None = False
 
     def __init__(
         self, k: int, *, of: ItemGroups = "popularity", head: float = 0.8, **options: Unpack[MetricOptions]
@@ -81,119 +80,96 @@ class ItemGroupMetric(CountedMetric):
     @property
     def needs(self) -> Needs:
         """The data that the metric reads: the items in the first `k` ranks, and the history or the relevant items."""
-        size = self._catalogue.num_items
+        assert self.catalogue is not None
         return Needs(
-            self.k, target=self.reads_target, list_depth=self.k or 0, history=self.reads_history, num_items=size
+            self.k,
+            target=self.reads_target,
+            list_depth=self.k or 0,
+            history=self.reads_history,
+            num_items=self.catalogue.num_items,
         )
 
-    @property
-    def _catalogue(self) -> Catalogue:
-        return cast("Catalogue", self.catalogue)
+    @classmethod
+    def _try_formula(cls, metric: Description) -> None:
+        check_choice("of", metric.options["of"], ("popularity", "categories"))
+        item_groups(metric, cast("Catalogue", metric.catalogue).device)
 
-    @property
-    def num_groups(self) -> int:
-        """Number of groups."""
-        return 2 if self.options["of"] == "popularity" else self._catalogue.num_categories
-
-    def codes(self, device: torch.device) -> Tensor:
-        """Return the group of each item, int64 [I]."""
-        catalogue = self._catalogue.on(device)
-        if self.options["of"] == "popularity":
-            return catalogue.tail(self.options["head"]).long()
-        if catalogue.categories.dim() != 1:
-            raise ValueError(
-                f"{self._name}: groups need one category code per item, Catalogue(..., categories=codes), "
-                f"int64 [{catalogue.num_items}]; with shares an item is in several"
-            )
-        return catalogue.categories.long()
-
-    def _try_formula(self) -> None:
-        check_choice("of", self.options["of"], ("popularity", "categories"))
-        self.codes(self._catalogue.device)
-
-    def pairs(self, ranking: Ranking, k: int) -> GroupEntries:
+    @staticmethod
+    def pairs(ranking: Ranking, k: int) -> GroupEntries:
         """Return the listed and the possible entries of each row."""
         raise NotImplementedError
 
-    def possible(self, counts: Tensor, rows: int, sizes: Tensor) -> Tensor:
+    @staticmethod
+    def possible(counts: Tensor, rows: int, sizes: Tensor) -> Tensor:
         """Return the possible entries of each group from their `counts`, the number of rows and the group sizes."""
         return counts
 
-    @property
-    def counts_key(self) -> Hashable:
-        """The metric itself, since it defines groups and pairs."""
-        return self._fingerprint
-
-    def make_counts(self) -> Accumulator:
+    @classmethod
+    def make_counts(cls, metric: Description) -> ItemGroupCounts:
         """Return the accumulator of hits and possible entries by group."""
-        return ItemGroupCounts(self)
+        return ItemGroupCounts(metric)
 
-    def counted_result(self, key: str, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> Result:
-        """Return the value from the counts of groups, without a standard error."""
+    @classmethod
+    def counted_value(cls, metric: Description, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> tuple[Tensor, int]:
+        """Return the value from the counts of groups, and the number of rows."""
         num_rows, (hits, possible) = counts[0], counts[1]
         rows = int(num_rows)
-        codes = without(self.codes(hits.device), self._rules.padding_idx)  # padding is not an item
-        sizes = torch.zeros_like(hits).index_add_(0, codes, torch.ones_like(codes))
-        groups = GroupCounts(hits, self.possible(possible, rows, sizes))
-        value = self.formula(groups, self.k, **self._arguments)
-        return self._empty_result(key).with_value(value, rows)
+        groups = without(item_groups(metric, hits.device)[0], metric.ranking_options.padding_idx)  # padding is no item
+        sizes = torch.zeros_like(hits).index_add_(0, groups, torch.ones_like(groups))
+        return cls.formula(GroupCounts(hits, cls.possible(possible, rows, sizes)), metric.k, **metric.arguments), rows
 
 
-class ItemGroupCounts(Accumulator):
+def item_groups(metric: Description, device: torch.device) -> tuple[Tensor, int]:
+    """Return the group of each item, int64 [I], and the number of groups."""
+    catalogue = cast("Catalogue", metric.catalogue).on(device)
+    if metric.options["of"] == "popularity":
+        return catalogue.tail(metric.options["head"]).long(), 2
+    if catalogue.categories.dim() != 1:
+        raise ValueError(
+            f"{metric.name}: groups need one category code per item, Catalogue(..., categories=codes), "
+            f"int64 [{catalogue.num_items}]; with shares an item is in several"
+        )
+    return catalogue.categories.long(), catalogue.num_categories
+
+
+class ItemGroupCounts(Summed):
     """Number of rows, and of hits and possible entries by group of items, for an `ItemGroupMetric`."""
 
     _signed_states: ClassVar[tuple[str, ...]] = ("by_group",)
-    metric: ItemGroupMetric
-    num_rows: Tensor
-    by_group: Tensor
 
-    def __init__(self, metric: ItemGroupMetric) -> None:
+    def __init__(self, metric: Description) -> None:
         super().__init__()
-        self.__dict__["metric"] = metric  # no submodule: it holds no rows
+        self.metric: Description = metric
 
     @property
     def option(self) -> str:
         """The metric whose groups are counted."""
-        return f"ItemGroupCounts({self.metric.label})"
+        return f"ItemGroupCounts({self.metric.fingerprint})"
 
-    def begin(self, layout: Layout) -> None:
-        """Register the counts."""
-        super().begin(layout)
-        with ordinary_tensors():
-            none = torch.zeros(2, self.metric.num_groups, dtype=torch.int64, device=self._device)
-            self.add_state("num_rows", none.new_zeros(()), "sum")
-            self.add_state("by_group", none, "sum")
+    def empty(self) -> State:
+        """Return the counts of no rows."""
+        _, num_groups = item_groups(self.metric, self._device)
+        none = torch.zeros(2, num_groups, dtype=torch.int64, device=self._device)
+        return {"num_rows": none.new_zeros(()), "by_group": none}
 
-    def _batch(self, rows: RowValues) -> tuple[Tensor, Tensor]:
-        """Return the number of rows, and hits and possible entries by group, int64 [2, G]."""
+    def added_to(self, state: State, rows: RowValues) -> State:
+        """Return counts with the rows of a batch added."""
         metric, ranking = self.metric, rows.ranking
-        assert ranking is not None
-        assert metric.k is not None
-        entries = metric.pairs(ranking, metric.k)
-        codes, size = metric.codes(entries.items.device), metric._catalogue.num_items
+        entries: GroupEntries = metric.metric_class.pairs(ranking, metric.k)
+        codes, num_groups = item_groups(metric, entries.items.device)
         with_list = (entries.items >= 0).any(1) & counted_lists(rows)
         totals = []
         for ids, numbers in ((entries.items, entries.hits), (entries.possible_items, entries.possible)):
-            inside = (ids >= 0) & (ids < size) & with_list[:, None]
-            if metric._rules.padding_idx is not None:  # padding is not an item
-                inside = inside & (ids != metric._rules.padding_idx)
+            inside = (ids >= 0) & (ids < len(codes)) & with_list[:, None]
+            if metric.ranking_options.padding_idx is not None:  # padding is not an item
+                inside = inside & (ids != metric.ranking_options.padding_idx)
             entry_groups = codes.index_select(0, ids.where(inside, 0).flatten())
-            none = torch.zeros(metric.num_groups, dtype=torch.int64, device=ids.device)
+            none = torch.zeros(num_groups, dtype=torch.int64, device=ids.device)
             totals.append(none.index_add(0, entry_groups, (numbers * inside).flatten()))
-        return with_list.sum(), torch.stack(totals)
-
-    def added(self, rows: RowValues) -> State:
-        """Return the counts with those of a batch added."""
-        num_rows, by_group = self._batch(rows)
-        return {"num_rows": self.num_rows + num_rows, "by_group": self.by_group + by_group}
-
-    def batch_totals(self, rows: RowValues) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-        """Return the counts of one batch, and no sums."""
-        return self._batch(rows), []
-
-    def counts(self) -> Sequence[Tensor]:
-        """Return the number of rows, and the counts by group."""
-        return [self.num_rows, self.by_group]
+        return {
+            "num_rows": state["num_rows"] + with_list.sum(),
+            "by_group": state["by_group"] + torch.stack(totals),
+        }
 
 
 def spread(
@@ -213,7 +189,7 @@ def spread(
     return (variance.sqrt() / mean).masked_fill(num_groups < 2, torch.nan)
 
 
-class StatisticalParity(ItemGroupMetric):
+class StatisticalParity(ItemGroupMetric, formula=spread, reads_history=True):
     """Statistical parity at k: how far groups of items differ in their rate of recommendation, std / mean of rates.
 
     A group's rate is its number of entries in the first `k` ranks of all lists, divided by the number of pairs of a row
@@ -242,10 +218,8 @@ class StatisticalParity(ItemGroupMetric):
         tensor(0.6667, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(spread)
-    reads_history: ClassVar[bool] = True
-
-    def pairs(self, ranking: Ranking, k: int) -> GroupEntries:
+    @staticmethod
+    def pairs(ranking: Ranking, k: int) -> GroupEntries:
         """Return the listed items with count 1, then the history with count -1, since its items cannot be listed."""
         items, past = ranking.items[:, :k], list_formulas.history_of(ranking)
         return GroupEntries(
@@ -255,12 +229,13 @@ class StatisticalParity(ItemGroupMetric):
             possible=-list_formulas.first_had(ranking).long(),
         )
 
-    def possible(self, counts: Tensor, rows: int, sizes: Tensor) -> Tensor:
+    @staticmethod
+    def possible(counts: Tensor, rows: int, sizes: Tensor) -> Tensor:
         """Return the number of pairs of a row and an item of each group, less the pairs in the history."""
         return rows * sizes + counts
 
 
-class EqualOpportunity(ItemGroupMetric):
+class EqualOpportunity(ItemGroupMetric, formula=spread, reads_target=True):
     """Equal opportunity at k: how far groups of items differ in recall, as std / mean of their recalls.
 
     A group's recall is the number of its relevant items in the first `k` ranks of all lists, divided by the number of
@@ -289,10 +264,8 @@ class EqualOpportunity(ItemGroupMetric):
         tensor(0.5000, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(spread)
-    reads_target: ClassVar[bool] = True
-
-    def pairs(self, ranking: Ranking, k: int) -> GroupEntries:
+    @staticmethod
+    def pairs(ranking: Ranking, k: int) -> GroupEntries:
         """Return the listed items with count 1 if relevant and else 0, then the relevant items with count 1."""
         items, relevant = ranking.items[:, :k], ranking.relevant_items
         return GroupEntries(

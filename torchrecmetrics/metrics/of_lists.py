@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from torchrecmetrics.core.options import Needs
 from torchrecmetrics.metrics import list_formulas
+from torchrecmetrics.metrics.description import Kind
 from torchrecmetrics.metrics.list_formulas import Divergence, Likeness
 from torchrecmetrics.metrics.ranking_metric import RankingMetric
-from torchrecmetrics.metrics.signature import Formula, MetricOptions
+from torchrecmetrics.metrics.signature import MetricOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -66,7 +67,7 @@ class ListMetric(RankingMetric):
 
     reads_history: ClassVar[bool] = False
     reads_target: ClassVar[bool] = False
-    _is_of_lists: ClassVar[bool] = True
+    _kind: ClassVar[Kind] = "lists"
 
     @property
     def needs(self) -> Needs:
@@ -77,11 +78,8 @@ class ListMetric(RankingMetric):
         return needs._replace(target=self.reads_target, list_depth=self.k or 0, history=self.reads_history)
 
 
-class _MetricOfLists(ListMetric):
+class _MetricOfLists(ListMetric, bounds=(0.0, 1.0), many_cutoffs=True):
     """Base class of the metrics of one list: their formulas take several cut-offs."""
-
-    bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
-    many_cutoffs = True
 
 
 class _ListAtK(_MetricOfLists):
@@ -91,7 +89,9 @@ class _ListAtK(_MetricOfLists):
         super().__init__(k, **options)
 
 
-class AveragePopularity(_ListAtK):
+class AveragePopularity(
+    _ListAtK, formula=list_formulas.average_popularity, bounds=(0.0, math.inf), higher_is_better=None
+):
     """Average popularity at k: mean over rows of the mean popularity of the items in the first `k` ranks.
 
     Reads the popularity. Range: from 0; neither high nor low is better. Rows with an empty list are left out; shorter
@@ -111,12 +111,10 @@ class AveragePopularity(_ListAtK):
         tensor(5., dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(list_formulas.average_popularity)
-    bounds: ClassVar[tuple[float, float] | None] = (0.0, math.inf)
-    higher_is_better: bool | None = None
 
-
-class PopularityLift(_ListAtK):
+class PopularityLift(
+    _ListAtK, formula=list_formulas.popularity_lift, bounds=(-1.0, math.inf), higher_is_better=None, reads_history=True
+):
     """Popularity lift at k: mean over rows of (mean popularity of the list / mean popularity of the row's history) - 1.
 
     Reads the popularity and the history, each item of which counts once. Range: from -1; 0.5 if the list is 50 % more
@@ -139,13 +137,8 @@ class PopularityLift(_ListAtK):
         tensor(0.6250, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(list_formulas.popularity_lift)
-    bounds: ClassVar[tuple[float, float] | None] = (-1.0, math.inf)
-    higher_is_better: bool | None = None
-    reads_history: ClassVar[bool] = True
 
-
-class Novelty(_MetricOfLists):
+class Novelty(_MetricOfLists, formula=list_formulas.novelty, bounds=(0.0, math.inf)):
     """Novelty at k: mean over rows of the mean of -log2(users of the item / all users) in the first `k` ranks.
 
     Reads the popularity and the number of users. Range: 0 to log2(all users) bits; an item without users counts as an
@@ -174,14 +167,11 @@ class Novelty(_MetricOfLists):
         tensor(0.2778, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(list_formulas.novelty)
-    bounds: ClassVar[tuple[float, float] | None] = (0.0, math.inf)
-
     def __init__(self, k: int, *, normalize: bool = False, **options: Unpack[MetricOptions]) -> None:
         super().__init__(k, normalize=normalize, **options)
 
 
-class TailShare(_MetricOfLists):
+class TailShare(_MetricOfLists, formula=list_formulas.tail_share):
     """Tail share at k: mean over rows of the share of the list that is outside the head of the catalogue.
 
     Reads the popularity: the head is the fewest items that hold a share `head` of all interactions; among equally
@@ -208,13 +198,11 @@ class TailShare(_MetricOfLists):
         tensor(0.1667, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(list_formulas.tail_share)
-
     def __init__(self, k: int, *, head: float = 0.8, **options: Unpack[MetricOptions]) -> None:
         super().__init__(k, head=head, **options)
 
 
-class IntraListDiversity(_MetricOfLists):
+class IntraListDiversity(_MetricOfLists, formula=list_formulas.intra_list_diversity, bounds=(0.0, 2.0)):
     """Intra-list diversity at k: mean over rows of 1 - the mean similarity of all pairs of items in the list.
 
     The similarity of two items is 1 for the same category and else 0 (codes), the product of their shares of
@@ -242,14 +230,11 @@ class IntraListDiversity(_MetricOfLists):
         tensor(0.3333, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(list_formulas.intra_list_diversity)
-    bounds: ClassVar[tuple[float, float] | None] = (0.0, 2.0)
-
     def __init__(self, k: int, *, of: Likeness | None = None, **options: Unpack[MetricOptions]) -> None:
         super().__init__(k, of=of, **options)
 
 
-class CategoryShare(_ListAtK):
+class CategoryShare(_ListAtK, formula=list_formulas.category_share, bounds=(0.0, math.inf)):
     """Category share at k: mean over rows of the number of distinct categories in the list / its length.
 
     Reads the categories. Range: above 0; at most 1 if every item has a single category, and more if items have shares
@@ -270,11 +255,8 @@ class CategoryShare(_ListAtK):
         tensor(0.6667, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(list_formulas.category_share)
-    bounds: ClassVar[tuple[float, float] | None] = (0.0, math.inf)
 
-
-class Serendipity(_ListAtK):
+class Serendipity(_ListAtK, formula=list_formulas.serendipity, reads_target=True):
     """Serendipity at k: mean over rows and ranks of max(p - p', 0) for relevant items and 0 for other items.
 
     p = (I + 1 - rank) / I is the item's likelihood by its rank in the list; p' is the same by its rank in popularity,
@@ -297,11 +279,14 @@ class Serendipity(_ListAtK):
         tensor(0.0417, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(list_formulas.serendipity)
-    reads_target: ClassVar[bool] = True
 
-
-class Calibration(_MetricOfLists):
+class Calibration(
+    _MetricOfLists,
+    formula=list_formulas.calibration,
+    bounds=(0.0, math.log(100)),
+    higher_is_better=False,
+    reads_history=True,
+):
     """Miscalibration at k: mean over rows of the divergence of the list's categories q from the history's categories p.
 
     "kl": sum of p ln(p / q') with q' = 0.99 q + 0.01 p, range 0 to ln 100; "js": mean of the KL divergences of p and of
@@ -332,16 +317,11 @@ class Calibration(_MetricOfLists):
         tensor(0.3030, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(list_formulas.calibration)
-    bounds: ClassVar[tuple[float, float] | None] = (0.0, math.log(100))
-    higher_is_better: bool | None = False
-    reads_history: ClassVar[bool] = True
-
     def __init__(self, k: int, *, divergence: Divergence = "kl", **options: Unpack[MetricOptions]) -> None:
         super().__init__(k, divergence=divergence, **options)
 
 
-class Seen(_ListAtK):
+class Seen(_ListAtK, formula=list_formulas.seen, higher_is_better=None, reads_history=True):
     """Seen at k: mean over rows of the share of the items in the list that are also in the row's history.
 
     Range: 0 to 1; neither high nor low is better: 0 if the history is empty or excluded, else the share recommended
@@ -361,12 +341,8 @@ class Seen(_ListAtK):
         tensor(0.1667, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(list_formulas.seen)
-    higher_is_better: bool | None = None
-    reads_history: ClassVar[bool] = True
 
-
-class Repeats(_ListAtK):
+class Repeats(_ListAtK, formula=list_formulas.repeats, higher_is_better=False):
     """Repeats at k: mean over rows of the share of the first `k` entries passed in that repeat an earlier entry.
 
     Range: 0 to 1; lower is better. 0 for lists made from scores. Reads the lists as passed in, with the repeats that
@@ -385,11 +361,8 @@ class Repeats(_ListAtK):
         tensor(0.3333, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(list_formulas.repeats)
-    higher_is_better: bool | None = False
 
-
-class Invalid(_ListAtK):
+class Invalid(_ListAtK, formula=list_formulas.invalid, higher_is_better=False):
     """Invalid at k: mean over rows of the share of the first `k` generated codes, repeats included, that no item has.
 
     Range: 0 to 1; lower is better. 0 for lists of items. Reads the beams of `SemanticIds`, without padding; a row
@@ -406,11 +379,8 @@ class Invalid(_ListAtK):
         tensor(0.5000, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(list_formulas.invalid)
-    higher_is_better: bool | None = False
 
-
-class Missing(_ListAtK):
+class Missing(_ListAtK, formula=list_formulas.missing, higher_is_better=False):
     """Missing at k: mean over rows of 1 - l / k, the share of the first `k` ranks that hold no item (l: list length).
 
     Range: 0 to 1; lower is better. An empty list counts 1. The rank of an invalid code (`Invalid`) holds no item.
@@ -425,6 +395,3 @@ class Missing(_ListAtK):
         >>> metric.compute()  # (0/2 + 1/2 + 2/2) / 3
         tensor(0.5000, dtype=torch.float64)
     """
-
-    formula: ClassVar[Formula] = staticmethod(list_formulas.missing)
-    higher_is_better: bool | None = False

@@ -6,21 +6,20 @@ likely, so that values of different data sets can be compared. Each adjusted met
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.arrays import ordinary_tensors
 from torchrecmetrics.core.checks import check_counted, check_k
 from torchrecmetrics.core.options import Needs
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.core.result import Result
-from torchrecmetrics.core.row_values import Layout, RowValues
-from torchrecmetrics.metrics.accumulator import Accumulator, State
+from torchrecmetrics.core.row_values import RowValues
+from torchrecmetrics.metrics.accumulator import State, Summed
+from torchrecmetrics.metrics.description import Description
 from torchrecmetrics.metrics.ranking_metric import CountedMetric, RankingMetric
-from torchrecmetrics.metrics.signature import Formula, MetricOptions
+from torchrecmetrics.metrics.signature import MetricOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -127,16 +126,10 @@ def _spread(weights: Tensor, ranking: Ranking) -> Tensor:
 class _OfRank(RankingMetric):
     """Base of the metrics of the rank, which have no value for rows without a relevant item."""
 
-    def __init__(self, k: int | None = None, **options: Any) -> None:
-        super().__init__(k, **options)
-        if self.empty_target_action not in ("skip", "error"):
-            raise ValueError(
-                f"{self.label}: rows without a relevant item have no rank: empty_target_action must be 'skip' or "
-                f"'error', got {self.empty_target_action!r}"
-            )
+    _empty_target_actions: ClassVar[tuple[str, ...]] = ("skip", "error")
 
 
-class MeanRank(_OfRank):
+class MeanRank(_OfRank, formula=mean_rank, bounds=(1.0, float("inf")), higher_is_better=False):
     """Mean rank: mean of the rank of the row's one relevant item, from 1 (best) to the number of candidates.
 
     Range: from 1; lower is better. No relevant item: the row is left out, or an error (`empty_target_action`). A
@@ -164,15 +157,11 @@ class MeanRank(_OfRank):
         tensor(2.3333, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(mean_rank)
-    bounds: ClassVar[tuple[float, float]] = (1.0, float("inf"))
-    higher_is_better: bool | None = False
-
     def __init__(self, **options: Unpack[MetricOptions]) -> None:
         super().__init__(**options)
 
 
-class MedianRank(_OfRank, CountedMetric):
+class MedianRank(_OfRank, CountedMetric, formula=median_rank, bounds=(1.0, float("inf")), higher_is_better=False):
     """Median rank: median over rows of the rank of the row's one relevant item; for an even number, the mean of the
     middle two.
 
@@ -205,42 +194,35 @@ class MedianRank(_OfRank, CountedMetric):
         tensor(3., dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(median_rank)
-    bounds: ClassVar[tuple[float, float]] = (1.0, float("inf"))
-    higher_is_better: bool | None = False
-
     def __init__(self, *, max_rank: int = 2**16, **options: Unpack[MetricOptions]) -> None:
         super().__init__(max_rank=check_counted(check_k(max_rank, "max_rank"), "max_rank"), **options)
 
-    @property
-    def counts_key(self) -> Hashable:
-        """The highest rank that is counted."""
-        return "ranks", self.options["max_rank"]
-
-    def make_counts(self) -> Accumulator:
+    @classmethod
+    def make_counts(cls, metric: Description) -> RankCounts:
         """Return the accumulator of ranks."""
-        return RankCounts(self.options["max_rank"])
+        return RankCounts(metric.options["max_rank"])
 
-    def _try_formula(self) -> None:
+    @classmethod
+    def _try_formula(cls, metric: Description) -> None:
         """Do nothing: the option is checked already."""
 
-    def counted_result(self, key: str, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> Result:
+    @classmethod
+    def counted_value(cls, metric: Description, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> tuple[Tensor, int]:
         """Return the median from the counts of ranks; `inf` if half of the relevant items are not candidates."""
-        max_rank, reached = self.options["max_rank"], counts[0].cumsum(0)
+        max_rank, reached = metric.options["max_rank"], counts[0].cumsum(0)
         rows = int(reached[-1])
         middle = torch.tensor([(rows - 1) // 2, rows // 2], device=reached.device)
         ranks = torch.searchsorted(reached, middle, right=True) / 2
         ranks = ranks.masked_fill(ranks > max_rank + 0.5, torch.inf)  # the last entry: no candidates
         if rows and bool((ranks == max_rank + 0.5).any()):
             raise ValueError(
-                f"{self.label}: the median is beyond max_rank={max_rank}: give the number of candidates, "
+                f"{metric.label}: the median is beyond max_rank={max_rank}: give the number of candidates, "
                 "MedianRank(max_rank=...)"
             )
-        value = ranks.mean() if rows else torch.full_like(ranks[0], torch.nan)
-        return self._empty_result(key).with_value(value, rows)
+        return ranks.mean() if rows else torch.full_like(ranks[0], torch.nan), rows
 
 
-class RankCounts(Accumulator):
+class RankCounts(Summed):
     """Number of rows with each rank of the relevant item in steps of 1/2, beyond `max_rank`, and without a rank."""
 
     def __init__(self, max_rank: int) -> None:
@@ -252,35 +234,18 @@ class RankCounts(Accumulator):
         """The class with its options."""
         return f"RankCounts({self.max_rank})"
 
-    rank_counts: Tensor
+    def empty(self) -> State:
+        """Return the counts of no rows."""
+        return {"rank_counts": torch.zeros(2 * self.max_rank + 3, dtype=torch.int64, device=self._device)}
 
-    def begin(self, layout: Layout) -> None:
-        """Register the counts."""
-        super().begin(layout)
-        with ordinary_tensors():
-            none = torch.zeros(2 * self.max_rank + 3, dtype=torch.int64, device=self._device)
-            self.add_state("rank_counts", none, "sum")
-
-    def _added_to(self, counts: Tensor, rows: RowValues) -> Tensor:
-        assert rows.ranking is not None
+    def added_to(self, state: State, rows: RowValues) -> State:
+        """Return counts with the ranks of a batch added."""
         rank, beyond = mean_rank(rows.ranking), 2 * self.max_rank + 1
         number = rows.ranking.num_relevant > 0
         if rows.counted is not None:
             number = number & rows.counted
         place = torch.where(rank == torch.inf, beyond + 1, (2 * rank).nan_to_num(0, posinf=0).clamp(max=beyond)).long()
-        return counts.index_add(0, place, number.long())
-
-    def added(self, rows: RowValues) -> State:
-        """Return the counts with those of a batch added."""
-        return {"rank_counts": self._added_to(self.rank_counts, rows)}
-
-    def batch_totals(self, rows: RowValues) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-        """Return the counts of one batch, and no sums."""
-        return [self._added_to(torch.zeros_like(self.rank_counts), rows)], []
-
-    def counts(self) -> Sequence[Tensor]:
-        """Return the counts."""
-        return [self.rank_counts]
+        return {"rank_counts": state["rank_counts"].index_add(0, place, number.long())}
 
 
 class _Adjusted(_OfRank):
@@ -292,7 +257,7 @@ class _Adjusted(_OfRank):
         return super().needs._replace(num_ranked=True)
 
 
-class AMR(_Adjusted):
+class AMR(_Adjusted, formula=adjusted_rank, weights=expected_rank, bounds=(0.0, float("inf")), higher_is_better=False):
     """Adjusted mean rank: mean rank / its expectation in random order, the mean of (N + 1) / 2 over rows.
 
     Range: from 0, below 2 where all relevant items are candidates; 1 in random order, lower is better. N is the number
@@ -318,16 +283,11 @@ class AMR(_Adjusted):
         tensor(0.9333, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(adjusted_rank)
-    weights: Callable[..., Tensor] | None = staticmethod(expected_rank)
-    bounds: ClassVar[tuple[float, float]] = (0.0, float("inf"))
-    higher_is_better: bool | None = False
-
     def __init__(self, **options: Unpack[MetricOptions]) -> None:
         super().__init__(**options)
 
 
-class AMRI(_Adjusted):
+class AMRI(_Adjusted, formula=adjusted_rank_index, weights=above_first, bounds=(-float("inf"), 1.0)):
     """Adjusted mean rank index: 1 - (mean rank - 1) / (its expectation in random order - 1).
 
     Range: up to 1 (all relevant items first); 0 in random order, -1 if all are last. Equals the mean of 1 - (rank - 1)
@@ -351,15 +311,13 @@ class AMRI(_Adjusted):
         tensor(0.1111, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(adjusted_rank_index)
-    weights: Callable[..., Tensor] | None = staticmethod(above_first)
-    bounds: ClassVar[tuple[float, float]] = (-float("inf"), 1.0)
-
     def __init__(self, **options: Unpack[MetricOptions]) -> None:
         super().__init__(**options)
 
 
-class AdjustedMRR(_Adjusted):
+class AdjustedMRR(
+    _Adjusted, formula=adjusted_reciprocal_rank, weights=below_best_reciprocal_rank, bounds=(-float("inf"), 1.0)
+):
     """Adjusted mean reciprocal rank: (MRR - E) / (1 - E), where E is the expected MRR in random order.
 
     Range: up to 1; 0 in random order, below 0 if worse. A row of N candidates has the expectation (1 + 1/2 + ... + 1/N)
@@ -384,15 +342,13 @@ class AdjustedMRR(_Adjusted):
         tensor(0.1304, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(adjusted_reciprocal_rank)
-    weights: Callable[..., Tensor] | None = staticmethod(below_best_reciprocal_rank)
-    bounds: ClassVar[tuple[float, float]] = (-float("inf"), 1.0)
-
     def __init__(self, **options: Unpack[MetricOptions]) -> None:
         super().__init__(**options)
 
 
-class AdjustedHitRate(_Adjusted):
+class AdjustedHitRate(
+    _Adjusted, formula=adjusted_hit, weights=below_best_hit_rate, bounds=(-float("inf"), 1.0), _name="AdjustedHR"
+):
     """Adjusted hit rate at k: (HR@k - E) / (1 - E), where E is the expected hit rate in random order.
 
     Range: up to 1; 0 in random order, below 0 if worse. A row of N candidates has the expectation min(k, N) / N. It is
@@ -416,11 +372,6 @@ class AdjustedHitRate(_Adjusted):
         >>> metric.compute()  # (2/3 - 2/4) / (1 - 2/4)
         tensor(0.3333, dtype=torch.float64)
     """
-
-    formula: ClassVar[Formula] = staticmethod(adjusted_hit)
-    weights: Callable[..., Tensor] | None = staticmethod(below_best_hit_rate)
-    bounds: ClassVar[tuple[float, float]] = (-float("inf"), 1.0)
-    _name = "AdjustedHR"
 
     def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
         super().__init__(k, **options)

@@ -1,21 +1,42 @@
-"""`RankingMetric`: base class of all metrics, a torchmetrics Metric of one `Description`."""
+"""`RankingMetric`: base class of all metrics, a torchmetrics Metric of one formula; `CountedMetric`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+import inspect
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
+import torch
 from torch import Tensor
 
-from torchrecmetrics.core.result import LastResult, Result
-from torchrecmetrics.metrics.description import Description
+from torchrecmetrics.core.checks import check_choice, check_k, check_score_threshold, describe, nearest
+from torchrecmetrics.core.cures import Cure, CuredError
+from torchrecmetrics.core.options import OPTIONS, Needs, Options
+from torchrecmetrics.core.ranking import Ranking
+from torchrecmetrics.core.result import SIDES, LastResult, Result
+from torchrecmetrics.metrics.accumulator import Summed
+from torchrecmetrics.metrics.description import Description, Kind, is_builtin
 from torchrecmetrics.metrics.evaluator import Evaluator, outside_graphs
-from torchrecmetrics.metrics.signature import TORCHMETRICS_OPTIONS
+from torchrecmetrics.metrics.signature import (
+    METRIC_OPTIONS,
+    TORCHMETRICS_OPTIONS,
+    EmptyTargetAction,
+    Formula,
+    ItemCatalogue,
+    Signature,
+    label_part,
+)
 
 if TYPE_CHECKING:
     from torchrecmetrics.results.evaluation import Evaluation
 
 
-class RankingMetric(Description, LastResult, Evaluator):
+class RankingMetric(LastResult, Evaluator):
     """Weighted mean over rows of a function of their `Ranking`; base class of all metrics of this package.
 
     A row is one ranking: a user, a session, an event. A call that raises leaves the metric as it was. Values are
@@ -68,19 +89,180 @@ class RankingMetric(Description, LastResult, Evaluator):
         ('RBP-p0_5@10', tensor(0.7500, dtype=torch.float64))
     """
 
+    formula: ClassVar[Formula]
+    weights: Callable[..., Tensor] | None = None
+    many_cutoffs: ClassVar[bool] = False
+    bounds: ClassVar[tuple[float, float] | None] = None
+    higher_is_better: bool | None = True
+    plot_lower_bound: float | None = None
+    plot_upper_bound: float | None = None
+    _kind: ClassVar[Kind] = "accuracy"
+    _empty_target_actions: ClassVar[tuple[str, ...]] = get_args(EmptyTargetAction)
+    _name: ClassVar[str]
+    _signature: ClassVar[Signature | None] = None
+
+    def __init_subclass__(cls, **attributes: Any) -> None:
+        """Set the keywords of a class as its attributes: `class HR(RankingMetric, formula=hit_rate, bounds=(0, 1))`."""
+        super().__init_subclass__()
+        for name, value in attributes.items():
+            if not hasattr(cls, name) and name not in ("formula", "_name"):
+                raise TypeError(f"{cls.__name__}: metrics have no attribute {name!r}")
+            setattr(cls, name, staticmethod(value) if name in ("formula", "weights") else value)
+        if "formula" in cls.__dict__:
+            formula = cls.__dict__["formula"]
+            formula = formula.__func__ if isinstance(formula, staticmethod) else formula
+            cls._signature = Signature.read(cls.__name__, formula)
+            cls.formula = staticmethod(formula)  # a plain function would be bound to the metric
+            cls._name = cls.__dict__.get("_name", cls.__name__)
+            if not re.fullmatch(r"[A-Za-z0-9_-]+", cls._name):
+                raise TypeError(f"{cls._name} becomes part of a label: use only letters, digits, '-' and '_'")
+            SIDES[cls._name] = cls.higher_is_better
+        if isinstance(weights := cls.__dict__.get("weights"), FunctionType):
+            cls.weights = staticmethod(weights)
+        low, high = cls.bounds or (-math.inf, math.inf)
+        low, high = -math.inf if low is None else low, math.inf if high is None else high
+        cls.bounds = None if math.isinf(low) and math.isinf(high) else (low, high)
+        cls.plot_lower_bound, cls.plot_upper_bound = (end if math.isfinite(end) else None for end in (low, high))
+
     def __init__(self, k: int | None = None, **options: Any) -> None:
-        self._check_signature(options)
+        self._check_known(k, options)
         super().__init__(**{name: value for name, value in options.items() if name in TORCHMETRICS_OPTIONS})
-        self._describe(k, options)
-        self._begin({self.label: self}, self._fingerprint)
+        self._description: Description = self._described(k, options)  # which `needs` and `_full_name` of a class read
+        self._description = replace(self._description, needs=self.needs, name=self._full_name())
+        changed = self._signature is not None and self.options != self._signature.options
+        if (changed or self.catalogue is not None) and is_builtin(type(self)):
+            self._try_formula(self._description)  # so that bad options raise now, not at the first batch
+        self._begin({self.label: self._description}, self._description.fingerprint)
+
+    def _described(self, k: int | None, options: Mapping[str, Any]) -> Description:
+        """Return the description, without needs and full name, or raise for values that are not accepted."""
+        assert self._signature is not None
+        defaults = self._signature.options
+        own_options = {name: deepcopy(options.get(name, default)) for name, default in defaults.items()}
+        if "score_threshold" in own_options:
+            own_options["score_threshold"] = check_score_threshold(own_options["score_threshold"])
+        empty_target_action = options.get("empty_target_action", "skip")
+        check_choice("empty_target_action", empty_target_action, self._empty_target_actions)
+        return Description(
+            metric_class=type(self),
+            kind=self._kind,
+            bounds=self.bounds,
+            higher_is_better=self.higher_is_better,
+            name=self._name,
+            k=None if k is None else check_k(k),
+            options=own_options,
+            ranking_options=Options(**{name: options[name] for name in OPTIONS if name in options}),
+            empty_target_action=empty_target_action,
+            catalogue=self._check_catalogue(options.get("catalogue")),
+            needs=Needs(),
+            torchmetrics_options={name: getattr(self, name) for name in TORCHMETRICS_OPTIONS},
+            own_weights=vars(self).get("weights"),
+        )
+
+    def _check_known(self, k: int | None, options: Mapping[str, Any]) -> None:
+        """Refuse a class without a formula, a cut-off that it does not take, and unknown or missing options."""
+        signature = self._signature
+        if signature is None:
+            raise TypeError(
+                f"{type(self).__name__} has no formula: write a subclass with formula = staticmethod(function), a "
+                "function of (ranking, k, *, options) that returns one value per row"
+            )
+        if k is not None and not signature.takes_k:
+            raise ValueError(f"{self._name} has no cut-off, got k={k!r}")
+        for name in options:
+            if name not in signature.options and name not in METRIC_OPTIONS:  # classes may have further keywords
+                parameters = inspect.signature(type(self).__init__).parameters.values()
+                keywords = [param.name for param in parameters if param.kind is param.KEYWORD_ONLY]
+                known = ["k"] * signature.takes_k + keywords + [*signature.options, *METRIC_OPTIONS]
+                raise ValueError(f"{self._name} has no option {name!r}{nearest(name, dict.fromkeys(known))}")
+        if k is None and signature.needs_k:
+            raise TypeError(f"{self._name!r} needs a cut-off: {type(self).__name__}(10)")
+        required = (name for name, default in signature.options.items() if default is inspect.Parameter.empty)
+        if missing := [f"{name}=" for name in required if name not in options]:
+            raise TypeError(f"{self._name} needs {', '.join(missing)}")
+        for name in signature.options.keys() & options.keys():
+            label_part(name, options[name])  # refuses values that no label can show
+
+    def _check_catalogue(self, catalogue: Any) -> ItemCatalogue | None:
+        """Return the catalogue, or raise if the metric needs one and none is given."""
+        assert self._signature is not None
+        if catalogue is None and self._signature.reads_catalogue:
+            raise needs_catalogue(self._name, "10, " if self._signature.takes_k else "")
+        if catalogue is not None and not (hasattr(catalogue, "num_items") and hasattr(catalogue, "fingerprint")):
+            raise TypeError(
+                f"catalogue must be a Catalogue, got {describe(catalogue)}: pass "
+                "trm.Catalogue.from_interactions(train), with train from trm.Interactions.from_frame(frame) "
+                "or trm.Log.from_file(path).to_interactions()"
+            )
+        checked: ItemCatalogue | None = catalogue
+        return checked
+
+    @classmethod
+    def _try_formula(cls, metric: Description) -> None:
+        """Call the formula on a ranking without rows, so that it raises for bad options."""
+        assert cls._signature is not None
+        no_rows = Ranking.without_relevant(0, torch.device("cpu"), metric.needs.score_threshold)
+        cls.formula(no_rows, *((metric.k,) if cls._signature.takes_k else ()), **metric.arguments)
+
+    # ------------------------------------------------------------------------------------------------ names and needs
+
+    @property
+    def k(self) -> int | None:
+        """The cut-off; None = the whole ranking, or the metric has none."""
+        return self._description.k
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Options of the formula by name."""
+        return self._description.options
+
+    @property
+    def empty_target_action(self) -> EmptyTargetAction:
+        """Value of rows without a relevant item."""
+        return self._description.empty_target_action
+
+    @property
+    def catalogue(self) -> ItemCatalogue | None:
+        """The catalogue that the metric was made with."""
+        return self._description.catalogue
+
+    @property
+    def name(self) -> str:
+        """Label without the cut-off: `NDCG-exponential`."""
+        return self._description.name
+
+    @property
+    def label(self) -> str:
+        """Name under which the metric is logged: `NDCG-exponential@10`."""
+        return self._description.label
+
+    def _full_name(self) -> str:
+        """Return the name of the class and the options that are not the default."""
+        assert self._signature is not None
+        defaults, options = self._signature.options, self.options.items()
+        return "-".join([self._name, *(label_part(key, value) for key, value in options if value != defaults[key])])
+
+    @property
+    def needs(self) -> Needs:
+        """The data that the formula reads: the first `k` ranks, or all; the items that reach `score_threshold`.
+
+        A formula with a parameter `catalogue` also reads the items of the first `k` ranks. If a formula reads
+        `Ranking.num_ranked`, override this property: `return super().needs._replace(num_ranked=True)`.
+        """
+        needs = Needs(self.k, score_threshold=self.options.get("score_threshold"), graded="gain" in self.options)
+        if self._signature is None or not self._signature.reads_catalogue or self.catalogue is None:
+            return needs
+        return needs._replace(list_depth=self.k or 0, num_items=self.catalogue.num_items)
+
+    # -------------------------------------------------------------------------------------------------------- results
 
     def _stored_result(self) -> Result | None:
         return self._last_results.get(self.label)
 
     @outside_graphs
-    def forward(self, scores: Any = None, target: Any = None, **arguments: Any) -> Tensor:
+    def forward(self, *args: Any, **arguments: Any) -> Tensor:
         """Add a batch and return its own value; takes the arguments of `update` and waits for the device."""
-        value: Tensor = super().forward(scores, target, **arguments)[self.label]
+        value: Tensor = super().forward(*args, **arguments)[self.label]
         self._forward_cache = self._batch_values[self.label]
         return value
 
@@ -117,6 +299,28 @@ class RankingMetric(Description, LastResult, Evaluator):
 
 
 class CountedMetric(RankingMetric):
-    """Base class of metrics that are not means over rows, but computed from counts over all rows; see `Counted`."""
+    """Base class of metrics that are not means over rows, but computed from counts over all rows.
 
-    _is_of_items: ClassVar[bool] = True
+    Metrics whose accumulators have the same `option` share one.
+    """
+
+    _kind: ClassVar[Kind] = "counted"
+
+    @classmethod
+    def make_counts(cls, metric: Description) -> Summed:
+        """Return the accumulator of the counts."""
+        raise NotImplementedError
+
+    @classmethod
+    def counted_value(cls, metric: Description, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> tuple[Tensor, int]:
+        """Return the value from the counts and sums of the accumulator, and the number of rows."""
+        raise NotImplementedError
+
+
+def needs_catalogue(name: str, k: str) -> CuredError:
+    """Return the error for a metric without the catalogue that it reads; `k` is the cut-off in its call."""
+    cure = (
+        f"{name}({k}catalogue=trm.Catalogue.from_interactions(train)); collections, evaluate and callbacks take "
+        "catalogue= for all their metrics"
+    )
+    return CuredError(f"{name} needs a catalogue: {cure}", Cure(cure, "catalogue"))

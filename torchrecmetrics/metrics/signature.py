@@ -5,14 +5,12 @@ from __future__ import annotations
 import hashlib
 import inspect
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from torch import Tensor
 
-from torchrecmetrics.core.checks import nearest
 from torchrecmetrics.core.options import RankingOptions
-from torchrecmetrics.core.other_names import CUTOFFS, is_called
 
 EmptyTargetAction: TypeAlias = Literal["skip", "neg", "pos", "error"]
 """Rows without a relevant item are left out ("skip"), count as 0 ("neg") or 1 ("pos"), or are an error."""
@@ -52,24 +50,6 @@ TORCHMETRICS_OPTIONS = METRIC_OPTIONS[METRIC_OPTIONS.index("compute_on_cpu") :]
 """Keywords of torchmetrics' own `Metric`."""
 
 
-#: Accumulators that replace, in a collection, options of `evaluate` and callbacks.
-_SERVES = {"groups": "ByGroup(...)", "keep_rows": "KeptRows()", "window": "Window(...)"}
-
-
-def check_option_names(options: Iterable[str]) -> None:
-    """Raise for names of the cut-off in other libraries, such as `top_k`; the message names `k`."""
-    for name in options:
-        if name in CUTOFFS:
-            raise TypeError(is_called(name))
-
-
-def option_hint(name: str, known_names: Sequence[str]) -> str:
-    """Return the end of a message about an unknown option: its replacement, or the nearest name."""
-    if name == "item_ids":
-        return ": pass ids with the ground truth, Interactions.from_dict(target, user_ids=..., item_ids=...)"
-    return f": collections have accumulators=[trm.{_SERVES[name]}]" if name in _SERVES else nearest(name, known_names)
-
-
 class Signature(NamedTuple):
     """Properties of a metric that follow from the parameters of its formula."""
 
@@ -94,7 +74,6 @@ class Signature(NamedTuple):
         if ranking.name == "self":
             raise TypeError(f"{rule}: it has no self; options are arguments")
         k = parameters.pop(0) if parameters and parameters[0].name == "k" else None
-        check_option_names(parameter.name for parameter in parameters)
         reads_catalogue = any(parameter.name == "catalogue" for parameter in parameters)
         parameters = [parameter for parameter in parameters if parameter.name != "catalogue"]
         for parameter in parameters:

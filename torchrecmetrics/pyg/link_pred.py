@@ -15,7 +15,7 @@ from torchrecmetrics.core.checks import Checks, check_choice, check_device, chec
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.inputs.batch_input import BatchInput
-from torchrecmetrics.inputs.jagged import side_by_side
+from torchrecmetrics.inputs.jagged import Jagged
 from torchrecmetrics.inputs.lists import Duplicates, Lists
 from torchrecmetrics.metrics.accumulator import Accumulator
 from torchrecmetrics.metrics.names import KeyFormat, Metrics
@@ -191,24 +191,18 @@ class _LabelledLists(BatchInput):
         checks.reject("labels", wrong.any().expand(rows), lambda _: self._wrong_label(wrong))
         row, item = row.clamp(0, max(rows - 1, 0)), item.where(~wrong, -1)
 
-        order = item.argsort(stable=True)
-        order = order[row[order].argsort(stable=True)]  # by row, then by item
-        row, item = row[order], item[order]
         if self.duplicate_labels == "first":
+            order = item.argsort(stable=True)
+            order = order[row[order].argsort(stable=True)]  # by row, then by item
+            row, item, weights = row[order], item[order], None if self.weights is None else self.weights[order]
             is_repeat = torch.zeros_like(wrong)
             is_repeat[1:] = (row[1:] == row[:-1]) & (item[1:] == item[:-1])
             item = item.where(~is_repeat, -1)
-        start, stop = (
-            torch.searchsorted(row, torch.arange(rows, device=row.device), right=right) for right in (False, True)
-        )
-        size = stop - start
-        width = options.max_relevant
-        if width is None:
-            width = int(size.max()) if rows else 0
-        checks.reject("target_width", size > width, lambda at: f"batch row {at}: {int(size[at])} > {width}")
+        else:
+            weights = self.weights
+        target = Jagged.from_pairs(row, item, rows)._replace(max_length=options.max_relevant)
+        gains = None if weights is None else Jagged.from_pairs(row, weights, rows)
         valid, violations = checks.finish()
-        target = side_by_side(item, start, stop, width, -1)
-        gains = None if self.weights is None else side_by_side(self.weights[order], start, stop, width, 0)
         lists = Lists(self.item_ids, target, gains=gains, complete=True, duplicates=self.duplicates)
         return lists.rank(needs, options).rejecting(valid, violations)
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MIN_USERS = 10
 """Minimum number of users for which a table shows an interval; for fewer users it is too wide and uncertain."""
+_OTHER_SIDE = {"num_unserved": "lists have", "num_unknown": "it has", "num_unmet": "lists have"}
+"""Counts of unmatched ids beside which an id of the other side is shown, with the words before it."""
 _COMPARE = "compare models with trm.compare, not by intervals"
 
 
@@ -52,7 +54,7 @@ class PointTable(ResultTable):
     def to_json(self, *, indent: int | None = 2) -> str:
         """Return JSON text: {"rows": [{"metric": ..., "k": ..., ...}], "counts": {"num_users": ...}}; NaN is null.
 
-        For unmatched ids, {"examples": {"num_unlisted": ...}} follows.
+        For unmatched ids, {"examples": {"num_unlisted": [id, other id]}} follows.
         """
         results: dict[str, Any] = {"rows": records(self.result_rows()), "counts": self.counts()}
         if examples := getattr(self, "examples", None):
@@ -89,10 +91,9 @@ class EvaluationCounts(NamedTuple):
     num_repeated: int = 0
     num_cut_ties: int = 0
     num_without_history: int = 0
-    examples: Mapping[str, Any] = {}
-    """An unmatched id, by the name of its count."""
-    exclude_notes: Sequence[str] = ()
-    """Sentences about excluded items that are in no list and not in the ground truth."""
+    num_unmet: int = 0
+    examples: Mapping[str, Sequence[Any]] = {}
+    """An unmatched id by the name of its count, and one of the other side where that has any."""
     unread: Mapping[str, Sequence[str]] = {}
     """Names of the columns that were not read, by table."""
 
@@ -114,7 +115,8 @@ class Evaluation(dict[str, Tensor], PointTable):
         num_unknown: entries of lists whose item is neither in the ground truth nor in the catalogue.
         num_repeated: entries that repeat an item of their list, with `duplicates="first"`.
         num_cut_ties: lists that end among equal scores within the cut-off, so that items of that score may be missing.
-        examples: for each count that a misspelling can cause, the closest pair of unmatched ids of the two sides.
+        num_unmet: items of `exclude` if none of them is in a list or relevant, otherwise 0.
+        examples: for each count of unmatched ids, [such an id], or [such an id, an unmatched id of the other side].
         unread: names of the columns that were not read, by table.
         kernels: "eager" or "triton"; None for a collection, where each batch chooses.
     """
@@ -138,8 +140,8 @@ class Evaluation(dict[str, Tensor], PointTable):
         self.num_repeated: int = counts.num_repeated
         self.num_cut_ties: int = counts.num_cut_ties
         self.num_without_history: int = counts.num_without_history
-        self.examples: dict[str, Any] = dict(counts.examples)
-        self.exclude_notes: list[str] = list(counts.exclude_notes)
+        self.num_unmet: int = counts.num_unmet
+        self.examples: dict[str, list[Any]] = {name: list(ids) for name, ids in counts.examples.items()}
         self.unread: dict[str, list[str]] = {what: list(names) for what, names in counts.unread.items()}
         self.kernels: Kernels | None = kernels
         self._rows = None if rows is None else _named(rows, user_ids)
@@ -203,7 +205,10 @@ class Evaluation(dict[str, Tensor], PointTable):
         """Sentences below the table: counts, and the meaning or absence of errors and intervals."""
         means = [point for point in self.points if not math.isnan(point.size)]  # those with standard errors
         spread = [point.num_users >= MIN_USERS for point in means if not math.isnan(point.interval()[0])]
-        sentences = [self.counted(), *self.exclude_notes]
+        sentences = [self.counted()]
+        if self.num_unmet:
+            unmet = f"0 of {self.num_unmet} items of exclude are listed or relevant"
+            sentences.append(unmet + self._example("num_unmet"))
         if self.unread:
             columns = (f"{', '.join(map(repr, names))} of {what}" for what, names in self.unread.items())
             sentences.append(f"columns not read: {'; '.join(columns)}")
@@ -237,9 +242,15 @@ class Evaluation(dict[str, Tensor], PointTable):
             ),
             ("", self.num_repeated, f"repeated list {_entry_or_entries(self.num_repeated)}"),
         ):
-            example = f" ({self.examples[name]!r})" if name in self.examples else ""
-            counts += f", {number} {text}{example}" if number else ""
+            counts += f", {number} {text}{self._example(name)}" if number else ""
         return counts
+
+    def _example(self, name: str) -> str:
+        """Return an unmatched id of a count in brackets; those of both sides stand together, at one of their counts."""
+        ids = [repr(id_) for id_ in self.examples.get(name, [])]
+        if len(ids) == 2 and name not in _OTHER_SIDE:
+            return ""
+        return f" (such as {f'; {_OTHER_SIDE.get(name)} such as '.join(ids)})" if ids else ""
 
     @property
     def rows(self) -> Rows:
@@ -252,7 +263,7 @@ class Evaluation(dict[str, Tensor], PointTable):
         """Return all counts by name."""
         names = ("num_users", "num_skipped", "num_unreachable", "num_tied")
         of_lists = ("num_unserved", "num_left_out", "num_unlisted", "num_unknown", "num_repeated", "num_cut_ties")
-        return {name: getattr(self, name) for name in (*names, *of_lists, "num_without_history")}
+        return {name: getattr(self, name) for name in (*names, *of_lists, "num_without_history", "num_unmet")}
 
 
 def _named(rows: Rows, user_ids: Vocabulary | None) -> Rows:

@@ -1,22 +1,23 @@
-"""`Events`: columns of users, items, times and values as tensors, read from a table; the base of `Log`."""
+"""`Events`: columns of users, items, times and values as tensors, made of any entries; the base of `Log`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.checks import describe
-from torchrecmetrics.tables.cells import exploded
-from torchrecmetrics.tables.numbers import entry_at, holds, real_numbers, values_of
-from torchrecmetrics.tables.sources import TEXT, Columns, arrow, as_numbers, compute, tensor_of
-from torchrecmetrics.tables.table import Table
+from torchrecmetrics.core.checks import check_choice, describe
+from torchrecmetrics.core.numbers import entry_at, holds, values_of
+from torchrecmetrics.tables.columns import tensor_of
+from torchrecmetrics.tables.entries import Entries, entries_of_dict
+from torchrecmetrics.tables.table import has_columns
 from torchrecmetrics.tables.times import read_times
-from torchrecmetrics.tables.vocabulary import Vocabulary, called
+from torchrecmetrics.tables.vocabulary import Vocabulary, ascending, codes_of
+
+Unknown: TypeAlias = Literal["error", "drop"]
 
 _Events = TypeVar("_Events", bound="Events")
 
@@ -41,8 +42,6 @@ class Events:
     """Unit of `times` if they were datetimes, "s", "ms", "us" or "ns"; None if they were numbers."""
     values: Tensor | None = None
     """Value of each event, [E], if known."""
-    source: Columns | None = None
-    """Names columns and rows of the table of the events, for messages."""
 
     def __len__(self) -> int:
         """Return the number of events."""
@@ -59,82 +58,75 @@ class Events:
         return self.shape[1]
 
     @classmethod
-    def of_table(
-        cls: type[_Events],
-        table: Table,
-        *roles: str,
-        user_ids: Any = None,
-        item_ids: Any = None,
-        one_cell_per_user: bool = False,
-    ) -> _Events:
-        """Read a table; a cell of several items is an event for each, and none for an empty cell.
+    def of_entries(cls: type[_Events], entries: Entries, user_ids: Any = None, item_ids: Any = None) -> _Events:
+        """Return events with row numbers of users and items; without a column of items, each row is an item of its own.
 
         Args:
-            table: the table.
-            roles: further columns to read: "time", and "value" or "order" (ranks or scores) as values.
+            entries: the entries, with any of the roles "time" and "value".
             user_ids: vocabulary; None = the distinct users, ascending.
             item_ids: vocabulary; None = the distinct items, ascending.
-            one_cell_per_user: refuse two cells of several items that one user has.
 
         Raises:
-            TypeError: for columns of mixed kinds, values that are no numbers, and times of another type.
-            ValueError: for missing entries, and ids that are not in their vocabulary; names column and row.
+            TypeError: for values that are no numbers, and times of another type.
+            ValueError: for missing values and times, and ids that are not in their vocabulary; names column and row.
         """
-        names = table.roles(*roles)
-        cells = table.source.read(names)
-        holds_lists = arrow().types.is_nested(cells.columns[names.item].type)
-        columns = exploded(cells, names.item, table.split) if holds_lists or table.split is not None else cells
-        if columns is not cells and user_ids is None:  # users of empty cells, too
-            user_ids, owners = Vocabulary.number(cells.columns[names.user], cells.name(names.user), cells.row)
-            if one_cell_per_user:
-                check_owners(table.what, owners, user_ids)
-        user, item = columns.name(names.user), columns.name(names.item)
-        users, user_ids = _numbered(columns.columns[names.user], user_ids, "user_ids", user, columns.row)
-        items, item_ids = _numbered(columns.columns[names.item], item_ids, "item_ids", item, columns.row)
-        times = values = unit = None
-        if names.time is not None:
-            times, unit = read_times(columns.name(names.time), _present(columns, names.time))
-        if names.value is not None:
-            values = numbers_in(columns, names.value)
+        users, user_ids = _numbered(entries, "user", user_ids)
+        if "item" in entries.columns:
+            items, item_ids = _numbered(entries, "item", item_ids)
+        else:
+            items = torch.arange(len(users), device="cpu")
+        times, unit, values = None, None, entries.numbers("value")
+        if "time" in entries.columns:
+            times, unit = read_times(entries.name("time"), entries.columns["time"], entries.row)
         return cls(
             users=users,
             items=items,
-            shape=(len(user_ids), len(item_ids)),
+            shape=(len(user_ids), len(users) if item_ids is None else len(item_ids)),
             user_ids=user_ids,
             item_ids=item_ids,
-            times=times,
+            times=None if times is None else times.clone(),  # the frame, whose memory it is, may change
             time_unit=unit,
-            values=values,
-            source=columns._replace(columns={}),
+            values=None if values is None else values.clone(),
         )
 
     @classmethod
-    def of_dict(
-        cls: type[_Events], what: str, items_of: Mapping[Any, Any], user_ids: Any = None, item_ids: Any = None
-    ) -> _Events:
-        """Read a dict {user: items}, or {user: {item: value}}, called `what` in messages; a user may have no items.
+    def of_dict(cls: type[_Events], relevant: Mapping[Any, Any], user_ids: Any = None, item_ids: Any = None) -> _Events:
+        """Return the events of a dict {user: items} or {user: {item: value}}; errors are those of `entries_of_dict`."""
+        if not isinstance(relevant, Mapping) or has_columns(relevant):
+            raise TypeError(f"relevant must be {{user: items}}, got {describe(relevant)}: from_frame reads columns")
+        return cls.of_entries(entries_of_dict("relevant", relevant), user_ids, item_ids)
 
-        Raises:
-            TypeError: for anything but such a dict, ids of mixed kinds, and users with and without values.
-            ValueError: for missing ids, and ids that are not in their vocabulary.
+    @classmethod
+    def of_columns(
+        cls: type[_Events],
+        pairs: tuple[Any, Any],
+        values: Any,
+        ids: tuple[Any, Any],
+        shape: tuple[int | None, int | None],
+        unknown: Unknown,
+    ) -> _Events:
+        """Return events of columns of users and items, without those whose id is unknown.
+
+        The arguments, in pairs of users and items, and errors are those of `Interactions.from_columns`.
         """
-        for user, items in items_of.items():
-            if isinstance(items, (str, bytes)) or not hasattr(items, "__iter__"):
-                raise TypeError(f"{what} must be a dict {{user: items}}, got {describe(items)} for {user!r}")
-        lists = {user: [*items] for user, items in items_of.items()}
-        graded = {user: items for user, items in items_of.items() if isinstance(items, Mapping)}
-        plain = [user for user, items in lists.items() if items and user not in graded]
-        if graded and plain:
-            raise TypeError(
-                f"{what} holds a dict of grades for {next(iter(graded))!r} and a list without for {plain[0]!r}: make "
-                "them all one kind"
+        check_choice("unknown", unknown, ("error", "drop"))
+        users, num_users, user_ids = codes_of("users", pairs[0], ids[0], shape[0])
+        items, num_items, item_ids = codes_of("items", pairs[1], ids[1], shape[1])
+        if users.shape != items.shape:
+            raise ValueError(f"users and items must be equally long, got {len(users)} and {len(items)}")
+        if values is not None and (values := values_of(values)).shape != users.shape:
+            raise ValueError(f"values must be as long as users ({len(users)}), got {list(values.shape)}")
+        events = cls(users, items, (num_users, num_items), user_ids=user_ids, item_ids=item_ids, values=values)
+        known = (users >= 0) & (items >= 0)
+        dropped = len(known) - int(known.sum())
+        if dropped and unknown == "error":
+            at = int((~known).nonzero()[0])
+            which, column = ("user", pairs[0]) if int(users[at]) < 0 else ("item", pairs[1])
+            raise ValueError(
+                f"{dropped} of {len(known)} rows hold an id that is not in its vocabulary, the first in row {at}: "
+                f"{which} {entry_at(column, at)!r}; unknown='drop' leaves them out"
             )
-        values = values_of([grade for items in graded.values() for grade in items.values()]) if graded else None
-        entries = [*chain.from_iterable(lists.values())]
-        users, user_ids = _numbered([*lists], user_ids, "user_ids", f"{what}'s users")
-        items, item_ids = _numbered(entries, item_ids, "item_ids", f"{what}'s items")
-        users = users.repeat_interleave(torch.tensor([*map(len, lists.values())], dtype=torch.int64, device="cpu"))
-        return cls(users, items, (len(user_ids), len(item_ids)), user_ids, item_ids, values=values)
+        return events.take(known) if dropped else events
 
     def take(self: _Events, rows: Tensor) -> _Events:
         """Return the events of the given rows, int64 [n], or of a mask, bool [E]; the vocabularies stay whole."""
@@ -142,66 +134,20 @@ class Events:
         return replace(self, users=self.users[rows], items=self.items[rows], times=times, values=values)
 
 
-def check_owners(what: str, owners: Tensor, ids: Vocabulary | None) -> None:
-    """Refuse two lists of one user; `owners` is the row number of the user of each list, int64 [n]."""
-    ordered, order = owners.sort(stable=True)
-    twice = (ordered[1:] == ordered[:-1]).nonzero()[:, 0]
-    if len(twice):
-        first, second = int(order[twice[0]]), int(order[twice[0] + 1])
-        raise ValueError(
-            f"{what} has two lists of user {called(ids, int(ordered[twice[0]]))}, in rows {first} and {second}: pass "
-            "one of them"
-        )
-
-
-def _numbered(
-    entries: Any, vocabulary: Any, name: str, column: str, row_name: Callable[[int], str] = "row {}".format
-) -> tuple[Tensor, Vocabulary]:
-    """Return the row number of each entry, int64 [E], and the vocabulary; the other arguments are names in messages."""
+def _numbered(entries: Entries, role: str, vocabulary: Any) -> tuple[Tensor, Vocabulary]:
+    """Return the row number of each user or item, int64 [E], and the vocabulary; None = the ids, ascending."""
+    column = entries.columns[role]
     if vocabulary is None:
-        new_ids, rows = Vocabulary.number(entries, column, row_name)
+        new_ids, rows = ascending(column)
         return rows, new_ids
-    known = Vocabulary.named(name, vocabulary)
-    rows = known.rows_of(column, entries, name)
-    unknown = (rows < 0).nonzero()[:, 0]
-    if len(unknown):
-        what = repr(entry_at(entries, int(unknown[0])))
+    name, where = entries.name(role), f"{role}_ids"
+    known = Vocabulary.named(where, vocabulary)
+    rows = Vocabulary.of_array(column.dictionary).rows_in(known, name, where)
+    rows = rows.index_select(0, tensor_of(column.indices))
+    if len(unknown := (rows < 0).nonzero()[:, 0]):
+        row = int(unknown[0])
         raise ValueError(
-            f"{column} {holds(column)} {what} in {row_name(int(unknown[0]))}, which is not in {name} ({len(unknown)} "
-            f"of {len(rows)} rows): leave such rows out, or join the two, {name}.union(...)"
+            f"{name} {holds(name)} {column[row].as_py()!r} in {entries.row(row)}, which is not in {where} "
+            f"({len(unknown)} of {len(rows)} rows): leave such rows out, or join the two, {where}.union(...)"
         )
     return rows, known
-
-
-def numbers_in(table: Columns, column: str) -> Tensor:
-    """Return a column of values as a tensor [E]; refuse missing entries and entries that are no numbers."""
-    array, types = _present(table, column), arrow().types
-    if str(array.type) in TEXT:
-        array = as_numbers(table, column, array)
-    if types.is_decimal(array.type):
-        array = array.cast(arrow().float64())
-    is_number = types.is_integer(array.type) or types.is_floating(array.type) or types.is_boolean(array.type)
-    if len(array) and not is_number:
-        change = ".astype('int64')" if types.is_temporal(array.type) else ".astype(float)"
-        change = ".str[0]" if types.is_list(array.type) or types.is_large_list(array.type) else change
-        raise TypeError(
-            f"{table.name(column)} must hold numbers, got {str(array.type)[:60]}: {str(array[0])[:60]} in "
-            f"{table.row(0)}; convert it, frame[{column!r}] = frame[{column!r}]{change}"
-        )
-    if types.is_uint64(array.type):
-        try:
-            array = array.cast(arrow().int64())
-        except arrow().ArrowInvalid:
-            raise ValueError(f"{table.name(column)} must hold numbers below 2^63: make them floats") from None
-    return real_numbers(tensor_of(array))
-
-
-def _present(table: Columns, column: str) -> Any:
-    """Return a column as an array of pyarrow, or name its first missing entry."""
-    array = table.columns[column]
-    if array.null_count:
-        row = table.row(compute().index(array.is_null(), True).as_py())
-        raise ValueError(
-            f"{table.name(column)} is missing in {row}: leave such rows out, frame = frame.dropna(subset=[{column!r}])"
-        )
-    return array.dictionary_decode() if arrow().types.is_dictionary(array.type) else array

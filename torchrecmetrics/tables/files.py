@@ -1,4 +1,4 @@
-"""`open_file`: tell the format of a file by name and content, and make it a `Source` of named columns."""
+"""`open_file`: tell the format of a file by name and content, and make it a `Source`; one function per format."""
 
 from __future__ import annotations
 
@@ -9,73 +9,41 @@ import json
 import lzma
 import re
 import zipfile
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property, partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchrecmetrics.core.cures import Cure, CuredError
 from torchrecmetrics.core.extras import needed
-from torchrecmetrics.tables.delimited import TextLayout, check_encoding, read_delimited, read_whole_lines, typed_table
-from torchrecmetrics.tables.sources import NUMBER, Columns, FrameSource, Roles, Source, check_names, compute
+from torchrecmetrics.tables.columns import arrow
+from torchrecmetrics.tables.frames import Source, source_of_frame
 
-_DELIMITERS = {"\t": "a tab", ";": "';'", "|": "'|'", ",": "','"}
-_COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".xz": "xz", ".zip": "zip"}
-_SIGNATURES = {b"\x1f\x8b": "gzip", b"BZh9": "bz2", b"(\xb5/\xfd": "zstd", b"\xfd7zX": "xz", b"PK\x03\x04": "zip"}
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"(\xb5/\xfd": "zstd", b"\xfd7zX": "xz", b"PK\x03\x04": "zip"}
 """Compressed files by their first bytes, whatever their name."""
-_MAX_LINE = 2**26
+_COMPRESSED_SUFFIXES = (".gz", ".bz2", ".zst", ".xz", ".zip")
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_DELIMITERS = ",;\t|"
+_MISSING = ["", "NaN", "nan", "NA", "N/A", "<NA>", "null", "NULL", "None"]
+"""Unquoted text that means a missing entry; in quotes it is an id."""
+_BLOCK_BYTES, _JSON_BLOCK_BYTES = 2**20, 2**22
+"""Bytes of a text file, and of json lines, that are parsed at once; no line may be longer."""
 _MAX_DEPTH = 1000
 """Most brackets of JSON within each other; the reader of pyarrow ends the process some thousands deeper."""
-_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
 _RECBOLE = {"token", "token_seq", "float", "float_seq"}
 _MOVIELENS = ("user", "item", "rating", "timestamp")
-_FORMS = {
-    r"\d+:": (
-        "lines of 'user,rating,date' behind a line 'movie:', as Netflix's",
-        """\
-with open({path!r}) as lines, open("ratings.csv", "w") as file:
-    print("item,user,value,time", file=file)
-    for line in map(str.strip, lines):
-        if line.endswith(":"):
-            item = line[:-1]
-        else:
-            print(item, line, sep=",", file=file)""",
-    ),
-    r"\(\d+,\d+\)\t.*": (
-        "lines of '(user,item)' and negatives, as NCF's: candidates to score for evaluate_lists(..., label='label')",
-        """\
-with open({path!r}) as lines, open("candidates.csv", "w") as file:
-    print("user,item,label", file=file)
-    for pair, *negatives in map(str.split, lines):
-        user, item = pair.strip("()").split(",")
-        for candidate in [item, *sorted({{*negatives}} - {{item}})]:
-            print(user, candidate, int(candidate == item), sep=",", file=file)""",
-    ),
-    r"\d+ \[\d+(,\d+)*\]": (
-        "lines of 'impression [rank,rank,...]', as MIND's predictions, for evaluate_lists(..., label='label')",
-        """\
-with open("behaviors.tsv") as shown, open({path!r}) as ranked, open("impressions.csv", "w") as file:
-    print("user,item,label,rank", file=file)
-    for line, ranks in zip(shown, ranked):
-        number, *_, items = line.strip().split("\\t")
-        for item, rank in zip(items.split(), ranks.strip("]\\n").split("[")[1].split(",")):
-            print(number, *item.rsplit("-", 1), rank, sep=",", file=file)""",
-    ),
-}
-"""Forms of files that are no tables, by a pattern of the first line: description, and code that writes a csv file."""
-_KNOWN = (
+_FORMATS = (
     ".csv, .tsv, .parquet, .json, .jsonl, .ndjson, RecBole's .inter, MovieLens' u.data (.data, .base, .test) and "
     "ratings.dat, LightGCN's lines of 'user item item ...' (.txt), TREC's runs (.run, .trec, .txt) and qrels (.qrels, "
     "or qrels in the name), each also with .gz, .bz2, .xz, .zst or .zip behind it"
 )
 
 
-def open_file(path: str | Path, delimiter: str | None = None) -> FileSource:
+def open_file(path: str | Path, delimiter: str | None = None) -> Source:
     """Open a file in the format that its name implies, and check the format by its first line.
 
     | format | name | columns |
@@ -90,9 +58,9 @@ def open_file(path: str | Path, delimiter: str | None = None) -> FileSource:
     | TREC qrels | .qrels, .qrel, or qrels in the name; four words | user, item, relevance |
     | LightGCN | .txt; lines of whole numbers | user, item |
 
-    After any of these, .gz, .bz2, .xz, .zst and .zip (of one file) mean a compressed file. A folder of parquet files is
-    one table. Text is UTF-8, or UTF-16 with its mark; blank lines at the end are no rows. If the name has no suffix,
-    as /dev/stdin, the first bytes identify parquet, json lines, runs and qrels; any other content must be csv with a
+    Compressed files (gzip, bz2, xz, zstd, zip of one file) are known by their first bytes. A folder of parquet files is
+    one table. Text is UTF-8, or UTF-16 with its mark; blank lines are no rows. If the name has no suffix, as
+    /dev/stdin, the first bytes identify parquet, json lines, runs and qrels; any other content must be csv with a
     header.
 
     Args:
@@ -104,391 +72,333 @@ def open_file(path: str | Path, delimiter: str | None = None) -> FileSource:
         ImportError: without pyarrow.
         ValueError: for an unknown format, content that contradicts the name, an empty file, and other folders.
     """
-    if Path(path).is_dir():
-        return _parquet_folder(Path(path))
-    content = _Content(Path(path))
-    suffix = content.suffix
-    if suffix in (".parquet", ".pq") or content.first_line == "PAR1":
-        return _Parquet(content)
-    first_line = content.first_line
-    form = next((form for pattern, form in _FORMS.items() if re.fullmatch(pattern, first_line.rstrip())), None)
-    if form is not None:
-        code = form[1].format(path=str(path))
-        raise ValueError(f"{path} holds {form[0]}. These lines write a csv file, which is read:\n\n{code}")
-    words = first_line.split()
-    suffix = suffix or _suffix_of(first_line, words)
-    if suffix in (".csv", ".tsv"):
-        return _Csv(content, delimiter)
-    if suffix in (".jsonl", ".ndjson", ".json"):
-        return _json_lines(content)
+    path = Path(path)
+    arrow(f"reading {path}")
+    if path.is_dir():
+        _check_folder(path)
+        return _parquet(path, None)
+    content = _content(path)
+    suffix, words = content.suffix, content.first_line.split()
+    is_run = len(words) >= 5 and words[1].upper() in ("Q0", "0") and bool(re.fullmatch(_NUMBER, words[4]))
+    if suffix in (".parquet", ".pq") or content.first_line.startswith("PAR1"):
+        return _parquet(path, content.data)
+    if delimiter is not None or suffix in (".csv", ".tsv"):
+        return _csv(content, delimiter)
+    if suffix in (".jsonl", ".ndjson", ".json") or (not suffix and content.first_line.lstrip()[:1] in ("{", "[")):
+        return _json(content)
     if suffix == ".inter":
         return _recbole(content)
-    if suffix in (".run", ".trec", ".txt") and _is_run(words):
-        tags = ("tag", *(f"tag{number}" for number in range(7, len(words) + 1)))  # a tag may hold blanks
-        names = ("user", "Q0", "item", "rank", "score", *tags)[: len(words)]
-        return _Text(content, TextLayout(" ", names), known={"score": "score"}, trec="run")
-    if suffix in (".qrels", ".qrel") or "qrels" in Path(path).name:
-        if len(words) != 4:
-            raise ValueError(f"{path} is no TREC qrels file, 'query 0 document relevance': {first_line[:80]!r}")
-        layout = TextLayout(" ", ("user", "0", "item", "relevance"))
-        return _Text(content, layout, known={"value": "relevance"}, trec="qrels")
-    if delimiter is not None:
-        return _Csv(content, delimiter)
+    if suffix in (".run", ".trec") or (suffix in (".txt", "") and is_run):
+        return _run(content, len(words))
+    if suffix in (".qrels", ".qrel") or "qrels" in path.name or (not suffix and words[1:2] in (["0"], ["Q0"])):
+        return _qrels(content, len(words))
     if suffix in (".data", ".base", ".test", ".dat"):
-        separator = "::" if suffix == ".dat" else "\t"
-        fields = first_line.split(separator)
-        if len(fields) != 4 or not all(re.fullmatch(NUMBER, field) for field in fields):
-            raise ValueError(
-                f"{path} is no file like MovieLens', four numbers and {separator!r} between them: {first_line[:80]!r}"
-            )
-        return _Text(content, TextLayout(separator, _MOVIELENS), {"time": "timestamp"})
+        return _movielens(content)
     if suffix == ".txt" and all(word.isdecimal() for word in words):
-        return _item_lines_file(content)
-    if len(words) == 4 and words[1] in ("0", "Q0"):
-        hint = f"Qrels have qrels in their name, such as {Path(path).stem}.qrels"
-        raise ValueError(f"{path} is of no known kind; there are {_KNOWN}. {hint}")
+        return _item_lists(content)
+    if not suffix:
+        return _csv(content, None)
     cure = Cure.option("delimiter", ",")
-    raise CuredError(f"{path} is of no known kind; there are {_KNOWN}. Other files of columns: {cure}", cure)
+    raise CuredError(f"{path} is of no known kind; there are {_FORMATS}. Other files of columns: {cure}", cure)
 
 
-def _suffix_of(first_line: str, words: list[str]) -> str:
-    """Return the suffix that the first line of a file without one suggests."""
-    if _is_run(words):
-        return ".run"
-    if first_line.lstrip()[:1] in ("{", "["):
-        return ".jsonl"
-    return ".qrels" if len(words) == 4 and words[1] in ("0", "Q0") else ".csv"
+# ------------------------------------------------------------------------------------------------------------- content
 
 
-def _is_run(words: list[str]) -> bool:
-    """Return True for words of a line of a TREC run: query Q0 document rank score [tag]."""
-    if len(words) < 5 or words[1].upper() not in ("Q0", "0"):
-        return False
-    return re.fullmatch(r"\d+", words[3]) is not None and re.fullmatch(NUMBER, words[4]) is not None
-
-
-class _Content:
+class _Content(NamedTuple):
     """Content of a file; compressed files, and pipes, which cannot be read twice, are read into memory at once."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.data: bytes | None = None
-        size = path.stat().st_size
-        if size < 2 or not path.is_file():
-            self.data = path.read_bytes()
-            start, end = self.data[:4], b""
-        else:
-            with path.open("rb") as file:
-                start = file.read(4)
-                file.seek(-2, io.SEEK_END)
-                end = file.read(2)
-        compression = _COMPRESSIONS.get(path.suffix.lower())
-        self.suffix = Path(path.stem if compression else path.name).suffix.lower()
-        if self.suffix in _KNOWN:  # ".xlsx", a zip archive, is not
-            signed = (program for signature, program in _SIGNATURES.items() if start.startswith(signature))
-            compression = compression or next(signed, None)
-        is_text = start != b"PAR1" and (start[:2] in _UTF16 or end in (b"\n\n", b"\r\r", b"\r\n"))
-        if self.data is None and (compression or is_text):
-            self.data = path.read_bytes()
-        if self.data and compression:
-            self.data = _decompressed(path, self.data, compression)
-        if self.data is not None and self.data[:4] != b"PAR1":
-            if self.data[:2] in _UTF16:
-                try:
-                    self.data = self.data.decode("utf-16").encode()
-                except UnicodeDecodeError as error:
-                    message = f"{path} begins as UTF-16 and is none ({error.reason}): save the file as UTF-8"
-                    raise ValueError(message) from None
-            self.data = self.data.rstrip(b"\r\n") + b"\n" if self.data.strip() else b""
-        if not (size if self.data is None else self.data):
-            raise ValueError(f"{path} is empty: it holds no rows")
+    path: Path
+    suffix: str
+    """The suffix in lower case, without that of a compression."""
+    data: bytes | None
+    """The content; None = it is read from the path."""
+    first_line: str
 
     def open(self) -> IO[bytes]:
         """Return the content as a file that is open at its beginning."""
         return self.path.open("rb") if self.data is None else io.BytesIO(self.data)
 
-    @cached_property
-    def first_line(self) -> str:
-        """The first line, without its line end."""
-        with self.open() as file:
-            start = file.read(4)
-            start += b"" if start == b"PAR1" else file.readline(_MAX_LINE)
-        if start.startswith(b"PAR1"):
-            return "PAR1"
+
+def _content(path: Path) -> _Content:
+    """Return the content of a file, decompressed and in UTF-8."""
+    data = None if path.is_file() else path.read_bytes()
+    with path.open("rb") if data is None else io.BytesIO(data) as file:
+        start = file.read(6)
+    compression = next((name for signature, name in _COMPRESSED.items() if start.startswith(signature)), None)
+    if compression is not None:
+        data = _decompressed(path, path.read_bytes() if data is None else data, compression)
+    if start[:2] in _UTF16:
         try:
-            line = re.split(rb"[\r\n]", start, maxsplit=1)[0]
-            return line.decode("utf-8-sig", "ignore" if len(line) > _MAX_LINE else "strict")
+            data = (path.read_bytes() if data is None else data).decode("utf-16").encode()
         except UnicodeDecodeError as error:
-            if self.suffix not in _KNOWN:
-                raise ValueError(
-                    f"{self.path} is no text in UTF-8, and {self.suffix} is no known kind; there are {_KNOWN}"
-                ) from None
-            raise ValueError(f"{self.path}, line 1 is not UTF-8 ({error.reason}): save the file as UTF-8") from None
+            raise ValueError(f"{path} begins as UTF-16 and is none ({error.reason}): save the file as UTF-8") from None
+    suffix = Path(path.stem if path.suffix.lower() in _COMPRESSED_SUFFIXES else path.name).suffix.lower()
+    with path.open("rb") if data is None else io.BytesIO(data) as file:
+        line = re.split(rb"[\r\n]", file.readline(_JSON_BLOCK_BYTES), maxsplit=1)[0]
+    if not line and not (start if data is None else data.strip()):
+        raise ValueError(f"{path} is empty: it holds no rows")
+    return _Content(path, suffix, data, line.decode("utf-8-sig", "replace"))
 
 
 def _decompressed(path: Path, data: bytes, compression: str) -> bytes:
-    if compression == "zip":
-        return _only_member(path, data)
-    pa = needed("pyarrow", f"reading {path}")
+    pa = arrow()
     try:
+        if compression == "zip":
+            return _only_member(path, data)
         if compression == "xz":
             return lzma.decompress(data)
         with pa.CompressedInputStream(pa.BufferReader(data), compression) as stream:
             return bytes(stream.read())
-    except (pa.ArrowException, lzma.LZMAError, OSError) as error:
-        raise ValueError(f"{path} is no {compression} file, or was cut short: {error}") from error
+    except (pa.ArrowException, lzma.LZMAError, zipfile.BadZipFile, OSError, RuntimeError) as error:
+        raise ValueError(f"{path} is no {compression} file, was cut short or is encrypted: {error}") from error
 
 
 def _only_member(path: Path, data: bytes) -> bytes:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        # folders, and what macOS adds
+        names = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX/")]
+        if len(names) != 1:
+            raise ValueError(f"{path} holds {len(names)} files ({', '.join(names[:5])}): take one out of it")
+        return archive.read(names[0])
+
+
+@contextmanager
+def _naming(path: Path, what: str) -> Iterator[None]:
+    """Name the file in errors of pyarrow."""
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            # folders, and what macOS adds
-            names = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX/")]
-            if len(names) != 1:
-                raise ValueError(f"{path} holds {len(names)} files ({', '.join(names[:5])}): take one out of it")
-            return archive.read(names[0])
-    except (zipfile.BadZipFile, RuntimeError) as error:  # RuntimeError: encrypted
-        raise ValueError(f"{path} is no zip file, was cut short or is encrypted: {error}") from error
+        yield
+    except (arrow().ArrowException, OSError) as error:
+        raise ValueError(f"{path} is no {what}, or was cut short: {str(error)[:400]}") from error
 
 
-class FileSource(Source):
-    """An open file with named columns."""
-
-    as_written = True
-
-    def __init__(self, what: str, names: list[str], known: dict[str, str] | None = None) -> None:
-        self.what, self.names, self.known = what, names, known or {}
+# -------------------------------------------------------------------------------------------------------- text files
 
 
-class _Text(FileSource):
-    """A file of delimited text."""
+class _Layout(NamedTuple):
+    """The format of a text file."""
 
-    def __init__(
-        self, content: _Content, layout: TextLayout, known: dict[str, str] | None = None, trec: str | None = None
-    ) -> None:
-        super().__init__(str(content.path), [*layout.names], known)
-        self.content, self.layout, self.trec = content, layout, trec
-
-    def read(self, roles: Roles) -> Columns:
-        """Read the columns of `roles`."""
-        with self.content.open() as stream:
-            table = read_delimited(stream, self.layout, roles, self.what)
-        if self.trec == "qrels" and roles.value is not None:  # as trec_eval reads them
-            table.columns[roles.value] = compute().max_element_wise(table.columns[roles.value], 0)
-        return table
-
-    def all_columns(self) -> Any:
-        """Return all columns."""
-        with self.content.open() as stream:
-            return typed_table(stream, self.layout, self.what)
+    delimiter: str
+    """Separator of columns; " " = any number of blanks and tabs; "::" is the only one of two characters."""
+    names: tuple[str, ...]
+    """Names of all columns."""
+    header: bool = False
+    """True if the first line is a header."""
+    quoted: bool = False
+    """True if fields may be in double quotes."""
 
 
-class _Csv(_Text):
-    """A csv file, whose first line names its columns."""
+def _text(content: _Content, layout: _Layout, roles: Mapping[str, str] | None = None) -> Source:
+    """Return the source of a text file; ids are read as text, other columns as numbers where all entries are."""
 
-    def __init__(self, content: _Content, delimiter: str | None) -> None:
-        path, header = content.path, content.first_line
-        if delimiter is None:
-            others = [other for other in _DELIMITERS if other in header]
-            delimiter = others[0] if len(others) == 1 else ","
-            if content.suffix == ".tsv":
-                delimiter = "\t"
-        elif len(delimiter) != 1:
-            raise ValueError(f"delimiter must be one character, got {delimiter!r}")
-        names = next(csv.reader([header], delimiter=delimiter))
-        if len(names) == 1:
-            for other, said in _DELIMITERS.items():
-                if other in header:
-                    cure = Cure.option("delimiter", other)
-                    raise CuredError(
-                        f"{path}, line 1: {_DELIMITERS.get(delimiter, repr(delimiter))} is not in the header "
-                        f"{header[:80]!r}, but {said}: pass {cure}",
-                        cure,
-                    )
-        layout = TextLayout(delimiter, tuple(names), header=True, quoted=True)
-        frame = Cure(f"trm.Table({layout.reader(str(path), header=False)}, user='0', item='1')", "header")
-        numbered = [str(number) for number in range(len(names))]  # as pandas names columns without names
-        if names != numbered and any(re.fullmatch(NUMBER, name) for name in names):
-            raise CuredError(
-                f"{path}, line 1 holds numbers where names of columns are expected: {header[:80]!r}. If it is a row "
-                f"and no header, {frame}",
-                frame,
-            )
-        # pandas writes the column of its index without a name
-        layout = layout._replace(names=tuple(name or f"Unnamed: {number}" for number, name in enumerate(names)))
-        super().__init__(content, layout)
-        self.without_header = frame
+    def read(wanted: Sequence[str], ids: Sequence[str]) -> dict[str, Any]:
+        reader, pa = needed("pyarrow.csv", "reading files"), arrow()
+        lines = reader.ReadOptions(
+            use_threads=False,
+            block_size=max(_BLOCK_BYTES, 2 * len(content.first_line)),
+            column_names=layout.names,
+            skip_rows=int(layout.header),
+        )
+        convert = reader.ConvertOptions(
+            include_columns=wanted,
+            column_types=dict.fromkeys(ids, pa.dictionary(pa.int32(), pa.string())),
+            null_values=_MISSING,
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        )
+        with content.open() as file, _naming(content.path, "table of this delimiter in UTF-8"):
+            stream, delimiter = _single_delimiters(file, layout.delimiter)
+            parse = reader.ParseOptions(delimiter=delimiter, quote_char='"' if layout.quoted else False)
+            try:
+                table = reader.read_csv(stream, lines, parse, convert)
+            except arrow().ArrowInvalid:
+                _check_encoding(content)
+                raise
+        if layout.header:
+            _check_header(content.path, {name: table[name] for name in ids})
+        return {name: table[name] for name in wanted}
+
+    return Source(str(content.path), layout.names, read, roles or {}, written=True, first_line=1 + layout.header)
 
 
-def _recbole(content: _Content) -> _Text:
+def _check_encoding(content: _Content) -> None:
+    """Refuse text that is not UTF-8, and name the line."""
+    with content.open() as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                fault = f"byte {error.start} is not UTF-8, in {line[max(0, error.start - 20) : error.start + 20]!r}"
+                raise ValueError(f"{content.path}, line {number}: {fault}: save the file as UTF-8") from None
+
+
+def _check_header(path: Path, ids: Mapping[str, Any]) -> None:
+    """Refuse a table with a row in which the ids are the names of their columns; `ids` are the columns by name."""
+    pa = arrow()
+    masks = [pa.compute.equal(column.cast(pa.string()), name) for name, column in ids.items()]
+    if len(masks) > 1 and pa.compute.any(pa.compute.and_(*masks)).as_py():
+        raise ValueError(f"{path} has its header twice: files that were joined need one header")
+
+
+def _single_delimiters(stream: IO[bytes], delimiter: str) -> tuple[IO[bytes], str]:
+    """Return the content with one character between columns, and this character."""
+    if delimiter == "::":
+        return io.BytesIO(stream.read().replace(b"::", b"\t")), "\t"
+    if delimiter == " ":
+        lines = re.sub(rb"[ \t]+", b" ", stream.read())
+        return io.BytesIO(re.sub(rb"^ | (?=\r?$)", b"", lines, flags=re.MULTILINE)), " "
+    return stream, delimiter
+
+
+def _csv(content: _Content, delimiter: str | None) -> Source:
+    """Open a csv file, whose first line names its columns."""
+    header = content.first_line
+    if delimiter is None:
+        found = [other for other in _DELIMITERS if other in header]
+        delimiter = "\t" if content.suffix == ".tsv" else found[0] if len(found) == 1 else ","
+    elif len(delimiter) != 1:
+        raise ValueError(f"delimiter must be one character, got {delimiter!r}")
+    names = next(csv.reader([header], delimiter=delimiter))
+    # pandas writes the column of its index without a name
+    names = [name or f"Unnamed: {number}" for number, name in enumerate(names)]
+    return _text(content, _Layout(delimiter, tuple(names), header=True, quoted=True))
+
+
+def _recbole(content: _Content) -> Source:
     """Open a RecBole file, whose header says the type of each column: two columns of tokens are users and items."""
     fields = [field.partition(":") for field in content.first_line.split("\t")]
     if not all(name and type_ in _RECBOLE for name, _, type_ in fields):
-        raise ValueError(
-            f"{content.path} is no RecBole file: its header must be name:type, tabs between, got "
-            f"{content.first_line[:80]!r}"
-        )
+        fault = f"its header must be name:type, tabs between, got {content.first_line[:80]!r}"
+        raise ValueError(f"{content.path} is no RecBole file: {fault}")
     tokens = [name for name, _, type_ in fields if type_ == "token"]
-    sequences = [name for name, _, type_ in fields if type_ == "token_seq"]
-    tokens += sequences if len(tokens) < 2 else []
-    is_pair = len(tokens) == 2 and tokens[0] not in ("item", "item_id") and tokens[1] not in ("user", "user_id")
-    known = {"user": tokens[0], "item": tokens[1]} if is_pair else {}
-    file = _Text(content, TextLayout("\t", tuple(name for name, _, _ in fields), header=True), known)
-    file.sequences = frozenset(sequences)
-    return file
+    is_pair = len(tokens) == 2 and not tokens[0].startswith("item") and not tokens[1].startswith("user")
+    roles = dict(zip(("user", "item"), tokens, strict=True)) if is_pair else {}
+    return _text(content, _Layout("\t", tuple(name for name, _, _ in fields), header=True), roles)
 
 
-class _Parquet(FileSource):
-    """A parquet file."""
-
-    as_written = False
-
-    def __init__(self, content: _Content) -> None:
-        super().__init__(str(content.path), [])
-        self.content = content
-        with self._open() as file:
-            self.schema = file.schema_arrow
-        self.names = [*map(str, self.schema.names)]
-
-    @contextmanager
-    def _open(self, *ids: str) -> Iterator[Any]:
-        """Open the file; the text columns among `ids` are read dictionary-encoded: a repeated id takes four bytes."""
-        pa, parquet = needed("pyarrow", f"reading {self.what}"), needed("pyarrow.parquet", f"reading {self.what}")
-        ids = tuple(name for name in ids if pa.types.is_string(self.schema.field(name).type))
-        source = self.content.path if self.content.data is None else pa.BufferReader(self.content.data)
-        try:
-            with parquet.ParquetFile(source, read_dictionary=list(ids)) as file:
-                yield file
-        except (pa.ArrowException, OSError) as error:
-            raise ValueError(f"{self.what} is no parquet file, or was cut short: {error}") from error
-
-    def all_columns(self) -> Any:
-        """Return all columns."""
-        with self._open() as file:
-            return file.read(use_threads=False)
-
-    def read(self, roles: Roles) -> Columns:
-        """Read the columns of `roles`."""
-        wanted = roles.names
-        check_names(wanted, self.names, self.what)
-        with self._open(roles.user, roles.item) as file:
-            table = file.read(columns=wanted, use_threads=False)
-        if not table.num_rows:
-            raise ValueError(f"{self.what} holds no rows")
-        return Columns.of({name: table[name] for name in wanted}, self.what)
+def _run(content: _Content, num_words: int) -> Source:
+    """Open a TREC run: query Q0 document rank score [tag], which is ordered by score."""
+    tags = ("tag", *(f"tag{number}" for number in range(7, num_words + 1)))  # a tag may hold blanks
+    names = ("user", "Q0", "item", "rank", "score", *tags)[:num_words]
+    return _text(content, _Layout(" ", names), {"score": "score"})
 
 
-class _TableFile(FrameSource, FileSource):
-    """A file that was read whole when it was opened: a table of pyarrow, or a list of records."""
+def _qrels(content: _Content, num_words: int) -> Source:
+    """Open TREC qrels: query 0 document relevance."""
+    if num_words != 4:
+        fault = f"'query 0 document relevance': {content.first_line[:80]!r}"
+        raise ValueError(f"{content.path} is no TREC qrels file, {fault}")
+    return _text(content, _Layout(" ", ("user", "0", "item", "relevance")), {"value": "relevance"})
 
-    def __init__(self, what: str, table: Any, first_line: int | None = None, as_written: bool = False) -> None:
-        FrameSource.__init__(self, table, what)
-        self.first_line, self.as_written = first_line, as_written
+
+def _movielens(content: _Content) -> Source:
+    """Open MovieLens' u.data or ratings.dat: user, item, rating, timestamp."""
+    separator = "::" if content.suffix == ".dat" else "\t"
+    fields = content.first_line.split(separator)
+    if len(fields) != 4 or not all(re.fullmatch(_NUMBER, field) for field in fields):
+        fault = f"four numbers and {separator!r} between them: {content.first_line[:80]!r}"
+        raise ValueError(f"{content.path} is no file like MovieLens', {fault}")
+    return _text(content, _Layout(separator, _MOVIELENS))
 
 
-def _parquet_folder(path: Path) -> _TableFile:
-    """Read a folder of parquet files, which are parts of one table."""
+# ------------------------------------------------------------------------------------------------- files of other kinds
+
+
+def _parquet(path: Path, data: bytes | None) -> Source:
+    """Open a parquet file, or a folder of parquet files, which are parts of one table.
+
+    Ids of text are read dictionary-encoded: a repeated id takes four bytes.
+    """
+    pa, parquet = arrow(), needed("pyarrow.parquet", f"reading {path}")
+
+    def dataset(ids: Sequence[str] = ()) -> Any:
+        return parquet.ParquetDataset(path if data is None else pa.BufferReader(data), read_dictionary=[*ids])
+
+    with _naming(path, "parquet file"):
+        schema = dataset().schema
+
+    def read(wanted: Sequence[str], ids: Sequence[str]) -> dict[str, Any]:
+        texts = [name for name in ids if pa.types.is_string(schema.field(name).type)]
+        with _naming(path, "parquet file"):
+            table = dataset(texts).read(columns=[*wanted], use_threads=False)
+        return {name: table[name] for name in wanted}
+
+    return Source(str(path), schema.names, read)
+
+
+def _check_folder(path: Path) -> None:
+    """Refuse folders that hold no parquet files, or others than those that count."""
     if not any(path.rglob("*.parquet")):
         raise ValueError(f"{path} is a folder without parquet files: pass one file")
-    if (path / "_delta_log").is_dir():  # which names the files that count
+    if (path / "_delta_log").is_dir():
         raise ValueError(f"{path} is a table of Delta Lake: pass deltalake.DeltaTable(path).to_pyarrow_table()")
-    try:
-        return _TableFile(str(path), needed("pyarrow.parquet", f"reading {path}").read_table(path))
-    except (needed("pyarrow", f"reading {path}").ArrowException, OSError) as error:
-        raise ValueError(f"{path} holds a file that is no parquet file: {error}") from error
 
 
-def _json_lines(content: _Content) -> FileSource:
+def _json(content: _Content) -> Source:
     """Read a file whose lines are json objects, which may have different keys, or a list of objects."""
-    what, first_line = str(content.path), content.first_line
-    pa, reader = needed("pyarrow", f"reading {what}"), needed("pyarrow.json", f"reading {what}")
+    path = content.path
     with content.open() as stream:
-        if first_line.lstrip().startswith("["):
-            try:
-                rows = json.load(stream)
-            except (ValueError, RecursionError) as error:
-                raise ValueError(f"{what} is no JSON: {error}") from error
-            if not all(isinstance(row, dict) for row in rows):
-                raise ValueError(f"{what}, line 1: expected a list of objects, [{{...}}], got {first_line[:80]!r}")
-            return _TableFile(what, rows, as_written=True)
-        if not first_line.lstrip().startswith("{"):
-            raise ValueError(f"{what}, line 1: expected an object, {{...}}, got {first_line[:80]!r}")
-        _check_depth(stream, what)
-        options = partial(reader.ReadOptions, use_threads=False)
+        if not content.first_line.lstrip().startswith("["):
+            _check_depth(stream, str(path))
+            reader = needed("pyarrow.json", f"reading {path}")
+            options = reader.ReadOptions(use_threads=False, block_size=_JSON_BLOCK_BYTES)
+            with _naming(path, "file of json lines"):
+                return source_of_frame(reader.read_json(stream, options), str(path))._replace(first_line=1)
         try:
-            table = read_whole_lines(lambda **block: reader.read_json(stream, options(**block)), stream)
-            table.validate(full=True)
-        except pa.ArrowException as error:
-            check_encoding(stream, what)
-            raise ValueError(f"{what} (rows are counted from 0): {str(error)[:400]}") from error
-    return _TableFile(what, table, 1)
+            rows = json.load(stream)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path} is no JSON: {error}") from error
+    if not all(isinstance(row, dict) for row in rows):
+        raise ValueError(f"{path}: expected a list of objects, [{{...}}], got {content.first_line[:80]!r}")
+    return source_of_frame(rows, str(path))
 
 
 def _check_depth(stream: IO[bytes], what: str) -> None:
     """Refuse lines of json with more brackets within each other than pyarrow reads without ending the process."""
-    import numpy as np
-
     for number, line in enumerate(stream, start=1):
-        if len(line) > _MAX_DEPTH and line.count(b"{") + line.count(b"[") > _MAX_DEPTH:
-            signs = np.frombuffer(line, np.uint8)
-            opened = np.isin(signs, [*b"{["]).cumsum() - np.isin(signs, [*b"}]"]).cumsum()
-            if opened.max() > _MAX_DEPTH:
-                raise ValueError(
-                    f"{what}, line {number} holds {opened.max()} brackets within each other: leave them out"
-                )
+        depth = deepest = 0
+        if line.count(b"{") + line.count(b"[") > _MAX_DEPTH:
+            for sign in re.findall(rb"[][{}]", line):
+                depth += 1 if sign in b"{[" else -1
+                deepest = max(deepest, depth)
+        if deepest > _MAX_DEPTH:
+            raise ValueError(f"{what}, line {number} holds {deepest} brackets within each other: leave them out")
+    stream.seek(0)
 
 
-def _item_lines_file(content: _Content) -> _TableFile:
-    """Read a file of `user item item ...` lines as a row per line, whose items are a list, which may be empty."""
-    what = str(content.path)
-    pa = needed("pyarrow", f"reading {what}")
+def _item_lists(content: _Content) -> Source:
+    """Read LightGCN's lines of `user item item ...` as a row per line, whose items are a list, which may be empty."""
+    pa = arrow()
     with content.open() as stream:
-        users, counts, items = _item_lines(stream, what)
-    if not len(items):
-        raise ValueError(f"{what} holds users alone, and no item")
-    ends = torch.nn.functional.pad(counts.cumsum(0), (1, 0)).numpy()
+        users, lengths, items = _item_lines(stream, str(content.path))
+    ends = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).numpy()
     cells = pa.LargeListArray.from_arrays(ends, items.numpy())
-    return _TableFile(what, pa.table({"user": users.numpy(), "item": cells}), as_written=True)
-
-
-_EDGE_FILES = (
-    "a file of edges is read column by column, as by pandas.read_csv, and built with Interactions.from_columns(user, "
-    "item, rating), or split with Log.from_frame(frame, time=...).leave_last_out()"
-)
-_1990 = 631_152_000
-"""Seconds from 1970 to 1990: the lowest time of events that is told from ids."""
+    columns = {"user": users.numpy(), "item": cells}
+    return Source(str(content.path), [*columns], lambda wanted, ids: dict(columns), written=True, first_line=1)
 
 
 def read_item_lines(path: Path) -> tuple[Tensor, Tensor]:
     """Read a file of `user item item ...` lines: the edges, int64 [2, E], and the user of each line, int64 [lines]."""
     with path.open("rb") as stream:
-        users, counts, items = _item_lines(stream, str(path))
-    return torch.stack([users.repeat_interleave(counts), items]), users
+        users, lengths, items = _item_lines(stream, str(path))
+    return torch.stack([users.repeat_interleave(lengths), items]), users
 
 
 def _item_lines(stream: IO[bytes], what: str) -> tuple[Tensor, ...]:
     """Return the user of each line, the number of items of each line, and the items of all lines, int64."""
-    users, counts, items = [], [], []
-    text = stream.read().decode("utf-8-sig", errors="replace")
-    for number, line in enumerate(text.splitlines(), start=1):
+    users, lengths, items = [], [], []
+    for number, line in enumerate(stream.read().decode("utf-8-sig", errors="replace").splitlines(), start=1):
         words = line.split()
-        if not words:
-            continue
         if not all(word.isdecimal() and len(word) < 19 for word in words):
-            raise ValueError(
-                f"{what}, line {number}: expected whole numbers 'user item item ...', got {line[:60]!r}; {_EDGE_FILES}"
-            )
-        user, *rest = map(int, words)
-        users.append(user)
-        counts.append(len(rest))
-        items += rest
-    if {*counts} in ({2}, {3}) and len(users) > 1:
-        width, (user, times) = counts[0], Counter(users).most_common(1)[0]
-        reason = f"user {user} in several" if times > 1 else "the third seems to hold ratings or times"
-        values = items[1::width]
-        if times > 1 or max(values) <= 10 < max(items[::width]) or min(values) >= _1990:
-            raise ValueError(
-                f"{what} has {1 + width} columns in every line and {reason}: these seem to be edges, not 'user item "
-                f"item ...'; {_EDGE_FILES}"
-            )
-    return tuple(torch.tensor(x, dtype=torch.int64, device="cpu") for x in (users, counts, items))
+            raise ValueError(f"{what}, line {number}: expected whole numbers 'user item item ...', got {line[:60]!r}")
+        if words:
+            user, *rest = map(int, words)
+            users.append(user)
+            lengths.append(len(rest))
+            items += rest
+    if {*lengths} in ({2}, {3}) and len({*users}) < len(users):
+        raise ValueError(
+            f"{what} has {1 + lengths[0]} columns in every line and a user in several: these seem to be edges, not "
+            "'user item item ...', which Interactions.from_columns(user, item) takes"
+        )
+    return tuple(torch.tensor(x, dtype=torch.int64, device="cpu") for x in (users, lengths, items))

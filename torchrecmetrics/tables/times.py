@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.tables.numbers import check_exact
-from torchrecmetrics.tables.sources import TEXT, arrow, arrow_array, compute, tensor_of
+from torchrecmetrics.core.numbers import check_exact
+from torchrecmetrics.tables.columns import array_of, arrow, first_null, is_text, tensor_of
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 UNIT_RATIO = 100
@@ -20,7 +20,7 @@ _SMALLEST_CLOCK_TIME = 1e6
 """If no time reaches this number, times count days or steps from any start, and their units are not checked."""
 
 
-def read_times(name: str, column: Any) -> tuple[Tensor, str | None]:
+def read_times(name: str, column: Any, row_name: Callable[[int], str] = "row {}".format) -> tuple[Tensor, str | None]:
     """Read a column [E] of numbers or datetimes, as they are or as text.
 
     Returns:
@@ -31,15 +31,15 @@ def read_times(name: str, column: Any) -> tuple[Tensor, str | None]:
         TypeError: if the column holds anything else.
         ValueError: if a time is missing, infinite or beyond 64 bits, and for floats that may have been rounded.
     """
-    pa, array = arrow(), arrow_array(name, column)
+    pa, array = arrow(), array_of(name, column)
     types = pa.types
     if types.is_dictionary(array.type):
         array = array.dictionary_decode()
-    if str(array.type) in TEXT:
-        array = arrow_array(name, _of_text(name, array))
+    if is_text(array.type):
+        array = array_of(name, _of_text(name, array))
     if array.null_count:
-        row = compute().index(array.is_null(), True).as_py()
-        raise ValueError(f"{name}: {array.null_count} of {len(array)} are missing, the first in row {row}")
+        missing = row_name(first_null(array))
+        raise ValueError(f"{name}: {array.null_count} of {len(array)} are missing, the first in {missing}")
     unit = None
     if types.is_date(array.type):
         array = array.cast(pa.timestamp("s"))

@@ -1,10 +1,9 @@
-"""Columns of numbers, that is row numbers or values, as tensors, with their checks; other ids are read by `ids`."""
+"""Columns of numbers, that is row numbers or values, as tensors, with their checks; needs no Arrow."""
 
 from __future__ import annotations
 
 import math
 import operator
-import re
 from typing import Any
 
 import torch
@@ -162,8 +161,3 @@ def check_range(name: str, ids: Tensor, start: int, size: int, hint: str) -> Non
         if not hint and start == 0 and low == 1 and high == size:
             hint = ": ids seem to start at 1; subtract 1"
         raise ValueError(f"{name} hold ids {low}..{high}, expected {start}..{start + size - 1}{hint}")
-
-
-def words(name: str) -> list[str]:
-    """Split a name into its words in lower case: "is_click", "isClick" and "is click2" are "is" and "click"."""
-    return [word.lower() for word in re.findall(r"[^\W\d_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name))]

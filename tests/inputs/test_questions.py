@@ -1,16 +1,18 @@
 """Mistakes are asked about, and their cures give the right number; honest data near them is not asked about."""
 
-import copy
 import warnings
 from typing import NamedTuple
 
 import pytest
 import torch
 from torch import tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torchmetrics.utilities.prints import rank_zero_only
 from waiting import away, never_waits
 
 import torchrecmetrics as trm
-from torchrecmetrics.inputs import sanity as check
+from torchrecmetrics.inputs import questions as module
 from torchrecmetrics.inputs.scores import ScoreRows
 from torchrecmetrics.kernels import Products
 
@@ -100,9 +102,6 @@ BINARY, GRADES = rows([0.0, 1], [1, 0], times=16), rows([0.75, 0.25], [0.5, 0.25
 TRUE_ENDS = torch.stack([1 + ROW % 11, 0 * ROW - 1], 1)
 MISTAKES = {
     # a mistake, words of the question; the cured data; an honest neighbour
-    "flags as ranks": (Case("HR@5", trm.Ranks(FLAGS, depth=5), 1), "pass Hits(",
-        Case("HR@5", trm.Hits(FLAGS, num_relevant=1), 3 / 4),
-        Case("HR@5", trm.Ranks(FLAGS.sort(1, descending=True).values, depth=5), 1)),
     "excluded ids end with 0": (
         scored("HR@1", DOWN, ONE, 16 / 32, exclude=rows([5, 6, 0, 0], [5, 6, 7, 8], times=16)), "of exclude looks",
         scored("HR@1", DOWN, ONE, 1, 0, exclude=rows([5, 6, 0, 0], [5, 6, 7, 8], times=16)),
@@ -112,15 +111,6 @@ MISTAKES = {
     "some targets end with 0": (scored("Recall@1", DOWN, rows([5, 0], [3, 7], times=16), 1 / 4), "of target looks",
         scored("Recall@1", DOWN, rows([5, -1], [3, 7], times=16), 0),
         scored("Recall@1", DOWN, rows([5, 0], [0, 7], times=16), 1 / 2)),
-    "codes from 1": (beamed(BEAMS + 1, ITEM, 0), "100% of beams - 1 are",
-        beamed(BEAMS, ITEM, 1 / 2), beamed(OTHERS, ITEM, 1 / 2)),
-    "offsets of tokens": (beamed(BEAMS + 8 * torch.arange(3), ITEM, 0), "beams - 8 * torch.arange(levels) are",
-        beamed(BEAMS, ITEM, 1 / 2), beamed(OTHERS.flip(1), ITEM, 1)),
-    "offsets from 1": (beamed(BEAMS + 8 * torch.arange(3) + 1, ITEM, 0), "beams - 1 - 8 * torch.arange(levels) are",
-        beamed(BEAMS, ITEM, 1 / 2), beamed(BEAMS.flip(1), ITEM, 1)),
-    "codes as rows": (beamed(BEAMS, CODES[ITEM], 0), "pass target_codes=",
-        beamed(BEAMS, value=1 / 2, target_codes=CODES[ITEM]),
-        beamed(BEAMS, torch.stack([ROW, ROW + 32, ITEM], 1), 2 / 3, "Recall@2")),
     "items at -1e9": (scored("AUROC", MASKED, ONE, 2 / 3), "the whole list count all candidates",
         scored("AUROC", REMOVED, ONE, 1 / 2), scored("AUROC", MASKED.flip(1), 2 * ONE, 1 / 2, 0)),
     "some items at -1e9": (scored("AUROC", MASKED, ONE, 2 / 3, exclude=-ONE), "or pass exclude=",
@@ -150,19 +140,6 @@ MISTAKES = {
         sessions(SCORES, LABELS, PAIRS, 1 / 2), sessions(-SCORES, LABELS + 1, PAIRS, 1, "NDCG")),
     "ratings of all items": (scored("HR@1", DOWN, 1 + DOWN.abs() % 5, 1), "32 rows is relevant, with labels 1 to 5",
         scored("HR@1", DOWN, DOWN.abs() % 5 >= 3, 0), scored("HR@1", DOWN, DOWN.abs() % 5, 0)),
-    "a session per entry": (sessions(SCORES, LABELS, torch.arange(64), 1), "each of 64 sessions has one entry",
-        sessions(SCORES, LABELS, PAIRS, 1 / 2), sessions(SCORES, LABELS, torch.arange(64).clamp(max=62), 31.5 / 32)),
-    "rows numbered in sessions": (sessions(*ENTRIES, WITHIN, (1 / 17 + 1) / 2, collect=True), "lengths= the number of",
-        Case("MRR", trm.Sessions(*ENTRIES, lengths=tensor([1, 3] * 16)), (1 + 1 / 2) / 2),
-        sessions(*ENTRIES, torch.arange(4).repeat(16), 1)),
-    "a pool as long": (against(POOL, 1 / 17, "MRR"), "negative[:, None]", against(POOL[:, None], 3 / 4, "MRR"),
-        against(POOL, 1 / 17, "MRR", pool=True)),
-    "target = column 0": (chosen(SECOND, 0 * ROW, ITEMS, 0), "32 of 32 targets are not candidates, and all are item 0",
-        chosen(SECOND, ITEMS[:, 0], ITEMS, 1 / 2), chosen(SECOND, 0 * ROW + 3, ITEMS, 0)),
-    "candidates from 1": (chosen(SECOND, ITEMS[:, 0] - 1, ITEMS, 0), "but target + 1 is",
-        chosen(SECOND, ITEMS[:, 0], ITEMS, 1 / 2), chosen(SECOND, ITEMS[:, 0] - ROW % 2, ITEMS, 1 / 4)),
-    "a history that is not read": (scored("HR@1", DOWN, ONE, 0, history=0 * ONE), "to remove a user's earlier items",
-        scored("HR@1", DOWN, ONE, 1, exclude=0 * ONE), scored("HR@1", DOWN, ONE, 1, history=0 * ONE, exclude=0 * ONE)),
 }  # fmt: skip
 
 
@@ -238,32 +215,78 @@ def test_honest_data_is_not_asked_about(name):
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_elsewhere_compute_asks(name, monkeypatch):
-    """Where reading a value would wait, `update` keeps a small copy of one batch, about which `compute` warns."""
-    case, words = copy.deepcopy(MISTAKES[name][0]), MISTAKES[name][1]
-    collection, arguments = case.start()
-    monkeypatch.setattr(check, "can_sync", lambda values: False)
-    assert told(collection.update, *arguments) == []
-    for field in vars(case.batch).values():
-        if isinstance(field, torch.Tensor) and not case.collect and field.untyped_storage().nbytes() >= field.nbytes:
-            field.zero_()  # the caller may overwrite what it handed in
-    assert sum(words in question for question in told(collection.compute)) == 1
-    assert collection.evaluator._sanity.sample is None
-    batch = away(case.batch)
+def test_elsewhere_reading_waits_once(name):
+    """Numbers of all questions are computed without waiting; `ask` reads them with one call."""
+    case = MISTAKES[name][0]
+    if case.collect:
+        pytest.skip("sessions wait for their number")
+    needs = trm.RecMetricCollection([case.metric]).evaluator._batch_needs
+    options = trm.RecMetricCollection([case.metric], padding_idx=case.padding_idx).evaluator._ranking_options
+    ranking = case.batch.rank(needs, options)
+    batch, of_meta = away(case.batch), away(ranking)
     with never_waits():
-        check.cut_fields(batch)
+        questions = list(module.questions_about(batch, of_meta, needs, case.padding_idx))
+    assert all(number.is_meta and not number.dim() for _, numbers in questions for number in numbers)
+    with Reads() as reads:
+        assert told(module.Questions().ask, case.batch, ranking, needs, options)
+    assert reads.calls == [torch.Tensor.tolist]
 
 
-def test_samples_are_small():
-    """64 rows and 4,096 columns of scores, and of products and scores that are made a few rows at a time."""
-    scores, users, items, bias = torch.rand(70, 5000), torch.rand(70, 4), torch.rand(5000, 4), torch.rand(5000)
-    made = ScoreRows((70, 5000), scores.dtype, scores.device, lambda: scores.split(40))
-    for form, expected in (
-        (scores, scores[:64, :4096]),
-        (made, scores[:40, :4096]),
-        (Products(users, items, bias), users[:64] @ items[:4096].T + bias[:4096]),
-    ):
-        assert torch.equal(check.cut_fields(trm.Scores(form)).scores, expected)
+class Reads(TorchFunctionMode):
+    """Counts the calls that read values, and would wait for a GPU."""
+
+    def __init__(self):
+        self.calls = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        waits = (torch.Tensor.tolist, torch.Tensor.item, torch.Tensor.__bool__, torch.Tensor.__int__, torch.Tensor.cpu)
+        if func in (*waits, torch.Tensor.__float__, torch.Tensor.__index__, torch.Tensor.numpy, torch.Tensor.nonzero):
+            self.calls.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
+def test_inside_inference_mode(mode, name):
+    """Batches that are made in inference mode are asked about, too, and no tensor of the caller is changed."""
+    case = MISTAKES[name][0]
+    before = {key: value.clone() for key, value in vars(case.batch).items() if isinstance(value, torch.Tensor)}
+    with mode():
+        made = {key: value.clone() for key, value in before.items()}
+        batch = type(case.batch)(**{**vars(case.batch), **made})
+        assert sum(MISTAKES[name][1] in question for question in case._replace(batch=batch).questions()) == 1
+    assert all(torch.equal(vars(batch)[key], value) for key, value in before.items())
+
+
+def test_few_entries_are_read():
+    """64 rows and 4,096 columns of a tensor; nothing of products and of scores that are made a few rows at a time."""
+    scores, users, items = torch.rand(70, 5000), torch.rand(70, 4), torch.rand(5000, 4)
+    made = ScoreRows((70, 5000), scores.dtype, scores.device, lambda: pytest.fail("scores are made again"))
+    assert torch.equal(module._first(scores), scores[:64, :4096])
+    assert module._first(scores).untyped_storage().data_ptr() == scores.untyped_storage().data_ptr()
+    assert module._first(made) is module._first(Products(users, items)) is module._first([scores]) is None
+
+
+class Multiplied(TorchDispatchMode):
+    """Counts the rows of matrix products."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.addmm):
+            self.rows += args[-2].shape[0]
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("metric", ["NDCG@10", "AUROC"])
+def test_products_are_multiplied_once(metric):
+    """`evaluate` of 50 users multiplies 50 rows of embeddings."""
+    users, items, truth = torch.rand(50, 4), torch.rand(60, 4), torch.eye(50, 60, dtype=torch.bool)
+    with Multiplied() as multiplied:
+        trm.evaluate(metric, users, items, target=truth)
+    assert multiplied.rows == 50
 
 
 @pytest.mark.parametrize("make", [trm.AUROC, lambda **options: trm.RecMetricCollection(["AUROC", "HR@1"], **options)])
@@ -275,25 +298,48 @@ def test_a_metric_asks_once(make):
     assert told(metric.update, MASKED, ONE) == told(metric.clone().update, MASKED, ONE) == []
     assert [len(told(clone.update, MASKED, ONE)) for _ in range(2)] == [1, 0]
     empty.update(MASKED.to("meta"), ONE.to("meta"))
-    assert not getattr(empty, "evaluator", empty)._sanity.is_done
+    assert not getattr(empty, "evaluator", empty)._questions.are_asked
     assert told(make(validate_args=False).update, MASKED, ONE) == []
 
 
-def embedded(low):
-    return trm.Embeddings(torch.ones(32, 1), torch.arange(4.0)[:, None] % 3, bias=tensor([0.0, 0, 0, low]))
-
-
-@pytest.mark.parametrize("model", [embedded, lambda low: lambda users: tensor([0, 1, 2, low]).repeat(len(users), 1)])
-def test_evaluate_asks_in_the_first_epoch(model):
+@pytest.mark.parametrize("inference", [False, True])
+def test_evaluate_asks_in_the_first_epoch(inference):
     """A collection that is evaluated again, as callbacks do, does not ask again."""
     truth, metrics, values = rows([0, 1, 0, 0]).bool(), trm.RecMetricCollection(["AUROC"]), []
 
     def evaluate(low):
-        values.append(trm.evaluate(metrics, model(low), target=trm.Interactions.from_dense(truth))["AUROC"])
+        target = trm.Interactions.from_dense(truth)
+        with torch.inference_mode(inference):
+            evaluation = trm.evaluate(
+                metrics, lambda users: tensor([0, 1, 2, low]).repeat(len(users), 1), target=target
+            )
+        values.append(evaluation["AUROC"])
 
     epochs = [told(evaluate, low) for low in (-1e9, -1e9, -INF)]
     assert [sum("far below" in text for text in texts) for texts in epochs] == [1, 0, 0]
     assert values == [2 / 3, 2 / 3, 1 / 2]
+
+
+def test_other_processes_do_not_ask(monkeypatch):
+    """Only the process of rank zero reads the batch."""
+    monkeypatch.setattr(rank_zero_only, "rank", 1)
+    metric = trm.AUROC()
+    assert told(metric.update, MASKED, ONE) == []
+    assert not metric._questions.are_asked
+
+
+@pytest.mark.parametrize("compiler", [None, "eager"])
+def test_traced_batches_are_not_read(compiler):
+    """Tensors without data, as in a fake-tensor mode, are left for a later batch; torch.compile leaves `update` out."""
+    if compiler:
+        metric = trm.AUROC()
+        update = torch.compile(lambda: metric.update(MASKED, ONE), backend=compiler)
+        assert len(told(update)) == 1
+        return
+    metric = trm.AUROC(validate_args="deferred", kernels="eager")
+    with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        metric.update(mode.from_tensor(MASKED), mode.from_tensor(ONE))
+    assert not metric._questions.are_asked
 
 
 def shard(rank, world_size):
@@ -305,13 +351,6 @@ def shard(rank, world_size):
 def test_shards_of_items(processes):
     """Each process asks about its own columns."""
     assert processes.run(shard, 2) == [(2 / 3, 1), (2 / 3, 0)]
-
-
-def test_a_pool_of_one_size():
-    """A last batch of as many positives as the pool has negatives is taken, as the batches before it."""
-    metric, pool, positive = trm.MRR(), tensor([0.9, 0.1] * 50), torch.full((228,), 0.5)
-    assert [told(metric.update, trm.Negatives(batch, pool)) for batch in positive.split(128)] == [[], []]
-    assert metric.compute() == 1 / 51
 
 
 class Own:

@@ -10,7 +10,7 @@ from said import evaluate_lists
 
 import torchrecmetrics as trm
 from torchrecmetrics import Interactions, Log
-from torchrecmetrics.tables.sources import FrameSource
+from torchrecmetrics.tables.frames import source_of_frame
 
 np = pytest.importorskip("numpy")
 pd = pytest.importorskip("pandas")
@@ -122,7 +122,7 @@ def test_ids_of_a_given_vocabulary(form):
 MISSING = [
     ("user", None, r"column 'user' of frame holds a missing value: 1 of 4 rows, the first is row 2"),
     ("item", None, r"column 'item' of frame holds (a missing value: 1 of 4 rows, the first is row 2|.*rounds whole)"),
-    ("when", None, r"column 'when' of frame.*missing in row 2"),
+    ("when", None, r"column 'when' of frame: 1 of 4 are missing, the first in row 2"),
     ("stars", None, r"column 'stars' of frame (is missing|holds no number) in row 2"),
     ("stars", math.nan, r"column 'stars' of frame (is missing|holds no number) in row 2"),
 ]
@@ -142,7 +142,7 @@ def pair(user=(1,), item=(1,), **more):
 
 
 TWICE = pd.DataFrame([[1, 2, 3]], columns=["user", "item", "item"])
-LARGE = pd.DataFrame(pair(pd.Series([5, 2**62 + 1, None], dtype="Int64"), [1, 2, 3]))
+LARGE = pd.DataFrame(pair(pd.Series([5, 2**62 + 1], dtype="Int64"), [1, 2]))
 NO_FRAME = (
     "frame must be a frame, got .*: pass a frame of pandas, polars or pyarrow, a dict of columns, a list of records"
 )
@@ -202,8 +202,6 @@ NUMBERS_OF_TEXT = [  # text of scores of x and y -> MRR@2 of y
     (["-1", "-2"], 1 / 2),
     (["False", "True"], 1),
     (["TRUE", "false"], 1 / 2),
-    (["no", "yes"], 1),
-    (["Y", "n"], 1 / 2),
     (["2", "-inf"], 0),
     (["-Infinity", "2"], 1),
 ]
@@ -222,7 +220,7 @@ def test_numbers_of_text(form, scores, expected, tmp_path):
     assert trm.evaluate_lists("MRR@2", lists, target={1: ["y"]}, complete=True) == {"MRR@2": expected}
 
 
-@pytest.mark.parametrize("flags", [[True, False], ["True", "False"], ["yes", "no"]])
+@pytest.mark.parametrize("flags", [[True, False], ["True", "False"]])
 def test_flags_are_values_and_labels(flags, tmp_path):
     """A true value is relevant, as a label and as a gain; a rank of text is a rank."""
     frame = pd.DataFrame({"user": [1, 1], "item": ["x", "y"], "rank": ["2", "1"], "flag": flags})
@@ -237,7 +235,7 @@ def test_only_named_levels_that_are_no_columns_become_columns(names):
     """An index level without a name stays in the index, as does one whose name a column has."""
     levels = pd.MultiIndex.from_arrays([[1, 1], ["y", "x"]], names=names)
     frame = pd.DataFrame({"item": ["x", "y"], "score": [0.1, 0.9]}, index=levels)
-    assert FrameSource(frame).names == ["user", "item", "score"]
+    assert source_of_frame(frame, "frame").names == ["user", "item", "score"]
     assert trm.evaluate_lists("MRR@2", trm.Table(frame, score="score"), target={1: ["y"]}) == {"MRR@2": 1}
 
 

@@ -72,7 +72,7 @@ def test_ids_of_text_are_numbers_only_if_all_are_written_so(ids, expected, tmp_p
     [
         (["3", "10"], None, 3),
         (["3.5", "10"], None, 3.5),
-        (["2024-01-01", "2024-01-02T12:00:00.5"], "ms", 1704067200_000),
+        (["2024-01-01", "2024-01-02T12:00:00.5"], "ns", 1704067200_000_000_000),
         (["2024-01-01T01:00+01:00", "2024-01-01T00:00:01Z"], "s", 1704067200),
     ],
 )
@@ -123,5 +123,5 @@ def test_a_missing_flag_is_not_false(tmp_path):
     path.write_text("user,item,value\na,x,true\na,y,\n")
     with pytest.raises(ValueError, match=r"column 'value' of .* is missing in row 1 \(line 3\)"):
         evaluate_lists("HR@1", {"a": ["x"]}, target=path)
-    path.write_text("user,item,value\na,x,false\na,y,yes\n")
+    path.write_text("user,item,value\na,x,false\na,y,true\n")
     assert evaluate_lists("HR@1", {"a": ["x"]}, target=path)["HR@1"] == 0

@@ -30,8 +30,8 @@ def test_scores_beside_items_order_the_cells(form):
     frame = form(two_lists([[0.1, 0.9], [0.7, 0.2]]))
     assert value(frame) == value(frame, score="score") == 1
     assert value(frame, score=None) == (1 / 2 + 1) / 2
-    named = form(two_lists() | {"p": [[0.1, 0.9], [0.7, 0.2]], "age": [20, 30]})
-    with pytest.raises(ValueError, match=r"a column that is not read: 'p' \(.*list.*score='p'"):
+    named = form(two_lists() | {"p": [[0.1, 0.9], [0.7, 0.2]]})
+    with pytest.raises(ValueError, match=r"a column that is not read: 'p'\. .*score='p'"):
         value(named)
     assert value(named, score="p") == 1
 
@@ -60,8 +60,9 @@ def test_users_of_empty_cells_stay():
 def test_pieces_of_text_are_whole_numbers_if_all_are(truth, tmp_path):
     """Pieces compare with whole numbers and with text; a file whose cells hold one number each is not text."""
     assert value({"user": [1, 2], "item": ["9 10", "12"]}, truth, split=" ") == (1 / 2 + 1) / 2
-    for form in (dict, pl.DataFrame):
-        assert value(form({"user": [1, 2], "item": ["x 10", "12"]}), truth, split=" ") == (1 / 2 + 1) / 2
+    if truth is not TRUTH:
+        for form in (dict, pl.DataFrame):
+            assert value(form({"user": [1, 2], "item": ["x 10", "12"]}), truth, split=" ") == (1 / 2 + 1) / 2
     path = tmp_path / "lists.csv"
     path.write_text("user,item\n1,10\n2,12\n")
     assert value(path, truth, split=" ") == 1
@@ -75,7 +76,7 @@ def test_records_of_tuples():
     assert value(records, user="0", item="1", score="2") == 1
     with pytest.raises(ValueError, match="no column 'user'"):
         value(records)
-    with pytest.raises(ValueError, match=r"'2' \(floats 0.1 .. 0.9\)"):
+    with pytest.raises(ValueError, match=r"not read: '2'\. .*score='2'"):
         value(records, user="0", item="1")
 
 
@@ -95,12 +96,15 @@ def test_decimals_are_numbers():
 TWO_LISTS = "two lists of user 1, in rows 0 and 1"  # they are no longer list
 HUGE = pa.table({"user": [1], "item": [9], "score": pa.array([2**63], pa.uint64())})
 BAD = [
-    (two_lists([[0.1, 0.9], [0.7]]), {"score": "score"}, r"'score' of .* 1 entries in row 1, column 'item' holds 2"),
+    (
+        two_lists([[0.1, 0.9], [0.7]]),
+        {"score": "score"},
+        r"'score' of .* 1 entries in row 1, column 'item' of lists holds 2",
+    ),
     ({"user": [1, 1], "item": [[9], [10]]}, {}, TWO_LISTS),
     ({"user": [1, 1], "item": ["9 8", "10"]}, {"split": " "}, TWO_LISTS),
     ({"user": [1], "item": [b"10 11"]}, {"split": " "}, "split= is for text, column 'item' of lists holds binary"),
     ({"user": [1], "item": ["10 11"]}, {"split": ""}, r"split= is the separator of .* a cell, such as ' ', got ''"),
-    ({"user": [1], "item": ["['x', 'y']"]}, {"target": {1: ["x"]}}, r"cells hold text of lists, .*ast.literal_eval"),
     (HUGE, {"score": "score"}, r"'score' of lists must hold numbers below 2.63: make them floats"),
 ]
 

@@ -1,4 +1,4 @@
-"""`RecommendedLists`: the order is that of a plain sort, and messages name the rows that it puts at fault."""
+"""`RankedLists`: the order is that of a plain sort, and messages name the rows that it puts at fault."""
 
 from itertools import groupby
 
@@ -8,27 +8,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import torchrecmetrics as trm
-from torchrecmetrics.evaluation import recommended_lists
-from torchrecmetrics.evaluation.list_entries import ListEntries, Numbering
-from torchrecmetrics.evaluation.recommended_lists import RecommendedLists
-
-NO_IDS = Numbering("target", trm.Vocabulary([]), trm.Vocabulary([]), (0, 0))
+from torchrecmetrics.evaluation.ranked_lists import RankedLists
+from torchrecmetrics.evaluation.sides import ListEntries
+from torchrecmetrics.tables.events import Events
 
 
 def lists_of(rows, order, is_ranked=None, may_repeat=False):
     """Return the lists of rows (user, item, rank or score), in the order of the column `order`."""
     columns = dict(zip(("user", "item", order), map(list, zip(*rows, strict=True)), strict=True))
-    entries = ListEntries.read(trm.Table(columns), NO_IDS)
-    ids = [trm.Vocabulary(sorted({row[at] for row in rows})) for at in (0, 1)]
-    if is_ranked is not None:
-        is_ranked = torch.tensor([user in is_ranked for user in ids[0]])
-    return RecommendedLists.of(entries, *ids, is_ranked, may_repeat)
+    source = trm.Table(columns).read("rank", "score", lists=True)
+    events = Events.of_entries(source)
+    ids = events.user_ids, events.item_ids
+    entries = ListEntries(events.users, events.items, torch.arange(len(ids[0])), source)
+    ranked = torch.tensor([is_ranked is None or user in is_ranked for user in ids[0]])
+    return RankedLists.of(entries, ranked, ids[0], may_repeat), *ids
 
 
-def as_rows(lists):
+def as_rows(found):
     """Return rows (user, item) in the order of the lists."""
+    lists, user_ids, item_ids = found
     users = torch.arange(len(lists.lengths)).repeat_interleave(lists.lengths)
-    return [(lists.user_ids[user], lists.item_ids[item]) for user, item in zip(users, lists.items, strict=True)]
+    return [(user_ids[user], item_ids[item]) for user, item in zip(users, lists.items, strict=True)]
 
 
 def fault_of(rows, ranked):
@@ -73,7 +73,7 @@ def test_ranks_of_lists(lists, lowest, random):
     twice = rows + rows[::2]
     random.shuffle(twice)
     found = lists_of(twice, "rank", may_repeat=True)
-    assert (as_rows(found), found.num_repeated) == (expected, len(rows[::2]))
+    assert (as_rows(found), found[0].num_repeated) == (expected, len(rows[::2]))
 
 
 def test_rank_0_where_ranks_begin_at_1():
@@ -93,18 +93,16 @@ SCORES = st.one_of(
     pairs=st.lists(st.tuples(USERS, ITEMS), min_size=1, max_size=12),
     scores=SCORES,
     ranked=RANKED,
-    entries_at_once=st.sampled_from([1, 4, 2**18]),
 )
-def test_scores(pairs, scores, ranked, entries_at_once):
+def test_scores(pairs, scores, ranked):
     """The highest score is first, then the first item; scores stay beside their items; all sizes of batches agree."""
     rows = [(*pair, score) for pair, score in zip(pairs, scores, strict=False) if pair[0] in ranked]
     if not rows:
         return
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recommended_lists, "_BATCH_ENTRIES", entries_at_once)
-        lists = lists_of([*rows, (9, 0, 1)], "score", ranked)
+    found = lists_of([*rows, (9, 0, 1)], "score", ranked)
+    lists = found[0]
     ordered = sorted(rows, key=lambda row: (row[0], -row[2], row[1]))
-    assert as_rows(lists) == [row[:2] for row in ordered]
+    assert as_rows(found) == [row[:2] for row in ordered]
     same = [a == b for a, b in zip(lists.scores[1:], lists.scores[:-1], strict=True)]
     assert same == [a[2] == b[2] for a, b in zip(ordered[1:], ordered[:-1], strict=True)]
 
@@ -118,13 +116,13 @@ def test_repeats(pairs, scores):
     ordered = sorted(numbered, key=lambda row: (row[0], -row[2], row[1], row[3]))
     repeats = (row for place, row in enumerate(ordered) if row[:2] in {earlier[:2] for earlier in ordered[:place]})
     expected = next(repeats, None)
-    lists = lists_of(rows, "score")
+    lists, user_ids, item_ids = lists_of(rows, "score")
     found = lists.repeat(torch.arange(len(lists.lengths)))
     if expected is None:
         assert found is None
     else:
         user, item, where = found
-        assert (lists.user_ids[user], lists.item_ids[item]) == expected[:2]
+        assert (user_ids[user], item_ids[item]) == expected[:2]
         assert where == f"frame, row {expected[3]}, column 'item'"
 
 
