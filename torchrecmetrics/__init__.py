@@ -17,8 +17,7 @@ from torchrecmetrics.evaluation.agreement import agreement
 from torchrecmetrics.evaluation.embeddings import Embeddings
 from torchrecmetrics.evaluation.evaluate import evaluate
 from torchrecmetrics.evaluation.evaluate_lists import evaluate_lists
-from torchrecmetrics.evaluation.recommend import recommend
-from torchrecmetrics.evaluation.recommendations import Recommendations
+from torchrecmetrics.evaluation.recommend import Recommendations, recommend
 from torchrecmetrics.inputs.candidates import Candidates
 from torchrecmetrics.inputs.codes import SemanticIds
 from torchrecmetrics.inputs.item_shard import ItemShard

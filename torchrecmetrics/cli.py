@@ -19,8 +19,7 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias
 import torch
 
 from torchrecmetrics.collection.collection import RecMetricCollection
-from torchrecmetrics.core.checks import extra
-from torchrecmetrics.core.cures import Cure, CuredError
+from torchrecmetrics.core.checks import Cure, CuredError, extra
 from torchrecmetrics.core.saving import write_text
 from torchrecmetrics.data.audit import audit
 from torchrecmetrics.data.catalogue import Catalogue

@@ -21,7 +21,7 @@ pa = pytest.importorskip("pyarrow")
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from torchrecmetrics.arrow import counting  # noqa: E402
+from torchrecmetrics.arrow import tallies  # noqa: E402
 
 NAMES, K = ["HR", "NDCG", "MRR", "Precision", "Recall", "MAP"], [1, 3, 6]
 ROWS, NUM, WIDE = 60, 40, 6
@@ -196,7 +196,7 @@ def test_batches_change_nothing(monkeypatch):
     columns["item_ids"][10] = [*range(NUM - 1, -1, -1)]
     expected = one_process(columns)
     for limit, value in (("_MAX_CELLS", 60), ("_ROWS_AT_ONCE", 4)):
-        monkeypatch.setattr(counting, limit, value)
+        monkeypatch.setattr(tallies, limit, value)
         same(evaluated(table_of(columns)), expected)
 
 
@@ -531,7 +531,7 @@ def test_tallies_of_other_catalogues_do_not_add_up():
 def test_what_is_no_tally():
     tally = arrow.tally(PAIR, "HR", 3)
     former = [text.replace("tally 3", "tally 2") for text in tally["fingerprint"].to_pylist()]
-    for error, tallies, options, message in (
+    for error, tables, options, message in (
         (ValueError, [], {}, "there is no tally to merge"),
         (ValueError, PAIR, {}, "a table of tallies has no column 'sums'"),
         (TypeError, {"sums": []}, {}, "tallies must be a Table of pyarrow"),
@@ -539,4 +539,4 @@ def test_what_is_no_tally():
         (ValueError, tally, {"tie": "realistic"}, "no option 'tie'; did you mean 'ties'"),
     ):
         with pytest.raises(error, match=message):
-            arrow.merge(tallies, "HR", 3, **options)
+            arrow.merge(tables, "HR", 3, **options)

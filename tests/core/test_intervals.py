@@ -6,9 +6,8 @@ import pytest
 import torch
 
 import torchrecmetrics as trm
-from torchrecmetrics.core import student_t as student
-from torchrecmetrics.core.intervals import interval, skewed_interval
-from torchrecmetrics.core.student_t import quantile
+from torchrecmetrics.core import intervals as student
+from torchrecmetrics.core.intervals import interval, quantile, skewed_interval
 
 stats = pytest.importorskip("scipy.stats")
 

@@ -11,7 +11,7 @@ from values import near, numbers
 import torchrecmetrics as trm
 from torchrecmetrics.evaluation import scorers as scoring
 from torchrecmetrics.evaluation.scorers import ShardScorer
-from torchrecmetrics.evaluation.target_device import TargetDevice
+from torchrecmetrics.evaluation.test_set import TargetDevice
 
 USERS, ITEMS = 30, 23
 NAMES = ["HR", "NDCG", "AUROC", "MAP", "MRR", "Novelty", "Coverage", "Seen"]

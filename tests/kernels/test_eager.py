@@ -21,7 +21,7 @@ from torchrecmetrics.core import arrays
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranked_items import RankedItems
 from torchrecmetrics.evaluation import scorers as scoring
-from torchrecmetrics.evaluation.target_device import TargetDevice
+from torchrecmetrics.evaluation.test_set import TargetDevice
 from torchrecmetrics.inputs.scores import ScoreRows, TargetCounter
 from torchrecmetrics.kernels import Question, blocks, eager
 from torchrecmetrics.kernels.thresholds import replace_nan

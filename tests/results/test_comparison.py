@@ -12,7 +12,7 @@ from sizes import examples
 
 import torchrecmetrics as trm
 from torchrecmetrics.metrics.names import _CLASSES
-from torchrecmetrics.results import resampling
+from torchrecmetrics.results import significance
 from torchrecmetrics.results.significance import studentised
 
 np = pytest.importorskip("numpy")
@@ -432,7 +432,7 @@ def test_the_limit_is_that_of_the_flips(clustered, monkeypatch):
     options = {"groups": groups, "margin": 0.002, "resamples": 4000}
     limit = trm.compare(runs, **options)
     assert limit.normal
-    monkeypatch.setattr(resampling, "MANY", 10**9)
+    monkeypatch.setattr(significance, "MANY", 10**9)
     flips = trm.compare(runs, **options)
     for mine, other in zip(limit.results, flips.results, strict=True):
         assert mine.difference == other.difference

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import torchrecmetrics as trm
-from torchrecmetrics.core.student_t import quantile
+from torchrecmetrics.core.intervals import quantile
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("agg")

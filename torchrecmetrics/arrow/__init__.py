@@ -7,7 +7,6 @@ try:
 except ImportError as _error:
     raise ImportError(f"torchrecmetrics.arrow needs pyarrow: {extra('arrow')}") from _error
 
-from torchrecmetrics.arrow.tallies import merge, tally
-from torchrecmetrics.arrow.tally_states import SCHEMA, SCHEMA_DDL
+from torchrecmetrics.arrow.tallies import SCHEMA, SCHEMA_DDL, merge, tally
 
 __all__ = ["SCHEMA", "SCHEMA_DDL", "merge", "tally"]

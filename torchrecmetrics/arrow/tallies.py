@@ -2,26 +2,424 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from torch import Tensor
+from torch.utils.dlpack import from_dlpack
+from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_sum
 
-from torchrecmetrics.arrow.counting import Counting
-from torchrecmetrics.arrow.tally_states import TallyStates, read_records
 from torchrecmetrics.collection.collection import RecMetricCollection
 from torchrecmetrics.core.checks import check_choice, describe
-from torchrecmetrics.inputs.lists import Duplicates
+from torchrecmetrics.evaluation.list_source import check_depth, check_shortened
+from torchrecmetrics.inputs.lists import Duplicates, Lists
+from torchrecmetrics.inputs.ranks import Ranks
+from torchrecmetrics.metrics.accumulator import Accumulator
+from torchrecmetrics.metrics.description import MetricOptions
+from torchrecmetrics.metrics.evaluator import Evaluator
 from torchrecmetrics.metrics.names import Metrics
-from torchrecmetrics.metrics.signature import MetricOptions
 from torchrecmetrics.results.evaluation import Evaluation, EvaluationCounts
+from torchrecmetrics.tables.columns import as_ids, check_names
 from torchrecmetrics.tables.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+
+class Column(NamedTuple):
+    """Lists of an Arrow column, one per row; a single value is a list of length 1."""
+
+    name: str
+    """Name of the column in error messages."""
+    lengths: Tensor
+    """Number of values of each list, int64 [B]; 0 where the list is missing."""
+    values: Any
+    """Values of all lists in order, an array of pyarrow without missing values, [E]."""
+    holds_lists: bool
+    """False if each row holds a single value."""
+
+    @classmethod
+    def read(cls, batch: Any, name: str, lists: bool = False) -> Column:
+        """Read a column of a RecordBatch; `lists` refuses a column of single values.
+
+        Raises:
+            TypeError: for single values, where lists are wanted; the message names the columns that hold lists.
+            ValueError: for a missing value in a list; the message says in which row.
+        """
+        column = _with_value_type(batch.column(name))
+        holds_lists = _is_list(column.type)
+        if holds_lists:
+            lengths, values = tensor_of(pc.list_value_length(column).fill_null(0)).long(), column.flatten()
+        elif lists:
+            known = [f"{field.name!r}" for field in batch.schema if _is_list(field.type)]
+            raise TypeError(
+                f"column {name!r} must hold a list per row, best first, got {column.type}; columns of lists: "
+                f"{', '.join(known) or 'none'}"
+            )
+        else:
+            lengths, values = tensor_of(column.is_valid().cast(pa.int64())), column.drop_null()
+        if pa.types.is_dictionary(values.type):
+            values = values.dictionary_decode()
+        if values.null_count:
+            missing = pc.index(values.is_null(), True).as_py()
+            row = int((lengths.cumsum(0) <= missing).sum())
+            raise ValueError(
+                f"column {name!r} holds a missing value in the list of row {row}: leave it out of the list"
+            )
+        return cls(name=f"column {name!r}", lengths=lengths, values=values, holds_lists=holds_lists)
+
+    def padded(self, values: Tensor, filler: float, least: int = 1) -> Tensor:
+        """Return numbers, one per entry of `self.values`, as one row per list, padded to `least` or more columns."""
+        inside = torch.arange(max(least, int(self.lengths.max())), device="cpu") < self.lengths[:, None]
+        if bool(inside.all()):
+            return values.view(inside.shape)
+        return torch.full(inside.shape, filler, dtype=values.dtype, device="cpu").masked_scatter_(inside, values)
+
+    def numbers(self) -> Tensor:
+        """Return the values as a tensor of int64 or float64, [E].
+
+        Raises:
+            TypeError: for values that are not numbers.
+        """
+        kind = self.values.type
+        if not pa.types.is_floating(kind) and not pa.types.is_integer(kind):
+            raise TypeError(f"{self.name} must hold numbers, got {kind}")
+        return tensor_of(self.values.cast(pa.float64() if pa.types.is_floating(kind) else pa.int64()))
+
+    def ids(self) -> Any:
+        """Return the values as ids, an array of pyarrow; see `as_ids`."""
+        return as_ids(self.name, self.values)
+
+
+def rows_of(columns: Mapping[str, Column], item_ids: Vocabulary | None) -> dict[str, Tensor]:
+    """Return the row numbers of the ids of each column, {role: int64 [E]}; negative = padding.
+
+    Args:
+        columns: columns of ids, by role.
+        item_ids: vocabulary of the ids; None = ids are row numbers. An id outside the vocabulary gets a row number
+            after the vocabulary's own, the same in all columns; -1 stays padding.
+
+    Raises:
+        TypeError: for ids of another kind; for text without `item_ids`.
+        ValueError: as in `Column.ids`.
+    """
+    if item_ids is None:
+        for column in columns.values():
+            if not pa.types.is_int64(kind := column.ids().type):
+                raise TypeError(
+                    f"{column.name} holds {kind}, not row numbers: pass item_ids=, a Vocabulary with the row of each id"
+                )
+        return {role: tensor_of(column.ids()) for role, column in columns.items()}
+    rows: dict[str, Tensor] = {}
+    unknown: dict[Any, int] = {-1: -1}
+    for role, column in columns.items():
+        encoded = column.ids().dictionary_encode()
+        of_distinct = item_ids.rows_of(column.name, encoded.dictionary, "item_ids")
+        for code in (of_distinct < 0).nonzero()[:, 0].tolist():
+            of_distinct[code] = unknown.setdefault(encoded.dictionary[code].as_py(), len(item_ids) + len(unknown) - 1)
+        rows[role] = of_distinct[tensor_of(encoded.indices).long()]
+    return rows
+
+
+def group_codes(batch: Any, by_group: Accumulator) -> Tensor:
+    """Return the code of each row's group, int64 [B], from the column of `by_group`; null is -1.
+
+    Raises:
+        ValueError: for the name of another group.
+    """
+    (name,) = by_group.columns
+    column = batch.column(name)
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    names = column.cast(pa.string())
+    codes = pc.index_in(names, value_set=pa.array(by_group.row_groups, pa.string()))
+    other = names.filter(pc.and_(codes.is_null(), names.is_valid()))
+    if len(other):
+        raise ValueError(f"column {name!r} holds {other[0].as_py()!r}, which is not a group of {by_group.option}")
+    return tensor_of(codes.fill_null(-1)).long()
+
+
+def tensor_of(array: Any) -> Tensor:
+    """Return an array of signed numbers without missing values as a tensor that shares its memory."""
+    if not len(array):
+        return torch.empty(0, dtype=torch.float64 if pa.types.is_floating(array.type) else torch.int64, device="cpu")
+    tensor: Tensor = from_dlpack(array)
+    return tensor
+
+
+def _is_list(kind: Any) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _with_value_type(column: Any) -> Any:
+    """Return a column; one of type null, or of lists of null, becomes one of lists of int64 (it has no values)."""
+    if pa.types.is_dictionary(column.type):
+        return column.dictionary_decode()
+    empty = pa.types.is_null(column.type) or (_is_list(column.type) and pa.types.is_null(column.type.value_type))
+    return column.cast(pa.list_(pa.int64())) if empty else column
+
+
+SCHEMA = pa.schema([("sums", pa.list_(pa.float64())), ("counts", pa.list_(pa.int64())), ("fingerprint", pa.string())])
+"""Columns of a tally: `sums` and `counts` of the states, and the `fingerprint` of format, metrics and settings."""
+
+SCHEMA_DDL = "sums array<double>, counts array<bigint>, fingerprint string"
+"""`SCHEMA` as text, for Spark's `mapInArrow`."""
+
+FORMAT = "tally 3"
+"""Version of the contents of `sums` and `counts`, with which fingerprints begin."""
+
+
+class TallyCounts(NamedTuple):
+    """Counts of rows and list entries of a tally, stored before the counts of the states."""
+
+    num_unserved: int = 0
+    """Number of rows with a relevant item and without a list."""
+    num_unknown: int = 0
+    """Number of list entries whose item is not in `item_ids`."""
+    num_repeated: int = 0
+    """Number of list entries that repeat an item."""
+    num_judged: int = 0
+    """Number of rows with a relevant item that was looked up in a list."""
+    num_deep: int = 0
+    """Number of the `num_judged` rows whose list is as long as the depth that the metrics read."""
+
+
+class Record(NamedTuple):
+    """One record of a tally."""
+
+    sums: Tensor
+    """Float64: the floating states of the metrics and their accumulators."""
+    counts: Tensor
+    """Int64: the list counts, then the integer states."""
+    fingerprint: str
+
+
+class TallyStates:
+    """The states of a collection and its accumulators as two vectors.
+
+    Args:
+        collection: its states are written, and replaced by `add_up`.
+        settings: further settings of the fingerprint.
+    """
+
+    def __init__(self, collection: RecMetricCollection, settings: str = "") -> None:
+        self.evaluator: Evaluator = collection.evaluator
+        self.owners: tuple[Metric, ...] = (self.evaluator, *self.evaluator._accumulators)
+        names = [metric.fingerprint for metric in collection.metrics.values()]
+        names += [accumulator.option for accumulator in collection.accumulators]
+        self.fingerprint: str = "\n".join((FORMAT, *names, settings))
+
+    def record_batch(self, list_counts: TallyCounts) -> Any:
+        """Return the states as a RecordBatch of one record."""
+        states: list[Tensor] = [getattr(owner, name).flatten() for owner in self.owners for name in owner._defaults]
+        sums = torch.cat([state for state in states if state.is_floating_point()])
+        integers = [state for state in states if not state.is_floating_point()]
+        counts = torch.cat([torch.tensor(list_counts, device="cpu"), *integers])
+        lists = [pa.ListArray.from_arrays([0, len(vector)], vector.numpy()) for vector in (sums, counts)]
+        return pa.RecordBatch.from_arrays([*lists, pa.array([self.fingerprint])], schema=SCHEMA)
+
+    def add_up(self, records: Iterable[Record]) -> TallyCounts:
+        """Replace the states by the sums of all records; return the list counts.
+
+        Raises:
+            ValueError: if there is no tally, and for tallies that cannot be added up; the message says why.
+        """
+        total: Record | None = None
+        for number, record in enumerate(records):
+            self._check_settings(number, record, total)
+            sums, counts = record[:2]
+            if total is not None:
+                sums, counts = total.sums + sums, total.counts + counts
+            total = Record(sums, counts, record.fingerprint)
+        if total is None:
+            raise ValueError("there is no tally to merge")
+        (list_counts, counts), sums = total.counts.tensor_split([len(TallyCounts._fields)]), total.sums
+        for owner in self.owners:
+            for name in owner._defaults:
+                state: Tensor = getattr(owner, name)
+                if state.is_floating_point():
+                    value, sums = sums.tensor_split([state.numel()])
+                else:
+                    value, counts = counts.tensor_split([state.numel()])
+                setattr(owner, name, value.view(state.shape))
+        self.evaluator._assign({"_update_count": 1})
+        return TallyCounts(*list_counts.tolist())
+
+    def _check_settings(self, number: int, record: Record, total: Record | None) -> None:
+        """Raise for a tally of other metrics or of another version, or made with other settings than the first."""
+        metrics, _, settings = record.fingerprint.rpartition("\n")
+        expected = self.fingerprint.rpartition("\n")[0]
+        if metrics != expected:
+            raise ValueError(
+                f"tally {number} has other metrics, options or another version: {metrics!r}, expected {expected!r}"
+            )
+        if total is not None and record.fingerprint != total.fingerprint:
+            settings_of_first = total.fingerprint.rpartition("\n")[2]
+            raise ValueError(
+                f"tally {number} was made with {settings}, tally 0 with {settings_of_first}: they cannot be added"
+            )
+
+
+def read_records(tallies: Any) -> Iterator[Record]:
+    """Yield the records of tallies from a Table, a RecordBatch, a frame, or an iterable of these."""
+    if isinstance(tallies, pa.RecordBatch) or hasattr(tallies, "__arrow_c_stream__"):
+        table = pa.table(tallies)
+        check_names(SCHEMA.names, table.column_names, "a table of tallies", "arrow.tally makes them")
+        for sums, counts, fingerprint in zip(*table.select(SCHEMA.names).cast(SCHEMA).columns, strict=True):
+            yield Record(tensor_of(sums.values), tensor_of(counts.values), fingerprint.as_py())
+        return
+    if not isinstance(tallies, Iterable) or isinstance(tallies, (str, Mapping, Tensor)):
+        raise TypeError(f"tallies must be a Table of pyarrow, or an iterable of these, got {describe(tallies)}")
+    for tally in tallies:
+        yield from read_records(tally)
+
+
+_ROWS_AT_ONCE = 2**14
+_MAX_CELLS = 2**19
+"""Maximum number of entries of a padded column (lists, relevant items) in rows that are ranked at once."""
+
+
+class Counting:
+    """Collection updated with RecordBatches, and the list counts of all rows so far.
+
+    Args:
+        collection: an empty collection.
+        roles: names of the columns by role: lists or ranks, target, gains, exclude, weights, scores.
+        item_ids: vocabulary of the ids; None = ids are row numbers.
+        complete: as in `tally`.
+        duplicates: as in `tally`.
+        depth: as in `tally`.
+    """
+
+    def __init__(
+        self,
+        collection: RecMetricCollection,
+        roles: Mapping[str, str],
+        item_ids: Vocabulary | None,
+        complete: bool,
+        duplicates: Duplicates,
+        depth: int | None,
+    ) -> None:
+        self.collection: RecMetricCollection = collection
+        self.roles: Mapping[str, str] = roles
+        self.item_ids: Vocabulary | None = item_ids
+        self.complete: bool = complete
+        self.duplicates: Duplicates = duplicates
+        self.rank_depth: int | None = depth
+        self.depth: int | None = collection.evaluator._batch_needs.depth
+        self.groups: list[Accumulator] = [acc for acc in collection.accumulators if acc.row_groups]
+        self.list_counts: TallyCounts = TallyCounts()
+        self.num_rows: int = 0
+        settings = f"columns={','.join(roles)} duplicates={duplicates} complete={complete}"
+        self.states: TallyStates = TallyStates(collection, settings)
+        if "lists" in roles:
+            _check_columns_suffice(collection, complete, "target" in roles)
+
+    def record_batch(self) -> Any:
+        """Return the tally as a RecordBatch."""
+        return self.states.record_batch(self.list_counts)
+
+    @torch.no_grad()
+    def add(self, data: Any) -> None:
+        """Add the rows of a RecordBatch or Table.
+
+        Raises:
+            ValueError: for bad values; the message names the row in the data.
+        """
+        if not hasattr(data, "schema") or not hasattr(data, "slice"):
+            raise TypeError(f"data must yield RecordBatches of pyarrow, got {describe(data)}")
+        names = [*self.roles.values(), *(name for by_group in self.groups for name in by_group.columns)]
+        check_names(names, data.schema.names, "data", "lists=, target= and so on name its columns")
+        for batch in data.to_batches() if isinstance(data, pa.Table) else [data]:
+            for begin in range(0, len(batch), _ROWS_AT_ONCE):
+                self._add(batch.slice(begin, _ROWS_AT_ONCE))
+
+    def _add(self, batch: Any) -> None:
+        """Add a RecordBatch, in halves if its padded lists are too large."""
+        try:
+            columns = {role: Column.read(batch, name, role == "lists") for role, name in self.roles.items()}
+            width = (self.depth or 1) + sum(int(column.lengths.max()) for column in columns.values())
+            if len(batch) == 1 or len(batch) * width <= _MAX_CELLS:
+                self._count(columns, {acc.columns[0]: group_codes(batch, acc) for acc in self.groups})
+                self.num_rows += len(batch)
+                return
+        except ValueError as error:  # count rows from the first one of the data
+            message = re.sub(r"\brow (\d+)\b", lambda row: f"row {self.num_rows + int(row[1])}", str(error))
+            raise ValueError(message) from error
+        half = len(batch) // 2
+        self._add(batch.slice(0, half))
+        self._add(batch.slice(half))
+
+    def _count(self, columns: Mapping[str, Column], groups: dict[str, Any]) -> None:
+        """Add rows, given the columns by role and the codes of their groups."""
+        weights = _weights(columns["weights"]) if "weights" in columns else None
+        evaluator = self.collection.evaluator
+        if "ranks" in columns:
+            padding = 0 if columns["ranks"].holds_lists else -1  # 0 also if these lists all have length 1
+            values = columns["ranks"].padded(columns["ranks"].numbers(), -1)
+            ranks = Ranks(values, self.rank_depth, padding=padding)
+            self.collection.update(ranks, weights=weights, **groups)
+            return
+        ids = {role: columns[role] for role in ("lists", "target", "exclude") if role in columns}
+        rows = rows_of(ids, self.item_ids)
+        lists = columns["lists"].padded(rows["lists"], -1, self.depth or 1)
+        scores = _aligned(columns, "lists", "scores", "listed items", self.depth or 1)
+        ranking = Lists(
+            lists,
+            columns["target"].padded(rows["target"], -1) if "target" in rows else None,
+            gains=_aligned(columns, "target", "gains", "relevant items"),
+            scores=None if scores is None else scores.double(),
+            exclude=columns["exclude"].padded(rows["exclude"], -1) if "exclude" in rows else None,
+            complete=self.complete,
+            duplicates=self.duplicates,
+        ).rank(evaluator._batch_needs, evaluator._ranking_options)
+        lengths = (lists >= 0).sum(1)
+        if not self.complete and evaluator._ranking_options.validate_args is not False:
+            check_shortened(ranking, lengths, self.depth, torch.arange(len(lists), device="cpu"), "row {}".format)
+        self.collection.update(ranking, weights=weights, **groups)
+        judged = ranking.num_relevant > 0
+        deep = judged if self.complete or self.depth is None else judged & (lengths >= self.depth)
+        list_counts = TallyCounts(
+            num_unserved=int((judged & (lengths == 0)).sum()),
+            num_unknown=0 if self.item_ids is None else int((lists >= len(self.item_ids)).sum()),
+            num_repeated=0 if ranking.num_repeated is None else int(ranking.num_repeated.sum()),
+            num_judged=int(judged.sum()),
+            num_deep=int(deep.sum()),
+        )
+        self.list_counts = TallyCounts(*map(sum, zip(self.list_counts, list_counts, strict=True)))
+
+
+def _aligned(columns: Mapping[str, Column], role: str, name: str, unit: str, least: int = 1) -> Tensor | None:
+    """Return the column `name`, one number per id of a role, [n, width]; None if there is no such column."""
+    if name not in columns:
+        return None
+    lengths, num_numbers = columns[role].lengths, columns[name].lengths
+    if bool((wrong := lengths != num_numbers).any()):
+        row = int(wrong.nonzero()[0])
+        raise ValueError(f"row {row} has {int(lengths[row])} {unit} and {int(num_numbers[row])} {name}")
+    return columns[name].padded(columns[name].numbers(), 0, least)
+
+
+def _weights(column: Column) -> Tensor:
+    """Return one weight per row, [n]."""
+    if bool((wrong := column.lengths != 1).any()):
+        raise ValueError(f"row {int(wrong.nonzero()[0])} has no weight: {column.name} must hold one number per row")
+    return column.numbers()
+
+
+def _check_columns_suffice(collection: RecMetricCollection, complete: bool, has_target: bool) -> None:
+    """Raise for metrics that read data without a column: relevant items, histories or deeper lists."""
+    for label, metric in collection.metrics.items():
+        if metric.needs.target and not has_target:
+            raise ValueError(f"{label} needs the relevant items: name their column with target=")
+        if metric.needs.history:
+            raise ValueError(f"{label} needs the users' histories, which tally cannot read: use evaluate_lists")
+        check_depth(label, metric.needs, complete)
 
 
 @torch.no_grad()

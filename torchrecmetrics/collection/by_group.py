@@ -8,8 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from torchrecmetrics.core.checks import Checks, check_group_names, check_ids
-from torchrecmetrics.core.result import Result
-from torchrecmetrics.core.row_values import RowValues
+from torchrecmetrics.core.result import Result, RowValues
 from torchrecmetrics.metrics.accumulator import State, Summed
 
 

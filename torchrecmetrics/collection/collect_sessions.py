@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.collection.collection import RecMetricCollection
-from torchrecmetrics.collection.row_buffer import BUDGET, check_same_columns, with_batch
+from torchrecmetrics.collection.kept_rows import BUDGET, check_same_columns, with_batch
 from torchrecmetrics.core.arrays import ordinary_tensors
 from torchrecmetrics.core.checks import Checks, check_device, check_tensor, describe
 from torchrecmetrics.core.distributed import gathered

@@ -16,10 +16,9 @@ from torchrecmetrics.core.options import DEFAULTS, OPTIONS, Input
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.core.result import Result
 from torchrecmetrics.metrics.accumulator import Accumulator
-from torchrecmetrics.metrics.description import Description
+from torchrecmetrics.metrics.description import TORCHMETRICS_OPTIONS, Description, MetricOptions, option_fingerprint
 from torchrecmetrics.metrics.evaluator import Evaluator, outside_graphs
 from torchrecmetrics.metrics.names import KeyFormat, Metrics, check_options, description_of, key_of, make_metrics
-from torchrecmetrics.metrics.signature import TORCHMETRICS_OPTIONS, MetricOptions, option_fingerprint
 from torchrecmetrics.results.evaluation import Evaluation, EvaluationCounts
 from torchrecmetrics.results.rows import Rows
 

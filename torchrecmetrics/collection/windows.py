@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.core.checks import check_k
-from torchrecmetrics.core.result import Result
-from torchrecmetrics.core.row_values import Layout, RowValues
+from torchrecmetrics.core.result import Layout, Result, RowValues
 from torchrecmetrics.metrics.accumulator import Accumulator, State
 
 SLOTS = 100

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import math
 import operator
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_functorch_wrapped_tensor, peek_interpreter_stack  # torch.func has no public name
+from torch._C._functorch import is_functorch_wrapped_tensor, peek_interpreter_stack
 
 Validation: TypeAlias = bool | Literal["deferred"]
 """True: bad values raise at once on the CPU, else in `compute`; "deferred": in `compute` everywhere; False: never."""
@@ -382,3 +383,91 @@ def check_group_names(names: Any) -> tuple[str, ...]:
     if not words:
         raise ValueError("groups needs at least one name")
     return words
+
+
+class Cure(NamedTuple):
+    """A fix that an error proposes: a keyword argument or a call."""
+
+    text: str
+    """Python code, as written in the error's text."""
+    name: str
+    """Name of the option, or of the function that is called."""
+    values: Mapping[str, Any] = {}
+    """The option's value, or the call's arguments, by name; `...` = only the caller knows the value."""
+
+    @classmethod
+    def option(cls, name: str, value: Any) -> Cure:
+        """Return the cure `name=value`."""
+        return cls(f"{name}={'...' if value is ... else repr(value)}", name, {name: value})
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class CuredError(ValueError):
+    """An error with the cures that its text names."""
+
+    def __init__(self, text: str, *cures: Cure) -> None:
+        super().__init__(text)
+        self.cures = cures
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CuredError, (str(self), *self.cures)
+
+    def written(self, write: Callable[[Cure], str]) -> str:
+        """Return the text with each cure replaced by `write(cure)`."""
+        text = str(self)
+        for cure in sorted(self.cures, key=lambda cure: -len(cure.text)):
+            text = text.replace(cure.text, write(cure))
+        return text
+
+
+def joined(errors: list[CuredError]) -> CuredError:
+    """Return one error with the texts of several."""
+    return CuredError("\n".join(map(str, errors)), *(cure for error in errors for cure in error.cures))
+
+
+_MAKERS = {"pandas": "DataFrame", "polars": "DataFrame", "pyarrow": "table"}
+_NULLABLE = {  # types that hold missing entries, by the kind of a column
+    "pandas": {"whole numbers": "Int64", "floats": "float64", "text": "object"},
+    "polars": {"whole numbers": "Int64", "floats": "Float64", "text": "String"},
+    "pyarrow": {"whole numbers": "int64", "floats": "float64", "text": "string"},
+}
+
+
+def frame_of(library: str, columns: dict[str, list[Any]], gaps: Mapping[str, str] | None = None) -> Any:
+    """Make a frame of columns.
+
+    Args:
+        library: "pandas", "polars" or "pyarrow".
+        columns: lists of entries by column name.
+        gaps: kind of each column that may hold None, "whole numbers", "floats" or "text"; it fixes the column's type.
+
+    Raises:
+        ImportError: if the library is not installed.
+        ValueError: for any other library.
+    """
+    check_choice("library", library, tuple(_MAKERS))
+    try:
+        module = importlib.import_module(library)
+    except ImportError as error:
+        raise ImportError(f"{library} is not installed: pip install {library}") from error
+    types = {name: _NULLABLE[library][kind] for name, kind in (gaps or {}).items()}
+    if library == "pyarrow":
+        return module.table({n: module.array(c, types[n]) if n in types else c for n, c in columns.items()})
+    frame = getattr(module, _MAKERS[library])(columns)
+    if library == "pandas":
+        return frame.astype(types)
+    return frame.cast({name: getattr(module, type_) for name, type_ in types.items()})
+
+
+def needed(module: str, purpose: str) -> Any:
+    """Import a module of the extra `frames`.
+
+    Raises:
+        ImportError: if the module is not installed; names its purpose and the extra that installs it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(f"{purpose} needs {module.partition('.')[0]}: {extra('frames')}") from error

@@ -14,8 +14,7 @@ from torchrecmetrics.core.checks import describe, nearest
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.log import Log, LogSplit, UserSplit
 from torchrecmetrics.tables.columns import arrow
-from torchrecmetrics.tables.events import Events
-from torchrecmetrics.tables.times import UNIT_RATIO, in_one_unit, shown_time, wrong_times
+from torchrecmetrics.tables.events import UNIT_RATIO, Events, in_one_unit, shown_time, wrong_times
 from torchrecmetrics.tables.vocabulary import Vocabulary
 
 _POPULAR = 0.5

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.core.arrays import float_dtype, slices
-from torchrecmetrics.core.checks import check_strided, check_tensor, describe
-from torchrecmetrics.core.cures import Cure, CuredError
+from torchrecmetrics.core.checks import Cure, CuredError, check_strided, check_tensor, describe
 from torchrecmetrics.core.numbers import SIGNED, check_size
 from torchrecmetrics.data.interactions import Interactions
 

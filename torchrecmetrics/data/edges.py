@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.checks import check_choice, plain, shown, warn_caller
-from torchrecmetrics.core.cures import Cure, CuredError
+from torchrecmetrics.core.checks import Cure, CuredError, check_choice, plain, shown, warn_caller
 from torchrecmetrics.core.numbers import (
     check_container,
     check_integers,

@@ -11,15 +11,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.checks import check_k
-from torchrecmetrics.core.cures import CuredError
+from torchrecmetrics.core.checks import CuredError, check_k
 from torchrecmetrics.core.saving import read, write
 from torchrecmetrics.data.edges import DuplicatePairs, Reduce
 from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.tables.events import Events
+from torchrecmetrics.tables.events import Events, read_bound, shown_time, wrong_times
 from torchrecmetrics.tables.files import open_file
 from torchrecmetrics.tables.table import Name, Table, Use
-from torchrecmetrics.tables.times import read_bound, shown_time, wrong_times
 from torchrecmetrics.tables.vocabulary import Vocabulary
 
 

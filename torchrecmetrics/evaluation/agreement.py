@@ -16,9 +16,8 @@ from torchrecmetrics.collection.collection import RecMetricCollection
 from torchrecmetrics.core.checks import check_device, warn_caller
 from torchrecmetrics.core.checks import check_ids as check_item_ids
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.evaluation.arguments import ask, check_ids, entries_of, opened
 from torchrecmetrics.evaluation.ranked_lists import RankedLists
-from torchrecmetrics.evaluation.sides import ListEntries, Side, numbered_sides
+from torchrecmetrics.evaluation.sides import ListEntries, Side, ask, check_ids, entries_of, numbered_sides, opened
 from torchrecmetrics.inputs.lists import Lists
 from torchrecmetrics.metrics.of_lists import ListMetric
 from torchrecmetrics.results.evaluation import Evaluation

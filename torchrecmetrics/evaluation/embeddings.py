@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torchrecmetrics.core.arrays import as_tensor
 from torchrecmetrics.core.checks import ID_DTYPES, check_choice, check_strided
 from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.evaluation.target_device import TargetDevice
+from torchrecmetrics.evaluation.test_set import TargetDevice
 
 Similarity = Literal["dot", "cosine"]
 

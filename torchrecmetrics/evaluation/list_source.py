@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.collection.collection import RecMetricCollection
-from torchrecmetrics.core.checks import warn_caller
-from torchrecmetrics.core.cures import Cure, CuredError
+from torchrecmetrics.core.checks import Cure, CuredError, warn_caller
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.evaluation.ranked_lists import FIRST, RankedLists

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.cures import Cure, CuredError
+from torchrecmetrics.core.checks import Cure, CuredError
 from torchrecmetrics.evaluation.sides import ListEntries
 from torchrecmetrics.inputs.jagged import side_by_side
 from torchrecmetrics.tables.entries import Entries

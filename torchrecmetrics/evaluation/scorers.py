@@ -20,9 +20,7 @@ from torchrecmetrics.core.options import Input
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.evaluation.embeddings import Embeddings
-from torchrecmetrics.evaluation.target_device import TargetDevice
-from torchrecmetrics.evaluation.test_set import Batch
-from torchrecmetrics.evaluation.user_exclusions import Exclusions
+from torchrecmetrics.evaluation.test_set import Batch, Exclusions, TargetDevice
 from torchrecmetrics.inputs.batch_input import BatchInput
 from torchrecmetrics.inputs.candidates import Candidates
 from torchrecmetrics.inputs.item_shard import ItemShard, over_processes

@@ -19,8 +19,8 @@ from torchmetrics import Metric
 from torchrecmetrics.collection.collection import RecMetricCollection
 from torchrecmetrics.core.checks import check_choice, extra
 from torchrecmetrics.metrics.accumulator import Accumulator
+from torchrecmetrics.metrics.description import METRIC_OPTIONS, MetricOptions
 from torchrecmetrics.metrics.names import KeyFormat, Metrics, check_options, is_name
-from torchrecmetrics.metrics.signature import METRIC_OPTIONS, MetricOptions
 
 Stage: TypeAlias = Literal["validate", "test"]
 """Stage in which a callback evaluates; "validate" is also the validation in `fit`."""

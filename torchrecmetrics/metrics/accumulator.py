@@ -18,8 +18,7 @@ from torchmetrics import Metric
 from torchrecmetrics.core.arrays import float_dtype, ordinary_tensors
 from torchrecmetrics.core.checks import Checks
 from torchrecmetrics.core.distributed import sum_over_processes
-from torchrecmetrics.core.result import Result
-from torchrecmetrics.core.row_values import Layout, RowValues
+from torchrecmetrics.core.result import Layout, Result, RowValues
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -19,8 +19,8 @@ from torchrecmetrics.core.checks import check_choice, describe
 from torchrecmetrics.core.options import Needs
 from torchrecmetrics.core.ranked_items import AnyCutoff, check_cutoffs, log2_discount, sum_first
 from torchrecmetrics.core.ranking import Ranking
+from torchrecmetrics.metrics.description import MetricOptions
 from torchrecmetrics.metrics.ranking_metric import RankingMetric
-from torchrecmetrics.metrics.signature import MetricOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

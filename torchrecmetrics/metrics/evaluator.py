@@ -24,8 +24,7 @@ from torchrecmetrics.core.checks import VIOLATIONS, Checks, in_words, nearest
 from torchrecmetrics.core.distributed import exchange, gathered, is_distributed, sum_over_processes
 from torchrecmetrics.core.options import Input, Needs, Options
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.core.result import Result
-from torchrecmetrics.core.row_values import Layout, RowValues
+from torchrecmetrics.core.result import Layout, Result, RowValues
 from torchrecmetrics.inputs.as_input import as_input
 from torchrecmetrics.inputs.questions import Questions
 from torchrecmetrics.metrics.accumulator import Accumulator, BareMetric, State, own_lists

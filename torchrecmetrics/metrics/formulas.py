@@ -15,8 +15,7 @@ from torchrecmetrics.core.checks import Checks, describe, shown
 from torchrecmetrics.core.options import Needs
 from torchrecmetrics.core.ranked_items import Cutoffs
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.core.result import Result
-from torchrecmetrics.core.row_values import Layout, RowValues
+from torchrecmetrics.core.result import Layout, Result, RowValues
 from torchrecmetrics.metrics.description import Description
 
 

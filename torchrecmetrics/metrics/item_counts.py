@@ -14,11 +14,10 @@ from torchrecmetrics.core.arrays import float_dtype, without
 from torchrecmetrics.core.checks import check_counted
 from torchrecmetrics.core.options import Needs
 from torchrecmetrics.core.ranked_items import log2_discounts
-from torchrecmetrics.core.row_values import RowValues
+from torchrecmetrics.core.result import RowValues
 from torchrecmetrics.metrics.accumulator import State, Summed
-from torchrecmetrics.metrics.description import Description
+from torchrecmetrics.metrics.description import Description, MetricOptions
 from torchrecmetrics.metrics.ranking_metric import CountedMetric, needs_catalogue
-from torchrecmetrics.metrics.signature import MetricOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

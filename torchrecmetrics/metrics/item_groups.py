@@ -12,13 +12,12 @@ from torchrecmetrics.core.arrays import float_dtype, without
 from torchrecmetrics.core.checks import check_choice
 from torchrecmetrics.core.options import Needs
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.core.row_values import RowValues
+from torchrecmetrics.core.result import RowValues
 from torchrecmetrics.metrics import list_formulas
 from torchrecmetrics.metrics.accumulator import State, Summed
-from torchrecmetrics.metrics.description import Description
+from torchrecmetrics.metrics.description import Description, MetricOptions
 from torchrecmetrics.metrics.item_counts import counted_lists
 from torchrecmetrics.metrics.ranking_metric import CountedMetric
-from torchrecmetrics.metrics.signature import MetricOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

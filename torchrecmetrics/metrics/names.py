@@ -13,9 +13,8 @@ from torchmetrics import Metric
 
 from torchrecmetrics.core.checks import check_k, describe, nearest
 from torchrecmetrics.metrics import accuracy, item_counts, item_groups, of_lists, one_rank
-from torchrecmetrics.metrics.description import Description
+from torchrecmetrics.metrics.description import METRIC_OPTIONS, Description, MetricOptions
 from torchrecmetrics.metrics.ranking_metric import RankingMetric
-from torchrecmetrics.metrics.signature import METRIC_OPTIONS, MetricOptions
 
 KeyFormat: TypeAlias = str | Callable[[str, int | None], str]
 """A format string of {name} and {k}, or a function of both, that makes a key."""

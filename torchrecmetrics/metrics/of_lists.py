@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from torchrecmetrics.core.options import Needs
 from torchrecmetrics.metrics import list_formulas
-from torchrecmetrics.metrics.description import Kind
+from torchrecmetrics.metrics.description import Kind, MetricOptions
 from torchrecmetrics.metrics.list_formulas import Divergence, Likeness
 from torchrecmetrics.metrics.ranking_metric import RankingMetric
-from torchrecmetrics.metrics.signature import MetricOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -15,11 +15,10 @@ from torch import Tensor
 from torchrecmetrics.core.checks import check_counted, check_k
 from torchrecmetrics.core.options import Needs
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.core.row_values import RowValues
+from torchrecmetrics.core.result import RowValues
 from torchrecmetrics.metrics.accumulator import State, Summed
-from torchrecmetrics.metrics.description import Description
+from torchrecmetrics.metrics.description import Description, MetricOptions
 from torchrecmetrics.metrics.ranking_metric import CountedMetric, RankingMetric
-from torchrecmetrics.metrics.signature import MetricOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -14,23 +14,32 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.checks import check_choice, check_k, check_score_threshold, describe, nearest
-from torchrecmetrics.core.cures import Cure, CuredError
+from torchrecmetrics.core.checks import (
+    Cure,
+    CuredError,
+    check_choice,
+    check_k,
+    check_score_threshold,
+    describe,
+    nearest,
+)
 from torchrecmetrics.core.options import OPTIONS, Needs, Options
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.core.result import SIDES, LastResult, Result
 from torchrecmetrics.metrics.accumulator import Summed
-from torchrecmetrics.metrics.description import Description, Kind, is_builtin
-from torchrecmetrics.metrics.evaluator import Evaluator, outside_graphs
-from torchrecmetrics.metrics.signature import (
+from torchrecmetrics.metrics.description import (
     METRIC_OPTIONS,
     TORCHMETRICS_OPTIONS,
+    Description,
     EmptyTargetAction,
     Formula,
     ItemCatalogue,
+    Kind,
     Signature,
+    is_builtin,
     label_part,
 )
+from torchrecmetrics.metrics.evaluator import Evaluator, outside_graphs
 
 if TYPE_CHECKING:
     from torchrecmetrics.results.evaluation import Evaluation

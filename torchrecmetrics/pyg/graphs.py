@@ -16,12 +16,17 @@ from torchrecmetrics.evaluation.embeddings import Embeddings
 from torchrecmetrics.evaluation.evaluate import EvaluateOptions
 from torchrecmetrics.evaluation.evaluate import evaluate as evaluate_embeddings
 from torchrecmetrics.evaluation.scorers import EmbeddingScorer, evaluating
-from torchrecmetrics.evaluation.target_device import TargetDevice
-from torchrecmetrics.evaluation.test_set import check_target, from_edges
-from torchrecmetrics.evaluation.user_exclusions import Histories, Matrix, exclude_entries
+from torchrecmetrics.evaluation.test_set import (
+    Histories,
+    Matrix,
+    TargetDevice,
+    check_target,
+    exclude_entries,
+    from_edges,
+)
 from torchrecmetrics.inputs.sessions import Sessions
+from torchrecmetrics.metrics.description import METRIC_OPTIONS, MetricOptions
 from torchrecmetrics.metrics.names import Metrics, check_options
-from torchrecmetrics.metrics.signature import METRIC_OPTIONS, MetricOptions
 from torchrecmetrics.results.evaluation import Evaluation
 
 if TYPE_CHECKING:

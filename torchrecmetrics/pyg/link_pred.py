@@ -18,8 +18,8 @@ from torchrecmetrics.inputs.batch_input import BatchInput
 from torchrecmetrics.inputs.jagged import Jagged
 from torchrecmetrics.inputs.lists import Duplicates, Lists
 from torchrecmetrics.metrics.accumulator import Accumulator
+from torchrecmetrics.metrics.description import MetricOptions
 from torchrecmetrics.metrics.names import KeyFormat, Metrics
-from torchrecmetrics.metrics.signature import MetricOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torchrecmetrics.collection.by_group import ByGroup
 from torchrecmetrics.collection.collection import RecMetricCollection
 from torchrecmetrics.core.checks import check_choice, check_ids, check_k, describe
-from torchrecmetrics.evaluation.progress import Progress, ProgressBar
+from torchrecmetrics.evaluation.evaluate import Progress, ProgressBar
 from torchrecmetrics.evaluation.scorers import evaluating, memory_on
 from torchrecmetrics.inputs.jagged import Spans
 from torchrecmetrics.inputs.scores import Scores
+from torchrecmetrics.metrics.description import METRIC_OPTIONS, MetricOptions
 from torchrecmetrics.metrics.names import Metrics, check_options
-from torchrecmetrics.metrics.signature import METRIC_OPTIONS, MetricOptions
 from torchrecmetrics.results.evaluation import Evaluation
 
 if TYPE_CHECKING:

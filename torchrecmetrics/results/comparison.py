@@ -15,19 +15,21 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.core.checks import check_choice, check_k
-from torchrecmetrics.core.intervals import check_level
-from torchrecmetrics.core.student_t import quantile
+from torchrecmetrics.core.intervals import check_level, quantile
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.results.pairing import PairColumns, Paired, PairTotals, RunMean, Runs
-from torchrecmetrics.results.resampling import MANY, all_flips, flipped_sums, one_thread
 from torchrecmetrics.results.result_table import ModelTable, ResultTable, records, unknown_key
 from torchrecmetrics.results.significance import (
+    MANY,
     Alternative,
     ByFlips,
     ByStudent,
     Correction,
     Decisions,
+    all_flips,
     decide,
+    flipped_sums,
+    one_thread,
     studentised,
 )
 

@@ -9,11 +9,9 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.checks import describe, nearest
-from torchrecmetrics.core.cures import Cure, CuredError
-from torchrecmetrics.results.resampling import Units
-from torchrecmetrics.results.row_ids import EQUAL, RowIds, UnitLayout, find_ids, id_at
-from torchrecmetrics.results.rows import Rows
+from torchrecmetrics.core.checks import Cure, CuredError, describe, nearest
+from torchrecmetrics.results.rows import EQUAL, RowIds, Rows, UnitLayout, find_ids, id_at
+from torchrecmetrics.results.significance import Units
 
 
 class HasRows(Protocol):

@@ -9,8 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from textwrap import fill
 from typing import Any, ClassVar
 
-from torchrecmetrics.core.checks import nearest
-from torchrecmetrics.core.extras import frame_of
+from torchrecmetrics.core.checks import frame_of, nearest
 
 WIDTH = 88
 """Columns of the text below a table."""

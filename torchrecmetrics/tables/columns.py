@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.checks import nearest
-from torchrecmetrics.core.extras import needed
+from torchrecmetrics.core.checks import nearest, needed
 from torchrecmetrics.core.numbers import check_container, check_exact, holds
 
 _WHOLE = r"^(0|-?[1-9][0-9]*)$"

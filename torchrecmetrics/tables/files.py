@@ -17,8 +17,7 @@ from typing import IO, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.cures import Cure, CuredError
-from torchrecmetrics.core.extras import needed
+from torchrecmetrics.core.checks import Cure, CuredError, needed
 from torchrecmetrics.tables.columns import arrow
 from torchrecmetrics.tables.frames import Source, source_of_frame
 

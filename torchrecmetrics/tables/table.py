@@ -8,8 +8,7 @@ from pathlib import Path
 from types import EllipsisType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from torchrecmetrics.core.checks import nearest
-from torchrecmetrics.core.cures import Cure, CuredError
+from torchrecmetrics.core.checks import Cure, CuredError, nearest
 from torchrecmetrics.tables.columns import check_names
 from torchrecmetrics.tables.entries import Entries, entries_of_columns
 from torchrecmetrics.tables.files import open_file
