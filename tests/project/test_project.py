@@ -3,7 +3,10 @@
 import ast
 import json
 import re
+import shutil
+import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -40,10 +43,34 @@ def test_no_address_that_does_not_exist():
         assert not re.findall(r"\]\(/", text), path
 
 
+def targets_in(text):
+    """Return where the links and pictures of a text lead."""
+    return re.findall(r"\]\(([^)]+)\)", text) + re.findall(r'src(?:set)?="([^"]+)"', text)
+
+
 def test_links_of_readme():
     """Links and pictures of README lead to files of the repository or to other sites."""
-    targets = re.findall(r"\]\(([^)]+)\)", README) + re.findall(r'src(?:set)?="([^"]+)"', README)
-    assert not [target for target in targets if not target.startswith("https://") and not (ROOT / target).is_file()]
+    assert all(target.startswith("https://") or (ROOT / target).is_file() for target in targets_in(README))
+
+
+def test_page_of_pypi(tmp_path):
+    """With an address in `pyproject.toml`, links and pictures of a wheel's page lead to the tag's files."""
+    settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    for name in ("README.md", "LICENSE", "torchrecmetrics/__init__.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    kinds = iter(("blob", "raw"))
+    settings = re.sub(
+        r"(?<=replacement = ')[^']*", lambda _: rf"\1https://made.up/{next(kinds)}/v$HFPR_VERSION/", settings
+    )
+    (tmp_path / "pyproject.toml").write_text(settings, encoding="utf-8")
+    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel"], cwd=tmp_path, check=True)
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    page = zipfile.ZipFile(wheel).read(f"torchrecmetrics-{trm.__version__}.dist-info/METADATA").decode()
+
+    assert all(target.startswith("https://") for target in targets_in(page))
+    assert f"](https://made.up/blob/v{trm.__version__}/docs/benchmarks.md)" in page
+    assert f'src="https://made.up/raw/v{trm.__version__}/docs/pictures/doors-light.svg"' in page
 
 
 def numbers_in(text):
@@ -84,17 +111,6 @@ def test_day_of_the_card():
     page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     told = {re.search(r"(\d+ \w+ 20\d\d)\W+commit (\w{7})", text).groups() for text in (page, README)}
     assert len(told) == 1
-
-
-def test_first_screen():
-    """README shows code and the line that installs before its table; the home page begins with the same sentences."""
-    title, first, *rest = README[: README.index("| case |")].split("\n\n")
-    assert title == "# torchrecmetrics"
-    assert any(part.startswith("```python") for part in rest)
-    (install,) = [part for part in rest if "pip install" in part]
-    home = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
-    assert " ".join(first.split()) in " ".join(home.split())
-    assert re.search(r'pip install -e "\S+"', install)[0] in home
 
 
 def test_intervals_of_readme():
