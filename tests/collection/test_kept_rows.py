@@ -262,11 +262,11 @@ NAMED = trm.Interactions.from_frame({"user": NAMES, "item": [0, 3, 4, 8, 2, 1]},
 def test_evaluate():
     """`evaluate` keeps rows by user id, or by row number without a vocabulary; users without targets have rows too."""
     found = trm.evaluate(["HR", "NDCG"], USERS[:6], ITEMS, target=NAMED, k=3, keep_rows=True)
-    assert sorted(found.rows.ids) == NAMES
+    assert found.rows.ids == NAMES
     assert found.rows.mean() == {label: pytest.approx(value.item()) for label, value in found.items()}
     plain = trm.Interactions.from_columns(range(6), [0, 3, 4, 8, 2, 1], num_users=8, num_items=9)
     found = trm.evaluate(["HR", "NDCG"], USERS[:8], ITEMS, target=plain, k=3, keep_rows=True)
-    assert sorted(found.rows.ids.tolist()) == list(range(8))  # those without ground truth, too
+    assert found.rows.ids.tolist() == list(range(8))  # those without ground truth, too
     assert int(found.rows.values["HR@3"].isnan().sum()) == 2
     with pytest.raises(ValueError, match="keep_rows=True"):
         trm.evaluate("HR@3", USERS[:6], ITEMS, target=NAMED).rows  # noqa: B018
@@ -288,3 +288,4 @@ def test_catalogue_callback():
     pl.Trainer(callbacks=[callback], **quiet).validate(Module(), torch.utils.data.DataLoader([0]), verbose=False)
     expected = trm.evaluate("NDCG@3", USERS[:6], ITEMS, target=NAMED, keep_rows=True).rows
     assert callback.results["val"].rows.to_dict() == expected.to_dict()
+    assert expected.ids == NAMES

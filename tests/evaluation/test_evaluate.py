@@ -353,7 +353,7 @@ def test_ids_are_not_held(make):
         ids[:] = 0
         return (users @ items.T)[asked]
 
-    assert trm.evaluate("HR", score, target=test, k=3, user_ids=ids, keep_rows=True).rows.ids.tolist() == [3, 1, 6]
+    assert trm.evaluate("HR", score, target=test, k=3, user_ids=ids, keep_rows=True).rows.ids.tolist() == [1, 3, 6]
     ids = make([3, 1, 6])
     assert trm.recommend(score, k=3, num_items=ITEMS, user_ids=ids).users.tolist() == [3, 1, 6]
 
@@ -396,7 +396,9 @@ def sharded(rank, world_size):
     options = {"target": test, "exclude": train, "k": [5, 10]}
     with pytest.raises((ValueError, RuntimeError), match="rows without a relevant item"):
         trm.evaluate("HR", users, items, shard="users", empty_target_action="error", **options)
+    options["keep_rows"] = True
     together = trm.evaluate(NAMES, users, items, shard="users", dist_sync_on_step=True, **options)
+    assert together.rows.ids.tolist() == list(range(USERS))
     alone = trm.evaluate(NAMES, users, items, user_ids=[int(test.degree.nonzero()[rank])], **options)
     return numbers(together), together.num_users, together.num_skipped, alone.num_users
 
@@ -409,6 +411,24 @@ def test_shard_by_users(world_size, processes):
     for values, *found in processes.run(sharded, world_size):
         assert values == by_hand(users @ items.T, train, test)
         assert tuple(found) == counts
+
+
+def test_rows_are_in_the_order_of_the_target():
+    """Each user has one row, with the user's value, whatever the lengths by which batches are made."""
+    users, items, _, test = world()
+    rows = trm.evaluate("Recall@5", users, items, target=test, batch_size=7, keep_rows=True).rows
+    expected = trm.functional.recall(trm.Scores(users @ items.T, test.select(EVERYONE)).ranking(), 5)
+
+    assert rows.ids.tolist() == list(range(USERS))
+    assert rows.values["Recall@5"].tolist() == pytest.approx(expected.tolist(), nan_ok=True)
+    assert rows.values["Recall@5"].isnan().tolist() == (test.degree == 0).tolist()
+
+
+def test_rows_of_some_users_are_in_the_order_of_the_target():
+    users, items, _, test = world()
+    rows = trm.evaluate("HR@5", users, items, target=test, user_ids=[9, 5, 3], keep_rows=True).rows
+
+    assert rows.ids.tolist() == [3, 5, 9]
 
 
 OF_TRAIN, OF_TEST = ([0, 0, 1, 1], [1, 2, 3, 2]), ([0, 1], [3, 4])

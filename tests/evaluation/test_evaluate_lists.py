@@ -738,9 +738,19 @@ def test_by_hand(tmp_path):
         found = evaluate_lists(["MRR", "AUROC"], lists, score="score", keep_rows=True, **OPTIONS)
         assert numbers(found) == {"MRR": 0.5, "AUROC": (0.5 + 0) / 2}
         assert (found.num_users, found.num_skipped) == (2, 1)
-        assert sorted(found.rows.values["MRR"].nan_to_num(-1).tolist()) == [-1, 0.5, 0.5]
+        assert found.rows.values["MRR"].nan_to_num(-1).tolist() == [0.5, 0.5, -1]
     by_rank = FRAME.assign(place=FRAME.groupby("session").score.rank(ascending=False))
     assert evaluate_lists("MRR", by_rank, rank="place", **OPTIONS)["MRR"] == 0.5
+
+
+def test_rows_are_in_the_order_of_the_target():
+    """Each user of the ground truth has one row, in its order, whatever the lengths of the lists."""
+    lists = {"b": ["x", "y", "z"], "a": ["z"], "other": ["x"]}
+    target = Interactions.from_dict({"a": ["z"], "b": ["y"], "c": ["x"]}, user_ids=["c", "b", "none", "a"])
+    rows = evaluate_lists("MRR", lists, target=target, k=3, complete=True, keep_rows=True).rows
+
+    assert rows.ids == ["c", "b", "none", "a"]
+    assert rows.values["MRR@3"].nan_to_num(-1).tolist() == [0, 1 / 2, -1, 1]
 
 
 def test_sessions_without_items(tmp_path):

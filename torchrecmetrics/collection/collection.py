@@ -306,13 +306,23 @@ class RecMetricCollection(MetricCollection):
         kernels: Kernels | None = None,
         user_ids: Vocabulary | None = None,
         counts: EvaluationCounts = EvaluationCounts(),  # noqa: B008  # immutable
+        by_id: bool = False,
     ) -> Evaluation:
-        """Compute, and return the result with the kernels, the row ids, and counts that the caller knows."""
+        """Compute, and return the result with the kernels, the row ids, and counts that the caller knows.
+
+        Kept rows are in ascending order of their row numbers if `by_id`, and otherwise in the order of updates.
+        """
         results = self.evaluator._compute_results()
         lists = [results[key].num_users for key, metric in self.metrics.items() if metric.kind != "accuracy"]
         leading = results[self._leading_key]
         num_lists = max(lists, default=leading.num_users)
-        rows = self.rows if self.keep_rows else None
+        rows = None
+        if self.keep_rows and by_id:
+            columns = self.evaluator._kept_columns()
+            order = columns["ids"][0].argsort()
+            rows = _kept_rows_of({name: column[:, order] for name, column in columns.items()}, self.evaluator)
+        elif self.keep_rows:
+            rows = self.rows
         return Evaluation(self._points(results), leading, rows, kernels, user_ids, num_lists, counts)
 
     def standard_errors(self) -> dict[str, Tensor]:

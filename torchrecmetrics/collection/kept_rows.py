@@ -67,9 +67,10 @@ class KeptRows(Accumulator):
     """Keep the value of every row, for comparisons and for intervals of clustered rows: `RecMetricCollection.rows`.
 
     `update(..., row_ids=)` takes integers [B], unique over all batches, which pair the rows of two runs; without them
-    rows are numbered in order, on one process. `update(..., clusters=)` takes integers [B] that are equal for rows that
-    belong together, such as those of one user. Sessions have their own ids. Rows take 9 bytes per metric on the device
-    and, beyond `budget` bytes, on the host.
+    rows are numbered in order, on one process. Rows stay in the order of updates, those of one process after those of
+    another; `evaluate`, `evaluate_lists` and `pyg.evaluate` put theirs in the order of the users.
+    `update(..., clusters=)` takes integers [B] that are equal for rows that belong together, such as those of one user.
+    Sessions have their own ids. Rows take 9 bytes per metric on the device and, beyond `budget` bytes, on the host.
 
     Args:
         budget: bytes of rows that may stay on a device other than the CPU.

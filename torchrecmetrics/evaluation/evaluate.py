@@ -248,7 +248,8 @@ def evaluate(
         user_ids: evaluate only these users (row numbers without repeats).
         groups: the group of each user: `group_users(train)`, or `Groups` of any column. Each group gets its own value
             of every metric that is a mean over users.
-        keep_rows: keep per-user values, by id, as `Evaluation.rows`: for `compare`.
+        keep_rows: keep the value of each evaluated user as `Evaluation.rows`, in the order of the target, whatever the
+            number of processes; NaN without ground truth.
         all_users: make lists also for users without ground truth: metrics beyond accuracy count these users, accuracy
             metrics do not.
         batch_size: largest number of users scored together; default: as memory allows, 256 MB on the CPU, half of the
@@ -341,7 +342,7 @@ def evaluate(
             collection, test, scorer, to_evaluate, batch_size=batch_size, bar=bar, shown_together=shown_together
         )
     counts = EvaluationCounts(num_without_history=test.num_without_history(ids))
-    return collection.evaluation(kernel, target.user_ids, counts)
+    return collection.evaluation(kernel, target.user_ids, counts, by_id=True)
 
 
 def _of_process(users: Users, sizes: Tensor, rank: int, num_shares: int) -> Users:

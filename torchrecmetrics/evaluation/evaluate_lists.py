@@ -64,7 +64,7 @@ def evaluate_sessions(
     evaluate_on(collection, test, SessionSource(sessions), users)
     unread = [name for name in table.unread("user", "item", "rank", "score") if name != label]
     counts = EvaluationCounts(num_repeated=sessions.num_repeated, unread={table.what: unread} if unread else {})
-    return collection.evaluation("eager", sessions.events.user_ids, counts)
+    return collection.evaluation("eager", sessions.events.user_ids, counts, by_id=True)
 
 
 class _Candidates(NamedTuple):
@@ -282,7 +282,8 @@ def evaluate_lists(
     bar = None if progress is False else ProgressBar(progress, len(users.ranked))
     with bar or nullcontext():
         evaluate_on(collection, test, source, users, bar=bar)
-    return collection.evaluation("eager", test.target.user_ids, _counts(test, source, sides))
+    counts = _counts(test, source, sides)
+    return collection.evaluation("eager", test.target.user_ids, counts, by_id=True)
 
 
 def _counts(test: TestSet, source: ListSource, sides: Sides) -> EvaluationCounts:

@@ -285,8 +285,8 @@ class RecMetricsCallback(Reporting):
         sample_ids: for loaders whose repeated samples cannot be recognised (custom samplers, iterable data sets, a
             `collate_fn` that sorts): name of the step's entry, or a function of (output of the step, batch), that
             returns each row's index in the data set, integers [B]. Each index counts once. Do not pass user ids: a user
-            may have several rows. The rankings of all rows are kept until the epoch ends. Without `sample_ids`, the
-            rows of a batch must be in the sampler's order.
+            may have several rows. The rankings of all rows are kept until the epoch ends; `rows` are in the order of
+            the steps. Without `sample_ids`, the rows of a batch must be in the sampler's order.
         log_counts: also log `num_users`, `num_skipped`, `num_unreachable` and `num_tied` of the first metric.
         accumulators: as in `RecMetricCollection`, if `metrics` are names.
         options: keyword options of the metrics, as in `RecMetricCollection`.

@@ -254,7 +254,11 @@ class Evaluation(dict[str, Tensor], PointTable):
 
     @property
     def rows(self) -> Rows:
-        """Per-user values, by id: ids of the ground truth's vocabulary, or row numbers."""
+        """Per-user values, by id: ids of the ground truth's vocabulary, or row numbers.
+
+        Evaluations of a whole ground truth have a row per user, in its order; `RecMetricCollection.result` has rows in
+        the order of updates.
+        """
         if self._rows is None:
             raise ValueError("no rows were kept: evaluate with keep_rows=True")
         return self._rows
