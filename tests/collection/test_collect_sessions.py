@@ -314,6 +314,39 @@ def test_running_values_of_sessions():
     assert running.compute() == 0.75
 
 
+@pytest.mark.parametrize("step", [1, 4, 12, 1000, 2**20, 2**32])
+def test_processes_share_sessions_whose_ids_are_multiples_of_a_number(step):
+    """Each of four processes ranks about 250 of 1,000 sessions."""
+    owners = sessions.owner_of(torch.arange(1000) * step, 4)
+
+    assert torch.bincount(owners, minlength=4).tolist() == pytest.approx([250] * 4, abs=50)
+
+
+def retrieved(num_hits, length=10, queries=40):
+    """Return flat entries of retrieved lists, of which the first `num_hits` hold a relevant item at their end."""
+    labels = torch.zeros(queries, length)
+    labels[:num_hits, -1] = 1
+    return torch.arange(length).neg().repeat(queries).float(), labels.view(-1), torch.arange(queries * length) // length
+
+
+def test_a_hit_rate_that_cannot_be_below_one_is_told():
+    """Retrieved lists of 10 without a hit are left out, and every other one has its hit by rank 10."""
+    metrics = update(collect(["HR"], k=[5, 10]), retrieved(21))
+
+    with pytest.warns(UserWarning, match="HR@10 is 1 by construction: all 21 sessions .* end by rank 10, and 19 "):
+        assert metrics.compute()["HR@10"] == 1
+
+
+@pytest.mark.parametrize(
+    ("num_hits", "length", "options"), [(40, 10, {}), (21, 11, {}), (21, 10, {"empty_target_action": "neg"})]
+)
+def test_a_hit_rate_that_means_something_is_quiet(num_hits, length, options):
+    """Each session has a relevant item, or one is longer than k, or those without one count 0."""
+    metrics = update(collect(["HR", "Recall"], k=10, **options), retrieved(num_hits, length))
+
+    assert metrics.compute()["HR@10"] == {(40, 10): 1, (21, 11): 0, (21, 10): 21 / 40}[num_hits, length]
+
+
 def test_sessions_without_a_relevant_item_are_counted_over_all():
     """With `empty_target_action="error"` the error counts these sessions over all buckets."""
     metrics = trm.CollectSessions(trm.MRR(empty_target_action="error"))

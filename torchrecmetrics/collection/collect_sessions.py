@@ -17,6 +17,7 @@ from torchrecmetrics.core.distributed import gathered
 from torchrecmetrics.core.result import Result
 from torchrecmetrics.inputs.sessions import Sessions, check_entries
 from torchrecmetrics.metrics.accumulator import Accumulator, State
+from torchrecmetrics.metrics.accuracy import warn_of_certain_ones
 from torchrecmetrics.metrics.description import Description
 from torchrecmetrics.metrics.evaluator import Evaluator, checked_weights
 from torchrecmetrics.metrics.ranking_metric import RankingMetric
@@ -148,26 +149,36 @@ class SessionEvaluator(Evaluator):
 
     def _compute_results(self) -> dict[str, Result]:
         """Rank all sessions of all processes, and return the results by key."""
-        if self._computed is None:
-            updates, device, options = self._update_count, self.device, self._ranking_options
-            columns = {
-                name: torch.cat([column.to(device) for column in batches])
-                for name, batches in self._entry_batches().items()
-            }
-            if self.sync_on_compute and self.distributed_available_fn():
-                columns = _exchange(columns, device, self.process_group)
-            for name in (self._sums, self._violations, self._counts):
-                vars(self)[name] = self._defaults[name]
-            for accumulator in self._accumulators:
-                accumulator.reset()
-            options = replace(options, validate_args=options.validate_args and "deferred")  # all processes raise
-            try:
-                for entries in _chunks(columns) if columns else ():
-                    sessions = Sessions(*(entries.pop(name) for name in ("scores", "labels", "ids")))
-                    self._add_rows(self._batch_rows(sessions, entries.pop("weights", None), entries, options))
-            finally:
-                self._update_count = updates
-        return super()._compute_results()
+        if self._computed is not None:
+            return super()._compute_results()
+        updates, device, longest = self._update_count, self.device, 0
+        columns = {
+            name: torch.cat([column.to(device) for column in batches])
+            for name, batches in self._entry_batches().items()
+        }
+        across = self.sync_on_compute and self.distributed_available_fn()
+        if across:
+            columns = _exchange(columns, device, self.process_group)
+        for name in (self._sums, self._violations, self._counts):
+            vars(self)[name] = self._defaults[name]
+        for accumulator in self._accumulators:
+            accumulator.reset()
+        options = self._ranking_options
+        options = replace(options, validate_args=options.validate_args and "deferred")  # all processes raise
+        try:
+            for entries in _chunks(columns) if columns else ():
+                sessions = Sessions(*(entries.pop(name) for name in ("scores", "labels", "ids")))
+                rows = self._batch_rows(sessions, entries.pop("weights", None), entries, options)
+                session_of_entry = rows.ranking.rows.of_entries
+                assert session_of_entry is not None
+                longest = max(longest, int(torch.bincount(session_of_entry).max()))
+                self._add_rows(rows)
+        finally:
+            self._update_count = updates
+        longest = max(gathered(longest, self.process_group)) if across else longest
+        results = super()._compute_results()
+        warn_of_certain_ones(self._formulas.metrics, results, longest)
+        return results
 
     def _kept_columns(self) -> dict[str, Tensor]:
         """Return the columns of `KeptRows` of all processes; sessions are ranked first."""
@@ -279,6 +290,11 @@ def _chunks(columns: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
         yield {name: column[entries] for name, column in columns.items()}
 
 
+def owner_of(ids: Tensor, world_size: int) -> Tensor:
+    """Return the process that ranks each session, by a hash of its id: ids are often multiples of a number."""
+    return (ids * -0x61C8864680B583EB >> 33) % world_size  # Fibonacci hashing: 2^64 / golden ratio
+
+
 def _exchange(columns: Mapping[str, Tensor], device: torch.device, process_group: Any) -> dict[str, Tensor]:
     """Send each entry to the process that owns its session; return the entries that this process received, [E] by name.
 
@@ -286,7 +302,7 @@ def _exchange(columns: Mapping[str, Tensor], device: torch.device, process_group
         ValueError: on all processes, if weights, groups or dtypes are not the same on all processes with entries.
     """
     world, rank = torch.distributed.get_world_size(process_group), torch.distributed.get_rank(process_group)
-    owner = columns["ids"] % world if columns else torch.zeros(0, dtype=torch.int64, device=device)
+    owner = owner_of(columns["ids"], world) if columns else torch.zeros(0, dtype=torch.int64, device=device)
     order, sent = owner.argsort(stable=True), torch.bincount(owner, minlength=world).tolist()
     shares = gathered(({name: column.dtype for name, column in columns.items()}, sent), process_group)
     dtypes = [dtypes for dtypes, _ in shares if dtypes]

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeAlias, cast
 
 import torch
 from torch import Tensor
+from torchmetrics.utilities import rank_zero_warn
 
 from torchrecmetrics.core.arrays import cached_constant, running_sums
 from torchrecmetrics.core.checks import check_choice, describe
 from torchrecmetrics.core.options import Needs
 from torchrecmetrics.core.ranked_items import AnyCutoff, check_cutoffs, log2_discount, sum_first
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.metrics.description import MetricOptions
+from torchrecmetrics.core.result import Result
+from torchrecmetrics.metrics.description import Description, MetricOptions
 from torchrecmetrics.metrics.ranking_metric import RankingMetric
 
 if TYPE_CHECKING:
@@ -418,6 +420,35 @@ class Recall(RankingMetric, formula=recall, bounds=(0.0, 1.0), many_cutoffs=True
             score_threshold=score_threshold,
             zero_division=zero_division,
             **options,
+        )
+
+
+def warn_of_certain_ones(
+    metrics: Mapping[str, Description], results: Mapping[str, Result], longest: int, rows: str = "sessions"
+) -> None:
+    """Warn of hit rates and recalls that are 1 for any scores, since no row is longer than their cut-off.
+
+    Rows without a relevant item are left out, and all relevant items of the others are listed.
+
+    Args:
+        metrics: description of each metric by key.
+        results: result of each metric by key.
+        longest: number of items of the longest row.
+        rows: what the rows are, in the plural.
+    """
+    keys = [
+        key
+        for key, metric in metrics.items()
+        if metric.metric_class.formula in (hit_rate, recall) and (metric.k or 0) >= longest
+        if results[key].num_skipped and math.isclose(results[key].value, 1)
+    ]
+    if keys and metrics[keys[0]].empty_target_action == "skip":
+        result, k = results[keys[0]], metrics[keys[0]].k
+        rank_zero_warn(
+            f"{' and '.join(keys)} {'is' if len(keys) == 1 else 'are'} 1 by construction: all {result.num_users} "
+            f"{rows} with a relevant item end by rank {k}, and {result.num_skipped} without one are left out. "
+            "If these are retrieved lists, pass the ground truth, or Hits(flags, num_relevant=)",
+            UserWarning,
         )
 
 
