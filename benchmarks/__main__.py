@@ -75,9 +75,10 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def write(out: Path, machine: dict[str, Any], cases: list[dict[str, Any]]) -> None:
-    """Write the results of the cases, with the date and the machine, to a JSON file."""
+    """Write the results of the cases, with the day, the commit and the machine, to a JSON file."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    kept = {"date": datetime.date.today().isoformat(), "machine": machine, "cases": cases}
+    day = datetime.date.today().isoformat()
+    kept = {"date": day, "commit": timing.commit(), "machine": machine, "cases": cases}
     out.write_text(json.dumps(kept, indent=1) + "\n")
     print(f"\nwritten: {out}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import re
@@ -40,6 +41,7 @@ MAIN = {
     "lists from lists, T = 1",
     "lists from lists, T = 50",
     "one-row one update",
+    "metric-collections in a MetricCollection",
 }
 MARKS = "<!-- benchmarks: written by `python -m benchmarks table` -->", "<!-- end of benchmarks -->"
 
@@ -317,21 +319,27 @@ def is_main(case: dict[str, Any]) -> bool:
 
 
 def slower(kept: dict[str, Any]) -> str:
-    """Return a sentence that names the cases in which a package, the hand-written loop or topk takes less time."""
-    cases = [
-        f"{case['case']} ({', '.join(f'{name} {_number(share)}' for name, share in shares.items())})"
-        for case in kept["cases"]
-        if "skipped" not in case and is_main(case) and (shares := faster(case))
-    ]
-    shown = sum("skipped" not in case and is_main(case) for case in kept["cases"])
-    text = f"In {len(cases)} of {shown} rows torchrecmetrics is slower (multiples of its time):"
-    return f"{text} {'; '.join(cases)}." if cases else ""
+    """Return a table of the cases in which a package, the hand-written loop or `torch.topk` is faster, and how much."""
+    shown = [case for case in kept["cases"] if "skipped" not in case and is_main(case)]
+    table = ["| CPU row | who is faster, and how many times as fast |", "|---|---|"]
+    for case in shown:
+        if times := faster(case):
+            names = ", ".join(f"{name} {_number(multiple)}" for name, multiple in times.items())
+            table.append(f"| {_workload(case)} | {names} |")
+    text = f"In {len(table) - 2} of {len(shown)} CPU rows, another is faster than torchrecmetrics:"
+    return "\n".join([text, "", *table]) if len(table) > 2 else ""
 
 
 def faster(case: dict[str, Any]) -> dict[str, float]:
-    """Return the multiples below 1 of contenders that compute the metrics, and of `torch.topk`."""
+    """Return how many times as fast as ours faster contenders are: those that compute the metrics, and `torch.topk`."""
     bare = {"one read", "product, kept buffer"}
-    return {name: share for name, share in case["times_ours"].items() if share < 0.995 and name not in bare}
+    return {name: 1 / share for name, share in case["times_ours"].items() if share < 0.995 and name not in bare}
+
+
+def measured(kept: dict[str, Any]) -> str:
+    """Return the day and the commit of a machine's results, for example `26 November 2026, commit c1727c2`."""
+    day = datetime.date.fromisoformat(kept["date"])
+    return f"{day.day} {day:%B %Y}, commit {kept['commit']}"
 
 
 def markdown(kept: dict[str, Any]) -> str:
@@ -353,7 +361,7 @@ def markdown(kept: dict[str, Any]) -> str:
         table.append(
             [
                 case["id"],
-                case["workload"].removesuffix(f"; {workloads.METRICS}"),
+                _workload(case),
                 f"**{_number(ours['median_ms'])} ms**",
                 "" if mb is None else _megabytes(mb),
                 ", ".join(shares),
@@ -362,7 +370,12 @@ def markdown(kept: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {v}" for name, v in machine["versions"].items() if v != "not installed")
     threads = f"{machine['threads']} thread{'' if machine['threads'] == 1 else 's'}"
     where = f"{card or threads}, {machine['cpu']}, {machine['cores']} cores, Python {machine['python']}"
-    return "\n".join([*("| " + " | ".join(row) + " |" for row in table), "", f"{where}; {versions}."])
+    return "\n".join([*("| " + " | ".join(row) + " |" for row in table), "", f"{measured(kept)}: {where}; {versions}."])
+
+
+def _workload(case: dict[str, Any]) -> str:
+    """Return the data of a case, and its metrics where they are not those of the page."""
+    return str(case["workload"]).removesuffix(f"; {workloads.METRICS}")
 
 
 def _share(contender: dict[str, Any], case: dict[str, Any], rows: int) -> str:

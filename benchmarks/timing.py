@@ -141,8 +141,17 @@ def machine(device: str = "cpu") -> dict[str, Any]:
     }
 
 
+def commit() -> str:
+    """Return the commit that is measured, or "unknown" outside a checkout."""
+    return _printed("git", "rev-parse", "--short=7", "HEAD")
+
+
 def _driver() -> str:
-    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    return _printed("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+
+
+def _printed(*command: str) -> str:
+    """Return the first line that a command prints, or "unknown"."""
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.splitlines()[0]
     except (OSError, subprocess.SubprocessError, IndexError):

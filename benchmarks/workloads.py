@@ -383,9 +383,9 @@ def metric_collections(tiny: bool, data: Path) -> Iterator[Case]:
     entrants = [contender("ours", partial(peers.ours_from_scores, problem, target))]
     for how in ("tensors", "ranks", "a ranking"):
         run = partial(peers.ours_in_metric_collection, problem, target, how)
-        entrants.append(contender(f"from {how}", run))
+        entrants.append(contender(f"MetricCollection from {how}", run))
     text = f"scores float32 [{rows}, {size}], 5 relevant, at random; {METRICS}"
-    goals = [Goal("from tensors", 2.5, "from a ranking", at_least=True)]
+    goals = [Goal("MetricCollection from tensors", 2.5, "MetricCollection from a ranking", at_least=True)]
     yield Case("metric-collections", "in a MetricCollection", text, rows, entrants, partial(expected, problem), goals)
 
 
