@@ -7,11 +7,11 @@ import difflib
 import json
 import math
 import os
+import re
 import shlex
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeAlias
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias
 import torch
 
 from torchrecmetrics.collection.collection import RecMetricCollection
-from torchrecmetrics.core.checks import Cure, CuredError, extra
+from torchrecmetrics.core.checks import extra
 from torchrecmetrics.core.saving import write_text
 from torchrecmetrics.data.audit import audit
 from torchrecmetrics.data.catalogue import Catalogue
@@ -139,43 +139,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return PIPE_CLOSED
     except (ValueError, TypeError, OSError, ImportError) as error:
         message = str(error)
-        if isinstance(error, CuredError):
-            message = error.written(partial(_flags, args))
-        elif isinstance(error, FileNotFoundError) and error.filename is not None:
+        if isinstance(error, FileNotFoundError) and error.filename is not None:
             message = f"there is no file {error.filename}"
-        print(f"{parser.prog} {args.command}: error: {_printable(message)}", file=sys.stderr)
+        print(f"{parser.prog} {args.command}: error: {_printable(message)}{_flags(args, message)}", file=sys.stderr)
         return BAD_INPUT
     except Exception:  # a bug must not exit with 1, the status of a metric that has dropped
         traceback.print_exc()
         return BAD_INPUT
 
 
-def _flags(args: argparse.Namespace, cure: Cure) -> str:
-    """Return the command's flags for a cure of Python."""
-    if cure.name in _INSTEAD:
-        return _INSTEAD[cure.name]
-    if cure.name == "sides":
-        return cure.text.replace("target", "TRUTH").replace("exclude", "the history")
-    values = dict(cure.values)
-    prefix = _prefix_of(args, values.pop("source", None))
-    declined = [name for name, value in values.items() if value is None and not hasattr(args, name)]
-    return " ".join(_flag(name, value, prefix) for name, value in values.items() if name not in declined)
-
-
-def _flag(name: str, value: Any, prefix: str) -> str:
-    """Return the flag of a keyword argument; `prefix` = "truth-" or "history-" for columns of these files."""
-    if value is None:
-        return "--in-order" if name in ("rank", "score") else f"--no-{name}"
-    flag = f"--{prefix if name in ('user', 'item') else ''}{name}"
-    return f"{flag} {'...' if value is ... else value if name == 'overlap' else repr(value)}"
-
-
-def _prefix_of(args: argparse.Namespace, path: Any) -> str:
-    """Return the prefix of the options for a file's columns."""
-    files = [str(getattr(args, name, None)) for name in ("lists", "lists_a", "lists_b", "log", "test")]
-    if path is None or path in files:
-        return ""
-    return "truth-" if path == str(getattr(args, "truth", None)) else "history-"
+def _flags(args: argparse.Namespace, message: str) -> str:
+    """Return a line with the command's flags for the keywords and arguments of Python in a message; "" = none."""
+    named = []
+    for word, flags in _FLAGS.items():
+        known = " or ".join(flag for flag in flags if flag.lower() in args.flags)
+        if known and re.search(rf"(?<![\w.]){re.escape(word)}(?![a-z]|None)", message):
+            named.append(f"{word} is {known}")
+    return f"\nin this command: {', '.join(named)}" if named else ""
 
 
 def _printable(text: str) -> str:
@@ -183,16 +163,27 @@ def _printable(text: str) -> str:
     return "".join(sign if sign.isprintable() or sign == "\n" else repr(sign)[1:-1] for sign in text)
 
 
-_OF_PYTHON = "the command does not take it, evaluate_lists does"
-#: The command's wording of Python's cures, by the name of the option or of the missing data.
-_INSTEAD = {
-    "catalogue": "--train FILE, the training data",
-    **dict.fromkeys(("popularity", "num_users", "categories", "embeddings"), _OF_PYTHON),
-    "complete": "--complete",
-    "duplicates": "--first",
-    "header": "write the names of the columns above it",
-    "metrics": "-m NAME@K",
-    "values_reduce": "--values-reduce sum, max or last",
+#: The command's flags by keywords and arguments of Python.
+_FLAGS = {
+    "target": ["TRUTH"],
+    "exclude": ["--history"],
+    "user=": ["--user", "--truth-user", "--history-user"],
+    "item=": ["--item", "--truth-item", "--history-item"],
+    "rank=None": ["--in-order"],
+    "rank=": ["--rank"],
+    "score=": ["--score"],
+    "value=None": ["--no-value"],
+    "value=": ["--value"],
+    "time=None": ["--no-time"],
+    "time=": ["--time"],
+    "split=": ["--split"],
+    "delimiter=": ["--delimiter"],
+    "overlap=": ["--overlap"],
+    "values_reduce=": ["--values-reduce"],
+    "complete=True": ["--complete"],
+    "duplicates='first'": ["--first"],
+    "catalogue=": ["--train"],
+    "metrics=": ["--metric"],
 }
 
 # ------------------------------------------------------------------------------------------------------- arguments
@@ -351,7 +342,7 @@ def _parser() -> argparse.ArgumentParser:
         for names, (settings, text) in arguments.items():
             command.add_argument(*names.split(), help=text, **settings)
         command.add_argument("--version", **version)
-        command.set_defaults(run=run)
+        command.set_defaults(run=run, flags={flag for names in arguments for flag in names.split()})
     return parser
 
 
@@ -376,13 +367,10 @@ def _evaluate(args: argparse.Namespace) -> int:
     _check_files(inputs, {"--rows": args.rows, "--json": args.json})
     if not args.metric and args.config is None:
         raise ValueError("no metric is named: pass -m NDCG@10, or a file of metrics with -c")
-    for name in args.metric:
-        with suppress(CuredError):  # it needs a catalogue, which is read below
-            RecMetricCollection(name)
     lists = _table(args, args.lists, rank=args.rank, score=args.score, split=args.split)
     truth = None if args.truth is None else _table(args, args.truth, "truth_", value=args.value, split=args.split)
-    train = None if args.train is None else _table(args, args.train, "history_", value=None, time=None)
-    history = tuple(_table(args, path, "history_", value=None, split=args.split) for path in args.history)
+    train = None if args.train is None else _table(args, args.train, "history_")
+    history = tuple(_table(args, path, "history_", split=args.split) for path in args.history)
     leaves_truth = args.overlap == "without"
     common: Any = {} if args.overlap is None or leaves_truth else {"overlap": args.overlap}
     if train is not None and truth is not None:

@@ -321,9 +321,8 @@ def test_scores():
     frame = {"user": [0, 0, 1, 1], "item": [3, 7, 6, 5], "score": [0.5, -math.inf, 0.1, 0.1]}
     assert value("HR@2", frame, {0: [7], 1: [5]}, score="score", complete=True) == 0.5
     assert value("MRR@2", pair | {"Distance": [-1, -2]}, {"al": ["x"]}, score="Distance") == 1
-    for column in ("score", "scores"):
-        with pytest.raises(ValueError, match=rf"rank='{column}' would turn .* upside down: pass score='{column}'"):
-            evaluate_lists("MRR@2", pair | {column: [1, 2]}, target={"al": ["x"]}, rank=column)
+    with pytest.raises(ValueError, match=r"rank='score' would turn .* upside down: pass score='score'"):
+        evaluate_lists("MRR@2", pair | {"score": [1, 2]}, target={"al": ["x"]}, rank="score")
     with pytest.raises(ValueError, match=r"score='rank' would turn .* upside down: pass rank='rank'"):
         evaluate_lists("MRR@2", pair | {"rank": [1, 2]}, target={"al": ["x"]}, score="rank")
 
@@ -608,7 +607,6 @@ BAD = [
     bad(trm.recommend(torch.eye(2), torch.eye(2), 1), r"target has user_ids, lists has none: .*lists.with_ids\("),
     bad(NAMED, r"lists has user_ids, target has none: row 5 .*target.with_ids", target=BARE),
     bad(NAMED, "target has user_ids, exclude has none", target=made()[3], exclude=BARE),
-    bad({"al": ["x"]}, r"exclude holds a dict for 'al', .* pass lists of items", exclude={"al": {"x": 1}}),
     bad({1: [10]}, "a dict of grades for 1 and a list without for 2", target={1: {10: 0}, 2: [12]}),
     bad({"al": ["x"]}, "got int for 'al'", target={"al": 3}),
     bad(ROWS, "all pairs of target are also in exclude: .* nothing to evaluate", exclude=TRUTH, overlap="without"),
@@ -676,41 +674,6 @@ def test_titles_are_not_taken_apart():
     for table in (lists, cells):
         assert value("MRR@3", table, target) == 0.5
         assert value("HR@1", table, {"user": users, "item": [words] * 6}) == 0
-
-
-FLAGS = {
-    "numbers": [1, 0],
-    "bools": [True, False],
-    "floats": [1.0, 0.0],
-    "words": ["True", "false"],
-    "categories": pd.Categorical(["true", "false"]),
-    "digits": ["1", "0"],
-}
-KNOWN = {"user": ["al", "al"], "item": ["x", "z"]}
-"""Items of al, of which x was clicked and z was not."""
-
-
-@pytest.mark.parametrize("flags", FLAGS.values(), ids=FLAGS)
-def test_columns_of_excluded_pairs_are_asked_about(flags, tmp_path):
-    """A further column of a table of excluded pairs may say which of them count; one named value does."""
-    frame = pd.DataFrame(KNOWN | {"clicked": flags})
-    frame.to_csv(tmp_path / "known.csv", index=False)
-    frame.to_parquet(tmp_path / "known.parquet")
-    lists, target = {"al": ["x", "z", "y"]}, {"al": ["y"]}
-    for exclude in (frame, KNOWN | {"clicked": flags}, tmp_path / "known.csv", str(tmp_path / "known.parquet")):
-        for question in (exclude, trm.Table(exclude), (exclude, frame)):
-            with pytest.raises(ValueError, match=r"not read: 'clicked'\. .*trm.Table\(.*value='clicked'\).*value=None"):
-                evaluate_lists("MRR", lists, target=target, exclude=question, complete=True)
-        for said, expected in (("clicked", 1 / 2), (None, 1)):
-            assert value("MRR", lists, target, exclude=trm.Table(exclude, value=said), complete=True) == expected
-    assert value("MRR", lists, target, exclude=frame.rename(columns={"clicked": "value"}), complete=True) == 1 / 2
-
-
-def test_excluded_pairs_are_asked_about_with_the_other_columns():
-    """One error asks about the columns of all tables."""
-    asked = KNOWN | {"p": [3, 1]}
-    with pytest.raises(ValueError, match=r"lists has a column .*\ntarget has a column .*\nexclude has a column"):
-        evaluate_lists("MRR", asked, target=asked, exclude=KNOWN | {"clicked": [0, 1]})
 
 
 pytest.importorskip("pyarrow")
@@ -785,7 +748,7 @@ def test_the_command_and_repeated_items(tmp_path, capsys):
     for file, more, code, message in (
         (once, label, 0, "MRR  0.5000"),
         (path, [*label, "--first"], 0, "MRR  0.4167"),
-        (path, label, 2, "--first keeps its best rank"),
+        (path, label, 2, "duplicates='first' is --first"),
         (once, [], 2, "pass either TRUTH, a file of ground truth, or --label COLUMN"),
         (once, [*label, "--history", once], 2, "--history and --train cannot be combined with --label"),
     ):

@@ -88,8 +88,6 @@ CASES = {  # file or frame -> content, use, message, cure ({} = the code that th
     "rows.csv": (BY_P, order, "or (rank=None)", "trm.Table(path, {})", "", 1 / 2),
     "value.csv": (BY_P, gain, PASTE, "{}", "", 2),
     "relevant.csv": (BY_P, gain, "or (value=None)", "trm.Table(path, {})", "", 1),
-    "clicked.csv": ("user,item,clicked\nal,x,1\nal,z,0\n", left, PASTE, "{}", "", 1),
-    "known.csv": ("user,item,seen\nal,x,False\nal,z,True\n", left, "or (value=None)", "trm.Table(path, {})", "", 1),
     "time.csv": (DAYS, last, PASTE, "{}", "", 30),
     "in_order.csv": (DAYS, last, "or (time=None)", "trm.Table(path, {})", "", 20),
     "two.csv": ("user,user_id,item\nal,bo,y\n", gain, "(user='user')", "trm.Table(path, {}, value=None)", "", 1),

@@ -33,7 +33,7 @@ def test_no_public_table_is_misread(section):
         asked = set()
         for use, (role, *_) in USES.items():
             if role in case.needed:
-                question = str(table.question(use) or "")
+                question = table.question(use)
                 asked |= {use} if question else set()
                 column = case.needed[role]
                 is_read = column in table.columns.values() or (role == "order" and table.order is not None)
@@ -95,13 +95,10 @@ def range_of(*ids):
         ({"hit": [True, False]}, "order", True),
         ({"hit": [True, False]}, "value", True),
         ({"hit": [True, False]}, "time", True),
-        ({"hit": [True, False]}, "excluded", True),
         ({"day": pd.to_datetime(["2024-01-01", "2024-01-02"])}, "value", True),
         ({"day": pd.to_datetime(["2024-01-01", "2024-01-02"])}, "time", True),
         ({"timestamp": [5, 6]}, "order", False),
         ({"timestamp": [5, 6]}, "value", False),
-        ({"timestamp": [5, 6]}, "excluded", False),
-        ({"value": [1, 0]}, "excluded", False),
         ({"rank": [1, 2]}, "value", True),
         ({}, "value", False),
     ],
@@ -109,7 +106,7 @@ def range_of(*ids):
 def test_the_rule_reads_names_alone(columns, use, is_asked):
     """Any column that is not read is asked about, whatever it holds; one called time is no order and no relevance."""
     table = Table(pd.DataFrame(PAIRS | columns))
-    assert (table.question(use) is not None) == is_asked
+    assert bool(table.question(use)) == is_asked
 
 
 def test_lists_and_truth_are_asked_at_once():
@@ -131,16 +128,22 @@ def test_unread_columns_are_shown():
     assert repr(table) == "Table(user='session', item='item', score='p'; not read: 'price')"
 
 
-def test_excluded_pairs():
-    """All pairs of a table leave the lists, or with a value, those above 0; which of the two is asked."""
-    seen = pd.DataFrame(PAIRS | {"clicked": [0, 1]})
-    lists, target = {1: [7, 8, 9]}, {1: [9]}
-    with pytest.raises(ValueError, match=r"those above 0, pass trm.Table\(exclude, value='clicked'\), or value=None"):
-        trm.evaluate_lists("MRR@3", lists, target=target, exclude=seen, complete=True)
-    for every in (Table(seen, value=None), seen[["user_id", "item_id"]]):
-        assert trm.evaluate_lists("MRR@3", lists, target=target, exclude=every, complete=True) == {"MRR@3": 1}
-    for clicked in (Table(seen, value="clicked"), seen.rename(columns={"clicked": "value"})):
-        assert trm.evaluate_lists("MRR@3", lists, target=target, exclude=clicked, complete=True) == {"MRR@3": 1 / 2}
+@pytest.mark.parametrize("column", [{"clicked": [0, 1]}, {"value": [0, 1]}, {"seen": ["no", "yes"]}])
+def test_excluded_pairs_have_no_value(column, tmp_path):
+    """Each pair of a table is left out, whatever further columns hold, and the counts name these columns."""
+    seen = pd.DataFrame(PAIRS | column)
+    seen.to_csv(path := tmp_path / "seen.csv", index=False)
+    for exclude in (seen, path, Table(seen, value=next(iter(column)))):
+        found = trm.evaluate_lists("MRR@3", {1: [7, 8, 9]}, target={1: [9]}, exclude=exclude, complete=True)
+
+        assert found == {"MRR@3": 1}
+        assert [*found.unread.values()] == [[*column]]
+
+
+def test_grades_of_excluded_items_are_not_read():
+    found = trm.evaluate_lists("MRR@2", {1: [7, 8]}, target={1: [8]}, exclude={1: {7: 0.0}}, complete=True)
+
+    assert found == {"MRR@2": 1}
 
 
 def test_values_below_0_are_not_relevant(tmp_path):

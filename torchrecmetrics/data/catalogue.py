@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.core.arrays import float_dtype, slices
-from torchrecmetrics.core.checks import Cure, CuredError, check_strided, check_tensor, describe
+from torchrecmetrics.core.checks import check_strided, check_tensor, describe
 from torchrecmetrics.core.numbers import SIGNED, check_size
 from torchrecmetrics.data.interactions import Interactions
 
@@ -179,8 +179,7 @@ class Catalogue:
 
     def _has(self, name: str, value: T | None) -> T:
         if value is None:
-            cure = Cure(_HOW_TO_PASS[name], name)
-            raise CuredError(f"the catalogue has no {name}, which the metric reads: {cure}", cure)
+            raise ValueError(f"the catalogue has no {name}, which the metric reads: {_HOW_TO_PASS[name]}")
         return value
 
     def __repr__(self) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.checks import Cure, CuredError, check_choice, plain, shown, warn_caller
+from torchrecmetrics.core.checks import check_choice, plain, shown, warn_caller
 from torchrecmetrics.core.numbers import (
     check_container,
     check_integers,
@@ -106,11 +106,9 @@ def sorted_edges(
         example = f"user {user!r}, item {item!r}"
         if duplicates == "error" or values is None:
             raise ValueError(f"{repeated} pairs of user and item occur more than once, such as {example}")
-        cure = Cure("values_reduce='sum', 'max' or 'last'", "values_reduce")
-        raise CuredError(
+        raise ValueError(
             f"{repeated} of {len(keys)} rows repeat a user and an item and have values, such as {example} with "
-            f"{shown(values[repeats])}: {cure} says which counts",
-            cure,
+            f"{shown(values[repeats])}: values_reduce='sum', 'max' or 'last' says which counts"
         )
     if repeated and values is not None:
         edge_rows = is_first.cumsum(0) - 1

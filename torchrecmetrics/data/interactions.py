@@ -230,8 +230,8 @@ class Interactions:
         from torchrecmetrics.tables.table import Table
 
         table = Table.with_columns(frame, user=user, item=item, value=value)
-        if (question := table.question("value")) is not None:
-            raise question
+        if question := table.question("value"):
+            raise ValueError(question)
         events = Events.of_entries(table.read("value"), user_ids, item_ids)
         return cls.of_events(events, duplicates=duplicates, values_reduce=values_reduce)
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.checks import CuredError, check_k
+from torchrecmetrics.core.checks import check_k
 from torchrecmetrics.core.saving import read, write
 from torchrecmetrics.data.edges import DuplicatePairs, Reduce
 from torchrecmetrics.data.interactions import Interactions
@@ -69,9 +69,9 @@ class Log(Events):
     """Ids of the user rows."""
     item_ids: Vocabulary
     """Ids of the item rows."""
-    questions: Mapping[str, CuredError] = field(default_factory=dict)
-    """Errors of methods that need a column that was not named: "time", the order of events, or "value", which of them
-    are relevant. Each error asks for both if both are open."""
+    questions: Mapping[str, str] = field(default_factory=dict)
+    """What methods ask that need a column that was not named: "time", the order of events, or "value", which of them
+    are relevant. Each question asks for both if both are open."""
 
     # ----------------------------------------------------------------------------------------------------- constructors
 
@@ -157,8 +157,6 @@ class Log(Events):
     def read(cls, table: Table, user_ids: Any = None, item_ids: Any = None) -> Log:
         """Read a table; vocabularies and errors are those of `from_frame`."""
         question = table.question("time", "value")
-        if question is not None and not {"user", "item"} <= table.columns.keys():
-            raise question
         log = cls.of_entries(table.read("time", "value"), user_ids, item_ids)
         uses: tuple[Use, ...] = ("time", "value")
         return replace(log, questions={use: question for use in uses if question and table.open_columns(use)})
@@ -182,7 +180,7 @@ class Log(Events):
     def check_read(self, role: str) -> None:
         """Raise if an unread column could have this role."""
         if role in self.questions:
-            raise self.questions[role]
+            raise ValueError(self.questions[role])
 
     # ----------------------------------------------------------------------------------------- contents and conversions
 
@@ -264,7 +262,7 @@ class Log(Events):
             "values": self.values,
             "user_ids": self.user_ids.state(),
             "item_ids": self.item_ids.state(),
-            "questions": {use: str(error) for use, error in self.questions.items()},
+            "questions": dict(self.questions),
         }
         write(path, "Log", fields)
 
@@ -287,7 +285,7 @@ class Log(Events):
             times=times["numbers"],
             time_unit=times["unit"],
             values=fields["values"],
-            questions={use: CuredError(text) for use, text in fields["questions"].items()},
+            questions=fields["questions"],
         )
 
     # ---------------------------------------------------------------------------------------------------------- subsets

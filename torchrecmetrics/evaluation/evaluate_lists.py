@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.collection.collection import RecMetricCollection
-from torchrecmetrics.core.checks import Cure, CuredError, check_choice, warn_caller
+from torchrecmetrics.core.checks import check_choice, warn_caller
 from torchrecmetrics.core.options import OverlapRule
 from torchrecmetrics.data.edges import Reduce
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.evaluation.evaluate import Progress, ProgressBar, evaluate_on
 from torchrecmetrics.evaluation.list_source import FEW, LISTS_MEMORY, ListSource, check_hits
-from torchrecmetrics.evaluation.ranked_lists import FIRST, RankedLists
+from torchrecmetrics.evaluation.ranked_lists import RankedLists
 from torchrecmetrics.evaluation.scorers import RankingSource
 from torchrecmetrics.evaluation.sides import Sides, number_of, read_sides
 from torchrecmetrics.evaluation.test_set import Batch, TargetDevice, TestSet, empty_collection, exclude_entries
@@ -110,8 +110,8 @@ def _read_candidates(table: Table, label: str, duplicates: Duplicates) -> _Candi
         row = int((torch.bincount(again)[again] > 1).nonzero()[0])
         user, item = called(events.user_ids, int(events.users[row])), called(events.item_ids, int(events.items[row]))
         fault = f"{table.what} lists item {item} twice for {table.columns['user']} {user}, first in {entries.row(row)}"
-        cure = f"{FIRST} keeps its best rank and its highest label"
-        raise CuredError(f"{fault}: it would be two candidates; {cure}", FIRST)
+        cure = "duplicates='first' keeps its best rank and its highest label"
+        raise ValueError(f"{fault}: it would be two candidates; {cure}")
     none = torch.zeros(len(pairs), dtype=torch.float64, device="cpu")
     best_score = none.scatter_reduce(0, again, candidates.scores, "amax", include_self=False)
     best_label = none.scatter_reduce(0, again, candidates.labels, "amax", include_self=False)
@@ -276,7 +276,7 @@ def evaluate_lists(
     ranked = RankedLists.of(sides.lists, is_ranked, sides.user_ids, duplicates == "first")
     source = ListSource(ranked, sides, needs.depth, complete, duplicates)
     if test.exclusions is not None:
-        test.exclusions.check_overlap(test.target, users.ranked, rules, Cure.option("overlap", "without"))
+        test.exclusions.check_overlap(test.target, users.ranked, rules, "overlap='without'")
     if needs.depth is None or needs.depth > source.longest or collection.catalogue is not None:
         source.check(collection)
     bar = None if progress is False else ProgressBar(progress, len(users.ranked))

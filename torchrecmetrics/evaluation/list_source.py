@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.collection.collection import RecMetricCollection
-from torchrecmetrics.core.checks import Cure, CuredError, warn_caller
+from torchrecmetrics.core.checks import warn_caller
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.evaluation.ranked_lists import FIRST, RankedLists
+from torchrecmetrics.evaluation.ranked_lists import RankedLists
 from torchrecmetrics.evaluation.scorers import ENTRY_BYTES, RankingSource
 from torchrecmetrics.evaluation.sides import Sides
 from torchrecmetrics.evaluation.test_set import Batch
@@ -22,7 +22,6 @@ from torchrecmetrics.tables.vocabulary import called
 
 LISTS_MEMORY = 2**19 * ENTRY_BYTES
 """Bytes that listed, relevant and excluded items of a batch may take, padding included."""
-COMPLETE = Cure.option("complete", True)
 FEW = 10
 """Minimum number of users for questions about a lack of hits, which is likely by chance for fewer users."""
 _CHANCE = 1e-6
@@ -118,7 +117,7 @@ class ListsOfUsers(NamedTuple):
             if source.duplicates == "error" and (repeated := source.lists.repeat(batch.users)) is not None:
                 user, item, where = repeated
                 fault = f"{source.user(user)} has item {called(source.sides.item_ids, item)} twice"
-                raise CuredError(f"{where}: {fault}; {FIRST} keeps only its first rank", FIRST) from None
+                raise ValueError(f"{where}: {fault}; duplicates='first' keeps only its first rank") from None
             raise
         may_shorten = batch.exclude is not None or ranking.num_repeated is not None or options.padding_idx is not None
         if may_shorten and not source.complete and options.validate_args is not False:
@@ -143,17 +142,15 @@ def check_depth(label: str, needs: Needs, complete: bool, longest: tuple[int, st
     if complete:
         return
     if longest is None and needs.depth is None:
-        raise CuredError(
+        raise ValueError(
             f"{label} reads the whole ranking, but lists are only its top: if nothing else is recommended, pass "
-            f"{COMPLETE}",
-            COMPLETE,
+            "complete=True"
         )
     if longest is not None and (needs.depth is None or needs.depth > longest[0]):
         extent = "the whole ranking" if needs.depth is None else f"{needs.depth} ranks"
-        raise CuredError(
+        raise ValueError(
             f"{label} reads {extent}, but the longest list of {longest[1]} holds {_items_text(longest[0])}: recommend "
-            f"more, or if nothing else is recommended, pass {COMPLETE}",
-            COMPLETE,
+            f"more, or if nothing else is recommended, pass complete=True",
         )
 
 
@@ -175,11 +172,10 @@ def check_shortened(
     short = (left < depth) & (before >= depth)
     if bool(short.any()):
         row = int(short.nonzero()[0])
-        raise CuredError(
+        raise ValueError(
             f"the list of {user_of(int(numbers[row]))} holds {_items_text(int(left[row]))} after excluded and "
             f"repeated ones are removed, but the metrics read {depth} ranks: recommend k + history, or if nothing else "
-            f"is recommended, pass {COMPLETE}",
-            COMPLETE,
+            f"is recommended, pass complete=True",
         )
 
 

@@ -8,14 +8,12 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.checks import Cure, CuredError
 from torchrecmetrics.evaluation.sides import ListEntries
 from torchrecmetrics.inputs.jagged import side_by_side
 from torchrecmetrics.tables.entries import Entries
 from torchrecmetrics.tables.vocabulary import Vocabulary, called
 
 Column = TypeVar("Column", Tensor, Tensor | None)
-FIRST = Cure.option("duplicates", "first")
 
 
 class RankedLists(NamedTuple):
@@ -129,11 +127,9 @@ def _ranks(source: Entries) -> Tensor | None:
     wrong = (ranks < 0) | (ranks >= 2**31 - 1) | (ranks != ranks.floor() if ranks.is_floating_point() else False)
     if bool(wrong.any()):
         row = int(wrong.nonzero()[0])
-        by_score = Cure.option("score", source.names["rank"])
-        raise CuredError(
+        raise ValueError(
             f"{source.name('rank')} holds {ranks[row].item()} in {source.row(row)}, which is no rank: 1, 2, 3, ..., "
-            f"1 = best; numbers of which the highest is best are {by_score}",
-            by_score,
+            f"1 = best; numbers of which the highest is best are score={source.names['rank']!r}"
         )
     return ranks.int()
 
@@ -171,7 +167,7 @@ def _by_rank(users: Tensor, ranks: Tensor, offsets: Tensor) -> Tensor | None:
 
 def _wrong_rank(
     users: Tensor, ranks: Tensor, rows: Tensor | None, source: Entries, user_ids: Vocabulary | None
-) -> CuredError:
+) -> ValueError:
     """Return the error that names the first rank, by user and rank, that is missing or repeated."""
     order = _order(users, ranks)
     users, ranks = _taken(users, order), _taken(ranks, order)
@@ -181,19 +177,17 @@ def _wrong_rank(
     row = entry if order is None else int(order[entry])
     where = source.at(row if rows is None else int(rows[row]), "rank")
     fault = f"{where}: user {called(user_ids, int(users[entry]))} has rank {int(ranks[entry])}"
-    by_score = Cure.option("score", ...)
     cure = "if ranks are missing on purpose, pass"
     if entry == int(starts[entry]):
         fault += " as the best"
     elif ranks[entry] == ranks[entry - 1]:
         fault += " twice"
-        cure = f"{FIRST} merges repeated rows; other items at this rank are a second list: pass one list, or"
+        cure = "duplicates='first' merges repeated rows; other items at this rank are a second list: pass one list, or"
     else:
         fault += f" after {int(ranks[entry - 1])}"
-    return CuredError(
+    return ValueError(
         f"{fault}, but ranks must run 1, 2, 3, ... in each list (or 0, 1, 2, ... in all); {cure} the negated ranks as "
-        f"{by_score}",
-        *(FIRST, by_score),
+        "score=..."
     )
 
 

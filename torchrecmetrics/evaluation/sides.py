@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.checks import CuredError, describe, joined
+from torchrecmetrics.core.checks import describe
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.edges import Reduce
 from torchrecmetrics.data.interactions import Interactions
@@ -49,10 +49,10 @@ def opened(name: str, argument: Any) -> Any:
     check_target(argument, name, "Interactions, a Log, a Table, a frame, a dict or a file")
 
 
-def ask(*questions: CuredError | None) -> None:
+def ask(*questions: str) -> None:
     """Raise one error with all questions that are open."""
-    if errors := [question for question in questions if question is not None]:
-        raise joined(errors)
+    if text := "\n".join(filter(None, questions)):
+        raise ValueError(text)
 
 
 def entries_of(lists: Any) -> Entries:
@@ -112,22 +112,12 @@ def ground_truth(target: Any, values_reduce: Reduce | None) -> Interactions:
 
 
 def history_of(history: Any) -> Interactions | Log | Entries:
-    """Return the excluded pairs of any accepted form; of a table with values, those whose value is above 0."""
+    """Return the excluded pairs of any accepted form; no values are read."""
     if isinstance(history, Interactions):
         return history.to("cpu")
     if isinstance(history, Log):
         return history
-    if isinstance(history, Mapping):
-        pairs = entries_of_dict("exclude", history)
-        if "value" in pairs.columns:
-            user = next(iter(history))
-            raise TypeError(
-                f"exclude holds a dict for {user!r}, but {{user: items}} has no values: pass lists of items"
-            )
-        return pairs
-    entries: Entries = history.read("value")
-    values = entries.numbers("value")
-    return entries if values is None else entries.where(values > 0)
+    return entries_of_dict("exclude", history) if isinstance(history, Mapping) else history.read()
 
 
 def written_of(argument: Any) -> frozenset[str]:
@@ -223,8 +213,7 @@ def read_sides(
     """
     lists, target = opened("lists", lists), opened("target", target)
     exclude = [opened("exclude", history) for history in exclude]
-    uses: list[tuple[Any, Sequence[Use]]] = [(lists, ["order"]), (target, ["value"])]
-    uses += [(pairs, ["excluded"]) for pairs in exclude]
+    uses: list[tuple[Any, list[Use]]] = [(lists, ["order"]), (target, ["value"]), *((pairs, []) for pairs in exclude)]
     tables = [(table, uses_of_table) for table, uses_of_table in uses if isinstance(table, Table)]
     ask(*(table.question(*uses_of_table) for table, uses_of_table in tables))
     truth, entries = ground_truth(target, values_reduce), entries_of(lists)

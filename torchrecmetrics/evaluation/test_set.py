@@ -15,7 +15,7 @@ from torchrecmetrics.collection.by_group import ByGroup
 from torchrecmetrics.collection.collection import RecMetricCollection
 from torchrecmetrics.collection.kept_rows import KeptRows
 from torchrecmetrics.core.arrays import as_tensor
-from torchrecmetrics.core.checks import Cure, CuredError, as_interactions, describe, is_dense, warn_caller
+from torchrecmetrics.core.checks import as_interactions, describe, is_dense, warn_caller
 from torchrecmetrics.core.distributed import fingerprint
 from torchrecmetrics.core.options import Options
 from torchrecmetrics.core.ranking import Ranking
@@ -138,7 +138,7 @@ class Exclusions:
             both |= mask[target.items]
         return both
 
-    def check_overlap(self, target: Interactions, ids: Tensor, options: Options, cure: Cure | None = None) -> None:
+    def check_overlap(self, target: Interactions, ids: Tensor, options: Options, cure: str | None = None) -> None:
         """Raise if relevant items are also excluded, unless the options say what such a pair means.
 
         Args:
@@ -151,8 +151,7 @@ class Exclusions:
             return
         if cure is None:
             is_single = len(self.interactions) == 1 and not self.masks
-            remove = "target.without(exclude)" if is_single else "target.without(part), for each part of exclude,"
-            cure = Cure(remove, "without")
+            cure = "target.without(exclude)" if is_single else "target.without(part), for each part of exclude,"
         is_checked = torch.zeros(target.num_users, dtype=torch.bool, device=target.device)
         is_checked[ids.to(target.device)] = True
         both = self.holds(target) & is_checked[target.users]
@@ -162,16 +161,14 @@ class Exclusions:
             both &= target.values > 0
         count = int(both.sum())
         if count:
-            keep, miss = Cure.option("overlap", "keep"), Cure.option("overlap", "miss")
-            sides = Cure(f"of target {'is' if count == 1 else 'are'} also in exclude", "sides")
-            lets = f"; {keep} leaves them as candidates (repeat consumption)" if not self.masks else ""
+            lets = "" if self.masks else "; overlap='keep' leaves them as candidates (repeat consumption)"
             pairs = torch.stack([target.users[both][:3], target.items[both][:3]], 1).tolist()
             if target.user_ids is not None and target.item_ids is not None:
                 pairs = [[target.user_ids[user], target.item_ids[item]] for user, item in pairs]
-            raise CuredError(
-                f"{count} (user, item) {'pair' if count == 1 else 'pairs'} {sides}, such as {pairs}. {cure} takes them "
-                f"out of the test{lets}; {miss} counts them as misses",
-                *(sides, cure, keep, miss),
+            pairs_are = "pair of target is" if count == 1 else "pairs of target are"
+            raise ValueError(
+                f"{count} (user, item) {pairs_are} also in exclude, such as {pairs}. {cure} takes them out of the test"
+                f"{lets}; overlap='miss' counts them as misses"
             )
 
 

@@ -15,8 +15,6 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.core.checks import (
-    Cure,
-    CuredError,
     check_choice,
     check_k,
     check_score_threshold,
@@ -326,10 +324,9 @@ class CountedMetric(RankingMetric):
         raise NotImplementedError
 
 
-def needs_catalogue(name: str, k: str) -> CuredError:
+def needs_catalogue(name: str, k: str) -> ValueError:
     """Return the error for a metric without the catalogue that it reads; `k` is the cut-off in its call."""
-    cure = (
-        f"{name}({k}catalogue=trm.Catalogue.from_interactions(train)); collections, evaluate and callbacks take "
-        "catalogue= for all their metrics"
+    return ValueError(
+        f"{name} needs a catalogue: {name}({k}catalogue=trm.Catalogue.from_interactions(train)); collections, evaluate "
+        "and callbacks take catalogue= for all their metrics"
     )
-    return CuredError(f"{name} needs a catalogue: {cure}", Cure(cure, "catalogue"))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.checks import Cure, CuredError, describe, nearest
+from torchrecmetrics.core.checks import describe, nearest
 from torchrecmetrics.results.rows import EQUAL, RowIds, Rows, UnitLayout, find_ids, id_at
 from torchrecmetrics.results.significance import Units
 
@@ -259,8 +259,7 @@ def _common_labels(runs: dict[str, list[Rows]], metrics: str | Sequence[str] | N
     for name, values in named:
         lone = {first_name: first_values.keys() - values.keys(), name: values.keys() - first_values.keys()}
         if texts := [f"{', '.join(sorted(labels))} only in {name!r}" for name, labels in lone.items() if labels]:
-            cure = Cure("metrics=[...]", "metrics")
-            raise CuredError(f"runs must have the same labels: {'; '.join(texts)}; or choose some with {cure}", cure)
+            raise ValueError(f"runs must have the same labels: {'; '.join(texts)}; or choose some with metrics=[...]")
     return [*first_values]
 
 

@@ -17,7 +17,7 @@ from typing import IO, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.checks import Cure, CuredError, needed
+from torchrecmetrics.core.checks import needed
 from torchrecmetrics.tables.columns import arrow
 from torchrecmetrics.tables.frames import Source, source_of_frame
 
@@ -97,8 +97,7 @@ def open_file(path: str | Path, delimiter: str | None = None) -> Source:
         return _item_lists(content)
     if not suffix:
         return _csv(content, None)
-    cure = Cure.option("delimiter", ",")
-    raise CuredError(f"{path} is of no known kind; there are {_FORMATS}. Other files of columns: {cure}", cure)
+    raise ValueError(f"{path} is of no known kind; there are {_FORMATS}. Other files of columns: delimiter=','")
 
 
 # ------------------------------------------------------------------------------------------------------------- content

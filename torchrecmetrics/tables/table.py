@@ -8,7 +8,7 @@ from pathlib import Path
 from types import EllipsisType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from torchrecmetrics.core.checks import Cure, CuredError, nearest
+from torchrecmetrics.core.checks import nearest
 from torchrecmetrics.tables.columns import check_names
 from torchrecmetrics.tables.entries import Entries, entries_of_columns
 from torchrecmetrics.tables.files import open_file
@@ -16,7 +16,7 @@ from torchrecmetrics.tables.frames import Source, source_of_frame
 
 Name: TypeAlias = str | EllipsisType | None
 """Name of a column; None = there is none; `...` = the column of the role's own name, if there is one."""
-Use: TypeAlias = Literal["order", "value", "excluded", "time"]
+Use: TypeAlias = Literal["order", "value", "time"]
 """Facts that a number depends on: the order of lists, the relevance of pairs, the times of events."""
 
 _NAMES = {
@@ -38,30 +38,25 @@ class _Question(NamedTuple):
     """What is asked if a table has columns that are not read, and none is known to be what a number depends on."""
 
     answers: Mapping[str, str]
-    """Roles that answer the question, with the meaning of such a column."""
-    none: str
-    """Role that is None where no column answers."""
+    """Roles that answer the question, with the meaning of such a column; the first is None where no column answers."""
     otherwise: str
     """What holds where no column answers."""
-    aside: Sequence[str]
-    """Further roles whose columns are no answer."""
+    aside: str
+    """Further role, whose column is no answer."""
 
 
 _QUESTIONS: dict[Use, _Question] = {
     "order": _Question(
         {"rank": "numbers each list from 1, the best", "score": "is highest for the best"},
-        "rank",
         "if the rows are in order, best first",
-        ("time",),
+        "time",
     ),
     "value": _Question(
         {"value": "is the gain of each row, and 0 means not relevant"},
-        "value",
         "if all rows are relevant (drop the others first, such as ratings below 4)",
-        ("time",),
+        "time",
     ),
-    "excluded": _Question({"value": "says which pairs count, those above 0"}, "value", "if all pairs count", ("time",)),
-    "time": _Question({"time": "is the time"}, "time", "if the rows of each user are in order of time", ("value",)),
+    "time": _Question({"time": "is the time"}, "if the rows of each user are in order of time", "value"),
 }
 
 
@@ -124,11 +119,10 @@ class Table:
             raise TypeError(f"columns go by name, got {wrong[0]!r} ({type(wrong[0]).__name__}): pass {str(wrong[0])!r}")
         if isinstance(rank, str) and isinstance(score, str):
             raise ValueError(f"rank={rank!r} and score={score!r} are both to order {self.what}: give one of the two")
-        for said, other, opposite in (("rank", "score", ("score", "scores")), ("score", "rank", ("rank",))):
-            if roles[said] in opposite:
-                wrong_way, cure = Cure.option(said, roles[said]), Cure.option(other, roles[said])
-                fault = f"{wrong_way} would turn {self.what} upside down: pass {cure}, or rename the column"
-                raise CuredError(fault, wrong_way, cure)
+        for role, other in (("rank", "score"), ("score", "rank")):
+            if roles[role] == other:
+                wrong_way = f"{role}={other!r} would turn {self.what} upside down"
+                raise ValueError(f"{wrong_way}: pass {other}={other!r}, or rename the column")
         for role in [role for role in roles if role not in self.said]:
             if (column := self._found(role)) is not None:
                 self.columns[role] = column
@@ -193,58 +187,56 @@ class Table:
         return [name for name in self.source.names if name not in read]
 
     def not_read(self, *uses: Use) -> list[str]:
-        """Return the names of the columns that no use needs and that were not said."""
-        return self.unread("user", "item", *(role for use in uses for role in _QUESTIONS[use].answers), *self.said)
+        """Return the names of the columns that no use needs and, of the roles of uses, that were not said."""
+        answers = [role for use in uses for role in _QUESTIONS[use].answers]
+        return self.unread("user", "item", *answers, *(self.said if uses else ()))
 
-    def question(self, *uses: Use, needed: Sequence[str] = ("user", "item")) -> CuredError | None:
-        """Return an error that asks for the columns that are needed, and for all that `uses` may need; None if nothing
-        is open: a use is open if the table has columns that are not read, and none of them is known to answer.
-
-        Args:
-            uses: what a number depends on.
-            needed: roles that must have a column.
+    def question(self, *uses: Use) -> str:
+        """Return the sentences that ask for users and items, or else for all that `uses` may need; "" = nothing is
+        open: a use is open if the table has columns that are not read, and none of them is known to answer.
         """
-        check_names(self.columns.values(), self.source.names, self.what)
-        missing = [role for role in needed if role not in self.columns]
-        if missing:
-            return self._missing(missing)
-        asked = [use for use in uses if self.open_columns(use)]
-        if not asked:
-            return None
-        names = [name for name in self.source.names if any(name in self.open_columns(use) for use in asked)]
-        are, subject = ("a column that is", "it") if len(names) == 1 else ("columns that are", "one of them")
-        sentences, cures = [f"{self.what} has {are} not read: {_joined(names)}."], list[Cure]()
-        for use in asked:
-            question, none = _QUESTIONS[use], Cure.option(_QUESTIONS[use].none, None)
-            calls = {role: self._call(**{role: names[0] if len(names) == 1 else ...}) for role in question.answers}
-            rules = [f"{subject} {question.answers[role]}, pass {call}" for role, call in calls.items()]
-            sentences.append(f"If {'; if '.join(rules)}, or {none} {question.otherwise}.")
-            cures += [*calls.values(), none]
-        return CuredError(" ".join(sentences).rstrip("."), *cures)
+        if missing := self._missing("user", "item"):
+            return missing
+        open_uses = [use for use in uses if self.open_columns(use)]
+        if not open_uses:
+            return ""
+        names = [name for name in self.source.names if any(name in self.open_columns(use) for use in open_uses)]
+        is_single = len(names) == 1
+        name, subject = (names[0], "it") if is_single else (..., "one of them")
+        columns_are = "a column that is" if is_single else "columns that are"
+        sentences = [f"{self.what} has {columns_are} not read: {_joined(names)}"]
+        for use in open_uses:
+            answers, otherwise, _ = _QUESTIONS[use]
+            rules = [f"{subject} {meaning}, pass {self._call(**{role: name})}" for role, meaning in answers.items()]
+            sentences.append(f"If {'; if '.join(rules)}, or {next(iter(answers))}=None {otherwise}")
+        return ". ".join(sentences)
 
     def open_columns(self, use: Use) -> list[str]:
         """Return the columns that are not read and could be what a use needs; none if it is known which one is."""
-        question = _QUESTIONS[use]
-        is_known = any(role in self.said or role in self.columns for role in question.answers)
+        answers, _, aside = _QUESTIONS[use]
+        is_known = any(role in self.said or role in self.columns for role in answers)
         if is_known or (use == "order" and self.split is not None):
             return []
-        return self.unread("user", "item", *question.aside)
+        return self.unread("user", "item", aside)
 
-    def _missing(self, roles: Sequence[str]) -> CuredError:
-        """Return the error for a table without columns of users or items."""
-        if "item" in self.said and "item" in roles:
-            return CuredError(f"item=None is for label=: {self.what} is matched by its items")
-        names = " and ".join(f"{_NAMES[role][0]!r} or {_NAMES[role][1]!r}" for role in roles)
-        call = self._call(**dict.fromkeys(roles, ...))
-        known = nearest(roles[0], list(self.source.names))
-        return CuredError(f"{self.what} has no column {names}{known}; say which is which, {call}", call)
+    def _missing(self, *roles: str) -> str:
+        """Return the sentence about users or items that have no column; "" = all have one."""
+        check_names(self.columns.values(), self.source.names, self.what)
+        missing = [role for role in roles if role not in self.columns]
+        if not missing:
+            return ""
+        if "item" in self.said and "item" in missing:
+            return f"item=None is for label=: {self.what} is matched by its items"
+        names = " and ".join(f"{_NAMES[role][0]!r} or {_NAMES[role][1]!r}" for role in missing)
+        known = nearest(missing[0], list(self.source.names))
+        call = self._call(**dict.fromkeys(missing, ...))
+        return f"{self.what} has no column {names}{known}; say which is which, {call}"
 
-    def _call(self, **roles: Any) -> Cure:
-        """Return a call that makes this table with further roles; `...` = a name that the caller knows."""
+    def _call(self, **roles: Any) -> str:
+        """Return the call that makes this table with further roles; `...` = a name that the caller knows."""
         arguments: dict[str, Any] = {**self.said, **({} if self.split is None else {"split": self.split}), **roles}
-        source = self.what if self.what.isidentifier() else repr(self.what)
-        text = ", ".join([source, *(Cure.option(role, name).text for role, name in arguments.items())])
-        return Cure(f"trm.Table({text})", "Table", {"source": self.what, **arguments})
+        said = [f"{role}={'...' if name is ... else repr(name)}" for role, name in arguments.items()]
+        return f"trm.Table({', '.join([self.what if self.what.isidentifier() else repr(self.what), *said])})"
 
     def read(self, *roles: str, label: str | None = None, items: bool = True, lists: bool = False) -> Entries:
         """Read users, items and further roles, a row per item.
@@ -258,9 +250,8 @@ class Table:
         Raises:
             ValueError: if there is no column of users or of items, and as `entries_of_columns` does.
         """
-        needed = ("user", "item") if label is None else ("user",)
-        if (error := self.question(needed=needed)) is not None:
-            raise error
+        if missing := self._missing("user", *(("item",) if label is None else ())):
+            raise ValueError(missing)
         columns = {**self.columns, "order": self.order, "label": label}
         wanted = ("user", *(("item",) if items else ()), *roles, "label")
         names = {role: name for role in wanted if (name := columns.get(role)) is not None}
