@@ -279,3 +279,10 @@ def test_ranks(ranks, options, k, expected, num_relevant, device):
     given = trm.Ranks(ranks.to(device), **options)
     ranking = given.rank(Needs(k), Options())
     assert (ranking.ranks.tolist(), ranking.num_relevant.tolist()) == (expected, num_relevant)
+
+
+@pytest.mark.parametrize("k", [3, 5])
+def test_flags_are_recommended_items_hits_or_not(k):
+    flags = trm.Hits(torch.tensor([[True, False, False]]), num_relevant=1, complete=True)
+
+    assert trm.Precision(k, denominator="recommended")(flags).item() == pytest.approx(1 / 3)

@@ -89,3 +89,10 @@ def test_entries_of_other_forms():
             trm.MRR(2).update(trm.Sessions(scores, labels, indexes))
         with pytest.raises((TypeError, ValueError), match=words):
             trm.CollectSessions(trm.MRR(2)).update(scores, labels, indexes)
+
+
+def test_two_entries_of_a_session_with_two_weights_are_an_error():
+    session = trm.Sessions(torch.tensor([0.2, 0.9]), torch.tensor([0, 1]), torch.tensor([7, 7]))
+
+    with pytest.raises(ValueError, match="session 7"):
+        trm.HR(1).update(session, weights=torch.tensor([1.0, 2.0]))

@@ -739,6 +739,12 @@ def test_gate(change, lower, margin, verdict):
     assert trm.compare(runs, margin=margin, test="t").verdict == verdict
 
 
+def test_a_margin_is_a_share_of_the_size_of_a_negative_mean():
+    runs = {"old": make({"m": BASE - 2}), "new": make({"m": BASE - 2 + NOISE / 10})}
+
+    assert trm.compare(runs, margin="10%")["m"].margin == pytest.approx(0.1 * (2 - BASE.mean().item()))
+
+
 def test_a_gate_is_not_corrected():
     """All must pass, so that each is tested at .025; single claims of non-inferiority are corrected."""
     loss = 0.02 - stats.t(399).ppf(0.985) * 0.1 / 20  # p = .015 one-sided
