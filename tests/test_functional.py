@@ -35,26 +35,26 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("kind", [*INPUTS, "large"])
-def test_several_cutoffs_are_each_of_them(kind):
+@pytest.mark.parametrize("name", WITH_K)
+def test_several_cutoffs_are_each_of_them(kind, name):
     """A list of cut-offs gives [K, B], one row per cut-off, in the order of the list.
 
     Cached results of one option are not used for another: a ranking that was read before equals a fresh one.
     """
     cutoffs, batch = [10, 1, 3, 40, 10], (INPUTS | {"large": large})[kind]()
-    read = batch.ranking()
-    for name in WITH_K:
-        function = getattr(functional, name)
-        for options in OPTIONS.get(name, [{}]):
-            got = function(batch.ranking(), cutoffs, **options)
-            expected = torch.stack([function(batch.ranking(), k, **options) for k in cutoffs])
-            torch.testing.assert_close(got, expected, rtol=1e-14, atol=0, equal_nan=True)
-            assert torch.equal(function(read, cutoffs, **options).nan_to_num(-1), got.nan_to_num(-1))
+    function, read = getattr(functional, name), batch.ranking()
+    for options in OPTIONS.get(name, [{}]):
+        got = function(batch.ranking(), cutoffs, **options)
+        expected = torch.stack([function(batch.ranking(), k, **options) for k in cutoffs])
+
+        torch.testing.assert_close(got, expected, rtol=1e-14, atol=0, equal_nan=True)
+        assert torch.equal(function(read, cutoffs, **options).nan_to_num(-1), got.nan_to_num(-1))
 
 
 @pytest.mark.parametrize("name", WITH_K)
-def test_cutoffs_are_checked_one_by_one(name):
-    ranking, function = trm.Ranks(torch.tensor([[1, 5]]), depth=5).ranking(), getattr(functional, name)
-    for cutoffs, error, message in (
+@pytest.mark.parametrize(
+    ("cutoffs", "error", "message"),
+    [
         ([3, 6], ValueError, "depth 5 only"),
         ([6, 3], ValueError, "depth 5 only"),
         ((3, 0), ValueError, "at least 1, got 0"),
@@ -63,12 +63,19 @@ def test_cutoffs_are_checked_one_by_one(name):
         ("12", TypeError, "k must be an integer >= 1"),
         (torch.tensor([1, 2]), TypeError, "k must be an integer >= 1"),  # no cut-offs by row either
         (torch.tensor([1, 2]).numpy(), TypeError, "k must be an integer >= 1"),
-    ):
-        with pytest.raises(error, match=message):
-            function(ranking, cutoffs)
-    assert torch.equal(function(ranking, range(2, 4)), function(ranking, [torch.tensor(2), 3]))
-    with pytest.raises(TypeError, match="got None"):
-        functional.precision(ranking, None)
+    ],
+)
+def test_cutoffs_are_checked_one_by_one(name, cutoffs, error, message):
+    ranking = trm.Ranks(torch.tensor([[1, 5]]), depth=5).ranking()
+
+    with pytest.raises(error, match=message):
+        getattr(functional, name)(ranking, cutoffs)
+
+
+def test_cutoffs_may_be_a_range():
+    ranking = trm.Ranks(torch.tensor([[1, 5]]), depth=5).ranking()
+
+    assert functional.precision(ranking, range(2, 4)).tolist() == [[1 / 2], [1 / 3]]
 
 
 @pytest.mark.parametrize("name", functional.__all__)

@@ -1,4 +1,4 @@
-"""Accumulators: groups of rows beside the totals, and accumulators of one's own."""
+"""Groups of rows beside the totals, and how accumulators belong to collections."""
 
 import itertools
 import pickle
@@ -19,7 +19,6 @@ TARGET = torch.rand(60, 12, generator=GENERATOR).argsort(1)[:, :2]
 TARGET[::7] = -1
 CODES = torch.randint(-1, 2, (60,), generator=GENERATOR)
 WEIGHTS = torch.randint(0, 3, (60,), generator=GENERATOR)
-PRICES = torch.rand(60, generator=GENERATOR, dtype=torch.float64)
 CATALOGUE = trm.Catalogue(12, popularity=torch.arange(12), num_users=30)
 
 
@@ -58,21 +57,34 @@ def test_groups_are_their_rows_alone(columns, action):
         assert facts(fed(metrics, size, groups=CODES, segments=segments, **columns)) == wanted
 
 
-def test_keys_and_values():
-    """A metric is followed by its groups, whose values know their metric; counts over all lists have no groups."""
+def two_groups():
+    """Return a collection of one metric with two groups, and one that counts over all lists, after an update."""
     metrics = make(trm.ByGroup(["cold", "warm"]), names=["HR", "Coverage"], catalogue=CATALOGUE, prefix="val/")
+    return fed(metrics, groups=CODES)
+
+
+def test_a_metric_is_followed_by_its_groups():
+    """Counts over all lists have no groups."""
+    metrics = two_groups()
     expected = ["HR@1", "HR@1/cold", "HR@1/warm", "Coverage@1", "HR@3", "HR@3/cold", "HR@3/warm", "Coverage@3"]
-    assert list(metrics.keys()) == list(fed(metrics, groups=CODES).compute()) == [f"val/{key}" for key in expected]
-    value = metrics["val/HR@3/cold"]
-    assert (value.label, value.name, value.k, value.group, value.bounds) == ("HR@3/cold", "HR", 3, "cold", (0.0, 1.0))
+
     assert metrics.groups == ("cold", "warm")
+    assert list(metrics.keys()) == list(metrics.compute()) == [f"val/{key}" for key in expected]
+    assert list(metrics(SCORES, TARGET, groups=CODES)) == [f"val/{key}" for key in expected]
+
+
+def test_the_value_of_a_group_knows_its_metric():
+    metrics = two_groups()
+    value = metrics["val/HR@3/cold"]
+
+    assert (value.label, value.name, value.k, value.group, value.bounds) == ("HR@3/cold", "HR", 3, "cold", (0.0, 1.0))
     for copied in (deepcopy(value), pickle.loads(pickle.dumps(value))):
         assert copied.compute() == value.compute()
+
+
+def test_a_value_of_a_collection_with_groups_has_no_update():
     with pytest.raises(ValueError, match="the collection has the groups cold, warm"):
-        metrics["val/HR@3"].update(SCORES, TARGET)
-    batch = metrics(SCORES[:5], TARGET[:5], groups=CODES[:5])
-    assert list(batch) == [f"val/{key}" for key in expected]
-    assert value._forward_cache == batch["val/HR@3/cold"]
+        two_groups()["val/HR@3"].update(SCORES, TARGET)
 
 
 def test_a_group_without_rows():
@@ -171,48 +183,3 @@ def test_equal_collections_that_differ_in_an_accumulator():
     for one, other in itertools.permutations(collections, 2):
         with pytest.raises(ValueError, match="make both the same"):
             one.merge_state(other)
-
-
-class Squares(trm.Accumulator):
-    """The sum of squares of the values times a column `price`, and how many rows have a value of 1, of each metric."""
-
-    columns = ("price",)
-    num_sums = 1
-    suffixes = ("/squares",)
-
-    def begin(self, layout):
-        super().begin(layout)
-        self.add_state("squares", torch.zeros(len(layout.keys), dtype=torch.float64), "sum")
-        self.add_state("ones", torch.zeros(len(layout.keys), dtype=torch.int64), "sum")
-
-    def batch_totals(self, rows):
-        return [(rows.values == 1).sum(1)], [(rows.values.square() * rows.columns["price"]).sum(1)]
-
-    def added(self, rows):
-        (ones,), (squares,) = self.batch_totals(rows)
-        return {"squares": self.squares + squares, "ones": self.ones + ones}
-
-    def counts(self):
-        return [self.ones]
-
-    def sums(self, clocks):
-        return [self.squares]
-
-    def results(self, counts, sums):
-        totals = zip(self.layout.metrics, sums[0], counts[0].tolist(), strict=True)
-        results = [metric.with_value(value, number, "squares") for metric, value, number in totals]
-        return {result.key: result for result in results}
-
-
-@pytest.mark.parametrize("size", [60, 11])
-def test_an_accumulator_of_ones_own(size):
-    """An own accumulator sees all batches with its column; its results stand under its keys."""
-    metrics = fed(make(Squares(), trm.ByGroup("a", "b"), names=["NDCG"]), size, price=PRICES, groups=CODES)
-    assert list(metrics.keys())[:4] == ["NDCG@1", "NDCG@1/squares", "NDCG@1/a", "NDCG@1/b"]
-    values = trm.functional.ndcg(trm.Scores(SCORES, TARGET).ranking(), 3).nan_to_num(0)
-    squares = pytest.approx((values.square() * PRICES).sum().item())
-    assert metrics.compute()["NDCG@3/squares"].item() == squares
-    assert metrics["NDCG@3/squares"].num_users == int((values == 1).sum())
-    metrics.reset()
-    assert not any(state.any() for state in (metrics.accumulators[0].squares, metrics.accumulators[0].ones))
-    assert metrics(SCORES, TARGET, price=PRICES, groups=CODES)["NDCG@3/squares"].item() == squares

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 import torchrecmetrics as trm
-from torchrecmetrics import functional
 
 LABELS = ["HR@2", "NDCG@2", "AUROC"]
 IDS = torch.arange(5)
@@ -32,18 +31,6 @@ def same(rows, other):
     for label in rows.values:
         torch.testing.assert_close(rows.values[label], other.values[label], rtol=0, atol=0, equal_nan=True)
     assert torch.equal(rows.ids, other.ids)
-
-
-def test_rows_are_the_formulas(device):
-    """Kept rows hold each formula's value by id, NaN without a relevant item, and the options, and no weights."""
-    scores, target = (part.to(device) for part in batch(0))
-    metrics = collection().to(device)
-    metrics.update(scores, target, row_ids=IDS.to(device))
-    rows, ndcg = metrics.rows, functional.ndcg(trm.Scores(scores, target).ranking(), 2).cpu()
-    assert (list(rows.values), rows.ids.tolist()) == (LABELS, IDS.tolist())
-    rounding = 0 if device.type == "cpu" else 1e-15  # of logarithms
-    torch.testing.assert_close(rows.values["NDCG@2"], ndcg, rtol=0, atol=rounding, equal_nan=True)
-    assert (rows.weights, rows.clusters, rows.options["ties"]) == (None, None, "expected")
 
 
 def test_weights_and_clusters():
@@ -213,45 +200,26 @@ def test_keys_that_hide_what_they_are_of():
         trm.compare(runs)
 
 
-def share(rank, world_size, named):
-    """Return a collection with the batches of this process: shares are uneven, and the last process has none."""
-    metrics = collection()
-    for seed in range(4):
-        if seed % world_size == rank and rank < max(1, world_size - 1):
-            weights = torch.arange(1.0, 6) if seed else None
-            metrics.update(*batch(seed), row_ids=IDS + 5 * seed if named else None, weights=weights)
-    return metrics
-
-
-def lists(rows):
-    """Return ids, values of NDCG and weights, in the order of the ids."""
-    order = rows.ids.argsort()
-    return [column[order].nan_to_num(-1).tolist() for column in (rows.ids, rows.values["NDCG@2"], rows.weights)]
-
-
 def gathered(rank, world_size, named):
-    metrics = share(rank, world_size, named)
-    if named == "by hand":
-        metrics.evaluator.sync()
+    """Return ids and values of NDCG after one batch on each process, or the error that says what they need."""
+    metrics = collection(IDS + 5 * rank if named else None)
+    metrics.evaluator.sync()  # by hand
     metrics.compute()
     try:
-        return lists(metrics.rows)
+        rows = metrics.rows
     except ValueError as error:
         return str(error)
+    return rows.ids.tolist(), rows.values["NDCG@2"].nan_to_num(-1).tolist()
 
 
-@pytest.mark.parametrize(("world_size", "named"), [(2, True), (3, True), (2, "by hand")])
-def test_processes(world_size, named, processes):
-    """Every process has the rows of all, with uneven shares and one that has none, also after `sync()` by hand."""
-    whole = collection()
-    for rank in range(world_size - 1):
-        whole.merge_state(share(rank, world_size, True))
-    assert processes.run(gathered, world_size, named) == [lists(whole.rows)] * world_size
+def test_every_process_has_the_rows_of_all(processes):
+    alone = collection(IDS).rows.values["NDCG@2"].nan_to_num(-1).tolist()
+
+    assert processes.run(gathered, 2, True) == [(list(range(10)), alone * 2)] * 2
 
 
-def test_processes_need_ids(processes):
-    """Rows of several processes need `row_ids`: without them `rows` raises on every process."""
-    assert ["need unique row_ids" in each for each in processes.run(gathered, 2, False)] == [True, True]
+def test_rows_of_several_processes_need_ids(processes):
+    assert ["need unique row_ids" in error for error in processes.run(gathered, 2, False)] == [True, True]
 
 
 USERS, ITEMS = torch.rand(2, 9, 4, generator=torch.Generator().manual_seed(0))
@@ -270,22 +238,3 @@ def test_evaluate():
     assert int(found.rows.values["HR@3"].isnan().sum()) == 2
     with pytest.raises(ValueError, match="keep_rows=True"):
         trm.evaluate("HR@3", USERS[:6], ITEMS, target=NAMED).rows  # noqa: B018
-
-
-@pytest.mark.filterwarnings("ignore:The 'val_dataloader' does not have many workers", "ignore:.*num_workers")
-def test_catalogue_callback():
-    """The callback of whole catalogues keeps the rows that `evaluate` keeps."""
-    pl = pytest.importorskip("pytorch_lightning")
-    from torchrecmetrics.lightning import CatalogueEvaluationCallback
-
-    class Module(pl.LightningModule):
-        def validation_step(self, batch, batch_idx):
-            pass
-
-    kept = {"embed": lambda _: (USERS[:6], ITEMS), "accumulators": [trm.KeptRows()]}
-    callback = CatalogueEvaluationCallback("NDCG@3", target=NAMED, **kept)
-    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
-    pl.Trainer(callbacks=[callback], **quiet).validate(Module(), torch.utils.data.DataLoader([0]), verbose=False)
-    expected = trm.evaluate("NDCG@3", USERS[:6], ITEMS, target=NAMED, keep_rows=True).rows
-    assert callback.results["val"].rows.to_dict() == expected.to_dict()
-    assert expected.ids == NAMES

@@ -177,16 +177,6 @@ def test_coverage():
     assert 0.925 < min(found) <= max(found) < 0.98
 
 
-def test_the_observed_worst_group_is_biased():
-    """Of fifty groups of 200 rows, all of hit rate 0.1, the lowest mean is 0.055; half of its intervals miss 0.1."""
-    shares = torch.full((300, 50), 0.1, dtype=torch.float64)
-    hits_of_groups = torch.binomial(200 * torch.ones_like(shares), shares, torch.Generator().manual_seed(0))
-    lowest = (hits_of_groups / 200).amin(1).tolist()
-    assert sum(lowest) / 300 == pytest.approx(0.055, abs=0.003)
-    intervals = [interval(mean, (mean * (1 - mean) / 199) ** 0.5, 200) for mean in lowest]
-    assert sum(low <= 0.1 <= high for low, high in intervals) < 300 / 2
-
-
 def test_abc_interval_where_an_end_is_unbounded():
     """A curvature that leaves no end makes it infinite: 1 + u c with u = -t is below 0; the other is m + t SE / 4."""
     low, high = skewed_interval(0.1, 0.02, 200, 0.0, curvature=3 / quantile(0.975, 199))

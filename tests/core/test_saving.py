@@ -162,26 +162,6 @@ def test_values_are_updated_in_any_order():
     assert outer.compute() == {"HR@10": 2 / 3, "HR@5": 1 / 3}
 
 
-def test_bad_weights_of_entries_are_not_kept():
-    """Bad weights of sessions raise at once on the CPU, and the sessions that were there count."""
-    metrics = sessions()
-    metrics.update(*FLAT)
-    with pytest.raises(ValueError, match=r"entry 0 has weight -1\.0"):
-        metrics.update(*FLAT, weights=torch.tensor([-1.0, -1.0]))
-    with pytest.raises(TypeError, match="weights must be real numbers"):
-        metrics.update(*FLAT, weights=torch.tensor([1j, 1j]))
-    assert metrics.compute() == {"HR@1": 0}
-    assert metrics["HR@1"].num_users == 1
-
-
-def test_rows_of_one_process_are_not_saved_as_those_of_all(monkeypatch):
-    """Between `sync` and `unsync` totals are those of all processes, and kept rows are not: nothing is saved."""
-    metrics = recent()
-    monkeypatch.setattr(metrics.accumulators[0], "_is_synced", True)
-    with pytest.raises(ValueError, match=r"does not add up KeptRows.*: save the state of each process"):
-        metrics.state_dict()
-
-
 def saved_by_torch(rank, world_size, folder):
     """Return values and counts before saving, after loading as documented, and after a further update."""
     dcp = pytest.importorskip("torch.distributed.checkpoint")

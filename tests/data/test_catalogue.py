@@ -16,35 +16,50 @@ FOUR = tensor([5, 0, 2, 2])
 
 
 def test_knows_what_it_was_given(device):
-    """Given data are returned; access to missing data raises an error that says how to give them."""
     shares, vectors = tensor([[1.0, 0], [0, 1], [1, 0], [0.5, 0.5]]), torch.ones(4, 3)
     catalogue = Catalogue(4, popularity=FOUR, num_users=5, categories=shares, embeddings=vectors.to(device))
+
     assert (catalogue.num_items, catalogue.num_users, catalogue.num_categories) == (4, 5, 2)
     assert catalogue.device == catalogue.popularity.device == catalogue.categories.device == vectors.to(device).device
     assert torch.equal(catalogue.popularity.cpu(), FOUR)
     assert torch.equal(catalogue.categories.cpu(), shares)
     assert catalogue.known == ("popularity", "num_users", "categories", "embeddings")
     assert repr(catalogue.on("cpu")) == "Catalogue(4 items, popularity, 5 users, 2 categories, embeddings of 3, cpu)"
-    bare = Catalogue(4, item_ids=["a", "b", "c", "d"])
-    assert bare.known == ()
-    assert repr(bare) == "Catalogue(4 items, item ids, cpu)"
-    for name in ("popularity", "num_users", "categories", "num_categories", "embeddings"):
-        with pytest.raises(ValueError, match=rf"has no {name[-10:]}.*: Catalogue\(\.\.\., {name[-10:]}=\) or"):
-            getattr(bare, name)
-    for table in ("self_information", "popularity_rank", "inverse_lengths"):
-        with pytest.raises(ValueError, match="the catalogue has no"):
-            getattr(bare, table)
+
+
+BARE = Catalogue(4, item_ids=["a", "b", "c", "d"])
+
+
+def test_a_catalogue_of_ids_alone():
+    assert BARE.known == ()
+    assert repr(BARE) == "Catalogue(4 items, item ids, cpu)"
+
+
+@pytest.mark.parametrize("name", ["popularity", "num_users", "categories", "num_categories", "embeddings"])
+def test_missing_data_raise_and_say_how_to_give_them(name):
+    with pytest.raises(ValueError, match=rf"has no {name[-10:]}.*: Catalogue\(\.\.\., {name[-10:]}=\) or"):
+        getattr(BARE, name)
+
+
+@pytest.mark.parametrize("name", ["self_information", "popularity_rank", "inverse_lengths"])
+def test_tables_of_missing_data_raise(name):
+    with pytest.raises(ValueError, match="the catalogue has no"):
+        getattr(BARE, name)
 
 
 def test_from_interactions():
     """Popularity counts interactions, `num_users` counts users with interactions, and ids and history are kept."""
     train = Interactions.from_columns(["x", "x", "z"], ["b", "d", "b"], user_ids=list("xyz"), item_ids=list("abcd"))
     catalogue = Catalogue.from_interactions(train, categories=tensor([1, 1, 0, 7]))
+
     assert catalogue.popularity.tolist() == [0, 2, 0, 1]
     assert (catalogue.num_users, catalogue.num_categories, catalogue.item_ids) == (2, 8, train.item_ids)
     assert catalogue.interactions is train
-    assert Catalogue(4).interactions is None
+
+
+def test_only_interactions_make_a_catalogue():
     log = trm.Log.from_frame({"user": [1, 2], "item": [3, 4]})
+
     with pytest.raises(TypeError, match=r"got str: of a frame trm.Interactions.from_frame\(frame\), of a file"):
         Catalogue.from_interactions("train.csv")
     with pytest.raises(TypeError, match=re.escape("made from Interactions, got Log: pass train.to_interactions()")):
@@ -52,18 +67,23 @@ def test_from_interactions():
 
 
 def test_tables(device):
-    """Self-information, popularity ranks, tails and inverse lengths equal values that were worked out by hand."""
+    """Self-information, popularity ranks and inverse lengths equal values that were worked out by hand."""
     vectors = tensor([[3.0, 4], [0, 0], [1, 0], [0, -2]])
     catalogue = Catalogue(4, popularity=FOUR.to(device), num_users=8, embeddings=vectors).on(device)
+
     assert catalogue.self_information.tolist() == pytest.approx([math.log2(8 / 5), 3, 2, 2])
     assert catalogue.popularity_rank.tolist() == [1, 5, 2, 2]
-    assert catalogue.inverse_lengths.tolist() == [0.2, 0, 1, 0.5]
-    assert catalogue.inverse_lengths.dtype == torch.float64
-    # item 0 has 5 of 9 interactions, items 2 and 3 have 2 each; of these equals the lower id is first in the head
-    for head, tail in ((0.5, [1, 2, 3]), (0.7, [1, 3]), (0.8, [1])):
-        assert catalogue.tail(head).nonzero()[:, 0].tolist() == tail
-    assert catalogue.tail(0.8) is catalogue.tail(0.8)
+    assert catalogue.inverse_lengths.tolist() == [1 / 5, 0, 1, 1 / 2]
     assert catalogue.self_information is catalogue.self_information
+
+
+@pytest.mark.parametrize(("head", "tail"), [(0.5, [1, 2, 3]), (0.7, [1, 3]), (0.8, [1])])
+def test_the_tail_is_what_the_head_does_not_hold(head, tail):
+    """Item 0 has 5 of 9 interactions, items 2 and 3 have 2 each; of these equals the lower id is first in the head."""
+    catalogue = Catalogue(4, popularity=FOUR)
+
+    assert catalogue.tail(head).nonzero()[:, 0].tolist() == tail
+    assert catalogue.tail(head) is catalogue.tail(head)
 
 
 def test_head_is_exact_at_its_border():

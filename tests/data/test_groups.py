@@ -28,16 +28,14 @@ TRAIN, TEST, USERS, ITEMS = random_data()
 
 def test_pandas_groups_the_rows_alike():
     groups = trm.group_users(TRAIN, bins=[0, 3, 6, 9])
-    options = {"target": TEST, "exclude": TRAIN, "k": 5, "groups": groups, "keep_rows": True, "batch_size": 9}
-    found = trm.evaluate(["NDCG", "HR"], USERS, ITEMS, **options)
-    group_names = [groups.names[int(groups.codes[user])] for user in found.rows.ids]
-    for label, rows in found.rows.values.items():
-        by = pandas.DataFrame({"value": rows.numpy(), "group": group_names}).groupby("group")["value"]
-        table = found.groups.to_pandas().query(f"metric == '{label[:-2]}'").set_index("group")
-        assert dict(table["value"]) == pytest.approx(dict(by.mean()), abs=1e-14)
-        assert dict(table["num_users"]) == dict(by.count())
-        means = {name: found[f"{label}/{name}"].item() for name in groups.names}
-        assert means == pytest.approx(dict(by.mean()), abs=1e-15)
+    options = {"target": TEST, "exclude": TRAIN, "groups": groups, "keep_rows": True, "batch_size": 9}
+    found = trm.evaluate("NDCG@5", USERS, ITEMS, **options)
+    names = [groups.names[int(groups.codes[user])] for user in found.rows.ids]
+    by_group = pandas.Series(found.rows.values["NDCG@5"].numpy()).groupby(names)
+    table = found.groups.to_pandas().set_index("group")
+
+    assert dict(table["value"]) == pytest.approx(dict(by_group.mean()), abs=1e-14)
+    assert dict(table["num_users"]) == dict(by_group.count())
     assert found.groups.counts() == {"num_empty": 0}
 
 
@@ -139,45 +137,66 @@ def test_default_device_does_not_matter():
     assert of_users.codes.tolist() == [0] * 80
 
 
-def test_slices_by_popularity():
+@pytest.mark.parametrize(
+    ("shares", "expected"),
+    [
+        ([0.5, 0.8], {"head": [1], "mid": [0, 3], "tail": [2, 4]}),
+        ([0.2, 0.51, 0.8], {"1": [1], "2": [3], "3": [0], "4": [2, 4]}),
+    ],
+)
+def test_slices_by_popularity(shares, expected):
     """A slice has the fewest items that hold its share, ties by lower id, and the slices together have all items."""
     popularity = tensor([10, 50, 10, 20, 10])  # in order: 1 (50), 3 (20), 0, 2, 4
     target = Interactions.from_dense(torch.ones(2, 5, dtype=torch.bool))
-    for shares, expected in (
-        ([0.5, 0.8], {"head": [1], "mid": [0, 3], "tail": [2, 4]}),
-        ([0.2, 0.51, 0.8], {"1": [1], "2": [3], "3": [0], "4": [2, 4]}),
-    ):
-        slices = trm.slice_targets(target, popularity, shares)
-        assert {name: sorted(set(part.items.tolist())) for name, part in slices.items()} == expected
-        assert {part.num_items for part in slices.values()} == {5}
-    equal = torch.full((10,), 0.1, dtype=torch.float64)  # slices end where heads end
-    head = ~trm.Catalogue(10, popularity=equal).tail(0.8)
+    slices = trm.slice_targets(target, popularity, shares)
+
+    assert {name: sorted(set(part.items.tolist())) for name, part in slices.items()} == expected
+    assert {part.num_items for part in slices.values()} == {5}
+
+
+def test_slices_end_where_heads_end():
+    equal = torch.full((10,), 0.1, dtype=torch.float64)
     target = Interactions.from_dense(torch.ones(1, 10, dtype=torch.bool))
+    head = ~trm.Catalogue(10, popularity=equal).tail(0.8)
+
     assert len(trm.slice_targets(target, equal, [0.8])["head"]) == int(head.sum()) == 8
 
 
-def test_groups_of_a_table(tmp_path):
-    """A frame, a file or a `Table` has groups by name; a user may stand in several rows of one group, not of two."""
-    frame = pandas.DataFrame({"uid": ["bo", "al", "bo", "kim"], "region": ["de", "se", "de", None]})
-    frame.to_csv(tmp_path / "users.csv", index=False)
-    tables = [frame, pa.table(frame), tmp_path / "users.csv", frame.to_dict("list")]
-    for groups in (
-        *(Groups.from_frame(table, "region", user="uid") for table in tables),
-        Groups.from_frame(trm.Table(frame, user="uid"), "region"),
-        Groups.from_frame(frame.rename(columns={"uid": "user_id"}), "region"),
-    ):
-        assert (groups.names, groups.codes.tolist(), [*groups.user_ids]) == (
-            ("de", "se"),
-            [1, 0, -1],
-            ["al", "bo", "kim"],
-        )
-    missing = frame.assign(region=["de", "se", None, None])
-    assert Groups.from_frame(missing, "region", user="uid").codes.tolist() == [1, 0, -1]
-    with pytest.raises(ValueError, match=r"frame has user 'bo' in two groups, 'de' in row 0 and 'se': a user has one"):
-        Groups.from_frame(frame.assign(region=["de", "se", "se", "no"]), "region", user="uid")
-    with pytest.raises(ValueError, match=r"frame has no column 'user' or 'user_id'.* trm.Table\(frame, user=...\)"):
-        Groups.from_frame(frame, "region")
-    with pytest.raises(ValueError, match=r"no column 'regions'; did you mean 'region'"):
-        Groups.from_frame(frame, "regions", user="uid")
-    with pytest.raises(ValueError, match="user='uid' stands beside a Table"):
-        Groups.from_frame(trm.Table(frame), "region", user="uid")
+FRAME = pandas.DataFrame({"uid": ["bo", "al", "bo", "kim"], "region": ["de", "se", "de", None]})
+
+
+@pytest.mark.parametrize("form", ["frame", "arrow", "dict", "file", "Table", "found by name"])
+def test_groups_of_a_table(form, tmp_path):
+    """A frame, a file or a `Table` has groups by name; a user may stand in several rows of one group."""
+    FRAME.to_csv(tmp_path / "users.csv", index=False)
+    tables = {"arrow": pa.table(FRAME), "dict": FRAME.to_dict("list"), "file": tmp_path / "users.csv"}
+    said = {"Table": trm.Table(FRAME, user="uid"), "found by name": FRAME.rename(columns={"uid": "user_id"})}
+    user = {} if form in said else {"user": "uid"}
+    groups = Groups.from_frame((tables | said).get(form, FRAME), "region", **user)
+
+    assert (groups.names, groups.codes.tolist(), [*groups.user_ids]) == (("de", "se"), [1, 0, -1], ["al", "bo", "kim"])
+
+
+def test_a_row_without_a_group_does_not_contradict_another():
+    groups = Groups.from_frame(FRAME.assign(region=["de", "se", None, None]), "region", user="uid")
+
+    assert groups.codes.tolist() == [1, 0, -1]
+
+
+@pytest.mark.parametrize(
+    ("frame", "column", "options", "message"),
+    [
+        (
+            FRAME.assign(region=["de", "se", "se", "no"]),
+            "region",
+            {"user": "uid"},
+            r"frame has user 'bo' in two groups, 'de' in row 0 and 'se': a user has one",
+        ),
+        (FRAME, "region", {}, r"frame has no column 'user' or 'user_id'.* trm.Table\(frame, user=...\)"),
+        (FRAME, "regions", {"user": "uid"}, r"no column 'regions'; did you mean 'region'"),
+        (trm.Table(FRAME), "region", {"user": "uid"}, "user='uid' stands beside a Table"),
+    ],
+)
+def test_bad_tables_of_groups(frame, column, options, message):
+    with pytest.raises(ValueError, match=message):
+        Groups.from_frame(frame, column, **options)

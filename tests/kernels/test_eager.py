@@ -154,37 +154,6 @@ def test_constant_scores_are_counted_directly(items, bad, monkeypatch):
         assert counts.better[:, 0].tolist() == [0, float(bad == INF), 1, 0]
         assert counts.equal[:, 0].tolist() == [items, items - 1, items - 1, items]
         assert (~(counts.highest < INF)).tolist() == [False, True, False, False]
-    assert blocks.reaching(scores, scores, torch.zeros(4, 1)) is None
-
-
-def test_one_constant_row_is_not_padded_to(generator):
-    """A row of which too many scores reach the limit would make all rows as long: the tile is counted otherwise."""
-    scores = torch.randn(8, 3000, generator=generator)
-    limit = scores.topk(20).values[:, -1:]
-    assert blocks.reaching(scores, scores, limit).shape == (8, 20)
-    scores[5] = limit[5] = 0
-    assert blocks.reaching(scores, scores, limit) is None
-
-
-def test_the_last_items_are_counted_once(monkeypatch):
-    """Items behind the last full block are read with some of the block before, which may be among the best as well."""
-    scores = torch.arange(32_833.0).repeat(2, 1)
-    assert blocks.heads(scores, 20).shape == (2, 514)
-    counts = counted(eager.limit, scores, Question(scores[:, [-1, -2, -10, -20]], 20), monkeypatch)
-    assert counts.better.tolist() == [[0, 1, 9, 19]] * 2
-    assert counts.equal.tolist() == [[1, 1, 1, 1]] * 2
-
-
-def test_rows_of_few_candidates(monkeypatch):
-    """Rows with fewer candidates than the depth are counted without their -inf scores, which are not too many."""
-    monkeypatch.setattr(eager, "select", None)
-    scores = torch.full((3, 20_000), -INF)
-    scores[0, 5:15] = torch.arange(10.0)
-    scores[1, :30] = torch.arange(30.0)
-    counts = counted(eager.limit, scores, Question(torch.tensor([[0.0], [20.0], [NAN]]), 20), monkeypatch)
-    assert counts.better[:2, 0].tolist() == [9, 9]
-    limit = torch.tensor([[torch.finfo(torch.float32).min]])
-    assert blocks.reaching(scores[:1], scores[:1], limit).tolist() == [[*range(10)]]
 
 
 @pytest.mark.parametrize("strategy", [eager.select, eager.limit])
@@ -266,20 +235,20 @@ def test_rows_are_copied_a_tile_at_a_time(name, device, tile, copies, monkeypatc
     monkeypatch.setattr(eager, name, tile)
     scores = torch.zeros(12, 30, device=device)
     question = Question(scores[:, :1], masks=[torch.zeros(30, dtype=torch.bool, device=device)])
+
     assert len(list(eager._tiles(scores, question))) == copies
 
 
-def test_rows_are_read_a_tile_at_a_time(monkeypatch):
+@pytest.mark.parametrize(("name", "items"), [("TILE_SCORES_CPU", 31), ("TILE_LONG_ROWS_CPU", 30)])
+def test_rows_are_read_a_tile_at_a_time(name, items, monkeypatch):
     """On the CPU the memory of a strategy is bounded by a tile of rows, read in place: more scores if rows are long."""
+    monkeypatch.setattr(eager, name, 120)
+    monkeypatch.setattr(eager, "LONG_ROW_CPU", items)
     scores = torch.zeros(12, 30)
-    for name, items in (("TILE_SCORES_CPU", 31), ("TILE_LONG_ROWS_CPU", 30)):
-        monkeypatch.setattr(eager, name, 120)
-        monkeypatch.setattr(eager, "LONG_ROW_CPU", items)
-        tiles = [tile for tile, _ in eager._tiles(scores, Question(scores[:, :1]))]
-        assert [len(tile) for tile in tiles] == [4, 4, 4]
-        assert tiles[0].data_ptr() == scores.data_ptr()
-    scores = torch.empty(12, 30, device="meta")
-    assert len(list(eager._tiles(scores, Question(scores[:, :1])))) == 1
+    tiles = [tile for tile, _ in eager._tiles(scores, Question(scores[:, :1]))]
+
+    assert [len(tile) for tile in tiles] == [4, 4, 4]
+    assert tiles[0].data_ptr() == scores.data_ptr()
 
 
 @st.composite
@@ -443,10 +412,16 @@ def test_a_request_that_cannot_be_met_changes_nothing():
         with pytest.raises(ValueError, match="kernels='triton' cannot be used"):
             ask()
     assert not collection["HR@2"].update_called
+
+
+def test_kernels_of_another_name_are_refused():
     with pytest.raises(ValueError, match="kernels must be one of 'auto', 'eager', 'triton', got 'cuda'"):
         trm.HR(2, kernels="cuda")
-    assert trm.Scores(scores, target).ranking().kernels == "eager"
-    assert trm.Ranks(target).ranking().kernels is None
+
+
+def test_a_ranking_knows_the_kernels_that_made_it():
+    assert trm.Scores(torch.rand(2, 5), torch.tensor([1, 2])).ranking().kernels == "eager"
+    assert trm.Ranks(torch.tensor([1, 2])).ranking().kernels is None
 
 
 def test_products_begin_with_a_cache_line(generator):
@@ -472,15 +447,16 @@ def test_ranking_inside_a_compiled_function(rows, items, generator):
 
 
 def test_nothing_fake_is_kept(generator):
-    """Fake tensors of shape inference and of an export are not kept: later counts and metrics are of real numbers."""
+    """Fake tensors of shape inference are not kept: later counts are of real numbers."""
     scores = torch.randn(512, 5000, generator=generator)
     with FakeTensorMode():
-        target = torch.zeros(512, 1, dtype=torch.int64)
-        shape = eager.count(torch.empty(512, 5000), Question(torch.empty(512, 1), 10)).better.shape
-        ranks = trm.Scores(torch.empty(512, 5000), target.expand(-1, 2)).ranking(depth=10, validate_args=False).ranks
-    assert (shape, ranks.shape) == ((512, 1), (512, 2))
-    counts = eager.count(scores, Question(scores.amax(1, keepdim=True), 10))
-    assert (counts.better == 0).all()
+        eager.count(torch.empty(512, 5000), Question(torch.empty(512, 1), 10))
+
+    assert (eager.count(scores, Question(scores.amax(1, keepdim=True), 10)).better == 0).all()
+
+
+def test_nothing_of_an_export_is_kept():
+    """What a formula caches of a ranking while it is exported is no fake tensor."""
     ranking = trm.Ranks(torch.tensor([[1.0, 3.0], [2.0, INF]])).ranking()
 
     class Model(torch.nn.Module):
@@ -488,8 +464,9 @@ def test_nothing_fake_is_kept(generator):
             return functional.hit_rate(ranking, 10) + offset
 
     torch.export.export(Model(), (torch.zeros(2),), strict=False)
-    assert functional.hit_rate(ranking, 1).tolist() == [1, 0]
+
     assert not any(isinstance(kept, FakeTensor) for kept in ranking._cache.values())
+    assert functional.hit_rate(ranking, 1).tolist() == [1, 0]
 
 
 def test_nothing_is_asked():

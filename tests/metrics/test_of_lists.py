@@ -52,7 +52,6 @@ def near(values):
 # Three users; six items, of which 0 is popular and 5 was never seen; two genres and vectors. The third list is short.
 LISTS = [[0, 1, 2], [0, 3, 5], [4]]
 HISTORY = [[1, 2], [0, 0, 0], [3, 0]]
-RELEVANT = [[2], [1, 5], []]
 LOG = {place: 1 / math.log2(1 + place) for place in (1, 2, 3)}
 CATALOGUE = trm.Catalogue(
     6,
@@ -88,18 +87,20 @@ def test_by_hand(device):
     assert [metrics[label].num_users for label in expected] == [3, 2, *[3] * 6]
 
 
-def test_repeats():
+@pytest.mark.parametrize(("k", "expected"), [(2, [0, 0, nan]), (3, [1 / 3, 1 / 3, nan]), (9, [2 / 5, 2 / 4, nan])])
+def test_repeats(k, expected):
     """Repeats counts entries whose item occurs earlier in the list, at the ranks of the given list without padding."""
     given = tensor([[1, 2, 1, 1, 5], [1, -1, 2, 1, 1], [-1, -1, -1, -1, -1]])
     lists = trm.Lists(given, duplicates="first", complete=True).ranking()
-    expected = {1: [0, 0, nan], 2: [0, 0, nan], 3: [1 / 3, 1 / 3, nan], 9: [2 / 5, 2 / 4, nan]}
-    for made in (lists, lists.within(2)):  # a ranking cut short keeps its entries
-        for k, found in zip(expected, functional.repeats(made, [*expected]).tolist(), strict=True):
-            assert found == near(expected[k])
-            assert functional.repeats(made, k).tolist() == near(expected[k])
-    checked = tensor([[0, 1, 2], [3, -1, -1], [-1, -1, -1]])  # lists that may not repeat an item
-    found = functional.repeats(trm.Lists(checked, exclude=tensor([[0], [3], [1]])).ranking(), [1, 3])
-    assert found.flatten().tolist() == near([0, 0, nan] * 2)
+
+    assert functional.repeats(lists, k).tolist() == near(expected)
+    assert functional.repeats(lists.within(2), k).tolist() == near(expected)  # a ranking cut short keeps its entries
+
+
+def test_lists_that_may_not_repeat_an_item_have_no_repeats():
+    lists = trm.Lists(tensor([[0, 1, 2], [3, -1, -1], [-1, -1, -1]]), exclude=tensor([[0], [3], [1]])).ranking()
+
+    assert functional.repeats(lists, [1, 3]).tolist() == [near([0, 0, nan])] * 2
 
 
 @st.composite
@@ -248,17 +249,9 @@ def test_every_metric_has_a_reference():
     assert not missing, f"write {missing} in tests/helpers/reference_beyond.py; add to row_metrics or OVER_LISTS"
 
 
-@pytest.mark.filterwarnings("ignore:no row to average over", "ignore:.*nan")
-def test_none_but_empty_lists():
-    """A metric of empty lists alone is NaN, except for Missing, which is 1."""
-    for metric in ALL:
-        made = metric(2, catalogue=CATALOGUE, **({"of": "categories"} if metric is trm.IntraListDiversity else {}))
-        made.update(ranking([[], []], [[], []]))
-        assert made.compute().item() == near(1.0 if metric is trm.Missing else nan), metric
-
-
 def test_histories_without_columns_are_empty():
     lists = with_history(ranking([[0, 2, 4]]), torch.zeros(1, 0, dtype=torch.int64))
+
     assert functional.seen(lists, 3) == 0
     assert functional.popularity_lift(lists, 3, catalogue=CATALOGUE).isnan()
     assert functional.calibration(lists, 3, catalogue=CATALOGUE).isnan()
@@ -287,15 +280,13 @@ def test_attainable_values_are_those_of_all_possible_lists(drawn, k):
     assert found == pytest.approx(reference.attainable(lists, k, size), abs=1e-9, nan_ok=True)
 
 
-def test_attainable_ends_are_reached():
+@pytest.mark.parametrize(("cls", "even", "uneven"), [(trm.Coverage, 1, 0), (trm.Gini, 0, 1), (trm.Entropy, 1, 0)])
+def test_attainable_ends_are_reached(cls, even, uneven):
     """Few lists of many items reach 0 and 1 exactly, whereas plain Gini is .9990 or .9999."""
-    size, most_even, same = 100_000, torch.arange(100).view(10, 10), torch.arange(10).expand(10, 10)
-    for cls, even, uneven in ((trm.Coverage, 1, 0), (trm.Gini, 0, 1), (trm.Entropy, 1, 0)):
-        for lists, expected in ((most_even, even), (same, uneven)):
-            metric = cls(10, attainable=True, catalogue=trm.Catalogue(size))
-            assert value(metric, trm.Lists(lists)) == expected
-    plain = [value(trm.Gini(10, catalogue=trm.Catalogue(size)), trm.Lists(lists)) for lists in (most_even, same)]
-    assert plain == near([1 - 100 / size, 1 - 10 / size])
+    for lists, expected in ((torch.arange(100).view(10, 10), even), (torch.arange(10).expand(10, 10), uneven)):
+        metric = cls(10, attainable=True, catalogue=trm.Catalogue(100_000))
+
+        assert value(metric, trm.Lists(lists)) == expected
 
 
 @pytest.mark.filterwarnings("ignore:no row to average over")
@@ -314,29 +305,18 @@ def test_padding_is_no_item(padding):
 
     def computed(lists, target, popularity, **options):
         given = {"catalogue": trm.Catalogue(len(popularity), popularity=popularity), **options}
-        scaled = [cls(2, attainable=True, **given) for cls in ATTAINABLE]
         names = ["Coverage", "Gini", "Entropy", "Personalization", "ExposureGini", "Serendipity"]
+        scaled = [cls(2, attainable=True, **given) for cls in ATTAINABLE]
         metrics = trm.RecMetricCollection([*names, *scaled], k=3, **given)
         metrics.update(trm.Lists(lists, target))
         return metrics.result().floats()
 
     lists, target = tensor([[0, 1, 2], [3, 0, 5]]), tensor([[2, 4, 0], [1, 5, 3]])
     popularity = tensor([5, 4, 2, 2, 1, 0])
-    plain = computed(lists, target, popularity)
     wider = popularity if padding > 6 else torch.cat([popularity[:padding], tensor([0]), popularity[padding:]])
-    moved = lists + (lists >= padding), target + (target >= padding)
-    assert computed(*moved, wider, padding_idx=padding) == near(plain)
-    # item 2 is third in the list and by popularity, item 3 first and third, and item 5, without users, third
-    assert plain["Serendipity@3"] == near(((0 + 0) / 3 + (2 / 6 + 4 / 6) / 3) / 2)
+    moved = computed(lists + (lists >= padding), target + (target >= padding), wider, padding_idx=padding)
 
-
-def test_codes_of_any_size():
-    """Category codes may be as large as hashes, because no tensor is as wide as the largest code."""
-    codes = tensor([0, 0, 1, 1, 1, 0])
-    lists, large = ranking(LISTS, HISTORY), trm.Catalogue(6, categories=codes * 2**60)
-    for formula in (functional.intra_list_diversity, functional.category_share, functional.calibration):
-        expected = formula(lists, (1, 3), catalogue=trm.Catalogue(6, categories=codes))
-        assert formula(lists, (1, 3), catalogue=large).flatten().tolist() == near(expected.flatten().tolist())
+    assert moved == near(computed(lists, target, popularity))
 
 
 def test_rounding_does_not_make_alike_items_more_than_alike():
@@ -349,7 +329,7 @@ def test_rounding_does_not_make_alike_items_more_than_alike():
 
 
 def test_many_vectors_are_looked_at_in_pieces(monkeypatch):
-    """Values have the same bits, however many rows are computed at a time, and pieces are as large as 2^21 numbers."""
+    """Values have the same bits, however many rows are computed at a time."""
     generator = torch.Generator().manual_seed(0)
     random = partial(torch.rand, generator=generator)
     lists, history = random(50, 30).argsort(1)[:, :7].tolist(), random(50, 30).argsort(1)[:, :9].tolist()
@@ -367,9 +347,8 @@ def test_many_vectors_are_looked_at_in_pieces(monkeypatch):
 
     whole, pieces = values(), functional._pieces
     monkeypatch.setattr(functional, "_pieces", lambda rows, cells_per_row, device: pieces(rows, 2**18, device))
+
     assert torch.equal(values(), whole)
-    for cells, expected in ((2**18, [8] * 6 + [2]), (2**40, [1] * 50)):
-        assert [len(range(50)[some]) for some in pieces(50, cells, torch.device("cpu"))] == expected
 
 
 @pytest.mark.parametrize("metric", ROWS, ids=lambda metric: metric.__name__)
@@ -385,43 +364,43 @@ def test_nothing_is_looked_at_while_traced(metric):
         assert made.formula(fake, [1, 3], **made._description.arguments).shape == (2, 4)
 
 
-@pytest.mark.parametrize("metric", ROWS, ids=lambda metric: metric.__name__)
-def test_full_lists_have_the_same_bits_beside_short_ones(metric):
-    made = metric(2, catalogue=CATALOGUE, **({"of": "embeddings"} if metric is trm.IntraListDiversity else {}))
-    full, mixed = (
-        made.formula(ranking(LISTS[:rows], HISTORY[:rows], RELEVANT[:rows]), [1, 2, 3], **made._description.arguments)
-        for rows in (2, 3)
-    )
-    torch.testing.assert_close(mixed[:, :2], full, rtol=0, atol=0, equal_nan=True)
+NO_ITEM = {  # values at k = 1, 2, 3, 4 of a list with no item, item 0, no item and item 3; item 3 is the history
+    functional.missing: [1, 1 / 2, 2 / 3, 2 / 4],
+    functional.seen: [nan, 0, 0, 1 / 2],
+    functional.novelty: [nan, 0, 0, (0 + 2) / 2],
+    functional.average_popularity: [nan, 8, 8, (8 + 2) / 2],
+    functional.popularity_lift: [nan, 8 / 2 - 1, 8 / 2 - 1, 5 / 2 - 1],
+    functional.tail_share: [nan, 0, 0, 1 / 2],
+    functional.category_share: [nan, 1, 1, 2 / 2],
+    functional.intra_list_diversity: [nan, nan, nan, 1],
+    functional.serendipity: [nan, 0, 0, 0],  # the popularity ranks of items 0 and 3 are 1 and 3, of six
+    functional.calibration: [nan, math.log(100), math.log(100), math.log(1 / (0.99 / 2 + 0.01))],
+}
+ONE_HOT = trm.Catalogue(6, popularity=tensor([8, 4, 2, 2, 1, 0]), num_users=8, categories=tensor([0, 0, 1, 1, 1, 0]))
 
 
-def test_a_rank_without_an_item_before_others():
-    """A rank that holds no item, as that of an invalid code, counts as a rank of the list and in no mean over items."""
-    popularity, categories = tensor([8, 4, 2, 2, 1, 0]), tensor([0, 0, 1, 1, 1, 0])
-    given = {"catalogue": trm.Catalogue(6, popularity=popularity, num_users=8, categories=categories)}
+def list_without_items():
+    """Return the ranking of the list of `NO_ITEM`."""
     listed = ListedItems(tensor([[-1, 0, -1, 3]]), tensor([[0, 3]]), history=tensor([[3]]))
-    lists, k = replace(ranking([[0]], relevant=[[0, 3]]), lists=listed), (1, 2, 3, 4)
-    expected = {
-        functional.missing: [1, 1 / 2, 2 / 3, 2 / 4],
-        functional.seen: [nan, 0, 0, 1 / 2],
-        functional.novelty: [nan, 0, 0, (0 + 2) / 2],
-        functional.average_popularity: [nan, 8, 8, (8 + 2) / 2],
-        functional.popularity_lift: [nan, 8 / 2 - 1, 8 / 2 - 1, 5 / 2 - 1],
-        functional.tail_share: [nan, 0, 0, 1 / 2],
-        functional.category_share: [nan, 1, 1, 2 / 2],
-        functional.intra_list_diversity: [nan, nan, nan, 1],
-        functional.serendipity: [nan, 0, 0, 0],  # the popularity ranks of items 0 and 3 are 1 and 3, of six
-        functional.calibration: [nan, math.log(100), math.log(100), math.log(1 / (0.99 / 2 + 0.01))],
-    }
-    for formula, wanted in expected.items():
-        own = {} if formula in (functional.missing, functional.seen) else given
-        assert formula(lists, k, **own)[:, 0].tolist() == near(wanted), formula.__name__
-        assert [formula(lists, cutoff, **own).item() for cutoff in k] == near(wanted), formula.__name__
-    metrics = trm.RecMetricCollection(["Coverage", "ExposureGini", "Personalization"], k=3, **given)
-    metrics.update(lists)
+    return replace(ranking([[0]], relevant=[[0, 3]]), lists=listed)
+
+
+@pytest.mark.parametrize("formula", NO_ITEM, ids=lambda formula: formula.__name__)
+def test_a_rank_without_an_item_before_others(formula):
+    """A rank that holds no item, as that of an invalid code, counts as a rank of the list and in no mean over items."""
+    given = {} if formula in (functional.missing, functional.seen) else {"catalogue": ONE_HOT}
+
+    assert formula(list_without_items(), (1, 2, 3, 4), **given)[:, 0].tolist() == near(NO_ITEM[formula])
+    assert [formula(list_without_items(), k, **given).item() for k in (1, 2, 3, 4)] == near(NO_ITEM[formula])
+
+
+def test_a_rank_without_an_item_counts_no_item():
+    metrics = trm.RecMetricCollection(["Coverage", "ExposureGini", "Personalization"], k=3, catalogue=ONE_HOT)
+    metrics.update(list_without_items())
     metrics.update(ranking([[0, 3]]))
     # items 0 and 3 have exposures of 1 / log2(3) + 1 and 1 / log2(3); the first list has one item, the other two
     gini = (3 * LOG[2] + 5 * (LOG[2] + 1)) / (6 * (2 * LOG[2] + 1))
+
     assert metrics.result().floats() == near({"Coverage@3": 2 / 6, "ExposureGini@3": gini, "Personalization@3": 0})
 
 
@@ -454,26 +433,25 @@ def test_what_is_refused_when_a_metric_is_made(metric, catalogue, options, says)
         metric(3, catalogue=catalogue, **options)
 
 
-def test_what_needs_no_catalogue():
-    """Seen, Repeats, Invalid and Missing need no catalogue; all other metrics raise without one."""
-    for metric in ALL:
-        if metric in (trm.Seen, trm.Repeats, trm.Invalid, trm.Missing):
-            assert metric(3).catalogue is None
-        else:
-            with pytest.raises(ValueError, match=f"{metric.__name__} needs a catalogue"):
-                metric(3)
+@pytest.mark.parametrize("metric", sorted({*ALL} - {trm.Seen, trm.Repeats, trm.Invalid, trm.Missing}, key=repr))
+def test_all_metrics_but_four_need_a_catalogue(metric):
+    with pytest.raises(ValueError, match=f"{metric.__name__} needs a catalogue"):
+        metric(3)
 
 
-def test_labels_hold_options_that_change_a_value():
-    for label, metric, options in (
+@pytest.mark.parametrize(
+    ("label", "metric", "options"),
+    [
         ("Novelty-normalize@5", trm.Novelty, {"normalize": True}),
         ("TailShare-head0_9@5", trm.TailShare, {"head": 0.9}),
         ("IntraListDiversity-embeddings@5", trm.IntraListDiversity, {"of": "embeddings"}),
         ("Calibration-js@5", trm.Calibration, {"divergence": "js"}),
         ("EqualOpportunity-categories@5", trm.EqualOpportunity, {"of": "categories"}),
         ("Gini-attainable@5", trm.Gini, {"attainable": True}),
-    ):
-        assert metric(5, catalogue=CATALOGUE, **options).label == label
+    ],
+)
+def test_labels_hold_options_that_change_a_value(label, metric, options):
+    assert metric(5, catalogue=CATALOGUE, **options).label == label
 
 
 def test_directions():
@@ -484,17 +462,25 @@ def test_directions():
     assert names[False] == [*low, "StatisticalParity"]
 
 
-@pytest.mark.parametrize("validate_args", [False, "deferred"])
-def test_history_beyond_the_catalogue_is_not_looked_up(validate_args, device):
-    """A history id beyond the catalogue is padding with unchecked arguments, and raises in `compute` if deferred."""
+def history_beyond_the_catalogue(device, validate_args):
+    """Return a lift after an update with histories of items 1 and 2, and 1 and 99; it lists items 5 and 4."""
     metric = trm.PopularityLift(2, catalogue=CATALOGUE, validate_args=validate_args).to(device)
-    scores = torch.arange(6.0).expand(2, -1).to(device)
-    metric.update(trm.Scores(scores, history=tensor([[1, 2], [1, 99]], device=device)))
-    if validate_args:
-        with pytest.raises(ValueError, match="1 row with an item in the list or history that is not in the catalogue"):
-            metric.compute()
-    else:
-        assert metric.compute().item() == near((0.5 / 3 + 0.5 / 4) / 2 - 1)
+    history = tensor([[1, 2], [1, 99]], device=device)
+    metric.update(trm.Scores(torch.arange(6.0).expand(2, -1).to(device), history=history))
+    return metric
+
+
+def test_unchecked_history_beyond_the_catalogue_is_padding(device):
+    lift = history_beyond_the_catalogue(device, validate_args=False).compute().item()
+
+    assert lift == near((0.5 / 3 + 0.5 / 4) / 2 - 1)
+
+
+def test_deferred_history_beyond_the_catalogue_raises_in_compute(device):
+    metric = history_beyond_the_catalogue(device, validate_args="deferred")
+
+    with pytest.raises(ValueError, match="1 row with an item in the list or history that is not in the catalogue"):
+        metric.compute()
 
 
 def test_one_ranking_with_two_histories():
@@ -519,3 +505,12 @@ def test_a_catalogue_of_padding_alone(metric):
     metric = metric(1, catalogue=trm.Catalogue(1), padding_idx=0)
     metric.update(torch.tensor([[0.5]]))
     assert metric.compute().isnan()
+
+
+def test_codes_may_be_as_large_as_hashes():
+    """No tensor is as wide as the largest category code."""
+    lists, codes = ranking(LISTS, HISTORY), tensor([0, 0, 1, 1, 1, 0])
+    small, large = (trm.Catalogue(6, categories=codes * factor) for factor in (1, 2**60))
+
+    for formula in (functional.intra_list_diversity, functional.category_share, functional.calibration):
+        assert formula(lists, 3, catalogue=large).tolist() == near(formula(lists, 3, catalogue=small).tolist())

@@ -80,11 +80,12 @@ def test_equals_fractions(cls, ties, rows, split):
     assert metric.compute().item() == pytest.approx(expected, abs=1e-12, nan_ok=True)
 
 
-def test_groups_weights_and_standard_errors():
-    """A row of weight 2 counts twice, and groups have their own values; the median ignores weights and groups."""
+def test_a_row_of_weight_2_counts_twice_and_groups_have_their_own_values():
+    """The median ignores weights and groups."""
     metrics = trm.RecMetricCollection(["AMR", "MeanRank", "MedianRank"], accumulators=[trm.ByGroup("head", "tail")])
     ranking = trm.Ranks(torch.tensor([1, 4, 2]), num_ranked=torch.tensor([3, 5, 9])).ranking()
     metrics.update(ranking, weights=torch.tensor([1.0, 2.0, 1.0]), groups=torch.tensor([0, 0, 1]))
+
     assert numbers(metrics.compute()) == pytest.approx(
         {
             "AMR": (1 + 2 * 4 + 2) / (2 + 2 * 3 + 5),
@@ -97,8 +98,10 @@ def test_groups_weights_and_standard_errors():
         }
     )
     assert metrics["MedianRank"].standard_error().isnan()
-    assert metrics["AMR"].standard_error() > 0
-    assert [metrics[name].higher_is_better for name in ("AMR", "MeanRank", "MedianRank")] == [False] * 3
+
+
+def test_a_lower_rank_is_better():
+    assert [cls.higher_is_better for cls in (trm.AMR, trm.MeanRank, trm.MedianRank)] == [False] * 3
 
 
 def test_rows_without_a_relevant_item_have_no_rank():
@@ -164,25 +167,24 @@ def test_gauc_has_three_weights():
     )
 
 
-def test_weights_of_a_metric_of_ones_own():
+@pytest.mark.parametrize("weights", [lambda ranking: ranking.num_relevant, lambda ranking, k: ranking.num_relevant * k])
+def test_weights_of_a_metric_of_ones_own(weights):
     """`weights` of a user's own metric reads the ranking, or it and k, and is multiplied with update's weights."""
+    metric = weighted_by(weights)(2)
+    metric.update(trm.Ranks(torch.tensor([[1, 5, 6], [4, -1, -1]])), weights=torch.tensor([1.0, 2.0]))
 
-    class Weighted(trm.RankingMetric):
-        formula = staticmethod(lambda ranking, k: ranking.any_hit(k).double())
-        weights = staticmethod(lambda ranking, k: ranking.num_relevant * k)
+    assert metric.compute() == pytest.approx(3 / (3 + 2))
 
-    class Plain(Weighted):
-        def weights(ranking):  # a function, as `formula` may be
-            return ranking.num_relevant
 
-    ranking = trm.Ranks(torch.tensor([[1, 5, 6], [4, -1, -1]])).ranking()
-    for kind in (Weighted, Plain):
-        metric = kind(2)
-        metric.update(ranking, weights=torch.tensor([1.0, 2.0]))
-        assert metric.compute() == pytest.approx(3 / (3 + 2))
-    Weighted.weights = staticmethod(lambda ranking, k: torch.ones(9))
+def test_weights_of_ones_own_are_one_per_row():
     with pytest.raises(TypeError, match="must return one weight per row"):
-        Weighted(2).update(ranking)
+        weighted_by(lambda ranking, k: torch.ones(9))(2).update(trm.Ranks(torch.tensor([1, 4])))
+
+
+def weighted_by(function):
+    """Return the class of a hit rate whose rows have these weights."""
+    hits = staticmethod(lambda ranking, k: ranking.any_hit(k).double())
+    return type("Weighted", (trm.RankingMetric,), {"formula": hits, "weights": staticmethod(function)})
 
 
 GAPS = torch.tensor([[0.1, 0.9, 0.5], [0.5, -INF, 0.2], [0.3, 0.2, 0.1], [-INF, -INF, -INF]])
@@ -210,66 +212,73 @@ def test_rows_without_candidates(name, value, num_users):
     assert math.isnan(metrics[name].standard_error()) is math.isinf(value) or name == "MedianRank"
 
 
-def test_infinite_ranks_are_kept():
-    """Kept rows, groups, windows and decay hold infinite ranks; differences and intervals of them say what is wrong."""
+@pytest.mark.parametrize(("name", "near"), [("MeanRank", 2.0), ("AMR", 1.0)])
+def test_infinite_ranks_are_kept(name, near):
+    """Totals, groups, windows and kept rows hold the infinite rank of an item that is no candidate."""
     accumulators = [trm.ByGroup("far", "near"), trm.Window(100), trm.KeptRows()]
-    metrics = trm.RecMetricCollection(["MeanRank", "AMR", "MRR"], accumulators=accumulators)
+    metrics = trm.RecMetricCollection([name], accumulators=accumulators)
     metrics.update(GAPS[:3], TARGET[:3], groups=torch.tensor([1, 0, 1]))
-    found = numbers(metrics.compute())
-    for name, near in (("MeanRank", 2.0), ("AMR", 1.0)):
-        assert [found[f"{name}{suffix}"] for suffix in ("", "/far", "/window")] == [INF] * 3
-        assert found[f"{name}/near"] == near
-        assert metrics.rows.values[name].tolist() == [near, INF, near]
-        assert metrics.rows.mean()[name] == INF
-    assert found["MRR"] == found["MRR/window"] == pytest.approx(1 / 3)
-    assert (metrics["MeanRank"].num_unreachable, metrics["MeanRank/near"].num_unreachable) == (1, 0)
+    values = {name: INF, f"{name}/far": INF, f"{name}/near": near, f"{name}/window": INF}
+
+    assert numbers(metrics.compute()) == values
+    assert metrics.rows.values[name].tolist() == [near, INF, near]
+    assert metrics.rows.mean() == {name: INF}
+    assert [metrics[key].num_unreachable for key in (name, f"{name}/near")] == [1, 0]
+
+
+def test_infinite_ranks_have_no_interval_and_no_difference():
+    metrics = trm.RecMetricCollection(["MeanRank"], accumulators=[trm.KeptRows()])
+    metrics.update(GAPS[:3], TARGET[:3])
+    metrics.compute()
+
+    assert all(map(math.isnan, metrics["MeanRank"].confidence_interval()))
     for ask in (metrics.rows.confidence_interval, lambda: trm.compare({"a": metrics.rows, "b": metrics.rows})):
         with pytest.raises(ValueError, match=r"values of MeanRank are infinite in 1 of 3 rows.*that is no candidate"):
             ask()
-    assert all(map(math.isnan, metrics["MeanRank"].confidence_interval()))
 
 
 def test_bounds_hold_unreachable_items():
     """Bounds hold the value of a row whose relevant item is no candidate: inf, and of the index -inf."""
     bounds = {"MeanRank": (1, INF), "AMR": (0, INF), "AMRI": (-INF, 1), "AdjustedMRR": (-INF, 1)}
-    metrics = trm.RecMetricCollection(list(bounds))
-    metrics.update(GAPS[:3], TARGET[:3])
-    values = numbers(metrics.compute())
-    assert {key: metrics[key].bounds for key in bounds} == bounds
-    assert (values["MeanRank"], values["AMR"], values["AMRI"]) == (INF, INF, -INF)
+
+    assert {name: getattr(trm, name).bounds for name in bounds} == bounds
 
 
 @pytest.mark.parametrize(("name", "value"), [("AMR", 1 / 2), ("AMRI", 1.0), ("AdjustedMRR", 1.0)])
 def test_a_row_in_which_nothing_is_a_candidate(name, value):
-    """Adjusted metrics leave out a row without candidates, in every way that rows are added up."""
-    accumulators = [trm.ByGroup("a"), trm.Window(100), trm.KeptRows()]
-    metrics = trm.RecMetricCollection([name], accumulators=accumulators)
+    """Adjusted metrics leave out a row without candidates, in groups and kept rows too."""
+    metrics = trm.RecMetricCollection([name], accumulators=[trm.ByGroup("a"), trm.KeptRows()])
     scores, target = torch.tensor([[0.1, 0.9, 0.5], [-INF, -INF, -INF]]), torch.tensor([1, 2])
-    batch_values = numbers(metrics(scores, target, groups=torch.zeros(2).long()))
-    assert batch_values == {name: value, f"{name}/a": value}
-    assert numbers(metrics.compute()) == batch_values | {f"{name}/window": value}
-    assert [metric.num_users for metric in metrics.values()] == [1] * 3
+
+    assert numbers(metrics(scores, target, groups=torch.zeros(2).long())) == {name: value, f"{name}/a": value}
+    metrics.compute()
+    assert [metric.num_users for metric in metrics.values()] == [1, 1]
     assert metrics.rows.values[name].nan_to_num(9).tolist() == [value, 9]
 
 
 @pytest.mark.parametrize(("reachable", "median"), [(3, 2.0), (2, INF), (0, INF)])
 def test_a_median_of_unreachable_items(reachable, median):
-    """The median is inf if half of the items, or more, are no candidates; beyond max_rank it is an error."""
+    """The median is inf if half of the items, or more, are no candidates."""
     metric = trm.MedianRank(max_rank=3)
     scores = torch.tensor([[0.1, 0.9, 0.5]] * reachable + [[0.1, 0.9, -INF]] * 2)
     metric.update(scores, torch.full((len(scores),), 2))
+
     assert metric.compute() == median
     assert metric.num_users == reachable + 2
-    metric.update(trm.Ranks(torch.tensor([4.0, 900] * 4)))  # counted together
+
+
+def test_a_median_beyond_max_rank_is_an_error():
+    metric = trm.MedianRank(max_rank=3)
+    metric.update(trm.Ranks(torch.tensor([1.0, 4, 900])))  # those beyond are counted together
+
     with pytest.raises(ValueError, match=r"the median is beyond max_rank=3: give .* MedianRank\(max_rank=...\)"):
         metric.compute()
 
 
-@pytest.mark.parametrize("weights", [torch.tensor([1.0, 0.0, 2.0, 0.0]), torch.tensor([0.5, 0.0, 0.5, 0.0])])
-def test_infinite_ranks_of_weight_0_do_not_count(weights):
+def test_infinite_ranks_of_weight_0_do_not_count():
     """An infinite value of weight 0 leaves the mean finite."""
-    metrics = trm.RecMetricCollection(["MeanRank", "AMR"], accumulators=[trm.ByGroup("a")])
-    metrics.update(GAPS, TARGET, weights=weights, groups=torch.zeros(4).long())
-    found = numbers(metrics.compute())
-    assert all(found[f"MeanRank{suffix}"] == 2 for suffix in ("", "/a"))
+    metrics = trm.RecMetricCollection(["MeanRank"], accumulators=[trm.ByGroup("a")])
+    metrics.update(GAPS, TARGET, weights=torch.tensor([1.0, 0.0, 2.0, 0.0]), groups=torch.zeros(4).long())
+
+    assert numbers(metrics.compute()) == {"MeanRank": 2, "MeanRank/a": 2}
     assert metrics["MeanRank"].num_users == 2
