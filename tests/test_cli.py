@@ -507,6 +507,13 @@ def test_a_delimiter_is_for_all_files(delimiter, run):
     assert "HR@1" in out
 
 
+def test_relevant_from_a_grade(run):
+    """bo's item of 2 stars has rank 1; NDCG has no grade."""
+    run("evaluate lists.csv graded.csv --rank rank --value stars -m NDCG@2,MRR@2 --relevant-from 2 --json out.json")
+
+    assert rows_of("out.json") == {"NDCG@2": 1, "MRR-from2@2": 1}
+
+
 def test_progress_on_a_terminal(run, monkeypatch):
     """On a terminal stderr shows the users done so far, batch by batch, and is cleared at the end."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)

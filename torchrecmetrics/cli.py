@@ -242,6 +242,7 @@ _EVALUATE: _Arguments = {
         "a pair of TRUTH and history is an error (default), kept, a miss, or removed from TRUTH",
     ),
     "-m --metric": (_METRICS, "such as NDCG@10, or NDCG@10,HR@10; repeatable"),
+    "--relevant-from": ({"type": float, "metavar": "GRADE"}, "lowest value of a relevant item; NDCG reads all values"),
     "-c --config": ({"type": Path, "metavar": "YAML"}, "file of metrics with cut-offs and options"),
     **_ORDER,
     "--truth-user": (_ROLE, "column of users in TRUTH (default: a name as for --user)"),
@@ -373,6 +374,8 @@ def _evaluate(args: argparse.Namespace) -> int:
     history = tuple(_table(args, path, "history_", split=args.split) for path in args.history)
     leaves_truth = args.overlap == "without"
     common: Any = {} if args.overlap is None or leaves_truth else {"overlap": args.overlap}
+    if args.relevant_from is not None:
+        common["relevant_from"] = args.relevant_from
     if train is not None and truth is not None:
         common["catalogue"] = _read_catalogue(train, truth, lists)
     metrics = [*args.metric, *([] if args.config is None else metrics_of(args.config, common))]
@@ -552,4 +555,7 @@ def _metrics_of_entry(name: Any, settings: Any, common: Mapping[str, Any]) -> li
     if not options:
         return metrics
     cutoffs = [[] if metric.k is None else [metric.k] for metric in metrics]
-    return [metric.metric_class(*k, **{**common, **options}) for metric, k in zip(metrics, cutoffs, strict=True)]
+    return [
+        metric.metric_class(*k, **{**common, "relevant_from": metric.relevant_from, **options})
+        for metric, k in zip(metrics, cutoffs, strict=True)
+    ]

@@ -222,6 +222,7 @@ OF_SEVERAL_MODULES = {
     "metrics/test_list_metric",
     "arrow/test_engines",  # tallies in engines for data
     "metrics/test_list_peers",
+    "metrics/test_relevant_from",
     "lightning/test_cli",
     "lightning/test_module",
     "lightning/test_without_lightning",

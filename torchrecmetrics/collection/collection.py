@@ -16,7 +16,13 @@ from torchrecmetrics.core.options import DEFAULTS, OPTIONS, Input
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.core.result import Result
 from torchrecmetrics.metrics.accumulator import Accumulator
-from torchrecmetrics.metrics.description import TORCHMETRICS_OPTIONS, Description, MetricOptions, option_fingerprint
+from torchrecmetrics.metrics.description import (
+    TORCHMETRICS_OPTIONS,
+    Description,
+    MetricOptions,
+    option_fingerprint,
+    takes_grade,
+)
 from torchrecmetrics.metrics.evaluator import Evaluator, outside_graphs
 from torchrecmetrics.metrics.names import KeyFormat, Metrics, check_options, description_of, key_of, make_metrics
 from torchrecmetrics.results.evaluation import Evaluation, EvaluationCounts
@@ -53,8 +59,9 @@ class RecMetricCollection(MetricCollection):
         accumulators: further summaries: `ByGroup("cold", "warm")`, `Window(10_000)`, `KeptRows()`, or your own. They
             add keys such as `NDCG@10/cold`, but not for metrics that are not means over rows, such as Coverage.
         options: keyword options of every metric (`ties`, `padding_idx`, `overlap`, `empty_target_action`,
-            `max_relevant`, `validate_args`, `kernels`, `catalogue`, torchmetrics' own). Instances must have been made
-            with the same options; the catalogue may be missing.
+            `relevant_from`, `max_relevant`, `validate_args`, `kernels`, `catalogue`, torchmetrics' own). Instances
+            must have been made with the same options; the catalogue may be missing, and metrics that read grades
+            themselves ignore `relevant_from`.
 
     Raises:
         TypeError: for anything but metrics of this package.
@@ -427,6 +434,8 @@ def _check_agreement(key: str, metric: Description, options: Mapping[str, Any], 
         value = _option(metric, name)
         if name == "catalogue" and (value is None or expected is None):
             continue  # a metric without a catalogue reads none
+        if name == "relevant_from" and not takes_grade(metric.kind, metric.options):
+            continue
         default = DEFAULTS.get(name)
         value = default if value is None else value
         expected = default if expected is None else expected

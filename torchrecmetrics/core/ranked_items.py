@@ -137,6 +137,10 @@ class RankedItems:
         """Return the items with ranks beyond `depth` set to `inf`."""
         return RankedItems(self.ranks.where(self.ranks <= depth, torch.inf), self.gains, self.tie_group)
 
+    def only(self, kept: Tensor) -> RankedItems:
+        """Return the items that are `kept`, bool [B, T], without gains."""
+        return RankedItems(self.ranks.where(kept, torch.inf).sort(dim=1).values)
+
     def hits(self, k: K, width: int | None = None) -> Tensor:
         """Return which of the `width` best items (None = all) are in the top `k`, bool [B, T], or [K, B, T]."""
         ranks = self.ranks[:, :width]

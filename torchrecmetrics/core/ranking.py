@@ -302,6 +302,25 @@ class Ranking:
         relevant = self.relevant.within(depth)
         return replace(self, relevant=relevant, penalties=penalties, lists=lists, depth=depth)
 
+    @derived
+    def from_grade(self, grade: float) -> Self:
+        """Return the ranking in which only items with a gain >= `grade` are relevant, each with gain 1.
+
+        Raises:
+            ValueError: if the relevant items have no gains, or were placed by `ties="realistic"`: the place of an item
+                in its tie group then depends on how many others are relevant.
+        """
+        if self.gains is None:
+            raise ValueError(
+                f"relevant_from={grade:g} reads the grade of each relevant item, but the target has none: pass gains=, "
+                "a float target [B, I], or a ground truth with values"
+            )
+        if self.options.get("ties") == "realistic":
+            raise ValueError("relevant_from= needs ties='expected', 'optimistic' or 'pessimistic', got 'realistic'")
+        kept = self.gains >= grade
+        num_relevant = kept.sum(1).to(self.num_relevant.dtype)
+        return replace(self, relevant=self.relevant.only(kept), num_relevant=num_relevant, penalties=None)
+
     def rejecting(self, valid: Tensor | None, violations: Tensor | None) -> Self:
         """Return a copy that also rejects the rows that are not `valid`, bool [B]; see `Checks.finish`."""
         if valid is None or violations is None:

@@ -64,6 +64,11 @@ class TiedItems(RankedItems):
         """Return the items with ranks beyond `depth` set to `inf`; a tie group that begins within it stays whole."""
         return TiedItems(self.better, self.size, min(depth, self.num_places), self.gains)
 
+    def only(self, kept: Tensor) -> TiedItems:
+        """Return the items that are `kept`, bool [B, T], without gains; their tie groups keep their sizes."""
+        better, order = self.better.where(kept, LAST_RANK).sort(dim=1, stable=True)
+        return TiedItems(better, self.size.gather(1, order), self.num_places)
+
     @derived
     def num_hits(self, k: K) -> Tensor:
         """Return the expected number of items in the top `k`, float."""

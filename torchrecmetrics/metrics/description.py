@@ -37,6 +37,8 @@ class MetricOptions(RankingOptions, total=False):
 
     empty_target_action: EmptyTargetAction
     """Value of rows without a relevant item."""
+    relevant_from: float | None
+    """Lowest grade (gain) of a relevant item, for metrics that do not read grades; None = any above 0."""
     catalogue: ItemCatalogue | None
     """The catalogue that metrics beyond accuracy read."""
     # torchmetrics' own
@@ -140,6 +142,8 @@ class Description:
     """Options of rankings, such as `ties`."""
     empty_target_action: EmptyTargetAction
     """Value of rows without a relevant item."""
+    relevant_from: float | None
+    """Lowest grade of a relevant item; None = any above 0."""
     catalogue: ItemCatalogue | None
     """The catalogue of the items, if given."""
     needs: Needs
@@ -166,11 +170,16 @@ class Description:
         weights: Callable[..., Tensor] | None = self.own_weights or self.metric_class.weights
         return weights
 
+    def read(self, ranking: Ranking) -> Ranking:
+        """Return the ranking of a batch as the metric sees it, with the items from its grade on as relevant."""
+        return ranking if self.relevant_from is None else ranking.from_grade(self.relevant_from)
+
     def row_weights(self, ranking: Ranking, shared: Tensor) -> Tensor:
         """Return the weight of each row, [B]: the `shared` weights of `update` times those of the metric; or raise."""
         assert self.weights is not None
         takes_k = len(inspect.signature(self.weights).parameters) > 1
-        factors: Any = self.weights(ranking, self.k) if takes_k else self.weights(ranking)
+        seen = self.read(ranking)
+        factors: Any = self.weights(seen, self.k) if takes_k else self.weights(seen)
         if not isinstance(factors, Tensor) or factors.shape != shared.shape:
             raise TypeError(
                 f"weights of {self.label} must return one weight per row, a tensor {list(shared.shape)}, got "
@@ -183,7 +192,7 @@ class Description:
         one, two = self.metric_class, other.metric_class
         takes_several = one.many_cutoffs and self.k is not None and other.k is not None
         same = one.formula is two.formula and self.options == other.options and self.catalogue is other.catalogue
-        return takes_several and same
+        return takes_several and same and self.relevant_from == other.relevant_from
 
     @property
     def fingerprint(self) -> str:
@@ -201,6 +210,11 @@ class Description:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Description:
         return self  # never changed, so that copies of a metric share it
+
+
+def takes_grade(kind: Kind, options: Mapping[str, Any]) -> bool:
+    """Return True if a metric has `relevant_from`: it reads relevant items, and not their gains."""
+    return kind == "accuracy" and "gain" not in options and not options.get("weighted")
 
 
 def is_builtin(metric_class: type) -> bool:

@@ -49,6 +49,9 @@ class Formulas:
             bool(metric.options.get("zero_division")) for metric in self.means.values()
         )
         """Which of `means` have a `zero_division` other than 0, the value of rows without a relevant item."""
+        accuracy = [metric for metric in metrics.values() if metric.kind == "accuracy"]
+        self._leading: Description = (accuracy or [self.leader])[0]  # whose rows without a relevant item are counted
+        self._grades = {metric.relevant_from for metric in self.means.values()}
         kinds = {metric.kind for metric in metrics.values()}
         self._reads_lists = bool(self.needs.list_depth) or "lists" in kinds
         self._reads_relevant = "accuracy" in kinds
@@ -58,7 +61,8 @@ class Formulas:
         if self._reads_lists:
             ranking = inside_catalogue(ranking, self.needs, checks)
         if self.leader.empty_target_action == "error" and self._reads_relevant:
-            checks.reject("empty", ranking.num_relevant == 0, lambda row: f"row {row}")
+            empty = self._empty_rows(ranking)
+            checks.reject("empty", empty if empty.dim() == 1 else empty.any(0), lambda row: f"row {row}")
         if ranking.row_depth is not None:
             cutoffs = [metric.k for metric in self.metrics.values()]
             short = ranking.short_rows(max((k for k in cutoffs if k is not None), default=0))
@@ -72,8 +76,7 @@ class Formulas:
         readable = ranking if ranking.row_depth is None else replace(ranking, row_depth=None)
         by_call = [_values_of(list(call.values()), readable) for call in self.calls]
         values = torch.cat(by_call) if by_call else ranking.num_relevant.new_zeros(0, len(ranking))
-        empty = ranking.num_relevant == 0
-        values, undefined = self._of_empty_rows(values, empty, ranking)
+        values, undefined = self._of_empty_rows(values, self._empty_rows(ranking), ranking)
         masks = [mask for mask in (ranking.rows.valid, ranking.rows.own) if mask is not None]
         if weights is not None:
             masks.append(weights > 0)
@@ -91,7 +94,7 @@ class Formulas:
         return RowValues(
             values=values.masked_fill(undefined, 0),
             undefined=undefined,
-            flags=torch.stack([empty, ranking.unreachable, ranking.tied]),
+            flags=torch.stack([self._leading.read(ranking).num_relevant == 0, ranking.unreachable, ranking.tied]),
             weights=weights,
             own_weights=own_weights,
             counted=counted,
@@ -99,8 +102,14 @@ class Formulas:
             columns=columns,
         )
 
+    def _empty_rows(self, ranking: Ranking) -> Tensor:
+        """Return which rows have no relevant item, bool [B], or [metrics, B] if metrics count from several grades."""
+        if len(self._grades) <= 1:
+            return self._leading.read(ranking).num_relevant == 0
+        return torch.stack([metric.read(ranking).num_relevant == 0 for metric in self.means.values()])
+
     def _of_empty_rows(self, values: Tensor, empty: Tensor, ranking: Ranking) -> tuple[Tensor, Tensor]:
-        """Return the values with those of `empty` rows, bool [B], and which have none, bool [metrics, B]."""
+        """Return the values with those of `empty` rows, bool [B] or [metrics, B], and which are undefined."""
         of_lists, action = None, self.leader.empty_target_action
         if any(self.layout.of_lists):  # metrics of lists also read rows without a relevant item
             of_lists = _column_of(self.layout.of_lists, values.device)
@@ -138,6 +147,7 @@ def _calls(metrics: Mapping[str, Description]) -> list[dict[str, Description]]:
 def _values_of(metrics: list[Description], ranking: Ranking) -> Tensor:
     """Return the value of each row for metrics that share a formula, float [metrics, B]."""
     metric, number, rows = metrics[0], len(metrics), ranking.num_relevant
+    ranking = metric.read(ranking)
     metric_class, k = metric.metric_class, metric.k if number == 1 else Cutoffs(metric.k or 0 for metric in metrics)
     if metric.k is not None and not metric_class.many_cutoffs and not metric.needs.whole_targets:
         ranking = ranking.within(metric.k)  # a formula of one cut-off sees only the first k ranks

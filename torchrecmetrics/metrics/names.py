@@ -13,7 +13,7 @@ from torchmetrics import Metric
 
 from torchrecmetrics.core.checks import check_k, describe, nearest
 from torchrecmetrics.metrics import accuracy, item_counts, item_groups, of_lists, one_rank
-from torchrecmetrics.metrics.description import METRIC_OPTIONS, Description, MetricOptions
+from torchrecmetrics.metrics.description import METRIC_OPTIONS, Description, MetricOptions, takes_grade
 from torchrecmetrics.metrics.ranking_metric import RankingMetric
 
 KeyFormat: TypeAlias = str | Callable[[str, int | None], str]
@@ -115,6 +115,8 @@ def _from_name(text: str, cutoffs: list[int], options: MetricOptions) -> list[De
         raise ValueError(
             f"{', '.join(own_options)}: only {cls._name} has this option: pass an instance, {cls.__name__}(...)"
         )
+    if not takes_grade(cls._kind, signature.options):
+        options = {name: value for name, value in options.items() if name != "relevant_from"}  # type: ignore[assignment]
     if not signature.takes_k:
         if at:
             raise ValueError(f"{text!r}: {cls._name} has no cut-off")

@@ -36,6 +36,7 @@ from torchrecmetrics.metrics.description import (
     Signature,
     is_builtin,
     label_part,
+    takes_grade,
 )
 from torchrecmetrics.metrics.evaluator import Evaluator, outside_graphs
 
@@ -59,6 +60,9 @@ class RankingMetric(LastResult, Evaluator):
             - `overlap`: meaning of a relevant item that is also excluded: "error" (default), "keep" or "miss";
             - `empty_target_action`: rows without a relevant item are left out ("skip", default; torchmetrics' default
               is "neg"), count as 0 ("neg") or 1 ("pos"), or are an "error";
+            - `relevant_from`: lowest grade (gain) of a relevant item, such as 2 of judgements 0 to 3; the label shows
+              it, `MRR-from2@10`. Metrics that read grades themselves (NDCG, DCG, weighted Recall) and those of lists do
+              not take it. None (default) = every grade above 0;
             - `max_relevant`: maximum number of relevant items per row; with it, dense and jagged targets need no host
               sync;
             - `validate_args`: True, "deferred" (violations raise in `compute` on the CPU too) or False (no value
@@ -135,7 +139,9 @@ class RankingMetric(LastResult, Evaluator):
         self._check_known(k, options)
         super().__init__(**{name: value for name, value in options.items() if name in TORCHMETRICS_OPTIONS})
         self._description: Description = self._described(k, options)  # which `needs` and `_full_name` of a class read
-        self._description = replace(self._description, needs=self.needs, name=self._full_name())
+        grade = self._description.relevant_from
+        name = self._full_name() if grade is None else f"{self._full_name()}-{label_part('from', grade)}"
+        self._description = replace(self._description, needs=self.needs, name=name)
         changed = self._signature is not None and self.options != self._signature.options
         if (changed or self.catalogue is not None) and is_builtin(type(self)):
             self._try_formula(self._description)  # so that bad options raise now, not at the first batch
@@ -160,11 +166,22 @@ class RankingMetric(LastResult, Evaluator):
             options=own_options,
             ranking_options=Options(**{name: options[name] for name in OPTIONS if name in options}),
             empty_target_action=empty_target_action,
+            relevant_from=self._check_grade(options.get("relevant_from"), own_options),
             catalogue=self._check_catalogue(options.get("catalogue")),
             needs=Needs(),
             torchmetrics_options={name: getattr(self, name) for name in TORCHMETRICS_OPTIONS},
             own_weights=vars(self).get("weights"),
         )
+
+    def _check_grade(self, grade: float | None, options: Mapping[str, Any]) -> float | None:
+        """Return `relevant_from`, or raise if it is no grade, or one that the metric does not take."""
+        if grade is None:
+            return None
+        if isinstance(grade, bool) or not isinstance(grade, (int, float)) or not 0 < grade < math.inf:
+            raise ValueError(f"relevant_from must be a grade above 0, got {grade!r}")
+        if not takes_grade(self._kind, options):
+            raise ValueError(f"{self._name} does not take relevant_from: it reads the grades themselves, or no target")
+        return float(grade)
 
     def _check_known(self, k: int | None, options: Mapping[str, Any]) -> None:
         """Refuse a class without a formula, a cut-off that it does not take, and unknown or missing options."""

@@ -206,6 +206,10 @@ class Evaluation(dict[str, Tensor], PointTable):
         means = [point for point in self.points if not math.isnan(point.size)]  # those with standard errors
         spread = [point.num_users >= MIN_USERS for point in means if not math.isnan(point.interval()[0])]
         sentences = [self.counted()]
+        numbers = {point.key: point.num_users for point in means if point.group is None}
+        others = [f"{key} {n}" for key, n in numbers.items() if n not in (self.num_users, self._num_lists)]
+        if others:
+            sentences.append(f"other numbers of users: {', '.join(others)}")
         if self.num_unmet:
             unmet = f"0 of {self.num_unmet} items of exclude are listed or relevant"
             sentences.append(unmet + self._example("num_unmet"))

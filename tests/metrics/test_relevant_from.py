@@ -1,0 +1,220 @@
+"""`relevant_from`: a grade from which items are relevant, beside metrics that read the grades."""
+
+import math
+
+import pytest
+import torch
+
+import torchrecmetrics as trm
+
+SCORES = torch.tensor([[0.9, 0.7, 0.5, 0.3, 0.1]])
+GRADES = torch.tensor([[1.0, 0.0, 3.0, 2.0, 0.0]])
+"""Best first: grades 1, 0, 3, 2, 0. From grade 2 on, the relevant items have ranks 3 and 4."""
+
+EXPECTED = {
+    trm.HitRate(3, relevant_from=2): 1,
+    trm.Precision(3, relevant_from=2): 1 / 3,
+    trm.Recall(3, relevant_from=2): 1 / 2,
+    trm.F1(3, relevant_from=2): 2 * 1 / (3 + 2),
+    trm.MRR(3, relevant_from=2): 1 / 3,
+    trm.MAP(4, relevant_from=2): (1 / 3 + 2 / 4) / 2,
+    trm.RPrecision(relevant_from=2): 0,
+    trm.AUROC(relevant_from=2): 2 / 6,  # both beat one of three other items
+    trm.NDCG(3): (1 + 3 / 2) / (3 + 2 / math.log2(3) + 1 / 2),
+}
+"""Metric -> value of the row above."""
+
+
+def random_grades(seed=0, rows=40, items=30):
+    """Return scores with ties and grades 0 to 3, [rows, items]."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randint(0, 8, (rows, items), generator=generator) / 8
+    grades = torch.randint(0, 4, (rows, items), generator=generator).double()
+    return scores, grades * (torch.rand(rows, items, generator=generator) < 0.3)
+
+
+@pytest.mark.parametrize(("metric", "expected"), EXPECTED.items(), ids=str)
+def test_values_by_hand(metric, expected):
+    """Each metric counts items of grade 2 and 3; NDCG reads every grade."""
+    metric = metric.clone()
+    metric.update(SCORES, GRADES)
+
+    assert metric.compute().item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("ties", ["expected", "optimistic", "pessimistic"])
+@pytest.mark.parametrize("k", [1, 5, None])
+def test_ties_are_those_of_the_binary_target(ties, k):
+    """With equal scores, too, values are those of the target `grades >= 2`."""
+    scores, grades = random_grades()
+    names = ["MRR", "MAP"] if k is None else ["HR", "Precision", "Recall", "F1", "MRR", "MAP"]
+    metrics = [*names, "RPrecision", "AUROC"]
+    graded = trm.RecMetricCollection(metrics, k=k, ties=ties, relevant_from=2)
+    binary = trm.RecMetricCollection(metrics, k=k, ties=ties)
+    graded.update(scores, grades)
+    binary.update(scores, grades >= 2)
+
+    expected = [value.item() for value in binary.compute().values()]
+    assert [value.item() for value in graded.compute().values()] == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(("grade", "label"), [(2, "MRR-from2@10"), (2.0, "MRR-from2@10"), (3.5, "MRR-from3_5@10")])
+def test_the_label_shows_the_grade(grade, label):
+    """2 and 2.0 are one label, and a dot becomes an underscore."""
+    assert trm.MRR(10, relevant_from=grade).label == label
+
+
+def test_a_collection_passes_by_metrics_that_read_grades():
+    """NDCG and the mean rank of one collection: only the binary metric counts from the grade on."""
+    collection = trm.RecMetricCollection(["NDCG", trm.DCG(5), "MRR"], k=5, relevant_from=2)
+
+    assert [*collection] == ["NDCG@5", "DCG@5", "MRR-from2@5"]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: trm.NDCG(10, relevant_from=2),
+        lambda: trm.DCG(10, relevant_from=2),
+        lambda: trm.Recall(10, weighted=True, relevant_from=2),
+        lambda: trm.Coverage(10, catalogue=trm.Catalogue(5), relevant_from=2),
+    ],
+)
+def test_metrics_that_read_grades_or_lists_refuse_it(make):
+    """A metric that would ignore the grade says so."""
+    with pytest.raises(ValueError, match="does not take relevant_from"):
+        make()
+
+
+@pytest.mark.parametrize("grade", [0, -1, True, "2", math.inf, math.nan])
+def test_the_grade_is_a_number_above_0(grade):
+    """Every grade above 0 is relevant without the option, so 0 says nothing."""
+    with pytest.raises(ValueError, match="relevant_from must be a grade above 0"):
+        trm.MRR(relevant_from=grade)
+
+
+@pytest.mark.parametrize(
+    "batch", [(SCORES, GRADES > 0), (SCORES, torch.tensor([2])), (trm.Hits(torch.tensor([[True, False]]), 1),)]
+)
+def test_without_grades_it_is_an_error(batch):
+    """Ids, bool targets and flags of hits have no grades; the metric stays as it was."""
+    metric = trm.MRR(2, relevant_from=2)
+
+    with pytest.raises(ValueError, match="relevant_from=2 reads the grade"):
+        metric.update(*batch)
+    assert not metric.update_called
+
+
+def test_realistic_ranks_are_refused():
+    """The realistic rank of a tied item depends on how many of its tie group are relevant."""
+    with pytest.raises(ValueError, match="needs ties='expected', 'optimistic' or 'pessimistic'"):
+        trm.MRR(ties="realistic", relevant_from=2).update(SCORES, GRADES)
+
+
+def test_rows_without_an_item_of_the_grade_are_left_out():
+    """Two of three rows have an item of grade 2; the result says so beside the number of the other metric."""
+    grades = torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 3.0]])
+    collection = trm.RecMetricCollection([trm.NDCG(2), trm.MRR(2, relevant_from=2)])
+    collection.update(torch.tensor([[0.9, 0.1]]).expand(3, 2), grades)
+    result = collection.result()
+
+    assert result.floats()["MRR-from2@2"] == (1 + 1 / 2) / 2
+    assert "other numbers of users: MRR-from2@2 2" in str(result)
+
+
+@pytest.mark.parametrize(("action", "value"), [("neg", (1 + 0) / 2), ("pos", (1 + 1) / 2)])
+def test_rows_without_an_item_of_the_grade_follow_the_action(action, value):
+    """Such a row counts as 0 or 1, as trec_eval has it."""
+    metric = trm.MRR(2, relevant_from=2, empty_target_action=action)
+    metric.update(torch.tensor([[0.9, 0.1]]).expand(2, 2), torch.tensor([[2.0, 0.0], [1.0, 0.0]]))
+
+    assert metric.compute() == value
+
+
+def test_a_row_without_an_item_of_the_grade_can_be_an_error():
+    """`empty_target_action="error"` counts items of the grade alone."""
+    metric = trm.MRR(2, relevant_from=4, empty_target_action="error")
+
+    with pytest.raises(ValueError, match="1 row without a relevant item"):
+        metric.update(SCORES, GRADES)
+
+
+def test_row_weights_of_a_metric_see_the_grade():
+    """AUROC weighs rows by their number of relevant items: 2 of the first, 1 of the second."""
+    metric = trm.AUROC(weight="relevant", relevant_from=2)
+    metric.update(SCORES.expand(2, 5), torch.cat([GRADES, torch.tensor([[2.0, 1.0, 1.0, 0.0, 0.0]])]))
+
+    assert metric.compute().item() == pytest.approx((2 * 2 / 6 + 1 * 1) / 3)
+
+
+def test_a_metric_of_ones_own_counts_from_the_grade():
+    """Formulas know nothing of grades."""
+
+    class Found(trm.RankingMetric):
+        formula = staticmethod(lambda ranking, k: ranking.num_hits(k))
+
+    metric = Found(3, relevant_from=2)
+    metric.update(SCORES, GRADES)
+
+    assert metric.compute() == 1
+
+
+MEASURES = {
+    "RR(rel=2)": "MRR",
+    "AP(rel=2)": "MAP",
+    "R(rel=2)@5": "Recall@5",
+    "P(rel=2)@5": "Precision@5",
+    "Success(rel=2)@5": "HR@5",
+    "Rprec(rel=2)": "RPrecision",
+}
+"""Name in ir_measures, which calls trec_eval -> metric."""
+
+
+@pytest.mark.parametrize(("name", "metric"), MEASURES.items(), ids=str)
+def test_values_equal_ir_measures_by_query(name, metric):
+    """1,000 queries, judgements 0 to 3, relevant from 2; theirs are 0 without such an item."""
+    ir_measures = pytest.importorskip("ir_measures")
+    scores, grades = random_grades(seed=1, rows=1000, items=20)
+    scores = scores + torch.arange(20) / 1000  # without ties, which trec_eval breaks by document id
+    qrels = [ir_measures.Qrel(str(q), str(d), int(grades[q, d])) for q in range(1000) for d in range(20)]
+    run = [ir_measures.ScoredDoc(str(q), str(d), float(scores[q, d])) for q in range(1000) for d in range(20)]
+    theirs = {m.query_id: m.value for m in ir_measures.iter_calc([ir_measures.parse_measure(name)], qrels, run)}
+    collection = trm.RecMetricCollection(
+        [metric], relevant_from=2, empty_target_action="neg", accumulators=[trm.KeptRows()]
+    )
+    collection.update(scores, grades, row_ids=torch.arange(1000))
+    (values,) = collection.rows.values.values()
+
+    assert values.tolist() == pytest.approx([theirs[str(q)] for q in range(1000)])
+
+
+def at_lists():
+    """Lists and judgements as dicts of documents."""
+    lists = {"q": ["a", "b", "c", "d"]}
+    return trm.evaluate_lists("MRR", lists, target={"q": {"a": 1, "c": 3, "d": 2}}, k=4, relevant_from=2)
+
+
+def at_embeddings():
+    """Embeddings and a ground truth with values."""
+    target = trm.Interactions.from_edge_index(torch.tensor([[0, 0, 0], [0, 2, 3]]), 1, 5, values=GRADES[0, [0, 2, 3]])
+    return trm.evaluate("MRR", torch.ones(1, 1), SCORES.T, target=target, k=4, relevant_from=2)
+
+
+def at_gains():
+    """Ids with gains."""
+    metric = trm.RecMetricCollection("MRR", k=4, relevant_from=2)
+    metric.update(SCORES, torch.tensor([[0, 2, 3]]), gains=GRADES[:, [0, 2, 3]])
+    return metric.compute()
+
+
+def at_sessions():
+    """Flat scores and graded labels."""
+    metric = trm.RecMetricCollection("MRR", k=4, relevant_from=2)
+    metric.update(trm.Sessions(SCORES[0], GRADES[0], torch.zeros(5, dtype=torch.int64)))
+    return metric.compute()
+
+
+@pytest.mark.parametrize("door", [at_lists, at_embeddings, at_gains, at_sessions])
+def test_every_door_counts_from_the_grade(door):
+    """The best item of grade 2 or more has rank 3."""
+    assert door()["MRR-from2@4"].item() == pytest.approx(1 / 3)
