@@ -253,7 +253,7 @@ HAVE_TRUTH = {
     "Ranks": lambda ids: trm.Ranks(places(ids)),
     "Hits": lambda ids: trm.Hits((places(ids)[..., None] == torch.arange(1, 6)).any(1), TARGET.degree[ids]),
     "Ranking": lambda ids: trm.Ranks(places(ids)).ranking(),
-    "Negatives": lambda ids: trm.Negatives(-places(ids)[:, 0].float(), -torch.arange(1.0, 6)),
+    "Negatives": lambda ids: trm.Negatives(-places(ids)[:, 0].float(), -torch.arange(1.0, 6), pool=True),
     "Sessions": lambda ids: trm.Sessions(scores_of(ids).view(-1), WANTED[ids].view(-1), ids.repeat_interleave(ITEMS)),
 }
 

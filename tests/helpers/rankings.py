@@ -37,9 +37,9 @@ def rank_sessions(scores, labels, indexes=None, **options):
     return _rank(trm.Sessions, (scores, labels, indexes), options)
 
 
-def rank_negatives(positive, negative, **options):
+def rank_negatives(*arguments, **options):
     """Return the ranking of `Negatives`."""
-    return _rank(trm.Negatives, (positive, negative), options)
+    return _rank(trm.Negatives, arguments, options)
 
 
 @st.composite

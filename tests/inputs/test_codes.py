@@ -97,7 +97,7 @@ def plain_list(problem, shared, duplicates, invalid, overlap):
 def ranking_of(problem, depth=None, items=False, **options):
     codes, beams, width, target, exclude = problem
     beams = torch.tensor([[*beams, *[(-1, -1)] * (width - len(beams))]])
-    exclude = torch.tensor([exclude]) if exclude else None
+    exclude = torch.tensor([[*exclude, -1]]) if exclude else None
     index, chosen = trm.SemanticIds(torch.tensor(codes)), {name: options.pop(name) for name in ("ties", "overlap")}
     given = index.beams(beams, torch.tensor([target]), exclude=exclude, **options)
     return given.ranking(depth, items=items, **chosen)

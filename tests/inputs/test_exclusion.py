@@ -358,20 +358,25 @@ def test_a_mask_has_no_item_behind_its_last():
         assert rows.ranking().ranks.tolist() == [[1]]
 
 
+IS_MATRIX = (
+    r"exclude, .*holds 0 and 1 alone \(pass a 0/1 matrix as exclude.bool\(\); if these are ids, pad them with -1"
+)
+
+
 def test_histories_of_two_items_are_no_matrix():
     """Rows that hold the ids 0 and 1 alone are a 0/1 matrix if all rows do, unless one of the two is padding."""
     matrix, history = torch.tensor([[0, 1] * 5, [1, 0] * 5]), torch.tensor([[0, 1] * 5, [7, 1] * 5])
     scores, target = torch.arange(10.0).expand(2, -1), torch.tensor([9, 9])
-    with pytest.raises(ValueError, match=r"2 of 2 rows whose exclude looks like a 0/1 matrix \(pass exclude.bool"):
+    with pytest.raises(ValueError, match=rf"2 of 2 rows whose {IS_MATRIX}"):
         trm.get_topk_ranks(scores, target, 3, exclude=matrix)
     for exclude, padding_idx in ((history, None), (matrix, 0), (matrix, 1)):
         ranks = trm.get_topk_ranks(scores, target, 3, exclude=exclude, padding_idx=padding_idx)
         assert ranks.tolist() == [[1], [1]]
 
 
-@pytest.mark.parametrize(("shape", "is_refused"), [((4, 3), True), ((2, 5), True), ((2, 3), False), ((40, 2), False)])
+@pytest.mark.parametrize(("shape", "is_refused"), [((4, 3), True), ((1, 3), True), ((40, 2), False)])
 def test_narrow_matrices(shape, is_refused):
-    """From three items and ten entries on, a matrix of 0 and 1 is no history."""
+    """From three items on, a matrix of 0 and 1 is no history."""
     scores, matrix = torch.arange(float(shape[1])).expand(shape), torch.zeros(shape, dtype=torch.int64)
     matrix[:, 1] = 1
     values = {"scores": scores, "target": torch.full((shape[0],), shape[1] - 1), "exclude": matrix}
@@ -381,7 +386,7 @@ def test_narrow_matrices(shape, is_refused):
         metric.update(**values)
         return
     for run in (lambda: metric.update(**values), deferred.compute):
-        with pytest.raises(ValueError, match=r"looks like a 0/1 matrix \(pass exclude.bool"):
+        with pytest.raises(ValueError, match=IS_MATRIX):
             run()
 
 

@@ -60,20 +60,16 @@ def test_equals_plain_python(ties, dtype, batch):
 @pytest.mark.parametrize("shape", [(6, 20), (20,)])
 def test_never_waits_for_the_device(shape):
     """No value is read: ranking and update run on the device `meta`, where reading a value raises."""
-    ranking = trm.Negatives(torch.empty(6, device="meta"), torch.empty(shape, device="meta")).ranking()
+    positive, negative = torch.empty(6, device="meta"), torch.empty(shape, device="meta")
+    ranking = trm.Negatives(positive, negative, pool=len(shape) == 1).ranking()
     trm.RecMetricCollection(["MRR", "AUROC", "MeanRank", "AMRI", "AdjustedHR@10"]).to("meta").update(ranking)
 
 
 ONE, TWO = torch.zeros(2), torch.zeros(2, 3)
 BAD = [
-    (
-        lambda: (ONE, ONE),
-        {},
-        ValueError,
-        r"negative \[2\] has one entry per positive: .* negative\[:, None\].* pool=True",
-    ),
     (lambda: (ONE, torch.zeros(2, 0)), {}, ValueError, "negative holds no score"),
-    (lambda: (ONE, torch.zeros(3, 3)), {}, ValueError, r"negative must be \[2, N\], or one pool \[N\] .* got \[3, 3\]"),
+    (lambda: (ONE, torch.zeros(3, 3)), {}, ValueError, r"^negative must be \[2, N\], got \[3, 3\]$"),
+    (lambda: (ONE, TWO, True), {}, ValueError, r"pool=True negative must be \[N\].*, got \[2, 3\]"),
     (lambda: (TWO, TWO), {}, ValueError, r"positive must be \[B\], one relevant item per row, got \[2, 3\]"),
     (lambda: (ONE, TWO.double()), {}, TypeError, "one dtype, got torch.float32 and torch.float64"),
     (lambda: (ONE.long(), TWO), {}, TypeError, "positive must be float64.* got a torch.int64"),
@@ -81,20 +77,21 @@ BAD = [
     (lambda: (ONE, TWO.to("meta")), {}, ValueError, "negative is on meta"),
     (lambda: (ONE * NAN, TWO), {}, ValueError, "the positive of row 0 scores nan"),
     (lambda: (ONE, TWO + INF), {}, ValueError, "the highest negative of row 0 scores inf"),
-    (lambda: (ONE, TWO[0] * NAN), {}, ValueError, "the highest negative of row 0 scores nan"),
+    (lambda: (ONE, TWO[0] * NAN, True), {}, ValueError, "the highest negative of row 0 scores nan"),
     (lambda: (ONE, TWO - INF), {}, ValueError, "2 of 2 rows without a negative .* row 0"),
     (lambda: (ONE, TWO), {"ties": "first"}, ValueError, "ties must be one of"),
 ]
 
 
-def test_a_pool_as_long_as_the_positives():
-    """It must be said, since the negatives could be one per row; of one positive and negative both mean the same."""
-    positive, negative = torch.tensor([0.5, 0.6]), torch.tensor([0.4, 0.7])
-    assert trm.Negatives(positive, negative, pool=True).ranking().ranks.tolist() == [[2], [2]]
-    assert trm.Negatives(positive, negative[:, None], pool=False).ranking().ranks.tolist() == [[1], [2]]
-    assert trm.Negatives(positive[:1], negative[:1]).ranking().ranks.tolist() == [[1]]
-    with pytest.raises(ValueError, match=r"pool=False: negative must be \[2, N\], got \[2\]"):
-        trm.Negatives(positive, negative, pool=False).ranking()
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+def test_flat_negatives_are_a_pool_only_if_this_is_said(number):
+    """However many there are, they could be those of each row; both cures of the message work."""
+    positive, negative = torch.tensor([0.5, 0.6]), torch.arange(number) - 0.5
+    with pytest.raises(ValueError, match=r"got \[\d\]\. Flat.* pool=True\); .* of each row are negative.view\(2, -1\)"):
+        trm.Negatives(positive, negative).ranking()
+
+    assert trm.Negatives(positive, negative, pool=True).ranking().num_ranked.tolist() == [number + 1, number + 1]
+    assert len(trm.Negatives(positive, negative.repeat(2).view(2, -1)).ranking()) == 2
 
 
 @pytest.mark.parametrize(("scores", "options", "error", "message"), BAD)
@@ -122,7 +119,7 @@ NEGATIVE = (torch.randn(500, 100, generator=GENERATOR) * 2).round()  # many ties
 def peer_values(names, negative=NEGATIVE, ties="realistic"):
     """Return our values by name."""
     metrics = trm.RecMetricCollection(names)
-    metrics.update(trm.Negatives(POSITIVE, negative).ranking(ties=ties))
+    metrics.update(trm.Negatives(POSITIVE, negative, pool=negative.dim() == 1).ranking(ties=ties))
     return {name: value.item() for name, value in metrics.compute().items()}
 
 

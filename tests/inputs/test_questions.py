@@ -78,7 +78,7 @@ def low_sessions(low, **arguments):
 
 
 def against(negative, value, metric="AUROC", **arguments):
-    return Case(metric, trm.Negatives(torch.full((32,), 0.5), negative, **arguments), value)
+    return Case(metric, trm.Negatives(torch.full((32,), 0.5), negative, negative.dim() == 1, **arguments), value)
 
 
 ROW, ITEM, ONE = torch.arange(32), torch.arange(64, 96), torch.ones(32, dtype=torch.int64)
@@ -136,6 +136,9 @@ MISTAKES = {
         Case("Recall@3", trm.Hits(FLAGS[:, :3], FLAGS.sum(1), complete=True), 1)),
     "scores and labels swapped": (scored("MRR", BINARY, GRADES, 1), "are the two swapped",
         scored("MRR", GRADES, BINARY, 3 / 4), scored("MRR", BINARY, GRADES * tensor([1, 0]), 3 / 4)),
+    "a history that nobody reads": (
+        scored("HR@1", DOWN, ONE, 0, history=0 * ONE), "no metric of this update reads history=",
+        scored("HR@1", DOWN, ONE, 1, exclude=0 * ONE), scored("HR@1", DOWN, ONE, 1, history=0 * ONE, exclude=0 * ONE)),
     "labels 1 and 2": (sessions(SCORES, LABELS + 1, PAIRS, 1), "entry of 32 rows is relevant, with labels 1 to 2",
         sessions(SCORES, LABELS, PAIRS, 1 / 2), sessions(-SCORES, LABELS + 1, PAIRS, 1, "NDCG")),
     "ratings of all items": (scored("HR@1", DOWN, 1 + DOWN.abs() % 5, 1), "32 rows is relevant, with labels 1 to 5",
@@ -199,7 +202,7 @@ HONEST = {
     "an entry of each session in turn": sessions(normal(96), ENTRY % 7 == 0, ENTRY % 32),
     "hashed session ids": sessions(normal(96), numbers(2, 96), numbers(2**60, 32).repeat(3)),
     "probabilities as labels": sessions(normal(96), torch.rand(96, generator=RANDOM), ENTRY // 3, metric="NDCG"),
-    "a pool that is sorted": Case("AUROC", trm.Negatives(normal(64), normal(100).sort().values)),
+    "a pool that is sorted": Case("AUROC", trm.Negatives(normal(64), normal(100).sort().values, pool=True)),
     "negatives of uneven number": Case("AUROC", trm.Negatives(normal(64), WIDE.where(WIDE > 0, -INF))),
     "beams of a full code space": Case("MRR@2", trm.SemanticIds(SQUARE).beams(numbers(8, 64, 9, 2), numbers(64, 64))),
     "beams of an untrained model": beamed(numbers(8, 64, 9, 3), numbers(200, 64)),
@@ -256,6 +259,21 @@ def test_inside_inference_mode(mode, name):
         batch = type(case.batch)(**{**vars(case.batch), **made})
         assert sum(MISTAKES[name][1] in question for question in case._replace(batch=batch).questions()) == 1
     assert all(torch.equal(vars(batch)[key], value) for key, value in before.items())
+
+
+def test_a_history_that_another_collection_reads():
+    """One input for two collections is not asked about, if the first of them reads the history."""
+    batch = trm.Scores(DOWN, ONE, history=0 * ONE)
+    seen = told(trm.Seen(1).update, batch)
+
+    assert seen == told(trm.HR(1).update, batch) == []
+
+
+def test_swapped_scores_are_asked_about_once():
+    """Scores of 0 and 1 are tied, and labels of scores are all relevant, but only the swap is named."""
+    (question,) = told(trm.HR(1).update, LISTED.float(), torch.rand(32, 5, generator=RANDOM) + 0.1)
+
+    assert "are the two swapped" in question
 
 
 def test_few_entries_are_read():

@@ -74,10 +74,10 @@ BAD = [
     ([[[1]]], {}, ValueError, r"ranks must be \[B\] or \[B, T\]"),
     ([[1, 3], [3, 3]], {}, ValueError, r"1 of 2 rows .* repeated.*: row 1 is \[3, 3\]"),
     (
-        [[0, 0, 1], [1, 0, 0]],
-        {},
+        [[0, 0, 1], [0, 1, 0]],
+        {"depth": 3},
         ValueError,
-        r"is \[0, 0, 1\]: pass flags .* as Hits\(flags, num_relevant=\).*padding=0\)",
+        r"^1 of 2 rows .* row 1 is \[0, 1, 0\]: pass flags .* as Hits\(flags, num_relevant=\).*padding=0\)",
     ),
     ([[0.0, 1, 0]], {"depth": 3}, ValueError, r"Ranks\(ranks, depth=3, padding=0\)"),
     ([[1, 1]], {"depth": 5}, ValueError, "repeated"),
@@ -104,6 +104,7 @@ BAD = [
     ("ranks", "options"),
     [
         ([[0, 1], [0, 1]], {}),  # padded on the left
+        ([[0, 0, 1], [1, 0, 0]], {}),  # each row on one side
         ([[1, 0], [0, 0]], {}),
         ([[0, 1, 0], [2, 0, 1]], {}),
         ([[0, 1, 0]], {"padding": 0}),
@@ -119,8 +120,8 @@ def test_ranks_that_are_no_flags(ranks, options):
 def test_deferred_flags():
     """Where reading waits, flags of hits raise in `compute`."""
     metric = trm.HR(5, validate_args="deferred")
-    metric.update(trm.Ranks(torch.tensor([[0, 0, 1], [1, 0, 0]]), depth=5))
-    with pytest.raises(ValueError, match=r"2 rows with invalid ranks .* flags of hits as Hits"):
+    metric.update(trm.Ranks(torch.tensor([[0, 1, 0], [1, 0, 0]]), depth=5))
+    with pytest.raises(ValueError, match=r"1 row with invalid ranks .* flags of hits as Hits"):
         metric.compute()
 
 

@@ -30,7 +30,8 @@ VIOLATIONS = {
     "gains": "with a gain that is NaN or infinite",
     "negative_label": "with a label below 0 (use 0 for not relevant; for penalties pass item ids with gains=)",
     "exclude_range": "with an excluded id beyond the last item",
-    "exclude_matrix": "whose exclude looks like a 0/1 matrix (pass exclude.bool())",
+    "exclude_matrix": "whose exclude, in the scores' shape, holds 0 and 1 alone (pass a 0/1 matrix as exclude.bool(); "
+    "if these are ids, pad them with -1)",
     "overlap": "with a target that is also excluded",
     "scores": "with a score that is NaN or +inf",
     "list_repeat": "with an item recommended twice",

@@ -62,6 +62,41 @@ class BatchInput:
         needs = Needs(depth, num_ranked=True, score_threshold=threshold, list_depth=list_depth, history=has_history)
         return self.rank(needs, Options(**options))
 
+    def read_history(self, rows: int, device: torch.device, needs: Needs) -> Tensor | None:
+        """Return the input's `history` as item ids, int64 [rows, H], negative = padding; None if it was not given.
+
+        Raises:
+            TypeError: for anything but ids [B] or [B, H], a result of `Interactions.select`, or jagged ids.
+            ValueError: for shapes and devices that do not fit.
+        """
+        history: Any = getattr(self, "history", None)
+        if history is None:
+            return None
+        if needs.history:
+            object.__setattr__(self, "_history_was_read", True)  # of a frozen class
+        history = history.items if isinstance(history, SelectedItems) else history
+        if (jagged := as_jagged("history", history)) is not None:
+            checks = Checks(True, device, rows)
+            history = as_spans("history", jagged, checks)
+            checks.finish()
+        if isinstance(history, Spans):
+            history = history.padded(-1)
+        if isinstance(history, Tensor) and history.dtype == torch.bool:
+            raise TypeError(
+                "history must be item ids [B, H], negative = padding; pass a mask [B, I] of removed items as exclude="
+            )
+        check_ids("history", history)
+        check_device("history", history, device)
+        if history.dim() not in (1, 2) or len(history) != rows:
+            raise ValueError(f"history ids must be [{rows}] or [{rows}, H], got {list(history.shape)}")
+        ids: Tensor = (history[:, None] if history.dim() == 1 else history).long()
+        return ids
+
+    def has_unread_history(self, needs: Needs) -> bool:
+        """Return True for a history that no metric has read so far, where nothing is excluded."""
+        is_read = needs.history or getattr(self, "_history_was_read", False)
+        return getattr(self, "history", None) is not None and getattr(self, "exclude", None) is None and not is_read
+
     def __repr__(self) -> str:
         names = [field.name for field in fields(self) if getattr(self, field.name) is not None]  # type: ignore[arg-type]
         return f"{type(self).__name__}({', '.join(f'{name}=...' for name in names)})"
@@ -74,43 +109,6 @@ class SelectedItems(NamedTuple):
     """Item ids of each user, int64 [B, T], ascending, -1 = padding; T >= 1."""
     values: Tensor | None
     """Value of each item, [B, T], 0 = padding; None if the interactions have no values."""
-
-
-def read_history(history: Any, rows: int, device: torch.device) -> Tensor | None:
-    """Return `history=` as item ids, int64 [rows, H], negative = padding; None if it was not given.
-
-    Raises:
-        TypeError: for anything but ids [B] or [B, H], a result of `Interactions.select`, or jagged ids.
-        ValueError: for shapes and devices that do not fit.
-    """
-    if history is None:
-        return None
-    history = history.items if isinstance(history, SelectedItems) else history
-    if (jagged := as_jagged("history", history)) is not None:
-        checks = Checks(True, device, rows)
-        history = as_spans("history", jagged, checks)
-        checks.finish()
-    if isinstance(history, Spans):
-        history = history.padded(-1)
-    if isinstance(history, Tensor) and history.dtype == torch.bool:
-        raise TypeError(
-            "history must be item ids [B, H], negative = padding; pass a mask [B, I] of removed items as exclude="
-        )
-    check_ids("history", history)
-    check_device("history", history, device)
-    if history.dim() not in (1, 2) or len(history) != rows:
-        raise ValueError(f"history ids must be [{rows}] or [{rows}, H], got {list(history.shape)}")
-    ids: Tensor = (history[:, None] if history.dim() == 1 else history).long()
-    return ids
-
-
-def check_history(history: Any, exclude: Any, needs: Needs) -> None:
-    """Raise for a history that no metric reads, where nothing is excluded."""
-    if history is not None and exclude is None and not needs.history:
-        raise ValueError(
-            "no metric of this update reads history=, which removes no item: to remove a user's earlier items, pass "
-            "exclude=; otherwise leave history= out. Metrics that share an input belong in one RecMetricCollection"
-        )
 
 
 def no_target(rows: int, device: torch.device) -> Tensor:

@@ -12,7 +12,7 @@ from torchrecmetrics.core.arrays import search
 from torchrecmetrics.core.checks import Checks, check_choice, check_device, check_ids, check_scores, shown
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.inputs.batch_input import BatchInput, check_history, read_history
+from torchrecmetrics.inputs.batch_input import BatchInput
 from torchrecmetrics.inputs.exclusion import Exclude
 from torchrecmetrics.inputs.jagged import Spans
 from torchrecmetrics.inputs.scores import Scores
@@ -59,7 +59,6 @@ class Candidates(BatchInput):
     @torch.no_grad()
     def rank(self, needs: Needs, options: Options) -> Ranking:
         """Rank the columns, with target and excluded items mapped to columns, and map the listed columns back."""
-        check_history(self.history, self.exclude, needs)
         scores, exclude = self.scores, self.exclude
         check_scores(scores, dims=2)
         (rows, width), device = scores.shape, scores.device
@@ -98,7 +97,7 @@ class Candidates(BatchInput):
         if lists is not None:
             inside = (lists.ids >= 0) & (lists.ids < width)
             listed_ids = columns.ids.expand(rows, -1).gather(1, lists.ids.where(inside, 0)).where(inside, -1)
-            history = read_history(self.history, rows, device)
+            history = self.read_history(rows, device, needs)
             relevant = ids.where(lists.relevant >= 0, -1)
             top_scores = None if lists.scores is None else lists.scores.where(inside, -torch.inf)
             lists = lists._replace(

@@ -14,7 +14,7 @@ from torchrecmetrics.core.arrays import find_first, float_dtype, rowwise_isin, s
 from torchrecmetrics.core.checks import Checks, check_choice, check_device, check_ids, check_k
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import ListedItems, Ranking
-from torchrecmetrics.inputs.batch_input import BatchInput, check_history, no_target, read_history
+from torchrecmetrics.inputs.batch_input import BatchInput, no_target
 from torchrecmetrics.inputs.exclusion import Exclude
 from torchrecmetrics.inputs.from_counts import TargetCounts, rank_counts
 from torchrecmetrics.inputs.jagged import Spans
@@ -258,7 +258,6 @@ class Beams(BatchInput):
     @torch.no_grad()
     def rank(self, needs: Needs, options: Options) -> Ranking:
         """Find the relevant items among the items of the generated codes."""
-        check_history(self.history, self.exclude, needs)
         index, beams, entries = self.codes, self.beams, self.entries
         index.check("beams", beams, 3)
         check_padding_item(options, len(index))
@@ -269,8 +268,7 @@ class Beams(BatchInput):
         ranked = self._ranked_beams(matches, removed)
         counts = self._counts(targets, target_matches, ranked)
         if needs.list_depth:
-            num_listed = min(needs.list_depth, counts.num_ranks)
-            counts = counts._replace(lists=self._lists(targets, target_matches, ranked, removed, num_listed))
+            counts = counts._replace(lists=self._lists(targets, target_matches, ranked, removed, needs))
         length = ranked.num_ranks.sum(1)
         needs, depth_of_list = needs._replace(score_threshold=None), None if self.complete else depth
         ranking = rank_counts(counts, needs, options, checks, depth_of_list, made_with=("ties", "overlap"))
@@ -359,9 +357,10 @@ class Beams(BatchInput):
         )
 
     def _lists(
-        self, targets: Targets, target_matches: _Matches, ranked: _RankedBeams, removed: Tensor, num_listed: int
+        self, targets: Targets, target_matches: _Matches, ranked: _RankedBeams, removed: Tensor, needs: Needs
     ) -> ListedItems:
-        """Return the items at the first `num_listed` ranks."""
+        """Return the items at the ranks that metrics read."""
+        num_listed = min(needs.list_depth, self.beams.shape[1] + len(self.codes))
         index, (rows, depth, _) = self.codes, self.beams.shape
         ranks = torch.arange(num_listed, device=self.beams.device).expand(rows, -1)
         num_before = ranked.num_before
@@ -376,7 +375,7 @@ class Beams(BatchInput):
             relevant.where(targets.relevant & (target_matches.size > 0), -1),
             repeated=ranked.repeated,
             num_items=len(index),
-            history=read_history(self.history, rows, self.beams.device),
+            history=self.read_history(rows, self.beams.device, needs),
             entries=self.entries,
             invalid=ranked.without_item,
         )

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.core.arrays import rowwise_isin, sort_rows
-from torchrecmetrics.core.checks import Checks, check_device, check_ids, check_strided, in_words
+from torchrecmetrics.core.checks import Checks, check_device, check_ids, check_strided, in_words, shown
 from torchrecmetrics.core.options import Options
 from torchrecmetrics.inputs.batch_input import SelectedItems
 from torchrecmetrics.inputs.jagged import Jagged, Pair, Spans, as_jagged, as_spans
@@ -104,11 +104,10 @@ class Exclusion:
         if ids.dim() != 2 or len(ids) != rows:
             offsets = "" if item_ids.dim() != 1 else f"; offsets of a jagged exclude are [{rows + 1}]"
             raise ValueError(f"exclude ids must be [{rows}] or [{rows}, H], got {list(item_ids.shape)}{offsets}")
-        looks_binary = items is not None and 2 < items == ids.shape[1] and self._padding_idx not in (0, 1)
-        if looks_binary and ids.numel() >= 10 and checks.enabled:
+        if items is not None and 2 < items == ids.shape[1] and self._padding_idx not in (0, 1) and checks.enabled:
             # no history has as many entries as there are items, all of them 0 or 1
-            binary = ((ids == 0) | (ids == 1)).all(1)
-            checks.reject("exclude_matrix", binary & binary.all(), lambda row: f"row {row} holds only 0 and 1")
+            is_matrix = ((ids == 0) | (ids == 1)).all()
+            checks.reject("exclude_matrix", is_matrix.expand(rows), lambda row: f"row {row} is {shown(ids[row])}")
         check_device("exclude", item_ids, self._device)
         return ids.long()
 

@@ -17,7 +17,7 @@ from torchrecmetrics.core.checks import Checks, check_device, check_ids, check_k
 from torchrecmetrics.core.distributed import checksum, fingerprint, same_on_all_ranks
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import RankedRows, Ranking
-from torchrecmetrics.inputs.batch_input import BatchInput, check_history, read_history, refuse_dense
+from torchrecmetrics.inputs.batch_input import BatchInput, refuse_dense
 from torchrecmetrics.inputs.exclusion import ALL_ROWS
 from torchrecmetrics.inputs.from_counts import rank_counts
 from torchrecmetrics.inputs.scores import TargetCounter, check_padding_item
@@ -119,8 +119,7 @@ class ItemShard(BatchInput):
                 needs=needs,
                 options=options,
             )
-            check_history(self.history, self.exclude, needs)
-            history = read_history(self.history, shape[0], self._device)
+            history = self.read_history(shape[0], self._device, needs)
             if self.row_ids is not None:
                 _check_row_ids(self.row_ids, shape[0], self._device)
             compared = counter.compared() | {"row_ids": self.row_ids}

@@ -21,7 +21,7 @@ from torchrecmetrics.core.checks import (
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranked_items import RankedItems
 from torchrecmetrics.core.ranking import ListedItems, RankedRows, Ranking
-from torchrecmetrics.inputs.batch_input import BatchInput, check_history, no_target, read_history
+from torchrecmetrics.inputs.batch_input import BatchInput, no_target
 from torchrecmetrics.inputs.exclusion import Exclude
 from torchrecmetrics.inputs.from_counts import TargetCounts, rank_counts
 from torchrecmetrics.inputs.jagged import Jagged, Pair, Spans, as_jagged, as_spans, side_by_side
@@ -85,7 +85,6 @@ class Lists(BatchInput):
     @torch.no_grad()
     def rank(self, needs: Needs, options: Options) -> Ranking:
         """Find each relevant item in the list of its row."""
-        check_history(self.history, self.exclude, needs)
         item_ids, scores, checks = _lists(self.item_ids, self.scores, options)
         (rows, depth), device = item_ids.shape, item_ids.device
         target = no_target(rows, device) if self.target is None else self.target
@@ -109,7 +108,7 @@ class Lists(BatchInput):
                 relevant=torch.where(targets.relevant, targets.ids, -1),
                 stays=entries.stays,
                 repeated=entries.repeated,
-                history=read_history(self.history, rows, device),
+                history=self.read_history(rows, device, needs),
             ),
         }
         known_depth = None if self.complete else depth

@@ -35,11 +35,8 @@ class Negatives(BatchInput):
 
     Args:
         positive: float [B] or [B, 1], the score of the one relevant item of each row; `-inf` = not a candidate.
-        negative: the scores of the other candidates in the same dtype: [B, N], `-inf` = none; or [N], one pool for all
-            positives, which is sorted once (memory for B + N numbers). A flat tensor of B * N numbers is also a pool:
-            reshape it to [B, N] if each row has its own negatives.
-        pool: True = one pool [N], False = [B, N]; None = as the shape says, but N = B negatives [N], which could be one
-            per row, are an error.
+        negative: the scores of the other candidates of the same dtype: [B, N], `-inf` = none; or with `pool=True` [N].
+        pool: True = `negative` is one pool [N] for all positives, which is sorted once (memory for B + N numbers).
 
     Examples:
         >>> import torch
@@ -54,7 +51,7 @@ class Negatives(BatchInput):
 
     positive: Tensor
     negative: Tensor
-    pool: bool | None = None
+    pool: bool = False
 
     @torch.no_grad()
     def rank(self, needs: Needs, options: Options) -> Ranking:
@@ -65,8 +62,7 @@ class Negatives(BatchInput):
         checks = Checks(options.validate_args, positive.device, len(positive))
         wrong = positive.isnan() | (positive == torch.inf)
         checks.reject("scores", wrong, lambda row: f"the positive of row {row} scores {positive[row, 0]}")
-        pooled = negative.dim() == 1
-        numbers = _count_pool(positive, negative) if pooled else _count_rows(positive, negative, options)
+        numbers = _count_pool(positive, negative) if self.pool else _count_rows(positive, negative, options)
         assert numbers.at_least is not None
         num_negatives, highest = numbers.at_least[:, 0], numbers.highest
         high = ~(highest < torch.inf)
@@ -106,9 +102,9 @@ def _count_pool(positive: Tensor, pool: Tensor) -> Counts:
     )
 
 
-def _check_scores(positive: Tensor, negative: Tensor, pool: bool | None) -> Tensor:
+def _check_scores(positive: Tensor, negative: Tensor, pool: bool) -> Tensor:
     """Return the positives as [B, 1]; raise unless both have accepted dtypes, and fit in shape, dtype and device."""
-    check_choice("pool", pool, (None, True, False))
+    check_choice("pool", pool, (True, False))
     for name, scores in (("positive", positive), ("negative", negative)):
         check_tensor(name, scores)
         check_strided(name, scores, "-torch.inf")
@@ -124,17 +120,15 @@ def _check_scores(positive: Tensor, negative: Tensor, pool: bool | None) -> Tens
             f"positive must be [B], one relevant item per row, got {list(positive.shape)}; for several per row "
             "pass Sessions(scores, labels, indexes)"
         )
-    if negative.dim() not in (1, 2) or (negative.dim() == 2 and len(negative) != len(positive)):
-        raise ValueError(
-            f"negative must be [{len(positive)}, N], or one pool [N] for all positives, got {list(negative.shape)}"
+    if pool and negative.dim() != 1:
+        raise ValueError(f"with pool=True negative must be [N], the same for all rows, got {list(negative.shape)}")
+    if not pool and (negative.dim() != 2 or len(negative) != len(positive)):
+        flat = (
+            ". Flat negatives: one pool for all positives is Negatives(positive, negative, pool=True); negatives of "
+            f"each row are negative.view({len(positive)}, -1)"
         )
-    if pool is not None and pool != (negative.dim() == 1):
-        accepted = "one pool [N] for all positives" if pool else f"[{len(positive)}, N]"
-        raise ValueError(f"pool={pool}: negative must be {accepted}, got {list(negative.shape)}")
-    if pool is None and len(positive) > 1 and negative.shape == (len(positive),):
         raise ValueError(
-            f"negative [{len(negative)}] has one entry per positive: pass one negative per row as negative[:, None], "
-            "one pool for all positives as Negatives(positive, negative, pool=True)"
+            f"negative must be [{len(positive)}, N], got {list(negative.shape)}{flat if negative.dim() == 1 else ''}"
         )
     if negative.shape[-1] == 0:
         raise ValueError("negative holds no score: a positive alone is always a hit")

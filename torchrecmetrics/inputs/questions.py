@@ -14,19 +14,19 @@ from torchrecmetrics.core.checks import ID_DTYPES, plain, warn_caller
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.inputs.batch_input import BatchInput
-from torchrecmetrics.inputs.scores import Scores
 
 Question: TypeAlias = tuple[str, list[Tensor]]
 """A warning with places for numbers; and bool [], True = give it, and the numbers [], all on the batch's device."""
 
-MIN_ROWS = 32  # of a batch, or entries of sessions
-READ_ROWS, READ_COLUMNS = 64, 4096  # of a tensor [B, n]; of [n], as many entries as columns
+MIN_ROWS, READ_ROWS, READ_COLUMNS = 32, 64, 4096  # rows (or entries) of a batch; rows and columns (entries) read of it
 MAX_TIED, ZERO_LABELS = 0.5, 0.1  # share of rows; share of zeros from which numbers are taken as labels
 LOW_SCORE, LOW_GAP = -1000, 100  # scores that remove items: maximum; distance from others, in ranges of either group
 LOW_ROWS, LOW_SCORES = 0.1, 8  # share of rows that hold such scores, and their number
 PADDED_ROWS, MIN_ITEMS = 0.2, 10  # share of rows with 0 at the end; size of a catalogue in which no item is in all rows
 FALLING_COLUMNS, FALLING_DIFFERENCE = 5, 0.05  # for scores of lists; standard deviations between rows
 EMPTY_ROWS, LATE_HITS = 0.1, 5  # of lists that hold all relevant items: share, number in the second half
+SWAPPED = "scores are all 0 or 1, and labels have fractions: are the two swapped? Pass update(scores, target)"
+UNREAD = "no metric of this update reads history=, which removes no item: pass exclude=, or first update one that does"
 
 
 class Questions:
@@ -44,17 +44,33 @@ class Questions:
             return
         self.are_asked = True
         questions = list(questions_about(batch, ranking, needs, options.padding_idx))
-        answers = [answer.to(float_dtype(device)) for _, answers in questions for answer in answers]
-        numbers = iter(torch.stack(answers).tolist())
+        numbers = iter(torch.stack([n.to(float_dtype(device)) for _, answers in questions for n in answers]).tolist())
         for sentence, answers in questions:
             is_odd, *values = (next(numbers) for _ in answers)
             if is_odd:
                 warn_caller(sentence.format(*values))
+                if sentence == SWAPPED:
+                    return  # what else is odd follows from it
 
 
 def questions_about(batch: Any, ranking: Ranking, needs: Needs, padding_idx: int | None) -> Iterator[Question]:
     """Yield the questions about a batch, which read tensors of the caller alone and do not wait for the device."""
+    all_scores: Any = getattr(batch, "negative", getattr(batch, "scores", None))
+    scores, labels = _first(all_scores), _first(getattr(batch, "labels", getattr(batch, "target", None)))
+    if scores is not None:
+        scores = scores.to(float_dtype(scores.device))
+        if labels is not None and labels.shape == scores.shape:
+            if labels.is_floating_point() or hasattr(batch, "labels"):
+                yield _swapped(scores, labels.to(scores.dtype))
+                yield _all_relevant(labels.to(scores.dtype), needs.graded, len(ranking))
+            elif labels.dtype == torch.bool and scores.shape[1] >= FALLING_COLUMNS:
+                yield _flags_of_lists(scores.nan_to_num(neginf=-1e30))
+        if needs.num_ranked and ranking.num_ranked is not None:
+            num_left = getattr(batch, "num_items", all_scores.shape[-1]) - ranking.num_ranked[: len(scores)]
+            yield _far_below(scores.reshape(-1, scores.shape[-1]), num_left if hasattr(batch, "target") else -torch.inf)
     yield _ties(ranking.tied)
+    if batch is not None and batch.has_unread_history(needs):
+        yield UNREAD, [torch.ones_like(ranking.tied[0])]
     if isinstance(getattr(batch, "num_relevant", None), Tensor) and not batch.complete:  # `Hits`
         yield _hits_as_relevant(batch.flags[:READ_ROWS].bool(), batch.num_relevant[:READ_ROWS])
     for name in ("history",) if padding_idx == 0 else ("target", "exclude", "history"):
@@ -62,21 +78,6 @@ def questions_about(batch: Any, ranking: Ranking, needs: Needs, padding_idx: int
         for ids in map(_first, value if type(value) is tuple else (value,)):
             if ids is not None and ids.dtype in ID_DTYPES and ids.dim() == 2 and ids.shape[1] > 1:
                 yield _zero_padding(ids, name)
-    all_scores: Any = getattr(batch, "negative", getattr(batch, "scores", None))
-    scores = _first(all_scores)
-    labels = _first(getattr(batch, "labels", batch.target if isinstance(batch, Scores) else None))
-    if scores is None:
-        return
-    scores = scores.to(float_dtype(scores.device))
-    if needs.num_ranked and ranking.num_ranked is not None:
-        num_left = getattr(batch, "num_items", all_scores.shape[-1]) - ranking.num_ranked[: len(scores)]
-        yield _far_below(scores.reshape(-1, scores.shape[-1]), num_left if hasattr(batch, "target") else -torch.inf)
-    if labels is not None and (hasattr(batch, "labels") or labels.is_floating_point()):
-        yield _swapped(scores, labels.to(scores.dtype))
-        if len(ranking) >= MIN_ROWS:
-            yield _all_relevant(labels.to(scores.dtype), needs.graded, len(ranking))
-    elif labels is not None and labels.dtype == torch.bool and scores.shape[1] >= FALLING_COLUMNS:
-        yield _flags_of_lists(scores.nan_to_num(neginf=-1e30))
 
 
 def _first(value: Any) -> Tensor | None:
@@ -143,8 +144,7 @@ def _swapped(scores: Tensor, labels: Tensor) -> Question:
     """Ask about scores that are all 0 and 1 with labels that have fractions and few zeros."""
     are_labels = ((scores == 0) | (scores == 1)).all() & (scores == 0).any() & (scores == 1).any()
     are_scores = (labels != labels.floor()).any() & ((labels == 0).float().mean() <= ZERO_LABELS)
-    sentence = "scores are all 0 or 1, and labels have fractions: are the two swapped? Pass update(scores, target)"
-    return sentence, [are_labels & are_scores]
+    return SWAPPED, [are_labels & are_scores]
 
 
 def _all_relevant(labels: Tensor, reads_gains: bool, rows: int) -> Question:
@@ -154,7 +154,8 @@ def _all_relevant(labels: Tensor, reads_gains: bool, rows: int) -> Question:
         f"every entry of {rows} rows is relevant, with labels {{:g}} to {{:g}}: labels > 0 are relevant, so pass 0 "
         "for others, such as (labels >= 4) for ratings, labels - 1 for 1 and 2"
     )
-    return sentence, [(lowest > 0) & (lowest == highest) if reads_gains else lowest > 0, lowest, highest]
+    is_odd = (lowest > 0) & ((lowest == highest) | (not reads_gains)) & (rows >= MIN_ROWS)
+    return sentence, [is_odd, lowest, highest]
 
 
 def _hits_as_relevant(flags: Tensor, num_relevant: Tensor) -> Question:

@@ -42,8 +42,8 @@ class Ranks(BatchInput):
         zero_based: True: ranks start at 0; a negative one is padding, but see `padding`.
         miss: whole number that means "not found", such as -1 or 999, and not padding.
         padding: in [B] or [B, 1], -1 = a negative entry is a row without a relevant item, 0 = so is an entry of 0. None
-            (default) refuses both, since -1 may be "not found", and 0 the best rank; and it refuses [B, T] of 0 and 1
-            with 0 on both sides of the ranks, which are flags of hits; tensors from `get_topk_ranks` may hold them.
+            (default) refuses both, since -1 may be "not found", and 0 the best rank; and in [B, T] of 0 and 1 alone it
+            refuses a row with a 0 on both sides of a 1: flags of hits. Tensors from `get_topk_ranks` may hold them.
 
     Examples:
         >>> import torch
@@ -126,15 +126,16 @@ class Ranks(BatchInput):
         return ranks <= 0 if self.padding is None and self.miss is None else ranks == 0
 
     def _flags(self, ranks: Tensor) -> Tensor | None:
-        """Return True if ranks [B, T] are flags of hits, bool []; None = none are.
+        """Return which rows of ranks [B, T] are flags of hits, bool [B, 1]; None = none are.
 
-        They are if all entries are 0 or 1, with a 0 before a rank and a 0 after a rank: ranks are padded on one side.
+        They are if the batch holds 0 and 1 alone, and the row a 0 before a 1 and a 0 after a 1: ranks are padded on one
+        side.
         """
-        is_said = hasattr(self.ranks, "depth") or self.padding == 0 or self.zero_based or self.miss is not None
-        if is_said or not len(ranks) or ranks.shape[1] == 1:
+        if hasattr(self.ranks, "depth") or self.padding == 0 or self.zero_based or self.miss is not None:
             return None
-        fall, rise = ranks.diff().aminmax()
-        return (ranks.clamp(0, 1) == ranks).all() & (fall * rise < 0)
+        steps = ranks.diff()
+        padded_twice = (steps > 0).any(1, keepdim=True) & (steps < 0).any(1, keepdim=True)
+        return padded_twice & (ranks.clamp(0, 1) == ranks).all()
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -21,7 +21,7 @@ from torchrecmetrics.core.checks import (
 )
 from torchrecmetrics.core.options import KernelChoice, Needs, Options, OverlapRule, PlacedTies
 from torchrecmetrics.core.ranking import ListedItems, Ranking
-from torchrecmetrics.inputs.batch_input import BatchInput, check_history, no_target, read_history, refuse_dense
+from torchrecmetrics.inputs.batch_input import BatchInput, no_target, refuse_dense
 from torchrecmetrics.inputs.exclusion import ALL_ROWS, Exclude, Exclusion
 from torchrecmetrics.inputs.from_counts import TargetCounts, rank_counts, sort_ranks
 from torchrecmetrics.inputs.jagged import Spans
@@ -81,7 +81,6 @@ class Scores(BatchInput):
     @torch.no_grad()
     def rank(self, needs: Needs, options: Options) -> Ranking:
         """Count the items that score higher than each relevant item, as deep as `needs` says."""
-        check_history(self.history, self.exclude, needs)
         scores = self.scores
         if not isinstance(scores, (ScoreRows, Products)):
             check_scores(scores, dims=2)
@@ -98,7 +97,7 @@ class Scores(BatchInput):
         targets = Targets.read(target, gains, self.exclude, (rows, items), options, checks)
         depth = needs.depth_for(targets.ids.shape[1]) if needs.whole_targets else needs.depth
         counts = count_targets(scores, targets, needs._replace(depth=depth), options, checks)
-        history = None if self.history is None else read_history(self.history, rows, device)
+        history = self.read_history(rows, device, needs)
         return rank_counts(counts, needs, options, checks, depth, history=history)
 
 
