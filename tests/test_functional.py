@@ -17,13 +17,13 @@ def large():
     """Return so many ranks that they are searched, not compared."""
     generator = torch.Generator().manual_seed(1)
     ranks = torch.rand(2**12, 45, generator=generator).argsort(1)[:, :9]
-    return trm.Ranks(ranks, num_ranked=50)
+    return trm.Ranks(ranks, num_ranked=50, complete=True)
 
 
 INPUTS = {
     "scores": lambda: trm.Scores(torch.rand(5, 40), torch.rand(5, 40) < 0.2),
     "graded": lambda: trm.Scores(torch.rand(5, 40).round(decimals=1), torch.randint(0, 4, (5, 40)).float()),
-    "ranks": lambda: trm.Ranks(torch.tensor([[1, 5, 0], [2, 30, 11]]), num_ranked=40),
+    "ranks": lambda: trm.Ranks(torch.tensor([[1, 5, 0], [2, 30, 11]]), num_ranked=40, complete=True),
 }
 OPTIONS = {
     "precision": [{}, {"normalize": "min"}, {"denominator": "recommended", "zero_division": 1.0}],

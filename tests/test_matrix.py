@@ -42,7 +42,9 @@ def in_order(rows):
 
 def ranks(rows):
     ranking = trm.Scores(SCORES[rows], TARGET[rows]).ranking()
-    return trm.Ranks(ranking.ranks.where(ranking.ranks.isfinite(), 0), num_ranked=ranking.num_ranked.long())
+    return trm.Ranks(
+        ranking.ranks.where(ranking.ranks.isfinite(), 0), num_ranked=ranking.num_ranked.long(), complete=True
+    )
 
 
 def hits(rows):

@@ -219,7 +219,7 @@ def test_lists_of_ids_in_place_of_ranks(device):
     if device.type == "cpu":
         with pytest.raises(ValueError, match=r"invalid ranks .*pass item ids as Lists, flags"):
             collection.update(lists.clamp(max=3), depth=10)
-    collection.update(trm.Ranks(lists))  # ranks in a Ranking are taken as they are
+    collection.update(trm.Ranks(lists, complete=True))  # ranks in a Ranking are taken as they are
     collection.update(lists, depth=10)
     collection.update(torch.where(torch.arange(10, device=device) < 6, lists, 0), depth=10)  # padded, as ranks are
     collection.update(trm.get_topk_ranks(torch.rand(8, 1000, device=device), lists, 10))

@@ -24,7 +24,9 @@ def sessions():
     return metrics
 
 
-@pytest.mark.parametrize(("make", "batch"), [(recent, (trm.Ranks(torch.tensor([1, 2])),)), (sessions, FLAT)])
+@pytest.mark.parametrize(
+    ("make", "batch"), [(recent, (trm.Ranks(torch.tensor([1, 2]), complete=True),)), (sessions, FLAT)]
+)
 def test_a_reset_empties_no_other(make, batch):
     """Collections that loaded one state dict have lists of their own, and so has the state dict."""
     first, second, third = make(), make(), make()

@@ -144,7 +144,7 @@ def test_deterministic_mode_of_ranks_and_products(kernels, place, deterministic)
     scores, target, _ = batch(place)
     ranking = trm.Scores(scores, target).ranking(kernels=kernels)
     metrics = collection(kernels, place.device, whole=False)
-    metrics.update(trm.Ranks(ranking.ranks))
+    metrics.update(trm.Ranks(ranking.ranks, complete=True))
     assert 0 < numbers(metrics.compute())["HR@20"] < 1
     users, items = (torch.randn(n, 16, device=place.device) for n in scores.shape)
     interactions = trm.Interactions.from_padded(target, len(items))

@@ -76,6 +76,19 @@ def test_a_history_beyond_a_catalogue_is_found_later(name):
     assert unchecked.compute() == known.compute()
 
 
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [("pred_scores", "scores"), ("preds", "scores"), ("y_true", "target"), ("top_k", "k"), ("topk", "k")],
+)
+def test_names_of_other_libraries(name, ours):
+    """`get_topk_ranks` names its own argument for those that people know from elsewhere, `update` and metrics too."""
+    with pytest.raises(TypeError, match=f"^get_topk_ranks has no argument '{name}'; did you mean '{ours}'"):
+        trm.get_topk_ranks(**{name: SCORES})
+    call = trm.MRR if ours == "k" else trm.HR(1).update
+    with pytest.raises((TypeError, ValueError), match=f"no (argument|option) '{name}'; did you mean '{ours}'"):
+        call(**{name: 10})
+
+
 @pytest.mark.parametrize("shape", [(3,), (3, 1)])
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int16, torch.float32])
 def test_a_single_rank_of_0_is_refused(shape, dtype):
@@ -83,9 +96,9 @@ def test_a_single_rank_of_0_is_refused(shape, dtype):
     ranks = torch.tensor([0, 2, 1], dtype=dtype).view(shape)
     message = r"^1 of 3 rows .*: row 0 is \[0\.?0?\]: if ranks start at 0, pass Ranks\(.*; .* padding=0"
     with pytest.raises(ValueError, match=message):
-        mean_reciprocal_rank(trm.Ranks(ranks))
-    assert mean_reciprocal_rank(trm.Ranks(ranks + 1)) == (1 + 1 / 3 + 1 / 2) / 3
-    assert mean_reciprocal_rank(trm.Ranks(ranks, padding=0)) == (1 / 2 + 1) / 2
+        mean_reciprocal_rank(trm.Ranks(ranks, complete=True))
+    assert mean_reciprocal_rank(trm.Ranks(ranks + 1, complete=True)) == (1 + 1 / 3 + 1 / 2) / 3
+    assert mean_reciprocal_rank(trm.Ranks(ranks, padding=0, complete=True)) == (1 / 2 + 1) / 2
 
 
 def test_a_single_rank_of_0_is_counted_where_values_are_not_waited_for(device):
@@ -109,7 +122,7 @@ def test_a_rank_of_0_is_padding_beside_others():
     assert mean_reciprocal_rank(ranks) == 1 / 2
     metric = trm.MRR(9)
     metric.update(torch.zeros((2, 0), dtype=torch.int64), depth=9)
-    metric.update(trm.Ranks(torch.tensor([1, -1, -100]), padding=-1))
+    metric.update(trm.Ranks(torch.tensor([1, -1, -100]), padding=-1, complete=True))
     assert (metric.compute(), metric.num_skipped) == (1, 4)
 
 
@@ -154,7 +167,7 @@ def test_arrays_of_columns_and_of_ranks_without_depth():
     kept = trm.RecMetricCollection("HR@1", accumulators=[trm.KeptRows(), trm.ByGroup("a", "b")])
     kept.update(SCORES.numpy(), TARGET.numpy(), row_ids=TARGET.numpy() + 5, groups=(TARGET == 2).numpy().astype(int))
     assert (kept.rows.ids.tolist(), numbers(kept.compute())) == ([7, 5], {"HR@1": 0.5, "HR@1/a": 1, "HR@1/b": 0})
-    with pytest.raises(ValueError, match=r"the depth of these ranks is unknown.* pass update\(ranks, depth=10\)"):
+    with pytest.raises(ValueError, match=r"the depth of these ranks is unknown.*: pass depth=10"):
         mean_reciprocal_rank(TARGET.numpy())
 
 

@@ -55,12 +55,12 @@ def test_ranks_from_zero_and_misses():
     ranking = trm.Ranks(given, zero_based=True, depth=99).ranking()
     assert (ranking.ranks.tolist(), ranking.num_relevant.tolist()) == ([[1, 4], [INF, INF], [3, INF]], [2, 1, 1])
     for shape in ((2,), (2, 1)):
-        ranking = trm.Ranks(torch.tensor([-1, 4]).view(shape), zero_based=True, padding=-1).ranking()
+        ranking = trm.Ranks(torch.tensor([-1, 4]).view(shape), depth=9, zero_based=True, padding=-1).ranking()
         assert (ranking.ranks.tolist(), ranking.num_relevant.tolist()) == ([[INF], [5]], [0, 1])
     ranking = trm.Ranks(torch.tensor([1, -1, 4]), miss=-1, depth=4).ranking()
     assert (ranking.ranks.tolist(), ranking.num_relevant.tolist()) == ([[1], [INF], [4]], [1, 1, 1])
     ranks = torch.tensor([1, 2], dtype=torch.int16)
-    assert trm.Ranks(ranks, miss=2**16 + 1).ranking().ranks.tolist() == [[1], [2]]
+    assert trm.Ranks(ranks, complete=True, miss=2**16 + 1).ranking().ranks.tolist() == [[1], [2]]
 
 
 NO_PLACES = "invalid ranks"
@@ -114,7 +114,7 @@ BAD = [
 )
 def test_ranks_that_are_no_flags(ranks, options):
     """Ranks of 0 and 1 may be padded on one side, or on both if the caller says what 0 means."""
-    assert len(trm.Ranks(torch.tensor(ranks), **options).ranking()) == len(ranks)
+    assert len(trm.Ranks(torch.tensor(ranks), depth=9, **options).ranking()) == len(ranks)
 
 
 def test_deferred_flags():
@@ -128,8 +128,10 @@ def test_deferred_flags():
 @pytest.mark.parametrize(("ranks", "options", "error", "message"), BAD)
 def test_bad_ranks(ranks, options, error, message):
     """The error message says which value was given and which ones are accepted."""
+    ranks = ranks if isinstance(ranks, torch.Tensor) else torch.tensor(ranks)
+    complete = "depth" not in options and not hasattr(ranks, "depth")
     with pytest.raises(error, match=message):
-        trm.Ranks(ranks if isinstance(ranks, torch.Tensor) else torch.tensor(ranks), **options).ranking()
+        trm.Ranks(ranks, complete=complete, **options).ranking()
 
 
 @pytest.mark.parametrize(
@@ -172,26 +174,45 @@ def test_ranks_of_any_integer_type(dtype, k, depth, device):
     ranks = torch.tensor([[0, 2, -1], [3, largest, 0], [0, 0, 0]], dtype=dtype, device=device)
     found = [k >= 2, k >= 3], [1 / 2 if k > 1 else 0.0, 1 / 3 if k > 2 else 0.0], [k >= 2, (k >= 3) + (largest <= k)]
     for metric, expected in zip((trm.HR(k), trm.MRR(k), trm.Precision(k)), found, strict=True):
-        metric.to(device).update(trm.Ranks(ranks, depth))
+        metric.to(device).update(trm.Ranks(ranks, depth, depth is None))
         expected = sum(expected) / 2 / (k if isinstance(metric, trm.Precision) else 1)
         assert metric.compute().item() == pytest.approx(expected, rel=1e-12)
         assert (metric.num_users, metric.num_skipped) == (2, 1)
     if depth is None:
-        assert trm.Ranks(ranks).ranking().num_relevant.tolist() == [1, 2, 0]
+        assert trm.Ranks(ranks, complete=True).ranking().num_relevant.tolist() == [1, 2, 0]
 
 
 def test_a_place_twice_is_a_miss_of_cut_ranks():
     """Two relevant items cannot share a rank: two 11s are the "not in the top 10" of ranks that need `depth=10`."""
     joined = torch.tensor([[11, 2, 11], [1, 2, 3]])
     with pytest.raises(ValueError, match=r"1 of 2 rows .* repeated, such as the k \+ 1 of misses without depth=k"):
-        trm.Ranks(joined).ranking()
+        trm.Ranks(joined, complete=True).ranking()
     metric = trm.HR(10)
     metric.update(joined, depth=10)
     assert metric.compute() == 1
     with pytest.raises(ValueError, match="repeated"):
         trm.HR(1).update(torch.tensor([[1, 3, 1]]), depth=3)
-    assert trm.Ranks(torch.tensor([[2.5, 2.5]])).ranking().ranks.tolist() == [[2.5, 2.5]]  # the mean place of a tie
+    assert trm.Ranks(torch.tensor([[2.5, 2.5]]), complete=True).ranking().ranks.tolist() == [
+        [2.5, 2.5]
+    ]  # the mean place of a tie
     assert trm.Ranks(torch.tensor([[3, 3]]), depth=2).ranking().ranks.tolist() == [[INF, INF]]
+
+
+def test_complete_ranks_keep_misses_at_every_k():
+    """Two of four rows have a hit, at ranks 1 and 15; `inf` and the number of `miss=` are in no list."""
+    ranks = torch.tensor([1, 15, torch.inf, 999])
+    metrics = trm.RecMetricCollection(["HR"], k=[10, 20, 1000])
+    metrics.update(trm.Ranks(ranks, complete=True, miss=999))
+
+    assert metrics.result().floats() == {"HR@10": 1 / 4, "HR@20": 2 / 4, "HR@1000": 2 / 4}
+
+
+def test_cut_ranks_are_not_complete():
+    """The depth of ranks that were cut contradicts `complete=True`, as given and as their own."""
+    ranks = trm.get_topk_ranks(torch.rand(3, 9), torch.tensor([1, 2, 3]), 4)
+    for options in ({}, {"depth": 2}):
+        with pytest.raises(ValueError, match=r"no rank is unknown, but only the first [24] are: leave it out"):
+            trm.Ranks(ranks, complete=True, **options)
 
 
 CUT_AT, NUM_ITEMS = 10, 500
@@ -218,16 +239,18 @@ def test_ranks_that_lost_their_depth(loses):
     for metric in (trm.HR(20), trm.HR(5), trm.MRR(), trm.RPrecision(), trm.MeanRank(), collection):
         for call in (metric.update, metric):
             with pytest.raises(
-                ValueError, match=r"depth of these ranks is unknown.* update\(ranks, depth=10\).*never cut"
+                ValueError, match=r"depth of these ranks is unknown.*: pass depth=10,.* Ranks\(ranks, complete=True\)"
             ):
                 call(lost)
+    with pytest.raises(ValueError, match="depth of these ranks is unknown"):
+        trm.Ranks(lost)
     with pytest.raises(ValueError, match="known to depth 10 only"):
         trm.HR(20).update(lost, depth=CUT_AT)
     expected, fresh, cured, uncut = trm.NDCG(CUT_AT), trm.NDCG(CUT_AT), trm.NDCG(CUT_AT), trm.NDCG(CUT_AT)
     expected.update(scores, target)
     fresh.update(ranks)
     cured.update(lost, depth=CUT_AT)
-    uncut.update(trm.Ranks(loses(trm.get_topk_ranks(scores, target, NUM_ITEMS))))
+    uncut.update(trm.Ranks(loses(trm.get_topk_ranks(scores, target, NUM_ITEMS)), complete=True))
     for metric in (fresh, cured, uncut):
         assert metric.compute().item() == pytest.approx(expected.compute().item(), rel=1e-12)
 
@@ -277,7 +300,7 @@ MIXED = torch.tensor([[3, 0, 1, 9], [9, 0, 0, 2], [2**62, 2**63 - 1, -5, 4]])  #
 )
 def test_ranks(ranks, options, k, expected, num_relevant, device):
     """Ranks are sorted and cut at the largest k; <= 0 is padding, and beyond the depth is a miss, which is relevant."""
-    given = trm.Ranks(ranks.to(device), **options)
+    given = trm.Ranks(ranks.to(device), complete="depth" not in options, **options)
     ranking = given.rank(Needs(k), Options())
     assert (ranking.ranks.tolist(), ranking.num_relevant.tolist()) == (expected, num_relevant)
 

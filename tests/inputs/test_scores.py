@@ -463,7 +463,7 @@ CALLS_WITH_NUMBERS = [
     ("scores", "-torch.inf", lambda value: trm.HR(2).update(value, TARGET)),
     ("gains", "0", lambda value: trm.HR(2).update(SCORES, TARGET, gains=value)),
     ("weights", "0", lambda value: trm.HR(2).update(SCORES, TARGET, weights=value)),
-    ("ranks", "-1", lambda value: trm.HR(2).update(trm.Ranks(value))),
+    ("ranks", "-1", lambda value: trm.HR(2).update(trm.Ranks(value, complete=True))),
 ]
 ALL_CALLS = CALLS_WITH_IDS + CALLS_WITH_NUMBERS
 NESTED = r"NAME is a nested tensor.*: pass torch.nested.to_padded_tensor\(NAME, PADDING\)"

@@ -347,8 +347,8 @@ def test_what_a_step_must_not_return(step, error, message, pl):
         (ALL, {"user_ids": torch.rand(4)}, "users must be whole numbers .B., got a torch.float32"),
         (
             ALL,
-            {"scores": None, "input": trm.Ranks(torch.ones(4, 1)), "user_ids": USERS[:4]},
-            "exclude= cannot change Ranks that a step returns",
+            {"scores": None, "input": trm.Ranks(torch.ones(4, 1), complete=True), "user_ids": USERS[:4]},
+            "exclude= cannot change Ranks: exclude the items in the step",
         ),
         (
             {"sample_ids": "index"},

@@ -62,7 +62,7 @@ HAND = [
 )
 def test_by_hand(metric, expected, device):
     """Values of three users equal those worked out on paper."""
-    ranking = trm.Ranks(torch.tensor(RANKS, device=device), num_ranked=10).ranking()
+    ranking = trm.Ranks(torch.tensor(RANKS, device=device), num_ranked=10, complete=True).ranking()
     metric = metric.clone().to(device)
     assert value(metric, ranking) == pytest.approx(expected, abs=1e-15)
     assert (metric.num_users, metric.num_skipped) == (3, 0)
@@ -291,7 +291,7 @@ def error_of(values, weights, at_once):
     """Return the standard error of a mean of row values >= 1, added `at_once` rows at a time."""
     metric = trm.MeanRank()
     for some, weight in zip(values.split(at_once), weights.split(at_once), strict=True):
-        metric.update(trm.Ranks(some), weights=weight)
+        metric.update(trm.Ranks(some, complete=True), weights=weight)
     metric.compute()
     return metric.standard_error().item()
 
@@ -443,10 +443,10 @@ COMPLETE = trm.Lists(torch.tensor([[1, 2]]), torch.tensor([1]), complete=True)
 @pytest.mark.parametrize(
     ("metric", "given", "message"),
     [
-        (trm.AUROC(), trm.Ranks(torch.tensor([[1, 4]])), "AUROC needs to know how many"),
+        (trm.AUROC(), trm.Ranks(torch.tensor([[1, 4]]), complete=True), "AUROC needs to know how many"),
         *((metric, CUT_RANKS, "known to depth 2 only") for metric in [*WHOLE, trm.AUROC()]),
         (trm.AUROC(), COMPLETE, r"Ranks\(..., num_ranked=...\)"),
-        (OF_RECOMMENDED, trm.Ranks(torch.tensor([1])), "denominator='recommended' needs to know"),
+        (OF_RECOMMENDED, trm.Ranks(torch.tensor([1]), complete=True), "denominator='recommended' needs to know"),
         (trm.HR(1, score_threshold=2.0), RANKING, "was made with score_threshold=None"),
     ],
 )

@@ -98,7 +98,7 @@ UNKNOWN = "the top items are unknown"
 @pytest.mark.parametrize(
     ("metric", "batch", "says"),
     [
-        (First(2), trm.Ranks(torch.tensor([[1]])), rf"{UNKNOWN}, .*: pass update\(scores"),
+        (First(2), trm.Ranks(torch.tensor([[1]]), complete=True), rf"{UNKNOWN}, .*: pass update\(scores"),
         (First(2), BATCH.ranking(depth=2), f"{UNKNOWN}.*items=True"),
         (trm.Seen(2), BATCH, r"a metric needs the history of each row: pass update\(Scores\(scores, target, history="),
         (trm.Serendipity(2, catalogue=CATALOGUE), SCORES, "scores need a target"),

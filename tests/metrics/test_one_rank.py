@@ -71,7 +71,7 @@ def test_equals_fractions(cls, ties, rows, split):
             continue
         if ties == "realistic":
             ranks = torch.tensor([float(rank) for (rank,), _ in known[part]])
-            metric.update(trm.Ranks(ranks, num_ranked=torch.tensor([n for _, n in known[part]])))
+            metric.update(trm.Ranks(ranks, complete=True, num_ranked=torch.tensor([n for _, n in known[part]])))
         else:
             scores = [[0.5] * equal + [1.0] * better + [0.0] * worse for better, equal, worse in rows[part]]
             metric.update(padded(scores, -INF, torch.float32), torch.zeros(len(scores), dtype=torch.int64))
@@ -83,7 +83,7 @@ def test_equals_fractions(cls, ties, rows, split):
 def test_a_row_of_weight_2_counts_twice_and_groups_have_their_own_values():
     """The median ignores weights and groups."""
     metrics = trm.RecMetricCollection(["AMR", "MeanRank", "MedianRank"], accumulators=[trm.ByGroup("head", "tail")])
-    ranking = trm.Ranks(torch.tensor([1, 4, 2]), num_ranked=torch.tensor([3, 5, 9])).ranking()
+    ranking = trm.Ranks(torch.tensor([1, 4, 2]), complete=True, num_ranked=torch.tensor([3, 5, 9])).ranking()
     metrics.update(ranking, weights=torch.tensor([1.0, 2.0, 1.0]), groups=torch.tensor([0, 0, 1]))
 
     assert numbers(metrics.compute()) == pytest.approx(
@@ -139,8 +139,8 @@ SHORT = trm.Ranks(torch.tensor([1, 2]), depth=5, num_ranked=9)
     [
         (trm.MeanRank(), PAIRS, "one relevant item per row"),
         (trm.MedianRank(), PAIRS, "one relevant item per row"),
-        (trm.AdjustedMRR(), trm.Ranks(torch.tensor([1, 2])), "how many items were ranked"),
-        (trm.AdjustedHitRate(3), trm.Ranks(torch.tensor([1])), "how many items were ranked"),
+        (trm.AdjustedMRR(), trm.Ranks(torch.tensor([1, 2]), complete=True), "how many items were ranked"),
+        (trm.AdjustedHitRate(3), trm.Ranks(torch.tensor([1]), complete=True), "how many items were ranked"),
         (trm.AMR(), SHORT, "the whole ranking"),
     ],
 )
@@ -157,7 +157,7 @@ def test_gauc_has_three_weights():
     """
     ranks = torch.tensor([[1, -1], [4, -1], [1, 4]])
     metrics = trm.RecMetricCollection([trm.AUROC(), trm.AUROC(weight="relevant"), trm.AUROC(weight="candidates")])
-    metrics.update(trm.Ranks(ranks, num_ranked=torch.tensor([2, 4, 4])))
+    metrics.update(trm.Ranks(ranks, complete=True, num_ranked=torch.tensor([2, 4, 4])))
     assert numbers(metrics.compute()) == pytest.approx(
         {
             "AUROC": (1 + 0 + 0.5) / 3,
@@ -171,14 +171,14 @@ def test_gauc_has_three_weights():
 def test_weights_of_a_metric_of_ones_own(weights):
     """`weights` of a user's own metric reads the ranking, or it and k, and is multiplied with update's weights."""
     metric = weighted_by(weights)(2)
-    metric.update(trm.Ranks(torch.tensor([[1, 5, 6], [4, -1, -1]])), weights=torch.tensor([1.0, 2.0]))
+    metric.update(trm.Ranks(torch.tensor([[1, 5, 6], [4, -1, -1]]), complete=True), weights=torch.tensor([1.0, 2.0]))
 
     assert metric.compute() == pytest.approx(3 / (3 + 2))
 
 
 def test_weights_of_ones_own_are_one_per_row():
     with pytest.raises(TypeError, match="must return one weight per row"):
-        weighted_by(lambda ranking, k: torch.ones(9))(2).update(trm.Ranks(torch.tensor([1, 4])))
+        weighted_by(lambda ranking, k: torch.ones(9))(2).update(trm.Ranks(torch.tensor([1, 4]), complete=True))
 
 
 def weighted_by(function):
@@ -269,7 +269,7 @@ def test_a_median_of_unreachable_items(reachable, median):
 
 def test_a_median_beyond_max_rank_is_an_error():
     metric = trm.MedianRank(max_rank=3)
-    metric.update(trm.Ranks(torch.tensor([1.0, 4, 900])))  # those beyond are counted together
+    metric.update(trm.Ranks(torch.tensor([1.0, 4, 900]), complete=True))  # those beyond are counted together
 
     with pytest.raises(ValueError, match=r"the median is beyond max_rank=3: give .* MedianRank\(max_rank=...\)"):
         metric.compute()

@@ -145,7 +145,7 @@ def test_rows_of_weight_0_have_no_flags():
 
 def test_rows_without_weight_are_undefined():
     """Accumulators of one's own see which rows are in no mean: those of weight 0, too."""
-    rows = trm.HR(1)._batch_rows(trm.Ranks(torch.tensor([1, 2])), torch.tensor([0.0, 1.0]))
+    rows = trm.HR(1)._batch_rows(trm.Ranks(torch.tensor([1, 2]), complete=True), torch.tensor([0.0, 1.0]))
     assert (rows.undefined.tolist(), rows.values.tolist()) == ([[True, False]], [[0.0, 0.0]])
 
 
@@ -297,7 +297,7 @@ def test_a_function_of_ones_own_without_a_process_group():
     metric = trm.MRR(
         dist_sync_fn=lambda tensor, group=None: [tensor, tensor, tensor], distributed_available_fn=lambda: True
     )
-    metric.update(trm.Ranks(torch.tensor([1, 2])))
+    metric.update(trm.Ranks(torch.tensor([1, 2]), complete=True))
     assert metric.compute() == 0.75
     assert metric.num_users == 6
 

@@ -138,7 +138,7 @@ def test_table_of_readme():
     values = [
         *(1, trm.HR(1)(zeros, item), 10, trm.NDCG(10)(zeros, item)),
         trm.MRR()(zeros[:, :5], item),
-        trm.MAP(10)(trm.Ranks(ranks)),
+        trm.MAP(10)(trm.Ranks(ranks, complete=True)),
         *(1, trm.Precision(1)(torch.tensor([[-0.1, -0.2, -0.3]]), item)),
         mrr.compute(),
     ]

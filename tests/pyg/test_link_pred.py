@@ -142,8 +142,8 @@ WRONG_VALUES = {  # labels, weights, the error at once, and the error in compute
     "too many": (
         [[0, 0, 0], [4, 7, 8]],
         None,
-        r"no row may exceed max_length\): target's row 0 is 0 to 3 of 3 values, max_length=2",
-        "1 row with invalid offsets",
+        "1 of 2 rows with more relevant items than max_relevant: row 0 has 3 > 2",
+        "1 row with more relevant items than max_relevant",
     ),
 }
 

@@ -678,7 +678,7 @@ def test_collections_are_runs():
     runs = {}
     for name, ranks in (("a", [1, 2, 3]), ("b", [1, 1, 2])):
         runs[name] = trm.RecMetricCollection("MRR", accumulators=[trm.KeptRows()])
-        runs[name].update(trm.Ranks(torch.tensor(ranks)))
+        runs[name].update(trm.Ranks(torch.tensor(ranks), complete=True))
         runs[name].compute()
     assert trm.compare(runs)["MRR"].difference == pytest.approx((0 + (1 - 1 / 2) + (1 / 2 - 1 / 3)) / 3)
 

@@ -362,7 +362,7 @@ class Counting:
         if "ranks" in columns:
             padding = 0 if columns["ranks"].holds_lists else -1  # 0 also if these lists all have length 1
             values = columns["ranks"].padded(columns["ranks"].numbers(), -1)
-            ranks = Ranks(values, self.rank_depth, padding=padding)
+            ranks = Ranks(values, self.rank_depth, self.rank_depth is None, padding=padding)
             self.collection.update(ranks, weights=weights, **groups)
             return
         ids = {role: columns[role] for role in ("lists", "target", "exclude") if role in columns}

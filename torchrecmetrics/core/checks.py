@@ -56,7 +56,7 @@ VIOLATIONS = {
 }
 SCORE_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 ID_DTYPES = (torch.int64, torch.int32, torch.int16)
-_OF_OTHERS = {"top_k": "k", "topk": "k", "preds": "scores", "y_true": "target"}
+_OF_OTHERS = {"top_k": "k", "topk": "k", "preds": "scores", "pred_scores": "scores", "y_true": "target"}
 """Names of arguments in torchmetrics and scikit-learn, with ours."""
 _MAX_COMPARED, _MAX_SHOWN, _SHOWN_LENGTH = 10_000, 50, 80
 """Maximum numbers of names that a message compares and shows, and of characters per name."""

@@ -157,10 +157,7 @@ def with_data_of(batch: Batch, made: BatchInput | Ranking) -> Input:
     batch_exclude: Any = batch.exclude
     exclude = batch_exclude if source.exclude is None else (source.exclude, *(batch_exclude or ()))
     history = batch.history if source.history is None else source.history
-    target: dict[str, Any] = {"target": batch.target.items, "gains": batch.target.values}
-    if isinstance(source, Scores):  # plain ids of all items would be refused as grades
-        target = {"target": batch.target}
-    complete: Input = replace(source, **target, exclude=exclude, history=history)
+    complete: Input = replace(source, target=batch.target, exclude=exclude, history=history)
     return complete
 
 

@@ -15,12 +15,6 @@ from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.inputs.ranks import Ranks
 from torchrecmetrics.inputs.scores import Scores
 
-DEPTH_UNKNOWN = (
-    "the depth of these ranks is unknown (torch.cat, masks and copies lose it): pass update(ranks, depth=10), "
-    "the k of get_topk_ranks. Pass Ranks(ranks) only for ranks that were never cut: it reads the k + 1 of a "
-    "miss as a rank. Pass item ids as Lists(item_ids, target), flags of hits as Hits(flags, num_relevant=)"
-)
-
 
 def as_input(scores: Any, target: Any, gains: Any, exclude: Any, depth: int | None) -> Input | Ranking:
     """Return the input of `update(scores, target)`, `update(ranks)`, `update(ranking)` or `update(input)`.
@@ -47,8 +41,6 @@ def as_input(scores: Any, target: Any, gains: Any, exclude: Any, depth: int | No
                     "Scores, Lists or get_topk_ranks"
                 )
     if isinstance(scores, Tensor):
-        if depth is None and not hasattr(scores, "depth"):
-            raise ValueError(DEPTH_UNKNOWN)
         return Ranks(scores, depth)
     if depth is not None:
         with errors_of_all_processes(scores):

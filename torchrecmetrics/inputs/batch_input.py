@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -22,7 +22,7 @@ from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.inputs.jagged import Spans, as_jagged, as_spans
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Self, Unpack
 
 
 class BatchInput:
@@ -91,6 +91,17 @@ class BatchInput:
             raise ValueError(f"history ids must be [{rows}] or [{rows}, H], got {list(history.shape)}")
         ids: Tensor = (history[:, None] if history.dim() == 1 else history).long()
         return ids
+
+    def excluding(self, items: Tensor) -> Self:
+        """Return the input with further excluded items, ids [B, H].
+
+        Raises:
+            ValueError: for an input that cannot exclude items.
+        """
+        if not hasattr(self, "exclude"):
+            raise ValueError(f"exclude= cannot change {type(self).__name__}: exclude the items in the step")
+        excluded = () if self.exclude is None else self.exclude
+        return replace(self, exclude=(excluded, items))  # type: ignore[type-var]
 
     def has_unread_history(self, needs: Needs) -> bool:
         """Return True for a history that no metric has read so far, where nothing is excluded."""

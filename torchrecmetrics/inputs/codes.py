@@ -19,7 +19,7 @@ from torchrecmetrics.inputs.exclusion import Exclude
 from torchrecmetrics.inputs.from_counts import TargetCounts, rank_counts
 from torchrecmetrics.inputs.jagged import Spans
 from torchrecmetrics.inputs.scores import check_padding_item
-from torchrecmetrics.inputs.targets import Target, Targets
+from torchrecmetrics.inputs.targets import Gains, Target, Targets, selected
 
 Shared: TypeAlias = Literal["tie", "first", "code"]
 """Treatment of items that share a code: all are tied, only the first is listed, or the code counts as one item."""
@@ -126,10 +126,10 @@ class SemanticIds:
     def beams(
         self,
         beams: Tensor,
-        target: Tensor | None = None,
+        target: Target | None = None,
         *,
         target_codes: Tensor | None = None,
-        gains: Tensor | None = None,
+        gains: Gains | None = None,
         exclude: Exclude | None = None,
         shared: Shared = "tie",
         duplicates: RepeatedBeams = "first",
@@ -146,7 +146,7 @@ class SemanticIds:
         Args:
             beams: integers [B, K, L], best first; a row that ends earlier is filled up with -1. A beam whose levels are
                 all negative is padding and has no rank; one with some negative levels is a code without an item.
-            target: relevant items, row numbers of `codes`: [B] or [B, T], negative = padding. If codes are compared,
+            target: relevant items, row numbers of `codes`, as ids in `Scores`. If codes are compared,
                 items of a row that share a code are one relevant item. None = no target, for metrics of lists.
             target_codes: in place of `target`, the code of one relevant item per row, [B, L]; a code without an item is
                 always missed.
@@ -245,9 +245,9 @@ class Beams(BatchInput):
     beams: Tensor
     entries: Tensor
     """Bool [B, K]: False for padding."""
-    target: Tensor | None
+    target: Target | None
     target_codes: Tensor | None
-    gains: Tensor | None
+    gains: Gains | None
     exclude: Exclude | None
     shared: Shared
     duplicates: RepeatedBeams
@@ -285,7 +285,8 @@ class Beams(BatchInput):
         if self.target_codes is not None and self.exclude is not None:
             raise ValueError("exclude= needs target= (item row numbers), since target_codes= names no items")
         target, matches = self._target(rows, needs, options)
-        targets = Targets.read(target, self.gains, self.exclude, (rows, len(index)), options, checks)
+        target, gains = selected(target, self.gains, checks, options.max_relevant)
+        targets = Targets.read(target, gains, self.exclude, (rows, len(index)), options, checks)
         if targets.excluded is not None and targets.excluded.masks:
             raise TypeError("exclude with codes must be item ids of each row, got a bool")
         if matches is not None:
@@ -296,7 +297,7 @@ class Beams(BatchInput):
             targets = _one_per_code(targets, codes, matches, checks)
         return targets, matches
 
-    def _target(self, rows: int, needs: Needs, options: Options) -> tuple[Tensor, _Matches | None]:
+    def _target(self, rows: int, needs: Needs, options: Options) -> tuple[Target, _Matches | None]:
         """Return the item ids of the targets and, if codes were given, their matches in the index (else None).
 
         A code without an item gets the id of any item other than padding.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
@@ -28,6 +28,8 @@ from torchrecmetrics.inputs.jagged import Jagged, Pair, Spans, as_jagged, as_spa
 from torchrecmetrics.inputs.scores import round_up
 from torchrecmetrics.inputs.targets import Gains, Target, Targets, dense_to_ids, selected
 
+DuplicateLabels: TypeAlias = Literal["error", "first"]
+"""A label given twice is an error, or only the first of the two counts."""
 Duplicates: TypeAlias = Literal["error", "first", "keep_place"]
 """Treatment of an item listed twice: an error; only its first rank counts; or the repeat keeps its rank, as a miss."""
 
@@ -87,8 +89,7 @@ class Lists(BatchInput):
         """Find each relevant item in the list of its row."""
         item_ids, scores, checks = _lists(self.item_ids, self.scores, options)
         (rows, depth), device = item_ids.shape, item_ids.device
-        target = no_target(rows, device) if self.target is None else self.target
-        target, gains = selected(target, self.gains, checks)
+        target, gains = self._target_and_gains(options, checks)
         target, gains = dense_to_ids(target, gains, item_ids, options, checks)
         _check_target(target, rows)
         targets = Targets.read(target, gains, self.exclude, (rows, None), options, checks)
@@ -133,6 +134,50 @@ class Lists(BatchInput):
             rows=RankedRows(valid, violations),
             options={name: options.of_ranks[name] for name in ("padding_idx", "overlap")},
             **fields,
+        )
+
+    def _target_and_gains(self, options: Options, checks: Checks) -> tuple[Tensor, Tensor | None]:
+        """Return the target and its gains as padded tensors."""
+        target = no_target(checks.num_rows, checks.device) if self.target is None else self.target
+        return selected(target, self.gains, checks, options.max_relevant)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LabelledLists(Lists):
+    """Lists whose relevant items are labels: pairs of a row of the batch and an item, as PyG has them.
+
+    Args:
+        edges: int64 [2, E]: row of the batch, and relevant item.
+        weights: gains of the labels, [E]; None = 1.
+        duplicate_labels: a label given twice is an "error", or the "first" of the two counts, with its weight.
+    """
+
+    _: KW_ONLY
+    edges: Tensor
+    weights: Tensor | None = None
+    duplicate_labels: DuplicateLabels = "error"
+
+    def _target_and_gains(self, options: Options, checks: Checks) -> tuple[Tensor, Tensor | None]:
+        (row, item), rows, weights = self.edges, checks.num_rows, self.weights
+        wrong = (row < 0) | (row >= rows) | (item < 0)
+        checks.reject("labels", wrong.any().expand(rows), lambda _: self._wrong_label(wrong, rows))
+        row, item = row.clamp(0, max(rows - 1, 0)), item.where(~wrong, -1)
+        if self.duplicate_labels == "first":
+            order = item.argsort(stable=True)
+            order = order[row[order].argsort(stable=True)]  # by row, then by item
+            row, item, weights = row[order], item[order], None if weights is None else weights[order]
+            is_repeat = torch.zeros_like(wrong)
+            is_repeat[1:] = (row[1:] == row[:-1]) & (item[1:] == item[:-1])
+            item = item.where(~is_repeat, -1)
+        target = Jagged.from_pairs(row, item, rows)
+        gains = None if weights is None else Jagged.from_pairs(row, weights, rows)
+        return selected(target, gains, checks, options.max_relevant)
+
+    def _wrong_label(self, wrong: Tensor, rows: int) -> str:
+        at = int(wrong.nonzero()[0])
+        return (
+            f"edge_label_index[:, {at}] is {self.edges[:, at].tolist()}, in a batch of {rows} rows (their positions in "
+            "pred_index_mat, not user ids)"
         )
 
 

@@ -26,24 +26,34 @@ from torchrecmetrics.core.ranking import RankedRows, Ranking
 from torchrecmetrics.inputs.batch_input import BatchInput
 from torchrecmetrics.inputs.scores import INVALID_RANK
 
+DEPTH_UNKNOWN = (
+    "the depth of these ranks is unknown (torch.cat, masks and copies lose it): pass depth=10, the k of "
+    "get_topk_ranks, or Ranks(ranks, complete=True) if they were never cut, since the k + 1 of a miss would be read as "
+    "a rank. Pass item ids as Lists(item_ids, target), flags of hits as Hits(flags, num_relevant=)"
+)
 LONGEST_LIST = 2**61
 """Highest rank that counts; higher ranks, such as int64's largest number, are misses."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Ranks(BatchInput):
-    """Ranks computed elsewhere; without a depth they are ranks in the whole list.
+    """Ranks computed elsewhere, of the first `depth` places or of the whole list.
 
     Args:
         ranks: integers or floats [B], [B, 1] or [B, T], 1 = best; `<= 0` is padding, but see `padding`; `inf`, or a
             rank beyond `depth`, is a relevant item that was missed.
-        depth: number of known ranks; None = the tensor's own (`get_topk_ranks`, not its copies), or the whole list.
+        depth: number of known ranks; None = the tensor's own, which `get_topk_ranks` sets and copies lose.
+        complete: True if all ranks are known: `inf` and `miss` are then misses at every k. Ranks without a depth of
+            their own need it, or `depth`: the k + 1 of a miss would be read as a rank.
         num_ranked: number of candidates per row, a number or integer [B]; AUROC needs it.
         zero_based: True: ranks start at 0; a negative one is padding, but see `padding`.
         miss: whole number that means "not found", such as -1 or 999, and not padding.
         padding: in [B] or [B, 1], -1 = a negative entry is a row without a relevant item, 0 = so is an entry of 0. None
             (default) refuses both, since -1 may be "not found", and 0 the best rank; and in [B, T] of 0 and 1 alone it
             refuses a row with a 0 on both sides of a 1: flags of hits. Tensors from `get_topk_ranks` may hold them.
+
+    Raises:
+        ValueError: for ranks of unknown depth, and for options that contradict each other.
 
     Examples:
         >>> import torch
@@ -57,6 +67,7 @@ class Ranks(BatchInput):
 
     ranks: Tensor
     depth: int | None = None
+    complete: bool = False
     num_ranked: int | Tensor | None = None
     zero_based: bool = False
     miss: int | None = None
@@ -69,6 +80,13 @@ class Ranks(BatchInput):
             raise TypeError(f"miss must be a whole number, such as -1 or 999, got {self.miss!r}; inf is a miss anyway")
         if self.zero_based and self.padding == 0:
             raise ValueError("padding=0 and zero_based=True contradict each other: 0 would be the best rank")
+        cut_at = getattr(self.ranks, "depth", None) if self.depth is None else self.depth
+        if cut_at is None and not self.complete:
+            raise ValueError(DEPTH_UNKNOWN)
+        if cut_at is not None and self.complete:
+            raise ValueError(
+                f"complete=True means that no rank is unknown, but only the first {cut_at} are: leave it out"
+            )
 
     @torch.no_grad()
     def rank(self, needs: Needs, options: Options) -> Ranking:
@@ -92,7 +110,8 @@ class Ranks(BatchInput):
         last_rank = min(LONGEST_LIST if limit is None else limit for limit in (columns, depth))  # higher: misses
         if checks.enabled:
             refused = self._ambiguous(ranks) if one_each else self._flags(ranks)
-            _check_ranks(ranks, in_order, last_rank, num_ranked, depth, checks, refused)
+            known = "complete=True" if depth is None else f"depth={depth}"
+            _check_ranks(ranks, in_order, last_rank, num_ranked, known, checks, refused)
         in_order = in_order if columns is None else in_order[:, :columns]
         if num_ranked is not None and not isinstance(num_ranked, Tensor):
             num_ranked = torch.full((len(ranks),), num_ranked, dtype=dtype, device=device)
@@ -252,7 +271,7 @@ def _check_ranks(
     in_order: Tensor,
     last_rank: float,
     num_ranked: int | Tensor | None,
-    depth: int | None,
+    known: str,
     checks: Checks,
     refused: Tensor | None,
 ) -> None:
@@ -269,25 +288,28 @@ def _check_ranks(
         wrong = wrong | (beyond & (in_order <= last_rank))
     if refused is not None:
         wrong = wrong | refused
-    checks.reject("ranks", wrong, lambda row: _detail(row, ranks, "" if depth is None else f", depth={depth}"))
+    checks.reject("ranks", wrong, lambda row: _detail(row, ranks, known))
 
 
-def _detail(row: int, ranks: Tensor, depth: str) -> str:
-    """Return a description of a row's ranks for a message, with the cure for a single 0 or -1, and for flags."""
+def _detail(row: int, ranks: Tensor, known: str) -> str:
+    """Return a description of a row's ranks for a message, with the cure for a single 0 or -1, and for flags.
+
+    `known` is the argument that says which ranks are known.
+    """
     cure = ""
     if len(ranks[row]) > 1 and set(ranks.flatten().tolist()) == {0, 1}:
         cure = (
             ": pass flags of hits as Hits(flags, num_relevant=), or the lists as Lists(item_ids, target); if 0 is "
-            f"padding, pass Ranks(ranks{depth}, padding=0)"
+            f"padding, pass Ranks(ranks, {known}, padding=0)"
         )
     if len(ranks[row]) == 1 and ranks[row] == 0:
         cure = (
-            f": if ranks start at 0, pass Ranks(ranks{depth}, zero_based=True); if 0 is a row without a "
-            f"relevant item, Ranks(ranks{depth}, padding=0); if these are flags of hits, Hits"
+            f": if ranks start at 0, pass Ranks(ranks, {known}, zero_based=True); if 0 is a row without a "
+            f"relevant item, Ranks(ranks, {known}, padding=0); if these are flags of hits, Hits"
         )
     elif len(ranks[row]) == 1 and ranks[row] < 0:
         cure = (
-            f": if {int(ranks[row])} is a relevant item that was not found, pass Ranks(ranks{depth}, "
-            f"miss={int(ranks[row])}); if it is a row without a relevant item, Ranks(ranks{depth}, padding=-1)"
+            f": if {int(ranks[row])} is a relevant item that was not found, pass Ranks(ranks, {known}, "
+            f"miss={int(ranks[row])}); if it is a row without a relevant item, Ranks(ranks, {known}, padding=-1)"
         )
     return f"row {row} is {shown(ranks[row])}{cure}"

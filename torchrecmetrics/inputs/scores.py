@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from torchrecmetrics.core.checks import (
     check_choice,
     check_k,
     check_scores,
+    nearest,
 )
 from torchrecmetrics.core.options import KernelChoice, Needs, Options, OverlapRule, PlacedTies
 from torchrecmetrics.core.ranking import ListedItems, Ranking
@@ -28,9 +29,14 @@ from torchrecmetrics.inputs.jagged import Spans
 from torchrecmetrics.inputs.targets import Gains, Target, Targets, selected
 from torchrecmetrics.kernels import Counts, Products, Question, eager
 
+if TYPE_CHECKING:
+    from typing_extensions import Never
+
 #: Rank that `get_topk_ranks` writes in an invalid row, on devices that cannot raise without a host sync.
 INVALID_RANK = torch.iinfo(torch.int64).min
 
+REQUIRED: Any = None
+"""Default of arguments that must be given, so that other names of them reach a message."""
 COPIED_SCORES = 2**20
 """Number of scores that are copied at once on the CPU to overwrite excluded items; such a copy fits the cache."""
 
@@ -103,9 +109,9 @@ class Scores(BatchInput):
 
 @torch.no_grad()
 def get_topk_ranks(
-    scores: Tensor,
-    target: Target,
-    k: int,
+    scores: Tensor = REQUIRED,
+    target: Target = REQUIRED,
+    k: int = REQUIRED,
     *,
     exclude: Exclude | None = None,
     ties: PlacedTies = "realistic",
@@ -113,6 +119,7 @@ def get_topk_ranks(
     overlap: OverlapRule = "error",
     validate_args: Validation = True,
     kernels: KernelChoice = "auto",
+    **unknown: Never,
 ) -> Tensor:
     """Return the rank of each target in its row's ranking, down to rank `k`.
 
@@ -127,6 +134,7 @@ def get_topk_ranks(
         overlap: as in `Scores`.
         validate_args: as in `Scores`.
         kernels: as in `Scores`.
+        unknown: no other argument; an error names the nearest one.
 
     Returns:
         Ranks of `target`, int64 [B, T] ([B, 1] for [B]): 1 = first, `k + 1` = not in the top k, 0 = padding. On devices
@@ -146,6 +154,9 @@ def get_topk_ranks(
         tensor([[2, 4],
                 [1, 0]])
     """
+    for name in unknown:
+        known = ("scores", "target", "k", "exclude", "ties", "padding_idx", "overlap", "validate_args", "kernels")
+        raise TypeError(f"get_topk_ranks has no argument {name!r}{nearest(name, known)}")
     k = check_k(k)
     check_choice("ties of ranks", ties, get_args(PlacedTies))
     options = Options(ties=ties, padding_idx=padding_idx, overlap=overlap, validate_args=validate_args, kernels=kernels)

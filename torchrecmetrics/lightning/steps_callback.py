@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,9 +20,8 @@ from torchrecmetrics.core.distributed import is_distributed
 from torchrecmetrics.core.options import Input
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.inputs.item_shard import ItemShard
+from torchrecmetrics.inputs.batch_input import BatchInput
 from torchrecmetrics.inputs.scores import Scores
-from torchrecmetrics.inputs.sessions import Sessions
 from torchrecmetrics.lightning.reporting import SHORT, Reporting, Stage, check_function
 from torchrecmetrics.metrics.accumulator import Accumulator
 from torchrecmetrics.metrics.description import MetricOptions
@@ -75,22 +74,6 @@ def read_outputs(outputs: Any, source: str) -> Input | Ranking:
     if not {"scores", "target"} <= present.keys():
         raise ValueError(f"{wanted}, got {names_of(outputs)}; {cure}")
     return Scores(present["scores"], *(present.get(name) for name in ("target", "gains", "exclude", "history")))
-
-
-def excluding(rows_input: Input | Ranking, items: Tensor) -> Input:
-    """Return the input with more excluded items.
-
-    Raises:
-        ValueError: for an input that cannot exclude items.
-    """
-    if isinstance(rows_input, Sessions):
-        raise ValueError("exclude= cannot be used with sessions, which hold only the candidates")
-    if not is_dataclass(rows_input) or isinstance(rows_input, Ranking) or not hasattr(rows_input, "exclude"):
-        kind = type(rows_input).__name__
-        raise ValueError(f"exclude= cannot change {kind} that a step returns: exclude the items in the step")
-    excluded = () if rows_input.exclude is None else rows_input.exclude
-    with_items: Input = replace(rows_input, exclude=(excluded, items))
-    return with_items
 
 
 def user_ids_of(outputs: Mapping[str, Any], source: str) -> Tensor:
@@ -248,7 +231,7 @@ class RecMetricsCallback(Reporting):
     A step returns a mapping with
 
     - `scores` and `target`, and optionally `gains`, `exclude`, `history`, as in `Scores`; or `input`, such as
-      `trm.Lists(item_ids, target)`, `trm.Ranks(ranks)` or a `Ranking`. An `ItemShard` has the same rows on all
+      `trm.Lists(item_ids, target)`, `trm.Ranks(ranks, depth)` or a `Ranking`. An `ItemShard` has the same rows on all
       processes: `Trainer(use_distributed_sampler=False)`;
     - optionally `weights`, and the columns that the collection's accumulators read: `groups` for `ByGroup`, `row_ids`
       and `clusters` for `KeptRows`. Without `row_ids` it takes `user_ids`; with `sample_ids` it takes these as
@@ -447,7 +430,10 @@ class RecMetricsCallback(Reporting):
         try:
             outputs, rows_input, source = self._read(step, returned, batch)
             if loader.exclude is not None:
-                rows_input = excluding(rows_input, loader.exclude.select(user_ids_of(outputs, source)).items)
+                if not isinstance(rows_input, BatchInput):
+                    type_name = type(rows_input).__name__
+                    raise ValueError(f"exclude= cannot change {type_name}: exclude the items in the step")
+                rows_input = rows_input.excluding(loader.exclude.select(user_ids_of(outputs, source)).items)
             self._add_rows(loader, outputs, rows_input, self._ids(outputs, returned, batch, source), batch_idx)
         except (TypeError, ValueError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
@@ -463,7 +449,7 @@ class RecMetricsCallback(Reporting):
         if collection.keep_rows and outputs.get("user_ids") is not None:
             users = torch.as_tensor(outputs["user_ids"]).reshape(-1).to(evaluator.device)
             columns.setdefault("row_ids" if loader.samples is None else "clusters", users)
-        if isinstance(rows_input, ItemShard):
+        if hasattr(rows_input, "scope"):  # all processes have these rows
             if loader.samples is not None:
                 raise ValueError("sample_ids= cannot be used with shards of items: every process has every row once")
         elif loader.samples is not None or loader.share is not None:

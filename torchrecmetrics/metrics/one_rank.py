@@ -188,7 +188,7 @@ class MedianRank(_OfRank, CountedMetric, formula=median_rank, bounds=(1.0, float
         >>> metric.update(scores, target)
         >>> metric.compute()
         tensor(2., dtype=torch.float64)
-        >>> metric.update(trm.Ranks(torch.tensor([7])))  # a fourth user
+        >>> metric.update(trm.Ranks(torch.tensor([7]), complete=True))  # a fourth user
         >>> metric.compute()  # (2 + 4) / 2
         tensor(3., dtype=torch.float64)
     """

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 from torch import Tensor
 
 from torchrecmetrics.collection.collection import RecMetricCollection
-from torchrecmetrics.core.checks import Checks, check_choice, check_device, check_ids, describe, plain
-from torchrecmetrics.core.options import Needs, Options
-from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.inputs.batch_input import BatchInput
-from torchrecmetrics.inputs.jagged import Jagged
-from torchrecmetrics.inputs.lists import Duplicates, Lists
+from torchrecmetrics.core.checks import check_choice, check_device, check_ids, describe, plain
+from torchrecmetrics.inputs.lists import DuplicateLabels, Duplicates, LabelledLists
 from torchrecmetrics.metrics.accumulator import Accumulator
 from torchrecmetrics.metrics.description import MetricOptions
 from torchrecmetrics.metrics.names import KeyFormat, Metrics
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-DuplicateLabels = Literal["error", "first"]
-"""A label given twice is an error, or only the first of the two counts."""
 
 
 class LinkPredOptions(MetricOptions, total=False):
@@ -120,7 +112,7 @@ class LinkPredCollection(RecMetricCollection):
         """Add a batch and return its own values; arguments as in `update`."""
         return super().forward(self._input(pred_index_mat, edge_label_index, edge_label_weight), **columns)
 
-    def _input(self, lists: Tensor, labels: Tensor | tuple[Tensor, Tensor], weights: Tensor | None) -> _LabelledLists:
+    def _input(self, lists: Tensor, labels: Tensor | tuple[Tensor, Tensor], weights: Tensor | None) -> LabelledLists:
         """Return the input of a batch; raise for arguments of a wrong type or shape."""
         check_ids("pred_index_mat", lists)
         if lists.dim() != 2:
@@ -144,11 +136,12 @@ class LinkPredCollection(RecMetricCollection):
             raise ValueError(f"edge_label_weight must be a tensor [{edges.shape[1]}], got {describe(weights)}")
         else:
             check_device("edge_label_weight", weights, lists.device)
-        return _LabelledLists(
-            item_ids=lists,
+        return LabelledLists(
+            lists,
+            complete=True,
+            duplicates=self.duplicates,
             edges=edges,
             weights=weights,
-            duplicates=self.duplicates,
             duplicate_labels=self.duplicate_labels,
         )
 
@@ -170,45 +163,3 @@ def _label_edges(labels: Any, lists: Tensor) -> Tensor:
     if edges.shape[1] and not len(lists):
         raise ValueError(f"edge_label_index holds {edges.shape[1]} labels, but pred_index_mat has no rows")
     return edges
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class _LabelledLists(BatchInput):
-    """Lists of recommended item ids [B, K], with labels: pairs of a row of the batch and a relevant item, [2, E]."""
-
-    item_ids: Tensor
-    edges: Tensor
-    weights: Tensor | None
-    duplicates: Duplicates
-    duplicate_labels: DuplicateLabels
-
-    @torch.no_grad()
-    def rank(self, needs: Needs, options: Options) -> Ranking:
-        """Find each label in the list of its row."""
-        (row, item), rows = self.edges, len(self.item_ids)
-        checks = Checks(options.validate_args, self.item_ids.device, rows)
-        wrong = (row < 0) | (row >= rows) | (item < 0)
-        checks.reject("labels", wrong.any().expand(rows), lambda _: self._wrong_label(wrong))
-        row, item = row.clamp(0, max(rows - 1, 0)), item.where(~wrong, -1)
-
-        if self.duplicate_labels == "first":
-            order = item.argsort(stable=True)
-            order = order[row[order].argsort(stable=True)]  # by row, then by item
-            row, item, weights = row[order], item[order], None if self.weights is None else self.weights[order]
-            is_repeat = torch.zeros_like(wrong)
-            is_repeat[1:] = (row[1:] == row[:-1]) & (item[1:] == item[:-1])
-            item = item.where(~is_repeat, -1)
-        else:
-            weights = self.weights
-        target = Jagged.from_pairs(row, item, rows)._replace(max_length=options.max_relevant)
-        gains = None if weights is None else Jagged.from_pairs(row, weights, rows)
-        valid, violations = checks.finish()
-        lists = Lists(self.item_ids, target, gains=gains, complete=True, duplicates=self.duplicates)
-        return lists.rank(needs, options).rejecting(valid, violations)
-
-    def _wrong_label(self, wrong: Tensor) -> str:
-        at = int(wrong.nonzero()[0])
-        return (
-            f"edge_label_index[:, {at}] is {self.edges[:, at].tolist()}, in a batch of {len(self.item_ids)} rows "
-            "(their positions in pred_index_mat, not user ids)"
-        )
