@@ -218,6 +218,7 @@ ELSEWHERE = {
 }
 """Modules that are tested through another one, and the file that does it."""
 OF_SEVERAL_MODULES = {
+    "inputs/test_modes",
     "evaluation/test_few_matches",
     "metrics/test_list_metric",
     "arrow/test_engines",  # tallies in engines for data
