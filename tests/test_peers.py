@@ -323,15 +323,6 @@ def test_means_over_orders_of_50_equal_scores():
     assert (round(1 / 50, 4), round(dcg / 50, 4)) == (0.02, 0.0909)  # as README says
 
 
-def test_ndcg_of_ties():
-    """scikit-learn and torchmetrics average 1 / log2(1 + r) over tied ranks, as ours; "realistic" takes their mean."""
-    scores, gains, theirs = [1.0, 1.0, 1.0], [1, 0, 0], (1 + 1 / LOG3 + 1 / 2) / 3
-    assert sklearn_values("ndcg_score", tensor([scores]), tensor([gains])) == pytest.approx([theirs])
-    assert torchmetrics_value(tm.RetrievalNormalizedDCG(), scores, gains) == pytest.approx(theirs)
-    assert ours(trm.NDCG(), scores, gains) == pytest.approx(theirs)
-    assert ours(trm.NDCG(ties="realistic"), scores, gains) == pytest.approx(1 / LOG3)  # place 2
-
-
 # 1 if item 0 is among the first k, by peer
 HITS = {
     "torchmetrics": lambda scores, k: torchmetrics_value(tm.RetrievalHitRate(top_k=k), scores, [1, 0, 0]),

@@ -62,16 +62,16 @@ def test_student_is_scipys():
     assert interval(mean, error, 30, (0, math.inf), 0.9) == expected
 
 
-def test_rows_beyond_their_bounds():
+LARGEST_ERROR = (0.05 * 0.95 / 49) ** 0.5  # of 50 rows between 0 and 1 whose mean is 0.05
+
+
+@pytest.mark.parametrize(
+    ("mean", "error", "is_student"),
+    [(0.05, LARGEST_ERROR, False), (0.05, 1.001 * LARGEST_ERROR, True), (-0.1, 0.03, True), (0, 0.03, True)],
+)
+def test_rows_beyond_their_bounds(mean, error, is_student):
     """A mean outside the bounds, or more error than rows within the bounds can have, gives Student's interval."""
-    limit = (0.05 * 0.95 / 49) ** 0.5  # the largest possible error
-    for mean, error, is_student in (
-        (0.05, limit, False),
-        (0.05, 1.001 * limit, True),
-        (-0.1, 0.03, True),
-        (0, 0.03, True),
-    ):
-        assert (interval(mean, error, 50) == interval(mean, error, 50, method="student")) == is_student
+    assert (interval(mean, error, 50) == interval(mean, error, 50, method="student")) == is_student
 
 
 def test_one_known_bound():
@@ -97,15 +97,20 @@ def test_other_bounds_are_scaled():
     assert interval(-1 + 4 * 0.2, 0.2, 40, (-1, 3)) == pytest.approx((-1 + 4 * low, -1 + 4 * high))
 
 
-def test_weights_are_a_smaller_number_of_rows():
-    """The number of rows may be a fraction, as (sum w)^2 / sum w^2 is, and fewer rows give a wider interval."""
+def test_fewer_rows_give_a_wider_interval():
+    """The number of rows may be a fraction."""
     few, many = (interval(0.3, 0.05, size) for size in (10.5, 100))
+
     assert few[1] - few[0] > many[1] - many[0]
-    assert not math.isnan(interval(0.3, 0.3, 1.5, method="student")[0])
-    weights, metric = torch.tensor([1, 2, 0.5, 3], dtype=torch.float64), trm.HR(1)
-    metric.update(torch.tensor([1, 2, 1, 1]), depth=10, weights=weights)
+
+
+def test_weights_are_a_smaller_number_of_rows():
+    """Rows of weights w are as many as (sum w)^2 / sum w^2."""
+    metric = trm.HR(1)
+    metric.update(torch.tensor([1, 2, 1, 1]), depth=10, weights=torch.tensor([1, 2, 0.5, 3], dtype=torch.float64))
     size = (1 + 2 + 0.5 + 3) ** 2 / (1 + 4 + 0.25 + 9)
     expected = interval(metric.compute().item(), metric.standard_error().item(), size)
+
     assert metric.confidence_interval() == pytest.approx(expected)
 
 

@@ -80,17 +80,6 @@ FORMS = {
 }
 
 
-def test_50_users_in_inference_mode():
-    """Batches that are large enough for questions have the usual values in inference mode."""
-    torch.manual_seed(0)
-    model, cells = LightGCN(50 + ITEMS, embedding_dim=8, num_layers=2), torch.rand(50, ITEMS)
-    edges = Interactions.from_dense(cells < 0.2).to_edge_index(50, undirected=True)
-    test = Interactions.from_dense(cells > 0.85)
-    values = dict(pyg.evaluate(["NDCG", "AUROC"], model, edges, target=test, k=5))
-    with torch.inference_mode():
-        assert dict(pyg.evaluate(["NDCG", "AUROC"], model, edges, target=test, k=5)) == values
-
-
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.filterwarnings("ignore:Sparse CS. tensor support is in beta")
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")
