@@ -3,7 +3,8 @@
 The first word of a fence says what the block is:
 
 - ``python`` with prompts is a doctest; without prompts, a program, whose output is in the ``text`` block after it;
-- ``bash`` is a script, whose output is in the ``text`` block after it;
+- ``bash`` is a script, whose output is in the ``text`` block after it; the command ``torchrecmetrics``, and programs
+  that ``torchrun`` starts, run in processes that are there already;
 - ``{code-block} lexer`` with ``:caption: name`` is a file of that name, written into the page's folder and not run;
 - other words in braces are directives of the site.
 
@@ -17,13 +18,19 @@ import importlib.util
 import io
 import os
 import re
+import runpy
+import shlex
 import subprocess
 import sys
 import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest import mock
 
 import pytest
+import torch.distributed as dist
+
+from torchrecmetrics import cli
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -31,6 +38,7 @@ FENCE = re.compile(
     r"^(?P<indent> *)(?P<ticks>```+) *(?P<info>[^`\n]*)\n(?P<text>.*?)^(?P=indent)(?P=ticks) *$", re.M | re.S
 )
 COMMENT = re.compile(r"<!-- (?P<kind>needs|not run): (?P<what>[^\n]*?) -->\s*\Z")
+TORCHRUN = re.compile(r"^torchrun --standalone --nproc_per_node (\d+) (\S+)$", re.M)
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 
@@ -92,11 +100,19 @@ def blocks(page, text=None):
     return found
 
 
+def run_program(rank, world_size, path):
+    """Return what a program prints in this process of a group that is there already."""
+    with mock.patch.object(dist, "init_process_group"), contextlib.redirect_stdout(io.StringIO()) as printed:
+        runpy.run_path(str(path), run_name="__main__")
+    return printed.getvalue()
+
+
 @dataclass
 class Reader:
-    """A reader who types in a page from its top."""
+    """A reader who types in a page from its top; `processes` run what `torchrun` starts."""
 
     folder: Path
+    processes: object = None
     namespace: dict = field(default_factory=lambda: {"__name__": "__main__"})
     done: int = 0  # number of blocks that were run or skipped
     failed: str | None = None
@@ -117,6 +133,12 @@ class Reader:
                 Path(block.title).write_text(block.text, encoding="utf-8")
             elif block.kind == "python":
                 (self._doctest if re.search(r"^ *>>> ", block.text, re.M) else self._program)(block)
+            elif block.kind == "bash" and block.text.startswith("torchrecmetrics "):
+                self._command(block)
+            elif block.kind == "bash" and TORCHRUN.search(block.text):
+                number, program = TORCHRUN.search(block.text).groups()
+                printed = self.processes.run(run_program, int(number), self.folder / program)
+                self._compare(block, "".join(printed))
             elif block.kind == "bash":
                 self._script(block)
             else:
@@ -139,6 +161,18 @@ class Reader:
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             exec(code, self.namespace)
         self._compare(block, printed.getvalue())
+
+    def _command(self, block):
+        command, _, otherwise = block.text.replace("\\\n", "").partition("||")
+        if otherwise.strip() not in ("", 'echo "exit status $?"'):
+            pytest.fail(f"{block}: a command may only be followed by || echo")
+        with (
+            mock.patch.dict(os.environ, COLUMNS="86"),
+            contextlib.redirect_stdout(io.StringIO()) as printed,
+            contextlib.redirect_stderr(printed),
+        ):
+            status = cli.main(shlex.split(command)[1:])
+        self._compare(block, printed.getvalue() + f"exit status {status}\n" * bool(status))
 
     def _script(self, block):
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])

@@ -102,15 +102,19 @@ def multiplies(made):
 
 
 @pytest.mark.usefixtures("compiler")
-@pytest.mark.parametrize("card", [90, *(pytest.param(card, marks=NIGHTLY) for card in (80, 86, 89, 120))])
-def test_compiled_for_a_card(card):
+@pytest.mark.parametrize(
+    ("card", "scores", "products"),
+    [(90, SCORES[:1], PRODUCTS[:1]), *(pytest.param(card, SCORES, PRODUCTS, marks=NIGHTLY) for card in CARDS)],
+    ids=["90-first", *map(str, CARDS)],
+)
+def test_compiled_for_a_card(card, scores, products):
     """Kernels fit the card's shared memory, spill nothing and use tensor cores wherever float32 need not be exact."""
-    for kind, edges in SCORES:
+    for kind, edges in scores:
         made = machine_code.over_scores(card, kind, edges, masked=edges % 2 == 0)
         check_build(made, card)
         # the maximum that returns NaN for NaN, as the interpreter's does; there is none for float64
         assert bool(re.search(r"max\.NaN\.b?f(32|16)", made.made.asm["ptx"])) is (kind != "fp64"), (kind, edges)
-    for what in PRODUCTS:
+    for what in products:
         builds = [machine_code.over_products(card, *what, columns, biased=True) for columns in (0, 1, kernels._COLUMNS)]
         for made in builds:
             check_build(made, card)

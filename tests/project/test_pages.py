@@ -7,7 +7,7 @@ import re
 import shutil
 
 import pytest
-from pages import PAGES, ROOT, Reader, blocks
+from pages import PAGES, ROOT, TORCHRUN, Reader, blocks
 
 import torchrecmetrics as trm
 
@@ -15,20 +15,32 @@ BLOCKS = [block for page in PAGES for block in blocks(page)]
 READERS = {}  # page: the Reader that runs its blocks
 
 
-def marks(block):
-    """Return the marks of a block: blocks of a page that starts programs are slow."""
-    programs = any(other.kind == "bash" and other.not_run is None for other in BLOCKS if other.page == block.page)
-    return [pytest.mark.slow] if programs else []
+ON_PROCESSES = {block.page for block in BLOCKS if TORCHRUN.search(block.text)}
 
 
-@pytest.mark.parametrize(
-    "block", [pytest.param(each, id=str(each), marks=marks(each)) for each in BLOCKS if each.not_run is None]
-)
+def each_block(on_processes):
+    """Return a parametrisation by the blocks of pages that have, or do not have, programs on several processes."""
+    chosen = [block for block in BLOCKS if block.not_run is None and (block.page in ON_PROCESSES) == on_processes]
+    return pytest.mark.parametrize("block", chosen, ids=str)
+
+
+@each_block(on_processes=True)
+def test_block_on_processes(block, processes, tmp_path_factory):
+    """A block of a page with `torchrun` does what its page shows; all these pages share their processes."""
+    type_in(block, tmp_path_factory, processes)
+
+
+@each_block(on_processes=False)
 def test_block(block, tmp_path_factory):
-    """A block does what its page shows, after all blocks above it."""
+    """A block does what its page shows."""
+    type_in(block, tmp_path_factory)
+
+
+def type_in(block, tmp_path_factory, processes=None):
+    """Run a block after all blocks above it."""
     if block.page not in READERS:
         folder = tmp_path_factory.mktemp("page")
-        READERS[block.page] = Reader(folder)
+        READERS[block.page] = Reader(folder, processes)
         if block.page.stem == "conformance":  # the page's reader is in a copy of the repository
             shutil.copytree(ROOT / "conformance", folder / "conformance")
     reader = READERS[block.page]
