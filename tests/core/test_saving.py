@@ -6,6 +6,7 @@ import torchmetrics
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 import torchrecmetrics as trm
+from torchrecmetrics.core.saving import write_text
 
 FLAT = (torch.tensor([0.2, 0.9]), torch.tensor([1, 0]), torch.tensor([7, 7]))
 
@@ -83,7 +84,7 @@ def test_a_flipped_bit_is_found(tmp_path):
     path = tmp_path / "file"
     GRAPH.save(path)
     saved = path.read_bytes()
-    for at in range(0, len(saved), len(saved) // 40):
+    for at in range(0, len(saved), len(saved) // 200):
         path.write_bytes(saved[:at] + bytes([saved[at] ^ 16]) + saved[at + 1 :])
         try:
             found = trm.Interactions.load(path)
@@ -93,6 +94,22 @@ def test_a_flipped_bit_is_found(tmp_path):
         assert found.item_ids == GRAPH.item_ids
         assert torch.equal(found.items, GRAPH.items)
         assert torch.equal(found.values, GRAPH.values)
+
+
+def test_a_file_that_was_cut_short_is_refused_by_its_path(tmp_path):
+    path = tmp_path / "file"
+    GRAPH.save(path)
+    saved = path.read_bytes()
+    for size in range(0, len(saved), len(saved) // 50):
+        path.write_bytes(saved[:size])
+        with pytest.raises(ValueError, match=r"/file was not written by Interactions\.save, or is damaged$"):
+            trm.Interactions.load(path)
+
+
+@pytest.mark.parametrize("write", [GRAPH.save, LOG.save, TEXT.save, lambda path: write_text(path, "text")])
+def test_a_full_disk_is_an_error_with_the_path(write):
+    with pytest.raises(OSError, match=r"^/dev/full cannot be written: No space left on device$"):
+        write("/dev/full")
 
 
 def test_other_files_are_refused_without_the_words_of_torch(tmp_path):

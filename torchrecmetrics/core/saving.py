@@ -16,9 +16,9 @@ _VERSION = 1
 
 def write(path: str | Path, type_name: str, fields: dict[str, Any]) -> None:
     """Write the fields of an object to a file, completely or not at all."""
-    with atomic_path(path) as temporary:
-        saved = {"torchrecmetrics": type_name, "version": _VERSION, **fields}
-        torch.save({**saved, "checksum": _checksum(saved)}, temporary)
+    saved = {"torchrecmetrics": type_name, "version": _VERSION, **fields}
+    with atomic_path(path) as temporary, temporary.open("wb") as file:
+        torch.save({**saved, "checksum": _checksum(saved)}, file)
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -29,35 +29,40 @@ def write_text(path: str | Path, text: str) -> None:
 
 @contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path to write to, and move the complete file to `path` at the end."""
+    """Yield a temporary path to write to, and move the complete file to `path` at the end.
+
+    Raises:
+        OSError: if the file cannot be written; the message has its path.
+    """
     path = Path(path).resolve()  # the target of a link is replaced, the link stays
-    if path.exists() and not path.is_file():  # a device or a pipe cannot be replaced
-        yield path
-        return
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path} cannot be written: there is no folder {path.parent}")
-    temporary = path.with_name(f".{path.name}.{uuid4().hex}.part")
+    replaces = path.is_file() or not path.exists()  # a device or a pipe cannot be replaced
+    temporary = path.with_name(f".{path.name}.{uuid4().hex}.part") if replaces else path
     try:
         yield temporary
-        if path.exists():
-            temporary.chmod(path.stat().st_mode)
-        temporary.replace(path)
+        if replaces:
+            if path.exists():
+                temporary.chmod(path.stat().st_mode)
+            temporary.replace(path)
+    except OSError as error:
+        raise type(error)(f"{path} cannot be written: {error.strerror or error}") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        if replaces:
+            temporary.unlink(missing_ok=True)
 
 
 def read(path: str | Path, type_name: str) -> Any:
     """Read the fields of an object from a file that `write` wrote.
 
     Raises:
-        ValueError: if the file was not written by `write`, is of a later version, or holds another type.
+        ValueError: if the file was not written by `write`, was cut short, is of a later version, or holds another type.
     """
-    try:
-        fields = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError:
-        raise
-    except Exception:  # other files raise any type of error, whose text offers weights_only=False
-        raise ValueError(f"{path} was not written by {type_name}.save, or is damaged") from None
+    with Path(path).open("rb") as file:
+        try:
+            fields = torch.load(file, map_location="cpu", weights_only=True)
+        except Exception:  # damaged files raise any type of error, whose text offers weights_only=False
+            raise ValueError(f"{path} was not written by {type_name}.save, or is damaged") from None
     saved_type = fields.get("torchrecmetrics") if isinstance(fields, dict) else None
     if saved_type is None:
         raise ValueError(f"{path} was not written by {type_name}.save")
