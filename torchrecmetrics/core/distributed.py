@@ -61,39 +61,32 @@ def sum_over_processes(tensors: Sequence[Tensor], gather: Any, process_group: An
 
 
 @contextmanager
-def raise_on_all_ranks(device: torch.device, process_group: Any = None) -> Iterator[None]:
-    """Raise an error of one process on all processes, once each process has reached the end of the block.
+def agreement(
+    facts: dict[str, Any] | None = None,
+    process_group: Any = None,
+    *,
+    device: torch.device | None = None,
+    applies: bool = True,
+    may_differ: str = "",
+) -> Iterator[None]:
+    """Raise on all processes if one raises inside the block, or if the `facts` that the block fills in differ.
 
-    Costs one all-reduce of a number on `device` if no process raises. If one is out of memory, all raise
-    `OutOfMemoryError`.
+    Blocks may be nested: if a process fails before its inner block, its outer block communicates with the inner blocks
+    of the other processes. If one is out of memory, all raise `OutOfMemoryError`.
+
+    Args:
+        facts: properties by name; None = only errors are shared, and without any, the block costs one all-reduce.
+        process_group: the processes that agree; None = all.
+        device: device of that all-reduce, which blocks without facts need.
+        applies: False = the block runs as it is.
+        may_differ: a fact that may differ; it becomes the list of all processes' values.
     """
-    if not is_distributed():
+    is_alone = (
+        not is_distributed() if facts is None else not (distributed.is_available() and distributed.is_initialized())
+    )
+    if is_alone or not applies:
         yield
         return
-    error: Exception | None = None
-    try:
-        yield
-    except Exception as raised:
-        error = _known_to_all(raised)
-    failed = torch.tensor(int(error is not None), device=device)
-    distributed.all_reduce(failed, group=process_group)
-    if not failed:
-        return
-    errors = gathered(None if error is None else f"{type(error).__name__}: {error}", process_group)
-    if error is not None:
-        raise error
-    process, text = next((process, text) for process, text in enumerate(errors) if text is not None)
-    kind = torch.cuda.OutOfMemoryError if text.startswith("OutOfMemoryError") else RuntimeError
-    raise _known_to_all(kind(f"process {process} failed with {text}"))
-
-
-@contextmanager
-def same_on_all_ranks(facts: dict[str, Any], process_group: Any, may_differ: str = "") -> Iterator[None]:
-    """Raise on all processes if one of them raises inside the block, or if the `facts` that the block fills in differ.
-
-    The fact `may_differ` may differ; it becomes the list of all processes' values. Blocks may be nested: if a process
-    fails before its inner block, its outer block communicates with the inner blocks of the other processes.
-    """
     error: Exception | None = None
     try:
         yield
@@ -101,15 +94,21 @@ def same_on_all_ranks(facts: dict[str, Any], process_group: Any, may_differ: str
         if hasattr(raised, "known_to_all_ranks"):
             raise
         error = _known_to_all(raised)
-    reports = gathered((None if error is None else f"{type(error).__name__}: {error}", facts), process_group)
+    if facts is None:
+        failed = torch.tensor(int(error is not None), device=device)
+        distributed.all_reduce(failed, group=process_group)
+        if not failed:
+            return
+    reports = gathered((None if error is None else f"{type(error).__name__}: {error}", facts or {}), process_group)
     if error is not None:
         raise error
     for process, (text, _) in enumerate(reports):
         if text is not None:
-            raise _known_to_all(RuntimeError(f"process {process} failed with {text}"))
-    for name in facts:
+            kind = torch.cuda.OutOfMemoryError if text.startswith("OutOfMemoryError") else RuntimeError
+            raise _known_to_all(kind(f"process {process} failed with {text}"))
+    for name in facts or {}:
         values = [report[name] for _, report in reports]
-        if name == may_differ:
+        if name == may_differ and facts is not None:
             facts[may_differ] = values
         elif any(value != values[0] for value in values):
             raise _known_to_all(ValueError(f"processes differ in {name}: {values}, in order of rank"))

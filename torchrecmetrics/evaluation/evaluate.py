@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -15,7 +15,7 @@ from torch import Tensor
 from torchrecmetrics import kernels
 from torchrecmetrics.collection.collection import RecMetricCollection
 from torchrecmetrics.core.checks import check_choice, check_k, extra
-from torchrecmetrics.core.distributed import fingerprint, raise_on_all_ranks, same_on_all_ranks
+from torchrecmetrics.core.distributed import agreement, fingerprint, is_distributed
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Interactions
@@ -292,12 +292,12 @@ def evaluate(
         2 users
         ± standard error; no interval for fewer than 10 users
     """
-    check_choice("shard", shard, (None, "users", "items", "both"))
+    check_shard(shard, (None, "users", "items", "both"))
     for name in options.keys() & {field.name for field in fields(Embeddings)}:
         raise ValueError(f"evaluate has no option {name!r}: pass trm.Embeddings(users, items, {name}=...)")
     process_group = options.get("process_group")
     facts: dict[str, Any] = {}
-    with in_agreement(shard, process_group, facts):
+    with agreement(facts, process_group, applies=shard is not None):
         check_options("evaluate", options, ["target", "exclude", *EvaluateOptions.__annotations__])
         if groups is not None:
             check_groups(groups)
@@ -336,11 +336,10 @@ def evaluate(
             facts |= {"keep_rows": collection.keep_rows} | scorer.facts()
             facts |= test.facts()
 
-    shown_together = partial(together, shard in ("items", "both"), scorer.device, process_group)
-    with bar or nullcontext(), evaluating(users), together(shard == "users", scorer.device, process_group):
-        evaluate_on(
-            collection, test, scorer, to_evaluate, batch_size=batch_size, bar=bar, shown_together=shown_together
-        )
+    errors = partial(agreement, None, process_group, device=scorer.device)
+    together = partial(errors, applies=shard in ("items", "both"))
+    with bar or nullcontext(), evaluating(users), errors(applies=shard == "users"):
+        evaluate_on(collection, test, scorer, to_evaluate, batch_size=batch_size, bar=bar, shown_together=together)
     counts = EvaluationCounts(num_without_history=test.num_without_history(ids))
     return collection.evaluation(kernel, target.user_ids, counts, by_id=True)
 
@@ -377,27 +376,16 @@ def _warn_of_numbering(test: TestSet, scorer: Scorer, exclude: Any, padding_idx:
     warn_of_item_0([test.target, *histories], is_out, "padding_idx=0")
 
 
-@contextmanager
-def in_agreement(shard: str | None, process_group: Any, facts: dict[str, Any]) -> Iterator[None]:
-    """Raise on all processes that share the work if one raises inside the block, or if `facts` differ."""
-    is_distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-    if shard in ("items", "both") and not is_distributed:
+def check_shard(shard: Any, choices: tuple[str | None, ...]) -> None:
+    """Refuse other words than `choices`, and shards of items without several processes."""
+    check_choice("shard", shard, choices)
+    if shard in ("items", "both") and not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         raise ValueError(f'shard="{shard}" is for several processes: initialise torch.distributed first')
-    if shard is None or not is_distributed:
-        yield
-    else:
-        with same_on_all_ranks(facts, process_group):
-            yield
-
-
-def together(applies: bool, device: torch.device, process_group: Any) -> AbstractContextManager[None]:
-    """Return a context that raises an error of one process on all if it `applies`, and else does nothing."""
-    return raise_on_all_ranks(device, process_group) if applies else nullcontext()
 
 
 def _rank_and_world_size(shard: str | None, process_group: Any) -> tuple[int, int]:
     """Return the number of this process, and the number of processes that share the work."""
-    if shard is None or not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+    if shard is None or not is_distributed():
         return 0, 1
     return torch.distributed.get_rank(process_group), torch.distributed.get_world_size(process_group)
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.checks import VIOLATIONS, check_choice, check_k, frame_of, in_words
-from torchrecmetrics.core.distributed import fingerprint
+from torchrecmetrics.core.checks import VIOLATIONS, check_k, frame_of, in_words
+from torchrecmetrics.core.distributed import agreement, fingerprint
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.evaluation.embeddings import Embeddings
-from torchrecmetrics.evaluation.evaluate import Progress, ProgressBar, batches, in_agreement, scorer_of, together
+from torchrecmetrics.evaluation.evaluate import Progress, ProgressBar, batches, check_shard, scorer_of
 from torchrecmetrics.evaluation.scorers import CandidateScorer, FunctionScorer, ScoreFunction, Scorer, evaluating
 from torchrecmetrics.evaluation.test_set import (
     Batch,
@@ -139,9 +140,9 @@ def recommend(
         (tensor([[1],
                 [0]]), ['y', 'x'])
     """
-    check_choice("shard", shard, (None, "items", "both"))
+    check_shard(shard, (None, "items", "both"))
     facts: dict[str, Any] = {}
-    with in_agreement(shard, process_group, facts):
+    with agreement(facts, process_group, applies=shard is not None):
         k = check_k(k)
         interactions, exclude = _in_one_numbering(exclude)
         embeddings = Embeddings.of(users, items)
@@ -174,9 +175,9 @@ def recommend(
         if shard is not None:
             facts |= {"k": k, "user_ids": fingerprint(ids), "batch_size": batch_size, "history": exclusions.hashes()}
     if is_first:
-        is_out = scorer.leaves_out_item_0 or any(mask[0] for mask in exclusions.masks)
-        cure = f"Embeddings(..., allowed=torch.arange({scorer.num_items}) > 0)"
-        warn_of_item_0(exclusions.interactions, is_out, cure)
+        out = scorer.leaves_out_item_0 or any(mask[0] for mask in exclusions.masks)
+        warn_of_item_0(exclusions.interactions, out, f"Embeddings(..., allowed=torch.arange({scorer.num_items}) > 0)")
+    together = partial(agreement, None, process_group, device=scorer.device, applies=shard is not None)
     top_items = torch.full((len(ids), k), -1, device=scorer.device)
     top_scores = torch.full(top_items.shape, -torch.inf, dtype=scorer.dtype, device=scorer.device)
 
@@ -184,14 +185,14 @@ def recommend(
         """Rank the items for the users in rows of `ids`."""
         nonlocal top_scores
         ranking = _ranking(scorer, exclusions, ids[rows], at_once, k)
-        with together(shard is not None, scorer.device, process_group):
+        with together():
             items, scores = _listed(ranking, ids[rows])
         top_scores, at = top_scores.to(scores.dtype), rows.to(scorer.device)  # a function may score in another dtype
         top_items[at, : items.shape[1]], top_scores[at, : items.shape[1]] = items, scores
 
     with bar, evaluating(users):
         for rows in batches(scorer, torch.arange(len(ids), device="cpu"), sizes, add, batch_size):
-            with together(shard is not None, scorer.device, process_group):
+            with together():
                 bar.advance(rows, None)
     user_ids, item_ids = (interactions[0].user_ids, interactions[0].item_ids) if interactions else (None, None)
     return Recommendations(top_items, top_scores, ids, user_ids=user_ids, item_ids=item_ids)

@@ -15,7 +15,7 @@ from torch.distributed import ReduceOp
 
 from torchrecmetrics.core.arrays import as_tensor
 from torchrecmetrics.core.checks import describe
-from torchrecmetrics.core.distributed import fingerprint, raise_on_all_ranks, same_on_all_ranks
+from torchrecmetrics.core.distributed import agreement, fingerprint
 from torchrecmetrics.core.options import Input
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.data.interactions import Interactions
@@ -374,7 +374,7 @@ class ShardScorer(EmbeddingScorer):
     ) -> None:
         sizes: list[tuple[int, int, int]] = []
         facts: dict[str, Any] = {}
-        with same_on_all_ranks(facts, process_group, may_differ="sizes"):
+        with agreement(facts, process_group, may_differ="sizes"):
             if embeddings.users is None or isinstance(embeddings.allowed, Interactions):
                 raise TypeError('shard="items" and "both" take embeddings of users and items, and allowed= as bool [I]')
             super().__init__(embeddings, target_device)
@@ -415,7 +415,7 @@ class ShardScorer(EmbeddingScorer):
     def scores(self, users: Tensor, at_once: int) -> Tensor:
         """Return the scores of the items of this process; if one process runs out of memory, all raise that error."""
         vectors = self.vectors(users)
-        with raise_on_all_ranks(self.device, self._group):
+        with agreement(None, self._group, device=self.device):
             return self.product(vectors)
 
     def input(self, batch: Batch, at_once: int) -> Input:

@@ -14,7 +14,7 @@ from torch.distributed import ReduceOp
 from torchrecmetrics import kernels
 from torchrecmetrics.core.arrays import float_dtype, working
 from torchrecmetrics.core.checks import Checks, check_device, check_ids, check_k, check_scores
-from torchrecmetrics.core.distributed import checksum, fingerprint, same_on_all_ranks
+from torchrecmetrics.core.distributed import agreement, checksum, fingerprint
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import RankedRows, Ranking
 from torchrecmetrics.inputs.batch_input import BatchInput, refuse_dense
@@ -93,7 +93,7 @@ class ItemShard(BatchInput):
             yield
             return
         facts: dict[str, Any] = {}
-        with same_on_all_ranks(facts, self.process_group):
+        with agreement(facts, self.process_group):
             yield
             facts["weights"] = fingerprint(weights)
             facts |= {name: fingerprint(column) for name, column in columns.items()}
@@ -148,7 +148,7 @@ class ItemShard(BatchInput):
         if self._is_compared:
             yield
             return
-        with same_on_all_ranks(facts, self.process_group, may_differ="items"):
+        with agreement(facts, self.process_group, may_differ="items"):
             yield
         ends = sorted([start, stop] for start, stop in facts["items"] if start < stop)
         starts, stops = [start for start, _ in ends], [stop for _, stop in ends]

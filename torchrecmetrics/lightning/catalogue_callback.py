@@ -13,7 +13,7 @@ from torch import Tensor, distributed, nn
 from torchrecmetrics.collection.by_group import ByGroup
 from torchrecmetrics.collection.collection import RecMetricCollection
 from torchrecmetrics.core.checks import check_k, describe
-from torchrecmetrics.core.distributed import gathered, is_distributed, raise_on_all_ranks
+from torchrecmetrics.core.distributed import agreement, gathered, is_distributed
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.evaluation.embeddings import Embeddings
@@ -213,7 +213,7 @@ class CatalogueEvaluationCallback(Reporting):
         device = pl_module.device
         few_users = self.target.degree.nonzero()[:_FEW_USERS, 0].cpu()
         with torch.no_grad(), evaluating(pl_module), buffers_of_the_first(pl_module, device):
-            with raise_on_all_ranks(device):
+            with agreement(device=device):
                 embedded, compared = self._embed(pl_module, few_users.to(device))
             for name, values in compared.items():
                 check_equal_on_all(name, values, device)
