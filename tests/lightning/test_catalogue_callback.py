@@ -26,6 +26,7 @@ from trainers import (
 from values import near
 
 import torchrecmetrics as trm
+from torchrecmetrics.evaluation.scorers import EmbeddingScorer
 from torchrecmetrics.lightning import CatalogueEvaluationCallback
 
 pytestmark = QUIET
@@ -60,6 +61,7 @@ def test_catalogue_in_validation_and_test(pl):
     assert run.validate(module, DATA, verbose=False) == [expected_of(module, "val/") | after]
     after = {f"test/{name}": value for name, value in counts.items()}
     assert run.test(module, DATA, verbose=False) == [expected_of(module, "test/") | after]
+    assert whole.results.keys() == {"val", "test"}
     assert module.training
 
 
@@ -78,6 +80,22 @@ def test_validation_of_50_users(inference_mode, pl):
             expected = trm.evaluate(NAMES, *embeddings, target=truth, k=KS)
         assert values == {f"val/{key}": value for key, value in near(expected).items()}
         assert sum("that shares its score" in str(warning.message) for warning in caught) == 2 * tied
+
+
+@both_packages
+@pytest.mark.parametrize("inference_mode", [True, False])
+def test_an_evaluation_multiplies_its_embeddings_once(inference_mode, pl, monkeypatch):
+    """40 users, validated first, tested then: one product of 40 users and all items each."""
+    products, multiply = [], EmbeddingScorer.product
+    monkeypatch.setattr(EmbeddingScorer, "product", lambda *rows: products.append(len(rows[1])) or multiply(*rows))
+    users, items = torch.rand(40, 4), torch.rand(ITEMS, 4)
+    whole = callback(target=torch.rand(40, ITEMS) < 0.2, embed=lambda _: (users, items))
+    run, module = trainer(pl, whole, inference_mode=inference_mode), make_embedding_module(pl)
+    (validated,) = run.validate(module, DATA, verbose=False)
+    (tested,) = run.test(module, DATA, verbose=False)
+
+    assert products == [40, 40]
+    assert {key.replace("val/", "test/"): value for key, value in validated.items()} == tested
 
 
 def test_catalogue_of_matrices(pl):

@@ -66,6 +66,11 @@ def test_prefix_and_key_format(pl):
     assert set(logged(run)) == {"val_full/val_HR_at_10", "val_full/val_NDCG_at_10"} == set(run.progress_bar_metrics)
 
 
+@pytest.mark.parametrize("key", ["val/NDCG@10", "cold/NDCG@10", "NDCG@10"])
+def test_prog_bar_takes_keys_as_they_are_logged(key):
+    assert RecMetricsCallback("NDCG", k=[5, 10], prog_bar=[key]).prog_bar == {"NDCG@10"}
+
+
 @pytest.mark.parametrize(
     ("prog_bar", "shown"), [(True, None), (False, set()), (["HR@5", "num_tied"], {"HR@5", "num_tied"})]
 )

@@ -54,6 +54,7 @@ def test_fit_validate_test_predict(pl):
     # after a fit the loader that is passed counts, not that of the fit
     assert run.validate(module, loader(first), verbose=False) == [by_hand(first, "val/")]
     assert run.test(module, loader(first), verbose=False) == [by_hand(first, "test/")]
+    assert callback.collections["val"].result().num_users == callback.collections["test"].result().num_users == 10
     before = dict(callback.collections)
     assert len(run.predict(module, loader(first))) == 3
     assert callback.collections == before

@@ -108,7 +108,7 @@ class CatalogueEvaluationCallback(Reporting):
             ReduceLROnPlateau the same `frequency`. EarlyStopping needs a value after each validation: use the Trainer's
             `check_val_every_n_epoch` with it.
         stages: "validate" (in `fit` too), "test", or both.
-        prog_bar: keys without prefix that the progress bar shows; True: all; None: `NDCG@10` if it is logged.
+        prog_bar: keys that the progress bar shows, with or without prefix; True: all; None: `NDCG@10` if it is logged.
         prefix: put in front of every key; {name} and {stage} stand for `val` or `test`.
         key_format: as in `RecMetricCollection`.
         log_counts: also log `num_users`, `num_skipped`, `num_unreachable` and `num_tied` of the first metric.
@@ -118,7 +118,7 @@ class CatalogueEvaluationCallback(Reporting):
             holds per-user values.
         options: keyword options of the metrics, as in `RecMetricCollection`.
 
-    After an epoch `results` holds the `Evaluation` under `val` or `test`.
+    After an epoch `results` holds the `Evaluation` under `val` or `test`, beside that of the other stage.
 
     Examples:
         >>> import torch
@@ -209,7 +209,7 @@ class CatalogueEvaluationCallback(Reporting):
         fitting = trainer.state.fn == "fit" and not trainer.sanity_checking
         if stage not in self.stages or (fitting and (trainer.current_epoch + 1) % self.every_n_epochs):
             return
-        self.results = {}
+        self.results.pop(SHORT[stage], None)
         device = pl_module.device
         few_users = self.target.degree.nonzero()[:_FEW_USERS, 0].cpu()
         with torch.no_grad(), evaluating(pl_module), buffers_of_the_first(pl_module, device):
@@ -220,7 +220,7 @@ class CatalogueEvaluationCallback(Reporting):
             users = compared.get("users")
             bar = trainer.progress_bar_callback
             result = evaluate(
-                self._empty(trainer),
+                self._metrics,
                 *embedded,
                 target=self.target,
                 exclude=self.exclude,
@@ -232,7 +232,7 @@ class CatalogueEvaluationCallback(Reporting):
                 batch_size=self.batch_size,
             )
         if not trainer.sanity_checking:
-            self.results = {SHORT[stage]: result}
+            self.results[SHORT[stage]] = result
             self._log(pl_module, result, result, self._prefix(stage, SHORT[stage]))
 
     def _embed(self, pl_module: Any, few_users: Tensor) -> tuple[Sequence[Any], dict[str, Any]]:

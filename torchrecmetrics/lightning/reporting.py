@@ -98,9 +98,11 @@ class Reporting(Callback):
         elif isinstance(prog_bar, bool):
             prog_bar = self._logged_keys if prog_bar else []
         prog_bar = (prog_bar,) if isinstance(prog_bar, str) else prog_bar
-        if unknown := [name for name in prog_bar if name not in keys]:
+        any_prefix = re.sub(r"\\{(name|stage)\\}", ".+", re.escape(prefix))
+        plain = {name: name if name in keys else re.sub(f"^{any_prefix}", "", name) for name in prog_bar}
+        if unknown := [name for name in prog_bar if plain[name] not in keys]:
             raise ValueError(f"prog_bar has {', '.join(unknown)}, but the metrics are {', '.join(self._labels)}")
-        self.prog_bar: set[str] = {keys[name] for name in prog_bar}
+        self.prog_bar: set[str] = {keys[plain[name]] for name in prog_bar}
         self.log_counts = log_counts
         self._current: list[str] = []  # keys that the running stage logs
 

@@ -255,7 +255,7 @@ class RecMetricsCallback(Reporting):
         metrics: as for `RecMetricCollection`, or a collection (a copy is used, without prefix and postfix).
         k: cut-offs, if `metrics` are names.
         stages: "validate" (in `fit` too), "test", or both.
-        prog_bar: keys without prefix that the progress bar shows; True: all; None: `NDCG@10` if it is logged.
+        prog_bar: keys that the progress bar shows, with or without prefix; True: all; None: `NDCG@10` if it is logged.
         outputs: a function of (output of the step, batch) that returns the mapping.
         prefix: put in front of every key; {name} stands for the loader's name, or `val` or `test` if the loader has
             none, {stage} always for `val` or `test`.
@@ -274,7 +274,8 @@ class RecMetricsCallback(Reporting):
         accumulators: as in `RecMetricCollection`, if `metrics` are names.
         options: keyword options of the metrics, as in `RecMetricCollection`.
 
-    After an epoch `collections` holds each loader's collection by name, for `result()`, counts and `rows`.
+    After an epoch `collections` holds each loader's collection by name, for `result()`, counts and `rows`; those of the
+    last validation stay beside those of a test.
 
     Examples:
         >>> from torchrecmetrics.lightning import RecMetricsCallback
@@ -318,6 +319,8 @@ class RecMetricsCallback(Reporting):
         self.exclude = exclude
         self.sample_ids = sample_ids
         self.collections: dict[str, RecMetricCollection] = {}
+        self._names_of_stage: dict[str, list[str]] = {}
+        """Names of the `collections` of the last run of each stage."""
         self._loaders: list[LoaderRows] = []
         self._recent = [accumulator for accumulator in self._collection.accumulators if accumulator.is_recent]
         self._training: RecMetricCollection | None = None
@@ -386,9 +389,10 @@ class RecMetricsCallback(Reporting):
     # -------------------------------------------------------------------------------------------------------- the work
 
     def _begin(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        self.collections, self._loaders, self._current = {}, [], []
+        self._loaders, self._current = [], []
         if stage not in self.stages:
             return
+        self._forget(stage)
         loaders, names = named_loaders(trainer, stage, self.dataloaders)
         for loader, (name, postfix) in zip(loaders, names, strict=True):
             exclude = self.exclude
@@ -414,6 +418,7 @@ class RecMetricsCallback(Reporting):
                 rows.share, doubt = share_of(loader)
                 self._warn(doubt if trainer.is_global_zero else None)
             self.collections[rows.name] = collection
+            self._names_of_stage.setdefault(stage, []).append(rows.name)
             self._loaders.append(rows)
         self._announce(trainer, [key + postfix for name, postfix in names for key in self._keys(stage, [name])])
 
@@ -488,7 +493,12 @@ class RecMetricsCallback(Reporting):
                 self._log(pl_module, values, collection.leading, loader.prefix, loader.postfix)
         self._loaders = []
         if trainer.sanity_checking:
-            self.collections = {}
+            self._forget("validate")
+
+    def _forget(self, stage: str) -> None:
+        """Drop the collections of the last run of a stage."""
+        for name in self._names_of_stage.pop(stage, ()):
+            self.collections.pop(name, None)
 
     def _warn(self, doubt: str | None) -> None:
         if doubt and doubt not in self._warnings_given:
