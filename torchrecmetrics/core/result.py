@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchrecmetrics.core.arrays import float_dtype
 from torchrecmetrics.core.intervals import IntervalMethod, interval
-from torchrecmetrics.core.ranking import Ranking
+
+if TYPE_CHECKING:
+    from torchrecmetrics.core.ranking import Ranking
 
 SIDES: dict[str, bool | None] = {}
 """`higher_is_better` of every metric class, by the name that begins its labels."""
