@@ -299,7 +299,7 @@ BAD = [
         ["NDCG"],
         {"k": 5, "gain": "linear"},
         ValueError,
-        r"has no option 'gain': pass an instance, such as DCG\(gain=\.\.\.\)",
+        r"has no option 'gain': pass an instance, such as trm\.DCG\(10, gain=\.\.\.\)",
     ),
     (["HR", OTHER_TIES], {"k": 5}, ValueError, "MRR was made with ties='pessimistic', HR@5 with ties='expected'"),
     (["HR", trm.MRR()], {"k": 5, "padding_idx": 0}, ValueError, "padding_idx=None, the collection with padding_idx=0"),

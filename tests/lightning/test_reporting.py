@@ -94,7 +94,11 @@ def test_prog_bar_takes_what_log_takes(prog_bar, shown, pl):
         ("HR", {"embeddings": None}, r"^RecMetricsCallback has no option 'embeddings'\. There are metrics, k, stages"),
         ("HR", {"stage": "test"}, "^RecMetricsCallback has no option 'stage'; did you mean 'stages"),
         ("HR", {"tie": "realistic"}, "no option 'tie'; did you mean 'ties'"),
-        ("NDCG", {"gain": "exponential"}, r"has no option 'gain': pass an instance, such as DCG\(gain=\.\.\.\)"),
+        (
+            "NDCG",
+            {"gain": "exponential"},
+            r"has no option 'gain': pass an instance, such as trm\.DCG\(10, gain=\.\.\.\)",
+        ),
         ("HR", {"stages": "val"}, "^stages must be one of 'validate', 'test', got 'val'"),
         ("HR", {"prog_bar": "NDCG@10"}, "prog_bar has NDCG@10, but the metrics are HR@5"),
         (

@@ -436,7 +436,35 @@ def test_what_is_refused_when_a_metric_is_made(metric, catalogue, options, says)
 @pytest.mark.parametrize("metric", sorted({*ALL} - {trm.Seen, trm.Repeats, trm.Invalid, trm.Missing}, key=repr))
 def test_all_metrics_but_four_need_a_catalogue(metric):
     with pytest.raises(ValueError, match=f"{metric.__name__} needs a catalogue"):
-        metric(3)
+        trm.RecMetricCollection([metric(3)])
+
+
+def test_a_metric_without_a_catalogue_takes_that_of_its_collection():
+    alone = trm.IntraListDiversity(3, of="embeddings", catalogue=CATALOGUE)
+    together = trm.RecMetricCollection([trm.IntraListDiversity(3, of="embeddings")], catalogue=CATALOGUE)
+    scores = torch.rand(5, CATALOGUE.num_items)
+    alone.update(scores)
+    together.update(scores)
+
+    assert together.compute()["IntraListDiversity-embeddings@3"] == alone.compute()
+
+
+def test_a_metric_without_a_catalogue_alone_is_refused_at_its_first_batch():
+    metric = trm.IntraListDiversity(3, of="embeddings")
+    with pytest.raises(ValueError, match="IntraListDiversity needs a catalogue: IntraListDiversity"):
+        metric.update(torch.rand(5, CATALOGUE.num_items))
+
+    assert metric.update_count == 0
+
+
+def test_the_first_message_holds_the_whole_line():
+    """Of a name with an option that is missing or not accepted, the message shows the instance to pass."""
+    with pytest.raises(
+        ValueError, match=r"such as trm\.IntraListDiversity\(10, of='embeddings'\) in place of the name"
+    ):
+        trm.RecMetricCollection("IntraListDiversity", k=3, catalogue=CATALOGUE)
+    with pytest.raises(ValueError, match=r"pass an instance, such as trm\.IntraListDiversity\(10, of=\.\.\.\)$"):
+        trm.RecMetricCollection("IntraListDiversity", k=3, catalogue=CATALOGUE, of="embeddings")
 
 
 @pytest.mark.parametrize(

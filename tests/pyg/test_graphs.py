@@ -278,7 +278,7 @@ BAD = [
     ({"edge_weight": torch.ones(3)}, ValueError, r"edge_weight has 3 values for \d+ edges"),
     ({"exclude": "train"}, ValueError, "exclude must be one of 'message_passing', got 'train'"),
     ({"batchsize": 5}, ValueError, "pyg.evaluate has no option 'batchsize'; did you mean 'batch_size'[?] There are"),
-    ({"gain": "exponential"}, ValueError, "'gain': pass an instance, such as DCG"),
+    ({"gain": "exponential"}, ValueError, "'gain': pass an instance, such as trm.DCG"),
     ({"metrics": LinkPredRecall(20)}, TypeError, "put other metrics next to it in a torchmetrics"),
 ]
 

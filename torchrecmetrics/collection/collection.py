@@ -60,8 +60,8 @@ class RecMetricCollection(MetricCollection):
             add keys such as `NDCG@10/cold`, but not for metrics that are not means over rows, such as Coverage.
         options: keyword options of every metric (`ties`, `padding_idx`, `overlap`, `empty_target_action`,
             `relevant_from`, `max_relevant`, `validate_args`, `kernels`, `catalogue`, torchmetrics' own). Instances
-            must have been made with the same options; the catalogue may be missing, and metrics that read grades
-            themselves ignore `relevant_from`.
+            must have been made with the same options; one without a catalogue takes this one, and metrics that read
+            grades themselves ignore `relevant_from`.
 
     Raises:
         TypeError: for anything but metrics of this package.
@@ -380,6 +380,9 @@ def _described(
         if key in described:
             raise ValueError(f"two metrics have the key {key!r}; keys come from name and k, see key_format")
         described[key] = description_of(key, metric)
+    shared = options.get("catalogue", _shared_catalogue(described))
+    for key, metric in described.items():
+        described[key] = metric.with_catalogue(shared) if metric.lacks_catalogue else metric
     first_key, leader = next(iter(described.items()))
     agreed = {**{name: _option(leader, name) for name in _AGREED}, "catalogue": _shared_catalogue(described)}
     for key, metric in described.items():

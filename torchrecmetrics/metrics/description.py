@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -158,9 +158,27 @@ class Description:
         """Name under which the metric is logged: `NDCG-exponential@10`."""
         return self.name if self.k is None else f"{self.name}@{self.k}"
 
+    @property
+    def lacks_catalogue(self) -> bool:
+        """True if the formula reads a catalogue, and none was given: a collection, `evaluate` or a callback has it."""
+        return self.catalogue is None and bool(self.metric_class._signature.reads_catalogue)
+
+    def with_catalogue(self, catalogue: Any) -> Description:
+        """Return the description with a catalogue; raise if that is None, and for options that do not fit it."""
+        items = checked_catalogue(catalogue)
+        if items is None:
+            raise needs_catalogue(self.metric_class._name, "10, " if self.metric_class._signature.takes_k else "")
+        needs = self.needs._replace(list_depth=self.k or 0, num_items=items.num_items)
+        description = replace(self, catalogue=items, needs=needs)
+        if is_builtin(self.metric_class):
+            self.metric_class._try_formula(description)
+        return description
+
     @cached_property
     def arguments(self) -> Mapping[str, Any]:
-        """Keyword arguments of the formula: its options and, if it reads one, the catalogue."""
+        """Keyword arguments of the formula: its options and, if it reads one, the catalogue, or raise without it."""
+        if self.lacks_catalogue:
+            self.with_catalogue(None)
         reads = self.metric_class._signature.reads_catalogue
         return {**self.options, "catalogue": self.catalogue} if reads else self.options
 
@@ -220,3 +238,23 @@ def takes_grade(kind: Kind, options: Mapping[str, Any]) -> bool:
 def is_builtin(metric_class: type) -> bool:
     """Return True for a metric of this package, whose label contains everything that its value depends on."""
     return metric_class.__module__.startswith("torchrecmetrics.")
+
+
+def checked_catalogue(catalogue: Any) -> ItemCatalogue | None:
+    """Return the catalogue, or None; raise for anything else."""
+    if catalogue is not None and not (hasattr(catalogue, "num_items") and hasattr(catalogue, "fingerprint")):
+        raise TypeError(
+            f"catalogue must be a Catalogue, got {describe(catalogue)}: pass "
+            "trm.Catalogue.from_interactions(train), with train from trm.Interactions.from_frame(frame) "
+            "or trm.Log.from_file(path).to_interactions()"
+        )
+    checked: ItemCatalogue | None = catalogue
+    return checked
+
+
+def needs_catalogue(name: str, k: str) -> ValueError:
+    """Return the error for a metric without the catalogue that it reads; `k` is the cut-off in its call."""
+    return ValueError(
+        f"{name} needs a catalogue: {name}({k}catalogue=trm.Catalogue.from_interactions(train)); collections, evaluate "
+        "and callbacks take catalogue= for all their metrics"
+    )

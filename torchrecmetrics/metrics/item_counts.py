@@ -16,8 +16,8 @@ from torchrecmetrics.core.options import Needs
 from torchrecmetrics.core.ranked_items import log2_discounts
 from torchrecmetrics.core.result import RowValues
 from torchrecmetrics.metrics.accumulator import State, Summed
-from torchrecmetrics.metrics.description import Description, MetricOptions
-from torchrecmetrics.metrics.ranking_metric import CountedMetric, needs_catalogue
+from torchrecmetrics.metrics.description import Description, MetricOptions, needs_catalogue
+from torchrecmetrics.metrics.ranking_metric import CountedMetric
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -15,7 +15,7 @@ from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.core.result import RowValues
 from torchrecmetrics.metrics import list_formulas
 from torchrecmetrics.metrics.accumulator import State, Summed
-from torchrecmetrics.metrics.description import Description, MetricOptions
+from torchrecmetrics.metrics.description import Description, MetricOptions, needs_catalogue
 from torchrecmetrics.metrics.item_counts import counted_lists
 from torchrecmetrics.metrics.ranking_metric import CountedMetric
 
@@ -79,7 +79,8 @@ class ItemGroupMetric(CountedMetric, higher_is_better=False):
     @property
     def needs(self) -> Needs:
         """The data that the metric reads: the items in the first `k` ranks, and the history or the relevant items."""
-        assert self.catalogue is not None
+        if self.catalogue is None:
+            raise needs_catalogue(self._name, "10, ")
         return Needs(
             self.k,
             target=self.reads_target,

@@ -288,7 +288,10 @@ def _likeness(catalogue: Catalogue, of: Likeness | None) -> Likeness:
     if of is not None:
         return of
     if {"categories", "embeddings"} <= set(catalogue.known):
-        raise ValueError("the catalogue has categories and embeddings: pass of='categories' or of='embeddings'")
+        raise ValueError(
+            "the catalogue has categories and embeddings: pass of='categories' or of='embeddings', such as "
+            "trm.IntraListDiversity(10, of='embeddings') in place of the name"
+        )
     return "embeddings" if "embeddings" in catalogue.known else "categories"
 
 

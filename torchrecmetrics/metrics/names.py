@@ -93,7 +93,8 @@ def check_options(what: str, options: Iterable[str], known_names: Sequence[str])
     for name in options:
         if name not in METRIC_OPTIONS:
             owners = [cls for cls in _CLASSES.values() if cls._signature and name in cls._signature.options]
-            hint = f": pass an instance, such as {owners[0].__name__}({name}=...)" if owners else ""
+            k = "10, " if owners and owners[0]._signature.takes_k else ""  # type: ignore[union-attr]
+            hint = f": pass an instance, such as trm.{owners[0].__name__}({k}{name}=...)" if owners else ""
             raise ValueError(f"{what} has no option {name!r}{hint or nearest(name, known_names)}")
 
 

@@ -18,7 +18,6 @@ from torchrecmetrics.core.checks import (
     check_choice,
     check_k,
     check_score_threshold,
-    describe,
     nearest,
 )
 from torchrecmetrics.core.options import OPTIONS, Needs, Options
@@ -34,6 +33,7 @@ from torchrecmetrics.metrics.description import (
     ItemCatalogue,
     Kind,
     Signature,
+    checked_catalogue,
     is_builtin,
     label_part,
     takes_grade,
@@ -143,7 +143,8 @@ class RankingMetric(LastResult, Evaluator):
         name = self._full_name() if grade is None else f"{self._full_name()}-{label_part('from', grade)}"
         self._description = replace(self._description, needs=self.needs, name=name)
         changed = self._signature is not None and self.options != self._signature.options
-        if (changed or self.catalogue is not None) and is_builtin(type(self)):
+        tries = (changed or self.catalogue is not None) and not self._description.lacks_catalogue
+        if tries and is_builtin(type(self)):
             self._try_formula(self._description)  # so that bad options raise now, not at the first batch
         self._begin({self.label: self._description}, self._description.fingerprint)
 
@@ -167,7 +168,7 @@ class RankingMetric(LastResult, Evaluator):
             ranking_options=Options(**{name: options[name] for name in OPTIONS if name in options}),
             empty_target_action=empty_target_action,
             relevant_from=self._check_grade(options.get("relevant_from"), own_options),
-            catalogue=self._check_catalogue(options.get("catalogue")),
+            catalogue=checked_catalogue(options.get("catalogue")),
             needs=Needs(),
             torchmetrics_options={name: getattr(self, name) for name in TORCHMETRICS_OPTIONS},
             own_weights=vars(self).get("weights"),
@@ -206,20 +207,6 @@ class RankingMetric(LastResult, Evaluator):
             raise TypeError(f"{self._name} needs {', '.join(missing)}")
         for name in signature.options.keys() & options.keys():
             label_part(name, options[name])  # refuses values that no label can show
-
-    def _check_catalogue(self, catalogue: Any) -> ItemCatalogue | None:
-        """Return the catalogue, or raise if the metric needs one and none is given."""
-        assert self._signature is not None
-        if catalogue is None and self._signature.reads_catalogue:
-            raise needs_catalogue(self._name, "10, " if self._signature.takes_k else "")
-        if catalogue is not None and not (hasattr(catalogue, "num_items") and hasattr(catalogue, "fingerprint")):
-            raise TypeError(
-                f"catalogue must be a Catalogue, got {describe(catalogue)}: pass "
-                "trm.Catalogue.from_interactions(train), with train from trm.Interactions.from_frame(frame) "
-                "or trm.Log.from_file(path).to_interactions()"
-            )
-        checked: ItemCatalogue | None = catalogue
-        return checked
 
     @classmethod
     def _try_formula(cls, metric: Description) -> None:
@@ -339,11 +326,3 @@ class CountedMetric(RankingMetric):
     def counted_value(cls, metric: Description, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> tuple[Tensor, int]:
         """Return the value from the counts and sums of the accumulator, and the number of rows."""
         raise NotImplementedError
-
-
-def needs_catalogue(name: str, k: str) -> ValueError:
-    """Return the error for a metric without the catalogue that it reads; `k` is the cut-off in its call."""
-    return ValueError(
-        f"{name} needs a catalogue: {name}({k}catalogue=trm.Catalogue.from_interactions(train)); collections, evaluate "
-        "and callbacks take catalogue= for all their metrics"
-    )
