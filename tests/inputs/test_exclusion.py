@@ -13,7 +13,8 @@ import torchrecmetrics as trm
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.inputs import exclusion as exclude_module
 from torchrecmetrics.inputs import scores as scores_module
-from torchrecmetrics.inputs.item_shard import ShardCounter, merged
+from torchrecmetrics.inputs.item_shard import ShardCounter
+from torchrecmetrics.kernels import merged
 
 INF = math.inf
 ROWS, ITEMS = 7, 13

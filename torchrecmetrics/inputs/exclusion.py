@@ -1,4 +1,4 @@
-"""`Exclusion`: the items excluded from each row (history, padding, masks), to look up, subtract and overwrite."""
+"""`ExcludedItems`: the items excluded from each row (history, padding, masks), to look up, subtract and overwrite."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ PADDED_IDS_CPU, PADDED_IDS = 2**18, 2**22
 """Maximum number of excluded ids of `Spans` that are padded at once: on the CPU, and on other devices."""
 
 
-class Exclusion:
+class ExcludedItems:
     """The items that are excluded from each row's candidates."""
 
     def __init__(

@@ -232,11 +232,15 @@ class ShardCounter:
 
     def best(self, scores: Tensor, offset: int) -> tuple[Tensor, Tensor]:
         """Return scores and ids of a shard's best candidates, [B, list_depth]; -inf and -1 if it has fewer."""
-        masks, ids = [], None
+        masks, excluded = [], None
         if self.targets.excluded is not None and scores.shape[1]:
-            columns = self.targets.excluded.among(ALL_ROWS, offset, scores.shape[1])
-            masks, ids = columns.masks, columns.ids
-        return best_items(scores, offset, self.needs.list_depth, masks, ids)
+            of_shard = self.targets.excluded.among(ALL_ROWS, offset, scores.shape[1])
+            masks, excluded = of_shard.masks, of_shard.ids
+        top, columns = kernels.best_items(scores, self.needs.list_depth, masks, excluded)
+        ids = (columns + offset).where(columns >= 0, -1)
+        padding = (0, self.needs.list_depth - ids.shape[1])
+        pad = torch.nn.functional.pad
+        return pad(top, padding, value=-torch.inf), pad(ids, padding, value=-1)
 
     def ranking(
         self,
@@ -247,21 +251,16 @@ class ShardCounter:
         history: Tensor | None = None,
     ) -> Ranking:
         """Return the ranking over all shards from the scores of targets, the sum of all counts and the best items."""
-        targets, checks, counter = self.targets, self.checks, self.counter
+        checks, counter = self.checks, self.counter
         checks.own_rows = rows.own
-        slots, kept, missing = target_scores.shape[1], targets.kept, counter.missing(target_scores)
+        slots, missing = target_scores.shape[1], counter.missing(target_scores)
         sizes = [slots, slots, len(counter.min_scores), 1]
         better, equal, at_least, bad = torch.split(counted.to(float_dtype(target_scores.device)), sizes, 1)
         checks.reject("scores", bad > 0, lambda row: f"row {row}")
-        topk_ids = topk_scores = None
-        if self.needs.list_depth:
-            if kept is not None:
-                kept_scores = target_scores.where(kept & ~missing, -torch.inf).to(best[0].dtype)
-                best = merged([best, (kept_scores, targets.ids.where(kept_scores > -torch.inf, -1))], best[0].shape[1])
-            topk_scores, topk_ids = best
+        top = counter.with_kept(best, target_scores, missing) if self.needs.list_depth else None
         # highest scores are checked above, so they are not read
         all_counts = Counts(better, equal, at_least, highest=target_scores.new_zeros(0))
-        counts = counter.finish(target_scores, missing, all_counts, topk_ids, topk_scores, check_scores=False)
+        counts = counter.finish(target_scores, missing, all_counts, top, check_scores=False)
         return rank_counts(
             counts, self.metric_needs, self.options, checks, self.needs.depth, rows=rows, history=history
         )
@@ -306,36 +305,7 @@ def best_of_processes(best: tuple[Tensor, Tensor], process_group: Any) -> tuple[
         shards = [torch.empty_like(column) for _ in range(torch.distributed.get_world_size(process_group))]
         torch.distributed.all_gather(shards, column.contiguous(), group=process_group)
         columns.append(shards)
-    return merged(list(zip(*columns, strict=True)), best[0].shape[1])
-
-
-def best_items(
-    scores: Tensor, offset: int, k: int, masks: list[Tensor], excluded: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Return scores and ids of the `k` best items of a shard, [B, k]; -inf and -1 if it has fewer candidates.
-
-    Args:
-        scores: scores [B, C] of the items from `offset` on.
-        offset: item of the first column.
-        k: length of the lists.
-        masks: bool [C] or [B, C]: columns that are not candidates.
-        excluded: columns that are not candidates of their row, int64 [B, H], negative = padding.
-    """
-    top = torch.full((len(scores), k), -torch.inf, dtype=scores.dtype, device=scores.device)
-    ids = torch.full((len(scores), k), -1, device=scores.device)
-    if scores.shape[1] and k:
-        columns = kernels.topk_ids(scores, k, masks, excluded)
-        top[:, : columns.shape[1]] = scores.gather(1, columns.clamp(min=0)).where(columns >= 0, -torch.inf)
-        ids[:, : columns.shape[1]] = (columns + offset).where(columns >= 0, -1)
-    return top, ids
-
-
-def merged(lists: list[tuple[Tensor, Tensor]], k: int) -> tuple[Tensor, Tensor]:
-    """Return scores and ids of the `k` best items of several lists, items of equal scores by ascending id."""
-    scores, ids = (torch.cat(columns, 1) for columns in zip(*lists, strict=True))
-    ids, by_id = ids.sort(dim=1, stable=True)
-    scores, order = scores.gather(1, by_id).sort(dim=1, descending=True, stable=True)
-    return scores[:, :k], ids.gather(1, order)[:, :k]
+    return kernels.merged(list(zip(*columns, strict=True)), best[0].shape[1])
 
 
 def _check_row_ids(row_ids: Any, rows: int, device: torch.device) -> None:

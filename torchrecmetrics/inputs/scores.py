@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, get_args
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ from torchrecmetrics.core.checks import (
 from torchrecmetrics.core.options import KernelChoice, Needs, Options, OverlapRule, PlacedTies
 from torchrecmetrics.core.ranking import ListedItems, Ranking
 from torchrecmetrics.inputs.batch_input import BatchInput, no_target, refuse_dense
-from torchrecmetrics.inputs.exclusion import ALL_ROWS, Exclude, Exclusion
+from torchrecmetrics.inputs.exclusion import ALL_ROWS, Exclude, ExcludedItems
 from torchrecmetrics.inputs.from_counts import TargetCounts, rank_counts, sort_ranks
 from torchrecmetrics.inputs.jagged import Spans
 from torchrecmetrics.inputs.targets import Gains, Target, Targets, selected
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 #: Rank that `get_topk_ranks` writes in an invalid row, on devices that cannot raise without a host sync.
 INVALID_RANK = torch.iinfo(torch.int64).min
 
+Best: TypeAlias = tuple[Tensor, Tensor]
+"""Scores and ids of the best candidates of each row, [B, k], best first; -inf and -1 where there are no more."""
 REQUIRED: Any = None
 """Default of arguments that must be given, so that other names of them reach a message."""
 COPIED_SCORES = 2**20
@@ -198,8 +200,7 @@ def count_targets(
     if excluded is None and isinstance(scores, Tensor):
         target_scores = scores.gather(1, targets.ids)
         missing = counter.missing(target_scores)
-        counts, topk_ids, topk_scores = counter.count(scores, target_scores, missing)
-        return counter.finish(target_scores, missing, counts, topk_ids, topk_scores)
+        return counter.finish(target_scores, missing, *counter.count(scores, target_scores, missing))
     if excluded is not None and isinstance(scores, Tensor) and counter.copies_pay(scores):
         # copies that fit the cache: excluded items are not read again to be subtracted
         scores = ScoreRows(
@@ -214,11 +215,12 @@ def count_targets(
         start = rows.stop
         target_scores = kernels.look_up(piece, targets.ids[rows])
         missing = counter.missing(target_scores, rows)
-        counts, *top = counter.count(piece, target_scores, missing, rows, owns_memory=owns_memory)
-        pieces.append((target_scores, missing, *top, *counts))
+        counts, top = counter.count(piece, target_scores, missing, rows, owns_memory=owns_memory)
+        pieces.append((target_scores, missing, *(top or (None, None)), *counts))
     columns: Any = pieces[0] if len(pieces) == 1 else map(_cat, zip(*pieces, strict=True))
-    target_scores, missing, topk_ids, topk_scores, *all_counts = columns
-    return counter.finish(target_scores, missing, Counts(*all_counts), topk_ids, topk_scores)
+    target_scores, missing, top_scores, top_ids, *all_counts = columns
+    top = None if top_ids is None else (top_scores, top_ids)
+    return counter.finish(target_scores, missing, Counts(*all_counts), top)
 
 
 class TargetCounter:
@@ -263,10 +265,10 @@ class TargetCounter:
         rows: slice = ALL_ROWS,
         first_item: int = 0,
         owns_memory: bool = False,
-    ) -> tuple[Counts, Tensor | None, Tensor | None]:
+    ) -> tuple[Counts, Best | None]:
         """Return the counts over a piece: scores of some rows and of the items from `first_item` on.
 
-        Also return the columns of the piece with the highest scores, int64 [n, list_depth], if lists are read.
+        Also return its best candidates, [n, list_depth], if lists are read.
 
         Args:
             scores: scores [n, C], or `Products`.
@@ -301,24 +303,27 @@ class TargetCounter:
         else:
             counts = kernels.count(scores, question, self.kernels)
         highest = counts.highest if overwritten is None else torch.maximum(counts.highest, overwritten)
-        topk_ids = topk_scores = None
+        top = None
         if k:
             assert isinstance(scores, Tensor)  # products are never listed
             leaving = None if columns is None or owns_memory else columns.ids
-            topk_ids = kernels.topk_ids(scores, k, masks, leaving)
-            if self.targets.kept is not None:
-                kept_scores = torch.where(self.targets.kept[rows], target_scores, -torch.inf)
-                topk_ids = _with_kept(topk_ids, scores, self.targets.ids[rows], kept_scores)
-            topk_scores = scores.gather(1, topk_ids.clamp(min=0)).where(topk_ids >= 0, -torch.inf)
-        return counts._replace(highest=highest), topk_ids, topk_scores
+            top = self.with_kept(kernels.best_items(scores, k, masks, leaving), target_scores, missing, rows)
+        return counts._replace(highest=highest), top
+
+    def with_kept(self, best: Best, target_scores: Tensor, missing: Tensor, rows: slice = ALL_ROWS) -> Best:
+        """Return the best candidates of some rows, with relevant items that stay although they are excluded."""
+        if self.targets.kept is None:
+            return best
+        kept = self.targets.kept[rows] & ~missing
+        kept_scores = target_scores.where(kept, -torch.inf).to(best[0].dtype)
+        return kernels.merged([best, (kept_scores, self.targets.ids[rows].where(kept, -1))], best[0].shape[1])
 
     def finish(
         self,
         target_scores: Tensor,
         missing: Tensor,
         counts: Counts,
-        topk_ids: Tensor | None,
-        topk_scores: Tensor | None,
+        top: Best | None,
         check_scores: bool = True,
     ) -> TargetCounts:
         """Return the counts over all items; `target_scores` are [B, T], `missing` targets are not candidates.
@@ -337,9 +342,9 @@ class TargetCounter:
             better, equal = better + above, equal + (count_at_least(kept_scores, target_scores) - above)
             at_least = [n + (kept_scores >= limit).sum(1) for n, limit in zip(at_least, self.min_scores, strict=True)]
         lists = None
-        if topk_ids is not None:
+        if top is not None:
             relevant = torch.where(targets.relevant, targets.ids, -1)
-            lists = ListedItems(topk_ids, relevant, num_items=targets.num_items, scores=topk_scores)
+            lists = ListedItems(top[1], relevant, num_items=targets.num_items, scores=top[0])
         return TargetCounts(
             relevant=targets.relevant,
             penalised=None if targets.gains is None else targets.penalised,
@@ -359,14 +364,6 @@ def _cat(pieces: tuple[Tensor | None, ...]) -> Tensor | None:
     return None if pieces[0] is None else torch.cat(pieces)  # type: ignore[arg-type]
 
 
-def _with_kept(listed_ids: Tensor, scores: Tensor, ids: Tensor, target_scores: Tensor) -> Tensor:
-    """Return the ids of the k best of `listed_ids` [B, k] and of excluded items that stay candidates, best first."""
-    values = torch.where(listed_ids >= 0, scores.gather(1, listed_ids.clamp(min=0)), -torch.inf)
-    ids, by_id = torch.cat([listed_ids, torch.where(target_scores > -torch.inf, ids, -1)], 1).sort(dim=1, stable=True)
-    best = torch.cat([values, target_scores], 1).gather(1, by_id).sort(dim=1, descending=True, stable=True).indices
-    return ids.gather(1, best[:, : listed_ids.shape[1]])
-
-
 def _row_chunks(scores: Tensor | ScoreRows | Products, rows_at_once: int) -> Iterable[Tensor | Products]:
     """Return the scores of some rows at a time: those of `ScoreRows`, or `rows_at_once` of a tensor or `Products`."""
     if isinstance(scores, ScoreRows):
@@ -376,7 +373,7 @@ def _row_chunks(scores: Tensor | ScoreRows | Products, rows_at_once: int) -> Ite
     return torch.split(scores, rows_at_once)
 
 
-def _copies(scores: Tensor, excluded: Exclusion) -> Iterator[Tensor]:
+def _copies(scores: Tensor, excluded: ExcludedItems) -> Iterator[Tensor]:
     """Yield copies of some rows, which may be overwritten."""
     for rows in torch.split(scores, min(excluded.rows_at_once, max(1, COPIED_SCORES // scores.shape[1]))):
         yield torch.empty(rows.shape, dtype=working_dtype(scores), device=scores.device).copy_(rows)

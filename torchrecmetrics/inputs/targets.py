@@ -21,7 +21,7 @@ from torchrecmetrics.core.checks import (
 )
 from torchrecmetrics.core.options import Options
 from torchrecmetrics.inputs.batch_input import SelectedItems
-from torchrecmetrics.inputs.exclusion import Exclude, Exclusion
+from torchrecmetrics.inputs.exclusion import Exclude, ExcludedItems
 from torchrecmetrics.inputs.jagged import Jagged, Pair, as_jagged, as_spans, side_by_side
 
 Target: TypeAlias = Tensor | SelectedItems | Jagged | Pair
@@ -39,7 +39,7 @@ class Targets(NamedTuple):
     relevant: Tensor  # bool
     may_rank: Tensor  # bool: an item that stays a candidate
     kept: Tensor | None  # bool: relevant items that stay candidates although they are excluded; None = none does
-    excluded: Exclusion | None  # None = no item is excluded
+    excluded: ExcludedItems | None  # None = no item is excluded
     num_items: int | None  # None = unknown, for lists
 
     @classmethod
@@ -63,7 +63,7 @@ class Targets(NamedTuple):
             _check_values(ids, gain, is_item, target, items, options, checks)
         excluded = None
         if exclude is not None or options.padding_idx is not None:
-            exclusion = Exclusion(exclude, shape, options, checks)
+            exclusion = ExcludedItems(exclude, shape, options, checks)
             excluded = None if exclusion.is_empty else exclusion
         relevant = is_item if gain is None else is_item & (gain > 0)
         may_rank, kept = is_item, None

@@ -13,7 +13,7 @@ from torch import Tensor
 from torchrecmetrics.core.options import KernelChoice
 from torchrecmetrics.kernels import eager
 from torchrecmetrics.kernels.contract import Counts, Products, Question
-from torchrecmetrics.kernels.topk_ids import topk_ids
+from torchrecmetrics.kernels.topk_ids import best_items, merged, topk_ids
 
 Kernels: TypeAlias = Literal["eager", "triton"]
 
@@ -28,9 +28,11 @@ __all__ = [
     "Kernels",
     "Products",
     "Question",
+    "best_items",
     "choose",
     "count",
     "look_up",
+    "merged",
     "topk_ids",
 ]
 

@@ -1,4 +1,4 @@
-"""`topk_ids`: the ids of the k best items of each row, ties by lower id."""
+"""The k best items of each row, ties by lower id: `topk_ids`, `best_items` with their scores, `merged` lists."""
 
 from __future__ import annotations
 
@@ -38,6 +38,22 @@ def topk_ids(scores: Tensor, k: int, masks: Sequence[Tensor] = (), excluded: Ten
         top, ids = _top(tile, k)
         tile_ids.append(ids.masked_fill(top == -torch.inf, -1))
     return torch.cat(tile_ids)
+
+
+def best_items(
+    scores: Tensor, k: int, masks: Sequence[Tensor] = (), excluded: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return scores, -inf where the row has no more candidates, and ids as `topk_ids` does, [B, min(k, I)]."""
+    ids = topk_ids(scores, k, masks, excluded)
+    return (scores.gather(1, ids.clamp(min=0)) if ids.shape[1] else scores[:, :0]).where(ids >= 0, -torch.inf), ids
+
+
+def merged(lists: Sequence[tuple[Tensor, Tensor]], k: int) -> tuple[Tensor, Tensor]:
+    """Return scores and ids of the `k` best items of several lists, items of equal scores by ascending id."""
+    scores, ids = (torch.cat(columns, 1) for columns in zip(*lists, strict=True))
+    ids, by_id = ids.sort(dim=1, stable=True)
+    scores, order = scores.gather(1, by_id).sort(dim=1, descending=True, stable=True)
+    return scores[:, :k], ids.gather(1, order)[:, :k]
 
 
 def _masked_copies(scores: Tensor, masks: Sequence[Tensor], excluded: Tensor | None) -> Iterator[Tensor]:
