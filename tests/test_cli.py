@@ -189,7 +189,7 @@ def test_history_and_complete(run):
     status, _, said = run(words)
     assert status == 2
     assert "user 'al' holds 1 item after" in said
-    assert said.rstrip().endswith("complete=True is --complete")
+    assert said.rstrip().endswith("complete= is --complete")
     assert "| 1.0000 |" in run(f"{words} --complete --markdown")[1]
 
 
@@ -238,6 +238,33 @@ def test_options_of_columns(words, said, run):
     assert said in out
 
 
+def test_names_of_lists_hold_for_the_truth(run):
+    """--user and --item name the columns of TRUTH and of the history, too, where these have them."""
+    for name in ("lists", "truth", "history"):
+        Path(f"{name}.csv").write_text(FILES[f"{name}.csv"].replace("user", "userID").replace("item", "itemID"))
+    status, out, _ = run(f"{EVALUATE} --user userID --item itemID --history history.csv --complete")
+
+    assert status == 0
+    assert "HR@1   1.0000" in out
+
+
+def test_a_link_to_itself_is_no_file_to_write(run):
+    Path("a.json").symlink_to("b.json")
+    Path("b.json").symlink_to("a.json")
+    status, _, error = run(f"{EVALUATE} --json a.json")
+
+    assert (status, error.count("\n")) == (2, 1)
+    assert "--json a.json is a link that leads to itself" in error
+
+
+def test_a_closed_stdout_is_no_error(run, monkeypatch):
+    """Without stdout, as after `>&-`, the file of results is written."""
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", None)
+        assert main([*EVALUATE.split(), "--json", "out.json"]) == 0
+    assert rows_of("out.json") == {"HR@1": 0.5, "MRR@2": 0.75}
+
+
 def test_metrics_of_yaml(folder):
     """YAML holds names with cut-offs, options, both, or neither, or a list of these where a name comes twice."""
     labels = ["NDCG@5", "NDCG@10", "MAP-min@1", "MAP-min@5", "RPrecision", "HR@3", "Precision-min@2", "MRR@10"]
@@ -249,7 +276,7 @@ BAD = [
     # files
     ("evaluate no.csv truth.csv -m HR@1", "error: there is no file no.csv\n"),
     ("evaluate lists.csv no.parquet --rank rank -m HR@1", "no.parquet"),
-    ("evaluate blank.csv truth.csv -m HR@1", "error: blank.csv has no named columns: the first line"),
+    ("evaluate blank.csv truth.csv -m HR@1", "error: blank.csv is empty: it holds no rows"),
     ("evaluate column.csv truth.csv --rank rank -m HR@1", "column.csv has no column 'rank'; did you mean 'rnk'"),
     ("evaluate films.csv ratings.csv -m HR@1", "not read: 'rating'. If it is the gain of each row"),
     ("evaluate twice.csv truth.csv -m MRR@2", "duplicates='first' is --first"),
@@ -258,7 +285,7 @@ BAD = [
     ("evaluate short.parquet truth.csv --rank rank -m HR@1", "short.parquet is no parquet file, or was cut short"),
     (
         "evaluate lists.pkl truth.csv -m HR@1",
-        "lists.pkl is of no known kind; there are .csv",
+        "read it with pandas",
     ),
     ("evaluate bars.xyz truth.csv -m HR@1", "delimiter= is --delimiter"),
     ("evaluate lists.csv truth.csv -m HR@1 --delimiter ab", "'ab'"),
@@ -267,16 +294,16 @@ BAD = [
     ("evaluate lists.csv strangers.csv --rank rank -m HR@1", "are these ids of one kind?\n"),
     ("evaluate lists.parquet other.parquet --rank rank -m HR@1", "other.parquet has no column 'user'"),
     ("audit log.csv --time when", "log.csv has no column 'when'"),
-    (f"{EVALUATE} --history other_history.csv", "item= is --item or --truth-item or --history-item\n"),
+    (f"{EVALUATE} --history other_history.csv", "item= is --history-item or --item or --truth-item\n"),
     ("evaluate steering.csv truth.csv -m HR@1 --rank rank", r"\x1b[2J"),  # would steer the terminal
     # columns whose meaning was not given
     (
         "evaluate lists.csv rated.csv -m HR@1",
-        "value=None is --no-value, value= is --value\n",
+        "value= is --no-value or --value\n",
     ),
     ("evaluate placed.csv truth.csv -m HR@1", "rank=None is --in-order, rank= is --rank, score= is --score\n"),
     (f"{IN_ORDER} --value rating", "values_reduce= is --values-reduce\n"),
-    ("audit days.csv", "time=None is --no-time, time= is --time\n"),
+    ("audit days.csv", "time= is --no-time or --time\n"),
     # metrics and limits
     (TRUTH, "no metric is named: pass -m NDCG@10"),
     (f"{TRUTH} -m HR@1,2", "unknown metric '2'"),

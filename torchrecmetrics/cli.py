@@ -32,6 +32,7 @@ from torchrecmetrics.results.comparison import compare
 from torchrecmetrics.results.evaluation import Evaluation
 from torchrecmetrics.results.rows import Rows
 from torchrecmetrics.tables.events import Events
+from torchrecmetrics.tables.files import open_file
 from torchrecmetrics.tables.table import Table
 from torchrecmetrics.tables.vocabulary import Vocabulary
 
@@ -130,7 +131,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command: Callable[[argparse.Namespace], int] = args.run
     try:
         status = command(args)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it is None if the caller closed it
+            sys.stdout.flush()
         return status
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -150,12 +152,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _flags(args: argparse.Namespace, message: str) -> str:
     """Return a line with the command's flags for the keywords and arguments of Python in a message; "" = none."""
-    named = []
-    for word, flags in _FLAGS.items():
-        known = " or ".join(flag for flag in flags if flag.lower() in args.flags)
-        if known and re.search(rf"(?<![\w.]){re.escape(word)}(?![a-z]|None)", message):
-            named.append(f"{word} is {known}")
-    return f"\nin this command: {', '.join(named)}" if named else ""
+    named = {word: flag for word, flag in _FLAGS.items() if flag.lower() in args.flags and _holds(message, word)}
+    for word in re.findall(r"(?<![\w.])[a-z_]+(?==)", message):
+        flags = sorted(flag for flag in args.flags if flag.endswith(f"-{word.replace('_', '-')}"))
+        named |= {f"{word}=": " or ".join(flags)} if flags else {}
+    return f"\nin this command: {', '.join(f'{word} is {flag}' for word, flag in named.items())}" if named else ""
+
+
+def _holds(message: str, word: str) -> bool:
+    """Return True if a message holds a word, and not as a part of another."""
+    return re.search(rf"(?<![\w.]){re.escape(word)}(?![a-z])", message) is not None
 
 
 def _printable(text: str) -> str:
@@ -163,27 +169,14 @@ def _printable(text: str) -> str:
     return "".join(sign if sign.isprintable() or sign == "\n" else repr(sign)[1:-1] for sign in text)
 
 
-#: The command's flags by keywords and arguments of Python.
+#: The command's flags for words of Python whose flags have other names.
 _FLAGS = {
-    "target": ["TRUTH"],
-    "exclude": ["--history"],
-    "user=": ["--user", "--truth-user", "--history-user"],
-    "item=": ["--item", "--truth-item", "--history-item"],
-    "rank=None": ["--in-order"],
-    "rank=": ["--rank"],
-    "score=": ["--score"],
-    "value=None": ["--no-value"],
-    "value=": ["--value"],
-    "time=None": ["--no-time"],
-    "time=": ["--time"],
-    "split=": ["--split"],
-    "delimiter=": ["--delimiter"],
-    "overlap=": ["--overlap"],
-    "values_reduce=": ["--values-reduce"],
-    "complete=True": ["--complete"],
-    "duplicates='first'": ["--first"],
-    "catalogue=": ["--train"],
-    "metrics=": ["--metric"],
+    "target": "TRUTH",
+    "exclude": "--history",
+    "rank=None": "--in-order",
+    "duplicates='first'": "--first",
+    "catalogue=": "--train",
+    "metrics=": "--metric",
 }
 
 # ------------------------------------------------------------------------------------------------------- arguments
@@ -245,8 +238,8 @@ _EVALUATE: _Arguments = {
     "--relevant-from": ({"type": float, "metavar": "GRADE"}, "lowest value of a relevant item; NDCG reads all values"),
     "-c --config": ({"type": Path, "metavar": "YAML"}, "file of metrics with cut-offs and options"),
     **_ORDER,
-    "--truth-user": (_ROLE, "column of users in TRUTH (default: a name as for --user)"),
-    "--truth-item": (_ROLE, "column of items in TRUTH (default: a name as for --item)"),
+    "--truth-user": (_ROLE, "column of users in TRUTH (default: that of --user, or a name as there)"),
+    "--truth-item": (_ROLE, "column of items in TRUTH (default: that of --item, or a name as there)"),
     "--history-user": (_ROLE, "column of users in the history and TRAIN"),
     "--history-item": (_ROLE, "column of items in the history and TRAIN"),
     "--train": (
@@ -352,10 +345,14 @@ def _parser() -> argparse.ArgumentParser:
 
 def _table(args: argparse.Namespace, path: Path, prefix: str = "", **said: Any) -> Table:
     """Return a file with the columns that the options say; `prefix` = "truth_" or "history_"."""
-    user, item = (getattr(args, f"{prefix}{role}") for role in ("user", "item"))
+    source = open_file(path, args.delimiter)
+    for role in ("user", "item"):
+        said[role] = getattr(args, f"{prefix}{role}")
+        if said[role] is ... and getattr(args, role) in source.names:  # the name of LISTS holds for other files, too
+            said[role] = getattr(args, role)
     if said.get("rank", ...) is None:  # --in-order
         said["score"] = None
-    return Table(path, user=user, item=item, delimiter=args.delimiter, **said)
+    return Table(source, **said)
 
 
 def _evaluate(args: argparse.Namespace) -> int:
@@ -386,7 +383,7 @@ def _evaluate(args: argparse.Namespace) -> int:
         lists,
         target=truth,
         exclude=history or None,
-        progress=_show if sys.stderr.isatty() else False,
+        progress=_show if sys.stderr is not None and sys.stderr.isatty() else False,
         overlap="without" if leaves_truth else None,
         keep_rows=args.rows is not None,
         **{name: getattr(args, name) for name in ("label", "values_reduce", "complete", "duplicates")},
@@ -502,13 +499,16 @@ def _check_files(inputs: Iterable[Path | None], outputs: Mapping[str, Path | Non
     files = [path for path in inputs if path is not None]
     for file in files:
         file.stat()  # raises if there is no such file
-    taken = {file.resolve(): "would overwrite a file that is read" for file in files}
+    taken = {os.path.realpath(file): "would overwrite a file that is read" for file in files}
     for option, path in outputs.items():
         if path is None:
             continue
-        if path.resolve() in taken:
-            raise ValueError(f"{option} {path} {taken[path.resolve()]}")
-        taken[path.resolve()] = f"is the file of {option}, too"
+        target = os.path.realpath(path)
+        if os.path.islink(target):
+            raise ValueError(f"{option} {path} is a link that leads to itself")
+        if target in taken:
+            raise ValueError(f"{option} {path} {taken[target]}")
+        taken[target] = f"is the file of {option}, too"
 
 
 # ----------------------------------------------------------------------------------------------------- metrics of YAML

@@ -14,7 +14,6 @@ TABLE = "user,item\nal,x\nal,z\nbo,z\nbo,y\n"
     "content",
     [
         b"\xef\xbb\xbf" + TABLE.encode(),
-        TABLE.encode("utf-16"),
         TABLE.replace("\n", "\r\n"),
         TABLE.replace("\n", "\r"),
         TABLE + "\n\n",

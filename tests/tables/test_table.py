@@ -171,6 +171,24 @@ def test_values_reduce_of_qrels(tmp_path):
     assert found["DCG@1"] == 3
 
 
+def test_the_last_value_is_that_of_the_latest_time(tmp_path):
+    """In a frame, a file and a log, wherever a time is found or named: of 3 at time 9 and 1 at time 2 it is 3."""
+    frame = pd.DataFrame({"user": [1, 1], "item": [7, 7], "value": [3, 1], "time": [9, 2]})
+    frame.to_csv(path := tmp_path / "truth.csv", index=False)
+    named = Table(frame.rename(columns={"time": "at"}), time="at")
+    for target in (frame, path, named, trm.Log.from_frame(frame)):
+        assert trm.evaluate_lists("DCG@1", {1: [7]}, target=target, values_reduce="last") == {"DCG@1": 3}
+    assert trm.Interactions.from_frame(frame, values_reduce="last").values.tolist() == [3]
+    assert trm.Interactions.from_frame(named, values_reduce="last").values.tolist() == [3]
+
+
+@pytest.mark.parametrize("cell", [{"item": 7, "p": 0.3}, (7, 0.3)])
+def test_cells_of_several_fields_name_the_line_that_takes_one(cell):
+    for lists in ({"user": [1], "item": [[cell]]}, pd.DataFrame({"user": [1], "item": [[cell]]}), {1: [cell]}):
+        with pytest.raises(TypeError, match=r"take one field of each, \[cell\[('item'|0)\] for cell in \.\.\.\]"):
+            trm.evaluate_lists("HR@1", lists, target={1: [7]})
+
+
 BAD = [
     (lambda: Table(Table(PAIRS)), "source is a Table already"),
     (

@@ -163,7 +163,11 @@ BAD = [
     (lambda: Vocabulary([1, "a"]), TypeError, "ids hold int and str: make them all one kind"),
     (lambda: Vocabulary([b"a", "a"]), TypeError, "ids hold bytes and str: make them all one kind"),
     (lambda: Vocabulary([True, False]), TypeError, "ids hold bool, such as True: ids are whole numbers, text or bytes"),
-    (lambda: Vocabulary([(1, 2)]), TypeError, r"ids hold list<item: int64>, such as \[1, 2\]: .*make them text"),
+    (
+        lambda: Vocabulary([(1, 2)]),
+        TypeError,
+        r"ids hold list<item: int64>, such as \[1, 2\]: .*\[cell\[0\]",
+    ),
     (lambda: Vocabulary([Decimal(7)]), TypeError, r"ids hold decimal128\(1, 0\), such as Decimal\('7'\)"),
     (lambda: Vocabulary([uuid.UUID(int=1)]), TypeError, r"make them text, \[str\(id\) for id in ids\]"),
     (lambda: Vocabulary([2**70]), ValueError, "ids hold whole numbers that 64 bits do not hold: make them text"),

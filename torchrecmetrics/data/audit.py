@@ -147,7 +147,7 @@ def _parts(what: Any) -> dict[str, Events]:
     logs: dict[str, Any]
     for log in what if isinstance(what, tuple) else [what]:
         if isinstance(log, Log):
-            log.check_order()
+            log.check_read("time")
     if isinstance(what, (Log, Interactions)):
         logs = {"events": what}
     elif isinstance(what, UserSplit):

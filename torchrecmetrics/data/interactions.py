@@ -139,7 +139,12 @@ class Interactions:
     def of_events(
         cls, events: Events, *, duplicates: DuplicatePairs = "merge", values_reduce: Reduce | None = None
     ) -> Interactions:
-        """Build from events whose users and items all have row numbers (no -1); values below 0 become 0."""
+        """Build from events whose users and items all have row numbers (no -1); values below 0 become 0, and the
+        "last" value is that of the latest time, if there are times.
+        """
+        if values_reduce == "last" and events.times is not None:
+            events.check_times()
+            events = events.take(events.times.argsort(stable=True))
         values = None if events.values is None else events.values.clamp(min=0)
         named = {"user_ids": events.user_ids, "item_ids": events.item_ids}
         return cls.of_edges((events.users, events.items), events.shape, values, duplicates, values_reduce, **named)
@@ -213,7 +218,8 @@ class Interactions:
             user_ids: vocabulary of the users, as in `from_columns`; default: the users that occur, ascending.
             item_ids: vocabulary of the items, as in `from_columns`; default: the items that occur, ascending.
             duplicates: as in `from_edge_index`.
-            values_reduce: as in `from_edge_index`.
+            values_reduce: as in `from_edge_index`; "last" is the value at the latest time, if a column of times is
+                found (time or timestamp) or named by a `Table`.
 
         Raises:
             TypeError: for anything but a frame, or a column of mixed kinds.
@@ -232,7 +238,8 @@ class Interactions:
         table = Table.with_columns(frame, user=user, item=item, value=value)
         if question := table.question("value"):
             raise ValueError(question)
-        events = Events.of_entries(table.read("value"), user_ids, item_ids)
+        roles = ("value", "time") if values_reduce == "last" else ("value",)
+        events = Events.of_entries(table.read(*roles), user_ids, item_ids)
         return cls.of_events(events, duplicates=duplicates, values_reduce=values_reduce)
 
     @classmethod

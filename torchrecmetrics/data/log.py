@@ -15,7 +15,7 @@ from torchrecmetrics.core.checks import check_k
 from torchrecmetrics.core.saving import read, write
 from torchrecmetrics.data.edges import DuplicatePairs, Reduce
 from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.tables.events import Events, read_bound, shown_time, wrong_times
+from torchrecmetrics.tables.events import Events, read_bound, shown_time
 from torchrecmetrics.tables.files import open_file
 from torchrecmetrics.tables.table import Name, Table, Use
 from torchrecmetrics.tables.vocabulary import Vocabulary
@@ -161,21 +161,10 @@ class Log(Events):
         uses: tuple[Use, ...] = ("time", "value")
         return replace(log, questions={use: question for use in uses if question and table.open_columns(use)})
 
-    def check_order(self) -> None:
-        """Raise if a column that was not read may hold the times, by which events would be in another order."""
-        self.check_read("time")
-
     def _check_times(self) -> None:
-        """Raise as `check_order` does, and for times that cannot be ordered: in two units, or with -1 among them."""
-        self.check_order()
-        if self.times is None or not bool((wrong := wrong_times(self.times)).any()):
-            return
-        first, other = (shown_time(self.times, int(rows.nonzero()[0]), self.time_unit) for rows in (wrong, ~wrong))
-        raise ValueError(
-            f"{int(wrong.sum())} of {len(self)} times are of another unit than most, or mean a missing time, such as "
-            f"{first}, where others are like {other}: convert the times to one unit, and leave out missing times, "
-            "log.take(log.times > 0)"
-        )
+        """Raise if an unread column could be the times, and for times that cannot be ordered."""
+        self.check_read("time")
+        self.check_times()
 
     def check_read(self, role: str) -> None:
         """Raise if an unread column could have this role."""
@@ -217,10 +206,9 @@ class Log(Events):
         self.check_read("value")
         if isinstance(min_value, str) or min_value != min_value:
             raise ValueError(f"min_value must be a number, got {min_value!r}")
-        events = self
+        events: Events = self
         if values_reduce == "last" and self.values is not None:
-            self._check_times()
-            events = self if self.times is None else self.take(self.times.argsort(stable=True))
+            self.check_read("time")
         if min_value is not None:
             if self.values is None:
                 raise ValueError(f"min_value={min_value!r} needs values: name their column, value=")

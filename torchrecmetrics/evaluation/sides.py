@@ -104,7 +104,8 @@ def ground_truth(target: Any, values_reduce: Reduce | None) -> Interactions:
     elif isinstance(target, Log):
         truth = target.to_interactions(values_reduce=values_reduce)
     else:
-        entries = target.read("value") if isinstance(target, Table) else entries_of_dict("target", target)
+        roles = ("value", "time") if values_reduce == "last" else ("value",)
+        entries = target.read(*roles) if isinstance(target, Table) else entries_of_dict("target", target)
         truth = Interactions.of_events(Events.of_entries(entries), values_reduce=values_reduce)
     if not len(truth):
         raise ValueError(f"target holds no interactions, there is nothing to evaluate: {truth}")

@@ -119,10 +119,10 @@ def _of_entries(name: str, column: Any) -> Any:
 
 def _one_field(entry: Any) -> str:
     """Return the advice for an entry, or a list of entries, of several fields; empty for other entries."""
-    entry = entry[0] if isinstance(entry, list) and entry else entry
-    if not isinstance(entry, (Mapping, tuple)) or not entry:
+    entry = entry[0] if isinstance(entry, list) and entry and isinstance(entry[0], (Mapping, tuple)) else entry
+    if not isinstance(entry, (Mapping, tuple, list)) or not entry:
         return ""
-    field = 0 if isinstance(entry, tuple) else "item" if "item" in entry else next(iter(entry))
+    field = ("item" if "item" in entry else next(iter(entry))) if isinstance(entry, Mapping) else 0
     return f"take one field of each, [cell[{field!r}] for cell in ...]"
 
 

@@ -53,11 +53,6 @@ class Entries(NamedTuple):
         """Distinct items, in the order in which they occur."""
         return Vocabulary.of_array(self.columns["item"].dictionary)
 
-    def where(self, mask: Tensor) -> Entries:
-        """Return the entries that a mask marks, bool [E]; the ids stay whole."""
-        kept = arrow().array(mask.numpy())
-        return self._replace(columns={role: column.filter(kept) for role, column in self.columns.items()})
-
     def row(self, row: int) -> str:
         """Return the name of a row in messages."""
         return f"row {row}" if self.first_line is None else f"row {row} (line {row + self.first_line})"

@@ -8,8 +8,7 @@ import io
 import json
 import lzma
 import re
-import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -21,15 +20,14 @@ from torchrecmetrics.core.checks import needed
 from torchrecmetrics.tables.columns import arrow
 from torchrecmetrics.tables.frames import Source, source_of_frame
 
-_COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"(\xb5/\xfd": "zstd", b"\xfd7zX": "xz", b"PK\x03\x04": "zip"}
-"""Compressed files by their first bytes, whatever their name."""
-_COMPRESSED_SUFFIXES = (".gz", ".bz2", ".zst", ".xz", ".zip")
-_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".xz": "xz"}
 _DELIMITERS = ",;\t|"
 _MISSING = ["", "NaN", "nan", "NA", "N/A", "<NA>", "null", "NULL", "None"]
 """Unquoted text that means a missing entry; in quotes it is an id."""
-_BLOCK_BYTES, _JSON_BLOCK_BYTES = 2**20, 2**22
-"""Bytes of a text file, and of json lines, that are parsed at once; no line may be longer."""
+_BLOCK_BYTES = 2**20
+"""Bytes of a text file that are parsed at once, unless a line is longer."""
+_FIRST_LINE_BYTES = 2**22
+"""Most bytes of the first line that are looked at."""
 _MAX_DEPTH = 1000
 """Most brackets of JSON within each other; the reader of pyarrow ends the process some thousands deeper."""
 _NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
@@ -38,7 +36,7 @@ _MOVIELENS = ("user", "item", "rating", "timestamp")
 _FORMATS = (
     ".csv, .tsv, .parquet, .json, .jsonl, .ndjson, RecBole's .inter, MovieLens' u.data (.data, .base, .test) and "
     "ratings.dat, LightGCN's lines of 'user item item ...' (.txt), TREC's runs (.run, .trec, .txt) and qrels (.qrels, "
-    "or qrels in the name), each also with .gz, .bz2, .xz, .zst or .zip behind it"
+    "or qrels in the name), each also with .gz, .bz2, .xz or .zst behind it"
 )
 
 
@@ -57,10 +55,9 @@ def open_file(path: str | Path, delimiter: str | None = None) -> Source:
     | TREC qrels | .qrels, .qrel, or qrels in the name; four words | user, item, relevance |
     | LightGCN | .txt; lines of whole numbers | user, item |
 
-    Compressed files (gzip, bz2, xz, zstd, zip of one file) are known by their first bytes. A folder of parquet files is
-    one table. Text is UTF-8, or UTF-16 with its mark; blank lines are no rows. If the name has no suffix, as
-    /dev/stdin, the first bytes identify parquet, json lines, runs and qrels; any other content must be csv with a
-    header.
+    Compressed files end in .gz, .bz2, .xz or .zst. A folder of parquet files is one table. Text is UTF-8; blank lines
+    are no rows. If the name has no suffix, as /dev/stdin, the first bytes identify parquet, json lines, runs and qrels;
+    any other content must be csv with a header.
 
     Args:
         path: path of the file.
@@ -69,7 +66,8 @@ def open_file(path: str | Path, delimiter: str | None = None) -> Source:
 
     Raises:
         ImportError: without pyarrow.
-        ValueError: for an unknown format, content that contradicts the name, an empty file, and other folders.
+        ValueError: for an unknown format, such as zip, tar and UTF-16, content that contradicts the name, an empty
+            file, and other folders.
     """
     path = Path(path)
     arrow(f"reading {path}")
@@ -119,46 +117,44 @@ class _Content(NamedTuple):
 
 
 def _content(path: Path) -> _Content:
-    """Return the content of a file, decompressed and in UTF-8."""
+    """Return the content of a file, decompressed as its suffix says; refuse what is not read as text or parquet."""
     data = None if path.is_file() else path.read_bytes()
-    with path.open("rb") if data is None else io.BytesIO(data) as file:
-        start = file.read(6)
-    compression = next((name for signature, name in _COMPRESSED.items() if start.startswith(signature)), None)
+    compression = _COMPRESSIONS.get(path.suffix.lower())
     if compression is not None:
         data = _decompressed(path, path.read_bytes() if data is None else data, compression)
-    if start[:2] in _UTF16:
-        try:
-            data = (path.read_bytes() if data is None else data).decode("utf-16").encode()
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{path} begins as UTF-16 and is none ({error.reason}): save the file as UTF-8") from None
-    suffix = Path(path.stem if path.suffix.lower() in _COMPRESSED_SUFFIXES else path.name).suffix.lower()
-    with path.open("rb") if data is None else io.BytesIO(data) as file:
-        line = re.split(rb"[\r\n]", file.readline(_JSON_BLOCK_BYTES), maxsplit=1)[0]
-    if not line and not (start if data is None else data.strip()):
+    suffix = Path(path.name if compression is None else path.stem).suffix.lower()
+    content = _Content(path, suffix, data, "")
+    with content.open() as file:
+        line = file.readline(_FIRST_LINE_BYTES)
+    if not line.startswith(b"PAR1"):
+        _check_text(path, 1, line)
+    if not line.strip() and not (path.read_bytes() if data is None else data).strip():
         raise ValueError(f"{path} is empty: it holds no rows")
-    return _Content(path, suffix, data, line.decode("utf-8-sig", "replace"))
+    return content._replace(first_line=re.split(r"[\r\n]", line.decode("utf-8-sig", "replace"), maxsplit=1)[0])
+
+
+def _check_text(path: Path, number: int, line: bytes) -> None:
+    """Refuse a line of a file that is not text in UTF-8, such as one of a zip file."""
+    try:
+        fault = "a byte is 0" if "\0" in codecs.getincrementaldecoder("utf-8")().decode(line) else ""
+    except UnicodeDecodeError as error:
+        fault = f"byte {error.start} is not UTF-8, in {line[max(0, error.start - 20) : error.start + 20]!r}"
+    if fault:
+        raise ValueError(
+            f"{path}, line {number}: {fault}: save the file as UTF-8, or read it with pandas (zip, tar, UTF-16), and "
+            "pass the frame; compressed files end in .gz, .bz2, .xz or .zst"
+        )
 
 
 def _decompressed(path: Path, data: bytes, compression: str) -> bytes:
     pa = arrow()
     try:
-        if compression == "zip":
-            return _only_member(path, data)
         if compression == "xz":
             return lzma.decompress(data)
         with pa.CompressedInputStream(pa.BufferReader(data), compression) as stream:
             return bytes(stream.read())
-    except (pa.ArrowException, lzma.LZMAError, zipfile.BadZipFile, OSError, RuntimeError) as error:
-        raise ValueError(f"{path} is no {compression} file, was cut short or is encrypted: {error}") from error
-
-
-def _only_member(path: Path, data: bytes) -> bytes:
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        # folders, and what macOS adds
-        names = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX/")]
-        if len(names) != 1:
-            raise ValueError(f"{path} holds {len(names)} files ({', '.join(names[:5])}): take one out of it")
-        return archive.read(names[0])
+    except (pa.ArrowException, lzma.LZMAError, OSError) as error:
+        raise ValueError(f"{path} is no {compression} file, or was cut short: {error}") from error
 
 
 @contextmanager
@@ -188,15 +184,11 @@ class _Layout(NamedTuple):
 
 def _text(content: _Content, layout: _Layout, roles: Mapping[str, str] | None = None) -> Source:
     """Return the source of a text file; ids are read as text, other columns as numbers where all entries are."""
+    if layout.header:
+        _check_rows(content)
 
     def read(wanted: Sequence[str], ids: Sequence[str]) -> dict[str, Any]:
         reader, pa = needed("pyarrow.csv", "reading files"), arrow()
-        lines = reader.ReadOptions(
-            use_threads=False,
-            block_size=max(_BLOCK_BYTES, 2 * len(content.first_line)),
-            column_names=layout.names,
-            skip_rows=int(layout.header),
-        )
         convert = reader.ConvertOptions(
             include_columns=wanted,
             column_types=dict.fromkeys(ids, pa.dictionary(pa.int32(), pa.string())),
@@ -204,14 +196,17 @@ def _text(content: _Content, layout: _Layout, roles: Mapping[str, str] | None = 
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
         )
-        with content.open() as file, _naming(content.path, "table of this delimiter in UTF-8"):
+
+        def parsed(file: IO[bytes], block_size: int) -> Any:
             stream, delimiter = _single_delimiters(file, layout.delimiter)
+            lines = reader.ReadOptions(
+                use_threads=False, block_size=block_size, column_names=layout.names, skip_rows=int(layout.header)
+            )
             parse = reader.ParseOptions(delimiter=delimiter, quote_char='"' if layout.quoted else False)
-            try:
-                table = reader.read_csv(stream, lines, parse, convert)
-            except arrow().ArrowInvalid:
-                _check_encoding(content)
-                raise
+            return reader.read_csv(stream, lines, parse, convert)
+
+        with _naming(content.path, "table of this delimiter in UTF-8"):
+            table = _in_blocks(content, parsed)
         if layout.header:
             _check_header(content.path, {name: table[name] for name in ids})
         return {name: table[name] for name in wanted}
@@ -219,15 +214,25 @@ def _text(content: _Content, layout: _Layout, roles: Mapping[str, str] | None = 
     return Source(str(content.path), layout.names, read, roles or {}, written=True, first_line=1 + layout.header)
 
 
-def _check_encoding(content: _Content) -> None:
-    """Refuse text that is not UTF-8, and name the line."""
+def _in_blocks(content: _Content, parsed: Callable[[IO[bytes], int], Any]) -> Any:
+    """Return the table that `parsed(file, block_size)` reads; a file with a line longer than a block is one block."""
+    try:
+        with content.open() as file:
+            return parsed(file, _BLOCK_BYTES)
+    except arrow().ArrowInvalid:
+        with content.open() as file:
+            for number, line in enumerate(file, start=1):
+                _check_text(content.path, number, line)
+            size = file.tell()
+            file.seek(0)
+            return parsed(file, min(size + 1, 2**31 - 1))
+
+
+def _check_rows(content: _Content) -> None:
+    """Refuse a file that ends after its header."""
     with content.open() as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                line.decode()
-            except UnicodeDecodeError as error:
-                fault = f"byte {error.start} is not UTF-8, in {line[max(0, error.start - 20) : error.start + 20]!r}"
-                raise ValueError(f"{content.path}, line {number}: {fault}: save the file as UTF-8") from None
+        if not re.search(rb"[\r\n]\s*\S", file.read(len(content.first_line.encode()) + 2**12)):
+            raise ValueError(f"{content.path} holds a header and no rows")
 
 
 def _check_header(path: Path, ids: Mapping[str, Any]) -> None:
@@ -339,9 +344,12 @@ def _json(content: _Content) -> Source:
         if not content.first_line.lstrip().startswith("["):
             _check_depth(stream, str(path))
             reader = needed("pyarrow.json", f"reading {path}")
-            options = reader.ReadOptions(use_threads=False, block_size=_JSON_BLOCK_BYTES)
+
+            def parsed(file: IO[bytes], block_size: int) -> Any:
+                return reader.read_json(file, reader.ReadOptions(use_threads=False, block_size=block_size))
+
             with _naming(path, "file of json lines"):
-                return source_of_frame(reader.read_json(stream, options), str(path))._replace(first_line=1)
+                return source_of_frame(_in_blocks(content, parsed), str(path))._replace(first_line=1)
         try:
             rows = json.load(stream)
         except (ValueError, RecursionError) as error:
@@ -361,7 +369,6 @@ def _check_depth(stream: IO[bytes], what: str) -> None:
                 deepest = max(deepest, depth)
         if deepest > _MAX_DEPTH:
             raise ValueError(f"{what}, line {number} holds {deepest} brackets within each other: leave them out")
-    stream.seek(0)
 
 
 def _item_lists(content: _Content) -> Source:
