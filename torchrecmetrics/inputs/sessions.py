@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -144,7 +144,7 @@ def count_sessions(
 def check_entries(scores: Tensor, labels: Tensor, indexes: Tensor) -> None:
     """Raise unless flat scores, labels and session ids have accepted dtypes, one shape and one device."""
     check_scores(scores, dims=1)
-    if not isinstance(indexes, Tensor) and len(indexes) and isinstance(indexes[0], str):
+    if not isinstance(indexes, (Tensor, Mapping)) and len(indexes) and isinstance(indexes[0], str):
         raise TypeError(
             f"indexes must be a tensor, got text such as {str(indexes[0])!r}: number the sessions of all batches, "
             "_, indexes = trm.Vocabulary.number(ids)"
