@@ -111,7 +111,7 @@ def test_evaluate_prints_what_evaluate_lists_finds(run):
     """`evaluate` prints what `evaluate_lists` returns, as a table or Markdown; without a terminal stderr is empty."""
     found = trm.evaluate_lists(["HR@1", "MRR@2"], "lists.csv", target="truth.csv")
     assert run(EVALUATE) == (0, f"{found}\n", "")
-    counts = "2 users, 2 list entries with an item that the ground truth lacks (such as 'x')"
+    counts = "2 users, 2 list entries with an item that the ground truth lacks (such as 'x'; it has such as 'y')"
     assert run(f"{EVALUATE} --markdown") == (0, f"{found.to_markdown()}\n\n{counts}\n", "")
     by_score = f"{found}".replace("'score' of lists.csv", "'rank' of lists.parquet")
     assert run("evaluate lists.parquet truth.csv --score score -m HR@1,MRR@2") == (0, f"{by_score}\n", "")
@@ -124,7 +124,7 @@ def test_the_note_below_intervals_names_the_command(run):
     pd.DataFrame({"user": users, "item": ["x"] * 20}).to_csv("lists.csv", index=False)
     assert "; compare models with torchrecmetrics compare, not" in run("evaluate lists.csv truth.csv -m HR@1")[1]
     assert run("evaluate lists.csv truth.csv -m HR@1 --markdown")[1].endswith(
-        " |\n\n20 users, 1 relevant item in no list (such as 'y')\n"
+        " |\n\n20 users, 1 relevant item in no list (such as 'y'; lists have such as 'x')\n"
     )
 
 

@@ -150,7 +150,10 @@ def test_tables_are_matched_by_id(tmp_path):
     only_y = {"user": ["al"], "item": ["y"], "score": [0.5]}
     assert agreement(SCORED, only_y, k=1, score="score")["Overlap@1"] == 1
     assert agreement(SCORED, only_y, k=1, score=None)["Overlap@1"] == 0
-    with pytest.warns(UserWarning, match="3 of 6 users have a list in only one run, and are left out"):
+    with pytest.warns(
+        UserWarning,
+        match="3 of 6 users have a list in only one run, and are left out, such as .* of lists_a and .* of lists_b",
+    ):
         found = agreement({"new": ["i1"], **a}, {**b, "late": ["i2"], "gone": ["i3"]}, k=3)
     assert (found.floats(), found.num_users) == (expected, 3)
 
@@ -166,11 +169,16 @@ BETWEEN_0_AND_1 = "p, the probability of going on to the next rank, must be betw
     ("lists_a", "lists_b", "options", "message"),
     [
         (A, B[:2], {}, "lists_a has 3 rows, lists_b 2: a row is one user in both"),
-        (A, {0: [1]}, {}, r"to say who the users are, pass \(lists, users\)"),
+        (A, {0: [1]}, {}, r"to say who the users are, pass \(lists_a, users\)"),
         (A, B.float(), {}, "lists_b must hold int64, int32 or int16"),
         (A[0], B, {}, r"lists_a must be item ids \[B, K\], best first, got shape \[3\]"),
         ({"al": ["x", "x"]}, {"al": ["x", "y"]}, {}, "lists_a holds an item twice in the list of user 'al'"),
-        ({"al": ["x"]}, {"bo": ["x"]}, {}, "none of 2 users has a list in both runs"),
+        (
+            {"al": ["x"]},
+            {"bo": ["x"]},
+            {},
+            "none of 2 users has a list in both runs, such as user 'al' of lists_a and user 'bo' of lists_b",
+        ),
         (
             {1: [1]},
             {"2": [1]},

@@ -751,3 +751,14 @@ def test_progress_without_tqdm(monkeypatch):
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)
     with pytest.raises(ImportError, match=r"progress=True needs tqdm: pip install 'torchrecmetrics\[progress\]'"):
         with_progress(True)
+
+
+@pytest.mark.parametrize("number", [9, 10])
+def test_scores_of_minus_infinity_alone_are_a_warning(number, recwarn):
+    target = trm.Interactions.from_dense(torch.eye(number) > 0)
+    found = trm.evaluate("HR@1", lambda users: torch.full((len(users), number), -torch.inf), target=target)
+
+    assert found["HR@1"] == 0
+    assert [str(warning.message)[:41] for warning in recwarn] == ["each of 10 users has a relevant item that"] * (
+        number == 10
+    )

@@ -262,7 +262,7 @@ def test_items_that_truth_does_not_know_take_their_places():
     had = {"user": ["bo", "other"], "item": ["old", "new"]}
     assert outcome("MRR@2", lists, exclude=had, complete=True) == (
         (0.5 + 1 + 1) / 3,
-        counts | {"num_without_history": 2},
+        counts | {"num_without_history": 2, "num_excluded": 2},
     )
 
 
@@ -479,7 +479,7 @@ def test_overlap_of_truth_and_history(tmp_path):
     for target, exclude in ((truth, seen), (TRUTH, (had, seen)), logs, paths, dicts):
         found = evaluate_lists(NAMES, lists, target=target, exclude=exclude, overlap="without", **how)
         same(found, expected)
-        assert found.counts() == expected.counts()
+        assert found.counts() | {"num_excluded": 2} == expected.counts()
         with pytest.raises(ValueError, match=r"2 \(user, item\) pairs of target .* overlap='without' takes them out"):
             evaluate_lists("HR", lists, target=target, exclude=exclude, **how)
     collection = trm.RecMetricCollection(NAMES, k=2)
@@ -610,7 +610,7 @@ BAD = [
     bad({1: [10]}, "a dict of grades for 1 and a list without for 2", target={1: {10: 0}, 2: [12]}),
     bad({"al": ["x"]}, "got int for 'al'", target={"al": 3}),
     bad(ROWS, "all pairs of target are also in exclude: .* nothing to evaluate", exclude=TRUTH, overlap="without"),
-    bad(ROWS, "target must be Interactions, a Log, a Table, a frame, a dict or a file, got int", target=3),
+    bad(ROWS, "target must be Interactions, a Log, a Table, a frame, a matrix, a dict or a file, got int", target=3),
     bad(
         ROWS,
         r"'user' or 'user_id' and 'item'.*uid.*trm.Table\(target, user=\.\.\., item=\.\.\.",
@@ -654,7 +654,7 @@ def test_several_ids_in_a_cell(separator, tmp_path):
     lists.to_csv(tmp_path / "lists.csv", index=False, quoting=1)
     split = separator if separator.strip() else " "
     for table in (lists, tmp_path / "lists.csv"):
-        with pytest.warns(UserWarning, match=re.escape(f"look like {cells[0]!r}, those of target like 'B000'")):
+        with pytest.raises(ValueError, match=re.escape(f"such as {cells[0]!r}, those of target such as 'B000'")):
             evaluate_lists("MRR@3", table, target=truth, complete=True)
         assert value("MRR@3", table, truth, split=split) == 0.5
     blanks = lists.assign(item=lists.item.str.replace(separator, f" {separator} "))
@@ -674,6 +674,174 @@ def test_titles_are_not_taken_apart():
     for table in (lists, cells):
         assert value("MRR@3", table, target) == 0.5
         assert value("HR@1", table, {"user": users, "item": [words] * 6}) == 0
+
+
+KNOWN = {"user": ["al", "al"], "item": ["x", "z"]}
+"""Items that al had."""
+
+
+@pytest.mark.parametrize("name", ["clicked", "value", "rating"])
+def test_excluded_pairs_have_no_values(name, tmp_path):
+    """All pairs of a table leave the lists, whatever its other columns hold; the counts name these columns."""
+    frame = pd.DataFrame(KNOWN | {name: [1, 0]})
+    frame.to_csv(tmp_path / "known.csv", index=False)
+    for exclude in (frame, tmp_path / "known.csv", trm.Table(frame), trm.Table(frame, value=name)):
+        found = evaluate_lists("MRR", {"al": ["x", "z", "y"]}, target={"al": ["y"]}, exclude=exclude, complete=True)
+
+        assert found["MRR"] == 1
+        assert f"exclude: 2 pairs, not read: {name!r}\n" in str(found)
+
+
+def test_one_error_asks_about_lists_and_ground_truth():
+    asked = KNOWN | {"p": [3, 1]}
+    with pytest.raises(ValueError, match=r"lists has a column .*\ntarget has a column "):
+        evaluate_lists("MRR", asked, target=asked)
+
+
+# ------------------------------------------------------------------------------------------------ tensors, row numbers
+
+ROWS = Interactions.from_columns([0, 1, 2], [2, 3, 3], num_users=3, num_items=5)
+DENSE = torch.zeros(3, 5).index_put((ROWS.users, ROWS.items), torch.ones(3))
+TOP = torch.tensor([[0, 2], [3, 1], [4, 0]]), torch.arange(3)
+"""Lists of three users, of which the first two hold a relevant item, at rank 2 and 1."""
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        torch.tensor([[0, 1, 2], [2, 3, 3]]),
+        DENSE > 0,
+        DENSE.numpy(),
+        DENSE.double(),
+        DENSE.to_sparse(),
+    ],
+    ids=["edge_index", "bool", "numpy", "graded", "sparse"],
+)
+def test_tensors_are_ground_truths(target):
+    """The first call of a graph user: top-k ids beside an edge_index."""
+    assert value("MRR@2", TOP, target) == (1 / 2 + 1 + 0) / 3
+
+
+@pytest.mark.parametrize(
+    "exclude", [torch.tensor([[0, 2], [0, 4]]), torch.eye(3, 5) > 2, torch.tensor([True, *[False] * 4])]
+)
+def test_tensors_are_exclusions(exclude):
+    """Edges, a matrix of users and items, a mask of items: as in `evaluate`."""
+    removes = exclude.any()
+    expected = {True: (1 + 1 + 0) / 3, False: (1 / 2 + 1 + 0) / 3}
+
+    assert value("MRR@2", TOP, ROWS, exclude=exclude, complete=True) == expected[bool(removes)]
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (3,), (), (2, 3, 4)])
+def test_ids_in_rows_are_no_ground_truth(shape):
+    with pytest.raises(TypeError, match=r"target must be Interactions, .* a matrix, .*from_padded\(ids, num_items\)"):
+        evaluate_lists("HR@2", TOP, target=torch.ones(shape, dtype=torch.int64))
+
+
+def test_two_rows_of_ids_beside_lists_of_two_users_are_ambiguous():
+    with pytest.raises(TypeError, match="is an edge_index or rows of items"):
+        evaluate_lists("HR@2", (TOP[0][:2], TOP[1][:2]), target=torch.tensor([[1, 2], [3, 0]]))
+
+
+def test_edges_with_items_numbered_after_the_users_are_refused():
+    with pytest.raises(ValueError, match=r"all items .* are 3 or more, the number of users, as PyG numbers items"):
+        evaluate_lists("HR@2", TOP, target=torch.tensor([[0, 1, 2], [5, 6, 6]]))
+
+
+def with_ids(interactions):
+    return interactions.with_ids(user_ids=torch.arange(3), item_ids=torch.arange(5))
+
+
+LISTS_OF_ROWS = {user: items.tolist() for user, items in enumerate(TOP[0])}
+BESIDE = {
+    "table of lists": (ROWS, {"user": [0], "item": [2]}, {}, "lists has user_ids, target has none"),
+    "recommendations": (
+        with_ids(ROWS),
+        trm.recommend(torch.eye(3), torch.eye(5, 3), 2),
+        {},
+        "target has .* lists has none",
+    ),
+    "dict to exclude": (ROWS, LISTS_OF_ROWS, {"exclude": {0: [0]}}, "exclude has user_ids, target has none"),
+    "table to exclude": (
+        ROWS,
+        LISTS_OF_ROWS,
+        {"exclude": {"user": [0], "item": [0]}},
+        "exclude has user_ids, target has",
+    ),
+    "rows to exclude": (with_ids(ROWS), LISTS_OF_ROWS, {"exclude": ROWS}, "target has user_ids, exclude has none"),
+    "second to exclude": (ROWS, LISTS_OF_ROWS, {"exclude": (ROWS, {0: [0]})}, r"exclude\[1\] has user_ids, target has"),
+    "rows of a catalogue": (
+        with_ids(ROWS),
+        LISTS_OF_ROWS,
+        {"catalogue": trm.Catalogue(5)},
+        "target has item_ids, the cat",
+    ),
+    "catalogue": (
+        ROWS,
+        LISTS_OF_ROWS,
+        {"catalogue": trm.Catalogue(5, item_ids=range(5))},
+        "the catalogue has item_ids",
+    ),
+}
+
+
+@pytest.mark.parametrize(("target", "lists", "options", "message"), BESIDE.values(), ids=BESIDE)
+def test_row_numbers_are_no_ids(target, lists, options, message):
+    """Whole numbers as ids beside row numbers are an error that names both, in both directions."""
+    with pytest.raises(ValueError, match=f"{message}.* row 5 could mean two "):
+        evaluate_lists("HR@1", lists, target=target, complete=True, **options)
+
+
+@pytest.mark.parametrize("lists", [LISTS_OF_ROWS, TOP, (TOP[0].numpy(), [0, 1, 2])], ids=["dict", "tensors", "numpy"])
+def test_lists_in_a_dict_or_tuple_hold_row_numbers_where_the_ground_truth_does(lists):
+    assert value("MRR@2", lists, ROWS) == (1 / 2 + 1 + 0) / 3
+
+
+def test_row_numbers_below_0_are_padding():
+    lists = torch.tensor([[-2, 2], [-5, 3], [-1, 3]]), torch.arange(3)
+
+    assert value("HR@1", lists, ROWS) == 1
+
+
+def test_rows_of_users_below_0_are_refused():
+    with pytest.raises(ValueError, match="the users of lists hold -1: row numbers are 0 or more"):
+        evaluate_lists("HR@1", {-1: [2], 0: [3]}, target=ROWS)
+
+
+@pytest.mark.parametrize("shape", [(2, 5), (3, 9)])
+def test_exclusions_of_other_rows_are_refused(shape):
+    exclude = Interactions.from_columns([0], [1], num_users=shape[0], num_items=shape[1])
+    with pytest.raises(ValueError, match=r"exclude has \d (user|item)s, target has \d: their rows are not the same"):
+        evaluate_lists("HR@1", TOP, target=ROWS, exclude=exclude)
+
+
+def test_a_mask_is_in_the_order_of_targets_items_beside_a_catalogue():
+    """a is removed from both lists; the catalogue has another order."""
+    target = Interactions.from_columns(["u", "v"], ["d", "c"], user_ids=["u", "v"], item_ids=["d", "c", "b", "a"])
+    options = {"exclude": torch.tensor([False, False, False, True]), "catalogue": trm.Catalogue(4, item_ids=[*"abcd"])}
+    found = evaluate_lists("MRR", {"u": [*"adb"], "v": [*"acb"]}, target=target, k=3, complete=True, **options)
+
+    assert found["MRR@3"] == 1
+
+
+@pytest.mark.parametrize("place", ["lists", "target", "exclude"])
+@pytest.mark.parametrize("kind", ["an evaluation", "tensors of one number", "a Series", "a Series of polars"])
+def test_objects_without_lists_are_refused(kind, place):
+    pl = pytest.importorskip("polars")
+    wrong = {
+        "an evaluation": evaluate_lists("MRR@2", TOP, target=ROWS),
+        "tensors of one number": {0: torch.tensor(1)},
+        "a Series": pd.Series({0: [1]}),
+        "a Series of polars": pl.Series([[1]]),
+    }[kind]
+    with pytest.raises(TypeError, match=r"must be a list|is a Series: if it holds the items of each user, pass "):
+        evaluate_lists("MRR@2", **{"lists": TOP, "target": ROWS, place: wrong})
+
+
+def test_a_repeated_item_names_both_cures():
+    with pytest.raises(ValueError, match=r"duplicates='first' keeps only its first rank; .* pass one list per user"):
+        evaluate_lists("HR@3", {"al": ["x", "y", "x"]}, target={"al": ["y"]})
 
 
 pytest.importorskip("pyarrow")
@@ -776,3 +944,28 @@ def test_bad_input(frame, options, message):
     """The error names the column or the argument."""
     with pytest.raises(ValueError, match=message):
         evaluate_lists("MRR", frame, **{"score": "score", **OPTIONS, **options})
+
+
+def test_a_hit_rate_of_whole_sessions_is_a_warning():
+    """Of 4 queries with 10 results each, 2 have a relevant one: HR@10 is 1 whatever the order."""
+    frame = {
+        "user": [row // 10 for row in range(40)],
+        "item": [*range(40)],
+        "rank": [1 + row % 10 for row in range(40)],
+    }
+    frame["clicked"] = [int(row in (3, 17)) for row in range(40)]
+    with pytest.warns(
+        UserWarning, match=r"HR@10 is 1 by construction: all 2 sessions .* and 2 without one are left out"
+    ):
+        assert evaluate_lists("HR", frame, label="clicked", k=10)["HR@10"] == 1
+
+
+def test_a_file_with_labels_is_parsed_once(tmp_path, monkeypatch):
+    import pyarrow.csv
+
+    calls, read_csv = [], pyarrow.csv.read_csv
+    monkeypatch.setattr(pyarrow.csv, "read_csv", lambda *args: calls.append(1) or read_csv(*args))
+    FRAME.to_csv(tmp_path / "sessions.csv", index=False)
+    evaluate_lists("HR@1", trm.Table(tmp_path / "sessions.csv", user="session"), label="clicked")
+
+    assert len(calls) == 1

@@ -15,34 +15,110 @@ def counted(lists, target, k=1, **options):
     return {name: n for name, n in trm.evaluate_lists("HR", lists, target=target, k=k, **options).counts().items() if n}
 
 
-def test_counts_of_what_did_not_meet():
-    """Users and items that one side lacks, and users whose history is unknown, are counted and printed."""
-    target, lists = {"al": ["x"], "bo": ["y", "z"], "eve": ["w"]}, {"al": ["y", "x"], "bo": ["x", "v"], "kim": ["x"]}
-    counts = {"num_users": 3, "num_unserved": 1, "num_left_out": 1, "num_unlisted": 2, "num_unknown": 1}
-    assert counted(lists, target) == counts
-    history = {"al": ["q"], "ida": ["v"]}
-    assert counted(lists, target, exclude=history) == counts | {"num_without_history": 2, "num_unmet": 1}
-    text = str(trm.evaluate_lists("HR", lists, target=target, k=1, exclude=history))
+TARGET, LISTS = {"al": ["x"], "bo": ["y", "z"], "eve": ["w"]}, {"al": ["y", "x"], "bo": ["x", "v"], "kim": ["x"]}
+HISTORY = {"al": ["q"], "ida": ["v"]}
+
+
+def test_users_and_items_of_one_side_are_counted():
+    counts = {"num_users": 3, "num_unserved": 1, "num_left_out": 1, "num_unlisted": 1 + 1, "num_unknown": 1}
+
+    assert counted(LISTS, TARGET) == counts
+
+
+def test_excluded_pairs_are_counted():
+    """Of al and ida, ida has no ground truth; bo and eve have no history; q is neither listed nor relevant."""
+    counts = counted(LISTS, TARGET, exclude=HISTORY)
+
+    assert {name: counts[name] for name in ("num_excluded", "num_without_history", "num_unmet")} == {
+        "num_excluded": 2,
+        "num_without_history": 2,
+        "num_unmet": 1,
+    }
+
+
+def test_counts_are_printed_with_an_id_of_each_side():
+    text = str(trm.evaluate_lists("HR", LISTS, target=TARGET, k=1, exclude=HISTORY))
+
     assert (
         "3 users, 1 without a list (such as 'eve'; lists have such as 'kim'), 1 more with a list but no ground truth, "
-        "2 without excluded items, 2 relevant items in no list, 1 list entry with an item that the ground truth lacks "
-        "(such as 'v'; it has such as 'w')\n"
-        "0 of 1 items of exclude are listed or relevant (such as 'q'; lists have such as 'x')\n"
+        "2 without excluded items (such as 'bo'; exclude has such as 'ida'), 2 relevant items in no list, 1 list entry "
+        "with an item that the ground truth lacks (such as 'v'; it has such as 'w')\n"
+        "exclude: 2 pairs, 1 item is neither listed nor relevant (such as 'q'; lists have such as 'x')\n"
     ) in text
 
 
-def test_ids_of_one_side_stand_alone():
-    """Where the other side lacks nothing, an unmatched id is shown without another; each count has its own in JSON."""
+def test_an_id_of_the_other_side_is_shown_if_all_of_its_ids_match():
     found = trm.evaluate_lists("HR", {"al": ["y", "x"]}, target={"al": ["x"], "bo": ["x"]}, k=1)
+
+    assert found.examples == {"num_unserved": ["bo", "al"], "num_unknown": ["y", "x"]}
+    assert "1 without a list (such as 'bo'; lists have such as 'al'), 1 list entry" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("count", "lists"), [("num_left_out", {"al": ["x"], "kim": ["x"]}), ("num_unlisted", {"al": ["y"]})]
+)
+def test_each_count_shows_ids_where_it_stands_alone(count, lists):
+    found = trm.evaluate_lists(
+        "HR", lists, target={"al": ["x", "y"]} if count == "num_unlisted" else {"al": ["x"]}, k=1
+    )
+
+    assert f"(such as {found.examples[count][0]!r}; " in found.counted()
+
+
+@pytest.mark.parametrize(
+    "spell", [str.upper, "{}.0".format, " {}".format, "{}-x".format], ids=["case", "float", "blank", "end"]
+)
+def test_whole_lists_in_another_spelling_show_both(spell):
+    """Nothing is matched by spelling: one id of each side shows the reader what differs."""
+    target = {user: [f"b{user}"] for user in range(5)}
+    found = trm.evaluate_lists("HR@1", {user: [spell(*items)] for user, items in target.items()}, target=target)
+
+    assert found["HR@1"] == 0
     assert (
-        "1 without a list (such as 'bo'), 1 list entry with an item that the ground truth lacks (such as 'y')"
+        f"5 list entries with an item that the ground truth lacks (such as {spell('b0')!r}; it has such as 'b0')"
         in str(found)
     )
-    assert json.loads(found.to_json())["examples"] == {"num_unserved": ["bo"], "num_unknown": ["y"]}
-    found = trm.evaluate_lists("HR", {"al": ["x"], "Bo": ["x"]}, target={"al": ["x"], "bo": ["x"]}, k=1)
-    assert found.examples == {"num_unserved": ["bo", "Bo"], "num_left_out": ["Bo", "bo"]}
-    rows = trm.evaluate_lists("HR", ([[1]], [0]), target=trm.Interactions.from_columns([0, 1], [1, 1]), k=1)
-    assert (rows.num_unserved, rows.examples) == (1, {})
+
+
+def test_a_history_in_another_spelling_shows_both():
+    """x is not removed, since the history calls it X: 0.0 for 1.0."""
+    found = trm.evaluate_lists(
+        "HR@1", {"al": ["x", "y"]}, target={"al": ["y"]}, exclude={"al": ["X", "y2"]}, complete=True
+    )
+
+    assert found["HR@1"] == 0
+    assert "exclude: 2 pairs, 2 items are neither listed nor relevant (such as 'X'; lists have such as 'y')" in str(
+        found
+    )
+
+
+def test_users_of_a_history_in_another_spelling_show_both():
+    target = {"al": ["x"], "bo": ["x"]}
+    found = trm.evaluate_lists("HR@1", target, target=target, exclude={"al": ["q"], "Bo": ["q"]})
+
+    assert "1 without excluded items (such as 'bo'; exclude has such as 'Bo')" in str(found)
+
+
+def test_row_numbers_are_shown_as_ids_are():
+    """Item 99 is beyond the six items of the ground truth, and keeps its number."""
+    target = trm.Interactions.from_columns([0, 1], [1, 1], num_items=6)
+    found = trm.evaluate_lists("HR", ([[1, 99]], [0]), target=target, k=1)
+
+    assert found.examples == {"num_unserved": [1, 0], "num_unknown": [99, 1]}
+
+
+def test_json_has_counts_and_ids():
+    result = json.loads(trm.evaluate_lists("HR", LISTS, target=TARGET, k=1, exclude=HISTORY).to_json())
+
+    assert result["counts"]["num_unmet"] == 1
+    assert result["examples"]["num_unmet"] == ["q", "x"]
+
+
+def test_repeated_rows_are_unknown_once():
+    """Two pairs of equal rows are merged, one of them of a user without ground truth: items 7 of 0 and 7 of 8."""
+    columns = {"user": [0, 0, 1, 8, 8], "item": [7, 7, 3, 7, 7], "rank": [1] * 5}
+
+    assert counted(columns, {0: [1], 1: [3]}, duplicates="first")["num_unknown"] == 1 + 1
 
 
 def test_lists_of_users_without_ground_truth_are_counted():
@@ -94,25 +170,75 @@ def test_groups_that_know_nobody():
         trm.evaluate_lists("HR@1", {"u0": ["x"]}, target={"u0": ["x"]}, groups=strangers)
 
 
-@pytest.mark.parametrize("number", [9, 10, 999, 1000])
-def test_lists_without_a_hit(number):
-    """Lists of ten users that hit nothing are asked about; it is an error if no item of theirs is one of the truth, and
-    random lists would hit something.
-    """
-    message = rf"no list of {number} users holds an item that is relevant to its user; .* like '\w+', .* like '\w+'"
-    lists, others = ({user: [f"{letter}{user % 10}"] for user in range(number)} for letter in "ab")
-    shifted = {user: [f"a{(user + 1) % 10}"] for user in range(number)}
-    for target in (others, shifted):
-        if number >= 999 and target is others:
-            with pytest.raises(ValueError, match=message):
-                trm.evaluate_lists("HR@1", lists, target=target)
-        elif number >= 10:
-            with pytest.warns(UserWarning, match=message):
-                assert trm.evaluate_lists("HR@1", lists, target=target)["HR@1"] == 0
-        else:
-            assert trm.evaluate_lists("HR@1", lists, target=target)["HR@1"] == 0
-    deep = {user: [*items, *others[user]] for user, items in lists.items()}  # a hit below the cut-off
-    assert trm.evaluate_lists("HR@1", deep, target=others)["HR@1"] == 0
+def one_item_each(number, letter):
+    """Return lists of one item each, which ten users share."""
+    return {user: [f"{letter}{user % 10}"] for user in range(number)}
+
+
+def shifted(number):
+    """Return a ground truth of which no list of the same users holds an item, though others do."""
+    return {user: [f"a{(user + 1) % 10}"] for user in range(number)}
+
+
+@pytest.mark.parametrize("number", [10, 3000])
+def test_a_model_without_a_hit_is_0_with_a_warning(number):
+    with pytest.warns(
+        UserWarning, match=rf"no list of {number} users holds .* such as 'a0', those of target such as 'a0'"
+    ):
+        found = trm.evaluate_lists("HR@1", one_item_each(number, "a"), target=shifted(number))
+
+    assert found["HR@1"] == 0
+
+
+@pytest.mark.parametrize("number", [10, 3000])
+def test_lists_without_any_item_of_the_ground_truth_are_an_error(number):
+    message = "no item of lists is an item of target; .* such as 'a0', those of target such as 'b0': .* pass catalogue="
+    with pytest.raises(ValueError, match=message):
+        trm.evaluate_lists("HR@1", one_item_each(number, "a"), target=one_item_each(number, "b"))
+
+
+def test_a_catalogue_of_both_makes_such_lists_0():
+    items = [f"{letter}{number}" for letter in "ab" for number in range(10)]
+    with pytest.warns(UserWarning, match="no list of 10 users holds an item that is relevant to its user"):
+        found = trm.evaluate_lists(
+            "HR@1", one_item_each(10, "a"), target=one_item_each(10, "b"), catalogue=trm.Catalogue(20, item_ids=items)
+        )
+
+    assert found["HR@1"] == 0
+
+
+def test_a_catalogue_of_one_side_does_not_help():
+    catalogue = trm.Catalogue(10, item_ids=[f"b{number}" for number in range(10)])
+    with pytest.raises(ValueError, match="no item of lists is an item of target"):
+        trm.evaluate_lists("HR@1", one_item_each(10, "a"), target=one_item_each(10, "b"), catalogue=catalogue)
+
+
+def test_few_lists_without_a_hit_are_0():
+    assert trm.evaluate_lists("HR@1", one_item_each(9, "a"), target=one_item_each(9, "b"))["HR@1"] == 0
+
+
+def test_a_hit_below_the_cut_off_is_a_hit():
+    target = one_item_each(10, "b")
+    lists = {user: [f"a{user}", *items] for user, items in target.items()}
+
+    assert trm.evaluate_lists("HR@1", lists, target=target)["HR@1"] == 0
+
+
+def test_empty_lists_of_all_users_are_a_warning():
+    target = one_item_each(30, "b")
+    with pytest.warns(UserWarning, match="no list of 30 users holds an item$"):
+        found = trm.evaluate_lists("HR@1", {user: [] for user in target}, target=target, complete=True)
+
+    assert (found["HR@1"], found.num_unserved) == (0, 30)
+
+
+def test_scores_of_minus_infinity_are_a_warning():
+    target = one_item_each(30, "b")
+    lists = {"user": [*target], "item": [item for (item,) in target.values()], "score": [-torch.inf] * 30}
+    with pytest.warns(UserWarning, match="no list of 30 users holds an item with a score above -inf"):
+        found = trm.evaluate_lists("HR@1", lists, target=target)
+
+    assert found["HR@1"] == 0
 
 
 def test_lists_of_other_users():
@@ -151,9 +277,13 @@ def test_unread_columns_are_printed():
     lists = pd.DataFrame({"user": ["a"], "item": ["x"], "rank": [1], "model": ["m"]})
     target = {"user": ["a"], "item": ["x"], "timestamp": [3]}
     exclude = {"user": ["a"], "item": ["q"], "rating": [3], "timestamp": [1]}
-    found = trm.evaluate_lists("HR@1", lists, target=target, exclude=trm.Table(exclude, value=None))
+    found = trm.evaluate_lists("HR@1", lists, target=target, exclude=exclude)
     assert found.unread == {"lists": ["model"], "target": ["timestamp"], "exclude": ["rating", "timestamp"]}
-    assert "columns not read: 'model' of lists; 'timestamp' of target; 'rating', 'timestamp' of exclude\n" in str(found)
+    assert "columns not read: 'model' of lists; 'timestamp' of target\n" in str(found)
+    assert (
+        "exclude: 1 pair, 1 item is neither listed nor relevant (such as 'q'; lists have such as 'x'), not read: "
+        in str(found)
+    )
     labelled = trm.evaluate_lists("HR@1", lists.assign(y=1), label="y")
     assert labelled.unread == {"lists": ["model"]}
 

@@ -22,7 +22,7 @@ from torchrecmetrics.inputs.lists import Lists
 from torchrecmetrics.metrics.of_lists import ListMetric
 from torchrecmetrics.results.evaluation import Evaluation
 from torchrecmetrics.tables.table import SAID_BY_TABLES, Table, column_option
-from torchrecmetrics.tables.vocabulary import Vocabulary, called
+from torchrecmetrics.tables.vocabulary import Vocabulary
 
 _NAMES = ("lists_a", "lists_b")
 _ROWS = 2**16
@@ -143,15 +143,16 @@ def agreement(
     if isinstance(lists_a, Tensor) and isinstance(lists_b, Tensor):
         collection.to(lists_a.device)
         return _compared(collection, _of_tensors(lists_a, lists_b, width), "row {}".format)
-    runs, user_ids = _read_runs([opened("lists_a", lists_a), opened("lists_b", lists_b)])
-    return _compared(collection, _of_runs(runs, width), lambda row: f"user {called(user_ids, row)}")
+    runs, user_ids = _read_runs([opened(name, lists) for name, lists in zip(_NAMES, (lists_a, lists_b), strict=True)])
+    return _compared(collection, _of_runs(runs, width), lambda row: f"user {user_ids[row]!r}")
 
 
 def _read_runs(runs: Sequence[Any]) -> tuple[list[RankedLists], Vocabulary]:
     """Return the lists of both runs with one numbering, and the ids of their users."""
     ask(*(lists.question("order") for lists in runs if isinstance(lists, Table)))
-    check_ids(dict(zip(_NAMES, runs, strict=True)))
     sources = [entries_of(lists) for lists in runs]
+    of_runs = [entries if isinstance(lists, Table) else lists for lists, entries in zip(runs, sources, strict=True)]
+    check_ids(dict(zip(_NAMES, of_runs, strict=True)))
     sides = [Side(name, source, source.written) for name, source in zip(_NAMES, sources, strict=True)]
     users, items = numbered_sides("user", sides), numbered_sides("item", sides)
     everyone = torch.ones(len(users.ids), dtype=torch.bool, device="cpu")
@@ -192,20 +193,28 @@ def _compared(
 ) -> Evaluation:
     """Return the metrics of pairs of lists; `called` names a row in messages."""
     num_rows = num_any = num_both = 0
+    lone_users: dict[str, str] = {}
     for pair in pairs:
-        for name, lists in zip(("lists_a", "lists_b"), pair, strict=True):
+        for name, lists in zip(_NAMES, pair, strict=True):
             ordered = lists.sort(1).values
             again = ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any(1)
             if bool(again.any()):
                 row = num_rows + int(again.nonzero()[0])
                 raise ValueError(f"{name} holds an item twice in the list of {called(row)}")
-        num_rows += len(pair[0])
         in_a, in_b = (lists >= 0 for lists in pair)
-        num_any += int((in_a.any(1) | in_b.any(1)).sum())
-        num_both += int((in_a.any(1) & in_b.any(1)).sum())
+        has_a, has_b = in_a.any(1), in_b.any(1)
+        for name, alone in zip(_NAMES, (has_a & ~has_b, has_b & ~has_a), strict=True):
+            if name not in lone_users and bool(alone.any()):
+                lone_users[name] = called(num_rows + int(alone.nonzero()[0]))
+        num_rows += len(has_a)
+        num_any += int((has_a | has_b).sum())
+        num_both += int((has_a & has_b).sum())
         collection.update(Lists(*pair, gains=in_b.cumsum(1).where(in_b, 0), complete=True))
+    such = " and ".join(f"{user} of {name}" for name, user in lone_users.items())
     if not num_both:
-        raise ValueError(f"none of {num_any} users has a list in both runs: are the ids of users of one kind?")
+        raise ValueError(f"none of {num_any} users has a list in both runs, such as {such}: are these ids of one kind?")
     if num_both < num_any:
-        warn_caller(f"{num_any - num_both} of {num_any} users have a list in only one run, and are left out")
+        warn_caller(
+            f"{num_any - num_both} of {num_any} users have a list in only one run, and are left out, such as {such}"
+        )
     return collection.result()

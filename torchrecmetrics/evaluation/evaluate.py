@@ -14,7 +14,7 @@ from torch import Tensor
 
 from torchrecmetrics import kernels
 from torchrecmetrics.collection.collection import RecMetricCollection
-from torchrecmetrics.core.checks import check_choice, check_k, extra
+from torchrecmetrics.core.checks import check_choice, check_k, extra, warn_caller
 from torchrecmetrics.core.distributed import agreement, fingerprint, is_distributed
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.data.groups import Groups, check_groups
@@ -60,6 +60,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+FEW = 10
+"""Minimum number of users for questions about a lack of hits, which is likely by chance for fewer users."""
 Progress: TypeAlias = Callable[[int, int], None]
 """A function of (users done, users in all)."""
 
@@ -340,8 +342,7 @@ def evaluate(
     together = partial(errors, applies=shard in ("items", "both"))
     with bar or nullcontext(), evaluating(users), errors(applies=shard == "users"):
         evaluate_on(collection, test, scorer, to_evaluate, batch_size=batch_size, bar=bar, shown_together=together)
-    counts = EvaluationCounts(num_without_history=test.num_without_history(ids))
-    return collection.evaluation(kernel, target.user_ids, counts, by_id=True)
+    return _result(collection, test, ids, kernel, rank)
 
 
 def _of_process(users: Users, sizes: Tensor, rank: int, num_shares: int) -> Users:
@@ -374,6 +375,23 @@ def _warn_of_numbering(test: TestSet, scorer: Scorer, exclude: Any, padding_idx:
     histories = [] if test.exclusions is None else test.exclusions.interactions
     is_out = scorer.leaves_out_item_0 or any(mask[0] for mask in masks)
     warn_of_item_0([test.target, *histories], is_out, "padding_idx=0")
+
+
+def _result(
+    collection: RecMetricCollection, test: TestSet, ids: Tensor, kernel: Literal["eager", "triton"], rank: int
+) -> Evaluation:
+    """Return the result for the users `ids`; process 0 warns if ten or more have a relevant item that is no candidate,
+    and none has a hit.
+    """
+    counts = EvaluationCounts(num_without_history=test.num_without_history(ids))
+    evaluation = collection.evaluation(kernel, test.target.user_ids, counts, by_id=True)
+    has_hit = evaluation[collection.leading.key].item() not in (0, torch.inf)
+    if rank == 0 and not has_hit and evaluation.num_unreachable == evaluation.num_users >= FEW:
+        warn_caller(
+            f"each of {evaluation.num_users} users has a relevant item that is no candidate (its score is -inf, or it "
+            "is excluded), and none has a hit: are these the scores of a model?"
+        )
+    return evaluation
 
 
 def check_shard(shard: Any, choices: tuple[str | None, ...]) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,19 +12,20 @@ from torchrecmetrics.collection.collection import RecMetricCollection
 from torchrecmetrics.core.checks import warn_caller
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
+from torchrecmetrics.data.catalogue import Catalogue
+from torchrecmetrics.evaluation.evaluate import FEW
 from torchrecmetrics.evaluation.ranked_lists import RankedLists
 from torchrecmetrics.evaluation.scorers import ENTRY_BYTES, RankingSource
 from torchrecmetrics.evaluation.sides import Sides
-from torchrecmetrics.evaluation.test_set import Batch
+from torchrecmetrics.evaluation.test_set import Batch, TestSet
 from torchrecmetrics.inputs.lists import Duplicates, Lists
-from torchrecmetrics.tables.vocabulary import called
+from torchrecmetrics.results.evaluation import EvaluationCounts
+from torchrecmetrics.tables.vocabulary import Vocabulary
 
 LISTS_MEMORY = 2**19 * ENTRY_BYTES
 """Bytes that listed, relevant and excluded items of a batch may take, padding included."""
-FEW = 10
-"""Minimum number of users for questions about a lack of hits, which is likely by chance for fewer users."""
-_CHANCE = 1e-6
-"""Probability that random lists have no hit below which a lack of hits is an error."""
+_MOST = 0.9
+"""Share of unmatched users, on both sides, from which on a warning is given."""
 
 
 class ListSource(RankingSource):
@@ -34,7 +34,7 @@ class ListSource(RankingSource):
     Args:
         lists: the lists.
         sides: names their users and items.
-        depth: largest cut-off of the metrics; None = all ranks.
+        collection: the metrics, which say how deep they read; and their catalogue.
         complete: True if nothing but the lists is recommended.
         duplicates: as in `evaluate_lists`.
     """
@@ -43,15 +43,22 @@ class ListSource(RankingSource):
     memory: int = LISTS_MEMORY
 
     def __init__(
-        self, lists: RankedLists, sides: Sides, depth: int | None, complete: bool, duplicates: Duplicates
+        self,
+        lists: RankedLists,
+        sides: Sides,
+        collection: RecMetricCollection,
+        complete: bool,
+        duplicates: Duplicates,
     ) -> None:
-        self.lists, self.sides = lists, sides
-        self.depth, self.complete = depth, complete
+        self.lists, self.sides, self.complete = lists, sides, complete
+        self.catalogue: Catalogue | None = collection.catalogue
+        self.depth: int | None = collection.evaluator._batch_needs.depth
+        """Largest cut-off of the metrics; None = all ranks."""
         self.duplicates: Duplicates = duplicates
         self.lengths: Tensor = lists.lengths
         """Number of items in each user's list, int64 [U]."""
         self.longest: int = int(self.lengths.max())
-        self.row_bytes: int = (depth or 1) * ENTRY_BYTES
+        self.row_bytes: int = (self.depth or 1) * ENTRY_BYTES
         self.num_entries: int | Tensor = self.lengths
         self.num_repeated: int = lists.num_repeated
         """Number of repeated entries in the lists that were ranked."""
@@ -62,15 +69,14 @@ class ListSource(RankingSource):
         """Raise if lists are too short for the metrics, or the catalogue lacks listed items."""
         for key, metric in collection.metrics.items():
             check_depth(key, metric.needs, self.complete, (self.longest, self.lists.source.what))
-        catalogue = collection.catalogue
-        if catalogue is None or not collection.evaluator._batch_needs.list_depth:
+        if self.catalogue is None or not collection.evaluator._batch_needs.list_depth:
             return
-        beyond = self.lists.items >= catalogue.num_items
+        beyond = self.lists.items >= self.catalogue.num_items
         if bool(beyond.any()):
-            number, item = int(beyond.sum()), called(self.sides.item_ids, int(self.lists.items[beyond][0]))
+            number, item = int(beyond.sum()), self.sides.item_ids[int(self.lists.items[beyond][0])]
             raise ValueError(
                 f"the catalogue lacks the items of {number} list {'entry' if number == 1 else 'entries'} of "
-                f"{self.lists.source.what}, such as {item}: make the catalogue of all items that can be recommended, "
+                f"{self.lists.source.what}, such as {item!r}: make the catalogue of all items that can be recommended, "
                 "Catalogue.from_interactions(train.recode(item_ids=every_id)), with categories and embeddings in the "
                 "order of these ids"
             )
@@ -81,7 +87,108 @@ class ListSource(RankingSource):
 
     def user(self, user: int) -> str:
         """Return a user by id, for messages."""
-        return f"user {called(self.sides.user_ids, user)}"
+        return f"user {self.sides.user_ids[user]!r}"
+
+    def counts(self, test: TestSet) -> EvaluationCounts:
+        """Return the counts of what did not meet, with an id of each side; warn if hardly anything met.
+
+        Raises:
+            ValueError: if ten users or more have lists, and no listed item is relevant to any user or in the catalogue.
+        """
+        lists, target, users, items = self.lists, test.target, self.sides.user_ids, self.sides.item_ids
+        histories = [] if test.exclusions is None else test.exclusions.interactions
+        has_list, has_target = _mask(self.sides.lists.owners, users), _mask(target.users, users)
+        is_served, has_history = _mask(self.lengths.nonzero()[:, 0], users), self.sides.has_history
+        num_listed = torch.bincount(torch.cat([lists.items, lists.left_out]), minlength=len(items))
+        is_listed, is_relevant = num_listed > 0, _mask(target.items, items)
+        is_unknown = is_listed.clone()
+        is_unknown[: self.sides.num_known_items] = False
+        is_excluded = _mask(torch.cat([target.items[:0], *(history.items for history in histories)]), items)
+        unmatched = {
+            "num_unserved": _Unmatched(has_target & ~is_served, has_target, has_list, users),
+            "num_left_out": _Unmatched(has_list & ~has_target, has_list, has_target, users),
+            "num_unlisted": _Unmatched(is_relevant & ~is_listed, is_relevant, is_listed, items),
+            "num_unknown": _Unmatched(is_unknown, is_listed, is_relevant, items),
+            "num_unmet": _Unmatched(is_excluded & ~is_listed & ~is_relevant, is_excluded, is_listed, items),
+        }
+        if histories:
+            unmatched["num_without_history"] = _Unmatched(has_target & ~has_history, has_target, has_history, users)
+        numbers = {name: int(of_count.rows.sum()) for name, of_count in unmatched.items()}
+        examples = {name: of_count.examples() for name, of_count in unmatched.items() if numbers[name]}
+        numbers["num_unknown"] = int(num_listed[is_unknown].sum())
+        _warn_of_other_users(unmatched["num_unserved"], unmatched["num_left_out"])
+        if not self.has_hit:
+            self._explain_no_hit(unmatched["num_unserved"], unmatched["num_unlisted"])
+        return EvaluationCounts(
+            **numbers,
+            num_excluded=self.sides.num_excluded,
+            num_repeated=self.num_repeated,
+            num_cut_ties=0 if self.complete else lists.num_cut_ties(self.depth),
+            examples=examples,
+            unread=self.sides.unread,
+        )
+
+    def _explain_no_hit(self, unserved: _Unmatched, unlisted: _Unmatched) -> None:
+        """Warn of ten lists or more without a hit; raise if no item is on both sides, and no catalogue holds both."""
+        num_users, num_items, scores = int(unserved.side.sum()), int(unlisted.side.sum()), self.lists.scores
+        num_served, what = num_users - int(unserved.rows.sum()), self.lists.source.what
+        if not num_served or (scores is not None and not bool((scores > -torch.inf).any())):
+            if num_users >= FEW:
+                holds = "holds an item" if scores is None else "holds an item with a score above -inf"
+                warn_caller(f"no list of {num_users} users {holds}")
+            return
+        if num_served < FEW:
+            return
+        relevant, listed = unlisted.examples()
+        such = (
+            f"items of {what} are such as {listed!r}, those of target such as {relevant!r}: are these ids of one kind?"
+        )
+        held = 0 if self.catalogue is None else self.catalogue.num_items
+        both_are_held = bool(unlisted.side[:held].any()) and bool(unlisted.other[:held].any())
+        if int(unlisted.rows.sum()) == num_items and not both_are_held:
+            raise ValueError(
+                f"no item of {what} is an item of target; {such} If they are, pass catalogue= with the items of both, "
+                "trm.Catalogue.from_interactions(train)"
+            )
+        warn_caller(f"no list of {num_served} users holds an item that is relevant to its user; {such}")
+
+
+class _Unmatched(NamedTuple):
+    """Users or items of one side that another side lacks."""
+
+    rows: Tensor
+    """The unmatched ones, bool [n]."""
+    side: Tensor
+    """All of this side, bool [n]."""
+    other: Tensor
+    """All of the other side, bool [n]."""
+    ids: Vocabulary
+    """Ids of all sides, [n]."""
+
+    def examples(self) -> list[Any]:
+        """Return an id of each side, an unmatched one where there is any; of a side without ids none."""
+        alone = (self.side, self.rows), (self.other, self.other & ~self.side)
+        rows = [int((side.int() + unmatched.int()).argmax()) for side, unmatched in alone if bool(side.any())]
+        return [self.ids[row] for row in rows]
+
+
+def _mask(rows: Tensor, ids: Vocabulary) -> Tensor:
+    """Return a mask of the given rows, bool [len(ids)]."""
+    return torch.zeros(len(ids), dtype=torch.bool, device="cpu").index_fill_(0, rows.long(), True)
+
+
+def _warn_of_other_users(unserved: _Unmatched, left_out: _Unmatched) -> None:
+    """Warn if most users have no list, and most lists are of users without ground truth."""
+    num_users, num_lists = int(unserved.side.sum()), int(left_out.side.sum())
+    num_unserved, num_left_out = int(unserved.rows.sum()), int(left_out.rows.sum())
+    few_meet = num_unserved >= _MOST * num_users and num_left_out >= _MOST * num_lists
+    if few_meet and min(num_users, num_lists) >= FEW:
+        user, other = unserved.examples()
+        warn_caller(
+            f"{num_unserved} of {num_users} users of target have no list, while {num_left_out} of {num_lists} lists "
+            f"are of users without ground truth, such as {user!r} and {other!r}: are these ids of one kind, and of one "
+            "split?"
+        )
 
 
 class ListsOfUsers(NamedTuple):
@@ -116,8 +223,11 @@ class ListsOfUsers(NamedTuple):
         except ValueError:
             if source.duplicates == "error" and (repeated := source.lists.repeat(batch.users)) is not None:
                 user, item, where = repeated
-                fault = f"{source.user(user)} has item {called(source.sides.item_ids, item)} twice"
-                raise ValueError(f"{where}: {fault}; duplicates='first' keeps only its first rank") from None
+                raise ValueError(
+                    f"{where}: {source.user(user)} has item {source.sides.item_ids[item]!r} twice; duplicates='first' "
+                    "keeps only its first rank; if these are lists of several models, pass "
+                    "one list per user"
+                ) from None
             raise
         may_shorten = batch.exclude is not None or ranking.num_repeated is not None or options.padding_idx is not None
         if may_shorten and not source.complete and options.validate_args is not False:
@@ -144,7 +254,7 @@ def check_depth(label: str, needs: Needs, complete: bool, longest: tuple[int, st
     if longest is None and needs.depth is None:
         raise ValueError(
             f"{label} reads the whole ranking, but lists are only its top: if nothing else is recommended, pass "
-            "complete=True"
+            f"complete=True",
         )
     if longest is not None and (needs.depth is None or needs.depth > longest[0]):
         extent = "the whole ranking" if needs.depth is None else f"{needs.depth} ranks"
@@ -181,31 +291,3 @@ def check_shortened(
 
 def _items_text(number: int) -> str:
     return f"{number} {'item' if number == 1 else 'items'}"
-
-
-def check_hits(lists: RankedLists, sides: Sides) -> None:
-    """Warn if no listed item is relevant to its user, from ten users on.
-
-    Args:
-        lists: the lists.
-        sides: the ground truth, and the ids of users and items.
-
-    Raises:
-        ValueError: if no listed item is one of the ground truth or the catalogue, where random lists of the items of
-            both sides would hit nothing with a chance below one in a million.
-    """
-    target = sides.target
-    lengths = lists.lengths * (target.host_degree > 0)
-    num_users = int((lengths > 0).sum())
-    if num_users < FEW:
-        return
-    num_distinct = len(torch.unique(torch.cat([lists.items.long(), target.items])))
-    mean_hits = float((lengths * target.host_degree).sum()) / num_distinct
-    listed, relevant = (called(sides.item_ids, int(items[0])) for items in (lists.items, target.items))
-    text = (
-        f"no list of {num_users} users holds an item that is relevant to its user; items of {lists.source.what} look "
-        f"like {listed}, those of target like {relevant}"
-    )
-    if math.exp(-mean_hits) < _CHANCE and not bool((lists.items < sides.num_known_items).any()):
-        raise ValueError(f"{text}; random lists would hold {mean_hits:.0f}: are these ids of one kind?")
-    warn_caller(f"{text}: are these ids of one kind?")

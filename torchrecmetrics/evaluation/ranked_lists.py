@@ -11,7 +11,7 @@ from torch import Tensor
 from torchrecmetrics.evaluation.sides import ListEntries
 from torchrecmetrics.inputs.jagged import side_by_side
 from torchrecmetrics.tables.entries import Entries
-from torchrecmetrics.tables.vocabulary import Vocabulary, called
+from torchrecmetrics.tables.vocabulary import Vocabulary
 
 Column = TypeVar("Column", Tensor, Tensor | None)
 
@@ -29,44 +29,43 @@ class RankedLists(NamedTuple):
     """Row of each entry in the source, int64 [E]; None = the entries of the source are in order."""
     source: Entries
     """The entries as they were read, which name rows in messages."""
+    left_out: Tensor
+    """Items of lists that are not ranked, int32 [n]."""
     num_repeated: int = 0
     """Number of rows of a ranked table that repeat another row's user, item and rank, and were left out."""
 
     @classmethod
-    def of(
-        cls, lists: ListEntries, is_ranked: Tensor, user_ids: Vocabulary | None, merges: bool = False
-    ) -> RankedLists:
+    def of(cls, lists: ListEntries, is_ranked: Tensor, user_ids: Vocabulary, merges: bool = False) -> RankedLists:
         """Put entries in order: by user, then by rank, or by descending score and item.
 
         Args:
             lists: the entries.
             is_ranked: bool [U]: users whose lists are ranked; the lists of others are left out.
-            user_ids: ids of the users, for messages.
+            user_ids: ids of all users.
             merges: True if rows of one user, item and rank are the same row.
 
         Raises:
             ValueError: for values that are no ranks, ranks that do not number a list, and if nobody's list is ranked.
         """
-        if not bool(_at(is_ranked, lists.owners).any()):
-            listed, known = called(user_ids, int(lists.owners[0])), called(user_ids, int(is_ranked.nonzero()[0]))
+        num_users = len(is_ranked)
+        is_ranked = torch.nn.functional.pad(is_ranked, (0, len(user_ids) - num_users))
+        if not bool(is_ranked[lists.owners].any()):
+            listed, known = user_ids[int(lists.owners[0])], user_ids[int(is_ranked.nonzero()[0])]
             hint = "" if lists.source.names else " (A dict of columns needs the columns that user= and item= name.)"
             raise ValueError(
-                f"no user of {lists.source.what} has ground truth: users are such as {listed}, but target has {known}; "
-                f"are these ids of one kind?{hint}"
+                f"no user of {lists.source.what} has ground truth: users are such as {listed!r}, but target has "
+                f"{known!r}; are these ids of one kind?{hint}"
             )
         users, items, ranks, scores = lists.users, lists.items, _ranks(lists.source), _scores(lists.source)
-        kept, num_repeated = _at(is_ranked, users), 0
+        kept = is_ranked.index_select(0, users)
+        left_out, num_repeated = ~kept, 0
         if merges and ranks is not None:
             is_new = _new_rows(users, ranks, items)
-            num_repeated, kept = int((kept & ~is_new).sum()), kept & is_new
+            num_repeated, kept, left_out = int((kept & ~is_new).sum()), kept & is_new, left_out & is_new
         rows = None if bool(kept.all()) else kept.nonzero()[:, 0]
-        users, items, ranks, scores = (
-            _taken(users, rows),
-            _taken(items, rows),
-            _taken(ranks, rows),
-            _taken(scores, rows),
-        )
-        offsets = torch.nn.functional.pad(torch.bincount(users, minlength=len(is_ranked)).cumsum(0), (1, 0))
+        users, ranks, scores = _taken(users, rows), _taken(ranks, rows), _taken(scores, rows)
+        left_out, items = items[left_out], _taken(items, rows)
+        offsets = torch.nn.functional.pad(torch.bincount(users, minlength=num_users).cumsum(0), (1, 0))
         if ranks is None:
             order = _order(users) if scores is None else _order(users, ~_sort_keys(scores), items)
         else:
@@ -79,6 +78,7 @@ class RankedLists(NamedTuple):
             scores=_taken(scores, order),
             rows=order if rows is None else _taken(rows, order),
             source=lists.source,
+            left_out=left_out,
             num_repeated=num_repeated,
         )
 
@@ -165,9 +165,7 @@ def _by_rank(users: Tensor, ranks: Tensor, offsets: Tensor) -> Tensor | None:
     return None if bool((entries < 0).any()) else entries
 
 
-def _wrong_rank(
-    users: Tensor, ranks: Tensor, rows: Tensor | None, source: Entries, user_ids: Vocabulary | None
-) -> ValueError:
+def _wrong_rank(users: Tensor, ranks: Tensor, rows: Tensor | None, source: Entries, user_ids: Vocabulary) -> ValueError:
     """Return the error that names the first rank, by user and rank, that is missing or repeated."""
     order = _order(users, ranks)
     users, ranks = _taken(users, order), _taken(ranks, order)
@@ -176,7 +174,7 @@ def _wrong_rank(
     entry = int((ranks - lowest != torch.arange(len(ranks), device="cpu") - starts).nonzero()[0])
     row = entry if order is None else int(order[entry])
     where = source.at(row if rows is None else int(rows[row]), "rank")
-    fault = f"{where}: user {called(user_ids, int(users[entry]))} has rank {int(ranks[entry])}"
+    fault = f"{where}: user {user_ids[int(users[entry])]!r} has rank {int(ranks[entry])}"
     cure = "if ranks are missing on purpose, pass"
     if entry == int(starts[entry]):
         fault += " as the best"
@@ -219,12 +217,6 @@ def _new_rows(*columns: Tensor) -> Tensor:
     differs = torch.ones(len(columns[0]), dtype=torch.bool, device="cpu")
     differs[1:] = torch.stack([_taken(column, order).diff() != 0 for column in columns]).any(0)
     return differs if order is None else torch.empty_like(differs).scatter_(0, order, differs)
-
-
-def _at(is_ranked: Tensor, users: Tensor) -> Tensor:
-    """Return which users are ranked, bool [n]; users beyond `is_ranked`, bool [U], are not."""
-    num_more = max(0, int(users.max()) + 1 - len(is_ranked)) if len(users) else 0
-    return torch.nn.functional.pad(is_ranked, (0, num_more)).index_select(0, users)
 
 
 def _taken(column: Column, rows: Tensor | None) -> Column:

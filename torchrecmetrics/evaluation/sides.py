@@ -15,38 +15,43 @@ from torchrecmetrics.data.edges import Reduce
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.log import Log
 from torchrecmetrics.evaluation.recommend import Recommendations
-from torchrecmetrics.evaluation.test_set import check_target, wrong_exclusion
-from torchrecmetrics.tables.columns import arrow, ids_of
+from torchrecmetrics.evaluation.test_set import check_target, from_edges, from_matrix, wrong_exclusion
+from torchrecmetrics.tables.columns import arrow, ids_of, tensor_of
 from torchrecmetrics.tables.entries import Entries, entries_of_dict, entries_of_lists
 from torchrecmetrics.tables.events import Events
 from torchrecmetrics.tables.frames import may_be_frame
 from torchrecmetrics.tables.table import Table, Use, has_columns
 from torchrecmetrics.tables.vocabulary import Numbered, Vocabulary, numbered_together
 
+_PAIRS = "Interactions, a Log, a Table, a frame, a matrix, a dict or a file"
+"""Accepted forms of a ground truth, and of exclusions."""
+
+# ------------------------------------------------------------------------------------------------------- one argument
+
 
 def opened(name: str, argument: Any) -> Any:
-    """Return frames and paths as a `Table`, and other forms of lists, ground truths and exclusions as they are.
+    """Return frames and paths as a `Table`, matrices as `Interactions`, and other accepted forms as they are.
 
     Args:
         name: name of the argument in messages; those of lists begin with "lists".
-        argument: the argument.
+        argument: lists, ground truth or exclusions.
 
     Raises:
         TypeError: for objects of no such form.
     """
     is_lists = name.startswith("lists")
-    others = (tuple, Recommendations) if is_lists else (Interactions, Log)
-    is_mask = name == "exclude" and isinstance(argument, Tensor)
-    if isinstance(argument, others) or is_mask or (isinstance(argument, Mapping) and not has_columns(argument)):
+    argument = argument if is_lists else from_matrix(name, argument)
+    others = (tuple, Recommendations) if is_lists else (Interactions, Log, Tensor)
+    if isinstance(argument, others) or (isinstance(argument, Mapping) and not has_columns(argument)):
         return argument
     if isinstance(argument, (str, Path, Table)) or may_be_frame(argument):
         return Table.of(argument, name)
     if is_lists:
         raise TypeError(
-            f"lists must be a frame, a path, a dict {{user: [items]}} or a tuple, got {describe(argument)}: to say "
-            "who the users are, pass (lists, users)"
+            f"{name} must be a frame, a path, a dict {{user: [items]}} or a tuple, got {describe(argument)}: to say "
+            f"who the users are, pass ({name}, users)"
         )
-    check_target(argument, name, "Interactions, a Log, a Table, a frame, a dict or a file")
+    check_target(argument, name, _PAIRS)
 
 
 def ask(*questions: str) -> None:
@@ -97,54 +102,6 @@ def _of_recommendations(lists: Recommendations) -> Entries:
     return Entries({"user": users, "item": items, "score": scores}, "the recommendations")
 
 
-def ground_truth(target: Any, values_reduce: Reduce | None) -> Interactions:
-    """Return the ground truth of any accepted form, on the CPU."""
-    if isinstance(target, Interactions):
-        truth = target.to("cpu")
-    elif isinstance(target, Log):
-        truth = target.to_interactions(values_reduce=values_reduce)
-    else:
-        roles = ("value", "time") if values_reduce == "last" else ("value",)
-        entries = target.read(*roles) if isinstance(target, Table) else entries_of_dict("target", target)
-        truth = Interactions.of_events(Events.of_entries(entries), values_reduce=values_reduce)
-    if not len(truth):
-        raise ValueError(f"target holds no interactions, there is nothing to evaluate: {truth}")
-    return truth
-
-
-def history_of(history: Any) -> Interactions | Log | Entries:
-    """Return the excluded pairs of any accepted form; no values are read."""
-    if isinstance(history, Interactions):
-        return history.to("cpu")
-    if isinstance(history, Log):
-        return history
-    return entries_of_dict("exclude", history) if isinstance(history, Mapping) else history.read()
-
-
-def written_of(argument: Any) -> frozenset[str]:
-    """Return "user" and "item" if these ids of an argument were read from text, where 7 and "7" look the same."""
-    if not isinstance(argument, Table):
-        return frozenset()
-    return frozenset(("user", "item") if argument.source.written else ("item",) if argument.split is not None else ())
-
-
-def check_ids(arguments: Mapping[str, Any]) -> None:
-    """Refuse arguments with ids beside others that hold row numbers; a dict, a tuple or a mask may hold either."""
-    for side in ("user", "item"):
-        sure = {
-            name: isinstance(argument, Table) or getattr(argument, f"{side}_ids") is not None
-            for name, argument in arguments.items()
-            if not isinstance(argument, (Mapping, tuple, Tensor)) or isinstance(argument, Recommendations)
-        }
-        if len({*sure.values()}) > 1:
-            has = next(name for name in sure if sure[name])
-            lacks = next(name for name in sure if not sure[name])
-            raise ValueError(
-                f"{has} has {side}_ids, {lacks} has none: row 5 could mean two {side}s. If their rows are the same, "
-                f"say so: {lacks}.with_ids({side}_ids=...); if not, make {lacks} with ids, too (from_frame)"
-            )
-
-
 class Side(NamedTuple):
     """Pairs of users and items of one argument."""
 
@@ -167,6 +124,86 @@ class Side(NamedTuple):
         return self.pairs.name(role) if isinstance(self.pairs, Entries) else f"{self.name}'s {role}_ids"
 
 
+def _ground_truth(target: Any, values_reduce: Reduce | None, num_lists: int) -> Side:
+    """Return the ground truth of any accepted form as `Interactions` on the CPU; edges have the sizes of their ids."""
+    written = frozenset[str]()
+    if isinstance(target, Tensor):
+        sizes = [int(ids.max()) + 1 if ids.numel() else 0 for ids in target] if target.dim() == 2 else [0, 0]
+        sizes[0] = 2 if num_lists == 2 else sizes[0]  # which may also be two rows of items
+        target = from_edges("target", target.cpu(), sizes[0], sizes[-1])
+        check_target(target, "target", _PAIRS)
+    if isinstance(target, Interactions):
+        truth = target.to("cpu")
+    elif isinstance(target, Log):
+        truth = target.to_interactions(values_reduce=values_reduce)
+    else:
+        roles = ("value", "time") if values_reduce == "last" else ("value",)
+        entries = target.read(*roles) if isinstance(target, Table) else entries_of_dict("target", target)
+        written = entries.written
+        truth = Interactions.of_events(Events.of_entries(entries), values_reduce=values_reduce)
+    if not len(truth):
+        raise ValueError(f"target holds no interactions, there is nothing to evaluate: {truth}")
+    return Side("target", truth, written)
+
+
+def _excluded_pairs(name: str, history: Any, truth: Interactions) -> Any:
+    """Return the excluded pairs of any accepted form, whatever their values; or a mask of items, bool [I].
+
+    Raises:
+        TypeError: for tensors that are no mask of the ground truth's items and no edges.
+    """
+    if isinstance(history, Tensor):
+        if history.dtype == torch.bool and history.shape == (truth.num_items,):
+            return history.cpu()
+        history = from_edges(name, history.cpu(), truth.num_users, truth.num_items)
+        if isinstance(history, Tensor):
+            raise wrong_exclusion(history, truth.num_items)
+    if isinstance(history, (Mapping, Table)):
+        return entries_of_dict(name, history) if isinstance(history, Mapping) else history.read()
+    return history.to("cpu") if isinstance(history, Interactions) else history
+
+
+def check_ids(arguments: Mapping[str, Any]) -> None:
+    """Refuse ids beside row numbers, and row numbers of other users or items; a dict or a tuple of lists holds either.
+
+    Args:
+        arguments: lists, ground truth, exclusions and catalogue by name.
+    """
+    for role in ("user", "item"):
+        ids = {name: getattr(pairs, f"{role}_ids", ...) for name, pairs in arguments.items()}
+        has = [name for name in ids if ids[name] is not None and ids[name] is not ...]
+        lacks = [name for name in ids if ids[name] is None]
+        if has and lacks:
+            call = "Catalogue(..., " if lacks[0] == "the catalogue" else f"{lacks[0]}.with_ids("
+            raise ValueError(
+                f"{has[0]} has {role}_ids, {lacks[0]} has none: row 5 could mean two {role}s. If their rows are the "
+                f"same, say so: {call}{role}_ids=...); if not, make {lacks[0]} with ids, too (from_frame)"
+            )
+        sizes = {name: getattr(arguments[name], f"num_{role}s", None) for name in lacks}
+        for name, size in sizes.items():
+            if size is not None and size != sizes["target"]:
+                raise ValueError(
+                    f"{name} has {size} {role}s, target has {sizes['target']}: their rows are not the same"
+                )
+
+
+def _without_negative_rows(entries: Entries, truth: Interactions) -> Entries:
+    """Return entries of lists; of row numbers of items, those below 0 are padding, and those of users are refused."""
+    lowest = {}
+    for role, ids in (("user", truth.user_ids), ("item", truth.item_ids)):
+        if ids is None and getattr(entries, f"{role}_ids").kind == "whole numbers":
+            lowest[role] = arrow().compute.min(entries.columns[role].dictionary).as_py() or 0
+    if lowest.get("user", 0) < 0:
+        raise ValueError(f"{entries.name('user')} hold {lowest['user']}: row numbers are 0 or more")
+    if lowest.get("item", 0) < 0:
+        is_item = arrow().array((tensor_of(entries.item_ids.array)[entries.items] >= 0).numpy())
+        return entries._replace(columns={role: column.filter(is_item) for role, column in entries.columns.items()})
+    return entries
+
+
+# ------------------------------------------------------------------------------------------------------- all together
+
+
 class ListEntries(NamedTuple):
     """The entries of all lists, in the order of their rows; those of one user are a list."""
 
@@ -182,26 +219,29 @@ class ListEntries(NamedTuple):
     @classmethod
     def of(cls, entries: Entries, user_rows: Tensor, item_rows: Tensor) -> ListEntries:
         """Return numbered entries; `user_rows` and `item_rows` are the rows of their distinct ids, int32 [n] each."""
-        return cls(
-            user_rows.index_select(0, entries.users), item_rows.index_select(0, entries.items), user_rows, entries
-        )
+        users, items = user_rows.index_select(0, entries.users), item_rows.index_select(0, entries.items)
+        return cls(users, items, user_rows, entries)
 
 
 class Sides(NamedTuple):
     """Lists, ground truth and exclusions with one numbering: ids of the ground truth first, ids only in lists last."""
 
     lists: ListEntries
-    user_ids: Vocabulary | None
-    """Users of the ground truth, then those only in exclusions, then those only in lists; None = row numbers."""
-    item_ids: Vocabulary | None
+    user_ids: Vocabulary
+    """Users of the ground truth, then those only in exclusions, then those only in lists; or their row numbers."""
+    item_ids: Vocabulary
     """Items of the catalogue and the ground truth, then those only in exclusions, then those only in lists."""
     target: Interactions
     exclude: list[Any]
     """Interactions, and masks of items, bool [I]."""
+    has_history: Tensor
+    """Bool [len(user_ids)]: users of whom items are excluded, masks aside."""
+    num_excluded: int
+    """Number of excluded pairs, as they were given."""
     num_known_items: int
     """Number of items of the catalogue and the ground truth, which come first."""
     unread: dict[str, list[str]]
-    """Names of the columns that were not read, by table."""
+    """Names of the columns that were not read, by table; of all exclusions together."""
 
 
 def read_sides(
@@ -214,92 +254,80 @@ def read_sides(
     """
     lists, target = opened("lists", lists), opened("target", target)
     exclude = [opened("exclude", history) for history in exclude]
-    uses: list[tuple[Any, list[Use]]] = [(lists, ["order"]), (target, ["value"]), *((pairs, []) for pairs in exclude)]
-    tables = [(table, uses_of_table) for table, uses_of_table in uses if isinstance(table, Table)]
-    ask(*(table.question(*uses_of_table) for table, uses_of_table in tables))
-    truth, entries = ground_truth(target, values_reduce), entries_of(lists)
-    named = {f"exclude[{at}]" if len(exclude) > 1 else "exclude": history for at, history in enumerate(exclude)}
-    check_ids({"target": truth, "lists": lists, **named})
-    if entries.is_padded and truth.item_ids is not None and -1 in truth.item_ids:
+    asked: list[tuple[Any, Use]] = [(lists, "order"), (target, "value")]
+    ask(*(table.question(use) for table, use in asked if isinstance(table, Table)))
+    entries = entries_of(lists)
+    truth = _ground_truth(target, values_reduce, len(entries.user_ids))
+    names = ["exclude"] if len(exclude) == 1 else [f"exclude[{at}]" for at in range(len(exclude))]
+    histories = {name: _excluded_pairs(name, part, truth.pairs) for name, part in zip(names, exclude, strict=True)}
+    of_lists = entries if isinstance(lists, Table) else lists
+    check_ids({"target": truth.pairs, "lists": of_lists, **histories, "the catalogue": catalogue})
+    if entries.is_padded and truth.pairs.item_ids is not None and -1 in truth.pairs.item_ids:
         raise ValueError(
             "-1 pads lists, but it is also an item of target: pass a dict or a frame without such entries, and "
             "another id for the item"
         )
-    histories = [history for history in exclude if not isinstance(history, Tensor)]
-    sides = _numbered(
-        Side("target", truth, written_of(target)),
-        [Side("exclude", history_of(history), written_of(history)) for history in histories],
-        [_mask_of_items(history, truth.num_items) for history in exclude if isinstance(history, Tensor)],
-        Side(entries.what, entries, entries.written),
-        catalogue,
-    )
-    unread = {table.what: table.not_read(*uses_of_table) for table, uses_of_table in tables}
+    entries = _without_negative_rows(entries, truth.pairs)
+    unread = {table.what: table.not_read(use) for table, use in asked if isinstance(table, Table)}
+    unread["exclude"] = [name for table in exclude if isinstance(table, Table) for name in table.not_read()]
+    sides = _numbered(truth, histories, entries, catalogue)
     return sides._replace(unread={what: names for what, names in unread.items() if names})
 
 
-def _mask_of_items(mask: Tensor, num_items: int) -> Tensor:
-    """Return a mask of excluded items on the CPU; refuse any other than bool [I], in the order of target's items."""
-    if mask.dtype != torch.bool or mask.shape != (num_items,):
-        raise wrong_exclusion(mask, num_items)
-    return mask.cpu()
-
-
-def _numbered(
-    target: Side, histories: Sequence[Side], masks: Sequence[Tensor], lists: Side, catalogue: Catalogue | None
-) -> Sides:
-    """Return all sides with one numbering, in which the items of the catalogue come first; `masks` are bool [I]."""
-    truth, known = target.pairs, [] if catalogue is None else [_side_of(catalogue, target.pairs)]
-    users = numbered_sides("user", [target, *histories, lists])
-    items = numbered_sides("item", [*known, target, *histories, lists])
-    item_rows = items.rows[len(known) :]  # of the ground truth, the exclusions and the lists
-    num_known_items = max(map(number_of, items.rows[: len(known) + 1]))
-    shape = (truth.num_users, max(map(number_of, items.rows[:-1])))
-    ids: dict[str, Any] = {
-        "user_ids": None if truth.user_ids is None else users.ids.first(shape[0]),
-        "item_ids": None if truth.item_ids is None else items.ids.first(shape[1]),
-    }
-    if catalogue is None:  # the rows of the ground truth stay as they are
-        numbered = Interactions(truth.offsets, truth.items, shape[1], truth.values, **ids)
-    else:
-        numbered = Interactions.of_edges((truth.users, item_rows[0].long()[truth.items]), shape, truth.values, **ids)
-    no_item = torch.zeros(shape[1], dtype=torch.bool, device="cpu")
-    rows = zip(histories, users.rows[1:], item_rows[1:], strict=False)
-    return Sides(
-        lists=ListEntries.of(lists.pairs, users.rows[-1], items.rows[-1]),
-        user_ids=None if truth.user_ids is None else users.ids,
-        item_ids=None if truth.item_ids is None else items.ids,
-        target=numbered,
-        exclude=[
-            *(_excluded(history, user_rows, its_items, numbered, users.ids) for history, user_rows, its_items in rows),
-            *(no_item.index_fill(0, item_rows[0][mask].long(), True) for mask in masks),
-        ],
-        num_known_items=num_known_items,
-        unread={},
-    )
-
-
-def _excluded(
-    history: Side, user_rows: Tensor, item_rows: Tensor, target: Interactions, user_ids: Vocabulary
-) -> Interactions:
-    """Return excluded pairs with the row numbers of the ground truth; users without ground truth are left out.
+def _numbered(truth: Side, histories: Mapping[str, Any], lists: Entries, catalogue: Catalogue | None) -> Sides:
+    """Return all sides with one numbering, in which the items of the catalogue come first.
 
     Args:
-        history: excluded pairs.
-        user_rows: row of each distinct user of the history, int32 [n].
-        item_rows: row of each distinct item, int32 [n].
-        target: ground truth, whose items include those of the history.
-        user_ids: ids of all users.
+        truth: ground truth, as `Interactions`.
+        histories: excluded pairs by name, and masks of the ground truth's items, bool [I].
+        lists: entries of the lists.
+        catalogue: the catalogue; None = its items are those of the other sides.
     """
-    users, items = user_rows.long()[history.pairs.users], item_rows.long()[history.pairs.items]
-    is_known = users < target.num_users
-    if len(is_known) and not bool(is_known.any()):
-        raise ValueError(
-            f"no user of exclude is a user of target, such as {user_ids[int(users[0])]!r} and {user_ids[0]!r}: leave "
-            "exclude= out if these users are new"
-        )
-    shape = (target.num_users, target.num_items)
-    ids: dict[str, Any] = {"user_ids": target.user_ids, "item_ids": target.item_ids}
-    return Interactions.of_edges((users[is_known], items[is_known]), shape, **ids)
+    target, masks = truth.pairs, [history for history in histories.values() if isinstance(history, Tensor)]
+    known = [] if catalogue is None else [Side("the catalogue", catalogue)]
+    excluded = [
+        Side(name, pairs, getattr(pairs, "written", frozenset()))
+        for name, pairs in histories.items()
+        if not isinstance(pairs, Tensor)
+    ]
+    sides = [truth, *excluded, Side(lists.what, lists, lists.written)]
+    users, items = numbered_sides("user", sides), numbered_sides("item", [*known, *sides])
+    item_rows = items.rows[len(known) :]  # of the ground truth, the exclusions and the lists
+    num_items = max(map(_number_of, items.rows[:-1]))
+    ids: dict[str, Any] = {
+        "user_ids": None if target.user_ids is None else users.ids.first(target.num_users),
+        "item_ids": None if target.item_ids is None else items.ids.first(num_items),
+    }
+    if catalogue is None:  # the rows of the ground truth stay as they are
+        numbered = Interactions(target.offsets, target.items, num_items, target.values, **ids)
+    else:
+        edges = (target.users, item_rows[0].long()[target.items])
+        numbered = Interactions.of_edges(edges, (target.num_users, num_items), target.values, **ids)
+    no_item = torch.zeros(num_items, dtype=torch.bool, device="cpu")
+    exclude: list[Any] = [no_item.index_fill(0, item_rows[0][mask].long(), True) for mask in masks]
+    has_history = torch.zeros(len(users.ids), dtype=torch.bool, device="cpu")
+    for history, user_rows, rows_of_items in zip(excluded, users.rows[1:], item_rows[1:], strict=False):
+        owners, rows = user_rows.long()[history.pairs.users], rows_of_items.long()[history.pairs.items]
+        is_known = owners < target.num_users
+        if len(is_known) and not bool(is_known.any()):
+            raise ValueError(
+                f"no user of {history.name} is a user of target, such as {users.ids[int(owners[0])]!r} and "
+                f"{users.ids[0]!r}: leave {history.name}= out if these users are new"
+            )
+        has_history.index_fill_(0, owners, True)
+        pairs = (owners[is_known], rows[is_known])
+        exclude.append(Interactions.of_edges(pairs, (target.num_users, num_items), **ids))
+    return Sides(
+        lists=ListEntries.of(lists, users.rows[-1], items.rows[-1]),
+        user_ids=users.ids,
+        item_ids=items.ids,
+        target=numbered,
+        exclude=exclude,
+        has_history=has_history,
+        num_excluded=sum(len(history.pairs.users) for history in excluded),
+        num_known_items=max(map(_number_of, items.rows[: len(known) + 1])),
+        unread={},
+    )
 
 
 def numbered_sides(role: str, sides: Sequence[Side]) -> Numbered:
@@ -308,19 +336,6 @@ def numbered_sides(role: str, sides: Sequence[Side]) -> Numbered:
     return numbered_together(vocabularies, columns, [role in side.written for side in sides])
 
 
-def number_of(rows: Tensor) -> int:
+def _number_of(rows: Tensor) -> int:
     """Return the number of rows up to the last one."""
     return int(rows.max()) + 1 if len(rows) else 0
-
-
-def _side_of(catalogue: Catalogue, truth: Interactions) -> Side:
-    """Return the catalogue as a side; refuse one whose items cannot be compared with those of the ground truth."""
-    if (catalogue.item_ids is None) != (truth.item_ids is None):
-        has, lacks = ("target", "the catalogue") if catalogue.item_ids is None else ("the catalogue", "target")
-        raise ValueError(
-            f"{has} has item_ids, {lacks} has none: row 5 could mean two items; make both with ids "
-            "(Catalogue.from_interactions of a Log's train), or both without"
-        )
-    if catalogue.item_ids is None and catalogue.num_items != truth.num_items:
-        raise ValueError(f"the catalogue has {catalogue.num_items} items, target has {truth.num_items}")
-    return Side("the catalogue", catalogue)

@@ -22,8 +22,17 @@ if TYPE_CHECKING:
 
 MIN_USERS = 10
 """Minimum number of users for which a table shows an interval; for fewer users it is too wide and uncertain."""
-_OTHER_SIDE = {"num_unserved": "lists have", "num_unknown": "it has", "num_unmet": "lists have"}
-"""Counts of unmatched ids beside which an id of the other side is shown, with the words before it."""
+_OTHER_SIDE = {
+    "num_unserved": "lists have",
+    "num_left_out": "target has",
+    "num_without_history": "exclude has",
+    "num_unlisted": "lists have",
+    "num_unknown": "it has",
+    "num_unmet": "lists have",
+}
+"""Words before the id of the other side that is shown beside a count of unmatched ids."""
+_SHOWN_AT = {"num_left_out": "num_unserved", "num_unlisted": "num_unknown"}
+"""Counts beside which no ids are shown where they are shown at another count."""
 _COMPARE = "compare models with trm.compare, not by intervals"
 
 
@@ -54,7 +63,7 @@ class PointTable(ResultTable):
     def to_json(self, *, indent: int | None = 2) -> str:
         """Return JSON text: {"rows": [{"metric": ..., "k": ..., ...}], "counts": {"num_users": ...}}; NaN is null.
 
-        For unmatched ids, {"examples": {"num_unlisted": [id, other id]}} follows.
+        If some ids did not match, {"examples": {"num_unlisted": [id, id of the other side]}} follows.
         """
         results: dict[str, Any] = {"rows": records(self.result_rows()), "counts": self.counts()}
         if examples := getattr(self, "examples", None):
@@ -91,9 +100,10 @@ class EvaluationCounts(NamedTuple):
     num_repeated: int = 0
     num_cut_ties: int = 0
     num_without_history: int = 0
+    num_excluded: int = 0
     num_unmet: int = 0
     examples: Mapping[str, Sequence[Any]] = {}
-    """An unmatched id by the name of its count, and one of the other side where that has any."""
+    """An unmatched id by the name of its count, and an id of the other side, if that has any."""
     unread: Mapping[str, Sequence[str]] = {}
     """Names of the columns that were not read, by table."""
 
@@ -115,8 +125,9 @@ class Evaluation(dict[str, Tensor], PointTable):
         num_unknown: entries of lists whose item is neither in the ground truth nor in the catalogue.
         num_repeated: entries that repeat an item of their list, with `duplicates="first"`.
         num_cut_ties: lists that end among equal scores within the cut-off, so that items of that score may be missing.
-        num_unmet: items of `exclude` if none of them is in a list or relevant, otherwise 0.
-        examples: for each count of unmatched ids, [such an id], or [such an id, an unmatched id of the other side].
+        num_excluded: pairs of `exclude` of `evaluate_lists`.
+        num_unmet: items of these pairs that are neither in a list nor relevant.
+        examples: for each count of unmatched ids that is not 0, [such an id, an id of the other side].
         unread: names of the columns that were not read, by table.
         kernels: "eager" or "triton"; None for a collection, where each batch chooses.
     """
@@ -140,6 +151,7 @@ class Evaluation(dict[str, Tensor], PointTable):
         self.num_repeated: int = counts.num_repeated
         self.num_cut_ties: int = counts.num_cut_ties
         self.num_without_history: int = counts.num_without_history
+        self.num_excluded: int = counts.num_excluded
         self.num_unmet: int = counts.num_unmet
         self.examples: dict[str, list[Any]] = {name: list(ids) for name, ids in counts.examples.items()}
         self.unread: dict[str, list[str]] = {what: list(names) for what, names in counts.unread.items()}
@@ -210,12 +222,11 @@ class Evaluation(dict[str, Tensor], PointTable):
         others = [f"{key} {n}" for key, n in numbers.items() if n not in (self.num_users, self._num_lists)]
         if others:
             sentences.append(f"other numbers of users: {', '.join(others)}")
-        if self.num_unmet:
-            unmet = f"0 of {self.num_unmet} items of exclude are listed or relevant"
-            sentences.append(unmet + self._example("num_unmet"))
-        if self.unread:
-            columns = (f"{', '.join(map(repr, names))} of {what}" for what, names in self.unread.items())
-            sentences.append(f"columns not read: {'; '.join(columns)}")
+        if self.num_excluded:
+            sentences.append(self._excluded())
+        unread = {what: ", ".join(map(repr, names)) for what, names in self.unread.items() if what != "exclude"}
+        if unread:
+            sentences.append(f"columns not read: {'; '.join(f'{names} of {what}' for what, names in unread.items())}")
         if True in spread:
             limit = f" from {MIN_USERS} users on" if False in spread else ""
             sentences.append(f"± standard error, [95 % interval]{limit}; {_COMPARE}")
@@ -236,7 +247,7 @@ class Evaluation(dict[str, Tensor], PointTable):
             ("", self._num_lists if self._num_lists != self.num_users else 0, "with a list"),
             ("num_unserved", self.num_unserved, "without a list"),
             ("num_left_out", self.num_left_out, "more with a list but no ground truth"),
-            ("", self.num_without_history, "without excluded items"),
+            ("num_without_history", self.num_without_history, "without excluded items"),
             ("", cut, f"whose {'list ends' if cut == 1 else 'lists end'} among equal scores"),
             ("num_unlisted", unlisted, f"relevant {'item' if unlisted == 1 else 'items'} in no list"),
             (
@@ -249,12 +260,21 @@ class Evaluation(dict[str, Tensor], PointTable):
             counts += f", {number} {text}{self._example(name)}" if number else ""
         return counts
 
+    def _excluded(self) -> str:
+        """Return the number of excluded pairs, how many of their items did not meet, and columns not read, in words."""
+        text = f"exclude: {self.num_excluded} {'pair' if self.num_excluded == 1 else 'pairs'}"
+        if self.num_unmet:
+            noun = "item is" if self.num_unmet == 1 else "items are"
+            text += f", {self.num_unmet} {noun} neither listed nor relevant{self._example('num_unmet')}"
+        unread = ", ".join(map(repr, self.unread.get("exclude", [])))
+        return f"{text}, not read: {unread}" if unread else text
+
     def _example(self, name: str) -> str:
-        """Return an unmatched id of a count in brackets; those of both sides stand together, at one of their counts."""
-        ids = [repr(id_) for id_ in self.examples.get(name, [])]
-        if len(ids) == 2 and name not in _OTHER_SIDE:
+        """Return an unmatched id of a count, and an id of the other side, in brackets."""
+        if name not in self.examples or _SHOWN_AT.get(name) in self.examples:
             return ""
-        return f" (such as {f'; {_OTHER_SIDE.get(name)} such as '.join(ids)})" if ids else ""
+        ids = f"; {_OTHER_SIDE[name]} such as ".join(map(repr, self.examples[name]))
+        return f" (such as {ids})"
 
     @property
     def rows(self) -> Rows:
@@ -271,7 +291,10 @@ class Evaluation(dict[str, Tensor], PointTable):
         """Return all counts by name."""
         names = ("num_users", "num_skipped", "num_unreachable", "num_tied")
         of_lists = ("num_unserved", "num_left_out", "num_unlisted", "num_unknown", "num_repeated", "num_cut_ties")
-        return {name: getattr(self, name) for name in (*names, *of_lists, "num_without_history", "num_unmet")}
+        return {
+            name: getattr(self, name)
+            for name in (*names, *of_lists, "num_without_history", "num_excluded", "num_unmet")
+        }
 
 
 def _named(rows: Rows, user_ids: Vocabulary | None) -> Rows:

@@ -245,4 +245,6 @@ def _flat(lists: Any) -> tuple[Tensor, Any]:
         return torch.full((int(shape[0]),), int(shape[1]), device="cpu"), lists.reshape(-1)
     if any(hasattr(kind, "tolist") for kind in {*map(type, lists)}):
         lists = [entries.tolist() if hasattr(entries, "tolist") else entries for entries in lists]
+        if {*map(type, lists)} & {int, float, bool}:
+            raise TypeError("the items of each user must be a list, got a tensor or an array of a single number")
     return torch.tensor([*map(len, lists)], dtype=torch.int64, device="cpu"), [*chain.from_iterable(lists)]

@@ -36,8 +36,9 @@ def source_of_frame(frame: Any, what: str) -> Source:
     """
     if isinstance(frame, (str, Path)):
         raise TypeError(f"{what} must be a frame, got a path: Log.from_file reads files")
-    if type(frame).__name__ == "Series" and hasattr(frame, "to_dict"):
-        raise TypeError(f"{what} is a Series: if it holds the items of each user, pass {what}.to_dict()")
+    if type(frame).__name__ == "Series":
+        form = f"{what}.to_dict()" if hasattr(frame, "to_dict") else "a frame that also holds the users"
+        raise TypeError(f"{what} is a Series: if it holds the items of each user, pass {form}")
     if hasattr(frame, "collect"):
         raise TypeError(f"{what} is not computed yet, {type(frame).__name__}: pass {what}.collect()")
     columns = _columns(frame)
