@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from torchrecmetrics.tables.vocabulary import Vocabulary
 
 
+_SAVED = ("offsets", "items", "num_items", "values", "user_ids", "item_ids", "num_dropped", "num_items_inferred")
+"""Arguments of the constructor, which are the fields of a saved file."""
+
+
 class Interactions:
     """The items of each user: an immutable users x items matrix in O(edges) memory, on one device.
 
@@ -186,11 +190,9 @@ class Interactions:
         ids, shape = (user_ids, item_ids), (num_users, num_items)
         events = Events.of_columns((users, items), values, ids, shape, unknown)
         named = {"user_ids": events.user_ids, "item_ids": events.item_ids, "num_dropped": len(users) - len(events)}
+        named["num_items_inferred"] = num_items is None and item_ids is None
         edges = (events.users, events.items)
-        inferred = num_items is None and item_ids is None
-        return cls.of_edges(
-            edges, events.shape, events.values, duplicates, values_reduce, num_items_inferred=inferred, **named
-        )
+        return cls.of_edges(edges, events.shape, events.values, duplicates, values_reduce, **named)
 
     @classmethod
     def from_frame(
@@ -544,16 +546,10 @@ class Interactions:
 
     def save(self, path: str | Path) -> None:
         """Write a file of CPU tensors that `load` reads, and `torch.load` with its default `weights_only=True`."""
-        fields = {
-            "offsets": self._host_offsets,
-            "items": self.items.cpu(),
-            "values": None if self.values is None else self.values.cpu(),
-            "num_items": self.num_items,
-            "num_dropped": self.num_dropped,
-            "num_items_inferred": self.num_items_inferred,
-            "user_ids": None if self.user_ids is None else self.user_ids.state(),
-            "item_ids": None if self.item_ids is None else self.item_ids.state(),
-        }
+        on_host = self.to("cpu")
+        fields: dict[str, Any] = {name: getattr(on_host, name) for name in _SAVED}
+        for name in ("user_ids", "item_ids"):
+            fields[name] = None if fields[name] is None else fields[name].state()
         write(path, "Interactions", fields)
 
     @classmethod
@@ -565,12 +561,11 @@ class Interactions:
         """
         from torchrecmetrics.tables.vocabulary import Vocabulary
 
-        fields = read(path, "Interactions")
-        offsets, items, values, num_items = (fields[name] for name in ("offsets", "items", "values", "num_items"))
-        named: dict[str, Any] = {name: fields[name] for name in ("num_dropped", "num_items_inferred")}
+        saved = read(path, "Interactions")
+        fields = {name: saved[name] for name in _SAVED}
         for name in ("user_ids", "item_ids"):
-            named[name] = None if fields[name] is None else Vocabulary.from_state(fields[name])
-        return cls(offsets, items, num_items, values, **named)
+            fields[name] = None if fields[name] is None else Vocabulary.from_state(fields[name])
+        return cls(**fields)
 
     def to_edge_index(self, item_offset: int = 0, *, undirected: bool = False) -> Tensor:
         """Return edges int64 [2, E], users above items + item_offset; `undirected` appends the reversed edges."""
