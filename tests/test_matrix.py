@@ -92,8 +92,6 @@ OPTIONS = {"overlap": "miss", "empty_target_action": "neg"}
 class Ranked(trm.Accumulator):
     """An accumulator of one's own: the sum of all values of rows with a weight, under `HR@1/sum`."""
 
-    num_sums = 1
-
     @property
     def suffixes(self):
         return ("/sum",)
@@ -105,13 +103,12 @@ class Ranked(trm.Accumulator):
     def added(self, rows):
         return {"total": self.total + rows.values.sum(1)}
 
-    def sums(self, clocks):
-        return [self.total]
+    def totals(self):
+        return {"total": self.total}
 
-    def results(self, counts, sums):
-        results = [
-            metric.with_value(value, 0, "sum") for metric, value in zip(self.layout.metrics, sums[0], strict=True)
-        ]
+    def results(self, totals):
+        pairs = zip(self.layout.metrics, totals["total"], strict=True)
+        results = [metric.with_value(value, 0, "sum") for metric, value in pairs]
         return {result.key: result for result in results}
 
 
@@ -418,7 +415,7 @@ def test_a_state_of_other_metrics_is_refused():
 
 
 def test_merge_state():
-    """Merging adds all states up; windows are those of two processes with equal clocks."""
+    """Merging adds all states up; windows are those of two processes."""
     one, other = update(full(), 0), update(full(), 1)
     one.compute(), other.compute()
     one.merge_state(other)

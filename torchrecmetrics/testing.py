@@ -76,7 +76,7 @@ def check_metric(metric: RankingMetric, *, exact_ties: bool = True, max_relevant
         if metric.empty_target_action == "skip":
             _check_equal(f"{metric.label} with rows without a relevant item", _value(metric, rows, extended), value)
         _check_bounds(metric, rows)
-        if exact_ties and metric._ranking_options.tie_rule == "expected":
+        if exact_ties and metric.ranking_options.tie_rule == "expected":
             _check_ties(metric, max_relevant)
     _empty_copy(metric).to("meta").update(rows.at(order, "meta"))
 
@@ -141,14 +141,14 @@ def _check_states(metric: RankingMetric, rows: _Rows, value: float) -> None:
 def _ranking_options(metric: RankingMetric) -> dict[str, object]:
     """Return the keywords that all metrics of a collection share."""
     options = {
-        name: getattr(metric._ranking_options, name) for name in ("ties", "padding_idx", "overlap", "validate_args")
+        name: getattr(metric.ranking_options, name) for name in ("ties", "padding_idx", "overlap", "validate_args")
     }
     catalogue = {} if metric.catalogue is None else {"catalogue": metric.catalogue}
     return {**options, **catalogue, "empty_target_action": metric.empty_target_action}
 
 
 def _check_bounds(metric: RankingMetric, rows: _Rows) -> None:
-    values = _empty_copy(metric)._batch_rows(rows.at(torch.arange(16)))
+    values = _empty_copy(metric).batch_rows(rows.at(torch.arange(16)))
     low, high = metric.bounds or (-math.inf, math.inf)
     for value in values.values[~values.undefined].tolist():
         if not low - 1e-9 <= value <= high + 1e-9:

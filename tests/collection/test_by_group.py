@@ -36,7 +36,7 @@ def fed(metrics, size=60, rows=slice(None), **columns):
 def facts(metrics):
     """Return all that `compute` finds for each value of a collection."""
     metrics.compute()
-    return {key: [*map(float, value._last_result[5:])] for key, value in metrics.items()}
+    return {key: [*map(float, value.last_result[5:])] for key, value in metrics.items()}
 
 
 @pytest.mark.parametrize("columns", [{}, {"weights": WEIGHTS}], ids=["equal", "weighted"])

@@ -120,49 +120,45 @@ def uneven(rank, world_size):
     """Give process 0 ten batches of 100 hits, and process 1 one early batch of 100 misses; return the recent values."""
     recent_rows = [trm.Window(200), trm.Window(updates=2, name="updates")]
     metrics = trm.RecMetricCollection("HR", k=1, accumulators=recent_rows)
-    first = None
-    for number in range(1 if rank else 10):
+    for _ in range(1 if rank else 10):
         metrics.update(torch.full((100,), rank + 1), depth=10)
-        first = numbers(metrics.compute()) if number == 0 else first
-    return first, numbers(metrics.compute())
+    return numbers(metrics.compute())
 
 
-def test_uneven_processes(processes):
-    """A process that stopped leaves the window."""
-    for first, last in processes.run(uneven, 2):
-        assert first == pytest.approx({"HR@1": 0.5, "HR@1/window": 0.5, "HR@1/updates": 0.5})
-        assert last == pytest.approx({"HR@1": 10 / 11, "HR@1/window": 1.0, "HR@1/updates": 1.0}, rel=1e-12)
+def test_a_process_that_stops_keeps_its_last_rows(processes):
+    """Of 200 rows, each process holds its last 100; of two updates, process 0 has 200 rows and process 1 has 100."""
+    expected = {"HR@1": 10 / 11, "HR@1/window": 1 / 2, "HR@1/updates": 2 / 3}
 
-
-def alone_after_compute(rank, world_size):
-    """Compute on both processes, then update process 0 alone; return what the collection and its values compute."""
-    metrics = trm.RecMetricCollection("HR", k=1, accumulators=[trm.Window(updates=1)])
-    metrics.update(torch.tensor([rank + 1]), depth=10)
-    metrics.compute()
-    if rank == 0:
-        metrics.update(torch.tensor([1]), depth=10)
-    return numbers(metrics.compute()), {key: value.compute().item() for key, value in metrics.items()}
-
-
-def test_a_window_is_computed_anew_on_all_processes(processes):
-    """A process without an update since the last compute takes part in the next one: the others' rows are newer."""
-    expected = {"HR@1": 2 / 3, "HR@1/window": 1.0}
-    assert processes.run(alone_after_compute, 2) == [(expected, expected)] * 2
+    assert processes.run(uneven, 2) == [pytest.approx(expected)] * 2
 
 
 def uneven_sizes(rank, world_size):
-    """Give both processes four updates, of 10 and of 100 rows; return the value and number of rows of the window."""
+    """Give both processes four updates, of 10 and of 100 rows, the last of hits; return the value of the window."""
     metrics = trm.RecMetricCollection("HR", k=1, accumulators=[trm.Window(100)])
     for number in range(4):
         metrics.update(torch.full((100 if rank else 10,), 1 if number == 3 else 2), depth=10)
-    value = metrics.compute()["HR@1/window"].item()
-    return value, metrics["HR@1/window"].num_users
+    return metrics.compute()["HR@1/window"].item(), metrics["HR@1/window"].num_users
 
 
-def test_processes_with_batches_of_other_sizes(processes):
-    """Of processes with as many updates, the one that needs most of them for its share of the rows decides."""
-    # 50 rows are 4 updates of 10 rows (all there are), although 1 update of 100 rows has more
-    assert processes.run(uneven_sizes, 2) == [(110 / 440, 440)] * 2
+def test_each_process_fills_its_share_of_the_window(processes):
+    """Of 50 rows, process 0 has four updates of 10, of which one hits, and process 1 the last one of 100."""
+    assert processes.run(uneven_sizes, 2) == [(110 / 140, 140)] * 2
+
+
+def of_shards(rank, world_size):
+    """Give both processes, each with half of the items, ten batches of 20 rows that end with 100 hits."""
+    metrics = trm.RecMetricCollection("HR", k=1, accumulators=[trm.Window(100)])
+    for number in range(10):
+        scores = torch.zeros(20, 4)
+        scores[:, number >= 5] = 1.0
+        shard = trm.ItemShard(scores[:, 2 * rank : 2 * rank + 2], torch.ones(20).long(), offset=2 * rank, num_items=4)
+        metrics.update(shard)
+    return metrics.compute()["HR@1/window"].item(), metrics["HR@1/window"].num_users
+
+
+def test_a_window_of_shards_counts_rows_that_all_processes_hold_once(processes):
+    """Each process holds all 200 rows and counts half of them: the last 100 rows are 50 of each."""
+    assert processes.run(of_shards, 2) == [(1.0, 100)] * 2
 
 
 RECENT = [trm.Window(100), trm.Window(1000), trm.Window(updates=3)]

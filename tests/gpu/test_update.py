@@ -185,7 +185,7 @@ def test_sums_can_be_recorded(targets, kernels, place):
     @torch.no_grad()
     def step():
         scores, target, history = inputs
-        return [(evaluator._batch_rows(trm.Scores(scores, target, exclude=history)).sums(evaluator._layout),)]
+        return [(evaluator.batch_rows(trm.Scores(scores, target, exclude=history)).sums(evaluator.formulas.layout),)]
 
     replay, ((sums,),) = record(step, place.device)
     total = torch.zeros_like(sums)
@@ -198,7 +198,7 @@ def test_sums_can_be_recorded(targets, kernels, place):
         wanted.update(fresh[0], fresh[1], exclude=fresh[2])
     state = wanted.evaluator.metric_state[f"{wanted.evaluator._state_name}-sums"]
     torch.testing.assert_close(total, state, rtol=1e-14, atol=0)
-    found = {key: result.value for key, result in evaluator._layout.results(total).items()}
+    found = {key: result.value for key, result in evaluator.formulas.layout.results(total).items()}
     assert found == pytest.approx(numbers(wanted.compute()), rel=1e-14)
 
 

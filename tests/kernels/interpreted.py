@@ -319,7 +319,7 @@ def test_recommended_by_their_score(counts, generator):
     evaluate = partial(trm.evaluate, metrics, users, items, target=target, exclude=history)
     eagerly = evaluate()
     for metric in metrics:
-        metric._ranking_options = Options(kernels="triton")
+        metric.ranking_options = Options(kernels="triton")
     found = evaluate()
     assert (eagerly.kernels, found.kernels) == ("eager", "triton")
     assert found == eagerly

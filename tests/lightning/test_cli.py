@@ -81,7 +81,7 @@ def test_metrics_of_steps(pl, tmp_path):
         """
     run, callback = run_cli(pl, tmp_path, make_module(pl), "RecMetricsCallback", arguments)
     assert logged(run) == by_hand(samples(10), "val/", names=["HR", "NDCG"])
-    rules = callback.collections["val"].evaluator._ranking_options
+    rules = callback.collections["val"].evaluator.ranking_options
     assert (rules.ties, rules.validate_args, rules.padding_idx) == ("optimistic", "deferred", None)
     assert callback.prog_bar == {"NDCG@10"}
 

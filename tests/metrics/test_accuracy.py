@@ -425,12 +425,12 @@ def test_a_rejected_call_changes_nothing(call, args, kwargs, error, message):
     metric = trm.HR(3)
     metric.update(SCORES, TARGET)
     metric.compute()
-    before, result = snapshot(metric), metric._last_result
+    before, result = snapshot(metric), metric.last_result
 
     with pytest.raises(error, match=message):
         getattr(metric, call)(*args, **kwargs)
     assert same(snapshot(metric), before)
-    assert metric._last_result is result
+    assert metric.last_result is result
     assert metric._computed
 
 

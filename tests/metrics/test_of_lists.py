@@ -199,12 +199,12 @@ def test_rows_are_the_reference(world):
     for cls, catalogue, options, expected in row_metrics(world):
         lists = ranking(world["lists"], world["history"], world["relevant"])
         metric = cls(3, catalogue=catalogue, **options)
-        found = metric.formula(lists, k, **metric._description.arguments)
+        found = metric.formula(lists, k, **metric.description.arguments)
         assert found.dtype == torch.float64
         for one, values in zip(k, found.tolist(), strict=True):
             wanted = [expected(*row, one) for row in rows]
             assert values == pytest.approx(wanted, abs=1e-12, nan_ok=True), (metric, one)
-        assert metric.formula(lists, 3, **metric._description.arguments).tolist() == near(found[2].tolist())
+        assert metric.formula(lists, 3, **metric.description.arguments).tolist() == near(found[2].tolist())
         low, high = cls.bounds or (-1, math.inf)
         assert ((found >= low) & (found <= high) | found.isnan()).all(), metric
         defined = [value for value in (expected(*row, 3) for row in rows) if not math.isnan(value)]
@@ -361,7 +361,7 @@ def test_nothing_is_looked_at_while_traced(metric):
     with FakeTensorMode(allow_non_fake_inputs=True):
         ids = torch.zeros(4, 6, dtype=torch.int64)
         fake = with_history(trm.Lists(ids, ids, complete=True).ranking(validate_args=False), ids)
-        assert made.formula(fake, [1, 3], **made._description.arguments).shape == (2, 4)
+        assert made.formula(fake, [1, 3], **made.description.arguments).shape == (2, 4)
 
 
 NO_ITEM = {  # values at k = 1, 2, 3, 4 of a list with no item, item 0, no item and item 3; item 3 is the history

@@ -236,18 +236,51 @@ def test_public_names_are_those_of_the_reference():
     assert sorted(listed) == sorted(name for name in added if not name.startswith("_"))
 
 
-def test_counts_before_compute():
-    """Counts and standard errors are those of the last `compute`, also after a reset, and raise an error before it."""
+def test_counts_are_those_of_the_last_compute_after_a_reset():
+    """An epoch was logged and reset."""
     metric = trm.HR(3)
-    with pytest.raises(RuntimeError, match=r"HR@3: counts and standard errors come from the last compute\(\)"):
-        _ = metric.num_users
     metric.update(torch.tensor([1]), depth=10)
     metric.compute()
     metric.reset()
-    assert metric.num_users == 1  # an epoch was logged and reset
-    metric.update(torch.tensor([1]), depth=10)
-    with pytest.raises(RuntimeError, match="call it first"):
-        metric.standard_error()
+
+    assert metric.num_users == 1
+
+
+def made():
+    """Return a metric, a value of a collection, and one of sessions, each with the batches of its `update`."""
+    ranks = torch.tensor([1, 9]), torch.tensor([2])
+    batches = [{"scores": ranks_of_batch, "depth": 10} for ranks_of_batch in ranks]
+    collection, sessions = trm.RecMetricCollection("HR", k=3), trm.CollectSessions(trm.HR(3))
+    flat = [
+        (torch.tensor([2.0, 1, 0, -1]), torch.tensor(labels)) for labels in ([1, 0, 0, 0], [0, 0, 0, 1], [0, 1, 0, 0])
+    ]
+    entries = [{"scores": s, "labels": y, "indexes": torch.full((4,), number)} for number, (s, y) in enumerate(flat)]
+    metric = trm.HR(3)
+    yield metric, metric, batches
+    yield collection, collection["HR@3"], batches
+    yield sessions, sessions["HR@3"], entries
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_counts_after_a_further_update_are_those_of_the_state(number):
+    """They are computed when they are read, whether or not `compute` was called."""
+    updated, value, batches = list(made())[number]
+    updated.update(**batches[0])
+    updated.compute()
+    for batch in batches[1:]:
+        updated.update(**batch)
+
+    assert value.num_users == 3
+    assert value.standard_error().item() == pytest.approx(1 / 3)
+
+
+def test_points_after_a_further_update_are_those_of_the_state():
+    """The standard errors of a collection are computed when they are read."""
+    collection = trm.RecMetricCollection("HR", k=3)
+    collection.update(torch.tensor([1, 9, 1]), depth=10)
+
+    assert collection.standard_errors()["HR@3"].item() == pytest.approx(1 / 3)
+    assert collection.points[0].num_users == 3
 
 
 def bad_batches():

@@ -145,7 +145,7 @@ def test_rows_of_weight_0_have_no_flags():
 
 def test_rows_without_weight_are_undefined():
     """Accumulators of one's own see which rows are in no mean: those of weight 0, too."""
-    rows = trm.HR(1)._batch_rows(trm.Ranks(torch.tensor([1, 2]), complete=True), torch.tensor([0.0, 1.0]))
+    rows = trm.HR(1).batch_rows(trm.Ranks(torch.tensor([1, 2]), complete=True), torch.tensor([0.0, 1.0]))
     assert (rows.undefined.tolist(), rows.values.tolist()) == ([[True, False]], [[0.0, 0.0]])
 
 
@@ -168,14 +168,14 @@ def test_a_result_beside_updates_of_another_thread():
     """`result` reads what its own compute returned, although an update of another thread follows it."""
     metrics = collection()
     metrics.update(SCORES, TARGET)
-    compute_results = metrics.evaluator._compute_results
+    compute_results = metrics.evaluator.compute_results
 
     def overtaken():
         results = compute_results()
         metrics.update(SCORES, TARGET)
         return results
 
-    metrics.evaluator._compute_results = overtaken
+    metrics.evaluator.compute_results = overtaken
     assert metrics.result().num_users == 3
 
 
@@ -201,7 +201,7 @@ DAMAGES = {
     "violations below 0": ("violations", (0,), -1),
     "a group's count below 0": ("group_sums", (0, 0, 0), NEGATIVE),
     "a slot's weight that is NaN": ("slots", (0, 1), NAN),
-    "a clock below 0": ("clock", (0, 0), -1),
+    "a slot's size below 0": ("sizes", (0,), -1),
     "kept weights below 0": ("weights", (0, 0), NEGATIVE),
 }
 
@@ -229,17 +229,15 @@ def test_a_damaged_state_is_not_loaded(damage):
     assert numbers(metrics.compute()) == values
 
 
-@pytest.mark.parametrize(
-    "clock", [torch.tensor([3]), torch.zeros(1, 2, dtype=torch.int64), torch.zeros(2, 2), "x", None]
-)
-def test_a_damaged_clock_is_not_loaded(clock):
-    """A clock of another shape or type, or none, is refused in words, and the window stays as it was."""
+@pytest.mark.parametrize("sizes", [torch.tensor([3, 3]), torch.zeros(1), "x", None])
+def test_damaged_sizes_of_slots_are_not_loaded(sizes):
+    """Sizes of another shape or type, or none, are refused in words, and the window stays as it was."""
     metrics = with_everything()
     before = snapshot(metrics)
     state = with_everything().state_dict()
-    (key,) = (key for key in state if key.endswith("clock"))
-    state[key] = clock
-    with pytest.raises(ValueError, match=r"HR@2 cannot load the clock of Window\(updates=2, .*must be int64 \[2, 2\]"):
+    (key,) = (key for key in state if key.endswith("sizes"))
+    state[key] = sizes
+    with pytest.raises(ValueError, match=r"HR@2 cannot load the sizes of Window\(updates=2, .*must be int64 \[1\]"):
         metrics.load_state_dict(state)
     assert same(snapshot(metrics), before)
 

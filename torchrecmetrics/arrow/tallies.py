@@ -209,7 +209,7 @@ class TallyStates:
 
     def __init__(self, collection: RecMetricCollection, settings: str = "") -> None:
         self.evaluator: Evaluator = collection.evaluator
-        self.owners: tuple[Metric, ...] = (self.evaluator, *self.evaluator._accumulators)
+        self.owners: tuple[Metric, ...] = (self.evaluator, *self.evaluator.accumulators)
         names = [metric.fingerprint for metric in collection.metrics.values()]
         names += [accumulator.option for accumulator in collection.accumulators]
         self.fingerprint: str = "\n".join((FORMAT, *names, settings))
@@ -247,7 +247,7 @@ class TallyStates:
                 else:
                     value, counts = counts.tensor_split([state.numel()])
                 setattr(owner, name, value.view(state.shape))
-        self.evaluator._assign({"_update_count": 1})
+        self.evaluator.assign({"_update_count": 1})
         return TallyCounts(*list_counts.tolist())
 
     def _check_settings(self, number: int, record: Record, total: Record | None) -> None:
@@ -311,7 +311,7 @@ class Counting:
         self.complete: bool = complete
         self.duplicates: Duplicates = duplicates
         self.rank_depth: int | None = depth
-        self.depth: int | None = collection.evaluator._batch_needs.depth
+        self.depth: int | None = collection.evaluator.formulas.needs.depth
         self.groups: list[Accumulator] = [acc for acc in collection.accumulators if acc.row_groups]
         self.list_counts: TallyCounts = TallyCounts()
         self.num_rows: int = 0
@@ -377,9 +377,9 @@ class Counting:
             exclude=columns["exclude"].padded(rows["exclude"], -1) if "exclude" in rows else None,
             complete=self.complete,
             duplicates=self.duplicates,
-        ).rank(evaluator._batch_needs, evaluator._ranking_options)
+        ).rank(evaluator.formulas.needs, evaluator.ranking_options)
         lengths = (lists >= 0).sum(1)
-        if not self.complete and evaluator._ranking_options.validate_args is not False:
+        if not self.complete and evaluator.ranking_options.validate_args is not False:
             check_shortened(ranking, lengths, self.depth, torch.arange(len(lists), device="cpu"), "row {}".format)
         self.collection.update(ranking, weights=weights, **groups)
         judged = ranking.num_relevant > 0
@@ -550,7 +550,7 @@ def merge(
     collection = _collection(metrics, k, options)
     list_counts = TallyStates(collection).add_up(read_records(tallies))
     if list_counts.num_judged and not list_counts.num_deep:
-        deepest, depth = list(collection.metrics.values())[-1], collection.evaluator._batch_needs.depth
+        deepest, depth = list(collection.metrics.values())[-1], collection.evaluator.formulas.needs.depth
         raise ValueError(
             f"{deepest.label} reads {depth} ranks, but none of {list_counts.num_judged} lists has as many items: "
             "recommend more, or pass complete=True if nothing else is recommended"
@@ -575,7 +575,7 @@ def _collection(metrics: Any, k: Any, options: MetricOptions) -> RecMetricCollec
             raise ValueError(
                 f"a tally holds only sums, which {accumulator.option} does not keep: make the collection without it"
             )
-    collection.evaluator._set_sync_on_compute(False)
+    collection.evaluator.set_sync_on_compute(False)
     return collection
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -87,9 +87,9 @@ class ByGroup(Summed):
         sums = rows.sums(self.layout, groups=codes.long(), num_groups=len(self.names))
         return {"group_sums": state["group_sums"] + sums}
 
-    def results(self, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> dict[str, Result]:
+    def results(self, totals: State) -> dict[str, Result]:
         """Return the result of each metric in each group."""
         results: dict[str, Result] = {}
-        for name, group_sums in zip(self.names, sums[0].unbind(-1), strict=True):
+        for name, group_sums in zip(self.names, totals["group_sums"].unbind(-1), strict=True):
             results |= self.layout.results(group_sums, group=name)
         return results

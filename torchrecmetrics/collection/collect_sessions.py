@@ -19,7 +19,7 @@ from torchrecmetrics.inputs.sessions import Sessions, check_entries
 from torchrecmetrics.metrics.accumulator import Accumulator, State
 from torchrecmetrics.metrics.accuracy import warn_of_certain_ones
 from torchrecmetrics.metrics.description import Description
-from torchrecmetrics.metrics.evaluator import Evaluator, checked_weights
+from torchrecmetrics.metrics.evaluator import Evaluator, checked_weights, values_of
 from torchrecmetrics.metrics.ranking_metric import RankingMetric
 
 ENTRIES_AT_ONCE = 2**20
@@ -36,16 +36,13 @@ class SessionEvaluator(Evaluator):
     budget: int = BUDGET
     entry_ids: list[Tensor]
 
-    def _begin(self, metrics: Mapping[str, Description], name: str, accumulators: Sequence[Accumulator] = ()) -> None:
+    def begin(self, metrics: Mapping[str, Description], name: str, accumulators: Sequence[Accumulator] = ()) -> None:
         """Set the metrics and accumulators, and register an empty list of batches for each column of entries."""
-        for accumulator in accumulators:
-            if accumulator.is_recent:
-                raise ValueError(f"{accumulator.option} needs rows in order, which unfinished sessions lack")
-        super()._begin(metrics, name, accumulators)
-        if self._batch_needs.list_depth or self._batch_needs.history:
+        super().begin(metrics, name, accumulators)
+        if self.formulas.needs.list_depth or self.formulas.needs.history:
             key = next(key for key, m in metrics.items() if m.needs.list_depth or m.needs.history)
             raise ValueError(f"{key}: metrics of lists need item ids, which entries of sessions lack")
-        self._names = (*_OWN_COLUMNS, *self._readers)
+        self._names = (*_OWN_COLUMNS, *self.readers)
         for column in self._names:
             self.add_state(f"entry_{column}", [], None)
         self._device_bytes = 0
@@ -80,7 +77,7 @@ class SessionEvaluator(Evaluator):
             with ordinary_tensors():
                 added, device_bytes = with_batch(buffered, entries, self._device_bytes, self.budget)
             vars(self).update({f"entry_{name}": batches for name, batches in added.items()}, _device_bytes=device_bytes)
-        self._assign({"_update_count": self._update_count + 1})
+        self.assign({"_update_count": self._update_count + 1})
 
     @torch.no_grad()
     def forward(  # type: ignore[override]  # entries of sessions are the only input
@@ -88,11 +85,11 @@ class SessionEvaluator(Evaluator):
     ) -> Any:
         """Keep a batch of entries, and return the value of its entries only."""
         columns = {name: column for name, column in arguments.items() if name != "weights"}
-        rows = self._batch_rows(Sessions(scores, labels, indexes), arguments.get("weights"), columns)
+        rows = self.batch_rows(Sessions(scores, labels, indexes), arguments.get("weights"), columns)
         results = self._batch_results(rows)
-        kept, values = self._as_tensors(results), self._as_tensors(results)
+        kept, values = (values_of(results, self.device) for _ in range(2))
         self.update(scores, labels, indexes, **arguments)
-        self._forward_cache = self._batch_values = kept
+        self._forward_cache = kept
         return values
 
     def _entries(
@@ -118,11 +115,11 @@ class SessionEvaluator(Evaluator):
                     f"{list(column.shape)}"
                 )
         # on other devices than the CPU, `compute` checks values, once per session
-        checks = Checks(self._ranking_options.validate_args, scores.device, len(scores))
+        checks = Checks(self.ranking_options.validate_args, scores.device, len(scores))
         if weights is not None:
             checked_weights(weights, checks, "entry")
         deferred = Checks("deferred", scores.device, len(scores))  # the entries of a session share its row_ids
-        for accumulator in self._accumulators:
+        for accumulator in self.accumulators:
             accumulator.check(len(scores), present, deferred if accumulator.keeps_rows else checks)
         if checks.at_once:
             checks.reject("scores", scores.isnan() | (scores == torch.inf), lambda entry: f"entry {entry}")
@@ -147,10 +144,10 @@ class SessionEvaluator(Evaluator):
         """Number of entries that are kept on this process."""
         return sum(len(batch) for batch in self.entry_ids)
 
-    def _compute_results(self) -> dict[str, Result]:
+    def compute_results(self) -> dict[str, Result]:
         """Rank all sessions of all processes, and return the results by key."""
         if self._computed is not None:
-            return super()._compute_results()
+            return super().compute_results()
         updates, device, longest = self._update_count, self.device, 0
         columns = {
             name: torch.cat([column.to(device) for column in batches])
@@ -161,14 +158,14 @@ class SessionEvaluator(Evaluator):
             columns = _exchange(columns, device, self.process_group)
         for name in (self._sums, self._violations, self._counts):
             vars(self)[name] = self._defaults[name]
-        for accumulator in self._accumulators:
+        for accumulator in self.accumulators:
             accumulator.reset()
-        options = self._ranking_options
+        options = self.ranking_options
         options = replace(options, validate_args=options.validate_args and "deferred")  # all processes raise
         try:
             for entries in _chunks(columns) if columns else ():
                 sessions = Sessions(*(entries.pop(name) for name in ("scores", "labels", "ids")))
-                rows = self._batch_rows(sessions, entries.pop("weights", None), entries, options)
+                rows = self.batch_rows(sessions, entries.pop("weights", None), entries, options)
                 session_of_entry = rows.ranking.rows.of_entries
                 assert session_of_entry is not None
                 longest = max(longest, int(torch.bincount(session_of_entry).max()))
@@ -176,19 +173,19 @@ class SessionEvaluator(Evaluator):
         finally:
             self._update_count = updates
         longest = max(gathered(longest, self.process_group)) if across else longest
-        results = super()._compute_results()
-        warn_of_certain_ones(self._formulas.metrics, results, longest)
+        results = super().compute_results()
+        warn_of_certain_ones(self.formulas.metrics, results, longest)
         return results
 
-    def _kept_columns(self) -> dict[str, Tensor]:
+    def kept_columns(self) -> dict[str, Tensor]:
         """Return the columns of `KeptRows` of all processes; sessions are ranked first."""
         if self._gathered is None:
-            self._compute_results()
-        return super()._kept_columns()
+            self.compute_results()
+        return super().kept_columns()
 
     def _filter_kwargs(self, **kwargs: Any) -> dict[str, Any]:
         """Return the arguments that `update` has."""
-        known = ("scores", "labels", "indexes", "weights", *self._readers)
+        known = ("scores", "labels", "indexes", "weights", *self.readers)
         return {name: value for name, value in kwargs.items() if name in known}
 
     def reset(self) -> None:
@@ -244,6 +241,8 @@ class CollectSessions(RecMetricCollection):
         if not isinstance(metrics, RecMetricCollection):
             cure = "RecMetricCollection(names, k=...)"
             raise TypeError(f"CollectSessions takes a collection or a metric, got {describe(metrics)}: {cure}")
+        if metrics.windows:
+            raise ValueError(f"{metrics.windows[0].option} needs rows in order, which unfinished sessions lack")
         self._copy_of(metrics, [acc.empty_copy() for acc in metrics.accumulators])
 
     def update(  # type: ignore[override]  # entries of sessions are the only input

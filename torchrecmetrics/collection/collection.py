@@ -11,6 +11,7 @@ from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
 from torchrecmetrics.collection.value import Value
+from torchrecmetrics.collection.windows import Window
 from torchrecmetrics.core.checks import describe, nearest
 from torchrecmetrics.core.options import DEFAULTS, OPTIONS, Input
 from torchrecmetrics.core.ranking import Ranking
@@ -129,9 +130,9 @@ class RecMetricCollection(MetricCollection):
         described["accumulators"] = [accumulator.option for accumulator in accumulators]
         fingerprint = option_fingerprint("torchrecmetrics.collection", "RecMetricCollection", described)
         evaluator = self._evaluator_class(**leader.torchmetrics_options)
-        evaluator._begin(metrics, f"collection-{fingerprint}", accumulators)
+        evaluator.begin(metrics, f"collection-{fingerprint}", accumulators)
         self.__dict__["evaluator"] = evaluator  # a submodule of the first value
-        for key, (metric_key, suffix) in evaluator._metric_of_key.items():
+        for key, (metric_key, suffix) in evaluator.metric_of_key.items():
             if "." not in key:  # names of groups from data of `evaluate`; modules cannot have such names
                 group = suffix.removeprefix("/") or None
                 self._modules[key] = Value(evaluator, key, metrics[metric_key], group, leads=not len(self._modules))
@@ -157,7 +158,7 @@ class RecMetricCollection(MetricCollection):
         if k is not None or options:
             conflicting = ", ".join([*(["k"] if k is not None else []), *options])
             raise ValueError(f"{conflicting} cannot be given with a collection, which has its own")
-        inherited = [accumulator for accumulator in metrics.accumulators if not accumulator.is_recent]
+        inherited = [accumulator for accumulator in metrics.accumulators if accumulator not in metrics.windows]
         added = list(accumulators)
         for accumulator in accumulators:
             same = [acc for acc in inherited if type(acc) is type(accumulator)]
@@ -173,7 +174,7 @@ class RecMetricCollection(MetricCollection):
         """Make this an empty collection of the same metrics and the given accumulators."""
         with collection.evaluator.device:  # the default device may be another one
             self._begin(collection.metrics, accumulators, collection.prefix, collection.postfix)
-        self.evaluator._questions = collection.evaluator._questions  # no question again in each epoch
+        self.evaluator.questions = collection.evaluator.questions  # no question again in each epoch
 
     if TYPE_CHECKING:  # the types of torchmetrics' methods
 
@@ -211,12 +212,17 @@ class RecMetricCollection(MetricCollection):
     @property
     def metrics(self) -> dict[str, Description]:
         """Description of each metric by key, without prefix and postfix."""
-        return self.evaluator._formulas.metrics
+        return self.evaluator.formulas.metrics
 
     @property
     def accumulators(self) -> list[Accumulator]:
         """The accumulators that were given; others count items or ranks for metrics."""
-        return self.evaluator._accumulators[self.evaluator._num_counts :]
+        return list(self.evaluator.accumulators[self.evaluator.num_counts :])
+
+    @property
+    def windows(self) -> list[Accumulator]:
+        """The accumulators of recent rows, whose values depend on the order of rows."""
+        return [accumulator for accumulator in self.accumulators if isinstance(accumulator, Window)]
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -226,7 +232,7 @@ class RecMetricCollection(MetricCollection):
     @property
     def keep_rows(self) -> bool:
         """True if per-row values are kept."""
-        return any(accumulator.keeps_rows for accumulator in self.evaluator._accumulators)
+        return any(accumulator.keeps_rows for accumulator in self.accumulators)
 
     @property
     def leading(self) -> Value:
@@ -241,11 +247,11 @@ class RecMetricCollection(MetricCollection):
 
     @property
     def points(self) -> list[Result]:
-        """Results of the last `compute`: of each metric over all rows, then of accumulators; `trm.plot` draws them."""
-        results = self.evaluator._last_results
-        if not results:
-            raise RuntimeError("results come from the last compute(); call it first")
-        return self._points(results)
+        """Results of each metric over all rows, then of accumulators, as of the last `compute`; `trm.plot` draws them.
+
+        If the state has changed since, they are computed when they are read, which all processes must do.
+        """
+        return self._points(self.evaluator.results)
 
     def _points(self, results: Mapping[str, Result]) -> list[Result]:
         return [result._replace(key=self._set_name(key)) for key, result in results.items()]
@@ -258,7 +264,7 @@ class RecMetricCollection(MetricCollection):
             ValueError: without `KeptRows`, for repeated ids, for several processes without ids, and for bad values
                 that could not raise at once.
         """
-        columns = self.evaluator._kept_columns()
+        columns = self.evaluator.kept_columns()
         if self._rows is None or self._rows[0] is not columns:
             self._rows = columns, _kept_rows_of(columns, self.evaluator)
         return self._rows[1]
@@ -319,13 +325,13 @@ class RecMetricCollection(MetricCollection):
 
         Kept rows are in ascending order of their row numbers if `by_id`, and otherwise in the order of updates.
         """
-        results = self.evaluator._compute_results()
+        results = self.evaluator.compute_results()
         lists = [results[key].num_users for key, metric in self.metrics.items() if metric.kind != "accuracy"]
         leading = results[self._leading_key]
         num_lists = max(lists, default=leading.num_users)
         rows = None
         if self.keep_rows and by_id:
-            columns = self.evaluator._kept_columns()
+            columns = self.evaluator.kept_columns()
             order = columns["ids"][0].argsort()
             rows = _kept_rows_of({name: column[:, order] for name, column in columns.items()}, self.evaluator)
         elif self.keep_rows:
@@ -393,7 +399,7 @@ def _described(
 
 def _kept_rows_of(columns: Mapping[str, Tensor], evaluator: Evaluator) -> Rows:
     """Return the columns of kept rows as `Rows`, with the keys of the metrics and the options in words."""
-    formulas, options = evaluator._formulas, evaluator._ranking_options
+    formulas, options = evaluator.formulas, evaluator.ranking_options
     means, metrics = formulas.means, formulas.metrics
     if not means:
         raise ValueError("KeptRows keeps the values of metrics that are means over rows, but the collection has none")

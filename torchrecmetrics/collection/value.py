@@ -11,7 +11,7 @@ from torch import Tensor
 from torchrecmetrics.core.result import LastResult, Result
 from torchrecmetrics.metrics.accumulator import BareMetric
 from torchrecmetrics.metrics.description import Description
-from torchrecmetrics.metrics.evaluator import Evaluator
+from torchrecmetrics.metrics.evaluator import Evaluator, values_of
 
 
 class Value(LastResult, BareMetric):
@@ -67,14 +67,14 @@ class Value(LastResult, BareMetric):
         return self.set_batch_value(nothing)
 
     def _add(self, add: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-        if self.num_updates == self.evaluator._num_value_updates:
+        if self.num_updates == self.evaluator.num_value_updates:
             add(*args, **kwargs)
-            self.evaluator._num_value_updates += 1
+            self.evaluator.num_value_updates += 1
         self.num_updates += 1
 
     def set_batch_value(self, nothing: Tensor) -> Tensor:
         """Return, and keep for Lightning, the value of the last batch; `nothing` if it needs more than a batch."""
-        value = self.evaluator._batch_values.get(self.key, nothing)
+        value: Tensor = (self.evaluator._forward_cache or {}).get(self.key, nothing)
         self._forward_cache = value  # type: ignore[assignment]  # torchmetrics types it None
         return value
 
@@ -84,13 +84,15 @@ class Value(LastResult, BareMetric):
         Raises:
             ValueError: if `update` of other values was called, and not this one's.
         """
-        if self.num_updates != self.evaluator._num_value_updates:
+        if self.num_updates != self.evaluator.num_value_updates:
             raise ValueError(f"{self.label} was not updated with the other values: update the collection it belongs to")
-        result = self.evaluator._compute_results()[self.key]
-        return self.evaluator._as_tensors({self.key: result})[self.key]
+        result = self.evaluator.compute_results()[self.key]
+        return values_of({self.key: result}, self.evaluator.device)[self.key]
 
-    def _stored_result(self) -> Result | None:
-        return self.evaluator._last_results.get(self.key)
+    @property
+    def last_result(self) -> Result:
+        """The result of the last `compute`, or of the state if it has changed since."""
+        return self.evaluator.results[self.key]
 
     def reset(self) -> None:
         """Reset the collection."""

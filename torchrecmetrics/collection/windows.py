@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,12 +21,12 @@ class Window(Accumulator):
     """The value of the last rows, under keys like `HR@10/window`.
 
     Sums are kept in 100 slots of whole batches, so the window is up to a slot and a batch longer. With several
-    processes, each numbers its updates, and the window holds the same numbers of every process: the last ones, as many
-    as the process with most updates needs to fill its share of the rows. So a process that stops updating drops out.
+    processes, it holds the last `rows / processes` rows of each, as TorchRec's windows do. A process that stops
+    updating keeps its last rows in the window.
 
     Args:
         rows: number of rows over all processes, at least 100; None = use `updates`.
-        updates: number of updates, in place of `rows`.
+        updates: number of updates of each process, in place of `rows`.
         name: ending of the keys.
 
     Metrics that are not means over rows, such as Coverage, have no such value.
@@ -42,7 +42,6 @@ class Window(Accumulator):
         {'HR@1': 0.25, 'HR@1/window': 0.5}
     """
 
-    is_recent: ClassVar[bool] = True
     slots: list[Tensor]
     """Sums of the rows of each slot, float [layout.size, 3]."""
 
@@ -57,9 +56,8 @@ class Window(Accumulator):
         if rows is not None and self.size < SLOTS:
             raise ValueError(f"rows must be at least {SLOTS}, one per slot, got {rows}; or updates= for fewer rows")
         self.name: str = name
-        self.num_updates: int = 0
-        self._slots: list[tuple[int, int]] = []
-        """Number of updates, and of rows over all processes, in each slot, from the oldest to the newest."""
+        self._sizes: list[int] = []
+        """Number of updates, or of rows over all processes, in each slot, from the oldest to the newest."""
 
     @property
     def option(self) -> str:
@@ -83,85 +81,59 @@ class Window(Accumulator):
             return 1
         return max(1, torch.distributed.get_world_size(self.process_group))  # outside the group it is -1
 
-    def _size_of(self, slot: tuple[int, int]) -> int:
-        """Return the part of the window that a slot fills."""
-        updates, rows = slot
-        return updates if self.per_update else rows
-
     def added(self, rows: RowValues) -> State:
-        """Return the slots with a batch added, without slots that no process can need."""
-        processes, sums = self.num_processes(), rows.sums(self.layout)
-        # if each process adds as many as this one; some hold the same rows
-        number = math.ceil(len(rows) * processes / rows.ranking.rows.num_holders)
-        filled, matrices = list(self._slots), list(self.slots)
-        slot_size = max(1, -(-self.size // SLOTS))
-        if filled and self._size_of(filled[-1]) < slot_size:
-            updates, earlier = filled[-1]
-            filled[-1], matrices[-1] = (updates + 1, earlier + number), matrices[-1] + sums
+        """Return the slots with a batch added, without those that are older than the window."""
+        sums, number = rows.sums(self.layout), 1
+        if not self.per_update:  # as if each process added as many; some hold the same rows
+            number = math.ceil(len(rows) * self.num_processes() / rows.ranking.rows.num_holders)
+        sizes, slots = list(self._sizes), list(self.slots)
+        if sizes and sizes[-1] < -(-self.size // SLOTS):
+            sizes[-1], slots[-1] = sizes[-1] + number, slots[-1] + sums
         else:
-            filled.append((1, number))
-            matrices.append(sums.clone())
-        # a process with fewer rows per update may need more updates than this one: as many slots as there can be
-        min_slots = SLOTS if processes > 1 else 0
-        total = sum(self._size_of(slot) for slot in filled)
-        while len(filled) > min_slots and total - self._size_of(filled[0]) >= self.size:
-            total -= self._size_of(filled.pop(0))
-            matrices.pop(0)
-        return {"slots": matrices, "_slots": filled, "num_updates": self.num_updates + 1}
+            sizes.append(number)
+            slots.append(sums.clone())
+        return self._newest(sizes, slots)
 
-    def clock(self) -> tuple[int, int]:
-        """Return the number of updates, and the number of the last updates that fill the window."""
-        total = updates = 0
-        for slot in reversed(self._slots):
-            if total >= self.size:
-                break
-            total, updates = total + self._size_of(slot), updates + slot[0]
-        return self.num_updates, updates
+    def _newest(self, sizes: list[int], slots: list[Tensor]) -> State:
+        """Return the states of the newest slots that fill the window."""
+        total, number = 0, 0
+        while number < len(sizes) and total < self.size:
+            number += 1
+            total += sizes[-number]
+        oldest = len(sizes) - number
+        return {"slots": slots[oldest:], "_sizes": sizes[oldest:]}
 
-    def sums(self, clocks: Tensor) -> Sequence[Tensor]:
-        """Return the sums of the slots that hold one of the last updates of the process with most of them."""
-        most = int(clocks[:, 0].max())
-        begin = most - int(clocks[clocks[:, 0] == most, 1].max())  # number of updates before the window
-        states = dict(vars(self))  # of one moment, if another thread updates
-        total, newest = self.layout.zeros(device=self.device), states["num_updates"]
-        for (updates, _), matrix in zip(reversed(states["_slots"]), reversed(states["slots"]), strict=True):
-            if newest <= begin:
-                break
-            total, newest = total + matrix.to(total.device), newest - updates
-        return [total]
+    def totals(self) -> State:
+        """Return the sums of all slots."""
+        return {"sums": sum((slot.to(self.device) for slot in self.slots), self.layout.zeros(device=self.device))}
 
-    def results(self, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> dict[str, Result]:
+    def results(self, totals: State) -> dict[str, Result]:
         """Return the result of each metric."""
-        return self.layout.results(sums[0], group=self.name)
+        return self.layout.results(totals["sums"], group=self.name)
 
     def merged(self, other: Any) -> State:
         """Return the slots with those of another window added, pairwise from the newest to the oldest."""
-        pairs = []
-        for back in range(1, max(len(self._slots), len(other._slots)) + 1):
-            windows = [window for window in (self, other) if back <= len(window._slots)]
-            matrices = [window.slots[-back] for window in windows]
-            updates, rows = zip(*(window._slots[-back] for window in windows), strict=True)
-            pairs.append(((max(updates), sum(rows)), sum(matrices[1:], matrices[0])))
-        pairs.reverse()
-        return {
-            "slots": [matrix for _, matrix in pairs],
-            "_slots": [size for size, _ in pairs],
-            "num_updates": max(self.num_updates, other.num_updates),
-        }
+        length, sizes, slots = max(len(self._sizes), len(other._sizes)), [], []
+        for back in range(length, 0, -1):
+            windows = [window for window in (self, other) if back <= len(window._sizes)]
+            numbers = [window._sizes[-back] for window in windows]
+            sizes.append(max(numbers) if self.per_update else sum(numbers))
+            slots.append(sum((window.slots[-back] for window in windows[1:]), windows[0].slots[-back]))
+        return self._newest(sizes, slots)
 
     def reset(self) -> None:
         """Forget all rows."""
         super().reset()
-        self._slots, self.num_updates = [], 0
+        self._sizes = []
 
     def _check_state(self, state: Mapping[str, Any]) -> None:
-        """Raise for slots without numbers of updates and rows, and for sums that no rows can give."""
+        """Raise for slots without sizes, and for sums that no rows can give."""
         super()._check_state(state)
-        clock, slots = state.get("clock"), state["slots"]
-        shape = (1 + len(slots), 2)
-        is_clock = isinstance(clock, Tensor) and clock.dtype == torch.int64 and clock.shape == shape
-        if clock is None or not is_clock or bool((clock < 0).any()):
-            raise ValueError(f"cannot load the clock of {self.option}: it must be int64 {list(shape)}, at least 0")
+        sizes, slots = self._saved_sizes(state), state["slots"]
+        if not isinstance(sizes, Tensor) or sizes.dtype != torch.int64 or sizes.shape != (len(slots),):
+            raise ValueError(f"cannot load the sizes of {self.option}: they must be int64 [{len(slots)}]")
+        if bool((sizes < 0).any()):
+            raise ValueError(f"cannot load the sizes of {self.option}, which has sizes below 0")
         for sums in slots:
             if not isinstance(sums, Tensor) or sums.shape != (self.layout.size, 3):
                 raise ValueError(
@@ -169,15 +141,18 @@ class Window(Accumulator):
                 )
             self.layout.check_sums(sums)
 
+    def _saved_sizes(self, state: Mapping[str, Any]) -> Any:
+        """Return the sizes of slots in a state dict; older ones hold `clock`, of updates and rows, with a first row."""
+        return state["clock"][1:, 0 if self.per_update else 1] if "clock" in state else state.get("sizes")
+
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         if any(self._persistent.values()):
-            clock = [(self.num_updates, len(self._slots)), *self._slots]
-            destination[f"{prefix}clock"] = torch.tensor(clock, dtype=torch.int64, device="cpu")
+            destination[f"{prefix}sizes"] = torch.tensor(self._sizes, dtype=torch.int64, device="cpu")
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
-        clock = state_dict.pop(f"{prefix}clock", None)
-        if clock is not None:
-            (self.num_updates, _), *slots = clock.tolist()
-            self._slots = [(updates, rows) for updates, rows in slots]
+        names = [f"{prefix}{name}" for name in ("sizes", "clock") if f"{prefix}{name}" in state_dict]
+        saved = {name.removeprefix(prefix): state_dict.pop(name) for name in names}
+        if saved:
+            self._sizes = self._saved_sizes(saved).tolist()
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)

@@ -25,23 +25,22 @@ def gathered(value: Value, process_group: Any = None) -> list[Value]:
     return values
 
 
-def exchange(row: Tensor, summed: Sequence[Tensor], gather: Any, process_group: Any) -> tuple[Tensor, list[Tensor]]:
-    """Gather the integers `row` [n] of each process, [processes, n], and sum integer tensors over the processes.
+def sum_and_compare(counts: Tensor, number: int, gather: Any, process_group: Any) -> tuple[Tensor, bool]:
+    """Return int64 counts [n] summed over the processes, and whether the `number` of all processes is the same.
 
     Costs one all-reduce, or one call of the `dist_sync_fn` that the user gave as `gather`.
     """
-    total = torch.cat([tensor.flatten() for tensor in (row, *summed)])
     if gather in (None, gather_all_tensors):
-        rows = row.new_zeros(distributed.get_world_size(process_group), len(row))
-        rows[distributed.get_rank(process_group)] = row
-        total = torch.cat([rows.flatten(), total[len(row) :]])
-        distributed.all_reduce(total, group=process_group)
-        rows, total = total[: rows.numel()].view_as(rows), total[rows.numel() :]
+        numbers = counts.new_zeros(distributed.get_world_size(process_group))
+        numbers[distributed.get_rank(process_group)] = number
+        packed = torch.cat([counts, numbers])
+        distributed.all_reduce(packed, group=process_group)
+        counts, numbers = packed[: len(counts)], packed[len(counts) :]
     else:
-        of_processes = torch.stack(list(gather(total, group=process_group)))
-        rows, total = of_processes[:, : len(row)], of_processes[:, len(row) :].sum(0)
-    sizes = [tensor.numel() for tensor in summed]
-    return rows, [share.view_as(tensor) for share, tensor in zip(torch.split(total, sizes), summed, strict=True)]
+        packed = torch.cat([counts, counts.new_tensor([number])])
+        of_processes = torch.stack(list(gather(packed, group=process_group)))
+        counts, numbers = of_processes[:, :-1].sum(0), of_processes[:, -1]
+    return counts, bool((numbers == number).all())
 
 
 def sum_over_processes(tensors: Sequence[Tensor], gather: Any, process_group: Any) -> list[Tensor]:

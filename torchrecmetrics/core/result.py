@@ -1,4 +1,4 @@
-"""`Result`: a metric's value over rows, with its standard error and counts; `LastResult`: reads the last one."""
+"""`Result`: a metric's value over rows, with its standard error and counts; `LastResult`: reads a metric's."""
 
 from __future__ import annotations
 
@@ -61,36 +61,30 @@ class Result(NamedTuple):
 
 
 class LastResult:
-    """Mixin with the counts, standard error and confidence interval of the last `compute`."""
+    """Mixin with the counts, standard error and confidence interval of the last `compute`.
+
+    If the state has changed since, they are computed when they are read, which all processes must do.
+    """
 
     @property
-    def _last_result(self) -> Result:
-        """The result of the last `compute`."""
-        result = self._stored_result()
-        if result is None:
-            raise RuntimeError(
-                f"{self.label}: counts and standard errors come from the last compute(); call it first"  # type: ignore[attr-defined]
-            )
-        return result
-
-    def _stored_result(self) -> Result | None:
-        """Return the result of the last `compute`; None before it."""
+    def last_result(self) -> Result:
+        """The result of the last `compute`, or of the state if it has changed since."""
         raise NotImplementedError
 
     @property
     def num_users(self) -> int:
         """Number of rows that the last `compute` averaged over."""
-        return self._last_result.num_users
+        return self.last_result.num_users
 
     @property
     def num_skipped(self) -> int:
         """Number of rows without a relevant item in the last `compute` (left out under "skip")."""
-        return self._last_result.num_skipped
+        return self.last_result.num_skipped
 
     @property
     def num_unreachable(self) -> int:
         """Number of rows of the last `compute` with a relevant item that was not a candidate, and so a miss."""
-        return self._last_result.num_unreachable
+        return self.last_result.num_unreachable
 
     @property
     def num_tied(self) -> int:
@@ -98,11 +92,11 @@ class LastResult:
 
         Ranks are read up to the largest `k` of all metrics that rank together; by RPrecision up to the row's R.
         """
-        return self._last_result.num_tied
+        return self.last_result.num_tied
 
     def standard_error(self) -> Tensor:
         """Return the standard error of the mean that the last `compute` gave, scalar; NaN for fewer than two rows."""
-        return torch.tensor(self._last_result.standard_error, dtype=float_dtype(self.device), device=self.device)  # type: ignore[attr-defined]
+        return torch.tensor(self.last_result.standard_error, dtype=float_dtype(self.device), device=self.device)  # type: ignore[attr-defined]
 
     def confidence_interval(self, level: float = 0.95, method: IntervalMethod = "score") -> tuple[float, float]:
         """Return a confidence interval for the true mean, (low, high), from the last `compute`.
@@ -130,7 +124,7 @@ class LastResult:
             >>> [round(end, 3) for end in metric.confidence_interval()]
             [0.218, 0.398]
         """
-        return self._last_result.interval(level, method)
+        return self.last_result.interval(level, method)
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
         """Plot the value of `compute`, or the given values, as torchmetrics' metrics do; return figure and axes."""

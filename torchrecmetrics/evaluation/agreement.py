@@ -138,7 +138,7 @@ def agreement(
     if columns.keys() & SAID_BY_TABLES:
         raise column_option("agreement", columns)
     collection = agreement_metrics(k, p)
-    collection.evaluator._set_sync_on_compute(False)
+    collection.evaluator.set_sync_on_compute(False)
     width = max(metric.k or 1 for metric in collection.metrics.values())
     if isinstance(lists_a, Tensor) and isinstance(lists_b, Tensor):
         collection.to(lists_a.device)

@@ -100,7 +100,7 @@ class ProgressBar:
         self._bar.update(len(batch))
         if collection is not None:
             leading = collection.leading
-            result = collection.evaluator._local_results()[leading.key]
+            result = collection.evaluator.local_results()[leading.key]
             self._bar.set_postfix({leading.label: f"{result.value:.4f}"})
 
 
@@ -136,7 +136,7 @@ def evaluate_on(
         shown_together: makes the context in which the progress is shown.
     """
     if len(users.unranked):
-        threshold, graded = collection.evaluator._batch_needs.score_threshold, test.target.values is not None
+        threshold, graded = collection.evaluator.formulas.needs.score_threshold, test.target.values is not None
         no_ranking = Ranking.without_relevant(len(users.unranked), test.target.device, threshold, graded)
         collection.update(no_ranking, **test.columns(users.unranked))
 
@@ -147,7 +147,7 @@ def evaluate_on(
             collection.update(rows, **test.columns(ids))
             return
         with errors_of_all_processes(rows):
-            ranking = rows.rank(collection.evaluator._batch_needs, collection.evaluator._ranking_options)
+            ranking = rows.rank(collection.evaluator.formulas.needs, collection.evaluator.ranking_options)
             collection.update(listed_with_target(ranking, batch.target), **test.columns(ids))
 
     for batch in batches(source, users.ranked, test.num_entries() + source.num_entries, update, batch_size):
@@ -327,13 +327,13 @@ def evaluate(
             to_evaluate = _of_process(to_evaluate, sizes, rank, world_size if shard == "users" else 1)
         bar = None if progress is False else ProgressBar(progress, len(to_evaluate.ranked), rank == 0)
         if rank == 0:
-            _warn_of_numbering(test, scorer, exclude, collection.evaluator._ranking_options.padding_idx)
+            _warn_of_numbering(test, scorer, exclude, collection.evaluator.ranking_options.padding_idx)
         if test.exclusions is not None:
-            test.exclusions.check_overlap(target, ids, collection.evaluator._ranking_options)
-        collection.to(scorer.device).evaluator._set_sync_on_compute(shard is not None)
+            test.exclusions.check_overlap(target, ids, collection.evaluator.ranking_options)
+        collection.to(scorer.device).evaluator.set_sync_on_compute(shard is not None)
         scorer, kernel = with_kernel(scorer, collection)
         if shard is not None:
-            facts |= {"metrics": list(collection.keys()), "options": collection.evaluator._ranking_options}
+            facts |= {"metrics": list(collection.keys()), "options": collection.evaluator.ranking_options}
             facts |= {"user_ids": fingerprint(ids), "batch_size": batch_size, "all_users": all_users}
             facts |= {"keep_rows": collection.keep_rows} | scorer.facts()
             facts |= test.facts()
@@ -435,7 +435,7 @@ def with_kernel(scorer: Scorer, collection: RecMetricCollection) -> tuple[Scorer
     Raises:
         ValueError: if "triton" was asked for and cannot count these scores.
     """
-    options = collection.evaluator._ranking_options
+    options = collection.evaluator.ranking_options
     kernel = kernels.choose(options.kernels, scorer.device)
     if kernel != "triton" or type(scorer) is not EmbeddingScorer:
         return scorer, kernel

@@ -134,11 +134,11 @@ def evaluate_lists(
         if label is not None and argument is not None:
             raise ValueError(f"{name} cannot be combined with label=, which names the ground truth in lists")
     collection = empty_collection(metrics, k, metric_options, groups, keep_rows).to("cpu")
-    collection.evaluator._set_sync_on_compute(False)
+    collection.evaluator.set_sync_on_compute(False)
     if label is not None:
         return _evaluate_sessions(collection, Table.of(lists, "lists"), label, duplicates, progress)
     sides = read_sides(lists, target, exclude_entries(exclude), values_reduce, collection.catalogue)
-    rules = collection.evaluator._ranking_options
+    rules = collection.evaluator.ranking_options
     if rules.padding_idx is not None and sides.target.item_ids is not None:
         raise ValueError("padding_idx is a row number, but target has item_ids: leave rows of padding out")
     test = TestSet.of(collection, sides.target, sides.exclude, groups, TargetDevice(sides.target.device, False))
@@ -189,7 +189,7 @@ def _evaluate_sessions(
         evaluate_on(collection, test, source, users, bar=bar)
     unread = [name for name in table.unread("user", "item", "rank", "score") if name != label]
     counts = EvaluationCounts(num_repeated=source.num_repeated, unread={table.what: unread} if unread else {})
-    warn_of_certain_ones(collection.metrics, collection.evaluator._compute_results(), int(source.lengths.max()))
+    warn_of_certain_ones(collection.metrics, collection.evaluator.compute_results(), int(source.lengths.max()))
     return collection.evaluation("eager", source.target.user_ids, counts, by_id=True)
 
 

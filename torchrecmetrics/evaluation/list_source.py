@@ -52,7 +52,7 @@ class ListSource(RankingSource):
     ) -> None:
         self.lists, self.sides, self.complete = lists, sides, complete
         self.catalogue: Catalogue | None = collection.catalogue
-        self.depth: int | None = collection.evaluator._batch_needs.depth
+        self.depth: int | None = collection.evaluator.formulas.needs.depth
         """Largest cut-off of the metrics; None = all ranks."""
         self.duplicates: Duplicates = duplicates
         self.lengths: Tensor = lists.lengths
@@ -69,7 +69,7 @@ class ListSource(RankingSource):
         """Raise if lists are too short for the metrics, or the catalogue lacks listed items."""
         for key, metric in collection.metrics.items():
             check_depth(key, metric.needs, self.complete, (self.longest, self.lists.source.what))
-        if self.catalogue is None or not collection.evaluator._batch_needs.list_depth:
+        if self.catalogue is None or not collection.evaluator.formulas.needs.list_depth:
             return
         beyond = self.lists.items >= self.catalogue.num_items
         if bool(beyond.any()):

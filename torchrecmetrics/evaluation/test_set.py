@@ -321,7 +321,7 @@ class TestSet:
         has_target = self.target.host_degree.index_select(0, ids) > 0
         if all_users or bool(has_target.all()):
             return Users(ids, ids[:0])
-        formulas = collection.evaluator._formulas
+        formulas = collection.evaluator.formulas
         counts_empty = formulas.leader.empty_target_action in ("neg", "pos")
         reads_ranking = [*formulas.defined_when_empty, *formulas.own_weighted]
         if counts_empty and any(reads_ranking):
@@ -494,7 +494,7 @@ def check_item_ids(catalogue: Catalogue, other: Interactions, name: str) -> None
 def past_of(collection: RecMetricCollection, target: Interactions) -> Interactions | None:
     """Return the catalogue's interactions, with the row numbers of the ground truth; None if no metric reads them."""
     catalogue: Any = collection.catalogue
-    if not collection.evaluator._batch_needs.history:
+    if not collection.evaluator.formulas.needs.history:
         return None
     if catalogue.interactions is None:
         reads = next(key for key, metric in collection.metrics.items() if metric.needs.history)

@@ -10,7 +10,6 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 from torch import Tensor
@@ -90,7 +89,7 @@ class Reporting(Callback):
         """An empty copy without prefix, postfix and windows."""
         self._metrics.prefix = self._metrics.postfix = None
         self.prefix = prefix
-        self._labels = list(self._metrics.evaluator._metric_of_key)
+        self._labels = list(self._metrics.evaluator.metric_of_key)
         self._logged_keys = [*self._labels, *(_COUNTS if log_counts else ())]  # without prefix
         keys = {value.label: key for key, value in self._metrics.items()} | {key: key for key in self._logged_keys}
         if prog_bar is None:
@@ -122,9 +121,9 @@ class Reporting(Callback):
         """Return an empty copy of the collection for a run; if there are several processes, its checks are deferred."""
         collection = RecMetricCollection.fresh(self._metrics, None, {})
         evaluator = collection.evaluator
-        if trainer.world_size > 1 and evaluator._ranking_options.validate_args is True:
+        if trainer.world_size > 1 and evaluator.ranking_options.validate_args is True:
             # a process that raises alone would leave the other processes waiting
-            evaluator._ranking_options = replace(evaluator._ranking_options, validate_args="deferred")
+            evaluator.set_ranking_options(validate_args="deferred")
         return collection
 
     # ---------------------------------------------------------------------------------------------- checks before a run

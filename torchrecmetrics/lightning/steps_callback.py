@@ -177,7 +177,7 @@ class SampleRows:
         counts_of_batches = torch.split(counts, [len(batch_ids) for batch_ids in self.ids])
         for batch_ids, is_first, batch in zip(self.ids, counts_of_batches, self.batches, strict=True):
             ranking, weights, columns = batch
-            row_ids = {"row_ids": batch_ids} if "row_ids" in evaluator._readers else {}
+            row_ids = {"row_ids": batch_ids} if "row_ids" in evaluator.readers else {}
             collection.update(ranking, weights=_weights_of(ranking, is_first, weights), **{**columns, **row_ids})
 
 
@@ -322,7 +322,7 @@ class RecMetricsCallback(Reporting):
         self._names_of_stage: dict[str, list[str]] = {}
         """Names of the `collections` of the last run of each stage."""
         self._loaders: list[LoaderRows] = []
-        self._recent = [accumulator for accumulator in self._collection.accumulators if accumulator.is_recent]
+        self._recent = self._collection.windows
         self._training: RecMetricCollection | None = None
         """Collection of recent training rows; None outside of training, and without a `Window`."""
         self._warnings_given: set[str] = set()
@@ -450,7 +450,7 @@ class RecMetricsCallback(Reporting):
         """Add the rows of a batch to the loader's collection; rows that a sampler repeats weigh 0."""
         collection, weights = loader.collection, outputs.get("weights")
         evaluator = collection.evaluator
-        columns = {name: outputs[name] for name in evaluator._readers if outputs.get(name) is not None}
+        columns = {name: outputs[name] for name in evaluator.readers if outputs.get(name) is not None}
         if collection.keep_rows and outputs.get("user_ids") is not None:
             users = torch.as_tensor(outputs["user_ids"]).reshape(-1).to(evaluator.device)
             columns.setdefault("row_ids" if loader.samples is None else "clusters", users)
@@ -459,7 +459,7 @@ class RecMetricsCallback(Reporting):
                 raise ValueError("sample_ids= cannot be used with shards of items: every process has every row once")
         elif loader.samples is not None or loader.share is not None:
             if not isinstance(rows_input, Ranking):
-                rows_input = rows_input.rank(evaluator._batch_needs, evaluator._ranking_options)
+                rows_input = rows_input.rank(evaluator.formulas.needs, evaluator.ranking_options)
             if loader.samples is not None:
                 loader.samples.add(ids, rows_input, weights, columns)
                 return

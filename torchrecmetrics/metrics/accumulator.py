@@ -1,12 +1,12 @@
 """`Accumulator`: base class for other summaries of row values than their mean.
 
 An accumulator is a torchmetrics Metric with ordinary states. For each batch, a metric or collection calls `check` and
-`added`, and assigns the new states when all of them exist. It sums `counts` and `sums` over the processes with its own.
+`added`, and assigns the new states when all of them exist. It sums `totals` over the processes with its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -84,8 +84,8 @@ class BareMetric(Metric):
 class Accumulator(BareMetric):
     """Base class of accumulators, which summarise row values in other ways than the mean over all rows.
 
-    A subclass sets `columns`, registers states in `begin`, and returns their new values from `added`. `counts` (int64)
-    and `sums` (floating) return tensors that are summed over processes, from which `results` makes results.
+    A subclass sets `columns`, registers states in `begin`, and returns their new values from `added`. `totals` returns
+    tensors that are summed over the processes, from which `results` makes results.
 
     Attributes:
         columns: names of the `update` keywords that it reads, each with one value per row.
@@ -94,8 +94,6 @@ class Accumulator(BareMetric):
     columns: tuple[str, ...] = ()
     keeps_rows: ClassVar[bool] = False
     """True if it keeps the value of every row, by id."""
-    is_recent: ClassVar[bool] = False
-    """True if it counts only recent rows, so that the order of rows matters; `clock` tells which are recent."""
 
     @property
     def row_groups(self) -> tuple[str, ...]:
@@ -126,24 +124,16 @@ class Accumulator(BareMetric):
         """Return the new value of each state after a batch; changes no state."""
         raise NotImplementedError
 
-    def clock(self) -> tuple[int, int]:
-        """Return two numbers of this process; `sums` gets those of all processes."""
-        return 0, 0
-
-    def counts(self) -> Sequence[Tensor]:
-        """Return int64 tensors that are summed over the processes."""
-        return ()
-
-    def sums(self, clocks: Tensor) -> Sequence[Tensor]:
-        """Return floating tensors that are summed over the processes; `clocks`, int64 [processes, 2], are of all."""
-        return ()
-
-    def results(self, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> dict[str, Result]:
-        """Return the results by key, such as `HR@10/cold`, from the summed `counts` and `sums`."""
+    def totals(self) -> State:
+        """Return the tensors that are summed over the processes, by name."""
         return {}
 
-    def batch_totals(self, rows: RowValues) -> tuple[Sequence[Tensor], Sequence[Tensor]] | None:
-        """Return the `counts` and `sums` of one batch, for `forward`; None if a single batch has no results."""
+    def results(self, totals: State) -> dict[str, Result]:
+        """Return the results by key, such as `HR@10/cold`, from the summed `totals`."""
+        return {}
+
+    def batch_totals(self, rows: RowValues) -> State | None:
+        """Return the `totals` of one batch, for `forward`; None if a single batch has no results."""
         return None
 
     def merged(self, other: Accumulator) -> State:
@@ -197,8 +187,7 @@ class Accumulator(BareMetric):
 class Summed(Accumulator):
     """Base class of accumulators whose states all add up over rows, such as `ByGroup` and counts of items.
 
-    A subclass returns the states of no rows from `empty`, and adds a batch in `added_to`. Integer states are `counts`,
-    floating ones `sums`, in the order of their names in `empty`.
+    A subclass returns the states of no rows from `empty`, and adds a batch in `added_to`.
     """
 
     def empty(self) -> State:
@@ -218,25 +207,16 @@ class Summed(Accumulator):
 
     def added(self, rows: RowValues) -> State:
         """Return the states with those of a batch added."""
-        return self.added_to(self.metric_state, rows)
+        return self.added_to(self.totals(), rows)
 
-    def batch_totals(self, rows: RowValues) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-        """Return the counts and sums of one batch."""
+    def totals(self) -> State:
+        """Return the states."""
         states: State = self.metric_state
-        state = self.added_to({name: torch.zeros_like(value) for name, value in states.items()}, rows)
-        return _of_kind(state, floating=False), _of_kind(state, floating=True)
+        return states
 
-    def counts(self) -> Sequence[Tensor]:
-        """Return the integer states."""
-        return _of_kind(self.metric_state, floating=False)
-
-    def sums(self, clocks: Tensor) -> Sequence[Tensor]:
-        """Return the floating states."""
-        return _of_kind(self.metric_state, floating=True)
-
-
-def _of_kind(state: State, floating: bool) -> list[Tensor]:
-    return [value for value in state.values() if value.is_floating_point() == floating]
+    def batch_totals(self, rows: RowValues) -> State:
+        """Return the states of one batch."""
+        return self.added_to({name: torch.zeros_like(value) for name, value in self.totals().items()}, rows)
 
 
 def own_lists(metric: Metric) -> None:

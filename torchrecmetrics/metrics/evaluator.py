@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from copy import copy
+from dataclasses import replace
 from functools import wraps
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -21,10 +22,10 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrecmetrics.core.arrays import as_tensor, float_dtype, ordinary_tensors
 from torchrecmetrics.core.checks import VIOLATIONS, Checks, in_words, nearest
-from torchrecmetrics.core.distributed import exchange, gathered, is_distributed, sum_over_processes
-from torchrecmetrics.core.options import Input, Needs, Options
+from torchrecmetrics.core.distributed import gathered, is_distributed, sum_and_compare, sum_over_processes
+from torchrecmetrics.core.options import Input, Options
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.core.result import Layout, Result, RowValues
+from torchrecmetrics.core.result import Result, RowValues
 from torchrecmetrics.inputs.as_input import as_input
 from torchrecmetrics.inputs.questions import Questions
 from torchrecmetrics.metrics.accumulator import Accumulator, BareMetric, State, own_lists
@@ -57,9 +58,8 @@ class Totals(NamedTuple):
 
     violations: Tensor
     """Int64 [kinds]."""
-    counts: list[list[Tensor]]
-    """Int64: the evaluator's own, then those of each accumulator."""
-    sums: list[list[Tensor]]
+    states: list[State]
+    """The evaluator's own, then those of each accumulator."""
 
 
 class Evaluator(BareMetric):
@@ -77,13 +77,13 @@ class Evaluator(BareMetric):
     _computed: Any
     """Number of updates and results of the last `compute`; None = the states have changed since."""
     _forward_cache: Any
+    """Values of the last batch that `forward` added, by key."""
+    """Values of the last batch that `forward` added, by key."""
 
-    def _begin(self, metrics: Mapping[str, Description], name: str, accumulators: Sequence[Accumulator] = ()) -> None:
+    def begin(self, metrics: Mapping[str, Description], name: str, accumulators: Sequence[Accumulator] = ()) -> None:
         """Set the metrics, by key, and register empty states; `name` contains everything that values depend on."""
-        self._formulas: Formulas = Formulas(metrics)
-        self._batch_needs: Needs = self._formulas.needs
-        """The data of a batch that the metrics read."""
-        self._ranking_options: Options = self._formulas.leader.ranking_options
+        self.formulas: Formulas = Formulas(metrics)
+        self.ranking_options: Options = self.formulas.leader.ranking_options
         """Options with which batches are ranked: those of the metrics, unless a caller replaces them."""
         counts: dict[str, Accumulator] = {}
         self._counts_of: dict[str, int] = {}
@@ -93,53 +93,50 @@ class Evaluator(BareMetric):
                 accumulator: Accumulator = metric.metric_class.make_counts(metric)
                 counts.setdefault(accumulator.option, accumulator)
                 self._counts_of[key] = [*counts].index(accumulator.option)
-        self._num_counts: int = len(counts)
+        self.num_counts: int = len(counts)
         """Number of accumulators of metrics; those of the user follow."""
         self._add_states(name, [*counts.values(), *accumulators])
-        self._metric_of_key: dict[str, tuple[str, str]] = {}
+        self.metric_of_key: dict[str, tuple[str, str]] = {}
         """Key of the metric and its ending, empty for all rows, for each key of a result, in their order."""
-        suffixes = ["", *(suffix for accumulator in self._accumulators for suffix in accumulator.suffixes)]
+        suffixes = ["", *(suffix for accumulator in self.accumulators for suffix in accumulator.suffixes)]
         for key in metrics:
             for suffix in [""] if key in self._counts_of else suffixes:
-                if key + suffix in self._metric_of_key:
+                if key + suffix in self.metric_of_key:
                     raise ValueError(f"{key + suffix!r} would be the key of two values")
-                self._metric_of_key[key + suffix] = key, suffix
-        self._questions: Questions = Questions()
+                self.metric_of_key[key + suffix] = key, suffix
+        self.questions: Questions = Questions()
         """Questions about odd data, which are asked once."""
         self._last_results: dict[str, Result] = {}
-        """Results of the last `compute` by key; empty before it, and after an update."""
-        self._batch_values: dict[str, Tensor] = {}
-        """Values of the last batch that `forward` added, by key."""
+        """Results of the last `compute` by key; empty before it, and after an update: see `results`."""
         self._gathered: tuple[int | None, dict[str, Tensor]] | None = None
         """Number of updates, and the columns of kept rows of all processes that were gathered after them."""
-        self._num_value_updates: int = 0
+        self.num_value_updates: int = 0
         """Number of updates through the values of a collection."""
 
     def _add_states(self, name: str, accumulators: Sequence[Accumulator]) -> None:
         self._state_name: str = name
-        self._layout: Layout = self._formulas.layout
-        self._readers: dict[str, Accumulator] = {}
+        layout = self.formulas.layout
+        self.readers: dict[str, Accumulator] = {}
         """Accumulators by the names of the columns that they read from `update`."""
         for accumulator in accumulators:
             for column in accumulator.columns:
-                if column in self._readers:
-                    raise ValueError(f"{self._readers[column].option} and {accumulator.option} both read {column}=")
+                if column in self.readers:
+                    raise ValueError(f"{self.readers[column].option} and {accumulator.option} both read {column}=")
                 if column in ARGUMENTS:
                     raise ValueError(f"{accumulator.option} reads {column}=, which is an argument of update: rename it")
-                self._readers[column] = accumulator
+                self.readers[column] = accumulator
             if hasattr(accumulator, "layout"):
                 raise ValueError(f"{accumulator.option} already belongs to a metric or collection: make one for each")
             for option in ("sync_on_compute", "dist_sync_fn", "process_group", "distributed_available_fn", "_device"):
                 setattr(accumulator, option, getattr(self, option))
-            accumulator.begin(self._layout)
-        self.accumulators: nn.ModuleList = nn.ModuleList(accumulators)
-        self._accumulators: list[Accumulator] = list(accumulators)
+            accumulator.begin(layout)
+        self.accumulators: Sequence[Accumulator] = cast(Sequence[Accumulator], nn.ModuleList(accumulators))
         self._sums, self._violations, self._counts = (f"{name}-{state}" for state in ("sums", "violations", "counts"))
         with ordinary_tensors():
-            sums = self._layout.zeros(device=self._device)
+            sums = layout.zeros(device=self._device)
             violations = torch.zeros(len(VIOLATIONS), dtype=torch.int64, device=self._device)
-            counts = violations.new_zeros(self._layout.num_counts)
-            if not self._layout.keys:  # nothing reads these sums; torchmetrics does not merge metrics of NaN states
+            counts = violations.new_zeros(layout.num_counts)
+            if not layout.keys:  # nothing reads these sums; torchmetrics does not merge metrics of NaN states
                 sums = sums.fill_(torch.nan)
         for state, empty in ((self._sums, sums), (self._violations, violations), (self._counts, counts)):
             self.add_state(state, empty, dist_reduce_fx="sum")
@@ -148,7 +145,7 @@ class Evaluator(BareMetric):
     @property
     def label(self) -> str:
         """Label of the first metric, which messages name."""
-        return self._formulas.leader.label
+        return self.formulas.leader.label
 
     # -------------------------------------------------------------------------------------------------------- a batch
 
@@ -186,7 +183,7 @@ class Evaluator(BareMetric):
         """
         if scores is None:
             self._check_names(columns)
-        self._add_rows(self._batch_rows(as_input(scores, target, gains, exclude, depth), weights, columns))
+        self._add_rows(self.batch_rows(as_input(scores, target, gains, exclude, depth), weights, columns))
 
     @outside_graphs
     @torch.no_grad()
@@ -205,14 +202,14 @@ class Evaluator(BareMetric):
         if scores is None:
             self._check_names(columns)
         batch = as_input(scores, target, gains, exclude, depth)
-        rows = self._batch_rows(batch, weights, columns)
+        rows = self.batch_rows(batch, weights, columns)
         results = self._batch_results(rows, getattr(batch, "process_group", None))
-        kept, values = self._as_tensors(results), self._as_tensors(results)
+        kept, values = (values_of(results, self.device) for _ in range(2))
         self._add_rows(rows)
-        self._forward_cache = self._batch_values = kept
+        self._forward_cache = kept
         return values
 
-    def _batch_rows(
+    def batch_rows(
         self,
         batch: Input | Ranking,
         weights: Tensor | NDArray[Any] | None = None,
@@ -221,16 +218,16 @@ class Evaluator(BareMetric):
     ) -> RowValues:
         """Return the values of a batch of rows for each metric; changes no state. Errors as in `update`.
 
-        `options` replace `_ranking_options`.
+        `options` replace `ranking_options`.
         """
-        options = options or self._ranking_options
+        options = options or self.ranking_options
         present = {name: as_tensor(column) for name, column in (columns or {}).items() if column is not None}
         weights = None if weights is None else as_tensor(weights)
         scope = getattr(batch, "scope", None)  # of an input that several processes share
         with nullcontext() if scope is None else scope(weights, present):
             if columns:
                 self._check_names(columns)
-            ranking = batch if isinstance(batch, Ranking) else batch.rank(self._batch_needs, options)
+            ranking = batch if isinstance(batch, Ranking) else batch.rank(self.formulas.needs, options)
             if self._is_synced:
                 self._check_not_synced("add a batch")
             if ranking.options is not options.of_ranks and ranking.options:
@@ -240,50 +237,50 @@ class Evaluator(BareMetric):
                 raise ValueError(
                     f"{self.label} is on {self.device}, its input on {device}: move the metric with .to(device)"
                 )
-            checks_values = options.validate_args or self._formulas.leader.empty_target_action == "error"
+            checks_values = options.validate_args or self.formulas.leader.empty_target_action == "error"
             checks = Checks(checks_values, device, rows, ranking.rows.own)
-            ranking = self._formulas.check(ranking, checks)
+            ranking = self.formulas.check(ranking, checks)
             if weights is not None:
                 weights = checked_weights(ranking.per_row("weights", weights, checks), checks).nan_to_num(0)
             present = {name: ranking.per_row(name, column, checks) for name, column in present.items()}
-            for accumulator in self._accumulators:
+            for accumulator in self.accumulators:
                 accumulator.check(rows, present if weights is None else {**present, "weights": weights}, checks)
             valid, violations = checks.finish()
             if valid is not None:
                 ranking = ranking.rejecting(valid, violations)
-            if not self._questions.are_asked:
-                self._questions.ask(batch, ranking, self._batch_needs, options)
-            return self._formulas.values(ranking, weights, present)
+            if not self.questions.are_asked:
+                self.questions.ask(batch, ranking, self.formulas.needs, options)
+            return self.formulas.values(ranking, weights, present)
 
     def _check_options(self, ranking: Ranking) -> None:
         """Raise for a ranking that was made with other options."""
-        if text := self._ranking_options.contradiction(ranking.options):
+        if text := self.ranking_options.contradiction(ranking.options):
             raise ValueError(f"{self.label} {text}")
 
     def _check_names(self, columns: Iterable[str]) -> None:
         """Raise for a column that no accumulator reads."""
         for name in columns:
-            if name not in self._readers:
-                known = nearest(name, [*ARGUMENTS, *self._readers])
+            if name not in self.readers:
+                known = nearest(name, [*ARGUMENTS, *self.readers])
                 raise TypeError(f"update has no argument {name!r}{known}")
 
     def _add_rows(self, rows: RowValues) -> None:
         """Add a batch of rows to the states, also of accumulators; all new states exist before one is replaced."""
         with ordinary_tensors():
             attributes = vars(self)  # Module.__setattr__ takes longer than the additions
-            batch, new, violations = rows.sums(self._layout), {}, rows.ranking.rows.violations
+            batch, new, violations = rows.sums(self.formulas.layout), {}, rows.ranking.rows.violations
             if violations is not None:
                 new[self._violations] = attributes[self._violations] + violations
             if batch.dtype != torch.float64:  # float32 stalls at 2^24
-                number = self._layout.num_counts
+                number = self.formulas.layout.num_counts
                 new[self._counts] = attributes[self._counts] + batch[:number, 0].long()
                 batch = torch.cat([torch.nn.functional.pad(batch[:number, 1:], (1, 0)), batch[number:]])
             new[self._sums] = attributes[self._sums] + batch
-            added = [(accumulator, accumulator.added(rows)) for accumulator in self._accumulators]
+            added = [(accumulator, accumulator.added(rows)) for accumulator in self.accumulators]
         new["_update_count"] = attributes["_update_count"] + 1
-        self._assign(new, added)
+        self.assign(new, added)
 
-    def _assign(self, new: State, added: Sequence[tuple[Accumulator, State]] = ()) -> None:
+    def assign(self, new: State, added: Sequence[tuple[Accumulator, State]] = ()) -> None:
         """Replace states, also of accumulators, and forget the results of the old ones; never raises."""
         for accumulator, state in added:
             accumulator.assign(state)
@@ -294,20 +291,19 @@ class Evaluator(BareMetric):
 
         `process_group`: the processes that share the same rows; None = this metric's.
         """
-        of_batch = [(accumulator, accumulator.batch_totals(rows)) for accumulator in self._accumulators]
-        totals = {accumulator: totals for accumulator, totals in of_batch if totals is not None}
-        none, violations = (torch.zeros_like(vars(self)[name]) for name in (self._counts, self._violations))
-        violations = violations if rows.ranking.rows.violations is None else rows.ranking.rows.violations
-        counts = [[violations], [none], *(list(its_counts) for its_counts, _ in totals.values())]
-        sums = [[rows.sums(self._layout)], *(list(its_sums) for _, its_sums in totals.values())]
+        of_batch = [(accumulator, accumulator.batch_totals(rows)) for accumulator in self.accumulators]
+        totals = {accumulator: state for accumulator, state in of_batch if state is not None}
+        violations = rows.ranking.rows.violations
+        violations = torch.zeros_like(vars(self)[self._violations]) if violations is None else violations
+        states = [{self._sums: rows.sums(self.formulas.layout)}, *totals.values()]
         across, summing_group = self.dist_sync_on_step and self.distributed_available_fn(), self.process_group
         if not across and rows.ranking.rows.own is not None:
             across = is_distributed()
             summing_group = self.process_group if process_group is None else process_group
         if across:
-            counts = grouped_like(counts, sum_over_processes(flat(counts), self.dist_sync_fn, summing_group))
-            sums = grouped_like(sums, sum_over_processes(flat(sums), self.dist_sync_fn, summing_group))
-        return self._summarize(Totals(counts[0][0], counts[1:], sums), [*totals])
+            states = summed([{"violations": violations}, *states], self.dist_sync_fn, summing_group)
+            violations = states.pop(0)["violations"]
+        return self._summarize(Totals(violations, states), [*totals])
 
     # -------------------------------------------------------------------------------------------------------- results
 
@@ -318,56 +314,54 @@ class Evaluator(BareMetric):
         Raises:
             ValueError: if updates held bad values that could not raise at once; the message counts the rows by kind.
         """
-        return self._as_tensors(self._compute_results())
+        return values_of(self.compute_results(), self.device)
 
-    def _compute_results(self) -> dict[str, Result]:
+    def compute_results(self) -> dict[str, Result]:
         """Return the results over all processes by key; they are computed once, until the next update."""
         computed, updates = self._computed, self._update_count
         if computed is not None and computed[0] == updates:  # unless another thread has updated since
             results: dict[str, Result] = computed[1]
         else:
             sync = self.sync_on_compute and self._synced is None and self.distributed_available_fn()
-            results = self._summarize(self._totals(sync) if self._synced is None else self._synced, self._accumulators)
-            if empty := [key for key in self._formulas.metrics if results[key].num_users == 0]:
+            results = self._summarize(self._totals(sync) if self._synced is None else self._synced, self.accumulators)
+            if empty := [key for key in self.formulas.metrics if results[key].num_users == 0]:
                 rank_zero_warn(f"no row to average over, the value is nan: {', '.join(empty)}", UserWarning)
-            # recent rows of one process depend on the number of updates of all
-            in_common = sync and any(accumulator.is_recent for accumulator in self._accumulators)
-            self._computed = (updates, results) if self.compute_with_cache and not in_common else None
+            self._computed = (updates, results) if self.compute_with_cache else None
             if self._gathered is not None and self._gathered[0] is None:
                 self._gathered = None  # rows before a reset, which stay readable until here
         self._last_results = results
         return results
 
-    def _local_results(self) -> dict[str, Result]:
+    @property
+    def results(self) -> dict[str, Result]:
+        """Results of the last `compute` by key, also after `reset`; computed now if the states have changed since."""
+        return self._last_results or self.compute_results()
+
+    def local_results(self) -> dict[str, Result]:
         """Return the results of this process only, by key, without communication and warnings."""
-        return self._summarize(self._totals(False), self._accumulators)
+        return self._summarize(self._totals(False), self.accumulators)
 
     def _summarize(self, totals: Totals, accumulators: Sequence[Accumulator]) -> dict[str, Result]:
         """Return the results by key from totals over the processes, of this metric and of accumulators."""
         self._check_violations(totals.violations)
-        ((own_counts,), *counts), ((own_sums,), *sums) = totals.counts, totals.sums
-        results = self._layout.results(own_sums, own_counts)
+        own, *states = totals.states
+        results = self.formulas.layout.results(own[self._sums], own.get(self._counts))
         for key, place in self._counts_of.items():
-            metric = self._formulas.metrics[key]
-            value, number = metric.metric_class.counted_value(metric, counts[place], sums[place])
+            metric = self.formulas.metrics[key]
+            value, number = metric.metric_class.counted_value(metric, states[place])
             results[key] = empty_result(key, metric).with_value(value, number)
-        for accumulator, its_counts, its_sums in zip(accumulators, counts, sums, strict=True):
-            results |= accumulator.results(its_counts, its_sums)
-        return {key: results[key] for key in self._metric_of_key if key in results}
+        for accumulator, state in zip(accumulators, states, strict=True):
+            results |= accumulator.results(state)
+        return {key: results[key] for key in self.metric_of_key if key in results}
 
-    def _as_tensors(self, results: Mapping[str, Result]) -> dict[str, Tensor]:
-        """Return the values of results by key, as scalars on the metric's device, which the caller may write to."""
-        device, dtype = self.device, float_dtype(self.device)
-        return {key: torch.tensor(result.value, dtype=dtype, device=device) for key, result in results.items()}
-
-    def _kept_columns(self) -> dict[str, Tensor]:
+    def kept_columns(self) -> dict[str, Tensor]:
         """Return the columns of `KeptRows` of all processes, all of which must call it; they are gathered once.
 
         Raises:
             ValueError: without `KeptRows`, for several processes without ids, and for bad values that could not raise
                 at once.
         """
-        keeper: Any = next((accumulator for accumulator in self._accumulators if accumulator.keeps_rows), None)
+        keeper: Any = next((accumulator for accumulator in self.accumulators if accumulator.keeps_rows), None)
         if keeper is None:
             raise ValueError("no rows were kept: make the collection with accumulators=[trm.KeptRows()]")
         updates, gathered_rows = self._update_count, self._gathered
@@ -395,40 +389,22 @@ class Evaluator(BareMetric):
         replace the metric's own `dist_sync_fn` and `process_group`.
         """
         gather, group = gather or self.dist_sync_fn, process_group or self.process_group
-        states, accumulators = vars(self), self._accumulators
-        violations = states[self._violations]
-        counts = [[states[self._counts]], *(list(accumulator.counts()) for accumulator in accumulators)]
-        clock = [number for accumulator in accumulators for number in accumulator.clock()]
-        clocks = torch.tensor([clock], dtype=torch.int64, device="cpu")
-        if sync:
-            violations = self._compared(violations, gather, group)
-            of_float32 = states[self._sums].dtype != torch.float64
-            if of_float32 or len(flat(counts)) > 1 or any(accumulator.is_recent for accumulator in accumulators):
-                rows, summed = exchange(clocks[0].to(violations.device), flat(counts), gather, group)
-                clocks, counts = rows.cpu(), grouped_like(counts, summed)
-        of_each = clocks.view(len(clocks), -1, 2).unbind(1) if accumulators else ()
-        recent = zip(accumulators, of_each, strict=True)
-        sums = [[states[self._sums]], *(list(accumulator.sums(clock)) for accumulator, clock in recent)]
-        if sync:
-            sums = grouped_like(sums, sum_over_processes(flat(sums), gather, group))
-        return Totals(violations, counts, sums)
-
-    def _compared(self, violations: Tensor, gather: Any, process_group: Any) -> Tensor:
-        """Return the violations summed over the processes, or raise on all of them if they have different metrics."""
-        held = (
-            f"{self._state_name} with {', '.join(accumulator.option for accumulator in self._accumulators) or 'none'}"
-        )
-        digest = hashlib.sha256(held.encode()).digest()
-        number = torch.tensor([int.from_bytes(digest[:7], "big")], device=violations.device)
-        rows, (total,) = exchange(number, [violations], gather, process_group)
-        if bool((rows != rows[0]).any()):
-            names = [f"process {number}" for number in range(len(rows))]
-            if gather in (None, gather_all_tensors):
-                keys = ", ".join(self._layout.keys)
-                options = [accumulator.option for accumulator in self._accumulators]
-                names = [f"process {n} {text}" for n, text in enumerate(gathered(f"{keys} {options}", process_group))]
-            raise ValueError(f"processes differ in their metrics or accumulators: {'; '.join(names)}")
-        return total
+        violations: Tensor = vars(self)[self._violations]
+        own: State = {self._sums: vars(self)[self._sums]}
+        if own[self._sums].dtype != torch.float64:
+            own[self._counts] = vars(self)[self._counts]
+        states = [own, *(accumulator.totals() for accumulator in self.accumulators)]
+        if not sync:
+            return Totals(violations, states)
+        options = ", ".join(accumulator.option for accumulator in self.accumulators) or "none"
+        digest = hashlib.sha256(f"{self._state_name} with {options}".encode()).digest()
+        violations, are_same = sum_and_compare(violations, int.from_bytes(digest[:7], "big"), gather, group)
+        if not are_same:
+            held = f"{', '.join(self.formulas.layout.keys)} with accumulators: {options}"
+            of_each = gathered(held, group) if gather in (None, gather_all_tensors) else [held]
+            names = "; ".join(f"process {process} {text}" for process, text in enumerate(of_each))
+            raise ValueError(f"processes differ in their metrics or accumulators: {names}")
+        return Totals(violations, summed(states, gather, group))
 
     # ----------------------------------------------------------------------------------------- methods of torchmetrics
 
@@ -437,16 +413,16 @@ class Evaluator(BareMetric):
         with ordinary_tensors():
             own_lists(self)
             super().reset()
-            for accumulator in self._accumulators:
+            for accumulator in self.accumulators:
                 accumulator.reset()
-        self._synced, self._num_value_updates = None, 0
+        self._synced, self.num_value_updates = None, 0
         if self._gathered is not None:
             self._gathered = None, self._gathered[1]
 
     def persistent(self, mode: bool = False) -> None:
         """Set whether state dicts hold the states, those of the accumulators included."""
         super().persistent(mode)
-        for accumulator in self._accumulators:
+        for accumulator in self.accumulators:
             accumulator.persistent(mode)
 
     def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
@@ -459,7 +435,7 @@ class Evaluator(BareMetric):
         self._check_not_synced("merge")
         with ordinary_tensors():
             new, merged = self._merged(incoming_state)
-        self._assign(new, merged)
+        self.assign(new, merged)
 
     def _check_not_synced(self, action: str) -> None:
         if self._is_synced:
@@ -468,13 +444,13 @@ class Evaluator(BareMetric):
     def _check_state(self, state: Mapping[str, Any]) -> None:
         """Raise for impossible states."""
         super()._check_state(state)
-        if self._layout.keys:
-            self._layout.check_sums(state[self._sums])
+        if self.formulas.layout.keys:
+            self.formulas.layout.check_sums(state[self._sums])
 
     def _check_state_dict(self, state_dict: Mapping[str, Any], prefix: str) -> None:
         """Raise if a state dict lacks states, or holds damaged ones, since torch would load the rest."""
         owners: dict[str, BareMetric] = {prefix: self}
-        owners |= {f"{prefix}accumulators.{place}.": acc for place, acc in enumerate(self._accumulators)}
+        owners |= {f"{prefix}accumulators.{place}.": acc for place, acc in enumerate(self.accumulators)}
         names = {start + name for start, owner in owners.items() for name in owner._defaults}
         if not any(key in names or key.startswith(f"{prefix}accumulators.") for key in state_dict):
             return
@@ -492,8 +468,8 @@ class Evaluator(BareMetric):
             raise TypeError(
                 f"{self.label} merges a metric of the same kind or its metric_state, got {type(other).__name__}"
             )
-        incoming = other._accumulators if isinstance(other, Evaluator) else []
-        options = [[accumulator.option for accumulator in owner] for owner in (self._accumulators, incoming)]
+        incoming: Sequence[Accumulator] = other.accumulators if isinstance(other, Evaluator) else []
+        options = [[accumulator.option for accumulator in owner] for owner in (self.accumulators, incoming)]
         if options[0] != options[1]:
             has = [", ".join(names) or "no accumulators" for names in options]
             raise ValueError(f"one of the two has {has[0]}, the other {has[1]}: make both the same")
@@ -506,26 +482,30 @@ class Evaluator(BareMetric):
                 device = expected[name].device
                 raise ValueError(f"{self.label} is on {device}, the state on {value.device}: move one with .to(device)")
         new = {name: value + state[name] for name, value in expected.items()}
-        pairs = zip(self._accumulators, incoming, strict=True)
+        pairs = zip(self.accumulators, incoming, strict=True)
         return new, [(accumulator, accumulator.merged(added)) for accumulator, added in pairs]
 
     def __copy__(self) -> Evaluator:
         """Return a shallow copy, which shares the states until one of the two is updated."""
         copied = type(self).__new__(type(self))
         copied.__setstate__(self.__getstate__())
-        copied._accumulators = [copy(accumulator) for accumulator in self._accumulators]
-        copied._modules = {**self._modules, "accumulators": nn.ModuleList(copied._accumulators)}
+        accumulators = nn.ModuleList(copy(accumulator) for accumulator in self.accumulators)
+        copied._modules = {**self._modules, "accumulators": accumulators}
         return copied
 
-    def _set_sync_on_compute(self, sync: bool) -> None:
+    def set_ranking_options(self, **options: Any) -> None:
+        """Replace options with which batches are ranked."""
+        self.ranking_options = replace(self.ranking_options, **options)
+
+    def set_sync_on_compute(self, sync: bool) -> None:
         """Set whether `compute` adds up over the processes."""
         self.sync_on_compute = sync
-        for accumulator in self._accumulators:
+        for accumulator in self.accumulators:
             accumulator.sync_on_compute = sync
 
     def _filter_kwargs(self, **kwargs: Any) -> dict[str, Any]:
         """Return the arguments that `update` has; a `MetricCollection` may have others for other metrics."""
-        return {name: value for name, value in kwargs.items() if name in ARGUMENTS or name in self._readers}
+        return {name: value for name, value in kwargs.items() if name in ARGUMENTS or name in self.readers}
 
     def sync(self, *args: Any, **kwargs: Any) -> None:
         """Replace the states by those summed over all processes, until `unsync`; as torchmetrics' own method."""
@@ -536,7 +516,7 @@ class Evaluator(BareMetric):
         """Restore the states of this process."""
         was_synced = self._is_synced
         super().unsync(should_unsync)
-        for accumulator in self._accumulators if was_synced and should_unsync else ():
+        for accumulator in self.accumulators if was_synced and should_unsync else ():
             if accumulator._is_synced:
                 accumulator.unsync()
         self._synced = self._computed = None
@@ -545,9 +525,8 @@ class Evaluator(BareMetric):
         """Sum all states over the processes, in place of torchmetrics' gathers with barriers."""
         gather = None if dist_sync_fn is gather_all_tensors else dist_sync_fn
         self._synced = totals = self._totals(True, gather, process_group)
-        new = {self._violations: totals.violations, self._counts: totals.counts[0][0], self._sums: totals.sums[0][0]}
-        vars(self).update(new)
-        for accumulator in self._accumulators:
+        vars(self).update({self._violations: totals.violations, **totals.states[0]})
+        for accumulator in self.accumulators:
             accumulator.sync(
                 gather or self.dist_sync_fn, process_group or self.process_group, distributed_available=lambda: True
             )
@@ -555,18 +534,20 @@ class Evaluator(BareMetric):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
         self._check_state_dict(state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
-        self._assign({})
+        self.assign({})
 
 
-def flat(groups: Iterable[Sequence[Tensor]]) -> list[Tensor]:
-    """Return the tensors of all groups in one list."""
-    return [tensor for group in groups for tensor in group]
+def values_of(results: Mapping[str, Result], device: torch.device) -> dict[str, Tensor]:
+    """Return the values of results by key, as scalars on a device, which the caller may write to."""
+    dtype = float_dtype(device)
+    return {key: torch.tensor(result.value, dtype=dtype, device=device) for key, result in results.items()}
 
 
-def grouped_like(groups: Iterable[Sequence[Tensor]], tensors: Iterable[Tensor]) -> list[list[Tensor]]:
-    """Return tensors in groups of the same sizes."""
-    remaining = iter(tensors)
-    return [[next(remaining) for _ in group] for group in groups]
+def summed(states: Sequence[State], gather: Any, process_group: Any) -> list[State]:
+    """Return states summed over the processes, with one all-reduce per dtype."""
+    tensors = [value for state in states for value in state.values()]
+    totals = iter(sum_over_processes(tensors, gather, process_group))
+    return [{name: next(totals) for name in state} for state in states]
 
 
 def checked_weights(weights: Tensor, checks: Checks, unit: str = "row") -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import reduce
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -148,11 +148,11 @@ class ItemCountMetric(CountedMetric):
         cls.formula(Histogram(none[:1], none, none[:1].double()), metric.k, **metric.arguments)
 
     @classmethod
-    def counted_value(cls, metric: Description, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> tuple[Tensor, int]:
+    def counted_value(cls, metric: Description, totals: State) -> tuple[Tensor, int]:
         """Return the value from the item counts, and the number of lists."""
-        (items, lengths), padding_idx = counts, metric.ranking_options.padding_idx
-        exposure = without(sums[0], padding_idx) if cls.reads_exposure else None
-        histogram = Histogram(without(items, padding_idx), lengths, exposure)  # padding is not an item
+        lengths, padding_idx = totals["list_lengths"], metric.ranking_options.padding_idx
+        exposure = without(totals["exposure"], padding_idx) if cls.reads_exposure else None
+        histogram = Histogram(without(totals["item_counts"], padding_idx), lengths, exposure)  # padding is not an item
         return cls.formula(histogram, metric.k, **metric.arguments), int(lengths.sum())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, TypeAlias, cast
 
 import torch
@@ -110,10 +109,9 @@ class ItemGroupMetric(CountedMetric, higher_is_better=False):
         return ItemGroupCounts(metric)
 
     @classmethod
-    def counted_value(cls, metric: Description, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> tuple[Tensor, int]:
+    def counted_value(cls, metric: Description, totals: State) -> tuple[Tensor, int]:
         """Return the value from the counts of groups, and the number of rows."""
-        num_rows, (hits, possible) = counts[0], counts[1]
-        rows = int(num_rows)
+        rows, (hits, possible) = int(totals["num_rows"]), totals["by_group"]
         groups = without(item_groups(metric, hits.device)[0], metric.ranking_options.padding_idx)  # padding is no item
         sizes = torch.zeros_like(hits).index_add_(0, groups, torch.ones_like(groups))
         return cls.formula(GroupCounts(hits, cls.possible(possible, rows, sizes)), metric.k, **metric.arguments), rows

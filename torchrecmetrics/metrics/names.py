@@ -74,7 +74,7 @@ def description_of(key: object, metric: object) -> Description:
     if isinstance(metric, Description):
         return metric
     if isinstance(metric, RankingMetric):
-        return metric._description
+        return metric.description
     if isinstance(metric, type) and issubclass(metric, RankingMetric):
         k = "10" if metric._signature is None or metric._signature.takes_k else ""
         raise TypeError(f"{metric.__name__} is a class: pass an instance, such as {metric.__name__}({k})")
@@ -121,14 +121,14 @@ def _from_name(text: str, cutoffs: list[int], options: MetricOptions) -> list[De
     if not signature.takes_k:
         if at:
             raise ValueError(f"{text!r}: {cls._name} has no cut-off")
-        return [cls(**options)._description]
+        return [cls(**options).description]
     if at:
         if not cutoff.strip().isdecimal():
             raise ValueError(f"{text!r}: the cut-off after '@' must be a whole number, such as {cls._name}@10")
-        return [cls(int(cutoff), **options)._description]
+        return [cls(int(cutoff), **options).description]
     if not cutoffs and signature.needs_k:
         raise ValueError(f"{text!r} needs a cut-off: pass k=[...] or write {cls._name}@10")
-    return [cls(k, **options)._description for k in cutoffs] or [cls(**options)._description]
+    return [cls(k, **options).description for k in cutoffs] or [cls(**options).description]
 
 
 def key_of(metric: Description, key_format: KeyFormat) -> str:

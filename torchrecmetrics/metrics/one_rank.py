@@ -6,7 +6,6 @@ likely, so that values of different data sets can be compared. Each adjusted met
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -206,9 +205,9 @@ class MedianRank(_OfRank, CountedMetric, formula=median_rank, bounds=(1.0, float
         """Do nothing: the option is checked already."""
 
     @classmethod
-    def counted_value(cls, metric: Description, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> tuple[Tensor, int]:
+    def counted_value(cls, metric: Description, totals: State) -> tuple[Tensor, int]:
         """Return the median from the counts of ranks; `inf` if half of the relevant items are not candidates."""
-        max_rank, reached = metric.options["max_rank"], counts[0].cumsum(0)
+        max_rank, reached = metric.options["max_rank"], totals["rank_counts"].cumsum(0)
         rows = int(reached[-1])
         middle = torch.tensor([(rows - 1) // 2, rows // 2], device=reached.device)
         ranks = torch.searchsorted(reached, middle, right=True) / 2

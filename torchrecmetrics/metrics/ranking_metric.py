@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from types import FunctionType
@@ -23,7 +23,7 @@ from torchrecmetrics.core.checks import (
 from torchrecmetrics.core.options import OPTIONS, Needs, Options
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.core.result import SIDES, LastResult, Result
-from torchrecmetrics.metrics.accumulator import Summed
+from torchrecmetrics.metrics.accumulator import State, Summed
 from torchrecmetrics.metrics.description import (
     METRIC_OPTIONS,
     TORCHMETRICS_OPTIONS,
@@ -138,15 +138,15 @@ class RankingMetric(LastResult, Evaluator):
     def __init__(self, k: int | None = None, **options: Any) -> None:
         self._check_known(k, options)
         super().__init__(**{name: value for name, value in options.items() if name in TORCHMETRICS_OPTIONS})
-        self._description: Description = self._described(k, options)  # which `needs` and `_full_name` of a class read
-        grade = self._description.relevant_from
+        self.description: Description = self._described(k, options)  # which `needs` and `_full_name` of a class read
+        grade = self.description.relevant_from
         name = self._full_name() if grade is None else f"{self._full_name()}-{label_part('from', grade)}"
-        self._description = replace(self._description, needs=self.needs, name=name)
+        self.description = replace(self.description, needs=self.needs, name=name)
         changed = self._signature is not None and self.options != self._signature.options
-        tries = (changed or self.catalogue is not None) and not self._description.lacks_catalogue
+        tries = (changed or self.catalogue is not None) and not self.description.lacks_catalogue
         if tries and is_builtin(type(self)):
-            self._try_formula(self._description)  # so that bad options raise now, not at the first batch
-        self._begin({self.label: self._description}, self._description.fingerprint)
+            self._try_formula(self.description)  # so that bad options raise now, not at the first batch
+        self.begin({self.label: self.description}, self.description.fingerprint)
 
     def _described(self, k: int | None, options: Mapping[str, Any]) -> Description:
         """Return the description, without needs and full name, or raise for values that are not accepted."""
@@ -220,32 +220,32 @@ class RankingMetric(LastResult, Evaluator):
     @property
     def k(self) -> int | None:
         """The cut-off; None = the whole ranking, or the metric has none."""
-        return self._description.k
+        return self.description.k
 
     @property
     def options(self) -> Mapping[str, Any]:
         """Options of the formula by name."""
-        return self._description.options
+        return self.description.options
 
     @property
     def empty_target_action(self) -> EmptyTargetAction:
         """Value of rows without a relevant item."""
-        return self._description.empty_target_action
+        return self.description.empty_target_action
 
     @property
     def catalogue(self) -> ItemCatalogue | None:
         """The catalogue that the metric was made with."""
-        return self._description.catalogue
+        return self.description.catalogue
 
     @property
     def name(self) -> str:
         """Label without the cut-off: `NDCG-exponential`."""
-        return self._description.name
+        return self.description.name
 
     @property
     def label(self) -> str:
         """Name under which the metric is logged: `NDCG-exponential@10`."""
-        return self._description.label
+        return self.description.label
 
     def _full_name(self) -> str:
         """Return the name of the class and the options that are not the default."""
@@ -267,14 +267,16 @@ class RankingMetric(LastResult, Evaluator):
 
     # -------------------------------------------------------------------------------------------------------- results
 
-    def _stored_result(self) -> Result | None:
-        return self._last_results.get(self.label)
+    @property
+    def last_result(self) -> Result:
+        """The result of the last `compute`, or of the state if it has changed since."""
+        return self.results[self.label]
 
     @outside_graphs
     def forward(self, *args: Any, **arguments: Any) -> Tensor:
         """Add a batch and return its own value; takes the arguments of `update` and waits for the device."""
         value: Tensor = super().forward(*args, **arguments)[self.label]
-        self._forward_cache = self._batch_values[self.label]
+        self._forward_cache = self._forward_cache[self.label]
         return value
 
     def compute(self) -> Tensor:
@@ -302,7 +304,7 @@ class RankingMetric(LastResult, Evaluator):
         """
         from torchrecmetrics.results.evaluation import Evaluation  # metrics themselves need no tables
 
-        result = self._compute_results()[self.label]
+        result = self.compute_results()[self.label]
         return Evaluation([result], result)
 
     def __repr__(self) -> str:
@@ -323,6 +325,6 @@ class CountedMetric(RankingMetric):
         raise NotImplementedError
 
     @classmethod
-    def counted_value(cls, metric: Description, counts: Sequence[Tensor], sums: Sequence[Tensor]) -> tuple[Tensor, int]:
-        """Return the value from the counts and sums of the accumulator, and the number of rows."""
+    def counted_value(cls, metric: Description, totals: State) -> tuple[Tensor, int]:
+        """Return the value from the totals of the accumulator, and the number of rows."""
         raise NotImplementedError

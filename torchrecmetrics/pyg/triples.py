@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
@@ -126,12 +125,12 @@ def evaluate_triples(
     if groups is None and by_group is not None:
         raise ValueError(f'the collection has {by_group.option}: pass groups="side" or groups="relation"')
     evaluator = collection.evaluator
-    evaluator._set_sync_on_compute(options.get("sync_on_compute", False))
-    if evaluator._ranking_options.overlap not in (None, "keep"):
+    evaluator.set_sync_on_compute(options.get("sync_on_compute", False))
+    if evaluator.ranking_options.overlap not in (None, "keep"):
         raise ValueError(
-            f"a tested triple that is known stays: overlap must be 'keep', got {evaluator._ranking_options.overlap!r}"
+            f"a tested triple that is known stays: overlap must be 'keep', got {evaluator.ranking_options.overlap!r}"
         )
-    evaluator._ranking_options = replace(evaluator._ranking_options, overlap="keep")
+    evaluator.set_ranking_options(overlap="keep")
     at_once = max(1, memory_on(device) // (8 * num_entities))
     at_once = at_once if batch_size is None else min(at_once, check_k(batch_size, "batch_size"))
     score = _score_by_function if isinstance(model, Mapping) else _score_by_module

@@ -120,7 +120,7 @@ def _points(result: LastResult | HasPoints) -> Sequence[Result]:
     if isinstance(result, LastResult):
         metric: Any = result
         metric.compute()
-        return [metric._last_result._replace(key=metric.label, group=None)]
+        return [metric.last_result._replace(key=metric.label, group=None)]
     if isinstance(result, MetricCollection):
         result.compute()
     if not hasattr(result, "points"):
