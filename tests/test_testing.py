@@ -51,7 +51,7 @@ def first_item(ranking, k):
 @pytest.mark.parametrize(
     ("metric", "message"),
     [
-        (metric_of(at_mean_rank)(3), r"Own@3 of scores .* the mean over all orders of equal scores: read any_hit, .*"),
+        (metric_of(at_mean_rank)(3), "Own@3 of 5 equal scores with 2 .* 0.25, .* mean over all orders .*: any_hit, "),
         (metric_of(share_of_batch)(3), "Own@3 in batches is .*, expected"),
         (metric_of(first_item, bounds=(0, 1))(3), "Own@3 of a row is .*, beyond its bounds 0 to 1"),
     ],
@@ -81,6 +81,35 @@ def test_a_formula_that_waits():
     """A formula that reads a value of a tensor fails on the device without values."""
     with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
         check_metric(metric_of(reads_a_value)(3))
+
+
+def hit_at_mean_rank(ranking, k):
+    return (ranking.ranks <= k).any(1).double()
+
+
+def hit_by_threshold(ranking, k):
+    return (ranking.num_hits(k) >= 1).double()
+
+
+def squared_hits(ranking, k):
+    return ranking.num_hits(k) ** 2 / k**2
+
+
+@pytest.mark.parametrize("k", [1, 2, 5, 10, 100])
+@pytest.mark.parametrize("formula", [hit_at_mean_rank, hit_by_threshold, squared_hits])
+def test_wrong_ties_are_found_at_every_cutoff(formula, k):
+    """Rows are longer than the cut-off, and their ties lie before, across and behind it."""
+    with pytest.raises(
+        AssertionError, match=f"Own@{k} of .* mean over all orders .* thresholds or products .* are not"
+    ):
+        check_metric(metric_of(formula)(k))
+
+
+@pytest.mark.parametrize("k", [1, 10, 100])
+def test_right_ties_pass_at_every_cutoff(k):
+    """The quantities of a ranking are means over all orders."""
+    for cls in (trm.HR, trm.NDCG, trm.MAP, trm.MRR):
+        check_metric(cls(k))
 
 
 def test_ties_may_be_left_out():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import permutations
+from itertools import combinations, product
 from typing import NamedTuple, cast
 
 import torch
@@ -14,9 +14,6 @@ from torchrecmetrics.collection.collection import RecMetricCollection
 from torchrecmetrics.inputs.scores import Scores
 from torchrecmetrics.metrics.names import description_of
 from torchrecmetrics.metrics.ranking_metric import RankingMetric
-
-_TIED = [[2.0, 1.0, 1.0, 1.0, 0.0], [1.0] * 5, [0.0, 0.0, 0.0, 3.0, 3.0]]
-_TIED_TARGETS = [[1, -1], [0, 3], [2, 4]]
 
 
 class _Rows(NamedTuple):
@@ -155,19 +152,45 @@ def _check_bounds(metric: RankingMetric, rows: _Rows) -> None:
             raise AssertionError(f"{metric.label} of a row is {value}, beyond its bounds {low} to {high}")
 
 
+def _tied_rows(k: int) -> dict[str, tuple[list[float], list[int]]]:
+    """Return rows with ties before, across and behind the cut-off, by description: scores, and the relevant items."""
+    higher = [float(score) for score in range(k + 1, 1, -1)]  # k items without ties
+    return {
+        "scores [2, 1, 1, 1, 0] with item 1 relevant": ([2.0, 1, 1, 1, 0], [1]),
+        "5 equal scores with 2 relevant": ([1.0] * 5, [0, 3]),
+        "scores [0, 0, 0, 3, 3] with items 2 and 4 relevant": ([0.0, 0, 0, 3, 3], [2, 4]),
+        f"{2 * k + 1} equal scores with 1 relevant": ([1.0] * (2 * k + 1), [0]),
+        f"4 equal scores from rank {k} with 2 relevant": ([*higher[1:], *[1.0] * 4, 0.0], [k - 1, k]),
+        f"3 equal scores from rank {k + 1} with 1 relevant": ([*higher, *[1.0] * 3], [k]),
+    }
+
+
 def _check_ties(metric: RankingMetric, max_relevant: int) -> None:
     """Compare the value of equal scores with the mean over all their orders, each a row without ties."""
-    orders = torch.tensor(list(permutations(range(5)))) / 100
-    for scores, target in zip(_TIED, _TIED_TARGETS, strict=True):
-        relevant = torch.tensor([target[:max_relevant]])
+    for description, (scores, relevant) in _tied_rows(metric.k or 5).items():
+        if metric.catalogue is not None and len(scores) > metric.catalogue.num_items:
+            continue
+        target = relevant[:max_relevant]
+        places = torch.tensor(_places(scores, target))
         tied, ordered = _empty_copy(metric), _empty_copy(metric)
-        tied.update(torch.tensor([scores]), relevant)
-        ordered.update(torch.tensor(scores) + orders, relevant.expand(len(orders), -1))
+        tied.update(torch.tensor([scores]), torch.tensor([target]))
+        ordered.update(-torch.arange(len(scores)).float().expand(len(places), -1), places)
         value, expected = tied.compute().item(), ordered.compute().item()
         try:
-            _check_equal(f"{metric.label} of scores {scores} with {target} relevant", value, expected)
+            _check_equal(f"{metric.label} of {description}", value, expected)
         except AssertionError as error:
             raise AssertionError(
-                f"{error}, the mean over all orders of equal scores: read any_hit, num_hits, sum_hits, "
-                "reciprocal_first or sum_of_precisions instead of ranks, or pass exact_ties=False"
+                f"{error}, the mean over all orders of equal scores: any_hit, num_hits, sum_hits, reciprocal_first, "
+                "sum_of_precisions and their sums are such means; ranks, and thresholds or products of these, are not. "
+                "exact_ties=False allows it"
             ) from None
+
+
+def _places(scores: Sequence[float], relevant: Sequence[int]) -> list[list[int]]:
+    """Return the places of the relevant items, best first from 0, in each order of equal scores."""
+    choices = []
+    for score in sorted(set(scores), reverse=True):
+        number = sum(scores[item] == score for item in relevant)
+        first = sum(other > score for other in scores)
+        choices.append(combinations(range(first, first + scores.count(score)), number))
+    return [[place for group in order for place in group] for order in product(*choices)]

@@ -163,7 +163,8 @@ def test_keys_in_numeric_order():
         (make("HR@3"), ["HR@3"]),
         (make(trm.HR(4)), ["HR@4"]),
         (make("HR", k=torch.tensor(3)), ["HR@3"]),
-        *((make([name], k=1), ["HR@1"]) for name in ("hr", "HitRatio", "hit_rate", "Hit-Ratio", "hits@1")),
+        *((make([name], k=1), ["HR@1"]) for name in ("hr", "HitRatio", "hit_rate", "Hit-Ratio")),
+        (make(["hits@1"]), ["HR@1"]),
         (make(["P@5", "R@5", "mean_average_precision"], k=3), ["MAP@3", "Precision@5", "Recall@5"]),
         (make("Mean Reciprocal Rank@10"), ["MRR@10"]),
     ],
@@ -477,3 +478,13 @@ def test_states_saved_before_files_moved_load():
     assert float(metric.compute()) == pytest.approx((1 + 2 / torch.tensor(3.0).log2().item()) / 3)
     values = {"HR@1": 1 / 3, "HR@1/cold": 0.5, "MRR@2": 2 / 3, "MRR@2/warm": 0.5, "HR@2/window": 1.0}
     assert {key: float(value) for key, value in collection.compute().items() if key in values} == pytest.approx(values)
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    ["NDCG@10", ["NDCG@10", "MAP@100"], [trm.NDCG(10)], "AUROC", {"a": trm.NDCG(10)}, ["NDCG@10", trm.AUROC()]],
+)
+def test_a_cutoff_that_no_metric_reads_is_refused(metrics):
+    """Each metric has a cut-off of its own, or none, so that `k=` would be ignored."""
+    with pytest.raises(ValueError, match=r"k=\[5, 20\] is (read by no metric|for names of metrics)"):
+        make(metrics, k=[5, 20])

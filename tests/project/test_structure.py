@@ -220,6 +220,7 @@ ELSEWHERE = {
 OF_SEVERAL_MODULES = {
     "inputs/test_modes",
     "evaluation/test_few_matches",
+    "metrics/test_doors",
     "metrics/test_list_metric",
     "arrow/test_engines",  # tallies in engines for data
     "metrics/test_list_peers",

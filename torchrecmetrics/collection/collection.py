@@ -372,6 +372,8 @@ def _described(
     """Return the metrics of a collection by key, or raise if they cannot share a ranking."""
     check_options("a collection", options, [*MetricOptions.__annotations__])
     if isinstance(metrics, Mapping):
+        if k is not None:
+            raise ValueError(f"k={k!r} is for names of metrics; metrics in a dict have cut-offs of their own")
         keyed: list[tuple[Any, Any]] = list(metrics.items())
     else:
         keyed = [(key_of(metric, key_format), metric) for metric in make_metrics(metrics, k, options)]

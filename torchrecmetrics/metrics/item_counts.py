@@ -319,14 +319,16 @@ class Gini(_AttainableAtK, formula=gini, higher_is_better=False):
 
 
 class Entropy(_AttainableAtK, formula=entropy, bounds=None):
-    """Entropy at k of the items' shares of all entries, in bits: -sum of p log2 p.
+    """Entropy at k: how evenly recommendations are spread over the items, in bits: -sum over items of p log2 p.
 
-    Range: 0 (a single item is recommended) to log2 I (all items equally often). NaN if no list holds an item. There is
+    p is the item's share of all entries in the first `k` ranks of all lists. Range: 0 (a single item is recommended) to
+    log2 I (all I items equally often). NaN if no list holds an item. There is
     no standard error: the value is not a mean over rows. Ties: equal scores are listed in the order of their ids.
 
-    `attainable=True` rescales it to the values that lists of the same lengths can have, (H - H_same) / (H_even -
-    H_same), from 0 to 1. For the lists that `Gini` describes, H_same is log2 k if they are full, and H_even is log2 S
-    for S <= I and about log2 I for S > I. NaN if only one value is possible, as for one list.
+    `attainable=True` rescales it to the values that lists of the same lengths can have, from 0 to 1: (H - H_same) /
+    (H_even - H_same). H_same is the entropy if all lists hold the same items, log2 k for full lists; H_even is that of
+    the most even lists, log2 S for S <= I entries and about log2 I for more. NaN if only one value is possible, as for
+    one list.
 
     Also called Shannon entropy: Elliot's SEntropy is the same number where lists have one length (it weighs each entry
     by 1 / length outside the logarithm); RecBole's uses natural logarithms and divides by the number of recommended

@@ -61,11 +61,17 @@ def make_metrics(
     several = isinstance(k, Iterable) and getattr(k, "ndim", 1) != 0
     cutoffs = [] if k is None else [check_k(cutoff) for cutoff in (k if several else [k])]  # type: ignore[union-attr]
     described: list[Description] = []
+    is_read = not cutoffs
     for metric in [metrics] if isinstance(metrics, (str, Metric)) else metrics:
         if isinstance(metric, str):
-            described += _from_name(metric, cutoffs, options)
+            described += (of_name := _from_name(metric, cutoffs, options))
+            is_read = is_read or ("@" not in metric and of_name[0].k is not None)
         else:
             described.append(description_of(describe(metric), metric))
+    if described and not is_read:
+        raise ValueError(
+            f"k={k!r} is read by no metric: {', '.join(metric.label for metric in described)}; leave it out"
+        )
     return sorted(described, key=lambda metric: metric.k or float("inf"))
 
 

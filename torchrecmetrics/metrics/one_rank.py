@@ -34,9 +34,22 @@ def mean_rank(ranking: Ranking) -> Tensor:
     return torch.where(ranking.num_relevant > 0, ranking.ranks[:, 0], torch.nan)
 
 
-def median_rank(ranking: Ranking, *, max_rank: int = 2**16) -> Tensor:
-    """Return `mean_rank`; the class `MedianRank` takes the median, and reads `max_rank`."""
-    return mean_rank(ranking)
+def median_rank(counts: Tensor, *, max_rank: int = 2**16) -> Tensor:
+    """Return the median of ranks from the counts of `RankCounts`, int64 [2 max_rank + 3], scalar; NaN without rows.
+
+    It is `inf` if half of the relevant items are not candidates.
+    """
+    reached = counts.cumsum(0)
+    rows = int(reached[-1])
+    middle = torch.tensor([(rows - 1) // 2, rows // 2], device=reached.device)
+    ranks = torch.searchsorted(reached, middle, right=True) / 2
+    ranks = ranks.masked_fill(ranks > max_rank + 0.5, torch.inf)  # the last entry: no candidates
+    if rows and bool((ranks == max_rank + 0.5).any()):
+        raise ValueError(
+            f"MedianRank: the median is beyond max_rank={max_rank}: give the number of candidates, "
+            "MedianRank(max_rank=...)"
+        )
+    return ranks.mean() if rows else torch.full_like(ranks[0], torch.nan)
 
 
 def expected_rank(ranking: Ranking) -> Tensor:
@@ -160,8 +173,9 @@ class MeanRank(_OfRank, formula=mean_rank, bounds=(1.0, float("inf")), higher_is
 
 
 class MedianRank(_OfRank, CountedMetric, formula=median_rank, bounds=(1.0, float("inf")), higher_is_better=False):
-    """Median rank: median over rows of the rank of the row's one relevant item; for an even number, the mean of the
-    middle two.
+    """Median rank: half of the rows have their one relevant item at this rank or a better one.
+
+    For an even number of rows it is the mean of the two middle ranks.
 
     Range: from 1; lower is better. It is exact: the state counts ranks in steps of 1/2 up to `max_rank` (16 bytes x
     `max_rank`), and all higher ranks together. It is not a mean over rows, so it has no standard error and no values of
@@ -206,18 +220,9 @@ class MedianRank(_OfRank, CountedMetric, formula=median_rank, bounds=(1.0, float
 
     @classmethod
     def counted_value(cls, metric: Description, totals: State) -> tuple[Tensor, int]:
-        """Return the median from the counts of ranks; `inf` if half of the relevant items are not candidates."""
-        max_rank, reached = metric.options["max_rank"], totals["rank_counts"].cumsum(0)
-        rows = int(reached[-1])
-        middle = torch.tensor([(rows - 1) // 2, rows // 2], device=reached.device)
-        ranks = torch.searchsorted(reached, middle, right=True) / 2
-        ranks = ranks.masked_fill(ranks > max_rank + 0.5, torch.inf)  # the last entry: no candidates
-        if rows and bool((ranks == max_rank + 0.5).any()):
-            raise ValueError(
-                f"{metric.label}: the median is beyond max_rank={max_rank}: give the number of candidates, "
-                "MedianRank(max_rank=...)"
-            )
-        return ranks.mean() if rows else torch.full_like(ranks[0], torch.nan), rows
+        """Return the median from the counts of ranks, and the number of rows."""
+        counts = totals["rank_counts"]
+        return cls.formula(counts, **metric.options), int(counts.sum())
 
 
 class RankCounts(Summed):

@@ -1,0 +1,109 @@
+"""Every door, with 40 users, has the same value under inference mode, `no_grad` and autocast as outside."""
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import torchrecmetrics as trm
+
+USERS, ITEMS, WIDTH = 40, 50, 7
+DRAWN = torch.Generator().manual_seed(0)
+U, V = torch.rand(USERS, WIDTH, generator=DRAWN), torch.rand(ITEMS, WIDTH, generator=DRAWN)
+SCORES, TARGET = U @ V.T, torch.randint(ITEMS, (USERS,), generator=DRAWN)
+TRUTH = trm.Interactions.from_dense(torch.rand(USERS, ITEMS, generator=DRAWN) < 0.2)
+CATALOGUE = trm.Catalogue(ITEMS, popularity=torch.arange(ITEMS), num_users=60)
+NAMES = ["HR", "NDCG", "Coverage", "Novelty"]
+MODES = {
+    "inference_mode": torch.inference_mode,
+    "no_grad": torch.no_grad,
+    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+}
+
+
+def of_metric():
+    metric = trm.NDCG(9)
+    metric.update(SCORES.clone(), TARGET)
+    return {"forward": metric(SCORES.clone(), TARGET), "compute": metric.compute()}
+
+
+def of_collection():
+    accumulators = [trm.ByGroup("a", "b"), trm.Window(updates=2), trm.KeptRows()]
+    collection = trm.RecMetricCollection(NAMES, k=9, catalogue=CATALOGUE, accumulators=accumulators)
+    batch = {"scores": SCORES.clone(), "target": TARGET, "groups": torch.arange(USERS) % 2}
+    collection.update(**batch)
+    collection(**batch)
+    return collection.compute()
+
+
+def of_sessions():
+    sessions = trm.CollectSessions(trm.RecMetricCollection(["HR", "NDCG"], k=9))
+    labels = torch.arange(ITEMS) == TARGET[:, None]
+    sessions.update(SCORES.flatten(), labels.flatten(), torch.arange(USERS).repeat_interleave(ITEMS))
+    return sessions.compute()
+
+
+def of_embeddings():
+    return trm.evaluate(NAMES, U.clone(), V.clone(), target=TRUTH, k=9, catalogue=CATALOGUE, keep_rows=True)
+
+
+def of_a_function():
+    return trm.evaluate(NAMES, lambda users: SCORES[users], target=TRUTH, k=9, catalogue=CATALOGUE)
+
+
+def of_lists():
+    lists = SCORES.topk(9).indices
+    return trm.evaluate_lists(NAMES, dict(enumerate(lists.tolist())), target=TRUTH, k=9, catalogue=CATALOGUE)
+
+
+def of_top_items():
+    return {"ids": trm.recommend(U.clone(), V.clone(), k=9).ids.flatten()}
+
+
+DOORS = [of_metric, of_collection, of_sessions, of_embeddings, of_a_function, of_lists, of_top_items]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("door", DOORS)
+def test_doors_in_a_mode(door, mode):
+    """A batch of 40 rows is large enough for questions about odd data."""
+    outside = door()
+    with MODES[mode]():
+        inside = door()
+
+    assert {key: torch.as_tensor(value).tolist() for key, value in inside.items()} == {
+        key: torch.as_tensor(value).tolist() for key, value in outside.items()
+    }
+
+
+class Products(TorchDispatchMode):
+    """Counts the scores that products of embeddings make."""
+
+    num_scores = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        """Call a function of torch."""
+        result = function(*args, **(kwargs or {}))
+        if (
+            function.name().startswith(("aten::mm", "aten::addmm"))
+            and WIDTH in args[-1 - ("addmm" in function.name())].shape
+        ):
+            self.num_scores += result.numel()
+        return result
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_products_of_an_evaluation_are_made_once(mode):
+    """40 users and 50 items have 2,000 scores, also where most rows are tied and a warning says so."""
+    with MODES[mode](), Products() as products, pytest.warns(UserWarning, match="shares its score"):
+        trm.evaluate(["HR", "NDCG"], torch.zeros_like(U), V, target=TRUTH, k=9)
+
+    assert products.num_scores == USERS * ITEMS
+
+
+def test_a_function_is_called_once_for_each_user():
+    """The question about ties reads the ranking, and asks for no further scores."""
+    users = []
+    with pytest.warns(UserWarning, match="shares its score"):
+        trm.evaluate("HR", lambda ids: users.extend(ids.tolist()) or SCORES[ids] * 0, target=TRUTH, k=9)
+
+    assert sorted(users) == TRUTH.users.unique().tolist()
