@@ -86,6 +86,8 @@ COLUMNS = [
     (np.array(HASHES, dtype=np.uint64), HASHES),
     (pl.Series(HASHES, dtype=pl.UInt64), HASHES),
     (torch.tensor([2, 1], dtype=torch.uint8), [2, 1]),
+    (pa.array(np.array([3, 1], np.float16)), [3, 1]),
+    (pa.chunked_array([pa.array([word], pa.string_view()) for word in WORDS]), WORDS),
     (np.array([3.0, 1.0]), [3, 1]),  # pandas makes whole numbers floats if some are missing
 ]
 

@@ -70,9 +70,22 @@ def array_of(name: str, column: Any) -> Any:
         if pa.types.is_string(array.type):  # all chunks may exceed 32-bit offsets
             array = array.cast(pa.large_string())
         array = array.combine_chunks()
-    if pa.types.is_floating(array.type):
+    if pa.types.is_string_view(array.type):
+        array = _of_view(array)
+    elif pa.types.is_float16(array.type):  # pyarrow 16 finds no NaN among them
+        array = pa.array(array.to_numpy(zero_copy_only=False), from_pandas=True)
+    elif pa.types.is_floating(array.type):
         array = pa.compute.if_else(pa.compute.is_nan(array), None, array)
     return array
+
+
+def _of_view(array: Any) -> Any:
+    """Return text as an array of the type large_string."""
+    pa = arrow()
+    try:
+        return array.cast(pa.large_string())
+    except pa.ArrowNotImplementedError:  # in pyarrow 16
+        return pa.array(array.to_pylist(), pa.large_string())
 
 
 def _plain(name: str, column: Any) -> Any:
