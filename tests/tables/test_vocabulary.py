@@ -222,8 +222,8 @@ def test_a_file_is_whole_or_not_there(tmp_path, monkeypatch):
     """A save that fails on a full disk leaves the old file and no other file."""
     Vocabulary([1]).save(tmp_path / "ids")
 
-    def half(_, path):
-        path.write_bytes(b"half")
+    def half(_, file):
+        file.write(b"half")
         raise OSError("no space left")
 
     monkeypatch.setattr(torch, "save", half)
