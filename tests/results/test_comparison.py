@@ -265,8 +265,8 @@ def rows(**options):
     ("one", "other", "error", "says"),
     [
         (ROWS, make({"n": ONES}), ValueError, r"m only in 'a'; n only in 'b'; or choose some with metrics=\["),
-        (ROWS, make({"m": [1] * 4}), ValueError, r"pair: 1 of 4 ids of 'b' are not in 'a' \(id 3, for example\); com"),
-        (ROWS, rows(ids=torch.tensor([2, 1, 9])), ValueError, r"1 of 3 ids of 'a' .*1 of 3 ids of 'b' .*\(id 9"),
+        (ROWS, make({"m": [1] * 4}), ValueError, r"pair: 1 of 4 ids of 'b' are not in 'a' \(such as id 3\); com"),
+        (ROWS, rows(ids=torch.tensor([2, 1, 9])), ValueError, r"1 of 3 ids of 'a' .*1 of 3 ids of 'b' .*\(such as id 9"),
         (ROWS, rows(ids=["0", "1", "2"]), ValueError, "one of 'a' and 'b' has whole numbers, the other text"),
         (ROWS, rows(options={"ties": "mean"}), ValueError, "ties is 'not told' in 'a' and 'mean' in 'b'"),
         (ROWS, rows(weights=ONES), ValueError, "only one of 'a' and 'b' has weights"),
@@ -1012,7 +1012,7 @@ def test_means_by_model_are_of_own_rows(order):
         of = dict(zip("pqr", map(str, numbers), strict=True))
         texts.append(f"{', '.join(of[name] for name in order)} ({key}, {key.replace('MRR', 'NDCG')})")
     assert table.notes[0].endswith(
-        f" Each mean is over the model's own rows, of {', '.join(order)}: {'; '.join(texts)}."
+        f" Each mean is over the model's own rows, of {', '.join(order)}: {'; '.join(texts)}; none has a star."
     )
     same = trm.compare(runs, "HR@1").by_model()
     assert "own rows" not in " ".join(same.notes)
@@ -1028,6 +1028,55 @@ def test_groups_by_model():
     frame = pytest.importorskip("pandas").DataFrame(table.to_pandas())
     assert frame["model"].tolist() == ["a", "b"]
     assert frame.loc[1, "m/cold"] == pytest.approx(BASE[::2].mean().item() + 1)
+
+
+@pytest.mark.parametrize("num_undefined", [2, 10, 20])
+def test_rows_that_are_undefined_in_both_runs_are_no_units(num_undefined):
+    """Three pairs have 8 signs, so p is 2 / 8 and no interval is finite, whatever other rows there are."""
+    undefined = [NAN] * num_undefined
+    runs = {"a": make({"m": [0.2, 0.5, 0.3, *undefined]}), "b": make({"m": [0.35, 0.7, 0.35, *undefined]})}
+    comparison = trm.compare(runs)
+    found = comparison["m"]
+
+    assert (comparison.exact, comparison.resamples) == (True, 2**3 - 1)
+    assert (found.p, found.low, found.high) == (2 / 2**3, -math.inf, math.inf)
+    assert found.num_left_out == num_undefined
+
+
+def test_a_group_of_few_rows_has_the_interval_of_these_rows():
+    """Four rows have at least p = 1 / 8, so none of their intervals is finite, as when they are compared alone."""
+    runs = models(100)
+    four = {name: make({"m0": rows.values["m0"][:4]}) for name, rows in runs.items()}
+    groups = trm.Groups((torch.arange(100) >= 4).long(), ["few", "many"])
+    found = trm.compare(runs, groups=groups)["m0/few"]
+
+    assert (found.low, found.high) == (trm.compare(four)["m0"].low, trm.compare(four)["m0"].high)
+    assert (found.adjusted_low, found.adjusted_high, found.detectable) == (-math.inf, math.inf, math.inf)
+
+
+@pytest.mark.parametrize("sides", [(True, False), (False, True), (None, True)])
+def test_runs_that_say_different_sides_are_refused(sides):
+    runs = {name: make({"m": BASE}, higher_is_better={"m": side}) for name, side in zip("ab", sides, strict=True)}
+    says = f"higher_is_better of m is {sides[0]} in 'a' and {sides[1]} in 'b'"
+
+    with pytest.raises(ValueError, match=says):
+        trm.compare(runs, margin=0.1)
+
+
+def test_means_that_are_equal_but_for_rounding_are_all_best():
+    """0.1 + 0.2 is 0.30000000000000004."""
+    runs = {"a": make({"m": [0.3] * 30}), "b": make({"m": [0.1 + 0.2] * 30})}
+
+    assert trm.compare(runs).by_model().to_markdown().count("**") == 4
+
+
+def test_means_over_different_rows_have_no_star():
+    """Both runs have 29 rows, but not the same."""
+    columns = {"a": [NAN, *BASE[1:30].tolist()], "b": [*BASE[:29].tolist(), NAN]}
+    table = trm.compare({name: make({"m": column, "n": BASE[:30]}) for name, column in columns.items()}).by_model()
+
+    assert {label for label, _ in table._best} == {"n"}
+    assert "of a, b: 29, 29 (m); none has a star." in table.notes[0]
 
 
 @pytest.fixture(scope="module")

@@ -286,6 +286,28 @@ class TestModels:
             for container in axes.containers:
                 assert bars(container, vertical=False) == [pytest.approx((low, high))]
 
+    @pytest.mark.parametrize("form", ["rows", "seeds"])
+    def test_rows_of_three_clusters_have_two_degrees_of_freedom(self, form):
+        """The half width is t(.975, 2) = 4.303 standard errors, as three means of equal weight have it."""
+        values = torch.rand(99, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        rows = trm.Rows({"cost": values}, torch.arange(99), clusters=torch.arange(99) % 3)
+        error = values.reshape(33, 3).mean(0).std().item() / 3**0.5
+        _, axes = trm.plot({"a": rows if form == "rows" else [rows, rows]})
+        ((low, high),) = bars(axes.containers[0], vertical=False)
+
+        assert (high - low) / 2 == pytest.approx(4.302653 * error, rel=1e-6)
+
+    def test_weighted_rows_have_the_interval_of_their_evaluation(self):
+        """Weights of 1 and 3 make 30 rows an effective 30 x (2^2) / 5 = 24."""
+        metric = trm.RecMetricCollection("NDCG@30", accumulators=[trm.KeptRows()])
+        weights = torch.tensor([1.0, 3.0]).repeat(15)
+        metric.update(torch.randperm(30) + 1, depth=30, weights=weights, row_ids=torch.arange(30))
+        metric.compute()
+        _, axes = trm.plot({"all": metric, "rows": metric.rows})
+        interval, of_rows = (bars(container, vertical=False)[0] for container in axes.containers)
+
+        assert of_rows == pytest.approx(interval)
+
     def test_rows_of_other_metrics(self):
         """Rows and seeds need neither the same metrics nor the same ids, and there may be one model."""
         models = {"pop": [*runs(["HR@5"]).values()], "gcn": runs(["NDCG@5"], n=60)["gcn"]}

@@ -19,6 +19,7 @@ from torchrecmetrics.core.intervals import check_level, quantile
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.results.pairing import PairColumns, Paired, PairTotals, RunMean, Runs
 from torchrecmetrics.results.result_table import ModelTable, ResultTable, records, unknown_key
+from torchrecmetrics.results.rows import EQUAL
 from torchrecmetrics.results.significance import (
     MANY,
     Alternative,
@@ -272,22 +273,25 @@ class Comparison(ResultTable):
         keys = self.result_keys
         values = {model: {key: self.means[model, key].value for key in keys} for model in models}
         errors = {model: {key: self.means[model, key].standard_error for key in keys} for model in models}
+        uneven = {
+            r.key for r in of_pairs if any(self.means[m, r.key].num_rows != r.num_rows for m in (r.run, baseline))
+        }
         best = []
         for r in of_pairs:
-            if (higher := self.higher_is_better[r.label]) is not None:
+            if (higher := self.higher_is_better[r.label]) is not None and r.key not in uneven:
                 signed = [values[model][r.key] * (1 if higher else -1) for model in models]
-                top = max((value for value in signed if not math.isnan(value)), default=math.nan)
-                best += [(r.key, row) for row, value in enumerate(signed) if value == top]
+                best += [(r.key, row) for row, v in enumerate(signed) if v >= max(signed) - EQUAL * abs(max(signed))]
         alpha = round(1 - self.level, 12)
         different = {(r.key, models.index(r.run)) for r in of_pairs if r.adjusted_p <= alpha}
         p = "adjusted p" if self.is_corrected else "p"
         marks = f"The best values have a star or are bold; † differs from {baseline}, {p} <= {alpha:g}."
-        keys_by_numbers: dict[tuple[int, ...], list[str]] = {}
-        for key in keys:
-            keys_by_numbers.setdefault(tuple(self.means[model, key].num_rows for model in models), []).append(key)
-        numbers = [f"{', '.join(map(str, n))} ({', '.join(of)})" for n, of in keys_by_numbers.items() if len({*n}) > 1]
-        if numbers:
-            marks += f" Each mean is over the model's own rows, of {', '.join(models)}: {'; '.join(numbers)}."
+        keys_by_numbers: dict[str, list[str]] = {}
+        for key in filter(uneven.__contains__, keys):
+            numbers = ", ".join(str(self.means[model, key].num_rows) for model in models)
+            keys_by_numbers.setdefault(numbers, []).append(key)
+        if uneven:
+            own_rows = "; ".join(f"{numbers} ({', '.join(of)})" for numbers, of in keys_by_numbers.items())
+            marks += f" Each mean is over the model's own rows, of {', '.join(models)}: {own_rows}; none has a star."
         return ModelTable(values, errors if standard_errors else {}, {*best}, different, [marks, *self.notes])
 
     def _texts(self) -> dict[str, list[str]]:
@@ -441,7 +445,7 @@ def compare(
     selected_by_group: dict[str | None, Tensor | None] = {None: None}
     if groups is not None:
         selected_by_group |= _rows_by_group(paired, groups)
-    num_units = paired.layout.num_units
+    num_units = paired.compared.num_units
     exact = test == "randomization" and 2 ** min(num_units, 62) <= resamples
 
     def decided(tables: Sequence[PairColumns], side: Alternative) -> Decisions:
@@ -451,7 +455,7 @@ def compare(
             tested: ByStudent | ByFlips = ByStudent(t, totals.units, totals.squares, side)
         else:
             flips = all_flips(units, num_units) if exact else flipped_sums(units, num_units, resamples, seed)
-            tested = ByFlips(t, studentised(flips, totals.squares, totals.units), side)
+            tested = ByFlips(t, studentised(flips, totals.squares, totals.units), totals.units.long(), side)
         return decide(tested, (totals.units >= 2).nonzero().flatten().tolist(), round(1 - level, 12), correction)
 
     by_group = {name: paired.columns(selected) for name, selected in selected_by_group.items()}

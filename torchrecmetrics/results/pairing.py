@@ -38,6 +38,8 @@ class PairTotals(NamedTuple):
     squares: Tensor
     weights: Tensor
     """Sums of the row weights; `sums / weights` is the difference of the means."""
+    size: Tensor
+    """Effective number of units, (sum w)^2 / sum w^2 of their weights."""
     value: Tensor
     """Mean of the first run over the rows with a weight > 0."""
     against: Tensor
@@ -62,6 +64,8 @@ class RunMean(NamedTuple):
     value: float
     standard_error: float
     num_rows: int
+    size: float
+    """Effective number of units (clusters, or rows without clusters), (sum w)^2 / sum w^2 of their weights."""
 
 
 class PairColumns(NamedTuple):
@@ -94,14 +98,15 @@ class Paired:
         for name, rows in others:
             if id(rows) not in self._row_in:
                 self._row_in[id(rows)] = _pair(first_name, first_rows, name, rows)
-        sides: dict[str, bool | None] = {}
         for rows in chain.from_iterable(self.runs.values()):
             rows.check_finite(self.labels)
-            sides |= rows.higher_is_better
+        sides = _sides(self.runs, self.labels)
         self.higher_is_better: dict[str, bool | None] = {label: sides.get(label, True) for label in self.labels}
         self.sideless: list[str] = [label for label in self.labels if label not in sides]
-        self.layout: UnitLayout = UnitLayout.of(first_rows.ids, first_rows.clusters)
         self.pairs: list[tuple[str, str]] = _pairs([*self.runs], baseline)
+        self.layout: UnitLayout = UnitLayout.of(first_rows.ids, first_rows.clusters)
+        self.compared: UnitLayout = self.layout.only(self._compared_rows())[0]
+        """Layout of the rows that count for a label of a pair: other rows are no units of the test."""
         weights = first_rows.weights  # scaled to a maximum of 1: squares neither overflow nor vanish
         self._row_scale: float = 1.0 if weights is None or not weights.any() else 1 / weights.max().item()
 
@@ -112,7 +117,7 @@ class Paired:
         undefined. With a margin per column u = w (x - y + margin), or w (y - x + margin) where lower values are better:
         its mean is above 0 if x is worse by less than the margin.
         """
-        layout, numbers = self.layout, torch.arange(self.layout.num_units, device="cpu")
+        layout, numbers = self.compared, torch.arange(self.compared.num_units, device="cpu")
         if selected is not None:
             layout, numbers = layout.only(selected)
         names = [(*pair, label) for pair, label in product(self.pairs, self.labels)]
@@ -122,7 +127,8 @@ class Paired:
             margin = None if margins is None else margins[column]
             units[column], sums = self._column(run, against, label, layout, margin)
             totals[:, column] = torch.stack([number.double() for number in sums])
-        return PairColumns(Units(numbers, units), PairTotals(*totals), len(layout.order))
+        num_rows = len(self.ids) if selected is None else int(selected.sum())
+        return PairColumns(Units(numbers, units), PairTotals(*totals), num_rows)
 
     def means(self, selected_by_group: Mapping[str | None, Tensor | None]) -> dict[tuple[str, str], RunMean]:
         """Return the means over the rows of each group, bool [n], by the run's name and the key of a result."""
@@ -131,24 +137,30 @@ class Paired:
             layout = self.layout if selected is None else self.layout.only(selected)[0]
             for run, label in product(self.runs, self.labels):
                 totals = self._column(run, run, label, layout, None)[1]
-                mean = RunMean(totals.value.item(), totals.value_error.item(), int(totals.rows))
-                means[run, label if group is None else f"{label}/{group}"] = mean
+                statistics = totals.value.item(), totals.value_error.item(), int(totals.rows), totals.size.item()
+                means[run, label if group is None else f"{label}/{group}"] = RunMean(*statistics)
         return means
 
     def _column(
         self, run: str, against: str, label: str, layout: UnitLayout, margin: float | None
     ) -> tuple[Tensor, PairTotals]:
         """Return the units of a column, [units], and its totals, a number per field."""
-        scales = self._scales(run, against, label, layout)
-        x, weight_x, wx = self._run_means(run, label, layout, scales)
-        y, weight_y, wy = self._run_means(against, label, layout, scales)
+        values, all_weights, counted = self._values(run, against, label, layout.order)
+        if any(label in rows.own_weights for rows in (*self.runs[run], *self.runs[against])):
+            all_weights *= (counted.sum() / (all_weights * counted).sum(1))[:, None]  # each run's to a mean of 1
+        else:
+            all_weights *= self._row_scale
+        number = len(self.runs[run])
+        x, y = values[:number].mean(0), values[number:].mean(0)
+        weighted_values = all_weights * values
+        wx, wy = weighted_values[:number].mean(0), weighted_values[number:].mean(0)
+        weights = ((all_weights[:number].mean(0) + all_weights[number:].mean(0)) / 2).where(counted, 0)
         difference, weighted = _rounded_difference(x, y), _rounded_difference(wx, wy)
-        weights = ((weight_x + weight_y) / 2).masked_fill(difference.isnan(), 0)
-        counted = weights > 0
         if margin is not None:
             gain = -weighted if self.higher_is_better[label] is False else weighted
             weighted = _rounded_difference(gain, -margin * weights)
-        units, num_units = layout.sums(weighted.where(counted, 0)), (layout.sums(counted.double()) > 0).sum()
+        units, unit_weights = layout.sums(weighted.where(counted, 0)), layout.sums(weights)
+        num_units = (unit_weights > 0).sum()
         run_mean, run_error = _mean_and_error(wx.where(counted, 0), weights, layout, num_units)
         other_mean, other_error = _mean_and_error(wy.where(counted, 0), weights, layout, num_units)
         return units, PairTotals(
@@ -157,6 +169,7 @@ class Paired:
             sums=units.sum(),
             squares=units.square().sum(),
             weights=weights.sum(),
+            size=weights.sum().square() / unit_weights.square().sum(),
             value=run_mean,
             against=other_mean,
             value_error=run_error,
@@ -166,30 +179,40 @@ class Paired:
             losses=(counted & (difference < 0)).sum(),
         )
 
-    def _run_means(
-        self, name: str, label: str, layout: UnitLayout, scales: dict[int, float]
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the means of x, w and w x over the runs of a name; weights of a run are multiplied by its scale."""
-        x = w = wx = torch.zeros((), dtype=torch.float64, device="cpu")
-        for run in self.runs[name]:
-            row = self._row_in[id(run)][layout.order]
-            values, weights = run.values[label][row], run.weights_of(label)[row]
-            weights *= scales.get(id(run), self._row_scale)
-            x, w, wx = x + values, w + weights, wx + weights * values
-        number = len(self.runs[name])
-        return x / number, w / number, wx / number
+    def _values(self, run: str, against: str, label: str, order: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return values and weights of the runs of two names, [runs, n], and which rows count, bool [n]."""
+        runs = [*self.runs[run], *self.runs[against]]
+        places = [self._row_in[id(rows)][order] for rows in runs]
+        values = torch.stack([rows.values[label][place] for rows, place in zip(runs, places, strict=True)])
+        weights = torch.stack([rows.weights_of(label)[place] for rows, place in zip(runs, places, strict=True)])
+        return values, weights, ~values.isnan().any(0) & (weights > 0).any(0)
 
-    def _scales(self, run_name: str, against: str, label: str, layout: UnitLayout) -> dict[int, float]:
-        """Return factors that scale a metric's own weights to a mean of 1, {id(run): factor}; empty without them."""
-        runs = [*self.runs[run_name], *self.runs[against]]
-        if not any(label in run.own_weights for run in runs):
-            return {}
-        rows = [self._row_in[id(run)][layout.order] for run in runs]
-        values = torch.stack([run.values[label][row] for run, row in zip(runs, rows, strict=True)])
-        weights = torch.stack([run.weights_of(label)[row] for run, row in zip(runs, rows, strict=True)])
-        counted = ~values.isnan().any(0) & (weights > 0).any(0)
-        factors = (counted.sum() / (weights * counted).sum(1)).tolist()
-        return dict(zip(map(id, runs), factors, strict=True))
+    def _compared_rows(self) -> Tensor:
+        """Return the rows that are defined in both runs of a pair for some label, and have a weight > 0, bool [n]."""
+        counted = torch.zeros(len(self.ids), dtype=torch.bool, device="cpu")
+        every_row = torch.arange(len(self.ids), device="cpu")
+        for (run, against), label in product(self.pairs, self.labels):
+            if bool(counted.all()):
+                break
+            counted |= self._values(run, against, label, every_row)[2]
+        return counted
+
+
+def _sides(runs: Mapping[str, Sequence[Rows]], labels: Iterable[str]) -> dict[str, bool | None]:
+    """Return which values of the labels are better, where a run says it; raise for runs that say different things."""
+    sides: dict[str, tuple[str, bool | None]] = {}
+    for label, (name, repeats) in product(labels, runs.items()):
+        for rows in repeats:
+            if label not in rows.higher_is_better:
+                continue
+            side = rows.higher_is_better[label]
+            first_name, first_side = sides.setdefault(label, (name, side))
+            if side is not first_side:
+                raise ValueError(
+                    f"higher_is_better of {label} is {first_side} in {first_name!r} and {side} in {name!r}: say which "
+                    "values are better in the same way for all runs"
+                )
+    return {label: side for label, (_, side) in sides.items()}
 
 
 def _mean_and_error(weighted: Tensor, weights: Tensor, layout: UnitLayout, num_units: Tensor) -> tuple[Tensor, Tensor]:
@@ -304,4 +327,4 @@ def _unpaired(name: str, ids: RowIds, other_name: str, row_of_id: Tensor) -> str
     if not len(missing):
         return ""
     example = id_at(ids, int(missing[0]))
-    return f"{len(missing)} of {len(ids)} ids of {name!r} are not in {other_name!r} (id {example!r}, for example)"
+    return f"{len(missing)} of {len(ids)} ids of {name!r} are not in {other_name!r} (such as id {example!r})"

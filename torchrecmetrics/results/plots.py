@@ -163,10 +163,10 @@ def _points_by_model(models: Mapping[str, Any]) -> Mapping[str, Sequence[Result]
 def _mean_points(means: Mapping[tuple[str, str], RunMean], known: Mapping[str, Result]) -> list[Result]:
     """Return the means of one model as results; names and bounds are those of `known` results with the same label."""
     points = []
-    for (_, label), (value, error, num_rows) in means.items():
+    for (_, label), (value, error, num_rows, size) in means.items():
         metric, _, cutoff = label.rpartition("@") if label.rpartition("@")[2].isdecimal() else (label, "", "")
         point = known.get(label, Result(label, metric, int(cutoff) if cutoff else None))
-        points.append(point._replace(value=value, standard_error=error, size=num_rows))
+        points.append(point._replace(value=value, standard_error=error, size=size, num_users=num_rows))
     return points
 
 

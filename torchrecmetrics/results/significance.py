@@ -163,10 +163,12 @@ class ByStudent:
 class ByFlips:
     """The randomisation test: the p value is the share of sign flips whose t is at least as extreme as the observed t.
 
-    `t` is the observed t of each column, [columns], and `flips` is t under other signs of the units, [R, columns].
+    `t` is the observed t of each column, [columns], `flips` is t under other signs of the units, [R, columns], and
+    `units` is the number of units of each column.
     """
 
-    def __init__(self, t: Tensor, flips: Tensor, alternative: Alternative) -> None:
+    def __init__(self, t: Tensor, flips: Tensor, units: Tensor, alternative: Alternative) -> None:
+        self._units: list[int] = units.tolist()
         self.flips: Tensor = directed(flips, alternative)
         at = directed(t, alternative)
         self.extreme: list[float] = at.tolist()
@@ -178,7 +180,9 @@ class ByFlips:
         return self.share(self.flips[:, column], column)
 
     def critical(self, column: int, alpha: float) -> float:
-        """Return the critical value of a column, an order statistic of its flips."""
+        """Return the critical value of a column, an order statistic of its flips; inf for too few units for `alpha`."""
+        if alpha * 2 ** min(self._units[column], 62) < 1 - 1e-9:  # the smallest p is 1 / 2^units
+            return math.inf
         return self.order_statistic(self.flips[:, column], alpha)
 
     def share(self, values: Tensor, column: int) -> float:
@@ -209,7 +213,8 @@ def decide(test: ByStudent | ByFlips, columns: list[int], alpha: float, correcti
         order = sorted(columns, key=lambda column: -test.extreme[column])
         largest = test.flips[:, order].flip(1).cummax(1).values.flip(1)  # of a column and all less extreme columns
         p = [*accumulate((test.share(largest[:, step], column) for step, column in enumerate(order)), max)]
-        joint = [test.order_statistic(largest[:, 0], alpha)] * count
+        joint_critical = test.order_statistic(largest[:, 0], alpha)
+        joint = [max(joint_critical, decisions.critical[column]) for column in order]
     else:
         if correction == "holm":
             p = [*accumulate((min(1.0, (count - step) * value) for step, value in enumerate(p)), max)]
