@@ -434,13 +434,13 @@ def test_compare_is_a_gate(run):
     for name, loss in (("incumbent", 0.0), ("same", 0.0), ("worse", 0.3)):
         column = torch.rand(400, generator=torch.Generator().manual_seed(0)).double() - loss
         trm.Rows({"NDCG@10": column, "HR@10": column + loss}, ids).to_parquet(f"{name}.parquet")
-    files, fell = "incumbent.parquet same.parquet", "more than the margin 0.02.\n"
+    files, fell = "incumbent.parquet same.parquet", "more than the margin 0.0200.\n"
     for words, status, error in (
         (f"{files} --margin .02 --strict", 0, ""),
         (f"{files} worse.parquet --margin .02", 0, ""),
-        (f"{files} worse.parquet --margin .02 --strict", 1, f"Failed: NDCG@10 of worse fell by 0.3 .*, {fell}"),
+        (f"{files} worse.parquet --margin .02 --strict", 1, f"Failed: NDCG@10 of worse fell by 0.3000, .*: {fell}"),
         (f"worse.parquet {files} --margin .02 --strict", 0, ""),
-        (f"worse.parquet {files} --margin .02 --strict --baseline same", 1, f"Failed: NDCG@10 of worse fell.*, {fell}"),
+        (f"worse.parquet {files} --margin .02 --strict --baseline same", 1, f"Failed: NDCG@10 of worse fell.*: {fell}"),
         ("incumbent.parquet worse.parquet --margin 2% --strict -m HR@10", 0, ""),
         ("incumbent.parquet worse.parquet --margin 2% --strict -m HR@10,NDCG@10 --markdown", 1, "Failed: NDCG@10 .*\n"),
         (
@@ -453,6 +453,27 @@ def test_compare_is_a_gate(run):
         assert found[0] == status
         assert re.fullmatch(error, found[2])
     assert run(f"compare {files} --margin much")[0] == 2
+
+
+def test_an_inconclusive_comparison_exits_with_3(run):
+    """Differences of 0.1 and -0.1 of 20 users show neither a loss of 0.02 nor that there is none."""
+    ids = torch.arange(20)
+    trm.Rows({"HR@1": torch.full((20,), 0.5)}, ids).to_parquet("old.parquet")
+    trm.Rows({"HR@1": 0.5 + 0.1 * (-1.0) ** ids}, ids).to_parquet("new.parquet")
+    status, _, error = run("compare old.parquet new.parquet --margin .02 --strict")
+
+    assert status == 3
+    assert error.startswith("Inconclusive: HR@1 ")
+
+
+@pytest.mark.parametrize(("limit", "status", "error"), [(1, 0, ""), (0, 1, "num_unserved is 1, above 0\n")])
+def test_a_gate_of_unserved_users(limit, status, error, run, folder):
+    """One of the two users of the ground truth has no list."""
+    (folder / "one.csv").write_text("user,item,rank\nal,x,1\n")
+    (folder / "two.csv").write_text("user,item\nal,x\nbo,x\n")
+    found = run(f"evaluate one.csv two.csv -m HR@1 --fail-over num_unserved={limit}")
+
+    assert (found[0], found[2]) == (status, error)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from torchrecmetrics.evaluation.agreement import agreement, agreement_metrics
 from torchrecmetrics.evaluation.evaluate_lists import evaluate_lists
 from torchrecmetrics.metrics.ranking_metric import RankingMetric
 from torchrecmetrics.results.comparison import compare
-from torchrecmetrics.results.evaluation import Evaluation
+from torchrecmetrics.results.evaluation import Evaluation, EvaluationCounts
 from torchrecmetrics.results.rows import Rows
 from torchrecmetrics.tables.events import Events
 from torchrecmetrics.tables.files import open_file
@@ -37,7 +37,7 @@ from torchrecmetrics.tables.table import Table
 from torchrecmetrics.tables.vocabulary import Vocabulary
 
 #: Exit statuses.
-FINE, BELOW, BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141
+FINE, BELOW, BAD_INPUT, INCONCLUSIVE, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 3, 130, 141
 
 _FILES = """
 Formats are recognised by name and content: csv, tsv, parquet, jsonl, TREC runs and qrels,
@@ -66,7 +66,10 @@ _COMPARE_EXAMPLES = """examples:
       --baseline pop
   torchrecmetrics compare incumbent.parquet candidate.parquet --margin 2% --strict
 
-exit status: 0; 1 with --strict if a metric may be worse by the margin; 2: bad input
+exit status: 0; 2: bad input; with --strict
+  0 passed: every metric is worse by less than the margin, if at all
+  1 failed: a metric is worse by more than the margin
+  3 inconclusive: too few users to show either
 """
 _AGREEMENT_EXAMPLES = f"""examples:
   torchrecmetrics agreement before.csv after.csv --fail-over churn@10=.3
@@ -106,8 +109,9 @@ class Threshold(NamedTuple):
         return cls(option, label.strip(), limit)
 
     def of(self, collection: RecMetricCollection) -> Threshold:
-        """Return the threshold under the collection's key; refuse `--fail-under` where lower is better."""
-        metrics = {label.lower(): (label, metric.higher_is_better) for label, metric in collection.items()}
+        """Return the threshold of a metric or count as they spell it; refuse `--fail-under` where lower is better."""
+        metrics: dict[str, Any] = {name: (name, False) for name in EvaluationCounts._fields if name.startswith("num_")}
+        metrics |= {label.lower(): (label, metric.higher_is_better) for label, metric in collection.items()}
         if self.label.lower() not in metrics:
             raise ValueError(f"{self.option} names {self.label!r}, which is not computed: {', '.join(collection)}")
         label, higher_is_better = metrics[self.label.lower()]
@@ -274,7 +278,7 @@ _COMPARE: _Arguments = {
         {"type": _margin, "metavar": "VALUE|SHARE%"},
         "test also whether a run is worse by less than this, such as .02 or 2%% of the mean",
     ),
-    "--strict": (_SWITCH, "exit with 1 unless every metric is worse by less than the margin"),
+    "--strict": (_SWITCH, "exit with 1 or 3 unless every metric is worse by less than the margin"),
     "--json": (_FILE, "write the results there, whole or not at all"),
     "--markdown": (_SWITCH, "print a table of models x metrics in Markdown"),
     "--latex": (_SWITCH, "print this table in LaTeX, for the package booktabs"),
@@ -398,7 +402,8 @@ def _report(args: argparse.Namespace, evaluation: Evaluation, thresholds: Sequen
     table = str(evaluation).replace("with trm.compare", "with torchrecmetrics compare")
     printed = f"{evaluation.to_markdown()}\n\n{evaluation.counted()}" if args.markdown else table
     _print(args, printed, evaluation.to_json())
-    missed = [text for threshold in thresholds if (text := threshold.missed(float(evaluation[threshold.label])))]
+    values: dict[str, Any] = {**evaluation.counts(), **evaluation}
+    missed = [text for threshold in thresholds if (text := threshold.missed(float(values[threshold.label])))]
     for text in missed:
         print(_printable(text), file=sys.stderr)
     return BELOW if missed else FINE
@@ -443,7 +448,7 @@ def _compare(args: argparse.Namespace) -> int:
     if not args.strict or comparison.passed:
         return FINE
     print(_printable(comparison.verdict), file=sys.stderr)
-    return BELOW
+    return BELOW if comparison.outcome == "failed" else INCONCLUSIVE
 
 
 def _read_runs(files: Sequence[tuple[str, Path]]) -> dict[str, list[Rows]]:

@@ -266,7 +266,12 @@ def rows(**options):
     [
         (ROWS, make({"n": ONES}), ValueError, r"m only in 'a'; n only in 'b'; or choose some with metrics=\["),
         (ROWS, make({"m": [1] * 4}), ValueError, r"pair: 1 of 4 ids of 'b' are not in 'a' \(such as id 3\); com"),
-        (ROWS, rows(ids=torch.tensor([2, 1, 9])), ValueError, r"1 of 3 ids of 'a' .*1 of 3 ids of 'b' .*\(such as id 9"),
+        (
+            ROWS,
+            rows(ids=torch.tensor([2, 1, 9])),
+            ValueError,
+            r"1 of 3 ids of 'a' .*1 of 3 .* 'b' .*\(such as id 9",
+        ),
         (ROWS, rows(ids=["0", "1", "2"]), ValueError, "one of 'a' and 'b' has whole numbers, the other text"),
         (ROWS, rows(options={"ties": "mean"}), ValueError, "ties is 'not told' in 'a' and 'mean' in 'b'"),
         (ROWS, rows(weights=ONES), ValueError, "only one of 'a' and 'b' has weights"),
@@ -695,7 +700,8 @@ def test_noninferiority(margin):
     found = trm.compare(runs, margin=margin, resamples=20_000)["m0"]
     assert found.noninferior_p == pytest.approx(expected, abs=0.01)
     without = trm.compare(runs, resamples=20_000)["m0"]
-    assert without == found._replace(margin=None, noninferior_p=None, adjusted_noninferior_p=None)
+    of_margin = dict.fromkeys(("margin", "noninferior_p", "adjusted_noninferior_p", "largest_loss"))
+    assert without == found._replace(**of_margin)
     exactly = trm.compare({"a": constant(0.2 + margin), "b": constant(0.2)}, margin=margin)["m"]
     assert exactly.noninferior_p == 1  # a difference as large as the margin is not within it
 
@@ -703,24 +709,38 @@ def test_noninferiority(margin):
 BASE = torch.rand(400, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
 NOISE = torch.randn(400, generator=torch.Generator().manual_seed(8), dtype=torch.float64)
 NOISE = (NOISE - NOISE.mean()) / NOISE.std()
-OUT, NOT_OUT = "which rules out a loss of", "which does not rule out a loss of"
+MAX_LOSS = stats.t(399).ppf(0.975) * 0.1 / 20
+"""Half the width of the 95 % interval of `NOISE / 10` over 400 rows: 0.0098."""
+FOUND = "A difference of 0.0140 would be found in four of five cases."
 
 
 @pytest.mark.parametrize(
     ("change", "lower", "margin", "verdict"),
     [
-        (-0.1, False, 0.02, "Failed: m fell by 0.1 (95 % interval 0.0902 to 0.11), more than the margin 0.02."),
-        (0.1, True, 0.02, "Failed: m rose by 0.1 (95 % interval 0.0902 to 0.11), more than the margin 0.02."),
-        (-0.015, False, 0.02, f"Failed: m fell by 0.015 (95 % interval 0.00517 to 0.0248), {NOT_OUT} 0.02."),
-        (0.005, True, 0.012, f"Failed: m rose by 0.005 (95 % interval -0.00483 to 0.0148), {NOT_OUT} 0.012."),
+        (-0.1, False, 0.02, "Failed: m fell by 0.1000, by at least 0.0902 (95 %): more than the margin 0.0200."),
+        (0.1, True, 0.02, "Failed: m rose by 0.1000, by at least 0.0902 (95 %): more than the margin 0.0200."),
         (
-            -0.005,
+            -0.015,
             False,
             0.02,
-            f"Passed: at worst m fell by 0.005 (95 % interval -0.00483 to 0.0148), {OUT} 0.02.",
+            f"Inconclusive: m fell by 0.0150, by at most 0.0248 (95 %): not less than the margin 0.0200. {FOUND}",
         ),
-        (-0.1, True, 0.02, f"Passed: at worst m fell by 0.1 (95 % interval 0.0902 to 0.11), {OUT} 0.02."),
-        (0.1, False, "1%", f"Passed: at worst m rose by 0.1 (95 % interval 0.0902 to 0.11), {OUT} 0.00512."),
+        (
+            -0.005,
+            True,
+            0.001,
+            f"Inconclusive: m fell by 0.0050, or rose by at most 0.0048 (95 %): not less than the margin "
+            f"0.0010. {FOUND}",
+        ),
+        (-0.005, False, 0.02, "Passed: m fell by 0.0050, by at most 0.0148 (95 %): less than the margin 0.0200."),
+        (
+            0.005,
+            False,
+            0.02,
+            "Passed: m rose by 0.0050, or fell by at most 0.0048 (95 %): less than the margin 0.0200.",
+        ),
+        (0.1, False, "1%", "Passed: m rose by 0.1000, by at least 0.0902 (95 %): no loss."),
+        (-0.1, True, 0.02, "Passed: m fell by 0.1000, by at least 0.0902 (95 %): no loss."),
     ],
 )
 def test_gate(change, lower, margin, verdict):
@@ -733,7 +753,7 @@ def test_gate(change, lower, margin, verdict):
         assert f"{'. All' if found.passed else '. Not all'} results pass, each tested" in " ".join(str(found).split())
         assert ("(lower values of m are better)" in " ".join(str(found).split())) is lower
         r, sign = found["m"], -1 if lower else 1
-        assert r.margin == (0.02 if margin == 0.02 else 0.012 if margin == 0.012 else BASE.mean().item() / 100)
+        assert r.margin == (BASE.mean().item() / 100 if margin == "1%" else margin)
         expected = stats.ttest_1samp(sign * r.difference + NOISE / 10 + r.margin, 0, alternative="greater").pvalue
         assert r.noninferior_p == pytest.approx(expected, rel=1e-6 if test == "t" else 0.5, abs=1e-4)
     assert trm.compare(runs, margin=margin, test="t").verdict == verdict
@@ -765,10 +785,11 @@ def test_gates_of_several_candidates():
     """The worst metric of all candidates decides; a metric that cannot be tested does not pass."""
     runs = {"old": BASE, "good": BASE + 0.01, "bad": BASE - 0.3 + NOISE / 10, "worse": BASE - 0.5 + NOISE / 10}
     found = trm.compare({name: make({"m": column}) for name, column in runs.items()}, baseline="old", margin=0.1)
-    assert found.verdict == "Failed: m of worse fell by 0.5 (95 % interval 0.49 to 0.51), more than the margin 0.1."
+    assert found.verdict.startswith("Failed: m of worse fell by 0.5000, by at least 0.4")
     one = {name: make({"m": [1.0, NAN], "l": [1.0, 1.0]}) for name in ("a", "b")}
     found = trm.compare(one, margin=0.1)
-    assert (found.passed, found.verdict) == (False, "Failed: m has fewer than two rows or clusters.")
+    assert (found.passed, found.outcome) == (False, "inconclusive")
+    assert found.verdict == "Inconclusive: m has too few rows or clusters for an interval, 1."
 
 
 @pytest.mark.parametrize("alternative", ["two-sided", "greater", "less"])
@@ -776,12 +797,88 @@ def test_the_worst_of_a_passed_gate(alternative):
     """The metric whose loss may be the largest share of its margin is the worst, not the one that changed most."""
     shifts = {"NDCG@10": 0.05, "HR@10": -0.012, "MRR": 0}
     sides = {"higher_is_better": {"MeanRank": False}}
-    for change, worst in ((-0.3, "HR@10 fell by 0.012"), (0.013, "MeanRank rose by 0.013")):
+    for change, worst in ((-0.3, "HR@10 fell by 0.0120"), (0.013, "MeanRank rose by 0.0130")):
         shifts["MeanRank"] = change
         new = {label: BASE + shift + NOISE / 99 for label, shift in shifts.items()}
         runs = {"old": make(dict.fromkeys(shifts, BASE), **sides), "new": make(new, **sides)}
         found = trm.compare(runs, margin=0.02, alternative=alternative)
-        assert found.verdict.startswith(f"Passed: at worst {worst} (95 % interval ")
+        assert found.verdict.startswith(f"Passed: {worst}, by at most ")
+
+
+@pytest.mark.parametrize("test", ["t", "randomization"])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_largest_loss_is_below_the_margin_if_and_only_if_the_run_is_noninferior(seed, test):
+    values = models(400, seed=seed)["gcn"].values["m0"]
+    runs = {"old": make({"m": BASE}), "new": make({"m": BASE - 0.03 + (values - values.mean()) / 9})}
+    margin = trm.compare(runs, margin=0.05, test=test)["m"].largest_loss
+    above, below = (trm.compare(runs, margin=margin * factor, test=test, seed=0) for factor in (1.02, 0.98))
+
+    assert (above.passed, below.passed) == (True, False)
+    assert above["m"].largest_loss < above["m"].margin
+    assert below["m"].largest_loss > below["m"].margin
+
+
+def test_the_largest_loss_is_the_end_of_students_interval():
+    """The loss is 0.005, and its 97.5 % quantile t(399) x 0.1 / sqrt(400) further."""
+    runs = {"old": make({"m": BASE}), "new": make({"m": BASE - 0.005 + NOISE / 10})}
+
+    assert trm.compare(runs, margin=0.02, test="t")["m"].largest_loss == pytest.approx(0.005 + MAX_LOSS)
+
+
+def lists_of(users, item):
+    return {user: [item, "other"] for user in users}
+
+
+def evaluated(lists):
+    """Return HR@2 over 200 users, whose relevant item is "relevant"."""
+    return trm.evaluate_lists("HR@2", lists, target={user: ["relevant"] for user in range(200)}, keep_rows=True)
+
+
+BAD = {**lists_of(range(200), "wrong"), **lists_of(range(20, 30), "relevant")}
+
+
+def test_a_run_that_was_cut_short_is_compared_over_the_users_of_both():
+    """Over all users the candidate has HR@2 10 / 200, the incumbent 8 / 200; over the 8 of both 0 and 1."""
+    found = trm.compare({"half": evaluated(lists_of(range(8), "relevant")), "bad": evaluated(BAD)}, margin=0.1)
+    served = found["HR@2/served by both"]
+
+    assert found.unserved == {"half": 192}
+    assert "Without a list: 192 rows of half." in str(found)
+    assert (found["HR@2"].difference, served.difference) == (pytest.approx(2 / 200), -1)
+    assert (found["HR@2"].noninferior_p < 0.025, served.noninferior_p) == (True, 1)
+    assert (found.passed, found.outcome) == (False, "failed")
+
+
+def test_an_incumbent_of_empty_lists_lets_no_candidate_pass():
+    rows = evaluated(BAD).rows
+    empty = trm.Rows({"HR@2": torch.zeros(200)}, rows.ids, options=rows.options, served=torch.zeros(200))
+    found = trm.compare({"empty": empty, "bad": rows}, margin=0.1)
+
+    assert (found.outcome, found["HR@2/served by both"].num_rows) == ("inconclusive", 0)
+
+
+@pytest.mark.parametrize("users", [range(100), range(200)])
+def test_a_candidate_that_serves_more_users_passes(users):
+    """The incumbent serves 90 users; the candidate has the same lists, and further ones."""
+    runs = {"old": evaluated(lists_of(range(90), "relevant")), "new": evaluated(lists_of(users, "relevant"))}
+    found = trm.compare(runs, margin=0.1)
+
+    assert (found.outcome, found.unserved["old"]) == ("passed", 110)
+
+
+def test_served_rows_are_compared_within_groups():
+    groups = trm.Groups(torch.arange(200) % 2, ["even", "odd"])
+    runs = {"half": evaluated(lists_of(range(8), "relevant")), "bad": evaluated(BAD)}
+    found = trm.compare(runs, margin=0.1, groups=groups)
+
+    assert found["HR@2/odd, served by both"].num_rows == 4
+    assert found.groups == {"even": 100, "odd": 100}
+
+
+def test_without_a_margin_unserved_users_are_counted_alone():
+    found = trm.compare({"half": evaluated(lists_of(range(8), "relevant")), "bad": evaluated(BAD)})
+
+    assert (found.result_keys, found.unserved) == (["HR@2"], {"half": 192})
 
 
 def of_unknown_side(values):
@@ -838,7 +935,7 @@ def test_sides_of_metrics():
     found = trm.compare(runs, ["MeanRank", "HR@1"], margin="10%")
     assert found.higher_is_better == {"MeanRank": False, "HR@1": True}
     assert [r.margin for r in found.results] == [0.1, 0.1]
-    assert found.verdict.startswith("Failed: MeanRank rose by 6 (")
+    assert found.verdict.startswith("Failed: MeanRank rose by 6.0000, by at least ")
     assert trm.compare(runs, "MeanRank", baseline="new", margin=0.5).passed
     with pytest.raises(ValueError, match="neither higher nor lower values of Seen@1 are better, so it has no margin"):
         trm.compare(runs, margin=0.02)

@@ -348,3 +348,16 @@ def test_an_evaluation_with_infinite_values():
 def test_unsigned_ids_begin_with_0():
     rows = trm.Rows({"m": torch.zeros(2)}, torch.tensor([0, 5], dtype=torch.uint64))
     assert rows.ids.tolist() == [0, 5]
+
+
+def test_rows_know_which_users_have_a_list(tmp_path):
+    """Of three users one has no list; the file keeps the flag, and rows without one have none."""
+    pytest.importorskip("pyarrow")
+    truth = {"al": ["x"], "bo": ["y"], "eve": ["x"]}
+    rows = trm.evaluate_lists("HR@1", {"al": ["x"], "eve": ["y"]}, target=truth, keep_rows=True).rows
+    rows.to_parquet(tmp_path / "rows.parquet")
+    read = trm.Rows.from_parquet(tmp_path / "rows.parquet")
+
+    assert dict(zip(rows.ids, rows.served.tolist(), strict=True)) == {"al": True, "bo": False, "eve": True}
+    assert read.served.tolist() == rows.served.tolist()
+    assert trm.evaluate_lists("HR@1", {"al": ["x"]}, target={"al": ["x"]}, keep_rows=True).rows.served is None

@@ -405,7 +405,7 @@ def _kept_rows_of(columns: Mapping[str, Tensor], evaluator: Evaluator) -> Rows:
     means, metrics = formulas.means, formulas.metrics
     if not means:
         raise ValueError("KeptRows keeps the values of metrics that are means over rows, but the collection has none")
-    values, weights = columns["values"].double(), columns["weights"][0].double()
+    values, weights, served = columns["values"].double(), columns["weights"][0].double(), columns["served"][0].bool()
     by_key = dict(zip(means, values.where(columns["used"].bool(), torch.nan), strict=True))
     own_weights = {}
     if "own_weights" in columns:
@@ -425,6 +425,7 @@ def _kept_rows_of(columns: Mapping[str, Tensor], evaluator: Evaluator) -> Rows:
             **{f"metric of {key}": metric.label for key, metric in means.items() if key != metric.label},
         },
         higher_is_better={key: metric.higher_is_better for key, metric in means.items()},
+        served=None if bool(served.all()) else served,
     )
 
 

@@ -97,7 +97,7 @@ class KeptRows(Accumulator):
         """Register a list of batches for each column."""
         super().begin(layout)
         own_weights = ("own_weights",) if layout.num_plain < len(layout.keys) else ()
-        self.names: tuple[str, ...] = ("values", "used", "weights", "ids", "clusters", *own_weights)
+        self.names: tuple[str, ...] = ("values", "used", "served", "weights", "ids", "clusters", *own_weights)
         for name in self.names:
             self.add_state(name, [], None)
 
@@ -124,7 +124,10 @@ class KeptRows(Accumulator):
         weights = rows.values.new_ones(1, len(rows)) if rows.weights is None else rows.weights[None]
         if rows.ranking.rows.own is not None:
             weights = weights * rows.ranking.rows.own
-        batch = {"values": rows.values, "used": ~rows.undefined, "weights": weights, "own_weights": rows.own_weights}
+        lists, used = rows.ranking.lists, ~rows.undefined
+        served = torch.ones_like(used[:1]) if lists is None else (lists.ids >= 0).any(1)[None]
+        batch: dict[str, Tensor | None] = {"values": rows.values, "used": used, "served": served, "weights": weights}
+        batch |= {"own_weights": rows.own_weights}
         batch |= {"ids": None if ids is None else ids.long()[None]}
         batch |= {"clusters": None if clusters is None else clusters.long()[None]}
         # a loader may reuse the memory of its tensors
@@ -193,7 +196,7 @@ class KeptRows(Accumulator):
         }
         if not columns:
             none = torch.zeros(len(self.layout.keys), 0, dtype=torch.float64, device="cpu")
-            columns = {"values": none, "used": none.bool(), "weights": none[:1]}
+            columns = {"values": none, "used": none.bool(), "served": none[:1].bool(), "weights": none[:1]}
         if self.distributed_available_fn() and (self.sync_on_compute or self._is_synced):
             columns, summed = gathered_columns(columns, violations, self.process_group)
             violations = violations if self._is_synced else summed  # a synchronised metric has summed them already

@@ -35,6 +35,8 @@ from torchrecmetrics.results.significance import (
 )
 
 _POWER = 0.8
+_SERVED = "served by both"
+_ENDS = {"passed": "less than", "failed": "more than", "inconclusive": "not less than"}
 _TOGETHER = "the intervals hold jointly, so one that includes 0 may have an adjusted p <= {alpha}"
 _METHODS = {
     "max-t": f"(step-down max-T; exact for each, asymptotic for all together); {_TOGETHER}",
@@ -52,7 +54,11 @@ class PairResult(NamedTuple):
     run: str
     against: str
     group: str | None
-    """Name of the group; None = all rows, including rows of no group."""
+    """Name of the group; None = all rows, including rows of no group.
+
+    "served by both" is the group of the rows for which both runs have a list; it is compared if a margin is given and a
+    run has no list for a row.
+    """
     value: float
     """Mean of `run` over the rows that are compared."""
     against_value: float
@@ -94,6 +100,8 @@ class PairResult(NamedTuple):
     """One-sided p of the hypothesis that `run` is worse by the margin or more, which `Comparison.passed` reads."""
     adjusted_noninferior_p: float | None = None
     """`noninferior_p` corrected for all labels, pairs and groups."""
+    largest_loss: float | None = None
+    """Largest loss of `run` at level `level`: below the margin if and only if noninferior_p <= (1 - level) / 2."""
 
     @property
     def key(self) -> str:
@@ -119,7 +127,7 @@ class Comparison(ResultTable):
 
     _gaps: ClassVar[dict[str, str]] = {
         "group": "text",
-        **dict.fromkeys(("margin", "noninferior_p", "adjusted_noninferior_p"), "floats"),
+        **dict.fromkeys(("margin", "noninferior_p", "adjusted_noninferior_p", "largest_loss"), "floats"),
     }
     _words: ClassVar[tuple[str, ...]] = ("metric", "runs")
 
@@ -151,6 +159,8 @@ class Comparison(ResultTable):
     """Number of rows by group; empty = no groups were given."""
     num_in_none: int
     """Number of rows that are in no group."""
+    unserved: dict[str, int]
+    """Number of rows for which a run has no list, by the run's name, where it is not 0."""
 
     def __len__(self) -> int:
         return len(self.results)
@@ -205,43 +215,63 @@ class Comparison(ResultTable):
         alpha = round((1 - self.level) / 2, 12)
         return [r for r in self.results if r.noninferior_p is None or not r.noninferior_p <= alpha]
 
-    def _largest_loss(self, result: PairResult) -> float:
-        """Return the upper end of a result's loss interval, as a share of its margin; infinite if it was not tested."""
-        loss = -result.difference if self.higher_is_better[result.label] else result.difference
-        half = min(result.difference - result.low, result.high - result.difference)  # one end may be infinite
-        return math.inf if math.isnan(half) else (loss + half) / (result.margin or math.inf)
+    @property
+    def outcome(self) -> Literal["passed", "failed", "inconclusive"] | None:
+        """Outcome of the test of non-inferiority; None = no margin.
+
+        - "passed": every result is non-inferior, see `passed`;
+        - "failed": a result is worse by more than the margin: its corrected interval lies beyond it;
+        - "inconclusive": the rows are too few to show either.
+        """
+        if self.margin is None:
+            return None
+        if any(self._least_loss(result) > (result.margin or 0) for result in self._inferior):
+            return "failed"
+        return "inconclusive" if self._inferior else "passed"
+
+    def _least_loss(self, result: PairResult) -> float:
+        """Return the lower end of the loss's corrected interval."""
+        return result.adjusted_low if self.higher_is_better[result.label] is False else -result.adjusted_high
 
     @property
     def verdict(self) -> str:
-        """Sentence that says if the comparison passed, and names the result with the largest possible loss per margin.
+        """Sentence with the outcome, and with the bound of the loss that is the largest share of its margin.
 
         Raises:
             ValueError: without a margin.
         """
-        if self.margin is None:
+        if self.outcome is None:
             raise ValueError("verdict needs a margin: compare(runs, margin=0.02)")
-        worst = max(self._inferior or self.results, key=self._largest_loss)
+
+        failed = self.outcome == "failed"
+
+        def limit_of(result: PairResult) -> float:
+            limit = self._least_loss(result) if failed else result.largest_loss
+            return math.inf if limit is None or math.isnan(limit) else limit
+
+        worst = max(self._inferior or self.results, key=lambda result: limit_of(result) / (result.margin or math.inf))
         name = worst.key if len(self.pairs) == 1 else f"{worst.key} of {worst.run}"
-        if math.isnan(worst.p):
-            return f"Failed: {name} has fewer than two rows or clusters."
-        margin, loss = worst.margin or 0.0, worst.difference
-        if self.higher_is_better[worst.label]:
-            loss = -loss
-        change, size, *interval = "rose", worst.difference, worst.low, worst.high
-        if worst.difference < 0:
-            change, size, *interval = "fell", -worst.difference, -worst.high, -worst.low
-        end = f"which {'rules out' if self.passed else 'does not rule out'} a loss of {margin:.3g}"
-        if loss > margin:
-            end = f"more than the margin {margin:.3g}"
-        return (
-            f"{'Passed: at worst' if self.passed else 'Failed:'} {name} {change} by {size:.3g} "
-            f"({100 * self.level:g} % interval {' to '.join(f'{number:.3g}' for number in interval)}), {end}."
-        )
+        limit, number = limit_of(worst), f"{{:.{self._digits}f}}".format
+        if math.isinf(limit):
+            return f"Inconclusive: {name} has too few rows or clusters for an interval, {worst.num_units}."
+        falls, rises, loss = "fell", "rose", -worst.difference
+        if self.higher_is_better[worst.label] is False:
+            falls, rises, loss = "rose", "fell", worst.difference
+        change = f"{falls} by {number(loss)}, by at {'least' if failed else 'most'} {number(limit)}"
+        if loss < 0:
+            change = f"{rises} by {number(-loss)}, or {falls} by at most {number(limit)}"
+        end = f"{_ENDS[self.outcome]} the margin {number(worst.margin or 0)}."
+        if limit <= 0:
+            change, end = f"{rises} by {number(-loss)}, by at least {number(-limit)}", "no loss."
+        if self.outcome == "inconclusive":
+            end += f" A difference of {number(worst.detectable)} would be found in four of five cases."
+        return f"{self.outcome.capitalize()}: {name} {change} ({100 * self.level:g} %): {end}"
 
     def to_json(self, *, indent: int | None = 2) -> str:
         """Return JSON text: {"results": [{"label": ..., "run": ..., ...}], "test": ..., ...}; NaN is null."""
         settings = {
-            name: getattr(self, name) for name in ("test", "correction", "alternative", "level", "resamples", "seed")
+            name: getattr(self, name)
+            for name in ("test", "correction", "alternative", "level", "resamples", "seed", "outcome", "unserved")
         }
         return json.dumps({"results": records(self.result_rows()), **settings}, indent=indent, allow_nan=False)
 
@@ -269,8 +299,8 @@ class Comparison(ResultTable):
         """
         models = [*self.runs]
         baseline = self.baseline or models[0]
-        of_pairs = [result for result in self.results if result.against == baseline]
-        keys = self.result_keys
+        keys = [key for key in self.result_keys if (baseline, key) in self.means]
+        of_pairs = [result for result in self.results if result.against == baseline and result.key in keys]
         values = {model: {key: self.means[model, key].value for key in keys} for model in models}
         errors = {model: {key: self.means[model, key].standard_error for key in keys} for model in models}
         uneven = {
@@ -294,12 +324,16 @@ class Comparison(ResultTable):
             marks += f" Each mean is over the model's own rows, of {', '.join(models)}: {own_rows}; none has a star."
         return ModelTable(values, errors if standard_errors else {}, {*best}, different, [marks, *self.notes])
 
-    def _texts(self) -> dict[str, list[str]]:
-        """Return the columns of the table as text."""
+    @property
+    def _digits(self) -> int:
+        """Number of decimals that shows the narrowest interval."""
         widths = [r.adjusted_high - r.adjusted_low for r in self.results]
         least = min((w for w in widths if 0 < w < math.inf), default=1.0)
-        digits = min(12, max(4, 1 - math.floor(math.log10(least))))
-        number, signed = f"{{:.{digits}f}}", f"{{:+.{digits}f}}"
+        return min(12, max(4, 1 - math.floor(math.log10(least))))
+
+    def _texts(self) -> dict[str, list[str]]:
+        """Return the columns of the table as text."""
+        number, signed = f"{{:.{self._digits}f}}", f"{{:+.{self._digits}f}}"
         columns = {
             "metric": [r.key for r in self.results],
             "runs": [r.pair for r in self.results],
@@ -343,8 +377,10 @@ class Comparison(ResultTable):
             notes.append(f"Over all rows, and over the rows of each of {len(self.groups)} groups{none}.")
         if untested := [*dict.fromkeys(r.key for r in self.results if math.isnan(r.p))]:
             notes.append(f"Not tested, with fewer than two {units}: {', '.join(untested)}.")
-        if num_left_out := max(r.num_left_out for r in self.results):
+        if num_left_out := max(r.num_left_out for r in self.results if r.group is None):
             notes.append(f"Left out: up to {num_left_out} rows, undefined in one of two runs or of weight 0.")
+        if self.unserved:
+            notes.append(f"Without a list: {', '.join(f'{n} rows of {name}' for name, n in self.unserved.items())}.")
         if self.margin is not None:
             notes.append(self._margin_sentence())
         if averaged := [f"{name} is the mean of {number}" for name, number in self.runs.items() if number > 1]:
@@ -448,7 +484,7 @@ def compare(
     num_units = paired.compared.num_units
     exact = test == "randomization" and 2 ** min(num_units, 62) <= resamples
 
-    def decided(tables: Sequence[PairColumns], side: Alternative) -> Decisions:
+    def decided(tables: Sequence[PairColumns], side: Alternative, alpha: float) -> Decisions:
         units, totals = [table.units for table in tables], PairTotals.joined(table.totals for table in tables)
         t = studentised(totals.sums, totals.squares, totals.units)
         if test == "t":
@@ -456,17 +492,22 @@ def compare(
         else:
             flips = all_flips(units, num_units) if exact else flipped_sums(units, num_units, resamples, seed)
             tested = ByFlips(t, studentised(flips, totals.squares, totals.units), totals.units.long(), side)
-        return decide(tested, (totals.units >= 2).nonzero().flatten().tolist(), round(1 - level, 12), correction)
+        return decide(tested, (totals.units >= 2).nonzero().flatten().tolist(), round(alpha, 12), correction)
 
-    by_group = {name: paired.columns(selected) for name, selected in selected_by_group.items()}
-    decisions, margins, noninferior = decided([*by_group.values()], alternative), None, None
+    selections = {name: (selected, False) for name, selected in selected_by_group.items()}
+    if amount is not None and paired.unserved:
+        served = {name: (selected, True) for name, (selected, _) in selections.items()}
+        selections |= {_SERVED if name is None else f"{name}, {_SERVED}": rows for name, rows in served.items()}
+    by_group = {name: paired.columns(*selection) for name, selection in selections.items()}
+    decisions, margins, shifted, noninferior = decided([*by_group.values()], alternative, 1 - level), None, [], None
     if amount is not None:
         margins = _margins(paired, amount, isinstance(margin, str), by_group[None].totals.against)
-        noninferior = decided([paired.columns(selected, margins) for selected in selected_by_group.values()], "greater")
+        shifted = [paired.columns(*selection, margins) for selection in selections.values()]
+        noninferior = decided(shifted, "greater", (1 - level) / 2)
     num_flips = 2**num_units - 1 if exact else resamples
-    sizes = {name: table.num_rows for name, table in by_group.items() if name is not None}
+    sizes = {name: by_group[name].num_rows for name in selected_by_group if name is not None}
     return Comparison(
-        results=tuple(_results(paired, by_group, decisions, alternative, margins, noninferior)),
+        results=tuple(_results(paired, by_group, decisions, alternative, margins, shifted, noninferior)),
         means=paired.means(selected_by_group),
         runs={name: len(repeats) for name, repeats in paired.runs.items()},
         baseline=baseline,
@@ -483,6 +524,7 @@ def compare(
         clustered=paired.layout.unit_of_row is not None,
         groups=sizes,
         num_in_none=len(paired.ids) - sum(sizes.values()) if sizes else 0,
+        unserved=paired.unserved,
     )
 
 
@@ -503,16 +545,13 @@ def _results(
     decisions: Decisions,
     alternative: Alternative,
     margins: list[float] | None,
+    shifted: Sequence[PairColumns],
     noninferior: Decisions | None,
 ) -> list[PairResult]:
     """Return the results by pair and label: the result over all rows, followed by those of the groups."""
     totals = PairTotals.joined(table.totals for table in by_group.values())
-    units, sums, squares = totals.units, totals.sums, totals.squares
-    defined = units >= 2
-    share = (sums.square() / (units * squares)).where(squares > 0, 0).clamp(max=1)
-    residual = (squares * (1 - share)).where(1 - share >= 1e-12, 0)  # sum of squares around the mean
-    spread = (residual / (units - 1)).sqrt().where(defined, math.nan)
-    difference, error = sums / totals.weights, spread * units.sqrt() / totals.weights
+    units = totals.units
+    difference, spread, error = _moments(totals)
     critical, joint = torch.tensor([decisions.critical, decisions.joint_critical], dtype=torch.float64)
     power = torch.tensor([quantile(_POWER, n - 1) if n >= 2 else math.nan for n in units.tolist()], dtype=torch.float64)
     low, high = _ends(difference, critical, error, alternative)
@@ -529,7 +568,7 @@ def _results(
         "adjusted_low": adjusted_low,
         "adjusted_high": adjusted_high,
         "adjusted_p": decisions.adjusted_p,
-        "effect_size": (sums / units / spread).where((sums != 0) | ~defined, 0).tolist(),
+        "effect_size": (totals.sums / units / spread).where((totals.sums != 0) | (units < 2), 0).tolist(),
         "wins": totals.wins.long().tolist(),
         "ties": totals.ties.long().tolist(),
         "losses": totals.losses.long().tolist(),
@@ -540,6 +579,9 @@ def _results(
     if margins is not None and noninferior is not None:
         columns |= {"noninferior_p": noninferior.p, "adjusted_noninferior_p": noninferior.adjusted_p}
         columns["margin"] = margins * len(by_group)
+        gain, _, error = _moments(PairTotals.joined(table.totals for table in shifted))  # gain + margin
+        bound = _half_width(torch.tensor(noninferior.critical, dtype=torch.float64), error)
+        columns["largest_loss"] = (torch.tensor(columns["margin"], dtype=torch.float64) - gain + bound).tolist()
     results = []
     names = product(by_group.items(), paired.pairs, paired.labels)
     for column, ((group, table), (run, against), label) in enumerate(names):
@@ -549,6 +591,15 @@ def _results(
         results.append(PairResult(**numbers))
     num_columns = len(paired.pairs) * len(paired.labels)
     return [result for start in range(num_columns) for result in results[start::num_columns]]
+
+
+def _moments(totals: PairTotals) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the mean difference, the standard deviation of the units, and the difference's error, [columns] each."""
+    units, sums, squares = totals.units, totals.sums, totals.squares
+    share = (sums.square() / (units * squares)).where(squares > 0, 0).clamp(max=1)
+    residual = (squares * (1 - share)).where(1 - share >= 1e-12, 0)  # sum of squares around the mean
+    spread = (residual / (units - 1)).sqrt().where(units >= 2, math.nan)
+    return sums / totals.weights, spread, spread * units.sqrt() / totals.weights
 
 
 def _half_width(critical: Tensor, error: Tensor) -> Tensor:

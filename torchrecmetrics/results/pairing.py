@@ -107,11 +107,16 @@ class Paired:
         self.layout: UnitLayout = UnitLayout.of(first_rows.ids, first_rows.clusters)
         self.compared: UnitLayout = self.layout.only(self._compared_rows())[0]
         """Layout of the rows that count for a label of a pair: other rows are no units of the test."""
+        numbers = {name: int((~self._served(name)).sum()) for name in self.runs}
+        self.unserved: dict[str, int] = {name: number for name, number in numbers.items() if number}
+        """Number of rows without a list in one of the runs of a name, where it is not 0."""
         weights = first_rows.weights  # scaled to a maximum of 1: squares neither overflow nor vanish
         self._row_scale: float = 1.0 if weights is None or not weights.any() else 1 / weights.max().item()
 
-    def columns(self, selected: Tensor | None = None, margins: Sequence[float] | None = None) -> PairColumns:
-        """Return the columns over the `selected` rows, bool [n].
+    def columns(
+        self, selected: Tensor | None = None, served: bool = False, margins: Sequence[float] | None = None
+    ) -> PairColumns:
+        """Return the columns over the `selected` rows, bool [n]; with `served`, over those with a list in both runs.
 
         The units of a column are u = w (x - y), summed by cluster where there are clusters; u is 0 where x or y is
         undefined. With a margin per column u = w (x - y + margin), or w (y - x + margin) where lower values are better:
@@ -125,7 +130,7 @@ class Paired:
         totals = torch.empty(len(PairTotals._fields), len(names), dtype=torch.float64, device="cpu")
         for column, (run, against, label) in enumerate(names):
             margin = None if margins is None else margins[column]
-            units[column], sums = self._column(run, against, label, layout, margin)
+            units[column], sums = self._column(run, against, label, layout, margin, served)
             totals[:, column] = torch.stack([number.double() for number in sums])
         num_rows = len(self.ids) if selected is None else int(selected.sum())
         return PairColumns(Units(numbers, units), PairTotals(*totals), num_rows)
@@ -142,10 +147,12 @@ class Paired:
         return means
 
     def _column(
-        self, run: str, against: str, label: str, layout: UnitLayout, margin: float | None
+        self, run: str, against: str, label: str, layout: UnitLayout, margin: float | None, served: bool = False
     ) -> tuple[Tensor, PairTotals]:
         """Return the units of a column, [units], and its totals, a number per field."""
         values, all_weights, counted = self._values(run, against, label, layout.order)
+        if served:
+            counted &= self._served(run, against)[layout.order]
         if any(label in rows.own_weights for rows in (*self.runs[run], *self.runs[against])):
             all_weights *= (counted.sum() / (all_weights * counted).sum(1))[:, None]  # each run's to a mean of 1
         else:
@@ -186,6 +193,14 @@ class Paired:
         values = torch.stack([rows.values[label][place] for rows, place in zip(runs, places, strict=True)])
         weights = torch.stack([rows.weights_of(label)[place] for rows, place in zip(runs, places, strict=True)])
         return values, weights, ~values.isnan().any(0) & (weights > 0).any(0)
+
+    def _served(self, *names: str) -> Tensor:
+        """Return which rows have a list in all runs of these names, bool [n]."""
+        served = torch.ones(len(self.ids), dtype=torch.bool, device="cpu")
+        for rows in chain.from_iterable(self.runs[name] for name in names):
+            if rows.served is not None:
+                served &= rows.served[self._row_in[id(rows)]]
+        return served
 
     def _compared_rows(self) -> Tensor:
         """Return the rows that are defined in both runs of a pair for some label, and have a weight > 0, bool [n]."""

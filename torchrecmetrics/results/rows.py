@@ -98,7 +98,7 @@ class UnitLayout:
 
 _FORMAT = b"torchrecmetrics"
 _VERSION = 1
-_TAKEN = ("id", "cluster", "weight")
+_TAKEN = ("id", "cluster", "weight", "served")
 _OWN = "weight of "
 MIN_DIFFERING = 10
 """Minimum number of rows (clusters) that must differ from their median for the ABC interval."""
@@ -123,6 +123,8 @@ class Rows(ResultColumns):
             equal options are compared.
         higher_is_better: {label: True}, False if lower values are better, None if neither. Only a margin of `compare`
             needs it, for labels that do not begin with a metric's name, such as "MeanRank".
+        served: bool [n]: the row has a recommended list of at least one item. None = all rows have one, or it is not
+            known.
 
     Raises:
         TypeError: for ids, values, weights or clusters of another type.
@@ -147,6 +149,7 @@ class Rows(ResultColumns):
     own_weights: dict[str, Tensor] = field(default_factory=dict)
     options: dict[str, str | None] = field(default_factory=dict)
     higher_is_better: dict[str, bool | None] = field(default_factory=dict)
+    served: Tensor | None = None
 
     def __post_init__(self) -> None:
         ids = _check_ids("ids", self.ids)
@@ -159,6 +162,8 @@ class Rows(ResultColumns):
         checked["values"] = {n: _check_numbers(f"values of {n}", v, rows) for n, v in self.values.items()}
         if self.weights is not None:
             checked["weights"] = _check_weights("weights", self.weights, rows)
+        if self.served is not None:
+            checked["served"] = _check_numbers("served", self.served, rows).bool()
         if self.clusters is not None:
             checked["clusters"] = clusters = _check_ids("clusters", self.clusters)
             if len(clusters) != rows:
@@ -298,6 +303,8 @@ class Rows(ResultColumns):
             columns["cluster"] = self.clusters
         if self.weights is not None:
             columns["weight"] = self.weights
+        if self.served is not None:
+            columns["served"] = self.served
         columns |= self.values
         columns |= {_OWN + label: weights for label, weights in self.own_weights.items()}
         return {name: column.numpy() if isinstance(column, Tensor) else column for name, column in columns.items()}
@@ -354,6 +361,7 @@ class Rows(ResultColumns):
             own_weights={label: columns[_OWN + label] for label in roles["own_weights"]},
             options=roles["options"],
             higher_is_better=roles.get("higher_is_better", {}),
+            served=columns.get("served"),
         )
 
 
@@ -394,6 +402,6 @@ def _check_weights(name: str, weights: Any, rows: int) -> Tensor:
 
 def _read_column(column: Any, pa: Any) -> Any:
     """Return a column of a parquet file: numbers as a tensor on the CPU, text as a list."""
-    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+    if any(is_kind(column.type) for is_kind in (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)):
         return torch.as_tensor(column.to_numpy().copy(), device="cpu")
     return column.to_pylist()
