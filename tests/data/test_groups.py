@@ -86,6 +86,11 @@ BAD = [
     (lambda: Groups.from_column(pandas.DataFrame({"a": ["x"]})), TypeError, r"of a frame, frame\['region'\]"),
     (lambda: Groups.from_column(torch.zeros(2, 2)), TypeError, "a column holds one value per user"),
     (lambda: Groups.from_column([1.0, 0.25]), TypeError, "user 1 has 0.25: cut numbers into bands"),
+    (
+        lambda: Groups.from_column((tensor([0, 1]), tensor([1, 1]))),
+        TypeError,
+        r"user 0 has tensor\(.*: cut numbers into bands",
+    ),
     (lambda: trm.group_users(TRAIN, bins=[5, 1]), ValueError, "bins must ascend"),
     (lambda: trm.group_users(TRAIN, bins=[]), ValueError, "bins must ascend"),
     (lambda: trm.group_users([1]), TypeError, "grouped by Interactions, got list.*message_passing_interactions"),

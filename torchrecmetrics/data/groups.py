@@ -205,4 +205,4 @@ def _values(column: Any) -> list[Any]:
 def _is_nothing(value: Any) -> bool:
     if value is None or type(value).__name__ in ("NAType", "NaTType"):  # of pandas: comparisons give no bool
         return True
-    return bool(value != value or value == "")
+    return not getattr(value, "shape", ()) and bool(value != value or value == "")  # arrays are no words

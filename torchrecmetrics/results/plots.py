@@ -62,22 +62,22 @@ class Line(NamedTuple):
 def plot(
     result: Comparison | LastResult | HasPoints | Mapping[str, Any], ax: Axes | Sequence[Axes] | None = None
 ) -> Drawn:
-    """Draw a result with its 95 % intervals.
+    """Draw the values of a result with their 95 % intervals, and return the figure.
 
-    - An `Evaluation` or a collection: values against k, one line per metric; a metric without a cut-off is a horizontal
-      line. With a single cut-off each value is a dot in a row of its own. Metrics without bounds, or with
-      bounds other than 0 to 1, have separate axes, one below the other: `figure.axes`.
-    - `evaluation.groups`, a metric, or a value of a collection: a dot in a row of its own for each value.
-    - Results by name, {model: result}, as in `compare`, rows need not be kept: axes for each metric, with a line per
-      model against k, or a row per model. `Rows` and several seeds are drawn as the means of `compare`, with intervals
-      within the metric's bounds if one of the results is an evaluation, and otherwise Student's.
-    - A `Comparison`: a forest plot of the differences, one colour per pair of runs; thin lines are corrected intervals,
-      and a broken line is drawn at the margin.
+    - An `Evaluation` or a collection: a line per metric against k; with a single cut-off, a row with a dot per metric.
+    - `evaluation.groups` or a metric: a row with a dot per value.
+    - Several models, {name: result}: axes per metric, with a line per model against k, or a row per model.
+    - A `Comparison`: a row per difference and a colour per pair of runs; thin lines are corrected intervals, and a
+      broken line is drawn at the margin.
+
+    A metric without a cut-off is a horizontal line. Metrics with other bounds than 0 to 1, and those without bounds,
+    have axes of their own below: `figure.axes`. Models may also be `Rows` or lists of results (several seeds); their
+    values are the means of `compare`. Intervals are those of `RankingMetric.confidence_interval`, within the metric's
+    bounds; bounds of `Rows` are known if an evaluation with the metric is drawn beside them.
 
     Args:
-        result: a result as above; a metric or collection must have been updated.
-        ax: matplotlib axes, one for each scale of the metrics, or for models, one for each metric; None = a new figure
-            with room for the labels.
+        result: as above; a metric or collection must have been updated.
+        ax: matplotlib axes, as many as the picture has; None = a new figure with room for the labels.
 
     Returns:
         Figure and the first axes.
