@@ -11,7 +11,7 @@ import re
 import shlex
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeAlias
@@ -66,10 +66,8 @@ _COMPARE_EXAMPLES = """examples:
       --baseline pop
   torchrecmetrics compare incumbent.parquet candidate.parquet --margin 2% --strict
 
-exit status: 0; 2: bad input; with --strict
-  0 passed: every metric is worse by less than the margin, if at all
-  1 failed: a metric is worse by more than the margin
-  3 inconclusive: too few users to show either
+exit status: 0; 2: bad input; with --strict 0 passed (every metric is worse by less than
+the margin, if at all), 1 failed (one is worse by more), 3 inconclusive
 """
 _AGREEMENT_EXAMPLES = f"""examples:
   torchrecmetrics agreement before.csv after.csv --fail-over churn@10=.3
@@ -132,9 +130,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that `arguments` name, by default those of the process, and return its exit status."""
     parser = _parser()
     args = parser.parse_args(arguments)
-    command: Callable[[argparse.Namespace], int] = args.run
     try:
-        status = command(args)
+        status: int = args.run(args)
         if sys.stdout is not None:  # it is None if the caller closed it
             sys.stdout.flush()
         return status
@@ -475,8 +472,7 @@ def _agreement(args: argparse.Namespace) -> int:
     cutoffs = args.k or [10]
     collection = agreement_metrics(cutoffs, args.p)
     thresholds = [threshold.of(collection) for threshold in args.thresholds]
-    paths = (args.lists_a, args.lists_b)
-    lists_a, lists_b = (_table(args, path, rank=args.rank, score=args.score) for path in paths)
+    lists_a, lists_b = (_table(args, path, rank=args.rank, score=args.score) for path in (args.lists_a, args.lists_b))
     return _report(args, agreement(lists_a, lists_b, cutoffs, p=args.p), thresholds)
 
 

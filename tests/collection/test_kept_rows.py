@@ -100,9 +100,9 @@ def test_beyond_the_budget_rows_go_to_the_host(monkeypatch):
     metrics = trm.RecMetricCollection("HR", k=1, accumulators=[trm.KeptRows(budget=100)], validate_args=False)
     metrics.to("meta")
     monkeypatch.setattr(torch.Tensor, "cpu", lambda column: moved.append(column) or column)
-    for _ in range(4):  # values, weights and flags of 4 rows take 4 * (8 + 8 + 1) = 68 bytes
+    for _ in range(4):  # values, weights and two flags of 4 rows take 4 * (8 + 8 + 2) = 72 bytes
         metrics.update(torch.zeros(4, 3, device="meta"), torch.zeros(4, dtype=torch.int64, device="meta"))
-    assert len(moved) == 3 * (2 + 4)
+    assert len(moved) == 4 * (2 + 4)
     assert len(metrics.accumulators[0]) == 16
 
 

@@ -615,7 +615,9 @@ def test_a_group_is_its_rows(clusters, options):
     for r in found.results:
         alone = expected[r.group][r.label, r.run, r.against]
         near = dict.fromkeys(("p", "adjusted_p", "noninferior_p", "adjusted_noninferior_p"), 0.06)
-        near |= dict.fromkeys(("low", "high", "adjusted_low", "adjusted_high"), 0.2 * abs(alone.detectable))
+        near |= dict.fromkeys(
+            ("low", "high", "adjusted_low", "adjusted_high", "largest_loss"), 0.2 * abs(alone.detectable)
+        )
         near |= {"detectable": 0.1 * abs(alone.detectable)}
         for name in r._fields[4:]:
             value, other = (NAN if getattr(each, name) is None else getattr(each, name) for each in (r, alone))

@@ -55,6 +55,7 @@ from torchrecmetrics.inputs.as_input import errors_of_all_processes
 from torchrecmetrics.metrics.description import MetricOptions
 from torchrecmetrics.metrics.names import Metrics, check_options
 from torchrecmetrics.results.evaluation import Evaluation, EvaluationCounts
+from torchrecmetrics.results.result_table import decimals
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -101,7 +102,7 @@ class ProgressBar:
         if collection is not None:
             leading = collection.leading
             result = collection.evaluator.local_results()[leading.key]
-            self._bar.set_postfix({leading.label: f"{result.value:.4f}"})
+            self._bar.set_postfix({leading.label: decimals(result.value)})
 
 
 _BUFFER_BYTES = 64 * 2**20

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from numbers import Real
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -18,7 +19,7 @@ from torchrecmetrics.core.checks import check_choice, check_k
 from torchrecmetrics.core.intervals import check_level, quantile
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.results.pairing import PairColumns, Paired, PairTotals, RunMean, Runs
-from torchrecmetrics.results.result_table import ModelTable, ResultTable, records, unknown_key
+from torchrecmetrics.results.result_table import ModelTable, ResultTable, decimals, p_text, records, unknown_key
 from torchrecmetrics.results.rows import EQUAL
 from torchrecmetrics.results.significance import (
     MANY,
@@ -251,7 +252,7 @@ class Comparison(ResultTable):
 
         worst = max(self._inferior or self.results, key=lambda result: limit_of(result) / (result.margin or math.inf))
         name = worst.key if len(self.pairs) == 1 else f"{worst.key} of {worst.run}"
-        limit, number = limit_of(worst), f"{{:.{self._digits}f}}".format
+        limit, number = limit_of(worst), partial(decimals, digits=self._digits)
         if math.isinf(limit):
             return f"Inconclusive: {name} has too few rows or clusters for an interval, {worst.num_units}."
         falls, rises, loss = "fell", "rose", -worst.difference
@@ -333,21 +334,20 @@ class Comparison(ResultTable):
 
     def _texts(self) -> dict[str, list[str]]:
         """Return the columns of the table as text."""
-        number, signed = f"{{:.{self._digits}f}}", f"{{:+.{self._digits}f}}"
+        digits, interval = self._digits, f"{100 * self.level:g} % interval"
+        ends = [[decimals(end, digits, "+") for end in (r.adjusted_low, r.adjusted_high)] for r in self.results]
         columns = {
             "metric": [r.key for r in self.results],
             "runs": [r.pair for r in self.results],
-            "value": [_cell(number, r.value) for r in self.results],
-            "against": [_cell(number, r.against_value) for r in self.results],
-            "difference": [_cell(signed, r.difference) for r in self.results],
-            f"{100 * self.level:g} % interval": [
-                _cell(f"[{signed}, {signed}]", r.adjusted_low, r.adjusted_high) for r in self.results
-            ],
-            "adjusted p" if self.is_corrected else "p": [_p(r.adjusted_p) for r in self.results],
+            "value": [decimals(r.value, digits, absent="-") for r in self.results],
+            "against": [decimals(r.against_value, digits, absent="-") for r in self.results],
+            "difference": [decimals(r.difference, digits, "+", "-") for r in self.results],
+            interval: [f"[{low}, {high}]" if low != "nan" else "-" for low, high in ends],
+            "adjusted p" if self.is_corrected else "p": [p_text(r.adjusted_p) for r in self.results],
         }
         if self.margin is not None:
             adjusted = [r.adjusted_noninferior_p for r in self.results]
-            columns["non-inferior p"] = [_p(p) for p in adjusted if p is not None]
+            columns["non-inferior p"] = [p_text(p) for p in adjusted if p is not None]
         return columns
 
     @property
@@ -355,7 +355,6 @@ class Comparison(ResultTable):
         """Sentences below the printed table: test, correction, groups, margin, averaged runs."""
         units = "whole clusters" if self.clustered else "rows"
         number, sides = max(r.num_units for r in self.results), _SIDES[self.alternative]
-        notes = []
         if self.test == "t":
             notes = [f"Paired t test over {number} {units}, {sides}."]
         else:
@@ -478,9 +477,7 @@ def compare(
     amount = None if margin is None else _check_margin(margin)
     check_groups(groups)
     paired = Paired(runs, metrics, baseline)
-    selected_by_group: dict[str | None, Tensor | None] = {None: None}
-    if groups is not None:
-        selected_by_group |= _rows_by_group(paired, groups)
+    selected_by_group: dict[str | None, Tensor | None] = {None: None, **_rows_by_group(paired, groups)}
     num_units = paired.compared.num_units
     exact = test == "randomization" and 2 ** min(num_units, 62) <= resamples
 
@@ -496,8 +493,8 @@ def compare(
 
     selections = {name: (selected, False) for name, selected in selected_by_group.items()}
     if amount is not None and paired.unserved:
-        served = {name: (selected, True) for name, (selected, _) in selections.items()}
-        selections |= {_SERVED if name is None else f"{name}, {_SERVED}": rows for name, rows in served.items()}
+        for name, selected in selected_by_group.items():
+            selections[_SERVED if name is None else f"{name}, {_SERVED}"] = selected, True
     by_group = {name: paired.columns(*selection) for name, selection in selections.items()}
     decisions, margins, shifted, noninferior = decided([*by_group.values()], alternative, 1 - level), None, [], None
     if amount is not None:
@@ -528,8 +525,10 @@ def compare(
     )
 
 
-def _rows_by_group(paired: Paired, groups: Groups) -> dict[str | None, Tensor | None]:
-    """Return which rows are in each group, {name: bool [n]}."""
+def _rows_by_group(paired: Paired, groups: Groups | None) -> dict[str | None, Tensor]:
+    """Return which rows are in each group, {name: bool [n]}; empty for None."""
+    if groups is None:
+        return {}
     clashing = [
         f"{label}/{name}" for label in paired.labels for name in groups.names if f"{label}/{name}" in paired.labels
     ]
@@ -668,13 +667,3 @@ def _check_correction(test: str, correction: Correction | None) -> Correction:
     if test == "t" and correction == "max-t":
         raise ValueError("correction='max-t' needs the flips of test='randomization'; a t test takes 'holm' or 'bh'")
     return correction
-
-
-def _p(p: float) -> str:
-    """Return a p value as text with four decimals."""
-    return "<0.0001" if p < 0.0001 else _cell("{:.4f}", p)
-
-
-def _cell(form: str, *numbers: float) -> str:
-    """Return numbers as text, "-" if one of them is nan."""
-    return "-" if any(map(math.isnan, numbers)) else form.format(*numbers)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.core.result import Result
-from torchrecmetrics.results.result_table import ResultTable, records, unknown_key
+from torchrecmetrics.results.result_table import ResultTable, decimals, records, unknown_key
 from torchrecmetrics.results.rows import Rows
 
 if TYPE_CHECKING:
@@ -207,9 +207,10 @@ class Evaluation(dict[str, Tensor], PointTable):
         values = []
         for point in self.points:
             low, high = self.confidence_intervals[point.key]
-            error = "" if math.isnan(point.standard_error) else f" ± {point.standard_error:.4f}"
+            error = "" if math.isnan(point.standard_error) else f" ± {decimals(point.standard_error)}"
             has_interval = not math.isnan(low) and point.num_users >= MIN_USERS
-            values.append(f"{point.value:.4f}{error}" + (f"  [{low:.4f}, {high:.4f}]" if has_interval else ""))
+            interval = f"  [{decimals(low)}, {decimals(high)}]" if has_interval else ""
+            values.append(f"{decimals(point.value)}{error}{interval}")
         return {"metric": [*self], "value, error": values}
 
     @property

@@ -186,8 +186,8 @@ class ModelTable(ResultTable):
         columns: dict[str, list[str]] = {"model": [*self.values]}
         for row, (model, values) in enumerate(self.values.items()):
             for key, value in values.items():
-                text = "-" if math.isnan(value) else f"{value:.4f}"
-                text += f" ± {self.errors[model][key]:.4f}" if self.errors and text != "-" else ""
+                text = decimals(value, absent="-")
+                text += f" ± {decimals(self.errors[model][key])}" if self.errors and text != "-" else ""
                 text += star if (key, row) in self._best else gap
                 columns.setdefault(key, []).append(text + ("†" if (key, row) in self._different else gap))
         return columns
@@ -210,10 +210,20 @@ def _tex(text: str) -> str:
     return re.sub(r"(?<![\w.])-(?=\d)", "$-$", "".join(_TEX.get(sign, sign) for sign in text))
 
 
+def decimals(number: float, digits: int = 4, sign: str = "", absent: str = "nan") -> str:
+    """Return a number as all tables print it: with `digits` decimals, with its sign for "+"; `absent` for NaN."""
+    return absent if math.isnan(number) else f"{number:{sign}.{digits}f}"
+
+
+def p_text(p: float) -> str:
+    """Return a p value as text; "-" for NaN."""
+    return "<0.0001" if p < 0.0001 else decimals(p, absent="-")
+
+
 def _text(cell: Any) -> str:
     if cell is None:
         return ""
-    return f"{cell:.4f}" if isinstance(cell, float) else str(cell)
+    return decimals(cell) if isinstance(cell, float) else str(cell)
 
 
 def unknown_key(key: str, keys: Iterable[str]) -> KeyError:
