@@ -15,7 +15,7 @@ TRUTH = {"user": ["al", "bo"], "item": ["x", "y"]}
 
 def made(metrics=None):
     metrics = ["HR", trm.NDCG(2, gain="exponential"), "RPrecision"] if metrics is None else metrics
-    k = None if isinstance(metrics, trm.RecMetricCollection) else [1, 2]
+    k = [1, 2] if isinstance(metrics, list) and isinstance(metrics[0], str) and metrics[0] == "HR" else None
     return trm.evaluate_lists(metrics, {"al": ["w", "x"], "zoe": ["x", "y"]}, target=TRUTH, k=k)
 
 
@@ -61,7 +61,7 @@ def test_json_is_strict():
     assert read["rows"] == [dict(zip(COLUMNS, ["HR", 1, None, 1.0, None, None, None, 1], strict=True))]
     counts = {"num_users": 1, "num_skipped": 0, "num_unreachable": 0, "num_tied": 0}
     of_lists = ("unserved", "left_out", "unlisted", "unknown", "repeated", "cut_ties", "without_history", "unmet")
-    assert read["counts"] == counts | {f"num_{name}": 0 for name in of_lists}
+    assert read["counts"] == counts | {f"num_{name}": 0 for name in (*of_lists, "excluded")}
     assert "\n" not in found.to_json(indent=None)
 
 
@@ -166,7 +166,7 @@ def test_notebooks_show_a_table():
     assert found._repr_html_() == (
         "<table>\n<tr><td>metric</td><td>value, error</td></tr>\n"
         "<tr><td>&lt;HR&gt;</td><td>0.5000 ± 0.5000</td></tr>\n</table>\n"
-        "<p>2 users, 1 relevant item in no list (such as &#x27;y&#x27;)</p>\n"
+        "<p>2 users, 1 relevant item in no list (such as &#x27;y&#x27;; lists have such as &#x27;x&#x27;)</p>\n"
         "<p>± standard error; no interval for fewer than 10 users</p>"
     )
 
