@@ -16,6 +16,7 @@ from waiting import away, never_waits
 
 import torchrecmetrics as trm
 from torchrecmetrics.inputs.batch_input import BatchInput
+from torchrecmetrics.inputs.lists import LabelledLists
 
 ROWS, ITEMS = 24, 9
 NAMES, K = ["HR", "NDCG", "MRR"], [1, 3]
@@ -84,6 +85,7 @@ INPUTS = {
     "sessions of lengths": sessions_of_lengths,
     "negatives": negatives,
     "candidates": lambda rows: trm.Candidates(SCORES[rows][:, ORDER], TARGET[rows], items=ORDER),
+    "labelled lists": lambda rows: LabelledLists(in_order(rows), complete=True, edges=RELEVANT[rows].nonzero().T),
     "beams": lambda rows: CODES.beams(CODES.codes[in_order(rows)], TARGET[rows], complete=True),
 }
 OPTIONS = {"overlap": "miss", "empty_target_action": "neg"}

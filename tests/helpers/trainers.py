@@ -15,6 +15,8 @@ import torchrecmetrics as trm
 
 pytest.importorskip("pytorch_lightning")
 PACKAGES = ["pytorch_lightning", *(["lightning.pytorch"] if importlib.util.find_spec("lightning") else [])]
+for package in PACKAGES:
+    importlib.import_module(package)  # the callbacks are those of the packages that are imported before them
 
 both_packages = pytest.mark.parametrize("pl", PACKAGES, indirect=True)
 

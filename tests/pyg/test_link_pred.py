@@ -213,7 +213,7 @@ def test_lists_that_are_shorter_than_the_cutoff():
     ("options", "message"),
     [
         ({"metrics": "MRR", "k": None}, "MRR reads the whole ranking, but pred_index_mat is its top"),
-        ({"metrics": "AUROC"}, "AUROC reads the whole ranking"),
+        ({"metrics": "AUROC", "k": None}, "AUROC reads the whole ranking"),
         ({"duplicates": "merge"}, "duplicates must be one of 'error', 'first', 'keep_place', got 'merge'"),
         ({"duplicate_labels": True}, "duplicate_labels must be one of 'error', 'first', got True"),
     ],

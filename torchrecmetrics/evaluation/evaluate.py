@@ -386,7 +386,7 @@ def _result(
     """
     counts = EvaluationCounts(num_without_history=test.num_without_history(ids))
     evaluation = collection.evaluation(kernel, test.target.user_ids, counts, by_id=True)
-    has_hit = evaluation[collection.leading.key].item() not in (0, torch.inf)
+    has_hit = collection.leading.last_result.value not in (0, torch.inf)
     if rank == 0 and not has_hit and evaluation.num_unreachable == evaluation.num_users >= FEW:
         warn_caller(
             f"each of {evaluation.num_users} users has a relevant item that is no candidate (its score is -inf, or it "
