@@ -116,30 +116,6 @@ def test_examples(name, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.nightly
-def test_sharded_example_alone(tmp_path):
-    """Without torchrun the example of several processes prints the command that starts it, and no traceback."""
-    program = [sys.executable, ROOT / "examples" / "sharded_evaluation.py"]
-    environment = {name: value for name, value in os.environ.items() if name != "RANK"}
-    done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, timeout=100, env=environment)
-    assert done.returncode == 2
-    assert "torchrun --standalone --nproc-per-node 2" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-def test_lightgcn_reads_a_folder(tmp_path):
-    """The example reads train.txt and test.txt of "user item item ..." lines, and draws the curve to `--out`."""
-    pytest.importorskip("torch_geometric")
-    (tmp_path / "train.txt").write_text("".join(f"{u} {u % 5} {(u + 1) % 5}\n" for u in range(20)))
-    (tmp_path / "test.txt").write_text("".join(f"{u} {(u + 2) % 5}\n" for u in range(20)))
-    done = run_example("lightgcn_pyg.py", ["--data", tmp_path, "--epochs", "1", "--out", tmp_path / "c.png"], tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
 @pytest.mark.parametrize("form", ["u.data", "sequences", "neither"])
 def test_sasrec_reads_both_formats(form, tmp_path):
     """The example reads MovieLens' u.data and lines of "user item item ...", and other formats give a clear error."""

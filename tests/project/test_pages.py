@@ -132,11 +132,6 @@ class TestPages:
         with pytest.raises(pytest.fail.Exception, match=r"docs/none.md:8: expected\n3\n\ngot\n2"):
             Reader(tmp_path).run(block)
 
-    def test_prompts_drift(self, tmp_path):
-        (block,) = shown("```python\n>>> 1 + 1\n3\n```\n")
-        with pytest.raises(pytest.fail.Exception, match=r"(?s)none.md.*line 2.*Expected:\n    3\nGot:\n    2"):
-            Reader(tmp_path).run(block)
-
     def test_output_is_shown(self, tmp_path):
         (block,) = shown("```python\nprint(2)\n```\n")
         with pytest.raises(pytest.fail.Exception, match=r"docs/none.md:2: expected\n\(no output is shown\)\ngot\n2"):
@@ -183,20 +178,6 @@ a: 1
         reader = Reader(tmp_path)
         for block in found:
             reader.run(block)
-
-    def test_missing_package_is_said(self, tmp_path):
-        (block,) = shown("<!-- needs: nosuchpackage -->\n```python\nx\n```\n")
-        with pytest.raises(pytest.skip.Exception, match=r"docs/none\.md:3: needs nosuchpackage"):
-            Reader(tmp_path).run(block)
-
-    def test_output_of_nothing(self):
-        with pytest.raises(ValueError, match=r"none\.md:2: output of no block"):
-            shown("```text\n3\n```\n")
-
-    def test_unknown_kind(self, tmp_path):
-        (block,) = shown("```rust\nx\n```\n")
-        with pytest.raises(pytest.fail.Exception, match="'rust' is nothing that runs"):
-            Reader(tmp_path).run(block)
 
 
 DATA = ROOT.parent / "shared" / "data"

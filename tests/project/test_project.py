@@ -1,6 +1,5 @@
 """Files agree about the project's address, version, extras, paths and numbers."""
 
-import ast
 import json
 import re
 import shutil
@@ -77,22 +76,6 @@ def numbers_in(text):
     return [float(number.replace(",", "")) for number in re.findall(r"\d[\d,]*(?:\.\d+)?", text)]
 
 
-def test_versions_of_python():
-    """README, the classifiers and CI's matrix have the same versions of Python, from `requires-python` on."""
-    versions = [name.rpartition(" ")[2] for name in SETTINGS["project"]["classifiers"] if "Python :: 3." in name]
-    assert SETTINGS["project"]["requires-python"] == f">={versions[0]}"
-    assert re.findall(r"Python (3\.\d+) to (3\.\d+)", README) == [(versions[0], versions[-1])]
-    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
-    assert re.findall(r'"(3\.\d+)"', re.search(r"python: \[(.*)\]", workflow)[1]) == versions
-
-
-def test_types_and_licence():
-    """README names the licence; the package is typed."""
-    assert SETTINGS["project"]["license"] in README
-    assert SETTINGS["tool"]["mypy"]["strict"]
-    assert (ROOT / "torchrecmetrics" / "py.typed").is_file()
-
-
 RESULTS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in report.RESULTS.glob("*.json")}
 BULLETS = [" ".join(part.split()) for part in README.split("\n- ")]
 
@@ -148,7 +131,6 @@ def test_table_of_readme():
 
 
 FOLDERS = r"\.ci|\.github|benchmarks|conformance|docs|examples|tests|torchrecmetrics"
-WRITTEN = {"docs/none.md"}  # examples of tests
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -166,19 +148,6 @@ def test_paths_on_pages():
         assert not sorted({path for path in paths if not any((base / path).exists() for base in bases)}), page
 
 
-def test_paths_in_code():
-    """Paths of files of the repository that code, comments and scripts name exist."""
-    files = [path for folder in FOLDERS.replace("\\", "").split("|") for path in (ROOT / folder).rglob("*.py")]
-    files += [path for path in (ROOT / ".ci").iterdir() if path.is_file()]
-    missing = {
-        f"{path.relative_to(ROOT)}: {named}"
-        for path in files
-        for named in paths_in(path.read_text(encoding="utf-8"))
-        if Path(named).suffix and not (ROOT / named).exists() and named not in WRITTEN
-    }
-    assert not missing
-
-
 def extra(name):
     """Return the packages of an extra, those of the extras that it includes among them."""
     packages = set()
@@ -188,65 +157,6 @@ def extra(name):
         else:
             packages.add(re.match(r"[\w-]+", requirement)[0].replace("-", "_"))
     return packages
-
-
-def test_extra_of_the_examples():
-    """The extra `examples` has the packages that programs of examples/ import when they start."""
-    imported = set()
-    for path in (ROOT / "examples").glob("*.py"):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.Import):
-                imported |= {alias.name.partition(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom):
-                imported.add(node.module.partition(".")[0])
-    of_the_core = {"torch", "numpy", "torchrecmetrics"}
-    assert imported - set(sys.stdlib_module_names) - of_the_core <= extra("examples")
-
-
-def test_extras_and_groups_of_the_start_page():
-    """The start page has a row for each extra, and names the dependency groups as such."""
-    page = (ROOT / "docs" / "start" / "first-evaluation.md").read_text(encoding="utf-8")
-    table = page[page.index("| extra |") : page.index("## A first evaluation")]
-    table, _, after = table.partition("\n\n")
-    rows = [row.split("|")[1] for row in table.splitlines()[2:]]
-    shown = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
-    assert sorted(shown) == sorted(SETTINGS["project"]["optional-dependencies"])
-    groups = re.search(r"dependency groups ([\w`, ]+)", " ".join(after.split()))
-    assert set(re.findall(r"`(\w+)`", groups[1])) == SETTINGS["dependency-groups"].keys()
-
-
-def test_internal_names_are_not_public():
-    """Internal names, such as those of options, needs and cached tensors, are in no `__all__`."""
-    internal = {"Evaluator", "Layout", "Needs", "Options", "RankedItems", "ScoreRows", "Targets", "derived"}
-    for path in (ROOT / "torchrecmetrics").rglob("*.py"):
-        for public in re.findall(r"^__all__ = (.*?\])", path.read_text(encoding="utf-8"), re.M | re.S):
-            assert not internal & set(re.findall(r'"(\w+)"', public)), path
-
-
-def test_two_commands():
-    """README has one command that installs and runs the example, and one for the tests, which CI takes from README."""
-    commands = re.findall(r"^python -m pip install .* && .*$", README, re.M)
-    assert [command.rpartition("&& ")[2] for command in commands] == [
-        "python examples/sasrec_lightning.py",
-        "python -m pytest -n auto",
-    ]
-    assert README[: README.index(commands[1])].endswith("<!-- test command -->\n<!-- not run: installs -->\n```bash\n")
-    assert "<!-- test command -->" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-
-
-def test_versions_of_ruff():
-    """The hooks before a commit format with the version that the dependency group `dev` pins."""
-    hooks = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
-    pinned = [name for name in SETTINGS["dependency-groups"]["dev"] if str(name).startswith("ruff")]
-    assert re.findall(r"ruff==[\d.]+", hooks) == 2 * pinned
-
-
-def test_reference_says_what_is_stable():
-    """The first line of each page of the reference, except the glossary, says whether it is stable."""
-    for page in sorted((ROOT / "docs" / "reference").glob("*.md")):
-        first = page.read_text(encoding="utf-8").split("\n\n")[1]
-        says = re.search(r"\b(stable|may change)\b.*#versions-and-deprecations", first, re.I)
-        assert says or page.stem == "glossary", page
 
 
 def test_recorded_cards_have_results():
