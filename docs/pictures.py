@@ -645,6 +645,44 @@ def coverage(style: Style) -> Canvas:
     return sheet
 
 
+# ----------------------------------------------------------------------------------------------------------- abstaining
+
+ABSTAIN_THRESHOLDS = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
+
+
+@cache
+def abstain_numbers() -> dict[float, tuple[float, float]]:
+    """By threshold, the two numbers of docs/how-to/retrieval.md: unanswerable queries with a result, and Recall@5."""
+    generator = torch.Generator().manual_seed(0)
+    answer = 0.5 * torch.randn(400, 1, generator=generator) + 1.5
+    scores = torch.cat([answer, 0.5 * torch.randn(400, 19, generator=generator)], dim=1)
+    nothing = 0.5 * torch.randn(200, 20, generator=generator)
+    numbers = {}
+    for threshold in ABSTAIN_THRESHOLDS:
+        recall = trm.Recall(5, score_threshold=threshold)
+        recall.update(scores, torch.zeros(400, dtype=torch.int64))
+        answered = (nothing.max(dim=1).values >= threshold).double().mean()
+        numbers[threshold] = (round(answered.item(), 3), round(recall.compute().item(), 3))
+    return numbers
+
+
+def abstain(style: Style) -> Canvas:
+    """Recall@5 of answerable queries against the share of unanswerable ones with a result, by threshold."""
+    sheet = Canvas(style, 4.6)
+    axes = sheet.axes(0.95, 0.8, 7.6, 3.3)
+    axes.plot(*zip(*abstain_numbers().values(), strict=True), color=style.green, lw=1.6, marker="o", ms=8)
+    for threshold, point in abstain_numbers().items():
+        how = {"textcoords": "offset points", "fontsize": TEXT, "color": style.green}
+        axes.annotate(number(threshold), point, (10, -14), **how)
+    axes.set(xlim=(0, 1.02), ylim=(0, 1.02))
+    axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "25 %", "50 %", "75 %", "100 %"])
+    axes.grid(color=style.faint, lw=0.8)
+    axes.set_axisbelow(True)
+    axes.set_xlabel("unanswerable queries with a result", color=style.ink, fontsize=TEXT)
+    sheet.text(0.1, 4.36, "Recall@5 of the others, by threshold")
+    return sheet
+
+
 # --------------------------------------------------------------------------------------------------------------- layers
 
 LAYERS = [  # packages of one layer; the names are those of CONTRIBUTING.md's table
@@ -705,6 +743,7 @@ PICTURES: dict[str, Callable[[Style], Canvas]] = {
     "curve": curve,
     "forest": forest,
     "coverage": coverage,
+    "abstain": abstain,
     "layers": layers,
 }
 

@@ -304,6 +304,20 @@ def test_equal_scores_are_tied_in_any_order_of_the_rows(ties):
     assert outcome("MRR@3", frame, target, ties=ties) == ((1 / 2 + 1 / 2) / 2, {"num_users": 2, "num_unknown": 3})
 
 
+def test_scores_of_documents_order_a_list():
+    """{query: {document: score}}: c is best, a and b are tied at ranks 2 and 3, and a query may have no document."""
+    lists = {1: {"a": 0.5, "b": 0.5, "c": 0.9}, 2: {}}
+    result = trm.evaluate_lists("MRR@3", lists, target={1: ["a"], 2: ["a"]}, complete=True)
+
+    assert result["MRR@3"] == ((1 / 2 + 1 / 3) / 2 + 0) / 2
+
+
+def test_lists_with_and_without_scores_are_an_error():
+    """One kind of list per call."""
+    with pytest.raises(TypeError, match="a dict of scores for 1 and a list without for 2"):
+        trm.evaluate_lists("MRR@3", {1: {"a": 0.5}, 2: ["a"]}, target={1: ["a"]})
+
+
 def test_lists_of_one_order_are_ordered_by_items():
     """Metrics of lists read items of equal scores in the order of their rows in the catalogue, not of the table."""
     users, ids = ["a", "a", "b", "a", "b"], ["x", "y", "z"]  # x has one interaction, y and z have two
@@ -575,7 +589,6 @@ BAD = [
     bad(([["x"], ["y"]], ["al"]), "2 lists and 1 users"),
     bad((np.array(["x"]), ["al"]), r"lists must be \[users, K\]"),
     bad({"al": "xyz"}, "each of the lists must be a list of item ids.*got str"),
-    bad({"al": {"x": 0.9, "y": 0.5}}, "must be a list of item ids, best first, got dict"),
     bad({"al": [("x", 0.9), ("y", 0.5)]}, r"tuple: take one field of each, \[cell\[0\] for"),
     bad({}, "lists is empty"),
     bad({"user": [], "item": []}, "lists holds no rows"),
@@ -607,7 +620,7 @@ BAD = [
     bad(trm.recommend(torch.eye(2), torch.eye(2), 1), r"target has user_ids, lists has none: .*lists.with_ids\("),
     bad(NAMED, r"lists has user_ids, target has none: row 5 .*target.with_ids", target=BARE),
     bad(NAMED, "target has user_ids, exclude has none", target=made()[3], exclude=BARE),
-    bad({1: [10]}, "a dict of grades for 1 and a list without for 2", target={1: {10: 0}, 2: [12]}),
+    bad({1: [10]}, "a dict of values for 1 and a list without for 2", target={1: {10: 0}, 2: [12]}),
     bad({"al": ["x"]}, "got int for 'al'", target={"al": 3}),
     bad(ROWS, "all pairs of target are also in exclude: .* nothing to evaluate", exclude=TRUTH, overlap="without"),
     bad(ROWS, "target must be Interactions, a Log, a Table, a frame, a matrix, a dict or a file, got int", target=3),

@@ -69,9 +69,9 @@ def evaluate_lists(
     Args:
         metrics: as in `evaluate`; metrics that need more than lists (AUROC) are refused.
         lists: a `Table`, or a frame or a path whose columns have the names that it reads, with a row per listed item
-            or, in cells of lists, per user; a dict {user: [items]}, best first; a tuple (item ids [B, K], users [B]),
-            best first, short lists padded with -1; or a result of `recommend`. Equal scores of a list are tied, as
-            `ties` says (trec_eval orders them by id).
+            or, in cells of lists, per user; a dict {user: [items]}, best first, or {user: {item: score}}; a tuple
+            (item ids [B, K], users [B]), best first, short lists padded with -1; or a result of `recommend`. Equal
+            scores of a list are tied, as `ties` says (trec_eval orders them by id).
         target: ground truth: a `Table`, a frame, a path, `Interactions`, a `Log`, a dict {user: items} or {user:
             {item: grade}}, a matrix [U, I], or edges, int64 [2, E], as in `evaluate`. Values and grades are gains;
             those below 0 in a table mean not relevant.

@@ -76,6 +76,8 @@ def entries_of(lists: Any) -> Entries:
         return entries
     if isinstance(lists, Recommendations):
         return _of_recommendations(lists)
+    if isinstance(lists, Mapping) and any(isinstance(scores, Mapping) for scores in lists.values()):
+        return entries_of_dict("lists", lists, "score")
     if not isinstance(lists, Mapping) and len(lists) != 2:
         raise TypeError(f"lists must be a tuple of two, (item ids [B, K], users [B]), got {len(lists)} values")
     cells, users = ([*lists.values()], [*lists]) if isinstance(lists, Mapping) else lists

@@ -172,8 +172,10 @@ def check_one_list_each(what: str, users: Any) -> None:
 # ------------------------------------------------------------------------------------------------------ a list per user
 
 
-def entries_of_dict(what: str, items_of: Mapping[Any, Any]) -> Entries:
+def entries_of_dict(what: str, items_of: Mapping[Any, Any], role: str = "value") -> Entries:
     """Return the entries of a dict {user: items}, or {user: {item: value}}; a user may have no items.
+
+    `role` is what the values are, "value" or "score".
 
     Raises:
         TypeError: for anything but such a dict, ids of mixed kinds, and users with and without values.
@@ -192,12 +194,12 @@ def entries_of_dict(what: str, items_of: Mapping[Any, Any]) -> Entries:
     plain = [user for user, items in items_of.items() if not is_graded[type(items)] and len(items)]
     if plain:
         raise TypeError(
-            f"{what} holds a dict of grades for {graded[0]!r} and a list without for {plain[0]!r}: make them all one "
+            f"{what} holds a dict of {role}s for {graded[0]!r} and a list without for {plain[0]!r}: make them all one "
             "kind"
         )
     grades = chain.from_iterable(items_of[user].values() for user in graded)
-    values = array_of(f"the values of {what}", [*grades])
-    return entries._replace(columns={**entries.columns, "value": values})
+    values = array_of(f"the {role}s of {what}", [*grades])
+    return entries._replace(columns={**entries.columns, role: values})
 
 
 def entries_of_lists(what: str, lists: Sequence[Any], users: Any, padding: int | None = None) -> Entries:
