@@ -312,6 +312,15 @@ def test_scores_of_documents_order_a_list():
     assert result["MRR@3"] == ((1 / 2 + 1 / 3) / 2 + 0) / 2
 
 
+def test_columns_that_a_format_fixes_are_not_counted_as_unread(tmp_path):
+    """The rank and the tag of a TREC run, and the iteration of qrels, mean nothing to a value."""
+    run, qrels = tmp_path / "a.run", tmp_path / "a.qrels"
+    run.write_text("q1 Q0 d1 1 2.5 tag\n")
+    qrels.write_text("q1 0 d1 1\n")
+
+    assert trm.evaluate_lists("MRR", run, target=qrels, complete=True).unread == {}
+
+
 def test_lists_with_and_without_scores_are_an_error():
     """One kind of list per call."""
     with pytest.raises(TypeError, match="a dict of scores for 1 and a list without for 2"):

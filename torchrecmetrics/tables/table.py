@@ -187,7 +187,12 @@ class Table:
         return [name for name in self.source.names if name not in read]
 
     def not_read(self, *uses: Use) -> list[str]:
-        """Return the names of the columns that no use needs and, of the roles of uses, that were not said."""
+        """Return the names of the columns that no use needs and, of the roles of uses, that were not said.
+
+        There are none of a format that fixes its columns, such as the tag of TREC's runs.
+        """
+        if self.source.roles:
+            return []
         answers = [role for use in uses for role in _QUESTIONS[use].answers]
         return self.unread("user", "item", *answers, *(self.said if uses else ()))
 
