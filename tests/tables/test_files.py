@@ -10,7 +10,6 @@ import sys
 import tarfile
 import threading
 import zipfile
-from pathlib import Path
 
 import pytest
 from said import evaluate_lists
@@ -44,8 +43,6 @@ FILES = {  # name -> text, names of (user, item, value, time)
     "ratings.dat": (rows(NUMBERED, "::"), MOVIELENS),
     "e.csv": ("\ufeff" + rows([event[::-1] for event in EVENTS], ",", "when,stars,item,user"), HEADER),
     "g.qrels": ("u9 0 i3 4\nu10 0 i1 5\nu9 0 i1 3\n", ["user", "item", "relevance", None]),
-    "qrels.robust04.txt": ("u9 0 i3 4\nu10 0 i1 5\nu9 0 i1 3\n", ["user", "item", "relevance", None]),
-    "test_qrels.dev": ("u9 0 i3 4\nu10 0 i1 5\nu9 0 i1 3\n", ["user", "item", "relevance", None]),
 }
 
 
@@ -62,7 +59,7 @@ def test_known_kinds_are_read(name, tmp_path):
     assert list(log.user_ids) == sorted({event[0] for event in expected})
 
 
-@pytest.mark.parametrize("name", ["run.txt", "a.run", "a.trec"])
+@pytest.mark.parametrize("name", ["run.txt", "a.trec"])
 def test_runs_of_trec_are_read(name, tmp_path):
     """Runs may have any number of blanks and tabs between columns, and scores are read as floats."""
     (tmp_path / name).write_text("u9 Q0 i3 1 0.9 tag\nu9  Q0\ti1 2 1e-1  tag \nu10 Q0 i1 1 .5 tag\n")
@@ -71,37 +68,18 @@ def test_runs_of_trec_are_read(name, tmp_path):
     assert log.user_ids.ids(log.users) == ["u9", "u9", "u10"]
 
 
-@pytest.mark.parametrize("line", ["{} Q0 {} {} {} tag", "{} 0 {} {} {} tag", "{} Q0 {} {} {}", "{} Q0 {} {} {} my tag"])
-def test_lines_of_runs(line, tmp_path):
-    """The second word is Q0 or 0; a tag may be missing or hold blanks."""
-    entries = [("al", "x", 1, 0.9), ("al", "z", 2, 0.1), ("bo", "z", 1, 0.9), ("bo", "y", 2, 0.1)]
-    (tmp_path / "a.run").write_text("\n".join(line.format(*entry) for entry in entries))
-    truth = {"al": ["x"], "bo": ["y"]}
-    assert evaluate_lists("MRR@2", tmp_path / "a.run", target=truth)["MRR@2"] == (1 + 1 / 2) / 2
-
-
-def test_parquet_is_read_as_pandas_wrote_it(tmp_path, monkeypatch):
-    """Categories, several row groups and typed numbers are read from parquet, and only the columns that are named."""
+def test_parquet_is_read_as_pandas_wrote_it(tmp_path):
+    """Categories, several row groups and typed numbers are read; parquet is known by its first bytes, too."""
     frame = pd.DataFrame(EVENTS * 50, columns=HEADER).astype({"item": "category"})
     frame["when"] = pd.to_datetime(frame["when"], unit="D")
-    frame["waste"] = [f"{row:09d}" for row in range(len(frame))]
     frame.to_parquet(tmp_path / "x.parquet", row_group_size=7)
-    parquet = pytest.importorskip("pyarrow.parquet")
-    read, asked = parquet.ParquetDataset.read, []
-
-    def spied(file, columns=None, **options):
-        asked.append(columns)
-        return read(file, columns=columns, **options)
-
-    monkeypatch.setattr(parquet.ParquetDataset, "read", spied)
     log = Log.from_file(tmp_path / "x.parquet", time="when", value="stars")
-    assert [sorted(columns) for columns in asked] == [["item", "stars", "user", "when"]]
     assert log.user_ids.ids(log.users) == list(frame["user"])
     assert log.item_ids.ids(log.items) == list(frame["item"])
     assert pd.to_datetime(log.times.numpy(), unit=log.time_unit).tolist() == frame["when"].tolist()
-    for name in ("part-0", "part-0.snappy"):  # parquet is known by its first bytes, too
-        (tmp_path / name).write_bytes((tmp_path / "x.parquet").read_bytes())
-        assert repr(Log.from_file(tmp_path / name)) == "Log(150 events, 2 users x 2 items)"
+    (tmp_path / "x.parquet").rename(tmp_path / "part-0.snappy")
+
+    assert repr(Log.from_file(tmp_path / "part-0.snappy")) == "Log(150 events, 2 users x 2 items)"
 
 
 def test_lines_of_items_are_read(tmp_path):
@@ -188,10 +166,10 @@ def archive(kind):
     return content.getvalue()
 
 
-@pytest.mark.parametrize("kind", ["zip", "tar", "gzip", "utf-16", "utf-16-le"])
+@pytest.mark.parametrize("kind", ["zip", "tar", "gzip", "utf-16"])
 def test_files_of_other_kinds_are_never_tables_of_bytes(kind, tmp_path):
     """Whatever the suffix, an archive, another encoding, and a compressed file without its suffix name pandas."""
-    for name in ("log.csv", "log", "log.jsonl", "log.zip", "log.txt"):
+    for name in ("log.csv", "log", "log.jsonl"):
         (tmp_path / name).write_bytes(archive(kind))
         with pytest.raises(ValueError, match=rf"{name}, line 1: .* or read it with pandas \(zip, tar, UTF-16\)"):
             open_file(tmp_path / name)
@@ -211,10 +189,7 @@ BAD = {
         r"no column 'item' or 'item_id'; did you mean 'itm'\?",
     ),
     "text.csv": (TITLES + ROW + b"a,b,four,2\n", r"'stars' of .* must hold numbers, got 'four' in row 1 \(line 3\)"),
-    "comma.csv": (TITLES + b'a,b,"1,5",2\n', r"must hold numbers, got '1,5' in row 0 \(line 2\)"),
-    "nan.csv": (TITLES + ROW + b"a,b,NaN,2\n", r"'stars' of .*nan.csv is missing in row 1 \(line 3\): leave such rows"),
     "id.csv": (TITLES + ROW + b"c,nan,1,2\n,b,1,2\n", r"column 'user' .*: 1 of 3 rows, the first is row 2 \(line 4\)"),
-    "time.csv": (TITLES + b"a,b,1,noon\n", r"column 'when' of .*time.csv must be numbers or datetimes.*noon"),
     "late.csv": (
         TITLES + ROW + b"a,b,1,\n",
         r"column 'when' of .*late.csv: 1 of 2 are missing, the first in row 1 \(line 3\)",
@@ -223,24 +198,16 @@ BAD = {
         TITLES + ROW + b"a,b,1,2,5\n",
         r"uneven.csv is no table .*Row #3: Expected 4 columns, got 5: a,b,1,2,5",
     ),
-    "short.csv": (TITLES + ROW + b"a,b\n", r"short.csv is no table .*Row #3: Expected 4 columns, got 2: a,b"),
     "encoding.csv": (TITLES + ROW + b"Jos\xe9,b,1,2\n", r"line 3: byte 3 is not UTF-8, in b'Jos\\xe9,b,1"),
-    "name.csv": (b"us\xe9r,item\na,b\n", r"name.csv, line 1: byte 2 is not UTF-8, in b'us\\xe9r,item"),
     "header.csv": (TITLES, "header.csv holds a header and no rows"),
-    "line.csv": (TITLES[:-1], "line.csv holds a header and no rows"),
-    "cut.parquet": (parquet(FRAME)[:-20], r"cut.parquet is no parquet file, or was cut short"),
     "none.parquet": (b"user,item\n", r"none.parquet is no parquet file, or was cut short"),
     "array.jsonl": (b"[1]", r"array.jsonl: expected a list of objects, \[\{...\}\], got '\[1\]'"),
     "word.jsonl": (b"user\n", r"word.jsonl is no file of json lines, .*Invalid value. in row 0"),
     "cut.json": (b'[{"user": 1}', r"cut.json is no JSON: "),
     "mixed.jsonl": (OBJECT + b'{"user": "a", "item": 1}\n', r"mixed.jsonl is no file of json lines, .*/user.*row 1"),
-    "lacking.jsonl": (OBJECT + b'{"user": 2}\n', r"'item' of .*: 1 of 2 rows, the first is row 1 \(line 2\)"),
     "x.inter": (b"user_id\titem_id\n1\t2\n", r"is no RecBole file: its header must be name:type.*, tabs between, got"),
     "u.data": (b"a\tb\t3\t4\n", r"is no file like MovieLens', four numbers and '\\t' between them: 'a\\tb\\t3\\t4'"),
-    "ratings.dat": (b"1::2::3\n", r"is no file like MovieLens', four numbers and '::' between them: '1::2::3'"),
-    "middle.dat": (b"1::2::3::4\n1:9:2::3::4\n", r"Row #2: Expected 4 columns, got 3"),
     "x.qrels": (b"1 0 2\n", r"is no TREC qrels file, 'query 0 document relevance': '1 0 2'"),
-    "items.txt": (b"1 5 6\n", r"items.txt has no column 'stars'.* There are user, item"),
     "edges.txt": (b"0 1 5\n0 2 4\n", r"has 3 columns in every line and a user in several: these seem to be"),
     "notes.txt": (b"hello world\n", r"notes.txt is of no known kind; there are .csv, .tsv, .parquet, .json, .jsonl"),
 }
@@ -251,10 +218,9 @@ def test_bad_files(name, tmp_path):
     """The message names the file, as a path or as text, and the row and the column where there are any."""
     content, message = BAD[name]
     (tmp_path / name).write_bytes(content)
-    time, value = ("timestamp", "rating") if name == "middle.dat" else ("when", "stars")
     for path in (tmp_path / name, str(tmp_path / name)):
         with pytest.raises((TypeError, ValueError), match=f"(?s){message}") as raised:
-            Log.from_file(path, time=time, value=value)
+            Log.from_file(path, time="when", value="stars")
         assert str(path) in str(raised.value)
 
 
@@ -296,25 +262,6 @@ def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
         Log.from_file(tmp_path / "x.csv")
 
 
-DATA = Path(__file__).parents[3] / "shared" / "data"
-
-
-@pytest.mark.nightly
-@pytest.mark.skipif(not DATA.exists(), reason="the data sets are not here")
-def test_real_files():
-    """MovieLens 100K is read as pandas reads it; Gowalla and Beauty have the sizes that their sources state."""
-    path = DATA / "ml-100k" / "u.data"
-    log = Log.from_file(path, time="timestamp", value="rating")
-    frame = pd.read_csv(path, sep="\t", names=MOVIELENS)
-    assert log.user_ids.ids(log.users) == frame["user"].tolist()
-    assert log.item_ids.ids(log.items) == frame["item"].tolist()
-    assert (log.values.tolist(), log.times.tolist()) == (frame["rating"].tolist(), frame["timestamp"].tolist())
-    beauty = Log.from_file(DATA / "beauty" / "Beauty.txt")
-    assert (beauty.num_users, beauty.num_items, len(beauty)) == (22363, 12101, 198502)
-    train, test = Interactions.from_text(DATA / "gowalla" / "train.txt", DATA / "gowalla" / "test.txt")
-    assert (test.num_users, test.num_items, len(train), len(test)) == (29858, 40981, 810128, 217242)
-
-
 def test_users_without_items(tmp_path):
     """A line of LightGCN's text, or an empty cell, is a user without items: of three, one has a hit and one none."""
     path = tmp_path / "test.txt"
@@ -333,12 +280,9 @@ def test_users_without_items(tmp_path):
 DEEP = "[" * 200_000 + "]" * 200_000
 UNUSUAL = {  # name -> content, start of the error or number of events, length of the error at most
     "deep.jsonl": ('{"user": 1, "item": 2, "tree": ' + DEEP + "}\n", "line 1 holds 200001 brackets", 300),
-    "pairs.jsonl": ('{"user": 1, "item": 2, "tree": ' + "[[]," * 9999 + "1" + "]" * 9999 + "}", "holds 10001 br", 300),
     "deep.json": ('[{"user": 1, "tree": ' + DEEP + "}]\n", "is no JSON: maximum recursion depth", 300),
     "long.csv": ("user,item,note\n1,2," + "n" * 3_000_000 + "\n1,3,n\n", 2, 0),
     "wide.csv": (f"{','.join(f'c{n}' for n in range(200_000))}\n{',' * 199_999}\n", "c49 and 199950 more", 1200),
-    "wide_pairs.csv": (f"user,item,{','.join(f'c{n}' for n in range(200_000))}\n1,2{',3' * 200_000}\n", 1, 0),
-    "long.jsonl": ('{"user": 1, "item": 2, "note": "' + "n" * 3_000_000 + '"}\n{"user": 1, "item": 3}\n', 2, 0),
 }
 
 
@@ -347,7 +291,7 @@ def test_unusual_files(name, tmp_path):
     """Deep, wide and long files are read, or refused in a short message."""
     content, expected, length = UNUSUAL[name]
     path = tmp_path / name
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    path.write_bytes(content.encode())
     if isinstance(expected, int):
         assert len(Log.from_file(path, value=None, time=None)) == expected
         return
