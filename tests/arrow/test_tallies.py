@@ -401,21 +401,17 @@ def rounded():
     return bad("item_ids", [[2.0**24], [2.0**24]], pa.list_(pa.float32()))
 
 
-NULL_CATEGORY = pa.ListArray.from_arrays([0, 1, 2], pa.DictionaryArray.from_arrays([0, 1], pa.array(["a", None])))
 BY_GROUP = RecMetricCollection("HR", k=3, accumulators=[trm.ByGroup("b", "c", column="g")])
 KEPT_ROWS = RecMetricCollection("HR", k=3, accumulators=[trm.KeptRows()])
 BAD_VALUES = [
     (PAIR, {"lists": "items"}, "data has no column 'items'.* There are item_ids, target"),
     (bad("item_ids", [[1], [2, None]]), {}, "column 'item_ids' holds a missing value in the list of row 1"),
-    (PAIR.set_column(0, "item_ids", NULL_CATEGORY), {"item_ids": ["a"]}, "missing value in the list of row 1"),
     (rounded(), {}, "rounds whole numbers from"),
     (bad("item_ids", [[1, 2], [3, 3]]), {}, r"item recommended twice: row 1 is \[3, 3"),
     (bad("gains", [[1], [1, 2]]), {"gains": "gains"}, "row 1 has 1 relevant items and 2 gains"),
     (bad("w", [1, None]), {"weights": "w"}, "row 1 has no weight: column 'w'"),
-    (bad("w", [1, -1]), {"weights": "w"}, "row 1 has weight -1"),
     (bad("s", [[9], [6]]), {"exclude": "s"}, "also excluded.*row 1"),
     (SHORT, {"exclude": "seen"}, "the list of row 1 holds 2 items after excluded and repeated ones"),
-    (bad("r", [1.0, 0.5]), {"ranks": "r", "complete": True}, r"row 1 is \[0.5"),
     (
         bad("r", [1, 0]),
         {"ranks": "r", "complete": True},
@@ -431,16 +427,12 @@ BAD_VALUES = [
         {"k": 20, "ranks": "rank", "depth": 10},
         "needs the first 20 ranks, but the ranks are known to depth 10 only",
     ),
-    (RANKS, {"metrics": "MRR", "k": None, "ranks": "rank", "depth": 10}, "the ranks are known to depth 10 only"),
     (PAIR, {"depth": 10}, "depth= belongs to ranks: name their column with ranks="),
     (PAIR, {"ranks": "target", "exclude": "s"}, "exclude= cannot be combined with ranks='target', which replaces"),
-    (PAIR, {"target": None, "gains": "target"}, "name their column with target="),
     (PAIR, {"target": None}, "HR@3 needs the relevant items: name their column with target="),
     (PAIR, {"metrics": "MRR", "k": None}, "MRR reads the whole ranking, but lists are only its top"),
-    (PAIR, {"metrics": "AUROC", "k": None, "complete": True}, "AUROC compares all items"),
     (PAIR, {"metrics": trm.Seen(3, catalogue=Catalogue(9)), "k": None}, "needs the users' histories"),
     (PAIR, {"metrics": KEPT_ROWS, "k": None}, r"a tally holds only sums, which KeptRows\(\) does not keep"),
-    (PAIR, {"metrics": BY_GROUP, "k": None}, "data has no column 'g'"),
     (
         bad("g", ["b", "a"]),
         {"metrics": BY_GROUP, "k": None},
@@ -454,10 +446,8 @@ BAD_TYPES = [
         {},
         r"column 'target' holds large_string, not row numbers: pass item_ids=, a Vocabulary",
     ),
-    (bad("target", [[True], [False]]), {}, "'target' holds bool, such as True: ids are"),
     (bad("target", [[1.5], [2.0]]), {}, "'target' holds floats such as 1.5, which are no ids"),
     (bad("item_ids", [[1], [2**63]], pa.list_(pa.uint64())), {}, "'item_ids' holds uint64, not row numbers"),
-    (bad("gains", [["a"], ["b"]]), {"gains": "gains"}, "'gains' must hold numbers, got st"),
     ({"item_ids": np.ones(3)}, {}, r"batch_format='pyarrow'"),
     ("lists.parquet", {}, r"pq.ParquetFile\(path, pre_buffer=False\)"),
     (7, {}, "data must be a Table, or an iterator of RecordBatches, of pyarrow, got int"),

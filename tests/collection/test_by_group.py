@@ -8,7 +8,6 @@ from functools import partial
 import pytest
 import torch
 from states import same, snapshot
-from torchmetrics import MeanMetric
 from values import numbers
 
 import torchrecmetrics as trm
@@ -104,10 +103,8 @@ def test_a_group_without_rows():
     [
         ({}, ValueError, r"the collection has the groups a, b: pass the group of each row, update\(..., groups=\)"),
         ({"groups": CODES + 1}, ValueError, r"1?\d of 60 rows with an unknown group: row \d+ has group"),
-        ({"groups": CODES - 1}, ValueError, r"\d+ of 60 rows with an unknown group: row \d+ has group"),
         ({"groups": CODES.float()}, TypeError, "groups must hold int64, int32 or int16, got a torch.float32"),
         ({"groups": CODES[:5]}, ValueError, r"groups must be \[60\], one per row, on cpu, got"),
-        ({"groups": CODES.tolist()}, TypeError, "groups must be a tensor, got list: torch.as_tensor"),
         ({"groups": CODES, "group": CODES}, TypeError, "update has no argument 'group'; did you mean 'groups'"),
     ],
 )
@@ -138,26 +135,18 @@ def test_bad_groups_that_are_found_later():
         (trm.ByGroup, ValueError, "groups needs at least one name"),
         (partial(trm.ByGroup, "a", "a"), ValueError, "two groups have the name 'a'"),
         (partial(trm.ByGroup, "a/b"), ValueError, "the name of a group must be a string without '/', got 'a/b'"),
-        (partial(trm.ByGroup, ""), ValueError, "the name of a group must be a string"),
         (partial(trm.ByGroup, 3), TypeError, "names of groups must be several strings, .* got int"),
         (partial(make, trm.ByGroup("a.b")), ValueError, "a group must be a string without '/' or '.', got 'a.b'"),
         (partial(make, trm.ByGroup("a"), trm.ByGroup("b")), ValueError, r"ByGroup\('a'.* and ByGroup\('b'.* both read"),
         (partial(make, trm.ByGroup("a"), trm.ByGroup("a", column="other")), ValueError, "'HR@1/a' would be the key of"),
         (partial(make, trm.ByGroup("a", column="weights")), ValueError, "reads weights=, which is an argument of"),
         (partial(make, trm.ByGroup), TypeError, r"must hold objects such as ByGroup\('cold', 'warm'\), got"),
-        (partial(make, MeanMetric()), TypeError, "accumulators must hold objects such as .* got MeanMetric"),
         (
             lambda: trm.RecMetricCollection("HR", k=1, accumulators=trm.ByGroup("a")),
             TypeError,
             r"accumulators must be a list: accumulators=\[ByGroup\('a'",
         ),
-        (
-            lambda: trm.RecMetricCollection({"x/a": trm.HR(2), "x": trm.HR(1)}, accumulators=[trm.ByGroup("a")]),
-            ValueError,
-            "'x/a' would be the key of two values",
-        ),
         (trm.ByGroup("a").update, TypeError, r"ByGroup\('a'.* has no update of its own: update the collection"),
-        (trm.ByGroup("a").compute, TypeError, r"ByGroup\('a'.* has no value of its own"),
     ],
 )
 def test_mistakes(call, error, message):

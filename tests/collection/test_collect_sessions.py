@@ -198,8 +198,6 @@ BAD = [
     ({"scores": torch.tensor([1, float("nan"), 1, 1])}, ValueError, "1 of 4 rows with a score that is NaN .*: entry 1"),
     ({"labels": torch.tensor([1, 0, float("inf"), 0])}, ValueError, "a gain that is NaN or infinite: entry 2"),
     ({"indexes": torch.tensor([1, 1, 2])}, ValueError, "must be tensors of one shape"),
-    ({"indexes": torch.rand(4)}, TypeError, "indexes must hold int64"),
-    ({"indexes": torch.ones(4, dtype=torch.int64, device="meta")}, ValueError, "indexes is on meta"),
     ({"exclude": torch.tensor([1])}, TypeError, "update has no argument 'exclude'"),
     ({"weights": torch.ones(2)}, ValueError, r"weights must be \[4\], one per entry"),
     ({"scores": torch.rand(2, 4)}, ValueError, r"scores must be \[entries\]"),
@@ -249,10 +247,8 @@ HUGE = 2**63 - 1
     [
         ([2, 1], "lengths add up to 3, but scores has 4 entries"),
         ([5, -1], "lengths must be 0 to 4, the number of entries, got 5"),
-        ([2, 3, -1], "lengths must be 0 to 4, the number of entries, got -1"),
         ([HUGE, HUGE, 6], "lengths must be 0 to 4"),  # adds up by overflow
         ([2**62, 2**62, 2**62, 2**62, 4], "lengths must be 0 to 4"),
-        ([HUGE], "lengths must be 0 to 4"),
     ],
 )
 @pytest.mark.parametrize("checks", [True, False, "deferred"])
@@ -304,14 +300,6 @@ def test_row_ids_of_sessions():
     metrics = collect(["MRR"], accumulators=[trm.KeptRows()])
     metrics.update(**FLAT, row_ids=torch.tensor([8, 8, 5, 5]))
     assert sorted(metrics.rows.ids.tolist()) == [5, 8]
-
-
-def test_running_values_of_sessions():
-    """torchmetrics' `Running` gives the value of the last batches of whole sessions."""
-    running = torchmetrics.wrappers.Running(trm.MRR(), window=2)
-    for labels in ([1, 0], [0, 1], [1, 0]):
-        running.update(trm.Sessions(torch.tensor([0.9, 0.5]), torch.tensor(labels), torch.tensor([7, 7])))
-    assert running.compute() == 0.75
 
 
 @pytest.mark.parametrize("step", [1, 4, 12, 1000, 2**20, 2**32])

@@ -125,7 +125,6 @@ def test_memory_that_is_used_again():
         ({"row_ids": IDS[:3]}, ValueError, r"row_ids must be \[5\]"),
         ({"row_ids": IDS.float()}, TypeError, "row_ids must be an integer tensor"),
         ({"row_ids": ["a"] * 5}, TypeError, "encode text with a Vocabulary"),
-        ({"row_ids": IDS, "clusters": IDS[None]}, ValueError, r"clusters must be \[5\]"),
         ({}, ValueError, "pass ids for all batches, or for none"),
         ({"row_ids": IDS, "clusters": IDS}, ValueError, "pass clusters for all batches, or for none"),
     ],
@@ -168,16 +167,6 @@ def test_ids_that_stand_twice_in_several_batches():
     metrics.reset()
     metrics.update(*batch(0), row_ids=IDS)
     assert len(metrics.rows) == 5
-
-
-def test_what_keeps_no_rows():
-    """Without `KeptRows`, ids of rows and `rows` are refused by its name."""
-    metrics = trm.RecMetricCollection("HR@2")
-    with pytest.raises(TypeError, match="update has no argument 'row_ids'"):
-        metrics.update(*batch(0), row_ids=IDS)
-    metrics.update(*batch(0))
-    with pytest.raises(ValueError, match=r"no rows were kept: .*accumulators=\[trm.KeptRows\(\)\]"):
-        metrics.rows  # noqa: B018
 
 
 def test_weightless_rows_have_numbers_too():

@@ -97,13 +97,6 @@ def test_other_bounds_are_scaled():
     assert interval(-1 + 4 * 0.2, 0.2, 40, (-1, 3)) == pytest.approx((-1 + 4 * low, -1 + 4 * high))
 
 
-def test_fewer_rows_give_a_wider_interval():
-    """The number of rows may be a fraction."""
-    few, many = (interval(0.3, 0.05, size) for size in (10.5, 100))
-
-    assert few[1] - few[0] > many[1] - many[0]
-
-
 def test_weights_are_a_smaller_number_of_rows():
     """Rows of weights w are as many as (sum w)^2 / sum w^2."""
     metric = trm.HR(1)

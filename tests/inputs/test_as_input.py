@@ -48,34 +48,6 @@ def test_scores_that_are_a_dtensor_are_refused(processes, world_size):
         assert values == [3 / 4, 3 / 4, 2, 2]
 
 
-def test_histories_lists_and_scores_beyond_a_catalogue():
-    """`Seen` reads histories, lists and scores of its catalogue's items only; without one ids of any size."""
-    seen, message = trm.Seen(2, catalogue=trm.Catalogue(3)), "that is not in the catalogue: row"
-    with pytest.raises(ValueError, match=rf"^1 of 2 rows with an item .*history {message} 1 had \[2, 3\] of 3 items"):
-        seen.update(trm.Scores(SCORES, TARGET, history=torch.tensor([[0, 1], [2, 3]])))
-    with pytest.raises(ValueError, match=rf"{message} 0 lists \[1, 3\] of 3 items"):
-        seen.update(trm.Lists(torch.tensor([[1, 3]]), history=torch.tensor([[0]])))
-    with pytest.raises(ValueError, match=r"the catalogue has 3 items, the scores have 2"):
-        seen.update(trm.Scores(SCORES[:, :2], history=TARGET))
-    seen = trm.Seen(2)
-    seen.update(trm.Lists(torch.tensor([[900, 7]]), history=torch.tensor([[7, 10**6]])))
-    assert seen.compute() == 1 / 2
-
-
-@pytest.mark.parametrize("name", ["Seen", "PopularityLift"])
-def test_a_history_beyond_a_catalogue_is_found_later(name):
-    """With deferred checks it raises in `compute`; unchecked, an unknown item that is in no list changes nothing."""
-    catalogue = trm.Catalogue(3, popularity=torch.tensor([2, 1, 1]))
-    deferred, unchecked, known = (
-        getattr(trm, name)(2, catalogue=catalogue, validate_args=checks) for checks in ("deferred", False, True)
-    )
-    for metric, history in ((deferred, [[0, 1], [2, 3]]), (unchecked, [[0, 1], [2, 3]]), (known, [[0, 1], [2, -1]])):
-        metric.update(trm.Scores(SCORES, TARGET, history=torch.tensor(history)))
-    with pytest.raises(ValueError, match="1 row with an item in the list or history that is not in"):
-        deferred.compute()
-    assert unchecked.compute() == known.compute()
-
-
 @pytest.mark.parametrize(
     ("name", "ours"),
     [("pred_scores", "scores"), ("preds", "scores"), ("y_true", "target"), ("top_k", "k"), ("topk", "k")],
@@ -180,12 +152,10 @@ MASKED_SCORES = np.ma.masked_equal(SCORES.numpy(), SCORES[0, 1]), [[0.1, -torch.
     ("name", "array", "read"),
     [
         ("scores", *MASKED_SCORES),
-        ("scores", SCORES.numpy().astype(object), SCORES),
         ("target", *MASKED_IDS),
         ("target", TARGET.numpy().astype(object), TARGET),
         ("gains", np.ma.masked_equal([[1, 7], [1, 1]], 7), [[1, 0], [1, 1]]),
         ("exclude", np.ma.masked_equal([[1], [7]], 7), [[1], [-1]]),
-        ("weights", *MASKED_ROW),
         ("ranks", MASKED_IDS[0] + 1, [[3, 1], [1, -1]]),
     ],
 )
@@ -203,15 +173,10 @@ TRIPLE = (torch.tensor([0.1, 0.9, 0.5]), torch.tensor([0, 1, 0]), torch.tensor([
 EDGES = torch.tensor([[0, 0, 1, 2], [1, 2, 3, 3]])
 OTHER_ARGUMENTS = [
     ((), {"preds": SCORES, "target": TARGET}, TypeError, "^update has no argument 'preds'; did you mean 'scores'"),
-    ((SCORES,), {"y_true": TARGET}, TypeError, "^update has no argument 'y_true'; did you mean 'target'"),
     ((SCORES, TARGET), {"sample_weight": TARGET}, TypeError, "^update has no argument 'sample_weight'"),
-    ((SCORES, TARGET), {"excluded": TARGET}, TypeError, "^update has no argument 'excluded'; did you mean 'exclude'"),
     (TRIPLE[:2], {"query_ids": TRIPLE[2]}, TypeError, "no argument 'query_ids'"),
-    ((SCORES, TARGET), {"overlap": "keep"}, TypeError, "no argument 'overlap'"),
-    ((), {"y_pred_pos": SCORES}, TypeError, "no argument 'y_pred_pos'"),
     (TRIPLE, {}, TypeError, "takes from 1 to 3 positional arguments but 4 were given"),
     ((SCORES.topk(2), TARGET), {}, TypeError, r"got the .* of torch\.topk: pass Lists\(topk\.indices, t"),
-    ((SCORES.topk(2),), {}, TypeError, r"got the .* of torch\.topk"),
     ((SCORES, SCORES.topk(1)), {}, TypeError, r"^target must be a tensor, got .* torch\.topk: pass topk\.indices"),
     (
         (SCORES.to(torch.complex64), TARGET),
@@ -274,22 +239,3 @@ def test_updates_inside_torch_func_are_refused(transform):
         transform(lambda scores: (metric.update(scores, TARGET), scores)[1])
     assert metric.compute() == before
     copy.deepcopy(metric)
-
-
-PAIRS = [("a", 1), ("b", 2)]
-
-
-@pytest.mark.parametrize(
-    ("make", "arguments", "options"),
-    [
-        (trm.Vocabulary, (PAIRS,), {}),
-        (trm.Interactions.from_columns, (PAIRS, ["x", "y"]), {}),
-        (trm.Interactions.from_frame, ({"user": [("a", 1), ("b",)], "item": ["x", "y"]},), {}),
-        (trm.evaluate_lists, ("NDCG", {"u": PAIRS}), {"target": {"u": PAIRS}, "k": 1}),
-        (trm.evaluate_lists, ("NDCG", {("a", 1): ["x"]}), {"target": {("a", 1): ["x"]}, "k": 1}),
-    ],
-)
-def test_tuples_are_no_ids(make, arguments, options):
-    """Tuples as ids raise an error that names the cure; of one length they could be a matrix."""
-    with pytest.raises((TypeError, ValueError), match=r"tuple: take one field of each|must be one column \[E\]"):
-        make(*arguments, **options)

@@ -71,14 +71,6 @@ def test_repeated_and_missing_items_are_counted():
         deferred.compute()
 
 
-def test_never_waits_for_the_device():
-    """Updates work on the "meta" device, where there are no values to read."""
-    scores, target = torch.empty(3, 4, device="meta"), torch.empty(3, 2, dtype=torch.int64, device="meta")
-    for shape in ((4,), (3, 4)):
-        candidates = torch.empty(shape, dtype=torch.int64, device="meta")
-        make().to("meta").update(trm.Candidates(scores, target, items=candidates, exclude=target, history=target))
-
-
 SCORES, TARGET = torch.rand(2, 3), torch.tensor([1, 2])
 BAD = [
     ({"items": torch.arange(4)}, ValueError, r"\[3\] for all rows or \[2, 3\], got \[4\]"),

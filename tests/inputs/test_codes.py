@@ -156,15 +156,6 @@ def test_values_are_means_over_all_orders(shared, problem, duplicates, invalid, 
     assert numbers(metrics.compute()) == pytest.approx(expected, abs=1e-12)
 
 
-def test_a_code_of_two_items():
-    """The code of the target and another item is generated first: the target is first in half of the orders."""
-    codes = trm.SemanticIds(torch.tensor([[0, 0], [0, 0], [1, 0], [1, 0]]))
-    metrics = trm.RecMetricCollection(["HR@1", "HR@2", "MRR@2"])
-    metrics.update(codes.beams(torch.tensor([[[0, 0], [1, 0]]]), torch.tensor([1])))
-    assert numbers(metrics.compute()) == {"HR@1": 0.5, "HR@2": 1, "MRR@2": 0.75}
-    assert metrics["HR@1"].num_tied == 1
-
-
 @pytest.mark.parametrize("shared", ["tie", "first", "code"])
 @settings(max_examples=examples(200), deadline=None)
 @given(**OPTIONS, depth=st.integers(1, 9))
@@ -287,22 +278,6 @@ def test_padding_is_no_beam(prefix, beams, duplicates, invalid, item):
     assert ranking.num_recommended.item() == rank
 
 
-def test_codes_of_repositories():
-    """Options give the values of other repositories for a list with a repeated and an invalid code.
-
-    RQ-VAE-Recommender (modules/metrics) and TIGER's reimplementations compare tuples in the beams as they are; LC-Rec
-    (utils.get_topk_results) gives codes of no item the score -1000, which drops them, and counts each match.
-    """
-    codes = trm.SemanticIds(torch.tensor([[0, 0], [0, 1], [0, 1], [1, 1]]))
-    beams = [(1, 0), (0, 0), (0, 0), (0, 1)]
-    for invalid, listed in (("keep", beams), ("drop", beams[1:])):
-        metric = trm.NDCG(4)
-        options = {"shared": "code", "duplicates": "keep_place", "invalid": invalid, "complete": True}
-        metric.update(codes.beams(torch.tensor([beams]), torch.tensor([2]), **options))
-        expected = sum((beam == (0, 1)) / math.log2(place + 2) for place, beam in enumerate(listed))
-        assert metric.compute().item() == pytest.approx(expected)
-
-
 def test_what_a_catalogue_of_codes_tells():
     """`SemanticIds` tells its size and shared codes, and ranks prefixes and targets given as codes."""
     codes = trm.SemanticIds(torch.tensor([[5, 1], [5, 2], [5, 1], [7, 1]], dtype=torch.int32))
@@ -343,31 +318,12 @@ def test_targets_with_one_code(matrix, options):
     assert (left.ranks[:, 0].tolist(), left.unreachable.tolist()) == ([1, 1], [False, True])
 
 
-def test_prefix_of_all_levels_compares_codes():
-    """A prefix of L levels compares codes, as shorter ones do."""
-    codes, beams = trm.SemanticIds(torch.tensor([[0, 0], [0, 0], [1, 1]])), torch.tensor([[[0, 0], [1, 1]]])
-    assert [codes.beams(beams, torch.tensor([0]), prefix=prefix).ranking().ranks.item() for prefix in (1, 2)] == [1, 1]
-
-
 def test_equal_hashes_of_different_codes(monkeypatch):
     """Other hashes are tried until equal hashes mean equal codes."""
     strong = codes_module._hash
     monkeypatch.setattr(codes_module, "_hash", lambda codes, seed: strong(codes, seed) % (2 if seed < 2 else 2**60))
     codes = trm.SemanticIds(torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]]))
     assert (codes._seed, codes.num_shared) == (2, 0)
-
-
-def test_never_waits_for_the_device():
-    """Rankings and updates work on the "meta" device, where there are no values to read."""
-    codes = trm.SemanticIds(torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]]))
-    for name in ("codes", "_keys", "_order", "_sizes", "positions"):
-        setattr(codes, name, getattr(codes, name).to("meta"))
-    beams = torch.empty(3, 4, 2, dtype=torch.int64, device="meta")
-    target, exclude = (torch.empty(3, 2, dtype=torch.int64, device="meta") for _ in range(2))
-    names = ["NDCG", "Recall", "Repeats", "Invalid", "Coverage"]
-    for shared in ("tie", "first", "code"):
-        metrics = trm.RecMetricCollection(names, k=2, overlap="keep", catalogue=trm.Catalogue(4))
-        metrics.to("meta").update(codes.beams(beams, target, exclude=exclude, shared=shared))
 
 
 @pytest.mark.parametrize(

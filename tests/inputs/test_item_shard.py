@@ -130,12 +130,7 @@ FAULTS = {
     "history": (lambda rank: {"exclude": torch.tensor([5, 6, 7, 8 - rank])}, "processes differ in history"),
     "gains": (lambda rank: {"gains": IDS + rank}, "processes differ in gains"),
     "weights": (lambda rank: {"update": {"weights": IDS + 1.0 + rank}}, "processes differ in weights"),
-    "bad weights": (lambda rank: {"update": {"weights": torch.ones(4 + rank)}}, "weights must be"),
     "no target": (lambda rank: {"target": None if rank else TARGET}, "target must be a tensor, got NoneType"),
-    "float target": (
-        lambda rank: {"target": TARGET.float() if rank else TARGET},
-        "target with a shard must be",
-    ),
     "threshold": (
         lambda rank: {"metric": trm.HR(2, score_threshold=0.5 if rank else None)},
         "processes differ in score_threshold: [None, 0.5]",
@@ -147,21 +142,10 @@ FAULTS = {
     "padding": (lambda rank: {"metric": trm.HR(2, padding_idx=10)}, "padding_idx must be an item id in 0..9, got 10"),
     "option": (lambda rank: {"update": {"depth": 3} if rank else {}}, "depth= is for ranks"),
     "ties": (lambda rank: {"metric": trm.HR(2, ties=["expected", "realistic"][rank])}, "processes differ in options"),
-    "scores": (lambda rank: {"scores": SCORES if rank else SCORES.tolist()}, "scores must be a tensor"),
-    "range": (
-        lambda rank: {"target": TARGET + 10},
-        "4 of 4 rows with a target id beyond the last item: row 0 holds 11 of 10 items",
-    ),
-    "nan": (
-        lambda rank: {"scores": WITH_NAN if rank else SCORES},
-        "1 of 4 rows with a score that is NaN or +inf: row 1",
-    ),
     "row_ids": (
         lambda rank: {"row_ids": torch.tensor([7, 5, 6, 4 + rank])},
         "processes differ in row_ids: [[4] of checksum",
     ),
-    "named": (lambda rank: {"row_ids": IDS if rank else None}, "processes differ in row_ids: [None, [4] of checksum"),
-    "short row_ids": (lambda rank: {"row_ids": IDS[rank:]}, "row_ids must be [4], got [3]"),
     "column": (
         lambda rank: {"metric": with_kept_rows(), "update": {"row_ids": IDS.roll(rank)}},
         "processes differ in row_ids",

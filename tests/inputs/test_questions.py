@@ -13,8 +13,6 @@ from waiting import away, never_waits
 
 import torchrecmetrics as trm
 from torchrecmetrics.inputs import questions as module
-from torchrecmetrics.inputs.scores import ScoreRows
-from torchrecmetrics.kernels import Products
 
 INF, LOWEST, RANDOM = float("inf"), torch.finfo(torch.float32).min, torch.Generator().manual_seed(0)
 
@@ -85,14 +83,11 @@ ROW, ITEM, ONE = torch.arange(32), torch.arange(64, 96), torch.ones(32, dtype=to
 DOWN = -torch.arange(12.0).expand(32, -1)  # item 0 is the best
 # sessions of two entries, the second of which is relevant and scores less
 SCORES, LABELS, PAIRS = tensor([0.9, 0.1]).repeat(32), tensor([0, 1]).repeat(32), ROW.repeat_interleave(2)
-ENTRIES, WITHIN = (tensor([0.2, 0.9, 0.5, 0.1] * 16), tensor([1, 0, 1, 0] * 16)), tensor([0, 0, 1, 2] * 16)
 # the relevant item stands in column 0 and is second
-ITEMS, SECOND = ROW[:, None] * 10 + tensor([105, 101, 103]), tensor([0.5, 0.9, 0.1]).expand(32, -1)
 # the second of two beams is the relevant item; 200 of 8^3 codes are those of items
 CODES = torch.stack([torch.randperm(8, generator=RANDOM)[:3] for _ in range(900)]).unique(dim=0)
 CODES = CODES[torch.randperm(len(CODES), generator=RANDOM)[:200]]
 BEAMS, SEMANTIC = torch.stack([CODES[ROW + 32], CODES[ITEM]], 1), trm.SemanticIds(CODES)
-OTHERS = torch.stack([torch.randint(0, 8, (32, 3), generator=RANDOM), CODES[ITEM]], 1)
 FLAGS = rows([0, 0, 1, 0, 0], [0, 0, 0, 0, 0], [1, 0, 0, 0, 0], [0, 1, 0, 0, 0], times=20)
 FALLING = -(torch.arange(1.0, 6) ** (1 + torch.arange(32.0)[:, None] / 32))  # each row in its own way
 LISTED = (torch.arange(5) == 0) & (ROW[:, None] % 4 == 0)  # a hit in each fourth row
@@ -248,19 +243,6 @@ class Reads(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("name", MISTAKES)
-@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
-def test_inside_inference_mode(mode, name):
-    """Batches that are made in inference mode are asked about, too, and no tensor of the caller is changed."""
-    case = MISTAKES[name][0]
-    before = {key: value.clone() for key, value in vars(case.batch).items() if isinstance(value, torch.Tensor)}
-    with mode():
-        made = {key: value.clone() for key, value in before.items()}
-        batch = type(case.batch)(**{**vars(case.batch), **made})
-        assert sum(MISTAKES[name][1] in question for question in case._replace(batch=batch).questions()) == 1
-    assert all(torch.equal(vars(batch)[key], value) for key, value in before.items())
-
-
 def test_a_history_that_another_collection_reads():
     """One input for two collections is not asked about, if the first of them reads the history."""
     batch = trm.Scores(DOWN, ONE, history=0 * ONE)
@@ -274,15 +256,6 @@ def test_swapped_scores_are_asked_about_once():
     (question,) = told(trm.HR(1).update, LISTED.float(), torch.rand(32, 5, generator=RANDOM) + 0.1)
 
     assert "are the two swapped" in question
-
-
-def test_few_entries_are_read():
-    """64 rows and 4,096 columns of a tensor; nothing of products and of scores that are made a few rows at a time."""
-    scores, users, items = torch.rand(70, 5000), torch.rand(70, 4), torch.rand(5000, 4)
-    made = ScoreRows((70, 5000), scores.dtype, scores.device, lambda: pytest.fail("scores are made again"))
-    assert torch.equal(module._first(scores), scores[:64, :4096])
-    assert module._first(scores).untyped_storage().data_ptr() == scores.untyped_storage().data_ptr()
-    assert module._first(made) is module._first(Products(users, items)) is module._first([scores]) is None
 
 
 class Multiplied(TorchDispatchMode):

@@ -95,20 +95,6 @@ def test_topk_ranks_number_ties_by_item(ties, expected, device):
     assert ranks.tolist() == [expected]
 
 
-@settings(max_examples=examples(60), deadline=None)
-@given(batch=batches(), k=st.integers(1, 10), ties=st.sampled_from(TIES))
-def test_topk_ranks_agree_with_the_ranking(batch, k, ties):
-    """Sorted and cut at k, the integer ranks are those of Ranking rounded up: no hit at any cut-off differs."""
-    scores, targets, _, history, items = batch
-    args = torch.tensor(scores).reshape(len(scores), items), padded(targets, -1, torch.int64)
-    options = {"exclude": padded(history, -1, torch.int64), "ties": ties, "overlap": "miss"}
-    ranking = rank_scores(*args, **options, depth=k)
-    ranks = trm.get_topk_ranks(*args, k, **options)
-    assert torch.equal((ranks > 0).sum(1).double(), ranking.num_relevant)
-    ascending = ranks.where((ranks > 0) & (ranks <= k), 10**6).sort(1).values
-    assert torch.equal(ascending.double(), ranking.ranks.ceil().nan_to_num(posinf=10**6))
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
 def test_dtypes_and_strides(dtype, device, generator):
     """Scores are compared as they are, in their dtype and layout, and are never modified."""
@@ -362,7 +348,6 @@ BAD_ROWS = [
     ({"target": torch.tensor([0, 3])}, "1 of 2 rows with a target id beyond.*row 1 holds 3"),
     ({"target": torch.tensor([[1, 1], [0, 2]])}, "twice in target: row 0 holds item 1"),
     ({"target": torch.tensor([[1, 2], [0, 0]])}, "twice in target: row 1 holds item 0"),
-    ({"target": torch.tensor([[2, 2, 0]] * 2)}, r"pass grades .* as target.float\(\)"),
     ({"target": torch.tensor([[0, 1, 1], [1, 0, 0]])}, r"0/1 matrix: pass target.bool\(\)"),
     (
         {"scores": SCORES[:1, :2].expand(8, 2), "target": torch.tensor([[0, 1], [1, 0]] * 4)},
@@ -373,7 +358,6 @@ BAD_ROWS = [
     ({"target": SCORES > 0, "max_relevant": 2}, "more relevant items than max_relevant: row 0 has 3 > 2"),
     ({"gains": torch.tensor([[1, NAN], [1, 1]])}, "with a gain that is NaN or infinite"),
     ({"scores": SCORES.where(SCORES < 0.9, NAN)}, "NaN or .inf: the highest of row 0 is nan"),
-    ({"scores": SCORES.where(SCORES < 0.9, INF)}, "1 of 2 rows with a score that is NaN or"),
     ({"exclude": torch.tensor([[0], [7]])}, "excluded id beyond.*row 1 excludes 7 of 3"),
     (
         {"exclude": torch.tensor([[2], [1]])},
@@ -401,23 +385,17 @@ BAD_ARGUMENTS = [
     ({"scores": SCORES[:, :0]}, ValueError, "at least one item"),
     ({"scores": SCORES.long()}, TypeError, r"got a torch.int64 tensor.*Lists\(item_ids, target\)"),
     ({"target": TARGET[:1]}, ValueError, r"target ids must be \[2\] or \[2, T\].*got \[1, 2\]"),
-    ({"target": TARGET[None]}, ValueError, "target ids must be"),
     ({"target": BYTES}, TypeError, r"pass target.bool\(\), target.float\(\)"),
     ({"target": TARGET.to(torch.uint8)}, TypeError, "int64, int32 or int16, got a torch.uint8"),
-    ({"target": TARGET.to(torch.int8)}, TypeError, "int64, int32 or int16, got a torch.int8"),
     ({"target": torch.ones(2, 4)}, ValueError, r"dense and must have the scores' shape \[2, 3\]"),
     ({"target": SCORES > 0, "gains": SCORES}, ValueError, "gains= is for id targets"),
     ({"target": TARGET.to("meta")}, ValueError, "target is on meta, but the scores .* are on cpu"),
     ({"gains": torch.ones(2)}, ValueError, r"gains must be numbers in the shape of target \[2, 2\]"),
-    ({"gains": torch.zeros(2, 2, dtype=torch.complex64)}, ValueError, "gains must be numbers.* got a torch.complex64"),
     ({"exclude": SCORES}, TypeError, "exclude must hold int64, int32 or int16, got a torch.float32"),
     ({"exclude": BYTES}, TypeError, r"uint8.*ids are exclude.long\(\), a mask is exclude.bool\(\)"),
-    ({"exclude": TARGET[:1]}, ValueError, r"exclude ids must be \[2\] or \[2, H\], got \[1, 2\]"),
     ({"exclude": torch.ones(2, 4).bool()}, ValueError, r"bool exclude must be \[3\] or \[2, 3\].*\[2, 4\]"),
-    ({"exclude": torch.ones(1, 3).bool()}, ValueError, r"bool exclude must be \[3\] or \[2, 3\].*\[1, 3\]"),
     ({"padding_idx": 3}, ValueError, r"padding_idx must be an item id in 0..2, got 3"),
     ({"depth": 0}, ValueError, "depth must be at least 1, got 0"),
-    ({"items": True}, ValueError, "pass their number as depth="),
     ({"score_threshold": -INF}, ValueError, "score_threshold must be finite"),
     ({"validate_args": 1}, ValueError, "validate_args must be True, False or 'deferred'"),  # though 1 == True
 ]
@@ -503,26 +481,3 @@ def test_what_is_no_tensor_is_told_how_it_becomes_one(name):
     for argument, padding, call in calls:
         with pytest.raises(TypeError, match=message.replace("NAME", argument).replace("PADDING", padding)):
             call(make())
-
-
-HISTORY = {"history": torch.tensor([[1]])}
-CODED = trm.SemanticIds(torch.arange(4)[:, None])
-WITH_HISTORY = {
-    "scores": lambda **given: trm.Scores(torch.arange(4.0)[None], torch.tensor([3]), **given),
-    "candidates": lambda **given: trm.Candidates(
-        torch.arange(4.0)[None], torch.tensor([3]), items=torch.arange(4), **given
-    ),
-    "lists": lambda **given: trm.Lists(torch.tensor([[3, 2]]), torch.tensor([3]), **given),
-    "beams": lambda **given: CODED.beams(torch.tensor([[[3], [2]]]), torch.tensor([3]), **given),
-}
-
-
-@pytest.mark.parametrize("name", WITH_HISTORY)
-def test_a_history_that_no_metric_reads(name):
-    """It removes no item: an input with it has the value of one without."""
-    make, with_history, without = WITH_HISTORY[name], trm.HR(1), trm.HR(1)
-    with_history.update(make(**HISTORY))
-    without.update(make())
-
-    assert with_history.compute() == without.compute()
-    assert make(**HISTORY).ranking(depth=1, items=True).history.tolist() == [[1]]

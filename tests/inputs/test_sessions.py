@@ -96,9 +96,3 @@ def test_two_entries_of_a_session_with_two_weights_are_an_error():
 
     with pytest.raises(ValueError, match="session 7"):
         trm.HR(1).update(session, weights=torch.tensor([1.0, 2.0]))
-
-
-def test_a_dict_of_session_ids():
-    """It raises an error of ours, which says what was given."""
-    with pytest.raises(TypeError, match=r"^indexes must be a tensor, got dict"):
-        trm.Sessions(torch.rand(2), torch.tensor([0, 1]), {"a": 0, "b": 1}).ranking()

@@ -1,9 +1,7 @@
 """Every counting strategy agrees with plain Python on every input, and rules choose the strategy and the kernels."""
 
 import math
-import random
 import sys
-from collections import Counter
 from functools import partial
 
 import hypothesis.strategies as st
@@ -20,11 +18,8 @@ from torchrecmetrics import functional, kernels
 from torchrecmetrics.core import arrays
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranked_items import RankedItems
-from torchrecmetrics.evaluation import scorers as scoring
-from torchrecmetrics.evaluation.test_set import TargetDevice
 from torchrecmetrics.inputs.scores import ScoreRows, TargetCounter
 from torchrecmetrics.kernels import Question, blocks, eager
-from torchrecmetrics.kernels.thresholds import replace_nan
 
 INF, NAN = math.inf, math.nan
 STRATEGIES = (eager.compare_all, eager.limit, eager.sort, eager.bucket, eager.select)
@@ -94,52 +89,6 @@ def test_strategies_on_real_shapes(strategy, dtype, items, behind, generator, de
     check(counted(strategy, wider[:, :items], question, monkeypatch), scores, thresholds, 10, (0.5,), [mask], out)
     question = Question(thresholds.to(device), 10)  # without a copy
     check(counted(strategy, wider[:, :items], question, monkeypatch), scores, thresholds, 10, (), [], scores.isnan())
-
-
-DEPTHS = {1: [1], 2: [1, 2], 64: [1, 5, 64], 300: [1, 20, 37, 300], 1001: [1, 20, 125, 1001], 33_000: [1, 20, 33, 500]}
-"""Depths by the number of items: at both bounds, and on both sides of those of `limit` and of its blocks."""
-
-
-def cases(number):
-    """Yield random scores with ties, infinities, NaN and removed items, of every dtype and stride, and questions."""
-    choose = random.Random(0)
-    for seed in range(number):
-        generator = torch.Generator().manual_seed(seed)
-        rand = partial(torch.rand, generator=generator)
-        rows, items, width = choose.choice([1, 3, 40]), choose.choice([*DEPTHS]), choose.choice([1, 2, 7, 30])
-        scores = torch.randn(rows, items + 8, generator=generator, dtype=torch.float64)
-        step = choose.choice([0, 0, 0.1, 0.5, 3, 1e9])  # the last makes all scores equal
-        scores = (scores / step).round() * step if step else scores
-        for value, share in ((-INF, choose.choice([0, 0, 0.9])), (INF, 0.01), (NAN, 0.01)):
-            if share == 0.9 or seed % 3 == 0:
-                scores[rand(rows, items + 8) < share] = value
-        scores = scores.to(choose.choice(DTYPES))
-        layouts = (scores[:, :items], scores[:, :items].contiguous(), scores[:, :items].T.contiguous().T)
-        scores = choose.choice(layouts)
-        thresholds = scores.gather(1, (rand(rows, width) * items).long())
-        thresholds[(thresholds == -INF) | (rand(rows, width) < 0.1)] = NAN
-        taken = None
-        if seed % 4 == 0 and items > 9:
-            taken = replace_nan(scores, -INF).gather(1, rand(rows, items).argsort(1)[:, :9]).sort(1).values
-        depth = choose.choice([*DEPTHS[items], choose.randint(1, items)])
-        yield scores, Question(thresholds, depth, (0.5,) * (seed % 2), removed=taken)
-
-
-def test_every_strategy_counts_as_comparing(monkeypatch):
-    """At full size every strategy counts as `compare` does, at every depth; beyond it `better` reaches the depth."""
-    used = Counter()
-    for scores, question in cases(examples(250)):
-        expected, asked = counted(eager.compare_all, scores, question, monkeypatch), ~question.thresholds.isnan()
-        near = asked & (expected.better < question.depth)
-        for strategy in STRATEGIES:
-            used[strategy] += applies(strategy, scores, question)
-            counts = counted(strategy, scores, question, monkeypatch)
-            assert torch.equal(counts.better[near], expected.better[near])
-            assert torch.equal(counts.equal[near], expected.equal[near])
-            assert (counts.better[asked & ~near] >= question.depth).all()
-            torch.testing.assert_close(counts.highest, expected.highest, rtol=0, atol=0, equal_nan=True)
-            assert not question.min_scores or torch.equal(counts.at_least, expected.at_least)
-    assert min(used.values()) >= used[eager.compare_all] / 4
 
 
 @pytest.mark.parametrize("items", [3000, 40_000])
@@ -237,18 +186,6 @@ def test_rows_are_copied_a_tile_at_a_time(name, device, tile, copies, monkeypatc
     question = Question(scores[:, :1], masks=[torch.zeros(30, dtype=torch.bool, device=device)])
 
     assert len(list(eager._tiles(scores, question))) == copies
-
-
-@pytest.mark.parametrize(("name", "items"), [("TILE_SCORES_CPU", 31), ("TILE_LONG_ROWS_CPU", 30)])
-def test_rows_are_read_a_tile_at_a_time(name, items, monkeypatch):
-    """On the CPU the memory of a strategy is bounded by a tile of rows, read in place: more scores if rows are long."""
-    monkeypatch.setattr(eager, name, 120)
-    monkeypatch.setattr(eager, "LONG_ROW_CPU", items)
-    scores = torch.zeros(12, 30)
-    tiles = [tile for tile, _ in eager._tiles(scores, Question(scores[:, :1]))]
-
-    assert [len(tile) for tile in tiles] == [4, 4, 4]
-    assert tiles[0].data_ptr() == scores.data_ptr()
 
 
 @st.composite
@@ -422,16 +359,6 @@ def test_kernels_of_another_name_are_refused():
 def test_a_ranking_knows_the_kernels_that_made_it():
     assert trm.Scores(torch.rand(2, 5), torch.tensor([1, 2])).ranking().kernels == "eager"
     assert trm.Ranks(torch.tensor([1, 2]), complete=True).ranking().kernels is None
-
-
-def test_products_begin_with_a_cache_line(generator):
-    """On the CPU, rows of products begin with a cache line: up to twice as fast for an odd number of items."""
-    users, items = torch.randn(40, 8, generator=generator), torch.randn(501, 8, generator=generator)
-    scorer = scoring.EmbeddingScorer(trm.Embeddings(users, items), TargetDevice(users.device, False))
-    (part,) = scorer.scores(torch.arange(40), 40).chunks()
-    assert part.shape == (40, 501)
-    assert part.stride() == (512, 1)
-    torch.testing.assert_close(part, users @ items.T)
 
 
 @pytest.mark.parametrize(("rows", "items"), [(64, 60), (256, 5000)])

@@ -31,11 +31,6 @@ def test_spread_by_hand(hits, possible, expected):
     assert spread_of(hits, possible).item() == pytest.approx(expected, nan_ok=True)
 
 
-def test_nothing_is_waited_for():
-    counts = torch.empty(4, dtype=torch.int64, device="meta")
-    assert spread_of(counts, counts).shape == ()
-
-
 ITEMS, USERS = 40, 60
 KINDS = (trm.StatisticalParity, trm.EqualOpportunity)
 

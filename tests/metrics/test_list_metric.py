@@ -221,13 +221,6 @@ def test_items_outside_the_catalogue_raise_in_compute_if_deferred(kind, value):
         metric.compute()
 
 
-def test_history_outside_the_catalogue_raises_in_a_collection():
-    both = trm.RecMetricCollection([trm.Seen(2), trm.Coverage(2, catalogue=CATALOGUE)])
-
-    with pytest.raises(ValueError, match=r"1 of 2 rows with an item in the list or history.*row 1 had \[9\] of 6"):
-        both.update(trm.Lists(torch.tensor([[2, 3]] * 2), history=torch.tensor([[1], [9]])))
-
-
 def test_lists_that_are_cut_short():
     lists, history = torch.tensor([[1, 2, 3], [3, 4, 5]]), torch.tensor([[1], [-1]])
     with pytest.raises(ValueError, match="1 of 2 rows with fewer than k known ranks"):

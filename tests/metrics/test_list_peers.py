@@ -7,9 +7,7 @@ package, so a few lines of plain Python after their sources take their place.
 import importlib
 import math
 import warnings
-from collections import Counter
 from dataclasses import replace
-from itertools import combinations
 
 import pytest
 import torch
@@ -272,88 +270,4 @@ def test_lenskit_gini(lists, k):
     assert ours(f"ExposureGini@{k}", lists) == near(lenskit(exposure, lists), 1e-6)
 
 
-def lenskit_similarity(items, vectors):
-    """Return the ILS of src/lenskit/metrics/ranking/_ils.py in lkpy's main (2026; not in 2025.8.1), of unit rows."""
-    units = [vectors[i] / vectors[i].norm() for i in items]
-    return sum(float(a @ b) for a, b in combinations(units, 2)) / math.comb(len(items), 2) if len(items) > 1 else 1.0
-
-
-@pytest.mark.parametrize("k", K)
-def test_lenskit_similarity(k):
-    """LensKit's ILS is 1 - our diversity; for a list of one item it is 1, and ours is nan."""
-    for of, vectors in (("categories", torch.nn.functional.one_hot(GENRE).double()), ("embeddings", VECTORS)):
-        expected = [1 - lenskit_similarity(items[:k], vectors) for items in FULL]
-        assert rows(functional.intra_list_diversity, k, catalogue=CATALOGUE, of=of) == near(expected)
-        assert lenskit_similarity([3], vectors) == 1
-        single = rows(functional.intra_list_diversity, k, [[3]] * USERS, catalogue=CATALOGUE, of=of)
-        assert single == near([nan] * USERS)
-
-
 # Elliot 0.3.1 and RecBole 1.2, after their sources
-
-
-def elliot_aplt(lists, k):
-    """Return the mean of bias/aplt/aplt.py over users, with the head of popularity_utils/popularity.py."""
-    popularity = TRAIN.popularity.tolist()
-    remaining, head = sum(popularity) * 0.8, set()
-    for item in sorted(range(ITEMS), key=popularity.__getitem__, reverse=True):
-        head.add(item)
-        remaining -= popularity[item]
-        if remaining <= 0:
-            break
-    return sum(len(set(items[:k]) - head) / len(items[:k]) for items in lists) / len(lists)
-
-
-def numbers_of_lists(lists, k):
-    """Return how many lists hold each item that is in any, ascending."""
-    return sorted(Counter(i for items in lists for i in items[:k]).values())
-
-
-def gini(numbers, items, of):
-    """Return the Gini of numbers of lists as both write it, divided by `of`."""
-    ranks = range(items - len(numbers) + 1, items + 1)
-    return sum((2 * rank - items - 1) * c for rank, c in zip(ranks, numbers, strict=True)) / sum(numbers) / of
-
-
-def elliot_entropy(lists, k):
-    """Return diversity/shannon_entropy/shannon_entropy.py, in which an entry weighs 1 / the length of its list."""
-    counts, weights = Counter(), Counter()
-    for items in lists:
-        for i in items[:k]:
-            counts[i] += 1
-            weights[i] += 1 / len(items[:k])
-    total = sum(counts.values())
-    return sum(w * -math.log2(counts[i] / total) for i, w in weights.items()) / len(lists)
-
-
-@pytest.mark.parametrize("k", K)
-def test_elliot(k):
-    """Elliot's APLT is our tail share, its Gini is 1 - ours on I - 1 items, and its entropy is ours for full lists."""
-    for lists in (FULL, SHORT):
-        assert ours(f"TailShare@{k}", lists) == near(elliot_aplt(lists, k))
-        theirs = 1 - gini(numbers_of_lists(lists, k), ITEMS, ITEMS - 1)
-        assert 1 - ours(f"Gini@{k}", lists) * ITEMS / (ITEMS - 1) == near(theirs)
-    assert ours(f"Entropy@{k}") == near(elliot_entropy(FULL, k))
-    assert ours(f"Entropy@{k}", SHORT) != near(elliot_entropy(SHORT, k))
-
-
-@pytest.mark.parametrize("k", K)
-def test_recbole_counts_padding(k):
-    """RecBole counts I + 1 items where we count I, and divides entropy in nats by the number of recommended items."""
-    numbers = numbers_of_lists(FULL, k)
-    shifted = trm.Catalogue(ITEMS + 1)  # an item 0 that nobody gets makes our values RecBole's
-    metrics = trm.RecMetricCollection(["Coverage", "Gini"], k=k, catalogue=shifted)
-    metrics.update(trm.Lists(LISTS + 1))
-    theirs = {f"Coverage@{k}": len(numbers) / (ITEMS + 1), f"Gini@{k}": gini(numbers, ITEMS + 1, ITEMS + 1)}
-    assert metrics.result().floats() == near(theirs)
-    entropy = sum(-c / (USERS * k) * math.log(c / (USERS * k)) for c in numbers) / len(numbers)
-    assert ours(f"Entropy@{k}") * math.log(2) / len(numbers) == near(entropy)
-
-
-def test_recbole_takes_a_share_of_the_items_for_tail():
-    """RecBole's `tail_ratio` is a share of the items that occur in train, our head holds a share of the occurrences."""
-    popularity = tensor([9, 3, 2, 1, 0])
-    ascending = sorted((number, item) for item, number in enumerate(popularity.tolist()) if number)
-    theirs = {item for _, item in ascending[: max(int(len(ascending) * 0.5), 1)]}
-    tail = trm.Catalogue(5, popularity=popularity).tail(0.5).nonzero().flatten().tolist()
-    assert (theirs, {*tail}) == ({2, 3}, {1, 2, 3, 4})  # item 0 alone holds half of the occurrences

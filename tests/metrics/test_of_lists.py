@@ -1,7 +1,6 @@
 """Metrics beyond accuracy: worked out by hand, against plain Python, in edge cases, and their properties."""
 
 import math
-import pickle
 import re
 from dataclasses import replace
 from functools import partial
@@ -21,7 +20,6 @@ from torchrecmetrics.metrics import list_formulas as functional
 
 NAMES = sorted(name for module in (of_lists, item_counts, item_groups) for name in module.__all__)
 ALL = [getattr(trm, name) for name in NAMES]
-ROWS = [metric for metric in ALL if issubclass(metric, trm.ListMetric)]
 
 
 def padded(lists):
@@ -351,19 +349,6 @@ def test_many_vectors_are_looked_at_in_pieces(monkeypatch):
     assert torch.equal(values(), whole)
 
 
-@pytest.mark.parametrize("metric", ROWS, ids=lambda metric: metric.__name__)
-def test_nothing_is_looked_at_while_traced(metric):
-    """Formulas read no value of lists and history: they run on fake tensors of the CPU."""
-    from torch._subclasses import FakeTensorMode
-
-    own = pickle.loads(pickle.dumps(CATALOGUE))  # a copy, since it caches tensors, which are fake here
-    made = metric(3, catalogue=own, **({"of": "categories"} if metric is trm.IntraListDiversity else {}))
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        ids = torch.zeros(4, 6, dtype=torch.int64)
-        fake = with_history(trm.Lists(ids, ids, complete=True).ranking(validate_args=False), ids)
-        assert made.formula(fake, [1, 3], **made.description.arguments).shape == (2, 4)
-
-
 NO_ITEM = {  # values at k = 1, 2, 3, 4 of a list with no item, item 0, no item and item 3; item 3 is the history
     functional.missing: [1, 1 / 2, 2 / 3, 2 / 4],
     functional.seen: [nan, 0, 0, 1 / 2],
@@ -455,16 +440,6 @@ def test_a_metric_without_a_catalogue_alone_is_refused_at_its_first_batch():
         metric.update(torch.rand(5, CATALOGUE.num_items))
 
     assert metric.update_count == 0
-
-
-def test_the_first_message_holds_the_whole_line():
-    """Of a name with an option that is missing or not accepted, the message shows the instance to pass."""
-    with pytest.raises(
-        ValueError, match=r"such as trm\.IntraListDiversity\(10, of='embeddings'\) in place of the name"
-    ):
-        trm.RecMetricCollection("IntraListDiversity", k=3, catalogue=CATALOGUE)
-    with pytest.raises(ValueError, match=r"pass an instance, such as trm\.IntraListDiversity\(10, of=\.\.\.\)$"):
-        trm.RecMetricCollection("IntraListDiversity", k=3, catalogue=CATALOGUE, of="embeddings")
 
 
 @pytest.mark.parametrize(

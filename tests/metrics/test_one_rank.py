@@ -226,34 +226,11 @@ def test_infinite_ranks_are_kept(name, near):
     assert [metrics[key].num_unreachable for key in (name, f"{name}/near")] == [1, 0]
 
 
-def test_infinite_ranks_have_no_interval_and_no_difference():
-    metrics = trm.RecMetricCollection(["MeanRank"], accumulators=[trm.KeptRows()])
-    metrics.update(GAPS[:3], TARGET[:3])
-    metrics.compute()
-
-    assert all(map(math.isnan, metrics["MeanRank"].confidence_interval()))
-    for ask in (metrics.rows.confidence_interval, lambda: trm.compare({"a": metrics.rows, "b": metrics.rows})):
-        with pytest.raises(ValueError, match=r"values of MeanRank are infinite in 1 of 3 rows.*that is no candidate"):
-            ask()
-
-
 def test_bounds_hold_unreachable_items():
     """Bounds hold the value of a row whose relevant item is no candidate: inf, and of the index -inf."""
     bounds = {"MeanRank": (1, INF), "AMR": (0, INF), "AMRI": (-INF, 1), "AdjustedMRR": (-INF, 1)}
 
     assert {name: getattr(trm, name).bounds for name in bounds} == bounds
-
-
-@pytest.mark.parametrize(("name", "value"), [("AMR", 1 / 2), ("AMRI", 1.0), ("AdjustedMRR", 1.0)])
-def test_a_row_in_which_nothing_is_a_candidate(name, value):
-    """Adjusted metrics leave out a row without candidates, in groups and kept rows too."""
-    metrics = trm.RecMetricCollection([name], accumulators=[trm.ByGroup("a"), trm.KeptRows()])
-    scores, target = torch.tensor([[0.1, 0.9, 0.5], [-INF, -INF, -INF]]), torch.tensor([1, 2])
-
-    assert numbers(metrics(scores, target, groups=torch.zeros(2).long())) == {name: value, f"{name}/a": value}
-    metrics.compute()
-    assert [metric.num_users for metric in metrics.values()] == [1, 1]
-    assert metrics.rows.values[name].nan_to_num(9).tolist() == [value, 9]
 
 
 @pytest.mark.parametrize(("reachable", "median"), [(3, 2.0), (2, INF), (0, INF)])

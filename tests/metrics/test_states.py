@@ -143,12 +143,6 @@ def test_rows_of_weight_0_have_no_flags():
     assert (metric.num_users, metric.num_skipped, metric.num_tied) == (1, 1, 1)
 
 
-def test_rows_without_weight_are_undefined():
-    """Accumulators of one's own see which rows are in no mean: those of weight 0, too."""
-    rows = trm.HR(1).batch_rows(trm.Ranks(torch.tensor([1, 2]), complete=True), torch.tensor([0.0, 1.0]))
-    assert (rows.undefined.tolist(), rows.values.tolist()) == ([[True, False]], [[0.0, 0.0]])
-
-
 def test_counts_beside_sums_of_float32(monkeypatch):
     """Where a device has no float64, rows are counted in int64: float32 stalls at 2^24."""
     for name, module in [*sys.modules.items()]:
@@ -177,18 +171,6 @@ def test_a_result_beside_updates_of_another_thread():
 
     metrics.evaluator.compute_results = overtaken
     assert metrics.result().num_users == 3
-
-
-@pytest.mark.parametrize("make", [collection, lambda: trm.HR(2)])
-def test_to_empty_after_compute(make):
-    """A metric that has computed goes to "meta" and, with `to_empty`, back, as modules of torch do; its sums are 0."""
-    metric = make()
-    metric.update(SCORES, TARGET)
-    metric.compute()
-    metric.to("meta").to_empty(device="cpu")
-    metric.update(SCORES, TARGET)
-    metric.compute()
-    assert {value.num_users for value in (metric.values() if make is collection else [metric])} == {3}
 
 
 NEGATIVE, NAN = torch.tensor(-1.0), torch.tensor(torch.nan)
