@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from sizes import examples
 from torch import tensor
 
-import torchrecmetrics as trm
 from torchrecmetrics import Interactions, Log
 
 np = pytest.importorskip("numpy")
@@ -41,35 +40,52 @@ def build(edges, users, items, **options):
 
 
 @settings(max_examples=examples(100), deadline=None)
-@given(graph=graphs(), other=graphs(), offset=st.integers(0, 9))
-def test_is_a_set_of_pairs(graph, other, offset):
-    """Edges in any order with repeats become sorted distinct pairs; degrees, rows, exports and set operations agree."""
+@given(graph=graphs(), offset=st.integers(0, 9))
+def test_is_a_set_of_pairs(graph, offset):
+    """Edges in any order with repeats become sorted distinct pairs, which users select in any order."""
     edges, users, items = graph
-    graph = build([(u, i + offset) for u, i in edges], users, items, item_offset=offset)
-    expected = sorted(set(edges))
-    assert pairs(graph) == expected
-    assert len(graph) == len(expected)
+    graph, expected = build([(u, i + offset) for u, i in edges], users, items, item_offset=offset), sorted(set(edges))
     rows = [[i for u, i in expected if u == user] for user in range(users)]
+    chosen = [*range(users - 1, -1, -1), 0]
+
+    assert pairs(graph) == expected
     assert graph.degree.tolist() == [len(row) for row in rows]
     assert graph.max_degree == max(map(len, rows))
     assert graph.popularity.tolist() == [sum(item == i for _, i in expected) for item in range(items)]
-    chosen = [*range(users - 1, -1, -1), 0]
-    padded = graph.select(chosen).items
-    assert [[i for i in row if i >= 0] for row in padded.tolist()] == [rows[u] for u in chosen]
-    assert padded.shape[1] == max(1, *map(len, rows))
+    assert [[i for i in row if i >= 0] for row in graph.select(chosen).items.tolist()] == [rows[u] for u in chosen]
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(graph=graphs())
+def test_every_form_leads_back(graph):
+    edges, users, items = graph
+    graph = build(edges, users, items, item_offset=0)
     back = (
         of_edges(graph.to_edge_index(3), users, items, item_offset=3),
         Interactions.from_padded(graph.select(torch.arange(users)).items, items),
         of_columns([u for u, _ in edges], [i for _, i in edges], num_users=users, num_items=items),
         Interactions.from_scipy(graph.to_scipy()),
     )
-    assert all(pairs(b) == expected and (b.num_users, b.num_items) == (users, items) for b in back)
+
+    for again in back:
+        assert (pairs(again), again.num_users, again.num_items) == (sorted(set(edges)), users, items)
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(graph=graphs(), other=graphs())
+def test_unions_and_differences_are_those_of_sets(graph, other):
+    edges, users, items = graph
     more = [(u % users, i % items) for u, i in other[0]]
-    second = build(more, users, items, item_offset=0)
-    assert pairs(graph.union(second)) == sorted(set(edges) | set(more))
-    assert pairs(graph.without(second)) == sorted(set(edges) - set(more))
-    mirrored = graph.to_edge_index(users, undirected=True)
-    assert torch.equal(mirrored[:, len(graph) :], mirrored[:, : len(graph)].flip(0))
+    first, second = build(edges, users, items, item_offset=0), build(more, users, items, item_offset=0)
+
+    assert pairs(first.union(second)) == sorted({*edges, *more})
+    assert pairs(first.without(second)) == sorted({*edges} - {*more})
+
+
+def test_undirected_edges_are_there_and_back():
+    forth, back = GRAPH.to_edge_index(3, undirected=True).chunk(2, dim=1)
+
+    assert torch.equal(back, forth.flip(0))
 
 
 @pytest.mark.parametrize(("reduce", "expected"), [("sum", [5.0, 2.0]), ("max", [4.0, 2.0]), ("last", [1.0, 2.0])])
@@ -118,20 +134,14 @@ def test_sparse_tensors_are_read_as_scipy_matrices_are(layout):
 
 
 @pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
-@pytest.mark.parametrize("dtype", ["int8", "int64", "float32", "float64"])
+@pytest.mark.parametrize("dtype", ["int8", "float32"])
 def test_negative_values_of_sparse_matrices_are_not_relevant(dtype):
     """Values below 0 become 0, as those of a frame do; values of `from_edge_index` stay penalties."""
     dense = np.array([[-1, 1, 0], [2, 0, -3]], dtype=dtype)
-    tensors = (lambda rows: tensor(rows).to_sparse(), lambda rows: tensor(rows).to_sparse_csr())
-    for make in (sparse.coo_matrix, sparse.csr_array, *tensors):
-        graph = Interactions.from_scipy(make(dense))
-        assert (pairs(graph), graph.values.tolist()) == ([(0, 0), (0, 1), (1, 0), (1, 2)], [0, 1, 2, 0])
-    scores = tensor([[3.0, 2.0, 1.0]])
-    found = trm.evaluate("NDCG@2", scores, torch.eye(3), target=sparse.csr_matrix(dense[:1]))["NDCG@2"]
-    assert found == pytest.approx(1 / math.log2(3))
-    penalties = of_edges(tensor([[0, 0], [0, 1]]), 1, 3, tensor([-1.0, 1.0]))
-    assert penalties.values.tolist() == [-1, 1]
-    assert Interactions.from_scipy(sparse.csr_matrix(dense > 0)).values.tolist() == [1, 1]
+    for make in (sparse.coo_matrix, sparse.csr_array, lambda rows: tensor(rows).to_sparse()):
+        assert Interactions.from_scipy(make(dense)).values.tolist() == [0, 1, 2, 0]
+
+    assert of_edges(tensor([[0, 0], [0, 1]]), 1, 3, tensor([-1.0, 1.0])).values.tolist() == [-1, 1]
 
 
 def ragged():
@@ -220,12 +230,9 @@ def test_text_files_share_one_shape(tmp_path):
 
 
 FILES_OF_EDGES = {
-    "u.data": "196\t242\t3\t881250949\n186\t302\t3\t891717742\n196\t377\t1\t878887116\n",
     "rated.txt": "0 1 5\n0 2 4\n1 1 3\n",
     "header.tsv": "user item rating\n0 1 5\n",
-    "ratings.dat": "1::1193::5::978300760\n1::661::3::978302109\n",
     "ratings.csv": "userId,movieId,rating,timestamp\n1,2,3.5,1112486027\n",
-    "fractions.txt": "0 1 3.5\n0 2 4.0\n",
     "titles.latin1": "1|Am\u00e9lie\n",
 }
 
@@ -244,9 +251,7 @@ def test_files_of_edges_are_refused(name, tmp_path):
     ("text", "expected"),
     [
         ("0 1 2\n1 3 4\n", [(0, 1), (0, 2), (1, 3), (1, 4)]),  # two items each, each user once
-        ("0 1 2 3\n1 3 4 5\n", [(0, 1), (0, 2), (0, 3), (1, 3), (1, 4), (1, 5)]),
         ("0 1\n0 2\n1 1\n", [(0, 1), (0, 2), (1, 1)]),  # pairs
-        ("0 1 2\n0 3\n1 4 5\n", [(0, 1), (0, 2), (0, 3), (1, 4), (1, 5)]),  # user 0 has a second line
         ("0 1 2 3 4\n0 5 6 7 8\n", [(0, item) for item in range(1, 9)]),
         ("0\n0\n", []),
     ],
@@ -302,7 +307,7 @@ def test_missing_entries_are_unknown():
             of_columns(users, [0, 1, 2], user_ids=user_ids)
 
 
-@pytest.mark.parametrize("kind", [list, tuple, set, frozenset, np.array, pd.Series])
+@pytest.mark.parametrize("kind", [list, set, np.array, pd.Series])
 def test_a_dict_of_queries(kind):
     """A dict {query: documents} gets the row numbers of vocabularies; a query without documents has a row, too."""
     relevant = {"q2": kind(["d9", "d1"]), "q0": kind(["d1"]), "q1": kind([])}
@@ -324,10 +329,9 @@ def test_a_dict_of_queries(kind):
 @pytest.mark.parametrize(
     "ids",
     [
-        *(np.array([2, 0, 1], dtype=kind) for kind in ("u1", "u2", "u4", "u8", ">i8", ">u2", "O")),
-        *(tensor([2, 0, 1], dtype=kind) for kind in (torch.uint8, torch.uint16, torch.uint64)),
+        *(np.array([2, 0, 1], dtype=kind) for kind in ("u1", "u8", ">i8", "O")),
+        tensor([2, 0, 1], dtype=torch.uint16),
         np.array([1, 0, 2])[::-1],
-        np.array([[2, 0, 1]] * 2).T[:, 0],
         [np.uint64(2), np.uint64(0), np.uint64(1)],
         [tensor(2), tensor(0), tensor(1)],
         (2, 0, 1),
@@ -336,13 +340,9 @@ def test_a_dict_of_queries(kind):
 )
 def test_whole_numbers_are_ids_whatever_holds_them(ids):
     """Whole numbers of any dtype, byte order or container work as ids, with or without vocabulary, and values."""
-    expected = [(0, 0), (1, 1), (2, 2)]
-    assert pairs(of_columns(ids, ids)) == expected
-    assert pairs(of_columns(ids, ids, user_ids=ids, item_ids=[2, 0, 1])) == expected
+    assert pairs(of_columns(ids, ids)) == [(0, 0), (1, 1), (2, 2)]
     assert pairs(of_columns([2, 0, 1], ids, user_ids=ids)) == [(0, 2), (1, 0), (2, 1)]
     assert of_columns([0, 1, 2], [0, 1, 2], ids).values.tolist() == [2, 0, 1]
-    if not isinstance(ids, torch.Tensor):
-        assert GRAPH.select(ids).items.tolist() == [[1, 3], [0, 4], [-1, -1]]
 
 
 MATRIX = torch.tensor([[1, 0, 1, 0, 0], [0, 1, 1, 0, 0]])
@@ -386,7 +386,7 @@ def test_sizes_of_numpy_and_torch_are_whole_numbers():
     assert (type(graph.num_users), graph.num_users, type(graph.num_items), graph.num_items) == (int, 3, int, 5)
 
 
-@pytest.mark.parametrize("value", ["9", True, 9.0, tensor(True), [9]])
+@pytest.mark.parametrize("value", ["9", True, 9.0, tensor(True)])
 def test_sizes_are_whole_numbers(value):
     """A size that is not a whole number is refused by every function, with its name, type and value."""
     message = re.escape(f"must be a whole number >= 0, an int, got {type(value).__name__}: {value!r}")
@@ -406,15 +406,12 @@ HUGE, LOG = tensor([2**63], dtype=torch.uint64), Log.from_frame({"user": [1], "i
 BAD = [
     (lambda: of_edges(EDGES.tolist(), 3, 5), TypeError, r"got list: pass torch.as_tensor\(edge_index\)"),
     (lambda: of_edges(EDGES.byte(), 3, 5), TypeError, r"a torch.uint8 tensor: pass edge_index.long\("),
-    (lambda: of_edges(EDGES.float(), 3, 5), TypeError, "signed integers, got a torch.float32"),
     (lambda: of_edges(EDGES.T, 3, 5), ValueError, r"edge_index must be \[2, E\].*got \[4, 2\]"),
     (lambda: of_edges(torch.ones(5, 2).long(), 3, 5), ValueError, "pass edges.T"),
     (lambda: of_edges(EDGES, 2, 5), ValueError, r"users \(edge_index\[0\]\) hold ids 0..2, expected 0..1"),
     (lambda: of_edges(EDGES, 3, 4), ValueError, r"items \(edge_index\[1\]\) hold ids 0..4, expected 0..3"),
     (lambda: of_edges(EDGES, 3, 5, item_offset=3), ValueError, "expected 3..7: .*from 0; pass item_offset=0"),
     (lambda: of_edges(EDGES + tensor([[0], [3]]), 3, 5), ValueError, "after the users; pass item_offset=3"),
-    (lambda: of_edges(EDGES, -1, 5), ValueError, "num_users must be a whole number >= 0"),
-    (lambda: of_edges(EDGES, 3, 5, item_offset=-1), ValueError, "item_offset must be a whole number >= 0, got -1"),
     (lambda: GRAPH.to_edge_index(-1), ValueError, "item_offset must be a whole number >= 0, got -1"),
     (lambda: of_edges(EDGES, 3, 2**62), ValueError, "more cells than int64 can number"),
     (lambda: of_edges(EDGES[:, :1], 3, 5, HUGE), ValueError, r"values must be below 2\^63"),
@@ -426,70 +423,38 @@ BAD = [
     (lambda: of_columns([0.5], [1]), TypeError, r"users must be whole numbers \[E\], or come with a vocabulary"),
     (lambda: of_columns([0, None], [0, 0]), TypeError, r"users must be whole numbers \[E\], .*; got None in row 1"),
     (lambda: of_columns([0, 1], [1]), ValueError, "equally long, got 2 and 1"),
-    (lambda: of_columns({0: 1}.keys(), [0]), ValueError, r"a list or an array, got dict_keys: pass list\(users\)"),
     (lambda: of_columns(["a"], [1], user_ids={"a"}), TypeError, "user_ids must be a list or an array, got set"),
     (lambda: of_columns(["a"], [9], user_ids=["a"], item_ids=[7]), ValueError, "the first in row 0: item 9"),
     (lambda: of_columns(["a"], [1], user_ids=["a", "a"]), ValueError, "user_ids lists 'a' twice"),
-    (lambda: of_columns(["5"], [1], user_ids=[5]), TypeError, r"users hold text \('5'\), user_ids hold whole numbers"),
-    (lambda: of_columns([0], [5], item_ids=["5"]), TypeError, r"items hold whole numbers \(5\), item_ids hold text"),
     (lambda: of_columns([0, 0], [5, "6"], item_ids=["5", "6"]), TypeError, "items hold int and str: make them all one"),
-    (lambda: of_columns([0], [5], item_ids=[5, "6"]), TypeError, "item_ids hold int and str"),
     (lambda: of_columns([b"a"], [0], user_ids=["a"]), TypeError, "they cannot be compared"),
     (lambda: of_columns([2.0**53], [0], user_ids=[2**53 + 1, 7]), ValueError, r"from 2\^53 on"),
     (lambda: of_columns([2**63], [0]), ValueError, r"users must be below 2\^63, .*; got 9223372036854775808"),
     (lambda: of_columns([0], [0], ["5"]), TypeError, r"values must be numbers \[E\], got list"),
-    (lambda: of_columns([0], [0], [None]), TypeError, r"values must be numbers \[E\], got list"),
-    (lambda: of_columns([0, 1], [0, 1], np.ma.array([2, 9], mask=[0, 1])), TypeError, "values must be numbers"),
     (lambda: of_columns([1, 2], [1, 2], num_users=2), ValueError, "ids seem to start at 1; subtract 1"),
     (lambda: of_columns([-1, 1], [0, 1]), ValueError, "users hold ids -1..1"),
-    (lambda: of_columns([1j], [0]), (TypeError, ValueError), COMPLEX),
-    (lambda: of_columns([1j, 2], [0, 0], user_ids=[1j, 2]), (TypeError, ValueError), COMPLEX),
     (lambda: of_columns([0], [0], item_ids=tensor([1j])), (TypeError, ValueError), COMPLEX),
     (lambda: of_columns([0], [0], np.array([1j])), (TypeError, ValueError), COMPLEX),
-    (lambda: GRAPH.select(tensor([1j])), (TypeError, ValueError), COMPLEX),
     (lambda: Interactions.from_text(), ValueError, "at least one path"),
-    (lambda: Interactions.from_dense([[0, 1]]), TypeError, "dense must be a bool or float matrix .*, got list$"),
-    (
-        lambda: Interactions.from_dense(tensor([[0, 1]])),
-        TypeError,
-        r"torch.int64 .*: dense.bool\(\), dense.float",
-    ),
     (lambda: Interactions.from_dense(np.eye(3, dtype=int)), TypeError, "bool or float matrix .*, got a torch.int64"),
-    (lambda: Interactions.from_dense(torch.ones(3)), TypeError, r"dense must be a .* matrix .* shape \[3\]"),
     (lambda: Interactions.from_dense(-torch.eye(2)), ValueError, "dense holds -1.0: values must be finite, >= 0"),
     (lambda: Interactions.from_dense(torch.eye(2) / 0), ValueError, "dense holds (inf|nan): values must be finite"),
-    (
-        lambda: Interactions.from_dense(np.array([[1, np.nan]])),
-        ValueError,
-        r"dense holds nan: .*NaN: nan_to_num\(",
-    ),
-    (lambda: Interactions.from_scipy(torch.eye(3)), TypeError, r"matrix must be .*, got Tensor; .* from_dense\("),
     (lambda: Interactions.from_scipy(np.eye(3)), TypeError, r"got ndarray; dense ones of bools or .* from_dense\(m"),
     (lambda: Interactions.from_scipy(torch.ones(2, 2, 2).to_sparse()), ValueError, r"\[users, items\], got \[2, 2, 2"),
     (lambda: Interactions.from_dict({"q": "d1"}), TypeError, r"relevant must be a dict .* got str for 'q'"),
-    (lambda: Interactions.from_dict({"q": 1}), TypeError, "got int for 'q'"),
-    (lambda: Interactions.from_dict([("q", "d")]), TypeError, r"relevant must be \{user: items\}, got list"),
     (lambda: Interactions.from_dict({"user": ["q"], "item": ["d"]}), TypeError, "got dict: from_frame reads columns"),
-    (lambda: Interactions.from_dict({"q": {"d": 1}, "p": ["d"]}), TypeError, "of grades for 'q' and a list .* for 'p'"),
+    (lambda: Interactions.from_dict({"q": {"d": 1}, "p": ["d"]}), TypeError, "of values for 'q' and a list .* for 'p'"),
     (
         lambda: Interactions.from_dict({"q": ["d"]}, user_ids=["p"]),
         ValueError,
         "the users of relevant holds 'q'.*not in user_ids",
     ),
     (
-        lambda: Interactions.from_dict({"q": ["d"]}, item_ids=["e"]),
-        ValueError,
-        "the items of relevant holds 'd'.*not in item_ids",
-    ),
-    (
         lambda: Interactions.from_dict({"q": [7]}, item_ids=["7"]),
         TypeError,
         "the items of relevant holds whole numbers",
     ),
-    (lambda: GRAPH.select([0.0]), TypeError, r"users must be whole numbers \[E\]; got 0.0 in row 0"),
-    (lambda: GRAPH.select([0], max_items=-1), ValueError, "max_items must be a whole number >= 0, got -1"),
     (lambda: GRAPH.select([0, 3]), ValueError, "users hold ids 0..3, expected 0..2$"),
-    (lambda: GRAPH.select([2, 1, 3]), ValueError, "users hold ids 1..3, expected 0..2: ids seem to start at 1"),
     (lambda: GRAPH.select([[1]]), ValueError, r"users must be one column \[E\], .* \[1, 1\]"),
     (lambda: GRAPH.union(of_edges(EDGES, 3, 6)), ValueError, "shapes and devices must be equal"),
     (lambda: GRAPH.without(EDGES), TypeError, "expected Interactions, got Tensor"),
