@@ -565,7 +565,7 @@ def test_relevant_from_a_grade(run):
 def test_progress_on_a_terminal(run, monkeypatch):
     """On a terminal stderr shows the users done so far, batch by batch, and is cleared at the end."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr("torchrecmetrics.evaluation.list_source.ListSource.memory", 1 * 160)
+    monkeypatch.setattr("torchrecmetrics.evaluation.ranked_lists.ListSource.memory", 1 * 160)
     status, _, error = run(EVALUATE)
     assert status == 0
     assert "1 of 2 users" in error

@@ -9,15 +9,14 @@ from torchrecmetrics.collection.windows import Window
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.data.audit import Audit, audit
 from torchrecmetrics.data.catalogue import Catalogue
-from torchrecmetrics.data.grouping import group_users, slice_targets
-from torchrecmetrics.data.groups import Groups
+from torchrecmetrics.data.groups import Groups, group_users, slice_targets
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.log import Log
 from torchrecmetrics.evaluation.agreement import agreement
-from torchrecmetrics.evaluation.embeddings import Embeddings
 from torchrecmetrics.evaluation.evaluate import evaluate
 from torchrecmetrics.evaluation.evaluate_lists import evaluate_lists
 from torchrecmetrics.evaluation.recommend import Recommendations, recommend
+from torchrecmetrics.evaluation.scorers import Embeddings
 from torchrecmetrics.inputs.candidates import Candidates
 from torchrecmetrics.inputs.codes import SemanticIds
 from torchrecmetrics.inputs.item_shard import ItemShard

@@ -32,7 +32,7 @@ from torchrecmetrics.results.comparison import compare
 from torchrecmetrics.results.evaluation import Evaluation, EvaluationCounts
 from torchrecmetrics.results.rows import Rows
 from torchrecmetrics.tables.events import Events
-from torchrecmetrics.tables.files import open_file
+from torchrecmetrics.tables.sources import open_file
 from torchrecmetrics.tables.table import Table
 from torchrecmetrics.tables.vocabulary import Vocabulary
 

@@ -15,7 +15,7 @@ from worlds import ITEMS, world
 import torchrecmetrics as trm
 from torchrecmetrics import Interactions, Log, Vocabulary
 from torchrecmetrics.cli import main
-from torchrecmetrics.evaluation.list_source import ListSource
+from torchrecmetrics.evaluation.ranked_lists import ListSource
 from torchrecmetrics.evaluation.scorers import ENTRY_BYTES
 
 np = pytest.importorskip("numpy")

@@ -188,8 +188,6 @@ ELSEWHERE = {
     "core/options": "metrics/test_accuracy",
     "core/result": "metrics/test_accuracy",
     "data/edges": "data/test_interactions",
-    "data/grouping": "data/test_groups",
-    "evaluation/list_source": "evaluation/test_few_matches",
     "evaluation/sides": "evaluation/test_evaluate_lists",
     "inputs/batch_input": "inputs/test_as_input",
     "inputs/targets": "inputs/test_scores",
@@ -207,6 +205,7 @@ ELSEWHERE = {
 """Modules that are tested through another one, and the file that does it."""
 OF_SEVERAL_MODULES = {
     "inputs/test_modes",
+    "evaluation/test_embeddings",  # a source among those of scorers
     "evaluation/test_few_matches",
     "metrics/test_doors",
     "metrics/test_list_metric",

@@ -16,7 +16,7 @@ from torchmetrics.utilities import dim_zero_sum
 
 from torchrecmetrics.collection.collection import RecMetricCollection
 from torchrecmetrics.core.checks import check_choice, describe
-from torchrecmetrics.evaluation.list_source import check_depth, check_shortened
+from torchrecmetrics.evaluation.ranked_lists import check_depth, check_shortened
 from torchrecmetrics.inputs.lists import Duplicates, Lists
 from torchrecmetrics.inputs.ranks import Ranks
 from torchrecmetrics.metrics.accumulator import Accumulator

@@ -295,7 +295,7 @@ class Interactions:
             ValueError: for lines of anything but whole numbers, and for files of edges such as `user item rating time`:
                 three or four columns in every line, and a user in several lines.
         """
-        from torchrecmetrics.tables.files import read_item_lines
+        from torchrecmetrics.tables.sources import read_item_lines
 
         if not paths:
             raise ValueError("from_text needs at least one path")

@@ -16,7 +16,7 @@ from torchrecmetrics.core.saving import read, write
 from torchrecmetrics.data.edges import DuplicatePairs, Reduce
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.tables.events import Events, read_bound, shown_time
-from torchrecmetrics.tables.files import open_file
+from torchrecmetrics.tables.sources import open_file
 from torchrecmetrics.tables.table import Name, Table, Use
 from torchrecmetrics.tables.vocabulary import Vocabulary
 

@@ -19,12 +19,12 @@ from torchrecmetrics.core.distributed import agreement, fingerprint, is_distribu
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.evaluation.embeddings import Embeddings
 from torchrecmetrics.evaluation.scorers import (
     ENTRY_BYTES,
     MIN_ROWS,
     BiasScorer,
     CandidateScorer,
+    Embeddings,
     EmbeddingScorer,
     FunctionScorer,
     RankingSource,

@@ -18,8 +18,7 @@ from torchrecmetrics.data.edges import Reduce
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.evaluation.evaluate import Progress, ProgressBar, evaluate_on
-from torchrecmetrics.evaluation.list_source import LISTS_MEMORY, ListSource
-from torchrecmetrics.evaluation.ranked_lists import RankedLists
+from torchrecmetrics.evaluation.ranked_lists import LISTS_MEMORY, ListSource, RankedLists
 from torchrecmetrics.evaluation.scorers import RankingSource
 from torchrecmetrics.evaluation.sides import read_sides
 from torchrecmetrics.evaluation.test_set import Batch, TargetDevice, TestSet, empty_collection, exclude_entries

@@ -14,9 +14,15 @@ from torchrecmetrics.core.distributed import agreement, fingerprint
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.evaluation.embeddings import Embeddings
 from torchrecmetrics.evaluation.evaluate import Progress, ProgressBar, batches, check_shard, scorer_of
-from torchrecmetrics.evaluation.scorers import CandidateScorer, FunctionScorer, ScoreFunction, Scorer, evaluating
+from torchrecmetrics.evaluation.scorers import (
+    CandidateScorer,
+    Embeddings,
+    FunctionScorer,
+    ScoreFunction,
+    Scorer,
+    evaluating,
+)
 from torchrecmetrics.evaluation.test_set import (
     Batch,
     Exclusions,

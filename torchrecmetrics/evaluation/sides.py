@@ -19,7 +19,7 @@ from torchrecmetrics.evaluation.test_set import check_target, from_edges, from_m
 from torchrecmetrics.tables.columns import arrow, ids_of, tensor_of
 from torchrecmetrics.tables.entries import Entries, entries_of_dict, entries_of_lists
 from torchrecmetrics.tables.events import Events
-from torchrecmetrics.tables.frames import may_be_frame
+from torchrecmetrics.tables.sources import may_be_frame
 from torchrecmetrics.tables.table import Table, Use, has_columns
 from torchrecmetrics.tables.vocabulary import Numbered, Vocabulary, numbered_together
 

@@ -16,9 +16,8 @@ from torchrecmetrics.core.checks import check_k, describe
 from torchrecmetrics.core.distributed import agreement, gathered, is_distributed
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.evaluation.embeddings import Embeddings
 from torchrecmetrics.evaluation.evaluate import evaluate
-from torchrecmetrics.evaluation.scorers import evaluating
+from torchrecmetrics.evaluation.scorers import Embeddings, evaluating
 from torchrecmetrics.evaluation.test_set import Histories, Matrix, check_target, from_matrix, histories_that_meet
 from torchrecmetrics.lightning.reporting import SHORT, Reporting, Stage, check_function, readers
 from torchrecmetrics.metrics.accumulator import Accumulator

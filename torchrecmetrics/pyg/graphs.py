@@ -12,10 +12,9 @@ from torch_geometric.data import Data, HeteroData
 from torchrecmetrics.collection.collection import RecMetricCollection
 from torchrecmetrics.core.checks import check_choice, check_ids, describe, plain, warn_caller
 from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.evaluation.embeddings import Embeddings
 from torchrecmetrics.evaluation.evaluate import EvaluateOptions
 from torchrecmetrics.evaluation.evaluate import evaluate as evaluate_embeddings
-from torchrecmetrics.evaluation.scorers import EmbeddingScorer, evaluating
+from torchrecmetrics.evaluation.scorers import Embeddings, EmbeddingScorer, evaluating
 from torchrecmetrics.evaluation.test_set import (
     Histories,
     Matrix,

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from numbers import Real
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchrecmetrics.core.checks import check_choice, check_k
 from torchrecmetrics.core.intervals import check_level, quantile
-from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.results.pairing import PairColumns, Paired, PairTotals, RunMean, Runs
 from torchrecmetrics.results.result_table import ModelTable, ResultTable, decimals, p_text, records, unknown_key
 from torchrecmetrics.results.rows import EQUAL
@@ -46,6 +45,9 @@ _METHODS = {
     "results is expected to be chance",
 }
 _SIDES = {"two-sided": "two-sided", "greater": "one-sided (greater)", "less": "one-sided (less)"}
+
+if TYPE_CHECKING:
+    from torchrecmetrics.data.groups import Groups
 
 
 class PairResult(NamedTuple):
@@ -475,7 +477,6 @@ def compare(
     check_choice("alternative", alternative, ("two-sided", "greater", "less"))
     level, resamples, seed = check_level(level), check_k(resamples, "resamples"), check_k(seed, "seed", least=0)
     amount = None if margin is None else _check_margin(margin)
-    check_groups(groups)
     paired = Paired(runs, metrics, baseline)
     selected_by_group: dict[str | None, Tensor | None] = {None: None, **_rows_by_group(paired, groups)}
     num_units = paired.compared.num_units
@@ -529,10 +530,11 @@ def _rows_by_group(paired: Paired, groups: Groups | None) -> dict[str | None, Te
     """Return which rows are in each group, {name: bool [n]}; empty for None."""
     if groups is None:
         return {}
-    clashing = [
-        f"{label}/{name}" for label in paired.labels for name in groups.names if f"{label}/{name}" in paired.labels
-    ]
-    if clashing:
+    from torchrecmetrics.data.groups import check_groups
+
+    check_groups(groups)
+    keys = [f"{label}/{name}" for label in paired.labels for name in groups.names]
+    if clashing := [key for key in keys if key in paired.labels]:
         raise ValueError(f"{clashing[0]} is a label of the runs and would also be that of a group: leave one out")
     codes = groups.of_rows(paired.ids)
     return {name: codes == code for code, name in enumerate(groups.names)}

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchrecmetrics.core.checks import describe
 from torchrecmetrics.tables.columns import array_of, arrow, ids_of, is_list, is_text, numbers_of, tensor_of
-from torchrecmetrics.tables.frames import Source
+from torchrecmetrics.tables.sources import Source
 from torchrecmetrics.tables.vocabulary import Vocabulary, check_present
 
 

@@ -11,8 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from torchrecmetrics.core.checks import nearest
 from torchrecmetrics.tables.columns import check_names
 from torchrecmetrics.tables.entries import Entries, entries_of_columns
-from torchrecmetrics.tables.files import open_file
-from torchrecmetrics.tables.frames import Source, source_of_frame
+from torchrecmetrics.tables.sources import Source, open_file, source_of_frame
 
 Name: TypeAlias = str | EllipsisType | None
 """Name of a column; None = there is none; `...` = the column of the role's own name, if there is one."""
