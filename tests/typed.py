@@ -9,7 +9,7 @@ from torch import Tensor
 from typing_extensions import assert_type
 
 import torchrecmetrics as trm
-from torchrecmetrics.collection.value import Value
+from torchrecmetrics.collection.collection import Value
 from torchrecmetrics.lightning import CatalogueEvaluationCallback, RecMetricsCallback
 
 

@@ -181,7 +181,6 @@ def test_no_module_asks_for_the_class_of_an_accumulator():
 
 ELSEWHERE = {
     "__main__": "test_cli",
-    "collection/value": "collection/test_collection",
     "core/checks": "metrics/test_ranking_metric",
     "core/distributed": "metrics/test_ranking_metric",
     "core/numbers": "data/test_interactions",
@@ -193,13 +192,10 @@ ELSEWHERE = {
     "inputs/targets": "inputs/test_scores",
     "kernels/blocks": "kernels/test_topk_ids",
     "kernels/contract": "kernels/test_eager",
-    "kernels/thresholds": "kernels/test_eager",
     "metrics/accumulator": "collection/test_by_group",
-    "metrics/formulas": "metrics/test_description",
     "metrics/item_counts": "metrics/test_list_metric",
     "metrics/list_formulas": "metrics/test_of_lists",
     "metrics/names": "collection/test_collection",
-    "results/pairing": "results/test_comparison",
     "results/result_table": "results/test_comparison",
 }
 """Modules that are tested through another one, and the file that does it."""

@@ -12,8 +12,8 @@ from sizes import examples
 
 import torchrecmetrics as trm
 from torchrecmetrics.metrics.names import _CLASSES
-from torchrecmetrics.results import significance
-from torchrecmetrics.results.significance import studentised
+from torchrecmetrics.results import pairing
+from torchrecmetrics.results.pairing import studentised
 
 np = pytest.importorskip("numpy")
 stats = pytest.importorskip("scipy.stats")
@@ -437,7 +437,7 @@ def test_the_limit_is_that_of_the_flips(clustered, monkeypatch):
     options = {"groups": groups, "margin": 0.002, "resamples": 4000}
     limit = trm.compare(runs, **options)
     assert limit.normal
-    monkeypatch.setattr(significance, "MANY", 10**9)
+    monkeypatch.setattr(pairing, "MANY", 10**9)
     flips = trm.compare(runs, **options)
     for mine, other in zip(limit.results, flips.results, strict=True):
         assert mine.difference == other.difference

@@ -14,7 +14,7 @@ from torchrecmetrics.core.checks import Checks, check_device, check_ids, check_s
 from torchrecmetrics.core.options import Options
 from torchrecmetrics.inputs.batch_input import SelectedItems
 from torchrecmetrics.inputs.jagged import Jagged, Pair, Spans, as_jagged, as_spans
-from torchrecmetrics.kernels.thresholds import mask_
+from torchrecmetrics.kernels.contract import mask_
 
 Exclude: TypeAlias = (
     Tensor | SelectedItems | Jagged | Spans | tuple[Tensor | SelectedItems | Jagged | Spans | Pair, ...]

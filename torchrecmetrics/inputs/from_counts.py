@@ -10,9 +10,8 @@ from torch import Tensor
 from torchrecmetrics.core.arrays import can_sync, float_dtype
 from torchrecmetrics.core.checks import Checks, any_of_row
 from torchrecmetrics.core.options import Needs, Options, Ties
-from torchrecmetrics.core.ranked_items import RankedItems
+from torchrecmetrics.core.ranked_items import LAST_RANK, RankedItems, TiedItems, expected_ranks, numbers_in_groups
 from torchrecmetrics.core.ranking import ListedItems, RankedRows, Ranking
-from torchrecmetrics.core.tied_items import LAST_RANK, TiedItems, expected_ranks, numbers_in_groups
 
 # a rule that favours relevant items puts items with a negative gain last
 MIRRORED: dict[Ties, Ties] = {

@@ -23,7 +23,7 @@ from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.inputs.batch_input import BatchInput
 from torchrecmetrics.inputs.from_counts import TargetCounts, rank_counts
 from torchrecmetrics.kernels import Counts, Question
-from torchrecmetrics.kernels.thresholds import replace_nan
+from torchrecmetrics.kernels.contract import replace_nan
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -33,8 +33,15 @@ from torchrecmetrics.core.arrays import (
     working_dtype,
 )
 from torchrecmetrics.kernels import blocks
-from torchrecmetrics.kernels.contract import Counts, Question
-from torchrecmetrics.kernels.thresholds import from_buckets, mask_, replace_nan, to_counts, with_min_scores
+from torchrecmetrics.kernels.contract import (
+    Counts,
+    Question,
+    from_buckets,
+    mask_,
+    replace_nan,
+    to_counts,
+    with_min_scores,
+)
 
 TILE_SCORES_CPU = 2**20
 """Scores counted at once on the CPU, in a copy where one is needed: they stay in its cache."""

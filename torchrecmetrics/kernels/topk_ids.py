@@ -9,8 +9,8 @@ from torch import Tensor
 
 from torchrecmetrics.core.arrays import can_sync, working_dtype
 from torchrecmetrics.kernels import blocks
+from torchrecmetrics.kernels.contract import mask_, replace_nan
 from torchrecmetrics.kernels.eager import TILE_SCORES, TILE_SCORES_CPU
-from torchrecmetrics.kernels.thresholds import mask_, replace_nan
 
 
 def topk_ids(scores: Tensor, k: int, masks: Sequence[Tensor] = (), excluded: Tensor | None = None) -> Tensor:

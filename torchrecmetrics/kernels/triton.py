@@ -20,8 +20,15 @@ import triton.language as tl  # type: ignore[import-not-found,import-untyped,unu
 from torch import Tensor
 
 from torchrecmetrics.core.arrays import count_above, working
-from torchrecmetrics.kernels.contract import Counts, Products, Question
-from torchrecmetrics.kernels.thresholds import from_buckets, replace_nan, to_counts, with_min_scores
+from torchrecmetrics.kernels.contract import (
+    Counts,
+    Products,
+    Question,
+    from_buckets,
+    replace_nan,
+    to_counts,
+    with_min_scores,
+)
 
 # Maximum number of edges per row that every score is compared with; more are found by binary search.
 _DIRECT = 8

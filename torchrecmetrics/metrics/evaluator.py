@@ -29,8 +29,7 @@ from torchrecmetrics.core.result import Result, RowValues
 from torchrecmetrics.inputs.as_input import as_input
 from torchrecmetrics.inputs.questions import Questions
 from torchrecmetrics.metrics.accumulator import Accumulator, BareMetric, State, own_lists
-from torchrecmetrics.metrics.description import Description
-from torchrecmetrics.metrics.formulas import Formulas, empty_result
+from torchrecmetrics.metrics.description import Description, Formulas, empty_result
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 

@@ -17,22 +17,27 @@ from torch import Tensor
 
 from torchrecmetrics.core.checks import check_choice, check_k
 from torchrecmetrics.core.intervals import check_level, quantile
-from torchrecmetrics.results.pairing import PairColumns, Paired, PairTotals, RunMean, Runs
-from torchrecmetrics.results.result_table import ModelTable, ResultTable, decimals, p_text, records, unknown_key
-from torchrecmetrics.results.rows import EQUAL
-from torchrecmetrics.results.significance import (
+from torchrecmetrics.results.pairing import (
     MANY,
     Alternative,
     ByFlips,
     ByStudent,
     Correction,
     Decisions,
+    PairColumns,
+    Paired,
+    PairTotals,
+    RunMean,
+    Runs,
     all_flips,
+    check_correction,
     decide,
     flipped_sums,
     one_thread,
     studentised,
 )
+from torchrecmetrics.results.result_table import ModelTable, ResultTable, decimals, p_text, records, unknown_key
+from torchrecmetrics.results.rows import EQUAL
 
 _POWER = 0.8
 _SERVED = "served by both"
@@ -473,7 +478,7 @@ def compare(
         >>> round(result.difference, 4), result.wins, result.losses, 0.05 < result.p < 0.15
         (0.05, 80, 60, True)
     """
-    correction = _check_correction(test, correction)
+    correction = check_correction(test, correction)
     check_choice("alternative", alternative, ("two-sided", "greater", "less"))
     level, resamples, seed = check_level(level), check_k(resamples, "resamples"), check_k(seed, "seed", least=0)
     amount = None if margin is None else _check_margin(margin)
@@ -654,18 +659,3 @@ def _margins(paired: Paired, amount: float, is_share: bool, means: Tensor) -> li
             raise ValueError(f"the mean of {label} in {against!r} is 0, and so is any share of it: pass a margin > 0")
         margins.append(abs(mean) * amount if is_share else amount)
     return margins
-
-
-def _check_correction(test: str, correction: Correction | None) -> Correction:
-    """Return the correction of a test, or the test's default for None; raise for an unknown correction."""
-    if test in ("wilcoxon", "sign"):
-        raise ValueError(
-            f"test={test!r} is not offered: it tests signs or ranks of differences, not their mean; its use should "
-            "be discontinued (Smucker, Allan and Carterette, CIKM 2007): use 'randomization' or 't'"
-        )
-    check_choice("test", test, ("randomization", "t"))
-    correction = correction or ("max-t" if test == "randomization" else "holm")
-    check_choice("correction", correction, ("max-t", "holm", "bh", "none"))
-    if test == "t" and correction == "max-t":
-        raise ValueError("correction='max-t' needs the flips of test='randomization'; a t test takes 'holm' or 'bh'")
-    return correction

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from sizes import examples
 
 import torchrecmetrics as trm
-from torchrecmetrics.results import significance
+from torchrecmetrics.results import pairing
 
 stats = pytest.importorskip("scipy.stats")
 
 
 def units(values, numbers=None):
     """Return units of values [columns, units]."""
-    return significance.Units(torch.arange(values.shape[1]) if numbers is None else numbers, values)
+    return pairing.Units(torch.arange(values.shape[1]) if numbers is None else numbers, values)
 
 
 def random(*shape, seed=0):
@@ -24,13 +24,13 @@ def random(*shape, seed=0):
 def test_signs_are_random():
     """Signs have mean 0, and are uncorrelated with neighbours, other resamples and other draws."""
     generator = torch.Generator().manual_seed(5)
-    z = significance.signs(4000, 512, generator)
+    z = pairing.signs(4000, 512, generator)
     assert z.shape == (4000, 512)
     assert z.unique().tolist() == [-1, 1]
     assert z.mean().abs() < 4 / z.numel() ** 0.5
     for direction in (0, 1):
         assert (z.mean(direction).abs() * z.shape[direction] ** 0.5).max() < 5
-    for other in (z.roll(1, 0), z.roll(1, 1), z.roll(8, 1), significance.signs(4000, 512, generator)):
+    for other in (z.roll(1, 0), z.roll(1, 1), z.roll(8, 1), pairing.signs(4000, 512, generator)):
         assert (z * other).mean().abs() < 5 / z.numel() ** 0.5
 
 
@@ -47,9 +47,9 @@ def test_a_unit_has_one_sign(n, resamples, seed, block):
     third = torch.arange(0, n, 3)
     tables = [units(values), units(values[:, third], third)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(significance, "_BLOCK", block)
-        signs = significance.flipped_sums([units(single)], n, resamples, seed)
-        sums = significance.flipped_sums(tables, n, resamples, seed)
+        patch.setattr(pairing, "_BLOCK", block)
+        signs = pairing.flipped_sums([units(single)], n, resamples, seed)
+        sums = pairing.flipped_sums(tables, n, resamples, seed)
     assert signs.shape == (resamples, n)
     assert set(signs.flatten().tolist()) <= {-1.0, 1.0}
     expected = torch.cat([signs @ values.T, signs[:, third] @ values[:, third].T], 1)
@@ -59,7 +59,7 @@ def test_a_unit_has_one_sign(n, resamples, seed, block):
 def test_all_flips():
     """All 2^n - 1 combinations of signs appear once each; the one without a minus is left out."""
     values = torch.tensor([[1.0, 2.0, 4.0]]).double()
-    assert sorted(significance.all_flips([units(values)], 3)[:, 0].tolist()) == [-7, -5, -3, -1, 1, 3, 5]
+    assert sorted(pairing.all_flips([units(values)], 3)[:, 0].tolist()) == [-7, -5, -3, -1, 1, 3, 5]
 
 
 def test_the_normal_limit():
@@ -67,7 +67,7 @@ def test_the_normal_limit():
     values = random(3, 20_000) - 0.3
     values[2] = values[0]
     part = units(values[1:2, 5000:9000].contiguous(), torch.arange(5000, 9000))
-    sums = significance.flipped_sums([units(values), part], 20_000, 40_000, 1)
+    sums = pairing.flipped_sums([units(values), part], 20_000, 40_000, 1)
     dense = torch.zeros(4, 20_000, dtype=torch.float64)
     dense[:3], dense[3, 5000:9000] = values, values[1, 5000:9000]
     expected = dense @ dense.T
@@ -85,7 +85,7 @@ def test_large_units_are_flipped():
     values = torch.zeros(3, 20_000, dtype=torch.float64)
     values[0, ::3400] = 2.0 ** torch.arange(6)
     values[1] = random(20_000)
-    sums = significance.flipped_sums([units(values)], 20_000, 5000, 7)
+    sums = pairing.flipped_sums([units(values)], 20_000, 5000, 7)
     assert sums[:, 0].unique().tolist() == [float(odd) for odd in range(-63, 64, 2)]
     assert sums[:, 1].std() == pytest.approx(values[1].square().sum().item() ** 0.5, rel=0.05)
     assert sums[:, 2].abs().max() == 0
@@ -96,7 +96,7 @@ def test_threads_are_given_back():
     before, rows = torch.get_num_threads(), trm.Rows({"a": random(40)}, torch.arange(40))
     torch.set_num_threads(3)
     try:
-        with significance.one_thread(), significance.one_thread():
+        with pairing.one_thread(), pairing.one_thread():
             assert torch.get_num_threads() == 1
         with pytest.raises(ValueError, match="level"):
             trm.compare({"a": rows, "b": rows}, level=2)
