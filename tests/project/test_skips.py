@@ -67,7 +67,7 @@ def test_every_package_is_installed_somewhere():
     [
         ("SKIPPED [15] tests/metrics/test_list_peers.py:47: rectools.metrics is not installed", "peers"),
         ("SKIPPED [1] tests/pyg/test_triples.py:271: could not import 'pykeen.evaluation': No module named", "peers"),
-        ("SKIPPED [1] tests/arrow/test_engines.py:135: SPARK WAS NOT TESTED: pip install --group engines", "engines"),
+        ("SKIPPED [1] tests/test_engines.py:135: SPARK WAS NOT TESTED: pip install --group engines", "engines"),
         ("SKIPPED [1] tests/helpers/pages.py:111: docs/none.md:77: needs optuna, which is not installed", "peers"),
         ("SKIPPED [24] tests/gpu/test_scores.py:32: no CUDA device", "card"),
         ("SKIPPED [1] tests/test_cli.py:16: could not import 'pandas': No module named 'pandas'", None),

@@ -205,7 +205,6 @@ OF_SEVERAL_MODULES = {
     "evaluation/test_few_matches",
     "metrics/test_doors",
     "metrics/test_list_metric",
-    "arrow/test_engines",  # tallies in engines for data
     "metrics/test_list_peers",
     "metrics/test_relevant_from",
     "lightning/test_cli",
@@ -214,6 +213,7 @@ OF_SEVERAL_MODULES = {
     "tables/test_cures",
     "metrics/test_states",  # of metrics and collections
     "test_conformance",
+    "test_engines",  # tallies in engines for data
     "test_matrix",
     "test_peers",
 }

@@ -19,8 +19,6 @@ pa = pytest.importorskip("pyarrow")
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from torchrecmetrics.arrow import tallies  # noqa: E402
-
 NAMES, K = ["HR", "NDCG", "MRR", "Precision", "Recall", "MAP"], [1, 3, 6]
 ROWS, NUM, WIDE = 60, 40, 6
 INT_LISTS, FLOAT_LISTS = pa.list_(pa.int64()), pa.list_(pa.float64())
@@ -179,7 +177,7 @@ def test_batches_change_nothing(monkeypatch):
     columns["item_ids"][10] = [*range(NUM - 1, -1, -1)]
     expected = one_process(columns)
     for limit, value in (("_MAX_CELLS", 60), ("_ROWS_AT_ONCE", 4)):
-        monkeypatch.setattr(tallies, limit, value)
+        monkeypatch.setattr(arrow, limit, value)
         same(evaluated(table_of(columns)), expected)
 
 

@@ -1,4 +1,4 @@
-"""`tally` and `merge`: partial sums of a chunk of rows as an Arrow table, and the evaluation of all chunks."""
+"""Tallies for data engines: partial sums of metrics over a chunk of rows, as an Arrow table, and their merge."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
@@ -15,7 +13,7 @@ from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_sum
 
 from torchrecmetrics.collection.collection import RecMetricCollection
-from torchrecmetrics.core.checks import check_choice, describe
+from torchrecmetrics.core.checks import check_choice, describe, extra
 from torchrecmetrics.evaluation.ranked_lists import check_depth, check_shortened
 from torchrecmetrics.inputs.lists import Duplicates, Lists
 from torchrecmetrics.inputs.ranks import Ranks
@@ -27,8 +25,16 @@ from torchrecmetrics.results.evaluation import Evaluation, EvaluationCounts
 from torchrecmetrics.tables.columns import as_ids, check_names
 from torchrecmetrics.tables.vocabulary import Vocabulary
 
+try:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+except ImportError as _error:
+    raise ImportError(f"torchrecmetrics.arrow needs pyarrow: {extra('arrow')}") from _error
+
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+__all__ = ["SCHEMA", "SCHEMA_DDL", "merge", "tally"]
 
 
 class Column(NamedTuple):
