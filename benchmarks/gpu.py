@@ -184,7 +184,9 @@ def graph_replay(problem: Problem, target: Tensor, history: Tensor, with_kernels
     def step() -> Tensor:
         assert problem.scores is not None
         evaluator = metrics.evaluator
-        return evaluator.batch_rows(trm.Scores(problem.scores, target, exclude=history)).sums(evaluator.formulas.layout)
+        return evaluator._batch_rows(trm.Scores(problem.scores, target, exclude=history)).sums(
+            evaluator.formulas.layout
+        )
 
     replay, sums = recorded(step, problem.device)
     replay()

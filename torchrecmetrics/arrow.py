@@ -253,7 +253,7 @@ class TallyStates:
                 else:
                     value, counts = counts.tensor_split([state.numel()])
                 setattr(owner, name, value.view(state.shape))
-        self.evaluator.assign({"_update_count": 1})
+        self.evaluator._update_count = 1
         return TallyCounts(*list_counts.tolist())
 
     def _check_settings(self, number: int, record: Record, total: Record | None) -> None:

@@ -325,7 +325,7 @@ def test_short_rows_are_left_out(device):
     ranking = short.ranking(validate_args="deferred")
     collection = make(["HR", "Recall"], k=[2, 3], validate_args="deferred").to(device)
     collection.update(ranking)
-    assert collection.evaluator.batch_rows(ranking).counted.tolist() == [True, False]
+    assert collection.evaluator._batch_rows(ranking).counted.tolist() == [True, False]
     with pytest.raises(ValueError, match="HR@2: bad input since the last reset: 1 row with fewer than k known ranks"):
         collection.compute()
 
@@ -400,7 +400,7 @@ def test_values_of_a_batch_may_be_overwritten(device):
     wanted = numbers(collection(*args))
     collection.reset()
     for _ in range(2):
-        rows = collection.evaluator.batch_rows(trm.Scores(*args))
+        rows = collection.evaluator._batch_rows(trm.Scores(*args))
         collection.evaluator._add_rows(rows)
         rows.values.fill_(torch.nan)
         rows.undefined.fill_(True)

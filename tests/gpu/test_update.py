@@ -185,7 +185,7 @@ def test_sums_can_be_recorded(targets, kernels, place):
     @torch.no_grad()
     def step():
         scores, target, history = inputs
-        return [(evaluator.batch_rows(trm.Scores(scores, target, exclude=history)).sums(evaluator.formulas.layout),)]
+        return [(evaluator._batch_rows(trm.Scores(scores, target, exclude=history)).sums(evaluator.formulas.layout),)]
 
     replay, ((sums,),) = record(step, place.device)
     total = torch.zeros_like(sums)

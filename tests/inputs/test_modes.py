@@ -40,4 +40,4 @@ def test_inputs_in_a_mode(name, mode):
         values = inside.compute()
 
     assert values == outside.compute()
-    assert inside.evaluator.questions.are_asked
+    assert inside.evaluator._questions.are_asked

@@ -3,12 +3,15 @@
 import copy
 import math
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 import torch
 from distributed import counted_collectives
 from states import same, snapshot, tensors
 from torch import nn
+from torchmetrics import MeanMetric
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from waiting import never_waits
 
@@ -222,6 +225,16 @@ def test_no_users(device):
         assert len(caught) == 1
         for result in results:
             assert all(map(math.isnan, result.values() if isinstance(result, dict) else [result]))
+
+
+def test_public_names_are_those_of_the_reference():
+    """The reference lists every public name that a metric adds to torchmetrics' `Metric`: at most 24, and no other."""
+    page = Path(__file__).parents[2] / "docs/reference/base-classes.md"
+    rows = [row for row in page.read_text(encoding="utf-8").splitlines() if row.startswith("| `")]
+    listed = [name for row in rows for name in re.findall(r"`(\w+)`", row.split(" | ")[0])]
+    added = set(dir(trm.HR(5))) - set(dir(MeanMetric())) - set(trm.HR(5)._defaults)
+    assert sorted(listed) == sorted(name for name in added if not name.startswith("_"))
+    assert len(listed) <= 24
 
 
 def test_counts_are_those_of_the_last_compute_after_a_reset():

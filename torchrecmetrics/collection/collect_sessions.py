@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchrecmetrics.collection.collection import RecMetricCollection
+from torchrecmetrics.collection.collection import CollectionEvaluator, RecMetricCollection
 from torchrecmetrics.collection.kept_rows import BUDGET, check_same_columns, with_batch
 from torchrecmetrics.core.arrays import ordinary_tensors
 from torchrecmetrics.core.checks import Checks, check_device, check_tensor, describe
@@ -19,7 +19,7 @@ from torchrecmetrics.inputs.sessions import Sessions, check_entries
 from torchrecmetrics.metrics.accumulator import Accumulator, State
 from torchrecmetrics.metrics.accuracy import warn_of_certain_ones
 from torchrecmetrics.metrics.description import Description
-from torchrecmetrics.metrics.evaluator import Evaluator, checked_weights, values_of
+from torchrecmetrics.metrics.evaluator import checked_weights, values_of
 from torchrecmetrics.metrics.ranking_metric import RankingMetric
 
 ENTRIES_AT_ONCE = 2**20
@@ -27,7 +27,7 @@ ENTRIES_AT_ONCE = 2**20
 _OWN_COLUMNS = ("scores", "labels", "ids", "weights")
 
 
-class SessionEvaluator(Evaluator):
+class SessionEvaluator(CollectionEvaluator):
     """Evaluator that keeps the entries of sessions until `compute`, which ranks all of them.
 
     It takes 13 to 40 bytes per entry, on their device or, beyond a budget, on the CPU.
@@ -36,13 +36,12 @@ class SessionEvaluator(Evaluator):
     budget: int = BUDGET
     entry_ids: list[Tensor]
 
-    def begin(self, metrics: Mapping[str, Description], name: str, accumulators: Sequence[Accumulator] = ()) -> None:
-        """Set the metrics and accumulators, and register an empty list of batches for each column of entries."""
-        super().begin(metrics, name, accumulators)
+    def __init__(self, metrics: Mapping[str, Description], name: str, accumulators: Sequence[Accumulator]) -> None:
+        super().__init__(metrics, name, accumulators)
         if self.formulas.needs.list_depth or self.formulas.needs.history:
             key = next(key for key, m in metrics.items() if m.needs.list_depth or m.needs.history)
             raise ValueError(f"{key}: metrics of lists need item ids, which entries of sessions lack")
-        self._names = (*_OWN_COLUMNS, *self.readers)
+        self._names = (*_OWN_COLUMNS, *self._readers)
         for column in self._names:
             self.add_state(f"entry_{column}", [], None)
         self._device_bytes = 0
@@ -77,7 +76,7 @@ class SessionEvaluator(Evaluator):
             with ordinary_tensors():
                 added, device_bytes = with_batch(buffered, entries, self._device_bytes, self.budget)
             vars(self).update({f"entry_{name}": batches for name, batches in added.items()}, _device_bytes=device_bytes)
-        self.assign({"_update_count": self._update_count + 1})
+        self._assign({"_update_count": self._update_count + 1})
 
     @torch.no_grad()
     def forward(  # type: ignore[override]  # entries of sessions are the only input
@@ -85,7 +84,7 @@ class SessionEvaluator(Evaluator):
     ) -> Any:
         """Keep a batch of entries, and return the value of its entries only."""
         columns = {name: column for name, column in arguments.items() if name != "weights"}
-        rows = self.batch_rows(Sessions(scores, labels, indexes), arguments.get("weights"), columns)
+        rows = self._batch_rows(Sessions(scores, labels, indexes), arguments.get("weights"), columns)
         results = self._batch_results(rows)
         kept, values = (values_of(results, self.device) for _ in range(2))
         self.update(scores, labels, indexes, **arguments)
@@ -165,7 +164,7 @@ class SessionEvaluator(Evaluator):
         try:
             for entries in _chunks(columns) if columns else ():
                 sessions = Sessions(*(entries.pop(name) for name in ("scores", "labels", "ids")))
-                rows = self.batch_rows(sessions, entries.pop("weights", None), entries, options)
+                rows = self._batch_rows(sessions, entries.pop("weights", None), entries, options)
                 session_of_entry = rows.ranking.rows.of_entries
                 assert session_of_entry is not None
                 longest = max(longest, int(torch.bincount(session_of_entry).max()))
@@ -177,15 +176,9 @@ class SessionEvaluator(Evaluator):
         warn_of_certain_ones(self.formulas.metrics, results, longest)
         return results
 
-    def kept_columns(self) -> dict[str, Tensor]:
-        """Return the columns of `KeptRows` of all processes; sessions are ranked first."""
-        if self._gathered is None:
-            self.compute_results()
-        return super().kept_columns()
-
     def _filter_kwargs(self, **kwargs: Any) -> dict[str, Any]:
         """Return the arguments that `update` has."""
-        known = ("scores", "labels", "indexes", "weights", *self.readers)
+        known = ("scores", "labels", "indexes", "weights", *self._readers)
         return {name: value for name, value in kwargs.items() if name in known}
 
     def reset(self) -> None:

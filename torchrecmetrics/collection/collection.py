@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -36,6 +37,63 @@ if TYPE_CHECKING:
     from torchrecmetrics.tables.vocabulary import Vocabulary
 
 
+class CollectionEvaluator(Evaluator):
+    """The evaluator of a collection, with what only a collection has: values, kept rows, and options that change."""
+
+    def __init__(self, metrics: Mapping[str, Description], name: str, accumulators: Sequence[Accumulator]) -> None:
+        super().__init__(**next(iter(metrics.values())).torchmetrics_options)
+        self._begin(metrics, name, accumulators)
+        self.num_counts: int = len(self.accumulators) - len(accumulators)
+        """Number of accumulators of metrics; those of the user follow."""
+        self.num_value_updates: int = 0
+        """Number of updates through the values of the collection."""
+        self._gathered: tuple[dict[str, Result], dict[str, Tensor]] | None = None
+        """The last results, and the columns of kept rows of all processes that were gathered beside them."""
+
+    def share_questions(self, other: CollectionEvaluator) -> None:
+        """Ask no question that another evaluator has asked, and the other way round."""
+        self._questions = other._questions
+
+    def set_ranking_options(self, **options: Any) -> None:
+        """Replace options with which batches are ranked."""
+        self.ranking_options = replace(self.ranking_options, **options)
+
+    def set_sync_on_compute(self, sync: bool) -> None:
+        """Set whether `compute` adds up over the processes."""
+        self.sync_on_compute = sync
+        for accumulator in self.accumulators:
+            accumulator.sync_on_compute = sync
+
+    @property
+    def results(self) -> dict[str, Result]:
+        """Results of the last `compute` by key, also after `reset`; computed now if the states have changed since."""
+        return self._last_results or self.compute_results()
+
+    def local_results(self) -> dict[str, Result]:
+        """Return the results of this process only, by key, without communication and warnings."""
+        return self._summarize(self._totals(False), self.accumulators)
+
+    def kept_columns(self) -> dict[str, Tensor]:
+        """Return the columns of `KeptRows` of all processes, all of which must call it, as of `results`.
+
+        Raises:
+            ValueError: without `KeptRows`, for several processes without ids, and for bad values that could not raise
+                at once.
+        """
+        keeper: Any = next((accumulator for accumulator in self.accumulators if accumulator.keeps_rows), None)
+        if keeper is None:
+            raise ValueError("no rows were kept: make the collection with accumulators=[trm.KeptRows()]")
+        results = self.results
+        if self._gathered is None or self._gathered[0] is not results:
+            self._gathered = results, keeper.gathered()
+        return self._gathered[1]
+
+    def reset(self) -> None:
+        """Forget all updates; the results of the last `compute` stay readable."""
+        super().reset()
+        self.num_value_updates = 0
+
+
 class Value(LastResult, BareMetric):
     """One value of a collection, under its key, for `log_dict`, ModelCheckpoint and `items()`.
 
@@ -43,7 +101,9 @@ class Value(LastResult, BareMetric):
     calls every value, the first value called adds the batch for all.
     """
 
-    def __init__(self, evaluator: Evaluator, key: str, metric: Description, group: str | None, leads: bool) -> None:
+    def __init__(
+        self, evaluator: CollectionEvaluator, key: str, metric: Description, group: str | None, leads: bool
+    ) -> None:
         super().__init__()
         self.key: str = key
         """The key in the collection, without prefix and postfix."""
@@ -64,7 +124,7 @@ class Value(LastResult, BareMetric):
         constants = ("higher_is_better", "plot_lower_bound", "plot_upper_bound")  # torchmetrics lets nobody set them
         vars(self).update({name: getattr(metric.metric_class, name) for name in constants})
         if leads:
-            self.evaluator: Evaluator = evaluator
+            self.evaluator: CollectionEvaluator = evaluator
         else:
             self.__dict__["evaluator"] = evaluator
 
@@ -191,8 +251,8 @@ class RecMetricCollection(MetricCollection):
         {'HR@1': 0.5, 'MRR@1': 0.5, 'HR@2': 1.0, 'MRR@2': 0.75}
     """
 
-    _evaluator_class: ClassVar[type[Evaluator]] = Evaluator
-    evaluator: Evaluator
+    _evaluator_class: ClassVar[type[CollectionEvaluator]] = CollectionEvaluator
+    evaluator: CollectionEvaluator
     """It ranks batches and holds the sums of all metrics."""
 
     def __init__(
@@ -231,14 +291,12 @@ class RecMetricCollection(MetricCollection):
         """The columns of kept rows, and `Rows` made from them."""
         of_accuracy = [key for key, metric in metrics.items() if metric.kind == "accuracy"]
         self._leading_key: str = (of_accuracy or list(metrics))[0]
-        leader = next(iter(metrics.values()))
         described: dict[str, Any] = {"metrics": [(key, metric.fingerprint) for key, metric in metrics.items()]}
         described["accumulators"] = [accumulator.option for accumulator in accumulators]
         fingerprint = option_fingerprint("torchrecmetrics.collection", "RecMetricCollection", described)
-        evaluator = self._evaluator_class(**leader.torchmetrics_options)
-        evaluator.begin(metrics, f"collection-{fingerprint}", accumulators)
+        evaluator = self._evaluator_class(metrics, f"collection-{fingerprint}", accumulators)
         self.__dict__["evaluator"] = evaluator  # a submodule of the first value
-        for key, (metric_key, suffix) in evaluator.metric_of_key.items():
+        for key, (metric_key, suffix) in evaluator.formulas.metric_of_key.items():
             if "." not in key:  # names of groups from data of `evaluate`; modules cannot have such names
                 group = suffix.removeprefix("/") or None
                 self._modules[key] = Value(evaluator, key, metrics[metric_key], group, leads=not len(self._modules))
@@ -280,7 +338,7 @@ class RecMetricCollection(MetricCollection):
         """Make this an empty collection of the same metrics and the given accumulators."""
         with collection.evaluator.device:  # the default device may be another one
             self._begin(collection.metrics, accumulators, collection.prefix, collection.postfix)
-        self.evaluator.questions = collection.evaluator.questions  # no question again in each epoch
+        self.evaluator.share_questions(collection.evaluator)  # none again in each epoch
 
     if TYPE_CHECKING:  # the types of torchmetrics' methods
 
@@ -505,7 +563,7 @@ def _described(
     return described
 
 
-def _kept_rows_of(columns: Mapping[str, Tensor], evaluator: Evaluator) -> Rows:
+def _kept_rows_of(columns: Mapping[str, Tensor], evaluator: CollectionEvaluator) -> Rows:
     """Return the columns of kept rows as `Rows`, with the keys of the metrics and the options in words."""
     formulas, options = evaluator.formulas, evaluator.ranking_options
     means, metrics = formulas.means, formulas.metrics

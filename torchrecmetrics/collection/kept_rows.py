@@ -43,24 +43,21 @@ def with_batch(
     return {name: [column.cpu() for column in columns] for name, columns in added.items()}, 0
 
 
-def gathered_columns(
-    columns: Mapping[str, Tensor], violations: Tensor, process_group: Any = None
-) -> tuple[dict[str, Tensor], Tensor]:
-    """Return the columns [height, n] of all processes, in their order, on the CPU, and the sum of their violations.
+def gathered_columns(columns: Mapping[str, Tensor], process_group: Any) -> dict[str, Tensor]:
+    """Return the columns [height, n] of all processes, in their order, on the CPU.
 
     A process without rows may lack columns.
 
     Raises:
         ValueError: on all processes, if a column, or its dtype, is not the same on all processes with rows.
     """
-    shares = gathered(({name: column.cpu() for name, column in columns.items()}, violations.cpu()), process_group)
-    with_rows = [share for share, _ in shares if any(column.shape[1] for column in share.values())]
+    shares = gathered(columns, process_group)
+    with_rows = [share for share in shares if any(column.shape[1] for column in share.values())]
     for name in {name for share in with_rows for name in share}:
         if len({share[name].dtype if name in share else None for share in with_rows}) > 1:
             raise ValueError(f"pass {name} on all processes, or on none")
-    with_rows = with_rows or [shares[0][0]]
-    joined = {name: torch.cat([share[name] for share in with_rows], 1) for name in with_rows[0]}
-    return joined, torch.stack([counts for _, counts in shares]).sum(0)
+    with_rows = with_rows or shares[:1]
+    return {name: torch.cat([share[name] for share in with_rows], 1) for name in with_rows[0]}
 
 
 class KeptRows(Accumulator):
@@ -183,8 +180,8 @@ class KeptRows(Accumulator):
     def __len__(self) -> int:
         return sum(batch.shape[1] for batch in self.values)
 
-    def gathered(self, violations: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        """Return the columns of all processes on the CPU, [height, n] by name, and the sum of their violations.
+    def gathered(self) -> dict[str, Tensor]:
+        """Return the columns of all processes on the CPU, [height, n] by name.
 
         Rows of weight 0 are left out. All processes must call it, if `compute` sums over several.
 
@@ -198,10 +195,9 @@ class KeptRows(Accumulator):
             none = torch.zeros(len(self.layout.keys), 0, dtype=torch.float64, device="cpu")
             columns = {"values": none, "used": none.bool(), "served": none[:1].bool(), "weights": none[:1]}
         if self.distributed_available_fn() and (self.sync_on_compute or self._is_synced):
-            columns, summed = gathered_columns(columns, violations, self.process_group)
-            violations = violations if self._is_synced else summed  # a synchronised metric has summed them already
+            columns = gathered_columns(columns, self.process_group)
             if "ids" not in columns and columns["values"].shape[1]:
                 raise ValueError("rows of several processes need unique row_ids: pass them to update")
         columns.setdefault("ids", torch.arange(columns["values"].shape[1], device="cpu")[None])
         counted = columns["weights"][0] > 0  # rows of weight 0, such as a sampler's repeats, are in no mean
-        return {name: column[:, counted] for name, column in columns.items()}, violations
+        return {name: column[:, counted] for name, column in columns.items()}

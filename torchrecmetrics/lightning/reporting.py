@@ -89,7 +89,7 @@ class Reporting(Callback):
         """An empty copy without prefix, postfix and windows."""
         self._metrics.prefix = self._metrics.postfix = None
         self.prefix = prefix
-        self._labels = list(self._metrics.evaluator.metric_of_key)
+        self._labels = list(self._metrics.evaluator.formulas.metric_of_key)
         self._logged_keys = [*self._labels, *(_COUNTS if log_counts else ())]  # without prefix
         keys = {value.label: key for key, value in self._metrics.items()} | {key: key for key in self._logged_keys}
         if prog_bar is None:

@@ -177,8 +177,13 @@ class SampleRows:
         counts_of_batches = torch.split(counts, [len(batch_ids) for batch_ids in self.ids])
         for batch_ids, is_first, batch in zip(self.ids, counts_of_batches, self.batches, strict=True):
             ranking, weights, columns = batch
-            row_ids = {"row_ids": batch_ids} if "row_ids" in evaluator.readers else {}
+            row_ids = {"row_ids": batch_ids} if "row_ids" in _columns_of(collection) else {}
             collection.update(ranking, weights=_weights_of(ranking, is_first, weights), **{**columns, **row_ids})
+
+
+def _columns_of(collection: RecMetricCollection) -> list[str]:
+    """Return the names of the columns that accumulators of a collection read."""
+    return [name for accumulator in collection.accumulators for name in accumulator.columns]
 
 
 def _first_of_each(ids: Tensor) -> Tensor:
@@ -450,7 +455,7 @@ class RecMetricsCallback(Reporting):
         """Add the rows of a batch to the loader's collection; rows that a sampler repeats weigh 0."""
         collection, weights = loader.collection, outputs.get("weights")
         evaluator = collection.evaluator
-        columns = {name: outputs[name] for name in evaluator.readers if outputs.get(name) is not None}
+        columns = {name: outputs[name] for name in _columns_of(collection) if outputs.get(name) is not None}
         if collection.keep_rows and outputs.get("user_ids") is not None:
             users = torch.as_tensor(outputs["user_ids"]).reshape(-1).to(evaluator.device)
             columns.setdefault("row_ids" if loader.samples is None else "clusters", users)

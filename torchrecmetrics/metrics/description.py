@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
@@ -269,9 +269,10 @@ class Formulas:
 
     Args:
         metrics: descriptions by key, with the same options of rankings.
+        suffixes: endings of the keys of means over some rows: "/cold".
     """
 
-    def __init__(self, metrics: Mapping[str, Description]) -> None:
+    def __init__(self, metrics: Mapping[str, Description], suffixes: Sequence[str] = ()) -> None:
         self.metrics: dict[str, Description] = dict(metrics)
         """All metrics by key."""
         self.leader: Description = next(iter(metrics.values()))
@@ -294,6 +295,13 @@ class Formulas:
             bool(metric.options.get("zero_division")) for metric in self.means.values()
         )
         """Which of `means` have a `zero_division` other than 0, the value of rows without a relevant item."""
+        self.metric_of_key: dict[str, tuple[str, str]] = {}
+        """Key of the metric and its ending, empty for all rows, for each key of a result, in their order."""
+        for key in metrics:
+            for suffix in ["", *suffixes] if key in self.means else [""]:
+                if key + suffix in self.metric_of_key:
+                    raise ValueError(f"{key + suffix!r} would be the key of two values")
+                self.metric_of_key[key + suffix] = key, suffix
         accuracy = [metric for metric in metrics.values() if metric.kind == "accuracy"]
         self._leading: Description = (accuracy or [self.leader])[0]  # whose rows without a relevant item are counted
         self._grades = {metric.relevant_from for metric in self.means.values()}

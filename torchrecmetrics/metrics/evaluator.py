@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from copy import copy
-from dataclasses import replace
 from functools import wraps
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -77,13 +76,9 @@ class Evaluator(BareMetric):
     """Number of updates and results of the last `compute`; None = the states have changed since."""
     _forward_cache: Any
     """Values of the last batch that `forward` added, by key."""
-    """Values of the last batch that `forward` added, by key."""
 
-    def begin(self, metrics: Mapping[str, Description], name: str, accumulators: Sequence[Accumulator] = ()) -> None:
+    def _begin(self, metrics: Mapping[str, Description], name: str, accumulators: Sequence[Accumulator] = ()) -> None:
         """Set the metrics, by key, and register empty states; `name` contains everything that values depend on."""
-        self.formulas: Formulas = Formulas(metrics)
-        self.ranking_options: Options = self.formulas.leader.ranking_options
-        """Options with which batches are ranked: those of the metrics, unless a caller replaces them."""
         counts: dict[str, Accumulator] = {}
         self._counts_of: dict[str, int] = {}
         """Number of the accumulator from which a metric is computed, by key, for metrics that are not means."""
@@ -92,38 +87,28 @@ class Evaluator(BareMetric):
                 accumulator: Accumulator = metric.metric_class.make_counts(metric)
                 counts.setdefault(accumulator.option, accumulator)
                 self._counts_of[key] = [*counts].index(accumulator.option)
-        self.num_counts: int = len(counts)
-        """Number of accumulators of metrics; those of the user follow."""
+        suffixes = [suffix for accumulator in accumulators for suffix in accumulator.suffixes]
+        self.formulas: Formulas = Formulas(metrics, suffixes)
+        self.ranking_options: Options = self.formulas.leader.ranking_options
+        """Options with which batches are ranked: those of the metrics, unless a caller replaces them."""
         self._add_states(name, [*counts.values(), *accumulators])
-        self.metric_of_key: dict[str, tuple[str, str]] = {}
-        """Key of the metric and its ending, empty for all rows, for each key of a result, in their order."""
-        suffixes = ["", *(suffix for accumulator in self.accumulators for suffix in accumulator.suffixes)]
-        for key in metrics:
-            for suffix in [""] if key in self._counts_of else suffixes:
-                if key + suffix in self.metric_of_key:
-                    raise ValueError(f"{key + suffix!r} would be the key of two values")
-                self.metric_of_key[key + suffix] = key, suffix
-        self.questions: Questions = Questions()
+        self._questions: Questions = Questions()
         """Questions about odd data, which are asked once."""
         self._last_results: dict[str, Result] = {}
-        """Results of the last `compute` by key; empty before it, and after an update: see `results`."""
-        self._gathered: tuple[int | None, dict[str, Tensor]] | None = None
-        """Number of updates, and the columns of kept rows of all processes that were gathered after them."""
-        self.num_value_updates: int = 0
-        """Number of updates through the values of a collection."""
+        """Results of the last `compute` by key, also after `reset`; empty, and another dict, after each update."""
 
     def _add_states(self, name: str, accumulators: Sequence[Accumulator]) -> None:
         self._state_name: str = name
         layout = self.formulas.layout
-        self.readers: dict[str, Accumulator] = {}
+        self._readers: dict[str, Accumulator] = {}
         """Accumulators by the names of the columns that they read from `update`."""
         for accumulator in accumulators:
             for column in accumulator.columns:
-                if column in self.readers:
-                    raise ValueError(f"{self.readers[column].option} and {accumulator.option} both read {column}=")
+                if column in self._readers:
+                    raise ValueError(f"{self._readers[column].option} and {accumulator.option} both read {column}=")
                 if column in ARGUMENTS:
                     raise ValueError(f"{accumulator.option} reads {column}=, which is an argument of update: rename it")
-                self.readers[column] = accumulator
+                self._readers[column] = accumulator
             if hasattr(accumulator, "layout"):
                 raise ValueError(f"{accumulator.option} already belongs to a metric or collection: make one for each")
             for option in ("sync_on_compute", "dist_sync_fn", "process_group", "distributed_available_fn", "_device"):
@@ -182,7 +167,7 @@ class Evaluator(BareMetric):
         """
         if scores is None:
             self._check_names(columns)
-        self._add_rows(self.batch_rows(as_input(scores, target, gains, exclude, depth), weights, columns))
+        self._add_rows(self._batch_rows(as_input(scores, target, gains, exclude, depth), weights, columns))
 
     @outside_graphs
     @torch.no_grad()
@@ -201,14 +186,14 @@ class Evaluator(BareMetric):
         if scores is None:
             self._check_names(columns)
         batch = as_input(scores, target, gains, exclude, depth)
-        rows = self.batch_rows(batch, weights, columns)
+        rows = self._batch_rows(batch, weights, columns)
         results = self._batch_results(rows, getattr(batch, "process_group", None))
         kept, values = (values_of(results, self.device) for _ in range(2))
         self._add_rows(rows)
         self._forward_cache = kept
         return values
 
-    def batch_rows(
+    def _batch_rows(
         self,
         batch: Input | Ranking,
         weights: Tensor | NDArray[Any] | None = None,
@@ -247,8 +232,8 @@ class Evaluator(BareMetric):
             valid, violations = checks.finish()
             if valid is not None:
                 ranking = ranking.rejecting(valid, violations)
-            if not self.questions.are_asked:
-                self.questions.ask(batch, ranking, self.formulas.needs, options)
+            if not self._questions.are_asked:
+                self._questions.ask(batch, ranking, self.formulas.needs, options)
             return self.formulas.values(ranking, weights, present)
 
     def _check_options(self, ranking: Ranking) -> None:
@@ -259,8 +244,8 @@ class Evaluator(BareMetric):
     def _check_names(self, columns: Iterable[str]) -> None:
         """Raise for a column that no accumulator reads."""
         for name in columns:
-            if name not in self.readers:
-                known = nearest(name, [*ARGUMENTS, *self.readers])
+            if name not in self._readers:
+                known = nearest(name, [*ARGUMENTS, *self._readers])
                 raise TypeError(f"update has no argument {name!r}{known}")
 
     def _add_rows(self, rows: RowValues) -> None:
@@ -277,13 +262,13 @@ class Evaluator(BareMetric):
             new[self._sums] = attributes[self._sums] + batch
             added = [(accumulator, accumulator.added(rows)) for accumulator in self.accumulators]
         new["_update_count"] = attributes["_update_count"] + 1
-        self.assign(new, added)
+        self._assign(new, added)
 
-    def assign(self, new: State, added: Sequence[tuple[Accumulator, State]] = ()) -> None:
+    def _assign(self, new: State, added: Sequence[tuple[Accumulator, State]] = ()) -> None:
         """Replace states, also of accumulators, and forget the results of the old ones; never raises."""
         for accumulator, state in added:
             accumulator.assign(state)
-        vars(self).update(new, _computed=None, _last_results={}, _gathered=None)
+        vars(self).update(new, _computed=None, _last_results={})
 
     def _batch_results(self, rows: RowValues, process_group: Any = None) -> dict[str, Result]:
         """Return the results of one batch by key; keys whose value needs more than a batch are left out.
@@ -326,19 +311,8 @@ class Evaluator(BareMetric):
             if empty := [key for key in self.formulas.metrics if results[key].num_users == 0]:
                 rank_zero_warn(f"no row to average over, the value is nan: {', '.join(empty)}", UserWarning)
             self._computed = (updates, results) if self.compute_with_cache else None
-            if self._gathered is not None and self._gathered[0] is None:
-                self._gathered = None  # rows before a reset, which stay readable until here
         self._last_results = results
         return results
-
-    @property
-    def results(self) -> dict[str, Result]:
-        """Results of the last `compute` by key, also after `reset`; computed now if the states have changed since."""
-        return self._last_results or self.compute_results()
-
-    def local_results(self) -> dict[str, Result]:
-        """Return the results of this process only, by key, without communication and warnings."""
-        return self._summarize(self._totals(False), self.accumulators)
 
     def _summarize(self, totals: Totals, accumulators: Sequence[Accumulator]) -> dict[str, Result]:
         """Return the results by key from totals over the processes, of this metric and of accumulators."""
@@ -351,24 +325,7 @@ class Evaluator(BareMetric):
             results[key] = empty_result(key, metric).with_value(value, number)
         for accumulator, state in zip(accumulators, states, strict=True):
             results |= accumulator.results(state)
-        return {key: results[key] for key in self.metric_of_key if key in results}
-
-    def kept_columns(self) -> dict[str, Tensor]:
-        """Return the columns of `KeptRows` of all processes, all of which must call it; they are gathered once.
-
-        Raises:
-            ValueError: without `KeptRows`, for several processes without ids, and for bad values that could not raise
-                at once.
-        """
-        keeper: Any = next((accumulator for accumulator in self.accumulators if accumulator.keeps_rows), None)
-        if keeper is None:
-            raise ValueError("no rows were kept: make the collection with accumulators=[trm.KeptRows()]")
-        updates, gathered_rows = self._update_count, self._gathered
-        if gathered_rows is None or (updates and gathered_rows[0] != updates):
-            columns, violations = keeper.gathered(vars(self)[self._violations])
-            self._check_violations(violations)
-            self._gathered = gathered_rows = updates, columns
-        return gathered_rows[1]
+        return {key: results[key] for key in self.formulas.metric_of_key if key in results}
 
     def _check_violations(self, counts: Tensor) -> None:
         """Raise if updates held bad input; `counts` are the numbers of bad rows of each kind."""
@@ -414,9 +371,7 @@ class Evaluator(BareMetric):
             super().reset()
             for accumulator in self.accumulators:
                 accumulator.reset()
-        self._synced, self.num_value_updates = None, 0
-        if self._gathered is not None:
-            self._gathered = None, self._gathered[1]
+        self._synced = None
 
     def persistent(self, mode: bool = False) -> None:
         """Set whether state dicts hold the states, those of the accumulators included."""
@@ -434,7 +389,7 @@ class Evaluator(BareMetric):
         self._check_not_synced("merge")
         with ordinary_tensors():
             new, merged = self._merged(incoming_state)
-        self.assign(new, merged)
+        self._assign(new, merged)
 
     def _check_not_synced(self, action: str) -> None:
         if self._is_synced:
@@ -492,19 +447,9 @@ class Evaluator(BareMetric):
         copied._modules = {**self._modules, "accumulators": accumulators}
         return copied
 
-    def set_ranking_options(self, **options: Any) -> None:
-        """Replace options with which batches are ranked."""
-        self.ranking_options = replace(self.ranking_options, **options)
-
-    def set_sync_on_compute(self, sync: bool) -> None:
-        """Set whether `compute` adds up over the processes."""
-        self.sync_on_compute = sync
-        for accumulator in self.accumulators:
-            accumulator.sync_on_compute = sync
-
     def _filter_kwargs(self, **kwargs: Any) -> dict[str, Any]:
         """Return the arguments that `update` has; a `MetricCollection` may have others for other metrics."""
-        return {name: value for name, value in kwargs.items() if name in ARGUMENTS or name in self.readers}
+        return {name: value for name, value in kwargs.items() if name in ARGUMENTS or name in self._readers}
 
     def sync(self, *args: Any, **kwargs: Any) -> None:
         """Replace the states by those summed over all processes, until `unsync`; as torchmetrics' own method."""
@@ -533,7 +478,7 @@ class Evaluator(BareMetric):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
         self._check_state_dict(state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
-        self.assign({})
+        self._assign({})
 
 
 def values_of(results: Mapping[str, Result], device: torch.device) -> dict[str, Tensor]:

@@ -146,7 +146,7 @@ class RankingMetric(LastResult, Evaluator):
         tries = (changed or self.catalogue is not None) and not self.description.lacks_catalogue
         if tries and is_builtin(type(self)):
             self._try_formula(self.description)  # so that bad options raise now, not at the first batch
-        self.begin({self.label: self.description}, self.description.fingerprint)
+        self._begin({self.label: self.description}, self.description.fingerprint)
 
     def _described(self, k: int | None, options: Mapping[str, Any]) -> Description:
         """Return the description, without needs and full name, or raise for values that are not accepted."""
@@ -270,7 +270,7 @@ class RankingMetric(LastResult, Evaluator):
     @property
     def last_result(self) -> Result:
         """The result of the last `compute`, or of the state if it has changed since."""
-        return self.results[self.label]
+        return (self._last_results or self.compute_results())[self.label]
 
     @outside_graphs
     def forward(self, *args: Any, **arguments: Any) -> Tensor:
