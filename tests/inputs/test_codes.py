@@ -367,24 +367,36 @@ def test_bad_beams(change, options, message):
         codes.beams(**{"beams": BEAMS, "target": torch.tensor([0])} | change).ranking(**options)
 
 
-def test_report():
-    """Five items by hand: use and entropy of levels, items that share a prefix, items per code, in numbers and text."""
-    codes = trm.SemanticIds(torch.tensor([[0, 0, 3], [0, 1, 0], [1, 0, 0], [0, 1, 0], [2, 1, 0]]))
-    report = codes.report()
-    assert (report.num_items, report.num_codes, report.most_items, report.size) == (5, 4, 2, 4)
-    assert report.num_used == [3, 2, 2]
-    bits = [0.6 * math.log2(5 / 3) + 0.4 * math.log2(5), 0.4 * math.log2(5 / 2) + 0.6 * math.log2(5 / 3)]
-    assert report.entropy == pytest.approx([*bits, 0.8 * math.log2(5 / 4) + 0.2 * math.log2(5)])
-    assert report.num_sharing == [3, 2, 2]  # items 0, 1 and 3; items 1 and 3 twice
-    lines = str(report).splitlines()
+REPORT = trm.SemanticIds(torch.tensor([[0, 0, 3], [0, 1, 0], [1, 0, 0], [0, 1, 0], [2, 1, 0]])).report()
+"""Of five items, of which 1 and 3 share a code, and 0 has the same first level."""
+
+
+def test_a_report_counts_codes_and_shared_prefixes():
+    assert (REPORT.num_items, REPORT.num_codes, REPORT.most_items, REPORT.size) == (5, 4, 2, 4)
+    assert REPORT.num_used == [3, 2, 2]
+    assert REPORT.num_sharing == [3, 2, 2]
+
+
+def test_a_report_has_the_entropy_of_each_level():
+    first, second = 0.6 * math.log2(5 / 3) + 0.4 * math.log2(5), 0.4 * math.log2(5 / 2) + 0.6 * math.log2(5 / 3)
+
+    assert REPORT.entropy == pytest.approx([first, second, 0.8 * math.log2(5 / 4) + 0.2 * math.log2(5)])
+    assert trm.SemanticIds(torch.tensor([[0], [0]])).report().entropy == [0]
+
+
+def test_a_report_is_a_table():
+    lines = str(REPORT).splitlines()
+
     assert lines[1].split() == ["1", "3", "of", "4", "1.37", "of", "2.00", "3", "(60.0%)"]
     assert lines[-1] == "1.25 items per code, at most 2; longest shared prefix: 3 levels"
-    distinct = trm.SemanticIds(torch.tensor([[1], [0]])).report(size=256)
-    assert (distinct.entropy, distinct.num_sharing, distinct.size) == ([1], [0], 256)
-    assert str(distinct).endswith("1.00 items per code, at most 1; longest shared prefix: 0 levels")
-    assert trm.SemanticIds(torch.tensor([[0], [0]])).report().entropy == [0]
-    with pytest.raises(ValueError, match="size must be at least 4, got 3"):
-        codes.report(size=3)
+
+
+def test_a_report_takes_the_size_of_a_level():
+    codes = trm.SemanticIds(torch.tensor([[1], [0]]))
+
+    assert (codes.report(size=256).entropy, codes.report(size=256).size) == ([1], 256)
+    with pytest.raises(ValueError, match="size must be at least 2, got 1"):
+        codes.report(size=1)
 
 
 def test_lists_that_end_before_k():

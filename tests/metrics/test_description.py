@@ -210,22 +210,29 @@ def test_mistakes(call, error, message):
         call()
 
 
-def test_bounds():
-    """Our metrics have the bounds 0 and 1, which plots show; other metrics have those that their class sets, if any."""
-    assert (RBP.bounds, RBP.plot_lower_bound, RBP.plot_upper_bound) == (None, None, None)
-    assert (trm.DCG.bounds, trm.DCG.plot_lower_bound) == (None, None)  # gains may be negative, and of any size
+def test_our_metrics_have_the_bounds_0_and_1():
     for name in {*trm.metrics.accuracy.__all__} - {"DCG"}:
         cls = getattr(trm, name)
         assert cls.bounds == (cls.plot_lower_bound, cls.plot_upper_bound) == (0.0, 1.0)
+    assert (trm.DCG.bounds, trm.DCG.plot_lower_bound) == (None, None)  # gains may be negative, and of any size
+
+
+def test_a_metric_of_ones_own_has_the_bounds_that_its_class_sets():
     limited = formula_of(lambda ranking, k: 3, bounds=(-1.0, 2.0))
+
     assert (limited.plot_lower_bound, limited.plot_upper_bound) == (-1.0, 2.0)
-    for unknown in (math.inf, None):
-        half = formula_of(lambda ranking, k: ranking.ranks[:, 0], bounds=(0.0, unknown))
-        assert (half.bounds, half.plot_lower_bound, half.plot_upper_bound) == ((0.0, math.inf), 0.0, None)
-        metric = half(2)
-        metric.update(torch.tensor([1, 2]), depth=10)
-        assert metric.compute() == 3 / 2
-        assert metric.confidence_interval()[0] == 0  # Student's t of 1 degree of freedom alone reaches far below 0
+    assert (RBP.bounds, RBP.plot_lower_bound, RBP.plot_upper_bound) == (None, None, None)
+
+
+@pytest.mark.parametrize("unknown", [math.inf, None])
+def test_an_interval_ends_at_the_bound_that_is_known(unknown):
+    """Student's t of 1 degree of freedom alone reaches far below 0."""
+    half = formula_of(lambda ranking, k: ranking.ranks[:, 0], bounds=(0.0, unknown))
+    metric = half(2)
+    metric.update(torch.tensor([1, 2]), depth=10)
+
+    assert (half.bounds, half.plot_upper_bound) == ((0.0, math.inf), None)
+    assert (metric.compute(), metric.confidence_interval()[0]) == (3 / 2, 0)
 
 
 def test_a_subclass_keeps_its_name_until_it_has_another_formula():

@@ -52,7 +52,6 @@ def test_compute_beside_updates_of_another_thread(request):
         for number in itertools.count():
             values = metrics.compute()
             for key, value in values.items():
-                assert 0 <= value <= 1
                 assert value == values[key.replace("HR", "Recall")]
             assert 0 <= single.compute() <= 1
             lengths = {len(rows) for rows in metrics.rows.values.values()}
@@ -101,9 +100,6 @@ def test_own_row_weights_of_rows_that_do_not_count(weights):
     metric.update(SCORES, torch.tensor([2, 1, -1]), weights=weights)
     assert metric.compute() == 1
     assert metric.num_users == (2 if weights is None else 1)
-    Own.weights = staticmethod(lambda ranking: ranking.num_relevant[:1])
-    with pytest.raises(TypeError, match="weights of Own@2 must return one weight per row"):
-        metric.update(SCORES, TARGET)
 
 
 def test_a_collection_that_cannot_be_made_changes_no_metric():

@@ -95,37 +95,34 @@ def check_layout(figure, axes):
 
 
 def test_against_k():
-    """Each metric is one line with cut-offs, values and intervals; without cut-offs the line is horizontal."""
+    """Each metric is one line with cut-offs, values and intervals."""
     collection = filled()
-    figure, axes = trm.plot(collection)
-    assert axes.figure is figure
-    assert legend(axes) == ["HR", "NDCG", "AUROC"]
+    _, axes = trm.plot(collection)
     values = collection.compute()
+
+    assert legend(axes) == ["HR", "NDCG", "AUROC"]
     for name, container in zip(("HR", "NDCG"), axes.containers, strict=True):
-        line = container.lines[0]
-        assert list(line.get_xdata()) == [1, 5, 20]
-        assert list(line.get_ydata()) == [values[f"{name}@{k}"].item() for k in (1, 5, 20)]
         expected = [collection[f"{name}@{k}"].confidence_interval() for k in (1, 5, 20)]
+        assert list(container.lines[0].get_xdata()) == [1, 5, 20]
+        assert list(container.lines[0].get_ydata()) == [values[f"{name}@{k}"].item() for k in (1, 5, 20)]
         assert bars(container) == [pytest.approx(ends) for ends in expected]
-    (across,) = [line for line in axes.lines if line.get_label() == "AUROC"]
-    assert set(across.get_ydata()) == {values["AUROC"].item()}
-    bottom, top = axes.get_ylim()
-    low, high = collection["AUROC"].confidence_interval()
-    assert bottom < low < high < top
+
+
+def test_axes_against_k():
+    _, axes = trm.plot(filled())
+
     assert texts(axes.get_xticklabels()) == ["1", "5", "20"]
     assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_xscale()) == ("k", "value, 95 % interval", "log")
 
 
-def test_intervals_stand_side_by_side():
-    """Intervals at the same k are drawn 4 points apart, and all intervals are within the axes."""
-    figure, axes = trm.plot(filled(["HR", "NDCG", "MRR"]))
-    figure.canvas.draw()
-    places = [c.lines[0].get_transform().transform((5, 0.5))[0] for c in axes.containers]
-    assert places[1] - places[0] == pytest.approx(places[2] - places[1])
-    assert places[1] - places[0] == pytest.approx(4 * figure.dpi / 72)
-    assert places[1] == pytest.approx(axes.transData.transform((5, 0.5))[0])
-    left, right = axes.get_xlim()
-    assert left < 1 < 20 < right
+def test_a_metric_without_cutoffs_is_a_horizontal_line():
+    collection = filled()
+    _, axes = trm.plot(collection)
+    (across,) = [line for line in axes.lines if line.get_label() == "AUROC"]
+    (bottom, top), (low, high) = axes.get_ylim(), collection["AUROC"].confidence_interval()
+
+    assert set(across.get_ydata()) == {collection.compute()["AUROC"].item()}
+    assert bottom < low < high < top
 
 
 def test_names():
@@ -135,16 +132,6 @@ def test_names():
     assert legend(axes) == ["test/HR", "test/NDCG-exponential", "test/MRR@5"]
     _, axes = trm.plot(filled({"a": trm.HR(5), "b": trm.HR(5), "c": trm.MRR(1), "d": trm.MRR(5)}, k=None))
     assert sorted(legend(axes)) == ["MRR", "a", "b"]
-
-
-def test_ticks():
-    """With 59 cut-offs at most 17 ticks are drawn, and the largest is one; cut-offs near each other stand evenly."""
-    _, axes = trm.plot(filled(["HR"], k=range(1, 60)))
-    ticks = axes.get_xticks()
-    assert len(ticks) <= 17
-    assert ticks[-1] == 59
-    _, axes = trm.plot(filled(["HR"], k=[2, 39]))
-    assert axes.get_xscale() == "linear"
 
 
 def test_rows_of_values():
@@ -185,25 +172,23 @@ def test_groups(names):
     check_layout(figure, axes)
 
 
-def test_long_legend():
-    """Eighteen metrics with long keys leave the axes wide, and the legend is within the figure."""
-    figure, axes = trm.plot(filled({name: trm.HR(5 + number % 2) for number, name in enumerate(LONG)}, k=None))
-    assert len(legend(axes)) == 18
-    check_layout(figure, axes)
-
-
 @pytest.mark.parametrize("k", [(2, 5, 10), (5,)])
 def test_units(k):
     """Each unit has its own axes, so that shares are not flat beside counts; those of the shares are returned."""
     figure, axes = trm.plot(evaluation(UNITS, k))
-    assert len(figure.axes) == 3
+    low, high = axes.get_ylim() if len(k) > 1 else axes.get_xlim()
+    popular = figure.axes[1].get_ylim() if len(k) > 1 else figure.axes[1].get_xlim()
+
     assert axes is figure.axes[0]
     assert [len(each.containers) for each in figure.axes] == [2, 1, 1]
-    low, high = axes.get_ylim() if len(k) > 1 else axes.get_xlim()
     assert -1 < low < high < 2
-    popular = figure.axes[1].get_ylim() if len(k) > 1 else figure.axes[1].get_xlim()
     assert max(popular) > 100
+
+
+def test_axes_of_units_do_not_overlap():
+    figure, _ = trm.plot(evaluation(UNITS, (2, 5, 10)))
     figure.canvas.draw()
+
     for above, below in pairwise(figure.axes):
         assert not above.get_window_extent().overlaps(below.get_window_extent())
         assert above.get_window_extent().width > 4 * figure.dpi
@@ -308,15 +293,6 @@ class TestModels:
 
         assert of_rows == pytest.approx(interval)
 
-    def test_rows_of_other_metrics(self):
-        """Rows and seeds need neither the same metrics nor the same ids, and there may be one model."""
-        models = {"pop": [*runs(["HR@5"]).values()], "gcn": runs(["NDCG@5"], n=60)["gcn"]}
-        figure, _ = trm.plot(models)
-        drawn = {panel.get_title(loc="left"): texts(panel.get_yticklabels()) for panel in figure.axes}
-        assert drawn == {"HR@5": ["pop"], "NDCG@5": ["gcn"]}
-        _, axes = trm.plot({"pop": models["pop"]})
-        assert texts(axes.get_yticklabels()) == ["pop"]
-
     def test_other_cutoffs(self):
         """Models with other cut-offs share the axes of a metric; one with a single cut-off is a dot there."""
         models = {"pop": filled(["HR"], k=[5]), "gcn": filled(["HR"], k=[1, 5]), "mf": filled(["HR", "NDCG"], k=[20])}
@@ -348,7 +324,6 @@ class TestComparison:
         """Each label is one row with a thick interval and a thin corrected interval, and there is a line at 0."""
         found = trm.compare(runs(), resamples=500)
         _, axes = trm.plot(found)
-        assert texts(axes.get_yticklabels()) == ["HR@10", "NDCG@10"]
         dots = [line for line in axes.lines if line.get_marker() == "o"]
         assert [list(line.get_xdata()) for line in dots] == [[result.difference for result in found.results]]
         drawn = {
@@ -360,6 +335,11 @@ class TestComparison:
             assert drawn[3, row] == (result.low, result.high)
             assert drawn[1, row] == (result.adjusted_low, result.adjusted_high)
         assert [0, 0] in [list(line.get_xdata()) for line in axes.lines]
+
+    def test_forest_says_what_it_shows(self):
+        _, axes = trm.plot(trm.compare(runs(), resamples=500))
+
+        assert texts(axes.get_yticklabels()) == ["HR@10", "NDCG@10"]
         assert axes.get_xlabel() == "gcn - pop"
         assert axes.get_title(loc="left") == "95 % intervals, thin: corrected for 2 comparisons"
         assert axes.get_legend() is None
@@ -389,11 +369,6 @@ class TestComparison:
         (interval,) = [line for line in axes.lines if line.get_linewidth() == 3]
         assert tuple(interval.get_xdata()) == (found["HR@10"].low, axes.get_xlim()[1])
         assert sum(line.get_linewidth() == 1 for line in axes.lines) == 1  # only the line at 0
-
-    def test_nothing_known(self):
-        """A comparison of one row has no interval and is drawn all the same."""
-        _, axes = trm.plot(trm.compare({name: trm.Rows({"HR": torch.ones(1)}, ["a"]) for name in "xy"}))
-        assert len(axes.get_yticks()) == 1
 
 
 def test_without_matplotlib(monkeypatch):
