@@ -537,7 +537,7 @@ def test_bad_arguments_are_said_before_a_table_is_read(words, said, run, monkeyp
     def read(*_, **__):
         raise AssertionError("a table was read")
 
-    for name in ("_read_catalogue", "evaluate_lists", "agreement", "Log.read", "Rows.from_parquet"):
+    for name in ("_read_catalogue", "evaluate_lists", "agreement", "Log.from_file", "Rows.from_parquet"):
         monkeypatch.setattr(f"torchrecmetrics.cli.{name}", read)
     status, out, error = run(words)
     assert (status, out) == (2, "")

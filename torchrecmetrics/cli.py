@@ -31,7 +31,7 @@ from torchrecmetrics.metrics.ranking_metric import RankingMetric
 from torchrecmetrics.results.comparison import compare
 from torchrecmetrics.results.evaluation import Evaluation, EvaluationCounts
 from torchrecmetrics.results.rows import Rows
-from torchrecmetrics.tables.events import Events
+from torchrecmetrics.tables.events import events_of
 from torchrecmetrics.tables.sources import open_file
 from torchrecmetrics.tables.table import Table
 from torchrecmetrics.tables.vocabulary import Vocabulary
@@ -408,7 +408,7 @@ def _report(args: argparse.Namespace, evaluation: Evaluation, thresholds: Sequen
 
 def _read_catalogue(*tables: Table) -> Catalogue:
     """Return the catalogue of the first file's interactions, with the items of all files."""
-    interactions = [Interactions.of_events(Events.of_entries(table.read())) for table in tables]
+    interactions = [Interactions.of_events(events_of(table.read())) for table in tables]
     item_ids = reduce(Vocabulary.union, (of_file.item_ids for of_file in interactions if of_file.item_ids is not None))
     return Catalogue.from_interactions(interactions[0].recode(item_ids=item_ids))
 
@@ -480,7 +480,7 @@ def _audit(args: argparse.Namespace) -> int:
     """Faults of a log, or of a split, with an example each."""
     _check_files([args.log, args.test], {"--json": args.json})
     paths = [path for path in (args.log, args.test) if path is not None]
-    train, *tests = (Log.read(_table(args, path, time=args.time, value=None)) for path in paths)
+    train, *tests = (Log.from_file(_table(args, path, time=args.time, value=None)) for path in paths)
     no_valid = train.take(torch.zeros(len(train), dtype=torch.bool, device="cpu"))
     report = audit(LogSplit(train, no_valid, *tests)) if tests else audit(train)
     findings = {name: finding._asdict() for name, finding in report.items()}

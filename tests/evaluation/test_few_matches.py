@@ -314,3 +314,11 @@ def test_excluded_entries_do_not_reach_a_threshold():
     scores, excluded = torch.tensor([[4.9, 4.5, 3.4, 2.3]]), torch.tensor([[0]])
     metric.update(trm.Lists(torch.arange(4)[None], torch.tensor([[1]]), scores=scores, exclude=excluded, complete=True))
     assert metric.compute() == 1
+
+
+def test_times_that_order_the_values_of_a_pair_are_read():
+    """Without `values_reduce="last"`, nobody reads the times of a ground truth."""
+    truth = {"user": ["al", "bo"], "item": ["x", "y"], "value": [1, 2], "time": [2, 1]}
+
+    assert trm.evaluate_lists("HR", LISTS, target=truth, k=1).unread == {"target": ["time"]}
+    assert trm.evaluate_lists("HR", LISTS, target=truth, k=1, values_reduce="last").unread == {}

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 import torchrecmetrics as trm
 from torchrecmetrics.evaluation.ranked_lists import RankedLists
 from torchrecmetrics.evaluation.sides import ListEntries
-from torchrecmetrics.tables.events import Events
+from torchrecmetrics.tables.events import events_of
 
 
 def lists_of(rows, order, is_ranked=None, may_repeat=False):
     """Return the lists of rows (user, item, rank or score), in the order of the column `order`."""
     columns = dict(zip(("user", "item", order), map(list, zip(*rows, strict=True)), strict=True))
     source = trm.Table(columns).read("rank", "score", lists=True)
-    events = Events.of_entries(source)
+    events = events_of(source)
     ids = events.user_ids, events.item_ids
     entries = ListEntries(events.users, events.items, torch.arange(len(ids[0])), source)
     ranked = torch.tensor([is_ranked is None or user in is_ranked for user in ids[0]])

@@ -25,7 +25,7 @@ def gain(target):
 
 def last(events):
     """The item of the last event of a user."""
-    test = Log.read(events if isinstance(events, Table) else Table(events)).leave_last_out().test
+    test = Log.from_frame(events if isinstance(events, Table) else Table(events)).leave_last_out().test
     return test.item_ids[int(test.items[0])]
 
 

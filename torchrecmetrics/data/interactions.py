@@ -185,10 +185,10 @@ class Interactions:
         Warns:
             UserWarning: if ids without a vocabulary or a given number reach 100 times the number of distinct ids.
         """
-        from torchrecmetrics.tables.events import Events
+        from torchrecmetrics.tables.events import events_of_columns
 
         ids, shape = (user_ids, item_ids), (num_users, num_items)
-        events = Events.of_columns((users, items), values, ids, shape, unknown)
+        events = events_of_columns((users, items), values, ids, shape, unknown)
         named = {"user_ids": events.user_ids, "item_ids": events.item_ids, "num_dropped": len(users) - len(events)}
         named["num_items_inferred"] = num_items is None and item_ids is None
         edges = (events.users, events.items)
@@ -234,14 +234,14 @@ class Interactions:
             >>> train.user_ids, train.items
             (Vocabulary(2 ids, text: 'al', 'bo'), tensor([1, 0]))
         """
-        from torchrecmetrics.tables.events import Events
+        from torchrecmetrics.tables.events import events_of
         from torchrecmetrics.tables.table import Table
 
         table = Table.with_columns(frame, user=user, item=item, value=value)
         if question := table.question("value"):
             raise ValueError(question)
         roles = ("value", "time") if values_reduce == "last" else ("value",)
-        events = Events.of_entries(table.read(*roles), user_ids, item_ids)
+        events = events_of(table.read(*roles), user_ids, item_ids)
         return cls.of_events(events, duplicates=duplicates, values_reduce=values_reduce)
 
     @classmethod
@@ -269,9 +269,13 @@ class Interactions:
             tensor([[ 1, -1],
                     [ 0,  2]])
         """
-        from torchrecmetrics.tables.events import Events
+        from torchrecmetrics.tables.entries import entries_of_dict
+        from torchrecmetrics.tables.events import events_of
+        from torchrecmetrics.tables.table import has_columns
 
-        return cls.of_events(Events.of_dict(relevant, user_ids, item_ids))
+        if not isinstance(relevant, Mapping) or has_columns(relevant):
+            raise TypeError(f"relevant must be {{user: items}}, got {describe(relevant)}: from_frame reads columns")
+        return cls.of_events(events_of(entries_of_dict("relevant", relevant), user_ids, item_ids))
 
     @overload
     @classmethod

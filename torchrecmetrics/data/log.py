@@ -15,7 +15,7 @@ from torchrecmetrics.core.checks import check_k
 from torchrecmetrics.core.saving import read, write
 from torchrecmetrics.data.edges import DuplicatePairs, Reduce
 from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.tables.events import Events, read_bound, shown_time
+from torchrecmetrics.tables.events import Events, events_of, read_bound, shown_time
 from torchrecmetrics.tables.sources import open_file
 from torchrecmetrics.tables.table import Name, Table, Use
 from torchrecmetrics.tables.vocabulary import Vocabulary
@@ -111,7 +111,7 @@ class Log(Events):
                 ids that a given vocabulary does not hold.
         """
         table = Table.with_columns(frame, user=user, item=item, time=time, value=value)
-        return cls.read(table, user_ids, item_ids)
+        return cls._of_table(table, user_ids, item_ids)
 
     @classmethod
     def from_file(
@@ -151,15 +151,17 @@ class Log(Events):
                 another encoding; names the file, the row and the column.
         """
         source = path if isinstance(path, Table) else open_file(path, delimiter)
-        return cls.read(Table.with_columns(source, user=user, item=item, time=time, value=value), user_ids, item_ids)
+        table = Table.with_columns(source, user=user, item=item, time=time, value=value)
+        return cls._of_table(table, user_ids, item_ids)
 
     @classmethod
-    def read(cls, table: Table, user_ids: Any = None, item_ids: Any = None) -> Log:
+    def _of_table(cls, table: Table, user_ids: Any, item_ids: Any) -> Log:
         """Read a table; vocabularies and errors are those of `from_frame`."""
         question = table.question("time", "value")
-        log = cls.of_entries(table.read("time", "value"), user_ids, item_ids)
+        events = events_of(table.read("time", "value"), user_ids, item_ids)
         uses: tuple[Use, ...] = ("time", "value")
-        return replace(log, questions={use: question for use in uses if question and table.open_columns(use)})
+        questions = {use: question for use in uses if question and table.open_columns(use)}
+        return cls(**vars(events), questions=questions)
 
     def _check_times(self) -> None:
         """Raise if an unread column could be the times, and for times that cannot be ordered."""

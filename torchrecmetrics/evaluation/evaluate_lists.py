@@ -29,7 +29,7 @@ from torchrecmetrics.metrics.description import METRIC_OPTIONS, MetricOptions
 from torchrecmetrics.metrics.names import Metrics, check_options
 from torchrecmetrics.results.evaluation import Evaluation, EvaluationCounts
 from torchrecmetrics.tables.entries import Entries
-from torchrecmetrics.tables.events import Events
+from torchrecmetrics.tables.events import Events, events_of
 from torchrecmetrics.tables.table import SAID_BY_TABLES, Table, column_option
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ class SessionSource(RankingSource):
         scores = scores if ranks is None else -ranks
         assert labels is not None
         assert scores is not None
-        scores, labels, events = scores.double(), labels.double(), Events.of_entries(entries)
+        scores, labels, events = scores.double(), labels.double(), events_of(entries)
         if bool((labels < 0).any()):
             row = int((labels < 0).nonzero()[0])
             raise ValueError(f"{entries.name('label')} holds a label below 0 in {entries.row(row)}")

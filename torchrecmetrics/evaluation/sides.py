@@ -18,7 +18,7 @@ from torchrecmetrics.evaluation.recommend import Recommendations
 from torchrecmetrics.evaluation.test_set import check_target, from_edges, from_matrix, wrong_exclusion
 from torchrecmetrics.tables.columns import arrow, ids_of, tensor_of
 from torchrecmetrics.tables.entries import Entries, entries_of_dict, entries_of_lists
-from torchrecmetrics.tables.events import Events
+from torchrecmetrics.tables.events import events_of
 from torchrecmetrics.tables.sources import may_be_frame
 from torchrecmetrics.tables.table import Table, Use, has_columns
 from torchrecmetrics.tables.vocabulary import Numbered, Vocabulary, numbered_together
@@ -71,7 +71,7 @@ def entries_of(lists: Any) -> Entries:
         if lists.split is not None and lists.order is not None:
             raise ValueError("split= reads the items of a cell in order, best first: leave rank= and score= out")
         entries = lists.read("rank", "score", lists=True)
-        if not len(entries.columns["user"]):
+        if not len(entries.users):
             raise ValueError(f"{lists.what} holds no rows")
         return entries
     if isinstance(lists, Recommendations):
@@ -142,7 +142,7 @@ def _ground_truth(target: Any, values_reduce: Reduce | None, num_lists: int) -> 
         roles = ("value", "time") if values_reduce == "last" else ("value",)
         entries = target.read(*roles) if isinstance(target, Table) else entries_of_dict("target", target)
         written = entries.written
-        truth = Interactions.of_events(Events.of_entries(entries), values_reduce=values_reduce)
+        truth = Interactions.of_events(events_of(entries), values_reduce=values_reduce)
     if not len(truth):
         raise ValueError(f"target holds no interactions, there is nothing to evaluate: {truth}")
     return Side("target", truth, written)
@@ -256,8 +256,9 @@ def read_sides(
     """
     lists, target = opened("lists", lists), opened("target", target)
     exclude = [opened("exclude", history) for history in exclude]
-    asked: list[tuple[Any, Use]] = [(lists, "order"), (target, "value")]
-    ask(*(table.question(use) for table, use in asked if isinstance(table, Table)))
+    of_truth: tuple[Use, ...] = ("value", "time") if values_reduce == "last" else ("value",)
+    asked: list[tuple[Any, tuple[Use, ...]]] = [(lists, ("order",)), (target, of_truth)]
+    ask(*(table.question(uses[0]) for table, uses in asked if isinstance(table, Table)))
     entries = entries_of(lists)
     truth = _ground_truth(target, values_reduce, len(entries.user_ids))
     names = ["exclude"] if len(exclude) == 1 else [f"exclude[{at}]" for at in range(len(exclude))]
@@ -270,7 +271,7 @@ def read_sides(
             "another id for the item"
         )
     entries = _without_negative_rows(entries, truth.pairs)
-    unread = {table.what: table.not_read(use) for table, use in asked if isinstance(table, Table)}
+    unread = {table.what: table.not_read(*uses) for table, uses in asked if isinstance(table, Table)}
     unread["exclude"] = [name for table in exclude if isinstance(table, Table) for name in table.not_read()]
     sides = _numbered(truth, histories, entries, catalogue)
     return sides._replace(unread={what: names for what, names in unread.items() if names})

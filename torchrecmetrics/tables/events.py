@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -11,11 +11,10 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.checks import check_choice, describe
+from torchrecmetrics.core.checks import check_choice
 from torchrecmetrics.core.numbers import check_exact, entry_at, holds, values_of
 from torchrecmetrics.tables.columns import array_of, arrow, first_null, is_text, tensor_of
-from torchrecmetrics.tables.entries import Entries, entries_of_dict
-from torchrecmetrics.tables.table import has_columns
+from torchrecmetrics.tables.entries import Entries
 from torchrecmetrics.tables.vocabulary import Vocabulary, ascending, codes_of
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -191,77 +190,6 @@ class Events:
         """Number of items, with or without events."""
         return self.shape[1]
 
-    @classmethod
-    def of_entries(cls: type[_Events], entries: Entries, user_ids: Any = None, item_ids: Any = None) -> _Events:
-        """Return events with row numbers of users and items; without a column of items, each row is an item of its own.
-
-        Args:
-            entries: the entries, with any of the roles "time" and "value".
-            user_ids: vocabulary; None = the distinct users, ascending.
-            item_ids: vocabulary; None = the distinct items, ascending.
-
-        Raises:
-            TypeError: for values that are no numbers, and times of another type.
-            ValueError: for missing values and times, and ids that are not in their vocabulary; names column and row.
-        """
-        users, user_ids = _numbered(entries, "user", user_ids)
-        if "item" in entries.columns:
-            items, item_ids = _numbered(entries, "item", item_ids)
-        else:
-            items = torch.arange(len(users), device="cpu")
-        times, unit, values = None, None, entries.numbers("value")
-        if "time" in entries.columns:
-            times, unit = read_times(entries.name("time"), entries.columns["time"], entries.row)
-        return cls(
-            users=users,
-            items=items,
-            shape=(len(user_ids), len(users) if item_ids is None else len(item_ids)),
-            user_ids=user_ids,
-            item_ids=item_ids,
-            times=None if times is None else times.clone(),  # the frame, whose memory it is, may change
-            time_unit=unit,
-            values=None if values is None else values.clone(),
-        )
-
-    @classmethod
-    def of_dict(cls: type[_Events], relevant: Mapping[Any, Any], user_ids: Any = None, item_ids: Any = None) -> _Events:
-        """Return the events of a dict {user: items} or {user: {item: value}}; errors are those of `entries_of_dict`."""
-        if not isinstance(relevant, Mapping) or has_columns(relevant):
-            raise TypeError(f"relevant must be {{user: items}}, got {describe(relevant)}: from_frame reads columns")
-        return cls.of_entries(entries_of_dict("relevant", relevant), user_ids, item_ids)
-
-    @classmethod
-    def of_columns(
-        cls: type[_Events],
-        pairs: tuple[Any, Any],
-        values: Any,
-        ids: tuple[Any, Any],
-        shape: tuple[int | None, int | None],
-        unknown: Unknown,
-    ) -> _Events:
-        """Return events of columns of users and items, without those whose id is unknown.
-
-        The arguments, in pairs of users and items, and errors are those of `Interactions.from_columns`.
-        """
-        check_choice("unknown", unknown, ("error", "drop"))
-        users, num_users, user_ids = codes_of("users", pairs[0], ids[0], shape[0])
-        items, num_items, item_ids = codes_of("items", pairs[1], ids[1], shape[1])
-        if users.shape != items.shape:
-            raise ValueError(f"users and items must be equally long, got {len(users)} and {len(items)}")
-        if values is not None and (values := values_of(values)).shape != users.shape:
-            raise ValueError(f"values must be as long as users ({len(users)}), got {list(values.shape)}")
-        events = cls(users, items, (num_users, num_items), user_ids=user_ids, item_ids=item_ids, values=values)
-        known = (users >= 0) & (items >= 0)
-        dropped = len(known) - int(known.sum())
-        if dropped and unknown == "error":
-            at = int((~known).nonzero()[0])
-            which, column = ("user", pairs[0]) if int(users[at]) < 0 else ("item", pairs[1])
-            raise ValueError(
-                f"{dropped} of {len(known)} rows hold an id that is not in its vocabulary, the first in row {at}: "
-                f"{which} {entry_at(column, at)!r}; unknown='drop' leaves them out"
-            )
-        return events.take(known) if dropped else events
-
     def check_times(self) -> None:
         """Raise for times that cannot be ordered: in two units, or with -1 among them."""
         if self.times is None or not bool((wrong := wrong_times(self.times)).any()):
@@ -277,6 +205,69 @@ class Events:
         """Return the events of the given rows, int64 [n], or of a mask, bool [E]; the vocabularies stay whole."""
         times, values = (None if column is None else column[rows] for column in (self.times, self.values))
         return replace(self, users=self.users[rows], items=self.items[rows], times=times, values=values)
+
+
+def events_of(entries: Entries, user_ids: Any = None, item_ids: Any = None) -> Events:
+    """Return events with row numbers of users and items; without a column of items, each row is an item of its own.
+
+    Args:
+        entries: the entries, with any of the roles "time" and "value".
+        user_ids: vocabulary; None = the distinct users, ascending.
+        item_ids: vocabulary; None = the distinct items, ascending.
+
+    Raises:
+        TypeError: for values that are no numbers, and times of another type.
+        ValueError: for missing values and times, and ids that are not in their vocabulary; names column and row.
+    """
+    users, user_ids = _numbered(entries, "user", user_ids)
+    if "item" in entries.columns:
+        items, item_ids = _numbered(entries, "item", item_ids)
+    else:
+        items = torch.arange(len(users), device="cpu")
+    times, unit, values = None, None, entries.numbers("value")
+    if "time" in entries.columns:
+        times, unit = read_times(entries.name("time"), entries.columns["time"], entries.row)
+    return Events(
+        users=users,
+        items=items,
+        shape=(len(user_ids), len(users) if item_ids is None else len(item_ids)),
+        user_ids=user_ids,
+        item_ids=item_ids,
+        times=None if times is None else times.clone(),  # the frame, whose memory it is, may change
+        time_unit=unit,
+        values=None if values is None else values.clone(),
+    )
+
+
+def events_of_columns(
+    pairs: tuple[Any, Any],
+    values: Any,
+    ids: tuple[Any, Any],
+    shape: tuple[int | None, int | None],
+    unknown: Unknown,
+) -> Events:
+    """Return events of columns of users and items, without those whose id is unknown.
+
+    The arguments, in pairs of users and items, and errors are those of `Interactions.from_columns`.
+    """
+    check_choice("unknown", unknown, ("error", "drop"))
+    users, num_users, user_ids = codes_of("users", pairs[0], ids[0], shape[0])
+    items, num_items, item_ids = codes_of("items", pairs[1], ids[1], shape[1])
+    if users.shape != items.shape:
+        raise ValueError(f"users and items must be equally long, got {len(users)} and {len(items)}")
+    if values is not None and (values := values_of(values)).shape != users.shape:
+        raise ValueError(f"values must be as long as users ({len(users)}), got {list(values.shape)}")
+    events = Events(users, items, (num_users, num_items), user_ids=user_ids, item_ids=item_ids, values=values)
+    known = (users >= 0) & (items >= 0)
+    dropped = len(known) - int(known.sum())
+    if dropped and unknown == "error":
+        at = int((~known).nonzero()[0])
+        which, column = ("user", pairs[0]) if int(users[at]) < 0 else ("item", pairs[1])
+        raise ValueError(
+            f"{dropped} of {len(known)} rows hold an id that is not in its vocabulary, the first in row {at}: "
+            f"{which} {entry_at(column, at)!r}; unknown='drop' leaves them out"
+        )
+    return events.take(known) if dropped else events
 
 
 def _numbered(entries: Entries, role: str, vocabulary: Any) -> tuple[Tensor, Vocabulary]:

@@ -246,7 +246,7 @@ class Table:
         """Read users, items and further roles, a row per item.
 
         Args:
-            roles: "order" (ranks or scores), "value" and "time"; those without a column are not read.
+            roles: "rank", "score", "value" and "time"; those without a column are not read.
             label: name of a further column, which is read as the role "label"; the table then needs no items.
             items: False: items are not read.
             lists: refuse two cells of several items that one user has.
@@ -256,7 +256,7 @@ class Table:
         """
         if missing := self._missing("user", *(("item",) if label is None else ())):
             raise ValueError(missing)
-        columns = {**self.columns, "order": self.order, "label": label}
+        columns = {**self.columns, "label": label}
         wanted = ("user", *(("item",) if items else ()), *roles, "label")
         names = {role: name for role in wanted if (name := columns.get(role)) is not None}
         check_distinct(names)
