@@ -471,12 +471,10 @@ def test_a_pair_in_truth_and_history_is_an_error():
 
 @pytest.mark.parametrize(("overlap", "expected"), [("miss", (1 / 2 + 1 + 0) / 3), ("keep", (1 / 2 + 1 + 1 / 2) / 3)])
 def test_overlap_says_what_such_a_pair_is(overlap, expected):
-    lists = {"al": ["y", "x"], "bo": ["z"], "eve": ["y", "x"]}
+    lists, target = {"al": ["y", "x"], "bo": ["z"], "eve": ["y", "x"]}, {"al": ["x"], "bo": ["z"], "eve": ["x"]}
+    had = {"exclude": {"eve": ["x"]}, "complete": True}
 
-    assert (
-        value("MRR@2", lists, {"al": ["x"], "bo": ["z"], "eve": ["x"]}, exclude={"eve": ["x"]}, overlap=overlap)
-        == expected
-    )
+    assert value("MRR@2", lists, target, overlap=overlap, **had) == expected
 
 
 @pytest.mark.parametrize("form", ["interactions", "frames", "logs", "files", "dicts"])
