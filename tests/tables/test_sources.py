@@ -73,6 +73,13 @@ def test_runs_of_trec_are_read(name, tmp_path):
     assert log.user_ids.ids(log.users) == ["u9", "u9", "u10"]
 
 
+@pytest.mark.parametrize("line", ["al 0 {}", "al Q0 {} my tag"])
+def test_a_tag_may_be_missing_or_hold_blanks(line, tmp_path):
+    (tmp_path / "a.run").write_text("\n".join(line.format(entry) for entry in ("x 1 0.9", "z 2 0.1")))
+
+    assert evaluate_lists("MRR@2", tmp_path / "a.run", target={"al": ["z"]})["MRR@2"] == 1 / 2
+
+
 def test_parquet_is_read_as_pandas_wrote_it(tmp_path):
     """Categories, several row groups and typed numbers are read; parquet is known by its first bytes, too."""
     frame = pd.DataFrame(EVENTS * 50, columns=HEADER).astype({"item": "category"})
