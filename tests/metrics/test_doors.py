@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.data import DataLoader
 
 import torchrecmetrics as trm
 
@@ -59,7 +60,39 @@ def of_top_items():
     return {"ids": trm.recommend(U.clone(), V.clone(), k=9).ids.flatten()}
 
 
+def of_pyg():
+    pytest.importorskip("torch_geometric")
+    from torchrecmetrics import pyg
+
+    model = torch.nn.Module()
+    model.get_embedding = lambda edges: torch.cat([U, V])
+    edges = trm.Interactions.from_dense(SCORES > 2).to_edge_index(USERS, undirected=True)
+    return dict(pyg.evaluate(NAMES, model, edges, target=TRUTH, k=9, catalogue=CATALOGUE, overlap="miss"))
+
+
+def of_callbacks():
+    """Validation comes first, in the Trainer's own inference mode, too."""
+    pl = pytest.importorskip("pytorch_lightning")
+    from trainers import trainer
+
+    from torchrecmetrics.lightning import CatalogueEvaluationCallback, RecMetricsCallback
+
+    class Module(pl.LightningModule):
+        def validation_step(self, batch, batch_idx):
+            return {"scores": SCORES[batch], "target": TARGET[batch]}
+
+    options = {"k": 9, "catalogue": CATALOGUE}
+    steps = RecMetricsCallback(NAMES, prefix="steps/", **options)
+    whole = CatalogueEvaluationCallback(NAMES, embed=lambda module: (U, V), target=TRUTH, **options)
+    (values,) = trainer(pl, steps, whole).validate(Module(), DataLoader(torch.arange(USERS), USERS), verbose=False)
+    return values
+
+
 DOORS = [of_metric, of_collection, of_sessions, of_embeddings, of_a_function, of_lists, of_top_items]
+DOORS += [
+    of_pyg,
+    pytest.param(of_callbacks, marks=pytest.mark.filterwarnings("ignore:.*does not have many workers")),
+]
 
 
 @pytest.mark.parametrize("mode", MODES)
