@@ -177,7 +177,7 @@ def test_parts_with_vocabularies_of_their_own_are_matched():
     assert report["before_train_ends"].example == example
     assert (report["before_train_ends"].number, report["equal_times"].number) == (1, 0)
     assert report["unseen_users"].number == 1
-    with pytest.raises(ValueError, match="some parts have user_ids, others have none: row 5 could mean two things"):
+    with pytest.raises(ValueError, match="train has user_ids, valid has none: row 5 could mean two users"):
         trm.audit(LogSplit(train, Interactions.from_columns([0], [0]), test))
     with pytest.raises(TypeError, match="times are numbers in one part and datetimes in another"):
         trm.audit(LogSplit(train, log_of([("b", "y", 3)]), test))

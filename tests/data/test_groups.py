@@ -46,7 +46,7 @@ def test_lists_have_groups_by_id():
     groups = Groups.from_column(["se", "de", "se", None], user_ids=["bo", "eve", "al", "kim"])
     found = trm.evaluate_lists("HR", lists, target=truth, k=1, groups=groups)
     assert numbers(found) == {"HR@1": 0.75, "HR@1/de": 1.0, "HR@1/se": 0.5}
-    with pytest.raises(ValueError, match="target have user_ids, groups none: row 5 could mean two users"):
+    with pytest.raises(ValueError, match="target has user_ids, groups has none: row 5 could mean two users"):
         trm.evaluate_lists("HR", lists, target=truth, k=1, groups=Groups(tensor([0, 0, 0, 0]), ["a"]))
 
 

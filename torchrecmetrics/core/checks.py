@@ -430,3 +430,11 @@ def needed(module: str, purpose: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise ImportError(f"{purpose} needs {module.partition('.')[0]}: {extra('frames')}") from error
+
+
+def ids_beside_rows(role: str, has: str, lacks: str, call: str) -> ValueError:
+    """Return the error for an argument without ids of a role beside one with ids, which `call` gives to both."""
+    return ValueError(
+        f"{has} has {role}_ids, {lacks} has none: row 5 could mean two {role}s. If their rows are the same, say so: "
+        f"{call}; if not, make {lacks} with ids, too (from_frame)"
+    )

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.checks import describe, nearest
+from torchrecmetrics.core.checks import describe, ids_beside_rows, nearest
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.log import Log, LogSplit, UserSplit
 from torchrecmetrics.tables.columns import arrow
@@ -166,19 +166,17 @@ def _parts(what: Any) -> dict[str, Events]:
         elif not isinstance(events, Log):
             raise TypeError(f"{name} must be a Log or Interactions, got {describe(events)}")
         parts[name] = events
-    user_ids = _vocabulary([events.user_ids for events in parts.values()], "user_ids")
-    item_ids = _vocabulary([events.item_ids for events in parts.values()], "item_ids")
+    user_ids, item_ids = _vocabulary(parts, "user"), _vocabulary(parts, "item")
     return {name: _recoded(events, user_ids, item_ids) for name, events in parts.items()}
 
 
-def _vocabulary(vocabularies: list[Vocabulary | None], name: str) -> Vocabulary | None:
-    """Return the union of the vocabularies of all parts; None if no part has a vocabulary."""
-    known = [vocabulary for vocabulary in vocabularies if vocabulary is not None]
-    if len(known) not in (0, len(vocabularies)):
-        raise ValueError(f"some parts have {name}, others have none: row 5 could mean two things; with_ids({name}=...)")
-    if not known:
-        return None
-    return reduce(Vocabulary.union, known)
+def _vocabulary(parts: Mapping[str, Events], role: str) -> Vocabulary | None:
+    """Return the union of the users, or the items, of all parts; None if no part has a vocabulary."""
+    known = {name: ids for name, events in parts.items() if (ids := getattr(events, f"{role}_ids")) is not None}
+    if lacks := [name for name in parts if known and name not in known]:
+        has = next(iter(known))
+        raise ids_beside_rows(role, has, lacks[0], f"{lacks[0]}.with_ids({role}_ids={has}.{role}_ids)")
+    return reduce(Vocabulary.union, known.values()) if known else None
 
 
 def _recoded(events: Events, user_ids: Vocabulary | None, item_ids: Vocabulary | None) -> Events:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.core.arrays import slices
-from torchrecmetrics.core.checks import check_group_names, check_ids, check_k, check_tensor, describe
+from torchrecmetrics.core.checks import check_group_names, check_ids, check_k, check_tensor, describe, ids_beside_rows
 from torchrecmetrics.data.interactions import Interactions
 
 if TYPE_CHECKING:
@@ -147,8 +147,9 @@ class Groups:
         """
         target_ids = target.user_ids
         if (target_ids is None) != (self.user_ids is None):
-            has, lacks = ("groups", "target") if target_ids is None else ("target", "groups")
-            raise ValueError(f"{has} have user_ids, {lacks} none: row 5 could mean two users; user_ids= names them")
+            if target_ids is None:
+                raise ids_beside_rows("user", "groups", "target", "target.with_ids(user_ids=groups.user_ids)")
+            raise ids_beside_rows("user", "target", "groups", "Groups(..., user_ids=target.user_ids)")
         if target_ids is None or self.user_ids is None or target_ids == self.user_ids:
             if len(self) != target.num_users:
                 raise ValueError(f"groups have {len(self)} users, but target has {target.num_users}")

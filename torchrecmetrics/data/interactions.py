@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.core.arrays import as_tensor
-from torchrecmetrics.core.checks import Checks, describe, is_dense
+from torchrecmetrics.core.checks import Checks, describe, ids_beside_rows, is_dense
 from torchrecmetrics.core.numbers import (
     SIGNED,
     check_container,
@@ -537,11 +537,7 @@ class Interactions:
         for side, ids, other_ids in (("user", self.user_ids, other.user_ids), ("item", self.item_ids, other.item_ids)):
             if (ids is None) != (other_ids is None):
                 has, lacks = (name, others_name) if other_ids is None else (others_name, name)
-                raise ValueError(
-                    f"{has} has {side}_ids, {lacks} has none: row 5 could mean two {side}s. If their rows are the "
-                    f"same, say so: {lacks}.with_ids({side}_ids={has}.{side}_ids); if not, make {lacks} with ids, too "
-                    f"(from_frame, or from_columns(..., {side}_ids=))"
-                )
+                raise ids_beside_rows(side, has, lacks, f"{lacks}.with_ids({side}_ids={has}.{side}_ids)")
 
     @property
     def popularity(self) -> Tensor:

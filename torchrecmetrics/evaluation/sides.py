@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.checks import describe
+from torchrecmetrics.core.checks import describe, ids_beside_rows
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.edges import Reduce
 from torchrecmetrics.data.interactions import Interactions
@@ -177,10 +177,7 @@ def check_ids(arguments: Mapping[str, Any]) -> None:
         lacks = [name for name in ids if ids[name] is None]
         if has and lacks:
             call = "Catalogue(..., " if lacks[0] == "the catalogue" else f"{lacks[0]}.with_ids("
-            raise ValueError(
-                f"{has[0]} has {role}_ids, {lacks[0]} has none: row 5 could mean two {role}s. If their rows are the "
-                f"same, say so: {call}{role}_ids=...); if not, make {lacks[0]} with ids, too (from_frame)"
-            )
+            raise ids_beside_rows(role, has[0], lacks[0], f"{call}{role}_ids=...)")
         sizes = {name: getattr(arguments[name], f"num_{role}s", None) for name in lacks}
         for name, size in sizes.items():
             if size is not None and size != sizes["target"]:

@@ -15,7 +15,7 @@ from torchrecmetrics.collection.by_group import ByGroup
 from torchrecmetrics.collection.collection import RecMetricCollection
 from torchrecmetrics.collection.kept_rows import KeptRows
 from torchrecmetrics.core.arrays import as_tensor
-from torchrecmetrics.core.checks import as_interactions, describe, is_dense, warn_caller
+from torchrecmetrics.core.checks import as_interactions, describe, ids_beside_rows, is_dense, warn_caller
 from torchrecmetrics.core.distributed import fingerprint
 from torchrecmetrics.core.options import Options
 from torchrecmetrics.core.ranking import Ranking
@@ -483,12 +483,14 @@ def check_catalogue(catalogue: Catalogue, target: Interactions) -> None:
 
 def check_item_ids(catalogue: Catalogue, other: Interactions, name: str) -> None:
     """Refuse a catalogue whose item ids differ from the item ids of interactions."""
-    if catalogue.item_ids is not None and catalogue.item_ids != other.item_ids:
-        has = "none" if other.item_ids is None else "others"
-        raise ValueError(
-            f"the catalogue has item_ids, {name} has {has}: row 5 could mean two items. Splits of one Log share "
-            f"them; Catalogue.from_interactions(train.recode(item_ids={name}.item_ids)) numbers train as {name}"
-        )
+    if catalogue.item_ids is None or catalogue.item_ids == other.item_ids:
+        return
+    if other.item_ids is None:
+        raise ids_beside_rows("item", "the catalogue", name, f"{name}.with_ids(item_ids=catalogue.item_ids)")
+    raise ValueError(
+        f"the catalogue has other item_ids than {name}: Catalogue.from_interactions(train.recode(item_ids={name}."
+        f"item_ids)) numbers train as {name}; splits of one Log share their ids"
+    )
 
 
 def past_of(collection: RecMetricCollection, target: Interactions) -> Interactions | None:
