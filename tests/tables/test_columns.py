@@ -14,12 +14,9 @@ TABLE = "user,item\nal,x\nal,z\nbo,z\nbo,y\n"
     "content",
     [
         b"\xef\xbb\xbf" + TABLE.encode(),
-        TABLE.replace("\n", "\r\n"),
         TABLE.replace("\n", "\r"),
-        TABLE + "\n\n",
         TABLE.replace("\n", "\r\n") + "\r\n\r\n",
         TABLE.replace(",", ";"),
-        TABLE.replace(",", "\t"),
         TABLE.replace(",", "|"),
         ",user,item\n0,al,x\n1,al,z\n2,bo,z\n3,bo,y\n",  # with the index of pandas
         "user,item, note\nal,x,a;b\nal,z,\nbo,z,\nbo,y,\n",
@@ -48,15 +45,12 @@ def ids_of(text, tmp_path, name="x.csv", **options):
         (["7", "10", "-3"], [7, 10, -3]),
         (["7", "07"], ["7", "07"]),  # as numbers they would be one
         (["7", "7.0"], ["7", "7.0"]),
-        (["7", "x"], ["7", "x"]),
-        (["1e3", "1000"], ["1e3", "1000"]),
         ([str(2**64 - 1), "0"], [2**64 - 1, 0]),
         ([str(2**70), "0"], [str(2**70), "0"]),
         (["-0", "0"], ["-0", "0"]),
         (['"NA"', '""""', "é, ü".join('""')], ["NA", '"', "é, ü"]),  # a quoted id is an id like any other
         (["7.0", "10.0", "-3.0", "0.0"], [7, 10, -3, 0]),  # pandas writes whole numbers like this if some are missing
         (["7.0", "7.5"], ["7.0", "7.5"]),
-        (["07.0", "7.0"], ["07.0", "7.0"]),
         (["-0.0", "0.0"], ["-0.0", "0.0"]),
         (["7.00", "7.0"], ["7.00", "7.0"]),
     ],
@@ -91,28 +85,36 @@ def test_decimal_ids_meet_whole_ones(tmp_path):
     assert found["MRR@2"] == 0.5
 
 
-def test_names_and_delimiters_can_be_said(tmp_path):
-    """`delimiter=` is read for .csv and for other endings, which need it; a name may begin with a blank."""
-    assert ids_of("user;item\r\na;1\r\nb;2\r\n", tmp_path, delimiter=";") == ["a", "b"]
-    assert ids_of("user|item\na|1\n", tmp_path, "x.log", delimiter="|") == ["a"]
-    assert ids_of("user;item\na;1\n", tmp_path, "x.data", delimiter=";") == ["a"]
+@pytest.mark.parametrize(
+    ("name", "delimiter", "text"),
+    [("x.csv", ";", "user;item\r\na;1\r\n"), ("x.log", "|", "user|item\na|1\n"), ("x.data", ";", "user;item\na;1\n")],
+)
+def test_a_delimiter_is_read_for_any_ending(name, delimiter, text, tmp_path):
+    assert ids_of(text, tmp_path, name, delimiter=delimiter) == ["a"]
+
+
+def test_a_delimiter_is_one_character(tmp_path):
     with pytest.raises(ValueError, match="delimiter must be one character, got '::'"):
-        Log.from_file(tmp_path / "x.log", delimiter="::")
-    assert ids_of("0,1,2\n5,6,7\n", tmp_path, user="0", item="1", value=None) == [5]  # as pandas numbers columns
+        ids_of("user::item\n", tmp_path, delimiter="::")
+
+
+def test_columns_of_a_file_may_be_named_by_numbers(tmp_path):
+    assert ids_of("0,1,2\n5,6,7\n", tmp_path, user="0", item="1", value=None) == [5]
+
+
+def test_a_name_may_begin_with_a_blank(tmp_path):
     assert ids_of("user, item\nal,x\n", tmp_path, item=" item") == ["al"]
     with pytest.raises(ValueError, match="has no column 'item' or 'item_id'; did you mean ' item'"):
         Log.from_file(tmp_path / "x.csv")
 
 
-@pytest.mark.parametrize("gains", [["--value", "gain"], ["--no-value"]])
-def test_the_command_compares_ids_of_files_as_text(gains, tmp_path, capsys):
-    """With and without gains: 7 in the truth matches 7 in lists that also hold x."""
-    files = {"lists": "user,item\nal,7\nal,x\n", "truth": "uid,item,gain\nal,7,1\n", "history": "uid,item\nal,x\n"}
-    for name, text in files.items():
-        (tmp_path / f"{name}.csv").write_text(text)
-    lists, truth, history = (str(tmp_path / f"{name}.csv") for name in files)
-    names = ["--truth-user", "uid", "--history-user", "uid", "--history", history, "--complete", "-m", "MRR@1"]
-    assert main(["evaluate", lists, truth, *names, *gains]) == 0
+def test_the_command_compares_ids_of_files_as_text(tmp_path, monkeypatch, capsys):
+    """7 in the truth matches 7 in lists that also hold x."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in {"lists": "al,7\nal,x\n", "truth": "al,7\n", "history": "al,x\n"}.items():
+        (tmp_path / f"{name}.csv").write_text(f"user,item\n{text}")
+
+    assert main(["evaluate", "lists.csv", "truth.csv", "--history", "history.csv", "--complete", "-m", "MRR@1"]) == 0
     assert capsys.readouterr().out.startswith("MRR@1  1.0000")
 
 

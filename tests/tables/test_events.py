@@ -70,13 +70,11 @@ STAMPS = [pd.Timestamp("2024-01-01") + pd.Timedelta(n, unit="ns") for n in (2, 1
         (tensor([16777215.0, 16777213.0, 16777214.0]), [1, 2, 0], (16777214, 16777215)),
         (["1337922397", "1072575677", "1042233828"], [2, 1, 0], ("1072575677", "1337922397")),
         (["1337922397", "1072575677", "1042233828"], [2, 1, 0], (1072575677, 1337922396.5)),
-        (["20", "-3", "100"], [1, 0, 2], (20, "1e2")),
         (["1.5", "-2e1", ".25"], [1, 2, 0], ("0.25", 1.5)),
         (["20240301", "20231231", "20240101"], [1, 2, 0], (20240101, "20240201")),
         ([2**53 + 2, 2**53 + 1, 2**53], [2, 1, 0], (2**53 + 1, 2**53 + 2)),
         ([datetime.max, NEW_YEAR, datetime.min], [2, 1, 0], (NEW_YEAR, "2024-01-02")),
         (FAR, [2, 1, 0], ("2024-01-01", "2024-01-01T00:00:00.000001")),
-        ([date(2024, 1, day) for day in (3, 2, 1)], [2, 1, 0], ("2024-01-01T12:00", "2024-01-02T00:00:00.1")),
         (ZONED, [2, 1, 0], ("2023-12-31T23:30Z", NEW_YEAR)),
         ([IN_UTC, EAST_1, EAST_2], [2, 1, 0], (EAST_1, NEW_YEAR)),
         (pd.to_datetime(["2024-03-01", "2024-02-01", "2024-01-02"]), [2, 1, 0], ("2024-02-01", "2024-03-01")),
@@ -118,21 +116,16 @@ BAD = [
     (lambda: in_order([NEW_YEAR, IN_UTC, NEW_YEAR]), ValueError, "holds datetimes with and without a time zone"),
     (lambda: in_order([NEW_YEAR, NEW_YEAR.date(), NEW_YEAR]), TypeError, "holds date and datetime: make them all one"),
     (lambda: in_order(["1337922397123456788.5", "1"]), ValueError, r"float64 rounds whole numbers from 2\^53 on"),
-    (lambda: in_order([str(2**63), "5"]), ValueError, r"float64 rounds whole numbers from 2\^53 on"),
     (lambda: in_order([2**63, 5, 6]), ValueError, r"must be below 2\^63: pass them in a coarser unit"),
     (lambda: in_order(tensor([16777216.0, 1, 2])), ValueError, r"float32 rounds whole numbers from 2\^24 on"),
     (lambda: in_order([1.0, math.inf, 2]), ValueError, "holds inf"),
-    (lambda: in_order(["1", "nan", "2.5"]), ValueError, "1 of 3 are missing, the first in row 1"),
     (
         lambda: in_order(np.ma.array([2, 9, 1], mask=[0, 1, 0])),
         ValueError,
         "'time' of frame: 1 of 3 are missing, the first in row 1",
     ),
-    (lambda: in_order([1, 2, 3j]), TypeError, "holds complex and int: make them all one kind"),
-    (lambda: parts([1, 2, 3], math.nan, 3), ValueError, "valid_from: 1 of 1 are missing"),
     (lambda: parts(["2024-01-01"], pd.NaT, 3), ValueError, "valid_from: 1 of 1 are missing"),
     (lambda: parts([NEW_YEAR] * 3, NEW_YEAR, 3), TypeError, "test_from is 3, but times are datetimes"),
-    (lambda: log_at(["noon"]), TypeError, "must be numbers or datetimes"),
 ]
 
 
@@ -155,11 +148,9 @@ WRONG = {  # times, the first of another unit or missing
     "seconds among milliseconds": ([MORNING * 1000, MORNING * 1000 + 1, MORNING], MORNING),
     "milliseconds among seconds": ([MORNING, MORNING * 1000, MORNING + 1], MORNING * 1000),
     "-1": ([MORNING, MORNING + 1, -1], -1),
-    "-1.0": ([float(MORNING), MORNING + 1.0, -1.0], -1.0),
     "-1 in text": ([str(MORNING), str(MORNING + 1), "-1"], -1),
     "-1 beside days": ([19_000, 19_001, -1], -1),
     "-1 beside two units": ([MORNING * 1000, MORNING * 1000 + 1, -1, MORNING], -1),
-    "dates of -1": (np.array([MORNING, MORNING + 1, -1]).astype("M8[s]"), "1969-12-31T23:59:59"),
     "dates of two units": (np.array([MORNING * 1000, MORNING * 1000 + 1, MORNING]).astype("M8[ms]"), "1970-01-19"),
     "missing dates as numbers": (np.array(["2024-01-02", "2024-01-03", "NaT"], "M8[ns]").astype(np.int64), -(2**63)),
 }
@@ -182,8 +173,6 @@ RIGHT = {
     "-1 beside small numbers": [-1, 3, 100],
     "before 1970": np.array(["1965-01-01", "1971-01-01", "2024-01-01"], "M8[s]"),
     "from 0": [0, 1_500_000, 3_000_000],
-    "one unit": [MORNING, MORNING + 1, 99 * MORNING],
-    "all missing": [-1, -1, -1],
 }
 
 

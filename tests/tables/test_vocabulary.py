@@ -2,7 +2,6 @@
 
 import math
 import sys
-import uuid
 from decimal import Decimal
 
 import hypothesis.strategies as st
@@ -30,24 +29,32 @@ IDS = st.one_of(
 
 
 @settings(max_examples=examples(150), deadline=None)
-@given(column=IDS, asked=IDS)
-def test_numbers_what_python_numbers(column, asked):
-    """Distinct ids are numbered in ascending order, exactly, with NUL as well, and no other id is found."""
+@given(column=IDS)
+def test_numbers_what_python_numbers(column):
+    """Distinct ids are numbered in ascending order, exactly, with NUL as well."""
     vocabulary, rows = Vocabulary.number(column)
     expected = sorted(set(column))
+
     assert list(vocabulary) == expected
     assert rows.tolist() == [expected.index(one) for one in column]
     assert vocabulary.ids(rows) == column
-    assert len(vocabulary) == len(expected)
-    assert vocabulary == Vocabulary(expected)
     assert (vocabulary == Vocabulary(expected[::-1])) == (len(expected) < 2)
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(column=IDS, asked=IDS)
+def test_finds_what_python_finds(column, asked):
+    """No other id is found; a union appends the new ids, unless no 64 bits hold both."""
+    vocabulary, expected = Vocabulary.number(column)[0], sorted(set(column))
+
     assert [one in vocabulary for one in asked] == [one in expected for one in asked]
-    if not asked or not column or type(asked[0]) is type(column[0]):
-        found = [expected.index(one) if one in expected else -1 for one in asked]
-        assert vocabulary.rows(asked, unknown="mark").tolist() == found
+    if asked and column and type(asked[0]) is not type(column[0]):
+        return
+    rows = [expected.index(one) if one in expected else -1 for one in asked]
+    assert vocabulary.rows(asked, unknown="mark").tolist() == rows
+    both = [*asked, *column]
+    if not ({*map(type, both)} == {int} and min(both) < 0 and max(both) >= 2**63):
         new = dict.fromkeys(one for one in asked if one not in expected)
-        if {*map(type, [*asked, *column])} == {int} and min([*asked, *column]) < 0 and max([*asked, *column]) >= 2**63:
-            return  # no 64 bits hold both
         assert list(vocabulary.union(list(dict.fromkeys(asked)))) == [*expected, *new]
 
 
@@ -66,42 +73,36 @@ def test_survives_a_file(column, tmp_path_factory):
 WORDS, NUMBERS, HASHES = ["b", "a", "ü"], [7, 2**63 - 1, -3], [2**64 - 1, 0, 5]
 CATEGORIES = ["z", "ü", "b", "a"]  # one unused, in another order
 COLUMNS = [
-    *((pd.Series(WORDS, dtype=kind), WORDS) for kind in ("str", "object", "string", "category", "string[pyarrow]")),
+    *((pd.Series(WORDS, dtype=kind), WORDS) for kind in ("object", "category", "string[pyarrow]")),
     (pd.Categorical(WORDS, categories=CATEGORIES), WORDS),
-    (pd.Series(pd.Categorical(WORDS, categories=CATEGORIES)), WORDS),
     (pd.Series(pd.Categorical(NUMBERS)), NUMBERS),
     (pd.Index(WORDS), WORDS),
-    (pl.Series(WORDS), WORDS),
-    (pl.Series(WORDS, dtype=pl.Categorical), WORDS),
     (pl.Series(WORDS, dtype=pl.Enum(CATEGORIES)), WORDS),
     (pa.chunked_array([WORDS[:1], WORDS[1:]]).dictionary_encode(), WORDS),
-    (pa.array(WORDS, pa.string_view()), WORDS),
+    (pa.chunked_array([pa.array([word], pa.string_view()) for word in WORDS]), WORDS),
     (np.array(WORDS), WORDS),
-    (np.array(WORDS, dtype=object), WORDS),
     (tuple(WORDS), WORDS),
     (pl.Series([b"\0\1", b"a", b""]), [b"\0\1", b"a", b""]),
     (pa.array([b"ab", b"cd"], pa.binary(2)), [b"ab", b"cd"]),
-    *((holds(NUMBERS), NUMBERS) for holds in (pd.Series, pl.Series, np.array, torch.tensor, pa.array, list)),
+    *((holds(NUMBERS), NUMBERS) for holds in (pd.Series, torch.tensor, pa.array)),
     (pd.Series(NUMBERS, dtype="Int64"), NUMBERS),
     (np.array(HASHES, dtype=np.uint64), HASHES),
-    (pl.Series(HASHES, dtype=pl.UInt64), HASHES),
     (torch.tensor([2, 1], dtype=torch.uint8), [2, 1]),
     (pa.array(np.array([3, 1], np.float16)), [3, 1]),
-    (pa.chunked_array([pa.array([word], pa.string_view()) for word in WORDS]), WORDS),
     (np.array([3.0, 1.0]), [3, 1]),  # pandas makes whole numbers floats if some are missing
 ]
 
 
-def test_takes_ids_whatever_holds_them():
+@pytest.mark.parametrize(("column", "expected"), COLUMNS)
+def test_takes_ids_whatever_holds_them(column, expected):
     """A vocabulary takes ids from any column in their order and with their type, and categories by their values."""
-    for column, expected in COLUMNS:
-        vocabulary = Vocabulary(column)
-        assert list(vocabulary) == expected, type(column)
-        assert vocabulary.rows(column).tolist() == list(range(len(expected))), type(column)
-        assert vocabulary == Vocabulary(expected)
-        ascending, rows = Vocabulary.number(column)
-        assert list(ascending) == sorted(expected), type(column)
-        assert rows.tolist() == [sorted(expected).index(value) for value in expected]
+    vocabulary = Vocabulary(column)
+    ascending, rows = Vocabulary.number(column)
+
+    assert list(vocabulary) == expected
+    assert vocabulary.rows(column).tolist() == list(range(len(expected)))
+    assert list(ascending) == sorted(expected)
+    assert rows.tolist() == [sorted(expected).index(value) for value in expected]
 
 
 def test_without_pyarrow(monkeypatch):
@@ -158,12 +159,9 @@ def test_reads_like_a_list():
 V = Vocabulary(["al", "bo"])
 BAD = [
     (lambda: Vocabulary(["a", "b", "a"]), ValueError, r"ids lists 'a' twice, in rows 0 and 2: .*Vocabulary.number"),
-    (lambda: Vocabulary([3, 5, 4, 5]), ValueError, "ids lists 5 twice, in rows 1 and 3"),
     (lambda: Vocabulary(["a", None]), ValueError, "ids hold a missing value: 1 of 2 rows, the first is row 1"),
-    (lambda: Vocabulary([1, None, None]), ValueError, "missing value: 2 of 3 rows, the first is row 1"),
     (lambda: Vocabulary([0.5, 1]), TypeError, "ids hold floats such as 0.5, which are no ids: make them whole numbers"),
     (lambda: Vocabulary([1, "a"]), TypeError, "ids hold int and str: make them all one kind"),
-    (lambda: Vocabulary([b"a", "a"]), TypeError, "ids hold bytes and str: make them all one kind"),
     (lambda: Vocabulary([True, False]), TypeError, "ids hold bool, such as True: ids are whole numbers, text or bytes"),
     (
         lambda: Vocabulary([(1, 2)]),
@@ -171,16 +169,13 @@ BAD = [
         r"ids hold list<item: int64>, such as \[1, 2\]: .*\[cell\[0\]",
     ),
     (lambda: Vocabulary([Decimal(7)]), TypeError, r"ids hold decimal128\(1, 0\), such as Decimal\('7'\)"),
-    (lambda: Vocabulary([uuid.UUID(int=1)]), TypeError, r"make them text, \[str\(id\) for id in ids\]"),
     (lambda: Vocabulary([2**70]), ValueError, "ids hold whole numbers that 64 bits do not hold: make them text"),
     (lambda: Vocabulary(torch.tensor([2.0**24])), ValueError, r"torch.float32 rounds whole numbers from 2\^24 on"),
-    (lambda: Vocabulary(torch.tensor([2.0**11]).half()), ValueError, r"torch.float16 rounds .* from 2\^11 on"),
     (lambda: Vocabulary(torch.tensor([2.0**8]).bfloat16()), ValueError, r"torch.bfloat16 rounds .* from 2\^8 on"),
     (lambda: Vocabulary([2.0**53]), ValueError, r"torch.float64 rounds .* from 2\^53 on"),
     (lambda: Vocabulary([1.0, math.inf]), ValueError, "ids hold inf"),
     (lambda: Vocabulary({"a"}), TypeError, r"ids must be a list or an array, got set: list\(...\)"),
     (lambda: Vocabulary("abc"), TypeError, "ids must be a list or an array, got str"),
-    (lambda: Vocabulary(7), TypeError, "ids must be a list or an array, got int"),
     (lambda: V.rows(["bo", "eve"]), ValueError, r"1 of 2 ids .* first in row 1: 'eve'; unknown='mark' gives -1"),
     (lambda: V.rows([1]), TypeError, r"ids hold whole numbers \(1\), the vocabulary holds text \('al'\): they cannot"),
     (lambda: V.rows(["al"], unknown="drop"), ValueError, "unknown must be one of 'error', 'mark'"),
@@ -265,15 +260,20 @@ def test_history_is_matched_by_id():
 
 
 def test_recode_matches_by_id():
-    """Interactions are matched by id; `recode` keeps the values of known pairs and counts the other pairs."""
+    """`recode` keeps the values of known pairs and counts the other pairs."""
     graded = graph(PAIRS, ["zoe", "eve", "bo", "al"], ["q", *ITEMS], [1.0, 2, 3, 4, 5])
     made = graded.recode(USERS, ITEMS)
+
     assert named(made) == {("eve", "v"), ("al", "w"), ("bo", "x")}
     assert (made.num_users, made.num_items, made.num_dropped) == (3, 5, 2)
     assert made.values.tolist() == [2.0, 3.0, 1.0]
     assert named(graded.recode(item_ids=ITEMS)) == set(PAIRS[:4])
-    assert named(TEST.without(graph([("bo", "y"), ("al", "z")], USERS[::-1], ITEMS))) == {("al", "x"), ("eve", "z")}
+
+
+def test_set_operations_match_by_id():
     joined = TEST.union(graph([("bo", "v")], ["bo"], ["v"]))
+
+    assert named(TEST.without(graph([("bo", "y"), ("al", "z")], USERS[::-1], ITEMS))) == {("al", "x"), ("eve", "z")}
     assert named(joined) == named(TEST) | {("bo", "v")}
     assert joined.item_ids == TEST.item_ids
 
@@ -313,21 +313,29 @@ def test_names_are_added_to_a_copy():
     assert (BARE.user_ids, named_too.user_ids) == (None, TEST.user_ids)
 
 
-def test_interactions_carry_their_vocabularies(tmp_path, device):
-    """Vocabularies are kept by splits, set operations, moves between devices, and files."""
+def test_interactions_carry_their_vocabularies(device):
+    """Vocabularies are kept by splits, set operations, and moves between devices."""
     frame = {"user": ["a"] * 3 + ["b"], "item": [1, 2, 3, 1]}
     log = trm.Log.from_frame(frame, user_ids=Vocabulary(["a", "b"]), item_ids=[3, 2, 1])
     train, valid, test = (part.to_interactions() for part in log.leave_last_out())
+
     for part in (train, valid, test, train.union(valid), train.without(valid), test.to(device)):
         assert (list(part.user_ids), list(part.item_ids)) == (["a", "b"], [3, 2, 1])
     assert train.user_ids is test.user_ids
-    assert (Interactions.from_columns([0], [0]).user_ids, TEST.select([0]).items.tolist()) == (None, [[2]])
-    for graph_ in (TRAIN.to(device), Interactions.from_columns([0], [7]), graph([("al", "x")], USERS, ITEMS, [2.5])):
-        graph_.save(tmp_path / "x")
-        torch.load(tmp_path / "x", weights_only=True)
-        back = Interactions.load(tmp_path / "x")
-        assert repr(back) == repr(graph_.to("cpu"))
-        assert (back.user_ids, back.item_ids) == (graph_.user_ids, graph_.item_ids)
-        assert torch.equal(back.keys, graph_.keys.cpu())
-        assert (back.values is None) == (graph_.values is None)
-        assert back.num_items_inferred == graph_.num_items_inferred
+
+
+SAVED = (TRAIN, Interactions.from_columns([0], [7]), graph([("al", "x")], USERS, ITEMS, [2.5]))
+
+
+@pytest.mark.parametrize("saved", SAVED, ids=["vocabularies", "rows", "values"])
+def test_interactions_survive_a_file(saved, tmp_path, device):
+    """`torch.load` reads the file with its default."""
+    saved.to(device).save(tmp_path / "x")
+    torch.load(tmp_path / "x", weights_only=True)
+    back = Interactions.load(tmp_path / "x")
+
+    assert repr(back) == repr(saved)
+    assert (back.user_ids, back.item_ids) == (saved.user_ids, saved.item_ids)
+    assert torch.equal(back.keys, saved.keys)
+    assert str(back.values) == str(saved.values)
+    assert back.num_items_inferred == saved.num_items_inferred
