@@ -31,11 +31,6 @@ def upper_tail(t: float, df: float) -> float:
     return _density(t, df) * math.sqrt(df + t * t) * scale * total
 
 
-def cdf(t: float, df: float) -> float:
-    """Return P(T <= t) for `df` > 0 degrees of freedom."""
-    return upper_tail(-t, df)
-
-
 @lru_cache(maxsize=4096)
 def quantile(probability: float, df: float) -> float:
     """Return the t with P(T <= t) = `probability`; -inf and inf for 0 and 1."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import torch
 from numpy.typing import NDArray
@@ -19,7 +19,6 @@ from torchrecmetrics.core.checks import as_interactions, describe, ids_beside_ro
 from torchrecmetrics.core.distributed import fingerprint
 from torchrecmetrics.core.options import Options
 from torchrecmetrics.core.ranking import Ranking
-from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.groups import Groups
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.inputs.batch_input import SelectedItems
@@ -27,6 +26,9 @@ from torchrecmetrics.inputs.exclusion import Exclude
 from torchrecmetrics.metrics.accumulator import Accumulator
 from torchrecmetrics.metrics.description import MetricOptions
 from torchrecmetrics.metrics.names import Metrics
+
+if TYPE_CHECKING:
+    from torchrecmetrics.data.catalogue import Catalogue
 
 Thing = TypeVar("Thing", Tensor, Interactions)
 
