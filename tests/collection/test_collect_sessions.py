@@ -7,7 +7,6 @@ import pickle
 import hypothesis.strategies as st
 import pytest
 import torch
-import torchmetrics
 from hypothesis import given, settings
 from sizes import examples
 from states import same, snapshot
@@ -173,18 +172,6 @@ def test_entries_that_do_not_merge():
         assert same(snapshot(metrics), before)
 
 
-def test_inside_modules_and_collections_of_torchmetrics():
-    """A MetricCollection of torchmetrics gives the same values; a module's state dict without entries keeps them."""
-    flat = rows(13)
-    outer = torchmetrics.MetricCollection([trm.CollectSessions(collection())])
-    expected = update(trm.CollectSessions(collection()), flat).compute()
-    assert update(outer, flat, torch.arange(len(flat[0])).split(40)).compute() == expected
-    module = torch.nn.Module()
-    module.metrics = update(trm.CollectSessions(collection()), flat)
-    module.load_state_dict(module.state_dict())
-    assert module.metrics.compute() == expected
-
-
 def test_beside_rows_of_other_forms():
     """Whole sessions and rows of a score matrix add up in one metric."""
     metric = trm.MRR()
@@ -214,27 +201,34 @@ def test_bad_input(changed, error, message):
     assert metrics.evaluator.num_entries == metrics.evaluator.update_count == 0
 
 
-def test_what_entries_do_not_tell():
-    """Entries are refused where item ids are needed, and where `groups` and the collection do not match.
-
-    They are also refused where labels have another dtype, or weights are new, compared with the entries kept before.
-    """
+def test_entries_have_no_items_for_metrics_of_lists():
     with pytest.raises(ValueError, match="Coverage@2: metrics of lists need item ids"):
         collect(["Coverage"], k=2, catalogue=trm.Catalogue(4))
-    for column in ("groups", "segment"):
-        grouped = collect(["MRR"], accumulators=[trm.ByGroup("a", "b", column=column)])
-        with pytest.raises(ValueError, match=rf"the collection has the groups a, b: pass .* update\(..., {column}=\)"):
-            grouped.update(**FLAT)
-        with pytest.raises(TypeError, match=f"{column} must hold int64"):
-            grouped.update(**FLAT, **{column: torch.zeros(4)})
-        assert grouped.evaluator.num_entries == 0
+
+
+@pytest.mark.parametrize("column", ["groups", "segment"])
+def test_entries_need_the_groups_of_the_collection(column):
+    grouped = collect(["MRR"], accumulators=[trm.ByGroup("a", "b", column=column)])
+
+    with pytest.raises(ValueError, match=rf"the collection has the groups a, b: pass .* update\(..., {column}=\)"):
+        grouped.update(**FLAT)
+    with pytest.raises(TypeError, match=f"{column} must hold int64"):
+        grouped.update(**FLAT, **{column: torch.zeros(4)})
+    assert grouped.evaluator.num_entries == 0
+
+
+def test_entries_of_all_batches_have_one_dtype_and_weights_or_none():
     metrics = trm.CollectSessions(trm.MRR())
     metrics.update(**FLAT)
+
     with pytest.raises(ValueError, match="use the same dtypes"):
         metrics.update(**(FLAT | {"labels": torch.ones(4, dtype=torch.bool)}))
     with pytest.raises(ValueError, match="pass weights for all batches, or for none"):
         metrics.update(**FLAT, weights=torch.ones(4))
     assert metrics.evaluator.num_entries == 4
+
+
+def test_a_list_of_names_is_no_collection():
     with pytest.raises(TypeError, match="CollectSessions takes a collection or a metric, got list"):
         trm.CollectSessions(["MRR"])
 
@@ -272,23 +266,27 @@ def test_bad_whole_sessions():
         trm.MRR().update(scores, labels, ids)
 
 
-def test_sessions_without_entries():
-    """A session of length 0 is a row without a relevant item, with its weight and group, in `update` and `forward`."""
-    entries = torch.tensor([0.9, 0.1, 0.3]), torch.tensor([1, 0, 1])
-    columns = {"weights": torch.ones(3), "groups": torch.tensor([0, 1, 1])}
+ENTRIES = torch.tensor([0.9, 0.1, 0.3]), torch.tensor([1, 0, 1])
+
+
+@pytest.mark.parametrize(("lengths", "hits"), [([2, 0, 1], [1, 0, 1]), ([2, 1, 0], [1, 1, 0])])
+def test_a_session_without_entries_is_a_row(lengths, hits):
+    """It has no relevant item, and its group, in `update` and `forward`."""
     accumulators = [trm.ByGroup("a", "b"), trm.KeptRows()]
-    whole = trm.RecMetricCollection("HR", k=1, empty_target_action="neg", accumulators=accumulators)
-    for lengths, hits in (([2, 0, 1], [1, 0, 1]), ([2, 1, 0], [1, 1, 0])):
-        metrics = whole.clone()
-        batch = metrics(trm.Sessions(*entries, lengths=torch.tensor(lengths)), **columns)
-        expected = pytest.approx({"HR@1": 2 / 3, "HR@1/a": 1.0, "HR@1/b": 0.5})
-        assert numbers(batch) == numbers(metrics.compute()) == expected
-        assert [value.num_users for value in metrics.values()] == [3, 1, 2]
-        assert metrics.rows.values["HR@1"].tolist() == hits
-        assert metrics.rows.weights is None
-    batch = trm.Sessions(*entries, lengths=torch.tensor([2, 0, 1]))
+    metrics = trm.RecMetricCollection("HR", k=1, empty_target_action="neg", accumulators=accumulators)
+    batch = metrics(trm.Sessions(*ENTRIES, lengths=torch.tensor(lengths)), groups=torch.tensor([0, 1, 1]))
+
+    expected = pytest.approx({"HR@1": 2 / 3, "HR@1/a": 1.0, "HR@1/b": 0.5})
+    assert numbers(batch) == numbers(metrics.compute()) == expected
+    assert [value.num_users for value in metrics.values()] == [3, 1, 2]
+    assert metrics.rows.values["HR@1"].tolist() == hits
+
+
+def test_a_session_without_entries_has_a_weight():
+    batch = trm.Sessions(*ENTRIES, lengths=torch.tensor([2, 0, 1]))
     skipping, heavy = trm.HR(1), trm.HR(1, empty_target_action="neg")
     skipping.update(batch, weights=torch.tensor([1.0, 5.0, 1.0]))
+
     assert (skipping.compute(), skipping.num_users, skipping.num_skipped) == (1, 2, 1)
     assert heavy(batch, weights=torch.tensor([1.0, 2.0, 1.0])) == heavy.compute() == 0.5
     with pytest.raises(ValueError, match=r"weights must be \[3\], one per row"):

@@ -1,13 +1,12 @@
 """RecMetricCollection: one kernel call, one synchronisation, ordered keys, right values after any first batch."""
 
 import copy
-from functools import partial
 
 import distributed
 import pytest
 import torch
 from states import same, snapshot, tensors
-from torchmetrics import MeanMetric, MetricCollection
+from torchmetrics import MeanMetric
 from values import numbers
 
 import torchrecmetrics as trm
@@ -61,36 +60,6 @@ def test_equals_its_members_alone(collection, device):
     assert collection["HR@1"].num_users == 16  # the last result stays
     collection.update(*second)
     assert numbers(collection.compute()) == alone(collection, second)
-
-
-def test_weights_gains_exclude(device):
-    """All arguments of update reach every member."""
-    arguments = {
-        "gains": torch.arange(1, 25, device=device).view(8, 3),
-        "exclude": torch.randint(0, 30, (8, 4), generator=torch.Generator().manual_seed(1)).to(device),
-        "weights": torch.arange(8, device=device),
-    }
-    collection = make(NAMES, k=5, overlap="miss").to(device)
-    collection.update(*batch(1, device=device), **arguments)
-    assert numbers(collection.compute()) == alone(collection, batch(1, device=device), **arguments)
-
-
-@pytest.mark.parametrize("first", ["hitless", "all hits"])
-def test_first_batch_decides_nothing(first, device):
-    """Metrics with equal states after the first batch, all 0 or all 1, are not merged."""
-    scores = torch.arange(30.0, device=device).repeat(8, 1)
-    target = torch.full((8, 1), 0 if first == "hitless" else 29, device=device)
-    collection = make(["HR", "NDCG", "MRR", "MAP", "Recall"], k=[1, 5]).to(device)
-    plain = MetricCollection(metrics_of(collection)).to(device)
-    nested = MetricCollection([collection.clone(prefix="a/"), MetricCollection({"b": trm.HR(5).to(device)})])
-    later = batch(3, device=device)
-    for several in (collection, plain, nested):
-        several.update(scores, target)
-        several.update(*later)
-    expected = alone(collection, (scores, target), later)
-    assert numbers(collection.compute()) == numbers(plain.compute()) == expected
-    assert numbers(nested.compute()) == {f"a/{key}": value for key, value in expected.items()} | {"b": expected["HR@5"]}
-    assert len({value.item() for value in collection.compute().values()}) > 4
 
 
 @pytest.mark.parametrize(
@@ -181,23 +150,6 @@ def test_a_metric_of_ones_own_may_name_or_know_its_k():
 
     assert Own(top_k=3).k == copy.deepcopy(Own(3)).k == 3
     assert Ten().k == copy.deepcopy(Ten()).k == copy.copy(Ten()).k == 10
-
-
-def test_lists_of_ids_in_place_of_ranks(device):
-    """Item ids without a target, which would be read as ranks, cause an error where they cannot be ranks."""
-    lists = torch.rand(8, 1000, generator=torch.Generator().manual_seed(0)).topk(10).indices.to(device)
-    collection = make(["HR", "MRR"], k=[5, 10]).to(device)
-    if device.type == "cpu":
-        with pytest.raises(ValueError, match=r"invalid ranks .*pass item ids as Lists, flags"):
-            collection.update(lists.clamp(max=3), depth=10)
-    collection.update(trm.Ranks(lists, complete=True))  # ranks in a Ranking are taken as they are
-    collection.update(lists, depth=10)
-    collection.update(torch.where(torch.arange(10, device=device) < 6, lists, 0), depth=10)  # padded, as ranks are
-    collection.update(trm.get_topk_ranks(torch.rand(8, 1000, device=device), lists, 10))
-    with pytest.raises(
-        ValueError, match=r"the depth of these ranks is unknown.* Pass item ids as Lists\(item_ids, target\)"
-    ):
-        make(["HR"], k=1).to(device).update(lists)
 
 
 def test_merge_state(collection, device):
@@ -318,18 +270,6 @@ def test_two_collectives_for_all_members(how_many, order, processes):
         assert (once, twice) == (2, 4)
 
 
-def test_short_rows_are_left_out(device):
-    """With deferred checks, a row known to 2 ranks is left out and reported where a metric reads further."""
-    lists, target = torch.tensor([[1, 2, 3], [4, 5, 6]], device=device), torch.tensor([[1], [4]], device=device)
-    short = trm.Lists(lists, target, exclude=torch.tensor([[-1], [6]], device=device))
-    ranking = short.ranking(validate_args="deferred")
-    collection = make(["HR", "Recall"], k=[2, 3], validate_args="deferred").to(device)
-    collection.update(ranking)
-    assert collection.evaluator._batch_rows(ranking).counted.tolist() == [True, False]
-    with pytest.raises(ValueError, match="HR@2: bad input since the last reset: 1 row with fewer than k known ranks"):
-        collection.compute()
-
-
 class RowNumber(trm.RankingMetric):
     """The number of the row, which does not depend on ranks."""
 
@@ -372,26 +312,32 @@ def test_places_of_others_are_not_looked_up():
     assert collection.compute()["MRR@5"].item() == pytest.approx((1 / 2.2 + 1 / 4.4) / 2)
 
 
-def test_values_are_not_changed_alone(device):
-    """A value has no state of its own: `compute` refuses an update of one alone, and a reset is that of all."""
-    args = batch(1, device=device)
-    collection = make(["HR", "NDCG"], k=[2, 5]).to(device)
+def test_values_are_not_updated_alone(device):
+    """A value has no state of its own."""
+    args, collection = batch(1, device=device), make(["HR", "NDCG"], k=[2, 5]).to(device)
     collection.update(*args)
     collection["HR@5"].update(*args)
+
     with pytest.raises(ValueError, match="HR@2 was not updated with the other values: update the collection"):
         collection["HR@2"].compute()
     assert numbers(collection.compute()) == alone(collection, args)
     with pytest.raises(TypeError, match="HR@5 has no state of its own: merge the collections"):
         collection["HR@5"].merge_state(collection["HR@2"])
+
+
+def test_a_reset_of_one_value_is_that_of_all(device):
+    collection = make(["HR", "NDCG"], k=[2, 5]).to(device)
+    collection.update(*batch(1, device=device))
     collection["NDCG@2"].reset()
+
     assert not any(state.any() for state in tensors(collection))
-    for change in (
-        partial(collection.add_metrics, trm.NDCG(10)),
-        partial(collection.__setitem__, "mine", trm.NDCG(10)),
-        partial(collection.__delitem__, "HR@2"),
-    ):
-        with pytest.raises(TypeError, match="a collection is made with all its metrics"):
-            change()
+
+
+@pytest.mark.parametrize("call", [("add_metrics", trm.NDCG(10)), ("__setitem__", "mine", trm.NDCG(10))], ids=str)
+def test_a_collection_is_made_with_all_its_metrics(call):
+    name, *arguments = call
+    with pytest.raises(TypeError, match="a collection is made with all its metrics"):
+        getattr(make("HR@2"), name)(*arguments)
 
 
 def test_values_of_a_batch_may_be_overwritten(device):

@@ -126,16 +126,3 @@ def test_scores_of_padding_are_not_read():
     shown = trm.Interactions.from_columns([0, 1, 1], [1, 1, 2], **pairs)
     target = trm.Interactions.from_columns([0, 1], [1, 2], **pairs)
     assert trm.evaluate("HR@1", trm.Embeddings(torch.ones(2, 2), items, allowed=shown), target=target) == {"HR@1": 1}
-
-
-def test_items_are_given_by_name():
-    """Target and items, which `Lists` takes in the other order, cannot be swapped; other messages name the call."""
-    scores, items, target = torch.tensor([[0.1, 0.9, 0.5]] * 3), torch.tensor([7, 3, 9]), torch.tensor([9, 9, 3])
-    for first, second in ((target, items), (items, target)):
-        with pytest.raises(TypeError, match="takes 3 positional arguments but 4 were given"):
-            trm.Candidates(scores, first, second)
-    with pytest.raises(TypeError, match="update has no argument 'candidates'"):
-        trm.MRR().update(scores, target, candidates=items)
-    metric = trm.MRR()
-    metric.update(trm.Candidates(scores, target, items=items))
-    assert metric.compute().item() == pytest.approx((1 / 2 + 1 / 2 + 1) / 3)

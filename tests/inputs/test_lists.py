@@ -99,28 +99,6 @@ def test_a_list_is_known_as_far_as_it_reaches(validate_args):
         short.hits(3)
 
 
-def test_lists_padding_idx(device):
-    """`padding_idx` leaves the list like an excluded item, however often it occurs."""
-    lists = torch.tensor([[0, 3, 4], [3, 0, 0], [3, 4, 5]], device=device)
-    ranking = trm.Lists(lists, torch.tensor([[4], [0], [5]], device=device)).ranking(padding_idx=0)
-    assert ranking.ranks.tolist() == [[2], [INF], [3]]
-    assert ranking.num_relevant.tolist() == [1, 0, 1]
-    assert ranking.row_depth.tolist() == [2, 1, 3]
-
-
-def test_lists_with_repeats_are_known_to_fewer_ranks():
-    """A list that repeats shorten is known to fewer ranks, unless it is complete; excluded targets may stay in it."""
-    lists = torch.tensor([[7, 7, 3, 9], [4, 4, 8, -1], [1, 2, 1, 2]])
-    target = torch.tensor([[9, 7], [8, -1], [2, -1]])
-    whole = trm.Lists(lists, target, duplicates="first", complete=True).ranking()
-    assert (whole.depth, whole.row_depth) == (None, None)
-    assert trm.functional.recall(whole, 4).tolist() == [1, 1, 1]
-    kept = trm.Lists(lists[:1], target[:1], duplicates="first", exclude=target[:1, 1:]).ranking(overlap="keep")
-    assert (kept.ranks.tolist(), kept.row_depth.tolist()) == ([[1, 3]], [3])
-    with pytest.raises(ValueError, match=r"2 of 3 rows with fewer than k known ranks .*: row 0 to 3"):
-        trm.HR(4)(trm.Lists(lists, target, duplicates="first"))  # the second list ended early
-
-
 @settings(max_examples=examples(150), deadline=None)
 @given(data=st.data())
 def test_repeats_leave_their_list(data):

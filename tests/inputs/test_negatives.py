@@ -141,20 +141,3 @@ def test_tgb_ranks_an_edge_at_a_time():
         for own, row in zip(POSITIVE, NEGATIVE, strict=True)
     ]
     assert peer_values(["MRR"])["MRR"] == pytest.approx(np.mean(theirs), abs=1e-6)
-
-
-def test_pykeen_adjusts():
-    """Mean, median and adjusted metrics are those of PyKEEN for the same ranks and numbers of candidates."""
-    pykeen = pytest.importorskip("pykeen.metrics.ranking")
-    kinds = {
-        "MeanRank": pykeen.ArithmeticMeanRank(),
-        "MedianRank": pykeen.MedianRank(),
-        "AMR": pykeen.AdjustedArithmeticMeanRank(),
-        "AMRI": pykeen.AdjustedArithmeticMeanRankIndex(),
-        "AdjustedMRR": pykeen.AdjustedInverseHarmonicMeanRank(),
-        "AdjustedHR@10": pykeen.AdjustedHitsAtK(k=10),
-    }
-    ranking = trm.Negatives(POSITIVE, NEGATIVE).ranking()
-    ranks, number = ranking.ranks[:, 0].numpy(), ranking.num_ranked.long().numpy()
-    theirs = {name: float(kind(ranks=ranks, num_candidates=number)) for name, kind in kinds.items()}
-    assert peer_values(list(kinds)) == pytest.approx(theirs, abs=1e-12)

@@ -6,67 +6,18 @@ import subprocess
 import sys
 from functools import partial
 
-import hypothesis.strategies as st
 import pytest
-import reference
 import torch
-from hypothesis import given, settings
-from rankings import batches, padded, rank_lists, rank_scores
-from sizes import examples
+from rankings import rank_lists, rank_scores
 
 import torchrecmetrics as trm
 from torchrecmetrics.inputs import targets
 from torchrecmetrics.inputs.scores import INVALID_RANK
 from torchrecmetrics.kernels import eager
 
-TIES = ("optimistic", "realistic", "pessimistic")
 INF, NAN = math.inf, math.nan
 SCORES = torch.tensor([[0.1, 0.9, 0.5], [0.3, 0.2, 0.1]])
 TARGET = torch.tensor([[2, 0], [1, -1]])
-
-
-def pairs(ranks, gains):
-    """Return (rank, gain) of each relevant item that was found."""
-    return [(r, g) for r, g in zip(ranks.tolist(), gains.tolist(), strict=True) if r < INF]
-
-
-def close(expected):
-    return [pytest.approx(pair, abs=1e-12) for pair in expected]
-
-
-@pytest.mark.parametrize("ties", TIES)
-@pytest.mark.parametrize("sorts", [True, False])
-@settings(max_examples=examples(150), deadline=None)
-@given(batch=batches(), padding=st.booleans(), overlap=st.sampled_from(["keep", "miss"]), masks=st.booleans())
-def test_equals_sorting(ties, sorts, batch, padding, overlap, masks):
-    """Ranks, gains, counts and flags equal those of sorting every user (test_exclude.py has all forms of exclusion)."""
-    scores, targets, gains, history, items = batch
-    padding_idx = 0 if padding else None
-    exclude = padded(history, -1, torch.int64)
-    if masks:
-        dense = torch.zeros(len(scores), items, dtype=torch.bool)
-        for row, ids in enumerate(history):
-            dense[row, [i for i in ids if i >= 0 and i != padding_idx]] = True
-        exclude = (exclude[:, :2], torch.arange(items) == items - 1, dense)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(eager, "choose_strategy", lambda *_: eager.sort if sorts else eager.compare_all)
-        ranking = trm.Scores(
-            torch.tensor(scores, dtype=torch.float32).reshape(len(scores), items),
-            padded(targets, -1, torch.int64),
-            gains=padded(gains, 0.0, torch.float64),
-            exclude=exclude,
-        ).ranking(ties=ties, padding_idx=padding_idx, overlap=overlap, score_threshold=0.3)
-    placed, unwanted = ranking.relevant.placed(torch.clone), ranking.penalties.placed(torch.clone)
-    for row in range(len(scores)):
-        out = set(history[row]) | ({items - 1} if masks else set())
-        gain = dict(zip(targets[row], gains[row], strict=True))
-        user = reference.rank(scores[row], gain, out, ties, padding_idx, overlap, threshold=0.3)
-        assert pairs(ranking.ranks[row], placed[row]) == close(user.hits)
-        assert sorted(pairs(ranking.penalties.ranks[row], unwanted[row])) == close(sorted(user.unwanted))
-        assert ranking.num_relevant[row] == len(user.gains)
-        assert ranking.ideal_gains[row].tolist()[: len(user.gains)] == sorted(user.gains, reverse=True)
-        for name in ("num_ranked", "num_recommended", "tied", "unreachable"):
-            assert getattr(ranking, name)[row] == getattr(user, name), name
 
 
 def test_topk_ranks_by_hand(device):

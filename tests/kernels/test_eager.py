@@ -17,7 +17,6 @@ import torchrecmetrics as trm
 from torchrecmetrics import functional, kernels
 from torchrecmetrics.core import arrays
 from torchrecmetrics.core.options import Needs, Options
-from torchrecmetrics.core.ranked_items import RankedItems
 from torchrecmetrics.inputs.scores import ScoreRows, TargetCounter
 from torchrecmetrics.kernels import Question, blocks, eager
 
@@ -188,28 +187,6 @@ def test_rows_are_copied_a_tile_at_a_time(name, device, tile, copies, monkeypatc
     assert len(list(eager._tiles(scores, question))) == copies
 
 
-@st.composite
-def batches(draw):
-    rows, items = draw(st.integers(0, 3)), draw(st.integers(2, 30))
-    choose = torch.Generator().manual_seed(draw(st.integers(0, 2**20)))
-    scores = torch.randint(0, draw(st.sampled_from([2, 9, 1000])), (rows, items), generator=choose).float()
-    scores[torch.rand(rows, items, generator=choose) < 0.1] = -INF
-    target = torch.rand(rows, items, generator=choose).argsort(1)[:, : draw(st.integers(1, items))]
-    target = target.where(torch.rand(target.shape, generator=choose) < 0.8, -1)
-    target = torch.nn.functional.pad(target, (0, 1), value=-1)  # ids of all items in all rows could be grades
-    history = torch.randint(-3, items, (rows, draw(st.integers(1, 6))), generator=choose)
-    mask = torch.rand(items, generator=choose) < 0.2
-    exclude = draw(st.sampled_from([None, history, mask, (history, mask), (history, mask.expand(rows, items))]))
-    gains = torch.randint(-1, 4, target.shape, generator=choose) if draw(st.booleans()) else None
-    options = {
-        "gains": gains,
-        "exclude": exclude,
-        "ties": draw(st.sampled_from(["optimistic", "realistic", "pessimistic"])),
-    }
-    options |= {"overlap": draw(st.sampled_from(["keep", "miss"])), "padding_idx": draw(st.sampled_from([None, 0]))}
-    return scores, target, options | {"score_threshold": draw(st.sampled_from([None, 1.0]))}
-
-
 def rows(scores, at_once=2):
     """Return the same scores as `ScoreRows`, made for two rows at a time in a buffer that is reused."""
     buffer = torch.empty(at_once, scores.shape[1], dtype=scores.dtype)
@@ -221,46 +198,6 @@ def ranked(scores, target, depth, gains=None, exclude=None, score_threshold=None
     """Rank scores as `Scores.ranking` does, also where the package makes the scores."""
     needs = Needs(depth, num_ranked=True, score_threshold=score_threshold)
     return trm.Scores(scores, target, gains, exclude).rank(needs, Options(**rules))
-
-
-def fields(ranking):
-    """Return all tensors of a Ranking, by name."""
-    found = {}
-    for name, value in vars(ranking).items():
-        if isinstance(value, RankedItems):
-            value = (value.ranks, value.gains, value.tie_group)
-        parts = value if isinstance(value, tuple) else (value,)
-        found |= {f"{name}{i}": part for i, part in enumerate(parts) if isinstance(part, torch.Tensor)}
-    return found
-
-
-@settings(max_examples=examples(200), deadline=None)
-@given(batch=batches(), owned=st.booleans(), k=st.integers(1, 8), least=st.sampled_from([1, 2**12]))
-def test_depth_and_ownership_change_nothing_within_the_depth(batch, owned, k, least):
-    """A ranking to a depth is the whole one cut there, whichever scores are skipped or overwritten."""
-    scores, target, options = batch
-    whole = rank_scores(scores, target, **options)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "BLOCK_ITEMS", 2)
-        patch.setattr(eager, "TILE_SCORES_CPU", 8)
-        patch.setattr(blocks, "MIN_GROUPS", 1)
-        for name in ("LIMIT_COMPARISONS_CPU", "LIMIT_ROW_COMPARISONS_CPU"):
-            patch.setattr(eager, name, least)  # 1: `limit` wherever it can
-        got = ranked(rows(scores) if owned else scores, target, depth=k, **options)
-    expected = fields(whole)
-    for name, tensor in fields(got).items():
-        want, part = expected[name], name[:-1]
-        if name in ("relevant0", "penalties0"):
-            want = want.where(want <= k, INF)
-        elif part in ("relevant", "penalties"):  # tie groups beyond the depth do not matter
-            near = expected[f"{part}0"] <= k
-            tensor, want = tensor.where(near, 0), want.where(near, 0)
-        if name == "tied0":
-            continue  # compared below, within the depth
-        assert torch.equal(tensor, want), name
-    again = rank_scores(scores, target, **options, depth=k)
-    assert torch.equal(got.tied, again.tied)
-    assert not (got.tied & ~whole.tied).any()
 
 
 def test_candidates_are_counted_only_for_who_reads_them(monkeypatch):

@@ -39,38 +39,6 @@ SCORES = torch.tensor(
 TARGET = torch.tensor([[2, -1], [4, 1], [-1, -1]])
 
 
-def order(scores, k, leaves=()):
-    """Return the k best items that are not in `leaves`, ties by lower id, padded with -1."""
-    items = sorted((item for item in range(len(scores)) if item not in leaves), key=lambda item: -scores[item])
-    items = [item for item in items if scores[item] > -math.inf][:k]
-    return items + [-1] * (k - len(items))
-
-
-@pytest.mark.parametrize("exclude", [(), ("ids",), ("rows",), ("ids", "mask")], ids="-".join)
-@pytest.mark.parametrize("overlap", ["keep", "miss"])
-@pytest.mark.parametrize("padding_idx", [None, 0])
-def test_items_are_the_best_candidates(exclude, overlap, padding_idx):
-    """Items are the best candidates; with overlap='keep' excluded relevant items remain candidates."""
-    generator = torch.Generator().manual_seed(7)
-    scores = torch.randint(0, 6, (40, 9), generator=generator) / 4
-    target = torch.rand(40, 9, generator=generator).argsort(1)[:, :3]
-    history = torch.randint(-1, 9, (40, 4), generator=generator)
-    mask = torch.rand(9, generator=generator) < 0.3
-    rows = torch.rand(40, 9, generator=generator) < 0.3
-    given = tuple({"ids": history, "mask": mask, "rows": rows}[kind] for kind in exclude)
-    ranking = trm.Scores(scores, target, exclude=given).ranking(
-        depth=5, items=True, overlap=overlap, padding_idx=padding_idx
-    )
-    for row in range(40):
-        excluded = {"ids": history[row], "mask": mask.nonzero()[:, 0], "rows": rows[row].nonzero()[:, 0]}
-        leaves = {item for kind in exclude for item in excluded[kind].tolist()}
-        relevant = set(target[row].tolist()) - {padding_idx}
-        if overlap == "keep":
-            leaves -= relevant
-        assert ranking.items[row].tolist() == order(scores[row].tolist(), 5, leaves | {padding_idx})
-        assert set(ranking.relevant_items[row].tolist()) - {-1} == relevant
-
-
 def test_items_of_lists_move_up():
     """Excluded, padding, repeated and empty (-1) entries leave a list, and the items after them move up."""
     lists = torch.tensor([[7, 3, 7, 9, -1], [4, -1, 8, 0, 2]])

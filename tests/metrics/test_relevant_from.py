@@ -159,35 +159,6 @@ def test_a_metric_of_ones_own_counts_from_the_grade():
     assert metric.compute() == 1
 
 
-MEASURES = {
-    "RR(rel=2)": "MRR",
-    "AP(rel=2)": "MAP",
-    "R(rel=2)@5": "Recall@5",
-    "P(rel=2)@5": "Precision@5",
-    "Success(rel=2)@5": "HR@5",
-    "Rprec(rel=2)": "RPrecision",
-}
-"""Name in ir_measures, which calls trec_eval -> metric."""
-
-
-@pytest.mark.parametrize(("name", "metric"), MEASURES.items(), ids=str)
-def test_values_equal_ir_measures_by_query(name, metric):
-    """1,000 queries, judgements 0 to 3, relevant from 2; theirs are 0 without such an item."""
-    ir_measures = pytest.importorskip("ir_measures")
-    scores, grades = random_grades(seed=1, rows=1000, items=20)
-    scores = scores + torch.arange(20) / 1000  # without ties, which trec_eval breaks by document id
-    qrels = [ir_measures.Qrel(str(q), str(d), int(grades[q, d])) for q in range(1000) for d in range(20)]
-    run = [ir_measures.ScoredDoc(str(q), str(d), float(scores[q, d])) for q in range(1000) for d in range(20)]
-    theirs = {m.query_id: m.value for m in ir_measures.iter_calc([ir_measures.parse_measure(name)], qrels, run)}
-    collection = trm.RecMetricCollection(
-        [metric], relevant_from=2, empty_target_action="neg", accumulators=[trm.KeptRows()]
-    )
-    collection.update(scores, grades, row_ids=torch.arange(1000))
-    (values,) = collection.rows.values.values()
-
-    assert values.tolist() == pytest.approx([theirs[str(q)] for q in range(1000)])
-
-
 def at_lists():
     """Lists and judgements as dicts of documents."""
     lists = {"q": ["a", "b", "c", "d"]}

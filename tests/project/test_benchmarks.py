@@ -2,18 +2,14 @@
 
 import itertools
 import json
-import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from benchmarks import __main__ as program
-from benchmarks import core, gpu, report, scaling, timing, workloads
+from benchmarks import core, gpu, report, timing, workloads
 from benchmarks.problem import Problem, expected, expected_in_parts
 from torchrecmetrics import Interactions
 
@@ -60,16 +56,6 @@ def test_a_wrong_value_is_not_timed():
     wrong = workloads.Contender("wrong", lambda: {"HR@5": 0.5})
     with pytest.raises(ValueError, match=r"scores far, T = 1: wrong has HR@5 = 0\.5, expected"):
         report.run_case(replace(case, contenders=[case.contenders[0], wrong]), rounds=1)
-
-
-def test_what_is_missing_is_reported(monkeypatch, tmp_path, capsys):
-    monkeypatch.setitem(sys.modules, "torcheval.metrics.functional", None)
-    result = report.run_case(next(workloads.scores_rows(True, workloads.DATA)), rounds=1)
-    assert "torcheval" in result["not_installed"]
-    assert "torcheval             not installed" in report.text_of(result)
-    (result,) = report.run_rows(["gowalla"], rounds=1, tiny=False, data=tmp_path)
-    assert result == {"id": "gowalla", "skipped": f"no Gowalla in {tmp_path}: pass --data"}
-    assert "gowalla: skipped, no Gowalla" in capsys.readouterr().out
 
 
 def test_contenders_take_turns():
@@ -134,19 +120,6 @@ def test_page_shows_what_is_kept():
     assert text[begin + len(report.MARKS[0]) : end] == report.section()
 
 
-def test_scaling(tmp_path, capsys):
-    """Each panel holds every contender's cost at every size, and the plot is drawn from the file alone."""
-    panels = {"items": [400, 800], "rows": [1, 4], "relevant": [1, 30], "metrics": [1, 30]}
-    measured = list(scaling.measure(panels, rounds=1, items=400, rows=8))
-    for panel in measured:
-        assert "torchrecmetrics" in panel["us_per_row"]
-        assert {len(cost) for cost in panel["us_per_row"].values()} == {2}
-    pytest.importorskip("matplotlib")
-    (tmp_path / "scaling.json").write_text(json.dumps({"fixed": "tiny", "panels": measured}))
-    scaling.main(tmp_path, plot_only=True)
-    assert (tmp_path / "scaling.png").read_bytes().startswith(b"\x89PNG")
-
-
 def test_counts_of_the_core(capsys):
     """The functions, files, device calls, parameters and lines are printed beside their limits."""
     core.main(["--tiny", "--rounds", "1"])
@@ -189,47 +162,6 @@ def test_rows_of_a_card(small):
     check_rows_of_a_card(small, ours)
 
 
-def test_rows_of_a_card_in_the_interpreter(tmp_path):
-    """The rows of a GPU run with interpreted Triton kernels, beside eager, in a process that reads the variable."""
-    pytest.importorskip("triton")
-    command = [sys.executable, "-m", "benchmarks", "--tiny", "--rounds", "1", "--only", *gpu.ROWS]
-    env = os.environ | {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
-    out = ["--out", str(tmp_path / "g.json")]
-    done = subprocess.run(command + out, cwd=report.ROOT, env=env, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr[-3000:]
-    kept = json.loads((tmp_path / "g.json").read_text())
-    check_rows_of_a_card(kept["cases"], {"ours", "ours, eager"})
-    assert all("ours by triton kernels" in case["workload"] for case in kept["cases"])
-
-
-def test_rows_of_a_card_without_one(monkeypatch, capsys, tmp_path):
-    """Without a GPU one reason is printed for all its rows, nothing is measured, and no results are replaced."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(report, "RESULTS", tmp_path)
-    program.main(["--only", "card-scores", "card-1M-items", "--out", str(tmp_path / "g.json")])
-    assert capsys.readouterr().out.count("card-scores, card-1M-items: skipped, no CUDA device") == 1
-    cases = json.loads((tmp_path / "g.json").read_text())["cases"]
-    assert cases == [{"id": id, "skipped": "no CUDA device"} for id in ("card-scores", "card-1M-items")]
-    program.main(["--device", "cuda"])
-    assert f"{', '.join(gpu.ROWS)}: skipped, no CUDA device" in capsys.readouterr().out
-    assert [path.name for path in tmp_path.iterdir()] == ["g.json"]
-
-
-def test_a_second_machine_on_the_page(kept, small, tmp_path):
-    """Results of a GPU have a table of their own after the CPU's."""
-    card = {"device": "NVIDIA H200", "capability": "9.0", "memory_gb": 150.1, "driver": "580.1", "cuda": "13.0"}
-    other = kept | {"machine": kept["machine"] | card, "cases": small}
-    assert report.file_for(other["machine"]).name == "nvidia-h200.json"
-    assert report.header(other["machine"]).startswith("NVIDIA H200 (compute capability 9.0, 150 GB, driver 580.1, CUDA")
-    files = [tmp_path / "cpu.json", tmp_path / "nvidia-h200.json"]
-    for file, results in zip(files, (kept, other), strict=True):
-        file.write_text(json.dumps(results))
-    text = report.section(files)
-    order = ["| ranks | ranks int64", "| card-scores | scores float32", "NVIDIA H200 (compute"]
-    assert [*map(text.index, order)] == sorted(map(text.index, order))
-    assert "## On a GPU: NVIDIA H200" in text
-
-
 def test_a_case_that_does_not_fit_is_left_out(monkeypatch, capsys):
     """A case that does not fit, or runs out of memory, is reported with its reason, and the next case is run."""
     full = replace(next(workloads.scores_rows(True, workloads.DATA)), contenders=[], skipped="needs 900 GB")
@@ -250,27 +182,6 @@ def test_a_case_that_does_not_fit_is_left_out(monkeypatch, capsys):
     assert ([one["name"] for one in second["contenders"]], second["absent"]) == (["ours"], {"greedy": "out of memory"})
     assert third["skipped"] == "ours ran out of memory"
     assert "greedy                out of memory" in capsys.readouterr().out
-
-
-def test_measured_on_a_card(monkeypatch):
-    """On a GPU the memory that PyTorch counts is shown and judged, and times are taken when the GPU is done."""
-    waits, allocated = [], iter(range(0, 10**12, 2**20))
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: waits.append(1))
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: next(allocated))
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: next(allocated))
-    case = replace(next(workloads.scores_rows(True, workloads.DATA)), device="cuda")
-    result = report.run_case(replace(case, goals=[workloads.Goal("ours", 0.5, memory=True)]), rounds=2)
-    assert all(one["memory_mb"] == 1 for one in result["contenders"])
-    assert [report.goal_text(goal) for goal in result["goals"]] == ["ours, MB added 1.00 (goal <= 0.5) MISSED"]
-    assert len(waits) >= 2 * sum(one["rounds"] for one in result["contenders"])
-
-
-def test_a_row_that_does_not_fit_a_card_says_what_it_needs(monkeypatch):
-    monkeypatch.setattr(gpu, "free_cuda_memory", lambda: 10**9)
-
-    assert gpu.lacks(torch.device("cuda"), 2e9) == "needs 2 GB of the card's memory, 1 GB are free"
-    assert gpu.lacks(torch.device("cuda"), 1e9) is None
 
 
 def test_large_catalogues_are_expected_in_parts():

@@ -75,12 +75,3 @@ def test_every_package_is_installed_somewhere():
 )
 def test_place_of_a_skipped_test(line, place):
     assert skips.place_of(line) == place
-
-
-def test_a_skip_that_must_not_be(capsys):
-    """A skip that is not listed fails, as does one whose package this place installs."""
-    peers = "SKIPPED [2] a.py:1: rectools.metrics is not installed\n"
-    assert not skips.main(["run"], [peers, "12 passed\n"])
-    assert skips.main(["peers"], [peers])
-    assert skips.main([], ["SKIPPED [1] a.py:1: too tired\n"])
-    assert "must not skip here: SKIPPED [1] a.py:1: too tired" in capsys.readouterr().out
