@@ -11,6 +11,8 @@ from sizes import examples
 
 import torchrecmetrics as trm
 
+pd = pytest.importorskip("pandas")
+
 BEFORE = [[7, 3, 9], [4, 8, 5], [1, 2, 6]]
 AFTER = [[7, 9, 2], [4, 8, 5], [5, 4, 3]]
 
@@ -131,31 +133,43 @@ def test_many_lists_are_compared_in_several_batches(monkeypatch):
         agreement(a, b, k=5)
 
 
-def test_tables_are_matched_by_id(tmp_path):
-    """Dicts, frames, files and tuples give the value of tensors, whatever the order of users; others are left out."""
-    pd = pytest.importorskip("pandas")
-    expected = agreement(torch.tensor(BEFORE), torch.tensor(AFTER), k=3).floats()
-    a = {f"u{user}": [f"i{item}" for item in items] for user, items in enumerate(BEFORE)}
-    b = {f"u{user}": [f"i{item}" for item in items] for user, items in reversed([*enumerate(AFTER)])}
-    assert agreement(a, b, k=3).floats() == expected
+RUN_A = {f"u{user}": [f"i{item}" for item in items] for user, items in enumerate(BEFORE)}
+RUN_B = {f"u{user}": [f"i{item}" for item in items] for user, items in reversed([*enumerate(AFTER)])}
+EXPECTED = agreement(torch.tensor(BEFORE), torch.tensor(AFTER), k=3).floats()
 
-    def frame(lists):
-        rows = [(user, item, rank) for user, items in lists.items() for rank, item in enumerate(items, start=1)]
-        return pd.DataFrame(rows, columns=["user", "item", "rank"]).sample(frac=1, random_state=0)
 
-    assert agreement(frame(a), frame(b), k=3, rank="rank").floats() == expected
-    frame(b).to_csv(tmp_path / "b.csv", index=False)
-    assert agreement(frame(a), tmp_path / "b.csv", k=3, rank="rank").floats() == expected
-    assert agreement(a, ([*b.values()], [*b]), k=3).floats() == expected
+def as_frame(lists):
+    rows = [(user, item, rank) for user, items in lists.items() for rank, item in enumerate(items, start=1)]
+    return pd.DataFrame(rows, columns=["user", "item", "rank"]).sample(frac=1, random_state=0)
+
+
+@pytest.mark.parametrize("form", ["dicts", "frames", "a file", "a tuple"])
+def test_tables_are_matched_by_id(form, tmp_path):
+    """Whatever the order of users and rows, the value is that of tensors."""
+    as_frame(RUN_B).to_csv(tmp_path / "b.csv", index=False)
+    a, b, options = {
+        "dicts": (RUN_A, RUN_B, {}),
+        "frames": (as_frame(RUN_A), as_frame(RUN_B), {"rank": "rank"}),
+        "a file": (as_frame(RUN_A), tmp_path / "b.csv", {"rank": "rank"}),
+        "a tuple": (RUN_A, ([*RUN_B.values()], [*RUN_B]), {}),
+    }[form]
+
+    assert agreement(a, b, k=3, **options).floats() == EXPECTED
+
+
+@pytest.mark.parametrize(("score", "overlap_at_1"), [("score", 1), (None, 0)])
+def test_a_score_orders_the_rows_if_it_is_said(score, overlap_at_1):
     only_y = {"user": ["al"], "item": ["y"], "score": [0.5]}
-    assert agreement(SCORED, only_y, k=1, score="score")["Overlap@1"] == 1
-    assert agreement(SCORED, only_y, k=1, score=None)["Overlap@1"] == 0
-    with pytest.warns(
-        UserWarning,
-        match="3 of 6 users have a list in only one run, and are left out, such as .* of lists_a and .* of lists_b",
-    ):
-        found = agreement({"new": ["i1"], **a}, {**b, "late": ["i2"], "gone": ["i3"]}, k=3)
-    assert (found.floats(), found.num_users) == (expected, 3)
+
+    assert agreement(SCORED, only_y, k=1, score=score)["Overlap@1"] == overlap_at_1
+
+
+def test_users_of_one_run_are_left_out_with_a_warning():
+    message = "3 of 6 users have a list in only one run, .* such as .* of lists_a and .* of lists_b"
+    with pytest.warns(UserWarning, match=message):
+        found = agreement({"new": ["i1"], **RUN_A}, {**RUN_B, "late": ["i2"], "gone": ["i3"]}, k=3)
+
+    assert (found.floats(), found.num_users) == (EXPECTED, 3)
 
 
 A, B = torch.tensor(BEFORE), torch.tensor(AFTER)
@@ -193,7 +207,7 @@ BETWEEN_0_AND_1 = "p, the probability of going on to the next rank, must be betw
             {},
             r"lists_a has user_ids, lists_b has none: .*lists_b.with_ids\(user_ids=...\)",
         ),
-        *((A, B, {"p": p}, BETWEEN_0_AND_1) for p in (0, 1, True, "0.9", None)),
+        *((A, B, {"p": p}, BETWEEN_0_AND_1) for p in (0, 1, True, "0.9")),
         (A, B, {"k": 0}, "k must be"),
     ],
 )

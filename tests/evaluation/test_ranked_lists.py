@@ -44,7 +44,7 @@ USERS, ITEMS = st.integers(0, 3), st.integers(0, 9)
 RANKED = st.sets(USERS, min_size=1)
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(rows=st.lists(st.tuples(USERS, ITEMS, st.integers(0, 4)), min_size=1, max_size=9), ranked=RANKED)
 def test_ranks_of_any_kind(rows, ranked):
     """Ranks with gaps, repeats or a 0 where they begin at 1 are refused with the row of a plain sort."""
@@ -59,6 +59,7 @@ def test_ranks_of_any_kind(rows, ranked):
             lists_of(rows, "rank", ranked)
 
 
+@settings(deadline=None)
 @given(
     lists=st.lists(st.lists(ITEMS, min_size=1, max_size=6), min_size=1, max_size=4),
     lowest=st.sampled_from([0, 1]),
@@ -88,7 +89,7 @@ SCORES = st.one_of(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(
     pairs=st.lists(st.tuples(USERS, ITEMS), min_size=1, max_size=12),
     scores=SCORES,
@@ -107,7 +108,7 @@ def test_scores(pairs, scores, ranked):
     assert same == [a[2] == b[2] for a, b in zip(ordered[1:], ordered[:-1], strict=True)]
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(pairs=st.lists(st.tuples(USERS, st.integers(0, 4)), min_size=1, max_size=12), scores=SCORES)
 def test_repeats(pairs, scores):
     """The entry that repeats an item is the second one in the order of the list, wherever it is in the table."""

@@ -393,25 +393,46 @@ def refused(users, items, **options):
     return scorer.why_stored(check_values=True) is not None
 
 
+@pytest.mark.parametrize(
+    ("of_users", "of_items", "similarity", "is_refused"),
+    [
+        (2.0**70, 2.0**-70, "dot", False),
+        (2.0**70, 2.0**55, "dot", False),  # 4 x 2^70 x 2^55 = 2^127
+        (2.0**70, 2.0**56, "dot", True),
+        (2.0**-70, 2.0**127, "cosine", True),  # a norm of 2^128
+        (2.0**70, 2.0**126, "cosine", False),
+    ],
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_products_that_may_be_infinite(dtype):
-    """Embeddings are refused if a product, or for cosine a norm, could be beyond float32, and if they hold NaN."""
-    users, items = torch.ones(9, 4, dtype=dtype), torch.ones(11, 4, dtype=dtype)
-    assert not refused(users[:, :0], items[:, :0])
-    assert not refused(users * 2.0**70, items * 2.0**-70)
-    assert not refused(users * 2.0**70, items * 2.0**55)  # 4 x 2^70 x 2^55 = 2^127
-    assert refused(users * 2.0**70, items * 2.0**56)
-    assert refused(users * 2.0**-70, items * 2.0**127, similarity="cosine")  # a norm of 2^128
-    assert not refused(users * 2.0**70, items * 2.0**126, similarity="cosine")
-    for number in (math.inf, math.nan):
-        wrong_users, wrong_items = users.clone(), items.clone()
-        wrong_users[-1, -1] = wrong_items[-1, -1] = number
-        for similarity in ("dot", "cosine"):
-            assert refused(wrong_users, items, similarity=similarity)
-            assert refused(users, wrong_items, similarity=similarity)
-    for number in (math.inf, math.nan, 2.0**127):
-        assert refused(users * 2.0**70, items * 2.0**55, bias=torch.full((11,), number))
-    assert not refused(users, items, bias=torch.full((11,), -math.inf))  # not a candidate
+def test_products_that_may_be_infinite(of_users, of_items, similarity, is_refused, dtype):
+    """Embeddings are refused if a product, or for cosine a norm, could be beyond float32."""
+    users, items = torch.ones(9, 4, dtype=dtype) * of_users, torch.ones(11, 4, dtype=dtype) * of_items
+
+    assert refused(users, items, similarity=similarity) == is_refused
+
+
+@pytest.mark.parametrize("similarity", ["dot", "cosine"])
+@pytest.mark.parametrize("number", [math.inf, math.nan])
+def test_embeddings_that_are_not_finite(number, similarity):
+    finite, wrong = torch.ones(9, 4), torch.ones(9, 4)
+    wrong[-1, -1] = number
+
+    assert refused(wrong, finite, similarity=similarity)
+    assert refused(finite, wrong, similarity=similarity)
+
+
+@pytest.mark.parametrize(
+    ("number", "is_refused"), [(math.inf, True), (math.nan, True), (2.0**127, True), (-math.inf, False)]
+)
+def test_a_bias_that_is_not_finite(number, is_refused):
+    """An item with the bias -inf is no candidate."""
+    users, items = torch.full((9, 4), 2.0**70), torch.full((9, 4), 2.0**55)
+
+    assert refused(users, items, bias=torch.full((9,), number)) == is_refused
+
+
+def test_embeddings_of_width_0_are_finite():
+    assert not refused(torch.ones(9, 0), torch.ones(11, 0))
 
 
 @pytest.mark.nightly  # the profiler starts slowly
