@@ -58,7 +58,6 @@ def test_catalogue_in_validation_and_test(pl):
     assert logged(run) == expected_of(module, "val/", sign=-1) | after
     assert module.calls == 3  # the sanity check embeds too
     assert whole.results["val"].num_users == NUM_USERS
-    assert run.validate(module, DATA, verbose=False) == [expected_of(module, "val/") | after]
     after = {f"test/{name}": value for name, value in counts.items()}
     assert run.test(module, DATA, verbose=False) == [expected_of(module, "test/") | after]
     assert whole.results.keys() == {"val", "test"}
@@ -96,15 +95,6 @@ def test_an_evaluation_multiplies_its_embeddings_once(inference_mode, pl, monkey
 
     assert products == [40, 40]
     assert {key.replace("val/", "test/"): value for key, value in validated.items()} == tested
-
-
-def test_catalogue_of_matrices(pl):
-    """Ground truth and history may be matrices, of torch, numpy or scipy."""
-    dense = torch.zeros(USERS, ITEMS, dtype=torch.bool)
-    dense[VALID.users, VALID.items] = True
-    for target in (dense, dense.numpy()):
-        whole, module = callback(target=target, exclude=TRAIN.to_scipy()), make_embedding_module(pl)
-        assert trainer(pl, whole).validate(module, DATA, verbose=False) == [expected_of(module, "val/")]
 
 
 def test_catalogue_with_two_callbacks(pl):
@@ -270,14 +260,6 @@ def test_progress_is_shown_beside_an_enabled_bar_of_tqdm_alone(name, is_shown, p
         bar.enable() if is_enabled else bar.disable()
         run.validate(make_embedding_module(pl), DATA, verbose=False)
     assert shown == [is_shown, False]
-
-
-def test_catalogue_progress(pl, capsys):
-    """A bar counts users while the catalogue is evaluated, if the trainer has a bar of tqdm."""
-    bar = pl.callbacks.TQDMProgressBar()
-    run = trainer(pl, callback(batch_size=7), bar, enable_progress_bar=True)
-    run.validate(make_embedding_module(pl), DATA, verbose=False)
-    assert f"{NUM_USERS}/{NUM_USERS}" in capsys.readouterr().err
 
 
 def shared_catalogue(rank, world_size):

@@ -75,26 +75,6 @@ def test_a_metric_collection_of_torchmetrics_is_logged(inference_mode):
         assert run.validate(Plain(depth), loader(samples(20)), verbose=False) == [expected_of(samples(20))]
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-def test_a_module_without_its_metric_is_scripted():
-    """A module that holds a metric is exported, and scripted or traced once the metric is None."""
-
-    class Plain(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.out, self.metrics = nn.Linear(2, 3), trm.RecMetricCollection(NAMES, k=KS)
-
-        def forward(self, users):
-            return self.out(users)
-
-    module, users = Plain(), torch.rand(4, 2)
-    expected = module(users)
-    assert torch.equal(torch.export.export(module, (users,)).module()(users), expected)
-    module.metrics = None
-    assert torch.equal(torch.jit.script(module)(users), expected)
-    assert torch.equal(torch.jit.trace(module, users)(users), expected)
-
-
 def test_checkpoint_and_early_stopping_on_our_keys(tmp_path):
     """ModelCheckpoint and EarlyStopping monitor a member or a group like any metric; no state is in the checkpoint."""
 
@@ -117,20 +97,6 @@ def test_checkpoint_and_early_stopping_on_our_keys(tmp_path):
     assert best == logged(run)["val/NDCG@10/odd"] == expected_of(data[1::2])["val/NDCG@10"]
     assert f"{best:.3f}" in keep.best_model_path
     assert set(torch.load(keep.best_model_path, weights_only=False)["state_dict"]) == {"weight"}
-
-
-def test_two_loaders_with_a_collection_each():
-    """Collections with different prefixes keep the values of two loaders apart."""
-
-    class Two(Recommender):
-        def validation_step(self, batch, batch_idx, dataloader_idx=0):
-            metrics = (self.metrics, self.test_metrics)[dataloader_idx]
-            metrics.update(*batch[:2])
-            self.log_dict(metrics, add_dataloader_idx=False)
-
-    first, second = samples(10), samples(6, seed=1)
-    got = trainer(pl).validate(Two(), [loader(first), loader(second)], verbose=False)
-    assert got == [expected_of(first), expected_of(second, "test/")]
 
 
 def with_accumulators():

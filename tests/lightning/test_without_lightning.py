@@ -79,24 +79,3 @@ def test_accelerate(world_size, processes):
     pytest.importorskip("accelerate")
     expected = [(by_hand(n, ["HR", "NDCG"], [10], history=True), n) for n in SIZES]
     assert processes.run(accelerate, world_size) == [expected] * world_size
-
-
-def test_transformers(tmp_path):
-    """compute_metrics reads ranks [B, T], so that no matrix [users, items] is kept in memory."""
-    transformers = pytest.importorskip("transformers")
-    arguments, seen = run_block("def compute_metrics", {})["arguments"], []
-    compute_metrics = arguments["compute_metrics"]
-
-    def kept(prediction):
-        seen.append(prediction.predictions)
-        return compute_metrics(prediction)
-
-    samples = [{"features": row, "labels": label} for row, label in zip(*data(13), strict=True)]
-    options = {"report_to": "none", "use_cpu": True, "label_names": ["labels"], "disable_tqdm": True}
-    options = transformers.TrainingArguments(tmp_path, per_device_eval_batch_size=4, **options)
-    run = transformers.Trainer(Model(), options, eval_dataset=samples, **(arguments | {"compute_metrics": kept}))
-    got = run.evaluate()
-    expected = by_hand(13, ["HR", "NDCG", "MRR"], [5, 10, 20])
-    assert {key: got[f"eval_{key}"] for key in expected} == expected
-    assert seen[0].shape == (13, 1)
-    assert seen[0].dtype == "int64"
