@@ -357,12 +357,6 @@ def test_history_is_no_ground_truth():
     assert trm.evaluate("Missing", torch.ones(2, 1), torch.ones(3, 1), target=target, k=4)["Missing@4"] == 0.25
 
 
-def test_without_history_no_overlap_is_computed(monkeypatch):
-    """Without `exclude` the keys of the ground truth's edges are not computed."""
-    monkeypatch.setattr(Interactions, "keys", property(lambda self: pytest.fail("computed")))
-    evaluate(exclude=None)
-
-
 def test_out_of_memory_halves_the_batch():
     """A batch that runs out of GPU memory is tried again in halves; no user is lost or counted twice."""
     users, items, train, test = world()
@@ -517,20 +511,6 @@ def test_matrices_are_interactions(form, values):
         found = trm.evaluate(NAMES, users, items, target=target, exclude=(exclude,), **options)
         assert numbers(found) == near(expected)
     assert recommend(U, V, exclude=exclude).ids.equal(recommend(U, V, exclude=TRAIN).ids)
-
-
-def test_arrays_are_read_whatever_they_are():
-    """Arrays that are read-only or of another byte order, a bias, a mask and allowed items of numpy are read."""
-    users, items = U.numpy().copy(), V.numpy().astype(">f8")
-    users.flags.writeable = False
-    allowed, bias = np.arange(ITEMS) != 3, np.arange(ITEMS)
-    found = trm.evaluate("NDCG@5", trm.Embeddings(users, items, bias, allowed=allowed), target=TEST, overlap="miss")
-    tensors = trm.Embeddings(U, V.double(), torch.arange(ITEMS), allowed=torch.arange(ITEMS) != 3)
-    assert found == trm.evaluate("NDCG@5", tensors, target=TEST, overlap="miss")
-    masked = evaluate(exclude=(TRAIN, np.arange(ITEMS) == 3), overlap="miss")
-    assert masked == evaluate(exclude=(TRAIN, torch.arange(ITEMS) == 3), overlap="miss")
-    edges = TEST.to_edge_index().numpy()
-    assert evaluate(users, V, target=edges) == evaluate()
 
 
 def evaluate(users=U, items=V, **changed):

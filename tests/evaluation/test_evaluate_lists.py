@@ -158,30 +158,6 @@ def test_ranx_pytrec_eval_and_ir_measures_agree_on_the_files(tmp_path):
     assert numbers(found) == pytest.approx(expected, abs=1e-9)
 
 
-@pytest.mark.parametrize("package", ["rectools", "replay"])
-def test_rectools_and_replay_agree(package):
-    """RecTools and RePlay agree on frames with ranks or scores, if RecTools' NDCG divides by the achievable DCG."""
-    theirs, draw = pytest.importorskip(f"{package}.metrics"), torch.Generator().manual_seed(0)
-    lists, pairs = (torch.rand(30, 40, generator=draw).topk(n).indices.tolist() for n in (10, 5))
-    user = "user_id" if package == "rectools" else "query_id"
-    rows = [(u, i, rank, 1 / rank) for u, items in enumerate(lists) for rank, i in enumerate(items, 1)]
-    lists = pd.DataFrame(rows, columns=[user, "item_id", "rank", "rating"])
-    rows = [(u, i, 1) for u, items in enumerate(pairs) for i in items[: 1 + u % 5]]
-    truth = pd.DataFrame(rows, columns=[user, "item_id", "weight"])
-    expected = {}
-    for name in NAMES:
-        kind = getattr(theirs, "HitRate" if name == "HR" else name)
-        if package == "rectools":
-            expected[f"{name}@5"] = kind(5, **({"divide_by_achievable": True} if name == "NDCG" else {})).calc(
-                lists, truth
-            )
-        else:
-            (expected[f"{name}@5"],) = kind(5)(lists, truth).values()
-    target = trm.Table(truth, user=user, item="item_id", value=None)
-    found = evaluate_lists(NAMES, trm.Table(lists, user=user, item="item_id", rank="rank"), target=target, k=5)
-    assert numbers(found) == pytest.approx(expected, abs=1e-12)
-
-
 def test_plain_reference():
     """Values equal plain Python definitions, item by item, for uneven and empty lists and for unknown items."""
     generator = torch.Generator().manual_seed(3)
@@ -761,11 +737,6 @@ def test_row_numbers_are_no_ids(target, lists, options, message):
         evaluate_lists("HR@1", lists, target=target, complete=True, **options)
 
 
-@pytest.mark.parametrize("lists", [LISTS_OF_ROWS, TOP, (TOP[0].numpy(), [0, 1, 2])], ids=["dict", "tensors", "numpy"])
-def test_lists_in_a_dict_or_tuple_hold_row_numbers_where_the_ground_truth_does(lists):
-    assert value("MRR@2", lists, ROWS) == (1 / 2 + 1 + 0) / 3
-
-
 def test_row_numbers_below_0_are_padding():
     lists = torch.tensor([[-2, 2], [-5, 3], [-1, 3]]), torch.arange(3)
 
@@ -925,14 +896,3 @@ def test_a_hit_rate_of_whole_sessions_is_a_warning():
         UserWarning, match=r"HR@10 is 1 by construction: all 2 sessions .* and 2 without one are left out"
     ):
         assert evaluate_lists("HR", frame, label="clicked", k=10)["HR@10"] == 1
-
-
-def test_a_file_with_labels_is_parsed_once(tmp_path, monkeypatch):
-    import pyarrow.csv
-
-    calls, read_csv = [], pyarrow.csv.read_csv
-    monkeypatch.setattr(pyarrow.csv, "read_csv", lambda *args: calls.append(1) or read_csv(*args))
-    FRAME.to_csv(tmp_path / "sessions.csv", index=False)
-    evaluate_lists("HR@1", trm.Table(tmp_path / "sessions.csv", user="session"), label="clicked")
-
-    assert len(calls) == 1

@@ -74,22 +74,6 @@ def test_equals_one_process(processes, world_size, how, dtype):
         assert others == expected
 
 
-def of_floats(rank, world_size):
-    """Return values of random embeddings whose items are shared by two processes, and those of one process."""
-    generator = torch.Generator().manual_seed(1)
-    users, items = torch.randn(USERS, 16, generator=generator), torch.randn(400, 16, generator=generator)
-    target = trm.Interactions.from_dense(torch.rand(USERS, 400, generator=generator) < 0.02)
-    mine = (items[:130], items[130:])[rank]
-    shared_items = trm.evaluate(NAMES[:5], users, mine, target=target, k=10, shard="items")
-    return numbers(shared_items), numbers(trm.evaluate(NAMES[:5], users, items, target=target, k=10))
-
-
-def test_floats(processes):
-    """Products of other shapes may round differently, which moves a value only where two scores nearly tie."""
-    for values, expected in processes.run(of_floats, 2):
-        assert values == pytest.approx(expected, abs=2e-4)
-
-
 def on_some_processes(rank, world_size):
     """Let processes 0 and 1 share items, or users; process 2 takes no part."""
     group = dist.new_group([0, 1])
@@ -379,14 +363,6 @@ def test_one_process_has_no_shards():
 CPU = TargetDevice(torch.device("cpu"), False)
 
 
-@pytest.mark.parametrize(("dtype", "number"), [(torch.float32, 256), (torch.float16, 256), (torch.float64, 448)])
-def test_memory_of_scores(dtype, number):
-    """The scores of a user are counted in the dtype that they are made in, up to the end of a cache line."""
-    users, items = torch.ones(3, 2, dtype=dtype), torch.ones(50, 2, dtype=dtype)
-    assert scoring.EmbeddingScorer(trm.Embeddings(users, items), CPU).row_bytes == number
-    assert scoring.FunctionScorer(len, 50, CPU.device).row_bytes == 50 * 4
-
-
 def refused(users, items, **options):
     """Return whether the scores must be kept because one of them might not be finite."""
     scorer = scoring.EmbeddingScorer(trm.Embeddings(users, items, **options), CPU)
@@ -433,13 +409,3 @@ def test_a_bias_that_is_not_finite(number, is_refused):
 
 def test_embeddings_of_width_0_are_finite():
     assert not refused(torch.ones(9, 0), torch.ones(11, 0))
-
-
-@pytest.mark.nightly  # the profiler starts slowly
-def test_no_copy_of_embeddings_is_made():
-    """The check that scores are finite takes at most 8 MB at once; a copy of all embeddings is 13 MB."""
-    users, items = torch.ones(10, 64), torch.ones(100_000, 64, dtype=torch.float16)
-    activities = [torch.profiler.ProfilerActivity.CPU]
-    with torch.profiler.profile(activities=activities, profile_memory=True) as seen:
-        assert not refused(users, items)
-    assert 0 < max(event.cpu_memory_usage for event in seen.events()) <= 8 * 2**20

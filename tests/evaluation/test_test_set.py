@@ -54,16 +54,6 @@ def test_files_read_apart(side):
     assert hit_rate(as_train, train, trained) == hit_rate(test, as_test) == 1
 
 
-def test_files_of_the_same_ids_in_another_order():
-    """A file may be read with the ids of the other one, too."""
-    later, earlier = frame_of("user", 2, 1), frame_of("user", 2, 0)
-    test, train = Interactions.from_frame(later), Interactions.from_frame(earlier, user_ids=earlier["user"][18::-1])
-    with pytest.warns(UserWarning, match="row 0 of the model's users is taken as target's 'x00', not exclude's 'x19'"):
-        hit_rate(test, train)
-    assert hit_rate(Interactions.from_frame(later, **ids_of(train)), train) == 1
-    assert hit_rate(test, Interactions.from_frame(earlier, **ids_of(test))) == 1
-
-
 def test_rows_of_one_side():
     """A bias has rows of items alone, and a function none; a history of another size does not fit the model."""
     test, train = read("item")
@@ -121,10 +111,3 @@ def test_the_cure_for_ids_from_1():
     for ids in ([-1, 2, 3], [2, 3, 4]):  # no rows of the model
         with pytest.raises(ValueError, match=r"and drops others$"):
             hit_rate(test.with_ids(user_ids=ids), None, model)
-
-
-def test_a_ground_truth_without_ids_of_one_side():
-    """A ground truth of no users has another size than the model, and no ids to recode."""
-    nobody = trm.Interactions.from_frame({"user": [1], "item": ["a"]}).recode(user_ids=[])
-    with pytest.raises(ValueError, match=r"^4 users have embeddings, but target has 0 users$"):
-        hit_rate(nobody, None, (torch.eye(4), torch.eye(4)))

@@ -4,7 +4,6 @@ import csv
 import functools
 import inspect
 import time
-import warnings
 
 import pytest
 import torch
@@ -62,23 +61,6 @@ def test_catalogue_in_validation_and_test(pl):
     assert run.test(module, DATA, verbose=False) == [expected_of(module, "test/") | after]
     assert whole.results.keys() == {"val", "test"}
     assert module.training
-
-
-@both_packages
-@pytest.mark.parametrize("inference_mode", [True, False])
-def test_validation_of_50_users(inference_mode, pl):
-    """Batches that are large enough for questions are evaluated in inference mode, too, with and without a question."""
-    module, users, items = make_embedding_module(pl), torch.rand(50, 4), torch.rand(ITEMS, 4)
-    truth = torch.rand(50, ITEMS) < 0.2
-    for tied in (False, True):
-        embeddings = (users * 0 if tied else users, items)
-        whole = callback(target=truth, embed=lambda m, embeddings=embeddings: embeddings)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            (values,) = trainer(pl, whole, inference_mode=inference_mode).validate(module, DATA, verbose=False)
-            expected = trm.evaluate(NAMES, *embeddings, target=truth, k=KS)
-        assert values == {f"val/{key}": value for key, value in near(expected).items()}
-        assert sum("that shares its score" in str(warning.message) for warning in caught) == 2 * tied
 
 
 @both_packages

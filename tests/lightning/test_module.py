@@ -75,30 +75,6 @@ def test_a_metric_collection_of_torchmetrics_is_logged(inference_mode):
         assert run.validate(Plain(depth), loader(samples(20)), verbose=False) == [expected_of(samples(20))]
 
 
-def test_checkpoint_and_early_stopping_on_our_keys(tmp_path):
-    """ModelCheckpoint and EarlyStopping monitor a member or a group like any metric; no state is in the checkpoint."""
-
-    class Grouped(Recommender):
-        def validation_step(self, batch, batch_idx):
-            scores, target, users = batch
-            self.metrics.update(scores, target, groups=users % 2)
-            self.log_dict(self.metrics)
-
-    keep = pl.callbacks.ModelCheckpoint(
-        tmp_path, "{val/NDCG@10/odd:.3f}", monitor="val/NDCG@10/odd", mode="max", auto_insert_metric_name=False
-    )
-    stop = pl.callbacks.EarlyStopping("val/MRR@10", mode="max", patience=1)
-    module, data = Grouped(accumulators=[trm.ByGroup("even", "odd")]), samples(13)
-    run = trainer(pl, keep, stop, max_epochs=5)
-    run.fit(module, loader(data), loader(data))
-    assert run.current_epoch == 2
-    assert {key: value for key, value in logged(run).items() if key.count("/") == 1} == expected_of(data)
-    best = keep.best_model_score.item()
-    assert best == logged(run)["val/NDCG@10/odd"] == expected_of(data[1::2])["val/NDCG@10"]
-    assert f"{best:.3f}" in keep.best_model_path
-    assert set(torch.load(keep.best_model_path, weights_only=False)["state_dict"]) == {"weight"}
-
-
 def with_accumulators():
     accumulators = [trm.Window(updates=2), trm.ByGroup("even", "odd")]
     return trm.RecMetricCollection(["HR", "NDCG"], k=KS, prefix="train/", accumulators=accumulators)

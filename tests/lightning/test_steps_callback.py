@@ -2,7 +2,6 @@
 
 import importlib
 import pickle
-import tempfile
 import warnings
 
 import distributed
@@ -414,34 +413,6 @@ def test_bad_values_on_one_process_raise_in_all(processes):
     message = "RecMetricsCallback, loader 'val': HR@1: bad input since the last reset: "
     message += "1 row with a target id beyond the last item"
     assert processes.run(bad_values_on_one_process, 2) == [[message, message]] * 2
-
-
-def epochs_of_a_fit(rank, world_size):
-    """Return the values of each epoch of a fit, the best score of ModelCheckpoint and the last epoch."""
-    data, history = samples(7), []
-    pl, _ = distributed_trainer(world_size)
-
-    class Listener(pl.Callback):
-        def on_validation_end(self, trainer, pl_module):
-            if not trainer.sanity_checking:
-                history.append(logged(trainer))
-
-    with tempfile.TemporaryDirectory() as folder:
-        keep = pl.callbacks.ModelCheckpoint(folder, monitor="val/HR@10", mode="max")
-        stop = pl.callbacks.EarlyStopping("val/HR@10", mode="max", patience=2)
-        callbacks = RecMetricsCallback(NAMES, k=KS), Listener(), keep, stop
-        _, run = distributed_trainer(world_size, *callbacks, max_epochs=9)
-        run.fit(make_module(pl), loader(data), loader(data))
-        torch.distributed.barrier()
-    return history, keep.best_model_score.item(), run.current_epoch
-
-
-def test_fit_on_two_processes(processes):
-    """The values of every epoch, the score of the best checkpoint and the last epoch are those of one process."""
-    history, best, epochs = processes.run(epochs_of_a_fit, 1)[0]
-    history = [{key: pytest.approx(value, abs=1e-12) for key, value in values.items()} for values in history]
-    for process in processes.run(epochs_of_a_fit, 2):
-        assert process == (history, pytest.approx(best, abs=1e-12), epochs)
 
 
 def test_training_rows(pl):

@@ -378,11 +378,3 @@ def test_bad_labels(changed, message):
     """Arguments that do not fit labelled edges are refused, so that negatives are never taken for positives."""
     with pytest.raises(ValueError, match=message):
         rank_labelled(**changed)
-
-
-def test_rows_are_in_the_order_of_the_target():
-    """Each user has one row, at the place of the user's node."""
-    found = pyg.evaluate("Recall", MODEL, EDGES, target=TEST, k=5, keep_rows=True)
-
-    assert found.rows.ids.tolist() == list(range(USERS))
-    assert found.rows.values["Recall@5"].isnan().tolist() == (TEST.degree == 0).tolist()

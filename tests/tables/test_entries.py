@@ -70,23 +70,6 @@ def test_pieces_of_text_are_whole_numbers_if_all_are(truth, tmp_path):
     assert value(path, truth, split=" ") == (1 / 2 + 1) / 2
 
 
-def test_records_of_tuples():
-    """Columns of tuples have numbers for names, as in pandas; which is which is said, not guessed."""
-    records = [(1, 9, 0.1), (1, 10, 0.9), (2, 12, 0.5)]
-    assert value(records, user="0", item="1", score="2") == 1
-    with pytest.raises(ValueError, match="no column 'user'"):
-        value(records)
-    with pytest.raises(ValueError, match=r"not read: '2'\. .*score='2'"):
-        value(records, user="0", item="1")
-
-
-def test_a_column_for_each_place():
-    """Frames with a column per place are arrays beside their users, as the page says."""
-    frame = pd.DataFrame({"user": [1, 2], "rec_1": [9, 12], "rec_2": [10, 8]})
-    assert value((frame[["rec_1", "rec_2"]].to_numpy(), frame["user"])) == (1 / 2 + 1) / 2
-    assert value((frame[["rec_1", "rec_2"]], frame["user"])) == (1 / 2 + 1) / 2
-
-
 def test_decimals_are_numbers():
     """Decimals, such as Spark's and BigQuery's, may be scores."""
     frame = pa.table({"user": [1, 1], "item": [9, 10], "score": [Decimal("0.10"), Decimal("0.90")]})

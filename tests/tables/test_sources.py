@@ -1,7 +1,6 @@
 """Files and frames of any kind are read alike; errors name the file, the row and the column."""
 
 import bz2
-import datetime
 import gzip
 import io
 import json
@@ -407,20 +406,6 @@ def test_other_frames_are_lists_and_ground_truths(tmp_path):
     assert float(found["NDCG@2"]) == pytest.approx((1 + 1 / math.log2(3)) / 2)
 
 
-@pytest.mark.parametrize(("unit", "steps"), [("s", 1), ("ms", 1000), ("us", 10**6), ("ns", 10**9)])
-def test_datetimes_keep_their_unit(unit, steps):
-    """Datetimes of pandas, polars and pyarrow keep their unit; a datetime without a time zone is in UTC."""
-    naive = pd.Series(pd.to_datetime(["2024-01-03", "2024-01-02", "2024-01-01"])).astype(f"datetime64[{unit}]")
-    for times in (naive, naive.dt.tz_localize("UTC").dt.tz_convert("Asia/Tokyo")):
-        frame = pd.DataFrame({"user": [0, 0, 0], "item": [0, 1, 2], "when": times})
-        for made in (frame, pa.Table.from_pandas(frame), *([pl.from_pandas(frame)] if unit != "s" else [])):
-            log = Log.from_frame(made, time="when")
-            assert log.times.tolist() == [1704240000 * steps, 1704153600 * steps, 1704067200 * steps]
-            assert log.time_unit == unit
-            parts = log.split_by_time("2024-01-02", datetime.date(2024, 1, 3))
-            assert [part.items.tolist() for part in parts] == [[2], [1], [0]]
-
-
 def test_ids_of_a_given_vocabulary():
     """Ids get the row numbers of a given vocabulary, and the error for an id that it lacks names the id."""
     train = read(COLUMNS)
@@ -485,15 +470,6 @@ def test_missing_libraries_are_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ImportError, match=r"needs pyarrow: pip install 'torchrecmetrics\[frames\]'"):
         Log.from_frame(COLUMNS)
-
-
-def test_two_frames_with_ids_of_their_own_agree():
-    """Ground truth of one frame and history of another are matched by id, with rows in any order."""
-    history = Interactions.from_frame(pd.DataFrame({"user": ["b", "c", "a"], "item": ["x", "y", "z"]}))
-    truth = pl.DataFrame({"user": ["a", "b"], "item": ["y", "z"]})
-    test = Interactions.from_frame(truth, item_ids=["x", "y", "z"])
-    found = trm.evaluate(["MRR"], trm.Embeddings(bias=torch.tensor([3, 1, 2])), target=test, exclude=history)
-    assert found["MRR"] == pytest.approx((1 / 2 + 1 / 1) / 2)  # a: x, y without z; b: z, y without x
 
 
 @pytest.mark.parametrize("form", [pd.DataFrame, "csv", "parquet"])
