@@ -21,7 +21,7 @@ ROWS, NEGATIVES, PART, EDGES = 1_000_000, 1_000, 10_000, 2_000
 def ours(positive: Tensor, negative: Tensor) -> None:
     """Rank the positives among the negatives and compute four metrics."""
     metrics = trm.RecMetricCollection(["MRR", "HR@1", "HR@3", "HR@10"])
-    metrics.update(trm.Negatives(positive, negative))
+    metrics.update(trm.Negatives(positive, negative, pool=negative.dim() == 1))
     metrics.compute()
 
 

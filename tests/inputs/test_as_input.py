@@ -56,9 +56,9 @@ def test_names_of_other_libraries(name, ours):
     """`get_topk_ranks` names its own argument for those that people know from elsewhere, `update` and metrics too."""
     with pytest.raises(TypeError, match=f"^get_topk_ranks has no argument '{name}'; did you mean '{ours}'"):
         trm.get_topk_ranks(**{name: SCORES})
-    call = trm.MRR if ours == "k" else trm.HR(1).update
-    with pytest.raises((TypeError, ValueError), match=f"no (argument|option) '{name}'; did you mean '{ours}'"):
-        call(**{name: 10})
+    for call in (trm.MRR, trm.HR, trm.Seen) if ours == "k" else (trm.HR(1).update,):
+        with pytest.raises((TypeError, ValueError), match=f"no (argument|option) '{name}'; did you mean '{ours}'"):
+            call(**{name: 10})
 
 
 @pytest.mark.parametrize("shape", [(3,), (3, 1)])

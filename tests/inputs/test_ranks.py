@@ -84,7 +84,7 @@ BAD = [
     ([[5]], {"num_ranked": 3}, ValueError, "beyond num_ranked"),
     ([[5]], {"num_ranked": torch.tensor([3])}, ValueError, "beyond num_ranked"),
     ([[5]], {"num_ranked": torch.tensor([9, 9])}, ValueError, r"num_ranked must be a number or \[1\]"),
-    ([[5]], {"num_ranked": -3}, ValueError, "num_ranked must be at least 1, got -3"),
+    ([[5]], {"num_ranked": -3}, ValueError, "num_ranked must be at least 0, got -3"),
     ([[1]], {"num_ranked": True}, TypeError, "num_ranked must be an integer"),
     ([[1]], {"miss": 2.5}, TypeError, "miss must be a whole number, .* got 2.5"),
     ([[1]], {"padding": 1}, ValueError, "padding must be one of None, 0, -1, got 1"),
@@ -136,7 +136,7 @@ def test_bad_ranks(ranks, options, error, message):
         (HITS[0], 1, ValueError, r"flags must be \[rows, ranks\], got \[4\]"),
         (HITS * 2, 2, ValueError, "row 0 is .0, 2, 0, 2., hits are 0 or 1"),
         (HITS, 1, ValueError, "row 0 has 2 of 1"),
-        (HITS, -1, ValueError, "num_relevant must be at least 1, got -1"),
+        (HITS, -1, ValueError, "num_relevant must be at least 0, got -1"),
         (HITS, torch.ones(3), TypeError, "num_relevant must hold int64"),
     ],
 )

@@ -534,7 +534,7 @@ def _described(
     metrics: Metrics, k: int | Iterable[int] | None, key_format: KeyFormat, options: MetricOptions
 ) -> dict[str, Description]:
     """Return the metrics of a collection by key, or raise if they cannot share a ranking."""
-    check_options("a collection", options, [*MetricOptions.__annotations__])
+    check_options("a collection", options, ["k", *MetricOptions.__annotations__])
     if isinstance(metrics, Mapping):
         if k is not None:
             raise ValueError(f"k={k!r} is for names of metrics; metrics in a dict have cut-offs of their own")

@@ -56,7 +56,7 @@ VIOLATIONS = {
 }
 SCORE_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 ID_DTYPES = (torch.int64, torch.int32, torch.int16)
-_OF_OTHERS = {"top_k": "k", "topk": "k", "preds": "scores", "pred_scores": "scores", "y_true": "target"}
+NAMES_OF_OTHERS = {"top_k": "k", "topk": "k", "preds": "scores", "pred_scores": "scores", "y_true": "target"}
 """Names of arguments in torchmetrics and scikit-learn, with ours."""
 _MAX_COMPARED, _MAX_SHOWN, _SHOWN_LENGTH = 10_000, 50, 80
 """Maximum numbers of names that a message compares and shows, and of characters per name."""
@@ -250,7 +250,11 @@ def _conversion(name: str, value: Any) -> str:
 
 def is_dense(target: Any) -> bool:
     """Return True if a target is a dense tensor: bool or float with one column per item; ids are integers."""
-    return isinstance(target, Tensor) and (target.dtype == torch.bool or target.is_floating_point())
+    return (
+        isinstance(target, Tensor)
+        and not target.is_nested
+        and (target.dtype == torch.bool or target.is_floating_point())
+    )
 
 
 def plain(tensor: Tensor) -> Tensor:
@@ -343,7 +347,7 @@ def extra(name: str) -> str:
 def nearest(name: object, known_names: Iterable[object]) -> str:
     """Return the end of a message about an unknown name: the closest of `known_names`, and a list of all."""
     known = [str(known_name)[:_SHOWN_LENGTH] for known_name in known_names]
-    ours = _OF_OTHERS.get(str(name))
+    ours = NAMES_OF_OTHERS.get(str(name))
     close = [ours] if ours in known else difflib.get_close_matches(str(name), known[:_MAX_COMPARED], n=1)
     if name == "weights" and not close:
         return ": pass weights of rows to update(..., weights=) of a metric or a RecMetricCollection"

@@ -62,7 +62,7 @@ class BatchInput:
         needs = Needs(depth, num_ranked=True, score_threshold=threshold, list_depth=list_depth, history=has_history)
         return self.rank(needs, Options(**options))
 
-    def read_history(self, rows: int, device: torch.device, needs: Needs) -> Tensor | None:
+    def read_history(self, needs: Needs, checks: Checks) -> Tensor | None:
         """Return the input's `history` as item ids, int64 [rows, H], negative = padding; None if it was not given.
 
         Raises:
@@ -76,9 +76,7 @@ class BatchInput:
             object.__setattr__(self, "_history_was_read", True)  # of a frozen class
         history = history.items if isinstance(history, SelectedItems) else history
         if (jagged := as_jagged("history", history)) is not None:
-            checks = Checks(True, device, rows)
             history = as_spans("history", jagged, checks)
-            checks.finish()
         if isinstance(history, Spans):
             history = history.padded(-1)
         if isinstance(history, Tensor) and history.dtype == torch.bool:
@@ -86,8 +84,8 @@ class BatchInput:
                 "history must be item ids [B, H], negative = padding; pass a mask [B, I] of removed items as exclude="
             )
         check_ids("history", history)
-        check_device("history", history, device)
-        if history.dim() not in (1, 2) or len(history) != rows:
+        check_device("history", history, checks.device)
+        if history.dim() not in (1, 2) or len(history) != (rows := checks.num_rows):
             raise ValueError(f"history ids must be [{rows}] or [{rows}, H], got {list(history.shape)}")
         ids: Tensor = (history[:, None] if history.dim() == 1 else history).long()
         return ids

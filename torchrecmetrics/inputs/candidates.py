@@ -16,7 +16,7 @@ from torchrecmetrics.inputs.batch_input import BatchInput
 from torchrecmetrics.inputs.exclusion import Exclude
 from torchrecmetrics.inputs.jagged import Spans
 from torchrecmetrics.inputs.scores import Scores
-from torchrecmetrics.inputs.targets import Gains, Target, Targets, dense_to_ids, selected
+from torchrecmetrics.inputs.targets import Gains, Target, Targets, dense_to_ids
 
 MissingTarget: TypeAlias = Literal["unreachable", "error"]
 """Treatment of a relevant item that is not a candidate: counted as a miss, or an error."""
@@ -64,8 +64,7 @@ class Candidates(BatchInput):
         (rows, width), device = scores.shape, scores.device
         _check_candidates(self.items, scores)
         checks = Checks(options.validate_args, device, rows)
-        ids, gains = selected(self.target, self.gains, checks, options.max_relevant)
-        ids, gains = dense_to_ids(ids, gains, self.items, options, checks)
+        ids, gains = dense_to_ids(self.target, self.gains, self.items, options, checks)
         targets = Targets.read(ids, gains, exclude, (rows, None), options, checks)
         if targets.excluded is not None and targets.excluded.masks:
             raise TypeError(
@@ -97,7 +96,7 @@ class Candidates(BatchInput):
         if lists is not None:
             inside = (lists.ids >= 0) & (lists.ids < width)
             listed_ids = columns.ids.expand(rows, -1).gather(1, lists.ids.where(inside, 0)).where(inside, -1)
-            history = self.read_history(rows, device, needs)
+            history = self.read_history(needs, checks)
             relevant = ids.where(lists.relevant >= 0, -1)
             top_scores = None if lists.scores is None else lists.scores.where(inside, -torch.inf)
             lists = lists._replace(

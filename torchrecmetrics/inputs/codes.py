@@ -19,7 +19,7 @@ from torchrecmetrics.inputs.exclusion import Exclude
 from torchrecmetrics.inputs.from_counts import TargetCounts, rank_counts
 from torchrecmetrics.inputs.jagged import Spans
 from torchrecmetrics.inputs.scores import check_padding_item
-from torchrecmetrics.inputs.targets import Gains, Target, Targets, selected
+from torchrecmetrics.inputs.targets import Gains, Target, Targets
 
 Shared: TypeAlias = Literal["tie", "first", "code"]
 """Treatment of items that share a code: all are tied, only the first is listed, or the code counts as one item."""
@@ -268,7 +268,7 @@ class Beams(BatchInput):
         ranked = self._ranked_beams(matches, removed)
         counts = self._counts(targets, target_matches, ranked)
         if needs.list_depth:
-            counts = counts._replace(lists=self._lists(targets, target_matches, ranked, removed, needs))
+            counts = counts._replace(lists=self._lists(targets, target_matches, ranked, removed, needs, checks))
         length = ranked.num_ranks.sum(1)
         needs, depth_of_list = needs._replace(score_threshold=None), None if self.complete else depth
         ranking = rank_counts(counts, needs, options, checks, depth_of_list, made_with=("ties", "overlap"))
@@ -285,8 +285,7 @@ class Beams(BatchInput):
         if self.target_codes is not None and self.exclude is not None:
             raise ValueError("exclude= needs target= (item row numbers), since target_codes= names no items")
         target, matches = self._target(rows, needs, options)
-        target, gains = selected(target, self.gains, checks, options.max_relevant)
-        targets = Targets.read(target, gains, self.exclude, (rows, len(index)), options, checks)
+        targets = Targets.read(target, self.gains, self.exclude, (rows, len(index)), options, checks)
         if targets.excluded is not None and targets.excluded.masks:
             raise TypeError("exclude with codes must be item ids of each row, got a bool")
         if matches is not None:
@@ -358,7 +357,13 @@ class Beams(BatchInput):
         )
 
     def _lists(
-        self, targets: Targets, target_matches: _Matches, ranked: _RankedBeams, removed: Tensor, needs: Needs
+        self,
+        targets: Targets,
+        target_matches: _Matches,
+        ranked: _RankedBeams,
+        removed: Tensor,
+        needs: Needs,
+        checks: Checks,
     ) -> ListedItems:
         """Return the items at the ranks that metrics read."""
         num_listed = min(needs.list_depth, self.beams.shape[1] + len(self.codes))
@@ -376,7 +381,7 @@ class Beams(BatchInput):
             relevant.where(targets.relevant & (target_matches.size > 0), -1),
             repeated=ranked.repeated,
             num_items=len(index),
-            history=self.read_history(rows, self.beams.device, needs),
+            history=self.read_history(needs, checks),
             entries=self.entries,
             invalid=ranked.without_item,
         )

@@ -21,7 +21,7 @@ from torchrecmetrics.inputs.batch_input import BatchInput, refuse_dense
 from torchrecmetrics.inputs.exclusion import ALL_ROWS
 from torchrecmetrics.inputs.from_counts import rank_counts
 from torchrecmetrics.inputs.scores import TargetCounter, check_padding_item
-from torchrecmetrics.inputs.targets import Targets, selected
+from torchrecmetrics.inputs.targets import Targets
 from torchrecmetrics.kernels import Counts
 
 
@@ -119,7 +119,7 @@ class ItemShard(BatchInput):
                 needs=needs,
                 options=options,
             )
-            history = self.read_history(shape[0], self._device, needs)
+            history = self.read_history(needs, counter.checks)
             if self.row_ids is not None:
                 _check_row_ids(self.row_ids, shape[0], self._device)
             compared = counter.compared() | {"row_ids": self.row_ids}
@@ -191,13 +191,12 @@ class ShardCounter:
             raise ValueError(f"the catalogue has {needs.num_items} items, the scores have {shape[1]}")
         check_padding_item(options, shape[1])
         self.checks: Checks = Checks(options.validate_args, device, shape[0])
-        ids, gains = selected(target, gains, self.checks, options.max_relevant)
-        refuse_dense("target", ids, "a shard")
+        refuse_dense("target", target, "a shard")
         for excluded in exclude if isinstance(exclude, tuple) else (exclude,):
             if isinstance(excluded, Tensor) and excluded.dtype == torch.bool and excluded.dim() == 2:
                 accepted = f"item ids [B, H], or bool [{shape[1]}]"
                 raise TypeError(f"exclude with a shard must be {accepted}, got {excluded.dtype} {list(excluded.shape)}")
-        self.targets: Targets = Targets.read(ids, gains, exclude, shape, options, self.checks)
+        self.targets: Targets = Targets.read(target, gains, exclude, shape, options, self.checks)
         self.metric_needs: Needs = needs
         self.options: Options = options
         self.shape: tuple[int, int] = shape

@@ -26,7 +26,7 @@ from torchrecmetrics.inputs.exclusion import Exclude
 from torchrecmetrics.inputs.from_counts import TargetCounts, rank_counts
 from torchrecmetrics.inputs.jagged import Jagged, Pair, Spans, as_jagged, as_spans, side_by_side
 from torchrecmetrics.inputs.scores import round_up
-from torchrecmetrics.inputs.targets import Gains, Target, Targets, dense_to_ids, selected
+from torchrecmetrics.inputs.targets import Gains, Target, Targets, dense_to_ids
 
 DuplicateLabels: TypeAlias = Literal["error", "first"]
 """A label given twice is an error, or only the first of the two counts."""
@@ -89,9 +89,7 @@ class Lists(BatchInput):
         """Find each relevant item in the list of its row."""
         item_ids, scores, checks = _lists(self.item_ids, self.scores, options)
         (rows, depth), device = item_ids.shape, item_ids.device
-        target, gains = self._target_and_gains(options, checks)
-        target, gains = dense_to_ids(target, gains, item_ids, options, checks)
-        _check_target(target, rows)
+        target, gains = dense_to_ids(*self._target_and_gains(checks), item_ids, options, checks)
         targets = Targets.read(target, gains, self.exclude, (rows, None), options, checks)
         entries = _Entries.read(item_ids.long(), targets, self.duplicates, options, checks)
         length = entries.stays.sum(1)
@@ -109,7 +107,7 @@ class Lists(BatchInput):
                 relevant=torch.where(targets.relevant, targets.ids, -1),
                 stays=entries.stays,
                 repeated=entries.repeated,
-                history=self.read_history(rows, device, needs),
+                history=self.read_history(needs, checks),
             ),
         }
         known_depth = None if self.complete else depth
@@ -136,10 +134,9 @@ class Lists(BatchInput):
             **fields,
         )
 
-    def _target_and_gains(self, options: Options, checks: Checks) -> tuple[Tensor, Tensor | None]:
-        """Return the target and its gains as padded tensors."""
-        target = no_target(checks.num_rows, checks.device) if self.target is None else self.target
-        return selected(target, self.gains, checks, options.max_relevant)
+    def _target_and_gains(self, checks: Checks) -> tuple[Target, Gains | None]:
+        """Return the target and its gains."""
+        return no_target(checks.num_rows, checks.device) if self.target is None else self.target, self.gains
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -157,7 +154,7 @@ class LabelledLists(Lists):
     weights: Tensor | None = None
     duplicate_labels: DuplicateLabels = "error"
 
-    def _target_and_gains(self, options: Options, checks: Checks) -> tuple[Tensor, Tensor | None]:
+    def _target_and_gains(self, checks: Checks) -> tuple[Target, Gains | None]:
         (row, item), rows, weights = self.edges, checks.num_rows, self.weights
         wrong = (row < 0) | (row >= rows) | (item < 0)
         checks.reject("labels", wrong.any().expand(rows), lambda _: self._wrong_label(wrong, rows))
@@ -171,7 +168,7 @@ class LabelledLists(Lists):
             item = item.where(~is_repeat, -1)
         target = Jagged.from_pairs(row, item, rows)
         gains = None if weights is None else Jagged.from_pairs(row, weights, rows)
-        return selected(target, gains, checks, options.max_relevant)
+        return target, gains
 
     def _wrong_label(self, wrong: Tensor, rows: int) -> str:
         at = int(wrong.nonzero()[0])
@@ -287,12 +284,3 @@ def _lists(
     if scores is not None:
         scores = side_by_side(scores, lists.start, lists.stop, lists.longest, -torch.inf)
     return side_by_side(lists.values, lists.start, lists.stop, lists.longest, -1), scores, checks
-
-
-def _check_target(target: Tensor, rows: int) -> None:
-    check_ids("target", target)
-    if target.dim() == 2 and len(target) == 2 != rows:
-        raise ValueError(
-            f"target ids must be [{rows}] or [{rows}, T], got {list(target.shape)}; for an edge_index pass "
-            "Interactions.from_edge_index(...).select(rows).items"
-        )

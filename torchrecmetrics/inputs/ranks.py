@@ -101,7 +101,9 @@ class Ranks(BatchInput):
         if ranks.shape[1] == 0:
             ranks = ranks.new_zeros(len(ranks), 1)
         device, dtype = ranks.device, float_dtype(ranks.device)
-        num_ranked = _number_per_row(self.num_ranked, len(ranks), device)
+        num_ranked = None
+        if self.num_ranked is not None:
+            num_ranked = _number_per_row("num_ranked", self.num_ranked, len(ranks), device)
         checks = Checks(options.validate_args, device, len(ranks))
         relevant = ranks > 0
         in_order = sort_rows(torch.where(relevant, ranks.to(dtype), torch.inf))
@@ -109,12 +111,16 @@ class Ranks(BatchInput):
         columns = None if needs.whole_targets or not needs.depth else needs.depth
         last_rank = min(LONGEST_LIST if limit is None else limit for limit in (columns, depth))  # higher: misses
         if checks.enabled:
-            refused = self._ambiguous(ranks) if one_each else self._flags(ranks)
+            wrong = _wrong_ranks(ranks, in_order, last_rank, num_ranked)
+            is_explained = self.zero_based or self.miss is not None or self.padding is not None
+            if one_each:
+                wrong |= self._ambiguous(ranks)
+            elif not is_explained and not hasattr(self.ranks, "depth"):
+                # flags of hits: 0 and 1 alone, with a 1 between zeros, while ranks are padded on one side
+                wrong[:, 1:-1] |= relevant[:, 1:-1] & (ranks == relevant).all()
             known = "complete=True" if depth is None else f"depth={depth}"
-            _check_ranks(ranks, in_order, last_rank, num_ranked, known, checks, refused)
+            checks.reject("ranks", wrong, lambda row: _detail(row, ranks, known))
         in_order = in_order if columns is None else in_order[:, :columns]
-        if num_ranked is not None and not isinstance(num_ranked, Tensor):
-            num_ranked = torch.full((len(ranks),), num_ranked, dtype=dtype, device=device)
         none = torch.zeros(len(ranks), dtype=torch.bool, device=device)
         valid, violations = checks.finish()
         return Ranking(
@@ -138,23 +144,11 @@ class Ranks(BatchInput):
             return shifted
         return shifted.masked_fill(ranks == self.miss, torch.inf if ranks.is_floating_point() else 2**62)
 
-    def _ambiguous(self, ranks: Tensor) -> Tensor | None:
-        """Return which `ranks` [B, 1] could be padding, "not found" or the best rank, bool [B, 1]; None = none."""
+    def _ambiguous(self, ranks: Tensor) -> Tensor:
+        """Return which `ranks` [B, 1] could be padding, "not found" or the best rank, bool [B, 1]."""
         if hasattr(self.ranks, "depth") or self.padding == 0:
-            return None
+            return torch.zeros_like(ranks, dtype=torch.bool)
         return ranks <= 0 if self.padding is None and self.miss is None else ranks == 0
-
-    def _flags(self, ranks: Tensor) -> Tensor | None:
-        """Return which rows of ranks [B, T] are flags of hits, bool [B, 1]; None = none are.
-
-        They are if the batch holds 0 and 1 alone, and the row a 0 before a 1 and a 0 after a 1: ranks are padded on one
-        side.
-        """
-        if hasattr(self.ranks, "depth") or self.padding == 0 or self.zero_based or self.miss is not None:
-            return None
-        steps = ranks.diff()
-        padded_twice = (steps > 0).any(1, keepdim=True) & (steps < 0).any(1, keepdim=True)
-        return padded_twice & (ranks.clamp(0, 1) == ranks).all()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -194,17 +188,11 @@ class Hits(BatchInput):
             raise ValueError(f"flags must be [rows, ranks], got {list(hits.shape)}")
         (rows, depth), device = hits.shape, hits.device
         dtype = float_dtype(device)
-        num_relevant = _number_per_row(self.num_relevant, rows, device, "num_relevant")
-        number = (
-            num_relevant
-            if isinstance(num_relevant, Tensor)
-            else hits.new_full((rows,), num_relevant or 0, dtype=torch.int64)
-        )
-        number = number.long().clamp(min=0)
-        if isinstance(num_relevant, Tensor):
-            width = max(1, int(number.max())) if rows else 1
-        else:
-            width = max(1, num_relevant or 0)
+        number = _number_per_row("num_relevant", self.num_relevant, rows, device).clamp(min=0)
+        highest = self.num_relevant
+        if isinstance(highest, Tensor):
+            highest = int(number.max()) if rows else 1
+        width = max(1, highest)
         if not self.complete:
             width = min(width, depth + 1)  # metrics that read deeper are refused
         checks = Checks(options.validate_args, device, rows)
@@ -253,29 +241,18 @@ def _known_depth(ranks: Tensor, depth: int | None, options: Options) -> int | No
     return depth
 
 
-def _number_per_row(
-    number: int | Tensor | None, rows: int, device: torch.device, name: str = "num_ranked"
-) -> int | Tensor | None:
-    """Return the number of candidates, or of relevant items, checked: a number, or integer [B]."""
-    if isinstance(number, Tensor):
-        check_ids(name, number)
-        if number.shape != (rows,) or number.device != device:
-            raise ValueError(f"{name} must be a number or [{rows}] on {device}, got {describe(number)}")
-    elif number is not None and number != 0:
-        number = check_k(number, name)
-    return number
+def _number_per_row(name: str, number: int | Tensor, rows: int, device: torch.device) -> Tensor:
+    """Return the number of candidates, or of relevant items, of each row, checked, int64 [B]."""
+    if not isinstance(number, Tensor):
+        return torch.full((rows,), check_k(number, name, 0), device=device)
+    check_ids(name, number)
+    if number.shape != (rows,) or number.device != device:
+        raise ValueError(f"{name} must be a number or [{rows}] on {device}, got {describe(number)}")
+    return number.long()
 
 
-def _check_ranks(
-    ranks: Tensor,
-    in_order: Tensor,
-    last_rank: float,
-    num_ranked: int | Tensor | None,
-    known: str,
-    checks: Checks,
-    refused: Tensor | None,
-) -> None:
-    """Reject rows whose entries, ascending in `in_order`, cannot be ranks, or are marked in `refused`, bool [B, T]."""
+def _wrong_ranks(ranks: Tensor, in_order: Tensor, last_rank: float, num_ranked: Tensor | None) -> Tensor:
+    """Return which entries, ascending in `in_order`, cannot be ranks, bool [B, T]."""
     if ranks.is_floating_point():  # tied ranks may be averages; the first i add up to at least 1 + ... + i
         number = torch.arange(1, ranks.shape[1] + 1, dtype=in_order.dtype, device=ranks.device)
         wrong = ranks.isnan() | ((ranks > 0) & (ranks < 1))
@@ -284,11 +261,8 @@ def _check_ranks(
         wrong = ranks == INVALID_RANK
         wrong[:, 1:] |= (in_order[:, 1:] == in_order[:, :-1]) & (in_order[:, 1:] <= last_rank)
     if num_ranked is not None:
-        beyond = in_order > (num_ranked[:, None] if isinstance(num_ranked, Tensor) else num_ranked)
-        wrong = wrong | (beyond & (in_order <= last_rank))
-    if refused is not None:
-        wrong = wrong | refused
-    checks.reject("ranks", wrong, lambda row: _detail(row, ranks, known))
+        wrong = wrong | ((in_order > num_ranked[:, None]) & (in_order <= last_rank))
+    return wrong
 
 
 def _detail(row: int, ranks: Tensor, known: str) -> str:

@@ -22,11 +22,11 @@ from torchrecmetrics.core.checks import (
 )
 from torchrecmetrics.core.options import KernelChoice, Needs, Options, OverlapRule, PlacedTies
 from torchrecmetrics.core.ranking import ListedItems, Ranking
-from torchrecmetrics.inputs.batch_input import BatchInput, no_target, refuse_dense
+from torchrecmetrics.inputs.batch_input import BatchInput, SelectedItems, no_target, refuse_dense
 from torchrecmetrics.inputs.exclusion import ALL_ROWS, Exclude, ExcludedItems
 from torchrecmetrics.inputs.from_counts import TargetCounts, rank_counts, sort_ranks
 from torchrecmetrics.inputs.jagged import Spans
-from torchrecmetrics.inputs.targets import Gains, Target, Targets, selected
+from torchrecmetrics.inputs.targets import Gains, Target, Targets, reject_whole
 from torchrecmetrics.kernels import Counts, Products, Question, eager
 
 if TYPE_CHECKING:
@@ -101,11 +101,12 @@ class Scores(BatchInput):
             raise ValueError("scores need a target; pass ranks as integers, or as Ranks(ranks, depth=)")
         checks = Checks(options.validate_args, device, rows)
         target = no_target(rows, device) if self.target is None else self.target
-        target, gains = selected(target, self.gains, checks, options.max_relevant, num_items=items)
-        targets = Targets.read(target, gains, self.exclude, (rows, items), options, checks)
+        if isinstance(target, Tensor) and not target.is_nested and target.shape == (rows, items):
+            reject_whole(target, self.gains, checks)
+        targets = Targets.read(target, self.gains, self.exclude, (rows, items), options, checks)
         depth = needs.depth_for(targets.ids.shape[1]) if needs.whole_targets else needs.depth
         counts = count_targets(scores, targets, needs._replace(depth=depth), options, checks)
-        history = self.read_history(rows, device, needs)
+        history = None if self.history is None else self.read_history(needs, checks)
         return rank_counts(counts, needs, options, checks, depth, history=history)
 
 
@@ -166,10 +167,11 @@ def get_topk_ranks(
     rows, items = scores.shape
     check_padding_item(options, items)
     checks = Checks(validate_args, scores.device, rows)
-    target, gains = selected(target, None, checks, num_items=items)
-    if gains is not None:
+    if isinstance(target, SelectedItems) and target.values is not None:
         raise TypeError("get_topk_ranks takes no gains, but target has values: pass target.items")
     refuse_dense("target", target, "scores of get_topk_ranks")
+    if isinstance(target, Tensor) and not target.is_nested and target.shape == (rows, items):
+        reject_whole(target, None, checks)
     targets = Targets.read(target, None, exclude, (rows, items), options, checks)
     counts = count_targets(scores, targets, Needs(k), options, checks)
     valid, _ = checks.finish()
@@ -180,8 +182,8 @@ def get_topk_ranks(
     ranks = torch.where(targets.is_item, ranks, 0)
     if valid is not None:
         ranks = ranks.where(valid[:, None], INVALID_RANK)
-    if target.dim() == 2:
-        ranks = ranks[:, : target.shape[1]]
+    if isinstance(target, Tensor) and target.shape[1:] == (0,):
+        ranks = ranks[:, :0]
     ranks.depth, ranks.ties = k, ties  # type: ignore[attr-defined]
     return ranks
 

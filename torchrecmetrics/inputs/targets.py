@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import torch
 from torch import Tensor
@@ -45,16 +45,18 @@ class Targets(NamedTuple):
     @classmethod
     def read(
         cls,
-        target: Tensor,
-        gains: Tensor | None,
+        target: Target,
+        gains: Gains | None,
         exclude: Exclude | None,
         shape: tuple[int, int | None],
         options: Options,
         checks: Checks,
     ) -> Targets:
         """Check target, gains and exclude for scores [rows, items], or for lists (items None), and return them."""
-        ids, gain = _ids_and_gains(target, gains, shape, options, checks)
         items = shape[1]
+        if type(target) is not Tensor or target.is_nested or gains is not None:
+            target, gains = padded(target, gains, checks, options.max_relevant)
+        ids, gain = _ids_and_gains(target, gains, shape, options, checks)
         inside = ids if items is None else ids.clamp(0, items - 1)
         is_item = ids >= 0 if items is None else inside == ids
         if options.padding_idx is not None:
@@ -93,27 +95,16 @@ class Targets(NamedTuple):
         return self.is_item & (self.gains < 0)
 
 
-def selected(
-    target: Target | None,
-    gains: Gains | None,
-    checks: Checks,
-    max_relevant: int | None = None,
-    *,
-    num_items: int | None = None,
+def padded(
+    target: Target, gains: Gains | None, checks: Checks, max_relevant: int | None
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the ids and gains of a target: the fields of a result of `Interactions.select`, or padded jagged ids.
-
-    A plain tensor with a column for each of `num_items` may hold grades by mistake; it is rejected if this is certain.
-    """
-    if type(target) is Tensor and gains is None and not target.is_nested:
-        if checks.enabled and target.shape == (checks.num_rows, num_items) and target.dtype in ID_DTYPES:
-            _reject_whole(target, checks)
-        return target, None
+    """Return the ids and gains of a target: the fields of a result of `Interactions.select`, or padded jagged ids."""
     if isinstance(target, SelectedItems):
         if target.values is not None and gains is not None:
             raise ValueError("gains= needs a target without values: pass target.items")
-        ids: Tensor = target.items
-        return selected(ids, target.values if gains is None else gains, checks, max_relevant)
+        gains = target.values if gains is None else gains
+        ids: Any = target.items
+        target = ids
     jagged, jagged_gains = as_jagged("target", target), None if gains is None else as_jagged("gains", gains, "0")
     if jagged is not None:
         return _pad_jagged(jagged, gains, jagged_gains, checks, max_relevant)
@@ -122,8 +113,10 @@ def selected(
     return cast(Tensor, target), cast("Tensor | None", gains)  # `Targets.read` refuses anything but a tensor
 
 
-def _reject_whole(ids: Tensor, checks: Checks) -> None:
-    """Reject all rows if each holds every item once, in ids of the scores' shape: these are grades."""
+def reject_whole(ids: Tensor, gains: Any, checks: Checks) -> None:
+    """Reject all rows if each holds every item once, in ids of the scores' shape without gains: these are grades."""
+    if not checks.enabled or gains is not None or ids.dtype not in ID_DTYPES:
+        return
     holds_all = (sort_rows(ids) == torch.arange(ids.shape[1], device=ids.device)).all() & (ids.shape[1] > 1)
     checks.reject("target_whole", holds_all.expand(len(ids)), lambda row: f"row {row} is {shown(ids[row])}")
 
@@ -138,9 +131,9 @@ def _pad_jagged(
     if max_relevant is not None and checks.enabled:
         size = stop - start
         checks.reject("target_width", size > width, lambda row: f"row {row} has {int(size[row])} > {width}")
-    padded = side_by_side(ids.values, start, stop, width, -1)
+    padded_ids = side_by_side(ids.values, start, stop, width, -1)
     if gains is None:
-        return padded, None
+        return padded_ids, None
     if jagged_gains is None:
         raise ValueError(f"gains of a jagged target must be jagged, such as (gains, offsets), got {describe(gains)}")
     check_tensor("gains", jagged_gains.values)
@@ -153,7 +146,7 @@ def _pad_jagged(
     if jagged_gains.offsets is not ids.offsets and checks.enabled:
         differs = (jagged_gains.offsets[:-1] != ids.offsets[:-1]) | (jagged_gains.offsets[1:] != ids.offsets[1:])
         checks.reject("offsets", differs, lambda row: f"offsets of row {row} differ between gains and target")
-    return padded, side_by_side(jagged_gains.values, start, stop, width, 0)
+    return padded_ids, side_by_side(jagged_gains.values, start, stop, width, 0)
 
 
 def _ids_and_gains(
@@ -195,9 +188,7 @@ def _ids_and_gains(
     return ids, gain
 
 
-def dense_to_ids(
-    target: Tensor, gains: Tensor | None, item_ids: Tensor, options: Options, checks: Checks
-) -> tuple[Tensor, Tensor | None]:
+def dense_to_ids(target: Any, gains: Any, item_ids: Tensor, options: Options, checks: Checks) -> tuple[Any, Any]:
     """Convert a dense target [B, I] of item ids [K] or [B, K] to ids and gains; return a target of ids unchanged.
 
     A dense target that is not wider than the ids is refused, since it could label them.

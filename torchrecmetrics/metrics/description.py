@@ -304,7 +304,7 @@ class Formulas:
                 self.metric_of_key[key + suffix] = key, suffix
         accuracy = [metric for metric in metrics.values() if metric.kind == "accuracy"]
         self._leading: Description = (accuracy or [self.leader])[0]  # whose rows without a relevant item are counted
-        self._grades = {metric.relevant_from for metric in self.means.values()}
+        self._by_grade = {metric.relevant_from: metric for metric in self.means.values()}
         kinds = {metric.kind for metric in metrics.values()}
         self._reads_lists = bool(self.needs.list_depth) or "lists" in kinds
         self._reads_relevant = "accuracy" in kinds
@@ -314,8 +314,8 @@ class Formulas:
         if self._reads_lists:
             ranking = inside_catalogue(ranking, self.needs, checks)
         if self.leader.empty_target_action == "error" and self._reads_relevant:
-            empty = self._empty_rows(ranking)
-            checks.reject("empty", empty if empty.dim() == 1 else empty.any(0), lambda row: f"row {row}")
+            for metric in self._by_grade.values():
+                checks.reject("empty", metric.read(ranking).num_relevant == 0, lambda row: f"row {row}")
         if ranking.row_depth is not None:
             cutoffs = [metric.k for metric in self.metrics.values()]
             short = ranking.short_rows(max((k for k in cutoffs if k is not None), default=0))
@@ -329,7 +329,10 @@ class Formulas:
         readable = ranking if ranking.row_depth is None else replace(ranking, row_depth=None)
         by_call = [_values_of(list(call.values()), readable) for call in self.calls]
         values = torch.cat(by_call) if by_call else ranking.num_relevant.new_zeros(0, len(ranking))
-        values, undefined = self._of_empty_rows(values, self._empty_rows(ranking), ranking)
+        empty = no_relevant = self._leading.read(ranking).num_relevant == 0
+        if len(self._by_grade) > 1:
+            empty = torch.stack([metric.read(ranking).num_relevant == 0 for metric in self.means.values()])
+        values, undefined = self._of_empty_rows(values, empty, ranking)
         masks = [mask for mask in (ranking.rows.valid, ranking.rows.own) if mask is not None]
         if weights is not None:
             masks.append(weights > 0)
@@ -347,19 +350,13 @@ class Formulas:
         return RowValues(
             values=values.masked_fill(undefined, 0),
             undefined=undefined,
-            flags=torch.stack([self._leading.read(ranking).num_relevant == 0, ranking.unreachable, ranking.tied]),
+            flags=torch.stack([no_relevant, ranking.unreachable, ranking.tied]),
             weights=weights,
             own_weights=own_weights,
             counted=counted,
             ranking=ranking,
             columns=columns,
         )
-
-    def _empty_rows(self, ranking: Ranking) -> Tensor:
-        """Return which rows have no relevant item, bool [B], or [metrics, B] if metrics count from several grades."""
-        if len(self._grades) <= 1:
-            return self._leading.read(ranking).num_relevant == 0
-        return torch.stack([metric.read(ranking).num_relevant == 0 for metric in self.means.values()])
 
     def _of_empty_rows(self, values: Tensor, empty: Tensor, ranking: Ranking) -> tuple[Tensor, Tensor]:
         """Return the values with those of `empty` rows, bool [B] or [metrics, B], and which are undefined."""

@@ -14,12 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args
 import torch
 from torch import Tensor
 
-from torchrecmetrics.core.checks import (
-    check_choice,
-    check_k,
-    check_score_threshold,
-    nearest,
-)
+from torchrecmetrics.core.checks import NAMES_OF_OTHERS, check_choice, check_k, check_score_threshold, nearest
 from torchrecmetrics.core.options import OPTIONS, Needs, Options
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.core.result import SIDES, LastResult, Result
@@ -41,6 +36,8 @@ from torchrecmetrics.metrics.description import (
 from torchrecmetrics.metrics.evaluator import Evaluator, outside_graphs
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from torchrecmetrics.results.evaluation import Evaluation
 
 
@@ -134,6 +131,14 @@ class RankingMetric(LastResult, Evaluator):
         low, high = -math.inf if low is None else low, math.inf if high is None else high
         cls.bounds = None if math.isinf(low) and math.isinf(high) else (low, high)
         cls.plot_lower_bound, cls.plot_upper_bound = (end if math.isfinite(end) else None for end in (low, high))
+
+    def __new__(cls, *_: Any, **options: Any) -> Self:
+        """Explain another library's name of `k` before Python reports that `k` is missing."""
+        needs_k = cls._signature is not None and cls._signature.needs_k
+        for name in options.keys() - inspect.signature(cls.__init__).parameters:
+            if needs_k and NAMES_OF_OTHERS.get(name) == "k":
+                raise ValueError(f"{cls._name} has no option {name!r}{nearest(name, ['k'])}")
+        return super().__new__(cls)
 
     def __init__(self, k: int | None = None, **options: Any) -> None:
         self._check_known(k, options)
