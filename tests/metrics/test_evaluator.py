@@ -29,7 +29,7 @@ def calls(metrics, *batch, **options):
 
 
 @pytest.mark.parametrize(
-    ("form", "functions", "files"), [("scores, T = 1", 80, 16), ("scores, T = 20", 90, 17), ("ranks", 69, 12)]
+    ("form", "functions", "files"), [("scores, T = 1", 80, 15), ("scores, T = 20", 90, 16), ("ranks", 69, 11)]
 )
 def test_an_update_of_18_metrics(form, functions, files):
     """An update enters few functions, compute included, in few files, and reaches the device few times."""
