@@ -170,6 +170,7 @@ def test_times_in_two_units_and_missing_times_are_no_order(times, wrong):
 RIGHT = {
     "negative": [-3, -2, -1],
     "days from a release": [-1, 0, 1, 30],
+    "days from 1": [1, 150, 300, 364],
     "-1 beside small numbers": [-1, 3, 100],
     "before 1970": np.array(["1965-01-01", "1971-01-01", "2024-01-01"], "M8[s]"),
     "from 0": [0, 1_500_000, 3_000_000],
