@@ -29,7 +29,7 @@ from torchrecmetrics.evaluation.agreement import agreement, agreement_metrics
 from torchrecmetrics.evaluation.evaluate_lists import evaluate_lists
 from torchrecmetrics.metrics.ranking_metric import RankingMetric
 from torchrecmetrics.results.comparison import compare
-from torchrecmetrics.results.evaluation import Evaluation, EvaluationCounts
+from torchrecmetrics.results.evaluation import COUNTS, Evaluation
 from torchrecmetrics.results.rows import Rows
 from torchrecmetrics.tables.events import events_of
 from torchrecmetrics.tables.sources import open_file
@@ -108,7 +108,7 @@ class Threshold(NamedTuple):
 
     def of(self, collection: RecMetricCollection) -> Threshold:
         """Return the threshold of a metric or count as they spell it; refuse `--fail-under` where lower is better."""
-        metrics: dict[str, Any] = {name: (name, False) for name in EvaluationCounts._fields if name.startswith("num_")}
+        metrics: dict[str, Any] = {name: (name, False) for name in COUNTS}
         metrics |= {label.lower(): (label, metric.higher_is_better) for label, metric in collection.items()}
         if self.label.lower() not in metrics:
             raise ValueError(f"{self.option} names {self.label!r}, which is not computed: {', '.join(collection)}")

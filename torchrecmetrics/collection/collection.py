@@ -482,7 +482,7 @@ class RecMetricCollection(MetricCollection):
         self,
         kernels: Kernels | None = None,
         user_ids: Vocabulary | None = None,
-        counts: EvaluationCounts = EvaluationCounts(),  # noqa: B008  # immutable
+        counts: EvaluationCounts | None = None,
         by_id: bool = False,
     ) -> Evaluation:
         """Compute, and return the result with the kernels, the row ids, and counts that the caller knows.

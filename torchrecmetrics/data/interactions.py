@@ -466,10 +466,9 @@ class Interactions:
         """
         from torchrecmetrics.tables.vocabulary import Vocabulary
 
-        named = {**self._named, "num_dropped": self.num_dropped}
-        for name, ids in (("user_ids", user_ids), ("item_ids", item_ids)):
-            if ids is not None:
-                named[name] = Vocabulary.named(name, ids)
+        said = {"user_ids": user_ids, "item_ids": item_ids}
+        new_ids = {name: Vocabulary.named(name, ids) for name, ids in said.items() if ids is not None}
+        named = {**self._named, "num_dropped": self.num_dropped, **new_ids}
         return Interactions(self.offsets, self.items, self.num_items, self.values, **named)
 
     def recode(self, user_ids: Any = None, item_ids: Any = None) -> Interactions:
@@ -651,12 +650,10 @@ class Interactions:
                 f"{len(other) - len(numbered)} pairs of other hold an id that these vocabularies lack: recode both, "
                 "recode(a.user_ids.union(b.user_ids), a.item_ids.union(b.item_ids))"
             )
-        other = numbered
-        values = None
-        if self.values is not None and other.values is not None:
-            values = torch.cat([self.values, other.values])
-        edges = (torch.cat([self.users, other.users]), torch.cat([self.items, other.items]))
-        named = {**self._named, "num_items_inferred": self.num_items_inferred or other.num_items_inferred}
+        values, more = self.values, numbered.values
+        values = None if values is None or more is None else torch.cat([values, more])
+        edges = (torch.cat([self.users, numbered.users]), torch.cat([self.items, numbered.items]))
+        named = {**self._named, "num_items_inferred": self.num_items_inferred or numbered.num_items_inferred}
         return self.of_edges(edges, (self.num_users, self.num_items), values, "merge", values_reduce, **named)
 
     def _checked(self, other: Interactions | Tensor) -> Interactions:

@@ -160,7 +160,7 @@ class Log(Events):
         question = table.question("time", "value")
         events = events_of(table.read("time", "value"), user_ids, item_ids)
         uses: tuple[Use, ...] = ("time", "value")
-        questions = {use: question for use in uses if question and table.open_columns(use)}
+        questions: dict[str, str] = {use: question for use in uses if question and table.open_columns(use)}
         return cls(**vars(events), questions=questions)
 
     def _check_times(self) -> None:

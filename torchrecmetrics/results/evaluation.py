@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -90,8 +90,9 @@ class GroupResults(PointTable):
         return {"num_empty": len({point.group for point in self.points if not point.num_users})}
 
 
-class EvaluationCounts(NamedTuple):
-    """Counts of an evaluation, examples of unmatched ids, and columns that were not read."""
+@dataclass(eq=False, repr=False)
+class EvaluationCounts:
+    """Counts of an evaluation, examples of unmatched ids, and columns that were not read; see `Evaluation`."""
 
     num_unserved: int = 0
     num_left_out: int = 0
@@ -102,13 +103,15 @@ class EvaluationCounts(NamedTuple):
     num_without_history: int = 0
     num_excluded: int = 0
     num_unmet: int = 0
-    examples: Mapping[str, Sequence[Any]] = {}
-    """An unmatched id by the name of its count, and an id of the other side, if that has any."""
-    unread: Mapping[str, Sequence[str]] = {}
-    """Names of the columns that were not read, by table."""
+    examples: dict[str, list[Any]] = field(default_factory=dict)
+    unread: dict[str, list[str]] = field(default_factory=dict)
 
 
-class Evaluation(dict[str, Tensor], PointTable):
+COUNTS = tuple(count.name for count in fields(EvaluationCounts) if count.name.startswith("num_"))
+"""Names of the counts of lists and exclusions."""
+
+
+class Evaluation(dict[str, Tensor], PointTable, EvaluationCounts):
     """Result of `evaluate`, `evaluate_lists` or `RecMetricCollection.result`: {label: value}; `str()` is a table.
 
     With `groups` it also holds the value of each group, under labels like `NDCG@10/cold`. `floats` returns the values
@@ -140,21 +143,11 @@ class Evaluation(dict[str, Tensor], PointTable):
         kernels: Kernels | None = None,
         user_ids: Vocabulary | None = None,
         num_lists: int | None = None,
-        counts: EvaluationCounts = EvaluationCounts(),  # noqa: B008  # immutable
+        counts: EvaluationCounts | None = None,
     ) -> None:
         super().__init__({point.key: torch.tensor(point.value, dtype=torch.float64, device="cpu") for point in points})
         self.points: Sequence[Result] = points
-        self.num_unserved: int = counts.num_unserved
-        self.num_left_out: int = counts.num_left_out
-        self.num_unlisted: int = counts.num_unlisted
-        self.num_unknown: int = counts.num_unknown
-        self.num_repeated: int = counts.num_repeated
-        self.num_cut_ties: int = counts.num_cut_ties
-        self.num_without_history: int = counts.num_without_history
-        self.num_excluded: int = counts.num_excluded
-        self.num_unmet: int = counts.num_unmet
-        self.examples: dict[str, list[Any]] = {name: list(ids) for name, ids in counts.examples.items()}
-        self.unread: dict[str, list[str]] = {what: list(names) for what, names in counts.unread.items()}
+        vars(self).update(vars(EvaluationCounts() if counts is None else counts))
         self.kernels: Kernels | None = kernels
         self._rows = None if rows is None else _named(rows, user_ids)
         self._num_lists = leading.num_users if num_lists is None else num_lists
@@ -290,12 +283,8 @@ class Evaluation(dict[str, Tensor], PointTable):
 
     def counts(self) -> dict[str, int]:
         """Return all counts by name."""
-        names = ("num_users", "num_skipped", "num_unreachable", "num_tied")
-        of_lists = ("num_unserved", "num_left_out", "num_unlisted", "num_unknown", "num_repeated", "num_cut_ties")
-        return {
-            name: getattr(self, name)
-            for name in (*names, *of_lists, "num_without_history", "num_excluded", "num_unmet")
-        }
+        names = ("num_users", "num_skipped", "num_unreachable", "num_tied", *COUNTS)
+        return {name: getattr(self, name) for name in names}
 
 
 def _named(rows: Rows, user_ids: Vocabulary | None) -> Rows:
