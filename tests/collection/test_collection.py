@@ -208,6 +208,7 @@ BAD = [
     (["HR"], {"k": 5, "key_format": "{name}.{k}"}, ValueError, "holds no '.'"),
     (["HR"], {"k": 5, "key_format": "{metric}"}, ValueError, "key_format takes {name} and {k}"),
     (["HR"], {"k": 5, "key_format": lambda name, k: k}, TypeError, "must return a string, got 5"),
+    (["HR"], {"k": 5, "key_format": 3}, TypeError, "a string or a function of name and k, got 3"),
     (["HR"], {"k": 5, "tie": "realistic"}, ValueError, "no option 'tie'; did you mean 'ties'"),
     (
         ["NDCG"],
@@ -333,7 +334,9 @@ def test_a_reset_of_one_value_is_that_of_all(device):
     assert not any(state.any() for state in tensors(collection))
 
 
-@pytest.mark.parametrize("call", [("add_metrics", trm.NDCG(10)), ("__setitem__", "mine", trm.NDCG(10))], ids=str)
+@pytest.mark.parametrize(
+    "call", [("add_metrics", trm.NDCG(10)), ("__setitem__", "mine", trm.NDCG(10)), ("__delitem__", "HR@2")], ids=str
+)
 def test_a_collection_is_made_with_all_its_metrics(call):
     name, *arguments = call
     with pytest.raises(TypeError, match="a collection is made with all its metrics"):

@@ -150,6 +150,7 @@ BAD_LISTS = [
         ValueError,
         "1 of 2 rows with an item in the list .*: row 1 has 4 of 4 items",
     ),
+    ({"target": DENSE.byte()}, TypeError, r"ids are target.long\(\), a mask is target.bool\(\)"),
     ({"target": DENSE.long()}, ValueError, r"looks like a 0/1 matrix: pass target.bool\(\)"),
     ({"exclude": torch.tensor([[2], [5]])}, ValueError, "1 of 2 rows with a target that is also excluded"),
     (SCORED | {"scores": torch.tensor([[0.1, 0.2, 0.3]])}, ValueError, "rise along the list, .*: those of row 0 are"),

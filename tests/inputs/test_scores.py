@@ -132,6 +132,12 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
     assert int(done.stdout) < 64
 
 
+def test_the_padding_item_is_no_candidate_and_not_relevant():
+    ranking = trm.Scores(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[0, 2]])).ranking(padding_idx=0)
+
+    assert (ranking.ranks.tolist(), ranking.num_relevant.tolist()) == ([[2, INF]], [1])
+
+
 def test_no_rows_and_no_target_columns(device):
     """An empty batch is a Ranking of no rows, and one without a target column has ranks of width T = 1."""
     for target in (torch.empty(0, 3, dtype=torch.int64), torch.empty(0, 5, dtype=torch.bool)):
@@ -299,6 +305,7 @@ BAD_ROWS = [
     ({"target": torch.tensor([0, 3])}, "1 of 2 rows with a target id beyond.*row 1 holds 3"),
     ({"target": torch.tensor([[1, 1], [0, 2]])}, "twice in target: row 0 holds item 1"),
     ({"target": torch.tensor([[1, 2], [0, 0]])}, "twice in target: row 1 holds item 0"),
+    ({"target": torch.tensor([[2, 2, 0]] * 2)}, r"pass grades .* as target.float\(\)"),
     ({"target": torch.tensor([[0, 1, 1], [1, 0, 0]])}, r"0/1 matrix: pass target.bool\(\)"),
     (
         {"scores": SCORES[:1, :2].expand(8, 2), "target": torch.tensor([[0, 1], [1, 0]] * 4)},
