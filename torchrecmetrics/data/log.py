@@ -126,7 +126,7 @@ class Log(Events):
         item_ids: Any = None,
         delimiter: str | None = None,
     ) -> Log:
-        """Read a file of any known format, identified by its name and its content; see `files.open_file`.
+        """Read a file of any known format, identified by its name and its content.
 
         csv, tsv, parquet, jsonl, RecBole's .inter, MovieLens' u.data and ratings.dat, lines of `user item item ...`
         (LightGCN), TREC's runs and qrels. Files without a header have columns named user and item and, by format,
