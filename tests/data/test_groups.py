@@ -70,6 +70,7 @@ def hit_rate(groups=None, metrics="HR@1"):
 
 
 AB = Groups(tensor([0, 1, 1]), ["a", "b"])
+AB_BY_ID = Groups.from_column(["a", "b"], user_ids=["x", "y"])
 GROUPED = trm.RecMetricCollection("HR", k=1, accumulators=[trm.ByGroup("a", "b")])
 BAD = [
     (lambda: trm.ByGroup(3), TypeError, r"groups must be several strings, such as \['cold', 'warm'\], got int"),
@@ -90,6 +91,11 @@ BAD = [
     (lambda: trm.slice_targets(TEST, torch.zeros(25)), ValueError, "and above 0 for some item"),
     (lambda: trm.slice_targets(TEST, torch.ones(25), [0.8, 0.2]), ValueError, "shares must ascend"),
     (lambda: hit_rate(AB), ValueError, "groups have 3 users, but target has 80"),
+    (
+        lambda: hit_rate(AB_BY_ID),
+        ValueError,
+        r"groups has user_ids, target has none: .*target.with_ids\(user_ids=groups",
+    ),
     (lambda: hit_rate(["a"]), TypeError, r"groups must be Groups, got list: trm.group_users"),
     (lambda: hit_rate(metrics=GROUPED), ValueError, "the collection has the groups a, b: pass groups="),
     (lambda: hit_rate(trm.group_users(TRAIN), GROUPED), ValueError, "the collection has the groups a, b, not these"),

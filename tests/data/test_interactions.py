@@ -454,6 +454,16 @@ BAD = [
         TypeError,
         "the items of relevant holds whole numbers",
     ),
+    (
+        lambda: GRAPH.select(tensor([1j])),
+        ValueError,
+        r"users must be whole numbers \[B\], got a torch.complex64 tensor",
+    ),
+    (
+        lambda: of_columns(["a"], [0], user_ids=["a"], num_users=2),
+        ValueError,
+        "num_users follows from user_ids: give one of the two",
+    ),
     (lambda: GRAPH.select([0, 3]), ValueError, "users hold ids 0..3, expected 0..2$"),
     (lambda: GRAPH.select([[1]]), ValueError, r"users must be one column \[E\], .* \[1, 1\]"),
     (lambda: GRAPH.union(of_edges(EDGES, 3, 6)), ValueError, "shapes and devices must be equal"),

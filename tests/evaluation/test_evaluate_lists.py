@@ -558,6 +558,7 @@ BAD = [
     bad(([["x"], ["y"]], ["al"]), "2 lists and 1 users"),
     bad((np.array(["x"]), ["al"]), r"lists must be \[users, K\]"),
     bad({"al": [("x", 0.9), ("y", 0.5)]}, r"tuple: take one field of each, \[cell\[0\] for"),
+    bad({"al": "xyz"}, "each of the lists must be a list of item ids.*got str"),
     bad({}, "lists is empty"),
     bad({"user": [], "item": []}, "lists holds no rows"),
     bad({"al": ["y"]}, r"AUROC compares all .*: pass scores, or embeddings$", "AUROC", complete=True),

@@ -162,6 +162,7 @@ BAD = [
     (lambda: Vocabulary(["a", None]), ValueError, "ids hold a missing value: 1 of 2 rows, the first is row 1"),
     (lambda: Vocabulary([0.5, 1]), TypeError, "ids hold floats such as 0.5, which are no ids: make them whole numbers"),
     (lambda: Vocabulary([1, "a"]), TypeError, "ids hold int and str: make them all one kind"),
+    (lambda: Vocabulary([b"a", "a"]), TypeError, "ids hold bytes and str: make them all one kind"),
     (lambda: Vocabulary([True, False]), TypeError, "ids hold bool, such as True: ids are whole numbers, text or bytes"),
     (
         lambda: Vocabulary([(1, 2)]),
