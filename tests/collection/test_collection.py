@@ -375,3 +375,11 @@ def test_a_cutoff_that_no_metric_reads_is_refused(metrics):
     """Each metric has a cut-off of its own, or none, so that `k=` would be ignored."""
     with pytest.raises(ValueError, match=r"k=\[5, 20\] is (read by no metric|for names of metrics)"):
         make(metrics, k=[5, 20])
+
+
+def test_accumulators_are_those_that_were_given():
+    """Coverage counts items in an accumulator of its own, which is not among them."""
+    window = trm.Window(updates=1)
+    collection = trm.RecMetricCollection(["Coverage"], k=2, catalogue=trm.Catalogue(5), accumulators=[window])
+
+    assert collection.accumulators == [window]
