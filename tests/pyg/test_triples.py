@@ -202,6 +202,7 @@ OWN = {"model": NAN, "num_entities": 13}
 BAD = [
     ({"head": NONE, "relation": NONE, "tail": NONE}, ValueError, "there is no test triple"),
     ({"head": torch.ones(9)}, TypeError, "test triples must hold int64"),
+    ({"tail": torch.full((9,), -1)}, ValueError, r"test triples hold entity -1\.\.12, expected 0\.\.12"),
     ({"known": torch.full((3, 2), 20)}, ValueError, r"known triples hold entity 20\.\.20, expected 0\.\.12"),
     ({"relation": torch.full((9,), 3)}, ValueError, r"test triples hold relation 3\.\.3, expected 0\.\.2"),
     ({"known": torch.zeros(2, 3, dtype=torch.int64)}, ValueError, r"known triples must be \(head, relation, tail\)"),
