@@ -239,3 +239,9 @@ def test_updates_inside_torch_func_are_refused(transform):
         transform(lambda scores: (metric.update(scores, TARGET), scores)[1])
     assert metric.compute() == before
     copy.deepcopy(metric)
+
+
+def test_shallow_ranks_are_not_called_lists():
+    """The message about ranks that are known to a smaller depth names no other input than the one that was passed."""
+    with pytest.raises(ValueError, match=r"depth 1 only.* complete=True with the lists, beams"):
+        trm.HR(5).update(trm.get_topk_ranks(SCORES, TARGET, k=1))

@@ -349,7 +349,7 @@ class Ranking:
             needed = "the whole ranking" if deepest is None else f"the first {deepest} ranks"
             raise ValueError(
                 f"the metric needs {needed}, but the ranks are known to depth {self.depth} only: rank deeper "
-                "(or, if only these lists were recommended, pass Lists(..., complete=True))"
+                "(or, if nothing else was recommended, pass complete=True with the lists, beams, hits or ranks)"
             )
         if self.row_depth is not None:
             checks = Checks(True, self.row_depth.device, len(self))

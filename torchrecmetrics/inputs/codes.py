@@ -33,9 +33,11 @@ _BEHIND = 2**63 - 1  # sorts after positions of items and hashes of codes
 
 
 class SemanticIds:
-    """The codes of all items, with an index of the items of each code.
+    """The codes of all items, for generative recommenders, which write the code of an item in place of its id.
 
-    Codes are looked up by a verified hash, which takes another 20 bytes per item on their device.
+    A code is L integers, and several items may share one. `beams` makes an input of `update` from generated codes: it
+    finds the items of each code, and ranks them in the order of the codes. The index for this takes another 20 bytes
+    per item on the codes' device.
 
     Args:
         codes: integers [I, L] >= 0: L levels per item.

@@ -57,7 +57,7 @@ class ExcludedItems:
     ) -> None:
         self._shape, self._device, self._padding_idx = shape, checks.device, options.padding_idx
         self.masks: list[Tensor] = []
-        self._ids: Tensor | None = None  # [B, H], ascending, -1 = padding
+        self._ids: Tensor | None = None  # [B, H], ascending, with padding_idx; -1 = padding
         self._spans: list[Spans] = []  # further ids, if they are too many to be padded at once
         self.rows_at_once: int = max(1, shape[0])
         """Number of rows whose excluded items are padded together."""
@@ -76,14 +76,15 @@ class ExcludedItems:
                 self._spans = spans
             else:
                 columns += [span.padded(-1) for span in spans]
-        if columns:
+        if options.padding_idx is not None:
+            columns.append(torch.full((shape[0], 1), options.padding_idx, device=self._device))
+        if any(ids.shape[1] for ids in columns):
             all_ids = torch.cat(columns, 1) if len(columns) > 1 else columns[0]
             ids, beyond = self._in_catalogue(all_ids)
             if beyond is not None:
                 checks.reject("exclude_range", beyond, lambda row: _beyond_detail(row, shape[1], all_ids[row]))
             self._ids = sort_rows(ids)
-        has_ids = bool(self._spans) or (self._ids is not None and self._ids.shape[1] > 0)
-        self.is_empty: bool = not has_ids and not self.masks and options.padding_idx is None
+        self.is_empty: bool = not self._spans and not self.masks and self._ids is None
         """True if all items of all rows are candidates."""
 
     def _check_mask(self, mask: Tensor) -> Tensor:
@@ -134,8 +135,6 @@ class ExcludedItems:
         """Return ids with -1 for padding and beyond the last item, and a mask of the latter (None = no last item)."""
         items = self._shape[1]
         ids = ids.long().clamp(min=-1)
-        if self._padding_idx is not None:
-            ids = ids.where(ids != self._padding_idx, -1)
         if items is None:
             return ids, None
         beyond = ids >= items
@@ -146,28 +145,20 @@ class ExcludedItems:
         excluded = torch.zeros_like(is_item)
         for start in range(0, len(ids), self.rows_at_once):
             rows = slice(start, start + self.rows_at_once)
-            excluded_ids = self._sorted_ids(rows)
+            excluded_ids = self.ids(rows)
             if excluded_ids is not None:
                 excluded[rows] = rowwise_isin(ids[rows], excluded_ids)
         for mask in self.masks:
             excluded = excluded | masked(mask, ids)
         return excluded & is_item
 
-    def _sorted_ids(self, rows: slice) -> Tensor | None:
-        """Return the excluded ids of `rows` without `padding_idx`, [n, H], ascending, -1 = padding; None = no ids."""
+    def ids(self, rows: slice = ALL_ROWS) -> Tensor | None:
+        """Return the excluded ids of `rows`, `padding_idx` included, [n, H], ascending, -1 = padding; None = no ids."""
         ids = None if self._ids is None else self._ids[rows]
         if not self._spans:
             return ids
         columns = [span[rows].padded(-1) for span in self._spans]
         return sort_rows(torch.cat(columns if ids is None else [ids, *columns], 1))
-
-    def ids(self, rows: slice = ALL_ROWS) -> Tensor | None:
-        """Return the excluded ids of `rows` with `padding_idx`, [n, H], negative = padding; None = no ids."""
-        ids = self._sorted_ids(rows)
-        if self._padding_idx is None:
-            return ids if ids is None or ids.shape[1] else None
-        padding = torch.full((self._shape[0], 1), self._padding_idx, dtype=torch.int64, device=self._device)[rows]
-        return padding if ids is None else torch.cat([ids, padding], 1)
 
     def among(self, rows: slice, first_item: int, width: int) -> ExcludedColumns:
         """Return the excluded items of some rows among `width` items from `first_item` on, as columns."""
@@ -182,7 +173,7 @@ class ExcludedColumns(NamedTuple):
     """Excluded items of some rows, as columns of their scores, for the counting kernels."""
 
     ids: Tensor | None
-    """Int64 [n, H], negative = padding, repeats allowed; None = none."""
+    """Int64 [n, H], negative = padding, equal ids side by side; None = none."""
     masks: list[Tensor]
     """Bool [C] or [n, C], True = excluded."""
 
@@ -193,8 +184,7 @@ class ExcludedColumns(NamedTuple):
         """
         if self.ids is None:
             return None
-        ids = sort_rows(self.ids)
-        counted = ids >= 0
+        ids, counted = self.ids, self.ids >= 0
         counted[:, 1:] &= ids[:, 1:] != ids[:, :-1]
         for mask in self.masks:
             counted = counted & ~masked(mask, ids)

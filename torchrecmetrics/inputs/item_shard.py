@@ -27,18 +27,19 @@ from torchrecmetrics.kernels import Counts
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ItemShard(BatchInput):
-    """Scores of this process's items, for a catalogue whose items are spread over processes.
+    """Scores of one process's share of the items, for a catalogue that is split over processes.
 
-    `scores` are those of the items `offset` to `offset + I_local - 1`, for the same B rows on every process. Counts add
-    up, so processes exchange only the targets' own scores and integers: at most 20 bytes per row, target and process.
-    Metrics of lists add 12 bytes per row and listed item. Each process counts its share of the rows, and `compute` adds
-    them up.
+    Every process scores the same B rows, each for its own items, `offset` to `offset + I_local - 1`, and calls
+    `update`. Ranks are among the items of all processes, which exchange only the scores of the targets and how many
+    items are better: at most 20 bytes per row, target and process. Metrics of lists add 12 bytes per row and listed
+    item. Each row is counted by one of the processes, and `compute` adds up their sums.
 
-    On the CPU the processes compare their arguments at each batch, elsewhere only at the first, since the comparison
-    waits for the device. Targets, gains and `row_ids` are compared at each batch everywhere; a difference that cannot
-    raise at once is counted, and `compute` raises. Scores of different rows with the same targets give wrong values
-    without an error, unless `row_ids` identify the rows. If one process has fewer batches, the others wait for it until
-    the timeout of the process group.
+    All processes must pass the same rows, targets and options; what is compared depends on the device. On the CPU all
+    arguments are compared at each batch, elsewhere only at the first, since the comparison waits for the device.
+    Targets, gains and `row_ids` are compared at each batch everywhere, and `compute` raises for a difference that
+    cannot raise at once. Scores of different rows with the same targets give wrong values without an error, unless
+    `row_ids` identify the rows. A process that has fewer batches makes the others wait until the timeout of the process
+    group.
 
     Args:
         scores: float [B, I_local].
