@@ -99,6 +99,15 @@ def test_a_list_is_known_as_far_as_it_reaches(validate_args):
         short.hits(3)
 
 
+def test_the_padding_item_leaves_its_list_however_often_it_occurs():
+    lists, target = torch.tensor([[0, 3, 4], [3, 0, 0], [3, 4, 5]]), torch.tensor([[4], [0], [5]])
+    ranking = trm.Lists(lists, target).ranking(padding_idx=0)
+
+    assert ranking.ranks.tolist() == [[2], [INF], [3]]
+    assert ranking.num_relevant.tolist() == [1, 0, 1]
+    assert ranking.row_depth.tolist() == [2, 1, 3]
+
+
 @settings(max_examples=examples(150), deadline=None)
 @given(data=st.data())
 def test_repeats_leave_their_list(data):
