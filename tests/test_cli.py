@@ -540,6 +540,14 @@ def test_relevant_from_a_grade(run):
     assert rows_of("out.json") == {"NDCG@2": 1, "MRR-from2@2": 1}
 
 
+def test_entries_of_yaml_have_grades_of_their_own(run):
+    """MRR has the grade of its entry, and weighted Recall, which reads grades, has none."""
+    Path("own.yaml").write_text("MRR: {k: 2, relevant_from: 1}\nRecall: {k: 2, weighted: true}\n")
+    run("evaluate lists.csv graded.csv --rank rank --value stars -m HR@2 -c own.yaml --relevant-from 2 --json out.json")
+
+    assert [*rows_of("out.json")] == ["HR-from2@2", "MRR-from1@2", "Recall-weighted@2"]
+
+
 def test_progress_on_a_terminal(run, monkeypatch):
     """On a terminal stderr shows the users done so far, batch by batch, and is cleared at the end."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)

@@ -27,6 +27,7 @@ from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.log import Log, LogSplit
 from torchrecmetrics.evaluation.agreement import agreement, agreement_metrics
 from torchrecmetrics.evaluation.evaluate_lists import evaluate_lists
+from torchrecmetrics.metrics.description import takes_grade
 from torchrecmetrics.metrics.ranking_metric import RankingMetric
 from torchrecmetrics.results.comparison import compare
 from torchrecmetrics.results.evaluation import COUNTS, Evaluation
@@ -376,7 +377,10 @@ def _evaluate(args: argparse.Namespace) -> int:
         common["relevant_from"] = args.relevant_from
     if train is not None and truth is not None:
         common["catalogue"] = _read_catalogue(train, truth, lists)
-    metrics = [*args.metric, *([] if args.config is None else metrics_of(args.config, common))]
+    metrics = [] if args.config is None else metrics_of(args.config, common)
+    if args.metric:
+        metrics = [*RecMetricCollection(args.metric, **common).metrics.values(), *metrics]
+    common.pop("relevant_from", None)  # entries of the file may have their own
     collection = RecMetricCollection(metrics, **common)
     thresholds = [threshold.of(collection) for threshold in args.thresholds]
     evaluation = evaluate_lists(
@@ -555,8 +559,7 @@ def _metrics_of_entry(name: Any, settings: Any, common: Mapping[str, Any]) -> li
     metrics = [*RecMetricCollection(name, k=options.pop("k", None), **common).metrics.values()]
     if not options:
         return metrics
+    if not takes_grade(metrics[0].kind, {**metrics[0].options, **options}):
+        common = {name: value for name, value in common.items() if name != "relevant_from"}
     cutoffs = [[] if metric.k is None else [metric.k] for metric in metrics]
-    return [
-        metric.metric_class(*k, **{**common, "relevant_from": metric.relevant_from, **options})
-        for metric, k in zip(metrics, cutoffs, strict=True)
-    ]
+    return [metric.metric_class(*k, **{**common, **options}) for metric, k in zip(metrics, cutoffs, strict=True)]

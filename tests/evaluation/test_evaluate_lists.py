@@ -263,6 +263,14 @@ def test_scores_of_documents_order_a_list():
     assert result["MRR@3"] == ((1 / 2 + 1 / 3) / 2 + 0) / 2
 
 
+def test_users_without_ground_truth_are_served():
+    """bo has a list and nothing to find: the gate must not count bo as without a list."""
+    options = {"empty_target_action": "neg", "keep_rows": True, "complete": True}
+    rows = trm.evaluate_lists("HR@1", {"al": ["x"], "bo": ["y"]}, target={"al": ["x"], "bo": []}, **options).rows
+
+    assert rows.served is None
+
+
 def test_columns_that_a_format_fixes_are_not_counted_as_unread(tmp_path):
     """The rank and the tag of a TREC run, and the iteration of qrels, mean nothing to a value."""
     run, qrels = tmp_path / "a.run", tmp_path / "a.qrels"
@@ -576,7 +584,11 @@ BAD = [
         {"al": ["new", "x", "new"]},
         "'al' has item 'new' twice.*='first' keeps only its first rank; .* pass one list per user",
     ),
-    bad((BIG_LISTS, BIG), "-1 pads lists, but it is also an item of target", target={"user": BIG, "item": [-1, -7, 5]}),
+    bad(
+        (BIG_LISTS, BIG),
+        "-1 pads the lists of a dict or a tuple, but it is also an item of target",
+        target={"user": BIG, "item": [-1, -7, 5]},
+    ),
     bad({"user": [1], "item": [2]}, r"column 'user' of lists holds whole numbers \(1\), target's user_ids hold text"),
     bad(ROWS, "all pairs of target are also in exclude: .* nothing to evaluate", exclude=TRUTH, overlap="without"),
     bad(ROWS, "target must be Interactions, a Log, a Table, a frame, a matrix, a dict or a file, got int", target=3),

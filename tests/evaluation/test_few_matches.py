@@ -40,7 +40,7 @@ def test_counts_are_printed_with_an_id_of_each_side():
     text = str(trm.evaluate_lists("HR", LISTS, target=TARGET, k=1, exclude=HISTORY))
 
     assert (
-        "3 users, 1 without a list (such as 'eve'; lists have such as 'kim'), 1 more with a list but no ground truth, "
+        "3 users, 1 without a list (such as 'eve'; lists have such as 'kim'), 1 with a list but no ground truth, "
         "2 without excluded items (such as 'bo'; exclude has such as 'ida'), 2 relevant items in no list, 1 list entry "
         "with an item that the ground truth lacks (such as 'v'; it has such as 'w')\n"
         "exclude: 2 pairs, 1 item is neither listed nor relevant (such as 'q'; lists have such as 'x')\n"

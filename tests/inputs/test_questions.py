@@ -289,7 +289,7 @@ def test_a_metric_asks_once(make):
     assert told(metric.update, MASKED, ONE) == told(metric.clone().update, MASKED, ONE) == []
     assert [len(told(clone.update, MASKED, ONE)) for _ in range(2)] == [1, 0]
     empty.update(MASKED.to("meta"), ONE.to("meta"))
-    assert not getattr(empty, "evaluator", empty).questions.are_asked
+    assert not getattr(empty, "evaluator", empty)._questions.are_asked
     assert told(make(validate_args=False).update, MASKED, ONE) == []
 
 
@@ -316,7 +316,7 @@ def test_other_processes_do_not_ask(monkeypatch):
     monkeypatch.setattr(rank_zero_only, "rank", 1)
     metric = trm.AUROC()
     assert told(metric.update, MASKED, ONE) == []
-    assert not metric.questions.are_asked
+    assert not metric._questions.are_asked
 
 
 @pytest.mark.parametrize("compiler", [None, "eager"])
@@ -330,7 +330,7 @@ def test_traced_batches_are_not_read(compiler):
     metric = trm.AUROC(validate_args="deferred", kernels="eager")
     with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True) as mode:
         metric.update(mode.from_tensor(MASKED), mode.from_tensor(ONE))
-    assert not metric.questions.are_asked
+    assert not metric._questions.are_asked
 
 
 def shard(rank, world_size):

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -103,6 +104,28 @@ def test_without_grades_it_is_an_error(batch):
     with pytest.raises(ValueError, match="relevant_from=2 reads the grade"):
         metric.update(*batch)
     assert not metric.update_called
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_grade_equal_to_the_threshold_is_relevant(dtype):
+    """0.7 of float32 is below 0.7 of Python; torch compares `target >= 0.7` in float32."""
+    metric = trm.HitRate(1, relevant_from=0.7)
+    metric.update(SCORES, torch.tensor([[0.7, 0, 0, 0, 0]], dtype=dtype))
+
+    assert metric.compute() == 1
+
+
+def test_grades_of_numpy_are_numbers():
+    """A maximum of a frame's column is such a number."""
+    assert trm.MRR(2, relevant_from=np.int64(2)).label == "MRR-from2@2"
+
+
+def test_grades_without_a_zero_are_not_asked_about():
+    """Every item of 40 rows has a grade from 1 to 3, of which 2 and 3 are relevant."""
+    collection = trm.RecMetricCollection(["NDCG", "HR"], k=3, relevant_from=2)
+    collection.update(SCORES.repeat(40, 1), torch.tensor([[1.0, 2.0, 3.0, 1.0, 1.0]]).repeat(40, 1))
+
+    assert collection.compute()["HR-from2@3"] == 1
 
 
 def test_realistic_ranks_are_refused():

@@ -132,7 +132,7 @@ def test_files_that_are_none_of_ours(tmp_path):
     later = {key: value.replace(b'"version": 1', b'"version": 2') for key, value in table.schema.metadata.items()}
     pq.write_table(table.replace_schema_metadata(later), tmp_path / "later")
     for name, error, says in (
-        ("text", ValueError, "is not a parquet file of Rows, or is truncated"),
+        ("text", ValueError, "is no parquet file of Rows, or is damaged"),
         ("other", ValueError, "was not written by Rows.to_parquet"),
         ("later", ValueError, "of version 2, later than 1: update torchrecmetrics"),
         ("nothing", FileNotFoundError, "there is no file"),

@@ -123,6 +123,8 @@ class KeptRows(Accumulator):
             weights = weights * rows.ranking.rows.own
         lists, used = rows.ranking.lists, ~rows.undefined
         served = torch.ones_like(used[:1]) if lists is None else (lists.ids >= 0).any(1)[None]
+        if lists is not None and lists.wants_list is not None:
+            served = served | ~lists.wants_list  # users without ground truth are not missed
         batch: dict[str, Tensor | None] = {"values": rows.values, "used": used, "served": served, "weights": weights}
         batch |= {"own_weights": rows.own_weights}
         batch |= {"ids": None if ids is None else ids.long()[None]}

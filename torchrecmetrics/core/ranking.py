@@ -317,7 +317,7 @@ class Ranking:
             )
         if self.options.get("ties") == "realistic":
             raise ValueError("relevant_from= needs ties='expected', 'optimistic' or 'pessimistic', got 'realistic'")
-        kept = self.gains >= grade
+        kept = self.gains.float() >= grade  # as torch compares float32 grades: 0.7 reaches 0.7
         num_relevant = kept.sum(1).to(self.num_relevant.dtype)
         return replace(self, relevant=self.relevant.only(kept), num_relevant=num_relevant, penalties=None)
 

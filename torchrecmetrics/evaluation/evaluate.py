@@ -251,8 +251,8 @@ def evaluate(
         user_ids: evaluate only these users (row numbers without repeats).
         groups: the group of each user: `group_users(train)`, or `Groups` of any column. Each group gets its own value
             of every metric that is a mean over users.
-        keep_rows: keep the value of each evaluated user as `Evaluation.rows`, in the order of the target, whatever the
-            number of processes; NaN without ground truth.
+        keep_rows: keep the value of each evaluated user as `Evaluation.rows`, in the order of the target's row numbers
+            (ids of frames and dicts are sorted), whatever the number of processes; NaN without ground truth.
         all_users: make lists also for users without ground truth: metrics beyond accuracy count these users, accuracy
             metrics do not.
         batch_size: largest number of users scored together; default: as memory allows, 256 MB on the CPU, half of the

@@ -264,8 +264,8 @@ def read_sides(
     check_ids({"target": truth.pairs, "lists": of_lists, **histories, "the catalogue": catalogue})
     if entries.is_padded and truth.pairs.item_ids is not None and -1 in truth.pairs.item_ids:
         raise ValueError(
-            "-1 pads lists, but it is also an item of target: pass a dict or a frame without such entries, and "
-            "another id for the item"
+            "-1 pads the lists of a dict or a tuple, but it is also an item of target: pass a frame, or another id for "
+            "the item"
         )
     entries = _without_negative_rows(entries, truth.pairs)
     unread = {table.what: table.not_read(*uses) for table, uses in asked if isinstance(table, Table)}

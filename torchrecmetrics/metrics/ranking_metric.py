@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
+from numbers import Real
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
@@ -183,7 +184,7 @@ class RankingMetric(LastResult, Evaluator):
         """Return `relevant_from`, or raise if it is no grade, or one that the metric does not take."""
         if grade is None:
             return None
-        if isinstance(grade, bool) or not isinstance(grade, (int, float)) or not 0 < grade < math.inf:
+        if isinstance(grade, bool) or not isinstance(grade, Real) or not 0 < grade < math.inf:
             raise ValueError(f"relevant_from must be a grade above 0, got {grade!r}")
         if not takes_grade(self._kind, options):
             raise ValueError(f"{self._name} does not take relevant_from: it reads the grades themselves, or no target")
@@ -265,7 +266,8 @@ class RankingMetric(LastResult, Evaluator):
         A formula with a parameter `catalogue` also reads the items of the first `k` ranks. If a formula reads
         `Ranking.num_ranked`, override this property: `return super().needs._replace(num_ranked=True)`.
         """
-        needs = Needs(self.k, score_threshold=self.options.get("score_threshold"), graded="gain" in self.options)
+        graded = "gain" in self.options or self.description.relevant_from is not None
+        needs = Needs(self.k, score_threshold=self.options.get("score_threshold"), graded=graded)
         if self._signature is None or not self._signature.reads_catalogue or self.catalogue is None:
             return needs
         return needs._replace(list_depth=self.k or 0, num_items=self.catalogue.num_items)

@@ -270,7 +270,7 @@ class Comparison(ResultTable):
             change = f"{rises} by {number(-loss)}, or {falls} by at most {number(limit)}"
         end = f"{_ENDS[self.outcome]} the margin {number(worst.margin or 0)}."
         if limit <= 0:
-            change, end = f"{rises} by {number(-loss)}, by at least {number(-limit)}", "no loss."
+            change, end = f"{rises} by {number(abs(loss))}, by at least {number(abs(limit))}", "no loss."
         if self.outcome == "inconclusive":
             end += f" A difference of {number(worst.detectable)} would be found in four of five cases."
         return f"{self.outcome.capitalize()}: {name} {change} ({100 * self.level:g} %): {end}"

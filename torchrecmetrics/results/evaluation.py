@@ -240,7 +240,7 @@ class Evaluation(dict[str, Tensor], PointTable, EvaluationCounts):
             ("", self.num_tied, "with a tie at a relevant item"),
             ("", self._num_lists if self._num_lists != self.num_users else 0, "with a list"),
             ("num_unserved", self.num_unserved, "without a list"),
-            ("num_left_out", self.num_left_out, "more with a list but no ground truth"),
+            ("num_left_out", self.num_left_out, "with a list but no ground truth"),
             ("num_without_history", self.num_without_history, "without excluded items"),
             ("", cut, f"whose {'list ends' if cut == 1 else 'lists end'} among equal scores"),
             ("num_unlisted", unlisted, f"relevant {'item' if unlisted == 1 else 'items'} in no list"),

@@ -329,7 +329,7 @@ class Rows(ResultColumns):
         """
         table = self.to_arrow()
         with atomic_path(path) as temporary:
-            needed("pyarrow.parquet", f"writing {path}").write_table(table, temporary)
+            needed("pyarrow.parquet", f"writing {path}").write_table(table, temporary, write_page_checksum=True)
 
     @classmethod
     def from_parquet(cls, path: str | Path) -> Rows:
@@ -343,13 +343,13 @@ class Rows(ResultColumns):
         if not Path(path).is_file():
             raise FileNotFoundError(f"there is no file {path}")
         try:
-            table = parquet.read_table(path)
-        except (pa.ArrowException, OSError) as error:
-            raise ValueError(f"{path} is not a parquet file of Rows, or is truncated: {error}") from error
-        metadata = (table.schema.metadata or {}).get(_FORMAT)
-        if metadata is None:
+            table = parquet.read_table(path, page_checksum_verification=True)
+            metadata = (table.schema.metadata or {}).get(_FORMAT)
+            roles = None if metadata is None else json.loads(metadata)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise ValueError(f"{path} is no parquet file of Rows, or is damaged: {error}") from error
+        if roles is None:
             raise ValueError(f"{path} was not written by Rows.to_parquet: make Rows of its columns instead")
-        roles = json.loads(metadata)
         if roles["version"] > _VERSION:
             raise ValueError(f"{path} is of version {roles['version']}, later than {_VERSION}: update torchrecmetrics")
         columns = {name: _read_column(table.column(name), pa) for name in table.column_names}
