@@ -150,7 +150,7 @@ def of_shards(rank, world_size):
     metrics = trm.RecMetricCollection("HR", k=1, accumulators=[trm.Window(100)])
     for number in range(10):
         scores = torch.zeros(20, 4)
-        scores[:, number >= 5] = 1.0
+        scores[:, int(number >= 5)] = 1.0
         shard = trm.ItemShard(scores[:, 2 * rank : 2 * rank + 2], torch.ones(20).long(), offset=2 * rank, num_items=4)
         metrics.update(shard)
     return metrics.compute()["HR@1/window"].item(), metrics["HR@1/window"].num_users

@@ -85,7 +85,8 @@ class BatchInput:
             )
         check_ids("history", history)
         check_device("history", history, checks.device)
-        if history.dim() not in (1, 2) or len(history) != (rows := checks.num_rows):
+        rows = checks.num_rows
+        if history.dim() not in (1, 2) or len(history) != rows:
             raise ValueError(f"history ids must be [{rows}] or [{rows}, H], got {list(history.shape)}")
         ids: Tensor = (history[:, None] if history.dim() == 1 else history).long()
         return ids
