@@ -108,7 +108,7 @@ class Threshold(NamedTuple):
         return cls(option, label.strip(), limit)
 
     def of(self, collection: RecMetricCollection) -> Threshold:
-        """Return the threshold of a metric or count as they spell it; refuse `--fail-under` where lower is better."""
+        """Return the threshold with the label as the collection spells it; refuse the option of the wrong direction."""
         metrics: dict[str, Any] = {name: (name, False) for name in COUNTS}
         metrics |= {label.lower(): (label, metric.higher_is_better) for label, metric in collection.items()}
         if self.label.lower() not in metrics:
@@ -240,8 +240,8 @@ _EVALUATE: _Arguments = {
     "--relevant-from": ({"type": float, "metavar": "GRADE"}, "lowest value of a relevant item; NDCG reads all values"),
     "-c --config": ({"type": Path, "metavar": "YAML"}, "file of metrics with cut-offs and options"),
     **_ORDER,
-    "--truth-user": (_ROLE, "column of users in TRUTH (default: that of --user, or a name as there)"),
-    "--truth-item": (_ROLE, "column of items in TRUTH (default: that of --item, or a name as there)"),
+    "--truth-user": (_ROLE, "column of users in TRUTH (default: as for LISTS)"),
+    "--truth-item": (_ROLE, "column of items in TRUTH (default: as for LISTS)"),
     "--history-user": (_ROLE, "column of users in the history and TRAIN"),
     "--history-item": (_ROLE, "column of items in the history and TRAIN"),
     "--train": (

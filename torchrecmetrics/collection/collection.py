@@ -51,7 +51,7 @@ class CollectionEvaluator(Evaluator):
         """The last results, and the columns of kept rows of all processes that were gathered beside them."""
 
     def share_questions(self, other: CollectionEvaluator) -> None:
-        """Ask no question that another evaluator has asked, and the other way round."""
+        """Share with another evaluator which questions have been asked, so that none is asked twice."""
         self._questions = other._questions
 
     def set_ranking_options(self, **options: Any) -> None:

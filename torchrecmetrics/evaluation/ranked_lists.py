@@ -302,10 +302,11 @@ class ListSource(RankingSource):
         return f"user {self.sides.user_ids[user]!r}"
 
     def counts(self, test: TestSet) -> EvaluationCounts:
-        """Return the counts of what did not meet, with an id of each side; warn if hardly anything met.
+        """Return the counts of unmatched ids, with an id of each side; warn if hardly any id matches.
 
         Raises:
-            ValueError: if ten users or more have lists, and no listed item is relevant to any user or in the catalogue.
+            ValueError: if ten users or more have lists, and no listed item is relevant to any user, unless a
+                catalogue holds listed and relevant items.
         """
         lists, target, users, items = self.lists, test.target, self.sides.user_ids, self.sides.item_ids
         histories = [] if test.exclusions is None else test.exclusions.interactions

@@ -16,7 +16,7 @@ from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.inputs.batch_input import BatchInput
 
 Question: TypeAlias = tuple[str, list[Tensor]]
-"""A warning with places for numbers; and bool [], True = give it, and the numbers [], all on the batch's device."""
+"""A warning with places for numbers; and, on the batch's device, if it applies, bool [], and the numbers []."""
 
 MIN_ROWS, READ_ROWS, READ_COLUMNS = 32, 64, 4096  # rows (or entries) of a batch; rows and columns (entries) read of it
 MAX_TIED, ZERO_LABELS = 0.5, 0.1  # share of rows; share of zeros from which numbers are taken as labels

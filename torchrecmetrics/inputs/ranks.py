@@ -49,8 +49,8 @@ class Ranks(BatchInput):
         zero_based: True: ranks start at 0; a negative one is padding, but see `padding`.
         miss: whole number that means "not found", such as -1 or 999, and not padding.
         padding: in [B] or [B, 1], -1 = a negative entry is a row without a relevant item, 0 = so is an entry of 0. None
-            (default) refuses both, since -1 may be "not found", and 0 the best rank; and in [B, T] of 0 and 1 alone it
-            refuses a row with a 0 on both sides of a 1: flags of hits. Tensors from `get_topk_ranks` may hold them.
+            (default) refuses both, since -1 may be "not found", and 0 the best rank. In [B, T] of 0 and 1 alone, it
+            refuses rows such as [0, 1, 0], which are flags of hits. Ranks of `get_topk_ranks` may hold all of these.
 
     Raises:
         ValueError: for ranks of unknown depth, and for options that contradict each other.

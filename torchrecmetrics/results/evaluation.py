@@ -255,7 +255,7 @@ class Evaluation(dict[str, Tensor], PointTable, EvaluationCounts):
         return counts
 
     def _excluded(self) -> str:
-        """Return the number of excluded pairs, how many of their items did not meet, and columns not read, in words."""
+        """Return the number of excluded pairs, that of their unmatched items, and columns not read, in words."""
         text = f"exclude: {self.num_excluded} {'pair' if self.num_excluded == 1 else 'pairs'}"
         if self.num_unmet:
             noun = "item is" if self.num_unmet == 1 else "items are"

@@ -125,7 +125,7 @@ _BLOCK_BYTES = 2**20
 _FIRST_LINE_BYTES = 2**22
 """Most bytes of the first line that are looked at."""
 _MAX_DEPTH = 1000
-"""Most brackets of JSON within each other; the reader of pyarrow ends the process some thousands deeper."""
+"""Most brackets of JSON within each other; from some thousands on, pyarrow's reader crashes."""
 _NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
 _RECBOLE = {"token", "token_seq", "float", "float_seq"}
 _MOVIELENS = ("user", "item", "rating", "timestamp")
@@ -426,7 +426,7 @@ def _parquet(path: Path, data: bytes | None) -> Source:
 
 
 def _check_folder(path: Path) -> None:
-    """Refuse folders that hold no parquet files, or others than those that count."""
+    """Refuse folders without parquet files, and Delta Lake's, in which some files are outdated."""
     if not any(path.rglob("*.parquet")):
         raise ValueError(f"{path} is a folder without parquet files: pass one file")
     if (path / "_delta_log").is_dir():
@@ -456,7 +456,7 @@ def _json(content: _Content) -> Source:
 
 
 def _check_depth(stream: IO[bytes], what: str) -> None:
-    """Refuse lines of json with more brackets within each other than pyarrow reads without ending the process."""
+    """Refuse lines of json with so many brackets within each other that pyarrow could crash."""
     for number, line in enumerate(stream, start=1):
         depth = deepest = 0
         if line.count(b"{") + line.count(b"[") > _MAX_DEPTH:

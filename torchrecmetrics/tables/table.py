@@ -34,14 +34,14 @@ _SHOWN = 12
 
 
 class _Question(NamedTuple):
-    """What is asked if a table has columns that are not read, and none is known to be what a number depends on."""
+    """What is asked about columns that are not read, one of which may be needed for the result."""
 
     answers: Mapping[str, str]
-    """Roles that answer the question, with the meaning of such a column; the first is None where no column answers."""
+    """Meaning of the columns that are needed, by role; None for the first role says that there is no such column."""
     otherwise: str
-    """What holds where no column answers."""
+    """What is true if there is no such column."""
     aside: str
-    """Further role, whose column is no answer."""
+    """Role whose column is not asked about."""
 
 
 _QUESTIONS: dict[Use, _Question] = {

@@ -271,7 +271,7 @@ def numbered_together(
             raise ValueError("some ids are below 0 and others 2^63 or more, too far apart for 64 bits") from None
     if not arrays:
         return Numbered(vocabularies[0], [torch.empty(0, dtype=torch.int32, device="cpu") for _ in vocabularies])
-    if all(array.equals(arrays[0]) for array in arrays):  # which no hash table has to find out
+    if all(array.equals(arrays[0]) for array in arrays):  # the most frequent case needs no hash table
         same = torch.arange(len(arrays[0]), dtype=torch.int32, device="cpu")
         return Numbered(Vocabulary.of_array(arrays[0]), [same[: len(ids)] for ids in vocabularies])
     chunks = pa.chunked_array(arrays).dictionary_encode().chunks  # all have one dictionary, of the ids of all
