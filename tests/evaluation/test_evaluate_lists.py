@@ -600,7 +600,10 @@ BAD = [
     bad(TWO | {"score": [2, 1], "label": [1, -1]}, "label below 0", target=None, label="label", score="score"),
     bad({"a": ["x"], "u1 ": ["x"]}, r"such as 'a', but target has 'u1'", target={"u1": ["x"]}),
     bad(
-        {"u": ["x"]}, "no user of exclude .* such as 'u ' and 'a'", target={"a": [], "u": ["x"]}, exclude={"u ": ["x"]}
+        {"u": ["x"]},
+        "no user of exclude .*such as 'u '.*such as 'a'",
+        target={"a": [], "u": ["x"]},
+        exclude={"u ": ["x"]},
     ),
 ]
 

@@ -100,14 +100,14 @@ def test_a_history_that_meets_nobody_is_an_error():
     """No known user: an error at every entry point, and a warning of a callback; the call without it is the cure."""
     test = trm.Interactions.from_frame({"user": [*"abc"], "item": [*"xyz"]})
     train = trm.Interactions.from_frame({"user": [*"pq"], "item": [*"xz"]})
-    message = "no user of exclude is a user of target, such as 'p' and 'a': leave exclude= out if these users are new"
+    message = r"no user of exclude \(such as 'p'\) is a user of target \(such as 'a'\): leave exclude= out if these"
     with pytest.raises(ValueError, match=message):
         trm.evaluate("HR@1", torch.eye(3), torch.eye(3), target=test, exclude=train)
     with pytest.raises(ValueError, match=message):
         trm.evaluate_lists("HR@1", {"a": ["x"]}, target=test, exclude=train)
     assert trm.evaluate("HR@1", torch.eye(3), torch.eye(3), target=test)["HR@1"] == 1
     strange = trm.Interactions.from_frame({"user": [*"ab"], "item": [*"mn"]})
-    with pytest.raises(ValueError, match="no item of exclude is an item of target, such as 'm' and 'x'"):
+    with pytest.raises(ValueError, match=r"no item of exclude \(such as 'm'\) is an item of target \(such as 'x'\)"):
         trm.evaluate("HR@1", torch.eye(3), torch.eye(3), target=test, exclude=strange)
 
 
@@ -183,7 +183,8 @@ def test_lists_of_other_users():
         target = {user: ["x"] for user in users}
         if asks:
             with pytest.warns(
-                UserWarning, match="90 of 100 users of .* no list, while 90 of 100 lists .* such as 100 and 0: are"
+                UserWarning,
+                match="90 of 100 users of .* no list, while 90 of 100 lists .* such as 100, lists such as 0: are",
             ):
                 assert trm.evaluate_lists("HR@1", lists, target=target)["HR@1"] == 0.1
         else:

@@ -399,8 +399,8 @@ def _warn_of_other_users(unserved: _Unmatched, left_out: _Unmatched) -> None:
         user, other = unserved.examples()
         warn_caller(
             f"{num_unserved} of {num_users} users of target have no list, while {num_left_out} of {num_lists} lists "
-            f"are of users without ground truth, such as {user!r} and {other!r}: are these ids of one kind, and of one "
-            "split?"
+            f"are of users without ground truth; target has users such as {user!r}, lists such as {other!r}: are these "
+            "ids of one kind, and of one split?"
         )
 
 

@@ -311,8 +311,8 @@ def _numbered(truth: Side, histories: Mapping[str, Any], lists: Entries, catalog
         is_known = owners < target.num_users
         if len(is_known) and not bool(is_known.any()):
             raise ValueError(
-                f"no user of {history.name} is a user of target, such as {users.ids[int(owners[0])]!r} and "
-                f"{users.ids[0]!r}: leave {history.name}= out if these users are new"
+                f"no user of {history.name} (such as {users.ids[int(owners[0])]!r}) is a user of target (such as "
+                f"{users.ids[0]!r}): leave {history.name}= out if these users are new"
             )
         has_history.index_fill_(0, owners, True)
         pairs = (owners[is_known], rows[is_known])

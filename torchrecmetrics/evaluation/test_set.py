@@ -226,7 +226,7 @@ def histories_that_meet(target: Interactions, exclude: Any) -> Any:
 
 
 def _matched(history: Interactions, target: Interactions, name: str) -> tuple[Interactions, str | None]:
-    """Return a history with the row numbers of the ground truth, and an error if it meets no user, or no item."""
+    """Return a history with the row numbers of the ground truth, and an error if no user, or no item, is the same."""
     numbered = history.numbered_as(target, name)
     if len(numbered) or not len(history):
         return numbered, None
@@ -235,8 +235,8 @@ def _matched(history: Interactions, target: Interactions, name: str) -> tuple[In
         ("item", history.item_ids, target.item_ids, "are these ids of one kind?"),
     ):
         if ids is not None and known is not None and (side == "item" or not bool((ids.rows_in(known) >= 0).any())):
-            what = f"no {side} of {name} is {'an' if side == 'item' else 'a'} {side} of target, such as {ids[0]!r}"
-            return numbered, f"{what} and {known[0]!r}: {cure}"
+            what = f"no {side} of {name} (such as {ids[0]!r}) is {'an' if side == 'item' else 'a'} {side} of target"
+            return numbered, f"{what} (such as {known[0]!r}): {cure}"
     return numbered, f"no item of {name} is an item of target: are these ids of one kind?"
 
 
