@@ -153,7 +153,7 @@ BAD = [
         r"trm.Table\(frame, user='user_id', value=\.\.\.\)",
     ),
     (lambda: Table({"userId": [1], "movieId": [8]}, user="movieId"), "'movieId' cannot be user and item at once"),
-    (lambda: Table(PAIRS, rank="a", score="b"), "rank='a' and score='b' are both to order"),
+    (lambda: Table(PAIRS, rank="a", score="b"), "rank='a' and score='b' both order frame"),
     (lambda: trm.Log.from_frame(Table(PAIRS), time="day"), "time='day' stands beside a Table"),
     (
         lambda: trm.evaluate_lists("HR@1", PAIRS, target=PAIRS, rank="r"),

@@ -96,7 +96,7 @@ def _ties(tied: Tensor) -> Question:
 
 
 def _far_below(scores: Tensor, num_left: Tensor | float) -> Question:
-    """Ask about candidates far below all others; as many as `num_left`, [n], may be excluded anyway, or padding."""
+    """Ask about candidates far below all others; `num_left`, [n], is the number of excluded items and padding."""
     finite = scores.isfinite()
     lowest, highest = scores.where(finite, torch.inf).amin(), scores.where(finite, -torch.inf).amax()
     is_low = finite & (scores < lowest / 2 + highest / 2)

@@ -128,7 +128,7 @@ def evaluate_triples(
     evaluator.set_sync_on_compute(options.get("sync_on_compute", False))
     if evaluator.ranking_options.overlap not in (None, "keep"):
         raise ValueError(
-            f"a tested triple that is known stays: overlap must be 'keep', got {evaluator.ranking_options.overlap!r}"
+            f"tested triples are always candidates: overlap must be 'keep', got {evaluator.ranking_options.overlap!r}"
         )
     evaluator.set_ranking_options(overlap="keep")
     at_once = max(1, memory_on(device) // (8 * num_entities))

@@ -32,7 +32,7 @@ _OTHER_SIDE = {
 }
 """Words before the id of the other side that is shown beside a count of unmatched ids."""
 _SHOWN_AT = {"num_left_out": "num_unserved", "num_unlisted": "num_unknown"}
-"""Counts beside which no ids are shown where they are shown at another count."""
+"""Counts that are shown without ids if another count, their value, is shown with ids."""
 _COMPARE = "compare models with trm.compare, not by intervals"
 
 

@@ -1,4 +1,4 @@
-"""`Entries`: what any source holds, as one table of Arrow with the columns user, item, order, value and time."""
+"""`Entries`: what any source holds, as arrays of pyarrow: users, items, and a rank, score, value, time or label."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Entries(NamedTuple):
 
     columns: Mapping[str, Any]
     """Arrays of pyarrow [E] by role, without missing entries: "user" and "item" dictionary arrays, whose dictionary of
-    users also holds those without items; "order", "value", "time" and "label" as the source holds them."""
+    users also holds those without items; "rank", "score", "value", "time" and "label" as they are."""
     what: str
     """Name of the source in messages: a path, or the name of an argument."""
     names: Mapping[str, str] = {}

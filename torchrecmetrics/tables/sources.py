@@ -191,7 +191,7 @@ def open_file(path: str | Path, delimiter: str | None = None) -> Source:
         return _item_lists(content)
     if not suffix:
         return _csv(content, None)
-    raise ValueError(f"{path} is of no known kind; there are {_FORMATS}. Other files of columns: delimiter=','")
+    raise ValueError(f"{path} is of no known kind; there are {_FORMATS}. For another table, pass delimiter=','")
 
 
 # ------------------------------------------------------------------------------------------------------------- content

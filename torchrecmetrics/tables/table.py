@@ -64,8 +64,8 @@ class Table:
 
     A role that is not given is the column of that name: user, user_id or userId; item, item_id, itemId or movieId;
     rank; score; value; time or timestamp. Where both a rank and a score are found, the rank orders the lists (in TREC's
-    runs the score). All other columns are not read. If there are any, lists need a rank or a score, a ground truth a
-    value, and a split by time a time: said, found by name, or said to be None; otherwise an error asks.
+    runs the score). All other columns are not read. If there are any, an error asks which is the rank or the score of
+    lists, the value of a ground truth, or the time of a split, unless it was found, named, or said to be None.
 
     Args:
         source: a frame of pandas, polars, pyarrow or another library with Arrow's interface, a dict of columns, a list
@@ -117,7 +117,7 @@ class Table:
         if wrong := [name for name in self.said.values() if name is not None and not isinstance(name, str)]:
             raise TypeError(f"columns go by name, got {wrong[0]!r} ({type(wrong[0]).__name__}): pass {str(wrong[0])!r}")
         if isinstance(rank, str) and isinstance(score, str):
-            raise ValueError(f"rank={rank!r} and score={score!r} are both to order {self.what}: give one of the two")
+            raise ValueError(f"rank={rank!r} and score={score!r} both order {self.what}: pass one of the two")
         for role, other in (("rank", "score"), ("score", "rank")):
             if roles[role] == other:
                 wrong_way = f"{role}={other!r} would turn {self.what} upside down"
@@ -230,11 +230,11 @@ class Table:
         if not missing:
             return ""
         if "item" in self.said and "item" in missing:
-            return f"item=None is for label=: {self.what} is matched by its items"
+            return f"item=None is for label= alone: pass the column of items of {self.what}"
         names = " and ".join(f"{_NAMES[role][0]!r} or {_NAMES[role][1]!r}" for role in missing)
         known = nearest(missing[0], list(self.source.names))
         call = self._call(**dict.fromkeys(missing, ...))
-        return f"{self.what} has no column {names}{known}; say which is which, {call}"
+        return f"{self.what} has no column {names}{known}; say which is which: {call}"
 
     def _call(self, **roles: Any) -> str:
         """Return the call that makes this table with further roles; `...` = a name that the caller knows."""
