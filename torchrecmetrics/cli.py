@@ -377,7 +377,7 @@ def _evaluate(args: argparse.Namespace) -> int:
         common["relevant_from"] = args.relevant_from
     if train is not None and truth is not None:
         common["catalogue"] = _read_catalogue(train, truth, lists)
-    metrics = [] if args.config is None else metrics_of(args.config, common)
+    metrics: list[Any] = [] if args.config is None else metrics_of(args.config, common)
     if args.metric:
         metrics = [*RecMetricCollection(args.metric, **common).metrics.values(), *metrics]
     common.pop("relevant_from", None)  # entries of the file may have their own

@@ -13,7 +13,7 @@ from torchmetrics import Metric, MetricCollection
 
 from torchrecmetrics.collection.windows import Window
 from torchrecmetrics.core.checks import describe, nearest
-from torchrecmetrics.core.options import DEFAULTS, OPTIONS, Input
+from torchrecmetrics.core.options import DEFAULTS, OPTIONS, Input, Options
 from torchrecmetrics.core.ranking import Ranking
 from torchrecmetrics.core.result import LastResult, Result
 from torchrecmetrics.metrics.accumulator import Accumulator, BareMetric
@@ -56,7 +56,7 @@ class CollectionEvaluator(Evaluator):
 
     def set_ranking_options(self, **options: Any) -> None:
         """Replace options with which batches are ranked."""
-        self.ranking_options = replace(self.ranking_options, **options)
+        self.ranking_options: Options = replace(self.ranking_options, **options)
 
     def set_sync_on_compute(self, sync: bool) -> None:
         """Set whether `compute` adds up over the processes."""

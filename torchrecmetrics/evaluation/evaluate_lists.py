@@ -110,11 +110,11 @@ def evaluate_lists(
     Examples:
         >>> import torchrecmetrics as trm
         >>> truth = {"user": ["al", "bo"], "item": ["x", "y"]}
-        >>> lists = {"al": ["y", "x"], "bo": ["z", "y"]}
+        >>> lists = {"al": ["y", "x"], "bo": ["x", "y"]}
         >>> print(trm.evaluate_lists(["HR", "MRR"], lists, target=truth, k=2))
         HR@2   1.0000 ± 0.0000
         MRR@2  0.5000 ± 0.0000
-        2 users, 1 list entry with an item that the ground truth lacks (such as 'z'; it has such as 'x')
+        2 users
         ± standard error; no interval for fewer than 10 users
     """
     if options.keys() & SAID_BY_TABLES:

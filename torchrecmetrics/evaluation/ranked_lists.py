@@ -262,7 +262,9 @@ class ListSource(RankingSource):
         complete: bool,
         duplicates: Duplicates,
     ) -> None:
-        self.lists, self.sides, self.complete = lists, sides, complete
+        self.lists: RankedLists = lists
+        self.sides: Sides = sides
+        self.complete: bool = complete
         self.catalogue: Catalogue | None = collection.catalogue
         self.depth: int | None = collection.evaluator.formulas.needs.depth
         """Largest cut-off of the metrics; None = all ranks."""
