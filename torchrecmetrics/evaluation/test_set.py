@@ -226,7 +226,7 @@ def histories_that_meet(target: Interactions, exclude: Any) -> Any:
 
 
 def _matched(history: Interactions, target: Interactions, name: str) -> tuple[Interactions, str | None]:
-    """Return a history with the row numbers of the ground truth, and an error if no user, or no item, is the same."""
+    """Return a history with the row numbers of the ground truth, and an error if no user, or no item, is in both."""
     numbered = history.numbered_as(target, name)
     if len(numbered) or not len(history):
         return numbered, None
