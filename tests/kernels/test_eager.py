@@ -320,7 +320,7 @@ def test_nothing_fake_is_kept(generator):
 
 
 def test_nothing_of_an_export_is_kept():
-    """What a formula caches of a ranking while it is exported is no fake tensor."""
+    """A formula caches no fake tensor in a ranking while it is exported."""
     ranking = trm.Ranks(torch.tensor([[1.0, 3.0], [2.0, INF]]), complete=True).ranking()
 
     class Model(torch.nn.Module):

@@ -70,8 +70,8 @@ class Log(Events):
     item_ids: Vocabulary
     """Ids of the item rows."""
     questions: Mapping[str, str] = field(default_factory=dict)
-    """What methods ask that need a column that was not named: "time", the order of events, or "value", which of them
-    are relevant. Each question asks for both if both are open."""
+    """Questions of methods that need a column that was not named, by its role: "time", the order of events, or "value",
+    which of them are relevant. Each question asks for both if both are open."""
 
     # ----------------------------------------------------------------------------------------------------- constructors
 

@@ -254,8 +254,8 @@ def read_sides(
     lists, target = opened("lists", lists), opened("target", target)
     exclude = [opened("exclude", history) for history in exclude]
     of_truth: tuple[Use, ...] = ("value", "time") if values_reduce == "last" else ("value",)
-    asked: list[tuple[Any, tuple[Use, ...]]] = [(lists, ("order",)), (target, of_truth)]
-    ask(*(table.question(uses[0]) for table, uses in asked if isinstance(table, Table)))
+    uses_of_tables: list[tuple[Any, tuple[Use, ...]]] = [(lists, ("order",)), (target, of_truth)]
+    ask(*(table.question(uses[0]) for table, uses in uses_of_tables if isinstance(table, Table)))
     entries = entries_of(lists)
     truth = _ground_truth(target, values_reduce, len(entries.user_ids))
     names = ["exclude"] if len(exclude) == 1 else [f"exclude[{at}]" for at in range(len(exclude))]
@@ -268,7 +268,7 @@ def read_sides(
             "the item"
         )
     entries = _without_negative_rows(entries, truth.pairs)
-    unread = {table.what: table.not_read(*uses) for table, uses in asked if isinstance(table, Table)}
+    unread = {table.what: table.not_read(*uses) for table, uses in uses_of_tables if isinstance(table, Table)}
     unread["exclude"] = [name for table in exclude if isinstance(table, Table) for name in table.not_read()]
     sides = _numbered(truth, histories, entries, catalogue)
     return sides._replace(unread={what: names for what, names in unread.items() if names})

@@ -131,7 +131,7 @@ class Description:
     metric_class: type[Any]
     """The subclass of `RankingMetric`, which has the formula."""
     kind: Kind
-    """What the value is computed from."""
+    """Data that the value is computed from."""
     bounds: tuple[float, float] | None
     """Lowest and highest value; None = unknown."""
     higher_is_better: bool | None

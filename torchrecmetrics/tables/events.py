@@ -194,11 +194,13 @@ class Events:
         """Raise for times that cannot be ordered: in two units, or with -1 among them."""
         if self.times is None or not bool((wrong := wrong_times(self.times)).any()):
             return
-        first, other = (shown_time(self.times, int(rows.nonzero()[0]), self.time_unit) for rows in (wrong, ~wrong))
+        odd_time, usual_time = (
+            shown_time(self.times, int(rows.nonzero()[0]), self.time_unit) for rows in (wrong, ~wrong)
+        )
         raise ValueError(
             f"{int(wrong.sum())} of {len(self)} times are of another unit than most, or mean a missing time, such as "
-            f"{first}, where others are like {other}: convert the times to one unit, and leave out missing times, "
-            "log.take(log.times > 0)"
+            f"{odd_time}, where others are like {usual_time}: convert the times to one unit, and leave out missing "
+            "times, log.take(log.times > 0)"
         )
 
     def take(self: _Events, rows: Tensor) -> _Events:

@@ -353,8 +353,8 @@ def _csv(content: _Content, delimiter: str | None) -> Source:
     """Open a csv file, whose first line names its columns."""
     header = content.first_line
     if delimiter is None:
-        found = [other for other in _DELIMITERS if other in header]
-        delimiter = "\t" if content.suffix == ".tsv" else found[0] if len(found) == 1 else ","
+        delimiters = [character for character in _DELIMITERS if character in header]
+        delimiter = "\t" if content.suffix == ".tsv" else delimiters[0] if len(delimiters) == 1 else ","
     elif len(delimiter) != 1:
         raise ValueError(f"delimiter must be one character, got {delimiter!r}")
     names = next(csv.reader([header], delimiter=delimiter))

@@ -34,12 +34,12 @@ _SHOWN = 12
 
 
 class _Question(NamedTuple):
-    """What is asked about columns that are not read, one of which may be needed for the result."""
+    """Words of the question about columns that are not read, one of which may be needed for the result."""
 
     answers: Mapping[str, str]
     """Meaning of the columns that are needed, by role; None for the first role says that there is no such column."""
     otherwise: str
-    """What is true if there is no such column."""
+    """Rule that holds if there is no such column."""
     aside: str
     """Role whose column is not asked about."""
 
@@ -157,13 +157,13 @@ class Table:
         """Return the column that has the name of a role; other roles than users and items take no column of another."""
         names = (self.source.roles[role],) if role in self.source.roles else _NAMES[role]
         taken = () if role in ("user", "item") else self.columns.values()
-        found = [name for name in names if name in self.source.names and name not in taken]
-        if len(found) > 1:
-            first, second = map(repr, found[:2])
+        columns = [name for name in names if name in self.source.names and name not in taken]
+        if len(columns) > 1:
+            column, other = map(repr, columns[:2])
             raise ValueError(
-                f"{self.what} has the columns {first} and {second}: say which, {role}={first} or {role}={second}"
+                f"{self.what} has the columns {column} and {other}: say which, {role}={column} or {role}={other}"
             )
-        return found[0] if found else None
+        return columns[0] if columns else None
 
     @property
     def what(self) -> str:
