@@ -350,23 +350,12 @@ def markdown(kept: dict[str, Any]) -> str:
     machine = kept["machine"]
     card = card_of(machine)
     main = [case for case in cases if card or is_main(case)] or cases
-    table = [
-        ["", "workload", "torchrecmetrics", "memory added", "others, as multiples of its time"],
-        ["---", "---", "---:", "---:", "---"],
-    ]
+    table = [["workload", "time, memory added", "others, as multiples of the time"], ["---", "---", "---"]]
     for case in main:
         ours, *others = sorted(case["contenders"], key=lambda one: (one["name"] != "ours", one["checked"] > 0))
-        mb = ours.get("memory_mb")
-        shares = [_share(one, case, ours["rows"]) for one in others]
-        table.append(
-            [
-                case["id"],
-                _workload(case),
-                f"**{_number(ours['median_ms'])} ms**",
-                "" if mb is None else _megabytes(mb),
-                ", ".join(shares),
-            ]
-        )
+        memory = "" if ours.get("memory_mb") is None else f", {_megabytes(ours['memory_mb'])}"
+        shares = ", ".join(_share(one, case, ours["rows"]) for one in others)
+        table.append([_workload(case), f"**{_number(ours['median_ms'])} ms**{memory}", shares])
     versions = ", ".join(f"{name} {v}" for name, v in machine["versions"].items() if v != "not installed")
     threads = f"{machine['threads']} thread{'' if machine['threads'] == 1 else 's'}"
     where = f"{card or threads}, {machine['cpu']}, {machine['cores']} cores, Python {machine['python']}"

@@ -94,8 +94,8 @@ def test_table(kept, tmp_path):
     table = [line for line in text.partition("\n\n## On a CPU\n\n")[2].splitlines() if line.startswith("|")][2:]
     main = [case for case in kept["cases"] if report.is_main(case)]
     for case, line in zip(main, table, strict=True):
-        ours, _, others = line.split(" | ")[2:]
-        assert re.fullmatch(r"\*\*[\d,.]+ ms\*\*", ours), line
+        ours, others = line.split(" | ")[1:]
+        assert re.match(r"\*\*[\d,.]+ ms\*\*", ours), line
         assert all(re.search(rf"{re.escape(name)} [\d,.]+", others) for name in case["times_ours"]), line
 
 

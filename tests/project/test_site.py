@@ -127,7 +127,7 @@ const tables = [...document.querySelectorAll(".table-wrapper")].filter(scrolls);
 const start = block => block.textContent.trim().slice(0, 60);
 return [wide, missing, shown.length, cut.map(start), tables.map(start)];
 """
-WITH_WIDE_TABLES = {"benchmarks", "explanations/conformance", "reference/evaluation"}
+WITH_WIDE_TABLES = {"explanations/conformance", "reference/evaluation"}
 """Pages whose tables are scrolled on a phone."""
 FAINT = """
 const linear = byte => (byte / 255 <= .04045 ? byte / 255 / 12.92 : ((byte / 255 + .055) / 1.055) ** 2.4);
