@@ -12,14 +12,13 @@ from torchrecmetrics.metrics.item_counts import ItemCountMetric
 from torchrecmetrics.metrics.of_lists import ListMetric
 
 
-def first_item(ranking, k):
-    """Return the id of the best item, or nan if there is none."""
-    items = ranking.items[:, 0].double()
-    return items.where(items >= 0, torch.nan)
-
-
 class First(ListMetric):
-    formula = staticmethod(first_item)
+    """The id of the best item, or nan if there is none."""
+
+    @staticmethod
+    def formula(ranking, k):
+        items = ranking.items[:, 0].double()
+        return items.where(items >= 0, torch.nan)
 
 
 class Entries(ItemCountMetric):
@@ -33,22 +32,25 @@ SCORES = torch.tensor(
     [
         [0.1, 0.9, 0.5, 0.9, 0.2, 0.5],  # 1 3 2 5 4 0
         [0.4, 0.3, 0.3, -math.inf, 0.3, -math.inf],  # 0 1 2 4
-        [-math.inf] * 6,
+        [-math.inf] * 6,  # no list
     ]
 )
 TARGET = torch.tensor([[2, -1], [4, 1], [-1, -1]])
 
 
-def test_items_of_lists_move_up():
-    """Excluded, padding, repeated and empty (-1) entries leave a list, and the items after them move up."""
-    lists = torch.tensor([[7, 3, 7, 9, -1], [4, -1, 8, 0, 2]])
-    history = torch.tensor([[3], [2]])
-    ranking = trm.Lists(lists, torch.tensor([[9], [8]]), exclude=history, duplicates="first").ranking(padding_idx=0)
+def test_excluded_padding_repeated_and_empty_entries_leave_a_list_and_later_items_move_up():
+    lists, excluded = torch.tensor([[7, 3, 7, 9, -1], [4, -1, 8, 0, 2]]), torch.tensor([[3], [2]])
+    ranking = trm.Lists(lists, torch.tensor([[9], [8]]), exclude=excluded, duplicates="first").ranking(padding_idx=0)
 
     assert ranking.items.tolist() == [[7, 9, -1, -1, -1], [4, 8, -1, -1, -1]]
-    assert ranking.repeated.tolist() == [[False, False, True, False, False], [False] * 5]
-    assert ranking.entries.tolist() == [[True, True, True, True, False], [True, False, True, True, True]]
     assert ranking.within(1).items.tolist() == [[7], [4]]
+
+
+def test_a_ranking_of_lists_says_which_columns_held_entries_and_repeats():
+    ranking = trm.Lists(torch.tensor([[7, 3, 7, -1], [4, -1, 8, 2]]), duplicates="first").ranking()
+
+    assert ranking.entries.tolist() == [[True, True, True, False], [True, False, True, True]]
+    assert ranking.repeated.tolist() == [[False, False, True, False], [False] * 4]
 
 
 def test_lists_need_no_target():
@@ -60,23 +62,28 @@ def test_lists_need_no_target():
 
 STRICT = {"empty_target_action": "error"}
 BATCH = trm.Scores(SCORES, TARGET)
-UNKNOWN = "the top items are unknown"
+HISTORY_NEEDED = r"a metric needs the history of each row: pass update\(Scores\(scores, target, history="
 
 
 @pytest.mark.parametrize(
     ("metric", "batch", "says"),
     [
-        (First(2), trm.Ranks(torch.tensor([[1]]), complete=True), rf"{UNKNOWN}, .*: pass update\(scores"),
-        (First(2), BATCH.ranking(depth=2), f"{UNKNOWN}.*items=True"),
-        (trm.Seen(2), BATCH, r"a metric needs the history of each row: pass update\(Scores\(scores, target, history="),
+        (First(2), trm.Ranks(torch.tensor([1]), complete=True), r"the top items are unknown, .*: pass update\(scores"),
+        (First(2), BATCH.ranking(depth=2), "the top items are unknown.*items=True"),
+        (trm.Seen(2), BATCH, HISTORY_NEEDED),
         (trm.Serendipity(2, catalogue=CATALOGUE), SCORES, "scores need a target"),
         (trm.RecMetricCollection([First(2), trm.HR(2)]), SCORES, "scores need a target"),
         (trm.RecMetricCollection([First(2, **STRICT), trm.HR(2, **STRICT)]), BATCH, "without a relevant item"),
     ],
 )
-def test_what_a_batch_lacks(metric, batch, says):
+def test_a_batch_that_lacks_what_a_metric_reads_is_refused(metric, batch, says):
     with pytest.raises(ValueError, match=says):
         metric.update(batch)
+
+
+def test_top_items_of_a_whole_ranking_are_refused():
+    with pytest.raises(ValueError, match=r"items=True keeps the top items: pass their number as depth="):
+        BATCH.ranking(items=True)
 
 
 KINDS = [trm.Coverage, trm.Gini, trm.ExposureGini, trm.Personalization, Entries]
@@ -93,95 +100,109 @@ def test_a_cut_off_whose_counts_cannot_be_kept_is_refused(kind):
         kind(2**40, catalogue=CATALOGUE)
 
 
-def test_items_of_a_whole_ranking_are_refused():
-    with pytest.raises(ValueError, match=r"items=True keeps the top items: pass their number as depth="):
-        BATCH.ranking(items=True)
-
-
-@pytest.mark.parametrize(("action", "accuracy"), [("skip", 1 / 2), ("neg", 1 / 3), ("pos", 2 / 3)])
-def test_rows_without_a_relevant_item_have_lists(action, accuracy):
-    """Rows without a relevant item count in metrics of lists, whatever `empty_target_action` says for accuracy."""
+@pytest.mark.parametrize(
+    ("action", "hit_rate", "num_users"), [("skip", 1 / 2, 2), ("neg", (1 + 0) / 3, 3), ("pos", (1 + 0 + 1) / 3, 3)]
+)
+def test_rows_without_a_relevant_item_have_lists_whatever_the_action_for_accuracy(action, hit_rate, num_users):
     scores, target = SCORES.clone(), torch.tensor([[1], [4], [-1]])
-    scores[2, 5] = 0.5
+    scores[2, 5] = 0.5  # lists 1 3; 0 1; 5
     options = {"empty_target_action": action, "ties": "realistic"}
-    metrics = First(2, **options), trm.HR(2, **options), Entries(2, catalogue=CATALOGUE, **options)
-    collection = trm.RecMetricCollection(metrics)
-    collection.update(scores, target)
-    assert [*numbers(collection.compute()).values()] == pytest.approx([(1 + 0 + 5) / 3, accuracy, 2 + 2 + 1])
-    assert [value.num_users for value in collection.values()] == [3, 2 if action == "skip" else 3, 3]
-    assert [value.num_skipped for value in collection.values()] == [0, 1, 0]
+    made = First(2, **options), trm.HR(2, **options), Entries(2, catalogue=CATALOGUE, **options)
+    metrics = trm.RecMetricCollection(made)
+    metrics.update(scores, target)
+
+    assert numbers(metrics.compute()) == {"First@2": (1 + 0 + 5) / 3, "HR@2": hit_rate, "Entries@2": 2 + 2 + 1}
+    assert [value.num_users for value in metrics.values()] == [3, num_users, 3]
+    assert [value.num_skipped for value in metrics.values()] == [0, 1, 0]
 
 
-def test_scores_alone_will_do_for_lists():
+def test_scores_alone_will_do_for_lists_and_a_row_without_a_list_is_left_out():
     metric = First(2, **STRICT)  # which is for accuracy
     metric.update(SCORES)
+
     assert metric.compute().item() == (1 + 0) / 2
-    assert metric.num_users == 2  # the third row has no list
+    assert metric.num_users == 2
 
 
-def test_weights_weigh_means_and_leave_rows_out():
-    metrics = [First(1), Entries(1, catalogue=CATALOGUE), trm.ExposureGini(1, catalogue=CATALOGUE)]
-    collection = trm.RecMetricCollection(metrics)
-    collection.update(SCORES, TARGET, weights=torch.tensor([3.0, 0.0, 1.0]))
-    found = {"First@1": 1, "Entries@1": 1, "ExposureGini@1": pytest.approx(5 / 6)}  # one item has all exposure
-    assert numbers(collection.compute()) == found
-    assert [member.num_users for member in collection.values()] == [1, 2, 2]  # the third list is empty
-    assert collection["First@1"].standard_error().isnan()
+def test_weights_weigh_means_over_rows_and_a_weight_of_0_leaves_a_list_out():
+    names = [First(1), Entries(1, catalogue=CATALOGUE), "ExposureGini"]
+    metrics = trm.RecMetricCollection(names, k=1, catalogue=CATALOGUE)
+    metrics.update(SCORES[:2].repeat(2, 1), weights=torch.tensor([3.0, 1.0, 0.0, 0.0]))  # items 1 and 0
+
+    assert numbers(metrics.compute()) == pytest.approx(
+        {"First@1": (3 * 1 + 1 * 0) / 4, "Entries@1": 2, "ExposureGini@1": 4 / 6}  # two of six items, once each
+    )
+    assert [value.num_users for value in metrics.values()] == [2, 2, 2]
 
 
-@pytest.mark.parametrize("history", [[[3, 0, -1], [-1, 4, 2], [1, 1, 1]], [3, 2, 1]])
-def test_history_by_id(history):
-    seen = trm.Seen(3)(trm.Scores(SCORES, history=torch.tensor(history)))
-
-    assert seen.item() == pytest.approx((1 / 3 + 1 / 3) / 2)  # the third row has no list
+VALUES, OFFSETS = torch.tensor([3, 0, 4, 2, 1]), torch.tensor([0, 2, 4, 5])
 
 
-@pytest.mark.parametrize("history", [torch.tensor([3, 2]), torch.zeros(3, 1, 1, dtype=torch.int64)])
-def test_a_history_of_another_shape_is_refused(history):
-    with pytest.raises(ValueError, match=r"history ids must be \[3\] or \[3, H\], got"):
+@pytest.mark.parametrize(
+    "history",
+    [
+        torch.tensor([[3, 0, -1], [-1, 4, 2], [1, 1, 1]]),
+        torch.tensor([3, 2, 1]),
+        (VALUES, OFFSETS),
+        torch.nested.nested_tensor_from_jagged(VALUES, OFFSETS),
+        trm.Jagged(VALUES, OFFSETS),
+    ],
+    ids=["padded", "one id", "values and offsets", "nested", "Jagged"],
+)
+def test_a_history_may_have_any_form_of_ids(history):
+    """Of lists 1 3 2 and 0 1 2 one item each was seen; the third row has no list."""
+    seen = trm.Seen(3)(trm.Scores(SCORES, history=history))
+
+    assert seen.item() == pytest.approx((1 / 3 + 1 / 3) / 2)
+
+
+def test_the_past_of_each_position_is_a_history():
+    past = trm.prefix_history(torch.tensor([3, 4, 1]), torch.tensor([0, 3]))  # nothing; 3; 3 4
+    seen = trm.Seen(3)(trm.Scores(SCORES[:1].expand(3, -1), history=past))
+
+    assert seen.item() == pytest.approx((0 + 1 / 3 + 1 / 3) / 3)
+
+
+@pytest.mark.parametrize(
+    ("history", "says"),
+    [
+        (torch.tensor([3, 2]), r"history ids must be \[3\] or \[3, H\], got"),
+        (torch.zeros(3, 1, 1, dtype=torch.int64), r"history ids must be \[3\] or \[3, H\], got"),
+        ((torch.tensor([3, 0, 4]), torch.tensor([0, 2, 3])), "history has 2 rows"),
+    ],
+)
+def test_a_history_of_another_shape_is_refused(history, says):
+    with pytest.raises(ValueError, match=says):
         trm.Seen(3).update(trm.Scores(SCORES, history=history))
 
 
-def test_jagged_history():
-    """A history may be values with offsets, a nested tensor, a `Jagged` or the past of each position."""
-    values, offsets = torch.tensor([3, 0, 4, 2, 1]), torch.tensor([0, 2, 4, 5])
-    nested = torch.nested.nested_tensor_from_jagged(values, offsets)
-    for history in ((values, offsets), nested, trm.Jagged(values, offsets)):
-        assert trm.Seen(3)(trm.Scores(SCORES, history=history)).item() == pytest.approx((1 / 3 + 1 / 3) / 2)
-    past = trm.prefix_history(torch.tensor([3, 4, 1]), torch.tensor([0, 3]))
-    found = trm.Seen(3)(trm.Scores(SCORES[:1].expand(3, -1), history=past))
-    assert found.item() == pytest.approx((0 + 1 / 3 + 1 / 3) / 3)
+OUTSIDE = trm.Lists(torch.tensor([[1, 6], [2, 3]]))  # of items 0 to 5
 
 
-def test_a_jagged_history_has_a_row_per_row():
-    with pytest.raises(ValueError, match=r"history has 2 rows"):
-        trm.Seen(3).update(trm.Scores(SCORES, history=(torch.tensor([3, 0, 4]), torch.tensor([0, 2, 3]))))
-
-
-OUTSIDE = trm.Lists(torch.tensor([[1, 6], [2, 3]]))
-AVERAGE_OR_COVERAGE = pytest.mark.parametrize(
-    ("kind", "value"), [(trm.AveragePopularity, (0 + 4.5) / 2), (trm.Coverage, 3 / 6)]
+@pytest.mark.parametrize("kind", [trm.AveragePopularity, trm.Coverage])
+@pytest.mark.parametrize(
+    ("batch", "says"),
+    [
+        (OUTSIDE, r"1 of 2 rows with an item in the list.*row 0 lists \[1, 6\] of 6 items"),
+        (SCORES[:, :5], "the catalogue has 6 items, the scores have 5"),
+    ],
+    ids=["lists", "scores"],
 )
-
-
-@AVERAGE_OR_COVERAGE
-def test_items_outside_the_catalogue_raise(kind, value):
+def test_items_that_are_not_those_of_the_catalogue_are_refused(kind, batch, says):
     metric = kind(2, catalogue=CATALOGUE)
 
-    with pytest.raises(ValueError, match=r"1 of 2 rows with an item in the list.*row 0 lists \[1, 6\] of 6 items"):
-        metric.update(OUTSIDE)
-    with pytest.raises(ValueError, match="the catalogue has 6 items, the scores have 5"):
-        metric.update(SCORES[:, :5])
+    with pytest.raises(ValueError, match=says):
+        metric.update(batch)
     assert not metric.update_called
 
 
-@AVERAGE_OR_COVERAGE
+@pytest.mark.parametrize(("kind", "value"), [(trm.AveragePopularity, (0 / 1 + (2 + 7) / 2) / 2), (trm.Coverage, 3 / 6)])
 def test_items_outside_the_catalogue_are_no_items_if_unchecked(kind, value):
     assert kind(2, catalogue=CATALOGUE, validate_args=False)(OUTSIDE).item() == value
 
 
-@AVERAGE_OR_COVERAGE
-def test_items_outside_the_catalogue_raise_in_compute_if_deferred(kind, value):
+@pytest.mark.parametrize("kind", [trm.AveragePopularity, trm.Coverage])
+def test_items_outside_the_catalogue_raise_in_compute_if_deferred(kind):
     metric = kind(2, catalogue=CATALOGUE, validate_args="deferred")
     metric.update(OUTSIDE)
 
@@ -189,21 +210,27 @@ def test_items_outside_the_catalogue_raise_in_compute_if_deferred(kind, value):
         metric.compute()
 
 
-def test_lists_that_are_cut_short():
-    lists, history = torch.tensor([[1, 2, 3], [3, 4, 5]]), torch.tensor([[1], [-1]])
-    with pytest.raises(ValueError, match="1 of 2 rows with fewer than k known ranks"):
-        Entries(3, catalogue=CATALOGUE).update(trm.Lists(lists, exclude=history))
-    options = {"validate_args": "deferred"}
-    ranking = trm.Lists(lists, exclude=history).ranking(**options)
-    for metric, value in ((Entries(2, catalogue=CATALOGUE, **options), 4), (First(2, **options), (2 + 3) / 2)):
-        assert metric(ranking).item() == value
-    for metric in (Entries(3, catalogue=CATALOGUE, **options), First(3, **options)):
-        metric.update(ranking)
-        with pytest.raises(ValueError, match="1 row with fewer than k known ranks"):
-            metric.compute()
+CUT_SHORT = trm.Lists(torch.tensor([[1, 2, 3], [3, 4, 5]]), exclude=torch.tensor([[1], [-1]]))  # 2 3; 3 4 5
+
+
+@pytest.mark.parametrize(("kind", "value"), [(Entries, 2 + 2), (First, (2 + 3) / 2)])
+def test_lists_that_are_cut_short_beyond_k_count(kind, value):
+    metric = kind(2, catalogue=CATALOGUE, validate_args="deferred")
+
+    assert metric(CUT_SHORT.ranking(validate_args="deferred")).item() == value
+
+
+@pytest.mark.parametrize("kind", [Entries, First])
+def test_lists_that_are_cut_short_below_k_raise_in_compute_if_deferred(kind):
+    metric = kind(3, catalogue=CATALOGUE, validate_args="deferred")
+    metric.update(CUT_SHORT.ranking(validate_args="deferred"))
+
+    with pytest.raises(ValueError, match="1 row with fewer than k known ranks"):
+        metric.compute()
 
 
 def made(seed=3, users=30, items=12):
+    """Return training and test interactions without overlap, and embeddings of users and items."""
     generator = torch.Generator().manual_seed(seed)
 
     def pairs(share):
@@ -214,13 +241,11 @@ def made(seed=3, users=30, items=12):
     return train, test, torch.randn(users, 4, generator=generator), torch.randn(items, 4, generator=generator)
 
 
-def test_evaluate_update_and_lists_agree():
+def test_evaluate_has_the_values_of_updates_and_of_recommended_lists():
     train, test, users, items = made()
+    kinds = (trm.AveragePopularity, First, Entries, trm.ExposureGini, trm.Seen, trm.Serendipity)
     catalogue = Catalogue.from_interactions(train)
-    metrics = [
-        *(kind(k, catalogue=catalogue) for k in (2, 4) for kind in (trm.AveragePopularity, Entries, trm.ExposureGini)),
-        *(First(4), trm.Seen(4), trm.Serendipity(4, catalogue=catalogue), trm.Recall(4)),
-    ]
+    metrics = [*(kind(4, catalogue=catalogue) for kind in kinds), trm.Recall(4)]
     expected = near(trm.evaluate(metrics, users, items, target=test, exclude=train, batch_size=7))
     collection = trm.RecMetricCollection([metric.clone() for metric in metrics])
     for ids in (test.degree > 0).nonzero()[:, 0].split(5):
@@ -231,18 +256,15 @@ def test_evaluate_update_and_lists_agree():
     assert numbers(trm.evaluate_lists(metrics, trm.recommend(users, items, 4, exclude=train), target=test)) == expected
 
 
-def test_all_users_have_lists():
-    """With `all_users` users without ground truth count in metrics of lists, and not in accuracy."""
+def test_users_without_ground_truth_have_lists_with_all_users_and_change_no_accuracy():
     train, test, users, items = made(users=60)
-    assert int((test.degree == 0).sum()) > 5
     metrics = [Entries(3, catalogue=Catalogue.from_interactions(train)), trm.NDCG(3)]
     some = trm.evaluate(metrics, users, items, target=test, exclude=train)
     every = trm.evaluate(metrics, users, items, target=test, exclude=train, all_users=True)
-    lists = trm.recommend(users, items, 3, exclude=train).ids
+    lengths = (trm.recommend(users, items, 3, exclude=train).ids >= 0).sum(1)
 
+    assert (some["Entries@3"], every["Entries@3"]) == (lengths[test.degree > 0].sum(), lengths.sum())
     assert some["NDCG@3"] == every["NDCG@3"]
-    assert every["Entries@3"] == (lists >= 0).sum()
-    assert some["Entries@3"] == (lists[test.degree > 0] >= 0).sum()
     assert "60 with a list" in str(every)
 
 
@@ -250,62 +272,78 @@ def test_all_users_have_lists():
     ("kind", "catalogue", "says"),
     [
         (trm.Novelty, Catalogue(11, popularity=torch.ones(11), num_users=5), "catalogue has 11 items, target has 12"),
-        (
-            trm.Coverage,
-            Catalogue(12, item_ids=range(12)),
-            "the catalogue has item_ids, target has none: row 5 could mean two items",
-        ),
+        (trm.Coverage, Catalogue(12, item_ids=range(12)), "the catalogue has item_ids, target has none"),
         (trm.Seen, Catalogue(12), "Seen@2 compares lists with the users' histories: make the catalogue"),
     ],
 )
-def test_a_catalogue_is_the_targets(kind, catalogue, says):
+def test_a_catalogue_that_is_not_the_targets_is_refused(kind, catalogue, says):
     _, test, users, items = made()
 
     with pytest.raises(ValueError, match=says):
         trm.evaluate(kind(2, catalogue=catalogue), users, items, target=test)
 
 
-def test_metrics_of_two_catalogues_are_no_collection():
-    with pytest.raises(ValueError, match="was made with catalogue="):
-        trm.RecMetricCollection([First(2, catalogue=CATALOGUE), Entries(2, catalogue=Catalogue(12))])
+@pytest.mark.parametrize(
+    ("make", "error", "says"),
+    [
+        (lambda: Entries(2), ValueError, r"Entries needs a catalogue: Entries\(2, catalogue=trm.Catalogue.from_inter"),
+        (
+            lambda: trm.AveragePopularity(2, catalogue=made()[0]),
+            TypeError,
+            r"catalogue must be a Catalogue, got Interactions: pass trm.Catalogue.from",
+        ),
+        (
+            lambda: trm.RecMetricCollection([First(2, catalogue=CATALOGUE), Entries(2, catalogue=Catalogue(12))]),
+            ValueError,
+            "was made with catalogue=",
+        ),
+    ],
+    ids=["none", "interactions", "two"],
+)
+def test_another_catalogue_than_one_is_refused(make, error, says):
+    with pytest.raises(error, match=says):
+        make()
 
 
-def test_a_catalogue_is_needed_and_is_not_interactions():
-    with pytest.raises(ValueError, match=r"Entries needs a catalogue: Entries\(2, catalogue=trm.Catalogue.from_inter"):
-        Entries(2)
-    with pytest.raises(TypeError, match=r"catalogue must be a Catalogue, got Interactions: pass trm.Catalogue.from"):
-        trm.AveragePopularity(2, catalogue=made()[0])
-
-
-def test_products_are_kept_where_lists_are_read(monkeypatch):
-    """Kernels that count without keeping scores cannot name items: an explicit request for such kernels raises."""
+def test_kernels_that_keep_no_scores_are_refused_where_lists_are_read(monkeypatch):
+    """They count without naming items."""
     _, test, users, items = made()
     monkeypatch.setattr(trm.kernels, "choose", lambda kernels, device: "triton" if kernels == "triton" else "eager")
+
     with pytest.raises(ValueError, match="kernels='triton' cannot be used: First@2 reads the top items"):
         trm.evaluate([trm.HR(2, kernels="triton"), First(2, kernels="triton")], users, items, target=test)
     assert trm.evaluate([trm.HR(2), First(2)], users, items, target=test).kernels == "eager"
 
 
-def test_lists_are_looked_up_in_the_catalogue():
-    """Items of lists are looked up by id, also if the ground truth lacks them; an item outside the catalogue raises."""
-    train = trm.Interactions.from_frame({"user": ["al", "bo", "eve", "al"], "item": ["x", "x", "y", "z"]})
-    metrics = [trm.AveragePopularity(2, catalogue=Catalogue.from_interactions(train)), trm.Seen(2), trm.HR(2)]
-    truth = {"user": ["al", "bo"], "item": ["y", "w"]}
+THREE_ITEMS = Catalogue.from_interactions(
+    trm.Interactions.from_frame({"user": ["al", "bo", "eve", "al"], "item": ["x", "x", "y", "z"]})
+)
+TRUTH = {"user": ["al", "bo"], "item": ["y", "w"]}
+
+
+def test_items_of_lists_are_looked_up_by_id_in_the_catalogue_though_the_ground_truth_lacks_them():
+    lists = {"al": ["y", "x"], "bo": ["z", "y"]}
+    result = trm.evaluate_lists(["AveragePopularity", "Seen", "HR"], lists, target=TRUTH, k=2, catalogue=THREE_ITEMS)
+
+    assert numbers(result) == {
+        "AveragePopularity@2": ((1 + 2) / 2 + (1 + 1) / 2) / 2,
+        "Seen@2": (1 / 2 + 0 / 2) / 2,  # al had x
+        "HR@2": 1 / 2,
+    }
+    assert result.num_unknown == 0
+
+
+def test_an_item_of_lists_that_the_catalogue_lacks_is_refused():
     with pytest.raises(ValueError, match=r"the catalogue lacks the items of 1 list entry of lists, such as 'w'"):
-        trm.evaluate_lists(metrics, {"al": ["y", "x"], "bo": ["w", "z"]}, target=truth)
-    found = trm.evaluate_lists(metrics, {"al": ["y", "x"], "bo": ["z", "y"]}, target=truth)
-    popularity = ((1 + 2) / 2 + (1 + 1) / 2) / 2
-    assert numbers(found) == {"AveragePopularity@2": popularity, "Seen@2": (1 / 2 + 0) / 2, "HR@2": 1 / 2}
-    assert found.num_unknown == 0
+        trm.evaluate_lists("Coverage", {"bo": ["w", "z"]}, target=TRUTH, k=2, catalogue=THREE_ITEMS)
 
 
-def test_there_are_no_rows_to_keep():
-    """Metrics of all lists together are not means over rows, so `rows` raises with `keep_rows=True`."""
-    collection = trm.RecMetricCollection(["Coverage"], k=2, catalogue=Catalogue(3), accumulators=[trm.KeptRows()])
-    collection.update(torch.rand(2, 3))
-    collection.compute()
+def test_metrics_of_all_lists_together_have_no_rows_to_keep():
+    metrics = trm.RecMetricCollection("Coverage", k=2, catalogue=Catalogue(3), accumulators=[trm.KeptRows()])
+    metrics.update(torch.rand(2, 3))
+
     with pytest.raises(ValueError, match="means over rows, but the collection has none"):
-        collection.rows  # noqa: B018
+        metrics.rows  # noqa: B018
 
 
 SIX_ROWS = torch.rand(6, 7, generator=torch.Generator().manual_seed(0))
@@ -333,7 +371,8 @@ def of_states(rank, world_size):
     return [numbers(metrics.compute()) for metrics in (no_rows, cut_short, merged, loaded, alone)]
 
 
-def test_processes_pack_histograms_alike(processes):
-    """Processes add up item counts alike if one of them has no rows, no full lists, or a merged or loaded state."""
-    one, other = processes.run(of_states, 2)
-    assert one == other
+def test_processes_add_up_item_counts_alike_however_each_got_its_own(processes):
+    """One of them has no rows, no full lists, or a merged or loaded state."""
+    first, second = processes.run(of_states, 2)
+
+    assert first == second
