@@ -1,7 +1,6 @@
 """Metrics beyond accuracy compared with other packages: equal, or different for a reason that a test shows.
 
-Comparisons with a package that is not installed are skipped. Elliot and RecBole cannot be installed beside this
-package, so a few lines of plain Python after their sources take their place.
+Comparisons with a package that is not installed are skipped.
 """
 
 import importlib
@@ -34,6 +33,8 @@ VECTORS = _some(ITEMS, 3).double() - 0.3
 CATALOGUE = trm.Catalogue.from_interactions(TRAIN, categories=GENRE, embeddings=VECTORS)
 SHORT = [items[: 1 + user % 4] for user, items in enumerate(LISTS.tolist())]  # of 1 to 4 items
 FULL = LISTS.tolist()
+FULL_AND_SHORT = pytest.mark.parametrize("lists", [FULL, SHORT], ids=["full", "short"])
+EACH_K = pytest.mark.parametrize("k", K)
 
 
 def peer(module, name=None):
@@ -53,10 +54,8 @@ def ranking(lists):
     return replace(made, lists=made.lists._replace(history=history))
 
 
-def ours(label, lists=FULL, **options):
-    """Return the value of our metric, such as `Gini@5`, for lists and the catalogue."""
-    name, _, k = label.partition("@")
-    metric = getattr(trm, name)(int(k), **{"catalogue": CATALOGUE, **options})
+def ours(metric, lists=FULL):
+    """Return the value of our metric for all lists."""
     metric.update(ranking(lists))
     return metric.compute().item()
 
@@ -77,11 +76,6 @@ def log_of(lists):
     return pandas.DataFrame(entries, columns=["user_id", "item_id", "rank", "score"])
 
 
-def train_log():
-    pandas = peer("pandas")
-    return pandas.DataFrame({"user_id": TRAIN.users.tolist(), "item_id": TRAIN.items.tolist()})
-
-
 # PyG 2.8.1
 
 
@@ -91,21 +85,30 @@ def pyg(name, k, lists=LISTS, **options):
     return metric.compute().item()
 
 
-@pytest.mark.parametrize("k", K)
-def test_pyg(k):
-    """PyG's coverage, diversity of categories, personalization and popularity equal ours, in float32."""
-    assert ours(f"Coverage@{k}") == near(pyg("Coverage", k, num_dst_nodes=ITEMS), 1e-6)
-    assert ours(f"IntraListDiversity@{k}", of="categories") == near(pyg("Diversity", k, category=GENRE), 1e-6)
-    assert ours(f"Personalization@{k}") == near(pyg("Personalization", k), 1e-6)
-    assert ours(f"AveragePopularity@{k}") == near(pyg("AveragePopularity", k, popularity=TRAIN.popularity), 1e-6)
+@EACH_K
+@pytest.mark.parametrize(
+    ("metric", "options", "name", "given"),
+    [
+        (trm.Coverage, {}, "Coverage", {"num_dst_nodes": ITEMS}),
+        (trm.IntraListDiversity, {"of": "categories"}, "Diversity", {"category": GENRE}),
+        (trm.Personalization, {}, "Personalization", {}),
+        (trm.AveragePopularity, {}, "AveragePopularity", {"popularity": TRAIN.popularity}),
+    ],
+    ids=lambda part: part if isinstance(part, str) else "",
+)
+def test_pyg_has_our_value_in_float32(metric, options, name, given, k):
+    assert ours(metric(k, catalogue=CATALOGUE, **options)) == near(pyg(name, k, **given), 1e-6)
 
 
-def test_pyg_differs():
-    """PyG's diversity of a single item divides by no pairs; its coverage takes the padding -1 for the last item."""
+def test_pygs_diversity_of_a_single_item_divides_by_no_pairs_and_ours_is_nan():
+    assert rows(functional.intra_list_diversity, 1, catalogue=CATALOGUE, of="categories") == near([nan] * USERS)
     with pytest.raises(ZeroDivisionError):
         pyg("Diversity", 1, category=GENRE)
-    assert rows(functional.intra_list_diversity, 1, catalogue=CATALOGUE, of="categories") == near([nan] * USERS)
+
+
+def test_pygs_coverage_takes_the_padding_for_the_last_item():
     lists = tensor([[0, -1]])
+
     assert pyg("Coverage", 2, lists, num_dst_nodes=ITEMS) == near(2 / ITEMS, 1e-6)
     assert trm.Coverage(2, catalogue=CATALOGUE)(trm.Lists(lists)) == 1 / ITEMS
 
@@ -113,57 +116,78 @@ def test_pyg_differs():
 # RecTools 0.19
 
 
-def rectools(name, lists, given, k, **options):
+def rectools(name, lists, k, *given, **options):
+    """Return the values of a metric of lists, of which some are given a log of TRAIN, or of TEST and the items."""
+    frame = peer("pandas").DataFrame
+    train, test = (frame({"user_id": edges.users, "item_id": edges.items}) for edges in (TRAIN, TEST))
+    tables = {"prev_interactions": train, "interactions": test, "catalog": range(ITEMS)}
     metric = getattr(peer("rectools.metrics"), name)(k=k, **options)
-    return metric.calc_per_user(log_of(lists), **given).tolist()
+    return metric.calc_per_user(log_of(lists), **{argument: tables[argument] for argument in given}).tolist()
 
 
-@pytest.mark.parametrize("k", K)
-@pytest.mark.parametrize("lists", [FULL, SHORT], ids=["full", "short"])
-def test_rectools(lists, k):
-    """RecTools' popularity, novelty, serendipity, sufficiency and coverage equal ours, also for short lists."""
-    train = {"prev_interactions": train_log()}
-    found = rows(functional.average_popularity, k, lists, catalogue=CATALOGUE)
-    assert found == near(rectools("AvgRecPopularity", lists, train, k))
-    assert rows(functional.novelty, k, lists, catalogue=CATALOGUE) == near(rectools("MeanInvUserFreq", lists, train, k))
-    users, items = TEST.to_edge_index().tolist()
-    test = {"interactions": peer("pandas").DataFrame({"user_id": users, "item_id": items}), "catalog": range(ITEMS)}
-    expected = rectools("Serendipity", lists, {**train, **test}, k)
-    assert rows(functional.serendipity, k, lists, catalogue=CATALOGUE) == near(expected)
-    assert sum(expected) > 0
-    full = rectools("SufficientReco", lists, {}, k, deep=True)
-    assert rows(functional.missing, k, lists) == near([1 - each for each in full])
+@EACH_K
+@FULL_AND_SHORT
+@pytest.mark.parametrize(
+    ("formula", "name", "given"),
+    [
+        (functional.average_popularity, "AvgRecPopularity", ["prev_interactions"]),
+        (functional.novelty, "MeanInvUserFreq", ["prev_interactions"]),
+        (functional.serendipity, "Serendipity", ["prev_interactions", "interactions", "catalog"]),
+    ],
+    ids=lambda part: part if isinstance(part, str) else "",
+)
+def test_rectools_has_our_values(formula, name, given, lists, k):
+    values = rows(formula, k, lists, catalogue=CATALOGUE)
+
+    assert values == near(rectools(name, lists, k, *given))
+    assert sum(values) > 0
+
+
+@EACH_K
+@FULL_AND_SHORT
+def test_rectools_coverage_is_ours(lists, k):
     coverage = peer("rectools.metrics", "CatalogCoverage")(k=k, normalize=True).calc(log_of(lists), range(ITEMS))
-    assert ours(f"Coverage@{k}", lists) == near(coverage)
+
+    assert ours(trm.Coverage(k, catalogue=CATALOGUE), lists) == near(coverage)
 
 
-@pytest.mark.parametrize("k", K)
-@pytest.mark.parametrize("lists", [FULL, SHORT], ids=["full", "short"])
-def test_rectools_counts_both_columns_of_two_genres(lists, k):
-    """RecTools' Hamming distance of one-hot columns is twice our diversity; a list without pairs is 0, and ours nan."""
+@EACH_K
+@FULL_AND_SHORT
+def test_rectools_sufficiency_is_1_minus_our_missing_share(lists, k):
+    sufficient = rectools("SufficientReco", lists, k, deep=True)
+
+    assert rows(functional.missing, k, lists) == near([1 - share for share in sufficient])
+
+
+@EACH_K
+@FULL_AND_SHORT
+def test_rectools_diversity_of_two_genres_is_twice_ours_and_0_where_ours_is_nan(lists, k):
+    """Its Hamming distance counts both one-hot columns."""
     one_hot = peer("pandas").DataFrame(torch.nn.functional.one_hot(GENRE).numpy(), index=range(ITEMS))
     distance = peer("rectools.metrics", "PairwiseHammingDistanceCalculator")(one_hot)
-    expected = rectools("IntraListDiversity", lists, {}, k, distance_calculator=distance)
-    found = rows(functional.intra_list_diversity, k, lists, catalogue=CATALOGUE, of="categories")
-    assert [0 if math.isnan(each) else 2 * each for each in found] == near(expected)
-    assert [math.isnan(each) for each in found] == [len(items) < 2 for items in lists]
+    diversity = rows(functional.intra_list_diversity, k, lists, catalogue=CATALOGUE, of="categories")
+
+    assert [math.isnan(each) for each in diversity] == [len(items) < 2 for items in lists]
+    assert [0 if math.isnan(each) else 2 * each for each in diversity] == near(
+        rectools("IntraListDiversity", lists, k, distance_calculator=distance)
+    )
 
 
-@pytest.mark.parametrize("k", K)
-def test_rectools_repeats(k):
-    """RecTools' UnrepeatedReco is 1 - our share of repeated entries."""
+@EACH_K
+def test_rectools_unrepeated_share_is_1_minus_our_repeats(k):
     lists = [items[: 3 + u % 3] + items[: 1 + u % 4] for u, items in enumerate(FULL)]
-    expected = rectools("UnrepeatedReco", lists, {}, k, deep=True)
-    assert rows(functional.repeats, k, lists) == near([1 - each for each in expected])
+    unrepeated = rectools("UnrepeatedReco", lists, k, deep=True)
+
+    assert rows(functional.repeats, k, lists) == near([1 - share for share in unrepeated])
 
 
 # RePlay 0.22
 
 
-def replay(name, lists, k, *given, **options):
+def replay(name, lists, k, *given):
     metrics = peer("replay.metrics")
     scored = {u: [(i, 1 / r) for r, i in enumerate(items, start=1)] for u, items in enumerate(lists)}
-    (found,) = getattr(metrics, name)(k, mode=metrics.PerUser(), **options)(scored, *given).values()
+    (found,) = getattr(metrics, name)(k, mode=metrics.PerUser())(scored, *given).values()
     return [found[user] for user in range(len(lists))]
 
 
@@ -171,17 +195,22 @@ def train_dict():
     return {u: TRAIN.select([u]).items[0].tolist() for u in range(TRAIN.num_users) if TRAIN.degree[u]}
 
 
-@pytest.mark.parametrize("k", K)
-@pytest.mark.parametrize("lists", [FULL, SHORT], ids=["full", "short"])
-def test_replay(lists, k):
-    """RePlay's Surprisal is our normalised novelty, and its CategoricalDiversity our share of categories.
+def over_k(values, lists, k):
+    """Return means over the items of lists, divided by k instead."""
+    return [value * min(len(items), k) / k for value, items in zip(values, lists, strict=True)]
 
-    RePlay divides both by k, ours are divided by the length of the list.
-    """
-    filled = [min(len(items), k) / k for items in lists]
+
+@EACH_K
+@FULL_AND_SHORT
+def test_replays_surprisal_is_our_normalised_novelty_over_k(lists, k):
     novelty = rows(functional.novelty, k, lists, catalogue=CATALOGUE, normalize=True)
-    expected = replay("Surprisal", lists, k, train_dict())
-    assert [each * share for each, share in zip(novelty, filled, strict=True)] == near(expected)
+
+    assert over_k(novelty, lists, k) == near(replay("Surprisal", lists, k, train_dict()))
+
+
+@EACH_K
+@FULL_AND_SHORT
+def test_replays_diversity_is_our_share_of_categories_over_k(lists, k):
     frame = log_of(lists).assign(category_id=lambda log: log["item_id"].map(GENRE.tolist().__getitem__))
     metrics = peer("replay.metrics")
     metric = metrics.CategoricalDiversity(
@@ -189,13 +218,14 @@ def test_replay(lists, k):
     )
     (expected,) = metric(frame).values()
     categories = rows(functional.category_share, k, lists, catalogue=CATALOGUE)
-    assert [each * share for each, share in zip(categories, filled, strict=True)] == near([*expected.values()])
+
+    assert over_k(categories, lists, k) == near([*expected.values()])
 
 
-@pytest.mark.parametrize("k", K)
-def test_replay_novelty_is_the_unseen_share(k):
-    """RePlay's Novelty is 1 - our share of seen items, for full lists."""
+@EACH_K
+def test_replays_novelty_of_full_lists_is_1_minus_our_seen_share(k):
     seen = rows(functional.seen, k)
+
     assert [1 - each for each in seen] == near(replay("Novelty", FULL, k, train_dict())[:USERS])
     assert 0 < sum(seen) < USERS
 
@@ -216,58 +246,71 @@ def features(vectors):
     return peer("pandas").DataFrame({"item_id": range(ITEMS), **{f"f{c}": each for c, each in enumerate(vectors.T)}})
 
 
-@pytest.mark.parametrize("k", K)
-def test_jurity(k):
-    """jurity's cosine distances within lists and between full lists equal ours."""
-    expected = jurity("IntraListDiversity", FULL, k, features(VECTORS))
-    assert ours(f"IntraListDiversity@{k}", of="embeddings") == near(expected)
-    assert ours(f"Personalization@{k}") == near(jurity("InterListDiversity", FULL, k))
+@EACH_K
+def test_juritys_cosine_distances_within_lists_and_between_full_lists_are_ours(k):
+    diversity = ours(trm.IntraListDiversity(k, catalogue=CATALOGUE, of="embeddings"))
+
+    assert diversity == near(jurity("IntraListDiversity", FULL, k, features(VECTORS)))
+    assert ours(trm.Personalization(k, catalogue=CATALOGUE)) == near(jurity("InterListDiversity", FULL, k))
 
 
-def test_jurity_differs():
-    """jurity takes cosines: of items' genre shares, and of short lists, of which 4 and 1 items share 1 of sqrt(4)."""
+def test_jurity_takes_the_cosine_of_items_genre_shares_and_we_their_product():
     shares = tensor([[1.0, 0], [0.5, 0.5]]).double().repeat(ITEMS // 2, 1)
     catalogue, lists = trm.Catalogue(ITEMS, categories=shares), [[0, 1]] * USERS
+
     assert rows(functional.intra_list_diversity, 2, lists, catalogue=catalogue) == near([1 - 0.5] * USERS)
     assert jurity("IntraListDiversity", lists, 2, features(shares)) == near(1 - math.sqrt(0.5))
-    lists = [[0, 1, 2, 3], [2]]
-    assert trm.Personalization(4, catalogue=CATALOGUE)(trm.Lists(tensor([lists[0], [2, -1, -1, -1]]))) == 0
-    assert jurity("InterListDiversity", lists, 4) == near(1 - 1 / math.sqrt(4 * 1))
+
+
+def test_jurity_takes_the_cosine_of_lists_of_4_items_and_1_and_we_what_they_could_share():
+    lists = tensor([[0, 1, 2, 3], [2, -1, -1, -1]])
+
+    assert trm.Personalization(4, catalogue=CATALOGUE)(trm.Lists(lists)) == 1 - 1 / 1
+    assert jurity("InterListDiversity", [[0, 1, 2, 3], [2]], 4) == near(1 - 1 / math.sqrt(4 * 1))
 
 
 # recpack 0.3.6
 
 
-@pytest.mark.parametrize("k", K)
-def test_recpack(k):
-    """recpack's coverage equals ours, except that it leaves out users without a relevant item."""
-    sparse, relevant = peer("scipy.sparse").csr_matrix, torch.ones(USERS, ITEMS)
+def recpack_coverage(k, relevant):
+    """Return the coverage of LISTS for users with relevant items, [USERS, ITEMS]."""
+    sparse = peer("scipy.sparse").csr_matrix
     scores = torch.zeros(USERS, ITEMS).scatter(1, LISTS, torch.linspace(1, 0.5, DEPTH).expand(USERS, -1))
-    for expected in (ours(f"Coverage@{k}"), k / ITEMS):
-        metric = peer("recpack.metrics.coverage", "CoverageK")(k)
-        metric.calculate(sparse(relevant.numpy()), sparse(scores.numpy()))
-        assert metric.value == near(expected)
-        relevant[1:] = 0
+    metric = peer("recpack.metrics.coverage", "CoverageK")(k)
+    metric.calculate(sparse(relevant.numpy()), sparse(scores.numpy()))
+    return metric.value
+
+
+@EACH_K
+def test_recpacks_coverage_is_ours_of_the_users_with_a_relevant_item(k):
+    of_all, of_the_first = torch.ones(USERS, ITEMS), torch.eye(USERS, 1).expand(-1, ITEMS)
+
+    assert recpack_coverage(k, of_all) == near(ours(trm.Coverage(k, catalogue=CATALOGUE)))
+    assert recpack_coverage(k, of_the_first) == near(k / ITEMS)
 
 
 # LensKit 2025
 
 
-def lenskit(metric, lists):
+def lenskit(name, k, lists, **options):
     """Return the value of a LensKit metric for lists."""
     items = peer("lenskit.data", "ItemList")
+    metric = peer("lenskit.metrics.ranking", name)(k, items=ITEMS, **options)
     return metric.global_aggregate([metric.compute_list_data(items(each, ordered=True), None) for each in lists])
 
 
-@pytest.mark.parametrize("k", K)
-@pytest.mark.parametrize("lists", [FULL, SHORT], ids=["full", "short"])
-def test_lenskit_gini(lists, k):
-    """LensKit's Gini of lists equals ours, and so does its Gini of exposure with NDCG's weight, in float32."""
-    of_lists = peer("lenskit.metrics.ranking", "ListGini")(k, items=ITEMS)
-    assert ours(f"Gini@{k}", lists) == near(lenskit(of_lists, lists))
+@EACH_K
+@FULL_AND_SHORT
+def test_lenskits_gini_of_lists_is_ours(lists, k):
+    assert ours(trm.Gini(k, catalogue=CATALOGUE), lists) == near(lenskit("ListGini", k, lists))
+
+
+@EACH_K
+@FULL_AND_SHORT
+def test_lenskits_gini_of_exposure_with_ndcgs_weight_is_ours_in_float32(lists, k):
+    peer("lenskit.metrics.ranking")
     weight = importlib.import_module("lenskit.metrics.ranking._weighting").LogRankWeight(offset=1)
-    exposure = peer("lenskit.metrics.ranking", "ExposureGini")(k, items=ITEMS, weight=weight)
-    assert ours(f"ExposureGini@{k}", lists) == near(lenskit(exposure, lists), 1e-6)
 
-
-# Elliot 0.3.1 and RecBole 1.2, after their sources
+    assert ours(trm.ExposureGini(k, catalogue=CATALOGUE), lists) == near(
+        lenskit("ExposureGini", k, lists, weight=weight), 1e-6
+    )
