@@ -24,30 +24,32 @@ class RBP(trm.RankingMetric):
 
 
 SCORES = torch.tensor([[0.1, 0.9, 0.5, 0.3], [0.4, 0.3, 0.2, 0.1], [0.4, 0.3, 0.2, 0.1], [0.8, 0.2, 0.7, 0.6]])
-TARGET = torch.tensor([[2, 0], [3, -1], [-1, -1], [0, 2]])  # the third user has no relevant item
+TARGET = torch.tensor([[2, 0], [3, -1], [-1, -1], [0, 2]])
+"""Ranks 2 and 4; 4; of no relevant item; 1 and 2."""
+RBP_2 = (1 - 0.5) * (0.5 + 0 + (1 + 0.5)) / 3  # the mean over three users of (1 - p) (sum of p^(rank - 1)), p = 0.5
 
 
-def expected(k, p=0.8):
-    """Return the mean rank-biased precision, added up one user and one rank at a time."""
-    total = []
-    for scores, target in zip(SCORES.tolist(), TARGET.tolist(), strict=True):
-        order = sorted(range(len(scores)), key=lambda item: -scores[item])
-        if relevant := {item for item in target if item >= 0}:
-            total.append((1 - p) * sum(p**place for place, item in enumerate(order[:k]) if item in relevant))
-    return pytest.approx(sum(total) / len(total), abs=1e-15)
-
-
-def test_alone(device):
-    """A user's own metric can be updated, called, reset, cloned and pickled, and skips rows without relevant items."""
+def test_a_metric_of_ones_own_is_the_mean_over_users_with_a_relevant_item(device):
     metric = RBP(2, p=0.5).to(device)
     metric.update(SCORES.to(device), TARGET.to(device))
-    assert metric.compute().item() == expected(2, 0.5)
+
+    assert metric.compute().item() == pytest.approx(RBP_2)
     assert (metric.num_users, metric.num_skipped) == (3, 1)
-    for copy in (metric.clone(), deepcopy(metric), pickle.loads(pickle.dumps(metric))):
-        assert (copy.compute(), copy.label) == (metric.compute(), metric.label)
-    metric.reset()
+
+
+@pytest.mark.parametrize("copy", [trm.HR.clone, deepcopy, lambda metric: pickle.loads(pickle.dumps(metric))])
+def test_a_metric_of_ones_own_is_copied(copy):
+    metric = RBP(2, p=0.5)
+    metric.update(SCORES, TARGET)
+    other = copy(metric)
+
+    assert (other.compute().item(), other.label) == (pytest.approx(RBP_2), "RBP-p0_5@2")
+
+
+def test_a_metric_of_ones_own_is_called_with_ranks(device):
     ranks = trm.get_topk_ranks(SCORES, TARGET, 2).to(device)
-    assert metric(ranks, depth=2).item() == expected(2, 0.5)
+
+    assert RBP(2, p=0.5).to(device)(ranks, depth=2).item() == pytest.approx(RBP_2)
 
 
 class FirstPlace(trm.RankingMetric):
@@ -57,17 +59,17 @@ class FirstPlace(trm.RankingMetric):
     higher_is_better = False
 
 
+FORMS = {"scores": (SCORES, TARGET), "ranking": (trm.Scores(SCORES, TARGET).ranking(),)}
+
+
 @pytest.mark.parametrize("others", [[], ["NDCG@3"], ["NDCG@4"], ["AUROC"]])
-def test_what_is_beside_it_changes_nothing(others):
-    """A formula sees the first k ranks, however deep the batch was ranked for other metrics."""
-    members = [*others, FirstPlace(1), FirstPlace(2)]
-    for given in ((SCORES, TARGET), (trm.Scores(SCORES, TARGET).ranking(),)):
-        collection = trm.RecMetricCollection(members)
-        collection.update(*given)
-        values = collection.compute()
-        assert (values["FirstPlace@1"], values["FirstPlace@2"]) == ((2 + 2 + 1) / 3, (2 + 3 + 1) / 3)
-    with pytest.raises(ValueError, match=r"needs the first 2 ranks, but .* depth 1 only"):
-        FirstPlace(2).update(trm.Scores(SCORES, TARGET).ranking(depth=1))
+@pytest.mark.parametrize("batch", FORMS.values(), ids=FORMS)
+def test_a_formula_sees_the_first_k_ranks_however_deep_the_batch_was_ranked(others, batch):
+    collection = trm.RecMetricCollection([*others, FirstPlace(1), FirstPlace(2)])
+    collection.update(*batch)
+    values = collection.compute()
+
+    assert (values["FirstPlace@1"], values["FirstPlace@2"]) == ((2 + 2 + 1) / 3, (2 + 3 + 1) / 3)
 
 
 def test_what_a_formula_writes_stays_with_it():
@@ -80,25 +82,27 @@ def test_what_a_formula_writes_stays_with_it():
             return ranking.num_hits(k).clamp_(max=1).double()
 
     ranking = trm.Scores(SCORES, TARGET).ranking()
-    before = ranking.ranks.clone()
     collection = trm.RecMetricCollection([Writes(4), "Recall@4", "MRR@4"])
     collection.update(ranking)
     values = collection.compute()
-    assert torch.equal(ranking.ranks, before)
-    assert (values["Recall@4"], values["MRR@4"]) == (1, trm.MRR(4)(ranking))
+
+    assert ranking.ranks.tolist() == [[2, 4], [4, math.inf], [math.inf, math.inf], [1, 2]]
+    assert values["Recall@4"] == 1
+    assert values["MRR@4"].item() == pytest.approx((1 / 2 + 1 / 4 + 1 / 1) / 3)
 
 
 class Gained(trm.RankingMetric):
     formula = staticmethod(lambda ranking, k, *, scale=1.0: scale * (ranking.gains * ranking.hits(k)).sum(-1))
 
 
-def test_a_formula_that_reads_gains():
-    """`evaluate` hands gains to a formula, which are 0 for users without ground truth, beside our metrics."""
+def test_evaluate_hands_gains_to_a_formula_beside_our_metrics():
+    """They are 0 for users without ground truth."""
     edges, values = torch.tensor([[0, 1], [1, 0]]), torch.tensor([3.0, 2.0])
     test = trm.Interactions.from_edge_index(edges, num_users=3, num_items=4, values=values)
-    found = trm.evaluate([Gained(4, scale=2.0), "HR@4"], SCORES[:3], torch.eye(4), target=test)
-    assert found.floats() == {"Gained-scale2@4": 2 * (3 + 2) / 2, "HR@4": 1}
-    assert "Gained-scale2@4  " in str(found)
+    result = trm.evaluate([Gained(4, scale=2.0), "HR@4"], SCORES[:3], torch.eye(4), target=test)
+
+    assert result.floats() == {"Gained-scale2@4": (2 * 3 + 2 * 2) / 2, "HR@4": 1}
+    assert "Gained-scale2@4  " in str(result)
 
 
 class Logged(trm.RankingMetric):
@@ -116,16 +120,26 @@ class Heavy(trm.NDCG):
     weights = staticmethod(lambda ranking: ranking.num_relevant)
 
 
-@pytest.mark.parametrize(("one", "other"), [(Logged(2, head="log"), Logged(2, tail="log")), (trm.NDCG(2), Heavy(2))])
-def test_equal_labels_are_not_taken_for_one_metric(one, other):
-    """Metrics with equal labels are not merged, though torchmetrics merges equal states after a first batch."""
-    together, alone = MetricCollection({"one": one.clone(), "other": other.clone()}), (one.clone(), other.clone())
+EQUAL_LABELS = pytest.mark.parametrize(
+    ("metric", "other"), [(Logged(2, head="log"), Logged(2, tail="log")), (trm.NDCG(2), Heavy(2))], ids=str
+)
+
+
+@EQUAL_LABELS
+def test_metrics_of_equal_labels_keep_their_values_in_a_collection_of_torchmetrics(metric, other):
+    """Which merges equal states after a first batch."""
+    together, alone = MetricCollection({"one": metric.clone(), "other": other.clone()}), (metric.clone(), other.clone())
     for target in (torch.tensor([[1], [0], [0], [0]]), TARGET):
         for metrics in (together, *alone):
             metrics.update(SCORES, target)
-    assert list(together.compute().values()) == [metric.compute() for metric in alone]
+
+    assert list(together.compute().values()) == [each.compute() for each in alone]
+
+
+@EQUAL_LABELS
+def test_states_of_equal_labels_are_not_merged(metric, other):
     with pytest.raises(ValueError, match="merges states named"):
-        one.clone().merge_state(other.clone())
+        metric.clone().merge_state(other.clone())
 
 
 class FirstAtLast(trm.MRR):
@@ -134,35 +148,36 @@ class FirstAtLast(trm.MRR):
     formula = staticmethod(lambda ranking, k=None: torch.where(ranking.ranks[:, 0] == 1, 1.0, torch.nan))
 
 
-def test_another_formula_need_not_have_a_value():
-    """A subclass of one of our metrics may leave rows out if it has its own formula."""
-    for metric in (FirstAtLast(2), trm.RecMetricCollection([FirstAtLast(2), trm.MRR(2)])):
-        metric.update(SCORES, TARGET)
-        found = metric.compute()
-        assert (found["FirstAtLast@2"] if isinstance(found, dict) else found) == 1
+@pytest.mark.parametrize("others", [[], [trm.MRR(2)]], ids=["alone", "beside MRR"])
+def test_another_formula_of_one_of_our_metrics_may_leave_rows_out(others):
+    metrics = trm.RecMetricCollection([FirstAtLast(2), *others])
+    metrics.update(SCORES, TARGET)
+
+    assert metrics.compute()["FirstAtLast@2"] == 1
+    assert metrics["FirstAtLast@2"].num_users == 1
 
 
 @pytest.mark.parametrize(
-    ("options", "part"),
+    ("options", "label"),
     [
-        ({"p": 0.8, "strict": False}, ""),
-        ({"p": 0.25}, "p0_25"),
-        ({"p": 1e-7}, "p1e-07"),
-        ({"p": -0.5}, "p-0_5"),
-        ({"p": None}, "no_p"),
-        ({"p": (1, 0.5)}, "p_1_0_5"),
-        ({"kind": "a.b"}, "a_2e_b"),
-        ({"kind": False}, "no_kind"),
-        ({"strict": True, "p": 0.5}, "p0_5-strict"),
+        ({"p": 0.8, "strict": False}, "M@3"),  # the defaults
+        ({"p": 0.25}, "M-p0_25@3"),
+        ({"p": 1e-7}, "M-p1e-07@3"),
+        ({"p": -0.5}, "M-p-0_5@3"),
+        ({"p": None}, "M-no_p@3"),
+        ({"p": (1, 0.5)}, "M-p_1_0_5@3"),
+        ({"kind": "a.b"}, "M-a_2e_b@3"),
+        ({"kind": False}, "M-no_kind@3"),
+        ({"strict": True, "p": 0.5}, "M-p0_5-strict@3"),
     ],
 )
-def test_options_in_labels(options, part):
-    """A label shows every option other than the default in letters, digits, '-' and '_', which loggers keep."""
+def test_a_label_shows_every_option_other_than_the_default(options, label):
+    """In letters, digits, '-' and '_', which loggers keep."""
 
     class M(trm.RankingMetric):
         formula = staticmethod(lambda ranking, k, *, p=0.8, kind="slow", strict=False: ranking.ranks[:, 0])
 
-    assert M(3, **options).label == (f"M-{part}@3" if part else "M@3")
+    assert M(3, **options).label == label
 
 
 def formula_of(function, **attributes):
@@ -198,30 +213,38 @@ FIRST_RANKS = formula_of(lambda ranking, k: ranking.ranks[:, 0], many_cutoffs=Tr
         ),
         (lambda: RBP(3).update(RANKS, depth=2), ValueError, "needs the first 3 ranks, but .* depth 2 only"),
         (
+            lambda: FirstPlace(2).update(trm.Scores(SCORES, TARGET).ranking(depth=1)),
+            ValueError,
+            "needs the first 2 ranks, but .* depth 1 only",
+        ),
+        (
             lambda: trm.RecMetricCollection([FIRST_RANKS(2), FIRST_RANKS(3)]).update(RANKS, depth=3),
             TypeError,
             r"a row for each of the cut-offs \(2, 3\)",
         ),
     ],
 )
-def test_mistakes(call, error, message):
-    """Each mistake raises an error that says what to write."""
+def test_a_mistake_in_a_metric_of_ones_own_raises_what_to_write(call, error, message):
     with pytest.raises(error, match=message):
         call()
 
 
-def test_our_metrics_have_the_bounds_0_and_1():
-    for name in {*trm.metrics.accuracy.__all__} - {"DCG"}:
-        cls = getattr(trm, name)
-        assert cls.bounds == (cls.plot_lower_bound, cls.plot_upper_bound) == (0.0, 1.0)
-    assert (trm.DCG.bounds, trm.DCG.plot_lower_bound) == (None, None)  # gains may be negative, and of any size
+@pytest.mark.parametrize("name", sorted({*trm.metrics.accuracy.__all__} - {"DCG"}))
+def test_our_metrics_have_the_bounds_0_and_1(name):
+    cls = getattr(trm, name)
+
+    assert cls.bounds == (cls.plot_lower_bound, cls.plot_upper_bound) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("cls", [trm.DCG, RBP])  # gains may be negative, and of any size
+def test_a_class_whose_bounds_are_not_known_has_none(cls):
+    assert (cls.bounds, cls.plot_lower_bound, cls.plot_upper_bound) == (None, None, None)
 
 
 def test_a_metric_of_ones_own_has_the_bounds_that_its_class_sets():
     limited = formula_of(lambda ranking, k: 3, bounds=(-1.0, 2.0))
 
     assert (limited.plot_lower_bound, limited.plot_upper_bound) == (-1.0, 2.0)
-    assert (RBP.bounds, RBP.plot_lower_bound, RBP.plot_upper_bound) == (None, None, None)
 
 
 @pytest.mark.parametrize("unknown", [math.inf, None])
@@ -235,9 +258,15 @@ def test_an_interval_ends_at_the_bound_that_is_known(unknown):
     assert (metric.compute(), metric.confidence_interval()[0]) == (3 / 2, 0)
 
 
-def test_a_subclass_keeps_its_name_until_it_has_another_formula():
-    """A subclass of one of our metrics keeps its label until it has another formula, and goes by its name then."""
-    assert type("Mine", (trm.HR,), {})(3).label == "HR@3"
-    own = {"formula": staticmethod(lambda ranking, k, score_threshold=None: ranking.hits(k).any(-1).double())}
-    assert type("Mine", (trm.HR,), own)(3).label == "Mine@3"
-    assert type("Mine", (RBP,), {"formula": RBP.formula})(3, p=0.5).label == "Mine-p0_5@3"
+@pytest.mark.parametrize(
+    ("base", "formula", "options", "label"),
+    [
+        (trm.HR, None, {}, "HR@3"),
+        (trm.HR, lambda ranking, k, score_threshold=None: ranking.any_hit(k).double(), {}, "Mine@3"),
+        (RBP, rank_biased_precision, {"p": 0.5}, "Mine-p0_5@3"),
+    ],
+)
+def test_a_subclass_keeps_its_label_until_it_has_another_formula(base, formula, options, label):
+    own = {} if formula is None else {"formula": staticmethod(formula)}
+
+    assert type("Mine", (base,), own)(3, **options).label == label

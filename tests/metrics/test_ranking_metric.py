@@ -4,13 +4,13 @@ import copy
 import math
 import pickle
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from distributed import counted_collectives
 from states import same, snapshot, tensors
-from torch import nn
 from torchmetrics import MeanMetric
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from waiting import never_waits
@@ -65,12 +65,10 @@ def expected(metric, *seeds):
 
 def fresh(metric):
     """Return a new metric of the same kind and options."""
-    options = {}
-    if isinstance(metric, trm.AUROC):
-        options["weight"] = metric._weight
+    options = {"weight": metric._weight} if isinstance(metric, trm.AUROC) else {}
     if metric.catalogue is not None:
         options["catalogue"] = metric.catalogue
-    return type(metric)(*([metric.k] if metric.k else []), **metric.options, **options)
+    return type(metric)(*([metric.k] if metric.k else []), **metric.options, **options).to(metric.device)
 
 
 @pytest.fixture(params=METRICS)
@@ -78,153 +76,203 @@ def metric(request, device):
     return METRICS[request.param].clone().to(device)
 
 
-def test_class_flags(metric):
-    falls = isinstance(metric, (trm.Gini, trm.ExposureGini, trm.EqualOpportunity))
-    assert (metric.higher_is_better, metric.is_differentiable, metric.full_state_update) == (not falls, False, False)
-    assert type(metric).__doc__
-    assert repr(metric) == f"{type(metric).__name__}({metric.label})"
+def test_a_higher_value_is_better_but_for_three():
+    falling = {label for label, metric in METRICS.items() if not metric.higher_is_better}
+
+    assert falling == {"Gini@3", "ExposureGini@3", "EqualOpportunity-categories@3"}
 
 
-def test_update_compute_reset(metric):
-    """Updates add up without a graph; `compute` gives the same scalar again, whatever the caller wrote to it."""
-    fed(metric, 1, 2)
-    for _ in range(2):
-        assert found(metric) == expected(metric, 1, 2)
-        metric.compute().mul_(7)
-        metric.standard_error().mul_(7)
-    value = metric.compute()
+def test_a_metric_shows_its_class_and_label():
+    assert repr(trm.NDCG(3, gain="exponential")) == "NDCG(NDCG-exponential@3)"
+
+
+def test_batches_add_up(metric):
+    assert found(fed(metric, 1, 2)) == expected(metric, 1, 2)
+
+
+def test_the_value_is_a_scalar_of_float64_without_a_graph(metric):
+    value = fed(metric, 1).compute()
+
     assert (value.shape, value.dtype, value.requires_grad) == ((), torch.float64, False)
-    metric.reset()
+
+
+def test_writing_to_results_changes_no_later_result(metric):
+    fed(metric, 1).compute().mul_(7)
+    metric.standard_error().mul_(7)
+
+    assert found(metric) == expected(metric, 1)
+
+
+def test_a_reset_metric_begins_anew(metric):
+    fed(metric, 1).reset()
+
     assert not metric.update_called
     assert found(fed(metric, 3)) == expected(metric, 3)
 
 
-def test_forward(metric):
-    """`forward` returns the value of its batch and adds the batch to the state."""
-    for seed in (1, 2):
-        value = metric(**batch(seed, metric.device))
-        assert value.item() == expected(metric, seed)[0]
-        assert metric._forward_cache.item() == value.item()
+def test_forward_gives_the_value_of_its_batch_and_adds_the_batch(metric):
+    values = [metric(**batch(seed, metric.device)).item() for seed in (1, 2)]
+
+    assert values == [expected(metric, seed)[0] for seed in (1, 2)]
+    assert metric._forward_cache.item() == values[1]  # which Lightning reads
     assert found(metric) == expected(metric, 1, 2)
-    assert metric.update_count == 2
 
 
-COPIES = [copy.copy, copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m)), lambda m: m.clone()]
+COPIES = {
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda metric: pickle.loads(pickle.dumps(metric)),
+    "clone": lambda metric: metric.clone(),
+}
 
 
-@pytest.mark.parametrize("duplicate", COPIES)
-def test_copies(metric, duplicate):
-    """A copy, a shallow one too, has the state and result of its metric, and then both add to states of their own."""
+@pytest.mark.parametrize("duplicate", COPIES.values(), ids=COPIES)
+def test_a_copy_has_the_state_and_goes_its_own_way(metric, duplicate):
+    """A shallow copy, too."""
     fed(metric, 1).compute()
     other = duplicate(metric)
-    assert other.standard_error().item() == expected(metric, 1)[1]
     fed(other, 2)
-    assert found(metric) == expected(metric, 1)
     fed(metric, 3)
+
     assert found(other) == expected(metric, 1, 2)
     assert found(metric) == expected(metric, 1, 3)
 
 
-def test_state_dict(metric):
-    """After `persistent(True)` a checkpoint holds all states, which later updates do not write to, and may be cast."""
-    fed(metric, 1)
-    assert not metric.state_dict()
-    metric.persistent(True)
-    module, other = nn.ModuleDict({"m": metric}), nn.ModuleDict({"m": fresh(metric).to(metric.device)})
-    other["m"].persistent(True)
-    saved, value = module.state_dict(), metric.compute().item()
-    for loaded, tolerance in ((saved, 0), ({name: state.float() for name, state in saved.items()}, 1e-6)):
-        other.load_state_dict(loaded)
-        assert other["m"].compute().item() == pytest.approx(value, abs=tolerance)
-        fed(metric, 2)
-        fed(other["m"], 3)
-        assert {state.dtype for state in tensors(other["m"])} == SUMS_AND_COUNTS
-    other.load_state_dict(saved)
-    assert other["m"].compute().item() == value
-    assert found(metric) == expected(metric, 1, 2, 2)
-    assert found(fed(other["m"], 3)) == expected(metric, 1, 3)
+def loaded(metric, state):
+    """Return a new metric of the same kind with a state."""
+    other = fresh(metric)
+    other.persistent(True)
+    other.load_state_dict(state)
+    return other
 
 
-def test_a_description_cannot_be_changed():
+def test_a_checkpoint_is_of_its_moment_and_goes_on_where_it_is_loaded(metric):
+    fed(metric, 1).persistent(True)
+    saved = metric.state_dict()
+    fed(metric, 2)
+
+    assert found(fed(loaded(metric, saved), 3)) == expected(metric, 1, 3)
+    assert found(metric) == expected(metric, 1, 2)
+
+
+def test_a_checkpoint_that_was_cast_is_loaded_as_sums_and_counts(metric):
+    fed(metric, 1).persistent(True)
+    other = loaded(metric, {name: state.float() for name, state in metric.state_dict().items()})
+
+    assert other.compute().item() == pytest.approx(metric.compute().item(), abs=1e-6)
+    assert {state.dtype for state in tensors(other)} == SUMS_AND_COUNTS
+
+
+@pytest.mark.parametrize("name", ["k", "options", "catalogue", "empty_target_action"])
+def test_a_description_cannot_be_changed(name):
     """Cut-off, options and catalogue belong to the state: another value needs another metric."""
     metric = trm.AveragePopularity(1, catalogue=CATALOGUE)
-    for name in ("k", "options", "catalogue", "empty_target_action"):
-        with pytest.raises(AttributeError):
-            setattr(metric, name, None)
+
+    with pytest.raises(AttributeError):
+        setattr(metric, name, None)
 
 
-def test_to_and_from_meta(metric):
-    """A batch on another device than the state is refused; a metric on "meta" is materialised with an empty state."""
-    moved = fed(metric.clone(), 2)
-    moved.compute()
-    assert moved.to("meta").standard_error().is_meta
+def test_results_move_with_a_metric(metric):
+    fed(metric, 2).compute()
+
+    assert metric.to("meta").standard_error().is_meta
+
+
+def test_a_batch_on_another_device_is_refused(metric):
     metric.to("meta")
+
     with pytest.raises(ValueError, match=r"is on meta, its input on cpu: move the metric with \.to"):
         metric.update(**batch(1))
     assert not metric.update_called
-    metric.to_empty(device="cpu")
+
+
+def test_a_metric_that_was_on_meta_begins_with_an_empty_state(metric):
+    metric.to("meta").to_empty(device="cpu")
+
     assert found(fed(metric, 1)) == expected(metric, 1)
 
 
-def test_merge_state(metric):
-    """The states of two halves merge to that of the whole, also after `compute`, and other states are refused."""
+def test_merged_states_are_that_of_all_batches(metric):
+    """Also after `compute`, whose value is not kept."""
     other = fed(metric.clone(), 2)
     fed(metric, 1).compute()
     metric.merge_state(other)
-    assert found(metric) == expected(metric, 1, 2)
-    other_states = r"merges states named|the other no accumulators"
-    for wrong, error, message in (
-        (trm.HR(99), ValueError, other_states),
-        ({name: state[:1] for name, state in metric.metric_state.items()}, ValueError, other_states),
-        (3, TypeError, "merges a metric of the same kind or its metric_state, got int"),
-    ):
-        with pytest.raises(error, match=message):
-            metric.merge_state(wrong)
+
     assert found(metric) == expected(metric, 1, 2)
 
 
-def test_low_precision_default_dtype(metric, device):
-    """The value does not depend on the default dtype, which Lightning's "bf16-true" sets to bfloat16."""
-    data, values = batch(1, device), []
-    for dtype in (torch.bfloat16, torch.float32):
-        torch.set_default_dtype(dtype)
-        try:
-            other = fresh(metric).to(device)
-            other.update(**data)
-            values.append(other.compute().item())
-        finally:
-            torch.set_default_dtype(torch.float32)
-    assert values[0] == values[1]
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        (lambda metric: trm.HR(99), ValueError, "merges states named|the other no accumulators"),
+        (
+            lambda metric: {name: state[:1] for name, state in metric.metric_state.items()},
+            ValueError,
+            "merges states named|the other no accumulators",
+        ),
+        (lambda metric: 3, TypeError, "merges a metric of the same kind or its metric_state, got int"),
+    ],
+    ids=["another metric", "cut states", "a number"],
+)
+def test_merging_another_state_is_refused_and_leaves_the_metric_as_it_was(metric, wrong, error, message):
+    fed(metric, 1)
+
+    with pytest.raises(error, match=message):
+        metric.merge_state(wrong(metric))
+    assert found(metric) == expected(metric, 1)
 
 
-def test_rankings_are_no_inference_tensors(device):
-    """A ranking that a user makes, or that a user's formula reads, is no inference tensor and can be part of a loss."""
-    seen = []
+def test_the_value_does_not_depend_on_the_default_dtype(metric, request):
+    """Which Lightning's "bf16-true" sets to bfloat16."""
+    scores_and_target = batch(1, metric.device)
+    usual = fresh(metric)(**scores_and_target)
+    request.addfinalizer(partial(torch.set_default_dtype, torch.float32))
+    torch.set_default_dtype(torch.bfloat16)
+
+    assert fresh(metric)(**scores_and_target) == usual
+
+
+@pytest.mark.parametrize("make", [lambda *batch: batch, lambda *batch: (trm.Scores(*batch).ranking(),)])
+def test_a_formula_reads_no_inference_tensors(make, device):
+    """Of a batch, or of a ranking that a user makes."""
+    ranks = []
 
     class Own(trm.RankingMetric):
         @staticmethod
         def formula(ranking, k):
-            seen.append(ranking.ranks)
+            ranks.append(ranking.ranks)
             return ranking.any_hit(k)
 
-    scores, target = torch.rand(4, 5, device=device), torch.tensor([[1, 0], [2, 1], [3, 2], [4, 3]], device=device)
-    ranking = trm.Scores(scores, target).ranking()
     metrics = trm.RecMetricCollection([Own(2), trm.NDCG(2), trm.MAP(2)]).to(device)
-    for given in ((scores, target), (ranking,)) * 2:
-        metrics.update(*given)
-    assert [ranks.is_inference() for ranks in seen] == [False] * 4
-    (scores.requires_grad_().sum() * ranking.num_hits(2).sum()).backward()
+    metrics.update(*make(torch.rand(2, 5, device=device), torch.tensor([[1, 0], [2, 1]], device=device)))
+
+    assert [each.is_inference() for each in ranks] == [False]
 
 
-def test_no_users(device):
-    """`compute` without a user is nan and warns once, for one metric as for a collection of many."""
-    metric, collection = trm.HR(3).to(device), trm.RecMetricCollection(["HR", "MRR"], k=[1, 2]).to(device)
-    for empty, names in ((metric, "HR@3"), (collection, "HR@1, MRR@1, HR@2, MRR@2")):
-        with pytest.warns(UserWarning, match=f"no row to average over, the value is nan: {names}$") as caught:
-            results = [empty.compute() for _ in range(2)]
-        assert len(caught) == 1
-        for result in results:
-            assert all(map(math.isnan, result.values() if isinstance(result, dict) else [result]))
+def test_a_ranking_that_metrics_have_read_can_be_part_of_a_loss(device):
+    scores = torch.rand(2, 5, device=device, requires_grad=True)
+    ranking = trm.Scores(scores, torch.tensor([[1, 0], [2, 1]], device=device)).ranking()
+    trm.RecMetricCollection(["NDCG", "MAP"], k=2).to(device).update(ranking)
+    (scores.sum() * ranking.num_hits(2).sum()).backward()
+
+    assert scores.grad is not None
+
+
+@pytest.mark.parametrize(
+    ("metrics", "names"),
+    [
+        (trm.RecMetricCollection("HR", k=3), "HR@3"),
+        (trm.RecMetricCollection(["HR", "MRR"], k=[1, 2]), "HR@1, MRR@1, HR@2, MRR@2"),
+    ],
+    ids=["one", "several"],
+)
+def test_compute_without_a_user_is_nan_and_warns_once(metrics, names, device):
+    metrics = metrics.clone().to(device)
+
+    with pytest.warns(UserWarning, match=f"no row to average over, the value is nan: {names}$") as caught:
+        values = [value.item() for _ in range(2) for value in metrics.compute().values()]
+    assert all(map(math.isnan, values))
+    assert len(caught) == 1
 
 
 def test_public_names_are_those_of_the_reference():
@@ -233,6 +281,7 @@ def test_public_names_are_those_of_the_reference():
     rows = [row for row in page.read_text(encoding="utf-8").splitlines() if row.startswith("| `")]
     listed = [name for row in rows for name in re.findall(r"`(\w+)`", row.split(" | ")[0])]
     added = set(dir(trm.HR(5))) - set(dir(MeanMetric())) - set(trm.HR(5)._defaults)
+
     assert sorted(listed) == sorted(name for name in added if not name.startswith("_"))
     assert len(listed) <= 24
 
@@ -247,78 +296,89 @@ def test_counts_are_those_of_the_last_compute_after_a_reset():
     assert metric.num_users == 1
 
 
-def made():
-    """Return a metric, a value of a collection, and one of sessions, each with the batches of its `update`."""
-    ranks = torch.tensor([1, 9]), torch.tensor([2])
-    batches = [{"scores": ranks_of_batch, "depth": 10} for ranks_of_batch in ranks]
-    collection, sessions = trm.RecMetricCollection("HR", k=3), trm.CollectSessions(trm.HR(3))
-    flat = [
-        (torch.tensor([2.0, 1, 0, -1]), torch.tensor(labels)) for labels in ([1, 0, 0, 0], [0, 0, 0, 1], [0, 1, 0, 0])
-    ]
-    entries = [{"scores": s, "labels": y, "indexes": torch.full((4,), number)} for number, (s, y) in enumerate(flat)]
-    metric = trm.HR(3)
-    yield metric, metric, batches
-    yield collection, collection["HR@3"], batches
-    yield sessions, sessions["HR@3"], entries
+HITS = (trm.Ranks(torch.tensor([1, 9]), depth=10),), (trm.Ranks(torch.tensor([2]), depth=10),)
+ONE_SESSION = torch.tensor([2.0, 1, 0, -1])
+SESSION_HITS = (
+    (ONE_SESSION.repeat(2), torch.tensor([1, 0, 0, 0, 0, 0, 0, 1]), torch.tensor([0] * 4 + [1] * 4)),
+    (ONE_SESSION, torch.tensor([0, 1, 0, 0]), torch.tensor([2] * 4)),
+)
 
 
-@pytest.mark.parametrize("number", range(3))
-def test_counts_after_a_further_update_are_those_of_the_state(number):
+@pytest.mark.parametrize(
+    ("make", "batches"),
+    [
+        (lambda: trm.RecMetricCollection("HR", k=3), HITS),
+        (lambda: trm.CollectSessions(trm.HR(3)), SESSION_HITS),
+    ],
+    ids=["ranks", "sessions"],
+)
+def test_counts_after_a_further_update_are_those_of_the_state(make, batches):
     """They are computed when they are read, whether or not `compute` was called."""
-    updated, value, batches = list(made())[number]
-    updated.update(**batches[0])
-    updated.compute()
-    for batch in batches[1:]:
-        updated.update(**batch)
+    metrics = make()
+    metrics.update(*batches[0])
+    metrics.compute()
+    metrics.update(*batches[1])
 
-    assert value.num_users == 3
-    assert value.standard_error().item() == pytest.approx(1 / 3)
-
-
-def bad_batches():
-    """Return batches with bad values, and what errors say of them."""
-    good = {"scores": torch.tensor([[0.1, 0.9, 0.5], [0.3, 0.2, 0.1]]), "target": torch.tensor([[0, 1], [2, -1]])}
-    nan = {"scores": torch.tensor([[0.1, math.nan, 0.5], [0.3, 0.2, 0.1]])}
-    ranks = trm.get_topk_ranks(nan["scores"], good["target"], 3, validate_args="deferred")
-    excluding = trm.Lists(torch.tensor([[0, 1, 2]] * 2), good["target"], exclude=torch.tensor([[2], [5]]))
-    short = excluding.ranking(validate_args="deferred")
-    no_score = "1 row with a score that is NaN or .inf"
-    changes = [
-        (nan, no_score),
-        ({"target": torch.tensor([[0, 3], [4, 1]])}, "2 rows with a target id beyond the last item"),
-        ({"target": torch.tensor([[1, 1], [0, 1]])}, "1 row with an item listed twice"),
-        ({"exclude": torch.tensor([[1], [3]])}, "1 row with an excluded id .*; 1 row with a target that"),
-        ({"gains": torch.tensor([[1, math.inf], [1, 1]])}, "1 row with a gain"),
-        ({"weights": torch.tensor([-1.0, 1.0])}, "1 row with a weight"),
-        ({**nan, "target": torch.tensor([1, -1])}, f"{no_score}; 1 row without a relevant item"),
-        ({"scores": ranks, "target": None}, "1 row with invalid ranks"),
-        ({"scores": short, "target": None}, "1 row with fewer than k known ranks"),
-    ]
-    return [({**good, **change}, message) for change, message in changes]
+    assert metrics["HR@3"].num_users == 3
+    assert metrics["HR@3"].standard_error().item() == pytest.approx(1 / 3)  # of 1, 0, 1: sqrt(1 / 3) / sqrt(3)
 
 
-@pytest.mark.parametrize(("arguments", "message"), bad_batches())
-def test_deferred_violations_raise_in_compute(arguments, message):
-    """A deferred check raises in `compute`, which counts bad rows until reset, and in `forward`, which adds nothing."""
+SCORES, TARGET = torch.tensor([[0.1, 0.9, 0.5], [0.3, 0.2, 0.1]]), torch.tensor([[0, 1], [2, -1]])
+NAN_SCORES = torch.tensor([[0.1, math.nan, 0.5], [0.3, 0.2, 0.1]])
+DEFERRED = {"validate_args": "deferred"}
+NAN_RANKS = trm.get_topk_ranks(NAN_SCORES, TARGET, 3, **DEFERRED)
+SHORT = trm.Lists(torch.tensor([[0, 1, 2]] * 2), TARGET, exclude=torch.tensor([[2], [5]])).ranking(**DEFERRED)
+VIOLATIONS = [
+    ((NAN_SCORES, TARGET), {}, "1 row with a score that is NaN or .inf"),
+    ((SCORES, torch.tensor([[0, 3], [4, 1]])), {}, "2 rows with a target id beyond the last item"),
+    ((SCORES, torch.tensor([[1, 1], [0, 1]])), {}, "1 row with an item listed twice"),
+    (
+        (SCORES, TARGET),
+        {"exclude": torch.tensor([[1], [3]])},
+        "1 row with an excluded id .*; 1 row with a target that",
+    ),
+    ((SCORES, TARGET), {"gains": torch.tensor([[1, math.inf], [1, 1]])}, "1 row with a gain"),
+    ((SCORES, TARGET), {"weights": torch.tensor([-1.0, 1.0])}, "1 row with a weight"),
+    ((NAN_SCORES, torch.tensor([1, -1])), {}, "1 row with a score that is .*; 1 row without a relevant item"),
+    ((NAN_RANKS,), {}, "1 row with invalid ranks"),
+    ((SHORT,), {}, "1 row with fewer than k known ranks"),
+]
+
+
+@pytest.mark.parametrize(("args", "kwargs", "message"), VIOLATIONS)
+def test_compute_raises_deferred_violations_whenever_it_is_called(args, kwargs, message):
     metric = trm.HR(3, validate_args="deferred", empty_target_action="error")
-    with pytest.raises(ValueError, match=message):
-        metric(**arguments)
-    assert metric.update_count == 0
-    assert not any(state.any() for state in tensors(metric))
-    metric.update(**arguments)
+    metric.update(*args, **kwargs)
+
     for _ in range(2):
         with pytest.raises(ValueError, match=f"HR@3: bad input since the last reset: .*{message}"):
             metric.compute()
+
+
+@pytest.mark.parametrize(("args", "kwargs", "message"), VIOLATIONS)
+def test_forward_raises_deferred_violations_of_its_batch_and_adds_nothing(args, kwargs, message):
+    metric = trm.HR(3, validate_args="deferred", empty_target_action="error")
+
+    with pytest.raises(ValueError, match=message):
+        metric(*args, **kwargs)
+    assert metric.update_count == 0
+    assert not any(state.any() for state in tensors(metric))
+
+
+def test_a_reset_forgets_violations():
+    metric = trm.HR(3, validate_args="deferred")
+    metric.update(NAN_SCORES, TARGET)
     metric.reset()
     metric.update(torch.tensor([1]), depth=10)
+
     assert metric.compute() == 1
 
 
-def test_unchecked_values():
-    """`validate_args=False` raises nothing, and ids out of range are still safe."""
+def test_unchecked_scores_and_ids_raise_nothing_and_hit_nothing():
     metric = trm.HR(1, validate_args=False)
     metric.update(torch.tensor([[0.1, math.nan], [0.5, 0.1]]), torch.tensor([[1, -1], [0, 9]]))
-    assert metric.compute() == 0.5
+
+    assert metric.compute() == (0 + 1) / 2
 
 
 META = torch.empty(6, 20, device="meta"), torch.empty(6, 3, dtype=torch.int64, device="meta")
@@ -387,31 +447,29 @@ def test_waiting_would_be_noticed(name):
             WAITS[name](x)
 
 
-def synced_values(rank, world_size, split):
-    """Update each process with its own batches, and return the values that the process computes over all batches."""
-    out = {}
+def values_of_process(rank, world_size, split):
+    """Update this process with its own batches; return values by `compute`, and between `sync` and `unsync`."""
+    values = {}
     for label, metric in METRICS.items():
         metric = fed(metric.clone(), *split[rank])
-        local = snapshot(metric)
-        other = metric.clone()
+        other, local = metric.clone(), snapshot(metric)
         other.sync()
         with pytest.raises(TorchMetricsUserError, match="unsync"):
             other.update(**batch(1))
         synced = other.compute().item(), other.num_users
         other.unsync()
         assert same(snapshot(other), local)
-        out[label] = found(metric), (metric.compute().item(), metric.num_users), synced
-    return out
+        values[label] = found(metric), metric.num_users, synced
+    return values
 
 
 @pytest.mark.parametrize("split", [((), (1, 2)), ((1, 2, 3), (4,), ())])
-def test_processes_do_not_show(split, processes):
-    """Uneven processes, one of them (first or later) without a batch, give the value of all batches and no warning."""
-    seeds = sum(split, ())
-    for result in processes.run(synced_values, len(split), split):
-        for label, (values, reduced, synced) in result.items():
-            assert values == expected(METRICS[label], *seeds)
-            assert synced == reduced
+def test_processes_of_any_batches_give_the_value_of_all_batches(split, processes):
+    """One of them, the first or a later one, has no batch, and warns of nothing."""
+    for result in processes.run(values_of_process, len(split), split):
+        for label, (values, num_users, synced) in result.items():
+            assert values == expected(METRICS[label], *sum(split, ()))
+            assert synced == (values[0], num_users)
 
 
 def deferred_error(rank, world_size):
@@ -428,11 +486,11 @@ def deferred_error(rank, world_size):
     return str(e.value)
 
 
-def test_deferred_errors_are_the_same_everywhere(processes):
+def test_a_deferred_violation_of_one_process_is_the_same_error_in_all(processes):
     assert len(set(processes.run(deferred_error, 2))) == 1
 
 
-def own_values(rank, world_size):
+def with_keywords(rank, world_size):
     """Return values with `sync_on_compute=False`, with `dist_sync_on_step` and with a user's gather function."""
     calls, ranks = [], torch.tensor([rank + 1])
 
@@ -442,37 +500,41 @@ def own_values(rank, world_size):
         torch.distributed.all_gather(out, tensor)
         return out
 
-    mine, own = trm.HR(1, sync_on_compute=False), trm.HR(1, dist_sync_fn=gather)
-    mine.update(ranks, depth=10)
+    local, own = trm.HR(1, sync_on_compute=False), trm.HR(1, dist_sync_fn=gather)
+    local.update(ranks, depth=10)
     own.update(ranks, depth=10)
     step = trm.HR(1, dist_sync_on_step=True)(ranks, depth=10)
-    return mine.compute().item(), step.item(), own.compute().item(), len(calls)
+    return {"local": local.compute().item(), "step": step.item(), "own": own.compute().item(), "calls": len(calls)}
 
 
-def test_torchmetrics_sync_keywords(processes):
-    """The synchronisation keywords of torchmetrics mean here what they mean there."""
-    assert processes.run(own_values, 2) == [(1.0, 0.5, 0.5, 2), (0.0, 0.5, 0.5, 2)]
+def test_synchronisation_keywords_mean_what_they_mean_in_torchmetrics(processes):
+    assert processes.run(with_keywords, 2) == [
+        {"local": 1, "step": 1 / 2, "own": 1 / 2, "calls": 2},
+        {"local": 0, "step": 1 / 2, "own": 1 / 2, "calls": 2},
+    ]
 
 
-def test_reset_gives_every_state_back_as_it_was():
-    """`reset` restores all states, lists of a subclass too, and ends the synchronised state of a metric."""
+class KeepsBatches(trm.HR):
+    """A hit rate that also keeps the number 1 of each batch."""
 
-    class Batches(trm.HR):
-        def __init__(self):
-            super().__init__(2)
-            self.add_state("seen", [], dist_reduce_fx="cat")
+    def __init__(self):
+        super().__init__(2)
+        self.add_state("seen", [], dist_reduce_fx="cat")
 
-        def update(self, *args, **kwargs):
-            super().update(*args, **kwargs)
-            self.seen.append(1)
+    def update(self, *args, **kwargs):
+        super().update(*args, **kwargs)
+        self.seen.append(1)
 
-    metric = Batches()
-    for _ in range(3):
-        metric._is_synced = True
-        metric.reset()
-        metric.update(torch.tensor([1, 2]), depth=10)
-        metric.compute()
-        assert (metric.seen, metric.num_users) == ([1], 2)
+
+def test_reset_empties_lists_of_a_subclass_and_ends_a_synchronised_state():
+    metric = KeepsBatches()
+    metric.update(torch.tensor([1, 2]), depth=10)
+    metric._is_synced = True
+    metric.reset()
+    metric.update(torch.tensor([1, 2]), depth=10)
+    metric.compute()
+
+    assert (metric.seen, metric.num_users) == ([1], 2)
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
@@ -480,9 +542,9 @@ def test_reset_gives_every_state_back_as_it_was():
     "metric", [trm.HR(1), trm.RecMetricCollection("HR@1"), trm.CollectSessions(trm.HR(1)), trm.KeptRows()], ids=str
 )
 @pytest.mark.parametrize("is_inner", [False, True])
-def test_scripts_are_refused(metric, is_inner):
-    """`torch.jit.script` of a metric, or of a model that holds one, says what to do, and the metric stays as it was."""
+def test_scripts_are_refused_and_say_what_to_do(metric, is_inner):
     model = torch.nn.ModuleDict({"metric": metric}) if is_inner else metric
+
     with pytest.raises(TypeError, match=r"torch.jit.script cannot compile .*: a metric stays outside of the compiled"):
         torch.jit.script(model)
 
@@ -496,7 +558,8 @@ def of_several_kinds(rank, world_size):
     return [(values[key].item(), value.num_users) for key, value in metrics.items()], len(calls)
 
 
-def test_metrics_of_several_kinds_synchronise_together(processes):
-    """Metrics that read counts of their own are synchronised with the means over rows, by three collectives."""
+def test_metrics_of_several_kinds_synchronise_together_by_three_collectives(processes):
+    """Metrics that read counts of their own are synchronised with the means over rows."""
     wanted = [(1 / 2, 2), (1 / 2, 2), ((1 / 2 + 1) / 2, 2), ((1 + 2) / 2, 2)]
+
     assert processes.run(of_several_kinds, 2) == [(wanted, 3)] * 2
