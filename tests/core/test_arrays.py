@@ -11,31 +11,49 @@ from torchrecmetrics.core import arrays
     "kind", [torch.int32, torch.int64, torch.float32, torch.float64, torch.bfloat16, torch.float16]
 )
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (5, 7), (600, 40)])
-def test_rows_are_sorted(shape, kind, generator):
-    """`sort_rows` gives the values of `torch.sort`, NaN last, and leaves its input unchanged."""
+def test_rows_are_sorted_as_by_torch_and_the_input_is_unchanged(shape, kind, generator):
     values = torch.randint(-50, 50, shape, generator=generator).to(kind)
-    if kind.is_floating_point and values.numel():
-        values[::2, 0] = torch.nan
-        values.requires_grad_()
-    before = values.detach().clone()
-    torch.testing.assert_close(arrays.sort_rows(values), values.detach().sort(dim=1).values, equal_nan=True)
-    torch.testing.assert_close(values.detach(), before, equal_nan=True)
+    before, expected = values.clone(), values.sort(dim=1).values
+
+    assert torch.equal(arrays.sort_rows(values), expected)
+    assert torch.equal(values, before)
 
 
-def test_arrays_of_numpy():
-    """Numbers of numpy become tensors of their type, also read-only or of another byte order; the rest is unchanged."""
-    values = np.arange(6, dtype=np.float32).reshape(2, 3)
-    assert arrays.as_tensor(values).data_ptr() == values.ctypes.data
-    for array in (values.T, values[:, ::-1], values.astype(">f4"), values.astype(np.int16), values > 2):
-        array.flags.writeable = False
-        tensor = arrays.as_tensor(array)
-        assert (tensor.tolist(), tensor.numpy().dtype) == (array.tolist(), array.dtype.newbyteorder("="))
-    for value in (None, [1.0], np.float32(1), np.ma.array(values), np.array(["a"]), values.astype(np.longdouble)):
-        assert arrays.as_tensor(value) is value
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_nan_is_sorted_last_and_without_a_graph(kind):
+    values = torch.tensor([[torch.nan, 3, -1], [2, 1, 0]], dtype=kind, requires_grad=True)
+    expected = torch.tensor([[-1, 3, torch.nan], [0, 1, 2]], dtype=kind)
+
+    torch.testing.assert_close(arrays.sort_rows(values), expected, equal_nan=True)
+
+
+VALUES = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def test_an_array_of_numpy_becomes_a_tensor_of_the_same_memory():
+    assert arrays.as_tensor(VALUES).data_ptr() == VALUES.ctypes.data
+
+
+@pytest.mark.parametrize(
+    "array", [VALUES.T, VALUES[:, ::-1], VALUES.astype(">f4"), VALUES.astype(np.int16), VALUES > 2]
+)
+def test_a_read_only_array_of_any_order_or_type_becomes_a_tensor_of_its_numbers(array):
+    array.flags.writeable = False
+    tensor = arrays.as_tensor(array)
+
+    assert (tensor.tolist(), tensor.numpy().dtype) == (array.tolist(), array.dtype.newbyteorder("="))
+
+
+@pytest.mark.parametrize(
+    "value", [None, [1.0], np.float32(1), np.ma.array(VALUES), np.array(["a"]), VALUES.astype(np.longdouble)], ids=repr
+)
+def test_what_is_no_array_of_numbers_that_torch_has_is_returned_as_it_is(value):
+    assert arrays.as_tensor(value) is value
 
 
 @pytest.mark.parametrize("width", [0, 1, 2, 3, 4, 7, 8, 9, 100])
-def test_sums_by_doubling(width, generator):
-    """`doubling_sums` equals `cumsum`, which it replaces where `cumsum` refuses to be deterministic."""
+def test_sums_by_doubling_equal_cumsum(width, generator):
+    """Which they replace where `cumsum` refuses to be deterministic."""
     values = torch.randint(-9, 9, (3, width), generator=generator).double()
+
     assert torch.equal(arrays.doubling_sums(values), values.cumsum(1))

@@ -11,25 +11,32 @@ from torchrecmetrics.core.intervals import interval, quantile, skewed_interval
 
 stats = pytest.importorskip("scipy.stats")
 
-DEGREES = (0.5, 1, 1.5, 2, 3.7, 10, 49, 101, 1999, 2001, 30_000, 10**6, 10**7)
+EACH_DF = pytest.mark.parametrize("df", [0.5, 1, 1.5, 2, 3.7, 10, 49, 101, 1999, 2001, 30_000, 10**6, 10**7])
+T = (0, 1e-3, 0.1, 0.7, 1, 1.96, 2.5, 4, 8)
 
 
-@pytest.mark.parametrize("df", DEGREES)
-def test_student(df):
-    """Tails and quantiles equal scipy's within 1e-10, and small tails keep their relative precision."""
-    for t in (0, 1e-3, 0.1, 0.7, 1, 1.96, 2.5, 4, 8):
-        assert student.upper_tail(-t, df) == pytest.approx(stats.t.cdf(t, df), abs=1e-10)
-        assert student.upper_tail(t, df) == pytest.approx(stats.t.cdf(-t, df), abs=1e-10)
-        assert student.upper_tail(t, df) == pytest.approx(stats.t.sf(t, df), rel=1e-9)
-    for p in (1e-6, 0.025, 0.3, 0.5, 0.6, 0.8, 0.975, 0.9995):
-        assert student.quantile(p, df) == pytest.approx(stats.t.ppf(p, df), rel=1e-10, abs=1e-10)
+@EACH_DF
+def test_tails_are_scipys(df):
+    """Small tails keep their relative precision."""
+    assert [student.upper_tail(t, df) for t in T] == pytest.approx([stats.t.sf(t, df) for t in T], rel=1e-9)
+    assert [student.upper_tail(-t, df) for t in T] == pytest.approx([stats.t.cdf(t, df) for t in T], abs=1e-10)
 
 
-def test_student_at_the_ends():
-    """The distribution is 0 at -inf and 1 at inf, quantiles of 0 and 1 are infinite, and 1.5 is no probability."""
-    assert (student.upper_tail(-math.inf, 3), student.upper_tail(math.inf, 3)) == (1, 0)
+@EACH_DF
+def test_quantiles_are_scipys(df):
+    shares = (1e-6, 0.025, 0.3, 0.5, 0.6, 0.8, 0.975, 0.9995)
+    expected = [stats.t.ppf(share, df) for share in shares]
+
+    assert [student.quantile(share, df) for share in shares] == pytest.approx(expected, rel=1e-10, abs=1e-10)
+
+
+def test_the_distribution_ends_at_0_and_1_and_the_tail_of_nan_is_nan():
+    assert [student.upper_tail(t, 3) for t in (-math.inf, math.inf)] == [1, 0]
+    assert [student.quantile(share, 3) for share in (0, 1)] == [-math.inf, math.inf]
     assert math.isnan(student.upper_tail(math.nan, 3))
-    assert (student.quantile(0, 3), student.quantile(1, 3)) == (-math.inf, math.inf)
+
+
+def test_a_quantile_of_no_probability_is_refused():
     with pytest.raises(ValueError, match=r"probability must be between 0 and 1, got 1\.5"):
         student.quantile(1.5, 3)
 
@@ -44,22 +51,26 @@ def error_of(values):
     return (values.std() / len(values) ** 0.5).item()
 
 
-def test_score_is_wilsons():
-    """Rows of 0 and 1 have n_e = n - 1, as their error divides by n - 1; equal rows, of unknown spread, have n."""
+def test_rows_of_0_and_1_have_wilsons_interval_of_a_row_less():
+    """Their standard error divides by n - 1."""
     values = (torch.arange(80) % 5 == 0).double()
+
     assert interval(0.2, error_of(values), 80) == wilson(0.2, 79, stats.t.ppf(0.975, 79))
+
+
+def test_equal_rows_of_unknown_spread_have_wilsons_interval_or_none_by_student():
     assert interval(0.5, 0, 10) == wilson(0.5, 10, stats.t.ppf(0.975, 9))
     assert interval(0.5, 0, 10, method="student") == (0.5, 0.5)
 
 
-def test_student_is_scipys():
-    """Student's interval is asked for by its name, or by a bound that is not known."""
-    values = torch.rand(30, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+@pytest.mark.parametrize(
+    ("bounds", "options"), [((0, 1), {"method": "student"}), (None, {}), ((0, math.inf), {})], ids=str
+)
+def test_students_interval_is_scipys_by_its_name_or_for_a_bound_that_is_not_known(bounds, options, generator):
+    values = torch.rand(30, generator=generator, dtype=torch.float64)
     mean, error = values.mean().item(), error_of(values)
-    expected = pytest.approx(stats.t.interval(0.9, 29, mean, error))
-    assert interval(mean, error, 30, level=0.9, method="student") == expected
-    assert interval(mean, error, 30, None, 0.9) == expected
-    assert interval(mean, error, 30, (0, math.inf), 0.9) == expected
+
+    assert interval(mean, error, 30, bounds, 0.9, **options) == pytest.approx(stats.t.interval(0.9, 29, mean, error))
 
 
 LARGEST_ERROR = (0.05 * 0.95 / 49) ** 0.5  # of 50 rows between 0 and 1 whose mean is 0.05
@@ -69,36 +80,46 @@ LARGEST_ERROR = (0.05 * 0.95 / 49) ** 0.5  # of 50 rows between 0 and 1 whose me
     ("mean", "error", "is_student"),
     [(0.05, LARGEST_ERROR, False), (0.05, 1.001 * LARGEST_ERROR, True), (-0.1, 0.03, True), (0, 0.03, True)],
 )
-def test_rows_beyond_their_bounds(mean, error, is_student):
-    """A mean outside the bounds, or more error than rows within the bounds can have, gives Student's interval."""
+def test_a_mean_or_error_that_rows_within_the_bounds_cannot_have_gives_students_interval(mean, error, is_student):
     assert (interval(mean, error, 50) == interval(mean, error, 50, method="student")) == is_student
 
 
-def test_one_known_bound():
-    """With one finite bound, Student's interval ends there, unless the mean is beyond it or the method is Student's."""
-    low, high = interval(1.0, 1.0, 12, None)
-    assert low < 0
-    assert interval(1.0, 1.0, 12, (0, math.inf)) == (0, high)
-    assert interval(1.0, 1.0, 12, (-math.inf, 2)) == (low, 2)
-    assert interval(1.0, 1.0, 12, (1.5, math.inf)) == (low, high)
-    assert interval(1.0, 1.0, 12, (0, math.inf), method="student") == (low, high)
+HALF = stats.t.ppf(0.975, 11)
 
 
-def test_at_the_edges():
-    """For means of 0 and 1, n_e is n, so that the interval jumps at the first hit, as is documented."""
+@pytest.mark.parametrize(
+    ("bounds", "options", "expected"),
+    [
+        (None, {}, (1 - HALF, 1 + HALF)),
+        ((0, math.inf), {}, (0, 1 + HALF)),
+        ((-math.inf, 2), {}, (1 - HALF, 2)),
+        ((1.5, math.inf), {}, (1 - HALF, 1 + HALF)),  # the mean is beyond it
+        ((0, math.inf), {"method": "student"}, (1 - HALF, 1 + HALF)),
+    ],
+)
+def test_students_interval_ends_at_the_one_bound_that_is_known(bounds, options, expected):
+    assert interval(1.0, 1.0, 12, bounds, **options) == pytest.approx(expected)
+
+
+def test_intervals_of_means_of_0_and_1_have_no_row_less():
     assert interval(0, 0, 200) == pytest.approx((0, 0.0191), abs=5e-5)
     assert interval(1, 0, 200) == pytest.approx((0.9809, 1), abs=5e-5)
-    one_hit = 0.1 * torch.eye(1, 200, dtype=torch.float64)[0]
+
+
+def test_the_interval_jumps_at_the_first_hit_as_is_documented():
+    """From 0.0191 of no hit."""
+    one_hit = torch.tensor([0.1] + [0] * 199, dtype=torch.float64)
+
     assert interval(one_hit.mean().item(), error_of(one_hit), 200)[1] == pytest.approx(0.003, abs=5e-4)
 
 
 def test_other_bounds_are_scaled():
     low, high = interval(0.2, 0.05, 40)
-    assert interval(-1 + 4 * 0.2, 0.2, 40, (-1, 3)) == pytest.approx((-1 + 4 * low, -1 + 4 * high))
+
+    assert interval(-1 + 4 * 0.2, 4 * 0.05, 40, (-1, 3)) == pytest.approx((-1 + 4 * low, -1 + 4 * high))
 
 
-def test_weights_are_a_smaller_number_of_rows():
-    """Rows of weights w are as many as (sum w)^2 / sum w^2."""
+def test_weighted_rows_are_as_many_as_the_squared_sum_over_the_sum_of_squares():
     metric = trm.HR(1)
     metric.update(torch.tensor([1, 2, 1, 1]), depth=10, weights=torch.tensor([1, 2, 0.5, 3], dtype=torch.float64))
     size = (1 + 2 + 0.5 + 3) ** 2 / (1 + 4 + 0.25 + 9)
@@ -107,11 +128,9 @@ def test_weights_are_a_smaller_number_of_rows():
     assert metric.confidence_interval() == pytest.approx(expected)
 
 
-def test_nothing_to_go_by():
-    """There is no interval of fewer than two rows, or of an unknown value or error."""
-    for value, error, size in ((math.nan, 0.1, 9), (0.5, math.nan, 9), (0.5, 0, 1), (0, 0, 0)):
-        assert all(map(math.isnan, interval(value, error, size)))
-    assert all(map(math.isnan, skewed_interval(0.5, 0, 1, 0)))
+@pytest.mark.parametrize(("mean", "error", "size"), [(math.nan, 0.1, 9), (0.5, math.nan, 9), (0.5, 0, 1), (0, 0, 0)])
+def test_an_unknown_mean_or_error_or_fewer_than_two_rows_have_no_interval(mean, error, size):
+    assert all(map(math.isnan, interval(mean, error, size)))
 
 
 @pytest.mark.parametrize(
@@ -124,7 +143,7 @@ def test_nothing_to_go_by():
         ({"bounds": 1}, ValueError, r"bounds must be \(least, greatest\)"),
     ],
 )
-def test_mistakes(options, error, says):
+def test_an_option_of_intervals_is_refused(options, error, says):
     with pytest.raises(error, match=says):
         interval(0.5, 0.1, 10, **options)
 
@@ -156,35 +175,54 @@ def ndcg(share):
     return lambda shape, g: hits(share)(shape, g) * GAINS[torch.randint(10, shape, generator=g)]
 
 
+def recall(shape, g):
+    """Draw the share of five relevant items, each found with probability 0.2."""
+    return hits(0.2)((*shape, 5), g).mean(-1)
+
+
 @pytest.mark.nightly
 @pytest.mark.slow
-def test_coverage():
-    """Of 40,000 samples of 200 rows, the given shares cover the truth, fewer by mean ± 2 se where few rows hit."""
-    for draw, truth, score, plain in (
+@pytest.mark.parametrize(
+    ("draw", "truth", "score", "plain"),
+    [
         (ndcg(0.03), 0.03 * GAINS.mean().item(), 0.934, 0.891),
         (ndcg(0.1), 0.1 * GAINS.mean().item(), 0.950, 0.935),
         (ndcg(0.3), 0.3 * GAINS.mean().item(), 0.951, 0.947),
         (hits(0.01), 0.01, 0.948, 0.863),
         (hits(0.1), 0.1, 0.95, 0.94),
-        (lambda shape, g: hits(0.2)((*shape, 5), g).mean(-1), 0.2, 0.949, 0.95),  # Recall
-    ):
-        assert covered(draw, truth) == pytest.approx((score, plain), abs=0.012)
+        (recall, 0.2, 0.949, 0.95),
+    ],
+)
+def test_the_stated_shares_of_40_000_samples_of_200_rows_cover_the_truth(draw, truth, score, plain):
+    """Fewer by mean ± 2 se where few rows hit."""
+    assert covered(draw, truth) == pytest.approx((score, plain), abs=0.012)
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_95_percent_of_samples_of_any_share_of_hits_cover_the_truth():
     shares = (0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.35, 0.5)
-    found = [covered(hits(share), share, samples=8000)[0] for share in shares]
-    assert sum(found) / len(found) == pytest.approx(0.953, abs=0.006)
-    assert 0.925 < min(found) <= max(found) < 0.98
+    covering = [covered(hits(share), share, samples=8000)[0] for share in shares]
+
+    assert sum(covering) / len(covering) == pytest.approx(0.953, abs=0.006)
+    assert 0.925 < min(covering) <= max(covering) < 0.98
 
 
-def test_abc_interval_where_an_end_is_unbounded():
-    """A curvature that leaves no end makes it infinite: 1 + u c with u = -t is below 0; the other is m + t SE / 4."""
+def test_a_curvature_that_leaves_no_end_makes_it_infinite():
+    """1 + u c with u = -t is below 0; the other end is m + t SE / 4."""
     low, high = skewed_interval(0.1, 0.02, 200, 0.0, curvature=3 / quantile(0.975, 199))
+
     assert low == -math.inf
     assert high == pytest.approx(0.1 + quantile(0.975, 199) * 0.02 / 4)
 
 
-def test_abc_interval_of_a_level_beyond_its_skewness():
+def test_a_level_beyond_its_skewness_has_the_least_end_that_there_is():
     """u = v / (1 - a v)^2 has its least value at v = -1 / a, -1 / (4 a), and a lower v does not turn it back."""
-    t = quantile(1 - 5e-6, 10)
-    assert 0.16 - t < -1 / 0.16
     low, _ = skewed_interval(0.1, 0.02, 11, 0.16, level=1 - 1e-5)
+
+    assert 0.16 - quantile(1 - 5e-6, 10) < -1 / 0.16
     assert low == pytest.approx(0.1 - 0.02 / (4 * 0.16))
+
+
+def test_a_skewed_interval_of_one_row_has_no_ends():
+    assert all(map(math.isnan, skewed_interval(0.5, 0, 1, 0)))

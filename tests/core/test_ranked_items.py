@@ -1,5 +1,6 @@
 """Expected values over all orders of equal scores: against enumeration, exact fractions, peers, and limits."""
 
+import itertools
 import math
 import pickle
 from fractions import Fraction
@@ -46,54 +47,78 @@ def path(request, monkeypatch):
             monkeypatch.setattr(module, "can_sync", lambda values: False)
 
 
+def tensors_of(batch, signed):
+    """Return scores, targets and gains of drawn users, padded; unsigned gains are 1."""
+    width, items = max([1, *(len(gains) for _, gains in batch)]), max([1, *(len(scores) for scores, _ in batch)])
+    scores, target = torch.full((len(batch), items), -torch.inf), torch.full((len(batch), width), -1)
+    values = torch.zeros(len(batch), width, dtype=torch.float64)
+    for row, (own, gains) in enumerate(batch):
+        scores[row, : len(own)] = torch.tensor(own)
+        target[row, : len(gains)] = torch.tensor(list(gains))
+        values[row, : len(gains)] = torch.tensor(list(gains.values()))
+    return scores, SelectedItems(target, values if signed else None)
+
+
 @pytest.mark.usefixtures("path")
 @pytest.mark.parametrize("depth", [9, None])
-def test_enumeration(depth):
-    """Every formula is the mean of its values over all orders, for all batches, gains, cut-offs and depths."""
+def test_every_formula_is_the_mean_of_its_values_over_all_orders_of_equal_scores(depth):
+    """For all batches, gains, cut-offs and depths."""
+    of_whole_rankings = [formula for formula, k in FORMULAS if not k and depth is None]
 
     @settings(max_examples=examples(200), deadline=None)
     @given(batch=st.lists(users(), max_size=4), signed=st.booleans())
     def check(batch, signed):
-        width, items = max([1, *(len(gains) for _, gains in batch)]), max([1, *(len(scores) for scores, _ in batch)])
-        scores, target = torch.full((len(batch), items), -torch.inf), torch.full((len(batch), width), -1)
-        values = torch.zeros(len(batch), width, dtype=torch.float64)
-        known = []
-        for row, (own, gains) in enumerate(batch):
-            gains = gains if signed else dict.fromkeys(gains, 1.0)
-            scores[row, : len(own)] = torch.tensor(own)
-            target[row, : len(gains)] = torch.tensor(list(gains))
-            values[row, : len(gains)] = torch.tensor(list(gains.values()))
-            known.append(reference.rank(own, gains, ties="expected", threshold=0.3))
-        given = trm.Scores(scores, SelectedItems(target, values if signed else None))
-        ranking = given.ranking(depth, score_threshold=0.3)
-        at_cutoffs = [(formula, {}, {}) for formula, k in FORMULAS if k]
-        for formula, options, plain_options in at_cutoffs + WITH_OPTIONS:
-            computed = formula(ranking, CUTOFFS, **options)
-            for row, user in enumerate(known):
-                wanted = [reference_of(formula)(user, k, **plain_options) for k in CUTOFFS]
-                assert computed[:, row].tolist() == pytest.approx(wanted, abs=1e-12), formula.__name__
-            assert torch.allclose(computed[1], formula(ranking, 2, **options), rtol=1e-14), "one cut-off is as several"
-        for formula in [formula for formula, k in FORMULAS if not k and depth is None]:
-            wanted = [reference_of(formula)(user) for user in known]
-            assert formula(ranking).tolist() == pytest.approx(wanted, abs=1e-12, nan_ok=True), formula.__name__
+        ranking = trm.Scores(*tensors_of(batch, signed)).ranking(depth, score_threshold=0.3)
+        gains = [own if signed else dict.fromkeys(own, 1.0) for _, own in batch]
+        known = [
+            reference.rank(scores, own, ties="expected", threshold=0.3)
+            for (scores, _), own in zip(batch, gains, strict=True)
+        ]
+        for formula, options, plain_options in [(formula, {}, {}) for formula, k in FORMULAS if k] + WITH_OPTIONS:
+            plain = reference_of(formula)
+            expected = [near([plain(user, k, **plain_options) for user in known]) for k in CUTOFFS]
+            assert formula(ranking, CUTOFFS, **options).tolist() == expected, formula.__name__
+        for formula in of_whole_rankings:
+            assert formula(ranking).tolist() == near([reference_of(formula)(user) for user in known]), formula.__name__
         assert ranking.tied.tolist() == [user.tied for user in known]
 
     check()
 
 
+def near(values):
+    return pytest.approx(values, abs=1e-12, nan_ok=True)
+
+
+def random_batch(generator, rows, items, width, levels):
+    """Return scores of this number of levels, distinct target ids, and gains 0 to 3."""
+    scores = torch.randint(levels, (rows, items), generator=generator).float()
+    target = torch.rand(rows, items, generator=generator).argsort(1)[:, :width]
+    return scores, target, torch.randint(0, 4, target.shape, generator=generator)
+
+
+@pytest.mark.usefixtures("path")
+@pytest.mark.parametrize("depth", [9, None])
+def test_one_cut_off_is_as_several(depth, generator):
+    scores, target, gains = random_batch(generator, rows=20, items=12, width=4, levels=4)
+    ranking = trm.Scores(scores, target, gains=gains).ranking(depth)
+
+    for formula in [formula for formula, k in FORMULAS if k]:
+        several = [formula(ranking, k).tolist() for k in CUTOFFS]
+        assert formula(ranking, CUTOFFS).tolist() == [near(values) for values in several], formula.__name__
+
+
 @pytest.mark.usefixtures("path")
 @pytest.mark.parametrize("width", [1, 4])
-def test_rows_without_ties_keep_their_bits(width, generator):
-    """A row without ties has the same value whether or not its neighbours have ties."""
+@pytest.mark.parametrize("with_gains", [False, True])
+def test_a_row_without_ties_has_the_same_bits_whether_or_not_its_neighbours_have_ties(width, with_gains, generator):
     scores = torch.rand(40, 30, generator=generator)
-    target = torch.rand(40, 30, generator=generator).argsort(1)[:, :width]
-    gains = torch.randint(1, 4, target.shape, generator=generator)
-    both = torch.cat([scores, torch.zeros_like(scores)]), target.repeat(2, 1), gains.repeat(2, 1)
-    for with_gains in (False, True):
-        alone = trm.Scores(scores, target, gains=gains if with_gains else None).ranking(ties="realistic")
-        beside = trm.Scores(both[0], both[1], gains=both[2] if with_gains else None).ranking()
-        for formula, k in FORMULAS:
-            assert torch.equal(formula(alone, *k), formula(beside, *k)[..., :40])
+    _, target, gains = random_batch(generator, rows=40, items=30, width=width, levels=1)
+    both = torch.cat([scores, torch.zeros_like(scores)]), target.repeat(2, 1)
+    alone = trm.Scores(scores, target, gains=gains + 1 if with_gains else None).ranking(ties="realistic")
+    beside = trm.Scores(*both, gains=gains.repeat(2, 1) + 1 if with_gains else None).ranking()
+
+    differing = [f.__name__ for f, k in FORMULAS if not torch.equal(f(alone, *k), f(beside, *k)[..., :40])]
+    assert not differing
 
 
 def exact(items, members, k):
@@ -105,92 +130,101 @@ def exact(items, members, k):
         miss *= 1 - min(hazard, Fraction(1))
         before = Fraction((place - 1) * (members - 1), items - 1) if items > 1 else 0
         precisions += (1 + before) / place / items
-    return 1 - miss, Fraction(min(k, items), items), first, precisions
+    return [float(value) for value in (1 - miss, Fraction(min(k, items), items), first, precisions)]
 
 
 @pytest.mark.usefixtures("path")
 @pytest.mark.parametrize("items", [20, 1000, 20_000, 10**6])
 @pytest.mark.parametrize("members", [1, 3, 20])
-def test_constant_scores(items, members):
-    """Of equal scores, however many, the values are those of exact fractions, to 9 digits and more."""
+def test_equal_scores_however_many_have_the_values_of_exact_fractions_to_9_digits(items, members):
     k = min(items, 50)
     ranking = trm.Scores(torch.zeros(1, items), torch.arange(items)[None] < members).ranking(k)
     formulas = functional.hit_rate, functional.recall, functional.reciprocal_rank, functional.average_precision
-    for formula, wanted in zip(formulas, exact(items, members, k), strict=True):
-        assert formula(ranking, k).item() == pytest.approx(float(wanted), rel=1e-9), formula.__name__
-    if members == 1:
-        assert functional.hit_rate(ranking, k).item() == pytest.approx(k / items, rel=1e-12)
+
+    assert [formula(ranking, k).item() for formula in formulas] == pytest.approx(exact(items, members, k), rel=1e-9)
 
 
-@pytest.mark.parametrize("first", [0, 63, 64, 1000, 200_000])
-def test_ties_far_from_the_top(first):
-    """Average precision and reciprocal rank of a few equal scores behind many better ones keep their digits."""
-    size, members = 5, 2
-    scores = torch.cat([torch.arange(first + 1.0, 1.0, -1.0), torch.zeros(size), torch.full((3,), -1.0)])
-    scores = scores.double()[None]
-    ranking = trm.Scores(scores, torch.tensor([[first, first + 3]])).ranking()
-    precision = reciprocal = Fraction(0)
-    for one in range(1, size + 1):
-        for other in range(one + 1, size + 1):
-            precision += (Fraction(1, first + one) + Fraction(2, first + other)) / members / math.comb(size, 2)
-            reciprocal += Fraction(1, first + one) / math.comb(size, 2)
+@pytest.mark.usefixtures("path")
+@pytest.mark.parametrize("items", [20, 1000, 20_000, 10**6])
+def test_a_single_relevant_item_among_equal_scores_is_found_with_probability_k_over_items(items):
+    ranking = trm.Scores(torch.zeros(1, items), torch.tensor([0])).ranking(20)
+
+    assert functional.hit_rate(ranking, 20).item() == pytest.approx(20 / items, rel=1e-12)
+
+
+@pytest.mark.parametrize("better", [0, 63, 64, 1000, 200_000])
+def test_two_of_five_equal_scores_behind_many_better_ones_keep_their_digits(better):
+    scores = torch.cat([torch.arange(better + 1.0, 1.0, -1.0), torch.zeros(5), torch.full((3,), -1.0)])
+    ranking = trm.Scores(scores.double()[None], torch.tensor([[better, better + 3]])).ranking()
+    pairs = list(itertools.combinations(range(better + 1, better + 6), 2))  # of ranks, equally likely
+    precision = sum((Fraction(1, first) + Fraction(2, second)) / 2 for first, second in pairs) / len(pairs)
+    reciprocal = sum(Fraction(1, first) for first, _ in pairs) / len(pairs)
+
     assert functional.average_precision(ranking).item() == pytest.approx(float(precision), rel=1e-11)
     assert functional.reciprocal_rank(ranking).item() == pytest.approx(float(reciprocal), rel=1e-11)
 
 
-def test_many_places_are_read_in_tiles(monkeypatch, generator):
-    """The reciprocal rank of several relevant items is the same for a few rows at a time."""
+@pytest.mark.parametrize("tile_numbers", [5, 70])
+def test_many_places_are_read_a_few_rows_at_a_time_with_the_same_values(tile_numbers, monkeypatch, generator):
     scores = torch.randint(0, 3, (5, 60), generator=generator).float()
-    ranking = trm.Scores(scores, torch.arange(15).view(5, 3)).ranking
-    whole = functional.reciprocal_rank(ranking())
-    for numbers in (5, 70):
-        monkeypatch.setattr(ranked_items, "TILE_NUMBERS", numbers)
-        assert torch.allclose(functional.reciprocal_rank(ranking()), whole, rtol=1e-14)
+    batch = trm.Scores(scores, torch.arange(15).view(5, 3))
+    at_once = functional.reciprocal_rank(batch.ranking())
+    monkeypatch.setattr(ranked_items, "TILE_NUMBERS", tile_numbers)
+
+    assert torch.allclose(functional.reciprocal_rank(batch.ranking()), at_once, rtol=1e-14)
+
+
+# relevant items 0 and 1 have one of three equal scores, and item 3 one of the next two
+ONE_ROW = trm.Scores(torch.tensor([[1.0, 1.0, 1.0, 0.5, 0.5, 0.0]]), torch.tensor([[0, 1, 3]]))
+GAINS = torch.tensor([[6.0, 3.0, 8.0]], dtype=torch.float64)
 
 
 @pytest.mark.usefixtures("path")
 @pytest.mark.parametrize("depth", [4, None])
-def test_gains_of_a_call_are_averaged(depth):
-    """Gains that a formula passes count with the mean of their tie group, at each cut-off and over whole rankings."""
-    scores = torch.tensor([[1.0, 1.0, 1.0, 0.5, 0.5, 0.0]])
-    ranking = trm.Scores(scores, torch.tensor([[0, 1, 3]])).ranking(depth)
-    by_score = torch.tensor([[6.0, 3.0, 8.0]], dtype=torch.float64)
-    wanted = [9 / 3 * (1 + 1 / 2), 9 / 3 * (1 + 1 / 2 + 1 / 3) + 8 / 2 / 4]
-    assert ranking.sum_hits(torch.reciprocal, [2, 4], by_score)[:, 0].tolist() == pytest.approx(wanted)
-    if depth is None:
-        whole = wanted[1] + 8 / 2 / 5
-        assert ranking.sum_hits(torch.reciprocal, None, by_score).item() == pytest.approx(whole)
+def test_gains_that_a_formula_passes_count_with_the_mean_of_their_tie_group(depth):
+    sums = ONE_ROW.ranking(depth).sum_hits(torch.reciprocal, [2, 4], GAINS)[:, 0]
+
+    assert sums.tolist() == pytest.approx(
+        [(6 + 3) / 3 * (1 + 1 / 2), (6 + 3) / 3 * (1 + 1 / 2 + 1 / 3) + 8 / 2 * 1 / 4]
+    )
+
+
+@pytest.mark.usefixtures("path")
+def test_gains_that_a_formula_passes_count_over_whole_rankings():
+    total = ONE_ROW.ranking().sum_hits(torch.reciprocal, None, GAINS)
+
+    assert total.item() == pytest.approx((6 + 3) / 3 * (1 + 1 / 2 + 1 / 3) + 8 / 2 * (1 / 4 + 1 / 5))
 
 
 @pytest.mark.usefixtures("path")
 @pytest.mark.parametrize("k", [2, [2, 3, 5]])
-def test_deep_rankings_have_the_same_values(monkeypatch, k, generator):
-    """Cut-offs beyond the places that are described one by one have the values of those within."""
-    scores = torch.randint(0, 4, (20, 30), generator=generator).float()
-    target = torch.rand(20, 30, generator=generator).argsort(1)[:, :5]
-    gains = torch.randint(0, 4, target.shape, generator=generator)
-    for depth in (5, None):
-        described = trm.Scores(scores, target, gains=gains).ranking(depth)
-        for formula in [formula for formula, cutoff in FORMULAS if cutoff]:
-            with monkeypatch.context() as patch:
-                patch.setattr(ranked_items, "MAX_PLACES", 1)
-                deep = formula(trm.Scores(scores, target, gains=gains).ranking(depth), k)
-            assert torch.allclose(formula(described, k), deep, rtol=1e-12, equal_nan=True), formula.__name__
+@pytest.mark.parametrize("depth", [5, None])
+def test_cut_offs_beyond_the_places_described_one_by_one_have_the_same_values(depth, k, monkeypatch, generator):
+    scores, target, gains = random_batch(generator, rows=20, items=30, width=5, levels=4)
+    batch, formulas = trm.Scores(scores, target, gains=gains), [formula for formula, cutoff in FORMULAS if cutoff]
+    described = [formula(batch.ranking(depth), k) for formula in formulas]
+    monkeypatch.setattr(ranked_items, "MAX_PLACES", 1)
+    deep = [formula(batch.ranking(depth), k) for formula in formulas]
+
+    assert all(torch.allclose(*both, rtol=1e-12, equal_nan=True) for both in zip(described, deep, strict=True))
 
 
-def test_discounts_that_change():
-    """A discount of one's own is asked each time, and need not be hashable."""
+class Changing:
+    """A discount that cannot be hashed, since it can change."""
 
-    class Changing:
-        p = 0.5
-        __hash__ = None
+    p = 0.5
+    __hash__ = None
 
-        def __call__(self, ranks):
-            return self.p ** (ranks - 1)
+    def __call__(self, ranks):
+        return self.p ** (ranks - 1)
 
+
+def test_a_discount_of_ones_own_is_asked_each_time():
     discount, ranking = Changing(), trm.Scores(torch.zeros(1, 4), torch.tensor([1])).ranking()
-    assert ranking.sum_hits(discount, 2).item() == pytest.approx((1 + 0.5) / 4)
+    before = ranking.sum_hits(discount, 2).item()
     discount.p = 0.1
+
+    assert before == pytest.approx((1 + 0.5) / 4)
     assert ranking.sum_hits(discount, 2).item() == pytest.approx((1 + 0.1) / 4)
 
 
@@ -201,23 +235,31 @@ def test_a_discount_that_rises_is_finite_for_misses():
 
 
 @pytest.mark.parametrize("depth", [4, None])
-def test_a_ranking_is_pickled_and_cut(depth):
-    """Tie groups are kept in pickles and by `within`, though the expected rank of an item lies beyond the cut."""
+@pytest.mark.parametrize("again", [lambda ranking: pickle.loads(pickle.dumps(ranking)), lambda cut: cut.within(2)])
+def test_tie_groups_are_kept_in_pickles_and_by_within(depth, again):
     ranking = trm.Scores(torch.zeros(1, 9), torch.tensor([[2, 5]])).ranking(depth)
     functional.hit_rate(ranking, 2)  # cached values are not pickled
-    for other in (pickle.loads(pickle.dumps(ranking)), ranking.within(2)):
-        assert functional.hit_rate(other, 2).item() == pytest.approx(1 - 7 / 9 * 6 / 8)
+
+    assert functional.hit_rate(again(ranking), 2).item() == pytest.approx(1 - 7 / 9 * 6 / 8)
+
+
+def test_an_item_whose_expected_rank_lies_beyond_a_cut_has_no_rank():
+    ranking = trm.Scores(torch.zeros(1, 9), torch.tensor([[2, 5]])).ranking()
+
     assert ranking.within(2).ranks.tolist() == [[math.inf, math.inf]]
 
 
-def test_ranks_hold_no_ties():
-    """Ranks place tied items: a metric that was asked for expected values refuses them, others take them."""
-    ranks = trm.get_topk_ranks(torch.zeros(1, 5), torch.tensor([2]), 5)
+RANKS = trm.get_topk_ranks(torch.zeros(1, 5), torch.tensor([2]), 5)  # which place tied items
 
-    assert ranks.ties == "realistic"
-    assert trm.HR(2)(ranks) == 0
+
+def test_ranks_are_realistic():
+    assert RANKS.ties == "realistic"
+    assert trm.HR(2)(RANKS) == 0  # at rank 3
+
+
+def test_a_metric_that_was_asked_for_expected_values_refuses_ranks():
     with pytest.raises(ValueError, match=r"ties='expected' needs scores: these are 'realistic' ranks of get_topk_ran"):
-        trm.HR(2, ties="expected").update(ranks)
+        trm.HR(2, ties="expected").update(RANKS)
 
 
 def test_ranks_cannot_be_expected():
@@ -242,9 +284,9 @@ DOORS = {
 }
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_every_door(door):
-    """The same scores have the same values, down to a place and over whole rankings, however they come."""
+@pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
+def test_the_same_scores_have_the_values_of_plain_python_however_they_come(door):
+    """Down to a place and over whole rankings."""
     users = [
         reference.rank(row, dict.fromkeys(ids, 1.0), ties="expected")
         for row, ids in zip(SCORES.tolist(), TARGET.tolist(), strict=True)
@@ -252,38 +294,39 @@ def test_every_door(door):
     classes = [cls for cls in ACCURACY if cls is not trm.AUROC]  # lists do not tell the number of candidates
     metrics = [(cls(*k), k) for cls in classes for k in cutoffs_of(cls.formula, 2)]
     collection = trm.RecMetricCollection([metric for metric, _ in metrics])
-    collection.update(DOORS[door])
-    values = collection.compute()
-    for metric, k in metrics:
-        formula = reference_of(metric.formula)
-        expected = reference.mean([formula(user, *k) for user in users])[0]
-        assert values[metric.label].item() == pytest.approx(expected, abs=1e-12), metric.label
+    collection.update(door)
+
+    assert {key: value.item() for key, value in collection.compute().items()} == {
+        metric.label: near(reference.mean([reference_of(metric.formula)(user, *k) for user in users])[0])
+        for metric, k in metrics
+    }
     assert collection["NDCG"].num_tied == sum(user.tied for user in users)
 
 
-def test_ties_beyond_the_cutoff_do_not_count():
-    """`num_tied` counts rows whose tie begins within the largest cut-off, at every door."""
-    scores, flags, rows = torch.tensor([0.9, 0.1, 0.1]), torch.tensor([0, 1, 0]), torch.zeros(3, dtype=torch.int64)
-    for batch in (
-        trm.Scores(scores[None], torch.tensor([1])),
-        trm.Sessions(scores, flags, rows),
-        trm.Negatives(torch.tensor([0.1]), torch.tensor([[0.9, 0.1]])),
-        trm.Lists(torch.tensor([[0, 1, 2]]), torch.tensor([1]), scores=scores[None]),
-    ):
-        for k, num_tied in ((1, 0), (2, 1)):
-            metric = trm.HR(k)
-            metric(batch)
-            metric.compute()
-            assert metric.num_tied == num_tied
+TIED_AT_RANK_2 = {
+    "scores": trm.Scores(torch.tensor([[0.9, 0.1, 0.1]]), torch.tensor([1])),
+    "sessions": trm.Sessions(torch.tensor([0.9, 0.1, 0.1]), torch.tensor([0, 1, 0]), torch.tensor([0, 0, 0])),
+    "negatives": trm.Negatives(torch.tensor([0.1]), torch.tensor([[0.9, 0.1]])),
+    "lists": trm.Lists(torch.tensor([[0, 1, 2]]), torch.tensor([1]), scores=torch.tensor([[0.9, 0.1, 0.1]])),
+}
 
 
-def test_five_cutoffs_sum_once(monkeypatch, generator):
-    """Sums that depend on no cut-off are computed once for all members of a collection."""
-    made = []
-    sums = arrays.running_sums
+@pytest.mark.parametrize("batch", TIED_AT_RANK_2.values(), ids=TIED_AT_RANK_2)
+@pytest.mark.parametrize(("k", "num_tied"), [(1, 0), (2, 1)])
+def test_a_tie_counts_that_begins_within_the_cut_off(batch, k, num_tied):
+    metric = trm.HR(k)
+    metric.update(batch)
+    metric.compute()
+
+    assert metric.num_tied == num_tied
+
+
+@pytest.mark.parametrize("k", [3, [1, 2, 3, 5, 8]])
+def test_sums_that_depend_on_no_cut_off_are_computed_once_for_all_members(k, monkeypatch, generator):
+    made, sums = [], arrays.running_sums
     monkeypatch.setattr(ranked_items, "running_sums", lambda values: (made.append(1), sums(values))[1])
-    scores, target = torch.rand(4, 99, generator=generator), torch.tensor([[1, 2]] * 4)
-    for k in (3, 3, [1, 2, 3, 5, 8]):
-        made.clear()
-        trm.RecMetricCollection(["HR", "NDCG", "MAP", "Recall", "MRR"], k=k).update(scores, target)
-        assert len(made) == 2  # DCG and the precisions
+    metrics = trm.RecMetricCollection(["HR", "NDCG", "MAP", "Recall", "MRR"], k=k)
+    made.clear()
+    metrics.update(torch.rand(4, 99, generator=generator), torch.tensor([[1, 2]] * 4))
+
+    assert len(made) == 2  # DCG and the precisions

@@ -1,6 +1,7 @@
 """A `Ranking` is shown, pickled and cut."""
 
 import pickle
+from math import inf
 
 import torch
 
@@ -9,31 +10,27 @@ import torchrecmetrics as trm
 SCORES = torch.tensor([[0.1, 0.9, 0.5, 0.3]])
 
 
-def test_gains_and_penalties_are_cut_with_the_ranks():
-    """Cut at rank k, relevant and penalised items beyond k have no rank; the number of items and the gains remain."""
+def test_a_cut_takes_the_ranks_of_relevant_and_penalised_items_and_leaves_their_number_and_gains():
     ranking = trm.Scores(SCORES, torch.tensor([[1, 0, 3]]), gains=torch.tensor([[1.0, 2.0, -1.0]])).ranking()
-    two = ranking.within(2)
-    assert (ranking.ranks.tolist(), two.ranks.tolist()) == ([[1, 4, float("inf")]], [[1, float("inf"), float("inf")]])
-    assert (two.penalties.ranks[0, 0], ranking.penalties.ranks[0, 0]) == (float("inf"), 3)
-    assert (two.depth, two.num_relevant.tolist(), two.gains.tolist()) == (2, [2], ranking.gains.tolist())
+    cut = ranking.within(2)
+
+    assert (ranking.ranks.tolist(), cut.ranks.tolist()) == ([[1, 4, inf]], [[1, inf, inf]])
+    assert (ranking.penalties.ranks[0, 0], cut.penalties.ranks[0, 0]) == (3, inf)
+    assert (cut.depth, cut.num_relevant.tolist(), cut.gains.tolist()) == (2, [2], ranking.gains.tolist())
 
 
-def test_repr():
-    """A Ranking shows its shape, not its tensors."""
+def test_a_ranking_shows_its_shape_and_not_its_tensors():
     ranking = trm.Scores(SCORES.expand(2, 4), torch.tensor([[2, 0], [1, -1]])).ranking(depth=2)
+
     assert repr(ranking) == "Ranking(2 rows, up to 2 relevant items, first 2, cpu)"
     assert "whole" in repr(trm.Ranks(torch.tensor([1]), complete=True).ranking())
 
 
-def test_a_ranking_that_was_read_can_be_kept():
-    """A ranking can be pickled after metrics have read it, without cached results, and gives the same values."""
-    graded = torch.tensor([[0.0, 1, 2, 0, 0], [3, 0, 0, 0, 1]])
-    ranking = trm.Scores(torch.rand(2, 5), graded).ranking()
+def test_a_ranking_is_pickled_without_what_metrics_cached():
+    ranking = trm.Scores(torch.rand(2, 5), torch.tensor([[0.0, 1, 2, 0, 0], [3, 0, 0, 0, 1]])).ranking()
     trm.RecMetricCollection(["NDCG", "HR"], k=[1, 3]).update(ranking)
     again = pickle.loads(pickle.dumps(ranking))
-    assert ranking._cache
-    assert ranking.relevant._cache
-    assert not again._cache
-    assert not again.relevant._cache
-    assert torch.equal(again.ranks, ranking.ranks)
+
+    assert (bool(ranking._cache), bool(ranking.relevant._cache)) == (True, True)
+    assert (again._cache, again.relevant._cache) == ({}, {})
     assert trm.NDCG(3)(again) == trm.NDCG(3)(ranking)
