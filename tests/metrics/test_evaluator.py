@@ -18,35 +18,39 @@ from benchmarks.core import LIMITS, DeviceCalls, batches, device_calls, paramete
 from torchrecmetrics import functional
 
 
-def calls(metrics, *batch, **options):
-    """Return the calls of a second update, because the first also makes tensors that depend on sizes alone."""
-    metrics = metrics.to("meta")
-    batch = [part.to("meta") if isinstance(part, torch.Tensor) else part for part in batch]
-    metrics.update(*batch, **options)
-    with DeviceCalls() as counted:
-        metrics.update(*batch, **options)
-    return counted.names
-
-
 @pytest.mark.parametrize(
     ("form", "functions", "files"), [("scores, T = 1", 80, 15), ("scores, T = 20", 90, 16), ("ranks", 69, 11)]
 )
-def test_an_update_of_18_metrics(form, functions, files):
-    """An update enters few functions, compute included, in few files, and reaches the device few times."""
+def test_an_update_of_18_metrics_and_compute_enter_few_functions_in_few_files(form, functions, files):
     entered = update_and_compute(*batches()[form])
+
     assert len(entered) <= functions, entered
     assert len({function.partition(":")[0] for function in entered}) <= files, entered
+
+
+@pytest.mark.parametrize("form", ["scores, T = 1", "scores, T = 20", "ranks"])
+def test_an_update_of_18_metrics_reaches_the_device_few_times(form):
     names = device_calls(*batches()[form])
+
     assert len(names) <= LIMITS[form], names
 
 
-def test_an_update_has_six_parameters():
-    """Other facts about rows are columns."""
+def test_an_update_has_six_parameters_and_other_facts_about_rows_are_columns():
     assert parameters() == ["scores", "target", "gains", "exclude", "weights", "depth"]
 
 
-def test_an_update_of_metrics_of_lists():
-    """All metrics beyond accuracy at three k make at most 320 calls: they share the work on lists and history."""
+def calls(metrics, *batch):
+    """Return the calls of a second update, because the first also makes tensors that depend on sizes alone."""
+    metrics = metrics.to("meta")
+    batch = [part.to("meta") if isinstance(part, torch.Tensor) else part for part in batch]
+    metrics.update(*batch)
+    with DeviceCalls() as counted:
+        metrics.update(*batch)
+    return counted.names
+
+
+def test_an_update_of_all_metrics_of_lists_at_three_k_makes_at_most_320_calls():
+    """They share the work on lists and history."""
     one = torch.ones(1000, dtype=torch.int64)
     catalogue = trm.Catalogue(1000, popularity=one, num_users=9, categories=one)
     rows = ["AveragePopularity", "PopularityLift", "Novelty", "TailShare", "IntraListDiversity", "CategoryShare"]
@@ -56,16 +60,22 @@ def test_an_update_of_metrics_of_lists():
     scores = torch.zeros(64, 1000, device="meta")
     target, history = (torch.zeros(64, width, dtype=torch.int64, device="meta") for width in (1, 100))
     names = calls(metrics, trm.Scores(scores, target, history=history))
+
     assert len(names) <= 320, names
 
 
-def test_one_metric_and_more_cutoffs():
-    """A single metric makes at most 66 calls; further cut-offs add 5 at most: only the formulas grow, not the sums."""
-    scores, target = torch.zeros(64, 1000), torch.arange(3).expand(64, -1)
-    names = calls(trm.HR(10), scores, target[:, 0])
+def test_a_single_metric_makes_at_most_66_calls():
+    names = calls(trm.HR(10), torch.zeros(64, 1000), torch.zeros(64, dtype=torch.int64))
+
     assert len(names) <= 66, names
-    one, five = (calls(trm.RecMetricCollection(["HR", "Recall"], k=k), scores, target) for k in (5, [1, 2, 3, 4, 5]))
-    assert len(five) <= len(one) + 5, (len(one), len(five))  # the column of cut-offs
+
+
+def test_further_cut_offs_add_at_most_5_calls():
+    """Only the formulas grow, not the sums; the column of cut-offs is new."""
+    batch = torch.zeros(64, 1000), torch.arange(3).expand(64, -1)
+    one, five = (calls(trm.RecMetricCollection(["HR", "Recall"], k=k), *batch) for k in (5, [1, 2, 3, 4, 5]))
+
+    assert len(five) <= len(one) + 5
 
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -120,66 +130,71 @@ CASES = {
 }
 
 
+def updated(case, *parts):
+    """Return the metrics of a case after an update with each of these parts of the rows."""
+    make_metrics, arguments = CASES[case]
+    metrics = make_metrics()
+    for part in parts:
+        args, kwargs = arguments(part)
+        metrics.update(*args, **kwargs)
+    return metrics
+
+
 def value_of(metrics):
     """Return all that `compute` gives, and the kept rows."""
-    found = metrics.compute()
-    values = numbers(found) if isinstance(found, dict) else found.item()
+    computed = metrics.compute()
+    values = numbers(computed) if isinstance(computed, dict) else computed.item()
     kept = isinstance(metrics, trm.RecMetricCollection) and metrics.keep_rows
     return values, [rows.nan_to_num(9).tolist() for rows in metrics.rows.values.values()] if kept else None
 
 
+def out_of_memory_at_any_call(run, step=1):
+    """Run again and again, out of memory at one call after another; yield after each error, until there is none."""
+    for number in itertools.count(step=step):
+        try:
+            with OutOfMemoryAt(number):
+                run()
+            return
+        except torch.cuda.OutOfMemoryError:
+            yield
+
+
 @pytest.mark.parametrize("call", ["update", "forward"])
-@pytest.mark.parametrize("batch", [0, 1], ids=["first", "second"])
+@pytest.mark.parametrize("earlier", [[], [torch.arange(0, 5)]], ids=["first", "second"])
 @pytest.mark.parametrize("case", CASES)
-def test_every_call(case, batch, call):
-    """`update` and `forward` that run out of memory at any call leave every state as it was; a repeat counts once.
-
-    A nightly run tries every call, another one every third.
-    """
-    make_metrics, arguments = CASES[case]
-    metrics, whole = make_metrics(), make_metrics()
-    *earlier, rows = [torch.arange(0, 5), torch.arange(5, 12)][: batch + 1]
-    for updated, parts in ((metrics, earlier), (whole, [*earlier, rows])):
-        for part in parts:
-            args, kwargs = arguments(part)
-            updated.update(*args, **kwargs)
+def test_a_batch_that_runs_out_of_memory_leaves_every_state_and_counts_once_when_repeated(case, earlier, call):
+    """A nightly run tries every call, another one every third."""
+    rows = torch.arange(5, 12)
+    metrics, (args, kwargs) = updated(case, *earlier), CASES[case][1](rows)
     before = snapshot(metrics)
-    args, kwargs = arguments(rows)
-    for number in itertools.count(step=1 if NIGHTLY else 3):
-        try:
-            with OutOfMemoryAt(number):
-                getattr(metrics, call)(*args, **kwargs)
-        except torch.cuda.OutOfMemoryError:
-            assert same(snapshot(metrics), before), number
-        else:
-            break
-    assert number > 5
-    assert not same(snapshot(metrics), before)
-    assert value_of(metrics) == value_of(whole)
+    failing = out_of_memory_at_any_call(lambda: getattr(metrics, call)(*args, **kwargs), step=1 if NIGHTLY else 3)
+    unchanged = [same(snapshot(metrics), before) for _ in failing]
+
+    assert len(unchanged) > 1
+    assert all(unchanged)
+    assert value_of(metrics) == value_of(updated(case, *earlier, rows))
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case != "sessions"])
+def test_a_compute_that_runs_out_of_memory_changes_nothing(case):
+    metrics = updated(case, torch.arange(12))
+    before = snapshot(metrics)
+    unchanged = [same(snapshot(metrics), before) for _ in out_of_memory_at_any_call(metrics.compute)]
+
+    assert len(unchanged) > 1
+    assert all(unchanged)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_compute(case):
-    """A `compute` that runs out of memory at any call changes nothing, and gives the value when it is called again."""
-    make_metrics, arguments = CASES[case]
-    metrics, whole = make_metrics(), make_metrics()
-    args, kwargs = arguments(torch.arange(12))
-    for each in (metrics, whole):
-        each.update(*args, **kwargs)
-    expected, before = value_of(whole), snapshot(metrics)
-    for number in itertools.count():
-        try:
-            with OutOfMemoryAt(number):
-                metrics.compute()
-        except torch.cuda.OutOfMemoryError:
-            assert case == "sessions" or same(snapshot(metrics), before), number
-        else:
-            break
-    assert value_of(metrics) == expected
+def test_a_compute_that_ran_out_of_memory_gives_the_value_when_it_is_called_again(case):
+    metrics = updated(case, torch.arange(12))
+    for _ in out_of_memory_at_any_call(metrics.compute):
+        pass
+
+    assert value_of(metrics) == value_of(updated(case, torch.arange(12)))
 
 
-def test_a_formula_is_asked_once(monkeypatch, generator):
-    """All cut-offs of a metric go through its formula in one call, and other options make another call."""
+def test_a_formula_is_asked_once_for_all_cut_offs_with_the_same_options(monkeypatch, generator):
     asked = []
 
     def ndcg(ranking, k=None, *, gain="linear"):
@@ -190,24 +205,41 @@ def test_a_formula_is_asked_once(monkeypatch, generator):
     members = [trm.NDCG(5), trm.NDCG(), trm.NDCG(2), trm.NDCG(5, gain="exponential"), trm.HR(5)]
     asked.clear()
     trm.RecMetricCollection(members).update(torch.rand(4, 9, generator=generator), torch.tensor([1, 2, 3, 4]))
+
     assert sorted(asked, key=str) == [(2, 5), 5, None]
 
 
-def test_members_keep_their_own_cutoffs(generator):
-    """Members keep their cut-offs in any order, beside others of the same formula, and with unhashable options."""
-    scores, target = torch.rand(9, 30, generator=generator), torch.randint(30, (9, 1), generator=generator)
-    alone = {k: trm.NDCG(k) for k in (9, 2, 5)}
-    together = trm.RecMetricCollection({f"n{k}": trm.NDCG(k) for k in alone} | {"n": trm.NDCG(), "hit": trm.HR(9)})
-    for metric in (*alone.values(), together):
-        metric.update(scores, target)
-    values = together.compute()
-    assert all(values[f"n{k}"] == metric.compute() for k, metric in alone.items())
+def test_members_keep_their_own_cut_offs_in_any_order_and_beside_others():
+    ranks = torch.tensor([1, 2, 4, 9]), torch.tensor([1, 3, 5, 7])
+    together = trm.RecMetricCollection({"h9": trm.HR(9), "h": trm.MRR(), "h2": trm.HR(2), "h5": trm.HR(5)})
+    for batch in ranks:
+        together.update(trm.Ranks(batch, complete=True))
 
-    class Own(trm.HR):
-        formula = staticmethod(lambda ranking, k, score_threshold=None, places=(): functional.hit_rate(ranking, k))
+    assert numbers(together.compute()) == {
+        "h9": 8 / 8,
+        "h": pytest.approx((1 + 1 / 2 + 1 / 4 + 1 / 9 + 1 + 1 / 3 + 1 / 5 + 1 / 7) / 8),
+        "h2": 3 / 8,
+        "h5": 6 / 8,
+    }
 
-    unhashable = trm.RecMetricCollection({f"w{k}": Own(k, places=[1, 2]) for k in (5, 2)})
-    unhashable.update(scores, target)
-    Own.formula = staticmethod(lambda ranking, k, score_threshold=None, places=(): ranking.ranks[:, 0])
+
+class HitsWithPlaces(trm.HR):
+    """A hit rate with an option that cannot be hashed."""
+
+    formula = staticmethod(lambda ranking, k, score_threshold=None, places=(): functional.hit_rate(ranking, k))
+
+
+def test_members_with_unhashable_options_keep_their_own_cut_offs():
+    metrics = trm.RecMetricCollection({f"h{k}": HitsWithPlaces(k, places=[1, 2]) for k in (5, 2)})
+    metrics.update(trm.Ranks(torch.tensor([1, 4]), complete=True))
+
+    assert numbers(metrics.compute()) == {"h5": 2 / 2, "h2": 1 / 2}
+
+
+def test_a_formula_that_gives_no_row_for_each_cut_off_is_refused(monkeypatch):
+    metrics = trm.RecMetricCollection({f"h{k}": HitsWithPlaces(k, places=[1, 2]) for k in (5, 2)})
+    broken = staticmethod(lambda ranking, k, score_threshold=None, places=(): ranking.ranks[:, 0])
+    monkeypatch.setattr(HitsWithPlaces, "formula", broken)
+
     with pytest.raises(TypeError, match="a row for each of the cut-offs \\(5, 2\\)"):
-        unhashable.update(scores, target)
+        metrics.update(trm.Ranks(torch.tensor([1, 4]), complete=True))

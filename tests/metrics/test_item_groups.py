@@ -10,11 +10,6 @@ import torchrecmetrics as trm
 from torchrecmetrics.metrics.item_groups import GroupCounts, spread
 
 
-def spread_of(hits, possible):
-    """Return the formula of both metrics for the counts of the groups."""
-    return spread(GroupCounts(torch.as_tensor(hits), torch.as_tensor(possible)), 10, catalogue=None)
-
-
 @pytest.mark.parametrize(
     ("hits", "possible", "expected"),
     [
@@ -27,8 +22,37 @@ def spread_of(hits, possible):
         ([], [], math.nan),
     ],
 )
-def test_spread_by_hand(hits, possible, expected):
-    assert spread_of(hits, possible).item() == pytest.approx(expected, nan_ok=True)
+def test_a_spread_is_the_standard_deviation_of_the_groups_rates_over_their_mean(hits, possible, expected):
+    counts = GroupCounts(torch.tensor(hits), torch.tensor(possible))
+
+    assert spread(counts, 10, catalogue=None).item() == pytest.approx(expected, nan_ok=True)
+
+
+FOUR_ITEMS = trm.Catalogue(4, categories=torch.tensor([0, 0, 1, 1]))
+
+
+def test_parity_is_the_spread_of_listed_shares_of_the_items_that_users_had_not():
+    metric = trm.StatisticalParity(1, of="categories", catalogue=FOUR_ITEMS)
+    lists, history = torch.tensor([[0], [1], [2]]), torch.tensor([[1, 1], [2, 3], [-1, -1]])
+    metric.update(trm.Lists(lists, history=history))
+    rates = 2 / (1 + 2 + 2), 1 / (2 + 0 + 2)  # of items 0 and 1, of items 2 and 3
+
+    assert metric.compute().item() == pytest.approx(pstdev(rates) / fmean(rates))
+
+
+def test_opportunity_is_the_spread_of_listed_shares_of_relevant_items():
+    metric = trm.EqualOpportunity(2, of="categories", catalogue=FOUR_ITEMS)
+    metric.update(trm.Lists(torch.tensor([[0, 2], [1, 3]]), torch.tensor([[0, 1, -1], [3, 2, 0]])))
+    rates = 1 / (2 + 1), 1 / (0 + 2)
+
+    assert metric.compute().item() == pytest.approx(pstdev(rates) / fmean(rates))
+
+
+def test_relevant_items_beyond_the_catalogue_belong_to_no_group():
+    metric = trm.EqualOpportunity(2, of="categories", catalogue=FOUR_ITEMS)
+    metric.update(trm.Lists(torch.tensor([[0, 2], [1, 3]]), torch.tensor([[0, 9, 1], [3, 2, 9]]), complete=True))
+
+    assert metric.compute() == 0  # each group has 1 hit of 2
 
 
 ITEMS, USERS = 40, 60
@@ -85,54 +109,44 @@ def elliots(scores, target, history, groups, leaves=(), k=5):
 
 @pytest.mark.parametrize("of", ["popularity", "categories"])
 @pytest.mark.parametrize("padding_idx", [None, 3])
-def test_metrics_are_elliots(of, padding_idx):
-    """Both metrics equal Elliot's for any batch size; a repeated history item counts once, the padding item never."""
+@pytest.mark.parametrize("batch_size", [7, 60])
+def test_both_metrics_are_elliots(of, padding_idx, batch_size):
+    """In any batches; a repeated history item counts once, the padding item never."""
     scores, target, history, catalogue = world()
+    metrics = trm.RecMetricCollection([kind(5, catalogue=catalogue, of=of, padding_idx=padding_idx) for kind in KINDS])
+    for rows in torch.arange(USERS).split(batch_size):
+        metrics.update(trm.Scores(scores[rows], target[rows], exclude=history[rows], history=history[rows]))
     leaves = () if padding_idx is None else (padding_idx,)
-    for size in (7, 60):
-        metrics = [kind(5, catalogue=catalogue, of=of, padding_idx=padding_idx) for kind in KINDS]
-        collection = trm.RecMetricCollection(metrics)
-        for some in torch.arange(USERS).split(size):
-            collection.update(trm.Scores(scores[some], target[some], exclude=history[some], history=history[some]))
-        found = [value.item() for value in collection.compute().values()]
-        assert found == elliots(scores, target, history, groups_of(catalogue, of), leaves)
-        assert [member.num_users for member in collection.values()] == [USERS, USERS]
-        assert all(member.standard_error().isnan() for member in collection.values())
+    expected = elliots(scores, target, history, groups_of(catalogue, of), leaves)
+
+    assert [value.item() for value in metrics.compute().values()] == expected
+    assert [value.num_users for value in metrics.values()] == [USERS, USERS]
+    assert all(value.standard_error().isnan() for value in metrics.values())
 
 
-def test_which_rows_count():
-    """Rows of weight 0 and rows without a list are left out; any other weight counts as 1."""
+def test_rows_of_weight_0_or_without_a_list_are_left_out_and_any_other_weight_is_1():
     scores, target, history, catalogue = world()
     scores[4] = -torch.inf
     target[4] = -1
     weights = torch.ones(USERS)
     weights[9], weights[10] = 0, 7
+    metrics = trm.RecMetricCollection([kind(5, catalogue=catalogue) for kind in KINDS])
+    metrics.update(trm.Scores(scores, target, exclude=history, history=history), weights=weights)
     stays = [user for user in range(USERS) if user not in (4, 9)]
-    metrics = [kind(5, catalogue=catalogue) for kind in KINDS]
-    for metric in metrics:
-        metric.update(trm.Scores(scores, target, exclude=history, history=history), weights=weights)
     expected = elliots(scores[stays], target[stays], history[stays], groups_of(catalogue))
-    assert [metric.compute().item() for metric in metrics] == expected
-    assert [metric.num_users for metric in metrics] == [58, 58]
+
+    assert [value.item() for value in metrics.compute().values()] == expected
+    assert [value.num_users for value in metrics.values()] == [58, 58]
 
 
-def test_whole_evaluations():
-    """`evaluate` takes each user's history from the interactions of the catalogue."""
+def test_evaluate_takes_each_users_history_from_the_interactions_of_the_catalogue():
     scores, target, history, _ = world()
     train, test = (trm.Interactions.from_padded(ids, num_items=ITEMS) for ids in (history[:, :5], target))
     catalogue = trm.Catalogue.from_interactions(train)
     options = {"target": test, "exclude": train, "catalogue": catalogue, "all_users": True}
-    found = trm.evaluate(["StatisticalParity@5", "EqualOpportunity@5"], lambda users: scores[users], **options)
+    result = trm.evaluate(["StatisticalParity@5", "EqualOpportunity@5"], lambda users: scores[users], **options)
 
-    assert [value.item() for value in found.values()] == elliots(scores, target, history, groups_of(catalogue))
-
-
-def test_relevant_items_beyond_the_catalogue():
-    """Relevant items beyond the catalogue belong to no group."""
-    metric = trm.EqualOpportunity(2, of="categories", catalogue=trm.Catalogue(4, categories=torch.arange(4) // 2))
-    lists = torch.tensor([[0, 2], [1, 3]])
-    metric.update(trm.Lists(lists, torch.tensor([[0, 9, 1], [3, 2, 9]]), complete=True))
-    assert metric.compute().item() == 0  # each group has 1 hit of 2
+    assert [value.item() for value in result.values()] == elliots(scores, target, history, groups_of(catalogue))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -150,18 +164,18 @@ def test_relevant_items_beyond_the_catalogue():
         ({"popularity": torch.ones(4)}, {"head": 1.5}, "head must be a share between 0 and 1"),
     ],
 )
-def test_what_is_refused(kind, columns, options, says):
+def test_a_catalogue_or_option_that_makes_no_groups_is_refused(kind, columns, options, says):
     with pytest.raises(ValueError, match=says):
         kind(3, catalogue=trm.Catalogue(4, **columns), **options)
 
 
-def test_parity_needs_the_history():
-    scores, _, _, catalogue = world()
-    with pytest.raises(ValueError, match=r"a metric needs the history of each row: pass update\(Scores\(scores, targ"):
-        trm.StatisticalParity(3, catalogue=catalogue).update(scores)
-
-
-def test_opportunity_needs_a_target():
-    scores, _, _, catalogue = world()
-    with pytest.raises(ValueError, match="scores need a target"):
-        trm.EqualOpportunity(3, catalogue=catalogue).update(scores)
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        (trm.StatisticalParity, r"a metric needs the history of each row: pass update\(Scores\(scores, targ"),
+        (trm.EqualOpportunity, "scores need a target"),
+    ],
+)
+def test_scores_alone_are_refused(kind, says):
+    with pytest.raises(ValueError, match=says):
+        kind(3, of="categories", catalogue=FOUR_ITEMS).update(torch.rand(2, 4))

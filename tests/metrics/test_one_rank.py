@@ -59,132 +59,157 @@ EXPECTED = {
 @settings(max_examples=examples(50), deadline=None)
 @given(rows=ranked_rows(), split=st.integers(0, 8))
 @pytest.mark.filterwarnings("ignore:no row to average over")
-def test_equals_fractions(cls, ties, rows, split):
-    """Values equal PyKEEN's definitions for any batches; adjusted metrics give rows with one candidate no weight."""
-    assert cls in EXPECTED, f"add {cls.__name__} to EXPECTED, as exact fractions of the ranks"
-    metric, known = cls(*cutoffs_of(cls.formula, 3)[0]), []
-    for better, equal, worse in rows:
-        ranks = [better + place for place in range(1, equal + 1)]
-        known.append((ranks if ties == "expected" else [mean(ranks)], better + equal + worse))
+def test_values_are_pykeens_definitions_in_exact_fractions_for_any_batches(cls, ties, rows, split):
+    """Adjusted metrics give rows with one candidate no weight."""
+    metric = cls(*cutoffs_of(cls.formula, 3)[0])
+    known = [ranks_and_candidates(row, ties) for row in rows]
+    batch_of = of_scores if ties == "expected" else of_ranks
     for part in (slice(split), slice(split, None)):
-        if not rows[part]:
-            continue
-        if ties == "realistic":
-            ranks = torch.tensor([float(rank) for (rank,), _ in known[part]])
-            metric.update(trm.Ranks(ranks, complete=True, num_ranked=torch.tensor([n for _, n in known[part]])))
-        else:
-            scores = [[0.5] * equal + [1.0] * better + [0.0] * worse for better, equal, worse in rows[part]]
-            metric.update(padded(scores, -INF, torch.float32), torch.zeros(len(scores), dtype=torch.int64))
+        batch_of(metric, rows[part], known[part])
     expected = EXPECTED[cls](known)
-    expected = math.nan if expected is None else float(expected)
-    assert metric.compute().item() == pytest.approx(expected, abs=1e-12, nan_ok=True)
+
+    assert metric.compute().item() == near(math.nan if expected is None else float(expected))
 
 
-def test_a_row_of_weight_2_counts_twice_and_groups_have_their_own_values():
-    """The median ignores weights and groups."""
-    metrics = trm.RecMetricCollection(["AMR", "MeanRank", "MedianRank"], accumulators=[trm.ByGroup("head", "tail")])
-    ranking = trm.Ranks(torch.tensor([1, 4, 2]), complete=True, num_ranked=torch.tensor([3, 5, 9])).ranking()
-    metrics.update(ranking, weights=torch.tensor([1.0, 2.0, 1.0]), groups=torch.tensor([0, 0, 1]))
+def test_every_metric_of_the_rank_is_compared_with_fractions():
+    assert EXPECTED.keys() == {*RANK}, "add it to EXPECTED, as exact fractions of the ranks"
 
-    assert numbers(metrics.compute()) == pytest.approx(
-        {
-            "AMR": (1 + 2 * 4 + 2) / (2 + 2 * 3 + 5),
-            "AMR/head": (1 + 2 * 4) / (2 + 2 * 3),
-            "AMR/tail": 2 / 5,
-            "MeanRank": 11 / 4,
-            "MeanRank/head": 9 / 3,
-            "MeanRank/tail": 2,
-            "MedianRank": 2,
-        }
-    )
+
+def near(value):
+    return pytest.approx(value, abs=1e-12, nan_ok=True)
+
+
+def ranks_and_candidates(row, ties):
+    """Return the equally likely ranks, or their mean, and the number of candidates."""
+    better, equal, worse = row
+    ranks = [better + place for place in range(1, equal + 1)]
+    return ranks if ties == "expected" else [mean(ranks)], better + equal + worse
+
+
+def of_scores(metric, rows, known):
+    """Update with scores, of which the first is that of the relevant item."""
+    scores = [[0.5] * equal + [1.0] * better + [0.0] * worse for better, equal, worse in rows]
+    metric.update(padded(scores, -INF, torch.float32), torch.zeros(len(scores), dtype=torch.int64))
+
+
+def of_ranks(metric, rows, known):
+    """Update with mean ranks."""
+    ranks, candidates = [float(rank) for (rank,), _ in known], [number for _, number in known]
+    metric.update(trm.Ranks(torch.tensor(ranks), complete=True, num_ranked=torch.tensor(candidates, dtype=torch.int64)))
+
+
+RANKS_1_4_2 = trm.Ranks(torch.tensor([1, 4, 2]), complete=True, num_ranked=torch.tensor([3, 5, 9]))
+
+
+def test_a_row_of_weight_2_counts_twice_but_in_the_median():
+    metrics = trm.RecMetricCollection(["AMR", "MeanRank", "MedianRank"])
+    metrics.update(RANKS_1_4_2, weights=torch.tensor([1.0, 2.0, 1.0]))
+
+    assert numbers(metrics.compute()) == {
+        "AMR": near((1 + 2 * 4 + 2) / (2 + 2 * 3 + 5)),  # over the mean ranks of 3, 5 and 9 candidates
+        "MeanRank": near((1 + 2 * 4 + 2) / 4),
+        "MedianRank": 2,
+    }
     assert metrics["MedianRank"].standard_error().isnan()
+
+
+def test_groups_have_values_of_their_own_but_no_median():
+    metrics = trm.RecMetricCollection(["AMR", "MedianRank"], accumulators=[trm.ByGroup("head", "tail")])
+    metrics.update(RANKS_1_4_2, groups=torch.tensor([0, 0, 1]))
+
+    assert numbers(metrics.compute()) == {
+        "AMR": near((1 + 4 + 2) / (2 + 3 + 5)),
+        "AMR/head": near((1 + 4) / (2 + 3)),
+        "AMR/tail": near(2 / 5),
+        "MedianRank": 2,
+    }
 
 
 def test_a_lower_rank_is_better():
     assert [cls.higher_is_better for cls in (trm.AMR, trm.MeanRank, trm.MedianRank)] == [False] * 3
 
 
-def test_rows_without_a_relevant_item_have_no_rank():
-    """Rows without a relevant item are left out and counted, because a value of 0 would be better than any rank."""
-    metrics = trm.RecMetricCollection(["MeanRank", "MedianRank", "AdjustedHR@1"])
+def test_rows_without_a_relevant_item_are_left_out():
+    metrics = trm.RecMetricCollection(["AdjustedHR@1", "MeanRank", "MedianRank"])
     metrics.update(torch.tensor([[0.1, 0.9, 0.5], [0.3, 0.2, 0.1]]), torch.tensor([2, -1]))
-    assert [value.item() for value in metrics.compute().values()] == pytest.approx([-0.5, 2, 2])
+
+    assert [value.item() for value in metrics.compute().values()] == [near((0 - 1 / 3) / (1 - 1 / 3)), 2, 2]
     assert metrics["MeanRank"].num_skipped == 1
+
+
+def test_rows_without_a_relevant_item_cannot_count_as_0():
+    """Which would be better than any rank."""
     with pytest.raises(ValueError, match="empty_target_action must be one of 'skip', 'error', got 'neg'"):
         trm.MeanRank(empty_target_action="neg")
 
 
-def test_lists_that_are_all_there_is():
-    """Complete lists are enough for mean and median rank; adjusted metrics need the number of candidates, too."""
-    files = {"target": {"user": ["al"], "item": [2]}, "complete": True}
-    found = trm.evaluate_lists(["MeanRank", "MedianRank"], {"al": [1, 2]}, **files)
-    assert [value.item() for value in found.values()] == [2, 2]
+def test_complete_lists_are_enough_for_mean_and_median_rank():
+    result = trm.evaluate_lists(["MeanRank", "MedianRank"], {"al": [1, 2]}, target={"al": [2]}, complete=True)
+
+    assert numbers(result) == {"MeanRank": 2, "MedianRank": 2}
+
+
+def test_complete_lists_are_not_enough_for_adjusted_metrics():
+    """They need the number of candidates, too."""
     with pytest.raises(ValueError, match="AMR"):
-        trm.evaluate_lists("AMR", {"al": [1, 2]}, **files)
+        trm.evaluate_lists("AMR", {"al": [1, 2]}, target={"al": [2]}, complete=True)
 
 
 @pytest.mark.parametrize("max_rank", [2**28 + 1, 2**50])
-def test_a_median_beyond_memory(max_rank):
-    """A highest rank whose counts cannot be kept is an error that names it."""
+def test_a_highest_rank_whose_counts_cannot_be_kept_is_refused(max_rank):
     with pytest.raises(ValueError, match=r"max_rank must be at most 2\^28"):
         trm.MedianRank(max_rank=max_rank)
 
 
 PAIRS = trm.Scores(torch.rand(3, 5), torch.tensor([[0, 1]] * 3))
-SHORT = trm.Ranks(torch.tensor([1, 2]), depth=5, num_ranked=9)
 
 
 @pytest.mark.parametrize(
-    ("metric", "given", "message"),
+    ("metric", "batch", "message"),
     [
         (trm.MeanRank(), PAIRS, "one relevant item per row"),
         (trm.MedianRank(), PAIRS, "one relevant item per row"),
         (trm.AdjustedMRR(), trm.Ranks(torch.tensor([1, 2]), complete=True), "how many items were ranked"),
         (trm.AdjustedHitRate(3), trm.Ranks(torch.tensor([1]), complete=True), "how many items were ranked"),
-        (trm.AMR(), SHORT, "the whole ranking"),
+        (trm.AMR(), trm.Ranks(torch.tensor([1, 2]), depth=5, num_ranked=9), "the whole ranking"),
     ],
 )
-def test_rankings_that_do_not_tell(metric, given, message):
-    """A ranking that does not tell what a metric reads is refused before any update."""
+def test_a_ranking_that_does_not_tell_what_a_metric_reads_is_refused(metric, batch, message):
     with pytest.raises(ValueError, match=message):
-        metric.update(given.ranking())
+        metric.update(batch.ranking())
     assert not metric.update_called
 
 
-def test_gauc_has_three_weights():
-    """AUROC weighs sessions equally, by positives or by candidates.
-    The sessions have AUC 1, 0 and 1/2; 1, 1 and 2 positives; 2, 4 and 4 candidates.
-    """
-    ranks = torch.tensor([[1, -1], [4, -1], [1, 4]])
+def test_auroc_weighs_sessions_equally_by_positives_or_by_candidates():
+    ranks = torch.tensor([[1, -1], [4, -1], [1, 4]])  # among 2, 4 and 4 candidates: AUC 1, 0 and 1/2
     metrics = trm.RecMetricCollection([trm.AUROC(), trm.AUROC(weight="relevant"), trm.AUROC(weight="candidates")])
     metrics.update(trm.Ranks(ranks, complete=True, num_ranked=torch.tensor([2, 4, 4])))
-    assert numbers(metrics.compute()) == pytest.approx(
-        {
-            "AUROC": (1 + 0 + 0.5) / 3,
-            "AUROC-relevant": (1 * 1 + 1 * 0 + 2 * 0.5) / 4,  # RecBole's GAUC
-            "AUROC-candidates": (2 * 1 + 4 * 0 + 4 * 0.5) / 10,  # DIN's and FuxiCTR's gAUC
-        }
-    )
 
-
-@pytest.mark.parametrize("weights", [lambda ranking: ranking.num_relevant, lambda ranking, k: ranking.num_relevant * k])
-def test_weights_of_a_metric_of_ones_own(weights):
-    """`weights` of a user's own metric reads the ranking, or it and k, and is multiplied with update's weights."""
-    metric = weighted_by(weights)(2)
-    metric.update(trm.Ranks(torch.tensor([[1, 5, 6], [4, -1, -1]]), complete=True), weights=torch.tensor([1.0, 2.0]))
-
-    assert metric.compute() == pytest.approx(3 / (3 + 2))
-
-
-def test_weights_of_ones_own_are_one_per_row():
-    with pytest.raises(TypeError, match="must return one weight per row"):
-        weighted_by(lambda ranking, k: torch.ones(9))(2).update(trm.Ranks(torch.tensor([1, 4]), complete=True))
+    assert numbers(metrics.compute()) == {
+        "AUROC": near((1 + 0 + 0.5) / 3),
+        "AUROC-relevant": near((1 * 1 + 1 * 0 + 2 * 0.5) / 4),  # RecBole's GAUC
+        "AUROC-candidates": near((2 * 1 + 4 * 0 + 4 * 0.5) / 10),  # DIN's and FuxiCTR's gAUC
+    }
 
 
 def weighted_by(function):
     """Return the class of a hit rate whose rows have these weights."""
     hits = staticmethod(lambda ranking, k: ranking.any_hit(k).double())
     return type("Weighted", (trm.RankingMetric,), {"formula": hits, "weights": staticmethod(function)})
+
+
+@pytest.mark.parametrize("weights", [lambda ranking: ranking.num_relevant, lambda ranking, k: ranking.num_relevant * k])
+def test_weights_of_a_metric_of_ones_own_are_multiplied_with_those_of_update(weights):
+    """They are a function of the ranking, or of it and k."""
+    metric = weighted_by(weights)(2)
+    metric.update(trm.Ranks(torch.tensor([[1, 5, 6], [4, -1, -1]]), complete=True), weights=torch.tensor([1.0, 2.0]))
+
+    assert metric.compute() == near((3 * 1 * 1 + 1 * 2 * 0) / (3 * 1 + 1 * 2))
+
+
+def test_weights_of_ones_own_that_are_not_one_per_row_are_refused():
+    with pytest.raises(TypeError, match="must return one weight per row"):
+        weighted_by(lambda ranking, k: torch.ones(9))(2).update(trm.Ranks(torch.tensor([1, 4]), complete=True))
 
 
 GAPS = torch.tensor([[0.1, 0.9, 0.5], [0.5, -INF, 0.2], [0.3, 0.2, 0.1], [-INF, -INF, -INF]])
@@ -202,40 +227,42 @@ TARGET = torch.tensor([2, 1, 1, 0])  # ranks 2, none, 2, none among no candidate
         ("AdjustedHR@1", ((0 - 1 / 3) * 2 + (0 - 1 / 2)) / (2 / 3 * 2 + 1 / 2), 3),
     ],
 )
-def test_rows_without_candidates(name, value, num_users):
-    """An unreachable item has rank inf, and a row without candidates has no value where chance is divided by."""
+def test_an_unreachable_item_has_rank_inf_and_a_row_without_candidates_no_adjusted_value(name, value, num_users):
     metrics = trm.RecMetricCollection([name])
     for rows in (slice(0, 3), slice(3, 4)):
         metrics.update(GAPS[rows], TARGET[rows])
+
     assert metrics.compute()[name].item() == pytest.approx(value)
     assert metrics[name].num_users == num_users
-    assert math.isnan(metrics[name].standard_error()) is math.isinf(value) or name == "MedianRank"
 
 
-@pytest.mark.parametrize(("name", "near"), [("MeanRank", 2.0), ("AMR", 1.0)])
-def test_infinite_ranks_are_kept(name, near):
-    """Totals, groups, windows and kept rows hold the infinite rank of an item that is no candidate."""
+@pytest.mark.parametrize(("name", "is_nan"), [("MeanRank", True), ("AMRI", True), ("AdjustedMRR", False)])
+def test_an_infinite_mean_has_no_standard_error(name, is_nan):
+    metrics = trm.RecMetricCollection([name])
+    metrics.update(GAPS, TARGET)
+
+    assert math.isnan(metrics[name].standard_error()) == is_nan
+
+
+@pytest.mark.parametrize(("name", "value"), [("MeanRank", 2), ("AMR", 2 / 2)])
+def test_infinite_ranks_are_kept_in_totals_groups_windows_and_rows(name, value):
     accumulators = [trm.ByGroup("far", "near"), trm.Window(100), trm.KeptRows()]
     metrics = trm.RecMetricCollection([name], accumulators=accumulators)
     metrics.update(GAPS[:3], TARGET[:3], groups=torch.tensor([1, 0, 1]))
-    values = {name: INF, f"{name}/far": INF, f"{name}/near": near, f"{name}/window": INF}
 
-    assert numbers(metrics.compute()) == values
-    assert metrics.rows.values[name].tolist() == [near, INF, near]
-    assert metrics.rows.mean() == {name: INF}
+    assert numbers(metrics.compute()) == {name: INF, f"{name}/far": INF, f"{name}/near": value, f"{name}/window": INF}
+    assert metrics.rows.values[name].tolist() == [value, INF, value]
     assert [metrics[key].num_unreachable for key in (name, f"{name}/near")] == [1, 0]
 
 
-def test_bounds_hold_unreachable_items():
-    """Bounds hold the value of a row whose relevant item is no candidate: inf, and of the index -inf."""
+def test_bounds_hold_the_value_of_a_row_whose_item_is_no_candidate():
     bounds = {"MeanRank": (1, INF), "AMR": (0, INF), "AMRI": (-INF, 1), "AdjustedMRR": (-INF, 1)}
 
     assert {name: getattr(trm, name).bounds for name in bounds} == bounds
 
 
 @pytest.mark.parametrize(("reachable", "median"), [(3, 2.0), (2, INF), (0, INF)])
-def test_a_median_of_unreachable_items(reachable, median):
-    """The median is inf if half of the items, or more, are no candidates."""
+def test_a_median_is_inf_if_half_of_the_items_or_more_are_no_candidates(reachable, median):
     metric = trm.MedianRank(max_rank=3)
     scores = torch.tensor([[0.1, 0.9, 0.5]] * reachable + [[0.1, 0.9, -INF]] * 2)
     metric.update(scores, torch.full((len(scores),), 2))
@@ -252,8 +279,7 @@ def test_a_median_beyond_max_rank_is_an_error():
         metric.compute()
 
 
-def test_infinite_ranks_of_weight_0_do_not_count():
-    """An infinite value of weight 0 leaves the mean finite."""
+def test_infinite_ranks_of_weight_0_leave_the_mean_finite():
     metrics = trm.RecMetricCollection(["MeanRank"], accumulators=[trm.ByGroup("a")])
     metrics.update(GAPS, TARGET, weights=torch.tensor([1.0, 0.0, 2.0, 0.0]), groups=torch.zeros(4).long())
 

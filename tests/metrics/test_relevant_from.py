@@ -26,17 +26,8 @@ EXPECTED = {
 """Metric -> value of the row above."""
 
 
-def random_grades(seed=0, rows=40, items=30):
-    """Return scores with ties and grades 0 to 3, [rows, items]."""
-    generator = torch.Generator().manual_seed(seed)
-    scores = torch.randint(0, 8, (rows, items), generator=generator) / 8
-    grades = torch.randint(0, 4, (rows, items), generator=generator).double()
-    return scores, grades * (torch.rand(rows, items, generator=generator) < 0.3)
-
-
-@pytest.mark.parametrize(("metric", "expected"), EXPECTED.items(), ids=str)
-def test_values_by_hand(metric, expected):
-    """Each metric counts items of grade 2 and 3; NDCG reads every grade."""
+@pytest.mark.parametrize(("metric", "expected"), EXPECTED.items(), ids=lambda part: getattr(part, "label", ""))
+def test_metrics_count_items_from_the_grade_on_and_ndcg_reads_every_grade(metric, expected):
     metric = metric.clone()
     metric.update(SCORES, GRADES)
 
@@ -45,28 +36,29 @@ def test_values_by_hand(metric, expected):
 
 @pytest.mark.parametrize("ties", ["expected", "optimistic", "pessimistic"])
 @pytest.mark.parametrize("k", [1, 5, None])
-def test_ties_are_those_of_the_binary_target(ties, k):
-    """With equal scores, too, values are those of the target `grades >= 2`."""
-    scores, grades = random_grades()
-    names = ["MRR", "MAP"] if k is None else ["HR", "Precision", "Recall", "F1", "MRR", "MAP"]
-    metrics = [*names, "RPrecision", "AUROC"]
-    graded = trm.RecMetricCollection(metrics, k=k, ties=ties, relevant_from=2)
-    binary = trm.RecMetricCollection(metrics, k=k, ties=ties)
-    graded.update(scores, grades)
+def test_values_of_equal_scores_are_those_of_the_binary_target(ties, k, generator):
+    scores = torch.randint(0, 8, (40, 30), generator=generator) / 8
+    grades = torch.randint(0, 4, (40, 30), generator=generator) * (torch.rand(40, 30, generator=generator) < 0.3)
+    names = ["MRR", "MAP", "RPrecision", "AUROC"] + ([] if k is None else ["HR", "Precision", "Recall", "F1"])
+    graded = trm.RecMetricCollection(names, k=k, ties=ties, relevant_from=2)
+    binary = trm.RecMetricCollection(names, k=k, ties=ties)
+    graded.update(scores, grades.double())
     binary.update(scores, grades >= 2)
-
     expected = [value.item() for value in binary.compute().values()]
+
     assert [value.item() for value in graded.compute().values()] == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize(("grade", "label"), [(2, "MRR-from2@10"), (2.0, "MRR-from2@10"), (3.5, "MRR-from3_5@10")])
+@pytest.mark.parametrize(
+    ("grade", "label"),
+    [(2, "MRR-from2@10"), (2.0, "MRR-from2@10"), (3.5, "MRR-from3_5@10"), (np.int64(2), "MRR-from2@10")],
+)
 def test_the_label_shows_the_grade(grade, label):
-    """2 and 2.0 are one label, and a dot becomes an underscore."""
+    """A maximum of a frame's column is a number of numpy."""
     assert trm.MRR(10, relevant_from=grade).label == label
 
 
 def test_a_collection_passes_by_metrics_that_read_grades():
-    """NDCG and the mean rank of one collection: only the binary metric counts from the grade on."""
     collection = trm.RecMetricCollection(["NDCG", trm.DCG(5), "MRR"], k=5, relevant_from=2)
 
     assert [*collection] == ["NDCG@5", "DCG@5", "MRR-from2@5"]
@@ -81,14 +73,13 @@ def test_a_collection_passes_by_metrics_that_read_grades():
         lambda: trm.Coverage(10, catalogue=trm.Catalogue(5), relevant_from=2),
     ],
 )
-def test_metrics_that_read_grades_or_lists_refuse_it(make):
-    """A metric that would ignore the grade says so."""
+def test_metrics_that_read_grades_or_lists_refuse_the_option(make):
     with pytest.raises(ValueError, match="does not take relevant_from"):
         make()
 
 
 @pytest.mark.parametrize("grade", [0, -1, True, "2", math.inf, math.nan])
-def test_the_grade_is_a_number_above_0(grade):
+def test_a_grade_that_is_no_number_above_0_is_refused(grade):
     """Every grade above 0 is relevant without the option, so 0 says nothing."""
     with pytest.raises(ValueError, match="relevant_from must be a grade above 0"):
         trm.MRR(relevant_from=grade)
@@ -97,8 +88,8 @@ def test_the_grade_is_a_number_above_0(grade):
 @pytest.mark.parametrize(
     "batch", [(SCORES, GRADES > 0), (SCORES, torch.tensor([2])), (trm.Hits(torch.tensor([[True, False]]), 1),)]
 )
-def test_without_grades_it_is_an_error(batch):
-    """Ids, bool targets and flags of hits have no grades; the metric stays as it was."""
+def test_targets_without_grades_are_refused(batch):
+    """Ids, bool targets and flags of hits."""
     metric = trm.MRR(2, relevant_from=2)
 
     with pytest.raises(ValueError, match="relevant_from=2 reads the grade"):
@@ -115,11 +106,6 @@ def test_a_grade_equal_to_the_threshold_is_relevant(dtype):
     assert metric.compute() == 1
 
 
-def test_grades_of_numpy_are_numbers():
-    """A maximum of a frame's column is such a number."""
-    assert trm.MRR(2, relevant_from=np.int64(2)).label == "MRR-from2@2"
-
-
 def test_grades_without_a_zero_are_not_asked_about():
     """Every item of 40 rows has a grade from 1 to 3, of which 2 and 3 are relevant."""
     collection = trm.RecMetricCollection(["NDCG", "HR"], k=3, relevant_from=2)
@@ -134,8 +120,7 @@ def test_realistic_ranks_are_refused():
         trm.MRR(ties="realistic", relevant_from=2).update(SCORES, GRADES)
 
 
-def test_rows_without_an_item_of_the_grade_are_left_out():
-    """Two of three rows have an item of grade 2; the result says so beside the number of the other metric."""
+def test_rows_without_an_item_of_the_grade_are_left_out_and_the_result_says_so():
     grades = torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 3.0]])
     collection = trm.RecMetricCollection([trm.NDCG(2), trm.MRR(2, relevant_from=2)])
     collection.update(torch.tensor([[0.9, 0.1]]).expand(3, 2), grades)
@@ -147,7 +132,6 @@ def test_rows_without_an_item_of_the_grade_are_left_out():
 
 @pytest.mark.parametrize(("action", "value"), [("neg", (1 + 0) / 2), ("pos", (1 + 1) / 2)])
 def test_rows_without_an_item_of_the_grade_follow_the_action(action, value):
-    """Such a row counts as 0 or 1, as trec_eval has it."""
     metric = trm.MRR(2, relevant_from=2, empty_target_action=action)
     metric.update(torch.tensor([[0.9, 0.1]]).expand(2, 2), torch.tensor([[2.0, 0.0], [1.0, 0.0]]))
 
@@ -155,24 +139,20 @@ def test_rows_without_an_item_of_the_grade_follow_the_action(action, value):
 
 
 def test_a_row_without_an_item_of_the_grade_can_be_an_error():
-    """`empty_target_action="error"` counts items of the grade alone."""
     metric = trm.MRR(2, relevant_from=4, empty_target_action="error")
 
     with pytest.raises(ValueError, match="1 row without a relevant item"):
         metric.update(SCORES, GRADES)
 
 
-def test_row_weights_of_a_metric_see_the_grade():
-    """AUROC weighs rows by their number of relevant items: 2 of the first, 1 of the second."""
-    metric = trm.AUROC(weight="relevant", relevant_from=2)
+def test_row_weights_of_auroc_count_items_from_the_grade_on():
+    metric = trm.AUROC(weight="relevant", relevant_from=2)  # of 2 relevant items in the first row, 1 in the second
     metric.update(SCORES.expand(2, 5), torch.cat([GRADES, torch.tensor([[2.0, 1.0, 1.0, 0.0, 0.0]])]))
 
     assert metric.compute().item() == pytest.approx((2 * 2 / 6 + 1 * 1) / 3)
 
 
-def test_a_metric_of_ones_own_counts_from_the_grade():
-    """Formulas know nothing of grades."""
-
+def test_a_metric_of_ones_own_counts_from_the_grade_on():
     class Found(trm.RankingMetric):
         formula = staticmethod(lambda ranking, k: ranking.num_hits(k))
 
@@ -182,33 +162,29 @@ def test_a_metric_of_ones_own_counts_from_the_grade():
     assert metric.compute() == 1
 
 
-def at_lists():
-    """Lists and judgements as dicts of documents."""
-    lists = {"q": ["a", "b", "c", "d"]}
-    return trm.evaluate_lists("MRR", lists, target={"q": {"a": 1, "c": 3, "d": 2}}, k=4, relevant_from=2)
+FROM_2 = {"k": 4, "relevant_from": 2}
+IDS, JUDGEMENTS = [0, 2, 3], {"q": {"a": 1, "c": 3, "d": 2}}  # of the grades above 0
 
 
-def at_embeddings():
-    """Embeddings and a ground truth with values."""
-    target = trm.Interactions.from_edge_index(torch.tensor([[0, 0, 0], [0, 2, 3]]), 1, 5, values=GRADES[0, [0, 2, 3]])
-    return trm.evaluate("MRR", torch.ones(1, 1), SCORES.T, target=target, k=4, relevant_from=2)
+def updated(*batch, **columns):
+    collection = trm.RecMetricCollection("MRR", **FROM_2)
+    collection.update(*batch, **columns)
+    return collection.compute()
 
 
-def at_gains():
-    """Ids with gains."""
-    metric = trm.RecMetricCollection("MRR", k=4, relevant_from=2)
-    metric.update(SCORES, torch.tensor([[0, 2, 3]]), gains=GRADES[:, [0, 2, 3]])
-    return metric.compute()
+def of_embeddings():
+    truth = trm.Interactions.from_edge_index(torch.tensor([[0, 0, 0], IDS]), 1, 5, values=GRADES[0, IDS])
+    return trm.evaluate("MRR", torch.ones(1, 1), SCORES.T, target=truth, **FROM_2)
 
 
-def at_sessions():
-    """Flat scores and graded labels."""
-    metric = trm.RecMetricCollection("MRR", k=4, relevant_from=2)
-    metric.update(trm.Sessions(SCORES[0], GRADES[0], torch.zeros(5, dtype=torch.int64)))
-    return metric.compute()
+DOORS = {
+    "lists": lambda: trm.evaluate_lists("MRR", {"q": ["a", "b", "c", "d"]}, target=JUDGEMENTS, **FROM_2),
+    "embeddings": of_embeddings,
+    "gains": lambda: updated(SCORES, torch.tensor([IDS]), gains=GRADES[:, IDS]),
+    "sessions": lambda: updated(trm.Sessions(SCORES[0], GRADES[0], torch.zeros(5, dtype=torch.int64))),
+}
 
 
-@pytest.mark.parametrize("door", [at_lists, at_embeddings, at_gains, at_sessions])
-def test_every_door_counts_from_the_grade(door):
-    """The best item of grade 2 or more has rank 3."""
+@pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
+def test_every_door_counts_from_the_grade_on(door):
     assert door()["MRR-from2@4"].item() == pytest.approx(1 / 3)

@@ -16,32 +16,38 @@ from values import numbers
 import torchrecmetrics as trm
 
 SCORES = torch.tensor([[0.1, 0.9, 0.5, 0.2], [0.4, 0.3, 0.2, 0.1], [0.9, 0.1, 0.2, 0.3]])
-TARGET = torch.tensor([2, 0, 1])
+TARGET = torch.tensor([2, 0, 1])  # ranks 2, 1 and 4
 
 
 def collection():
     return trm.RecMetricCollection(["HR", "NDCG"], k=[1, 2])
 
 
-@pytest.mark.parametrize("make", [collection, lambda: trm.HR(2)])
+@pytest.mark.parametrize("make", [collection, lambda: trm.HR(2)], ids=["collection", "metric"])
 def test_writing_to_a_state_in_place_changes_no_default(make):
-    """States are attributes of what is updated; one loaded by `copy_` counts once, and reset starts from zero."""
-    saved, metric = make(), make()
-    values = list(metric.values()) if make is collection else [metric]
-    saved.update(SCORES.repeat(12, 1), TARGET.repeat(12))
-    for source, state in zip(tensors(saved), tensors(metric), strict=True):
+    """A state that is loaded by `copy_` counts once, and reset starts from zero."""
+    saved, metrics = make(), make()
+    saved.update(SCORES, TARGET)
+    for source, state in zip(tensors(saved), tensors(metrics), strict=True):
         state.copy_(source)
-    for num_users in (12 * 3 + 3, 3):
-        metric.update(SCORES, TARGET)
-        evaluator = evaluator_of(metric)
-        assert evaluator._defaults.keys() <= vars(evaluator).keys()
-        metric.compute()
-        assert {value.num_users for value in values} == {num_users}
-        metric.reset()
+    metrics.update(SCORES, TARGET)
+    value = metrics["HR@2"] if isinstance(metrics, trm.RecMetricCollection) else metrics
+    written = value.num_users
+    metrics.reset()
+    metrics.update(SCORES, TARGET)
+
+    assert (written, value.num_users) == (3 + 3, 3)
 
 
-def test_compute_beside_updates_of_another_thread(request):
-    """Values that are computed while another thread updates are of one moment, and none of a past one is kept."""
+@pytest.mark.parametrize("make", [collection, lambda: trm.HR(2)], ids=["collection", "metric"])
+def test_states_are_attributes_of_what_is_updated(make):
+    evaluator = evaluator_of(make())
+
+    assert evaluator._defaults.keys() <= vars(evaluator).keys()
+
+
+def test_values_computed_beside_updates_of_another_thread_are_of_one_moment(request):
+    """And none of a past moment is kept."""
     accumulators = [trm.ByGroup("a", "b"), trm.Window(100), trm.KeptRows()]
     metrics = trm.RecMetricCollection(["HR", "Recall"], k=[1, 2], accumulators=accumulators)
     single, done, generator = trm.HR(2), threading.Event(), torch.Generator().manual_seed(0)
@@ -73,89 +79,14 @@ def test_compute_beside_updates_of_another_thread(request):
                 update(ranks)
         finally:
             done.set()
-        assert sum(reader.result() for reader in readers) > 5
+        num_computed = sum(reader.result() for reader in readers)
+
+    assert num_computed > 5
     assert metrics.compute()["HR@2"] == single.compute() == (batches <= 2).double().mean()
     assert metrics["Recall@1"].num_users == len(metrics.rows) == batches.numel()
 
 
-@pytest.mark.parametrize("scores", [torch.float16, torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("autocast", [torch.float16, torch.bfloat16])
-def test_half_precision_under_autocast(scores, autocast):
-    """Scores of one 16-bit type under autocast of the other are ranked as they are, with and without cut-offs."""
-    metrics = trm.RecMetricCollection(["AUROC", "MRR", "HR@2"])
-    with torch.autocast("cpu", dtype=autocast):
-        metrics.update(SCORES.to(scores), TARGET, exclude=torch.tensor([[3], [3], [3]]))
-    assert metrics.compute()["MRR"].item() == pytest.approx((1 / 2 + 1 + 1 / 3) / 3)
-
-
-@pytest.mark.parametrize("weights", [None, torch.tensor([1.0, 0.0, 1.0])])
-def test_own_row_weights_of_rows_that_do_not_count(weights):
-    """A row without a relevant item, or of weight 0, has no weight in the mean, whatever `weights` returns."""
-
-    class Own(trm.RankingMetric):
-        formula = staticmethod(lambda ranking, k: ranking.any_hit(k).double())
-        weights = staticmethod(lambda ranking: ranking.num_relevant + 1)
-
-    metric = Own(2)
-    metric.update(SCORES, torch.tensor([2, 1, -1]), weights=weights)
-    assert metric.compute() == 1
-    assert metric.num_users == (2 if weights is None else 1)
-
-
-def test_a_collection_that_cannot_be_made_changes_no_metric():
-    """A collection of metrics that disagree is refused, and neither metrics nor accumulators belong to it."""
-    metric, groups = trm.HR(2), trm.ByGroup("a")
-    with pytest.raises(ValueError, match="ties"):
-        trm.RecMetricCollection([metric, trm.NDCG(2, ties="optimistic")], accumulators=[groups])
-    with pytest.raises(ValueError, match="ties"):
-        trm.RecMetricCollection([metric], ties="optimistic", accumulators=[groups])
-    metric.update(SCORES, TARGET)
-    assert metric.compute() == 2 / 3
-    assert trm.RecMetricCollection([metric], accumulators=[groups]).groups == ("a",)
-
-
-def test_compute_groups_of_torchmetrics_keep_checks_apart():
-    """Metrics that differ in `validate_args` have states of different names, so that they are not merged."""
-    assert len({trm.HR(2, validate_args=checks)._state_name for checks in (True, False, "deferred")}) == 3
-
-
-def test_results_of_a_collection_are_copies():
-    """Writing to returned values or standard errors changes no result."""
-    metrics = collection()
-    metrics.update(SCORES, TARGET)
-    for results in (metrics.compute, metrics.standard_errors):
-        before = numbers(results())
-        for result in results().values():
-            result.fill_(9)
-        assert numbers(results()) == before
-
-
-def test_rows_of_weight_0_have_no_flags():
-    """A row that does not count is neither skipped, unreachable nor tied."""
-    metric = trm.HR(2)
-    scores = torch.tensor([[0.5, 0.5, 0.1], [0.5, 0.5, 0.1], [0.1, 0.2, 0.3], [0.1, 0.2, 0.3]])
-    metric.update(scores, torch.tensor([0, 0, -1, -1]), weights=torch.tensor([1.0, 0.0, 1.0, 0.0]))
-    metric.compute()
-    assert (metric.num_users, metric.num_skipped, metric.num_tied) == (1, 1, 1)
-
-
-def test_counts_beside_sums_of_float32(monkeypatch):
-    """Where a device has no float64, rows are counted in int64: float32 stalls at 2^24."""
-    for name, module in [*sys.modules.items()]:
-        if name.startswith("torchrecmetrics.") and hasattr(module, "float_dtype"):
-            monkeypatch.setattr(module, "float_dtype", lambda device: torch.float32)
-    metric = trm.HR(1)
-    metric.update(torch.tensor([1]), depth=10)
-    for _ in range(24):
-        metric.merge_state(metric.metric_state)
-    for _ in range(3):
-        metric.update(torch.tensor([1]), depth=10)
-    assert metric.compute().dtype == torch.float32
-    assert metric.num_users == 2**24 + 3
-
-
-def test_a_result_beside_updates_of_another_thread():
-    """`result` reads what its own compute returned, although an update of another thread follows it."""
+def test_a_result_is_of_its_own_compute_although_an_update_of_another_thread_follows_it():
     metrics = collection()
     metrics.update(SCORES, TARGET)
     compute_results = metrics.evaluator.compute_results
@@ -166,7 +97,91 @@ def test_a_result_beside_updates_of_another_thread():
         return results
 
     metrics.evaluator.compute_results = overtaken
+
     assert metrics.result().num_users == 3
+
+
+@pytest.mark.parametrize("scores", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("autocast", [torch.float16, torch.bfloat16])
+def test_scores_of_any_precision_are_ranked_as_they_are_under_autocast(scores, autocast):
+    """Of one 16-bit type under autocast of the other, too, with and without cut-offs."""
+    metrics = trm.RecMetricCollection(["AUROC", "MRR", "HR@2"])
+    with torch.autocast("cpu", dtype=autocast):
+        metrics.update(SCORES.to(scores), TARGET, exclude=torch.tensor([[3], [3], [3]]))
+
+    assert metrics.compute()["MRR"].item() == pytest.approx((1 / 2 + 1 + 1 / 3) / 3)
+
+
+@pytest.mark.parametrize(("weights", "num_users"), [(None, 2), (torch.tensor([1.0, 0.0, 1.0]), 1)])
+def test_rows_that_do_not_count_have_no_weight_whatever_a_metrics_own_weights_are(weights, num_users):
+    class Own(trm.RankingMetric):
+        formula = staticmethod(lambda ranking, k: ranking.any_hit(k).double())
+        weights = staticmethod(lambda ranking: ranking.num_relevant + 1)
+
+    metric = Own(2)
+    metric.update(SCORES, torch.tensor([2, 1, -1]), weights=weights)  # two hits, and no relevant item
+
+    assert metric.compute() == 1
+    assert metric.num_users == num_users
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda metric, groups: trm.RecMetricCollection([metric, trm.NDCG(2, ties="optimistic")], accumulators=[groups]),
+        lambda metric, groups: trm.RecMetricCollection([metric], ties="optimistic", accumulators=[groups]),
+    ],
+    ids=["of metrics that disagree", "of another option"],
+)
+def test_a_collection_that_cannot_be_made_takes_no_metric_and_no_accumulator(make):
+    metric, groups = trm.HR(2), trm.ByGroup("a")
+
+    with pytest.raises(ValueError, match="ties"):
+        make(metric, groups)
+    assert metric(SCORES, TARGET) == 2 / 3
+    assert trm.RecMetricCollection([metric], accumulators=[groups]).groups == ("a",)
+
+
+def test_metrics_that_differ_in_validate_args_have_states_of_different_names():
+    """So that compute groups of torchmetrics do not merge them."""
+    assert len({trm.HR(2, validate_args=checks)._state_name for checks in (True, False, "deferred")}) == 3
+
+
+@pytest.mark.parametrize("name", ["compute", "standard_errors"])
+def test_writing_to_results_of_a_collection_changes_no_result(name):
+    metrics = collection()
+    metrics.update(SCORES, TARGET)
+    results = getattr(metrics, name)
+    before = numbers(results())
+    for result in results().values():
+        result.fill_(9)
+
+    assert numbers(results()) == before
+
+
+def test_a_row_of_weight_0_is_neither_skipped_nor_tied():
+    metric = trm.HR(2)
+    scores = torch.tensor([[0.5, 0.5, 0.1], [0.5, 0.5, 0.1], [0.1, 0.2, 0.3], [0.1, 0.2, 0.3]])
+    metric.update(scores, torch.tensor([0, 0, -1, -1]), weights=torch.tensor([1.0, 0.0, 1.0, 0.0]))
+    metric.compute()
+
+    assert (metric.num_users, metric.num_skipped, metric.num_tied) == (1, 1, 1)
+
+
+def test_rows_are_counted_in_int64_where_a_device_has_no_float64(monkeypatch):
+    """float32 stalls at 2^24."""
+    for name, module in [*sys.modules.items()]:
+        if name.startswith("torchrecmetrics.") and hasattr(module, "float_dtype"):
+            monkeypatch.setattr(module, "float_dtype", lambda device: torch.float32)
+    metric = trm.HR(1)
+    metric.update(torch.tensor([1]), depth=10)
+    for _ in range(24):
+        metric.merge_state(metric.metric_state)
+    for _ in range(3):
+        metric.update(torch.tensor([1]), depth=10)
+
+    assert metric.compute().dtype == torch.float32
+    assert metric.num_users == 2**24 + 3
 
 
 NEGATIVE, NAN = torch.tensor(-1.0), torch.tensor(torch.nan)
@@ -192,54 +207,61 @@ def with_everything():
     return metrics
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_state_is_not_loaded(damage):
-    """A state dict that no batches can give is refused in words, and the metric stays as it was."""
-    name, place, value = DAMAGES[damage]
-    metrics = with_everything()
-    before, values = snapshot(metrics), numbers(metrics.compute())
-    damaged = {key: copy.deepcopy(state) for key, state in with_everything().state_dict().items()}
-    (key,) = (key for key in damaged if key.endswith((f"-{name}", f".{name}")))
-    (damaged[key][0] if isinstance(damaged[key], list) else damaged[key])[place] = value
+def state_of_everything(name):
+    """Return a state dict of copies, and the key of the state of this name."""
+    state = copy.deepcopy(with_everything().state_dict())
+    (key,) = (key for key in state if key.endswith((f"-{name}", f".{name}")))
+    return state, key
+
+
+@pytest.mark.parametrize(("name", "place", "value"), DAMAGES.values(), ids=DAMAGES)
+def test_a_state_that_no_batches_can_give_is_refused_and_the_metric_stays_as_it_was(name, place, value):
+    metrics, (damaged, key) = with_everything(), state_of_everything(name)
+    before = snapshot(metrics)
+    tensor = damaged[key][0] if isinstance(damaged[key], list) else damaged[key]
+    tensor[place] = value
+
     with pytest.raises(ValueError, match="HR@2 cannot load"):
         metrics.load_state_dict(damaged)
     assert same(snapshot(metrics), before)
-    assert numbers(metrics.compute()) == values
+    assert metrics.compute()["HR@2"] == 1 / (1 + 2)
 
 
 @pytest.mark.parametrize("sizes", [torch.tensor([3, 3]), torch.zeros(1), "x", None])
-def test_damaged_sizes_of_slots_are_not_loaded(sizes):
-    """Sizes of another shape or type, or none, are refused in words, and the window stays as it was."""
-    metrics = with_everything()
+def test_sizes_of_slots_of_another_shape_or_type_are_refused_and_the_window_stays_as_it_was(sizes):
+    metrics, (damaged, key) = with_everything(), state_of_everything("sizes")
     before = snapshot(metrics)
-    state = with_everything().state_dict()
-    (key,) = (key for key in state if key.endswith("sizes"))
-    state[key] = sizes
+    damaged[key] = sizes
+
     with pytest.raises(ValueError, match=r"HR@2 cannot load the sizes of Window\(updates=2, .*must be int64 \[1\]"):
-        metrics.load_state_dict(state)
+        metrics.load_state_dict(damaged)
     assert same(snapshot(metrics), before)
 
 
-def test_penalties_are_loaded():
-    """Sums of values may be negative: NDCG of a penalty alone."""
+def test_a_negative_sum_of_values_is_loaded():
+    """DCG of penalties is below 0."""
     metric, other = trm.DCG(2), trm.DCG(2)
     metric.persistent(True)
     metric.update(SCORES[:1], torch.tensor([[1, 2]]), gains=torch.tensor([[-1.0, 1.0]]))
     other.load_state_dict(metric.state_dict())
+
     assert other.compute() == metric.compute() < 0
 
 
 @pytest.mark.parametrize("weights", [[1e308] * 3, [1e80, 1.0, 1.0]])
-def test_weights_whose_squares_overflow(weights):
-    """Weights above 1e77 are an error that names them: sums of their squares would be infinite, and the mean NaN."""
+def test_weights_whose_squares_overflow_are_refused(weights):
+    says = r"a weight that is negative, NaN or too large: row 0 has weight .*, accepted are 0 to 1e\+77"
+
+    with pytest.raises(ValueError, match=says):
+        trm.HR(2).update(SCORES, TARGET, weights=torch.tensor(weights, dtype=torch.float64))
+
+
+def test_weights_of_1e76_have_a_value_and_a_standard_error():
     metric = trm.HR(2)
-    with pytest.raises(
-        ValueError, match=r"a weight that is negative, NaN or too large: row 0 has weight .*, accepted are 0 to 1e\+77"
-    ):
-        metric.update(SCORES, TARGET, weights=torch.tensor(weights, dtype=torch.float64))
     metric.update(SCORES, TARGET, weights=torch.full((3,), 1e76, dtype=torch.float64))
-    assert metric.compute().isfinite()
-    assert metric.standard_error().isfinite()
+
+    assert metric.compute().item() == pytest.approx((1 + 1 + 0) / 3)
+    assert metric.standard_error().item() == pytest.approx(1 / 3)  # sqrt(1 / 3) / sqrt(3)
 
 
 def synchronised_by(rank, world_size):
@@ -261,21 +283,22 @@ def synchronised_by(rank, world_size):
     return values, calls == [groups[rank]] * len(calls), len(calls)
 
 
-def test_sync_over_a_group_and_by_a_function(processes):
-    """`sync` takes the process group and the function that it is given, in place of the metric's own."""
+def test_sync_takes_the_group_and_the_function_that_it_is_given_in_place_of_the_metrics_own(processes):
     first, second = processes.run(synchronised_by, 2)
+
     assert first == ([(1.0, 10), (1.0, 20)], True, 2)
     assert second == ([(0.0, 10), (0.0, 20)], True, 2)
 
 
-def test_a_function_of_ones_own_without_a_process_group():
-    """`dist_sync_fn` alone says what all processes have, as in torchmetrics, where torch has no process group."""
+def test_a_function_of_ones_own_says_what_all_processes_have_where_torch_has_no_process_group():
+    """`dist_sync_fn` alone, as in torchmetrics."""
     metric = trm.MRR(
         dist_sync_fn=lambda tensor, group=None: [tensor, tensor, tensor], distributed_available_fn=lambda: True
     )
     metric.update(trm.Ranks(torch.tensor([1, 2]), complete=True))
-    assert metric.compute() == 0.75
-    assert metric.num_users == 6
+
+    assert metric.compute() == (1 + 1 / 2) / 2
+    assert metric.num_users == 3 * 2
 
 
 DIFFERENT = {
@@ -298,9 +321,9 @@ def different(rank, world_size, kind):
 
 
 @pytest.mark.parametrize("kind", DIFFERENT)
-def test_processes_with_different_metrics(processes, kind):
-    """Processes that hold different metrics or accumulators all raise the same error, and go on afterwards."""
+def test_processes_with_different_metrics_raise_the_same_error_and_go_on_afterwards(processes, kind):
     (first, value), (second, _) = processes.run(different, 2, kind)
+
     assert first == second
-    assert value == 0.5
     assert "process 0 HR@" in first
+    assert value == (1 + 0) / 2
